@@ -1,0 +1,1 @@
+//! Benchmarks, each beside something measured in the same run

@@ -1,0 +1,1 @@
+//! What every coordination provider must do, as tests that any provider runs

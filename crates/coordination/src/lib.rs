@@ -1,0 +1,1 @@
+//! Outbox, inbox, scheduler and system leases: traits, a memory provider, and workers

@@ -1,0 +1,1 @@
+//! What every limiter must do, as tests that any implementer runs

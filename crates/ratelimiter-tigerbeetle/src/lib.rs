@@ -1,0 +1,1 @@
+//! The limiter backend that keeps reservations as TigerBeetle pending transfers

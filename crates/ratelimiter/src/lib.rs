@@ -1,0 +1,1 @@
+//! Capacity control for LLM calls: limits, leases, and the in-process limiter

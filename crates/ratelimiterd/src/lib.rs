@@ -1,0 +1,1 @@
+//! The ratelimiter server and its command line
