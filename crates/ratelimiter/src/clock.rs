@@ -1,0 +1,196 @@
+//! Moments, and where they come from.
+//!
+//! Nothing but [`SystemClock`] reads the machine's time, so that every test of expiry runs on a [`FakeClock`].
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+/// A moment, in nanoseconds since the Unix epoch. Good until the year 2554.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    /// The moment this many milliseconds after the Unix epoch.
+    ///
+    /// # Panics
+    /// After the year 2554.
+    pub const fn from_unix_ms(ms: u64) -> Self {
+        Self(
+            ms.checked_mul(1_000_000)
+                .expect("a moment before the year 2554"),
+        )
+    }
+
+    /// The moment this many nanoseconds after the Unix epoch.
+    pub const fn from_unix_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Whole milliseconds since the Unix epoch, rounded down.
+    pub const fn unix_ms(self) -> u64 {
+        self.0 / 1_000_000
+    }
+
+    /// Nanoseconds since the Unix epoch.
+    pub const fn unix_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// The moment `duration` after this one.
+    ///
+    /// # Panics
+    /// After the year 2554.
+    pub fn after(self, duration: Duration) -> Self {
+        let later = u64::try_from(duration.as_nanos())
+            .ok()
+            .and_then(|n| self.0.checked_add(n));
+        Self(later.expect("a moment before the year 2554"))
+    }
+
+    /// How long after `earlier` this moment is; zero if it is not after it.
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl fmt::Debug for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}.{:09}s",
+            self.0 / 1_000_000_000,
+            self.0 % 1_000_000_000
+        )
+    }
+}
+
+/// Where a limiter's time comes from. It never goes back.
+pub trait Clock: fmt::Debug + Send + Sync {
+    /// The present moment.
+    fn now(&self) -> Timestamp;
+}
+
+impl<C: Clock + ?Sized> Clock for std::sync::Arc<C> {
+    fn now(&self) -> Timestamp {
+        (**self).now()
+    }
+}
+
+/// The machine's time. The calendar is read once; from then on the monotonic clock counts, so that a change of
+/// the wall clock neither frees reservations early nor keeps them for long.
+#[derive(Debug, Clone)]
+pub struct SystemClock {
+    started: Instant,
+    started_at: Timestamp,
+}
+
+impl SystemClock {
+    /// Starts counting from the machine's present time.
+    ///
+    /// # Panics
+    /// When the machine's calendar stands before 1970 or after 2554.
+    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
+    pub fn new() -> Self {
+        let since_epoch = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .expect("the machine's calendar stands after 1970");
+        let started_at = Timestamp(0).after(since_epoch);
+        Self {
+            started: Instant::now(),
+            started_at,
+        }
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        self.started_at.after(self.started.elapsed())
+    }
+}
+
+/// A clock that stands still until it is told to move.
+///
+/// ```
+/// use std::time::Duration;
+/// use ratelimiter::clock::{Clock, FakeClock};
+///
+/// let clock = FakeClock::new();
+/// let before = clock.now();
+/// clock.advance(Duration::from_secs(60));
+/// assert_eq!(clock.now().since(before), Duration::from_secs(60));
+/// ```
+#[derive(Debug)]
+pub struct FakeClock {
+    nanos: AtomicU64,
+}
+
+impl FakeClock {
+    /// A clock that stands at a fixed moment in January 2025.
+    pub const fn new() -> Self {
+        Self::at(Timestamp::from_unix_ms(1_736_660_000_000))
+    }
+
+    /// A clock that stands at `now`.
+    pub const fn at(now: Timestamp) -> Self {
+        Self {
+            nanos: AtomicU64::new(now.0),
+        }
+    }
+
+    /// Moves the clock on.
+    ///
+    /// # Panics
+    /// After the year 2554.
+    pub fn advance(&self, by: Duration) {
+        let advanced = |nanos| Some(Timestamp(nanos).after(by).0);
+        self.nanos
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, advanced)
+            .expect("the closure always answers");
+    }
+}
+
+impl Default for FakeClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for FakeClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.nanos.load(Ordering::SeqCst))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_clock_never_goes_back() {
+        let clock = SystemClock::new();
+        let mut last = clock.now();
+        for _ in 0..1_000 {
+            let now = clock.now();
+            assert!(now >= last);
+            last = now;
+        }
+    }
+
+    #[test]
+    fn milliseconds_are_rounded_down() {
+        let moment = Timestamp::from_unix_nanos(1_999_999);
+        assert_eq!(moment.unix_ms(), 1);
+        assert_eq!(
+            moment.since(Timestamp::from_unix_ms(1)),
+            Duration::from_nanos(999_999)
+        );
+        assert_eq!(Timestamp::from_unix_ms(1).since(moment), Duration::ZERO);
+    }
+}

@@ -1,0 +1,91 @@
+//! The answer to a reserve.
+
+use std::time::Duration;
+
+use crate::clock::Timestamp;
+use crate::key::LimitKey;
+
+/// The answer to a reserve. Being denied is an answer, not an error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "a call may go ahead only when the decision allows it"]
+pub enum Decision {
+    /// The call may go ahead: everything that it needs is reserved.
+    Allowed {
+        /// When the reservations began. A repeated reserve of the same lease answers with the first moment.
+        reserved_at: Timestamp,
+    },
+    /// Not now. Nothing is reserved.
+    Denied(Denial),
+}
+
+/// Not now: why, and when to ask again, with another lease ID.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Denial {
+    /// Why.
+    pub reason: DenialReason,
+    /// When to ask again. A caller that waits this long may still be denied: others ask too.
+    pub retry_after: Duration,
+}
+
+/// Why a reserve was denied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DenialReason {
+    /// These limits had no room for what was asked of them.
+    NoRoom {
+        /// The limits, in the request's order. A backend may name only the first.
+        keys: Vec<LimitKey>,
+    },
+    /// This limit's capacity is on its way down, and until it is there nothing is admitted.
+    Decreasing {
+        /// The limit.
+        key: LimitKey,
+    },
+}
+
+impl Decision {
+    /// The denial, if it is one.
+    pub fn denial(&self) -> Option<&Denial> {
+        match self {
+            Self::Allowed { .. } => None,
+            Self::Denied(denial) => Some(denial),
+        }
+    }
+
+    /// True if the call may go ahead.
+    pub fn is_allowed(&self) -> bool {
+        self.denial().is_none()
+    }
+}
+
+impl Denial {
+    /// [`Denial::retry_after`] in whole milliseconds, rounded up, so that whoever waits that long waits long enough.
+    pub fn retry_after_ms(&self) -> u64 {
+        let ms = self.retry_after.as_nanos().div_ceil(1_000_000);
+        u64::try_from(ms).unwrap_or(u64::MAX)
+    }
+
+    /// The limits that stood in the way.
+    pub fn keys(&self) -> &[LimitKey] {
+        match &self.reason {
+            DenialReason::NoRoom { keys } => keys,
+            DenialReason::Decreasing { key } => std::slice::from_ref(key),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hint_is_rounded_up_to_milliseconds() {
+        for (nanos, ms) in [(0, 0), (1, 1), (1_000_000, 1), (1_000_001, 2)] {
+            let retry_after = Duration::from_nanos(nanos);
+            let denial = Denial {
+                reason: DenialReason::NoRoom { keys: vec![] },
+                retry_after,
+            };
+            assert_eq!(denial.retry_after_ms(), ms);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The ways in which a limiter gives no decision: one type per operation, one variant per broken rule.
+
+use std::time::Duration;
+
+use crate::key::LimitKey;
+
+/// Why a reserve got no decision.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReserveError {
+    /// No limit has this key.
+    #[error("no limit is defined for {key}")]
+    UnknownKey {
+        /// The first unknown key.
+        key: LimitKey,
+    },
+    /// More is asked for than the limit could ever hold. Waiting cannot help.
+    #[error("more is asked of {key} than its whole capacity; waiting cannot help")]
+    AmountExceedsCapacity {
+        /// The first such key.
+        key: LimitKey,
+    },
+    /// The lease ID was used before, for other requirements.
+    #[error("this lease ID was used before with other requirements; take a new one")]
+    LeaseConflict,
+    /// The lease was completed, or one of its reservations has expired.
+    #[error("this lease has ended; take a new lease ID")]
+    LeaseEnded,
+    /// Nobody knows whether the lease was allowed.
+    #[error(transparent)]
+    Unanswered(#[from] Unanswered),
+    /// The limiter did not look at the request.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}
+
+/// Why a complete was not carried out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CompleteError {
+    /// An actual for a key that the lease does not hold, or for a concurrency key. Nothing was applied.
+    #[error(
+        "the lease has no rolling reservation of {key}; actuals name rolling keys of the lease's requirements"
+    )]
+    InvalidActual {
+        /// Whose actual.
+        key: LimitKey,
+    },
+    /// Nobody knows whether the lease was completed. Completing twice is completing once, so repeat it.
+    #[error(transparent)]
+    Unanswered(#[from] Unanswered),
+    /// The limiter did not look at the request.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}
+
+/// Why a limit was not defined. Nothing has changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DefineError {
+    /// The key is of the other kind.
+    #[error(
+        "{key} is a {is} limit and cannot become another kind; delete it first, or take another key"
+    )]
+    KindConflict {
+        /// Which key.
+        key: LimitKey,
+        /// The kind that the key has.
+        is: &'static str,
+    },
+    /// The backend gave no answer, or the definition could not be kept.
+    #[error(transparent)]
+    Unanswered(#[from] Unanswered),
+    /// The limiter did not look at the request.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}
+
+/// Why a limit was not deleted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeleteError {
+    /// No limit has this key.
+    #[error("no limit is defined for {key}")]
+    UnknownKey {
+        /// Which key.
+        key: LimitKey,
+    },
+    /// The backend gave no answer.
+    #[error(transparent)]
+    Unanswered(#[from] Unanswered),
+    /// The limiter did not look at the request.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}
+
+/// Why a limit's state could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StateError {
+    /// The backend gave no answer.
+    #[error(transparent)]
+    Unanswered(#[from] Unanswered),
+    /// The limiter did not look at the request.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}
+
+/// No answer came, so the outcome is unknown. Repeat the request with the **same** lease ID: it counts once.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no answer: {reason}")]
+pub struct Unanswered {
+    /// What went wrong, for people.
+    pub reason: String,
+    /// When to repeat the request.
+    pub retry_after: Duration,
+}
+
+/// The limiter refused to look at the request: a missing token, a limiter that speaks another protocol.
+/// Repeating it does not help.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("refused: {reason}")]
+pub struct Refused {
+    /// What was wrong, for people.
+    pub reason: String,
+}

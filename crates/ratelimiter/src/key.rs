@@ -1,0 +1,189 @@
+//! The name of a limit, and the families of names that every program shares.
+
+mod family;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use family::{KeyFamily, LlmDimension};
+
+/// The most bytes that a key may have.
+pub const KEY_BYTES_MAX: usize = 256;
+
+/// The name of a limit: 1 to 256 bytes of UTF-8 without white space or control characters.
+///
+/// Cloning is cheap, since clones share the text.
+///
+/// ```
+/// use ratelimiter::LimitKey;
+///
+/// let key = LimitKey::new("global:llm:openai:gpt-4o:rpm")?;
+/// assert_eq!(key, LimitKey::llm_rpm("openai", "gpt-4o")?);
+/// assert!(LimitKey::new("two words").is_err());
+/// # Ok::<(), ratelimiter::KeyError>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LimitKey(Arc<str>);
+
+/// Why a text is not a key.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// The text is empty.
+    #[error("a key must not be empty: it has 1 to {KEY_BYTES_MAX} bytes")]
+    Empty,
+    /// The text has more than [`KEY_BYTES_MAX`] bytes.
+    #[error("a key has 1 to {KEY_BYTES_MAX} bytes, this one has {bytes}")]
+    TooLong {
+        /// How many bytes the text has.
+        bytes: usize,
+    },
+    /// The text has white space in it.
+    #[error("a key must not contain white space, this one has some at byte {at}")]
+    WhiteSpace {
+        /// The byte offset of the first white space.
+        at: usize,
+    },
+    /// The text has a control character in it.
+    #[error("a key must not contain control characters, this one has one at byte {at}")]
+    Control {
+        /// The byte offset of the first control character.
+        at: usize,
+    },
+    /// A part that a family puts between colons is empty.
+    #[error("the {part} of a key must not be empty")]
+    EmptyPart {
+        /// Which part: `provider`, `model` or `tenant`.
+        part: &'static str,
+    },
+    /// A part that a family puts between colons has a colon of its own, so that the key could not be parsed again.
+    #[error("the {part} of a key must not contain ':'")]
+    ColonInPart {
+        /// Which part: `provider` or `tenant`. Model names may contain colons.
+        part: &'static str,
+    },
+}
+
+impl LimitKey {
+    /// Checks a text and makes it a key.
+    ///
+    /// # Errors
+    /// Says which rule of a key the text breaks.
+    pub fn new(text: impl AsRef<str>) -> Result<Self, KeyError> {
+        let text = text.as_ref();
+        if text.is_empty() {
+            return Err(KeyError::Empty);
+        }
+        if text.len() > KEY_BYTES_MAX {
+            return Err(KeyError::TooLong { bytes: text.len() });
+        }
+        if !is_plain_ascii(text) {
+            check_characters(text)?;
+        }
+        Ok(Self(Arc::from(text)))
+    }
+
+    /// The key's text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// True when every byte is printable ASCII, which nearly all keys are; the slow look is for the rest.
+fn is_plain_ascii(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+fn check_characters(text: &str) -> Result<(), KeyError> {
+    for (at, character) in text.char_indices() {
+        if character.is_whitespace() {
+            return Err(KeyError::WhiteSpace { at });
+        }
+        if character.is_control() {
+            return Err(KeyError::Control { at });
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Display for LimitKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for LimitKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.0, f)
+    }
+}
+
+impl AsRef<str> for LimitKey {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::borrow::Borrow<str> for LimitKey {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::str::FromStr for LimitKey {
+    type Err = KeyError;
+
+    fn from_str(text: &str) -> Result<Self, KeyError> {
+        Self::new(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// DEF-01
+    #[test]
+    fn def_01_a_key_has_1_to_256_bytes() {
+        assert_eq!(LimitKey::new(""), Err(KeyError::Empty));
+        assert!(LimitKey::new("k").is_ok());
+        assert!(LimitKey::new("k".repeat(256)).is_ok());
+        assert_eq!(
+            LimitKey::new("k".repeat(257)),
+            Err(KeyError::TooLong { bytes: 257 })
+        );
+        assert!(
+            LimitKey::new("é".repeat(128)).is_ok(),
+            "bytes are counted, not characters"
+        );
+        assert_eq!(
+            LimitKey::new("é".repeat(129)),
+            Err(KeyError::TooLong { bytes: 258 })
+        );
+    }
+
+    /// DEF-01
+    #[test]
+    fn def_01_a_key_has_no_white_space_and_no_control_characters() {
+        for (text, expected) in [
+            ("a b", KeyError::WhiteSpace { at: 1 }),
+            ("a\tb", KeyError::WhiteSpace { at: 1 }),
+            ("ab\n", KeyError::WhiteSpace { at: 2 }),
+            ("a\u{a0}b", KeyError::WhiteSpace { at: 1 }),
+            ("a\u{2003}b", KeyError::WhiteSpace { at: 1 }),
+            ("a\0b", KeyError::Control { at: 1 }),
+            ("a\u{7f}b", KeyError::Control { at: 1 }),
+            ("é\u{9f}", KeyError::Control { at: 2 }),
+        ] {
+            assert_eq!(LimitKey::new(text), Err(expected), "{text:?}");
+        }
+        for text in [
+            "global:llm:openai:gpt-4o:rpm",
+            "org/model@v1.2:free",
+            "clé:größe",
+            "鍵",
+        ] {
+            assert_eq!(LimitKey::new(text).unwrap().as_str(), text);
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! What a limit is: its key, its kind, the most units held at a time, and what becomes of overage.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::key::LimitKey;
+
+/// The longest window of a rolling limit: 31 days.
+pub const WINDOW_SECONDS_MAX: u32 = 2_678_400;
+/// The longest time for which a concurrency limit keeps a hold that nobody completes: one day.
+pub const TIMEOUT_SECONDS_MAX: u32 = 86_400;
+/// The largest capacity. Half of what 64 bits can count, so that sums of two never wrap.
+pub const CAPACITY_MAX: u64 = i64::MAX as u64;
+/// The most bytes that a limit's unit or description may have.
+pub const NOTE_BYTES_MAX: usize = 1_024;
+
+/// A limit: the rule that a key stands for.
+///
+/// ```
+/// use ratelimiter::{Capacity, Limit, LimitKey, LimitKind, Overage, Window};
+///
+/// let limit = Limit::new(
+///     LimitKey::llm_rpm("openai", "gpt-4o")?,
+///     LimitKind::Rolling { window: Window::from_seconds(60)? },
+///     Capacity::new(3_000)?,
+/// );
+/// assert_eq!(limit.overage, Overage::Debt);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limit {
+    /// The limit's name.
+    pub key: LimitKey,
+    /// How its units return.
+    pub kind: LimitKind,
+    /// The most units held at a time. 0 admits nothing.
+    pub capacity: Capacity,
+    /// What becomes of use above the reservation that has no room.
+    pub overage: Overage,
+    /// What is counted, for people: `requests`, `tokens`.
+    pub unit: Note,
+    /// What the limit is for, for people.
+    pub description: Note,
+}
+
+/// How the units of a limit return.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LimitKind {
+    /// A reservation counts for `window` from its admission, then its amount returns by itself.
+    Rolling {
+        /// For how long a reservation counts.
+        window: Window,
+    },
+    /// A hold is kept until its lease completes, or until `timeout` has passed.
+    Concurrency {
+        /// After which time a hold that nobody completed is released.
+        timeout: HoldTimeout,
+    },
+}
+
+/// For how long a rolling reservation counts: 1 second to 31 days, in whole seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Window(u32);
+
+/// After which time a hold is released by itself: 1 second to 1 day, in whole seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HoldTimeout(u32);
+
+/// The most units of a limit that are held at a time: 0 to 2^63-1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Capacity(u64);
+
+/// What becomes of the part of an actual that exceeds its reservation and finds no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Overage {
+    /// It is added to the key's debt.
+    #[default]
+    Debt,
+    /// It is only counted in a metric.
+    Deny,
+}
+
+/// A free text for people, of at most 1 KiB.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Note(Box<str>);
+
+/// Why a value is not part of a limit.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LimitError {
+    /// A window outside 1..=2 678 400 seconds.
+    #[error(
+        "a rolling limit's window is 1 to {WINDOW_SECONDS_MAX} seconds (31 days), not {seconds}"
+    )]
+    WindowOutOfRange {
+        /// The refused value.
+        seconds: u64,
+    },
+    /// A hold timeout outside 1..=86 400 seconds.
+    #[error(
+        "a concurrency limit's timeout is 1 to {TIMEOUT_SECONDS_MAX} seconds (1 day), not {seconds}"
+    )]
+    TimeoutOutOfRange {
+        /// The refused value.
+        seconds: u64,
+    },
+    /// A capacity above 2^63-1.
+    #[error("a capacity is 0 to {CAPACITY_MAX} (2^63-1), not {capacity}")]
+    CapacityOutOfRange {
+        /// The refused value.
+        capacity: u64,
+    },
+    /// A unit or description of more than 1 KiB.
+    #[error("a unit or description has at most {NOTE_BYTES_MAX} bytes, this one has {bytes}")]
+    NoteTooLong {
+        /// How many bytes the text has.
+        bytes: usize,
+    },
+}
+
+impl Limit {
+    /// A limit whose overage becomes debt, without texts for people.
+    pub fn new(key: LimitKey, kind: LimitKind, capacity: Capacity) -> Self {
+        Self {
+            key,
+            kind,
+            capacity,
+            overage: Overage::default(),
+            unit: Note::default(),
+            description: Note::default(),
+        }
+    }
+}
+
+impl LimitKind {
+    /// For how long one reservation or hold lasts when nobody ends it.
+    pub const fn lifetime(self) -> Duration {
+        Duration::from_secs(self.lifetime_seconds() as u64)
+    }
+
+    /// [`LimitKind::lifetime`] in the whole seconds that every kind has.
+    pub const fn lifetime_seconds(self) -> u32 {
+        match self {
+            Self::Rolling { window } => window.0,
+            Self::Concurrency { timeout } => timeout.0,
+        }
+    }
+
+    /// True for limits whose holds end with their lease.
+    pub const fn is_concurrency(self) -> bool {
+        matches!(self, Self::Concurrency { .. })
+    }
+
+    /// True when both are rolling or both are concurrency, whatever their durations.
+    pub const fn is_same_kind(self, other: Self) -> bool {
+        self.is_concurrency() == other.is_concurrency()
+    }
+
+    /// The kind's name: `rolling` or `concurrency`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rolling { .. } => "rolling",
+            Self::Concurrency { .. } => "concurrency",
+        }
+    }
+}
+
+impl Window {
+    /// Checks a number of seconds and makes it a window.
+    ///
+    /// # Errors
+    /// Outside 1..=[`WINDOW_SECONDS_MAX`].
+    pub fn from_seconds(seconds: u64) -> Result<Self, LimitError> {
+        seconds_within(seconds, WINDOW_SECONDS_MAX)
+            .map(Self)
+            .ok_or(LimitError::WindowOutOfRange { seconds })
+    }
+
+    /// The window in seconds.
+    pub const fn seconds(self) -> u32 {
+        self.0
+    }
+}
+
+impl HoldTimeout {
+    /// Checks a number of seconds and makes it a hold timeout.
+    ///
+    /// # Errors
+    /// Outside 1..=[`TIMEOUT_SECONDS_MAX`].
+    pub fn from_seconds(seconds: u64) -> Result<Self, LimitError> {
+        seconds_within(seconds, TIMEOUT_SECONDS_MAX)
+            .map(Self)
+            .ok_or(LimitError::TimeoutOutOfRange { seconds })
+    }
+
+    /// The timeout in seconds.
+    pub const fn seconds(self) -> u32 {
+        self.0
+    }
+}
+
+fn seconds_within(seconds: u64, max: u32) -> Option<u32> {
+    u32::try_from(seconds)
+        .ok()
+        .filter(|seconds| (1..=max).contains(seconds))
+}
+
+impl Capacity {
+    /// Nothing is admitted.
+    pub const ZERO: Self = Self(0);
+
+    /// Checks a number of units and makes it a capacity.
+    ///
+    /// # Errors
+    /// Above [`CAPACITY_MAX`].
+    pub const fn new(capacity: u64) -> Result<Self, LimitError> {
+        if capacity > CAPACITY_MAX {
+            return Err(LimitError::CapacityOutOfRange { capacity });
+        }
+        Ok(Self(capacity))
+    }
+
+    /// The capacity in units.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for Capacity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Overage {
+    /// The policy's name: `debt` or `deny`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Debt => "debt",
+            Self::Deny => "deny",
+        }
+    }
+}
+
+impl Note {
+    /// Checks a text and makes it a note.
+    ///
+    /// # Errors
+    /// More than [`NOTE_BYTES_MAX`] bytes.
+    pub fn new(text: impl Into<Box<str>>) -> Result<Self, LimitError> {
+        let text = text.into();
+        if text.len() > NOTE_BYTES_MAX {
+            return Err(LimitError::NoteTooLong { bytes: text.len() });
+        }
+        Ok(Self(text))
+    }
+
+    /// The note's text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// DEF-02
+    #[test]
+    fn def_02_a_window_is_1_second_to_31_days() {
+        assert!(Window::from_seconds(1).is_ok());
+        assert_eq!(
+            Window::from_seconds(2_678_400).unwrap().seconds(),
+            2_678_400
+        );
+        for seconds in [0, 2_678_401, u64::from(u32::MAX) + 2, u64::MAX] {
+            let error = Window::from_seconds(seconds).unwrap_err();
+            assert_eq!(error, LimitError::WindowOutOfRange { seconds });
+            assert!(
+                error.to_string().contains("1 to 2678400 seconds"),
+                "{error}"
+            );
+        }
+    }
+
+    /// DEF-02
+    #[test]
+    fn def_02_a_hold_timeout_is_1_second_to_1_day() {
+        assert!(HoldTimeout::from_seconds(1).is_ok());
+        assert_eq!(HoldTimeout::from_seconds(86_400).unwrap().seconds(), 86_400);
+        for seconds in [0, 86_401, u64::MAX] {
+            let error = HoldTimeout::from_seconds(seconds).unwrap_err();
+            assert_eq!(error, LimitError::TimeoutOutOfRange { seconds });
+            assert!(error.to_string().contains("1 to 86400 seconds"), "{error}");
+        }
+    }
+
+    /// DEF-03
+    #[test]
+    fn def_03_a_capacity_is_0_to_2_to_the_63_minus_1() {
+        assert_eq!(Capacity::new(0).unwrap(), Capacity::ZERO);
+        assert_eq!(Capacity::new((1 << 63) - 1).unwrap().get(), (1 << 63) - 1);
+        for capacity in [1 << 63, u64::MAX] {
+            assert_eq!(
+                Capacity::new(capacity),
+                Err(LimitError::CapacityOutOfRange { capacity })
+            );
+        }
+    }
+
+    /// DEF-03
+    #[test]
+    fn def_03_notes_have_at_most_a_kibibyte() {
+        assert!(Note::new("x".repeat(1_024)).is_ok());
+        assert_eq!(
+            Note::new("x".repeat(1_025)),
+            Err(LimitError::NoteTooLong { bytes: 1_025 })
+        );
+    }
+}

@@ -1,0 +1,300 @@
+//! The defined limits, and how a new definition changes an old one.
+//!
+//! A registry is plain data: a backend keeps one to know its limits, a server keeps one to write its limits file.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use crate::error::DefineError;
+use crate::key::LimitKey;
+use crate::limit::{Capacity, Limit};
+
+/// The defined limits, sorted by key.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Registry {
+    limits: BTreeMap<LimitKey, RegisteredLimit>,
+}
+
+/// A limit as it is in force, and whether its capacity is on its way down.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegisteredLimit {
+    /// The limit with the capacity that is in force.
+    pub limit: Limit,
+    /// Whether the capacity is on its way down.
+    pub status: LimitStatus,
+}
+
+/// Whether a limit's capacity is on its way down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LimitStatus {
+    /// The capacity is what was asked for.
+    #[default]
+    Active,
+    /// A lower capacity waits until enough units have returned; until then nothing is admitted.
+    Decreasing {
+        /// The capacity that waits. Lower than the one in force.
+        to: Capacity,
+    },
+}
+
+/// A limit with the figures of the moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LimitState {
+    /// The limit with the capacity that is in force.
+    pub limit: Limit,
+    /// Whether the capacity is on its way down.
+    pub status: LimitStatus,
+    /// The figures of the moment.
+    pub usage: Usage,
+}
+
+/// How much of a limit is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Units in live reservations or holds.
+    pub used: u64,
+    /// Units that could be reserved now, if the limit is active.
+    pub available: u64,
+    /// Units that were used without room, where the limit's overage becomes debt.
+    pub debt: u128,
+    /// Units that were used without room, whatever became of them; counted since this backend started.
+    pub uncovered: u128,
+}
+
+/// Which part of the limits to list: those after a key, with a prefix, at most so many.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Page {
+    /// Only keys that begin with this.
+    pub prefix: String,
+    /// Only keys that sort after this one.
+    pub after: Option<LimitKey>,
+    /// At most this many; `None` for all.
+    pub count_max: Option<usize>,
+}
+
+impl RegisteredLimit {
+    /// A limit that is in force as it stands.
+    pub const fn active(limit: Limit) -> Self {
+        Self {
+            limit,
+            status: LimitStatus::Active,
+        }
+    }
+
+    /// What becomes of this limit when it is defined anew as `new`: a capacity at or above the one in force holds at
+    /// once and cancels a decrease; a lower one waits; everything else holds at once.
+    ///
+    /// # Errors
+    /// The kind cannot change.
+    pub fn redefined(&self, new: Limit) -> Result<Self, DefineError> {
+        if !self.limit.kind.is_same_kind(new.kind) {
+            return Err(DefineError::KindConflict {
+                key: new.key,
+                is: self.limit.kind.name(),
+            });
+        }
+        let in_force = self.limit.capacity;
+        if new.capacity >= in_force {
+            return Ok(Self::active(new));
+        }
+        let status = LimitStatus::Decreasing { to: new.capacity };
+        Ok(Self {
+            limit: Limit {
+                capacity: in_force,
+                ..new
+            },
+            status,
+        })
+    }
+
+    /// The capacity that was asked for last: the one that waits, or else the one in force.
+    pub const fn target(&self) -> Capacity {
+        match self.status {
+            LimitStatus::Active => self.limit.capacity,
+            LimitStatus::Decreasing { to } => to,
+        }
+    }
+
+    /// The capacity that waits comes into force.
+    pub const fn settle(&mut self) {
+        self.limit.capacity = self.target();
+        self.status = LimitStatus::Active;
+    }
+}
+
+impl Registry {
+    /// A registry without limits.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The limit with this key.
+    pub fn get(&self, key: &LimitKey) -> Option<&RegisteredLimit> {
+        self.limits.get(key)
+    }
+
+    /// The limit with this key, to change it. Its key must stay.
+    pub fn get_mut(&mut self, key: &LimitKey) -> Option<&mut RegisteredLimit> {
+        self.limits.get_mut(key)
+    }
+
+    /// Puts a limit in the place of the one with its key, if there is one.
+    pub fn put(&mut self, registered: RegisteredLimit) {
+        self.limits.insert(registered.limit.key.clone(), registered);
+    }
+
+    /// Takes out the limit with this key.
+    pub fn remove(&mut self, key: &LimitKey) -> Option<RegisteredLimit> {
+        self.limits.remove(key)
+    }
+
+    /// What the limit becomes when it is defined as `limit`, without changing anything yet.
+    ///
+    /// # Errors
+    /// The kind cannot change.
+    pub fn plan(&self, limit: Limit) -> Result<RegisteredLimit, DefineError> {
+        match self.get(&limit.key) {
+            Some(registered) => registered.redefined(limit),
+            None => Ok(RegisteredLimit::active(limit)),
+        }
+    }
+
+    /// All limits, sorted by key.
+    pub fn iter(&self) -> impl Iterator<Item = &RegisteredLimit> {
+        self.limits.values()
+    }
+
+    /// The limits of a page, sorted by key.
+    pub fn page(&self, page: &Page) -> impl Iterator<Item = &RegisteredLimit> {
+        let prefix = page.prefix.as_str();
+        let start = match &page.after {
+            Some(after) if after.as_str() >= prefix => Bound::Excluded(after.as_str()),
+            _ => Bound::Included(prefix),
+        };
+        self.limits
+            .range::<str, _>((start, Bound::Unbounded))
+            .take_while(move |(key, _)| key.as_str().starts_with(prefix))
+            .map(|(_, registered)| registered)
+            .take(page.count_max.unwrap_or(usize::MAX))
+    }
+
+    /// How many limits there are.
+    pub fn len(&self) -> usize {
+        self.limits.len()
+    }
+
+    /// True if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.limits.is_empty()
+    }
+}
+
+impl FromIterator<RegisteredLimit> for Registry {
+    fn from_iter<I: IntoIterator<Item = RegisteredLimit>>(limits: I) -> Self {
+        let keyed = |registered: RegisteredLimit| (registered.limit.key.clone(), registered);
+        Self {
+            limits: limits.into_iter().map(keyed).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::{HoldTimeout, LimitKind, Window};
+
+    fn limit(key: &str, capacity: u64) -> Limit {
+        let kind = LimitKind::Rolling {
+            window: Window::from_seconds(60).unwrap(),
+        };
+        Limit::new(
+            LimitKey::new(key).unwrap(),
+            kind,
+            Capacity::new(capacity).unwrap(),
+        )
+    }
+
+    /// DEF-04
+    #[test]
+    fn def_04_the_kind_cannot_change() {
+        let registered = RegisteredLimit::active(limit("k", 10));
+        let timeout = HoldTimeout::from_seconds(60).unwrap();
+        let other = Limit {
+            kind: LimitKind::Concurrency { timeout },
+            ..limit("k", 10)
+        };
+        let error = registered.redefined(other.clone()).unwrap_err();
+        assert_eq!(
+            error,
+            DefineError::KindConflict {
+                key: other.key,
+                is: "rolling"
+            }
+        );
+    }
+
+    /// DEF-06
+    #[test]
+    fn def_06_a_capacity_at_or_above_the_one_in_force_cancels_a_decrease() {
+        let status = LimitStatus::Decreasing {
+            to: Capacity::new(5).unwrap(),
+        };
+        let decreasing = RegisteredLimit {
+            limit: limit("k", 10),
+            status,
+        };
+        for capacity in [10, 11] {
+            let next = decreasing.redefined(limit("k", capacity)).unwrap();
+            assert_eq!(next, RegisteredLimit::active(limit("k", capacity)));
+        }
+    }
+
+    /// DEF-07
+    #[test]
+    fn def_07_only_the_capacity_of_a_decrease_waits() {
+        let registered = RegisteredLimit::active(limit("k", 10));
+        let window = Window::from_seconds(30).unwrap();
+        let new = Limit {
+            kind: LimitKind::Rolling { window },
+            ..limit("k", 4)
+        };
+        let mut next = registered.redefined(new.clone()).unwrap();
+        assert_eq!(next.limit.capacity.get(), 10);
+        assert_eq!(next.limit.kind, new.kind);
+        assert_eq!(next.target().get(), 4);
+        let lower = next.redefined(limit("k", 3)).unwrap();
+        assert_eq!(
+            lower.target().get(),
+            3,
+            "another lower value replaces the target"
+        );
+        next.settle();
+        assert_eq!(next, RegisteredLimit::active(new));
+    }
+
+    #[test]
+    fn a_page_is_a_sorted_part_of_the_limits() {
+        let registry: Registry = ["b:2", "a:1", "b:1", "c", "b:3"]
+            .map(|key| RegisteredLimit::active(limit(key, 1)))
+            .into_iter()
+            .collect();
+        let list = |prefix: &str, after: Option<&str>, count_max| {
+            let after = after.map(|key| LimitKey::new(key).unwrap());
+            let page = Page {
+                prefix: prefix.into(),
+                after,
+                count_max,
+            };
+            let keys = registry
+                .page(&page)
+                .map(|registered| registered.limit.key.to_string());
+            keys.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(list("", None, None), "a:1 b:1 b:2 b:3 c");
+        assert_eq!(list("b:", None, None), "b:1 b:2 b:3");
+        assert_eq!(list("b:", Some("b:1"), Some(1)), "b:2");
+        assert_eq!(list("b:", Some("a:9"), None), "b:1 b:2 b:3");
+        assert_eq!(list("b:", Some("c"), None), "");
+        assert_eq!(list("x", None, None), "");
+    }
+}

@@ -1,0 +1,297 @@
+//! What a caller asks: the requirements of a call, and later its actuals.
+
+use std::num::NonZeroU64;
+
+use crate::key::LimitKey;
+use crate::lease::LeaseId;
+
+/// The most requirements of one reserve, and so the most reservations of one lease.
+pub const REQUIREMENTS_MAX: usize = 32;
+/// The most actuals of one complete.
+pub const ACTUALS_MAX: usize = REQUIREMENTS_MAX;
+/// The most bytes that a job ID may have.
+pub const JOB_ID_BYTES_MAX: usize = 256;
+
+/// "May this call go ahead?": a lease and what it needs.
+///
+/// ```
+/// use ratelimiter::{LeaseId, LimitKey, Requirements, ReserveRequest};
+///
+/// let requirements = Requirements::of([
+///     (LimitKey::llm_rpm("openai", "gpt-4o")?, 1),
+///     (LimitKey::llm_tpm("openai", "gpt-4o")?, 1_800),
+/// ])?;
+/// let request = ReserveRequest::new(LeaseId::from_u128(1), requirements);
+/// assert_eq!(request.requirements.len(), 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReserveRequest {
+    /// The attempt.
+    pub lease: LeaseId,
+    /// What the attempt is for, in the caller's own terms; only for logs.
+    pub job: Option<JobId>,
+    /// What the call needs, all or nothing.
+    pub requirements: Requirements,
+}
+
+/// "The call is over": a lease and what was really used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CompleteRequest {
+    /// The attempt that was allowed.
+    pub lease: LeaseId,
+    /// What the attempt was for, in the caller's own terms; only for logs.
+    pub job: Option<JobId>,
+    /// What was used of the rolling limits, where the caller knows it.
+    pub actuals: Actuals,
+}
+
+/// What a call needs of one limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Requirement {
+    /// Of which limit.
+    pub key: LimitKey,
+    /// How many units; never 0.
+    pub amount: NonZeroU64,
+}
+
+/// What a call needs: 1 to 32 requirements, each of another key, in the caller's order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Requirements(Box<[Requirement]>);
+
+/// What a call used of one limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Actual {
+    /// Of which limit.
+    pub key: LimitKey,
+    /// How many units; 0 if none.
+    pub amount: u64,
+}
+
+/// What a call used: at most 32 actuals, each of another key.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Actuals(Box<[Actual]>);
+
+/// The caller's own name for what it does, of 1 to 256 bytes without control characters.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct JobId(Box<str>);
+
+/// Why a request has no valid shape.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// Not 1..=32 requirements.
+    #[error("a reserve has 1 to {REQUIREMENTS_MAX} requirements, not {count}")]
+    RequirementCount {
+        /// How many there were.
+        count: usize,
+    },
+    /// More than 32 actuals.
+    #[error("a complete has at most {ACTUALS_MAX} actuals, not {count}")]
+    ActualCount {
+        /// How many there were.
+        count: usize,
+    },
+    /// A requirement of nothing.
+    #[error("a requirement's amount is 1 or more; leave out {key}, of which nothing is needed")]
+    AmountZero {
+        /// Whose amount is 0.
+        key: LimitKey,
+    },
+    /// Two entries name the same key.
+    #[error("{key} stands there twice; name each key once, with the sum")]
+    DuplicateKey {
+        /// Which key.
+        key: LimitKey,
+    },
+    /// A job ID that is empty, too long, or has control characters.
+    #[error("a job ID has 1 to {JOB_ID_BYTES_MAX} bytes and no control characters")]
+    JobId,
+}
+
+impl ReserveRequest {
+    /// A request without a job ID.
+    pub const fn new(lease: LeaseId, requirements: Requirements) -> Self {
+        Self {
+            lease,
+            job: None,
+            requirements,
+        }
+    }
+}
+
+impl CompleteRequest {
+    /// A request without a job ID.
+    pub const fn new(lease: LeaseId, actuals: Actuals) -> Self {
+        Self {
+            lease,
+            job: None,
+            actuals,
+        }
+    }
+}
+
+impl Requirements {
+    /// Checks a list of requirements.
+    ///
+    /// # Errors
+    /// None or more than 32, or a key that stands there twice.
+    pub fn new(requirements: impl Into<Box<[Requirement]>>) -> Result<Self, RequestError> {
+        let requirements = requirements.into();
+        let count = requirements.len();
+        if !(1..=REQUIREMENTS_MAX).contains(&count) {
+            return Err(RequestError::RequirementCount { count });
+        }
+        if let Some(key) = first_duplicate(&requirements, |requirement| &requirement.key) {
+            return Err(RequestError::DuplicateKey { key: key.clone() });
+        }
+        Ok(Self(requirements))
+    }
+
+    /// Checks a list of pairs of key and amount.
+    ///
+    /// # Errors
+    /// As [`Requirements::new`], and for an amount of 0.
+    pub fn of(pairs: impl IntoIterator<Item = (LimitKey, u64)>) -> Result<Self, RequestError> {
+        let requirement = |(key, amount)| match NonZeroU64::new(amount) {
+            Some(amount) => Ok(Requirement { key, amount }),
+            None => Err(RequestError::AmountZero { key }),
+        };
+        Self::new(
+            pairs
+                .into_iter()
+                .map(requirement)
+                .collect::<Result<Box<[_]>, _>>()?,
+        )
+    }
+}
+
+impl std::ops::Deref for Requirements {
+    type Target = [Requirement];
+
+    fn deref(&self) -> &[Requirement] {
+        &self.0
+    }
+}
+
+impl Actuals {
+    /// Checks a list of actuals.
+    ///
+    /// # Errors
+    /// More than 32, or a key that stands there twice.
+    pub fn new(actuals: impl Into<Box<[Actual]>>) -> Result<Self, RequestError> {
+        let actuals = actuals.into();
+        if actuals.len() > ACTUALS_MAX {
+            return Err(RequestError::ActualCount {
+                count: actuals.len(),
+            });
+        }
+        if let Some(key) = first_duplicate(&actuals, |actual| &actual.key) {
+            return Err(RequestError::DuplicateKey { key: key.clone() });
+        }
+        Ok(Self(actuals))
+    }
+
+    /// Checks a list of pairs of key and amount.
+    ///
+    /// # Errors
+    /// As [`Actuals::new`].
+    pub fn of(pairs: impl IntoIterator<Item = (LimitKey, u64)>) -> Result<Self, RequestError> {
+        let actual = |(key, amount)| Actual { key, amount };
+        Self::new(pairs.into_iter().map(actual).collect::<Box<[_]>>())
+    }
+
+    /// Nothing is known of what was used: every rolling reservation stays as it is.
+    pub fn none() -> Self {
+        Self::default()
+    }
+}
+
+impl std::ops::Deref for Actuals {
+    type Target = [Actual];
+
+    fn deref(&self) -> &[Actual] {
+        &self.0
+    }
+}
+
+/// The first key that an earlier entry has too. Lists have at most 32 entries, so comparing all pairs is cheap.
+fn first_duplicate<T>(entries: &[T], key: impl Fn(&T) -> &LimitKey) -> Option<&LimitKey> {
+    let repeats = |(at, entry): (usize, &T)| entries[..at].iter().any(|e| key(e) == key(entry));
+    let at = entries.iter().enumerate().position(repeats)?;
+    Some(key(&entries[at]))
+}
+
+impl JobId {
+    /// Checks a text and makes it a job ID.
+    ///
+    /// # Errors
+    /// Empty, longer than [`JOB_ID_BYTES_MAX`], or with control characters, which would garble a log.
+    pub fn new(text: impl Into<Box<str>>) -> Result<Self, RequestError> {
+        let text = text.into();
+        let fits = (1..=JOB_ID_BYTES_MAX).contains(&text.len());
+        if !fits || text.chars().any(char::is_control) {
+            return Err(RequestError::JobId);
+        }
+        Ok(Self(text))
+    }
+
+    /// The job ID's text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: impl AsRef<str>) -> LimitKey {
+        LimitKey::new(name).unwrap()
+    }
+
+    fn numbered(count: usize) -> impl Iterator<Item = (LimitKey, u64)> {
+        (0..count).map(|n| (key(format!("k{n}")), 1))
+    }
+
+    #[test]
+    fn a_reserve_has_1_to_32_requirements() {
+        for count in [0, 33] {
+            let error = Requirements::of(numbered(count)).unwrap_err();
+            assert_eq!(error, RequestError::RequirementCount { count });
+        }
+        assert_eq!(Requirements::of(numbered(1)).unwrap().len(), 1);
+        assert_eq!(Requirements::of(numbered(32)).unwrap().len(), 32);
+    }
+
+    #[test]
+    fn a_requirement_of_nothing_is_refused() {
+        let error = Requirements::of([(key("a"), 1), (key("b"), 0)]).unwrap_err();
+        assert_eq!(error, RequestError::AmountZero { key: key("b") });
+    }
+
+    /// COM-06
+    #[test]
+    fn com_06_a_key_may_not_stand_twice() {
+        let pairs = || [(key("a"), 1), (key("b"), 1), (key("a"), 2)];
+        let expected = RequestError::DuplicateKey { key: key("a") };
+        assert_eq!(Requirements::of(pairs()).unwrap_err(), expected);
+        assert_eq!(Actuals::of(pairs()).unwrap_err(), expected);
+    }
+
+    #[test]
+    fn a_complete_has_at_most_32_actuals() {
+        assert!(Actuals::of(numbered(32)).is_ok());
+        let error = Actuals::of(numbered(33)).unwrap_err();
+        assert_eq!(error, RequestError::ActualCount { count: 33 });
+    }
+
+    #[test]
+    fn a_job_id_is_one_line_of_text() {
+        assert!(JobId::new("nightly run 7").is_ok());
+        assert!(JobId::new("x".repeat(256)).is_ok());
+        for text in [String::new(), "x".repeat(257), "a\nb".into()] {
+            assert_eq!(JobId::new(text), Err(RequestError::JobId));
+        }
+    }
+}
