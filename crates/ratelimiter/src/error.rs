@@ -1,4 +1,7 @@
 //! The ways in which a limiter gives no decision: one type per operation, one variant per broken rule.
+//!
+//! The types are exhaustive on purpose: a new variant does not compile until every edge (HTTP, the client, the
+//! backends) says what becomes of it.
 
 use std::time::Duration;
 
@@ -6,7 +9,6 @@ use crate::key::LimitKey;
 
 /// Why a reserve got no decision.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum ReserveError {
     /// No limit has this key.
     #[error("no limit is defined for {key}")]
@@ -36,7 +38,6 @@ pub enum ReserveError {
 
 /// Why a complete was not carried out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum CompleteError {
     /// An actual for a key that the lease does not hold, or for a concurrency key. Nothing was applied.
     #[error(
@@ -56,7 +57,6 @@ pub enum CompleteError {
 
 /// Why a limit was not defined. Nothing has changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum DefineError {
     /// The key is of the other kind.
     #[error(
@@ -78,7 +78,6 @@ pub enum DefineError {
 
 /// Why a limit was not deleted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum DeleteError {
     /// No limit has this key.
     #[error("no limit is defined for {key}")]
@@ -96,7 +95,6 @@ pub enum DeleteError {
 
 /// Why a limit's state could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum StateError {
     /// The backend gave no answer.
     #[error(transparent)]

@@ -78,7 +78,6 @@ pub struct JobId(Box<str>);
 
 /// Why a request has no valid shape.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum RequestError {
     /// Not 1..=32 requirements.
     #[error("a reserve has 1 to {REQUIREMENTS_MAX} requirements, not {count}")]
