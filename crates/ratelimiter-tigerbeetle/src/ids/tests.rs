@@ -1,0 +1,100 @@
+use expect_test::{Expect, expect};
+
+use super::*;
+
+/// The example of the ULID specification: 2016-07-30T23:54:10.259Z.
+const LEASE: LeaseUlid = LeaseUlid(0x0156_3E3A_B5D3_D676_4C61_EFB9_9302_BD5B);
+const KEY: &str = "global:llm:openai:gpt-4.1:rpm";
+
+fn check(id: u128, expect: &Expect) {
+    expect.assert_eq(&format!("{id:032x}"));
+}
+
+#[test]
+fn a_lease_reads_as_its_canonical_ulid() {
+    assert_eq!(LEASE.to_string(), "01ARZ3NDEKTSV4RRFFQ69G5FAV");
+    assert_eq!(LEASE.unix_ms(), 1_469_922_850_259);
+}
+
+/// TB-01
+#[test]
+fn tb_01_a_transfer_id_is_48_bits_of_time_and_80_bits_of_the_labels_hash() {
+    let label = format!("xfer:reserve:01ARZ3NDEKTSV4RRFFQ69G5FAV:{KEY}");
+    let digest = Sha256::digest(&label);
+    let id = transfer(TransferRole::Reserve, LEASE, KEY).get();
+
+    let bytes = id.to_be_bytes();
+    assert_eq!(
+        bytes[..6],
+        [0x01, 0x56, 0x3E, 0x3A, 0xB5, 0xD3],
+        "the lease's time comes first"
+    );
+    assert_eq!(
+        bytes[6..],
+        digest[..10],
+        "then the first 80 bits of the hash, in their order"
+    );
+}
+
+/// TB-01: these values are on disk in every cluster; a change of one of them loses every lease.
+#[test]
+fn tb_01_the_layout_of_every_role_is_fixed() {
+    check(
+        transfer(TransferRole::Reserve, LEASE, KEY).get(),
+        &expect!["01563e3ab5d3c071aaa8b2671d1dbc83"],
+    );
+    check(
+        transfer(TransferRole::Void, LEASE, KEY).get(),
+        &expect!["01563e3ab5d347f91253d726f4163d48"],
+    );
+    check(
+        transfer(TransferRole::Rereserve, LEASE, KEY).get(),
+        &expect!["01563e3ab5d3bd407de3ad6aa72853f8"],
+    );
+    check(
+        transfer(TransferRole::Debt, LEASE, KEY).get(),
+        &expect!["01563e3ab5d375a9ba75e9dec13045d7"],
+    );
+}
+
+/// TB-01
+#[test]
+fn tb_01_a_later_lease_has_greater_transfer_ids_whatever_the_hash() {
+    let later = LeaseUlid(LEASE.0 + (1 << HASH_BITS));
+    for key in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+        assert!(
+            transfer(TransferRole::Reserve, LEASE, key)
+                < transfer(TransferRole::Reserve, later, key)
+        );
+    }
+}
+
+#[test]
+fn account_ids_are_fixed() {
+    check(
+        operator_account().get(),
+        &expect!["ee06f35fb94212edc7e42a11203bfca8"],
+    );
+    check(
+        limit_account(KEY).get(),
+        &expect!["657d3d7b12c080f2bc15c732303ccb0c"],
+    );
+    check(
+        debt_account(KEY).get(),
+        &expect!["c0d160dcd200033f1e42b8abfbff9636"],
+    );
+}
+
+#[test]
+fn an_account_id_is_the_first_16_bytes_little_endian() {
+    let digest = Sha256::digest("acct:operator");
+    assert_eq!(operator_account().get().to_le_bytes(), digest[..16]);
+}
+
+#[test]
+fn the_two_refused_ids_are_never_made() {
+    assert_eq!(usable(0), 1);
+    assert_eq!(usable(u128::MAX), u128::MAX - 1);
+    assert_eq!(usable(1), 1);
+    assert_eq!(usable(u128::MAX - 1), u128::MAX - 1);
+}

@@ -1,0 +1,79 @@
+//! A ledger that takes batches: the one narrow trait between the limiter and TigerBeetle.
+//!
+//! The [`cluster`] is a ledger, and so is the [`model`] of it that tests and simulations run on.
+//! Everything here is in plain types of our own; what a value cannot express (an open chain, an
+//! ID of 0, a void with an amount) needs no status and no test.
+
+use std::future::Future;
+
+mod account;
+pub mod cluster;
+mod error;
+pub mod model;
+mod query;
+mod status;
+mod transfer;
+mod work_item;
+
+pub use account::{AccountId, AccountResult, AccountRow, Balances, NewAccount};
+pub use error::{ItemTooLarge, LedgerError, SessionProblem};
+pub use query::{Order, QUERY_ROWS_MAX, TransferQuery};
+pub use status::{AccountStatus, TransferStatus};
+pub use transfer::{
+    Action, Movement, PostAmount, RowKind, Timestamp, Transfer, TransferId, TransferResult,
+    TransferRow,
+};
+pub use work_item::{Event, WorkItem};
+
+/// The one ledger number of every account and transfer of this crate.
+pub const LEDGER_LIMITS: u32 = 1;
+
+/// What TigerBeetle keeps beside an account or a transfer without looking at it.
+///
+/// A void or post that leaves a part at 0 takes over that part of its pending transfer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct UserData {
+    /// The part that [`Ledger::query_transfers`] finds transfers by, unless it is 0.
+    pub data_128: u128,
+    /// Free.
+    pub data_64: u64,
+    /// Free.
+    pub data_32: u32,
+}
+
+/// A ledger that takes batches. Each call is answered as a whole: one result an event, in order.
+///
+/// Dropping a returned future does not take the request back. A call that failed with
+/// [`LedgerError::NoAnswer`] may have happened, or may still happen later; repeating it with the
+/// same IDs is always safe.
+pub trait Ledger: Send + Sync + 'static {
+    /// Creates accounts, each on its own: one that is refused does not touch its neighbours.
+    fn create_accounts(
+        &self,
+        accounts: Vec<NewAccount>,
+    ) -> impl Future<Output = Result<Vec<AccountResult>, LedgerError>> + Send;
+
+    /// Creates the transfers of one work item in one request, possibly together with other items.
+    fn create_transfers(
+        &self,
+        item: WorkItem,
+    ) -> impl Future<Output = Result<Vec<TransferResult>, LedgerError>> + Send;
+
+    /// The accounts that exist among `ids`, in the order of `ids`.
+    fn lookup_accounts(
+        &self,
+        ids: Vec<AccountId>,
+    ) -> impl Future<Output = Result<Vec<AccountRow>, LedgerError>> + Send;
+
+    /// The transfers that exist among `ids`, in the order of `ids`.
+    fn lookup_transfers(
+        &self,
+        ids: Vec<TransferId>,
+    ) -> impl Future<Output = Result<Vec<TransferRow>, LedgerError>> + Send;
+
+    /// The transfers that carry the query's user data, voids and posts included.
+    fn query_transfers(
+        &self,
+        query: TransferQuery,
+    ) -> impl Future<Output = Result<Vec<TransferRow>, LedgerError>> + Send;
+}

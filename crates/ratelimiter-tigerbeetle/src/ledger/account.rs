@@ -1,0 +1,79 @@
+//! Accounts: what is asked for, what is stored, and the balances.
+
+use std::num::NonZeroU16;
+
+use super::{AccountStatus, Timestamp, UserData};
+
+/// An account's ID; never 0 or 2^128-1, which TigerBeetle refuses.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct AccountId(u128);
+
+/// An account to create.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NewAccount {
+    /// Its ID.
+    pub id: AccountId,
+    /// What the account is for.
+    pub code: NonZeroU16,
+    /// Refuse every transfer after which pending and posted debits would exceed posted credits.
+    pub debits_must_not_exceed_credits: bool,
+    /// Kept beside the account.
+    pub user_data: UserData,
+}
+
+/// The answer to one [`NewAccount`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AccountResult {
+    /// Whether it was created, and if not, the broken rule.
+    pub status: AccountStatus,
+    /// When the account was created (for `Exists` too), or when it was refused.
+    pub timestamp: Timestamp,
+}
+
+/// The four sums of an account; the posted ones only grow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Balances {
+    /// Debits that may still be voided or expire.
+    pub debits_pending: u128,
+    /// Debits for good.
+    pub debits_posted: u128,
+    /// Credits that may still be voided or expire.
+    pub credits_pending: u128,
+    /// Credits for good.
+    pub credits_posted: u128,
+}
+
+/// An account as the ledger has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AccountRow {
+    /// Its ID.
+    pub id: AccountId,
+    /// What the account is for.
+    pub code: NonZeroU16,
+    /// See [`NewAccount::debits_must_not_exceed_credits`].
+    pub debits_must_not_exceed_credits: bool,
+    /// Closed by a pending transfer: until that is voided or expires, only voids are taken.
+    pub closed: bool,
+    /// The sums now.
+    pub balances: Balances,
+    /// Kept beside the account.
+    pub user_data: UserData,
+    /// When it was created.
+    pub timestamp: Timestamp,
+}
+
+impl AccountId {
+    /// `None` for the two values that TigerBeetle refuses.
+    pub const fn new(id: u128) -> Option<Self> {
+        if id == 0 || id == u128::MAX {
+            None
+        } else {
+            Some(Self(id))
+        }
+    }
+
+    /// The number itself.
+    pub const fn get(self) -> u128 {
+        self.0
+    }
+}

@@ -1,0 +1,159 @@
+//! Why a ledger gave no results, in words that say what to look at.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use thiserror::Error;
+
+/// A call without results. What happened to its events is said by the variant.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum LedgerError {
+    /// The request was sent and not answered in time. It may have happened, or may still happen.
+    #[error("no answer from TigerBeetle after {waited:?}; the outcome is unknown")]
+    NoAnswer {
+        /// Since the call.
+        waited: Duration,
+    },
+    /// The request was still queued when its time was up. Nothing happened, and nothing will.
+    #[error("TigerBeetle's sessions were busy for {waited:?}; nothing was sent")]
+    NotSent {
+        /// Since the call.
+        waited: Duration,
+    },
+    /// As [`LedgerError::NotSent`], and no session is in working order.
+    #[error("no session with TigerBeetle, nothing was sent: {0}")]
+    NoSession(SessionProblem),
+    /// The queue was full. Nothing happened, and nothing will.
+    #[error(
+        "{queued_events} events are queued for TigerBeetle; the queue takes {queue_events_max}"
+    )]
+    QueueFull {
+        /// How many were there already.
+        queued_events: usize,
+        /// The bound.
+        queue_events_max: usize,
+    },
+    /// The item cannot fit into any request. Nothing happened, and nothing will.
+    #[error(transparent)]
+    ItemTooLarge(#[from] ItemTooLarge),
+    /// The ledger was closed before the request was sent. Nothing happened, and nothing will.
+    #[error("the ledger was closed")]
+    Closed,
+}
+
+/// One caller's events, which must not be split, do not fit into one request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("{events} events in one item; a request takes fewer than {refused_events}")]
+pub struct ItemTooLarge {
+    /// The item's events.
+    pub events: usize,
+    /// The smallest number that the client is known to refuse.
+    pub refused_events: usize,
+}
+
+/// What keeps a session from working. It is tried again without end.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum SessionProblem {
+    /// It has only just begun.
+    #[error("the session is being opened")]
+    Opening,
+    /// A host name without an address.
+    #[error("{address:?} does not resolve to an address: {reason}")]
+    AddressNotResolved {
+        /// As configured.
+        address: String,
+        /// What the resolver said.
+        reason: String,
+    },
+    /// The client refused to start.
+    #[error("the TigerBeetle client could not start: {reason}")]
+    ClientNotStarted {
+        /// What it said.
+        reason: String,
+    },
+    /// The cluster did not register the session in time; TigerBeetle gives no reason.
+    #[error("{}", not_registered(*.waited, .reachable, .unreachable))]
+    NotRegistered {
+        /// Since the session began.
+        waited: Duration,
+        /// Where something takes connections.
+        reachable: Vec<SocketAddr>,
+        /// Where nothing takes connections.
+        unreachable: Vec<SocketAddr>,
+    },
+    /// A session that worked has had no answer for longer than the request timeout.
+    #[error(
+        "the session has had no answer for {waited:?}: the cluster is down, unreachable, or stuck"
+    )]
+    NoAnswer {
+        /// Since the request was sent.
+        waited: Duration,
+    },
+    /// The cluster dropped the session to make room for others.
+    #[error("the session was evicted: more than 64 sessions were opened on this cluster")]
+    Evicted,
+    /// The client is newer than the server.
+    #[error("the client (release 0.17.9) is newer than the server: upgrade the cluster first")]
+    ClientTooNew,
+    /// The client is older than the server accepts.
+    #[error("the client (release 0.17.9) is older than the cluster accepts: upgrade ratelimiter")]
+    ClientTooOld,
+    /// The client ended by itself.
+    #[error("the session was lost: {reason}")]
+    Lost {
+        /// What the client said.
+        reason: String,
+    },
+}
+
+fn not_registered(
+    waited: Duration,
+    reachable: &[SocketAddr],
+    unreachable: &[SocketAddr],
+) -> String {
+    let causes = if reachable.is_empty() {
+        "the address is wrong or the server is down"
+    } else {
+        "the cluster ID is wrong, or the server has no connection free (8 with --development, 32 \
+         in production by default), or the client is newer than the server, or the replicas are \
+         starting or have no majority"
+    };
+    format!(
+        "the cluster did not register the session within {waited:?}; reachable: {reachable:?}, \
+         unreachable: {unreachable:?}; probably {causes}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(reachable: &[&str], unreachable: &[&str]) -> String {
+        let parse = |addresses: &[&str]| addresses.iter().map(|a| a.parse().unwrap()).collect();
+        SessionProblem::NotRegistered {
+            waited: Duration::from_secs(2),
+            reachable: parse(reachable),
+            unreachable: parse(unreachable),
+        }
+        .to_string()
+    }
+
+    /// TB-12
+    #[test]
+    fn tb_12_an_open_port_that_does_not_register_names_the_likely_causes() {
+        let text = problem(&["127.0.0.1:3000"], &[]);
+        assert!(text.contains("cluster ID is wrong"), "{text}");
+        assert!(text.contains("no connection free"), "{text}");
+        assert!(text.contains("newer than the server"), "{text}");
+    }
+
+    /// TB-12
+    #[test]
+    fn tb_12_a_closed_port_points_at_the_address() {
+        let text = problem(&[], &["127.0.0.1:3000"]);
+        assert!(
+            text.contains("address is wrong or the server is down"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,119 @@
+//! A model of TigerBeetle for tests and simulations. **Never in production**: it keeps everything
+//! in memory, for ever, and forgets it all when the process ends.
+//!
+//! [`Model`] is the rules alone, a state machine that is told the time. [`ModelLedger`] puts it
+//! behind the [`Ledger`] trait with a clock of the caller's choice. A test holds the model against
+//! a real server with random batches: every status, timestamp and balance is the same.
+
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::{
+    AccountId, AccountResult, AccountRow, Ledger, LedgerError, NewAccount, Timestamp, TransferId,
+    TransferQuery, TransferResult, TransferRow, WorkItem,
+};
+
+mod exists;
+mod journal;
+mod machine;
+mod rules;
+
+pub use machine::Model;
+
+/// The model behind the [`Ledger`] trait: shared by threads, on a clock of the caller's choice.
+///
+/// **Never in production.**
+pub struct ModelLedger {
+    model: Mutex<Model>,
+    clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
+    expiry_lag: Duration,
+}
+
+impl ModelLedger {
+    /// An empty ledger whose time is whatever `clock` says.
+    pub fn new(clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        Self {
+            model: Mutex::default(),
+            clock: Box::new(clock),
+            expiry_lag: Duration::ZERO,
+        }
+    }
+
+    /// Releases expired amounts only `expiry_lag` after their time, as a real server does (up to
+    /// 100 ms when idle). A void between the two answers `PendingTransferExpired` all the same.
+    #[must_use]
+    pub fn with_expiry_lag(mut self, expiry_lag: Duration) -> Self {
+        self.expiry_lag = expiry_lag;
+        self
+    }
+
+    /// When the next pending transfer expires; a simulation may want to go there.
+    pub fn next_expiry(&self) -> Option<Timestamp> {
+        self.lock().next_expiry()
+    }
+
+    /// The time and the model as it is now, with everything expired whose time and lag have passed.
+    fn at_now(&self) -> (Timestamp, MutexGuard<'_, Model>) {
+        let mut model = self.lock();
+        // Read under the lock, so that no caller applies an earlier time after a later one.
+        let now = (self.clock)();
+        model.expire(now.before(self.expiry_lag));
+        (now, model)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Model> {
+        // A panic inside the model is a bug that its own test reports; the data is still readable.
+        self.model.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ledger for ModelLedger {
+    async fn create_accounts(
+        &self,
+        accounts: Vec<NewAccount>,
+    ) -> Result<Vec<AccountResult>, LedgerError> {
+        let (now, mut model) = self.at_now();
+        Ok(model.create_accounts(now, &accounts))
+    }
+
+    async fn create_transfers(&self, item: WorkItem) -> Result<Vec<TransferResult>, LedgerError> {
+        let (now, mut model) = self.at_now();
+        Ok(model.create_transfers(now, &item))
+    }
+
+    async fn lookup_accounts(&self, ids: Vec<AccountId>) -> Result<Vec<AccountRow>, LedgerError> {
+        let (_, model) = self.at_now();
+        Ok(ids
+            .iter()
+            .filter_map(|&id| model.account(id).copied())
+            .collect())
+    }
+
+    async fn lookup_transfers(
+        &self,
+        ids: Vec<TransferId>,
+    ) -> Result<Vec<TransferRow>, LedgerError> {
+        let (_, model) = self.at_now();
+        Ok(ids
+            .iter()
+            .filter_map(|&id| model.transfer(id).copied())
+            .collect())
+    }
+
+    async fn query_transfers(&self, query: TransferQuery) -> Result<Vec<TransferRow>, LedgerError> {
+        let (_, model) = self.at_now();
+        Ok(model.query_transfers(&query))
+    }
+}
+
+impl fmt::Debug for ModelLedger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ModelLedger")
+            .field("expiry_lag", &self.expiry_lag)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,193 @@
+//! The state, batches and chains, time, and reading back.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use super::journal::{Change, Pending, Stored};
+use crate::ledger::{
+    AccountId, AccountResult, AccountRow, AccountStatus, Balances, NewAccount, Order, Timestamp,
+    TransferId, TransferQuery, TransferResult, TransferRow, TransferStatus, WorkItem,
+};
+
+/// What TigerBeetle does with accounts and transfers, as a state machine over plain data.
+///
+/// Amounts that have expired stay taken until [`Model::expire`] is told so: the real server does
+/// that in its own time as well.
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    pub(super) accounts: HashMap<AccountId, AccountRow>,
+    pub(super) transfers: HashMap<TransferId, Stored>,
+    /// IDs that were refused for a reason that may pass; they are never taken again.
+    pub(super) failed: HashSet<TransferId>,
+    /// The pending transfers with a timeout, by the moment they expire.
+    pub(super) expiries: BTreeSet<(Timestamp, TransferId)>,
+    /// Transfers whose `data_128` is not 0; timestamps are unique.
+    pub(super) by_user_data: BTreeMap<(u128, Timestamp), TransferId>,
+    /// What the chain under way has changed; empty between chains.
+    pub(super) journal: Vec<Change>,
+    /// The greatest timestamp given out.
+    last: Timestamp,
+}
+
+impl Model {
+    /// Creates accounts, each on its own, in one request that arrives at `now`.
+    pub fn create_accounts(
+        &mut self,
+        now: Timestamp,
+        accounts: &[NewAccount],
+    ) -> Vec<AccountResult> {
+        let timestamps = self.timestamps(now, accounts.len());
+        accounts
+            .iter()
+            .zip(timestamps)
+            .map(|(new, at)| self.create_account(at, new))
+            .collect()
+    }
+
+    /// Creates the transfers of one request that arrives at `now`, chain by chain.
+    pub fn create_transfers(&mut self, now: Timestamp, item: &WorkItem) -> Vec<TransferResult> {
+        let timestamps = self.timestamps(now, item.len());
+        let mut results: Vec<TransferResult> = Vec::with_capacity(item.len());
+        let mut chain_start = 0;
+        let mut chain_broken = false;
+        for (event, at) in item.events().iter().zip(timestamps) {
+            let result = if chain_broken {
+                TransferResult {
+                    status: TransferStatus::LinkedEventFailed,
+                    timestamp: at,
+                }
+            } else {
+                self.create_transfer(at, event)
+            };
+            if !chain_broken && result.status != TransferStatus::Created {
+                chain_broken = true;
+                self.roll_back();
+                for earlier in &mut results[chain_start..] {
+                    earlier.status = TransferStatus::LinkedEventFailed;
+                }
+                if result.status.burns_id() {
+                    self.failed.insert(event.transfer.id);
+                }
+            }
+            results.push(result);
+            if !event.linked {
+                self.journal.clear();
+                chain_start = results.len();
+                chain_broken = false;
+            }
+        }
+        assert!(
+            self.journal.is_empty(),
+            "a work item ends with a closed chain"
+        );
+        results
+    }
+
+    /// Releases every pending transfer whose time has come by `now`; says how many.
+    pub fn expire(&mut self, now: Timestamp) -> usize {
+        let mut expired_count = 0;
+        while let Some(&(expires_at, id)) = self.expiries.first()
+            && expires_at <= now
+        {
+            self.release(id, Pending::Expired);
+            expired_count += 1;
+        }
+        self.journal.clear();
+        expired_count
+    }
+
+    /// When the next pending transfer expires.
+    pub fn next_expiry(&self) -> Option<Timestamp> {
+        self.expiries.first().map(|&(expires_at, _)| expires_at)
+    }
+
+    /// One account.
+    pub fn account(&self, id: AccountId) -> Option<&AccountRow> {
+        self.accounts.get(&id)
+    }
+
+    /// One transfer.
+    pub fn transfer(&self, id: TransferId) -> Option<&TransferRow> {
+        self.transfers.get(&id).map(|stored| &stored.row)
+    }
+
+    /// The transfers with the query's user data.
+    pub fn query_transfers(&self, query: &TransferQuery) -> Vec<TransferRow> {
+        let (user_data, order, rows_max, since) = query.parts();
+        let range = (user_data.get(), since)..=(user_data.get(), Timestamp(u64::MAX));
+        let ids = self
+            .by_user_data
+            .range(range)
+            .map(|(_, id)| self.transfers[id].row);
+        let rows_max = usize::try_from(rows_max).expect("a query has at most 8189 rows");
+        match order {
+            Order::OldestFirst => ids.take(rows_max).collect(),
+            Order::NewestFirst => ids.rev().take(rows_max).collect(),
+        }
+    }
+
+    /// The timestamps of a request's events: from `now` on, but never one that was given out.
+    fn timestamps(
+        &mut self,
+        now: Timestamp,
+        event_count: usize,
+    ) -> impl Iterator<Item = Timestamp> + use<> {
+        let first = now.0.max(self.last.0 + 1);
+        let event_count = u64::try_from(event_count).expect("a count of events fits into 64 bits");
+        if event_count > 0 {
+            self.last = Timestamp(first + event_count - 1);
+        }
+        (first..first + event_count).map(Timestamp)
+    }
+
+    fn create_account(&mut self, at: Timestamp, new: &NewAccount) -> AccountResult {
+        if let Some(existing) = self.accounts.get(&new.id) {
+            let status = compare_accounts(new, existing);
+            let timestamp = if status == AccountStatus::Exists {
+                existing.timestamp
+            } else {
+                at
+            };
+            return AccountResult { status, timestamp };
+        }
+        let &NewAccount {
+            id,
+            code,
+            debits_must_not_exceed_credits,
+            user_data,
+        } = new;
+        self.accounts.insert(
+            id,
+            AccountRow {
+                id,
+                code,
+                debits_must_not_exceed_credits,
+                closed: false,
+                balances: Balances::default(),
+                user_data,
+                timestamp: at,
+            },
+        );
+        AccountResult {
+            status: AccountStatus::Created,
+            timestamp: at,
+        }
+    }
+}
+
+/// The first difference decides, in TigerBeetle's order. A closed account differs in its flags.
+fn compare_accounts(new: &NewAccount, existing: &AccountRow) -> AccountStatus {
+    let same_limit = new.debits_must_not_exceed_credits == existing.debits_must_not_exceed_credits;
+    if !same_limit || existing.closed {
+        AccountStatus::ExistsWithDifferentFlags
+    } else if new.user_data.data_128 != existing.user_data.data_128 {
+        AccountStatus::ExistsWithDifferentUserData128
+    } else if new.user_data.data_64 != existing.user_data.data_64 {
+        AccountStatus::ExistsWithDifferentUserData64
+    } else if new.user_data.data_32 != existing.user_data.data_32 {
+        AccountStatus::ExistsWithDifferentUserData32
+    } else if new.code != existing.code {
+        AccountStatus::ExistsWithDifferentCode
+    } else {
+        AccountStatus::Exists
+    }
+}

@@ -1,0 +1,277 @@
+//! The rules for one transfer, in TigerBeetle's order: all checks come before the first change.
+
+use super::exists::compare;
+use super::journal::{Pending, Stored};
+use super::machine::Model;
+use crate::ledger::{
+    AccountRow, Action, Event, Movement, PostAmount, RowKind, Timestamp, TransferId,
+    TransferResult, TransferRow, TransferStatus, UserData,
+};
+
+impl Model {
+    /// Applies one event, or leaves everything as it is.
+    pub(super) fn create_transfer(&mut self, at: Timestamp, event: &Event) -> TransferResult {
+        let id = event.transfer.id;
+        if let Some(existing) = self.transfers.get(&id) {
+            let status = compare(event, &existing.row, |pending| self.transfers[&pending].row);
+            let exists = status == TransferStatus::Exists;
+            let timestamp = if exists { existing.row.timestamp } else { at };
+            return TransferResult { status, timestamp };
+        }
+        let created = if self.failed.contains(&id) {
+            Err(TransferStatus::IdAlreadyFailed)
+        } else {
+            match event.transfer.action {
+                Action::Posted(movement) => self.move_amount(at, event, movement, RowKind::Posted),
+                Action::Pending {
+                    movement,
+                    timeout_seconds,
+                    closes_debit_account,
+                } => {
+                    let kind = RowKind::Pending {
+                        timeout_seconds,
+                        closes_debit_account,
+                    };
+                    self.move_amount(at, event, movement, kind)
+                }
+                Action::PostPending { pending, amount } => {
+                    self.post_pending(at, event, pending, amount)
+                }
+                Action::VoidPending { pending } => self.void_pending(at, event, pending),
+            }
+        };
+        let status = created.err().unwrap_or(TransferStatus::Created);
+        TransferResult {
+            status,
+            timestamp: at,
+        }
+    }
+
+    fn move_amount(
+        &mut self,
+        at: Timestamp,
+        event: &Event,
+        movement: Movement,
+        kind: RowKind,
+    ) -> Result<(), TransferStatus> {
+        let Movement {
+            debit,
+            credit,
+            amount,
+            code,
+        } = movement;
+        if debit == credit {
+            return Err(TransferStatus::AccountsMustBeDifferent);
+        }
+        let mut debit = *self
+            .accounts
+            .get(&debit)
+            .ok_or(TransferStatus::DebitAccountNotFound)?;
+        let mut credit = *self
+            .accounts
+            .get(&credit)
+            .ok_or(TransferStatus::CreditAccountNotFound)?;
+        check_open(&debit, &credit)?;
+        let pending = matches!(kind, RowKind::Pending { .. });
+        check_overflows(&debit, &credit, amount, pending)?;
+        if let RowKind::Pending {
+            timeout_seconds: Some(timeout),
+            ..
+        } = kind
+        {
+            let expires_at = at.checked_add_seconds(timeout.get());
+            expires_at.ok_or(TransferStatus::OverflowsTimeout)?;
+        }
+        let debits = debit.balances.debits_pending + debit.balances.debits_posted + amount;
+        if debit.debits_must_not_exceed_credits && debits > debit.balances.credits_posted {
+            return Err(TransferStatus::ExceedsCredits);
+        }
+
+        if pending {
+            debit.balances.debits_pending += amount;
+            credit.balances.credits_pending += amount;
+        } else {
+            debit.balances.debits_posted += amount;
+            credit.balances.credits_posted += amount;
+        }
+        debit.closed = matches!(
+            kind,
+            RowKind::Pending {
+                closes_debit_account: true,
+                ..
+            }
+        );
+        self.set_account(debit);
+        self.set_account(credit);
+        self.insert(TransferRow {
+            id: event.transfer.id,
+            debit: debit.id,
+            credit: credit.id,
+            amount,
+            code,
+            kind,
+            linked: event.linked,
+            user_data: event.transfer.user_data,
+            timestamp: at,
+        });
+        Ok(())
+    }
+
+    fn post_pending(
+        &mut self,
+        at: Timestamp,
+        event: &Event,
+        pending: TransferId,
+        amount: PostAmount,
+    ) -> Result<(), TransferStatus> {
+        let stored = self.pending(event, pending)?;
+        let amount = amount.of(stored.row.amount);
+        if amount > stored.row.amount {
+            return Err(TransferStatus::ExceedsPendingTransferAmount);
+        }
+        check_unresolved(at, &stored)?;
+        check_open(
+            &self.accounts[&stored.row.debit],
+            &self.accounts[&stored.row.credit],
+        )?;
+
+        self.release(pending, Pending::Posted);
+        let mut debit = self.accounts[&stored.row.debit];
+        debit.balances.debits_posted += amount;
+        self.set_account(debit);
+        let mut credit = self.accounts[&stored.row.credit];
+        credit.balances.credits_posted += amount;
+        self.set_account(credit);
+        let kind = RowKind::PostPending { pending };
+        self.insert(resolution(at, event, &stored.row, kind, amount));
+        Ok(())
+    }
+
+    fn void_pending(
+        &mut self,
+        at: Timestamp,
+        event: &Event,
+        pending: TransferId,
+    ) -> Result<(), TransferStatus> {
+        let stored = self.pending(event, pending)?;
+        check_unresolved(at, &stored)?;
+
+        self.release(pending, Pending::Voided);
+        let kind = RowKind::VoidPending { pending };
+        self.insert(resolution(at, event, &stored.row, kind, stored.row.amount));
+        Ok(())
+    }
+
+    fn pending(&self, event: &Event, pending: TransferId) -> Result<Stored, TransferStatus> {
+        if pending == event.transfer.id {
+            return Err(TransferStatus::PendingIdMustBeDifferent);
+        }
+        let stored = self
+            .transfers
+            .get(&pending)
+            .ok_or(TransferStatus::PendingTransferNotFound)?;
+        if stored.pending.is_none() {
+            return Err(TransferStatus::PendingTransferNotPending);
+        }
+        Ok(*stored)
+    }
+}
+
+fn check_open(debit: &AccountRow, credit: &AccountRow) -> Result<(), TransferStatus> {
+    if debit.closed {
+        return Err(TransferStatus::DebitAccountAlreadyClosed);
+    }
+    if credit.closed {
+        return Err(TransferStatus::CreditAccountAlreadyClosed);
+    }
+    Ok(())
+}
+
+fn check_overflows(
+    debit: &AccountRow,
+    credit: &AccountRow,
+    amount: u128,
+    pending: bool,
+) -> Result<(), TransferStatus> {
+    let (debit, credit) = (&debit.balances, &credit.balances);
+    let fits = |sum: u128| amount.checked_add(sum).is_some();
+    if pending && !fits(debit.debits_pending) {
+        return Err(TransferStatus::OverflowsDebitsPending);
+    }
+    if pending && !fits(credit.credits_pending) {
+        return Err(TransferStatus::OverflowsCreditsPending);
+    }
+    if !fits(debit.debits_posted) {
+        return Err(TransferStatus::OverflowsDebitsPosted);
+    }
+    if !fits(credit.credits_posted) {
+        return Err(TransferStatus::OverflowsCreditsPosted);
+    }
+    if !fits(debit.debits_pending + debit.debits_posted) {
+        return Err(TransferStatus::OverflowsDebits);
+    }
+    if !fits(credit.credits_pending + credit.credits_posted) {
+        return Err(TransferStatus::OverflowsCredits);
+    }
+    Ok(())
+}
+
+/// A pending transfer past its time is expired for its void or post, even while its amount is
+/// still taken.
+fn check_unresolved(at: Timestamp, stored: &Stored) -> Result<(), TransferStatus> {
+    match stored
+        .pending
+        .expect("`Model::pending` returns only what was pending")
+    {
+        Pending::Open => match stored.row.expires_at() {
+            Some(expires_at) if expires_at <= at => Err(TransferStatus::PendingTransferExpired),
+            Some(_) | None => Ok(()),
+        },
+        Pending::Posted => Err(TransferStatus::PendingTransferAlreadyPosted),
+        Pending::Voided => Err(TransferStatus::PendingTransferAlreadyVoided),
+        Pending::Expired => Err(TransferStatus::PendingTransferExpired),
+    }
+}
+
+/// The row of a void or post, which takes over what it leaves out.
+fn resolution(
+    at: Timestamp,
+    event: &Event,
+    pending: &TransferRow,
+    kind: RowKind,
+    amount: u128,
+) -> TransferRow {
+    TransferRow {
+        id: event.transfer.id,
+        kind,
+        amount,
+        linked: event.linked,
+        user_data: event.transfer.user_data.or(pending.user_data),
+        timestamp: at,
+        ..*pending
+    }
+}
+
+impl PostAmount {
+    /// The amount to post of a pending transfer of `pending`.
+    pub(super) fn of(self, pending: u128) -> u128 {
+        match self {
+            Self::Full | Self::Exactly(u128::MAX) => pending,
+            Self::Exactly(amount) => amount,
+        }
+    }
+}
+
+impl UserData {
+    /// Each part, or that of `inherited` where it is 0.
+    pub(super) fn or(self, inherited: Self) -> Self {
+        fn part<T: Default + PartialEq>(own: T, inherited: T) -> T {
+            if own == T::default() { inherited } else { own }
+        }
+        Self {
+            data_128: part(self.data_128, inherited.data_128),
+            data_64: part(self.data_64, inherited.data_64),
+            data_32: part(self.data_32, inherited.data_32),
+        }
+    }
+}

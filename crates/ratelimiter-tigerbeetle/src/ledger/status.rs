@@ -1,0 +1,182 @@
+//! TigerBeetle's statuses, named after the broken rule, with the numbers of its wire format.
+
+/// Declares a status enum from one table of names and numbers, so that the two cannot disagree.
+macro_rules! statuses {
+    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $number:literal,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub enum $name {
+            $($(#[$doc])* $variant,)*
+            /// A status that our own types cannot lead to, with its number.
+            Other(u32),
+        }
+
+        impl $name {
+            /// The status of a number on the wire.
+            pub fn from_number(number: u32) -> Self {
+                match number {
+                    $($number => Self::$variant,)*
+                    other => Self::Other(other),
+                }
+            }
+
+            /// The number on the wire.
+            pub fn number(self) -> u32 {
+                match self {
+                    $(Self::$variant => $number,)*
+                    Self::Other(number) => number,
+                }
+            }
+        }
+    };
+}
+
+statuses! {
+    /// What became of a new account.
+    AccountStatus {
+        /// It is there now.
+        Created = 0xFFFF_FFFF,
+        /// It was there before, just the same.
+        Exists = 21,
+        /// The ID is taken by an account with other flags; `closed` is one of them.
+        ExistsWithDifferentFlags = 15,
+        /// The ID is taken by an account with other user data.
+        ExistsWithDifferentUserData128 = 16,
+        /// The ID is taken by an account with other user data.
+        ExistsWithDifferentUserData64 = 17,
+        /// The ID is taken by an account with other user data.
+        ExistsWithDifferentUserData32 = 18,
+        /// The ID is taken by an account of another ledger.
+        ExistsWithDifferentLedger = 19,
+        /// The ID is taken by an account with another code.
+        ExistsWithDifferentCode = 20,
+    }
+}
+
+statuses! {
+    /// What became of a transfer.
+    TransferStatus {
+        /// It is there now.
+        Created = 0xFFFF_FFFF,
+        /// Another event of its chain was refused.
+        LinkedEventFailed = 1,
+        /// It was there before, just the same. It may have been voided or have expired since.
+        Exists = 46,
+        /// The ID is taken by a transfer with other flags; `linked` is one of them.
+        ExistsWithDifferentFlags = 36,
+        /// The ID is taken by a void or post of another pending transfer.
+        ExistsWithDifferentPendingId = 40,
+        /// The ID is taken by a pending transfer with another timeout.
+        ExistsWithDifferentTimeout = 44,
+        /// The ID is taken by a transfer from another account.
+        ExistsWithDifferentDebitAccountId = 37,
+        /// The ID is taken by a transfer to another account.
+        ExistsWithDifferentCreditAccountId = 38,
+        /// The ID is taken by a transfer of another amount.
+        ExistsWithDifferentAmount = 39,
+        /// The ID is taken by a transfer with other user data.
+        ExistsWithDifferentUserData128 = 41,
+        /// The ID is taken by a transfer with other user data.
+        ExistsWithDifferentUserData64 = 42,
+        /// The ID is taken by a transfer with other user data.
+        ExistsWithDifferentUserData32 = 43,
+        /// The ID is taken by a transfer with another code.
+        ExistsWithDifferentCode = 45,
+        /// The ID was refused before for a reason that may pass, and is never taken again.
+        IdAlreadyFailed = 68,
+        /// From an account to itself.
+        AccountsMustBeDifferent = 12,
+        /// A void or post of itself.
+        PendingIdMustBeDifferent = 16,
+        /// No such account to take from. The ID is burned.
+        DebitAccountNotFound = 21,
+        /// No such account to give to. The ID is burned.
+        CreditAccountNotFound = 22,
+        /// The accounts are of another ledger.
+        TransferMustHaveTheSameLedgerAsAccounts = 24,
+        /// A void or post of what does not exist. The ID is burned.
+        PendingTransferNotFound = 25,
+        /// A void or post of a transfer that never was pending.
+        PendingTransferNotPending = 26,
+        /// A post of more than is pending.
+        ExceedsPendingTransferAmount = 31,
+        /// Posted before by another ID.
+        PendingTransferAlreadyPosted = 33,
+        /// Voided before by another ID.
+        PendingTransferAlreadyVoided = 34,
+        /// Its timeout has passed.
+        PendingTransferExpired = 35,
+        /// The account to take from is closed. The ID is burned.
+        DebitAccountAlreadyClosed = 65,
+        /// The account to give to is closed. The ID is burned.
+        CreditAccountAlreadyClosed = 66,
+        /// The sum would pass 2^128-1.
+        OverflowsDebitsPending = 47,
+        /// The sum would pass 2^128-1.
+        OverflowsCreditsPending = 48,
+        /// The sum would pass 2^128-1.
+        OverflowsDebitsPosted = 49,
+        /// The sum would pass 2^128-1.
+        OverflowsCreditsPosted = 50,
+        /// The sum would pass 2^128-1.
+        OverflowsDebits = 51,
+        /// The sum would pass 2^128-1.
+        OverflowsCredits = 52,
+        /// The expiry would pass the last timestamp.
+        OverflowsTimeout = 53,
+        /// No room: debits would exceed credits. The ID is burned.
+        ExceedsCredits = 54,
+    }
+}
+
+impl TransferStatus {
+    /// Whether this refusal burns the ID: it may pass, so the same ID must not succeed later.
+    pub fn burns_id(self) -> bool {
+        matches!(
+            self,
+            Self::DebitAccountNotFound
+                | Self::CreditAccountNotFound
+                | Self::PendingTransferNotFound
+                | Self::ExceedsCredits
+                | Self::DebitAccountAlreadyClosed
+                | Self::CreditAccountAlreadyClosed
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_has_one_status_and_comes_back() {
+        for number in (0..100).chain([u32::MAX]) {
+            assert_eq!(AccountStatus::from_number(number).number(), number);
+            assert_eq!(TransferStatus::from_number(number).number(), number);
+        }
+    }
+
+    #[test]
+    fn the_numbers_are_those_of_the_client() {
+        use tigerbeetle::{CreateAccountStatus as Account, CreateTransferStatus as Transfer};
+        let transfer = |status: Transfer| TransferStatus::from_number(status as u32);
+        assert_eq!(transfer(Transfer::Created), TransferStatus::Created);
+        assert_eq!(
+            transfer(Transfer::ExceedsCredits),
+            TransferStatus::ExceedsCredits
+        );
+        assert_eq!(
+            transfer(Transfer::IdAlreadyFailed),
+            TransferStatus::IdAlreadyFailed
+        );
+        assert_eq!(transfer(Transfer::Exists), TransferStatus::Exists);
+        assert_eq!(
+            transfer(Transfer::LinkedEventChainOpen),
+            TransferStatus::Other(2)
+        );
+        assert_eq!(
+            AccountStatus::from_number(Account::Exists as u32),
+            AccountStatus::Exists
+        );
+    }
+}
