@@ -59,8 +59,7 @@ pub fn transfer_at(unix_ms: u64, label: &str) -> TransferId {
     let mut first_80_bits = [0; 16];
     first_80_bits[6..].copy_from_slice(&digest[..10]);
     let time = u128::from(unix_ms) << HASH_BITS;
-    let id = usable(time | u128::from_be_bytes(first_80_bits));
-    TransferId::new(id).expect("`usable` is never 0 or 2^128-1")
+    TransferId::nearest(time | u128::from_be_bytes(first_80_bits))
 }
 
 fn account(label: &str) -> AccountId {
@@ -68,23 +67,13 @@ fn account(label: &str) -> AccountId {
     let first_16_bytes = digest[..16]
         .try_into()
         .expect("a SHA-256 digest has 32 bytes");
-    let id = usable(u128::from_le_bytes(first_16_bytes));
-    AccountId::new(id).expect("`usable` is never 0 or 2^128-1")
-}
-
-/// TigerBeetle refuses the IDs 0 and 2^128-1; flipping the lowest bit leaves both.
-fn usable(id: u128) -> u128 {
-    if id == 0 || id == u128::MAX {
-        id ^ 1
-    } else {
-        id
-    }
+    AccountId::nearest(u128::from_le_bytes(first_16_bytes))
 }
 
 impl LeaseUlid {
     /// The lease's creation time in milliseconds since the Unix epoch.
     pub fn unix_ms(self) -> u64 {
-        u64::try_from(self.0 >> HASH_BITS).expect("128 - 80 bits fit into 64")
+        Ulid(self.0).timestamp_ms()
     }
 }
 

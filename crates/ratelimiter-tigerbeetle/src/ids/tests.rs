@@ -93,8 +93,13 @@ fn an_account_id_is_the_first_16_bytes_little_endian() {
 
 #[test]
 fn the_two_refused_ids_are_never_made() {
-    assert_eq!(usable(0), 1);
-    assert_eq!(usable(u128::MAX), u128::MAX - 1);
-    assert_eq!(usable(1), 1);
-    assert_eq!(usable(u128::MAX - 1), u128::MAX - 1);
+    for (id, nearest) in [
+        (0, 1),
+        (1, 1),
+        (u128::MAX - 1, u128::MAX - 1),
+        (u128::MAX, u128::MAX - 1),
+    ] {
+        assert_eq!(AccountId::nearest(id).get(), nearest);
+        assert_eq!(TransferId::nearest(id).get(), nearest);
+    }
 }

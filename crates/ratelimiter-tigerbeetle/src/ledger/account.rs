@@ -72,6 +72,15 @@ impl AccountId {
         }
     }
 
+    /// The ID `id`, or with the lowest bit flipped if TigerBeetle refuses it.
+    pub const fn nearest(id: u128) -> Self {
+        if id == 0 || id == u128::MAX {
+            Self(id ^ 1)
+        } else {
+            Self(id)
+        }
+    }
+
     /// The number itself.
     pub const fn get(self) -> u128 {
         self.0

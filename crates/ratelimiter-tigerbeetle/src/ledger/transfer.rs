@@ -143,6 +143,15 @@ impl TransferId {
         }
     }
 
+    /// The ID `id`, or with the lowest bit flipped if TigerBeetle refuses it.
+    pub const fn nearest(id: u128) -> Self {
+        if id == 0 || id == u128::MAX {
+            Self(id ^ 1)
+        } else {
+            Self(id)
+        }
+    }
+
     /// The number itself.
     pub const fn get(self) -> u128 {
         self.0
@@ -177,10 +186,7 @@ impl TransferRow {
             RowKind::Pending {
                 timeout_seconds: Some(timeout),
                 ..
-            } => {
-                let expires_at = self.timestamp.checked_add_seconds(timeout.get());
-                Some(expires_at.expect("`overflows_timeout` refused what does not fit"))
-            }
+            } => self.timestamp.checked_add_seconds(timeout.get()),
             RowKind::Pending {
                 timeout_seconds: None,
                 ..

@@ -48,8 +48,7 @@ impl WorkItem {
             linked: true,
         };
         self.events.extend(chain.into_iter().map(linked));
-        if self.events.len() > start {
-            let last = self.events.last_mut().expect("the chain is not empty");
+        if let Some(last) = self.events[start..].last_mut() {
             last.linked = false;
         }
     }
