@@ -3,20 +3,13 @@
 //! A transfer's ID starts with its lease's time: TigerBeetle takes ordered IDs five times as fast
 //! as random ones (`TB-01`).
 
-use std::fmt;
-
+use ratelimiter::{LeaseId, LimitKey};
 use sha2::{Digest, Sha256};
-use ulid::Ulid;
 
 use crate::ledger::{AccountId, TransferId};
 
 /// The bits of a transfer ID, and of a ULID, below the 48 bits of the millisecond timestamp.
 const HASH_BITS: u32 = 80;
-
-/// A lease as this crate needs it: the value of its ULID, whose high 48 bits are milliseconds since
-/// the Unix epoch. Shown in the canonical form of 26 Crockford digits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct LeaseUlid(pub u128);
 
 /// What a transfer does for its lease; part of the ID, so that one lease can have one of each a key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -37,19 +30,19 @@ pub fn operator_account() -> AccountId {
 }
 
 /// The account whose free credit is the free capacity of the limit `key`.
-pub fn limit_account(key: &str) -> AccountId {
+pub fn limit_account(key: &LimitKey) -> AccountId {
     account(&format!("acct:limit:{key}"))
 }
 
 /// The account that records the debt of the limit `key`.
-pub fn debt_account(key: &str) -> AccountId {
+pub fn debt_account(key: &LimitKey) -> AccountId {
     account(&format!("acct:debt:{key}"))
 }
 
 /// `TB-01`: the ID of the transfer that plays `role` for `lease` on the limit `key`.
-pub fn transfer(role: TransferRole, lease: LeaseUlid, key: &str) -> TransferId {
+pub fn transfer(role: TransferRole, lease: LeaseId, key: &LimitKey) -> TransferId {
     let label = format!("xfer:{}:{lease}:{key}", role.label());
-    transfer_at(lease.unix_ms(), &label)
+    transfer_at(lease.timestamp_ms(), &label)
 }
 
 /// The ID of a transfer that belongs to no lease, made at `unix_ms`: the same layout from any
@@ -68,19 +61,6 @@ fn account(label: &str) -> AccountId {
         .try_into()
         .expect("a SHA-256 digest has 32 bytes");
     AccountId::nearest(u128::from_le_bytes(first_16_bytes))
-}
-
-impl LeaseUlid {
-    /// The lease's creation time in milliseconds since the Unix epoch.
-    pub fn unix_ms(self) -> u64 {
-        Ulid(self.0).timestamp_ms()
-    }
-}
-
-impl fmt::Display for LeaseUlid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Ulid(self.0).fmt(f)
-    }
 }
 
 impl TransferRole {

@@ -6,6 +6,8 @@
 
 use std::future::Future;
 
+pub use ratelimiter::clock::Timestamp;
+
 mod account;
 pub mod cluster;
 mod error;
@@ -20,8 +22,7 @@ pub use error::{ItemTooLarge, LedgerError, SessionProblem};
 pub use query::{Order, QUERY_ROWS_MAX, TransferQuery};
 pub use status::{AccountStatus, TransferStatus};
 pub use transfer::{
-    Action, Movement, PostAmount, RowKind, Timestamp, Transfer, TransferId, TransferResult,
-    TransferRow,
+    Action, Movement, PostAmount, RowKind, Transfer, TransferId, TransferResult, TransferRow,
 };
 pub use work_item::{Event, WorkItem};
 

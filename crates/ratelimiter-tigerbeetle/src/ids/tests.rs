@@ -3,8 +3,12 @@ use expect_test::{Expect, expect};
 use super::*;
 
 /// The example of the ULID specification: 2016-07-30T23:54:10.259Z.
-const LEASE: LeaseUlid = LeaseUlid(0x0156_3E3A_B5D3_D676_4C61_EFB9_9302_BD5B);
+const LEASE: LeaseId = LeaseId::from_u128(0x0156_3E3A_B5D3_D676_4C61_EFB9_9302_BD5B);
 const KEY: &str = "global:llm:openai:gpt-4.1:rpm";
+
+fn key(text: &str) -> LimitKey {
+    LimitKey::new(text).unwrap()
+}
 
 fn check(id: u128, expect: &Expect) {
     expect.assert_eq(&format!("{id:032x}"));
@@ -13,7 +17,7 @@ fn check(id: u128, expect: &Expect) {
 #[test]
 fn a_lease_reads_as_its_canonical_ulid() {
     assert_eq!(LEASE.to_string(), "01ARZ3NDEKTSV4RRFFQ69G5FAV");
-    assert_eq!(LEASE.unix_ms(), 1_469_922_850_259);
+    assert_eq!(LEASE.timestamp_ms(), 1_469_922_850_259);
 }
 
 /// TB-01
@@ -21,7 +25,7 @@ fn a_lease_reads_as_its_canonical_ulid() {
 fn tb_01_a_transfer_id_is_48_bits_of_time_and_80_bits_of_the_labels_hash() {
     let label = format!("xfer:reserve:01ARZ3NDEKTSV4RRFFQ69G5FAV:{KEY}");
     let digest = Sha256::digest(&label);
-    let id = transfer(TransferRole::Reserve, LEASE, KEY).get();
+    let id = transfer(TransferRole::Reserve, LEASE, &key(KEY)).get();
 
     let bytes = id.to_be_bytes();
     assert_eq!(
@@ -40,19 +44,19 @@ fn tb_01_a_transfer_id_is_48_bits_of_time_and_80_bits_of_the_labels_hash() {
 #[test]
 fn tb_01_the_layout_of_every_role_is_fixed() {
     check(
-        transfer(TransferRole::Reserve, LEASE, KEY).get(),
+        transfer(TransferRole::Reserve, LEASE, &key(KEY)).get(),
         &expect!["01563e3ab5d3c071aaa8b2671d1dbc83"],
     );
     check(
-        transfer(TransferRole::Void, LEASE, KEY).get(),
+        transfer(TransferRole::Void, LEASE, &key(KEY)).get(),
         &expect!["01563e3ab5d347f91253d726f4163d48"],
     );
     check(
-        transfer(TransferRole::Rereserve, LEASE, KEY).get(),
+        transfer(TransferRole::Rereserve, LEASE, &key(KEY)).get(),
         &expect!["01563e3ab5d3bd407de3ad6aa72853f8"],
     );
     check(
-        transfer(TransferRole::Debt, LEASE, KEY).get(),
+        transfer(TransferRole::Debt, LEASE, &key(KEY)).get(),
         &expect!["01563e3ab5d375a9ba75e9dec13045d7"],
     );
 }
@@ -60,11 +64,11 @@ fn tb_01_the_layout_of_every_role_is_fixed() {
 /// TB-01
 #[test]
 fn tb_01_a_later_lease_has_greater_transfer_ids_whatever_the_hash() {
-    let later = LeaseUlid(LEASE.0 + (1 << HASH_BITS));
-    for key in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+    let later = LeaseId::from_u128(LEASE.as_u128() + (1 << HASH_BITS));
+    for text in ["a", "b", "c", "d", "e", "f", "g", "h"] {
         assert!(
-            transfer(TransferRole::Reserve, LEASE, key)
-                < transfer(TransferRole::Reserve, later, key)
+            transfer(TransferRole::Reserve, LEASE, &key(text))
+                < transfer(TransferRole::Reserve, later, &key(text))
         );
     }
 }
@@ -76,11 +80,11 @@ fn account_ids_are_fixed() {
         &expect!["ee06f35fb94212edc7e42a11203bfca8"],
     );
     check(
-        limit_account(KEY).get(),
+        limit_account(&key(KEY)).get(),
         &expect!["657d3d7b12c080f2bc15c732303ccb0c"],
     );
     check(
-        debt_account(KEY).get(),
+        debt_account(&key(KEY)).get(),
         &expect!["c0d160dcd200033f1e42b8abfbff9636"],
     );
 }

@@ -9,6 +9,8 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ratelimiter::clock::Clock;
+
 use super::{
     AccountId, AccountResult, AccountRow, Ledger, LedgerError, NewAccount, Timestamp, TransferId,
     TransferQuery, TransferResult, TransferRow, WorkItem,
@@ -26,13 +28,13 @@ pub use machine::Model;
 /// **Never in production.**
 pub struct ModelLedger {
     model: Mutex<Model>,
-    clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
+    clock: Box<dyn Clock>,
     expiry_lag: Duration,
 }
 
 impl ModelLedger {
-    /// An empty ledger whose time is whatever `clock` says.
-    pub fn new(clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+    /// An empty ledger whose time is that of `clock`.
+    pub fn new(clock: impl Clock + 'static) -> Self {
         Self {
             model: Mutex::default(),
             clock: Box::new(clock),
@@ -57,8 +59,8 @@ impl ModelLedger {
     fn at_now(&self) -> (Timestamp, MutexGuard<'_, Model>) {
         let mut model = self.lock();
         // Read under the lock, so that no caller applies an earlier time after a later one.
-        let now = (self.clock)();
-        model.expire(now.before(self.expiry_lag));
+        let now = self.clock.now();
+        model.expire(before(now, self.expiry_lag));
         (now, model)
     }
 
@@ -66,6 +68,12 @@ impl ModelLedger {
         // A panic inside the model is a bug that its own test reports; the data is still readable.
         self.model.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The moment `lag` before `now`, or the epoch if that is later.
+fn before(now: Timestamp, lag: Duration) -> Timestamp {
+    let lag_nanos = u64::try_from(lag.as_nanos()).unwrap_or(u64::MAX);
+    Timestamp::from_unix_nanos(now.unix_nanos().saturating_sub(lag_nanos))
 }
 
 impl Ledger for ModelLedger {

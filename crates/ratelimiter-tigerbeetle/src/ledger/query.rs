@@ -32,7 +32,7 @@ impl TransferQuery {
             user_data_128,
             order: Order::OldestFirst,
             rows_max: QUERY_ROWS_MAX,
-            timestamp_min: Timestamp(0),
+            timestamp_min: Timestamp::from_unix_nanos(0),
         }
     }
 

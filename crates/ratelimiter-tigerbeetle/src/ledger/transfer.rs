@@ -1,17 +1,12 @@
 //! Transfers: what is asked for and what is stored.
 
 use std::num::{NonZeroU16, NonZeroU32};
-use std::time::Duration;
 
-use super::{AccountId, TransferStatus, UserData};
+use super::{AccountId, Timestamp, TransferStatus, UserData};
 
 /// A transfer's ID; never 0 or 2^128-1, which TigerBeetle refuses.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct TransferId(u128);
-
-/// The ledger's own time, in nanoseconds since the Unix epoch. Unique for each row.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
-pub struct Timestamp(pub u64);
 
 /// A transfer to create.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -158,27 +153,6 @@ impl TransferId {
     }
 }
 
-impl Timestamp {
-    /// The moment `seconds` later, or `None` beyond the 63 bits that TigerBeetle keeps.
-    pub fn checked_add_seconds(self, seconds: u32) -> Option<Self> {
-        let nanoseconds = u64::from(seconds).checked_mul(1_000_000_000)?;
-        let later = self.0.checked_add(nanoseconds)?;
-        (later <= u64::MAX >> 1).then_some(Self(later))
-    }
-
-    /// The moment `duration` earlier, or the epoch if that comes later.
-    #[must_use]
-    pub fn before(self, duration: Duration) -> Self {
-        let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        Self(self.0.saturating_sub(nanoseconds))
-    }
-
-    /// In whole milliseconds since the Unix epoch.
-    pub fn unix_ms(self) -> u64 {
-        self.0 / 1_000_000
-    }
-}
-
 impl TransferRow {
     /// When a pending transfer lapses if nobody posts or voids it before; `None` if never.
     pub fn expires_at(&self) -> Option<Timestamp> {
@@ -186,7 +160,7 @@ impl TransferRow {
             RowKind::Pending {
                 timeout_seconds: Some(timeout),
                 ..
-            } => self.timestamp.checked_add_seconds(timeout.get()),
+            } => expiry(self.timestamp, timeout),
             RowKind::Pending {
                 timeout_seconds: None,
                 ..
@@ -196,4 +170,11 @@ impl TransferRow {
             | RowKind::VoidPending { .. } => None,
         }
     }
+}
+
+/// The moment `timeout` after `at`, or `None` beyond the 63 bits that TigerBeetle keeps.
+pub(super) fn expiry(at: Timestamp, timeout: NonZeroU32) -> Option<Timestamp> {
+    let timeout_nanos = u64::from(timeout.get()) * 1_000_000_000;
+    let expires_at = at.unix_nanos().checked_add(timeout_nanos)?;
+    (expires_at <= u64::MAX >> 1).then_some(Timestamp::from_unix_nanos(expires_at))
 }

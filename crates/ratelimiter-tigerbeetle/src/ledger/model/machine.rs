@@ -24,8 +24,8 @@ pub struct Model {
     pub(super) by_user_data: BTreeMap<(u128, Timestamp), TransferId>,
     /// What the chain under way has changed; empty between chains.
     pub(super) journal: Vec<Change>,
-    /// The greatest timestamp given out.
-    last: Timestamp,
+    /// The greatest timestamp given out, in nanoseconds.
+    last_nanos: u64,
 }
 
 impl Model {
@@ -117,7 +117,8 @@ impl Model {
     /// The transfers with the query's user data.
     pub fn query_transfers(&self, query: &TransferQuery) -> Vec<TransferRow> {
         let (user_data, order, rows_max, since) = query.parts();
-        let range = (user_data.get(), since)..=(user_data.get(), Timestamp(u64::MAX));
+        let range =
+            (user_data.get(), since)..=(user_data.get(), Timestamp::from_unix_nanos(u64::MAX));
         let ids = self
             .by_user_data
             .range(range)
@@ -135,12 +136,12 @@ impl Model {
         now: Timestamp,
         event_count: usize,
     ) -> impl Iterator<Item = Timestamp> + use<> {
-        let first = now.0.max(self.last.0 + 1);
+        let first = now.unix_nanos().max(self.last_nanos + 1);
         let event_count = u64::try_from(event_count).expect("a count of events fits into 64 bits");
         if event_count > 0 {
-            self.last = Timestamp(first + event_count - 1);
+            self.last_nanos = first + event_count - 1;
         }
-        (first..first + event_count).map(Timestamp)
+        (first..first + event_count).map(Timestamp::from_unix_nanos)
     }
 
     fn create_account(&mut self, at: Timestamp, new: &NewAccount) -> AccountResult {

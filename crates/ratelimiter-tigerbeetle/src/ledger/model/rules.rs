@@ -3,6 +3,7 @@
 use super::exists::compare;
 use super::journal::{Pending, Stored};
 use super::machine::Model;
+use crate::ledger::transfer::expiry;
 use crate::ledger::{
     AccountRow, Action, Event, Movement, PostAmount, RowKind, Timestamp, TransferId,
     TransferResult, TransferRow, TransferStatus, UserData,
@@ -79,7 +80,7 @@ impl Model {
             ..
         } = kind
         {
-            let expires_at = at.checked_add_seconds(timeout.get());
+            let expires_at = expiry(at, timeout);
             expires_at.ok_or(TransferStatus::OverflowsTimeout)?;
         }
         let debits = debit.balances.debits_pending + debit.balances.debits_posted + amount;

@@ -3,16 +3,16 @@
 
 use std::num::NonZeroU128;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use expect_test::expect;
+use ratelimiter::clock::FakeClock;
 
 use super::*;
 use crate::ledger::{Action, Order, Transfer, TransferStatus, UserData};
 
 mod script;
 
-use script::{NANOSECONDS_A_SECOND, check, hold, limited_account, operator, transfer_id};
+use script::{check, hold, limited_account, operator, transfer_id};
 
 #[test]
 fn a_chain_sent_again_exists_whatever_its_inner_events_say() {
@@ -263,7 +263,7 @@ fn sums_never_wrap() {
 #[test]
 fn results_carry_rising_timestamps_and_exists_the_first_one() {
     let mut model = Model::default();
-    let now = Timestamp(1_000);
+    let now = Timestamp::from_unix_nanos(1_000);
     model.create_accounts(now, &[operator(), limited_account(1)]);
     let item = WorkItem::new()
         .with(hold(7, 1, 0))
@@ -272,7 +272,7 @@ fn results_carry_rising_timestamps_and_exists_the_first_one() {
     let results = model.create_transfers(now, &item);
     let seen: Vec<_> = results
         .iter()
-        .map(|result| (result.status, result.timestamp.0))
+        .map(|result| (result.status, result.timestamp.unix_nanos()))
         .collect();
     assert_eq!(
         seen,
@@ -287,7 +287,7 @@ fn results_carry_rising_timestamps_and_exists_the_first_one() {
 #[test]
 fn a_query_finds_the_voids_with_their_pendings_in_either_order() {
     let mut model = Model::default();
-    let now = Timestamp(1);
+    let now = Timestamp::from_unix_nanos(1);
     model.create_accounts(now, &[operator(), limited_account(1)]);
     let lease = |data_128| UserData {
         data_128,
@@ -328,12 +328,8 @@ fn a_query_finds_the_voids_with_their_pendings_in_either_order() {
 
 #[tokio::test]
 async fn the_shell_expires_by_its_clock_and_not_before_the_lag_has_passed() {
-    let clock = Arc::new(AtomicU64::new(1));
-    let ledger = ModelLedger::new({
-        let clock = Arc::clone(&clock);
-        move || Timestamp(clock.load(Ordering::Relaxed))
-    })
-    .with_expiry_lag(Duration::from_millis(100));
+    let clock = Arc::new(FakeClock::new());
+    let ledger = ModelLedger::new(Arc::clone(&clock)).with_expiry_lag(Duration::from_millis(100));
     ledger
         .create_accounts(vec![operator(), limited_account(1)])
         .await
@@ -346,15 +342,13 @@ async fn the_shell_expires_by_its_clock_and_not_before_the_lag_has_passed() {
         });
     ledger.create_transfers(credit_and_hold).await.unwrap();
 
-    let pending = async |at: u64| {
-        clock.store(at, Ordering::Relaxed);
-        let rows = ledger
-            .lookup_accounts(vec![limited_account(1).id])
-            .await
-            .unwrap();
-        rows[0].balances.debits_pending
+    let pending = async || {
+        let rows = ledger.lookup_accounts(vec![limited_account(1).id]).await;
+        rows.unwrap()[0].balances.debits_pending
     };
-    assert_eq!(pending(NANOSECONDS_A_SECOND * 105 / 100).await, 5);
-    assert_eq!(pending(NANOSECONDS_A_SECOND * 111 / 100).await, 0);
+    clock.advance(Duration::from_millis(1_050));
+    assert_eq!(pending().await, 5);
+    clock.advance(Duration::from_millis(60));
+    assert_eq!(pending().await, 0);
     assert_eq!(ledger.next_expiry(), None);
 }

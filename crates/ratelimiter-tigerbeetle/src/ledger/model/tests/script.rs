@@ -15,13 +15,11 @@ use crate::ledger::{
     WorkItem,
 };
 
-pub(super) const NANOSECONDS_A_SECOND: u64 = 1_000_000_000;
-
 const OPERATOR: u128 = 1_000;
 
 pub(super) fn check(script: &str, expect: &Expect) {
     let mut model = Model::default();
-    let mut now = Timestamp(1);
+    let mut now = Timestamp::from_unix_nanos(1);
     model.create_accounts(now, &[operator(), limited_account(account_number("A"))]);
     let mut output = String::new();
     for line in script.lines().map(str::trim) {
@@ -30,7 +28,7 @@ pub(super) fn check(script: &str, expect: &Expect) {
             ["at", seconds] => {
                 let (whole, tenths) = seconds.trim_end_matches('s').split_once('.').unwrap();
                 let tenths = [whole, tenths].concat().parse::<u64>().unwrap();
-                now = Timestamp(tenths * NANOSECONDS_A_SECOND / 10);
+                now = Timestamp::from_unix_nanos(tenths * 100_000_000);
                 format!("{} expired", model.expire(now))
             }
             ["create", name] => {
