@@ -41,6 +41,7 @@ impl Timestamp {
     ///
     /// # Panics
     /// After the year 2554.
+    #[must_use]
     pub fn after(self, duration: Duration) -> Self {
         let later = u64::try_from(duration.as_nanos())
             .ok()

@@ -1,14 +1,39 @@
 //! The backend in memory: one process, no I/O, time from a [`Clock`].
+//!
+//! The rules are plain data with `now` as an argument: [`live_limit`] for one limit, [`reserve`] and [`complete`] over
+//! several. Limits and leases are kept in shards with a lock each; a request locks the shard of its lease, then the shards
+//! of its limits in one order, reads the clock, and does all its work. So every limit sees time go forward, and threads
+//! meet only where their keys do.
+//!
+//! [`live_limit`]: self::live_limit
+//! [`reserve`]: self::reserve
+//! [`complete`]: self::complete
 
+mod complete;
+mod lease_shard;
+mod limit_shard;
+mod live_limit;
+mod locked_limits;
+mod open_leases;
 mod options;
+mod past_leases;
+mod reserve;
+mod sums;
+mod sweeper;
+mod timeline;
 
 use std::sync::Arc;
 
-pub use options::MemoryOptions;
+use smallvec::SmallVec;
 
+use self::lease_shard::Leases;
+use self::locked_limits::{KeyHash, Limits};
+pub use self::options::MemoryOptions;
+use self::sweeper::Sweeper;
 use crate::clock::{Clock, Timestamp};
 use crate::decision::Decision;
 use crate::error::{CompleteError, DefineError, DeleteError, ReserveError, StateError};
+use crate::hint::HintPolicy;
 use crate::key::LimitKey;
 use crate::limit::Limit;
 use crate::limiter::{Backend, Limiter};
@@ -16,9 +41,42 @@ use crate::registry::{LimitState, LimitStatus, Page, RegisteredLimit};
 use crate::request::{CompleteRequest, ReserveRequest};
 
 /// The limiter in memory, safe under any number of threads. Clones share one state.
+///
+/// ```
+/// use ratelimiter::{
+///     Actuals, Capacity, CompleteRequest, Decision, LeaseId, Limit, LimitKey, LimitKind, MemoryLimiter, Requirements,
+///     ReserveRequest, Window,
+/// };
+///
+/// let limiter = MemoryLimiter::new();
+/// let tpm = LimitKey::llm_tpm("openai", "gpt-4o")?;
+/// let kind = LimitKind::Rolling { window: Window::from_seconds(60)? };
+/// limiter.define_now(Limit::new(tpm.clone(), kind, Capacity::new(100)?))?;
+///
+/// let lease = LeaseId::generate(limiter.now());
+/// let request = ReserveRequest::new(lease, Requirements::of([(tpm.clone(), 100)])?);
+/// assert!(limiter.reserve_now(&request)?.is_allowed());
+///
+/// // The call used less than was reserved, so there is room for another.
+/// limiter.complete_now(&CompleteRequest::new(lease, Actuals::of([(tpm.clone(), 10)])?))?;
+/// let next = LeaseId::generate(limiter.now());
+/// let request = ReserveRequest::new(next, Requirements::of([(tpm, 90)])?);
+/// assert!(limiter.reserve_now(&request)?.is_allowed());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct MemoryLimiter {
+    state: Arc<State>,
+    /// Ends the background sweep with the last clone.
+    _sweeper: Option<Arc<Sweeper>>,
+}
+
+#[derive(Debug)]
+struct State {
     clock: Arc<dyn Clock>,
+    hints: HintPolicy,
+    limits: Limits,
+    leases: Leases,
 }
 
 impl MemoryLimiter {
@@ -28,72 +86,185 @@ impl MemoryLimiter {
     }
 
     /// An empty limiter with these options.
+    ///
+    /// # Panics
+    /// When it should sweep itself and the system has no room for a thread, or when it should remember more than
+    /// 2^32 leases.
     pub fn with_options(options: MemoryOptions) -> Self {
+        let leases = Leases::new(&options);
+        let MemoryOptions {
+            clock,
+            hints,
+            sweep_every,
+            ..
+        } = options;
+        let state = Arc::new(State {
+            clock,
+            hints,
+            limits: Limits::new(),
+            leases,
+        });
+        let sweeper = sweep_every.map(|every| Arc::new(Sweeper::start(&state, every)));
         Self {
-            clock: options.clock,
+            state,
+            _sweeper: sweeper,
         }
     }
 
     /// The limiter's present moment.
     pub fn now(&self) -> Timestamp {
-        self.clock.now()
+        self.state.clock.now()
     }
 
     /// [`Limiter::reserve`] without a future.
     ///
     /// # Errors
     /// As there.
-    pub fn reserve_now(&self, _request: &ReserveRequest) -> Result<Decision, ReserveError> {
-        todo!()
+    pub fn reserve_now(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
+        let State {
+            clock,
+            hints,
+            limits,
+            leases,
+        } = &*self.state;
+        let hashes: SmallVec<[KeyHash; 4]> = request
+            .requirements
+            .iter()
+            .map(|requirement| limits.hash(&requirement.key))
+            .collect();
+        let mut lease_shard = leases.lock(request.lease);
+        let mut locked = limits.lock(hashes.iter().map(|hash| hash.shard()));
+        reserve::reserve(
+            clock.now(),
+            request,
+            &hashes,
+            &mut lease_shard,
+            &mut locked,
+            hints,
+        )
     }
 
     /// [`Limiter::complete`] without a future.
     ///
     /// # Errors
     /// As there.
-    pub fn complete_now(&self, _request: &CompleteRequest) -> Result<(), CompleteError> {
-        todo!()
+    pub fn complete_now(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
+        let State {
+            clock,
+            limits,
+            leases,
+            ..
+        } = &*self.state;
+        let mut lease_shard = leases.lock(request.lease);
+        let Some(lease) = lease_shard.open(request.lease) else {
+            return Ok(());
+        };
+        let reservations = lease.reservations.clone();
+        let mut locked = limits.lock(reservations.iter().map(|held| held.limit.shard()));
+        let now = clock.now();
+        let hash_of = |key: &LimitKey| limits.hash(key);
+        complete::complete(now, &reservations, &request.actuals, hash_of, &mut locked)?;
+        lease_shard.end(now, request.lease);
+        Ok(())
     }
 
     /// [`Backend::define`] without a future.
     ///
     /// # Errors
     /// As there.
-    pub fn define_now(&self, _limit: Limit) -> Result<LimitStatus, DefineError> {
-        todo!()
+    pub fn define_now(&self, limit: Limit) -> Result<LimitStatus, DefineError> {
+        let State { clock, limits, .. } = &*self.state;
+        let hash = limits.hash(&limit.key);
+        let mut shard = limits.lock_one(hash.shard());
+        shard.define(clock.now(), hash.0, limit)
     }
 
-    /// Puts a limit back as it was registered, a decrease under way included.
-    pub fn restore(&self, _registered: RegisteredLimit) -> LimitStatus {
-        todo!()
+    /// Puts a limit back as it was registered, in the place of whatever has its key. Since nothing of it is live, a decrease
+    /// that was under way ends at once.
+    pub fn restore(&self, registered: RegisteredLimit) -> LimitStatus {
+        let limits = &self.state.limits;
+        let hash = limits.hash(&registered.limit.key);
+        let mut shard = limits.lock_one(hash.shard());
+        shard.remove(hash.0, &registered.limit.key);
+        shard.insert(hash.0, registered)
     }
 
     /// [`Backend::delete`] without a future.
     ///
     /// # Errors
     /// As there.
-    pub fn delete_now(&self, _key: &LimitKey) -> Result<(), DeleteError> {
-        todo!()
+    pub fn delete_now(&self, key: &LimitKey) -> Result<(), DeleteError> {
+        let limits = &self.state.limits;
+        let hash = limits.hash(key);
+        if limits.lock_one(hash.shard()).remove(hash.0, key) {
+            Ok(())
+        } else {
+            Err(DeleteError::UnknownKey { key: key.clone() })
+        }
     }
 
     /// [`Backend::state`] without a future.
-    pub fn state_now(&self, _key: &LimitKey) -> Option<LimitState> {
-        todo!()
+    pub fn state_now(&self, key: &LimitKey) -> Option<LimitState> {
+        let State { clock, limits, .. } = &*self.state;
+        let hash = limits.hash(key);
+        let mut shard = limits.lock_one(hash.shard());
+        let slot = shard.find(hash.0, key)?;
+        let limit = shard.limit(slot);
+        limit.expire(clock.now());
+        Some(limit.state())
     }
 
     /// [`Backend::states`] without a future.
-    pub fn states_now(&self, _page: &Page) -> Vec<LimitState> {
-        todo!()
+    pub fn states_now(&self, page: &Page) -> Vec<LimitState> {
+        let State { clock, limits, .. } = &*self.state;
+        let mut states = Vec::new();
+        for mut shard in limits.each() {
+            let now = clock.now();
+            for limit in shard
+                .limits_mut()
+                .filter(|limit| page.has(&limit.limit().key))
+            {
+                limit.expire(now);
+                states.push(limit.state());
+            }
+        }
+        states.sort_unstable_by(|a, b| a.limit.key.cmp(&b.limit.key));
+        states.truncate(page.count_max.unwrap_or(usize::MAX));
+        states
     }
 
     /// Returns what has expired, applies decreases that have become possible, forgets what may be forgotten.
     pub fn sweep(&self) {
-        todo!()
+        self.state.sweep();
     }
 
-    /// How many leases are open: allowed, not completed, and with something still live.
+    /// How many leases are open: allowed, not completed, and not yet swept away.
     pub fn open_leases(&self) -> usize {
-        todo!()
+        self.state
+            .leases
+            .each()
+            .map(|shard| shard.open_count())
+            .sum()
+    }
+
+    /// How many ended or denied leases are remembered.
+    pub fn past_leases(&self) -> usize {
+        self.state
+            .leases
+            .each()
+            .map(|shard| shard.past_count())
+            .sum()
+    }
+}
+
+impl State {
+    fn sweep(&self) {
+        for mut shard in self.limits.each() {
+            shard.sweep(self.clock.now());
+        }
+        for mut shard in self.leases.each() {
+            shard.sweep(self.clock.now());
+        }
     }
 }
 

@@ -72,6 +72,14 @@ pub struct Page {
     pub count_max: Option<usize>,
 }
 
+impl Page {
+    /// True if a key is on the page, as far as its prefix and `after` say; the number is for whoever lists.
+    pub fn has(&self, key: &LimitKey) -> bool {
+        key.as_str().starts_with(&self.prefix)
+            && self.after.as_ref().is_none_or(|after| key > after)
+    }
+}
+
 impl RegisteredLimit {
     /// A limit that is in force as it stands.
     pub const fn active(limit: Limit) -> Self {

@@ -1,0 +1,65 @@
+//! Complete: what was used is checked against what was reserved before anything is changed.
+
+use smallvec::SmallVec;
+
+use super::locked_limits::{KeyHash, LockedLimits};
+use super::open_leases::Reservation;
+use crate::clock::Timestamp;
+use crate::error::CompleteError;
+use crate::key::LimitKey;
+use crate::request::Actuals;
+
+/// Makes the reservations of a lease match its actuals, and releases its holds. The shards of the reservations' limits
+/// are locked.
+pub(super) fn complete(
+    now: Timestamp,
+    reservations: &[Reservation],
+    actuals: &Actuals,
+    hash_of: impl Fn(&LimitKey) -> KeyHash,
+    limits: &mut LockedLimits<'_>,
+) -> Result<(), CompleteError> {
+    for held in reservations {
+        if let Some(limit) = limits.limit_of(held.limit, held.number) {
+            limit.expire(now);
+        }
+    }
+    let mut used: SmallVec<[Option<u64>; 4]> = SmallVec::from_elem(None, reservations.len());
+    for actual in actuals.iter() {
+        let tag = hash_of(&actual.key).tag();
+        let at = reservations
+            .iter()
+            .position(|held| takes(held, &actual.key, tag, limits));
+        match at {
+            Some(at) => used[at] = Some(actual.amount),
+            None if reservations.iter().any(|held| is_live(held, limits)) => {
+                return Err(CompleteError::InvalidActual {
+                    key: actual.key.clone(),
+                });
+            }
+            // Nothing of the lease is left, so there is nothing that the actual could be wrong about.
+            None => return Ok(()),
+        }
+    }
+    for (held, used) in reservations.iter().zip(used) {
+        if let Some(limit) = limits.limit_of(held.limit, held.number) {
+            limit.end(held.number, used);
+        }
+    }
+    Ok(())
+}
+
+fn is_live(held: &Reservation, limits: &mut LockedLimits<'_>) -> bool {
+    let limit = limits.limit_of(held.limit, held.number);
+    limit.is_some_and(|limit| limit.amount_of(held.number).is_some())
+}
+
+/// True if an actual for the key is about this reservation. Of a limit that was deleted only the key's tag is left.
+fn takes(held: &Reservation, key: &LimitKey, tag: u32, limits: &mut LockedLimits<'_>) -> bool {
+    if held.key_tag != tag {
+        return false;
+    }
+    match limits.limit_of(held.limit, held.number) {
+        Some(limit) => limit.limit().key == *key && !limit.limit().kind.is_concurrency(),
+        None => true,
+    }
+}

@@ -1,0 +1,222 @@
+//! Reserve: all checks come before the first change, so that a denial leaves no trace.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::lease_shard::{Known, LeaseShard};
+use super::locked_limits::{KeyHash, LockedLimits};
+use super::open_leases::{LimitPlace, OpenLease, Reservation, Reservations};
+use super::past_leases::Past;
+use crate::clock::Timestamp;
+use crate::decision::{Decision, Denial, DenialReason};
+use crate::error::ReserveError;
+use crate::hint::HintPolicy;
+use crate::key::LimitKey;
+use crate::request::ReserveRequest;
+
+/// What is suggested when a denied lease is repeated although there is room by now: a new lease ID may be tried at once.
+const AT_ONCE: Duration = Duration::from_millis(1);
+
+/// A requirement whose limit was found.
+#[derive(Debug, Clone, Copy)]
+struct Need<'a> {
+    key: &'a LimitKey,
+    amount: u64,
+    limit: LimitPlace,
+    key_tag: u32,
+}
+
+type Needs<'a> = SmallVec<[Need<'a>; 4]>;
+
+/// Reserves all that a request needs, or nothing. The shards of the lease and of the keys are locked.
+pub(super) fn reserve(
+    now: Timestamp,
+    request: &ReserveRequest,
+    hashes: &[KeyHash],
+    leases: &mut LeaseShard,
+    limits: &mut LockedLimits<'_>,
+    policy: &HintPolicy,
+) -> Result<Decision, ReserveError> {
+    let needs = find_all(request, hashes, limits)?;
+    for need in &needs {
+        limits.limit(need.limit).expire(now);
+    }
+    match leases.known(now, request.lease) {
+        Some(Known::Open(lease)) => return replay(now, lease, &needs, limits),
+        Some(Known::Past(Past::Ended)) => return Err(ReserveError::LeaseEnded),
+        Some(Known::Past(Past::Denied(first))) => {
+            let random = leases.random.f64();
+            return Ok(deny_again(now, first, &needs, limits, policy, random));
+        }
+        None => {}
+    }
+    if let Some(need) = needs.iter().find(|need| exceeds_capacity(need, limits)) {
+        return Err(ReserveError::AmountExceedsCapacity {
+            key: need.key.clone(),
+        });
+    }
+    if let Some(need) = needs
+        .iter()
+        .find(|need| limits.limit(need.limit).is_decreasing())
+    {
+        let reason = DenialReason::Decreasing {
+            key: need.key.clone(),
+        };
+        return Ok(Decision::Denied(Denial {
+            reason,
+            retry_after: policy.decreasing,
+        }));
+    }
+    let full = without_room(&needs, limits);
+    let Some(first) = full.first() else {
+        return Ok(hold_all(now, request, &needs, leases, limits));
+    };
+    leases.deny(now, request.lease, Past::Denied(first.limit));
+    for need in &full {
+        limits.limit(need.limit).note_denial();
+    }
+    let random = leases.random.f64();
+    Ok(denied(now, &full, limits, policy, random))
+}
+
+fn find_all<'a>(
+    request: &'a ReserveRequest,
+    hashes: &[KeyHash],
+    limits: &mut LockedLimits<'_>,
+) -> Result<Needs<'a>, ReserveError> {
+    let need = |(requirement, hash): (&'a crate::request::Requirement, &KeyHash)| {
+        let key = &requirement.key;
+        let unknown = || ReserveError::UnknownKey { key: key.clone() };
+        let limit = limits.find(*hash, key).ok_or_else(unknown)?;
+        Ok(Need {
+            key,
+            amount: requirement.amount.get(),
+            limit,
+            key_tag: hash.tag(),
+        })
+    };
+    request.requirements.iter().zip(hashes).map(need).collect()
+}
+
+fn exceeds_capacity(need: &Need<'_>, limits: &mut LockedLimits<'_>) -> bool {
+    need.amount > limits.limit(need.limit).limit().capacity.get()
+}
+
+fn without_room<'a>(needs: &Needs<'a>, limits: &mut LockedLimits<'_>) -> Needs<'a> {
+    let full = |need: &&Need<'a>| need.amount > limits.limit(need.limit).available();
+    needs.iter().filter(full).copied().collect()
+}
+
+/// Allowed: one reservation per requirement, and the lease that has them.
+fn hold_all(
+    now: Timestamp,
+    request: &ReserveRequest,
+    needs: &Needs<'_>,
+    leases: &mut LeaseShard,
+    limits: &mut LockedLimits<'_>,
+) -> Decision {
+    let (mut first_expiry, mut last_expiry) = (None, now);
+    let mut reservations = Reservations::new();
+    for need in needs {
+        let shard = limits.shard(need.limit.shard());
+        let (number, expires_at) = shard.hold(need.limit.slot(), now, need.amount);
+        reservations.push(Reservation {
+            number,
+            limit: need.limit,
+            key_tag: need.key_tag,
+        });
+        first_expiry = Some(first_expiry.unwrap_or(expires_at).min(expires_at));
+        last_expiry = last_expiry.max(expires_at);
+    }
+    let first_expiry = first_expiry.expect("a reserve has at least one requirement");
+    let lease = OpenLease {
+        id: request.lease,
+        reserved_at: now,
+        first_expiry,
+        reservations,
+    };
+    leases.add(lease, last_expiry);
+    Decision::Allowed { reserved_at: now }
+}
+
+/// The same lease again: allowed as before if it asks for the same and all of it is still live.
+fn replay(
+    now: Timestamp,
+    lease: &OpenLease,
+    needs: &Needs<'_>,
+    limits: &mut LockedLimits<'_>,
+) -> Result<Decision, ReserveError> {
+    if lease.first_expiry <= now {
+        return Err(ReserveError::LeaseEnded);
+    }
+    if lease.reservations.len() != needs.len() {
+        return Err(ReserveError::LeaseConflict);
+    }
+    for need in needs {
+        let same = |held: &&Reservation| held.limit == need.limit && held.key_tag == need.key_tag;
+        let Some(held) = lease.reservations.iter().find(same) else {
+            return Err(ReserveError::LeaseConflict);
+        };
+        match limits.limit(need.limit).amount_of(held.number) {
+            Some(amount) if amount == need.amount => {}
+            Some(_) => return Err(ReserveError::LeaseConflict),
+            // Nothing has expired, so the limit was deleted and defined again, and the reservation is gone with it.
+            None => return Err(ReserveError::LeaseEnded),
+        }
+    }
+    Ok(Decision::Allowed {
+        reserved_at: lease.reserved_at,
+    })
+}
+
+/// A denied lease again: it stays denied, and hears when a new lease might be allowed.
+fn deny_again(
+    now: Timestamp,
+    first: LimitPlace,
+    needs: &Needs<'_>,
+    limits: &mut LockedLimits<'_>,
+    policy: &HintPolicy,
+    random: f64,
+) -> Decision {
+    let full = without_room(needs, limits);
+    if !full.is_empty() {
+        return denied(now, &full, limits, policy, random);
+    }
+    let need = needs
+        .iter()
+        .find(|need| need.limit == first)
+        .unwrap_or(&needs[0]);
+    let reason = DenialReason::NoRoom {
+        keys: vec![need.key.clone()],
+    };
+    Decision::Denied(Denial {
+        reason,
+        retry_after: AT_ONCE,
+    })
+}
+
+/// Denied for want of room in these limits: the hint is the longest that any of them gives.
+fn denied(
+    now: Timestamp,
+    full: &Needs<'_>,
+    limits: &mut LockedLimits<'_>,
+    policy: &HintPolicy,
+    random: f64,
+) -> Decision {
+    let hint = |need: &Need<'_>| {
+        limits
+            .limit(need.limit)
+            .hint(now, need.amount, policy, random)
+    };
+    let retry_after = full
+        .iter()
+        .map(hint)
+        .max()
+        .expect("at least one limit had no room");
+    let keys = full.iter().map(|need| need.key.clone()).collect();
+    Decision::Denied(Denial {
+        reason: DenialReason::NoRoom { keys },
+        retry_after,
+    })
+}
