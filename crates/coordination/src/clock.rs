@@ -1,0 +1,190 @@
+//! Where time comes from. Nothing else in this crate reads the machine's time (`PRIM-GEN-A`).
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::Timestamp;
+
+/// The longest that [`SystemClock`] waits without looking at the machine's time again, so that a
+/// step of the wall clock is noticed.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// A wait for a moment. Boxed, because clocks are shared as `Arc<dyn Clock>`.
+pub type Wait<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+/// A source of time, and a way to wait for a moment of it.
+pub trait Clock: Debug + Send + Sync + 'static {
+    /// The moment it is.
+    fn now(&self) -> Timestamp;
+
+    /// Completes when [`now`](Clock::now) is `at` or later.
+    fn wait_until(&self, at: Timestamp) -> Wait<'_>;
+}
+
+/// The machine's wall clock.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+/// The machine's wall clock as it stood when this was made, moved on by the monotonic clock.
+///
+/// Steps of the wall clock do not reach it, which makes it the clock by which a process judges that a
+/// lease from a remote provider has run out. In a paused tokio runtime it stands still with it.
+#[derive(Debug, Clone, Copy)]
+pub struct MonotonicClock {
+    started_at: Timestamp,
+    started: Instant,
+}
+
+/// A clock that moves only when told to, for tests.
+///
+/// Clones are hands of the same clock.
+///
+/// ```
+/// use std::time::Duration;
+/// use coordination::{Clock, FakeClock, Timestamp};
+///
+/// let clock = FakeClock::at("2026-01-01T00:00:00Z".parse().unwrap());
+/// clock.advance(Duration::from_secs(5));
+/// assert_eq!(clock.now().to_string(), "2026-01-01T00:00:05Z");
+/// ```
+#[derive(Debug, Clone)]
+pub struct FakeClock {
+    now: watch::Sender<Timestamp>,
+}
+
+impl Clock for SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
+    fn now(&self) -> Timestamp {
+        let since_epoch = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or(Duration::ZERO);
+        Timestamp::MIN.after(since_epoch)
+    }
+
+    fn wait_until(&self, at: Timestamp) -> Wait<'_> {
+        Box::pin(async move {
+            loop {
+                let remaining = at.since(self.now());
+                if remaining.is_zero() {
+                    return;
+                }
+                tokio::time::sleep_until(Instant::now() + remaining.min(LOOK_AGAIN_AFTER)).await;
+            }
+        })
+    }
+}
+
+impl MonotonicClock {
+    /// A clock that shows the machine's time now.
+    pub fn new() -> MonotonicClock {
+        MonotonicClock::starting_at(SystemClock.now())
+    }
+
+    /// A clock that shows `started_at` now.
+    pub fn starting_at(started_at: Timestamp) -> MonotonicClock {
+        MonotonicClock {
+            started_at,
+            started: Instant::now(),
+        }
+    }
+}
+
+impl Default for MonotonicClock {
+    fn default() -> MonotonicClock {
+        MonotonicClock::new()
+    }
+}
+
+impl Clock for MonotonicClock {
+    fn now(&self) -> Timestamp {
+        self.started_at.after(self.started.elapsed())
+    }
+
+    fn wait_until(&self, at: Timestamp) -> Wait<'_> {
+        Box::pin(async move {
+            loop {
+                let remaining = at.since(self.now());
+                if remaining.is_zero() {
+                    return;
+                }
+                // Tokio's timers count whole milliseconds, so one that fires a little early is
+                // met by a second round.
+                tokio::time::sleep_until(Instant::now() + remaining).await;
+            }
+        })
+    }
+}
+
+impl FakeClock {
+    /// A clock that shows `now` until it is moved.
+    pub fn at(now: Timestamp) -> FakeClock {
+        FakeClock {
+            now: watch::Sender::new(now),
+        }
+    }
+
+    /// Moves the clock on and wakes whoever waits for a moment that has come.
+    pub fn advance(&self, span: Duration) {
+        self.now.send_modify(|now| *now = now.after(span));
+    }
+
+    /// Sets the clock, also back.
+    pub fn set(&self, now: Timestamp) {
+        self.now.send_replace(now);
+    }
+}
+
+impl Clock for FakeClock {
+    fn now(&self) -> Timestamp {
+        *self.now.borrow()
+    }
+
+    fn wait_until(&self, at: Timestamp) -> Wait<'_> {
+        let mut now = self.now.subscribe();
+        Box::pin(async move {
+            now.wait_for(|now| at <= *now)
+                .await
+                .expect("the sender lives in the borrowed clock");
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_fake_clock_wakes_its_waiter_at_the_moment_itself() {
+        let clock = FakeClock::at(Timestamp::MIN);
+        let at = Timestamp::MIN.after(Duration::from_secs(10));
+        let waiter = tokio::spawn({
+            let clock = clock.clone();
+            async move { clock.wait_until(at).await }
+        });
+        clock.advance(Duration::from_secs(9));
+        tokio::task::yield_now().await;
+        assert!(!waiter.is_finished());
+        clock.advance(Duration::from_secs(1));
+        waiter.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_monotonic_clock_follows_the_runtime() {
+        let clock = MonotonicClock::starting_at(Timestamp::MIN);
+        let at = Timestamp::MIN.after(Duration::from_secs(3600));
+        clock.wait_until(at).await;
+        assert!(clock.now() >= at);
+        assert!(clock.now() < at.after(Duration::from_secs(1)));
+    }
+
+    #[tokio::test]
+    async fn a_wait_for_the_past_is_over() {
+        SystemClock.wait_until(Timestamp::MIN).await;
+        assert!(SystemClock.now() > "2026-01-01T00:00:00Z".parse().unwrap());
+    }
+}

@@ -1,0 +1,114 @@
+//! The memory provider: the reference that says what the words mean.
+//!
+//! Each primitive is a state machine over plain data ([`work`], and one module per primitive); this file is the shell around
+//! them: a lock each, the clock, and the wake-ups.
+
+mod inbox;
+mod jobs;
+mod joins;
+mod leases;
+mod outbox;
+mod provider;
+mod timers;
+mod work;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use self::inbox::InboxState;
+use self::jobs::JobState;
+use self::leases::LeaseState;
+use self::outbox::OutboxState;
+use self::timers::TimerState;
+use crate::{Clock, SystemClock};
+
+/// Outbox, inbox, scheduler and leases in this process's memory.
+///
+/// For tests, development and single processes: the state is this value's alone, clones share it, and it is gone with
+/// the process (`PRIM-INMEMORY-GEN-001`). Two processes that each make one coordinate nothing (`PRIM-INMEMORY-GEN-002`).
+///
+/// The cost of a claim does not grow with the number of items that are not due or done; finished items are
+/// kept until they are purged, which workers do by themselves.
+///
+/// ```
+/// use std::time::Duration;
+/// use coordination::{
+///     BatchSize, LeaseDuration, MemoryProvider, NewOutboxMessage, Outbox, OwnerToken, Payload, Topic,
+/// };
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let outbox = MemoryProvider::new();
+/// let message = NewOutboxMessage::new(Topic::new("order.placed")?, Payload::new("42")?);
+/// outbox.enqueue(message).await?;
+///
+/// let me = OwnerToken::random();
+/// let lease = LeaseDuration::new(Duration::from_secs(30))?;
+/// let claimed = outbox.claim_due(&me, lease, BatchSize::new(10)?).await?;
+/// assert_eq!(claimed[0].payload.as_text(), Some("42"));
+/// assert_eq!(outbox.mark_dispatched(&me, &[claimed[0].id]).await?, 1);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct MemoryProvider {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    clock: Arc<dyn Clock>,
+    outbox: Guarded<OutboxState>,
+    inbox: Guarded<InboxState>,
+    scheduler: Guarded<SchedulerState>,
+    leases: Guarded<LeaseState>,
+}
+
+#[derive(Debug, Default)]
+struct SchedulerState {
+    timers: TimerState,
+    jobs: JobState,
+}
+
+/// A state with its lock, and who waits for it to have work.
+#[derive(Debug, Default)]
+struct Guarded<S> {
+    state: Mutex<S>,
+    work_added: Notify,
+}
+
+impl MemoryProvider {
+    /// An empty provider by the machine's clock.
+    pub fn new() -> MemoryProvider {
+        MemoryProvider::with_clock(Arc::new(SystemClock))
+    }
+
+    /// An empty provider by this clock.
+    pub fn with_clock(clock: Arc<dyn Clock>) -> MemoryProvider {
+        let shared = Shared {
+            clock,
+            outbox: Guarded::default(),
+            inbox: Guarded::default(),
+            scheduler: Guarded::default(),
+            leases: Guarded::default(),
+        };
+        MemoryProvider {
+            shared: Arc::new(shared),
+        }
+    }
+}
+
+impl Default for MemoryProvider {
+    fn default() -> MemoryProvider {
+        MemoryProvider::new()
+    }
+}
+
+impl<S> Guarded<S> {
+    /// The state. A panic in a state machine is a bug that its assertions caught before the
+    /// change; going on beats taking every caller down with it.
+    fn lock(&self) -> MutexGuard<'_, S> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,218 @@
+//! The inbox's state.
+
+use std::time::Duration;
+
+use super::work::{Outcome, State, View, WorkItems};
+use crate::{
+    BatchSize, ContentHash, CorrelationId, Delay, Enqueued, ErrorText, InboxKey, InboxMessage,
+    InboxStatus, LeaseDuration, NewInboxMessage, OwnerToken, Payload, Processed, Timestamp, Topic,
+};
+
+#[derive(Debug, Default)]
+pub(super) struct InboxState {
+    messages: WorkItems<InboxKey, Kept>,
+}
+
+/// What is kept of a message beside its place in the order of work.
+#[derive(Debug)]
+struct Kept {
+    topic: Topic,
+    payload: Payload,
+    correlation_id: Option<CorrelationId>,
+    hash: Option<ContentHash>,
+    attempts_at_revival: u32,
+    last_error: ErrorText,
+}
+
+impl InboxState {
+    pub(super) fn already_processed(
+        &self,
+        key: &InboxKey,
+        hash: Option<&ContentHash>,
+    ) -> Processed {
+        let Some(view) = self.messages.get(key) else {
+            return Processed::No;
+        };
+        match (view.state, hash, &view.value.hash) {
+            (
+                State::Finished {
+                    outcome: Outcome::Done,
+                    ..
+                },
+                Some(hash),
+                Some(kept),
+            ) if hash != kept => Processed::WithOtherContent,
+            (
+                State::Finished {
+                    outcome: Outcome::Done,
+                    ..
+                },
+                _,
+                _,
+            ) => Processed::Yes,
+            (
+                State::Waiting
+                | State::Due
+                | State::Claimed { .. }
+                | State::Finished {
+                    outcome: Outcome::Dead,
+                    ..
+                },
+                _,
+                _,
+            ) => Processed::No,
+        }
+    }
+
+    pub(super) fn enqueue(&mut self, now: Timestamp, message: NewInboxMessage) -> Enqueued {
+        let NewInboxMessage {
+            key,
+            topic,
+            payload,
+            correlation_id,
+            hash,
+            due_at,
+        } = message;
+        if self.messages.contains(&key) {
+            return Enqueued::Duplicate;
+        }
+        let last_error = ErrorText::default();
+        let kept = Kept {
+            topic,
+            payload,
+            correlation_id,
+            hash,
+            attempts_at_revival: 0,
+            last_error,
+        };
+        self.messages.add(key, due_at.unwrap_or(now), kept);
+        Enqueued::Added
+    }
+
+    pub(super) fn claim(
+        &mut self,
+        now: Timestamp,
+        owner: &OwnerToken,
+        lease: LeaseDuration,
+        max: BatchSize,
+    ) -> Vec<InboxMessage> {
+        self.messages
+            .claim(now, owner, lease, max, |key, view| shown(key, &view))
+    }
+
+    pub(super) fn ack(&mut self, now: Timestamp, owner: &OwnerToken, keys: &[InboxKey]) -> usize {
+        let acked = |key: &&InboxKey| {
+            self.messages
+                .finish(now, owner, key, Outcome::Done)
+                .is_some()
+        };
+        keys.iter().filter(acked).count()
+    }
+
+    pub(super) fn abandon(
+        &mut self,
+        now: Timestamp,
+        owner: &OwnerToken,
+        keys: &[InboxKey],
+        error: &ErrorText,
+        delay: Delay,
+    ) -> usize {
+        let due_at = now.after(delay.get());
+        let mut count = 0;
+        for key in keys {
+            if let Some(kept) = self.messages.give_back(owner, key, due_at) {
+                kept.note(error);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    pub(super) fn fail(
+        &mut self,
+        now: Timestamp,
+        owner: &OwnerToken,
+        keys: &[InboxKey],
+        error: &ErrorText,
+    ) -> usize {
+        let mut count = 0;
+        for key in keys {
+            if let Some(kept) = self.messages.finish(now, owner, key, Outcome::Dead) {
+                kept.note(error);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    pub(super) fn get(&self, key: &InboxKey) -> Option<InboxMessage> {
+        self.messages.get(key).map(|view| shown(key, &view))
+    }
+
+    pub(super) fn revive(
+        &mut self,
+        now: Timestamp,
+        keys: &[InboxKey],
+        reason: &ErrorText,
+        delay: Delay,
+    ) -> usize {
+        let due_at = now.after(delay.get());
+        let mut count = 0;
+        for key in keys {
+            if let Some((kept, attempts)) = self.messages.revive(key, due_at) {
+                kept.attempts_at_revival = attempts;
+                kept.note(reason);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    pub(super) fn reap(&mut self, now: Timestamp) -> usize {
+        self.messages.reap(now).len()
+    }
+
+    pub(super) fn purge(&mut self, now: Timestamp, older_than: Duration) -> usize {
+        self.messages.purge(now.before(older_than), |_, _| {})
+    }
+
+    pub(super) fn oldest_ready_age(&self, now: Timestamp) -> Option<Duration> {
+        self.messages.oldest_ready_age(now)
+    }
+}
+
+impl Kept {
+    fn note(&mut self, error: &ErrorText) {
+        if !error.is_empty() {
+            self.last_error = error.clone();
+        }
+    }
+}
+
+fn shown(key: &InboxKey, view: &View<'_, Kept>) -> InboxMessage {
+    let status = match view.state {
+        State::Waiting | State::Due => InboxStatus::Ready,
+        State::Claimed { until, .. } => InboxStatus::Claimed { until: *until },
+        State::Finished {
+            outcome: Outcome::Done,
+            ..
+        } => InboxStatus::Done,
+        State::Finished {
+            outcome: Outcome::Dead,
+            ..
+        } => InboxStatus::Dead,
+    };
+    let kept = view.value;
+    InboxMessage {
+        key: key.clone(),
+        topic: kept.topic.clone(),
+        payload: kept.payload.clone(),
+        correlation_id: kept.correlation_id.clone(),
+        hash: kept.hash.clone(),
+        status,
+        due_at: view.due_at,
+        attempts: view.attempts,
+        attempts_at_revival: kept.attempts_at_revival,
+        last_error: kept.last_error.clone(),
+    }
+}

@@ -1,0 +1,249 @@
+//! The jobs' state: definitions, their next ticks, and their runs.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use super::work::{Outcome, State, WorkItems};
+use crate::{
+    BatchSize, Delay, Fence, FencingToken, JobDefinition, JobName, JobRun, JobSaved, LeaseDuration,
+    Materialised, OwnerToken, ResourceName, RunId, Timestamp,
+};
+
+#[derive(Debug, Default)]
+pub(super) struct JobState {
+    jobs: HashMap<JobName, Job>,
+    /// The jobs by their next tick.
+    ticks: BTreeSet<(Timestamp, JobName)>,
+    runs: WorkItems<RunId, Occurrence>,
+    /// The run of each moment of each job, for as long as the run is kept.
+    run_of: BTreeMap<Occurrence, RunId>,
+    /// The largest token seen of each resource that work was done under.
+    fences: HashMap<ResourceName, FencingToken>,
+}
+
+#[derive(Debug)]
+struct Job {
+    definition: JobDefinition,
+    /// None once the calendar has ended.
+    next_tick: Option<Timestamp>,
+}
+
+/// A run's identity in the world: the job and the moment.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Occurrence {
+    job: JobName,
+    scheduled_at: Timestamp,
+}
+
+impl JobState {
+    pub(super) fn save(&mut self, now: Timestamp, definition: JobDefinition) -> JobSaved {
+        let name = definition.name.clone();
+        let (saved, next_tick) = match self.jobs.get(&name) {
+            None => (JobSaved::Created, definition.schedule.next_after(now)),
+            Some(job) if job.definition == definition => return JobSaved::Unchanged,
+            Some(job) if job.definition.schedule == definition.schedule => {
+                (JobSaved::Updated, job.next_tick)
+            }
+            Some(_) => (JobSaved::Updated, definition.schedule.next_after(now)),
+        };
+        self.set_next_tick(&name, next_tick);
+        self.jobs.insert(
+            name,
+            Job {
+                definition,
+                next_tick,
+            },
+        );
+        saved
+    }
+
+    pub(super) fn delete(&mut self, now: Timestamp, name: &JobName) -> usize {
+        self.set_next_tick(name, None);
+        if self.jobs.remove(name).is_none() {
+            return 0;
+        }
+        let first = Occurrence {
+            job: name.clone(),
+            scheduled_at: Timestamp::MIN,
+        };
+        let last = Occurrence {
+            job: name.clone(),
+            scheduled_at: Timestamp::MAX,
+        };
+        for run in self.run_of.range(first..=last).map(|(_, run)| run) {
+            self.runs.cancel(now, run);
+        }
+        1
+    }
+
+    /// Makes a run that is due now, or finds it. None is an unknown job.
+    pub(super) fn trigger(&mut self, now: Timestamp, name: &JobName, run: RunId) -> Option<RunId> {
+        if !self.jobs.contains_key(name) {
+            return None;
+        }
+        if self.runs.contains(&run) {
+            return Some(run);
+        }
+        Some(self.add_run(
+            now,
+            Occurrence {
+                job: name.clone(),
+                scheduled_at: now,
+            },
+            || run,
+        ))
+    }
+
+    pub(super) fn materialise(&mut self, now: Timestamp, fence: &Fence) -> Materialised {
+        if let Some(&recorded) = self.fences.get(&fence.resource)
+            && fence.token < recorded
+        {
+            return Materialised::StaleFence { recorded };
+        }
+        self.fences.insert(fence.resource.clone(), fence.token);
+        let mut count = 0;
+        while let Some((tick, name)) = self.ticks.first().cloned() {
+            if tick > now {
+                break;
+            }
+            count += self.materialise_job(now, &name, tick);
+        }
+        Materialised::Runs(count)
+    }
+
+    fn materialise_job(&mut self, now: Timestamp, name: &JobName, first: Timestamp) -> usize {
+        let job = self.jobs.get(name).expect("a listed tick has a job");
+        let (schedule, runs_max) = (
+            job.definition.schedule.clone(),
+            job.definition.catch_up.runs_max(),
+        );
+        let before = self.run_of.len();
+        let mut tick = first;
+        for _ in 0..runs_max {
+            let occurrence = Occurrence {
+                job: name.clone(),
+                scheduled_at: tick,
+            };
+            self.add_run(now, occurrence, RunId::random);
+            match schedule.next_after(tick) {
+                Some(next) if next <= now => tick = next,
+                Some(_) | None => break,
+            }
+        }
+        let next_tick = schedule.next_after(now);
+        self.set_next_tick(name, next_tick);
+        self.run_of.len() - before
+    }
+
+    pub(super) fn claim(
+        &mut self,
+        now: Timestamp,
+        owner: &OwnerToken,
+        lease: LeaseDuration,
+        max: BatchSize,
+    ) -> Vec<JobRun> {
+        let jobs = &self.jobs;
+        self.runs.claim(now, owner, lease, max, |id, view| {
+            let Occurrence { job, scheduled_at } = view.value;
+            let newest = &jobs.get(job).expect("ready runs have a job").definition;
+            JobRun {
+                id: *id,
+                job: job.clone(),
+                scheduled_at: *scheduled_at,
+                topic: newest.topic.clone(),
+                payload: newest.payload.clone(),
+                attempts: view.attempts,
+            }
+        })
+    }
+
+    pub(super) fn ack(&mut self, now: Timestamp, owner: &OwnerToken, ids: &[RunId]) -> usize {
+        let acked = |id: &&RunId| self.runs.finish(now, owner, id, Outcome::Done).is_some();
+        ids.iter().filter(acked).count()
+    }
+
+    pub(super) fn abandon(
+        &mut self,
+        now: Timestamp,
+        owner: &OwnerToken,
+        ids: &[RunId],
+        delay: Delay,
+    ) -> usize {
+        let due_at = now.after(delay.get());
+        let mut count = 0;
+        for id in ids {
+            if self.runs.give_back(owner, id, due_at).is_some() {
+                self.drop_if_jobless(now, id);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    pub(super) fn reap(&mut self, now: Timestamp) -> usize {
+        let reaped = self.runs.reap(now);
+        for id in &reaped {
+            self.drop_if_jobless(now, id);
+        }
+        reaped.len()
+    }
+
+    pub(super) fn purge(&mut self, now: Timestamp, older_than: Duration) -> usize {
+        let run_of = &mut self.run_of;
+        self.runs.purge(now.before(older_than), |_, occurrence| {
+            run_of.remove(&occurrence);
+        })
+    }
+
+    /// The earliest due time of a ready run.
+    pub(super) fn next_due_at(&self) -> Option<Timestamp> {
+        self.runs.next_due_at()
+    }
+
+    pub(super) fn next_tick(&self) -> Option<Timestamp> {
+        self.ticks.first().map(|(tick, _)| *tick)
+    }
+
+    fn add_run(
+        &mut self,
+        now: Timestamp,
+        occurrence: Occurrence,
+        new_id: impl FnOnce() -> RunId,
+    ) -> RunId {
+        if let Some(run) = self.run_of.get(&occurrence) {
+            return *run;
+        }
+        let id = new_id();
+        assert!(
+            occurrence.scheduled_at <= now,
+            "runs are made when their moment has come"
+        );
+        self.runs
+            .add(id, occurrence.scheduled_at, occurrence.clone());
+        self.run_of.insert(occurrence, id);
+        id
+    }
+
+    /// A run that comes back to a job that is gone goes with it.
+    fn drop_if_jobless(&mut self, now: Timestamp, id: &RunId) {
+        let view = self.runs.get(id).expect("the run was just given back");
+        assert!(
+            matches!(view.state, State::Waiting),
+            "a run that was given back waits"
+        );
+        if !self.jobs.contains_key(&view.value.job) {
+            self.runs.cancel(now, id);
+        }
+    }
+
+    fn set_next_tick(&mut self, name: &JobName, next_tick: Option<Timestamp>) {
+        if let Some(job) = self.jobs.get_mut(name) {
+            if let Some(tick) = std::mem::replace(&mut job.next_tick, next_tick) {
+                self.ticks.remove(&(tick, name.clone()));
+            }
+        }
+        if let Some(tick) = next_tick {
+            self.ticks.insert((tick, name.clone()));
+        }
+    }
+}

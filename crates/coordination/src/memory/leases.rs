@@ -1,0 +1,111 @@
+//! The system leases' state.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::{FencingToken, LeaseDuration, OwnerToken, ResourceName, Tenure, Timestamp};
+
+/// One counter gives all tokens, so a resource that nobody holds needs no row: its next token is larger
+/// than every one before, and memory is bounded by what is held.
+#[derive(Debug, Default)]
+pub(super) struct LeaseState {
+    last_token: u64,
+    held: HashMap<ResourceName, Held>,
+    ends: BTreeSet<(Timestamp, ResourceName)>,
+}
+
+#[derive(Debug)]
+struct Held {
+    owner: OwnerToken,
+    /// The first token of this tenure; tokens below it belong to others.
+    since: FencingToken,
+    until: Timestamp,
+}
+
+impl LeaseState {
+    pub(super) fn acquire(
+        &mut self,
+        now: Timestamp,
+        resource: &ResourceName,
+        duration: LeaseDuration,
+        owner: &OwnerToken,
+    ) -> Option<FencingToken> {
+        self.expire(now);
+        if self.held.contains_key(resource) {
+            return None;
+        }
+        let token = self.next_token();
+        let until = now.after(duration.get());
+        self.ends.insert((until, resource.clone()));
+        let held = Held {
+            owner: owner.clone(),
+            since: token,
+            until,
+        };
+        self.held.insert(resource.clone(), held);
+        Some(token)
+    }
+
+    pub(super) fn renew(
+        &mut self,
+        now: Timestamp,
+        tenure: &Tenure,
+        duration: LeaseDuration,
+    ) -> Option<FencingToken> {
+        self.expire(now);
+        self.held
+            .get(&tenure.resource)
+            .filter(|held| held.is(tenure))?;
+        let token = self.next_token();
+        let held = self
+            .held
+            .get_mut(&tenure.resource)
+            .expect("it was just found");
+        let until = now.after(duration.get());
+        assert!(
+            self.ends.remove(&(held.until, tenure.resource.clone())),
+            "held leases are listed"
+        );
+        self.ends.insert((until, tenure.resource.clone()));
+        held.until = until;
+        Some(token)
+    }
+
+    pub(super) fn release(&mut self, now: Timestamp, tenure: &Tenure) -> usize {
+        self.expire(now);
+        let Some(held) = self
+            .held
+            .get(&tenure.resource)
+            .filter(|held| held.is(tenure))
+        else {
+            return 0;
+        };
+        assert!(
+            self.ends.remove(&(held.until, tenure.resource.clone())),
+            "held leases are listed"
+        );
+        self.held.remove(&tenure.resource);
+        1
+    }
+
+    fn next_token(&mut self) -> FencingToken {
+        self.last_token += 1;
+        FencingToken::new(self.last_token)
+    }
+
+    /// Frees what has run out. Each lease passes here once, so this costs nothing in the long run.
+    fn expire(&mut self, now: Timestamp) {
+        while let Some((until, _)) = self.ends.first() {
+            if *until > now {
+                break;
+            }
+            let (_, resource) = self.ends.pop_first().expect("it was just seen");
+            self.held.remove(&resource).expect("listed leases are held");
+        }
+    }
+}
+
+impl Held {
+    fn is(&self, tenure: &Tenure) -> bool {
+        self.owner == tenure.owner && self.since <= tenure.token
+    }
+}

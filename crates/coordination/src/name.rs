@@ -1,0 +1,191 @@
+//! The words that callers choose: topics, sources, owners, jobs, resources.
+//!
+//! Each is its own type with one checking constructor, so that a job's name cannot be passed for a topic
+//! and a blank one cannot exist (`PRIM-GEN-D`).
+
+use std::fmt;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+/// The most bytes a name has.
+pub const NAME_BYTES_MAX: usize = 255;
+
+/// What an outbox or inbox message, a timer or a job is about; handlers are chosen by it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Topic(Arc<str>);
+
+/// The system that an inbox message came from.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Source(Arc<str>);
+
+/// The name that a source gave its message.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SourceMessageId(Arc<str>);
+
+/// What ties a message to the request that caused it, in logs and spans.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CorrelationId(Arc<str>);
+
+/// Who claims work or holds a lease. Two workers never share one.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OwnerToken(Arc<str>);
+
+/// The name of a job.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobName(Arc<str>);
+
+/// The name of what a system lease gives the right to.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ResourceName(Arc<str>);
+
+/// Why a name was refused. `what` says which one: `topic`, `source`, `owner token`, …
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum InvalidName {
+    /// Empty, or nothing but white space.
+    #[error("blank_name: the {what} is blank")]
+    Blank {
+        /// Which name.
+        what: &'static str,
+    },
+    /// More than [`NAME_BYTES_MAX`] bytes.
+    #[error("name_too_long: the {what} has {bytes} bytes, at most {NAME_BYTES_MAX} are allowed")]
+    TooLong {
+        /// Which name.
+        what: &'static str,
+        /// How many bytes it has.
+        bytes: usize,
+    },
+    /// Has a control character, which logs and databases would not show or take.
+    #[error("name_has_control_character: the {what} has a control character")]
+    ControlCharacter {
+        /// Which name.
+        what: &'static str,
+    },
+}
+
+fn checked(what: &'static str, text: &str) -> Result<Arc<str>, InvalidName> {
+    if text.trim().is_empty() {
+        return Err(InvalidName::Blank { what });
+    }
+    if text.len() > NAME_BYTES_MAX {
+        return Err(InvalidName::TooLong {
+            what,
+            bytes: text.len(),
+        });
+    }
+    if text.chars().any(char::is_control) {
+        return Err(InvalidName::ControlCharacter { what });
+    }
+    Ok(Arc::from(text))
+}
+
+/// The same three methods for each of the types above; the types themselves stand written out.
+macro_rules! name {
+    ($name:ident, $what:literal) => {
+        impl $name {
+            #[doc = concat!("The ", $what, " with this text.")]
+            ///
+            /// # Errors
+            /// [`InvalidName`] if the text is blank, too long or has a control character.
+            pub fn new(text: impl AsRef<str>) -> Result<$name, InvalidName> {
+                checked($what, text.as_ref()).map($name)
+            }
+
+            /// The text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:?}", &*self.0)
+            }
+        }
+    };
+}
+
+name!(Topic, "topic");
+name!(Source, "source");
+name!(SourceMessageId, "message ID");
+name!(CorrelationId, "correlation ID");
+name!(OwnerToken, "owner token");
+name!(JobName, "job name");
+name!(ResourceName, "resource name");
+
+impl OwnerToken {
+    /// A token that nobody else has: 80 random bits after the time.
+    pub fn random() -> OwnerToken {
+        OwnerToken(Arc::from(crate::id::random_ulid().to_string().as_str()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// PRIM-GEN-D
+    #[test]
+    fn a_blank_name_is_refused_and_says_which() {
+        for text in ["", " ", "\t\n"] {
+            assert_eq!(Topic::new(text), Err(InvalidName::Blank { what: "topic" }));
+            assert_eq!(
+                OwnerToken::new(text),
+                Err(InvalidName::Blank {
+                    what: "owner token"
+                })
+            );
+            assert_eq!(
+                SourceMessageId::new(text),
+                Err(InvalidName::Blank { what: "message ID" })
+            );
+            assert_eq!(
+                JobName::new(text),
+                Err(InvalidName::Blank { what: "job name" })
+            );
+            assert_eq!(
+                ResourceName::new(text),
+                Err(InvalidName::Blank {
+                    what: "resource name"
+                })
+            );
+            assert_eq!(
+                Source::new(text),
+                Err(InvalidName::Blank { what: "source" })
+            );
+            assert!(CorrelationId::new(text).is_err());
+        }
+    }
+
+    #[test]
+    fn a_name_at_the_bound_is_accepted_and_one_byte_more_is_not() {
+        assert!(Topic::new("t".repeat(NAME_BYTES_MAX)).is_ok());
+        assert_eq!(
+            Topic::new("t".repeat(NAME_BYTES_MAX + 1)),
+            Err(InvalidName::TooLong {
+                what: "topic",
+                bytes: 256
+            })
+        );
+    }
+
+    #[test]
+    fn a_control_character_is_refused() {
+        assert_eq!(
+            Topic::new("a\0b").unwrap_err().to_string(),
+            "name_has_control_character: the topic has a control character"
+        );
+    }
+
+    #[test]
+    fn random_owners_differ() {
+        assert_ne!(OwnerToken::random(), OwnerToken::random());
+    }
+}
