@@ -1,0 +1,208 @@
+//! The answers to `PUT` and `DELETE /v1/admin/limits`.
+
+use std::time::Duration;
+
+use ratelimiter::{DefineError, DeleteError, Limit, LimitKey, LimitStatus, Refused, Unanswered};
+use serde::{Deserialize, Serialize};
+
+use crate::decode::Refusal;
+use crate::definition::StatusBody;
+use crate::failure::Failure;
+use crate::field;
+use crate::word::ErrorWord;
+
+/// The answer to a definition.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct DefineAnswer {
+    /// True if the limit is defined, and will be after a restart.
+    #[serde(default)]
+    pub ok: bool,
+    /// Whether the new capacity is in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<StatusBody>,
+    /// Why the request was refused: a stable word, then `:` and the key or field it is about.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "field::error_word"
+    )]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "kind_conflict:global:llm:openai:gpt-4o:rpm"))]
+    pub error: Option<ErrorWord>,
+    /// What is wrong and what to do about it, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// The answer to a deletion.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct DeleteAnswer {
+    /// True if the limit is gone.
+    #[serde(default)]
+    pub ok: bool,
+    /// Why the request was refused: a stable word.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "field::error_word"
+    )]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "not_found"))]
+    pub error: Option<ErrorWord>,
+    /// What is wrong and what to do about it, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+impl DefineAnswer {
+    /// The answer that says what became of a definition.
+    pub fn of(result: Result<LimitStatus, DefineError>) -> Self {
+        let error = match result {
+            Ok(status) => {
+                let status = match status {
+                    LimitStatus::Active => StatusBody::Active,
+                    LimitStatus::Decreasing { to: _ } => StatusBody::Decreasing,
+                };
+                return Self {
+                    ok: true,
+                    status: Some(status),
+                    ..Self::default()
+                };
+            }
+            Err(error) => error,
+        };
+        let message = error.to_string();
+        let word = match error {
+            DefineError::KindConflict { key, is: _ } => ErrorWord::KindConflict { key },
+            DefineError::Unanswered(Unanswered { .. }) => ErrorWord::BackendError,
+            DefineError::Refused(Refused { .. }) => ErrorWord::BackendRefused,
+        };
+        Refusal {
+            error: word,
+            message,
+        }
+        .into()
+    }
+
+    /// The HTTP status of this answer.
+    pub const fn http_status(&self) -> u16 {
+        match &self.error {
+            Some(word) => word.http_status(),
+            None => 200,
+        }
+    }
+
+    /// What the answer to the definition of `asked` says, for a caller that got it.
+    ///
+    /// # Errors
+    /// As the backend's define. What is no answer of this protocol is [`DefineError::Refused`].
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "the other words mean the same everywhere: `Failure` sorts them"
+    )]
+    pub fn into_result(self, asked: &Limit) -> Result<LimitStatus, DefineError> {
+        let Self {
+            ok: _,
+            status,
+            error,
+            message,
+        } = self;
+        let word = match (status, error) {
+            (_, Some(word)) => word,
+            (Some(StatusBody::Active), None) => return Ok(LimitStatus::Active),
+            (Some(StatusBody::Decreasing), None) => {
+                return Ok(LimitStatus::Decreasing { to: asked.capacity });
+            }
+            (None, None) => ErrorWord::Other("not an answer to a definition".to_owned()),
+        };
+        match word {
+            ErrorWord::KindConflict { key } => {
+                let is = if asked.kind.is_concurrency() {
+                    "rolling"
+                } else {
+                    "concurrency"
+                };
+                Err(DefineError::KindConflict { key, is })
+            }
+            word => Err(match Failure::of(&word, message, Duration::ZERO) {
+                Failure::Unanswered(unanswered) => unanswered.into(),
+                Failure::Refused(refused) => refused.into(),
+            }),
+        }
+    }
+}
+
+impl From<Refusal> for DefineAnswer {
+    fn from(Refusal { error, message }: Refusal) -> Self {
+        Self {
+            error: Some(error),
+            message: Some(message),
+            ..Self::default()
+        }
+    }
+}
+
+impl DeleteAnswer {
+    /// The answer that says what became of a deletion.
+    pub fn of(result: Result<(), DeleteError>) -> Self {
+        let Err(error) = result else {
+            return Self {
+                ok: true,
+                ..Self::default()
+            };
+        };
+        let message = error.to_string();
+        let word = match error {
+            DeleteError::UnknownKey { key: _ } => ErrorWord::NotFound,
+            DeleteError::Unanswered(Unanswered { .. }) => ErrorWord::BackendError,
+            DeleteError::Refused(Refused { .. }) => ErrorWord::BackendRefused,
+        };
+        Refusal {
+            error: word,
+            message,
+        }
+        .into()
+    }
+
+    /// The HTTP status of this answer.
+    pub const fn http_status(&self) -> u16 {
+        match &self.error {
+            Some(word) => word.http_status(),
+            None => 200,
+        }
+    }
+
+    /// What the answer to the deletion of `key` says, for a caller that got it.
+    ///
+    /// # Errors
+    /// As the backend's delete. What is no answer of this protocol is [`DeleteError::Refused`].
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "the other words mean the same everywhere: `Failure` sorts them"
+    )]
+    pub fn into_result(self, key: &LimitKey) -> Result<(), DeleteError> {
+        let Self { ok, error, message } = self;
+        let word = match (ok, error) {
+            (true, None) => return Ok(()),
+            (_, Some(word)) => word,
+            (false, None) => ErrorWord::Other("not an answer to a deletion".to_owned()),
+        };
+        match word {
+            ErrorWord::NotFound => Err(DeleteError::UnknownKey { key: key.clone() }),
+            word => Err(match Failure::of(&word, message, Duration::ZERO) {
+                Failure::Unanswered(unanswered) => unanswered.into(),
+                Failure::Refused(refused) => refused.into(),
+            }),
+        }
+    }
+}
+
+impl From<Refusal> for DeleteAnswer {
+    fn from(Refusal { error, message }: Refusal) -> Self {
+        Self {
+            error: Some(error),
+            message: Some(message),
+            ..Self::default()
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! `POST /v1/complete`: what was used, and the answer.
+
+use std::time::Duration;
+
+use ratelimiter::{
+    Actual, Actuals, CompleteError, CompleteRequest, JobId, LeaseId, LimitKey, Refused, Unanswered,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::decode::{Body, Refusal};
+use crate::failure::{Failure, whole_ms};
+use crate::field;
+use crate::object::object_only;
+use crate::word::ErrorWord;
+
+/// "The call is over."
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    deny_unknown_fields,
+    remote = "Self",
+    expecting = "an object with lease_id and actuals"
+)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct CompleteBody {
+    /// The attempt that was allowed: a ULID.
+    #[serde(with = "field::text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, min_length = 26, max_length = 26, example = "01J9ZC3V9W8Q4N2M6T5R7Y1K0D"))]
+    pub lease_id: LeaseId,
+    /// What the attempt was for, in the caller's own terms; only for logs. 1 to 256 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_id: Option<String>,
+    /// What was used of the rolling limits, where the caller knows it: at most 32, each of another key.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(max_items = 32))]
+    pub actuals: Vec<ActualBody>,
+}
+
+/// What a call used of one limit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    deny_unknown_fields,
+    remote = "Self",
+    expecting = "an object with key and actual_amount"
+)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ActualBody {
+    /// Of which limit.
+    #[serde(with = "field::text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, example = "global:llm:openai:gpt-4o:tpm"))]
+    pub key: LimitKey,
+    /// How many units: 0 to 2^64-1.
+    #[serde(deserialize_with = "field::actual_amount")]
+    pub actual_amount: u64,
+}
+
+/// The answer to a complete.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct CompleteAnswer {
+    /// True if the lease has ended, now or before.
+    #[serde(default)]
+    pub ok: bool,
+    /// When to repeat the request; absent if that does not help.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+    /// Why the request was refused: a stable word, then `:` and the key or field it is about.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "field::error_word"
+    )]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "invalid_actual:global:llm:openai:gpt-4o:tpm"))]
+    pub error: Option<ErrorWord>,
+    /// What is wrong and what to do about it, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+object_only!(CompleteBody);
+object_only!(ActualBody);
+
+impl Body for CompleteBody {
+    type Request = CompleteRequest;
+
+    fn into_request(self) -> Result<CompleteRequest, Refusal> {
+        let Self {
+            lease_id,
+            job_id,
+            actuals,
+        } = self;
+        let actual = |ActualBody { key, actual_amount }| Actual {
+            key,
+            amount: actual_amount,
+        };
+        Ok(CompleteRequest {
+            lease: lease_id,
+            job: job_id.map(JobId::new).transpose()?,
+            actuals: Actuals::new(actuals.into_iter().map(actual).collect::<Box<[_]>>())?,
+        })
+    }
+}
+
+impl From<&CompleteRequest> for CompleteBody {
+    fn from(request: &CompleteRequest) -> Self {
+        let CompleteRequest {
+            lease,
+            job,
+            actuals,
+        } = request;
+        let actual = |actual: &Actual| {
+            let Actual { key, amount } = actual;
+            ActualBody {
+                key: key.clone(),
+                actual_amount: *amount,
+            }
+        };
+        Self {
+            lease_id: *lease,
+            job_id: job.as_ref().map(|job| job.as_str().to_owned()),
+            actuals: actuals.iter().map(actual).collect(),
+        }
+    }
+}
+
+impl CompleteAnswer {
+    /// The answer that says what the limiter did.
+    pub fn of(result: Result<(), CompleteError>) -> Self {
+        let Err(error) = result else {
+            return Self {
+                ok: true,
+                ..Self::default()
+            };
+        };
+        let message = Some(error.to_string());
+        let (word, retry_after_ms) = match error {
+            CompleteError::InvalidActual { key } => (ErrorWord::InvalidActual { key }, None),
+            CompleteError::Unanswered(Unanswered {
+                reason: _,
+                retry_after,
+            }) => (ErrorWord::BackendError, Some(whole_ms(retry_after))),
+            CompleteError::Refused(Refused { reason: _ }) => (ErrorWord::BackendRefused, None),
+        };
+        Self {
+            ok: false,
+            retry_after_ms,
+            error: Some(word),
+            message,
+        }
+    }
+
+    /// The HTTP status of this answer.
+    pub const fn http_status(&self) -> u16 {
+        match &self.error {
+            Some(word) => word.http_status(),
+            None => 200,
+        }
+    }
+
+    /// What the answer says, for a caller that got it.
+    ///
+    /// # Errors
+    /// As the limiter's complete. What is no answer of this protocol is [`CompleteError::Refused`].
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "the other words mean the same everywhere: `Failure` sorts them"
+    )]
+    pub fn into_result(self) -> Result<(), CompleteError> {
+        let Self {
+            ok,
+            retry_after_ms,
+            error,
+            message,
+        } = self;
+        let word = match (ok, error) {
+            (true, None) => return Ok(()),
+            (_, Some(word)) => word,
+            (false, None) => ErrorWord::Other("not an answer to a complete".to_owned()),
+        };
+        match word {
+            ErrorWord::InvalidActual { key } => Err(CompleteError::InvalidActual { key }),
+            word => {
+                let retry_after = Duration::from_millis(retry_after_ms.unwrap_or(0));
+                Err(match Failure::of(&word, message, retry_after) {
+                    Failure::Unanswered(unanswered) => unanswered.into(),
+                    Failure::Refused(refused) => refused.into(),
+                })
+            }
+        }
+    }
+}
+
+impl From<Refusal> for CompleteAnswer {
+    fn from(Refusal { error, message }: Refusal) -> Self {
+        Self {
+            error: Some(error),
+            message: Some(message),
+            ..Self::default()
+        }
+    }
+}

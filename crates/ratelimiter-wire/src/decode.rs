@@ -1,0 +1,210 @@
+//! Reading a request's body: fast when it is right, and with the field's path when it is not.
+
+use std::fmt;
+
+use ratelimiter::RequestError;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use crate::field;
+use crate::object::ObjectOnly;
+use crate::word::ErrorWord;
+
+/// The most requests of one batch.
+pub const BATCH_ITEMS_MAX: usize = 256;
+/// The most bytes of a field's path that a refusal repeats; the rest of a longer one is cut off.
+const FIELD_BYTES_MAX: usize = 200;
+/// The name of the whole body where a field's name would stand.
+const BODY: &str = "body";
+
+/// Why a request was refused without asking the limiter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The stable word.
+    pub error: ErrorWord,
+    /// What is wrong and what to do about it, for people.
+    pub message: String,
+}
+
+/// A request's JSON form.
+pub trait Body: DeserializeOwned {
+    /// What it means.
+    type Request;
+
+    /// Checks what no single field can say.
+    ///
+    /// # Errors
+    /// The request has no valid shape.
+    fn into_request(self) -> Result<Self::Request, Refusal>;
+}
+
+/// Several requests, independent of each other.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    deny_unknown_fields,
+    remote = "Self",
+    expecting = "an object with requests"
+)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct BatchBody<B> {
+    /// 1 to 256 requests.
+    pub requests: Vec<B>,
+}
+
+/// One result per request of a batch, in order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct BatchAnswer<A> {
+    /// The results.
+    pub results: Vec<A>,
+}
+
+/// What every answer that is not 2xx has, whatever else it says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ErrorBody {
+    /// The stable word.
+    #[serde(with = "field::text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, example = "unauthorized"))]
+    pub error: ErrorWord,
+    /// What is wrong and what to do about it, for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}
+
+impl<'de, B: Deserialize<'de>> Deserialize<'de> for BatchBody<B> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::deserialize(ObjectOnly(deserializer))
+    }
+}
+
+impl<B: Serialize> Serialize for BatchBody<B> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Self::serialize(self, serializer)
+    }
+}
+
+/// Reads a request.
+///
+/// # Errors
+/// The bytes are not JSON, or not of the request's shape: the refusal names the first field that is wrong.
+pub fn read<B: Body>(bytes: &[u8]) -> Result<B::Request, Refusal> {
+    decode::<B>(bytes)?.into_request()
+}
+
+/// Reads a batch of requests. One that has no valid shape is refused alone, with its place kept.
+///
+/// # Errors
+/// The bytes are not JSON, or not a list of 1 to 256 requests.
+pub fn read_batch<B: Body>(bytes: &[u8]) -> Result<Vec<Result<B::Request, Refusal>>, Refusal> {
+    if let Ok(BatchBody { requests }) = serde_json::from_slice::<BatchBody<B>>(bytes) {
+        check_batch_count(requests.len())?;
+        return Ok(requests.into_iter().map(B::into_request).collect());
+    }
+    let BatchBody { requests } = decode::<BatchBody<&RawValue>>(bytes)?;
+    check_batch_count(requests.len())?;
+    Ok(requests
+        .into_iter()
+        .map(|request| read::<B>(request.get().as_bytes()))
+        .collect())
+}
+
+fn check_batch_count(count: usize) -> Result<(), Refusal> {
+    if (1..=BATCH_ITEMS_MAX).contains(&count) {
+        return Ok(());
+    }
+    let message = format!("a batch has 1 to {BATCH_ITEMS_MAX} requests, not {count}");
+    Err(Refusal::of_field("requests", message))
+}
+
+/// The plain reader is fast; only when it fails does a second look find out which field was wrong.
+pub(crate) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Refusal> {
+    serde_json::from_slice(bytes).map_err(|error| explain::<T>(bytes, &error))
+}
+
+#[cold]
+fn explain<'a, T: Deserialize<'a>>(bytes: &'a [u8], error: &serde_json::Error) -> Refusal {
+    use serde_json::error::Category;
+    match error.classify() {
+        Category::Data => {}
+        // A number that no machine can hold is valid JSON; the reader calls it a fault of syntax.
+        Category::Syntax if error.to_string().starts_with("number out of range") => {}
+        Category::Io | Category::Syntax | Category::Eof => {
+            let message = format!("the body is not JSON: {error}");
+            return Refusal::of_field(BODY, message);
+        }
+    }
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let mut track = serde_path_to_error::Track::new();
+    // The result is known: it failed the first time for a reason that does not depend on the tracking.
+    drop(T::deserialize(serde_path_to_error::Deserializer::new(
+        &mut json, &mut track,
+    )));
+    let path = track.path().to_string();
+    let parent = if path == "." { "" } else { path.as_str() };
+    let message = error.to_string();
+    Refusal::of_field(&field_path(parent, &message), message)
+}
+
+/// The path of the field that an error is about. The path leads to the object when one of its fields is missing or
+/// stands there twice; serde then names the field in its message only.
+fn field_path(parent: &str, message: &str) -> String {
+    let named = ["missing field `", "duplicate field `"]
+        .iter()
+        .find_map(|prefix| {
+            let (name, _) = message.strip_prefix(prefix)?.split_once('`')?;
+            Some(name)
+        });
+    match (parent, named) {
+        ("", None) => BODY.to_owned(),
+        ("", Some(name)) => name.to_owned(),
+        (parent, None) => parent.to_owned(),
+        (parent, Some(name)) if parent.ends_with(name) => parent.to_owned(),
+        (parent, Some(name)) => format!("{parent}.{name}"),
+    }
+}
+
+impl Refusal {
+    /// `invalid_request:<field>`
+    pub fn of_field(field: &str, message: impl Into<String>) -> Self {
+        let field = &field[..field.floor_char_boundary(FIELD_BYTES_MAX)];
+        // The word is one line without white space, whatever a client calls its fields.
+        let field = field.replace(|c: char| c.is_whitespace() || c.is_control(), "_");
+        Self {
+            error: ErrorWord::InvalidRequest { field },
+            message: message.into(),
+        }
+    }
+}
+
+impl From<RequestError> for Refusal {
+    fn from(error: RequestError) -> Self {
+        let message = error.to_string();
+        match error {
+            RequestError::RequirementCount { .. } | RequestError::AmountZero { .. } => {
+                Self::of_field("requirements", message)
+            }
+            RequestError::ActualCount { .. } => Self::of_field("actuals", message),
+            RequestError::DuplicateKey { key } => Self {
+                error: ErrorWord::DuplicateKey { key },
+                message,
+            },
+            RequestError::JobId => Self::of_field("job_id", message),
+        }
+    }
+}
+
+impl From<Refusal> for ErrorBody {
+    fn from(Refusal { error, message }: Refusal) -> Self {
+        Self { error, message }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.error, self.message)
+    }
+}
+
+impl std::error::Error for Refusal {}

@@ -1,0 +1,182 @@
+//! How the domain's values are written in JSON: texts as strings, counts as whole numbers.
+//!
+//! Each value is checked while it is read, so that the reader's error carries the field's path.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::num::NonZeroU64;
+use std::str::FromStr;
+
+use ratelimiter::Capacity;
+use serde::de::{Deserializer, Error, Unexpected, Visitor};
+use serde::ser::Serializer;
+
+/// A value that is written as text: a key, a lease ID, an error word.
+pub(crate) mod text {
+    use super::{Deserializer, Serializer, Text, fmt};
+
+    pub(crate) fn serialize<T: fmt::Display, S: Serializer>(
+        value: &T,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(value)
+    }
+
+    pub(crate) fn deserialize<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+    where
+        T: std::str::FromStr<Err: fmt::Display>,
+        D: Deserializer<'de>,
+    {
+        deserializer.deserialize_str(Text::default())
+    }
+}
+
+/// A list of keys.
+pub(crate) mod keys {
+    use ratelimiter::LimitKey;
+    use serde::Deserialize;
+
+    use super::{Deserializer, Error, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(
+        keys: &[LimitKey],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(keys.iter().map(LimitKey::as_str))
+    }
+
+    pub(crate) fn deserialize<'de, D>(deserializer: D) -> Result<Vec<LimitKey>, D::Error>
+    where
+        D: Deserializer<'de>,
+    {
+        let texts = Vec::<String>::deserialize(deserializer)?;
+        texts
+            .into_iter()
+            .map(|text| LimitKey::new(text).map_err(D::Error::custom))
+            .collect()
+    }
+}
+
+/// An error word, or none.
+pub(crate) mod error_word {
+    use serde::Deserialize;
+
+    use super::{Deserializer, Serializer};
+    use crate::word::ErrorWord;
+
+    #[expect(
+        clippy::ref_option,
+        reason = "serde calls it with a reference to the field"
+    )]
+    pub(crate) fn serialize<S: Serializer>(
+        word: &Option<ErrorWord>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match word {
+            Some(word) => serializer.collect_str(word),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, D>(deserializer: D) -> Result<Option<ErrorWord>, D::Error>
+    where
+        D: Deserializer<'de>,
+    {
+        let text = Option::<String>::deserialize(deserializer)?;
+        Ok(text.map(|text| {
+            let Ok(word) = text.parse();
+            word
+        }))
+    }
+}
+
+/// Reads an amount: 1 or more.
+pub(crate) fn amount<'de, D: Deserializer<'de>>(deserializer: D) -> Result<NonZeroU64, D::Error> {
+    let amount = deserializer.deserialize_u64(WholeNumber {
+        min: 1,
+        max: u64::MAX,
+    })?;
+    NonZeroU64::new(amount).ok_or_else(|| {
+        Error::custom("an amount is 1 or more; leave out a key of which nothing is needed")
+    })
+}
+
+/// Reads what was used: 0 or more.
+pub(crate) fn actual_amount<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    deserializer.deserialize_u64(WholeNumber {
+        min: 0,
+        max: u64::MAX,
+    })
+}
+
+/// Reads a number of seconds. Which numbers are allowed depends on the limit's kind, and is checked with it.
+pub(crate) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    deserializer.deserialize_u64(WholeNumber {
+        min: 0,
+        max: u64::MAX,
+    })
+}
+
+/// Reads a capacity.
+pub(crate) fn capacity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Capacity, D::Error> {
+    let capacity = deserializer.deserialize_u64(WholeNumber {
+        min: 0,
+        max: ratelimiter::CAPACITY_MAX,
+    })?;
+    Capacity::new(capacity).map_err(Error::custom)
+}
+
+/// Writes a capacity.
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it with a reference"
+)]
+pub(crate) fn write_capacity<S: Serializer>(
+    capacity: &Capacity,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(capacity.get())
+}
+
+struct Text<T>(PhantomData<T>);
+
+impl<T> Default for Text<T> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for Text<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(E::custom)
+    }
+}
+
+/// Only whole numbers: `1.0` and `1e3` are refused, since a count that passed through floating point may have lost
+/// units on its way.
+struct WholeNumber {
+    min: u64,
+    max: u64,
+}
+
+impl Visitor<'_> for WholeNumber {
+    type Value = u64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a whole number from {} to {}", self.min, self.max)
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<u64, E> {
+        Ok(number)
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<u64, E> {
+        u64::try_from(number).map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))
+    }
+}

@@ -1,0 +1,283 @@
+//! `POST /v1/reserve`: what is asked, and the answer.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use ratelimiter::clock::Timestamp;
+use ratelimiter::{
+    Decision, Denial, DenialReason, JobId, LeaseId, LimitKey, Refused, Requirement, Requirements,
+    ReserveError, ReserveRequest, Unanswered,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::decode::{Body, Refusal};
+use crate::failure::{Failure, whole_ms};
+use crate::field;
+use crate::object::object_only;
+use crate::word::ErrorWord;
+
+/// "May this call go ahead?"
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    deny_unknown_fields,
+    remote = "Self",
+    expecting = "an object with lease_id and requirements"
+)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ReserveBody {
+    /// The attempt: a ULID. A retry after a denial takes a new one, a retry after no answer the same.
+    #[serde(with = "field::text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, min_length = 26, max_length = 26, example = "01J9ZC3V9W8Q4N2M6T5R7Y1K0D"))]
+    pub lease_id: LeaseId,
+    /// What the attempt is for, in the caller's own terms; only for logs. 1 to 256 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_id: Option<String>,
+    /// What the call needs, all or nothing: 1 to 32 requirements, each of another key.
+    #[cfg_attr(feature = "openapi", schema(min_items = 1, max_items = 32))]
+    pub requirements: Vec<RequirementBody>,
+}
+
+/// What a call needs of one limit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    deny_unknown_fields,
+    remote = "Self",
+    expecting = "an object with key and amount"
+)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RequirementBody {
+    /// Of which limit.
+    #[serde(with = "field::text")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, example = "global:llm:openai:gpt-4o:rpm"))]
+    pub key: LimitKey,
+    /// How many units: 1 to 2^64-1.
+    #[serde(deserialize_with = "field::amount")]
+    #[cfg_attr(feature = "openapi", schema(value_type = u64, minimum = 1))]
+    pub amount: NonZeroU64,
+}
+
+/// The answer to a reserve.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ReserveAnswer {
+    /// True if the call may go ahead.
+    #[serde(default)]
+    pub allowed: bool,
+    /// When to ask again; 0 if that does not help.
+    #[serde(default)]
+    pub retry_after_ms: u64,
+    /// When the reservations began; 0 for a denial, absent from a refusal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved_at_unix_ms: Option<u64>,
+    /// The limits that had no room.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "field::keys")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
+    pub denied_keys: Vec<LimitKey>,
+    /// Why the request was refused: a stable word, then `:` and the key or field it is about.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "field::error_word"
+    )]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "unknown_limit_key:global:llm:openai:gpt-4o:rpm"))]
+    pub error: Option<ErrorWord>,
+    /// What is wrong and what to do about it, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+object_only!(ReserveBody);
+object_only!(RequirementBody);
+
+impl Body for ReserveBody {
+    type Request = ReserveRequest;
+
+    fn into_request(self) -> Result<ReserveRequest, Refusal> {
+        let Self {
+            lease_id,
+            job_id,
+            requirements,
+        } = self;
+        let requirement = |RequirementBody { key, amount }| Requirement { key, amount };
+        Ok(ReserveRequest {
+            lease: lease_id,
+            job: job_id.map(JobId::new).transpose()?,
+            requirements: Requirements::new(
+                requirements
+                    .into_iter()
+                    .map(requirement)
+                    .collect::<Box<[_]>>(),
+            )?,
+        })
+    }
+}
+
+impl From<&ReserveRequest> for ReserveBody {
+    fn from(request: &ReserveRequest) -> Self {
+        let ReserveRequest {
+            lease,
+            job,
+            requirements,
+        } = request;
+        let requirement = |requirement: &Requirement| {
+            let Requirement { key, amount } = requirement;
+            RequirementBody {
+                key: key.clone(),
+                amount: *amount,
+            }
+        };
+        Self {
+            lease_id: *lease,
+            job_id: job.as_ref().map(|job| job.as_str().to_owned()),
+            requirements: requirements.iter().map(requirement).collect(),
+        }
+    }
+}
+
+impl ReserveAnswer {
+    /// The answer that says what the limiter decided.
+    pub fn of(result: Result<Decision, ReserveError>) -> Self {
+        match result {
+            Ok(Decision::Allowed { reserved_at }) => Self {
+                allowed: true,
+                reserved_at_unix_ms: Some(reserved_at.unix_ms()),
+                ..Self::default()
+            },
+            Ok(Decision::Denied(denial)) => Self::denied(denial),
+            Err(error) => Self::failed(error),
+        }
+    }
+
+    fn denied(denial: Denial) -> Self {
+        let retry_after_ms = denial.retry_after_ms();
+        let denied = Self {
+            retry_after_ms,
+            reserved_at_unix_ms: Some(0),
+            ..Self::default()
+        };
+        match denial.reason {
+            DenialReason::NoRoom { keys } => Self {
+                denied_keys: keys,
+                ..denied
+            },
+            DenialReason::Decreasing { key } => {
+                let message =
+                    format!("the capacity of {key} is going down; until then nothing is admitted");
+                let error = Some(ErrorWord::LimitDecreasing { key });
+                Self {
+                    error,
+                    message: Some(message),
+                    ..denied
+                }
+            }
+        }
+    }
+
+    fn failed(error: ReserveError) -> Self {
+        let message = error.to_string();
+        let (word, retry_after_ms) = match error {
+            ReserveError::UnknownKey { key } => (ErrorWord::UnknownLimitKey { key }, 0),
+            ReserveError::AmountExceedsCapacity { key } => {
+                (ErrorWord::AmountExceedsCapacity { key }, 0)
+            }
+            ReserveError::LeaseConflict => (ErrorWord::LeaseConflict, 0),
+            ReserveError::LeaseEnded => (ErrorWord::LeaseEnded, 0),
+            ReserveError::Unanswered(Unanswered {
+                reason: _,
+                retry_after,
+            }) => (ErrorWord::BackendError, whole_ms(retry_after)),
+            ReserveError::Refused(Refused { reason: _ }) => (ErrorWord::BackendRefused, 0),
+        };
+        Self {
+            retry_after_ms,
+            error: Some(word),
+            message: Some(message),
+            ..Self::default()
+        }
+    }
+
+    /// The HTTP status of this answer.
+    pub const fn http_status(&self) -> u16 {
+        match &self.error {
+            Some(word) => word.http_status(),
+            None => 200,
+        }
+    }
+
+    /// What the answer says, for a caller that got it.
+    ///
+    /// # Errors
+    /// As the limiter's reserve. What is no answer of this protocol is [`ReserveError::Refused`].
+    pub fn into_result(self) -> Result<Decision, ReserveError> {
+        let Self {
+            allowed,
+            retry_after_ms,
+            reserved_at_unix_ms,
+            denied_keys,
+            error,
+            message,
+        } = self;
+        let retry_after = Duration::from_millis(retry_after_ms);
+        match (allowed, error) {
+            (true, None) => {
+                let nanos = reserved_at_unix_ms.and_then(|ms| ms.checked_mul(1_000_000));
+                let nanos = nanos.ok_or_else(|| refused("an allowed answer without its moment"))?;
+                Ok(Decision::Allowed {
+                    reserved_at: Timestamp::from_unix_nanos(nanos),
+                })
+            }
+            (false, None) if retry_after_ms == 0 && denied_keys.is_empty() => Err(refused(
+                "not an answer to a reserve; is this a ratelimiter server?",
+            )),
+            (false, None) => {
+                let reason = DenialReason::NoRoom { keys: denied_keys };
+                Ok(Decision::Denied(Denial {
+                    reason,
+                    retry_after,
+                }))
+            }
+            (false, Some(ErrorWord::LimitDecreasing { key })) => {
+                let reason = DenialReason::Decreasing { key };
+                Ok(Decision::Denied(Denial {
+                    reason,
+                    retry_after,
+                }))
+            }
+            (_, Some(word)) => Err(reserve_error(word, message, retry_after)),
+        }
+    }
+}
+
+impl From<Refusal> for ReserveAnswer {
+    fn from(Refusal { error, message }: Refusal) -> Self {
+        Self {
+            error: Some(error),
+            message: Some(message),
+            ..Self::default()
+        }
+    }
+}
+
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the other words mean the same everywhere: `Failure` sorts them"
+)]
+fn reserve_error(word: ErrorWord, message: Option<String>, retry_after: Duration) -> ReserveError {
+    match word {
+        ErrorWord::UnknownLimitKey { key } => ReserveError::UnknownKey { key },
+        ErrorWord::AmountExceedsCapacity { key } => ReserveError::AmountExceedsCapacity { key },
+        ErrorWord::LeaseConflict => ReserveError::LeaseConflict,
+        ErrorWord::LeaseEnded => ReserveError::LeaseEnded,
+        word => match Failure::of(&word, message, retry_after) {
+            Failure::Unanswered(unanswered) => unanswered.into(),
+            Failure::Refused(refused) => refused.into(),
+        },
+    }
+}
+
+fn refused(reason: &str) -> ReserveError {
+    Refused {
+        reason: reason.to_owned(),
+    }
+    .into()
+}

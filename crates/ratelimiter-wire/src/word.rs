@@ -1,0 +1,222 @@
+//! The stable words that every refusal carries, and the HTTP status that goes with each.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::str::FromStr;
+
+use ratelimiter::LimitKey;
+
+/// What a refusal says in its `error` field: one stable word, then `:` and the key or field that it is about.
+///
+/// ```
+/// use ratelimiter_wire::ErrorWord;
+///
+/// let Ok(word) = "unknown_limit_key:global:llm:openai:gpt-4o:rpm".parse();
+/// assert!(matches!(&word, ErrorWord::UnknownLimitKey { key } if key.as_str().ends_with(":rpm")));
+/// assert_eq!(word.http_status(), 404);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ErrorWord {
+    /// `invalid_request:<field>`: the request has no valid shape.
+    InvalidRequest {
+        /// The path of the field, such as `requirements[0].amount`; `body` when it is not JSON at all.
+        field: String,
+    },
+    /// `duplicate_key:<key>`: a key stands twice in one request.
+    DuplicateKey {
+        /// Which key.
+        key: LimitKey,
+    },
+    /// `unknown_limit_key:<key>`: no limit has this key.
+    UnknownLimitKey {
+        /// Which key.
+        key: LimitKey,
+    },
+    /// `amount_exceeds_capacity:<key>`: more than the limit could ever hold.
+    AmountExceedsCapacity {
+        /// Which key.
+        key: LimitKey,
+    },
+    /// `limit_decreasing:<key>`: the capacity is on its way down.
+    LimitDecreasing {
+        /// Which key.
+        key: LimitKey,
+    },
+    /// `lease_conflict`: the lease ID was used before, for other requirements.
+    LeaseConflict,
+    /// `lease_ended`: the lease was completed, or one of its reservations has expired.
+    LeaseEnded,
+    /// `invalid_actual:<key>`: the lease has no rolling reservation of this key.
+    InvalidActual {
+        /// Which key.
+        key: LimitKey,
+    },
+    /// `kind_conflict:<key>`: the key is of the other kind.
+    KindConflict {
+        /// Which key.
+        key: LimitKey,
+    },
+    /// `not_found`: no such limit, or no such path.
+    NotFound,
+    /// `unauthorized`: no valid token came with the request.
+    Unauthorized,
+    /// `forbidden`: the token is valid, but not for this.
+    Forbidden,
+    /// `method_not_allowed`: the path is right, the method is not.
+    MethodNotAllowed,
+    /// `body_too_large`: the body has more bytes than the server reads.
+    BodyTooLarge,
+    /// `request_timeout`: the body did not arrive in time.
+    RequestTimeout,
+    /// `backend_error`: no answer, so the outcome is unknown. Repeat with the same lease ID.
+    BackendError,
+    /// `backend_refused`: the server's backend does not accept the server. Repeating does not help.
+    BackendRefused,
+    /// A word that this version does not know, said by a newer server.
+    Other(String),
+}
+
+impl ErrorWord {
+    /// The HTTP status that goes with the word. Nothing else decides a status.
+    pub const fn http_status(&self) -> u16 {
+        match self {
+            Self::LimitDecreasing { .. } => 200,
+            Self::InvalidRequest { .. }
+            | Self::DuplicateKey { .. }
+            | Self::InvalidActual { .. } => 400,
+            Self::Unauthorized => 401,
+            Self::Forbidden => 403,
+            Self::UnknownLimitKey { .. } | Self::NotFound => 404,
+            Self::MethodNotAllowed => 405,
+            Self::RequestTimeout => 408,
+            Self::LeaseConflict | Self::LeaseEnded | Self::KindConflict { .. } => 409,
+            Self::BodyTooLarge => 413,
+            Self::AmountExceedsCapacity { .. } => 422,
+            Self::BackendRefused | Self::Other(_) => 500,
+            Self::BackendError => 503,
+        }
+    }
+
+    /// The word, and what it is about.
+    fn parts(&self) -> (&str, Option<&str>) {
+        match self {
+            Self::InvalidRequest { field } => ("invalid_request", Some(field)),
+            Self::DuplicateKey { key } => ("duplicate_key", Some(key.as_str())),
+            Self::UnknownLimitKey { key } => ("unknown_limit_key", Some(key.as_str())),
+            Self::AmountExceedsCapacity { key } => ("amount_exceeds_capacity", Some(key.as_str())),
+            Self::LimitDecreasing { key } => ("limit_decreasing", Some(key.as_str())),
+            Self::LeaseConflict => ("lease_conflict", None),
+            Self::LeaseEnded => ("lease_ended", None),
+            Self::InvalidActual { key } => ("invalid_actual", Some(key.as_str())),
+            Self::KindConflict { key } => ("kind_conflict", Some(key.as_str())),
+            Self::NotFound => ("not_found", None),
+            Self::Unauthorized => ("unauthorized", None),
+            Self::Forbidden => ("forbidden", None),
+            Self::MethodNotAllowed => ("method_not_allowed", None),
+            Self::BodyTooLarge => ("body_too_large", None),
+            Self::RequestTimeout => ("request_timeout", None),
+            Self::BackendError => ("backend_error", None),
+            Self::BackendRefused => ("backend_refused", None),
+            Self::Other(text) => (text, None),
+        }
+    }
+
+    /// The inverse of [`ErrorWord::parts`]; `None` for a word or a key that this version does not know.
+    fn from_parts(word: &str, about: Option<&str>) -> Option<Self> {
+        let key = || about.and_then(|key| LimitKey::new(key).ok());
+        Some(match word {
+            "invalid_request" => Self::InvalidRequest {
+                field: about?.to_owned(),
+            },
+            "duplicate_key" => Self::DuplicateKey { key: key()? },
+            "unknown_limit_key" => Self::UnknownLimitKey { key: key()? },
+            "amount_exceeds_capacity" => Self::AmountExceedsCapacity { key: key()? },
+            "limit_decreasing" => Self::LimitDecreasing { key: key()? },
+            "lease_conflict" => Self::LeaseConflict,
+            "lease_ended" => Self::LeaseEnded,
+            "invalid_actual" => Self::InvalidActual { key: key()? },
+            "kind_conflict" => Self::KindConflict { key: key()? },
+            "not_found" => Self::NotFound,
+            "unauthorized" => Self::Unauthorized,
+            "forbidden" => Self::Forbidden,
+            "method_not_allowed" => Self::MethodNotAllowed,
+            "body_too_large" => Self::BodyTooLarge,
+            "request_timeout" => Self::RequestTimeout,
+            "backend_error" => Self::BackendError,
+            "backend_refused" => Self::BackendRefused,
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for ErrorWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.parts() {
+            (word, Some(about)) => write!(f, "{word}:{about}"),
+            (word, None) => f.write_str(word),
+        }
+    }
+}
+
+impl FromStr for ErrorWord {
+    type Err = Infallible;
+
+    /// Never fails: what this version does not know is [`ErrorWord::Other`].
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        let (word, about) = match text.split_once(':') {
+            Some((word, about)) => (word, Some(about)),
+            None => (text, None),
+        };
+        Ok(Self::from_parts(word, about).unwrap_or_else(|| Self::Other(text.to_owned())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every word with its status, as `http-api.md` fixes them.
+    const WORDS: [(&str, u16); 17] = [
+        ("invalid_request:requirements[0].amount", 400),
+        ("duplicate_key:a:b", 400),
+        ("unknown_limit_key:a:b", 404),
+        ("amount_exceeds_capacity:a:b", 422),
+        ("limit_decreasing:a:b", 200),
+        ("lease_conflict", 409),
+        ("lease_ended", 409),
+        ("invalid_actual:a:b", 400),
+        ("kind_conflict:a:b", 409),
+        ("not_found", 404),
+        ("unauthorized", 401),
+        ("forbidden", 403),
+        ("method_not_allowed", 405),
+        ("body_too_large", 413),
+        ("request_timeout", 408),
+        ("backend_error", 503),
+        ("backend_refused", 500),
+    ];
+
+    #[test]
+    fn every_word_is_read_as_it_was_written_and_has_its_status() {
+        for (text, status) in WORDS {
+            let Ok(word) = text.parse::<ErrorWord>();
+            assert!(!matches!(word, ErrorWord::Other(_)), "{text}");
+            assert_eq!(word.to_string(), text);
+            assert_eq!(word.http_status(), status, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_word_of_a_newer_server_is_kept_as_it_stands() {
+        for text in [
+            "tomorrow:k",
+            "tomorrow",
+            "unknown_limit_key:two words",
+            "unknown_limit_key",
+        ] {
+            let Ok(word) = text.parse::<ErrorWord>();
+            assert_eq!(word, ErrorWord::Other(text.to_owned()));
+            assert_eq!(word.to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! Answers have the shape that `http-api.md` fixes, and a caller reads from them what the limiter said.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on says so"
+)]
+
+use std::time::Duration;
+
+use expect_test::expect;
+use ratelimiter::clock::Timestamp;
+use ratelimiter::{
+    Capacity, CompleteError, Decision, DefineError, DeleteError, Denial, DenialReason, Limit,
+    LimitKey, LimitKind, LimitState, LimitStatus, Refused, ReserveError, StateError, Unanswered,
+    Usage, Window,
+};
+use ratelimiter_wire::{
+    CompleteAnswer, DefineAnswer, DeleteAnswer, ErrorBody, ErrorWord, Refusal, ReserveAnswer,
+    StateBody,
+};
+
+fn key(text: &str) -> LimitKey {
+    LimitKey::new(text).unwrap()
+}
+
+fn unanswered() -> Unanswered {
+    Unanswered {
+        reason: "timed out".into(),
+        retry_after: Duration::from_millis(50),
+    }
+}
+
+fn refused() -> Refused {
+    Refused {
+        reason: "who are you".into(),
+    }
+}
+
+fn limit() -> Limit {
+    let window = Window::from_seconds(60).unwrap();
+    Limit::new(
+        key("k"),
+        LimitKind::Rolling { window },
+        Capacity::new(10).unwrap(),
+    )
+}
+
+/// Each outcome of a reserve, in the order of the table in `http-api.md`.
+fn reserve_results() -> Vec<Result<Decision, ReserveError>> {
+    let denied = |reason, ms| {
+        Ok(Decision::Denied(Denial {
+            reason,
+            retry_after: Duration::from_millis(ms),
+        }))
+    };
+    vec![
+        Ok(Decision::Allowed {
+            reserved_at: Timestamp::from_unix_ms(1_736_660_000_000),
+        }),
+        denied(
+            DenialReason::NoRoom {
+                keys: vec![key("a"), key("b")],
+            },
+            120,
+        ),
+        denied(DenialReason::Decreasing { key: key("a") }, 10_000),
+        Err(ReserveError::UnknownKey { key: key("a:b") }),
+        Err(ReserveError::AmountExceedsCapacity { key: key("a") }),
+        Err(ReserveError::LeaseConflict),
+        Err(ReserveError::LeaseEnded),
+        Err(unanswered().into()),
+        Err(refused().into()),
+    ]
+}
+
+#[test]
+fn an_answer_to_a_reserve_has_its_status_and_its_shape() {
+    let lines: String = reserve_results()
+        .into_iter()
+        .map(|result| {
+            let answer = ReserveAnswer::of(result);
+            format!(
+                "{} {}\n",
+                answer.http_status(),
+                serde_json::to_string(&answer).unwrap()
+            )
+        })
+        .collect();
+    expect![[r#"
+        200 {"allowed":true,"retry_after_ms":0,"reserved_at_unix_ms":1736660000000}
+        200 {"allowed":false,"retry_after_ms":120,"reserved_at_unix_ms":0,"denied_keys":["a","b"]}
+        200 {"allowed":false,"retry_after_ms":10000,"reserved_at_unix_ms":0,"error":"limit_decreasing:a","message":"the capacity of a is going down; until then nothing is admitted"}
+        404 {"allowed":false,"retry_after_ms":0,"error":"unknown_limit_key:a:b","message":"no limit is defined for a:b"}
+        422 {"allowed":false,"retry_after_ms":0,"error":"amount_exceeds_capacity:a","message":"more is asked of a than its whole capacity; waiting cannot help"}
+        409 {"allowed":false,"retry_after_ms":0,"error":"lease_conflict","message":"this lease ID was used before with other requirements; take a new one"}
+        409 {"allowed":false,"retry_after_ms":0,"error":"lease_ended","message":"this lease has ended; take a new lease ID"}
+        503 {"allowed":false,"retry_after_ms":50,"error":"backend_error","message":"no answer: timed out"}
+        500 {"allowed":false,"retry_after_ms":0,"error":"backend_refused","message":"refused: who are you"}
+    "#]].assert_eq(&lines);
+}
+
+/// Words such as `backend_error` stand in the reason that a caller gets; the rest is equal.
+fn same_outcome<T: PartialEq + std::fmt::Debug, E: std::fmt::Display>(
+    sent: &Result<T, E>,
+    got: &Result<T, E>,
+) {
+    match (sent, got) {
+        (Ok(sent), Ok(got)) => assert_eq!(sent, got),
+        (Err(sent), Err(got)) => {
+            assert!(
+                got.to_string().ends_with(&sent.to_string()),
+                "{sent} / {got}"
+            );
+        }
+        (sent, got) => panic!("{:?} / {:?}", sent.is_ok(), got.is_ok()),
+    }
+}
+
+#[test]
+fn a_caller_reads_what_the_limiter_said_of_a_reserve() {
+    for result in reserve_results() {
+        let json = serde_json::to_vec(&ReserveAnswer::of(result.clone())).unwrap();
+        let answer: ReserveAnswer = serde_json::from_slice(&json).unwrap();
+        let got = answer.into_result();
+        same_outcome(&result, &got);
+        if let (Err(sent), Err(got)) = (&result, &got) {
+            assert_eq!(std::mem::discriminant(sent), std::mem::discriminant(got));
+        }
+    }
+}
+
+#[test]
+fn a_hint_survives_an_unanswered_reserve() {
+    let answer = ReserveAnswer::of(Err(unanswered().into()));
+    let Err(ReserveError::Unanswered(got)) = answer.into_result() else {
+        panic!("it was unanswered");
+    };
+    assert_eq!(got.retry_after, Duration::from_millis(50));
+}
+
+#[test]
+fn what_is_no_answer_of_this_protocol_is_refused_and_never_allowed() {
+    for json in [
+        "{}",
+        r#"{"allowed":true}"#,
+        r#"{"allowed":true,"reserved_at_unix_ms":18446744073709551615}"#,
+        r#"{"allowed":true,"reserved_at_unix_ms":1,"error":"tomorrow"}"#,
+        r#"{"error":"unauthorized","message":"a token is needed"}"#,
+        r#"{"status":"up"}"#,
+    ] {
+        let answer: ReserveAnswer = serde_json::from_str(json).unwrap();
+        let got = answer.into_result();
+        assert!(
+            matches!(got, Err(ReserveError::Refused(_))),
+            "{json}: {got:?}"
+        );
+        if let Ok(answer) = serde_json::from_str::<CompleteAnswer>(json) {
+            let got = answer.into_result();
+            assert!(
+                matches!(got, Err(CompleteError::Refused(_))),
+                "{json}: {got:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_caller_reads_what_became_of_a_complete() {
+    let results: [(Result<(), CompleteError>, _); 4] = [
+        (Ok(()), r#"200 {"ok":true}"#),
+        (
+            Err(CompleteError::InvalidActual { key: key("a") }),
+            r#"400 {"ok":false,"error":"invalid_actual:a""#,
+        ),
+        (
+            Err(unanswered().into()),
+            r#"503 {"ok":false,"retry_after_ms":50,"error":"backend_error""#,
+        ),
+        (
+            Err(refused().into()),
+            r#"500 {"ok":false,"error":"backend_refused""#,
+        ),
+    ];
+    for (result, expected) in results {
+        let answer = CompleteAnswer::of(result.clone());
+        let json = serde_json::to_string(&answer).unwrap();
+        let line = format!("{} {json}", answer.http_status());
+        assert!(line.starts_with(expected), "{line}");
+        let answer: CompleteAnswer = serde_json::from_str(&json).unwrap();
+        same_outcome(&result, &answer.into_result());
+    }
+}
+
+#[test]
+fn a_caller_reads_what_became_of_a_definition() {
+    let results: [(Result<LimitStatus, DefineError>, _); 5] = [
+        (
+            Ok(LimitStatus::Active),
+            r#"200 {"ok":true,"status":"active"}"#,
+        ),
+        (
+            Ok(LimitStatus::Decreasing {
+                to: limit().capacity,
+            }),
+            r#"200 {"ok":true,"status":"decreasing"}"#,
+        ),
+        (
+            Err(DefineError::KindConflict {
+                key: key("k"),
+                is: "concurrency",
+            }),
+            r#"409 {"ok":false,"error":"kind_conflict:k""#,
+        ),
+        (
+            Err(unanswered().into()),
+            r#"503 {"ok":false,"error":"backend_error""#,
+        ),
+        (
+            Err(refused().into()),
+            r#"500 {"ok":false,"error":"backend_refused""#,
+        ),
+    ];
+    for (result, expected) in results {
+        let answer = DefineAnswer::of(result.clone());
+        let json = serde_json::to_string(&answer).unwrap();
+        let line = format!("{} {json}", answer.http_status());
+        assert!(line.starts_with(expected), "{line}");
+        let answer: DefineAnswer = serde_json::from_str(&json).unwrap();
+        same_outcome(&result, &answer.into_result(&limit()));
+    }
+}
+
+#[test]
+fn a_caller_reads_what_became_of_a_deletion() {
+    let results: [(Result<(), DeleteError>, _); 3] = [
+        (Ok(()), r#"200 {"ok":true}"#),
+        (
+            Err(DeleteError::UnknownKey { key: key("k") }),
+            r#"404 {"ok":false,"error":"not_found""#,
+        ),
+        (
+            Err(unanswered().into()),
+            r#"503 {"ok":false,"error":"backend_error""#,
+        ),
+    ];
+    for (result, expected) in results {
+        let answer = DeleteAnswer::of(result.clone());
+        let json = serde_json::to_string(&answer).unwrap();
+        let line = format!("{} {json}", answer.http_status());
+        assert!(line.starts_with(expected), "{line}");
+        let answer: DeleteAnswer = serde_json::from_str(&json).unwrap();
+        same_outcome(&result, &answer.into_result(&key("k")));
+    }
+}
+
+/// COM-03: debt may be larger than 64 bits can count.
+#[test]
+fn com_03_a_state_is_read_as_it_was_written_a_large_debt_included() {
+    let state = LimitState {
+        limit: limit(),
+        status: LimitStatus::Decreasing {
+            to: Capacity::new(3).unwrap(),
+        },
+        usage: Usage {
+            used: 7,
+            available: 3,
+            debt: u128::MAX,
+            uncovered: u128::from(u64::MAX) + 1,
+        },
+    };
+    let json = serde_json::to_string(&StateBody::from(&state)).unwrap();
+    expect![[r#"{"key":"k","kind":"rolling","capacity":10,"window_seconds":60,"timeout_seconds":0,"unit":"","description":"","overage":"debt","status":"decreasing","pending_decrease_to":3,"used":7,"available":3,"debt":340282366920938463463374607431768211455,"uncovered":18446744073709551616}"#]].assert_eq(&json);
+    let body: StateBody = serde_json::from_str(&json).unwrap();
+    assert_eq!(LimitState::try_from(body).unwrap(), state);
+}
+
+#[test]
+fn a_caller_reads_why_a_state_could_not_be_read() {
+    for (error, word) in [
+        (StateError::from(unanswered()), ErrorWord::BackendError),
+        (StateError::from(refused()), ErrorWord::BackendRefused),
+    ] {
+        let body = ErrorBody::from(error.clone());
+        assert_eq!(body.error, word);
+        same_outcome(&Err::<(), _>(error), &Err(StateError::from(body)));
+    }
+}
+
+#[test]
+fn a_refusal_becomes_an_answer_of_each_operation() {
+    let refusal = Refusal::of_field("requirements[0].amount", "an amount is 1 or more");
+    let answers = [
+        serde_json::to_string(&ReserveAnswer::from(refusal.clone())).unwrap(),
+        serde_json::to_string(&CompleteAnswer::from(refusal.clone())).unwrap(),
+        serde_json::to_string(&ErrorBody::from(refusal)).unwrap(),
+    ];
+    expect![[r#"
+        {"allowed":false,"retry_after_ms":0,"error":"invalid_request:requirements[0].amount","message":"an amount is 1 or more"}
+        {"ok":false,"error":"invalid_request:requirements[0].amount","message":"an amount is 1 or more"}
+        {"error":"invalid_request:requirements[0].amount","message":"an amount is 1 or more"}"#]].assert_eq(&answers.join("\n"));
+}

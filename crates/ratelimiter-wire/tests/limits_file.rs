@@ -1,0 +1,131 @@
+//! The limits file is read as it was written, and every fault is reported with its place.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
+
+use expect_test::{Expect, expect};
+use ratelimiter_wire::{read_limits_file, write_limits_file};
+
+fn check(text: &str, expected: &Expect) {
+    expected.assert_eq(&read_limits_file(text.as_bytes()).unwrap_err().to_string());
+}
+
+/// DEF-08
+#[test]
+fn def_08_a_limits_file_is_read_as_it_was_written_a_decrease_included() {
+    let text = r#"[
+  {
+    "key": "a",
+    "kind": "concurrency",
+    "capacity": 200,
+    "window_seconds": 0,
+    "timeout_seconds": 300,
+    "unit": "inflight",
+    "description": "Max in-flight calls",
+    "overage": "debt",
+    "status": "active",
+    "pending_decrease_to": null
+  },
+  {
+    "key": "b:/ü",
+    "kind": "rolling",
+    "capacity": 9223372036854775807,
+    "window_seconds": 2678400,
+    "timeout_seconds": 0,
+    "unit": "",
+    "description": "two\nlines",
+    "overage": "deny",
+    "status": "decreasing",
+    "pending_decrease_to": 0
+  }
+]
+"#;
+    let registry = read_limits_file(text.as_bytes()).unwrap();
+    assert_eq!(write_limits_file(registry.iter()), text);
+}
+
+#[test]
+fn bare_definitions_are_read_too_and_written_sorted() {
+    let text = r#"[{"key":"b","kind":"rolling","capacity":1,"window_seconds":60},
+                   {"key":"a","kind":"concurrency","capacity":1,"timeout_seconds":60}]"#;
+    let registry = read_limits_file(text.as_bytes()).unwrap();
+    let limits: Vec<_> = registry.iter().collect();
+    let written = write_limits_file(limits.iter().rev().copied());
+    assert_eq!(read_limits_file(written.as_bytes()).unwrap(), registry);
+    assert!(written.find("\"a\"") < written.find("\"b\""), "{written}");
+}
+
+#[test]
+fn a_file_without_limits_is_a_list_too() {
+    assert!(read_limits_file(b"[]").unwrap().is_empty());
+    assert_eq!(write_limits_file([]), "[]\n");
+}
+
+#[test]
+fn every_fault_is_reported_with_its_line_key_and_field() {
+    check(
+        r#"[
+  {"key":"a","kind":"rolling","capacity":1,"window_seconds":60},
+  {
+    "key": "b",
+    "kind": "leaky",
+    "capacity": -1,
+    "window_seconds": 60,
+    "capacty": 7
+  },
+  {"key":"c","kind":"rolling","capacity":1},
+  {"key":"two words","kind":"rolling","capacity":1,"window_seconds":60},
+  {"kind":"rolling","capacity":1,"window_seconds":60},
+  7,
+  {"key":"a","kind":"rolling","capacity":2,"window_seconds":60},
+  {"key":"d","kind":"rolling","capacity":2,"window_seconds":60,
+   "status":"decreasing"},
+  {"key":"e","kind":"rolling","capacity":2,"window_seconds":60,
+   "pending_decrease_to":1},
+  {"key":"f","kind":"rolling","capacity":2,"window_seconds":60,"status":"decreasing",
+   "pending_decrease_to":2},
+  {"key":"g","key":"h","kind":"rolling","capacity":2,"window_seconds":60}
+]"#,
+        &expect![[r#"
+            line 5: b: kind: unknown variant `leaky`, expected `rolling` or `concurrency`
+            line 6: b: capacity: invalid value: integer `-1`, expected a whole number from 0 to 9223372036854775807
+            line 8: b: capacty: unknown field `capacty`, expected one of `key`, `kind`, `capacity`, `window_seconds`, `timeout_seconds`, `unit`, `description`, `overage`, `status`, `pending_decrease_to`
+            line 10: c: window_seconds: a rolling limit's window is 1 to 2678400 seconds (31 days), not 0
+            line 11: two words: key: a key must not contain white space, this one has some at byte 3
+            line 12: key: missing field `key`
+            line 13: invalid type: integer `7`, expected an object with key, kind and capacity
+            line 14: a: key: the key stands there twice, first on line 2
+            line 15: d: pending_decrease_to: a decreasing limit needs the capacity that waits
+            line 18: e: pending_decrease_to: an active limit has none; leave it out
+            line 20: f: pending_decrease_to: must be below the capacity of 2, not 2
+            line 21: g: key: duplicate field `key`"#]],
+    );
+}
+
+#[test]
+fn a_truncated_file_is_refused_with_the_last_limit_that_was_whole() {
+    check(
+        "",
+        &expect!["line 1: EOF while parsing a value at line 1 column 0"],
+    );
+    check(
+        "[",
+        &expect!["line 1: EOF while parsing a list at line 1 column 1"],
+    );
+    check(
+        "[\n{\"key\":\"a\",\"kind\":\"rolling\",\"capacity\":1,\"window_seconds\":60},\n{\"key\":\"b\",\n\"ki",
+        &expect!["line 4: EOF while parsing a string at line 4 column 3, after the limit a"],
+    );
+    check(
+        "[]\n[]",
+        &expect!["line 2: trailing characters at line 2 column 1"],
+    );
+    check(
+        "{\"limits\":[]}",
+        &expect!["line 1: invalid type: map, expected a list of limits at line 1 column 0"],
+    );
+}
+
+#[test]
+fn a_file_that_is_no_text_is_refused_with_its_line() {
+    let error = read_limits_file(b"[\n\xff]").unwrap_err();
+    expect!["line 2: the file is not UTF-8"].assert_eq(&error.to_string());
+}
