@@ -85,6 +85,14 @@ pub enum InvalidSchedule {
         /// What is wrong with it.
         reason: String,
     },
+    /// Each field can be read, but not all of them together.
+    #[error("invalid_cron_line: {line:?}: {reason}")]
+    Line {
+        /// The line.
+        line: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The line is longer than [`CRON_LINE_BYTES_MAX`].
     #[error("cron_line_too_long: {bytes} bytes, at most {CRON_LINE_BYTES_MAX} are allowed")]
     TooLong {
@@ -125,7 +133,7 @@ impl CronSchedule {
     ///
     /// # Errors
     /// [`InvalidSchedule`], which names the field that is wrong.
-    pub fn parse(line: &str, zone: &str) -> Result<CronSchedule, InvalidSchedule> {
+    pub fn parse(line: &str, zone_name: &str) -> Result<CronSchedule, InvalidSchedule> {
         if line.len() > CRON_LINE_BYTES_MAX {
             return Err(InvalidSchedule::TooLong { bytes: line.len() });
         }
@@ -138,17 +146,20 @@ impl CronSchedule {
         for (field, text) in fields.iter().zip(&texts) {
             check_field(*field, text)?;
         }
-        let zone = zone_named(zone)?;
+        let zone = zone_named(zone_name)?;
         let line = texts.join(" ");
-        let cron = parser()
-            .parse(&line)
-            .expect("each field was read on its own");
+        let cron = match parser().parse(&line) {
+            Ok(cron) => cron,
+            Err(error) => {
+                return Err(InvalidSchedule::Line {
+                    line,
+                    reason: error.to_string(),
+                });
+            }
+        };
         let hour = texts[texts.len() - 4];
         let schedule = CronSchedule {
-            zone_name: zone
-                .iana_name()
-                .expect("zones of the database have names")
-                .to_owned(),
+            zone_name: zone.iana_name().unwrap_or(zone_name).to_owned(),
             follows_elapsed_time: hour == "*" || hour.starts_with("*/"),
             line,
             cron,
@@ -309,6 +320,31 @@ mod tests {
                 })
             );
         }
+    }
+
+    #[test]
+    fn no_text_makes_the_parser_panic() {
+        let alphabet: Vec<char> = "0123456789*/,-#LW?+ \tMONFRIjan@\u{e9}".chars().collect();
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut accepted = 0;
+        for _ in 0..3000 {
+            let field = |random: &mut fastrand::Rng| -> String {
+                (0..random.usize(1..4))
+                    .map(|_| alphabet[random.usize(..alphabet.len())])
+                    .collect()
+            };
+            let texts: Vec<String> = (0..5)
+                .map(|_| {
+                    if random.bool() {
+                        "*".to_owned()
+                    } else {
+                        field(&mut random)
+                    }
+                })
+                .collect();
+            accepted += u32::from(CronSchedule::parse(&texts.join(" "), "UTC").is_ok());
+        }
+        assert!(accepted > 100, "the texts are not all nonsense: {accepted}");
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod provider_error;
 mod quantity;
 mod scheduler;
 mod timestamp;
+mod worker;
 
 pub use clock::{Clock, FakeClock, MonotonicClock, SystemClock, Wait};
 pub use cron::{CRON_LINE_BYTES_MAX, CronField, CronSchedule, InvalidSchedule};
@@ -43,3 +44,9 @@ pub use scheduler::job::{
 pub use scheduler::timer::{NewTimer, Timer};
 pub use scheduler::{JobSaved, Materialised, Scheduler};
 pub use timestamp::{InvalidTimestamp, Timestamp};
+pub use worker::handler::{Handler, HandlerError, TopicHandlers};
+pub use worker::inbox_dispatcher::InboxDispatcher;
+pub use worker::metrics::{MetricsSnapshot, WorkerMetrics};
+pub use worker::outbox_dispatcher::OutboxDispatcher;
+pub use worker::scheduler_worker::{SchedulerSettings, SchedulerWorker};
+pub use worker::settings::{IN_FLIGHT_MAX, InvalidSettings, WorkerSettings};

@@ -237,10 +237,10 @@ impl JobState {
     }
 
     fn set_next_tick(&mut self, name: &JobName, next_tick: Option<Timestamp>) {
-        if let Some(job) = self.jobs.get_mut(name) {
-            if let Some(tick) = std::mem::replace(&mut job.next_tick, next_tick) {
-                self.ticks.remove(&(tick, name.clone()));
-            }
+        if let Some(job) = self.jobs.get_mut(name)
+            && let Some(tick) = std::mem::replace(&mut job.next_tick, next_tick)
+        {
+            self.ticks.remove(&(tick, name.clone()));
         }
         if let Some(tick) = next_tick {
             self.ticks.insert((tick, name.clone()));

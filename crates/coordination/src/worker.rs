@@ -1,0 +1,13 @@
+//! Workers: they claim, call the handler of the topic, and settle what came of it.
+//!
+//! Delivery is at least once: a worker that dies between its effect and its acknowledgement leaves a claim that runs out, is
+//! reaped, and is handled again.
+
+pub(crate) mod backoff;
+mod dispatch;
+pub(crate) mod handler;
+pub(crate) mod inbox_dispatcher;
+pub(crate) mod metrics;
+pub(crate) mod outbox_dispatcher;
+pub(crate) mod scheduler_worker;
+pub(crate) mod settings;

@@ -1,0 +1,138 @@
+//! What a program does with a message, by topic.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::{ProviderError, Topic};
+
+/// Does what a message asks for. Functions and closures that return a future are handlers.
+///
+/// The same message may come again, so the effect must bear repetition: an insert by the message's ID, a
+/// call with an idempotency key.
+pub trait Handler<M>: Send + Sync + 'static {
+    /// Handles one message.
+    fn handle(&self, message: M) -> impl Future<Output = Result<(), HandlerError>> + Send;
+}
+
+/// Why a message was not handled, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum HandlerError {
+    /// It may work later: try again after a while, until the attempts are used up.
+    #[error("{reason}")]
+    Retry {
+        /// What went wrong.
+        reason: String,
+    },
+    /// It will never work: fail the message now.
+    #[error("{reason}")]
+    Permanent {
+        /// What went wrong.
+        reason: String,
+    },
+}
+
+/// The handlers of a dispatcher.
+///
+/// ```
+/// use coordination::{HandlerError, OutboxMessage, Topic, TopicHandlers};
+///
+/// async fn deliver(message: OutboxMessage) -> Result<(), HandlerError> {
+///     match message.payload.as_text() {
+///         Some(_) => Ok(()),
+///         None => Err(HandlerError::permanent("not a text")),
+///     }
+/// }
+///
+/// let handlers = TopicHandlers::new().on(Topic::new("order.placed").unwrap(), deliver);
+/// # let _ = handlers;
+/// ```
+pub struct TopicHandlers<M> {
+    by_topic: HashMap<Topic, Arc<dyn BoxedHandler<M>>>,
+}
+
+pub(super) type Handling<'a> = Pin<Box<dyn Future<Output = Result<(), HandlerError>> + Send + 'a>>;
+
+/// A handler whose future is boxed, so that handlers of many types live in one table.
+pub(super) trait BoxedHandler<M>: Send + Sync {
+    fn handle_boxed(&self, message: M) -> Handling<'_>;
+}
+
+impl<M: 'static, H: Handler<M>> BoxedHandler<M> for H {
+    fn handle_boxed(&self, message: M) -> Handling<'_> {
+        Box::pin(self.handle(message))
+    }
+}
+
+impl<M, F, Fut> Handler<M> for F
+where
+    F: Fn(M) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<(), HandlerError>> + Send,
+{
+    fn handle(&self, message: M) -> impl Future<Output = Result<(), HandlerError>> + Send {
+        self(message)
+    }
+}
+
+impl HandlerError {
+    /// It may work later.
+    pub fn retry(reason: impl fmt::Display) -> HandlerError {
+        HandlerError::Retry {
+            reason: reason.to_string(),
+        }
+    }
+
+    /// It will never work.
+    pub fn permanent(reason: impl fmt::Display) -> HandlerError {
+        HandlerError::Permanent {
+            reason: reason.to_string(),
+        }
+    }
+}
+
+/// No answer from a provider passes: try again.
+impl From<ProviderError> for HandlerError {
+    fn from(error: ProviderError) -> HandlerError {
+        HandlerError::retry(error)
+    }
+}
+
+impl<M: 'static> TopicHandlers<M> {
+    /// No handlers.
+    pub fn new() -> TopicHandlers<M> {
+        TopicHandlers {
+            by_topic: HashMap::new(),
+        }
+    }
+
+    /// The same with a handler for a topic, in place of one it had.
+    #[must_use]
+    pub fn on(mut self, topic: Topic, handler: impl Handler<M>) -> TopicHandlers<M> {
+        self.by_topic.insert(topic, Arc::new(handler));
+        self
+    }
+
+    pub(super) fn for_topic(&self, topic: &Topic) -> Option<Arc<dyn BoxedHandler<M>>> {
+        self.by_topic.get(topic).cloned()
+    }
+
+    pub(super) fn topics(&self) -> impl Iterator<Item = &Topic> {
+        self.by_topic.keys()
+    }
+}
+
+impl<M: 'static> Default for TopicHandlers<M> {
+    fn default() -> TopicHandlers<M> {
+        TopicHandlers::new()
+    }
+}
+
+impl<M> fmt::Debug for TopicHandlers<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.by_topic.keys()).finish()
+    }
+}

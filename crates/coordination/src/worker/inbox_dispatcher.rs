@@ -1,0 +1,114 @@
+//! The worker that handles what came in.
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::dispatch::{Dispatch, Queue, Settlement, Work};
+use super::handler::TopicHandlers;
+use super::metrics::WorkerMetrics;
+use super::settings::{InvalidSettings, WorkerSettings};
+use crate::{
+    BatchSize, CorrelationId, Inbox, InboxMessage, LeaseDuration, OwnerToken, ProviderError, Topic,
+};
+
+/// Claims due messages, calls the topic's handler, and acknowledges, abandons or fails them.
+///
+/// Used like [`OutboxDispatcher`](crate::OutboxDispatcher), with handlers of [`InboxMessage`].
+#[derive(Debug)]
+pub struct InboxDispatcher<I: Inbox + Clone> {
+    dispatch: Dispatch<InboxQueue<I>>,
+}
+
+#[derive(Debug, Clone)]
+struct InboxQueue<I>(I);
+
+impl<I: Inbox + Clone> InboxDispatcher<I> {
+    /// A dispatcher with an owner token of its own.
+    ///
+    /// # Errors
+    /// [`InvalidSettings`], which names the setting.
+    pub fn new(
+        inbox: I,
+        handlers: TopicHandlers<InboxMessage>,
+        settings: WorkerSettings,
+    ) -> Result<InboxDispatcher<I>, InvalidSettings> {
+        settings.check()?;
+        Ok(InboxDispatcher {
+            dispatch: Dispatch::new(InboxQueue(inbox), handlers, settings),
+        })
+    }
+
+    /// Its counters, to look at while it runs.
+    pub fn metrics(&self) -> WorkerMetrics {
+        self.dispatch.metrics()
+    }
+
+    /// Works until `shutdown` fires, then finishes what it has claimed, for `drain_timeout` at most. Dropping the future
+    /// stops it at once; what it had claimed is reaped.
+    pub async fn run(self, shutdown: CancellationToken) {
+        self.dispatch.run(shutdown).await;
+    }
+}
+
+impl<I: Inbox + Clone> Queue for InboxQueue<I> {
+    type Item = InboxMessage;
+    const NAME: &'static str = "inbox";
+
+    async fn claim(
+        &self,
+        owner: &OwnerToken,
+        lease: LeaseDuration,
+        max: BatchSize,
+    ) -> Result<Vec<InboxMessage>, ProviderError> {
+        self.0.claim(owner, lease, max).await
+    }
+
+    async fn settle(
+        &self,
+        owner: &OwnerToken,
+        message: &InboxMessage,
+        settlement: &Settlement,
+    ) -> Result<usize, ProviderError> {
+        let keys = std::slice::from_ref(&message.key);
+        match settlement {
+            Settlement::Acknowledge => self.0.ack(owner, keys).await,
+            Settlement::Retry { delay, error } => self.0.abandon(owner, keys, error, *delay).await,
+            Settlement::Fail { error } => self.0.fail(owner, keys, error).await,
+        }
+    }
+
+    async fn reap(&self) -> Result<usize, ProviderError> {
+        self.0.reap().await
+    }
+
+    async fn purge(&self, older_than: Duration) -> Result<usize, ProviderError> {
+        self.0.purge(older_than).await
+    }
+
+    async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {
+        self.0.oldest_ready_age().await
+    }
+
+    async fn work_added(&self) {
+        self.0.work_added().await;
+    }
+}
+
+impl Work for InboxMessage {
+    fn id(&self) -> String {
+        self.key.to_string()
+    }
+
+    fn topic(&self) -> &Topic {
+        &self.topic
+    }
+
+    fn correlation_id(&self) -> Option<&CorrelationId> {
+        self.correlation_id.as_ref()
+    }
+
+    fn attempt(&self) -> u32 {
+        self.attempts_since_revival()
+    }
+}

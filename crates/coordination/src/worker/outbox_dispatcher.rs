@@ -1,0 +1,146 @@
+//! The worker that sends the outbox's messages on their way.
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::dispatch::{Dispatch, Queue, Settlement, Work};
+use super::handler::TopicHandlers;
+use super::metrics::WorkerMetrics;
+use super::settings::{InvalidSettings, WorkerSettings};
+use crate::{
+    BatchSize, CorrelationId, LeaseDuration, Outbox, OutboxMessage, OwnerToken, ProviderError,
+    Topic,
+};
+
+/// Claims due messages, calls the topic's handler, and marks them dispatched, reschedules or fails them.
+///
+/// ```
+/// use coordination::{
+///     MemoryProvider, NewOutboxMessage, Outbox, OutboxDispatcher, OutboxMessage, Payload, Topic, TopicHandlers,
+///     WorkerSettings,
+/// };
+/// use tokio_util::sync::CancellationToken;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let outbox = MemoryProvider::new();
+/// let topic = Topic::new("order.placed")?;
+/// outbox.enqueue(NewOutboxMessage::new(topic.clone(), Payload::new("42")?)).await?;
+///
+/// let shutdown = CancellationToken::new();
+/// let stop = shutdown.clone();
+/// let handlers = TopicHandlers::new().on(topic, move |message: OutboxMessage| {
+///     let stop = stop.clone();
+///     async move {
+///         assert_eq!(message.payload.as_text(), Some("42"));
+///         stop.cancel();
+///         Ok(())
+///     }
+/// });
+/// let dispatcher = OutboxDispatcher::new(outbox, handlers, WorkerSettings::default())?;
+/// let metrics = dispatcher.metrics();
+/// dispatcher.run(shutdown).await;
+/// assert_eq!(metrics.snapshot().acknowledged, 1);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct OutboxDispatcher<O: Outbox + Clone> {
+    dispatch: Dispatch<OutboxQueue<O>>,
+}
+
+#[derive(Debug, Clone)]
+struct OutboxQueue<O>(O);
+
+impl<O: Outbox + Clone> OutboxDispatcher<O> {
+    /// A dispatcher with an owner token of its own.
+    ///
+    /// # Errors
+    /// [`InvalidSettings`], which names the setting.
+    pub fn new(
+        outbox: O,
+        handlers: TopicHandlers<OutboxMessage>,
+        settings: WorkerSettings,
+    ) -> Result<OutboxDispatcher<O>, InvalidSettings> {
+        settings.check()?;
+        Ok(OutboxDispatcher {
+            dispatch: Dispatch::new(OutboxQueue(outbox), handlers, settings),
+        })
+    }
+
+    /// Its counters, to look at while it runs.
+    pub fn metrics(&self) -> WorkerMetrics {
+        self.dispatch.metrics()
+    }
+
+    /// Works until `shutdown` fires, then finishes what it has claimed, for `drain_timeout` at most. Dropping the future
+    /// stops it at once; what it had claimed is reaped.
+    pub async fn run(self, shutdown: CancellationToken) {
+        self.dispatch.run(shutdown).await;
+    }
+}
+
+impl<O: Outbox + Clone> Queue for OutboxQueue<O> {
+    type Item = OutboxMessage;
+    const NAME: &'static str = "outbox";
+
+    async fn claim(
+        &self,
+        owner: &OwnerToken,
+        lease: LeaseDuration,
+        max: BatchSize,
+    ) -> Result<Vec<OutboxMessage>, ProviderError> {
+        self.0.claim_due(owner, lease, max).await
+    }
+
+    async fn settle(
+        &self,
+        owner: &OwnerToken,
+        message: &OutboxMessage,
+        settlement: &Settlement,
+    ) -> Result<usize, ProviderError> {
+        let ids = [message.id];
+        match settlement {
+            Settlement::Acknowledge => self.0.mark_dispatched(owner, &ids).await,
+            Settlement::Retry { delay, error } => {
+                self.0.reschedule(owner, &ids, *delay, error).await
+            }
+            Settlement::Fail { error } => self.0.fail(owner, &ids, error).await,
+        }
+    }
+
+    async fn reap(&self) -> Result<usize, ProviderError> {
+        self.0.reap().await
+    }
+
+    async fn purge(&self, older_than: Duration) -> Result<usize, ProviderError> {
+        self.0.purge(older_than).await
+    }
+
+    async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {
+        self.0.oldest_ready_age().await
+    }
+
+    async fn work_added(&self) {
+        self.0.work_added().await;
+    }
+}
+
+impl Work for OutboxMessage {
+    fn id(&self) -> String {
+        self.id.to_string()
+    }
+
+    fn topic(&self) -> &Topic {
+        &self.topic
+    }
+
+    fn correlation_id(&self) -> Option<&CorrelationId> {
+        self.correlation_id.as_ref()
+    }
+
+    fn attempt(&self) -> u32 {
+        self.retry_count.saturating_add(1)
+    }
+}

@@ -1,0 +1,336 @@
+//! The worker that turns due timers and job runs into outbox messages, each once.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::metrics::WorkerMetrics;
+use crate::{
+    BatchSize, CorrelationId, Delay, JobRun, Lease, LeaseDuration, Leases, LostLease, Materialised,
+    NewOutboxMessage, Outbox, OwnerToken, ProviderError, ResourceName, Scheduler, Timer,
+};
+
+/// How long an item waits after the outbox gave no answer for it.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// The settings of a scheduler worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SchedulerSettings {
+    /// The resource whose lease makes one worker of many the active one: `coordination/scheduler`. All workers of one
+    /// scheduler use the same.
+    pub resource: ResourceName,
+    /// How long that lease lasts: 30 s. It renews itself.
+    pub lease: LeaseDuration,
+    /// The most timers or runs in one claim: 50.
+    pub batch: BatchSize,
+    /// How long a claim is held: 60 s.
+    pub claim_for: LeaseDuration,
+    /// The longest that the worker waits for the next event, and between attempts to become the active one: 1 s.
+    pub poll_interval: Duration,
+    /// How often the worker reaps, purges and measures: every 5 s.
+    pub upkeep_interval: Duration,
+    /// How long finished timers and runs are kept: 7 days.
+    pub keep_finished_for: Duration,
+}
+
+/// Moves due timers and job runs into the outbox, while it holds the scheduler's lease.
+///
+/// Exactly once: the message carries the item's ID, the outbox knows an ID once, and the item is acknowledged
+/// after. A worker that loses its lease stops before its next effect.
+#[derive(Debug)]
+pub struct SchedulerWorker<S, O, L> {
+    scheduler: S,
+    outbox: O,
+    leases: L,
+    settings: SchedulerSettings,
+    owner: OwnerToken,
+    metrics: WorkerMetrics,
+}
+
+/// Why a round ended early.
+#[derive(Debug)]
+enum Stopped {
+    LeaseLost,
+    ShutDown,
+    NoAnswer(ProviderError),
+}
+
+/// A claimed timer or run on its way.
+enum Event {
+    Timer(Timer),
+    Run(JobRun),
+}
+
+impl Default for SchedulerSettings {
+    fn default() -> SchedulerSettings {
+        SchedulerSettings {
+            resource: ResourceName::new("coordination/scheduler").expect("a valid name"),
+            lease: LeaseDuration::new(Duration::from_secs(30)).expect("30 s are within the bounds"),
+            batch: BatchSize::new(50).expect("50 is within the bounds"),
+            claim_for: LeaseDuration::new(Duration::from_secs(60)).expect("60 s are"),
+            poll_interval: Duration::from_secs(1),
+            upkeep_interval: Duration::from_secs(5),
+            keep_finished_for: Duration::from_secs(7 * 24 * 60 * 60),
+        }
+    }
+}
+
+impl<S: Scheduler, O: Outbox, L: Leases> SchedulerWorker<S, O, L> {
+    /// A worker with an owner token of its own.
+    pub fn new(
+        scheduler: S,
+        outbox: O,
+        leases: L,
+        settings: SchedulerSettings,
+    ) -> SchedulerWorker<S, O, L> {
+        let (owner, metrics) = (OwnerToken::random(), WorkerMetrics::default());
+        SchedulerWorker {
+            scheduler,
+            outbox,
+            leases,
+            settings,
+            owner,
+            metrics,
+        }
+    }
+
+    /// Its counters, to look at while it runs.
+    pub fn metrics(&self) -> WorkerMetrics {
+        self.metrics.clone()
+    }
+
+    /// Works until `shutdown` fires; then it stops after the item in its hands and gives the others back.
+    pub async fn run(self, shutdown: CancellationToken) {
+        while !shutdown.is_cancelled() {
+            let SchedulerSettings {
+                resource,
+                lease,
+                poll_interval,
+                ..
+            } = &self.settings;
+            match self
+                .leases
+                .acquire(resource, *lease, Some(self.owner.clone()))
+                .await
+            {
+                Ok(Some(lease)) => self.lead(lease.renewed_automatically(), &shutdown).await,
+                Ok(None) => {}
+                Err(error) => self.note_no_answer(&error),
+            }
+            let _elapsed = timeout(*poll_interval, shutdown.cancelled()).await;
+        }
+    }
+
+    /// Works while it holds the lease.
+    async fn lead(&self, lease: Lease<L>, shutdown: &CancellationToken) {
+        tracing::info!(
+            token = lease.fencing_token().get(),
+            "this scheduler worker is the active one"
+        );
+        let mut kept_up_at: Option<Instant> = None;
+        loop {
+            if kept_up_at.is_none_or(|at| at.elapsed() >= self.settings.upkeep_interval) {
+                self.keep_up().await;
+                kept_up_at = Some(Instant::now());
+            }
+            match self.round(&lease, shutdown).await {
+                Ok(()) => {}
+                Err(Stopped::NoAnswer(error)) => self.note_no_answer(&error),
+                Err(Stopped::LeaseLost) => {
+                    tracing::warn!("scheduler lease lost");
+                    return;
+                }
+                Err(Stopped::ShutDown) => break,
+            }
+            let lost = lease.lost();
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => break,
+                () = lost.cancelled() => {}
+                () = self.next_event() => {}
+            }
+        }
+        if let Err(error) = lease.release().await {
+            self.note_no_answer(&error);
+        }
+    }
+
+    /// Waits for the next event, for the provider to tell of work, or for the poll interval.
+    async fn next_event(&self) {
+        let next_event = async {
+            match self.scheduler.next_event_time().await {
+                Ok(Some(at)) => self.leases.clock().wait_until(at).await,
+                Ok(None) => std::future::pending().await,
+                Err(error) => {
+                    self.note_no_answer(&error);
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        let _elapsed = timeout(self.settings.poll_interval, async {
+            tokio::select! {
+                () = next_event => {}
+                () = self.scheduler.work_added() => {}
+            }
+        })
+        .await;
+    }
+
+    /// Makes due runs, then moves all that is due.
+    async fn round(&self, lease: &Lease<L>, shutdown: &CancellationToken) -> Result<(), Stopped> {
+        lease.ensure_held()?;
+        match self
+            .scheduler
+            .create_job_runs_from_due_jobs(&lease.fence())
+            .await?
+        {
+            Materialised::Runs(_) => {}
+            Materialised::StaleFence { .. } => return Err(Stopped::LeaseLost),
+        }
+        loop {
+            let SchedulerSettings {
+                batch, claim_for, ..
+            } = self.settings;
+            lease.ensure_held()?;
+            let timers = self
+                .scheduler
+                .claim_timers(&self.owner, claim_for, batch)
+                .await?;
+            self.metrics.counters().claimed.add(timers.len());
+            let timer_count = timers.len();
+            self.move_all(timers.into_iter().map(Event::Timer), lease, shutdown)
+                .await?;
+            lease.ensure_held()?;
+            let runs = self
+                .scheduler
+                .claim_job_runs(&self.owner, claim_for, batch)
+                .await?;
+            self.metrics.counters().claimed.add(runs.len());
+            let run_count = runs.len();
+            self.move_all(runs.into_iter().map(Event::Run), lease, shutdown)
+                .await?;
+            if timer_count < batch.as_usize() && run_count < batch.as_usize() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn move_all(
+        &self,
+        mut events: impl Iterator<Item = Event>,
+        lease: &Lease<L>,
+        shutdown: &CancellationToken,
+    ) -> Result<(), Stopped> {
+        while let Some(event) = events.next() {
+            if shutdown.is_cancelled() {
+                for event in std::iter::once(event).chain(events) {
+                    self.give_back(&event, Delay::ZERO).await?;
+                }
+                return Err(Stopped::ShutDown);
+            }
+            lease.ensure_held()?;
+            if let Err(error) = self.outbox.enqueue(event.message()).await {
+                let delay = Delay::new(AGAIN_AFTER).expect("1 s is within the bounds");
+                for event in std::iter::once(event).chain(events) {
+                    self.give_back(&event, delay).await?;
+                }
+                return Err(Stopped::NoAnswer(error));
+            }
+            lease.ensure_held()?;
+            let acknowledged = match &event {
+                Event::Timer(timer) => self.scheduler.ack_timers(&self.owner, &[timer.id]).await?,
+                Event::Run(run) => self.scheduler.ack_job_runs(&self.owner, &[run.id]).await?,
+            };
+            let counters = self.metrics.counters();
+            counters.acknowledged.add(acknowledged);
+            counters.too_late.add(1 - acknowledged);
+        }
+        Ok(())
+    }
+
+    async fn give_back(&self, event: &Event, delay: Delay) -> Result<(), ProviderError> {
+        let count = match event {
+            Event::Timer(timer) => {
+                self.scheduler
+                    .abandon_timers(&self.owner, &[timer.id], delay)
+                    .await?
+            }
+            Event::Run(run) => {
+                self.scheduler
+                    .abandon_job_runs(&self.owner, &[run.id], delay)
+                    .await?
+            }
+        };
+        self.metrics.counters().abandoned.add(count);
+        Ok(())
+    }
+
+    async fn keep_up(&self) {
+        let counters = self.metrics.counters();
+        for reaped in [
+            self.scheduler.reap_timers().await,
+            self.scheduler.reap_job_runs().await,
+        ] {
+            match reaped {
+                Ok(count) => counters.reaped.add(count),
+                Err(error) => self.note_no_answer(&error),
+            }
+        }
+        match self.scheduler.purge(self.settings.keep_finished_for).await {
+            Ok(count) => counters.purged.add(count),
+            Err(error) => self.note_no_answer(&error),
+        }
+        match self.scheduler.oldest_ready_age().await {
+            Ok(age) => counters.set_oldest_ready_age(age),
+            Err(error) => self.note_no_answer(&error),
+        }
+    }
+
+    fn note_no_answer(&self, error: &ProviderError) {
+        self.metrics.counters().provider_errors.add(1);
+        tracing::warn!(queue = "scheduler", %error, "provider gave no answer");
+    }
+}
+
+impl Event {
+    /// The message that it becomes, under its own identity.
+    fn message(&self) -> NewOutboxMessage {
+        match self {
+            Event::Timer(Timer {
+                id,
+                topic,
+                payload,
+                correlation_id,
+                ..
+            }) => NewOutboxMessage {
+                correlation_id: correlation_id.clone(),
+                ..NewOutboxMessage::new(topic.clone(), payload.clone()).with_id((*id).into())
+            },
+            Event::Run(JobRun {
+                id,
+                job,
+                scheduled_at,
+                topic,
+                payload,
+                ..
+            }) => NewOutboxMessage {
+                // A run has no request behind it; its job and moment say where it came from.
+                correlation_id: CorrelationId::new(format!("{job}@{scheduled_at}")).ok(),
+                ..NewOutboxMessage::new(topic.clone(), payload.clone()).with_id((*id).into())
+            },
+        }
+    }
+}
+
+impl From<ProviderError> for Stopped {
+    fn from(error: ProviderError) -> Stopped {
+        Stopped::NoAnswer(error)
+    }
+}
+
+impl From<LostLease> for Stopped {
+    fn from(_: LostLease) -> Stopped {
+        Stopped::LeaseLost
+    }
+}

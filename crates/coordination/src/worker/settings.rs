@@ -1,0 +1,172 @@
+//! How a worker goes about its work: sizes, times and bounds.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::{BatchSize, LeaseDuration};
+
+/// The most items that one worker has in its hands.
+pub const IN_FLIGHT_MAX: usize = 1000;
+
+/// The settings of a dispatcher. The defaults suit messages that take well under a second.
+///
+/// ```
+/// use std::time::Duration;
+/// use coordination::WorkerSettings;
+///
+/// let settings = WorkerSettings { handler_timeout: Duration::from_secs(5), ..Default::default() };
+/// assert_eq!(settings.attempts_max, 5);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerSettings {
+    /// The most items in one claim: 50.
+    pub batch: BatchSize,
+    /// How long a claim is held: 60 s. Longer than the handler's timeout.
+    pub claim_for: LeaseDuration,
+    /// How long a handler may take for one message: 30 s. Then its future is dropped and the message is retried.
+    pub handler_timeout: Duration,
+    /// How often a message is tried before it is failed: 5 times.
+    pub attempts_max: u32,
+    /// How many messages of one topic are handled at a time: 8.
+    pub topic_concurrency_max: usize,
+    /// How many claimed messages the worker has in its hands: 64, at most [`IN_FLIGHT_MAX`]. Messages that
+    /// wait for their topic count.
+    pub in_flight_max: usize,
+    /// How long the worker waits before it asks again for work: 500 ms. Providers that tell of new work wake
+    /// it earlier.
+    pub poll_interval: Duration,
+    /// How often the worker reaps, purges and measures: every 5 s.
+    pub upkeep_interval: Duration,
+    /// How long finished items are kept: 7 days.
+    pub keep_finished_for: Duration,
+    /// How long a worker that is told to stop waits for its handlers: 30 s.
+    pub drain_timeout: Duration,
+}
+
+/// Why settings were refused.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum InvalidSettings {
+    /// A number or an interval that must not be zero.
+    #[error("zero_setting: {name} must not be 0")]
+    Zero {
+        /// Which setting.
+        name: &'static str,
+    },
+    /// `in_flight_max` above [`IN_FLIGHT_MAX`].
+    #[error("in_flight_too_large: {asked}, at most {IN_FLIGHT_MAX}")]
+    InFlightTooLarge {
+        /// The number asked for.
+        asked: usize,
+    },
+    /// A handler could outlive the claim on its message, so that two workers handle it at once.
+    #[error("handler_outlives_claim: the timeout {timeout:?} must be below the claim's {claim:?}")]
+    HandlerOutlivesClaim {
+        /// `handler_timeout`.
+        timeout: Duration,
+        /// `claim_for`.
+        claim: Duration,
+    },
+}
+
+impl Default for WorkerSettings {
+    fn default() -> WorkerSettings {
+        WorkerSettings {
+            batch: BatchSize::new(50).expect("50 is within the bounds"),
+            claim_for: LeaseDuration::new(Duration::from_secs(60)).expect("60 s are"),
+            handler_timeout: Duration::from_secs(30),
+            attempts_max: 5,
+            topic_concurrency_max: 8,
+            in_flight_max: 64,
+            poll_interval: Duration::from_millis(500),
+            upkeep_interval: Duration::from_secs(5),
+            keep_finished_for: Duration::from_secs(7 * 24 * 60 * 60),
+            drain_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+impl WorkerSettings {
+    pub(super) fn check(&self) -> Result<(), InvalidSettings> {
+        let zeros = [
+            ("handler_timeout", self.handler_timeout.is_zero()),
+            ("attempts_max", self.attempts_max == 0),
+            ("topic_concurrency_max", self.topic_concurrency_max == 0),
+            ("in_flight_max", self.in_flight_max == 0),
+            ("poll_interval", self.poll_interval.is_zero()),
+            ("upkeep_interval", self.upkeep_interval.is_zero()),
+        ];
+        if let Some((name, _)) = zeros.into_iter().find(|(_, is_zero)| *is_zero) {
+            return Err(InvalidSettings::Zero { name });
+        }
+        if self.in_flight_max > IN_FLIGHT_MAX {
+            return Err(InvalidSettings::InFlightTooLarge {
+                asked: self.in_flight_max,
+            });
+        }
+        let (timeout, claim) = (self.handler_timeout, self.claim_for.get());
+        if timeout >= claim {
+            return Err(InvalidSettings::HandlerOutlivesClaim { timeout, claim });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_valid() {
+        assert_eq!(WorkerSettings::default().check(), Ok(()));
+    }
+
+    #[test]
+    fn a_handler_may_not_outlive_its_claim() {
+        let settings = WorkerSettings {
+            handler_timeout: Duration::from_secs(60),
+            ..Default::default()
+        };
+        assert!(matches!(
+            settings.check(),
+            Err(InvalidSettings::HandlerOutlivesClaim { .. })
+        ));
+    }
+
+    #[test]
+    fn zeros_are_refused_by_name() {
+        let settings = WorkerSettings {
+            attempts_max: 0,
+            ..Default::default()
+        };
+        assert_eq!(
+            settings.check(),
+            Err(InvalidSettings::Zero {
+                name: "attempts_max"
+            })
+        );
+        let settings = WorkerSettings {
+            poll_interval: Duration::ZERO,
+            ..Default::default()
+        };
+        assert_eq!(
+            settings.check(),
+            Err(InvalidSettings::Zero {
+                name: "poll_interval"
+            })
+        );
+    }
+
+    #[test]
+    fn what_is_in_flight_is_bounded() {
+        let settings = |in_flight_max| WorkerSettings {
+            in_flight_max,
+            ..Default::default()
+        };
+        assert_eq!(settings(IN_FLIGHT_MAX).check(), Ok(()));
+        assert_eq!(
+            settings(IN_FLIGHT_MAX + 1).check(),
+            Err(InvalidSettings::InFlightTooLarge { asked: 1001 })
+        );
+    }
+}
