@@ -49,6 +49,20 @@ impl Timestamp {
         Self(later.expect("a moment before the year 2554"))
     }
 
+    /// The moment so many seconds after this one.
+    ///
+    /// # Panics
+    /// After the year 2554.
+    #[must_use]
+    pub const fn after_seconds(self, seconds: u32) -> Self {
+        let nanos = seconds as u64 * 1_000_000_000;
+        Self(
+            self.0
+                .checked_add(nanos)
+                .expect("a moment before the year 2554"),
+        )
+    }
+
     /// How long after `earlier` this moment is; zero if it is not after it.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

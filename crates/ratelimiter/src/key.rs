@@ -2,7 +2,9 @@
 
 mod family;
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::Arc;
 
 pub use family::{KeyFamily, LlmDimension};
@@ -22,8 +24,46 @@ pub const KEY_BYTES_MAX: usize = 256;
 /// assert!(LimitKey::new("two words").is_err());
 /// # Ok::<(), ratelimiter::KeyError>(())
 /// ```
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LimitKey(Arc<str>);
+#[derive(Clone)]
+pub struct LimitKey {
+    text: Arc<str>,
+    /// Made once, since a key is looked up far more often than it is made.
+    place: KeyPlace,
+}
+
+/// Where a key belongs in a table of limits: the same for equal keys, in every process.
+///
+/// Keys that differ only behind their last colon belong to the same shard: the limits of one model are mostly needed together,
+/// and are then found under one lock. That the place can be computed by anyone is harmless, since only an administrator adds keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KeyPlace(u64);
+
+impl KeyPlace {
+    fn of(text: &str) -> Self {
+        let hasher = foldhash::fast::FixedState::with_seed(0);
+        let family = text.rsplit_once(':').map_or(text, |(family, _)| family);
+        let mut bytes = hasher.hash_one(text).to_le_bytes();
+        // A hash table uses the lowest and the highest bits, so the shard may be told by others.
+        bytes[5] = hasher.hash_one(family).to_le_bytes()[0];
+        Self(u64::from_le_bytes(bytes))
+    }
+
+    /// The hash of the whole key.
+    pub(crate) const fn hash(self) -> u64 {
+        self.0
+    }
+
+    /// The shard that the key belongs to.
+    pub(crate) const fn shard(self) -> u8 {
+        self.0.to_le_bytes()[5]
+    }
+
+    /// A part of the hash, to know a key again of which nothing else is left.
+    pub(crate) const fn tag(self) -> u32 {
+        let bytes = self.0.to_le_bytes();
+        u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+    }
+}
 
 /// Why a text is not a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -80,12 +120,20 @@ impl LimitKey {
         if !is_plain_ascii(text) {
             check_characters(text)?;
         }
-        Ok(Self(Arc::from(text)))
+        Ok(Self {
+            text: Arc::from(text),
+            place: KeyPlace::of(text),
+        })
     }
 
     /// The key's text.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
+    }
+
+    /// Where the key belongs in a table of limits.
+    pub(crate) const fn place(&self) -> KeyPlace {
+        self.place
     }
 }
 
@@ -106,27 +154,55 @@ fn check_characters(text: &str) -> Result<(), KeyError> {
     Ok(())
 }
 
+impl PartialEq for LimitKey {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.text, &other.text)
+            || (self.place == other.place && self.text == other.text)
+    }
+}
+
+impl Eq for LimitKey {}
+
+impl PartialOrd for LimitKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for LimitKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.text.cmp(&other.text)
+    }
+}
+
+impl Hash for LimitKey {
+    /// As the text does, so that a map of keys can be asked for a text.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
+    }
+}
+
 impl fmt::Display for LimitKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
 impl fmt::Debug for LimitKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&*self.0, f)
+        fmt::Debug::fmt(&*self.text, f)
     }
 }
 
 impl AsRef<str> for LimitKey {
     fn as_ref(&self) -> &str {
-        &self.0
+        &self.text
     }
 }
 
 impl std::borrow::Borrow<str> for LimitKey {
     fn borrow(&self) -> &str {
-        &self.0
+        &self.text
     }
 }
 

@@ -24,10 +24,8 @@ mod timeline;
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use self::lease_shard::Leases;
-use self::locked_limits::{KeyHash, Limits};
+use self::locked_limits::Limits;
 pub use self::options::MemoryOptions;
 use self::sweeper::Sweeper;
 use crate::clock::{Clock, Timestamp};
@@ -127,17 +125,16 @@ impl MemoryLimiter {
             limits,
             leases,
         } = &*self.state;
-        let hashes: SmallVec<[KeyHash; 4]> = request
+        let shards = request
             .requirements
             .iter()
-            .map(|requirement| limits.hash(&requirement.key))
-            .collect();
-        let mut lease_shard = leases.lock(request.lease);
-        let mut locked = limits.lock(hashes.iter().map(|hash| hash.shard()));
+            .map(|requirement| requirement.key.place().shard());
+        let (id, mut lease_shard) = leases.lock(request.lease);
+        let mut locked = limits.lock(shards);
         reserve::reserve(
             clock.now(),
             request,
-            &hashes,
+            id,
             &mut lease_shard,
             &mut locked,
             hints,
@@ -155,16 +152,16 @@ impl MemoryLimiter {
             leases,
             ..
         } = &*self.state;
-        let mut lease_shard = leases.lock(request.lease);
-        let Some(lease) = lease_shard.open(request.lease) else {
+        let (id, mut lease_shard) = leases.lock(request.lease);
+        let Some(lease) = lease_shard.open(id) else {
             return Ok(());
         };
-        let reservations = lease.reservations.clone();
+        let reservations = &lease.reservations;
         let mut locked = limits.lock(reservations.iter().map(|held| held.limit.shard()));
         let now = clock.now();
-        let hash_of = |key: &LimitKey| limits.hash(key);
-        complete::complete(now, &reservations, &request.actuals, hash_of, &mut locked)?;
-        lease_shard.end(now, request.lease);
+        complete::complete(now, reservations, &request.actuals, &mut locked)?;
+        drop(locked);
+        lease_shard.end(now, id);
         Ok(())
     }
 
@@ -174,19 +171,16 @@ impl MemoryLimiter {
     /// As there.
     pub fn define_now(&self, limit: Limit) -> Result<LimitStatus, DefineError> {
         let State { clock, limits, .. } = &*self.state;
-        let hash = limits.hash(&limit.key);
-        let mut shard = limits.lock_one(hash.shard());
-        shard.define(clock.now(), hash.0, limit)
+        let mut shard = limits.lock_for(&limit.key);
+        shard.define(clock.now(), limit)
     }
 
     /// Puts a limit back as it was registered, in the place of whatever has its key. Since nothing of it is live, a decrease
     /// that was under way ends at once.
     pub fn restore(&self, registered: RegisteredLimit) -> LimitStatus {
-        let limits = &self.state.limits;
-        let hash = limits.hash(&registered.limit.key);
-        let mut shard = limits.lock_one(hash.shard());
-        shard.remove(hash.0, &registered.limit.key);
-        shard.insert(hash.0, registered)
+        let mut shard = self.state.limits.lock_for(&registered.limit.key);
+        shard.remove(&registered.limit.key);
+        shard.insert(registered)
     }
 
     /// [`Backend::delete`] without a future.
@@ -194,9 +188,7 @@ impl MemoryLimiter {
     /// # Errors
     /// As there.
     pub fn delete_now(&self, key: &LimitKey) -> Result<(), DeleteError> {
-        let limits = &self.state.limits;
-        let hash = limits.hash(key);
-        if limits.lock_one(hash.shard()).remove(hash.0, key) {
+        if self.state.limits.lock_for(key).remove(key) {
             Ok(())
         } else {
             Err(DeleteError::UnknownKey { key: key.clone() })
@@ -206,9 +198,8 @@ impl MemoryLimiter {
     /// [`Backend::state`] without a future.
     pub fn state_now(&self, key: &LimitKey) -> Option<LimitState> {
         let State { clock, limits, .. } = &*self.state;
-        let hash = limits.hash(key);
-        let mut shard = limits.lock_one(hash.shard());
-        let slot = shard.find(hash.0, key)?;
+        let mut shard = limits.lock_for(key);
+        let slot = shard.find(key)?;
         let limit = shard.limit(slot);
         limit.expire(clock.now());
         Some(limit.state())
@@ -220,10 +211,7 @@ impl MemoryLimiter {
         let mut states = Vec::new();
         for mut shard in limits.each() {
             let now = clock.now();
-            for limit in shard
-                .limits_mut()
-                .filter(|limit| page.has(&limit.limit().key))
-            {
+            for limit in shard.limits_mut().filter(|limit| page.has(limit.key())) {
                 limit.expire(now);
                 states.push(limit.state());
             }

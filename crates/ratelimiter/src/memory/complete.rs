@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::locked_limits::{KeyHash, LockedLimits};
+use super::locked_limits::LockedLimits;
 use super::open_leases::Reservation;
 use crate::clock::Timestamp;
 use crate::error::CompleteError;
@@ -15,7 +15,6 @@ pub(super) fn complete(
     now: Timestamp,
     reservations: &[Reservation],
     actuals: &Actuals,
-    hash_of: impl Fn(&LimitKey) -> KeyHash,
     limits: &mut LockedLimits<'_>,
 ) -> Result<(), CompleteError> {
     for held in reservations {
@@ -25,10 +24,9 @@ pub(super) fn complete(
     }
     let mut used: SmallVec<[Option<u64>; 4]> = SmallVec::from_elem(None, reservations.len());
     for actual in actuals.iter() {
-        let tag = hash_of(&actual.key).tag();
         let at = reservations
             .iter()
-            .position(|held| takes(held, &actual.key, tag, limits));
+            .position(|held| takes(held, &actual.key, limits));
         match at {
             Some(at) => used[at] = Some(actual.amount),
             None if reservations.iter().any(|held| is_live(held, limits)) => {
@@ -54,12 +52,12 @@ fn is_live(held: &Reservation, limits: &mut LockedLimits<'_>) -> bool {
 }
 
 /// True if an actual for the key is about this reservation. Of a limit that was deleted only the key's tag is left.
-fn takes(held: &Reservation, key: &LimitKey, tag: u32, limits: &mut LockedLimits<'_>) -> bool {
-    if held.key_tag != tag {
+fn takes(held: &Reservation, key: &LimitKey, limits: &mut LockedLimits<'_>) -> bool {
+    if held.key_tag != key.place().tag() {
         return false;
     }
     match limits.limit_of(held.limit, held.number) {
-        Some(limit) => limit.limit().key == *key && !limit.limit().kind.is_concurrency(),
+        Some(limit) => limit.key() == key && !limit.is_concurrency(),
         None => true,
     }
 }

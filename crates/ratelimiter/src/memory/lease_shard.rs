@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard};
 use hashbrown::DefaultHashBuilder;
 
 use super::MemoryOptions;
-use super::open_leases::{OpenLease, OpenLeases};
+use super::open_leases::{LimitPlace, OpenLease, OpenLeases};
 use super::past_leases::{Past, PastLeases};
 use crate::clock::Timestamp;
 use crate::lease::LeaseId;
@@ -39,6 +39,13 @@ pub(super) struct LeaseShard {
     pub(super) random: fastrand::Rng,
 }
 
+/// A lease ID with its hash, which is made once a request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HashedId {
+    pub(super) id: LeaseId,
+    hash: u64,
+}
+
 /// What is known of a lease.
 #[derive(Debug)]
 pub(super) enum Known<'a> {
@@ -48,8 +55,9 @@ pub(super) enum Known<'a> {
 
 impl Leases {
     pub(super) fn new(options: &MemoryOptions) -> Self {
+        // A power of two, so that some bits of the hash tell the shard.
         let wanted = options.remember_max / REMEMBERED_PER_SHARD_MIN;
-        let count = prev_power_of_two(wanted.clamp(1, SHARD_COUNT_MAX));
+        let count = 1 << wanted.clamp(1, SHARD_COUNT_MAX).ilog2();
         let hasher = DefaultHashBuilder::default();
         let mut seeds = fastrand::Rng::with_seed(options.seed);
         let shard = |number| {
@@ -68,16 +76,23 @@ impl Leases {
     }
 
     /// Locks the shard of a lease.
-    pub(super) fn lock(&self, id: LeaseId) -> MutexGuard<'_, LeaseShard> {
+    pub(super) fn lock(&self, id: LeaseId) -> (HashedId, MutexGuard<'_, LeaseShard>) {
+        let hash = hash_by(&self.hasher, id);
         // The tables of a shard use the lowest and the highest bits.
-        let part = self.hasher.hash_one(id.as_u128()).to_le_bytes()[5];
-        lock(&self.shards[usize::from(part) % self.shards.len()])
+        let part = usize::from(hash.to_le_bytes()[5]);
+        let shard = &self.shards[part & (self.shards.len() - 1)];
+        (HashedId { id, hash }, lock(shard))
     }
 
     /// Locks every shard in turn.
     pub(super) fn each(&self) -> impl Iterator<Item = MutexGuard<'_, LeaseShard>> {
         self.shards.iter().map(lock)
     }
+}
+
+/// Lease IDs are chosen by clients, so their hash is keyed at random.
+fn hash_by(hasher: &DefaultHashBuilder, id: LeaseId) -> u64 {
+    hasher.hash_one(id.as_u128())
 }
 
 fn lock(shard: &Padded) -> MutexGuard<'_, LeaseShard> {
@@ -87,63 +102,56 @@ fn lock(shard: &Padded) -> MutexGuard<'_, LeaseShard> {
         .expect("no thread has panicked while it held a lock")
 }
 
-fn prev_power_of_two(number: usize) -> usize {
-    1 << number.ilog2()
-}
-
 impl LeaseShard {
-    /// What is known of a lease, after what is too old was forgotten.
-    pub(super) fn known(&mut self, now: Timestamp, id: LeaseId) -> Option<Known<'_>> {
-        self.forget_old(now);
-        let hash = self.hasher.hash_one(id.as_u128());
-        if let Some(lease) = self.open.get(hash, id) {
-            return Some(Known::Open(lease));
+    /// What is known of a lease.
+    pub(super) fn known(&mut self, now: Timestamp, id: HashedId) -> Option<Known<'_>> {
+        let Self {
+            open, past, hasher, ..
+        } = self;
+        if let Some(past) = past.get(now, id.hash, id.id, |id| hash_by(hasher, id)) {
+            return Some(Known::Past(past));
         }
-        self.past.get(hash, id).map(Known::Past)
+        open.get(id.hash, id.id).map(Known::Open)
     }
 
     /// An open lease.
-    pub(super) fn open(&self, id: LeaseId) -> Option<&OpenLease> {
-        self.open.get(self.hasher.hash_one(id.as_u128()), id)
+    pub(super) fn open(&self, id: HashedId) -> Option<&OpenLease> {
+        self.open.get(id.hash, id.id)
     }
 
     /// Adds a lease that was allowed.
-    pub(super) fn add(&mut self, lease: OpenLease, ends_at: Timestamp) {
+    pub(super) fn add(&mut self, id: HashedId, lease: OpenLease, ends_at: Timestamp) {
         let hasher = &self.hasher;
         self.open
-            .insert(lease, ends_at, |id| hasher.hash_one(id.as_u128()));
+            .insert(id.hash, lease, ends_at, |id| hash_by(hasher, id));
     }
 
-    /// Remembers a lease that was denied.
-    pub(super) fn deny(&mut self, now: Timestamp, id: LeaseId, past: Past) {
+    /// Remembers a lease that was denied for want of room, first at this limit.
+    pub(super) fn deny(&mut self, now: Timestamp, id: HashedId, first: LimitPlace) {
         let hasher = &self.hasher;
+        let past = Past::Denied(first);
         self.past
-            .remember(now, id, past, |id| hasher.hash_one(id.as_u128()));
+            .remember(now, id.hash, id.id, past, |id| hash_by(hasher, id));
     }
 
     /// Ends an open lease.
-    pub(super) fn end(&mut self, now: Timestamp, id: LeaseId) {
+    pub(super) fn end(&mut self, now: Timestamp, id: HashedId) {
         let hasher = &self.hasher;
-        let hash_of = |id: LeaseId| hasher.hash_one(id.as_u128());
-        self.open.remove(id, hash_of);
-        self.past.remember(now, id, Past::Ended, hash_of);
-    }
-
-    fn forget_old(&mut self, now: Timestamp) {
-        let hasher = &self.hasher;
+        let hash_of = |id| hash_by(hasher, id);
+        self.open.remove(id.hash, id.id, hash_of);
         self.past
-            .forget_old(now, |id| hasher.hash_one(id.as_u128()));
+            .remember(now, id.hash, id.id, Past::Ended, hash_of);
     }
 
     /// Ends the leases of which nothing is live any more, and forgets what is too old.
     pub(super) fn sweep(&mut self, now: Timestamp) {
-        self.forget_old(now);
         let Self {
             open, past, hasher, ..
         } = self;
-        let hash_of = |id: LeaseId| hasher.hash_one(id.as_u128());
-        open.expire(now, hash_of, |id| {
-            past.remember(now, id, Past::Ended, hash_of);
+        let hash_of = |id| hash_by(hasher, id);
+        past.forget_old(now, hash_of);
+        open.expire(now, hash_of, |hash, id| {
+            past.remember(now, hash, id, Past::Ended, hash_of);
         });
     }
 

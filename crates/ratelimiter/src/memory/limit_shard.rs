@@ -1,4 +1,4 @@
-//! A part of the limits: those whose keys fall into one shard.
+//! A part of the limits: those whose keys belong to one shard.
 
 use hashbrown::HashTable;
 
@@ -17,25 +17,12 @@ pub(super) struct LimitShard {
     slots: Vec<Slot>,
     /// The slots without a limit.
     free: Vec<u32>,
-    /// The slots of limits with live reservations: the only ones that a sweep looks at.
+    /// The slots of the limits with live reservations: the only ones that a sweep looks at.
     busy: Vec<u32>,
 }
 
 #[derive(Debug)]
-struct Slot {
-    /// The hash of the limit's key.
-    hash: u64,
-    state: SlotState,
-    /// True while the slot stands in `busy`.
-    is_busy: bool,
-}
-
-#[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly all slots have a limit, and a request finds it a step sooner"
-)]
-enum SlotState {
+enum Slot {
     Limit(LiveLimit),
     /// No limit; the next one goes on counting reservations here.
     Free {
@@ -43,44 +30,50 @@ enum SlotState {
     },
 }
 
+impl Slot {
+    const fn limit(&self) -> Option<&LiveLimit> {
+        match self {
+            Self::Limit(limit) => Some(limit),
+            Self::Free { .. } => None,
+        }
+    }
+
+    const fn limit_mut(&mut self) -> Option<&mut LiveLimit> {
+        match self {
+            Self::Limit(limit) => Some(limit),
+            Self::Free { .. } => None,
+        }
+    }
+}
+
 impl LimitShard {
     /// The slot of a key.
-    pub(super) fn find(&self, hash: u64, key: &LimitKey) -> Option<u32> {
-        let same = |slot: &u32| {
-            self.limit_at(*slot)
-                .is_some_and(|limit| limit.limit().key == *key)
+    pub(super) fn find(&self, key: &LimitKey) -> Option<u32> {
+        let is_key = |slot: &u32| {
+            let limit = self.slots[*slot as usize].limit();
+            limit.is_some_and(|limit| limit.key() == key)
         };
-        self.index.find(hash, same).copied()
-    }
-
-    /// The limit in a slot, if there is one.
-    pub(super) fn limit_at(&self, slot: u32) -> Option<&LiveLimit> {
-        match &self.slots[slot as usize].state {
-            SlotState::Limit(limit) => Some(limit),
-            SlotState::Free { .. } => None,
-        }
-    }
-
-    /// The limit in a slot, if there is one.
-    pub(super) fn limit_at_mut(&mut self, slot: u32) -> Option<&mut LiveLimit> {
-        match &mut self.slots[slot as usize].state {
-            SlotState::Limit(limit) => Some(limit),
-            SlotState::Free { .. } => None,
-        }
+        self.index.find(key.place().hash(), is_key).copied()
     }
 
     /// The limit in a slot that was found for a key.
     pub(super) fn limit(&mut self, slot: u32) -> &mut LiveLimit {
-        self.limit_at_mut(slot)
-            .expect("the slot was found for a key under the same lock")
+        let limit = self.slots[slot as usize].limit_mut();
+        limit.expect("the slot was found for a key under the same lock")
+    }
+
+    /// The limit that gave out a reservation; `None` if it was deleted.
+    pub(super) fn limit_of(&mut self, slot: u32, number: u64) -> Option<&mut LiveLimit> {
+        self.slots[slot as usize]
+            .limit_mut()
+            .filter(|limit| limit.gave_out(number))
     }
 
     /// Reserves an amount that fits. Answers with the reservation's number and expiry.
     pub(super) fn hold(&mut self, slot: u32, now: Timestamp, amount: u64) -> (u64, Timestamp) {
-        let held = self.limit(slot).hold(now, amount);
-        let entry = &mut self.slots[slot as usize];
-        if !entry.is_busy {
-            entry.is_busy = true;
+        let limit = self.limit(slot);
+        let held = limit.hold(now, amount);
+        if !limit.mark_swept() {
             self.busy.push(slot);
         }
         held
@@ -90,59 +83,59 @@ impl LimitShard {
     pub(super) fn define(
         &mut self,
         now: Timestamp,
-        hash: u64,
         limit: Limit,
     ) -> Result<LimitStatus, DefineError> {
-        match self.find(hash, &limit.key) {
+        match self.find(&limit.key) {
             Some(slot) => {
                 let live = self.limit(slot);
                 live.expire(now);
                 live.redefine(limit)
             }
-            None => Ok(self.insert(hash, RegisteredLimit::active(limit))),
+            None => Ok(self.insert(RegisteredLimit::active(limit))),
         }
     }
 
-    /// Puts in a limit whose key is not defined.
-    pub(super) fn insert(&mut self, hash: u64, registered: RegisteredLimit) -> LimitStatus {
+    /// Puts in a limit whose key is not defined. Nothing of it is live, so a decrease that was under way ends here.
+    pub(super) fn insert(&mut self, registered: RegisteredLimit) -> LimitStatus {
+        let hash = registered.limit.key.place().hash();
         let slot = self.free.pop().unwrap_or_else(|| self.add_slot());
-        let entry = &mut self.slots[slot as usize];
-        let SlotState::Free { next_number } = entry.state else {
+        let place = &mut self.slots[slot as usize];
+        let Slot::Free { next_number } = *place else {
             unreachable!("a slot in the free list has no limit");
         };
-        entry.hash = hash;
-        let mut live = LiveLimit::new(registered, next_number);
-        // Nothing is live in a new limit, so a decrease that was under way ends here.
-        live.settle_if_possible();
+        let live = LiveLimit::new(registered, next_number);
         let status = live.status();
-        entry.state = SlotState::Limit(live);
+        *place = Slot::Limit(live);
         let slots = &self.slots;
-        self.index
-            .insert_unique(hash, slot, |slot| slots[*slot as usize].hash);
+        let hash_at = |slot: &u32| {
+            let limit = slots[*slot as usize]
+                .limit()
+                .expect("the index has slots with limits");
+            limit.key().place().hash()
+        };
+        self.index.insert_unique(hash, slot, hash_at);
         status
     }
 
     fn add_slot(&mut self) -> u32 {
         let slot = u32::try_from(self.slots.len()).expect("a shard has fewer than 2^32 limits");
-        let state = SlotState::Free { next_number: 0 };
-        self.slots.push(Slot {
-            hash: 0,
-            state,
-            is_busy: false,
-        });
+        self.slots.push(Slot::Free { next_number: 0 });
         slot
     }
 
     /// Takes out a limit with its reservations; false if the key is not defined.
-    pub(super) fn remove(&mut self, hash: u64, key: &LimitKey) -> bool {
-        let Some(slot) = self.find(hash, key) else {
+    pub(super) fn remove(&mut self, key: &LimitKey) -> bool {
+        let Some(slot) = self.find(key) else {
             return false;
         };
         let next_number = self.limit(slot).next_number();
-        self.slots[slot as usize].state = SlotState::Free { next_number };
-        let entry = self.index.find_entry(hash, |other| *other == slot);
+        self.slots[slot as usize] = Slot::Free { next_number };
+        let entry = self
+            .index
+            .find_entry(key.place().hash(), |other| *other == slot);
         entry.expect("the slot was found by this hash").remove();
         self.free.push(slot);
+        self.busy.retain(|other| *other != slot);
         true
     }
 
@@ -150,27 +143,19 @@ impl LimitShard {
     pub(super) fn sweep(&mut self, now: Timestamp) {
         let Self { busy, slots, .. } = self;
         busy.retain(|slot| {
-            let entry = &mut slots[*slot as usize];
-            if let SlotState::Limit(limit) = &mut entry.state {
-                limit.expire(now);
-                entry.is_busy = !limit.is_idle();
-            } else {
-                entry.is_busy = false;
-            }
-            entry.is_busy
+            let limit = slots[*slot as usize]
+                .limit_mut()
+                .expect("busy slots have limits");
+            limit.expire(now);
+            limit.keep_swept_while_live()
         });
         if busy.is_empty() {
             busy.shrink_to(0);
         }
     }
 
-    /// All limits, in no order, to look at them.
+    /// All limits, in no order.
     pub(super) fn limits_mut(&mut self) -> impl Iterator<Item = &mut LiveLimit> {
-        self.slots
-            .iter_mut()
-            .filter_map(|slot| match &mut slot.state {
-                SlotState::Limit(limit) => Some(limit),
-                SlotState::Free { .. } => None,
-            })
+        self.slots.iter_mut().filter_map(Slot::limit_mut)
     }
 }

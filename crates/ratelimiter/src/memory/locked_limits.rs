@@ -1,9 +1,7 @@
 //! Several shards of limits, locked together.
 
-use std::hash::BuildHasher;
 use std::sync::{Mutex, MutexGuard};
 
-use hashbrown::DefaultHashBuilder;
 use smallvec::SmallVec;
 
 use super::limit_shard::LimitShard;
@@ -15,7 +13,6 @@ use crate::key::LimitKey;
 #[derive(Debug)]
 pub(super) struct Limits {
     shards: Box<[Padded]>,
-    hasher: DefaultHashBuilder,
 }
 
 /// A shard on cache lines of its own, so that threads on different shards do not slow each other.
@@ -23,50 +20,35 @@ pub(super) struct Limits {
 #[repr(align(128))]
 struct Padded(Mutex<LimitShard>);
 
-/// A key's hash, and what follows from it. The table of a shard uses the lowest and the highest bits.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct KeyHash(pub(super) u64);
-
-impl KeyHash {
-    pub(super) const fn shard(self) -> u8 {
-        self.0.to_le_bytes()[5]
-    }
-
-    /// What a lease remembers of the key.
-    pub(super) const fn tag(self) -> u32 {
-        let bytes = self.0.to_le_bytes();
-        u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
-    }
-}
-
 impl Limits {
     pub(super) fn new() -> Self {
         let shards = (0..LimitPlace::SHARD_COUNT)
             .map(|_| Padded::default())
             .collect();
-        Self {
-            shards,
-            hasher: DefaultHashBuilder::default(),
-        }
+        Self { shards }
     }
 
-    pub(super) fn hash(&self, key: &LimitKey) -> KeyHash {
-        KeyHash(self.hasher.hash_one(key.as_str()))
-    }
-
-    /// Locks one shard.
-    pub(super) fn lock_one(&self, shard: u8) -> MutexGuard<'_, LimitShard> {
+    fn lock_one(&self, shard: u8) -> MutexGuard<'_, LimitShard> {
         let shard = &self.shards[usize::from(shard)].0;
         shard
             .lock()
             .expect("no thread has panicked while it held a lock")
     }
 
+    /// Locks the shard that a key belongs to.
+    pub(super) fn lock_for(&self, key: &LimitKey) -> MutexGuard<'_, LimitShard> {
+        self.lock_one(key.place().shard())
+    }
+
     /// Locks several shards, always in the same order, so that no two threads wait for each other.
     pub(super) fn lock(&self, shards: impl Iterator<Item = u8>) -> LockedLimits<'_> {
-        let mut order: SmallVec<[u8; 32]> = shards.collect();
-        order.sort_unstable();
-        order.dedup();
+        let mut order: SmallVec<[u8; 32]> = SmallVec::new();
+        for shard in shards {
+            // Mostly a request needs two shards, so this is cheaper than to sort.
+            if let Err(at) = order.binary_search(&shard) {
+                order.insert(at, shard);
+            }
+        }
         let guards = order
             .into_iter()
             .map(|shard| (shard, self.lock_one(shard)))
@@ -93,13 +75,6 @@ impl LockedLimits<'_> {
         &mut guard.expect("the shard was locked for this request").1
     }
 
-    /// Where the limit of a key is.
-    pub(super) fn find(&mut self, hash: KeyHash, key: &LimitKey) -> Option<LimitPlace> {
-        let shard = hash.shard();
-        let slot = self.shard(shard).find(hash.0, key)?;
-        Some(LimitPlace::new(shard, slot))
-    }
-
     /// The limit at a place where one was found under these locks.
     pub(super) fn limit(&mut self, place: LimitPlace) -> &mut LiveLimit {
         self.shard(place.shard()).limit(place.slot())
@@ -107,7 +82,6 @@ impl LockedLimits<'_> {
 
     /// The limit that gave out a reservation; `None` if it was deleted.
     pub(super) fn limit_of(&mut self, place: LimitPlace, number: u64) -> Option<&mut LiveLimit> {
-        let limit = self.shard(place.shard()).limit_at_mut(place.slot())?;
-        limit.gave_out(number).then_some(limit)
+        self.shard(place.shard()).limit_of(place.slot(), number)
     }
 }

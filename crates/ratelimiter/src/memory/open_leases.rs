@@ -76,9 +76,10 @@ impl OpenLeases {
         Some(&self.leases[*at as usize])
     }
 
-    /// Adds a lease whose ID is not in here. `hash_of` is the hash by which it will be looked up.
+    /// Adds a lease whose ID is not in here.
     pub(super) fn insert(
         &mut self,
+        hash: u64,
         lease: OpenLease,
         ends_at: Timestamp,
         hash_of: impl Fn(LeaseId) -> u64,
@@ -90,7 +91,6 @@ impl OpenLeases {
             self.ends_at.reserve_exact(more);
         }
         let at = u32::try_from(self.leases.len()).expect("a shard has fewer than 2^32 leases");
-        let hash = hash_of(lease.id);
         self.leases.push(lease);
         self.ends_at.push(ends_at);
         let leases = &self.leases;
@@ -99,11 +99,11 @@ impl OpenLeases {
     }
 
     /// Takes out a lease that is in here.
-    pub(super) fn remove(&mut self, id: LeaseId, hash_of: impl Fn(LeaseId) -> u64) {
+    pub(super) fn remove(&mut self, hash: u64, id: LeaseId, hash_of: impl Fn(LeaseId) -> u64) {
         let leases = &self.leases;
         let entry = self
             .index
-            .find_entry(hash_of(id), |at| leases[*at as usize].id == id);
+            .find_entry(hash, |at| leases[*at as usize].id == id);
         let (at, _) = entry.expect("the lease is open").remove();
         self.take_out(at, &hash_of);
         self.give_room_back(hash_of);
@@ -123,12 +123,12 @@ impl OpenLeases {
         lease
     }
 
-    /// Takes out the leases of which nothing is live any more, and hands each to `ended`.
+    /// Takes out the leases of which nothing is live any more, and hands each to `ended`, with its hash.
     pub(super) fn expire(
         &mut self,
         now: Timestamp,
         hash_of: impl Fn(LeaseId) -> u64,
-        mut ended: impl FnMut(LeaseId),
+        mut ended: impl FnMut(u64, LeaseId),
     ) {
         let mut at = 0;
         while at < self.ends_at.len() {
@@ -141,7 +141,7 @@ impl OpenLeases {
             let entry = self.index.find_entry(hash, |other| *other == place);
             entry.expect("every lease is in the index").remove();
             // Another lease stands here now, so the place is looked at again.
-            ended(self.take_out(place, &hash_of).id);
+            ended(hash, self.take_out(place, &hash_of).id);
         }
         self.give_room_back(hash_of);
     }
@@ -186,14 +186,12 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(3);
         for _ in 0..20_000 {
             let id = u128::from(random.u64(..400));
+            let lease_id = LeaseId::from_u128(id);
             if expected.remove(&id) {
-                open.remove(LeaseId::from_u128(id), hash_of);
+                open.remove(hash_of(lease_id), lease_id, hash_of);
             } else {
-                open.insert(
-                    lease(id),
-                    Timestamp::from_unix_ms(u64::try_from(id).unwrap()),
-                    hash_of,
-                );
+                let ends_at = Timestamp::from_unix_ms(u64::try_from(id).unwrap());
+                open.insert(hash_of(lease_id), lease(id), ends_at, hash_of);
                 expected.insert(id);
             }
             let id = LeaseId::from_u128(random.u128(..400));
@@ -201,7 +199,7 @@ mod tests {
             assert_eq!(found, expected.contains(&id.as_u128()).then_some(id));
         }
         let mut ended = Vec::new();
-        open.expire(Timestamp::from_unix_ms(200), hash_of, |id| {
+        open.expire(Timestamp::from_unix_ms(200), hash_of, |_, id| {
             ended.push(id.as_u128());
         });
         ended.sort_unstable();

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::lease_shard::{Known, LeaseShard};
-use super::locked_limits::{KeyHash, LockedLimits};
+use super::lease_shard::{HashedId, Known, LeaseShard};
+use super::locked_limits::LockedLimits;
 use super::open_leases::{LimitPlace, OpenLease, Reservation, Reservations};
 use super::past_leases::Past;
 use crate::clock::Timestamp;
@@ -13,7 +13,7 @@ use crate::decision::{Decision, Denial, DenialReason};
 use crate::error::ReserveError;
 use crate::hint::HintPolicy;
 use crate::key::LimitKey;
-use crate::request::ReserveRequest;
+use crate::request::{Requirement, ReserveRequest};
 
 /// What is suggested when a denied lease is repeated although there is room by now: a new lease ID may be tried at once.
 const AT_ONCE: Duration = Duration::from_millis(1);
@@ -24,25 +24,29 @@ struct Need<'a> {
     key: &'a LimitKey,
     amount: u64,
     limit: LimitPlace,
-    key_tag: u32,
 }
 
 type Needs<'a> = SmallVec<[Need<'a>; 4]>;
+
+/// What stands in the way of a request, by the stages in which it is checked: the first requirement of each.
+#[derive(Debug, Default)]
+struct Obstacles<'a> {
+    exceeding: Option<&'a LimitKey>,
+    decreasing: Option<&'a LimitKey>,
+    full: Option<LimitPlace>,
+}
 
 /// Reserves all that a request needs, or nothing. The shards of the lease and of the keys are locked.
 pub(super) fn reserve(
     now: Timestamp,
     request: &ReserveRequest,
-    hashes: &[KeyHash],
+    id: HashedId,
     leases: &mut LeaseShard,
     limits: &mut LockedLimits<'_>,
     policy: &HintPolicy,
 ) -> Result<Decision, ReserveError> {
-    let needs = find_all(request, hashes, limits)?;
-    for need in &needs {
-        limits.limit(need.limit).expire(now);
-    }
-    match leases.known(now, request.lease) {
+    let (needs, obstacles) = look_at_all(now, request, limits)?;
+    match leases.known(now, id) {
         Some(Known::Open(lease)) => return replay(now, lease, &needs, limits),
         Some(Known::Past(Past::Ended)) => return Err(ReserveError::LeaseEnded),
         Some(Known::Past(Past::Denied(first))) => {
@@ -51,28 +55,21 @@ pub(super) fn reserve(
         }
         None => {}
     }
-    if let Some(need) = needs.iter().find(|need| exceeds_capacity(need, limits)) {
-        return Err(ReserveError::AmountExceedsCapacity {
-            key: need.key.clone(),
-        });
+    if let Some(key) = obstacles.exceeding {
+        return Err(ReserveError::AmountExceedsCapacity { key: key.clone() });
     }
-    if let Some(need) = needs
-        .iter()
-        .find(|need| limits.limit(need.limit).is_decreasing())
-    {
-        let reason = DenialReason::Decreasing {
-            key: need.key.clone(),
-        };
+    if let Some(key) = obstacles.decreasing {
+        let reason = DenialReason::Decreasing { key: key.clone() };
         return Ok(Decision::Denied(Denial {
             reason,
             retry_after: policy.decreasing,
         }));
     }
-    let full = without_room(&needs, limits);
-    let Some(first) = full.first() else {
-        return Ok(hold_all(now, request, &needs, leases, limits));
+    let Some(first) = obstacles.full else {
+        return Ok(hold_all(now, id, &needs, leases, limits));
     };
-    leases.deny(now, request.lease, Past::Denied(first.limit));
+    leases.deny(now, id, first);
+    let full = without_room(&needs, limits);
     for need in &full {
         limits.limit(need.limit).note_denial();
     }
@@ -80,27 +77,40 @@ pub(super) fn reserve(
     Ok(denied(now, &full, limits, policy, random))
 }
 
-fn find_all<'a>(
+/// Finds the limits of all requirements, returns what has expired of them, and looks at what stands in the way.
+fn look_at_all<'a>(
+    now: Timestamp,
     request: &'a ReserveRequest,
-    hashes: &[KeyHash],
     limits: &mut LockedLimits<'_>,
-) -> Result<Needs<'a>, ReserveError> {
-    let need = |(requirement, hash): (&'a crate::request::Requirement, &KeyHash)| {
-        let key = &requirement.key;
-        let unknown = || ReserveError::UnknownKey { key: key.clone() };
-        let limit = limits.find(*hash, key).ok_or_else(unknown)?;
-        Ok(Need {
+) -> Result<(Needs<'a>, Obstacles<'a>), ReserveError> {
+    let mut needs = Needs::new();
+    let mut obstacles = Obstacles::default();
+    for Requirement { key, amount } in request.requirements.iter() {
+        let number = key.place().shard();
+        let shard = limits.shard(number);
+        let Some(slot) = shard.find(key) else {
+            return Err(ReserveError::UnknownKey { key: key.clone() });
+        };
+        let place = LimitPlace::new(number, slot);
+        let amount = amount.get();
+        let limit = shard.limit(slot);
+        limit.expire(now);
+        if amount > limit.capacity() {
+            obstacles.exceeding.get_or_insert(key);
+        }
+        if limit.is_decreasing() {
+            obstacles.decreasing.get_or_insert(key);
+        }
+        if amount > limit.available() {
+            obstacles.full.get_or_insert(place);
+        }
+        needs.push(Need {
             key,
-            amount: requirement.amount.get(),
-            limit,
-            key_tag: hash.tag(),
-        })
-    };
-    request.requirements.iter().zip(hashes).map(need).collect()
-}
-
-fn exceeds_capacity(need: &Need<'_>, limits: &mut LockedLimits<'_>) -> bool {
-    need.amount > limits.limit(need.limit).limit().capacity.get()
+            amount,
+            limit: place,
+        });
+    }
+    Ok((needs, obstacles))
 }
 
 fn without_room<'a>(needs: &Needs<'a>, limits: &mut LockedLimits<'_>) -> Needs<'a> {
@@ -111,7 +121,7 @@ fn without_room<'a>(needs: &Needs<'a>, limits: &mut LockedLimits<'_>) -> Needs<'
 /// Allowed: one reservation per requirement, and the lease that has them.
 fn hold_all(
     now: Timestamp,
-    request: &ReserveRequest,
+    id: HashedId,
     needs: &Needs<'_>,
     leases: &mut LeaseShard,
     limits: &mut LockedLimits<'_>,
@@ -124,19 +134,19 @@ fn hold_all(
         reservations.push(Reservation {
             number,
             limit: need.limit,
-            key_tag: need.key_tag,
+            key_tag: need.key.place().tag(),
         });
         first_expiry = Some(first_expiry.unwrap_or(expires_at).min(expires_at));
         last_expiry = last_expiry.max(expires_at);
     }
     let first_expiry = first_expiry.expect("a reserve has at least one requirement");
     let lease = OpenLease {
-        id: request.lease,
+        id: id.id,
         reserved_at: now,
         first_expiry,
         reservations,
     };
-    leases.add(lease, last_expiry);
+    leases.add(id, lease, last_expiry);
     Decision::Allowed { reserved_at: now }
 }
 
@@ -154,7 +164,8 @@ fn replay(
         return Err(ReserveError::LeaseConflict);
     }
     for need in needs {
-        let same = |held: &&Reservation| held.limit == need.limit && held.key_tag == need.key_tag;
+        let tag = need.key.place().tag();
+        let same = |held: &&Reservation| held.limit == need.limit && held.key_tag == tag;
         let Some(held) = lease.reservations.iter().find(same) else {
             return Err(ReserveError::LeaseConflict);
         };

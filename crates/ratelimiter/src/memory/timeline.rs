@@ -12,7 +12,7 @@ use crate::limit::CAPACITY_MAX;
 /// Below this many entries a walk is as fast as a look into the sums.
 const SUMS_ENTRIES_MIN: usize = 256;
 /// Below this many empty entries it is not worth closing the gaps.
-const EMPTY_MIN: usize = 32;
+const EMPTY_MIN: u32 = 32;
 /// Queues of fewer entries keep their room.
 const ROOM_KEPT: usize = 64;
 
@@ -21,7 +21,7 @@ const ROOM_KEPT: usize = 64;
 pub(super) struct Timeline {
     entries: VecDeque<Entry>,
     /// How many entries have an amount of 0: ended in the middle, not yet taken out.
-    empty_count: usize,
+    empty_count: u32,
     /// Sums over the entries' amounts, made when a hint first needs them and kept true from then on.
     sums: Option<Box<Sums>>,
 }
@@ -69,7 +69,7 @@ impl Held {
 pub(super) struct Departed {
     pub(super) amount: u64,
     /// How many of the departed belonged to open leases.
-    pub(super) open_count: usize,
+    pub(super) open_count: u32,
 }
 
 impl Timeline {
@@ -110,7 +110,7 @@ impl Timeline {
                 sums.replace(first.number, held.amount(), 0);
             }
             departed.amount += held.amount();
-            departed.open_count += usize::from(held.is_open());
+            departed.open_count += u32::from(held.is_open());
             self.entries.pop_front();
         }
         if departed != Departed::default() {
@@ -162,7 +162,7 @@ impl Timeline {
             self.entries.pop_front();
             self.empty_count -= 1;
         }
-        if self.empty_count >= EMPTY_MIN && self.empty_count * 2 > self.entries.len() {
+        if self.empty_count >= EMPTY_MIN && self.empty_count as usize * 2 > self.entries.len() {
             self.entries.retain(|entry| entry.held.amount() > 0);
             self.empty_count = 0;
         }
@@ -252,6 +252,11 @@ impl Timeline {
             entries.get(at).map(|entry| entry.expires_at)
         };
         timelines.iter().filter_map(first_in).min()
+    }
+
+    /// When the first reservation expires.
+    pub(super) fn next_expiry(&self) -> Option<Timestamp> {
+        self.entries.front().map(|entry| entry.expires_at)
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -1,0 +1,111 @@
+//! The memory backend obeys every rule that all limiters share, on a clock that tests move.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ratelimiter::MemoryLimiter;
+use ratelimiter::clock::FakeClock;
+use ratelimiter::memory::MemoryOptions;
+use ratelimiter_conformance::{Fixture, Powers};
+
+const REMEMBER_MAX: usize = 100;
+const SWEEP_EVERY: Duration = Duration::from_millis(500);
+
+/// A limiter in memory whose time is moved by hand.
+struct InMemory {
+    clock: Arc<FakeClock>,
+    limiter: MemoryLimiter,
+    /// Whether the limiter is swept as it would be in the background. Sweeping may not change any answer.
+    sweeps: bool,
+}
+
+impl InMemory {
+    fn new(sweeps: bool) -> Self {
+        let clock = Arc::new(FakeClock::new());
+        let options = MemoryOptions {
+            remember_max: REMEMBER_MAX,
+            ..MemoryOptions::for_tests(clock.clone())
+        };
+        let limiter = MemoryLimiter::with_options(options);
+        Self {
+            clock,
+            limiter,
+            sweeps,
+        }
+    }
+}
+
+impl Fixture for InMemory {
+    type Limiter = MemoryLimiter;
+
+    fn powers(&self) -> Powers {
+        let remember_for = MemoryOptions::default().remember_for;
+        let forgets_after = match self.sweeps {
+            true => Ok(remember_for),
+            false => Err("it is the sweep that ends expired leases, and nothing sweeps here"),
+        };
+        Powers {
+            expiry_lag: Duration::ZERO,
+            reconciled_expiry_lag: Duration::ZERO,
+            exact_time: Ok(()),
+            exact_hints: Ok(()),
+            names_every_denied_key: Ok(()),
+            tells_uncovered: Ok(()),
+            knows_leases_by_id: Ok(()),
+            forgets_after,
+            remembers_at_most: Ok(REMEMBER_MAX),
+            keeps_definitions: Err("the state is gone with the process"),
+            keeps_leases: Err("the state is gone with the process"),
+            second_server: Err("the state is in one process"),
+        }
+    }
+
+    async fn limiter(&self) -> MemoryLimiter {
+        self.limiter.clone()
+    }
+
+    async fn advance(&self, by: Duration) {
+        if !self.sweeps {
+            self.clock.advance(by);
+            return;
+        }
+        let mut left = by;
+        while !left.is_zero() {
+            let step = left.min(SWEEP_EVERY);
+            self.clock.advance(step);
+            self.limiter.sweep();
+            left -= step;
+        }
+    }
+}
+
+mod swept {
+    use super::InMemory;
+
+    ratelimiter_conformance::conformance! {
+        fixture: InMemory::new(true),
+        skips: [
+            def_08_definitions_survive_a_restart,
+            def_08_a_decrease_survives_a_restart,
+            com_07_complete_after_a_restart_releases_and_reconciles,
+            com_07_complete_at_another_server_releases_and_reconciles,
+            com_07_leases_are_known_after_a_restart,
+        ],
+    }
+}
+
+mod unswept {
+    use super::InMemory;
+
+    ratelimiter_conformance::conformance! {
+        fixture: InMemory::new(false),
+        skips: [
+            res_09_a_forgotten_lease_is_new_and_counts_in_full,
+            def_08_definitions_survive_a_restart,
+            def_08_a_decrease_survives_a_restart,
+            com_07_complete_after_a_restart_releases_and_reconciles,
+            com_07_complete_at_another_server_releases_and_reconciles,
+            com_07_leases_are_known_after_a_restart,
+        ],
+    }
+}
