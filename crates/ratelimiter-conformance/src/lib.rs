@@ -1,1 +1,78 @@
-//! What every limiter must do, as tests that any implementer runs
+//! What every limiter must do, as tests that any implementer runs.
+//!
+//! The rules of the specification are written here once, as facts over a [`Fixture`]: a fresh limiter and power over
+//! its time. [`conformance!`] makes each fact a test of its own, named after its rule, so that an implementer's test
+//! file is a fixture and one macro call:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use ratelimiter::MemoryLimiter;
+//! use ratelimiter::clock::FakeClock;
+//! use ratelimiter::memory::MemoryOptions;
+//! use ratelimiter_conformance::{Fixture, Powers};
+//!
+//! #[derive(Default)]
+//! struct InMemory {
+//!     clock: Arc<FakeClock>,
+//! }
+//!
+//! impl Fixture for InMemory {
+//!     type Limiter = MemoryLimiter;
+//!
+//!     fn powers(&self) -> Powers {
+//!         Powers {
+//!             expiry_lag: Duration::ZERO,
+//!             reconciled_expiry_lag: Duration::ZERO,
+//!             exact_time: Ok(()),
+//!             exact_hints: Ok(()),
+//!             names_every_denied_key: Ok(()),
+//!             tells_uncovered: Ok(()),
+//!             knows_leases_by_id: Ok(()),
+//!             forgets_after: Ok(Duration::from_secs(600)),
+//!             remembers_at_most: Err("the bound of a million is not worth reaching here"),
+//!             keeps_definitions: Err("its state is gone with the process"),
+//!             keeps_leases: Err("its state is gone with the process"),
+//!             second_server: Err("one process is all there is"),
+//!         }
+//!     }
+//!
+//!     async fn limiter(&self) -> MemoryLimiter {
+//!         MemoryLimiter::with_options(MemoryOptions::for_tests(self.clock.clone()))
+//!     }
+//!
+//!     async fn advance(&self, by: Duration) {
+//!         self.clock.advance(by);
+//!     }
+//! }
+//!
+//! mod conformance {
+//!     ratelimiter_conformance::conformance! {
+//!         fixture: super::InMemory::default(),
+//!         skips: [
+//!             res_09_the_oldest_ended_leases_are_forgotten_first,
+//!             def_08_definitions_survive_a_restart,
+//!             // …
+//!         ],
+//!     }
+//! }
+//! ```
+//!
+//! A fact that an implementer cannot show is skipped, never silently: the fixture says why in its [`Powers`], the run
+//! says it on standard error, and the list of skipped facts stands in the implementer's test file, where a test holds
+//! it to what was really skipped.
+
+#![allow(
+    clippy::missing_panics_doc,
+    reason = "a fact that does not hold panics; that is what all of this is for"
+)]
+
+mod answer;
+mod facts;
+mod fixture;
+mod stage;
+pub mod suite;
+mod world;
+
+pub use fixture::{Fixture, Power, Powers};

@@ -1,0 +1,12 @@
+//! The facts, one file for each family of rules, each fact a function named after its rule.
+
+pub(crate) mod batches;
+pub(crate) mod capacity;
+pub(crate) mod complete;
+pub(crate) mod definitions;
+pub(crate) mod durability;
+pub(crate) mod hints;
+pub(crate) mod listing;
+pub(crate) mod overage;
+pub(crate) mod replay;
+pub(crate) mod reserve;

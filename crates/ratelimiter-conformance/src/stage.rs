@@ -1,0 +1,268 @@
+//! Where a fact is played: the fixture's limiter, and the few words that facts are written in.
+//!
+//! Limits and leases have short names here. A name becomes a key with the fixture's prefix, or a lease ID that is made
+//! when the name is first heard, so that facts that share a server never meet.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::time::Duration;
+
+use ratelimiter::{
+    Actuals, Capacity, CompleteRequest, DefineError, DeleteError, HoldTimeout, LeaseId, Limit,
+    LimitKey, LimitKind, LimitState, LimitStatus, Page, Requirements, ReserveRequest, Window,
+};
+
+use crate::answer::{Completed, Reserved};
+use crate::fixture::Powers;
+use crate::world::World;
+
+/// A limiter on which one fact is played.
+pub(crate) struct Stage {
+    world: Box<dyn World>,
+    powers: Powers,
+    prefix: String,
+    leases: RefCell<HashMap<String, LeaseId>>,
+}
+
+impl Stage {
+    pub(crate) fn of(world: Box<dyn World>) -> Self {
+        let powers = world.powers();
+        let prefix = world.prefix();
+        assert!(
+            powers.expiry_lag < Duration::from_secs(1),
+            "facts count whole seconds, so an expiry may not be a second late"
+        );
+        assert!(
+            prefix.len() <= 64,
+            "a prefix leaves room for the longest names"
+        );
+        Self {
+            world,
+            powers,
+            prefix,
+            leases: RefCell::default(),
+        }
+    }
+
+    pub(crate) fn powers(&self) -> &Powers {
+        &self.powers
+    }
+
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    pub(crate) fn key(&self, name: &str) -> LimitKey {
+        LimitKey::new(format!("{}{name}", self.prefix)).expect("facts use valid names")
+    }
+
+    pub(crate) fn lease(&self, name: &str) -> LeaseId {
+        let mut leases = self.leases.borrow_mut();
+        *leases
+            .entry(name.to_owned())
+            .or_insert_with(|| self.world.lease())
+    }
+}
+
+/// Definitions.
+impl Stage {
+    pub(crate) fn rolling_limit(&self, name: &str, window_seconds: u64, capacity: u64) -> Limit {
+        let window = Window::from_seconds(window_seconds).expect("facts use valid windows");
+        self.limit(name, LimitKind::Rolling { window }, capacity)
+    }
+
+    pub(crate) fn concurrency_limit(
+        &self,
+        name: &str,
+        timeout_seconds: u64,
+        capacity: u64,
+    ) -> Limit {
+        let timeout = HoldTimeout::from_seconds(timeout_seconds).expect("facts use valid timeouts");
+        self.limit(name, LimitKind::Concurrency { timeout }, capacity)
+    }
+
+    fn limit(&self, name: &str, kind: LimitKind, capacity: u64) -> Limit {
+        let capacity = Capacity::new(capacity).expect("facts use valid capacities");
+        Limit::new(self.key(name), kind, capacity)
+    }
+
+    /// Defines a rolling limit that takes effect at once.
+    pub(crate) async fn rolling(&self, name: &str, window_seconds: u64, capacity: u64) {
+        let limit = self.rolling_limit(name, window_seconds, capacity);
+        assert_eq!(self.define(limit).await, Ok(LimitStatus::Active), "{name}");
+    }
+
+    /// Defines a concurrency limit that takes effect at once.
+    pub(crate) async fn concurrency(&self, name: &str, timeout_seconds: u64, capacity: u64) {
+        let limit = self.concurrency_limit(name, timeout_seconds, capacity);
+        assert_eq!(self.define(limit).await, Ok(LimitStatus::Active), "{name}");
+    }
+
+    /// Lowers a limit's capacity below what is in use, so that it waits.
+    pub(crate) async fn decrease(&self, limit: Limit) {
+        let to = limit.capacity;
+        let status = self.define(limit).await;
+        assert_eq!(status, Ok(LimitStatus::Decreasing { to }));
+    }
+
+    pub(crate) async fn define(&self, limit: Limit) -> Result<LimitStatus, DefineError> {
+        self.world.define(limit).await
+    }
+
+    pub(crate) async fn delete(&self, name: &str) -> Result<(), DeleteError> {
+        self.world.delete(&self.key(name)).await
+    }
+}
+
+/// Calls.
+impl Stage {
+    pub(crate) fn to_reserve<const N: usize>(
+        &self,
+        lease: &str,
+        needs: [(&str, u64); N],
+    ) -> ReserveRequest {
+        let pairs = needs.map(|(name, amount)| (self.key(name), amount));
+        let requirements = Requirements::of(pairs).expect("facts use valid requirements");
+        ReserveRequest::new(self.lease(lease), requirements)
+    }
+
+    pub(crate) fn to_complete<const N: usize>(
+        &self,
+        lease: &str,
+        actuals: [(&str, u64); N],
+    ) -> CompleteRequest {
+        let pairs = actuals.map(|(name, amount)| (self.key(name), amount));
+        let actuals = Actuals::of(pairs).expect("facts use valid actuals");
+        CompleteRequest::new(self.lease(lease), actuals)
+    }
+
+    pub(crate) async fn reserve<const N: usize>(
+        &self,
+        lease: &str,
+        needs: [(&str, u64); N],
+    ) -> Reserved {
+        let result = self.world.reserve(&self.to_reserve(lease, needs)).await;
+        self.reserved(format!("reserve {lease} {needs:?}"), result)
+    }
+
+    pub(crate) async fn complete<const N: usize>(
+        &self,
+        lease: &str,
+        actuals: [(&str, u64); N],
+    ) -> Completed {
+        let request = self.to_complete(lease, actuals);
+        let result = self.world.complete(&request).await;
+        self.completed(format!("complete {lease} {actuals:?}"), result)
+    }
+
+    pub(crate) async fn reserve_batch(&self, requests: &[ReserveRequest]) -> Vec<Reserved> {
+        let results = self.world.reserve_batch(requests).await;
+        assert_eq!(results.len(), requests.len(), "one answer per request");
+        let numbered = results.into_iter().enumerate();
+        let reserved = |(at, result)| self.reserved(format!("request {at} of the batch"), result);
+        numbered.map(reserved).collect()
+    }
+
+    pub(crate) async fn complete_batch(&self, requests: &[CompleteRequest]) -> Vec<Completed> {
+        let results = self.world.complete_batch(requests).await;
+        assert_eq!(results.len(), requests.len(), "one answer per request");
+        let numbered = results.into_iter().enumerate();
+        let completed = |(at, result)| self.completed(format!("request {at} of the batch"), result);
+        numbered.map(completed).collect()
+    }
+
+    fn reserved(
+        &self,
+        asked: String,
+        result: Result<ratelimiter::Decision, ratelimiter::ReserveError>,
+    ) -> Reserved {
+        let names_every_key = self.powers.names_every_denied_key.is_ok();
+        Reserved::new(asked, result, self.prefix.clone(), names_every_key)
+    }
+
+    fn completed(
+        &self,
+        asked: String,
+        result: Result<(), ratelimiter::CompleteError>,
+    ) -> Completed {
+        Completed::new(asked, result, self.prefix.clone())
+    }
+}
+
+/// Looking.
+impl Stage {
+    /// The limit's state; the limit is defined.
+    pub(crate) async fn state(&self, name: &str) -> LimitState {
+        let state = self.state_if_defined(name).await;
+        state.expect("the limit is defined")
+    }
+
+    pub(crate) async fn state_if_defined(&self, name: &str) -> Option<LimitState> {
+        let state = self.world.state(&self.key(name)).await;
+        state.expect("a limiter that works tells its state")
+    }
+
+    pub(crate) async fn states(&self, page: &Page) -> Vec<LimitState> {
+        let states = self.world.states(page).await;
+        states.expect("a limiter that works tells its states")
+    }
+
+    pub(crate) async fn used(&self, name: &str) -> u64 {
+        self.state(name).await.usage.used
+    }
+
+    pub(crate) async fn available(&self, name: &str) -> u64 {
+        self.state(name).await.usage.available
+    }
+
+    pub(crate) async fn debt(&self, name: &str) -> u128 {
+        self.state(name).await.usage.debt
+    }
+
+    pub(crate) async fn status(&self, name: &str) -> LimitStatus {
+        self.state(name).await.status
+    }
+
+    pub(crate) async fn capacity(&self, name: &str) -> u64 {
+        self.state(name).await.limit.capacity.get()
+    }
+}
+
+/// Time and servers.
+impl Stage {
+    /// Lets whole seconds pass; what expires at the end of them may not be seen yet.
+    pub(crate) async fn pass_seconds(&self, seconds: u64) {
+        self.pass(Duration::from_secs(seconds)).await;
+    }
+
+    pub(crate) async fn pass(&self, by: Duration) {
+        self.world.advance(by).await;
+    }
+
+    /// Lets seconds pass until what lasts that long from now is seen to have expired.
+    pub(crate) async fn outlast_seconds(&self, seconds: u64) {
+        self.pass(Duration::from_secs(seconds) + self.powers.expiry_lag)
+            .await;
+    }
+
+    /// As [`Stage::outlast_seconds`], for a reservation that was reconciled.
+    pub(crate) async fn outlast_reconciled_seconds(&self, seconds: u64) {
+        let lag = self.powers.expiry_lag + self.powers.reconciled_expiry_lag;
+        self.pass(Duration::from_secs(seconds) + lag).await;
+    }
+
+    /// Lets the second pass within which a decrease that has become possible is applied.
+    pub(crate) async fn let_decrease_settle(&self) {
+        self.outlast_seconds(1).await;
+    }
+
+    /// Goes on with the server that takes this one's place.
+    pub(crate) async fn restart(&mut self) {
+        self.world.restart().await;
+    }
+
+    /// Goes on at another server. The first one stays.
+    pub(crate) async fn move_to_another_server(&mut self) {
+        self.world.move_to_another_server().await;
+    }
+}

@@ -1,0 +1,260 @@
+//! The table of facts, and how one is played.
+
+use std::future::Future;
+use std::io::Write;
+
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
+
+use crate::facts;
+use crate::fixture::{Fixture, Power, Powers};
+use crate::stage::Stage;
+use crate::world::{Played, World};
+
+/// One thing that every limiter does.
+#[derive(Debug, Clone, Copy)]
+pub struct Fact {
+    /// The rule's ID: `RES-01`.
+    pub rule: &'static str,
+    /// The fact's name, which begins with its rule: `res_01_a_denied_call_holds_nothing`.
+    pub name: &'static str,
+    /// What an implementer must be able to show.
+    pub needs: &'static [Power],
+    play: for<'a> fn(&'a mut Stage) -> LocalBoxFuture<'a, ()>,
+}
+
+impl Fact {
+    /// Why the fact cannot be shown with these powers; `None` if it can.
+    pub fn skipped_with(&self, powers: &Powers) -> Option<&'static str> {
+        self.needs.iter().find_map(|power| powers.lacks(*power))
+    }
+}
+
+/// The facts that cannot be shown with these powers, each with the reason.
+pub fn skipped(powers: &Powers) -> impl Iterator<Item = (&'static Fact, &'static str)> {
+    let with_reason = |fact: &'static Fact| Some((fact, fact.skipped_with(powers)?));
+    FACTS.iter().filter_map(with_reason)
+}
+
+/// Holds the skipped facts that an implementer names to those that its fixture really skips.
+pub fn the_skipped_facts_are<F: Fixture>(fixture: impl Future<Output = F>, named: &[&str]) {
+    let powers = run_to_end(async { fixture.await.powers() }.boxed_local());
+    let mut named = named.to_vec();
+    named.sort_unstable();
+    let mut skipped: Vec<_> = skipped(&powers).map(|(fact, _)| fact.name).collect();
+    skipped.sort_unstable();
+    assert_eq!(
+        named, skipped,
+        "the named facts, and those that are skipped"
+    );
+}
+
+/// Plays the fact of this name. Panics if it does not hold, or if there is no such fact.
+pub fn play<F: Fixture + 'static>(name: &str, fixture: impl Future<Output = F>) {
+    let world = async { Box::new(Played::of(fixture.await).await) as Box<dyn World> };
+    play_in(name, world.boxed_local());
+}
+
+fn play_in(name: &str, world: LocalBoxFuture<'_, Box<dyn World>>) {
+    let fact = FACTS.iter().find(|fact| fact.name == name);
+    let fact = fact.expect("a fact of the table");
+    let played = async {
+        let world = world.await;
+        match fact.skipped_with(&world.powers()) {
+            Some(reason) => report_skipped(fact, reason),
+            None => (fact.play)(&mut Stage::of(world)).await,
+        }
+    };
+    run_to_end(played.boxed_local());
+}
+
+/// The test harness swallows what a passing test prints; a skipped fact is to be seen, so it is written past it.
+fn report_skipped(fact: &Fact, reason: &str) {
+    let line = format!("skipped {}: {reason}\n", fact.name);
+    let written = std::io::stderr().write_all(line.as_bytes());
+    written.expect("standard error takes a line");
+}
+
+fn run_to_end<T>(future: LocalBoxFuture<'_, T>) -> T {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build();
+    runtime
+        .expect("a machine that starts a thread")
+        .block_on(future)
+}
+
+macro_rules! table_of_facts {
+    ($d:tt $($family:ident { $($fact:ident: $rule:literal $(needs $($power:ident)+)?,)+ })+) => {
+        /// Every fact, in the order of the rules' families.
+        pub const FACTS: &[Fact] = &[$($(
+            Fact {
+                rule: $rule,
+                name: stringify!($fact),
+                needs: &[$($(Power::$power),+)?],
+                play: |stage| facts::$family::$fact(stage).boxed_local(),
+            },
+        )+)+];
+
+        /// Makes every fact a test of its own, named after its rule.
+        ///
+        /// `fixture` is an expression that gives a [`Fixture`](crate::Fixture), and may await. `skips` names the
+        /// facts that this fixture cannot show, so that whoever reads the test file sees them; a further test holds
+        /// the list to the fixture's [`Powers`](crate::Powers).
+        #[macro_export]
+        macro_rules! conformance {
+            (fixture: $d fixture:expr, skips: [$d($d skip:ident),* $d(,)?] $d(,)?) => {
+                $($(
+                    #[doc = $rule]
+                    #[test]
+                    fn $fact() {
+                        $d crate::suite::play(stringify!($fact), async { $d fixture });
+                    }
+                )+)+
+
+                #[test]
+                fn the_skipped_facts_are_the_named_ones() {
+                    let named = [$d(stringify!($d skip)),*];
+                    $d crate::suite::the_skipped_facts_are(async { $d fixture }, &named);
+                }
+            };
+        }
+    };
+}
+
+table_of_facts! { $
+    definitions {
+        def_01_any_valid_key_names_a_limit: "DEF-01",
+        def_01_keys_that_differ_in_a_byte_are_two_limits: "DEF-01",
+        def_02_the_shortest_and_the_longest_durations_are_kept: "DEF-02",
+        def_03_all_of_a_definition_is_kept: "DEF-03",
+        def_03_a_capacity_of_zero_admits_nothing: "DEF-03",
+        def_04_the_kind_of_a_limit_cannot_change: "DEF-04",
+        def_05_an_equal_definition_changes_nothing: "DEF-05",
+        def_05_an_equal_decrease_answers_like_the_first: "DEF-05",
+        def_09_a_deleted_limit_is_unknown: "DEF-09",
+        def_09_leases_of_a_deleted_limit_complete: "DEF-09",
+        def_10_a_shorter_window_is_for_new_reservations: "DEF-10",
+        def_10_a_longer_window_is_for_new_reservations: "DEF-10",
+        def_10_a_timeout_is_for_new_holds: "DEF-10",
+    }
+    capacity {
+        def_06_an_increase_holds_at_once: "DEF-06",
+        def_06_an_increase_cancels_a_decrease: "DEF-06",
+        def_06_a_capacity_goes_down_and_up_any_number_of_times: "DEF-06",
+        def_06_a_decrease_in_use_can_be_repeated: "DEF-06",
+        def_07_a_decrease_into_free_room_holds_at_once: "DEF-07",
+        def_07_a_decreasing_limit_admits_nothing: "DEF-07",
+        def_07_a_decrease_is_applied_when_enough_has_expired: "DEF-07",
+        def_07_a_decrease_is_applied_when_enough_was_released: "DEF-07",
+        def_07_a_reconciled_reservation_lets_a_decrease_through: "DEF-07",
+        def_07_another_lower_capacity_replaces_the_target: "DEF-07",
+        def_07_a_target_that_fits_ends_the_decrease: "DEF-07",
+        def_07_only_the_capacity_of_a_decrease_waits: "DEF-07",
+        def_07_a_decrease_to_zero_stops_a_limit: "DEF-07",
+    }
+    reserve {
+        res_01_an_allowed_call_holds_all_that_it_needs: "RES-01",
+        res_01_a_denied_call_holds_nothing: "RES-01",
+        res_01_a_refused_call_holds_nothing: "RES-01",
+        res_02_a_reservation_counts_for_its_window_and_returns: "RES-02",
+        res_02_a_reservation_returns_at_the_end_of_its_window_exactly: "RES-02" needs ExactTime,
+        res_02_a_reservation_outlives_its_call: "RES-02",
+        res_02_each_reservation_returns_at_its_own_time: "RES-02",
+        res_02_a_full_limit_admits_no_more: "RES-02",
+        res_02_calls_at_the_same_time_share_the_room_exactly: "RES-02",
+        res_03_a_hold_is_kept_until_complete: "RES-03",
+        res_03_a_hold_takes_as_many_slots_as_its_amount: "RES-03",
+        res_03_a_hold_ends_by_itself_after_its_timeout: "RES-03",
+        res_06_an_unknown_key_comes_before_an_amount_over_capacity: "RES-06",
+        res_06_an_amount_over_capacity_comes_before_a_decrease: "RES-06",
+        res_06_a_decrease_comes_before_the_lack_of_room: "RES-06",
+        res_06_every_requirement_is_looked_at: "RES-06" needs NamesEveryDeniedKey,
+        res_07_the_largest_capacity_can_be_reserved_whole: "RES-07",
+        res_07_an_amount_near_the_largest_number_is_refused: "RES-07",
+        res_08_a_denial_names_a_key_without_room_and_a_hint: "RES-08",
+    }
+    replay {
+        res_04_a_repeated_reserve_counts_once: "RES-04",
+        res_04_a_repeated_reserve_does_not_last_longer: "RES-04",
+        res_04_a_lease_cannot_come_back_with_other_requirements: "RES-04",
+        res_04_a_lease_cannot_come_back_with_other_keys_altogether: "RES-04" needs KnowsLeasesById,
+        res_04_a_repeated_reserve_is_allowed_whatever_became_of_the_limit: "RES-04, RES-06",
+        res_06_an_unknown_key_comes_before_what_is_known_of_the_lease: "RES-06",
+        res_05_a_denied_lease_stays_denied: "RES-05",
+        res_05_a_denied_lease_stays_denied_whatever_it_asks_for: "RES-05" needs KnowsLeasesById,
+        res_05_completing_a_denied_lease_changes_nothing: "RES-05",
+        res_09_a_completed_lease_is_never_allowed_again: "RES-09",
+        res_09_an_expired_lease_is_never_allowed_again: "RES-09",
+        res_09_one_expired_reservation_ends_the_lease: "RES-09",
+        res_09_complete_reconciles_what_is_live_of_an_ended_lease: "RES-09",
+        res_09_an_ended_lease_stays_ended_whatever_it_asks_for: "RES-09" needs KnowsLeasesById,
+        res_09_a_forgotten_lease_is_new_and_counts_in_full: "RES-09" needs ForgetsAfter,
+        res_09_the_oldest_ended_leases_are_forgotten_first: "RES-09" needs RemembersAtMost,
+    }
+    hints {
+        hint_01_the_hint_is_the_largest_over_the_keys_without_room: "HINT-01" needs ExactTime ExactHints NamesEveryDeniedKey,
+        hint_01_a_backoff_and_an_exact_time_compare: "HINT-01" needs ExactTime ExactHints NamesEveryDeniedKey,
+        hint_02_without_open_leases_the_hint_is_exact: "HINT-02" needs ExactTime ExactHints,
+        hint_02_the_hint_waits_for_as_many_as_are_needed: "HINT-02" needs ExactTime ExactHints,
+        hint_02_with_an_open_lease_the_hint_is_at_most_the_backoff: "HINT-02, HINT-03",
+        hint_02_a_near_expiry_is_sooner_than_the_backoff: "HINT-02" needs ExactTime ExactHints,
+        hint_03_a_concurrency_hint_doubles_until_an_allow: "HINT-03",
+        hint_03_a_concurrency_hint_ends_at_two_seconds: "HINT-03",
+        hint_03_a_concurrency_hint_is_never_beyond_the_timeout: "HINT-03",
+        hint_03_a_rolling_hint_grows_by_half_until_an_allow: "HINT-03",
+        hint_03_each_key_counts_its_own_denials: "HINT-03",
+        hint_04_a_decrease_hints_at_ten_seconds_each_time: "HINT-04",
+        hint_04_permanent_refusals_are_no_denials: "HINT-04",
+    }
+    complete {
+        com_01_complete_releases_every_hold_at_once: "COM-01",
+        com_01_complete_releases_only_the_lease_that_it_names: "COM-01",
+        com_02_a_reservation_shrinks_to_the_actual: "COM-02",
+        com_02_a_shrunk_reservation_keeps_its_expiry: "COM-02",
+        com_02_an_actual_of_zero_frees_it_all: "COM-02",
+        com_02_an_actual_equal_to_the_reservation_changes_nothing: "COM-02",
+        com_04_a_rolling_key_without_an_actual_keeps_its_reservation: "COM-04",
+        com_05_completing_an_unknown_lease_is_ok: "COM-05",
+        com_05_completing_twice_is_completing_once: "COM-05",
+        com_05_overage_counts_once: "COM-05",
+        com_05_completing_an_expired_lease_changes_nothing: "COM-05",
+        com_06_an_actual_for_a_key_that_the_lease_does_not_hold: "COM-06",
+        com_06_an_actual_for_a_concurrency_key: "COM-06",
+    }
+    overage {
+        com_03_an_excess_is_reserved_where_there_is_room: "COM-03",
+        com_03_an_excess_may_fill_the_limit: "COM-03",
+        com_03_a_reserved_excess_returns_with_its_reservation: "COM-03",
+        com_03_an_excess_without_room_is_debt_as_a_whole: "COM-03",
+        com_03_debt_adds_up_and_takes_no_capacity: "COM-03",
+        com_03_with_deny_an_excess_without_room_is_no_debt: "COM-03",
+        com_03_with_deny_an_excess_is_reserved_where_there_is_room: "COM-03",
+        com_03_uncovered_use_is_counted_whatever_the_policy: "COM-03" needs TellsUncovered,
+        com_03_a_decreasing_limit_has_no_room_for_an_excess: "COM-03",
+        com_03_each_key_is_reconciled_on_its_own: "COM-03",
+        res_07_debt_of_the_largest_actuals_adds_up: "RES-07, COM-03",
+    }
+    batches {
+        res_01_the_requests_of_a_batch_are_independent: "RES-01",
+        res_02_a_batch_shares_the_room_in_order: "RES-02",
+        res_04_a_lease_twice_in_a_batch_counts_once: "RES-04",
+        res_05_a_lease_denied_in_a_batch_stays_denied: "RES-05",
+        com_01_a_batch_completes_each_lease: "COM-01, COM-02",
+        com_05_a_lease_twice_in_a_batch_completes_once: "COM-05",
+        com_06_a_refused_complete_leaves_its_neighbours_alone: "COM-06",
+    }
+    durability {
+        def_08_definitions_survive_a_restart: "DEF-08" needs KeepsDefinitions,
+        def_08_a_decrease_survives_a_restart: "DEF-08" needs KeepsDefinitions,
+        com_07_complete_after_a_restart_releases_and_reconciles: "COM-07" needs KeepsLeases,
+        com_07_complete_at_another_server_releases_and_reconciles: "COM-07" needs SecondServer,
+        com_07_leases_are_known_after_a_restart: "COM-07, RES-04, RES-05, RES-09" needs KeepsLeases,
+    }
+    listing {
+        admin_limits_are_listed_sorted_by_key: "Admin",
+        admin_a_page_is_a_part_of_the_list: "Admin",
+        admin_the_list_and_the_single_state_agree: "Admin",
+    }
+}

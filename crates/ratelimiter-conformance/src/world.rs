@@ -1,0 +1,149 @@
+//! A fixture and its limiter behind one type, so that facts are compiled once and not once for each implementer.
+
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
+use ratelimiter::{
+    Backend, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, LeaseId, Limit,
+    LimitKey, LimitState, LimitStatus, Limiter, Page, ReserveError, ReserveRequest, StateError,
+};
+
+use crate::fixture::{Fixture, Powers};
+
+/// What [`Fixture`] and [`Backend`] do together, without types that a fact would have to name.
+pub(crate) trait World {
+    fn powers(&self) -> Powers;
+    fn prefix(&self) -> String;
+    fn lease(&self) -> LeaseId;
+    fn advance(&self, by: Duration) -> LocalBoxFuture<'_, ()>;
+    fn restart(&mut self) -> LocalBoxFuture<'_, ()>;
+    fn move_to_another_server(&mut self) -> LocalBoxFuture<'_, ()>;
+
+    fn reserve<'a>(
+        &'a self,
+        request: &'a ReserveRequest,
+    ) -> LocalBoxFuture<'a, Result<Decision, ReserveError>>;
+    fn complete<'a>(
+        &'a self,
+        request: &'a CompleteRequest,
+    ) -> LocalBoxFuture<'a, Result<(), CompleteError>>;
+    fn reserve_batch<'a>(
+        &'a self,
+        requests: &'a [ReserveRequest],
+    ) -> LocalBoxFuture<'a, Vec<Result<Decision, ReserveError>>>;
+    fn complete_batch<'a>(
+        &'a self,
+        requests: &'a [CompleteRequest],
+    ) -> LocalBoxFuture<'a, Vec<Result<(), CompleteError>>>;
+
+    fn define(&self, limit: Limit) -> LocalBoxFuture<'_, Result<LimitStatus, DefineError>>;
+    fn delete<'a>(&'a self, key: &'a LimitKey) -> LocalBoxFuture<'a, Result<(), DeleteError>>;
+    fn state<'a>(
+        &'a self,
+        key: &'a LimitKey,
+    ) -> LocalBoxFuture<'a, Result<Option<LimitState>, StateError>>;
+    fn states<'a>(
+        &'a self,
+        page: &'a Page,
+    ) -> LocalBoxFuture<'a, Result<Vec<LimitState>, StateError>>;
+}
+
+/// A fixture with the limiter that it gave.
+pub(crate) struct Played<F: Fixture> {
+    fixture: F,
+    limiter: F::Limiter,
+    /// The limiters of servers that were left, and still run.
+    left: Vec<F::Limiter>,
+}
+
+impl<F: Fixture> Played<F> {
+    pub(crate) async fn of(fixture: F) -> Self {
+        let limiter = fixture.limiter().await;
+        Self {
+            fixture,
+            limiter,
+            left: Vec::new(),
+        }
+    }
+}
+
+impl<F: Fixture> World for Played<F> {
+    fn powers(&self) -> Powers {
+        self.fixture.powers()
+    }
+
+    fn prefix(&self) -> String {
+        self.fixture.prefix()
+    }
+
+    fn lease(&self) -> LeaseId {
+        self.fixture.lease()
+    }
+
+    fn advance(&self, by: Duration) -> LocalBoxFuture<'_, ()> {
+        self.fixture.advance(by).boxed_local()
+    }
+
+    fn restart(&mut self) -> LocalBoxFuture<'_, ()> {
+        async { self.limiter = self.fixture.restarted().await }.boxed_local()
+    }
+
+    fn move_to_another_server(&mut self) -> LocalBoxFuture<'_, ()> {
+        async {
+            let other = self.fixture.another().await;
+            self.left.push(std::mem::replace(&mut self.limiter, other));
+        }
+        .boxed_local()
+    }
+
+    fn reserve<'a>(
+        &'a self,
+        request: &'a ReserveRequest,
+    ) -> LocalBoxFuture<'a, Result<Decision, ReserveError>> {
+        self.limiter.reserve(request).boxed_local()
+    }
+
+    fn complete<'a>(
+        &'a self,
+        request: &'a CompleteRequest,
+    ) -> LocalBoxFuture<'a, Result<(), CompleteError>> {
+        self.limiter.complete(request).boxed_local()
+    }
+
+    fn reserve_batch<'a>(
+        &'a self,
+        requests: &'a [ReserveRequest],
+    ) -> LocalBoxFuture<'a, Vec<Result<Decision, ReserveError>>> {
+        self.limiter.reserve_batch(requests).boxed_local()
+    }
+
+    fn complete_batch<'a>(
+        &'a self,
+        requests: &'a [CompleteRequest],
+    ) -> LocalBoxFuture<'a, Vec<Result<(), CompleteError>>> {
+        self.limiter.complete_batch(requests).boxed_local()
+    }
+
+    fn define(&self, limit: Limit) -> LocalBoxFuture<'_, Result<LimitStatus, DefineError>> {
+        self.limiter.define(limit).boxed_local()
+    }
+
+    fn delete<'a>(&'a self, key: &'a LimitKey) -> LocalBoxFuture<'a, Result<(), DeleteError>> {
+        self.limiter.delete(key).boxed_local()
+    }
+
+    fn state<'a>(
+        &'a self,
+        key: &'a LimitKey,
+    ) -> LocalBoxFuture<'a, Result<Option<LimitState>, StateError>> {
+        self.limiter.state(key).boxed_local()
+    }
+
+    fn states<'a>(
+        &'a self,
+        page: &'a Page,
+    ) -> LocalBoxFuture<'a, Result<Vec<LimitState>, StateError>> {
+        self.limiter.states(page).boxed_local()
+    }
+}
