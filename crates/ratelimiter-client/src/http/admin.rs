@@ -1,0 +1,125 @@
+//! The limits of a server: defining, deleting and looking at them needs an administrator's token.
+
+use std::fmt::Write;
+
+use hyper::Method;
+use hyper::body::Bytes;
+use ratelimiter::{
+    Backend, DefineError, DeleteError, Limit, LimitKey, LimitState, LimitStatus, Page, Refused,
+    StateError,
+};
+use ratelimiter_wire::{
+    DefineAnswer, DefinitionBody, DeleteAnswer, ErrorBody, ErrorWord, ListAnswer, StateAnswer,
+    StateBody,
+};
+
+use super::answer::Answer;
+use super::transport::Repeat;
+use super::url::encoded;
+use super::{HttpLimiter, json};
+
+const LIMITS: &str = "/v1/admin/limits";
+
+impl Backend for HttpLimiter {
+    async fn define(&self, limit: Limit) -> Result<LimitStatus, DefineError> {
+        let uri = self.transport.base.at(LIMITS);
+        let body = json(&DefinitionBody::from(&limit));
+        let answer = self.transport.ask(
+            &Method::PUT,
+            &uri,
+            body,
+            Repeat::Safe,
+            Answer::read::<DefineAnswer>,
+        );
+        match answer.await {
+            Ok(answer) => answer.into_result(&limit),
+            Err(fault) => Err(fault.into_error()),
+        }
+    }
+
+    async fn delete(&self, key: &LimitKey) -> Result<(), DeleteError> {
+        let uri = self.transport.base.at(&path_of(key));
+        // The first deletion may have been carried out; the second would then say that there is no such limit.
+        let answer = self.transport.ask(
+            &Method::DELETE,
+            &uri,
+            Bytes::new(),
+            Repeat::Unsafe,
+            Answer::read::<DeleteAnswer>,
+        );
+        match answer.await {
+            Ok(answer) => answer.into_result(key),
+            Err(fault) => Err(fault.into_error()),
+        }
+    }
+
+    async fn state(&self, key: &LimitKey) -> Result<Option<LimitState>, StateError> {
+        let answer = self.get::<StateAnswer>(&path_of(key)).await?;
+        match answer {
+            Ok(StateAnswer { limit }) => state_of(limit).map(Some),
+            Err(ErrorBody {
+                error: ErrorWord::NotFound,
+                ..
+            }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn states(&self, page: &Page) -> Result<Vec<LimitState>, StateError> {
+        match self.get::<ListAnswer>(&list_of(page)).await? {
+            Ok(ListAnswer { limits }) => limits.into_iter().map(state_of).collect(),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl HttpLimiter {
+    async fn get<A: serde::de::DeserializeOwned>(
+        &self,
+        path: &str,
+    ) -> Result<Result<A, ErrorBody>, StateError> {
+        let uri = self.transport.base.at(path);
+        let answer =
+            self.transport.ask(
+                &Method::GET,
+                &uri,
+                Bytes::new(),
+                Repeat::Safe,
+                |answer| match answer.status {
+                    200 => answer.read().map(Ok),
+                    _ => answer.read().map(Err),
+                },
+            );
+        answer.await.map_err(super::HttpFault::into_error)
+    }
+}
+
+fn path_of(key: &LimitKey) -> String {
+    format!("{LIMITS}/{}", encoded(key.as_str()))
+}
+
+fn list_of(page: &Page) -> String {
+    let Page {
+        prefix,
+        after,
+        count_max,
+    } = page;
+    let mut path = format!("{LIMITS}?prefix={}", encoded(prefix));
+    let written = match after {
+        Some(after) => write!(path, "&after={}", encoded(after.as_str())),
+        None => Ok(()),
+    };
+    let written = written.and_then(|()| match count_max {
+        Some(count_max) => write!(path, "&limit={count_max}"),
+        None => Ok(()),
+    });
+    written.expect("a string takes any text");
+    path
+}
+
+fn state_of(body: StateBody) -> Result<LimitState, StateError> {
+    body.try_into().map_err(|refusal| {
+        let reason = format!("a limit that cannot be: {refusal}");
+        StateError::Refused(Refused { reason })
+    })
+}

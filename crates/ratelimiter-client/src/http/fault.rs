@@ -1,0 +1,136 @@
+//! What can go wrong between a client and a server, and which of it leaves the outcome unknown.
+
+use std::time::Duration;
+
+use ratelimiter::{Refused, Unanswered};
+
+/// When to repeat a request after a fault that says nothing about it.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
+
+/// Why a request to a server brought no answer of the protocol.
+///
+/// As part of a limiter's error it is the `reason` of an [`Unanswered`] or a [`Refused`];
+/// [`HttpLimiter::check`](super::HttpLimiter::check) gives it as it is.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HttpFault {
+    /// No connection: the name is unknown, nobody listens, the certificate is not trusted.
+    #[error("cannot connect to {url}: {reason}")]
+    Unreachable {
+        /// The server.
+        url: String,
+        /// Why.
+        reason: String,
+    },
+    /// The server was asked, and did not answer in time.
+    #[error("{url} did not answer within {timeout:?}")]
+    Silent {
+        /// The server.
+        url: String,
+        /// How long it was waited for.
+        timeout: Duration,
+    },
+    /// The connection ended before the answer did.
+    #[error("the answer of {url} was cut short: {reason}")]
+    CutShort {
+        /// The server.
+        url: String,
+        /// How it ended.
+        reason: String,
+    },
+    /// The server, or something before it, says that it cannot answer now.
+    #[error("{url} is not available: status {status}{}", said(message))]
+    Unavailable {
+        /// The server.
+        url: String,
+        /// The HTTP status.
+        status: u16,
+        /// What it said, for people.
+        message: String,
+        /// When to come back, if it said so.
+        retry_after: Option<Duration>,
+    },
+    /// The request came without a token that the server knows.
+    #[error("{url} does not accept the token (401){}", said(message))]
+    Unauthorized {
+        /// The server.
+        url: String,
+        /// What it said, for people.
+        message: String,
+    },
+    /// The token is known, but not for this request.
+    #[error("{url} does not allow this with this token (403){}", said(message))]
+    Forbidden {
+        /// The server.
+        url: String,
+        /// What it said, for people.
+        message: String,
+    },
+    /// The server answers in another language: a web page, another program's JSON.
+    #[error(
+        "{url} answers with {kind} (status {status}), which is no answer of a ratelimiter server: {begins}"
+    )]
+    NotOurs {
+        /// The server.
+        url: String,
+        /// The HTTP status.
+        status: u16,
+        /// The answer's content type, or what else it is.
+        kind: String,
+        /// How it begins.
+        begins: String,
+    },
+}
+
+fn said(message: &str) -> String {
+    if message.is_empty() {
+        String::new()
+    } else {
+        format!(": {message}")
+    }
+}
+
+impl HttpFault {
+    /// True if nobody knows whether the request was carried out, so that repeating it with the same lease ID is right.
+    pub const fn is_unanswered(&self) -> bool {
+        match self {
+            Self::Unreachable { .. }
+            | Self::Silent { .. }
+            | Self::CutShort { .. }
+            | Self::Unavailable { .. } => true,
+            Self::Unauthorized { .. } | Self::Forbidden { .. } | Self::NotOurs { .. } => false,
+        }
+    }
+
+    /// When to repeat the request, if that is right.
+    pub fn retry_after(&self) -> Duration {
+        match self {
+            Self::Unavailable {
+                retry_after: Some(retry_after),
+                ..
+            } => (*retry_after).max(RETRY_AFTER),
+            Self::Unavailable {
+                retry_after: None, ..
+            }
+            | Self::Unreachable { .. }
+            | Self::Silent { .. }
+            | Self::CutShort { .. }
+            | Self::Unauthorized { .. }
+            | Self::Forbidden { .. }
+            | Self::NotOurs { .. } => RETRY_AFTER,
+        }
+    }
+
+    /// The fault as an error of whichever operation was under way.
+    pub(super) fn into_error<E: From<Unanswered> + From<Refused>>(self) -> E {
+        let reason = self.to_string();
+        if self.is_unanswered() {
+            E::from(Unanswered {
+                reason,
+                retry_after: self.retry_after(),
+            })
+        } else {
+            E::from(Refused { reason })
+        }
+    }
+}

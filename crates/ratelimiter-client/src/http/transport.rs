@@ -1,0 +1,233 @@
+//! One request and its answer: connections, time limits, repetition.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use hyper::{Method, Request, Uri};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::time::{Instant, timeout};
+
+use super::answer::Answer;
+use super::fault::HttpFault;
+use super::options::{BearerToken, Cleartext, HttpOptions, TrustedRoots};
+use super::url::{BaseUrl, UrlError};
+
+/// The most bytes of an answer.
+const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// After how long an unused connection is closed.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often an HTTP/2 connection is asked whether it still lives, so that a dead one is not asked for long.
+const PING_EVERY: Duration = Duration::from_secs(10);
+
+/// Why a limiter behind a URL could not be set up.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HttpSetupError {
+    /// The URL is not one of a server.
+    #[error(transparent)]
+    Url(#[from] UrlError),
+    /// The certificates to trust could not be read.
+    #[error("no certificates to trust: {reason}")]
+    Certificates {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Whether a request may be made again when nobody knows whether it was carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Repeat {
+    /// Carrying it out twice is carrying it out once.
+    Safe,
+    /// The second time would be answered otherwise.
+    Unsafe,
+}
+
+/// The connections to one server.
+pub(super) struct Transport {
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    pub(super) base: BaseUrl,
+    token: Option<BearerToken>,
+    timeout: Duration,
+    repeat_for: Duration,
+}
+
+impl Transport {
+    pub(super) fn new(url: &str, options: HttpOptions) -> Result<Self, HttpSetupError> {
+        let HttpOptions {
+            timeout,
+            repeat_for,
+            token,
+            cleartext,
+            roots,
+            idle_connections_max,
+        } = options;
+        let base = BaseUrl::parse(url)?;
+        // Reading the machine's certificates takes a while, and without encryption nobody looks at them.
+        let roots = if base.is_https() {
+            read_roots(roots)?
+        } else {
+            RootCertStore::empty()
+        };
+        let mut http = HttpConnector::new();
+        http.set_nodelay(true);
+        http.enforce_http(false);
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls_config(roots)?)
+            .https_or_http()
+            .enable_all_versions()
+            .wrap_connector(http);
+        let client = Client::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_TIMEOUT)
+            .pool_max_idle_per_host(idle_connections_max)
+            .http2_keep_alive_interval(PING_EVERY)
+            .http2_only(!base.is_https() && cleartext == Cleartext::Http2)
+            .build(connector);
+        Ok(Self {
+            client,
+            base,
+            token,
+            timeout,
+            repeat_for,
+        })
+    }
+
+    /// Asks, and asks again while there is no answer, as long as that is right and the time for it lasts.
+    pub(super) async fn ask<T>(
+        &self,
+        method: &Method,
+        uri: &Uri,
+        body: Bytes,
+        repeat: Repeat,
+        read: impl Fn(&Answer) -> Result<T, HttpFault>,
+    ) -> Result<T, HttpFault> {
+        let begun = Instant::now();
+        loop {
+            let answer = self.ask_once(method, uri, body.clone()).await;
+            let fault = match answer.and_then(|answer| read(&answer)) {
+                Ok(result) => return Ok(result),
+                Err(fault) => fault,
+            };
+            let jitter = fault.retry_after().mul_f64(fastrand::f64() / 2.0);
+            let wait = fault.retry_after() + jitter;
+            let in_time = begun.elapsed() + wait < self.repeat_for;
+            if repeat == Repeat::Unsafe || !fault.is_unanswered() || !in_time {
+                return Err(fault);
+            }
+            tracing::debug!(%fault, "no answer, asking again");
+            tokio::time::sleep_until(Instant::now() + wait).await;
+        }
+    }
+
+    async fn ask_once(&self, method: &Method, uri: &Uri, body: Bytes) -> Result<Answer, HttpFault> {
+        match timeout(self.timeout, self.exchange(method, uri, body)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(HttpFault::Silent {
+                url: self.base.to_string(),
+                timeout: self.timeout,
+            }),
+        }
+    }
+
+    async fn exchange(&self, method: &Method, uri: &Uri, body: Bytes) -> Result<Answer, HttpFault> {
+        let response = self.client.request(self.request(method, uri, body)).await;
+        let response = response.map_err(|error| {
+            let url = self.base.to_string();
+            let reason = whole_reason(&error);
+            if error.is_connect() {
+                HttpFault::Unreachable { url, reason }
+            } else {
+                HttpFault::CutShort { url, reason }
+            }
+        })?;
+        let (parts, body) = response.into_parts();
+        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+        let body = body.map_err(|error| HttpFault::CutShort {
+            url: self.base.to_string(),
+            reason: whole_reason(&*error),
+        })?;
+        Answer::of(&self.base, &parts, body.to_bytes())
+    }
+
+    fn request(&self, method: &Method, uri: &Uri, body: Bytes) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method.clone();
+        *request.uri_mut() = uri.clone();
+        let headers = request.headers_mut();
+        let json = HeaderValue::from_static("application/json");
+        headers.insert(ACCEPT, json.clone());
+        headers.insert(CONTENT_TYPE, json);
+        if let Some(token) = &self.token {
+            headers.insert(AUTHORIZATION, token.header().clone());
+        }
+        request
+    }
+}
+
+fn read_roots(roots: TrustedRoots) -> Result<RootCertStore, HttpSetupError> {
+    let mut store = RootCertStore::empty();
+    let problem = match roots {
+        TrustedRoots::System => {
+            let found = rustls_native_certs::load_native_certs();
+            store.add_parsable_certificates(found.certs);
+            found.errors.first().map(ToString::to_string)
+        }
+        TrustedRoots::Pem(pem) => {
+            let read = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
+            let certificates = read.map_err(|error| HttpSetupError::Certificates {
+                reason: error.to_string(),
+            })?;
+            store.add_parsable_certificates(certificates);
+            None
+        }
+    };
+    if store.is_empty() {
+        let reason = problem.unwrap_or_else(|| "none was found".to_owned());
+        return Err(HttpSetupError::Certificates { reason });
+    }
+    Ok(store)
+}
+
+fn tls_config(roots: RootCertStore) -> Result<ClientConfig, HttpSetupError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| HttpSetupError::Certificates {
+            reason: error.to_string(),
+        })?;
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// The error with all its causes: the outermost one says only that something went wrong.
+fn whole_reason(error: &dyn Error) -> String {
+    let mut reason = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        reason.push_str(": ");
+        reason.push_str(&error.to_string());
+        cause = error.source();
+    }
+    reason
+}
+
+impl fmt::Debug for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transport")
+            .field("base", &self.base)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
