@@ -1,1 +1,206 @@
-//! The real cluster.
+//! The real thing: a TigerBeetle cluster behind the [`Ledger`] trait.
+//!
+//! Callers put work items into a bounded queue. A free session takes all that is queued at once, up
+//! to the largest request, so batches grow by themselves while sessions are busy and nobody waits
+//! for a batch to fill (`TB-09`). Deadlines are ours (`TB-10`), an evicted session is replaced
+//! and its items sent again (`TB-11`), and a session that cannot work says what is probably wrong
+//! while it goes on trying (`TB-12`).
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::thread;
+
+use self::request::{Reply, Request};
+use self::session::Session;
+use self::shared::Shared;
+use super::{
+    AccountId, AccountResult, AccountRow, Ledger, LedgerError, NewAccount, SessionProblem,
+    TransferId, TransferQuery, TransferResult, TransferRow, WorkItem,
+};
+
+mod address;
+mod batch_limit;
+mod config;
+mod observer;
+mod queue;
+mod request;
+mod session;
+mod shared;
+mod wire;
+
+pub use config::{
+    ADDRESSES_MAX, ClusterConfig, ClusterSettings, ConfigError, FLUSH_INTERVAL_MICROS_MAX,
+    MAX_BATCH_EVENTS_MAX, REQUEST_TIMEOUT_MS_MAX, SESSIONS_MAX,
+};
+pub use observer::{Observation, Observer, Operation, Unobserved};
+
+/// A TigerBeetle cluster. Dropping it closes its sessions in the background.
+pub struct ClusterLedger {
+    shared: Arc<Shared>,
+}
+
+impl ClusterLedger {
+    /// Starts the sessions. They open in the background, and open again whenever they are lost, so
+    /// the cluster need not be there yet.
+    ///
+    /// # Errors
+    /// When the system starts no more threads.
+    pub fn open(config: ClusterConfig, observer: impl Observer) -> io::Result<Self> {
+        let sessions = config.sessions;
+        let ledger = Self {
+            shared: Arc::new(Shared::new(config, Box::new(observer))),
+        };
+        for index in 0..sessions {
+            let shared = Arc::clone(&ledger.shared);
+            let name = format!("tb-session-{index}");
+            thread::Builder::new()
+                .name(name)
+                .spawn(move || Session::run(shared, index))?;
+        }
+        Ok(ledger)
+    }
+
+    /// Waits until every session works.
+    ///
+    /// # Errors
+    /// As soon as a session is in trouble, with the probable cause. It goes on trying.
+    pub async fn warm_up(&self) -> Result<(), SessionProblem> {
+        loop {
+            let (sessions, changed) = self.shared.watch();
+            let opening = |health: &Result<_, _>| *health == Err(SessionProblem::Opening);
+            if let Some(trouble) = sessions
+                .iter()
+                .find(|health| health.is_err() && !opening(health))
+            {
+                return trouble.clone();
+            }
+            if sessions.iter().all(Result::is_ok) {
+                return Ok(());
+            }
+            // An error would mean a change as well: look again.
+            drop(changed.await);
+        }
+    }
+
+    /// Waits, without end, until at least one session works.
+    pub async fn ready(&self) {
+        loop {
+            let (sessions, changed) = self.shared.watch();
+            if sessions.iter().any(Result::is_ok) {
+                return;
+            }
+            // An error would mean a change as well: look again.
+            drop(changed.await);
+        }
+    }
+
+    /// Whether at least one session works.
+    ///
+    /// # Errors
+    /// What is probably wrong.
+    pub fn health(&self) -> Result<(), SessionProblem> {
+        self.shared.health()
+    }
+
+    /// Closes the sessions and waits until they are. What is queued fails, what is under way is
+    /// given up with an unknown outcome.
+    pub async fn close(&self) {
+        self.shared.close();
+        loop {
+            let (_, changed) = self.shared.watch();
+            if self.shared.all_ended() {
+                return;
+            }
+            // An error would mean a change as well: look again.
+            drop(changed.await);
+        }
+    }
+
+    async fn ask<T>(
+        &self,
+        request: Request,
+        answer: impl FnOnce(Reply) -> Option<T>,
+    ) -> Result<T, LedgerError> {
+        let asked_at = self.shared.now();
+        let Ok(reply) = self.shared.submit(request)?.await else {
+            // The session's thread has gone without an answer, which only a bug can do.
+            let waited = self.shared.now().since(asked_at);
+            return Err(LedgerError::NoAnswer { waited });
+        };
+        Ok(answer(reply?).expect("a session answers in kind"))
+    }
+}
+
+impl Ledger for ClusterLedger {
+    async fn create_accounts(
+        &self,
+        accounts: Vec<NewAccount>,
+    ) -> Result<Vec<AccountResult>, LedgerError> {
+        if accounts.is_empty() {
+            return Ok(Vec::new());
+        }
+        let events = accounts.iter().map(wire::account).collect();
+        let results = self
+            .ask(Request::CreateAccounts(events), Reply::account_results)
+            .await?;
+        Ok(results.iter().map(wire::account_result).collect())
+    }
+
+    async fn create_transfers(&self, item: WorkItem) -> Result<Vec<TransferResult>, LedgerError> {
+        if item.is_empty() {
+            return Ok(Vec::new());
+        }
+        let events = item.events().iter().map(wire::transfer).collect();
+        let results = self
+            .ask(Request::CreateTransfers(events), Reply::transfer_results)
+            .await?;
+        Ok(results.iter().map(wire::transfer_result).collect())
+    }
+
+    async fn lookup_accounts(&self, ids: Vec<AccountId>) -> Result<Vec<AccountRow>, LedgerError> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids = ids.into_iter().map(AccountId::get).collect();
+        let rows = self
+            .ask(Request::LookupAccounts(ids), Reply::accounts)
+            .await?;
+        Ok(rows.iter().map(wire::account_row).collect())
+    }
+
+    async fn lookup_transfers(
+        &self,
+        ids: Vec<TransferId>,
+    ) -> Result<Vec<TransferRow>, LedgerError> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids = ids.into_iter().map(TransferId::get).collect();
+        let rows = self
+            .ask(Request::LookupTransfers(ids), Reply::transfers)
+            .await?;
+        Ok(rows.iter().map(wire::transfer_row).collect())
+    }
+
+    async fn query_transfers(&self, query: TransferQuery) -> Result<Vec<TransferRow>, LedgerError> {
+        let request = Request::QueryTransfers(wire::query(&query));
+        let rows = self.ask(request, Reply::transfers).await?;
+        Ok(rows.iter().map(wire::transfer_row).collect())
+    }
+}
+
+impl Drop for ClusterLedger {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}
+
+impl fmt::Debug for ClusterLedger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClusterLedger")
+            .field("config", &self.shared.config)
+            .field("health", &self.health())
+            .finish_non_exhaustive()
+    }
+}

@@ -65,6 +65,9 @@ pub enum SessionProblem {
         /// What the resolver said.
         reason: String,
     },
+    /// A host name has moved to another address; the session follows it.
+    #[error("the cluster's host names resolve to other addresses now")]
+    AddressChanged,
     /// The client refused to start.
     #[error("the TigerBeetle client could not start: {reason}")]
     ClientNotStarted {
@@ -104,6 +107,43 @@ pub enum SessionProblem {
         /// What the client said.
         reason: String,
     },
+}
+
+impl LedgerError {
+    /// The word for logs and metrics.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::NoAnswer { .. } => "no_answer",
+            Self::NotSent { .. } => "not_sent",
+            Self::NoSession(_) => "no_session",
+            Self::QueueFull { .. } => "queue_full",
+            Self::ItemTooLarge(_) => "item_too_large",
+            Self::Closed => "closed",
+        }
+    }
+
+    /// Whether the events may have happened, or may still happen.
+    pub const fn outcome_is_unknown(&self) -> bool {
+        matches!(self, Self::NoAnswer { .. })
+    }
+}
+
+impl SessionProblem {
+    /// The word for logs and metrics.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Opening => "opening",
+            Self::AddressNotResolved { .. } => "address_not_resolved",
+            Self::AddressChanged => "address_changed",
+            Self::ClientNotStarted { .. } => "client_not_started",
+            Self::NotRegistered { .. } => "not_registered",
+            Self::NoAnswer { .. } => "no_answer",
+            Self::Evicted => "evicted",
+            Self::ClientTooNew => "client_too_new",
+            Self::ClientTooOld => "client_too_old",
+            Self::Lost { .. } => "lost",
+        }
+    }
 }
 
 fn not_registered(

@@ -88,8 +88,14 @@ impl Model {
 
     /// Releases every pending transfer whose time has come by `now`; says how many.
     pub fn expire(&mut self, now: Timestamp) -> usize {
+        self.expire_at_most(now, usize::MAX)
+    }
+
+    /// As [`Model::expire`], but only the first `count_max`: a server releases a batch at a time.
+    pub fn expire_at_most(&mut self, now: Timestamp, count_max: usize) -> usize {
         let mut expired_count = 0;
-        while let Some(&(expires_at, id)) = self.expiries.first()
+        while expired_count < count_max
+            && let Some(&(expires_at, id)) = self.expiries.first()
             && expires_at <= now
         {
             self.release(id, Pending::Expired);

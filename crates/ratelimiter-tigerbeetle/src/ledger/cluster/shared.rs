@@ -1,0 +1,311 @@
+//! What callers and sessions share: the queue, the sessions' health, and who waits for what.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use ratelimiter::clock::{Clock, SystemClock, Timestamp};
+use tokio::sync::oneshot;
+
+use super::batch_limit::BatchLimit;
+use super::config::ClusterConfig;
+use super::observer::{Observation, Observer, Operation};
+use super::queue::{Queue, Readiness};
+use super::request::{Batch, Job, Reply, Request};
+use crate::ledger::{ItemTooLarge, LedgerError, SessionProblem};
+
+/// The answer to one caller, when it comes.
+pub(super) type Answer = oneshot::Receiver<Result<Reply, LedgerError>>;
+
+pub(super) struct Shared {
+    pub(super) config: ClusterConfig,
+    pub(super) clock: SystemClock,
+    pub(super) observer: Box<dyn Observer>,
+    state: Mutex<State>,
+    /// One for each session; all go with `state`.
+    wakes: Vec<Condvar>,
+}
+
+struct State {
+    queue: Queue<Job>,
+    sessions: Vec<Session>,
+    /// Told once about the next change of a session's health.
+    watchers: Vec<oneshot::Sender<()>>,
+    closing: bool,
+}
+
+#[derive(Debug)]
+struct Session {
+    /// `Err` until it works.
+    health: Result<(), SessionProblem>,
+    /// Set while it sleeps: how many queued items are worth waking it for.
+    sleeps_until_items: Option<usize>,
+    busy: bool,
+    ended: bool,
+}
+
+/// What a session does next.
+#[derive(Debug)]
+pub(super) enum Next {
+    Send(Operation, Batch),
+    KeepAlive,
+    Close,
+}
+
+impl Shared {
+    pub(super) fn new(config: ClusterConfig, observer: Box<dyn Observer>) -> Self {
+        let session = || Session {
+            health: Err(SessionProblem::Opening),
+            sleeps_until_items: None,
+            busy: false,
+            ended: false,
+        };
+        let state = State {
+            queue: Queue::new(config.queue_events_max),
+            sessions: (0..config.sessions).map(|_| session()).collect(),
+            watchers: Vec::new(),
+            closing: false,
+        };
+        let wakes = (0..config.sessions).map(|_| Condvar::new()).collect();
+        Self {
+            config,
+            clock: SystemClock::new(),
+            observer,
+            state: Mutex::new(state),
+            wakes,
+        }
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Puts a request into the queue and wakes a session if one should take it.
+    pub(super) fn submit(&self, request: Request) -> Result<Answer, LedgerError> {
+        let result = self.enqueue(request);
+        if let Err(error) = &result {
+            self.observer.observe(&Observation::CallFailed {
+                error: error.clone(),
+            });
+        }
+        result
+    }
+
+    fn enqueue(&self, request: Request) -> Result<Answer, LedgerError> {
+        let (operation, events) = (request.operation(), request.events());
+        if events > self.config.max_batch_events {
+            let refused_events = self.config.max_batch_events + 1;
+            return Err(ItemTooLarge {
+                events,
+                refused_events,
+            }
+            .into());
+        }
+        let (job, answer) = Job::new(request);
+        let now = self.now();
+        let mut state = self.lock();
+        if state.closing {
+            return Err(LedgerError::Closed);
+        }
+        state.queue.push(operation, job, events, now)?;
+        let items = state.queue.items();
+        let worth_waking = |session: &Session| {
+            session
+                .sleeps_until_items
+                .is_some_and(|wanted| items >= wanted)
+        };
+        let sleeper = state.sessions.iter().position(worth_waking);
+        if let Some(index) = sleeper {
+            state.sessions[index].sleeps_until_items = None;
+            drop(state);
+            self.wakes[index].notify_one();
+        }
+        Ok(answer)
+    }
+
+    /// Waits until there is something for session `index` to do.
+    pub(super) fn next(
+        &self,
+        index: usize,
+        items_expected: usize,
+        limits: &[BatchLimit; Operation::ALL.len()],
+    ) -> Next {
+        let free_since = self.now();
+        let linger_until = free_since.after(self.config.flush_interval);
+        let keep_alive_at = free_since.after(self.config.keep_alive_interval);
+        let mut state = self.lock();
+        loop {
+            if state.closing {
+                return Next::Close;
+            }
+            let now = self.now();
+            let linger = (now < linger_until).then_some(items_expected);
+            let (until, items) = match state.queue.readiness(linger) {
+                Readiness::Ready(operation) => {
+                    let batch = state
+                        .queue
+                        .take(operation, limits[operation.index()].next());
+                    return Next::Send(operation, batch);
+                }
+                Readiness::Linger => (linger_until, items_expected),
+                Readiness::Empty if now >= keep_alive_at => return Next::KeepAlive,
+                Readiness::Empty => (keep_alive_at, 1),
+            };
+            state.sessions[index].sleeps_until_items = Some(items);
+            let woken = self.wakes[index].wait_timeout(state, until.since(now));
+            (state, _) = woken.unwrap_or_else(PoisonError::into_inner);
+            state.sessions[index].sleeps_until_items = None;
+        }
+    }
+
+    /// Tells the callers whose time is up while they were queued.
+    pub(super) fn expire_queued(&self, now: Timestamp) {
+        let (expired, problem) = {
+            let mut state = self.lock();
+            let expired = state.queue.expire(now, self.config.request_timeout);
+            (expired, state.problem())
+        };
+        for mut queued in expired {
+            let waited = now.since(queued.queued_at);
+            let error = match &problem {
+                _ if queued.sent => LedgerError::NoAnswer { waited },
+                Some(problem) => LedgerError::NoSession(problem.clone()),
+                None => LedgerError::NotSent { waited },
+            };
+            self.fail(&mut queued.item, error);
+        }
+    }
+
+    /// Tells one caller, unless it was told before.
+    pub(super) fn fail(&self, job: &mut Job, error: LedgerError) {
+        if job.is_answered() {
+            return;
+        }
+        self.observer.observe(&Observation::CallFailed {
+            error: error.clone(),
+        });
+        job.answer(Err(error));
+    }
+
+    /// Puts a batch back to the front, to be sent again with the same IDs. Callers that were told
+    /// that there was no answer are not waiting for one.
+    pub(super) fn give_back(&self, operation: Operation, mut batch: Batch) {
+        batch.retain(|queued| !queued.item.is_answered());
+        self.lock().queue.give_back(operation, batch);
+    }
+
+    pub(super) fn set_busy(&self, index: usize, busy: bool) {
+        let count = {
+            let mut state = self.lock();
+            state.sessions[index].busy = busy;
+            state.sessions.iter().filter(|session| session.busy).count()
+        };
+        self.observer.observe(&Observation::SessionsBusy { count });
+    }
+
+    /// Notes whether a session works, and tells those who wait for it.
+    pub(super) fn set_health(&self, index: usize, health: Result<(), SessionProblem>) {
+        let watchers = {
+            let mut state = self.lock();
+            if state.sessions[index].health == health {
+                return;
+            }
+            state.sessions[index].health.clone_from(&health);
+            std::mem::take(&mut state.watchers)
+        };
+        match health {
+            Ok(()) => {
+                tracing::info!(session = index, "tigerbeetle session ready");
+                self.observer.observe(&Observation::SessionReady);
+            }
+            Err(problem) => {
+                tracing::warn!(session = index, %problem, "tigerbeetle session in trouble");
+                self.observer
+                    .observe(&Observation::SessionTroubled { problem });
+            }
+        }
+        tell(watchers);
+    }
+
+    /// The health of all sessions, and a receiver for the next change of it.
+    pub(super) fn watch(&self) -> (Vec<Result<(), SessionProblem>>, oneshot::Receiver<()>) {
+        let (watcher, changed) = oneshot::channel();
+        let mut state = self.lock();
+        state.watchers.retain(|watcher| !watcher.is_closed());
+        state.watchers.push(watcher);
+        (
+            state
+                .sessions
+                .iter()
+                .map(|session| session.health.clone())
+                .collect(),
+            changed,
+        )
+    }
+
+    /// `Ok` while at least one session works.
+    pub(super) fn health(&self) -> Result<(), SessionProblem> {
+        self.lock().problem().map_or(Ok(()), Err)
+    }
+
+    /// Sends nothing more. What is queued fails; what is under way is given up.
+    pub(super) fn close(&self) {
+        let queued = {
+            let mut state = self.lock();
+            state.closing = true;
+            state.queue.drain()
+        };
+        for wake in &self.wakes {
+            wake.notify_all();
+        }
+        for mut queued in queued {
+            let waited = self.now().since(queued.queued_at);
+            let sent = queued.sent;
+            let error = if sent {
+                LedgerError::NoAnswer { waited }
+            } else {
+                LedgerError::Closed
+            };
+            self.fail(&mut queued.item, error);
+        }
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        self.lock().closing
+    }
+
+    pub(super) fn set_ended(&self, index: usize) {
+        let watchers = {
+            let mut state = self.lock();
+            state.sessions[index].ended = true;
+            std::mem::take(&mut state.watchers)
+        };
+        tell(watchers);
+    }
+
+    pub(super) fn all_ended(&self) -> bool {
+        self.lock().sessions.iter().all(|session| session.ended)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change under the lock is complete before anything that can panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Why no session works, or `None` if one does.
+    fn problem(&self) -> Option<SessionProblem> {
+        if self.sessions.iter().any(|session| session.health.is_ok()) {
+            return None;
+        }
+        self.sessions
+            .first()
+            .and_then(|session| session.health.clone().err())
+    }
+}
+
+fn tell(watchers: Vec<oneshot::Sender<()>>) {
+    for watcher in watchers {
+        // Whoever gave up waiting need not be told.
+        let _gone = watcher.send(());
+    }
+}

@@ -1,0 +1,135 @@
+//! A throw-away cluster of one replica or more.
+
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tempfile::TempDir;
+
+use super::binary::find_binary;
+use super::replica::Replica;
+use crate::ledger::cluster::ClusterSettings;
+
+static CLUSTERS_STARTED: AtomicU64 = AtomicU64::new(0);
+
+/// How a server is started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// `--development`: 1.5 GB of memory, 253 events a request, 8 connections.
+    Development,
+    /// As in production, with a small cache: 2.3 GB of memory, 8189 events a request, 32
+    /// connections.
+    Production,
+}
+
+/// A throw-away cluster; its servers and files go when this is dropped.
+#[derive(Debug)]
+pub struct TestCluster {
+    cluster_id: u128,
+    // Fields are dropped in this order: first the servers, then their files.
+    replicas: Vec<Replica>,
+    ports: Vec<u16>,
+    _directory: TempDir,
+}
+
+impl TestCluster {
+    /// Starts one server on a port that it chooses.
+    ///
+    /// # Panics
+    /// Without a server binary, or when the server does not start.
+    pub fn start(mode: Mode) -> Self {
+        let mut cluster = Self::format(mode, 1);
+        let port = cluster.replicas[0].start("0");
+        cluster.ports = vec![port.expect("the server chooses a port for the address 0")];
+        cluster
+    }
+
+    /// Starts three servers, of which one may be lost.
+    ///
+    /// # Panics
+    /// Without a server binary, or when a server does not start.
+    pub fn start_three(mode: Mode) -> Self {
+        let mut cluster = Self::format(mode, 3);
+        let listeners: Vec<TcpListener> = (0..3)
+            .map(|_| TcpListener::bind("127.0.0.1:0").expect("the system has a free port"))
+            .collect();
+        let port = |listener: &TcpListener| listener.local_addr().expect("it is bound").port();
+        cluster.ports = listeners.iter().map(port).collect();
+        drop(listeners);
+        for index in 0..3 {
+            cluster.restart(index);
+        }
+        cluster
+    }
+
+    fn format(mode: Mode, count: usize) -> Self {
+        let binary = find_binary().expect("a suite runs its tests only with a server binary");
+        let directory = tempfile::tempdir().expect("there is room for a data file");
+        // A number of its own, so that a client of another cluster is never let in.
+        let cluster_id = u128::from(CLUSTERS_STARTED.fetch_add(1, Ordering::Relaxed)) << 32
+            | u128::from(std::process::id());
+        let replica =
+            |index| Replica::format(&binary, directory.path(), mode, cluster_id, index, count);
+        let replicas = (0..count).map(replica).collect();
+        Self {
+            cluster_id,
+            replicas,
+            ports: Vec::new(),
+            _directory: directory,
+        }
+    }
+
+    /// The number that the cluster was formatted with.
+    pub fn cluster_id(&self) -> u128 {
+        self.cluster_id
+    }
+
+    /// The address of each replica.
+    pub fn addresses(&self) -> Vec<String> {
+        self.ports
+            .iter()
+            .map(|port| format!("127.0.0.1:{port}"))
+            .collect()
+    }
+
+    /// The default settings for this cluster.
+    pub fn settings(&self) -> ClusterSettings {
+        ClusterSettings::new(self.cluster_id, self.addresses())
+    }
+
+    /// `SIGSTOP`: the server neither answers nor goes away.
+    pub fn pause(&self, replica: usize) {
+        self.replicas[replica].pause();
+    }
+
+    /// `SIGCONT`.
+    pub fn resume(&self, replica: usize) {
+        self.replicas[replica].resume();
+    }
+
+    /// `kill -9`.
+    pub fn kill(&mut self, replica: usize) {
+        self.replicas[replica].kill();
+    }
+
+    /// Starts a replica that was killed, on the port that it had.
+    pub fn restart(&mut self, replica: usize) {
+        let addresses = self.addresses().join(",");
+        self.replicas[replica].start(&addresses);
+    }
+}
+
+impl Mode {
+    pub(super) fn format_flags(self) -> &'static [&'static str] {
+        match self {
+            Self::Development => &["--development"],
+            Self::Production => &[],
+        }
+    }
+
+    pub(super) fn start_flags(self) -> &'static [&'static str] {
+        match self {
+            Self::Development => &["--development"],
+            Self::Production => &["--cache-grid=256MiB"],
+        }
+    }
+}

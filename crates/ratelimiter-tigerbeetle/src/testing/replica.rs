@@ -1,0 +1,157 @@
+//! One server process with its data file.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::cluster::Mode;
+
+/// A development server listens after 2 s, three of them on two cores after 6 s.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// How much of the server's log to show when it does not start.
+const LOG_LINES_SHOWN: usize = 20;
+
+/// One server process; it is killed when this is dropped.
+pub(super) struct Replica {
+    binary: PathBuf,
+    data_file: PathBuf,
+    mode: Mode,
+    process: Option<Child>,
+    log: Arc<Mutex<VecDeque<String>>>,
+}
+
+impl Replica {
+    /// Formats a data file in `directory`.
+    pub(super) fn format(
+        binary: &Path,
+        directory: &Path,
+        mode: Mode,
+        cluster_id: u128,
+        index: usize,
+        count: usize,
+    ) -> Self {
+        let data_file = directory.join(format!("{cluster_id}_{index}.tigerbeetle"));
+        let mut command = Command::new(binary);
+        command.arg("format");
+        command.args([
+            format!("--cluster={cluster_id}"),
+            format!("--replica={index}"),
+        ]);
+        command.arg(format!("--replica-count={count}"));
+        command.args(mode.format_flags()).arg(&data_file);
+        let output = command.output().expect("the server's binary can be run");
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let log = Arc::default();
+        Self {
+            binary: binary.to_owned(),
+            data_file,
+            mode,
+            process: None,
+            log,
+        }
+    }
+
+    /// Starts the server and waits until it listens; returns the port if `addresses` is `0`.
+    ///
+    /// With `0` the server chooses a free port, and ends by itself when this process does.
+    pub(super) fn start(&mut self, addresses: &str) -> Option<u16> {
+        assert!(self.process.is_none(), "the server is stopped");
+        let mut command = Command::new(&self.binary);
+        command.arg("start").args(self.mode.start_flags());
+        command
+            .arg(format!("--addresses={addresses}"))
+            .arg(&self.data_file);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut process = command.spawn().expect("the server's binary can be run");
+        let stdout = process.stdout.take().expect("it is piped");
+        let stderr = process.stderr.take().expect("it is piped");
+        self.process = Some(process);
+        self.wait_until_it_listens(stderr);
+        if addresses != "0" {
+            return None;
+        }
+        let mut line = String::new();
+        BufReader::new(stdout)
+            .read_line(&mut line)
+            .expect("the server says its port");
+        Some(line.trim().parse().expect("the server says its port"))
+    }
+
+    fn wait_until_it_listens(&self, stderr: impl std::io::Read + Send + 'static) {
+        let (listening, listens) = mpsc::channel();
+        let log = Arc::clone(&self.log);
+        // Reads to the end, because a server whose log is not read stops when the pipe is full.
+        thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                if line.contains("listening on") {
+                    // Only the first such line is waited for.
+                    let _later = listening.send(());
+                }
+                let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+                log.push_back(line);
+                if log.len() > LOG_LINES_SHOWN {
+                    log.pop_front();
+                }
+            }
+        });
+        let listens = listens.recv_timeout(START_TIMEOUT).is_ok();
+        assert!(listens, "the server does not listen:\n{self:?}");
+    }
+
+    /// Stops its clock and its connections without closing them.
+    pub(super) fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    pub(super) fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Kills it as a power cut would.
+    pub(super) fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.kill().expect("the process is our child");
+            process.wait().expect("the process is our child");
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        let process = self.process.as_ref().expect("the server is running");
+        let pid = Pid::from_child(process);
+        kill_process(pid, signal).expect("the process is our child");
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl fmt::Debug for Replica {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{} with {}:",
+            self.binary.display(),
+            self.data_file.display()
+        )?;
+        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.iter().try_for_each(|line| writeln!(f, "{line}"))
+    }
+}

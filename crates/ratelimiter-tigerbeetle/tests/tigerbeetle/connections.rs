@@ -1,0 +1,94 @@
+//! `TB-12`: what keeps a session from working is said in words, and it heals by itself.
+
+use ratelimiter_tigerbeetle::ledger::cluster::{ClusterLedger, Unobserved};
+use ratelimiter_tigerbeetle::ledger::{AccountId, Ledger, LedgerError, SessionProblem};
+use ratelimiter_tigerbeetle::testing::{Fixture, Mode, TestCluster};
+use tigerbeetle as tb;
+
+use crate::scene::{config, open, run, soon};
+
+/// A development server takes so many.
+const CONNECTIONS_MAX: usize = 8;
+
+fn some_account() -> Vec<AccountId> {
+    vec![AccountId::nearest(1)]
+}
+
+pub fn tb_12_a_host_name_is_resolved(fixture: &Fixture) {
+    run(async {
+        let mut settings = fixture.development().settings();
+        let address = settings.addresses[0].replace("127.0.0.1", "localhost");
+        settings.addresses = vec![address];
+        let ledger = open(config(&settings), Unobserved).await;
+        ledger.lookup_accounts(some_account()).await.unwrap();
+        ledger.close().await;
+    });
+}
+
+pub fn tb_12_a_wrong_cluster_id_is_said_within_the_timeout(fixture: &Fixture) {
+    run(async {
+        let mut settings = fixture.development().settings();
+        settings.cluster_id += 1;
+        let ledger = ClusterLedger::open(config(&settings), Unobserved).unwrap();
+        let error = ledger.lookup_accounts(some_account()).await.unwrap_err();
+        let LedgerError::NoSession(problem) = error else {
+            panic!("{error}")
+        };
+        assert!(
+            problem.to_string().contains("the cluster ID is wrong"),
+            "{problem}"
+        );
+        assert_eq!(ledger.warm_up().await, Err(problem.clone()));
+        assert_eq!(ledger.health(), Err(problem));
+        soon("the close", ledger.close()).await;
+    });
+}
+
+pub fn tb_12_too_many_connections_are_said_and_heal(_: &Fixture) {
+    run(async {
+        let cluster = TestCluster::start(Mode::Development);
+        let mut others = Vec::new();
+        for _ in 0..CONNECTIONS_MAX {
+            let client = tb::Client::new(cluster.cluster_id(), &cluster.addresses()[0]).unwrap();
+            soon("a connection", client.lookup_accounts(&[1]))
+                .await
+                .unwrap();
+            others.push(client);
+        }
+
+        let ledger = ClusterLedger::open(config(&cluster.settings()), Unobserved).unwrap();
+        let problem = soon("a word", ledger.warm_up()).await.unwrap_err();
+        assert!(
+            matches!(problem, SessionProblem::NotRegistered { .. }),
+            "{problem}"
+        );
+        assert!(
+            problem.to_string().contains("no connection free"),
+            "{problem}"
+        );
+
+        others.pop().unwrap().close().await.unwrap();
+        soon("the session", ledger.ready()).await;
+        ledger.lookup_accounts(some_account()).await.unwrap();
+        ledger.close().await;
+    });
+}
+
+pub fn tb_12_a_cluster_that_comes_later_is_found(_: &Fixture) {
+    run(async {
+        let mut cluster = TestCluster::start(Mode::Development);
+        cluster.kill(0);
+        let ledger = ClusterLedger::open(config(&cluster.settings()), Unobserved).unwrap();
+        let problem = soon("a word", ledger.warm_up()).await.unwrap_err();
+        assert!(
+            problem.to_string().contains("the server is down"),
+            "{problem}"
+        );
+
+        cluster.restart(0);
+        soon("the session", ledger.ready()).await;
+        assert_eq!(ledger.warm_up().await, Ok(()));
+        ledger.lookup_accounts(some_account()).await.unwrap();
+        ledger.close().await;
+    });
+}

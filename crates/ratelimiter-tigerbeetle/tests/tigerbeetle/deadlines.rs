@@ -1,0 +1,143 @@
+//! `TB-10`: deadlines are ours, and what has no answer counts at most once.
+
+use std::sync::Arc;
+
+use ratelimiter_tigerbeetle::ledger::{Ledger, LedgerError, WorkItem};
+use ratelimiter_tigerbeetle::testing::{Fixture, Mode, TestCluster};
+
+use crate::load::Load;
+use crate::scene::{config, limits, open, pending, run, soon};
+use crate::tally::{Counts, Tally};
+
+const CALLERS: usize = 64;
+const REQUEST_TIMEOUT_MS: u64 = 400;
+
+pub fn tb_10_a_stopped_server_under_load_fails_callers_in_time_and_counts_once(_: &Fixture) {
+    outage_under_load(|cluster| cluster.pause(0), |cluster| cluster.resume(0));
+}
+
+pub fn tb_10_a_killed_server_under_load_fails_callers_in_time_and_counts_once(_: &Fixture) {
+    outage_under_load(|cluster| cluster.kill(0), |cluster| cluster.restart(0));
+}
+
+fn outage_under_load(begin: fn(&mut TestCluster), end: fn(&mut TestCluster)) {
+    run(async {
+        let mut cluster = TestCluster::start(Mode::Development);
+        let mut settings = cluster.settings();
+        settings.request_timeout_ms = REQUEST_TIMEOUT_MS;
+        let tally = Tally::default();
+        let ledger = Arc::new(open(config(&settings), tally.clone()).await);
+        let load = Load::start(&ledger, CALLERS).await;
+        soon("progress", load.progress(2_000)).await;
+
+        begin(&mut cluster);
+        let every_caller = |c: &Counts| c.failures.values().sum::<usize>() >= CALLERS;
+        soon("the errors", tally.until(every_caller)).await;
+        let counts = tally.counts();
+        assert!(counts.failures["no_answer"] > 0, "{counts:?}");
+        assert!(
+            ledger.health().is_err(),
+            "the session says that it has no answer"
+        );
+
+        end(&mut cluster);
+        soon("the session", ledger.ready()).await;
+        soon("progress", load.progress(2_000)).await;
+        let done = load.finish(&*ledger).await;
+        eprintln!("{done} leases, {:?}", tally.counts().failures);
+        ledger.close().await;
+    });
+}
+
+pub fn tb_10_a_dropped_caller_does_not_cancel(_: &Fixture) {
+    run(async {
+        let cluster = TestCluster::start(Mode::Development);
+        let tally = Tally::default();
+        let ledger = open(config(&cluster.settings()), tally.clone()).await;
+        let (operator, accounts) = limits(&ledger, 1, 10).await;
+        let sent_before = tally.counts().requests;
+        cluster.pause(0);
+        let under_way = pending(accounts[0], operator, 1, 0);
+        let queued = pending(accounts[0], operator, 2, 0);
+        {
+            let mut first =
+                std::pin::pin!(ledger.create_transfers(WorkItem::new().with(under_way)));
+            let mut second = std::pin::pin!(ledger.create_transfers(WorkItem::new().with(queued)));
+            tokio::select! {
+                biased;
+                _ = &mut first => panic!("a stopped server does not answer"),
+                () = soon("the request", tally.until(|c| c.requests > sent_before)) => {}
+            }
+            tokio::select! {
+                biased;
+                _ = &mut second => panic!("a stopped server does not answer"),
+                () = std::future::ready(()) => {}
+            }
+        }
+        cluster.resume(0);
+        soon(
+            "both",
+            tally.until(|counts| counts.requests > sent_before + 1),
+        )
+        .await;
+        let rows = ledger
+            .lookup_transfers(vec![under_way.id, queued.id])
+            .await
+            .unwrap();
+        assert_eq!(rows.len(), 2, "nobody waited for them");
+        ledger.close().await;
+    });
+}
+
+pub fn tb_09_a_full_queue_answers_at_once(_: &Fixture) {
+    run(async {
+        let cluster = TestCluster::start(Mode::Development);
+        let mut settings = cluster.settings();
+        settings.max_batch_events = 2;
+        settings.request_timeout_ms = 30_000;
+        let tally = Tally::default();
+        let config = config(&settings).with_queue_events_max(4);
+        let ledger = Arc::new(open(config, tally.clone()).await);
+        let (operator, accounts) = limits(&*ledger, 1, 100).await;
+        let sent_before = tally.counts().requests;
+        let limit = accounts[0];
+        let call = || {
+            let ledger = Arc::clone(&ledger);
+            let pair = [
+                pending(limit, operator, 1, 0),
+                pending(limit, operator, 1, 0),
+            ];
+            async move {
+                ledger
+                    .create_transfers(WorkItem::new().with_chain(pair))
+                    .await
+            }
+        };
+        cluster.pause(0);
+        let under_way = tokio::spawn(call());
+        soon(
+            "the request",
+            tally.until(|counts| counts.requests > sent_before),
+        )
+        .await;
+        let mut queued = [Box::pin(call()), Box::pin(call())];
+        for call in &mut queued {
+            tokio::select! {
+                biased;
+                _ = call => panic!("a stopped server does not answer"),
+                () = std::future::ready(()) => {}
+            }
+        }
+        let full = LedgerError::QueueFull {
+            queued_events: 4,
+            queue_events_max: 4,
+        };
+        assert_eq!(soon("a refusal", call()).await, Err(full));
+        cluster.resume(0);
+        assert_eq!(under_way.await.unwrap().unwrap().len(), 2);
+        for call in queued {
+            assert_eq!(call.await.unwrap().len(), 2);
+        }
+        ledger.close().await;
+    });
+}

@@ -1,0 +1,276 @@
+//! The model against the server: random requests to both, and every answer must be the same.
+//!
+//! Time is the server's: the model is told the timestamps that the server gave. Expiry is the one
+//! thing that happens by itself, some time after its moment, so the run goes in rounds: shortly
+//! before the first hold of a round can expire, wait until the server has released all that the
+//! model says it must, then compare. A request that comes too late for that is compared with each
+//! number of expiries that the server may have done before it.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fmt::Write;
+use std::time::Duration;
+
+use ratelimiter_tigerbeetle::ledger::cluster::{ClusterLedger, Unobserved};
+use ratelimiter_tigerbeetle::ledger::model::Model;
+use ratelimiter_tigerbeetle::ledger::{
+    AccountRow, AccountStatus, Ledger, Timestamp, TransferResult, TransferStatus, WorkItem,
+};
+use ratelimiter_tigerbeetle::testing::Fixture;
+
+use self::generator::{Generator, SHORT_TIMEOUT_SECONDS};
+use crate::scene::{config, open, run, soon};
+
+mod generator;
+
+/// How many events to send; 100 000 and more take a minute.
+const EVENTS_VARIABLE: &str = "TIGERBEETLE_DIFFERENTIAL_EVENTS";
+const EVENTS_DEFAULT: u64 = 20_000;
+/// Repeats a run.
+const SEED_VARIABLE: &str = "TIGERBEETLE_DIFFERENTIAL_SEED";
+/// How long a round goes on before it waits for its expiries.
+const ROUND: Duration = Duration::from_millis(500);
+
+/// What a run must have seen to mean something.
+const ALL_STATUSES: [&str; 33] = [
+    "AccountsMustBeDifferent",
+    "Created",
+    "CreditAccountAlreadyClosed",
+    "CreditAccountNotFound",
+    "DebitAccountAlreadyClosed",
+    "DebitAccountNotFound",
+    "ExceedsCredits",
+    "ExceedsPendingTransferAmount",
+    "Exists",
+    "ExistsWithDifferentAmount",
+    "ExistsWithDifferentCode",
+    "ExistsWithDifferentCreditAccountId",
+    "ExistsWithDifferentDebitAccountId",
+    "ExistsWithDifferentFlags",
+    "ExistsWithDifferentPendingId",
+    "ExistsWithDifferentTimeout",
+    "ExistsWithDifferentUserData128",
+    "ExistsWithDifferentUserData32",
+    "ExistsWithDifferentUserData64",
+    "IdAlreadyFailed",
+    "LinkedEventFailed",
+    "OverflowsCredits",
+    "OverflowsCreditsPending",
+    "OverflowsCreditsPosted",
+    "OverflowsDebits",
+    "OverflowsDebitsPending",
+    "OverflowsDebitsPosted",
+    "PendingIdMustBeDifferent",
+    "PendingTransferAlreadyPosted",
+    "PendingTransferAlreadyVoided",
+    "PendingTransferExpired",
+    "PendingTransferNotFound",
+    "PendingTransferNotPending",
+];
+
+pub fn the_model_agrees_with_the_server(fixture: &Fixture) {
+    let number = |name: &str| {
+        env::var(name)
+            .ok()
+            .map(|text| text.parse().expect("a number"))
+    };
+    let seed = number(SEED_VARIABLE).unwrap_or_else(|| fastrand::u64(..));
+    let events = number(EVENTS_VARIABLE).unwrap_or(EVENTS_DEFAULT);
+    eprintln!("{SEED_VARIABLE}={seed} {EVENTS_VARIABLE}={events}");
+    run(async {
+        let ledger = open(config(&fixture.development().settings()), Unobserved).await;
+        let mut pair = Pair::new(ledger, Generator::new(seed));
+        pair.create_accounts().await;
+        while pair.events < events {
+            pair.round().await;
+        }
+        pair.report();
+        pair.ledger.close().await;
+    });
+}
+
+struct Pair {
+    ledger: ClusterLedger,
+    model: Model,
+    generator: Generator,
+    events: u64,
+    late_requests: usize,
+    statuses: BTreeMap<String, usize>,
+}
+
+impl Pair {
+    fn new(ledger: ClusterLedger, generator: Generator) -> Self {
+        let (model, statuses) = (Model::default(), BTreeMap::new());
+        Self {
+            ledger,
+            model,
+            generator,
+            events: 0,
+            late_requests: 0,
+            statuses,
+        }
+    }
+
+    async fn create_accounts(&mut self) {
+        let accounts = self.generator.accounts();
+        let real = self.ledger.create_accounts(accounts.clone()).await.unwrap();
+        let model = self.model.create_accounts(real[0].timestamp, &accounts);
+        assert_eq!(real, model);
+    }
+
+    /// Sends requests until the first hold of this round is about to expire, then waits for it.
+    async fn round(&mut self) {
+        let mut started_at = None;
+        loop {
+            let item = self.generator.item();
+            let real = self.ledger.create_transfers(item.clone()).await.unwrap();
+            let exists = |status| status == TransferStatus::Exists;
+            let now = arrival(real.iter().map(|r| (r.timestamp, exists(r.status))));
+            self.compare(now, &item, &real);
+            let started_at = *started_at.get_or_insert(now);
+            let is_late = self.model.next_expiry().is_some_and(|expiry| expiry <= now);
+            if is_late || now.since(started_at) >= ROUND {
+                break;
+            }
+            // Nothing can have expired yet, so the balances are comparable as they are.
+            assert_eq!(self.real_accounts().await, self.model_accounts());
+            self.compare_accounts_again().await;
+            self.compare_rows().await;
+        }
+        self.wait_for_expiries().await;
+        self.compare_rows().await;
+    }
+
+    fn compare(&mut self, now: Timestamp, item: &WorkItem, real: &[TransferResult]) {
+        self.events += item.len() as u64;
+        for result in real {
+            *self
+                .statuses
+                .entry(format!("{:?}", result.status))
+                .or_default() += 1;
+        }
+        let is_due = self.model.next_expiry().is_some_and(|expiry| expiry <= now);
+        let mut due = is_due.then(|| self.model.clone());
+        let model = self.model.create_transfers(now, item);
+        if model == real {
+            self.generator.note(item, real);
+            return;
+        }
+        self.late_requests += 1;
+        while let Some(mut candidate) = due.take() {
+            if candidate.expire_at_most(now, 1) == 0 {
+                break;
+            }
+            due = Some(candidate.clone());
+            if candidate.create_transfers(now, item) == real {
+                self.model = candidate;
+                self.generator.note(item, real);
+                return;
+            }
+        }
+        panic!(
+            "the model and the server disagree:\n{}",
+            difference(item, &model, real)
+        );
+    }
+
+    /// Waits until the server has released what its clock says it must.
+    async fn wait_for_expiries(&mut self) {
+        let Some(last) = self.generator.last_created_at() else {
+            return;
+        };
+        let all_expired_at = last.after(Duration::from_secs(u64::from(SHORT_TIMEOUT_SECONDS)));
+        self.model.expire(all_expired_at);
+        let expected = self.model_accounts();
+        let mut tick = tokio::time::interval(Duration::from_millis(10));
+        let expiries = async {
+            loop {
+                tick.tick().await;
+                if self.real_accounts().await == expected {
+                    return;
+                }
+            }
+        };
+        if tokio::time::timeout(Duration::from_secs(10), expiries)
+            .await
+            .is_err()
+        {
+            assert_eq!(self.real_accounts().await, expected);
+        }
+    }
+
+    async fn compare_accounts_again(&mut self) {
+        let accounts = self.generator.accounts_again();
+        let real = self.ledger.create_accounts(accounts.clone()).await.unwrap();
+        let statuses = real.iter().map(|result| (result.timestamp, result.status));
+        let now = arrival(statuses.map(|(at, status)| (at, status == AccountStatus::Exists)));
+        assert_eq!(real, self.model.create_accounts(now, &accounts));
+    }
+
+    /// Reads rows back, by ID and by user data.
+    async fn compare_rows(&mut self) {
+        let ids = self.generator.ids();
+        let real = self.ledger.lookup_transfers(ids.clone()).await.unwrap();
+        let model: Vec<_> = ids
+            .iter()
+            .filter_map(|&id| self.model.transfer(id).copied())
+            .collect();
+        assert_eq!(real, model);
+        let query = self.generator.query();
+        let real = self.ledger.query_transfers(query).await.unwrap();
+        assert_eq!(real, self.model.query_transfers(&query));
+    }
+
+    async fn real_accounts(&self) -> Vec<AccountRow> {
+        soon(
+            "a lookup",
+            self.ledger.lookup_accounts(self.generator.account_ids()),
+        )
+        .await
+        .unwrap()
+    }
+
+    fn model_accounts(&self) -> Vec<AccountRow> {
+        let ids = self.generator.account_ids();
+        ids.iter()
+            .filter_map(|&id| self.model.account(id).copied())
+            .collect()
+    }
+
+    fn report(&self) {
+        for status in ALL_STATUSES {
+            assert!(
+                self.statuses.contains_key(status),
+                "{status} was never seen"
+            );
+        }
+        eprintln!(
+            "{} events, {} late requests",
+            self.events, self.late_requests
+        );
+        for (status, count) in &self.statuses {
+            eprintln!("{count:>8} {status}");
+        }
+    }
+}
+
+/// When a request arrived: an event's timestamp is that of the first plus its index, except for
+/// those that existed before. If all did, any moment will do.
+fn arrival(results: impl Iterator<Item = (Timestamp, bool)>) -> Timestamp {
+    let fresh = results.enumerate().find(|&(_, (_, exists))| !exists);
+    let nanos = fresh.map_or(0, |(index, (at, _))| at.unix_nanos() - index as u64);
+    Timestamp::from_unix_nanos(nanos)
+}
+
+fn difference(item: &WorkItem, model: &[TransferResult], real: &[TransferResult]) -> String {
+    let mut text = String::new();
+    for ((event, model), real) in item.events().iter().zip(model).zip(real) {
+        let mark = if model == real { "  " } else { "->" };
+        writeln!(
+            text,
+            "{mark} {event:?}\n     model {model:?}\n     real  {real:?}"
+        )
+        .unwrap();
+    }
+    text
+}

@@ -1,0 +1,86 @@
+//! `TB-11`: a cluster has 64 sessions, and the oldest goes when another comes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ratelimiter_tigerbeetle::testing::{Fixture, Mode, TestCluster};
+use tigerbeetle as tb;
+use tokio::task::JoinSet;
+
+use crate::load::Load;
+use crate::scene::{config, open, run, soon};
+use crate::tally::Tally;
+
+const OTHERS: usize = 70;
+/// With those of the tests, below the 8 connections of a development server.
+const OTHERS_AT_A_TIME: usize = 5;
+const NEVER: Duration = Duration::from_secs(86_400);
+
+/// Other sessions come, ask once, and go.
+async fn others_come_and_go(cluster: &TestCluster) {
+    let mut others = JoinSet::new();
+    for count in 0..OTHERS {
+        if count >= OTHERS_AT_A_TIME {
+            others.join_next().await.unwrap().unwrap();
+        }
+        let (cluster_id, address) = (cluster.cluster_id(), cluster.addresses()[0].clone());
+        others.spawn(async move {
+            let client = tb::Client::new(cluster_id, &address).unwrap();
+            soon("a session", client.lookup_accounts(&[1]))
+                .await
+                .unwrap();
+            client.close().await.unwrap();
+        });
+    }
+    while let Some(other) = others.join_next().await {
+        other.unwrap();
+    }
+}
+
+pub fn tb_11_an_evicted_session_is_replaced_and_a_kept_alive_one_stays(_: &Fixture) {
+    run(async {
+        let cluster = TestCluster::start(Mode::Development);
+        let (idle, kept) = (Tally::default(), Tally::default());
+        let quiet = config(&cluster.settings()).with_keep_alive_interval(NEVER);
+        let quiet = Arc::new(open(quiet, idle.clone()).await);
+        let often = Duration::from_millis(200);
+        let heard = config(&cluster.settings()).with_keep_alive_interval(often);
+        let heard = Arc::new(open(heard, kept.clone()).await);
+
+        others_come_and_go(&cluster).await;
+
+        // All these callers are queued when the first call learns of the eviction.
+        let load = Load::start(&quiet, 256).await;
+        soon("progress", load.progress(2_000)).await;
+        load.finish(&*quiet).await;
+        assert_eq!(idle.counts().evictions, 1);
+        assert!(
+            idle.counts().failures.is_empty(),
+            "nobody notices: {:?}",
+            idle.counts()
+        );
+
+        let load = Load::start(&heard, 16).await;
+        soon("progress", load.progress(200)).await;
+        load.finish(&*heard).await;
+        assert_eq!(kept.counts().evictions, 0, "it was never the oldest");
+        quiet.close().await;
+        heard.close().await;
+    });
+}
+
+pub fn tb_11_seventy_sessions_under_load_harm_nobody(_: &Fixture) {
+    run(async {
+        let cluster = TestCluster::start(Mode::Development);
+        let tally = Tally::default();
+        let ledger = Arc::new(open(config(&cluster.settings()), tally.clone()).await);
+        let load = Load::start(&ledger, 64).await;
+        soon("progress", load.progress(500)).await;
+        others_come_and_go(&cluster).await;
+        soon("progress", load.progress(500)).await;
+        let done = load.finish(&*ledger).await;
+        assert!(tally.counts().failures.is_empty(), "{:?}", tally.counts());
+        eprintln!("{done} leases, {} evictions", tally.counts().evictions);
+        ledger.close().await;
+    });
+}

@@ -1,0 +1,132 @@
+//! The words that the tests are written in.
+
+use std::future::Future;
+use std::num::{NonZeroU16, NonZeroU32};
+use std::time::Duration;
+
+use ratelimiter_tigerbeetle::ledger::cluster::{
+    ClusterConfig, ClusterLedger, ClusterSettings, Observer,
+};
+use ratelimiter_tigerbeetle::ledger::{
+    AccountId, AccountStatus, Action, Ledger, Movement, NewAccount, Transfer, TransferId, UserData,
+};
+
+/// Nothing here takes this long unless it hangs.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Runs a test on a runtime of its own; a test that hangs fails.
+pub fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("the system starts threads");
+    runtime.block_on(async {
+        tokio::time::timeout(PATIENCE * 5, test)
+            .await
+            .expect("the test does not hang");
+    });
+}
+
+/// Waits for what must happen.
+pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(PATIENCE, future).await {
+        Ok(output) => output,
+        Err(_) => panic!("waited {PATIENCE:?} for {what}"),
+    }
+}
+
+pub fn config(settings: &ClusterSettings) -> ClusterConfig {
+    ClusterConfig::new(settings).expect("the settings are valid")
+}
+
+/// A ledger whose sessions work.
+pub async fn open(config: ClusterConfig, observer: impl Observer) -> ClusterLedger {
+    let ledger = ClusterLedger::open(config, observer).expect("the system starts threads");
+    soon("a session", ledger.ready()).await;
+    ledger
+}
+
+pub fn new_account() -> NewAccount {
+    NewAccount {
+        id: AccountId::nearest(fastrand::u128(..)),
+        code: NonZeroU16::MIN,
+        debits_must_not_exceed_credits: true,
+        user_data: UserData::default(),
+    }
+}
+
+pub fn new_operator() -> NewAccount {
+    NewAccount {
+        debits_must_not_exceed_credits: false,
+        ..new_account()
+    }
+}
+
+/// An operator and `count` limits of the given capacity.
+pub async fn limits(
+    ledger: &impl Ledger,
+    count: usize,
+    capacity: u128,
+) -> (AccountId, Vec<AccountId>) {
+    let operator = new_operator();
+    let limits: Vec<NewAccount> = (0..count).map(|_| new_account()).collect();
+    let all = [&[operator], &limits[..]].concat();
+    for result in ledger
+        .create_accounts(all)
+        .await
+        .expect("the server answers")
+    {
+        assert_eq!(result.status, AccountStatus::Created);
+    }
+    let limits: Vec<AccountId> = limits.iter().map(|limit| limit.id).collect();
+    for &limit in &limits {
+        let credit = posted(operator.id, limit, capacity);
+        let item = ratelimiter_tigerbeetle::ledger::WorkItem::new().with(credit);
+        ledger
+            .create_transfers(item)
+            .await
+            .expect("the server answers");
+    }
+    (operator.id, limits)
+}
+
+pub fn transfer_id() -> TransferId {
+    TransferId::nearest(fastrand::u128(..))
+}
+
+pub fn movement(debit: AccountId, credit: AccountId, amount: u128) -> Movement {
+    Movement {
+        debit,
+        credit,
+        amount,
+        code: NonZeroU16::MIN,
+    }
+}
+
+pub fn posted(debit: AccountId, credit: AccountId, amount: u128) -> Transfer {
+    let action = Action::Posted(movement(debit, credit, amount));
+    Transfer {
+        id: transfer_id(),
+        action,
+        user_data: UserData::default(),
+    }
+}
+
+pub fn pending(
+    debit: AccountId,
+    credit: AccountId,
+    amount: u128,
+    timeout_seconds: u32,
+) -> Transfer {
+    let action = Action::Pending {
+        movement: movement(debit, credit, amount),
+        timeout_seconds: NonZeroU32::new(timeout_seconds),
+        closes_debit_account: false,
+    };
+    Transfer {
+        id: transfer_id(),
+        action,
+        user_data: UserData::default(),
+    }
+}

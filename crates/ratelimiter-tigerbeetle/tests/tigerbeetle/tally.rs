@@ -1,0 +1,86 @@
+//! An observer that counts, and that can be waited for.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use ratelimiter_tigerbeetle::ledger::SessionProblem;
+use ratelimiter_tigerbeetle::ledger::cluster::{Observation, Observer, Operation};
+use tokio::sync::Notify;
+
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    counts: Arc<Mutex<Counts>>,
+    changed: Arc<Notify>,
+}
+
+/// Of the requests that create transfers, and of the sessions.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    pub requests: usize,
+    pub items: usize,
+    /// The greatest request that was answered.
+    pub answered_events_max: usize,
+    pub refused_batches: usize,
+    pub sessions_busy_max: usize,
+    pub evictions: usize,
+    pub failures: BTreeMap<&'static str, usize>,
+}
+
+impl Tally {
+    pub fn counts(&self) -> Counts {
+        self.counts.lock().unwrap().clone()
+    }
+
+    /// Waits until the counts are as wanted.
+    pub async fn until(&self, wanted: impl Fn(&Counts) -> bool) {
+        loop {
+            let changed = self.changed.notified();
+            if wanted(&self.counts()) {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+impl Observer for Tally {
+    fn observe(&self, observation: &Observation) {
+        let mut counts = self.counts.lock().unwrap();
+        match observation {
+            Observation::RequestSent {
+                operation: Operation::CreateTransfers,
+                items,
+                ..
+            } => {
+                counts.requests += 1;
+                counts.items += items;
+            }
+            &Observation::RequestAnswered {
+                operation: Operation::CreateTransfers,
+                events,
+                ..
+            } => {
+                counts.answered_events_max = counts.answered_events_max.max(events);
+            }
+            Observation::BatchRefused { .. } => counts.refused_batches += 1,
+            &Observation::SessionsBusy { count } => {
+                counts.sessions_busy_max = counts.sessions_busy_max.max(count);
+            }
+            Observation::SessionTroubled {
+                problem: SessionProblem::Evicted,
+            } => {
+                counts.evictions += 1;
+            }
+            Observation::CallFailed { error } => {
+                *counts.failures.entry(error.reason()).or_default() += 1;
+            }
+            Observation::RequestSent { .. }
+            | Observation::RequestAnswered { .. }
+            | Observation::SessionReady
+            | Observation::SessionTroubled { .. }
+            | _ => {}
+        }
+        drop(counts);
+        self.changed.notify_waiters();
+    }
+}
