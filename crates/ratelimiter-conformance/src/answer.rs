@@ -29,12 +29,7 @@ impl Reserved {
         prefix: String,
         names_every_key: bool,
     ) -> Self {
-        Self {
-            asked,
-            result,
-            prefix,
-            names_every_key,
-        }
+        Self { asked, result, prefix, names_every_key }
     }
 
     /// Allowed; gives the moment from which the reservations count.
@@ -45,10 +40,7 @@ impl Reserved {
             Ok(Decision::Denied(_)) | Err(_) => None,
         };
         let Self { asked, result, .. } = self;
-        assert!(
-            reserved_at.is_some(),
-            "{asked}: expected allowed, got {result:?}"
-        );
+        assert!(reserved_at.is_some(), "{asked}: expected allowed, got {result:?}");
         reserved_at.expect("asserted above")
     }
 
@@ -61,10 +53,7 @@ impl Reserved {
             matches!(&denial.reason, DenialReason::NoRoom { keys } if !keys.is_empty()),
             "{asked}: expected a denial that names keys without room, got {result:?}"
         );
-        assert!(
-            denial.retry_after_ms() >= 1,
-            "{asked}: expected a hint, got {result:?}"
-        );
+        assert!(denial.retry_after_ms() >= 1, "{asked}: expected a hint, got {result:?}");
         denial
     }
 
@@ -79,10 +68,7 @@ impl Reserved {
             assert_eq!(denial.keys(), expected, "{asked}: the denied keys");
         } else {
             let all_expected = denial.keys().iter().all(|key| expected.contains(key));
-            assert!(
-                all_expected,
-                "{asked}: expected some of {expected:?}, got {denial:?}"
-            );
+            assert!(all_expected, "{asked}: expected some of {expected:?}, got {denial:?}");
         }
         denial
     }
@@ -101,10 +87,7 @@ impl Reserved {
     fn denial(&self, expected: &str) -> &Denial {
         let denial = self.result.as_ref().ok().and_then(Decision::denial);
         let Self { asked, result, .. } = self;
-        assert!(
-            denial.is_some(),
-            "{asked}: expected {expected}, got {result:?}"
-        );
+        assert!(denial.is_some(), "{asked}: expected {expected}, got {result:?}");
         denial.expect("asserted above")
     }
 
@@ -148,11 +131,7 @@ impl Reserved {
 
 impl Completed {
     pub(crate) fn new(asked: String, result: Result<(), CompleteError>, prefix: String) -> Self {
-        Self {
-            asked,
-            result,
-            prefix,
-        }
+        Self { asked, result, prefix }
     }
 
     #[track_caller]

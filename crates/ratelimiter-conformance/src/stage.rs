@@ -32,16 +32,8 @@ impl Stage {
             powers.expiry_lag < Duration::from_secs(1),
             "facts count whole seconds, so an expiry may not be a second late"
         );
-        assert!(
-            prefix.len() <= 64,
-            "a prefix leaves room for the longest names"
-        );
-        Self {
-            world,
-            powers,
-            prefix,
-            leases: RefCell::default(),
-        }
+        assert!(prefix.len() <= 64, "a prefix leaves room for the longest names");
+        Self { world, powers, prefix, leases: RefCell::default() }
     }
 
     pub(crate) fn powers(&self) -> &Powers {
@@ -58,9 +50,7 @@ impl Stage {
 
     pub(crate) fn lease(&self, name: &str) -> LeaseId {
         let mut leases = self.leases.borrow_mut();
-        *leases
-            .entry(name.to_owned())
-            .or_insert_with(|| self.world.lease())
+        *leases.entry(name.to_owned()).or_insert_with(|| self.world.lease())
     }
 }
 
@@ -241,8 +231,7 @@ impl Stage {
 
     /// Lets seconds pass until what lasts that long from now is seen to have expired.
     pub(crate) async fn outlast_seconds(&self, seconds: u64) {
-        self.pass(Duration::from_secs(seconds) + self.powers.expiry_lag)
-            .await;
+        self.pass(Duration::from_secs(seconds) + self.powers.expiry_lag).await;
     }
 
     /// As [`Stage::outlast_seconds`], for a reservation that was reconciled.

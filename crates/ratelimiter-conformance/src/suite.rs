@@ -43,10 +43,7 @@ pub fn the_skipped_facts_are<F: Fixture>(fixture: impl Future<Output = F>, named
     named.sort_unstable();
     let mut skipped: Vec<_> = skipped(&powers).map(|(fact, _)| fact.name).collect();
     skipped.sort_unstable();
-    assert_eq!(
-        named, skipped,
-        "the named facts, and those that are skipped"
-    );
+    assert_eq!(named, skipped, "the named facts, and those that are skipped");
 }
 
 /// Plays the fact of this name. Panics if it does not hold, or if there is no such fact.
@@ -76,13 +73,9 @@ fn report_skipped(fact: &Fact, reason: &str) {
 }
 
 fn run_to_end<T>(future: LocalBoxFuture<'_, T>) -> T {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build();
-    runtime
-        .expect("a machine that starts a thread")
-        .block_on(future)
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    runtime.expect("a machine that starts a thread").block_on(future)
 }
 
 macro_rules! table_of_facts {

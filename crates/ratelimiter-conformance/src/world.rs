@@ -60,11 +60,7 @@ pub(crate) struct Played<F: Fixture> {
 impl<F: Fixture> Played<F> {
     pub(crate) async fn of(fixture: F) -> Self {
         let limiter = fixture.limiter().await;
-        Self {
-            fixture,
-            limiter,
-            left: Vec::new(),
-        }
+        Self { fixture, limiter, left: Vec::new() }
     }
 }
 

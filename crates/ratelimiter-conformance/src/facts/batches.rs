@@ -48,7 +48,7 @@ pub(crate) async fn res_02_a_batch_shares_the_room_in_order(on: &Stage) {
 
 /// RES-04
 pub(crate) async fn res_04_a_lease_twice_in_a_batch_counts_once(on: &Stage) {
-    on.rolling("rate", 60, 5).await;
+    on.rolling("rate", 60, 10).await;
     let request = on.to_reserve("A", [("rate", 3)]);
     let answers = on.reserve_batch(&[request.clone(), request]).await;
     assert_eq!(answers[0].is_allowed(), answers[1].is_allowed());
@@ -72,9 +72,7 @@ pub(crate) async fn com_01_a_batch_completes_each_lease(on: &Stage) {
     on.rolling("tokens", 60, 100).await;
     on.concurrency("slots", 60, 5).await;
     for lease in ["A", "B", "C"] {
-        on.reserve(lease, [("tokens", 30), ("slots", 1)])
-            .await
-            .is_allowed();
+        on.reserve(lease, [("tokens", 30), ("slots", 1)]).await.is_allowed();
     }
     let answers = on
         .complete_batch(&[
@@ -112,9 +110,7 @@ pub(crate) async fn com_06_a_refused_complete_leaves_its_neighbours_alone(on: &S
     on.rolling("tokens", 60, 100).await;
     on.concurrency("slots", 60, 5).await;
     for lease in ["A", "B", "C"] {
-        on.reserve(lease, [("tokens", 30), ("slots", 1)])
-            .await
-            .is_allowed();
+        on.reserve(lease, [("tokens", 30), ("slots", 1)]).await.is_allowed();
     }
     let answers = on
         .complete_batch(&[

@@ -31,9 +31,7 @@ pub(crate) async fn def_06_an_increase_cancels_a_decrease(on: &Stage) {
         assert_eq!(on.capacity("slots").await, capacity);
     }
     on.reserve("B", [("slots", 4)]).await.is_allowed();
-    on.reserve("C", [("slots", 1)])
-        .await
-        .is_denied_for(["slots"]);
+    on.reserve("C", [("slots", 1)]).await.is_denied_for(["slots"]);
 }
 
 /// DEF-06
@@ -42,14 +40,9 @@ pub(crate) async fn def_06_a_capacity_goes_down_and_up_any_number_of_times(on: &
     for round in 0..5 {
         for capacity in [5, 10] {
             on.concurrency("slots", 60, capacity).await;
-            let (fits, beyond) = (
-                format!("{round}:{capacity}"),
-                format!("{round}:{capacity}+"),
-            );
+            let (fits, beyond) = (format!("{round}:{capacity}"), format!("{round}:{capacity}+"));
             on.reserve(&fits, [("slots", capacity)]).await.is_allowed();
-            on.reserve(&beyond, [("slots", 1)])
-                .await
-                .is_denied_for(["slots"]);
+            on.reserve(&beyond, [("slots", 1)]).await.is_denied_for(["slots"]);
             on.complete(&fits, []).await.is_ok();
         }
     }
@@ -124,9 +117,7 @@ pub(crate) async fn def_07_a_decrease_is_applied_when_enough_was_released(on: &S
     on.let_decrease_settle().await;
     assert_eq!(on.status("slots").await, LimitStatus::Active);
     assert_eq!(on.capacity("slots").await, 3);
-    on.reserve("C", [("slots", 1)])
-        .await
-        .is_denied_for(["slots"]);
+    on.reserve("C", [("slots", 1)]).await.is_denied_for(["slots"]);
     on.complete("B", []).await.is_ok();
     on.reserve("D", [("slots", 3)]).await.is_allowed();
 }
@@ -165,19 +156,14 @@ pub(crate) async fn def_07_a_target_that_fits_ends_the_decrease(on: &Stage) {
     on.concurrency("slots", 60, 7).await;
     assert_eq!(on.capacity("slots").await, 7);
     on.reserve("B", [("slots", 1)]).await.is_allowed();
-    on.reserve("C", [("slots", 1)])
-        .await
-        .is_denied_for(["slots"]);
+    on.reserve("C", [("slots", 1)]).await.is_denied_for(["slots"]);
 }
 
 /// DEF-07
 pub(crate) async fn def_07_only_the_capacity_of_a_decrease_waits(on: &Stage) {
     on.rolling("rate", 60, 10).await;
     on.reserve("A", [("rate", 6)]).await.is_allowed();
-    let lower = Limit {
-        overage: Overage::Deny,
-        ..on.rolling_limit("rate", 30, 5)
-    };
+    let lower = Limit { overage: Overage::Deny, ..on.rolling_limit("rate", 30, 5) };
     on.decrease(lower.clone()).await;
     let in_force = on.state("rate").await.limit;
     let capacity = Capacity::new(10).expect("facts use valid capacities");

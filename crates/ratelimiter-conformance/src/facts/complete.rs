@@ -31,16 +31,12 @@ pub(crate) async fn com_02_a_reservation_shrinks_to_the_actual(on: &Stage) {
     on.rolling("requests", 60, 10).await;
     let needs = [("tokens", 900), ("requests", 1)];
     on.reserve("A", needs).await.is_allowed();
-    on.reserve("B", [("tokens", 101)])
-        .await
-        .is_denied_for(["tokens"]);
+    on.reserve("B", [("tokens", 101)]).await.is_denied_for(["tokens"]);
     on.complete("A", [("tokens", 340)]).await.is_ok();
     assert_eq!(on.used("tokens").await, 340);
     assert_eq!(on.available("tokens").await, 660);
     assert_eq!(on.used("requests").await, 1);
-    on.reserve("C", [("tokens", 661)])
-        .await
-        .is_denied_for(["tokens"]);
+    on.reserve("C", [("tokens", 661)]).await.is_denied_for(["tokens"]);
     on.reserve("D", [("tokens", 660)]).await.is_allowed();
 }
 
@@ -135,9 +131,7 @@ pub(crate) async fn com_05_overage_counts_once(on: &Stage) {
 pub(crate) async fn com_05_completing_an_expired_lease_changes_nothing(on: &Stage) {
     on.rolling("tokens", 1, 100).await;
     on.concurrency("slots", 1, 1).await;
-    on.reserve("A", [("tokens", 50), ("slots", 1)])
-        .await
-        .is_allowed();
+    on.reserve("A", [("tokens", 50), ("slots", 1)]).await.is_allowed();
     on.outlast_seconds(1).await;
     on.reserve("B", [("slots", 1)]).await.is_allowed();
     on.complete("A", [("tokens", 90)]).await.is_ok();
@@ -151,9 +145,7 @@ pub(crate) async fn com_06_an_actual_for_a_key_that_the_lease_does_not_hold(on: 
     on.rolling("tokens", 60, 100).await;
     on.rolling("other", 60, 100).await;
     on.concurrency("slots", 60, 1).await;
-    on.reserve("A", [("tokens", 50), ("slots", 1)])
-        .await
-        .is_allowed();
+    on.reserve("A", [("tokens", 50), ("slots", 1)]).await.is_allowed();
     for name in ["other", "undefined"] {
         let answer = on.complete("A", [("tokens", 10), (name, 1)]).await;
         answer.is_refused_for_the_actual_of(name);
@@ -170,9 +162,7 @@ pub(crate) async fn com_06_an_actual_for_a_key_that_the_lease_does_not_hold(on: 
 pub(crate) async fn com_06_an_actual_for_a_concurrency_key(on: &Stage) {
     on.rolling("tokens", 60, 100).await;
     on.concurrency("slots", 60, 1).await;
-    on.reserve("A", [("tokens", 50), ("slots", 1)])
-        .await
-        .is_allowed();
+    on.reserve("A", [("tokens", 50), ("slots", 1)]).await.is_allowed();
     for actual in [0, 1, 2] {
         let answer = on.complete("A", [("tokens", 10), ("slots", actual)]).await;
         answer.is_refused_for_the_actual_of("slots");

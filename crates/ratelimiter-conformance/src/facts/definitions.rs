@@ -16,9 +16,7 @@ pub(crate) async fn def_01_any_valid_key_names_a_limit(on: &Stage) {
         on.rolling(name, 60, 1).await;
         on.reserve(name, [(name, 1)]).await.is_allowed();
         let another = format!("another {name}");
-        on.reserve(&another, [(name, 1)])
-            .await
-            .is_denied_for([name]);
+        on.reserve(&another, [(name, 1)]).await.is_denied_for([name]);
         assert_eq!(on.state(name).await.limit.key, on.key(name));
         on.complete(name, [(name, 0)]).await.is_ok();
         assert_eq!(on.used(name).await, 0, "{name}");
@@ -45,10 +43,7 @@ pub(crate) async fn def_02_the_shortest_and_the_longest_durations_are_kept(on: &
         ("a", on.rolling_limit("a", 1, 1)),
         ("b", on.rolling_limit("b", WINDOW_SECONDS_MAX.into(), 1)),
         ("c", on.concurrency_limit("c", 1, 1)),
-        (
-            "d",
-            on.concurrency_limit("d", TIMEOUT_SECONDS_MAX.into(), 1),
-        ),
+        ("d", on.concurrency_limit("d", TIMEOUT_SECONDS_MAX.into(), 1)),
     ] {
         assert_eq!(on.define(limit.clone()).await, Ok(LimitStatus::Active));
         assert_eq!(on.state(name).await.limit, limit);
@@ -135,15 +130,9 @@ pub(crate) async fn def_09_a_deleted_limit_is_unknown(on: &Stage) {
     answer.is_refused_for_unknown("gone");
     assert_eq!(on.used("stays").await, 0);
     let key = on.key("gone");
-    assert_eq!(
-        on.delete("gone").await,
-        Err(DeleteError::UnknownKey { key })
-    );
+    assert_eq!(on.delete("gone").await, Err(DeleteError::UnknownKey { key }));
     let key = on.key("never");
-    assert_eq!(
-        on.delete("never").await,
-        Err(DeleteError::UnknownKey { key })
-    );
+    assert_eq!(on.delete("never").await, Err(DeleteError::UnknownKey { key }));
 }
 
 /// DEF-09

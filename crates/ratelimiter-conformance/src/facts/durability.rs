@@ -22,9 +22,7 @@ pub(crate) async fn def_08_definitions_survive_a_restart(on: &mut Stage) {
     let slots = on.state("slots").await.limit;
     assert_eq!(slots, on.concurrency_limit("slots", 30, 7));
     assert_eq!(on.state_if_defined("gone").await, None);
-    on.reserve("A", [("rate", 5), ("slots", 7)])
-        .await
-        .is_allowed();
+    on.reserve("A", [("rate", 5), ("slots", 7)]).await.is_allowed();
 }
 
 /// DEF-08
@@ -75,9 +73,7 @@ pub(crate) async fn com_07_leases_are_known_after_a_restart(on: &mut Stage) {
     assert_eq!(again.is_allowed(), reserved_at);
     on.reserve("open", [("tokens", 49)]).await.is_a_conflict();
     on.reserve("denied", [("tokens", 51)]).await.is_denied();
-    on.reserve("ended", [("tokens", 1)])
-        .await
-        .is_of_an_ended_lease();
+    on.reserve("ended", [("tokens", 1)]).await.is_of_an_ended_lease();
     assert_eq!(on.used("tokens").await, 50);
 }
 
@@ -92,7 +88,5 @@ async fn complete_and_look(on: &Stage) {
     on.complete("A", [("tokens", 20)]).await.is_ok();
     assert_eq!(on.used("tokens").await, 20);
     assert_eq!(on.used("slots").await, 0);
-    on.reserve("B", [("tokens", 80), ("slots", 1)])
-        .await
-        .is_allowed();
+    on.reserve("B", [("tokens", 80), ("slots", 1)]).await.is_allowed();
 }

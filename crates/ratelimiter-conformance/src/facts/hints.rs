@@ -75,13 +75,9 @@ pub(crate) async fn hint_02_the_hint_waits_for_as_many_as_are_needed(on: &Stage)
         on.complete(lease, []).await.is_ok();
         on.pass_seconds(1).await;
     }
-    for (lease, amount, seconds) in [
-        ("D", 1, 7),
-        ("E", 2, 8),
-        ("F", 3, 8),
-        ("G", 4, 9),
-        ("H", 6, 9),
-    ] {
+    for (lease, amount, seconds) in
+        [("D", 1, 7), ("E", 2, 8), ("F", 3, 8), ("G", 4, 9), ("H", 6, 9)]
+    {
         let answer = on.reserve(lease, [("rate", amount)]).await;
         let hint = answer.is_denied().retry_after;
         assert_eq!(hint, Duration::from_secs(seconds), "{amount}");
@@ -168,9 +164,7 @@ pub(crate) async fn hint_03_a_rolling_hint_grows_by_half_until_an_allow(on: &Sta
 pub(crate) async fn hint_03_each_key_counts_its_own_denials(on: &Stage) {
     on.concurrency("one", 60, 1).await;
     on.concurrency("other", 60, 1).await;
-    on.reserve("A", [("one", 1), ("other", 1)])
-        .await
-        .is_allowed();
+    on.reserve("A", [("one", 1), ("other", 1)]).await.is_allowed();
     for lease in ["B", "C", "D"] {
         on.reserve(lease, [("one", 1)]).await.is_denied_for(["one"]);
     }

@@ -45,14 +45,9 @@ pub(crate) async fn admin_a_page_is_a_part_of_the_list(on: &Stage) {
 pub(crate) async fn admin_the_list_and_the_single_state_agree(on: &Stage) {
     on.rolling("rate", 60, 10).await;
     on.concurrency("slots", 60, 10).await;
-    on.reserve("A", [("rate", 3), ("slots", 8)])
-        .await
-        .is_allowed();
+    on.reserve("A", [("rate", 3), ("slots", 8)]).await.is_allowed();
     on.decrease(on.concurrency_limit("slots", 60, 5)).await;
-    let page = Page {
-        prefix: on.prefix().to_owned(),
-        ..Page::default()
-    };
+    let page = Page { prefix: on.prefix().to_owned(), ..Page::default() };
     let states = on.states(&page).await;
     assert_eq!(states, [on.state("rate").await, on.state("slots").await]);
 }

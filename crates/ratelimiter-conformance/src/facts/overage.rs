@@ -11,9 +11,7 @@ pub(crate) async fn com_03_an_excess_is_reserved_where_there_is_room(on: &Stage)
     on.complete("A", [("tokens", 70)]).await.is_ok();
     assert_eq!(on.used("tokens").await, 70);
     assert_eq!(on.debt("tokens").await, 0);
-    on.reserve("B", [("tokens", 31)])
-        .await
-        .is_denied_for(["tokens"]);
+    on.reserve("B", [("tokens", 31)]).await.is_denied_for(["tokens"]);
     on.reserve("C", [("tokens", 30)]).await.is_allowed();
 }
 
@@ -43,11 +41,7 @@ pub(crate) async fn com_03_an_excess_without_room_is_debt_as_a_whole(on: &Stage)
     on.rolling("tokens", 60, 100).await;
     on.reserve("A", [("tokens", 90)]).await.is_allowed();
     on.complete("A", [("tokens", 101)]).await.is_ok();
-    assert_eq!(
-        on.debt("tokens").await,
-        11,
-        "10 would fit, but it is all or nothing"
-    );
+    assert_eq!(on.debt("tokens").await, 11, "10 would fit, but it is all or nothing");
     assert_eq!(on.used("tokens").await, 90);
     on.reserve("B", [("tokens", 10)]).await.is_allowed();
 }
@@ -121,12 +115,7 @@ pub(crate) async fn com_03_each_key_is_reconciled_on_its_own(on: &Stage) {
     on.reserve("A", needs).await.is_allowed();
     let actuals = [("beyond", 11), ("equal", 5), ("less", 4), ("more", 6)];
     on.complete("A", actuals).await.is_ok();
-    for (name, used, debt) in [
-        ("less", 4, 0),
-        ("equal", 5, 0),
-        ("more", 6, 0),
-        ("beyond", 5, 6),
-    ] {
+    for (name, used, debt) in [("less", 4, 0), ("equal", 5, 0), ("more", 6, 0), ("beyond", 5, 6)] {
         assert_eq!(on.used(name).await, used, "{name}");
         assert_eq!(on.debt(name).await, debt, "{name}");
     }
@@ -138,9 +127,7 @@ pub(crate) async fn res_07_debt_of_the_largest_actuals_adds_up(on: &Stage) {
     on.rolling("small", 60, 10).await;
     let mut debt = 0;
     for lease in ["A", "B", "C"] {
-        on.reserve(lease, [("tokens", 1), ("small", 1)])
-            .await
-            .is_allowed();
+        on.reserve(lease, [("tokens", 1), ("small", 1)]).await.is_allowed();
         let actuals = [("tokens", u64::MAX), ("small", u64::MAX)];
         on.complete(lease, actuals).await.is_ok();
         debt += u128::from(u64::MAX) - 1;
@@ -152,9 +139,6 @@ pub(crate) async fn res_07_debt_of_the_largest_actuals_adds_up(on: &Stage) {
 }
 
 async fn define_with_deny(on: &Stage, capacity: u64) {
-    let limit = Limit {
-        overage: Overage::Deny,
-        ..on.rolling_limit("tokens", 60, capacity)
-    };
+    let limit = Limit { overage: Overage::Deny, ..on.rolling_limit("tokens", 60, capacity) };
     assert_eq!(on.define(limit).await, Ok(LimitStatus::Active));
 }

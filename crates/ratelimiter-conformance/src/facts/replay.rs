@@ -4,8 +4,8 @@ use crate::stage::Stage;
 
 /// RES-04
 pub(crate) async fn res_04_a_repeated_reserve_counts_once(on: &Stage) {
-    on.rolling("rate", 60, 5).await;
-    on.concurrency("slots", 60, 5).await;
+    on.rolling("rate", 60, 10).await;
+    on.concurrency("slots", 60, 10).await;
     let first = on.reserve("A", [("rate", 3), ("slots", 2)]).await;
     let reserved_at = first.is_allowed();
     on.pass_seconds(1).await;
@@ -15,7 +15,9 @@ pub(crate) async fn res_04_a_repeated_reserve_counts_once(on: &Stage) {
         assert_eq!(on.used("rate").await, 3);
         assert_eq!(on.used("slots").await, 2);
     }
+    on.reserve("B", [("rate", 7), ("slots", 8)]).await.is_allowed();
     on.complete("A", []).await.is_ok();
+    on.complete("B", []).await.is_ok();
     assert_eq!(on.used("slots").await, 0, "held once, released once");
 }
 
@@ -61,29 +63,19 @@ pub(crate) async fn res_04_a_lease_cannot_come_back_with_other_keys_altogether(o
 pub(crate) async fn res_04_a_repeated_reserve_is_allowed_whatever_became_of_the_limit(on: &Stage) {
     on.rolling("rate", 60, 10).await;
     on.concurrency("slots", 60, 10).await;
-    on.reserve("A", [("rate", 6), ("slots", 10)])
-        .await
-        .is_allowed();
+    on.reserve("A", [("rate", 6), ("slots", 10)]).await.is_allowed();
     on.reserve("B", [("rate", 4)]).await.is_allowed();
-    on.reserve("A", [("rate", 6), ("slots", 10)])
-        .await
-        .is_allowed();
+    on.reserve("A", [("rate", 6), ("slots", 10)]).await.is_allowed();
     on.decrease(on.rolling_limit("rate", 60, 5)).await;
-    on.reserve("A", [("rate", 6), ("slots", 10)])
-        .await
-        .is_allowed();
-    on.reserve("A", [("rate", 11), ("slots", 10)])
-        .await
-        .is_a_conflict();
+    on.reserve("A", [("rate", 6), ("slots", 10)]).await.is_allowed();
+    on.reserve("A", [("rate", 11), ("slots", 10)]).await.is_a_conflict();
 }
 
 /// RES-06
 pub(crate) async fn res_06_an_unknown_key_comes_before_what_is_known_of_the_lease(on: &Stage) {
     on.rolling("gone", 60, 10).await;
     on.rolling("stays", 60, 10).await;
-    on.reserve("A", [("gone", 1), ("stays", 1)])
-        .await
-        .is_allowed();
+    on.reserve("A", [("gone", 1), ("stays", 1)]).await.is_allowed();
     assert_eq!(on.delete("gone").await, Ok(()));
     let again = on.reserve("A", [("gone", 1), ("stays", 1)]).await;
     again.is_refused_for_unknown("gone");
@@ -100,9 +92,7 @@ pub(crate) async fn res_05_a_denied_lease_stays_denied(on: &Stage) {
     on.complete("A", []).await.is_ok();
     on.reserve("B", needs).await.is_denied();
     on.pass_seconds(1).await;
-    on.reserve("B", [("slots", 1), ("free", 1)])
-        .await
-        .is_denied();
+    on.reserve("B", [("slots", 1), ("free", 1)]).await.is_denied();
     assert_eq!(on.used("free").await, 0);
     assert_eq!(on.used("slots").await, 0);
     on.reserve("C", needs).await.is_allowed();
@@ -192,9 +182,7 @@ pub(crate) async fn res_09_an_ended_lease_stays_ended_whatever_it_asks_for(on: &
     on.reserve("A", [("one", 1)]).await.is_allowed();
     on.complete("A", [("one", 0)]).await.is_ok();
     on.reserve("A", [("other", 1)]).await.is_of_an_ended_lease();
-    on.reserve("A", [("other", 11)])
-        .await
-        .is_of_an_ended_lease();
+    on.reserve("A", [("other", 11)]).await.is_of_an_ended_lease();
     assert_eq!(on.used("other").await, 0);
 }
 
@@ -207,12 +195,8 @@ pub(crate) async fn res_09_a_forgotten_lease_is_new_and_counts_in_full(on: &Stag
     on.complete("completed", []).await.is_ok();
     on.reserve("expired", [("slots", 1)]).await.is_allowed();
     on.outlast_seconds(1).await;
-    on.reserve("completed", [("slots", 1)])
-        .await
-        .is_of_an_ended_lease();
-    on.reserve("expired", [("slots", 1)])
-        .await
-        .is_of_an_ended_lease();
+    on.reserve("completed", [("slots", 1)]).await.is_of_an_ended_lease();
+    on.reserve("expired", [("slots", 1)]).await.is_of_an_ended_lease();
     on.reserve("denied", [("slots", 1)]).await.is_denied();
     on.pass(forgets_after).await;
     on.outlast_seconds(1).await;

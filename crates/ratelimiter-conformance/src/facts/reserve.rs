@@ -54,9 +54,7 @@ pub(crate) async fn res_01_a_refused_call_holds_nothing(on: &Stage) {
     over.is_refused_for_more_than_capacity_of("small");
     assert_eq!(on.used("free").await, 0);
     assert_eq!(on.used("small").await, 0);
-    on.reserve("C", [("free", 10), ("small", 2)])
-        .await
-        .is_allowed();
+    on.reserve("C", [("free", 10), ("small", 2)]).await.is_allowed();
 }
 
 /// RES-02
@@ -108,9 +106,7 @@ pub(crate) async fn res_02_each_reservation_returns_at_its_own_time(on: &Stage) 
 pub(crate) async fn res_02_a_full_limit_admits_no_more(on: &Stage) {
     on.rolling("rate", 60, 5).await;
     for n in 0..5 {
-        on.reserve(&format!("{n}"), [("rate", 1)])
-            .await
-            .is_allowed();
+        on.reserve(&format!("{n}"), [("rate", 1)]).await.is_allowed();
     }
     for n in 5..8 {
         let answer = on.reserve(&format!("{n}"), [("rate", 1)]).await;
@@ -125,9 +121,7 @@ pub(crate) async fn res_02_calls_at_the_same_time_share_the_room_exactly(on: &St
     on.rolling("rate", 60, 20).await;
     on.concurrency("slots", 60, 30).await;
     let leases: Vec<String> = (0..40).map(|n| format!("{n}")).collect();
-    let calls = leases
-        .iter()
-        .map(|lease| on.reserve(lease, [("slots", 1), ("rate", 1)]));
+    let calls = leases.iter().map(|lease| on.reserve(lease, [("slots", 1), ("rate", 1)]));
     let answers = join_all(calls).await;
     let allowed = answers.iter().filter(|answer| answer.was_allowed()).count();
     assert_eq!(allowed, 20);
@@ -140,9 +134,7 @@ pub(crate) async fn res_03_a_hold_is_kept_until_complete(on: &Stage) {
     on.concurrency("slots", 60, 1).await;
     on.reserve("A", [("slots", 1)]).await.is_allowed();
     on.pass_seconds(1).await;
-    on.reserve("B", [("slots", 1)])
-        .await
-        .is_denied_for(["slots"]);
+    on.reserve("B", [("slots", 1)]).await.is_denied_for(["slots"]);
     on.complete("A", []).await.is_ok();
     assert_eq!(on.used("slots").await, 0);
     on.reserve("C", [("slots", 1)]).await.is_allowed();
@@ -152,9 +144,7 @@ pub(crate) async fn res_03_a_hold_is_kept_until_complete(on: &Stage) {
 pub(crate) async fn res_03_a_hold_takes_as_many_slots_as_its_amount(on: &Stage) {
     on.concurrency("slots", 60, 5).await;
     on.reserve("A", [("slots", 3)]).await.is_allowed();
-    on.reserve("B", [("slots", 3)])
-        .await
-        .is_denied_for(["slots"]);
+    on.reserve("B", [("slots", 3)]).await.is_denied_for(["slots"]);
     on.reserve("C", [("slots", 2)]).await.is_allowed();
     assert_eq!(on.used("slots").await, 5);
     on.complete("A", []).await.is_ok();
@@ -175,13 +165,8 @@ pub(crate) async fn res_03_a_hold_ends_by_itself_after_its_timeout(on: &Stage) {
 /// RES-06
 pub(crate) async fn res_06_an_unknown_key_comes_before_an_amount_over_capacity(on: &Stage) {
     on.rolling("small", 60, 1).await;
-    for needs in [
-        [("small", 2), ("unknown", 1)],
-        [("unknown", 1), ("small", 2)],
-    ] {
-        on.reserve("A", needs)
-            .await
-            .is_refused_for_unknown("unknown");
+    for needs in [[("small", 2), ("unknown", 1)], [("unknown", 1), ("small", 2)]] {
+        on.reserve("A", needs).await.is_refused_for_unknown("unknown");
     }
 }
 
@@ -222,18 +207,14 @@ pub(crate) async fn res_06_every_requirement_is_looked_at(on: &Stage) {
     for free in ["a", "c"] {
         on.rolling(free, 60, 1).await;
     }
-    let answer = on
-        .reserve("A", [("d", 1), ("c", 1), ("b", 1), ("a", 1)])
-        .await;
+    let answer = on.reserve("A", [("d", 1), ("c", 1), ("b", 1), ("a", 1)]).await;
     answer.is_denied_for(["d", "b"]);
 }
 
 /// RES-07
 pub(crate) async fn res_07_the_largest_capacity_can_be_reserved_whole(on: &Stage) {
     on.rolling("rate", 60, CAPACITY_MAX).await;
-    on.reserve("A", [("rate", CAPACITY_MAX - 1)])
-        .await
-        .is_allowed();
+    on.reserve("A", [("rate", CAPACITY_MAX - 1)]).await.is_allowed();
     let answer = on.reserve("B", [("rate", CAPACITY_MAX)]).await;
     answer.is_denied_for(["rate"]);
     on.reserve("C", [("rate", 2)]).await.is_denied_for(["rate"]);
@@ -247,9 +228,7 @@ pub(crate) async fn res_07_the_largest_capacity_can_be_reserved_whole(on: &Stage
 pub(crate) async fn res_07_an_amount_near_the_largest_number_is_refused(on: &Stage) {
     on.rolling("large", 60, CAPACITY_MAX).await;
     on.concurrency("slots", 60, 1).await;
-    on.reserve("A", [("large", 5), ("slots", 1)])
-        .await
-        .is_allowed();
+    on.reserve("A", [("large", 5), ("slots", 1)]).await.is_allowed();
     for amount in [CAPACITY_MAX + 1, u64::MAX - 5, u64::MAX] {
         for name in ["large", "slots"] {
             let answer = on.reserve(&format!("{amount}"), [(name, amount)]).await;
@@ -265,13 +244,9 @@ pub(crate) async fn res_08_a_denial_names_a_key_without_room_and_a_hint(on: &Sta
     on.rolling("rate", 60, 5).await;
     on.rolling("free", 60, 5).await;
     on.concurrency("slots", 60, 5).await;
-    on.reserve("A", [("rate", 3), ("slots", 3)])
-        .await
-        .is_allowed();
+    on.reserve("A", [("rate", 3), ("slots", 3)]).await.is_allowed();
     let needs = [("free", 3), ("rate", 3), ("slots", 3)];
-    on.reserve("B", needs)
-        .await
-        .is_denied_for(["rate", "slots"]);
+    on.reserve("B", needs).await.is_denied_for(["rate", "slots"]);
     let needs = [("slots", 2), ("rate", 3)];
     on.reserve("C", needs).await.is_denied_for(["rate"]);
 }

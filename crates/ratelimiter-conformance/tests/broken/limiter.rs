@@ -1,0 +1,311 @@
+//! The memory backend with one fault.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use ratelimiter::clock::{Clock, SystemClock};
+use ratelimiter::{
+    Actual, Actuals, Backend, CAPACITY_MAX, CompleteError, CompleteRequest, Decision, DefineError,
+    DeleteError, DenialReason, LeaseId, Limit, LimitKey, LimitKind, LimitState, LimitStatus,
+    Limiter, MemoryLimiter, Note, Overage, Page, Refused, Requirements, ReserveError,
+    ReserveRequest, StateError, Window,
+};
+
+/// What is wrong with a limiter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    MixesUpCase,
+    CutsWindows,
+    DropsDescriptions,
+    ChangesKinds,
+    /// Every definition begins with nothing in use.
+    StartsOver,
+    NeverIncreases,
+    NeverDeletes,
+    /// The last of several requirements is admitted without a look.
+    AdmitsOneUnchecked,
+    ExpiresEarly,
+    NeverExpires,
+    KeepsHolds,
+    CountsReplays,
+    AllowsConflicts,
+    ForgetsDenials,
+    LooksAtCapacityFirst,
+    CutsAmounts,
+    NamesNoKeys,
+    ForgetsEnds,
+    HintsOneSecond,
+    IgnoresActuals,
+    LosesDebt,
+    TurnsDenyIntoDebt,
+    FreesWithoutActual,
+    RefusesUnknownLeases,
+    TakesAnyActual,
+    /// After a denial the rest of a batch is denied unseen.
+    StopsBatches,
+    LosesAllAtRestart,
+}
+
+impl Fault {
+    pub(crate) const ALL: [Self; 27] = [
+        Self::MixesUpCase,
+        Self::CutsWindows,
+        Self::DropsDescriptions,
+        Self::ChangesKinds,
+        Self::StartsOver,
+        Self::NeverIncreases,
+        Self::NeverDeletes,
+        Self::AdmitsOneUnchecked,
+        Self::ExpiresEarly,
+        Self::NeverExpires,
+        Self::KeepsHolds,
+        Self::CountsReplays,
+        Self::AllowsConflicts,
+        Self::ForgetsDenials,
+        Self::LooksAtCapacityFirst,
+        Self::CutsAmounts,
+        Self::NamesNoKeys,
+        Self::ForgetsEnds,
+        Self::HintsOneSecond,
+        Self::IgnoresActuals,
+        Self::LosesDebt,
+        Self::TurnsDenyIntoDebt,
+        Self::FreesWithoutActual,
+        Self::RefusesUnknownLeases,
+        Self::TakesAnyActual,
+        Self::StopsBatches,
+        Self::LosesAllAtRestart,
+    ];
+}
+
+/// The memory backend with one fault, or none.
+#[derive(Debug)]
+pub(crate) struct Faulty {
+    inner: MemoryLimiter,
+    fault: Option<Fault>,
+    /// The lease that stands for another at the inner limiter, and the last request for it.
+    leases: Mutex<HashMap<LeaseId, ReserveRequest>>,
+}
+
+impl Faulty {
+    pub(crate) fn new(inner: MemoryLimiter, fault: Option<Fault>) -> Self {
+        Self { inner, fault, leases: Mutex::default() }
+    }
+
+    fn has(&self, fault: Fault) -> bool {
+        self.fault == Some(fault)
+    }
+
+    fn key(&self, key: &LimitKey) -> LimitKey {
+        match self.has(Fault::MixesUpCase) {
+            true => LimitKey::new(key.as_str().to_lowercase()).unwrap(),
+            false => key.clone(),
+        }
+    }
+
+    fn state_of(&self, key: &LimitKey) -> Option<LimitState> {
+        let mut state = self.inner.state_now(&self.key(key))?;
+        if self.has(Fault::LosesDebt) {
+            state.usage.debt = 0;
+        }
+        Some(state)
+    }
+
+    /// The request as the inner limiter gets it.
+    fn passed_on(&self, request: &ReserveRequest) -> ReserveRequest {
+        let mut pairs: Vec<(LimitKey, u64)> = request
+            .requirements
+            .iter()
+            .map(|requirement| (self.key(&requirement.key), requirement.amount.get()))
+            .collect();
+        if self.has(Fault::AdmitsOneUnchecked) && pairs.len() > 1 {
+            pairs.pop();
+        }
+        if self.has(Fault::CutsAmounts) {
+            for (_, amount) in &mut pairs {
+                *amount = (*amount).min(CAPACITY_MAX);
+            }
+        }
+        let lease = self.stand_in(request.lease).map_or(request.lease, |known| known.lease);
+        ReserveRequest::new(lease, Requirements::of(pairs).unwrap())
+    }
+
+    fn stand_in(&self, lease: LeaseId) -> Option<ReserveRequest> {
+        self.leases.lock().unwrap().get(&lease).cloned()
+    }
+
+    /// From now on another lease stands for this one, of which the inner limiter knows nothing.
+    fn forget(&self, lease: LeaseId) {
+        let mut leases = self.leases.lock().unwrap();
+        if let Some(request) = leases.get_mut(&lease) {
+            request.lease = LeaseId::generate(SystemClock::new().now());
+        }
+    }
+
+    fn reserve_with_fault(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
+        if self.has(Fault::LooksAtCapacityFirst) {
+            for requirement in request.requirements.iter() {
+                let key = &requirement.key;
+                let capacity = self.state_of(key).map(|state| state.limit.capacity.get());
+                if capacity.is_some_and(|capacity| requirement.amount.get() > capacity) {
+                    return Err(ReserveError::AmountExceedsCapacity { key: key.clone() });
+                }
+            }
+        }
+        let passed_on = self.passed_on(request);
+        let is_replay = self.stand_in(request.lease).is_some();
+        self.leases.lock().unwrap().insert(request.lease, passed_on.clone());
+        let answer = self.inner.reserve_now(&passed_on);
+        if answer == Err(ReserveError::LeaseConflict) && self.has(Fault::AllowsConflicts) {
+            self.forget(request.lease);
+            return self.inner.reserve_now(&self.passed_on(request));
+        }
+        let mut decision = answer?;
+        match &mut decision {
+            Decision::Allowed { .. } => {
+                if is_replay && self.has(Fault::CountsReplays) {
+                    let lease = LeaseId::generate(SystemClock::new().now());
+                    let again = ReserveRequest { lease, ..passed_on };
+                    drop(self.inner.reserve_now(&again));
+                }
+            }
+            Decision::Denied(denial) => {
+                if self.has(Fault::ForgetsDenials) {
+                    self.forget(request.lease);
+                }
+                if self.has(Fault::HintsOneSecond) {
+                    denial.retry_after = Duration::from_secs(1);
+                }
+                if let DenialReason::NoRoom { keys } = &mut denial.reason
+                    && self.has(Fault::NamesNoKeys)
+                {
+                    keys.clear();
+                }
+            }
+        }
+        Ok(decision)
+    }
+
+    fn complete_with_fault(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
+        let known = self.stand_in(request.lease);
+        if known.is_none() && self.has(Fault::RefusesUnknownLeases) {
+            let reason = "no such lease".to_owned();
+            return Err(Refused { reason }.into());
+        }
+        if self.has(Fault::KeepsHolds) && request.actuals.is_empty() {
+            return Ok(());
+        }
+        let lease = known.as_ref().map_or(request.lease, |known| known.lease);
+        let mut actuals: Vec<Actual> = request.actuals.to_vec();
+        for actual in &mut actuals {
+            actual.key = self.key(&actual.key);
+        }
+        if self.has(Fault::IgnoresActuals) {
+            actuals.clear();
+        }
+        if let Some(known) = &known
+            && self.has(Fault::FreesWithoutActual)
+        {
+            actuals.extend(self.zeroes_for_the_rest(known, &actuals));
+        }
+        let passed_on = CompleteRequest::new(lease, Actuals::new(actuals).unwrap());
+        let mut result = self.inner.complete_now(&passed_on);
+        if self.has(Fault::TakesAnyActual) && result.is_err() {
+            let bare = CompleteRequest::new(lease, Actuals::none());
+            result = self.inner.complete_now(&bare);
+        }
+        if self.has(Fault::ForgetsEnds) {
+            self.forget(request.lease);
+        }
+        result
+    }
+
+    fn zeroes_for_the_rest(&self, known: &ReserveRequest, actuals: &[Actual]) -> Vec<Actual> {
+        let is_rolling = |key: &LimitKey| {
+            let state = self.inner.state_now(key);
+            state.is_some_and(|state| !state.limit.kind.is_concurrency())
+        };
+        let keys = known.requirements.iter().map(|requirement| &requirement.key);
+        keys.filter(|key| is_rolling(key) && actuals.iter().all(|actual| actual.key != **key))
+            .map(|key| Actual { key: key.clone(), amount: 0 })
+            .collect()
+    }
+
+    fn define_with_fault(&self, mut limit: Limit) -> Result<LimitStatus, DefineError> {
+        limit.key = self.key(&limit.key);
+        let before = self.inner.state_now(&limit.key).map(|state| state.limit);
+        if self.has(Fault::DropsDescriptions) {
+            limit.description = Note::default();
+        }
+        if let LimitKind::Rolling { window } = limit.kind
+            && self.has(Fault::CutsWindows)
+        {
+            let window = Window::from_seconds(window.seconds().min(3_600).into()).unwrap();
+            limit.kind = LimitKind::Rolling { window };
+        }
+        if self.has(Fault::TurnsDenyIntoDebt) {
+            limit.overage = Overage::Debt;
+        }
+        if let Some(before) = &before {
+            if self.has(Fault::NeverIncreases) {
+                limit.capacity = limit.capacity.min(before.capacity);
+            }
+            let is_other_kind = !before.kind.is_same_kind(limit.kind);
+            if self.has(Fault::StartsOver) || is_other_kind && self.has(Fault::ChangesKinds) {
+                self.inner.delete_now(&limit.key).unwrap();
+            }
+        }
+        self.inner.define_now(limit)
+    }
+}
+
+impl Limiter for Faulty {
+    async fn reserve(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
+        self.reserve_with_fault(request)
+    }
+
+    async fn complete(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
+        self.complete_with_fault(request)
+    }
+
+    async fn reserve_batch(
+        &self,
+        requests: &[ReserveRequest],
+    ) -> Vec<Result<Decision, ReserveError>> {
+        let mut answers: Vec<Result<Decision, ReserveError>> = Vec::new();
+        for request in requests {
+            let earlier_denial = answers.iter().find(|answer| {
+                let decision = answer.as_ref().ok();
+                decision.is_some_and(|decision| !decision.is_allowed())
+            });
+            let answer = match earlier_denial {
+                Some(denial) if self.has(Fault::StopsBatches) => denial.clone(),
+                _ => self.reserve_with_fault(request),
+            };
+            answers.push(answer);
+        }
+        answers
+    }
+}
+
+impl Backend for Faulty {
+    async fn define(&self, limit: Limit) -> Result<LimitStatus, DefineError> {
+        self.define_with_fault(limit)
+    }
+
+    async fn delete(&self, key: &LimitKey) -> Result<(), DeleteError> {
+        match self.has(Fault::NeverDeletes) {
+            true => Ok(()),
+            false => self.inner.delete_now(&self.key(key)),
+        }
+    }
+
+    async fn state(&self, key: &LimitKey) -> Result<Option<LimitState>, StateError> {
+        Ok(self.state_of(key))
+    }
+
+    async fn states(&self, page: &Page) -> Result<Vec<LimitState>, StateError> {
+        Ok(self.inner.states_now(page))
+    }
+}
