@@ -83,10 +83,7 @@ impl HttpLimiter {
             reserve_batch: transport.base.at("/v1/reserve/batch"),
             complete_batch: transport.base.at("/v1/complete/batch"),
         };
-        Ok(Self {
-            transport: Arc::new(transport),
-            routes: Arc::new(routes),
-        })
+        Ok(Self { transport: Arc::new(transport), routes: Arc::new(routes) })
     }
 
     /// Finds out whether the URL leads to a server that accepts the token and answers, by completing a lease that
@@ -107,25 +104,13 @@ impl HttpLimiter {
         let body = json(&CompleteBody::from(&nobodys));
         let read = |answer: &Answer| {
             let complete = answer.read::<CompleteAnswer>()?;
-            complete
-                .into_result()
-                .map_err(|error| answer.not_ours(error.to_string()))
+            complete.into_result().map_err(|error| answer.not_ours(error.to_string()))
         };
-        self.transport
-            .ask(
-                &Method::POST,
-                &self.routes.complete,
-                body,
-                Repeat::Safe,
-                read,
-            )
-            .await
+        self.transport.ask(&Method::POST, &self.routes.complete, body, Repeat::Safe, read).await
     }
 
     async fn post<A: DeserializeOwned>(&self, uri: &Uri, body: Bytes) -> Result<A, HttpFault> {
-        self.transport
-            .ask(&Method::POST, uri, body, Repeat::Safe, Answer::read)
-            .await
+        self.transport.ask(&Method::POST, uri, body, Repeat::Safe, Answer::read).await
     }
 
     /// Asks for at most [`BATCH_ITEMS_MAX`] things at once. What fails as a whole fails each of them.
@@ -150,14 +135,10 @@ impl HttpLimiter {
             }
             Ok(results)
         };
-        let answer = self
-            .transport
-            .ask(&Method::POST, uri, body, Repeat::Safe, read);
+        let answer = self.transport.ask(&Method::POST, uri, body, Repeat::Safe, read);
         match answer.await {
             Ok(results) => results.into_iter().map(into_result).collect(),
-            Err(fault) => (0..count)
-                .map(|_| Err(fault.clone().into_error()))
-                .collect(),
+            Err(fault) => (0..count).map(|_| Err(fault.clone().into_error())).collect(),
         }
     }
 }
@@ -173,10 +154,7 @@ impl Limiter for HttpLimiter {
 
     async fn complete(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
         let body = json(&CompleteBody::from(request));
-        match self
-            .post::<CompleteAnswer>(&self.routes.complete, body)
-            .await
-        {
+        match self.post::<CompleteAnswer>(&self.routes.complete, body).await {
             Ok(answer) => answer.into_result(),
             Err(fault) => Err(fault.into_error()),
         }
@@ -190,10 +168,7 @@ impl Limiter for HttpLimiter {
         for some in requests.chunks(BATCH_ITEMS_MAX) {
             let bodies = some.iter().map(ReserveBody::from).collect();
             let uri = &self.routes.reserve_batch;
-            answers.extend(
-                self.post_batch(uri, bodies, ReserveAnswer::into_result)
-                    .await,
-            );
+            answers.extend(self.post_batch(uri, bodies, ReserveAnswer::into_result).await);
         }
         answers
     }
@@ -203,10 +178,7 @@ impl Limiter for HttpLimiter {
         for some in requests.chunks(BATCH_ITEMS_MAX) {
             let bodies = some.iter().map(CompleteBody::from).collect();
             let uri = &self.routes.complete_batch;
-            answers.extend(
-                self.post_batch(uri, bodies, CompleteAnswer::into_result)
-                    .await,
-            );
+            answers.extend(self.post_batch(uri, bodies, CompleteAnswer::into_result).await);
         }
         answers
     }

@@ -57,10 +57,7 @@ impl Backend for HttpLimiter {
         let answer = self.get::<StateAnswer>(&path_of(key)).await?;
         match answer {
             Ok(StateAnswer { limit }) => state_of(limit).map(Some),
-            Err(ErrorBody {
-                error: ErrorWord::NotFound,
-                ..
-            }) => Ok(None),
+            Err(ErrorBody { error: ErrorWord::NotFound, .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
@@ -99,11 +96,7 @@ fn path_of(key: &LimitKey) -> String {
 }
 
 fn list_of(page: &Page) -> String {
-    let Page {
-        prefix,
-        after,
-        count_max,
-    } = page;
+    let Page { prefix, after, count_max } = page;
     let mut path = format!("{LIMITS}?prefix={}", encoded(prefix));
     let written = match after {
         Some(after) => write!(path, "&after={}", encoded(after.as_str())),

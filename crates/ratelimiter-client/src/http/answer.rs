@@ -38,21 +38,10 @@ impl Answer {
     /// Sorts out what is no answer to the request, by its status.
     pub(super) fn of(url: &BaseUrl, parts: &Parts, body: Bytes) -> Result<Self, HttpFault> {
         let status = parts.status.as_u16();
-        let answer = Self {
-            url: url.clone(),
-            status,
-            kind: content_type(&parts.headers),
-            body,
-        };
+        let answer = Self { url: url.clone(), status, kind: content_type(&parts.headers), body };
         match status {
-            401 => Err(HttpFault::Unauthorized {
-                url: url.to_string(),
-                message: answer.message(),
-            }),
-            403 => Err(HttpFault::Forbidden {
-                url: url.to_string(),
-                message: answer.message(),
-            }),
+            401 => Err(HttpFault::Unauthorized { url: url.to_string(), message: answer.message() }),
+            403 => Err(HttpFault::Forbidden { url: url.to_string(), message: answer.message() }),
             300..=399 => {
                 let location = parts.headers.get(LOCATION);
                 let location =
@@ -71,10 +60,7 @@ impl Answer {
         serde_json::from_slice(&self.body).map_err(|error| {
             if error.is_eof() && !self.body.is_empty() {
                 let reason = format!("after {} bytes of JSON", self.body.len());
-                return HttpFault::CutShort {
-                    url: self.url.to_string(),
-                    reason,
-                };
+                return HttpFault::CutShort { url: self.url.to_string(), reason };
             }
             self.not_ours(self.kind.clone())
         })
@@ -125,20 +111,12 @@ impl Answer {
 }
 
 fn content_type(headers: &HeaderMap) -> String {
-    let value = headers
-        .get(CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok());
+    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     value.unwrap_or("no content type").to_owned()
 }
 
 /// The header's seconds. A date, which only a server between us and ours would send, is no duration we can trust.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = headers
-        .get(RETRY_AFTER)?
-        .to_str()
-        .ok()?
-        .trim()
-        .parse()
-        .ok()?;
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds))
 }

@@ -83,11 +83,7 @@ pub enum HttpFault {
 }
 
 fn said(message: &str) -> String {
-    if message.is_empty() {
-        String::new()
-    } else {
-        format!(": {message}")
-    }
+    if message.is_empty() { String::new() } else { format!(": {message}") }
 }
 
 impl HttpFault {
@@ -105,13 +101,10 @@ impl HttpFault {
     /// When to repeat the request, if that is right.
     pub fn retry_after(&self) -> Duration {
         match self {
-            Self::Unavailable {
-                retry_after: Some(retry_after),
-                ..
-            } => (*retry_after).max(RETRY_AFTER),
-            Self::Unavailable {
-                retry_after: None, ..
+            Self::Unavailable { retry_after: Some(retry_after), .. } => {
+                (*retry_after).max(RETRY_AFTER)
             }
+            Self::Unavailable { retry_after: None, .. }
             | Self::Unreachable { .. }
             | Self::Silent { .. }
             | Self::CutShort { .. }
@@ -125,10 +118,7 @@ impl HttpFault {
     pub(super) fn into_error<E: From<Unanswered> + From<Refused>>(self) -> E {
         let reason = self.to_string();
         if self.is_unanswered() {
-            E::from(Unanswered {
-                reason,
-                retry_after: self.retry_after(),
-            })
+            E::from(Unanswered { reason, retry_after: self.retry_after() })
         } else {
             E::from(Refused { reason })
         }

@@ -117,10 +117,7 @@ mod tests {
             assert_eq!(BearerToken::new(text), Err(TokenError), "{text:?}");
         }
         let token = BearerToken::new("3c0ffee").unwrap();
-        let options = HttpOptions {
-            token: Some(token),
-            ..HttpOptions::default()
-        };
+        let options = HttpOptions { token: Some(token), ..HttpOptions::default() };
         assert!(!format!("{options:?}").contains("3c0ffee"));
     }
 }

@@ -65,21 +65,11 @@ pub(super) struct Transport {
 
 impl Transport {
     pub(super) fn new(url: &str, options: HttpOptions) -> Result<Self, HttpSetupError> {
-        let HttpOptions {
-            timeout,
-            repeat_for,
-            token,
-            cleartext,
-            roots,
-            idle_connections_max,
-        } = options;
+        let HttpOptions { timeout, repeat_for, token, cleartext, roots, idle_connections_max } =
+            options;
         let base = BaseUrl::parse(url)?;
         // Reading the machine's certificates takes a while, and without encryption nobody looks at them.
-        let roots = if base.is_https() {
-            read_roots(roots)?
-        } else {
-            RootCertStore::empty()
-        };
+        let roots = if base.is_https() { read_roots(roots)? } else { RootCertStore::empty() };
         let mut http = HttpConnector::new();
         http.set_nodelay(true);
         http.enforce_http(false);
@@ -96,13 +86,7 @@ impl Transport {
             .http2_keep_alive_interval(PING_EVERY)
             .http2_only(!base.is_https() && cleartext == Cleartext::Http2)
             .build(connector);
-        Ok(Self {
-            client,
-            base,
-            token,
-            timeout,
-            repeat_for,
-        })
+        Ok(Self { client, base, token, timeout, repeat_for })
     }
 
     /// Asks, and asks again while there is no answer, as long as that is right and the time for it lasts.
@@ -135,10 +119,7 @@ impl Transport {
     async fn ask_once(&self, method: &Method, uri: &Uri, body: Bytes) -> Result<Answer, HttpFault> {
         match timeout(self.timeout, self.exchange(method, uri, body)).await {
             Ok(answer) => answer,
-            Err(_) => Err(HttpFault::Silent {
-                url: self.base.to_string(),
-                timeout: self.timeout,
-            }),
+            Err(_) => Err(HttpFault::Silent { url: self.base.to_string(), timeout: self.timeout }),
         }
     }
 
@@ -187,9 +168,8 @@ fn read_roots(roots: TrustedRoots) -> Result<RootCertStore, HttpSetupError> {
         }
         TrustedRoots::Pem(pem) => {
             let read = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
-            let certificates = read.map_err(|error| HttpSetupError::Certificates {
-                reason: error.to_string(),
-            })?;
+            let certificates =
+                read.map_err(|error| HttpSetupError::Certificates { reason: error.to_string() })?;
             store.add_parsable_certificates(certificates);
             None
         }
@@ -205,9 +185,7 @@ fn tls_config(roots: RootCertStore) -> Result<ClientConfig, HttpSetupError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| HttpSetupError::Certificates {
-            reason: error.to_string(),
-        })?;
+        .map_err(|error| HttpSetupError::Certificates { reason: error.to_string() })?;
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 

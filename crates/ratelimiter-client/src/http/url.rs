@@ -7,11 +7,7 @@ use hyper::Uri;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// What may stand in a path or a query as it is; everything else is percent-encoded.
-const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// A server's URL: `http` or `https`, a host, and perhaps a path under which the API lies. No slash at the end.
 /// Clones share the text.
@@ -67,10 +63,9 @@ impl BaseUrl {
         if text.contains(['?', '#']) {
             return Err(UrlError::Query { url: url() });
         }
-        let uri: Uri = text.parse().map_err(|error| UrlError::Syntax {
-            url: url(),
-            reason: format!("{error}"),
-        })?;
+        let uri: Uri = text
+            .parse()
+            .map_err(|error| UrlError::Syntax { url: url(), reason: format!("{error}") })?;
         let authority = uri.authority().ok_or_else(|| UrlError::Syntax {
             url: url(),
             reason: "it names no host".to_owned(),
@@ -145,18 +140,9 @@ mod tests {
     #[test]
     fn a_path_of_the_api_lies_under_the_url() {
         for (text, expected) in [
-            (
-                "http://ratelimiter:8080",
-                "http://ratelimiter:8080/v1/reserve",
-            ),
-            (
-                "http://ratelimiter:8080/",
-                "http://ratelimiter:8080/v1/reserve",
-            ),
-            (
-                "HTTPS://example.org/limits/",
-                "https://example.org/limits/v1/reserve",
-            ),
+            ("http://ratelimiter:8080", "http://ratelimiter:8080/v1/reserve"),
+            ("http://ratelimiter:8080/", "http://ratelimiter:8080/v1/reserve"),
+            ("HTTPS://example.org/limits/", "https://example.org/limits/v1/reserve"),
             ("http://[::1]:8080", "http://[::1]:8080/v1/reserve"),
             ("http://[::1]", "http://[::1]/v1/reserve"),
         ] {

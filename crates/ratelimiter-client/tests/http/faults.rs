@@ -1,0 +1,211 @@
+//! Whatever a server does wrong is told apart, and only an unknown outcome may be repeated.
+
+use std::time::Duration;
+
+use ratelimiter_client::{Actuals, Backend, Capacity, Limit, LimitKind, Page, Window};
+use ratelimiter_client::{
+    CompleteError, CompleteRequest, DefineError, DeleteError, HttpFault, HttpLimiter, HttpOptions,
+    LeaseId, LimitKey, Limiter, Refused, Requirements, ReserveError, ReserveRequest, StateError,
+    Unanswered,
+};
+use tokio::net::TcpListener;
+
+use crate::scripted_server::{Reply, ScriptedServer, answer, json};
+
+fn request() -> ReserveRequest {
+    let key = LimitKey::llm_rpm("openai", "gpt-4o").unwrap();
+    ReserveRequest::new(LeaseId::from_u128(7), Requirements::of([(key, 1)]).unwrap())
+}
+
+/// A limiter that reports at once what it meets.
+fn limiter(url: &str) -> HttpLimiter {
+    let options = HttpOptions {
+        repeat_for: Duration::ZERO,
+        timeout: Duration::from_secs(30),
+        ..HttpOptions::default()
+    };
+    HttpLimiter::with_options(url, options).unwrap()
+}
+
+/// What `check` and a reserve say of a server that always replies so.
+async fn faults(reply: Reply) -> (HttpFault, ReserveError) {
+    let server = ScriptedServer::start(vec![reply]).await;
+    let limiter = limiter(&server.url);
+    let fault = limiter.check().await.unwrap_err();
+    (fault, limiter.reserve(&request()).await.unwrap_err())
+}
+
+#[track_caller]
+fn assert_unanswered(error: &ReserveError, says: &str) {
+    let ReserveError::Unanswered(Unanswered { reason, .. }) = error else {
+        panic!("the outcome is unknown, not {error:?}");
+    };
+    assert!(reason.contains(says), "{reason}");
+}
+
+#[track_caller]
+fn assert_refused(error: &ReserveError, says: &str) {
+    let ReserveError::Refused(Refused { reason }) = error else {
+        panic!("a refusal, not {error:?}");
+    };
+    assert!(reason.contains(says), "{reason}");
+}
+
+/// CLI-01
+#[tokio::test]
+async fn cli_01_a_web_page_is_no_answer() {
+    let page = "<!doctype html>\n<html>  <title>Welcome</title>";
+    let reply = answer("200 OK", "content-type: text/html\r\n", page);
+    let (fault, error) = faults(Reply::Bytes(reply)).await;
+    assert!(
+        matches!(&fault, HttpFault::NotOurs { status: 200, kind, begins, .. }
+            if kind == "text/html" && begins.starts_with("<!doctype html> <html> <title>")),
+        "{fault:?}"
+    );
+    assert_refused(&error, "answers with text/html");
+}
+
+/// CLI-01
+#[tokio::test]
+async fn cli_01_another_programs_json_is_no_answer() {
+    let (fault, error) = faults(json("200 OK", r#"{"status":"up"}"#)).await;
+    assert!(matches!(fault, HttpFault::NotOurs { .. }), "{fault:?}");
+    assert_refused(&error, "not an answer to a reserve");
+}
+
+/// CLI-01
+#[tokio::test]
+async fn cli_01_a_redirection_is_not_followed() {
+    let reply = answer("302 Found", "location: https://login.example.org/\r\n", "");
+    let (fault, error) = faults(Reply::Bytes(reply)).await;
+    assert!(matches!(fault, HttpFault::NotOurs { status: 302, .. }), "{fault:?}");
+    assert_refused(&error, "a redirection to https://login.example.org/");
+}
+
+/// CLI-01
+#[tokio::test]
+async fn cli_01_a_token_that_is_not_accepted_is_said_to_be_so() {
+    let body = r#"{"error":"unauthorized","message":"no such token"}"#;
+    let (fault, error) = faults(json("401 Unauthorized", body)).await;
+    assert!(matches!(fault, HttpFault::Unauthorized { .. }), "{fault:?}");
+    assert_refused(&error, "does not accept the token (401): no such token");
+
+    let body = r#"{"error":"forbidden","message":"an admin token is needed"}"#;
+    let (fault, error) = faults(json("403 Forbidden", body)).await;
+    assert!(matches!(fault, HttpFault::Forbidden { .. }), "{fault:?}");
+    assert_refused(&error, "(403): an admin token is needed");
+}
+
+/// CLI-01
+#[tokio::test]
+async fn cli_01_an_answer_that_is_cut_short_leaves_the_outcome_unknown() {
+    let whole = answer("200 OK", "", r#"{"allowed":true,"retry_after_ms":0}"#);
+    let half = whole[..whole.len() - 10].to_owned();
+    let no_length = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{\"allowed\":tr".to_owned();
+    let head_only = "HTTP/1.1 200".to_owned();
+    for cut in [half, no_length, head_only, String::new()] {
+        let (fault, error) = faults(Reply::LastBytes(cut)).await;
+        assert!(matches!(fault, HttpFault::CutShort { .. }), "{fault:?}");
+        assert_unanswered(&error, "was cut short");
+    }
+}
+
+/// CLI-01
+#[tokio::test]
+async fn cli_01_a_server_that_accepts_and_never_answers_is_silent() {
+    let server = ScriptedServer::start(vec![Reply::Silence]).await;
+    let options = HttpOptions { timeout: Duration::from_millis(50), ..HttpOptions::default() };
+    let limiter = HttpLimiter::with_options(&server.url, options.clone()).unwrap();
+    let fault = limiter.check().await.unwrap_err();
+    assert!(
+        matches!(fault, HttpFault::Silent { timeout, .. } if timeout == options.timeout),
+        "{fault:?}"
+    );
+    let error = limiter.reserve(&request()).await.unwrap_err();
+    assert_unanswered(&error, "did not answer within 50ms");
+}
+
+/// CLI-01
+#[tokio::test]
+async fn cli_01_a_server_that_is_not_there_is_unreachable() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let limiter = limiter(&format!("http://{address}"));
+    let fault = limiter.check().await.unwrap_err();
+    assert!(matches!(fault, HttpFault::Unreachable { .. }), "{fault:?}");
+    let error = limiter.reserve(&request()).await.unwrap_err();
+    assert_unanswered(&error, "cannot connect to http://127.0.0.1");
+}
+
+/// CLI-01
+#[tokio::test]
+async fn cli_01_what_stands_between_may_be_unavailable_in_its_own_words() {
+    for status in
+        ["502 Bad Gateway", "503 Service Unavailable", "429 Too Many Requests", "500 Oops"]
+    {
+        let reply = answer(status, "content-type: text/html\r\nretry-after: 7\r\n", "<html>");
+        let (fault, error) = faults(Reply::Bytes(reply)).await;
+        assert_eq!(fault.retry_after(), Duration::from_secs(7), "{fault:?}");
+        assert_unanswered(&error, "is not available");
+    }
+}
+
+/// CLI-01
+#[tokio::test]
+async fn cli_01_a_backend_without_an_answer_says_when_to_come_back() {
+    let body = r#"{"allowed":false,"retry_after_ms":1500,"error":"backend_error"}"#;
+    let reply = answer("503 Service Unavailable", "retry-after: 2\r\n", body);
+    let (fault, error) = faults(Reply::Bytes(reply)).await;
+    assert!(fault.is_unanswered());
+    let ReserveError::Unanswered(Unanswered { retry_after, .. }) = error else {
+        panic!("the outcome is unknown, not {error:?}");
+    };
+    assert_eq!(retry_after, Duration::from_millis(1500));
+}
+
+/// CLI-01
+#[tokio::test]
+async fn cli_01_a_backend_that_refuses_the_server_is_not_asked_again() {
+    let body = r#"{"allowed":false,"retry_after_ms":0,"error":"backend_refused"}"#;
+    let (fault, error) = faults(json("500 Internal Server Error", body)).await;
+    assert!(!fault.is_unanswered(), "{fault:?}");
+    assert_refused(&error, "backend_refused");
+}
+
+/// CLI-01
+#[tokio::test]
+async fn cli_01_every_operation_tells_a_refusal_from_an_unknown_outcome() {
+    let body = r#"{"error":"unauthorized"}"#;
+    let refusing = ScriptedServer::start(vec![json("401 Unauthorized", body)]).await;
+    let away = ScriptedServer::start(vec![json("503 Service Unavailable", "{}")]).await;
+    let key = LimitKey::new("k").unwrap();
+    let window = Window::from_seconds(60).unwrap();
+    let kind = LimitKind::Rolling { window };
+    let limit = Limit::new(key.clone(), kind, Capacity::ZERO);
+    let complete = CompleteRequest::new(LeaseId::from_u128(7), Actuals::none());
+
+    let limiter = limiter(&refusing.url);
+    let completed = limiter.complete(&complete).await;
+    assert!(matches!(completed, Err(CompleteError::Refused(_))));
+    let defined = limiter.define(limit.clone()).await;
+    assert!(matches!(defined, Err(DefineError::Refused(_))));
+    let deleted = limiter.delete(&key).await;
+    assert!(matches!(deleted, Err(DeleteError::Refused(_))));
+    assert!(matches!(limiter.state(&key).await, Err(StateError::Refused(_))));
+    let batch = limiter.reserve_batch(&[request(), request()]).await;
+    assert!(batch.iter().all(|one| matches!(one, Err(ReserveError::Refused(_)))));
+
+    let limiter = self::limiter(&away.url);
+    let completed = limiter.complete(&complete).await;
+    assert!(matches!(completed, Err(CompleteError::Unanswered(_))));
+    let defined = limiter.define(limit).await;
+    assert!(matches!(defined, Err(DefineError::Unanswered(_))));
+    let deleted = limiter.delete(&key).await;
+    assert!(matches!(deleted, Err(DeleteError::Unanswered(_))));
+    let states = limiter.states(&Page::default()).await;
+    assert!(matches!(states, Err(StateError::Unanswered(_))));
+    let batch = limiter.complete_batch(&[complete.clone(), complete]).await;
+    assert_eq!(batch.len(), 2);
+    assert!(batch.iter().all(|one| matches!(one, Err(CompleteError::Unanswered(_)))));
+}

@@ -1,0 +1,12 @@
+//! The limiter behind a URL, over real sockets: what it sends, and what it makes of whatever comes back.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test whose world does not come about has failed"
+)]
+
+mod encrypted;
+mod faults;
+mod requests;
+mod scripted_server;

@@ -1,0 +1,167 @@
+//! What a server gets to see.
+
+use std::time::Duration;
+
+use ratelimiter_client::{
+    Backend, BearerToken, Cleartext, Decision, HttpLimiter, HttpOptions, LeaseId, LimitKey,
+    Limiter, Page, Requirements, ReserveError, ReserveRequest,
+};
+use tokio::net::TcpListener;
+
+use crate::encrypted::serve_http_version;
+use crate::scripted_server::{Reply, ScriptedServer, json};
+
+const ALLOWED: &str = r#"{"allowed":true,"retry_after_ms":0,"reserved_at_unix_ms":1736660000000}"#;
+const AWAY: &str = r#"{"allowed":false,"retry_after_ms":1,"error":"backend_error"}"#;
+
+fn request(lease: u128) -> ReserveRequest {
+    let key = LimitKey::llm_rpm("openai", "gpt-4o").unwrap();
+    ReserveRequest::new(LeaseId::from_u128(lease), Requirements::of([(key, 1)]).unwrap())
+}
+
+/// CLI-01
+#[tokio::test]
+async fn cli_01_a_request_without_an_answer_is_repeated_with_the_same_lease() {
+    let replies = vec![
+        json("503 Service Unavailable", AWAY),
+        Reply::LastBytes("HTTP/1.1 200 OK\r\n".to_owned()),
+        json("200 OK", ALLOWED),
+    ];
+    let server = ScriptedServer::start(replies).await;
+    let options = HttpOptions { repeat_for: Duration::from_secs(60), ..HttpOptions::default() };
+    let limiter = HttpLimiter::with_options(&server.url, options).unwrap();
+    let decision = limiter.reserve(&request(7)).await.unwrap();
+    assert!(decision.is_allowed());
+    let bodies: Vec<_> = server.seen().into_iter().map(|seen| seen.body).collect();
+    assert_eq!(bodies.len(), 3);
+    assert!(bodies[0].contains(&LeaseId::from_u128(7).to_string()));
+    assert!(bodies.iter().all(|body| *body == bodies[0]), "{bodies:?}");
+}
+
+/// CLI-01
+#[tokio::test]
+async fn cli_01_a_server_that_asks_for_more_time_than_there_is_is_reported_at_once() {
+    let body = r#"{"allowed":false,"retry_after_ms":60000,"error":"backend_error"}"#;
+    let server = ScriptedServer::start(vec![json("503 Service Unavailable", body)]).await;
+    let limiter = HttpLimiter::new(&server.url).unwrap();
+    let error = limiter.reserve(&request(7)).await.unwrap_err();
+    let ReserveError::Unanswered(unanswered) = error else {
+        panic!("the outcome is unknown, not {error:?}");
+    };
+    assert_eq!(unanswered.retry_after, Duration::from_secs(60));
+    assert_eq!(server.seen().len(), 1);
+}
+
+/// CLI-01
+#[tokio::test]
+async fn cli_01_a_refusal_is_not_repeated() {
+    let body = r#"{"allowed":false,"retry_after_ms":0,"error":"lease_ended"}"#;
+    let server = ScriptedServer::start(vec![json("409 Conflict", body)]).await;
+    let limiter = HttpLimiter::new(&server.url).unwrap();
+    let error = limiter.reserve(&request(7)).await.unwrap_err();
+    assert_eq!(error, ReserveError::LeaseEnded);
+    assert_eq!(server.seen().len(), 1);
+}
+
+/// CLI-01
+#[tokio::test]
+async fn cli_01_one_connection_serves_many_requests_and_the_token_goes_with_each() {
+    let server = ScriptedServer::start(vec![json("200 OK", ALLOWED)]).await;
+    let options =
+        HttpOptions { token: Some(BearerToken::new("3c0ffee").unwrap()), ..HttpOptions::default() };
+    let limiter = HttpLimiter::with_options(&server.url, options).unwrap();
+    for lease in 0..5 {
+        assert!(limiter.reserve(&request(lease)).await.unwrap().is_allowed());
+    }
+    let seen = server.seen();
+    assert_eq!(seen.len(), 5);
+    for seen in seen {
+        assert_eq!(seen.connection, 0);
+        assert_eq!(seen.line, "POST /v1/reserve");
+        assert_eq!(seen.authorization.as_deref(), Some("Bearer 3c0ffee"));
+    }
+}
+
+/// CLI-01
+#[tokio::test]
+async fn cli_01_a_batch_is_one_request_and_its_answers_stay_in_order() {
+    let body = r#"{"results":[
+        {"allowed":true,"retry_after_ms":0,"reserved_at_unix_ms":1},
+        {"allowed":false,"retry_after_ms":9,"reserved_at_unix_ms":0,"denied_keys":["k"]},
+        {"allowed":false,"retry_after_ms":0,"error":"lease_conflict"}
+    ]}"#;
+    let server = ScriptedServer::start(vec![json("200 OK", body)]).await;
+    let limiter = HttpLimiter::new(&server.url).unwrap();
+    let requests: Vec<_> = (0..3).map(request).collect();
+    let answers = limiter.reserve_batch(&requests).await;
+    assert!(matches!(answers[0], Ok(Decision::Allowed { .. })));
+    assert!(matches!(&answers[1], Ok(Decision::Denied(denial)) if denial.retry_after_ms() == 9));
+    assert_eq!(answers[2], Err(ReserveError::LeaseConflict));
+    assert_eq!(server.seen().len(), 1);
+    assert!(limiter.reserve_batch(&[]).await.is_empty());
+    assert_eq!(server.seen().len(), 1, "nothing to ask");
+}
+
+/// CLI-01
+#[tokio::test]
+async fn cli_01_more_than_a_batch_may_hold_goes_in_several() {
+    let one = r#"{"allowed":true,"retry_after_ms":0,"reserved_at_unix_ms":1}"#;
+    let results = |count: usize| format!(r#"{{"results":[{}]}}"#, vec![one; count].join(","));
+    let replies = vec![
+        json("200 OK", &results(256)),
+        json("200 OK", &results(1)),
+        json("200 OK", &results(2)),
+    ];
+    let server = ScriptedServer::start(replies).await;
+    let limiter = HttpLimiter::new(&server.url).unwrap();
+    let requests: Vec<_> = (0..257).map(request).collect();
+    let answers = limiter.reserve_batch(&requests).await;
+    assert_eq!(answers.len(), 257);
+    assert!(answers.iter().all(Result::is_ok));
+    let answers = limiter.reserve_batch(&requests[..3]).await;
+    assert!(
+        answers.iter().all(|answer| matches!(answer, Err(ReserveError::Refused(refused))
+                if refused.reason.contains("2 results for 3 requests"))),
+        "{answers:?}"
+    );
+}
+
+/// CLI-01
+#[tokio::test]
+async fn cli_01_keys_and_pages_are_encoded() {
+    let server = ScriptedServer::start(vec![json("200 OK", r#"{"limits":[]}"#)]).await;
+    let limiter = HttpLimiter::new(&server.url).unwrap();
+    let page = Page {
+        prefix: "global:llm:a&b".to_owned(),
+        after: Some(LimitKey::new("meta/llama?x").unwrap()),
+        count_max: Some(10),
+    };
+    assert_eq!(limiter.states(&page).await, Ok(vec![]));
+    let missing = json("404 Not Found", r#"{"error":"not_found"}"#);
+    let empty = ScriptedServer::start(vec![missing]).await;
+    let limiter = HttpLimiter::new(&empty.url).unwrap();
+    let key = LimitKey::new("meta/llama?x").unwrap();
+    assert_eq!(limiter.state(&key).await, Ok(None));
+    assert_eq!(
+        server.seen()[0].line,
+        "GET /v1/admin/limits?prefix=global%3Allm%3Aa%26b&after=meta%2Fllama%3Fx&limit=10"
+    );
+    assert_eq!(empty.seen()[0].line, "GET /v1/admin/limits/meta%2Fllama%3Fx");
+}
+
+/// CLI-01
+#[tokio::test]
+async fn cli_01_without_encryption_http_2_is_spoken_when_the_options_say_so() {
+    for (cleartext, version) in [(Cleartext::Http1, "HTTP/1.1"), (Cleartext::Http2, "HTTP/2.0")] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            let (stream, _) = listener.accept().await.unwrap();
+            serve_http_version(stream).await;
+        });
+        let options = HttpOptions { cleartext, ..HttpOptions::default() };
+        let limiter = HttpLimiter::with_options(&url, options).unwrap();
+        let error = limiter.reserve(&request(1)).await.unwrap_err().to_string();
+        assert!(error.contains(version), "{error}");
+    }
+}
