@@ -1,9 +1,6 @@
 //! Reserve and complete in process, beside four checks of the `governor` crate's keyed limiter.
 #![allow(missing_docs, reason = "a benchmark is a program")]
-#![allow(
-    clippy::print_stdout,
-    reason = "the table is what the benchmark is for"
-)]
+#![allow(clippy::print_stdout, reason = "the table is what the benchmark is for")]
 
 use std::hint::black_box;
 
@@ -46,10 +43,7 @@ fn beside_governor() {
     let (mut reserves, mut cycles) = (Workload::new(MODELS), Workload::new(MODELS));
     let governor: DefaultKeyedRateLimiter<String> =
         RateLimiter::keyed(Quota::per_second(nonzero!(u32::MAX)));
-    let keys: Vec<[String; 4]> = reserves
-        .keys()
-        .map(|keys| keys.map(str::to_owned))
-        .collect();
+    let keys: Vec<[String; 4]> = reserves.keys().map(|keys| keys.map(str::to_owned)).collect();
     let mut leases = Vec::with_capacity(OPERATIONS as usize);
     let rounds = Rounds::run(
         ROUNDS,

@@ -23,37 +23,26 @@ pub struct Rounds {
 
 impl std::fmt::Debug for Contestant<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Contestant")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
+        f.debug_struct("Contestant").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
 impl<'a> Contestant<'a> {
     /// A contestant with this name and this way to do a round.
     pub fn new(name: &'static str, round: impl FnMut() -> Figure + 'a) -> Self {
-        Self {
-            name,
-            round: Box::new(round),
-        }
+        Self { name, round: Box::new(round) }
     }
 }
 
 impl Figure {
     /// Measures `count` operations.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a benchmark reads the machine's time"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "a benchmark reads the machine's time")]
     pub fn of(count: u32, mut operation: impl FnMut(usize)) -> Self {
         let started = Instant::now();
         for n in 0..count as usize {
             operation(n);
         }
-        Self {
-            elapsed: started.elapsed(),
-            count,
-        }
+        Self { elapsed: started.elapsed(), count }
     }
 
     fn nanos(self) -> f64 {

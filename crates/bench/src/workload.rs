@@ -31,39 +31,26 @@ impl Workload {
         for model in 0..models {
             let keys = keys(model);
             for (n, key) in keys.iter().enumerate() {
-                limiter
-                    .define_now(limit(key.clone(), n))
-                    .expect("a new key");
+                limiter.define_now(limit(key.clone(), n)).expect("a new key");
             }
             let [rpm, tpm, concurrency, daily] = keys;
-            let pairs = [
-                (rpm, 1),
-                (tpm.clone(), 1_800),
-                (concurrency, 1),
-                (daily.clone(), 1_800),
-            ];
+            let pairs = [(rpm, 1), (tpm.clone(), 1_800), (concurrency, 1), (daily.clone(), 1_800)];
             let requirements = Requirements::of(pairs).expect("four keys");
             let actuals = Actuals::of([(tpm, 740), (daily, 740)]).expect("two keys");
             reserves.push(ReserveRequest::new(LeaseId::from_u128(0), requirements));
             completes.push(CompleteRequest::new(LeaseId::from_u128(0), actuals));
         }
         let next_lease = LeaseId::generate(limiter.now()).as_u128();
-        Self {
-            limiter,
-            reserves,
-            completes,
-            next_lease,
-        }
+        Self { limiter, reserves, completes, next_lease }
     }
 
     /// The keys of all requests, in their order.
+    ///
+    /// # Panics
+    /// Never: every request has four requirements.
     pub fn keys(&self) -> impl Iterator<Item = [&str; 4]> {
         self.reserves.iter().map(|request| {
-            let keys: Vec<_> = request
-                .requirements
-                .iter()
-                .map(|r| r.key.as_str())
-                .collect();
+            let keys: Vec<_> = request.requirements.iter().map(|r| r.key.as_str()).collect();
             keys.try_into().expect("four requirements")
         })
     }
@@ -79,10 +66,7 @@ impl Workload {
         let at = n % self.reserves.len();
         let request = &mut self.reserves[at];
         request.lease = lease;
-        let decision = self
-            .limiter
-            .reserve_now(request)
-            .expect("the keys are defined");
+        let decision = self.limiter.reserve_now(request).expect("the keys are defined");
         assert!(decision.is_allowed(), "the limits never run out of room");
         lease
     }
@@ -95,9 +79,7 @@ impl Workload {
         let at = n % self.completes.len();
         let request = &mut self.completes[at];
         request.lease = lease;
-        self.limiter
-            .complete_now(request)
-            .expect("the lease holds these keys");
+        self.limiter.complete_now(request).expect("the lease holds these keys");
     }
 }
 
@@ -114,13 +96,10 @@ fn keys(model: usize) -> [LimitKey; 4] {
 }
 
 fn limit(key: LimitKey, n: usize) -> Limit {
-    let window = |seconds| LimitKind::Rolling {
-        window: Window::from_seconds(seconds).expect("in range"),
-    };
+    let window =
+        |seconds| LimitKind::Rolling { window: Window::from_seconds(seconds).expect("in range") };
     let kind = match n {
-        2 => LimitKind::Concurrency {
-            timeout: HoldTimeout::from_seconds(300).expect("in range"),
-        },
+        2 => LimitKind::Concurrency { timeout: HoldTimeout::from_seconds(300).expect("in range") },
         3 => window(86_400),
         _ => window(60),
     };

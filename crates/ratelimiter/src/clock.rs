@@ -16,10 +16,7 @@ impl Timestamp {
     /// # Panics
     /// After the year 2554.
     pub const fn from_unix_ms(ms: u64) -> Self {
-        Self(
-            ms.checked_mul(1_000_000)
-                .expect("a moment before the year 2554"),
-        )
+        Self(ms.checked_mul(1_000_000).expect("a moment before the year 2554"))
     }
 
     /// The moment this many nanoseconds after the Unix epoch.
@@ -43,9 +40,7 @@ impl Timestamp {
     /// After the year 2554.
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
-        let later = u64::try_from(duration.as_nanos())
-            .ok()
-            .and_then(|n| self.0.checked_add(n));
+        let later = u64::try_from(duration.as_nanos()).ok().and_then(|n| self.0.checked_add(n));
         Self(later.expect("a moment before the year 2554"))
     }
 
@@ -56,11 +51,7 @@ impl Timestamp {
     #[must_use]
     pub const fn after_seconds(self, seconds: u32) -> Self {
         let nanos = seconds as u64 * 1_000_000_000;
-        Self(
-            self.0
-                .checked_add(nanos)
-                .expect("a moment before the year 2554"),
-        )
+        Self(self.0.checked_add(nanos).expect("a moment before the year 2554"))
     }
 
     /// How long after `earlier` this moment is; zero if it is not after it.
@@ -71,12 +62,7 @@ impl Timestamp {
 
 impl fmt::Debug for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}.{:09}s",
-            self.0 / 1_000_000_000,
-            self.0 % 1_000_000_000
-        )
+        write!(f, "{}.{:09}s", self.0 / 1_000_000_000, self.0 % 1_000_000_000)
     }
 }
 
@@ -111,10 +97,7 @@ impl SystemClock {
             .duration_since(SystemTime::UNIX_EPOCH)
             .expect("the machine's calendar stands after 1970");
         let started_at = Timestamp(0).after(since_epoch);
-        Self {
-            started: Instant::now(),
-            started_at,
-        }
+        Self { started: Instant::now(), started_at }
     }
 }
 
@@ -126,7 +109,10 @@ impl Default for SystemClock {
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
-        self.started_at.after(self.started.elapsed())
+        let elapsed = self.started.elapsed();
+        // Less work than `after`, which takes any duration; this is read twice a call.
+        let nanos = elapsed.as_secs() * 1_000_000_000 + u64::from(elapsed.subsec_nanos());
+        Timestamp(self.started_at.0 + nanos)
     }
 }
 
@@ -154,9 +140,7 @@ impl FakeClock {
 
     /// A clock that stands at `now`.
     pub const fn at(now: Timestamp) -> Self {
-        Self {
-            nanos: AtomicU64::new(now.0),
-        }
+        Self { nanos: AtomicU64::new(now.0) }
     }
 
     /// Moves the clock on.
@@ -202,10 +186,7 @@ mod tests {
     fn milliseconds_are_rounded_down() {
         let moment = Timestamp::from_unix_nanos(1_999_999);
         assert_eq!(moment.unix_ms(), 1);
-        assert_eq!(
-            moment.since(Timestamp::from_unix_ms(1)),
-            Duration::from_nanos(999_999)
-        );
+        assert_eq!(moment.since(Timestamp::from_unix_ms(1)), Duration::from_nanos(999_999));
         assert_eq!(Timestamp::from_unix_ms(1).since(moment), Duration::ZERO);
     }
 }

@@ -81,10 +81,7 @@ mod tests {
     fn a_hint_is_rounded_up_to_milliseconds() {
         for (nanos, ms) in [(0, 0), (1, 1), (1_000_000, 1), (1_000_001, 2)] {
             let retry_after = Duration::from_nanos(nanos);
-            let denial = Denial {
-                reason: DenialReason::NoRoom { keys: vec![] },
-                retry_after,
-            };
+            let denial = Denial { reason: DenialReason::NoRoom { keys: vec![] }, retry_after };
             assert_eq!(denial.retry_after_ms(), ms);
         }
     }

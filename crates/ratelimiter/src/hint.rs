@@ -58,9 +58,7 @@ impl HintPolicy {
                 self.rolling.delay(base, streak, random)
             }
             LimitKind::Concurrency { .. } => {
-                let delay = self
-                    .concurrency
-                    .delay(self.concurrency.base, streak, random);
+                let delay = self.concurrency.delay(self.concurrency.base, streak, random);
                 delay.min(kind.lifetime())
             }
         }
@@ -83,69 +81,43 @@ mod tests {
     use crate::limit::{HoldTimeout, Window};
 
     fn rolling(seconds: u64) -> LimitKind {
-        LimitKind::Rolling {
-            window: Window::from_seconds(seconds).unwrap(),
-        }
+        LimitKind::Rolling { window: Window::from_seconds(seconds).unwrap() }
     }
 
     fn concurrency(seconds: u64) -> LimitKind {
-        LimitKind::Concurrency {
-            timeout: HoldTimeout::from_seconds(seconds).unwrap(),
-        }
+        LimitKind::Concurrency { timeout: HoldTimeout::from_seconds(seconds).unwrap() }
     }
 
     fn delays_ms(kind: LimitKind, random: f64) -> Vec<u128> {
         let policy = HintPolicy::default();
-        (1..=8)
-            .map(|streak| policy.delay(kind, streak, random).as_millis())
-            .collect()
+        (1..=8).map(|streak| policy.delay(kind, streak, random).as_millis()).collect()
     }
 
     /// HINT-03
     #[test]
     fn hint_03_a_concurrency_delay_doubles_from_50_ms_up_to_2_s() {
-        assert_eq!(
-            delays_ms(concurrency(300), 0.0),
-            [50, 100, 200, 400, 800, 1600, 2000, 2000]
-        );
-        assert_eq!(
-            delays_ms(concurrency(300), 1.0)[0],
-            75,
-            "up to 25 ms of jitter"
-        );
+        assert_eq!(delays_ms(concurrency(300), 0.0), [50, 100, 200, 400, 800, 1600, 2000, 2000]);
+        assert_eq!(delays_ms(concurrency(300), 1.0)[0], 75, "up to 25 ms of jitter");
     }
 
     /// HINT-03
     #[test]
     fn hint_03_a_concurrency_delay_is_never_beyond_the_timeout() {
-        assert_eq!(
-            delays_ms(concurrency(1), 1.0),
-            [75, 125, 225, 425, 825, 1000, 1000, 1000]
-        );
+        assert_eq!(delays_ms(concurrency(1), 1.0), [75, 125, 225, 425, 825, 1000, 1000, 1000]);
     }
 
     /// HINT-03
     #[test]
     fn hint_03_a_rolling_delay_grows_by_half_from_a_tenth_of_the_window_up_to_5_s() {
-        assert_eq!(
-            delays_ms(rolling(1), 0.0),
-            [100, 150, 225, 337, 506, 759, 1139, 1708]
-        );
+        assert_eq!(delays_ms(rolling(1), 0.0), [100, 150, 225, 337, 506, 759, 1139, 1708]);
         assert_eq!(delays_ms(rolling(10), 0.0)[..4], [1000, 1500, 2250, 3375]);
         assert_eq!(delays_ms(rolling(86_400), 0.0)[0], 5000);
-        assert_eq!(
-            delays_ms(rolling(86_400), 1.0)[0],
-            5050,
-            "up to 50 ms of jitter"
-        );
+        assert_eq!(delays_ms(rolling(86_400), 1.0)[0], 5050, "up to 50 ms of jitter");
     }
 
     #[test]
     fn a_streak_without_end_stays_at_the_longest_delay() {
         let policy = HintPolicy::default();
-        assert_eq!(
-            policy.delay(rolling(60), u32::MAX, 0.0),
-            Duration::from_secs(5)
-        );
+        assert_eq!(policy.delay(rolling(60), u32::MAX, 0.0), Duration::from_secs(5));
     }
 }

@@ -120,10 +120,7 @@ impl LimitKey {
         if !is_plain_ascii(text) {
             check_characters(text)?;
         }
-        Ok(Self {
-            text: Arc::from(text),
-            place: KeyPlace::of(text),
-        })
+        Ok(Self { text: Arc::from(text), place: KeyPlace::of(text) })
     }
 
     /// The key's text.
@@ -224,18 +221,9 @@ mod tests {
         assert_eq!(LimitKey::new(""), Err(KeyError::Empty));
         assert!(LimitKey::new("k").is_ok());
         assert!(LimitKey::new("k".repeat(256)).is_ok());
-        assert_eq!(
-            LimitKey::new("k".repeat(257)),
-            Err(KeyError::TooLong { bytes: 257 })
-        );
-        assert!(
-            LimitKey::new("é".repeat(128)).is_ok(),
-            "bytes are counted, not characters"
-        );
-        assert_eq!(
-            LimitKey::new("é".repeat(129)),
-            Err(KeyError::TooLong { bytes: 258 })
-        );
+        assert_eq!(LimitKey::new("k".repeat(257)), Err(KeyError::TooLong { bytes: 257 }));
+        assert!(LimitKey::new("é".repeat(128)).is_ok(), "bytes are counted, not characters");
+        assert_eq!(LimitKey::new("é".repeat(129)), Err(KeyError::TooLong { bytes: 258 }));
     }
 
     /// DEF-01
@@ -253,12 +241,7 @@ mod tests {
         ] {
             assert_eq!(LimitKey::new(text), Err(expected), "{text:?}");
         }
-        for text in [
-            "global:llm:openai:gpt-4o:rpm",
-            "org/model@v1.2:free",
-            "clé:größe",
-            "鍵",
-        ] {
+        for text in ["global:llm:openai:gpt-4o:rpm", "org/model@v1.2:free", "clé:größe", "鍵"] {
             assert_eq!(LimitKey::new(text).unwrap().as_str(), text);
         }
     }

@@ -115,19 +115,10 @@ mod tests {
     fn a_text_that_is_no_ulid_is_refused_with_its_fault() {
         for (text, expected) in [
             ("", LeaseIdError::Length { bytes: 0 }),
-            (
-                "01J9ZC3V9W8Q4N2M6T5R7Y1K0",
-                LeaseIdError::Length { bytes: 25 },
-            ),
-            (
-                "01J9ZC3V9W8Q4N2M6T5R7Y1K0DD",
-                LeaseIdError::Length { bytes: 27 },
-            ),
+            ("01J9ZC3V9W8Q4N2M6T5R7Y1K0", LeaseIdError::Length { bytes: 25 }),
+            ("01J9ZC3V9W8Q4N2M6T5R7Y1K0DD", LeaseIdError::Length { bytes: 27 }),
             ("01J9ZC3V9W8Q4N2M6T5R7Y1K0U", LeaseIdError::Character),
-            (
-                "01J9ZC3V9W8Q4N2M6T5R7Y1K0é",
-                LeaseIdError::Length { bytes: 27 },
-            ),
+            ("01J9ZC3V9W8Q4N2M6T5R7Y1K0é", LeaseIdError::Length { bytes: 27 }),
             ("01J9ZC3V9W8Q4N2M6T5R7Y1Ké", LeaseIdError::Character),
             ("81J9ZC3V9W8Q4N2M6T5R7Y1K0D", LeaseIdError::Overflow),
             ("ZZZZZZZZZZZZZZZZZZZZZZZZZZ", LeaseIdError::Overflow),

@@ -200,9 +200,7 @@ impl HoldTimeout {
 }
 
 fn seconds_within(seconds: u64, max: u32) -> Option<u32> {
-    u32::try_from(seconds)
-        .ok()
-        .filter(|seconds| (1..=max).contains(seconds))
+    u32::try_from(seconds).ok().filter(|seconds| (1..=max).contains(seconds))
 }
 
 impl Capacity {
@@ -269,17 +267,11 @@ mod tests {
     #[test]
     fn def_02_a_window_is_1_second_to_31_days() {
         assert!(Window::from_seconds(1).is_ok());
-        assert_eq!(
-            Window::from_seconds(2_678_400).unwrap().seconds(),
-            2_678_400
-        );
+        assert_eq!(Window::from_seconds(2_678_400).unwrap().seconds(), 2_678_400);
         for seconds in [0, 2_678_401, u64::from(u32::MAX) + 2, u64::MAX] {
             let error = Window::from_seconds(seconds).unwrap_err();
             assert_eq!(error, LimitError::WindowOutOfRange { seconds });
-            assert!(
-                error.to_string().contains("1 to 2678400 seconds"),
-                "{error}"
-            );
+            assert!(error.to_string().contains("1 to 2678400 seconds"), "{error}");
         }
     }
 
@@ -301,10 +293,7 @@ mod tests {
         assert_eq!(Capacity::new(0).unwrap(), Capacity::ZERO);
         assert_eq!(Capacity::new((1 << 63) - 1).unwrap().get(), (1 << 63) - 1);
         for capacity in [1 << 63, u64::MAX] {
-            assert_eq!(
-                Capacity::new(capacity),
-                Err(LimitError::CapacityOutOfRange { capacity })
-            );
+            assert_eq!(Capacity::new(capacity), Err(LimitError::CapacityOutOfRange { capacity }));
         }
     }
 
@@ -312,9 +301,6 @@ mod tests {
     #[test]
     fn def_03_notes_have_at_most_a_kibibyte() {
         assert!(Note::new("x".repeat(1_024)).is_ok());
-        assert_eq!(
-            Note::new("x".repeat(1_025)),
-            Err(LimitError::NoteTooLong { bytes: 1_025 })
-        );
+        assert_eq!(Note::new("x".repeat(1_025)), Err(LimitError::NoteTooLong { bytes: 1_025 }));
     }
 }

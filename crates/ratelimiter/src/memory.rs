@@ -90,23 +90,10 @@ impl MemoryLimiter {
     /// 2^32 leases.
     pub fn with_options(options: MemoryOptions) -> Self {
         let leases = Leases::new(&options);
-        let MemoryOptions {
-            clock,
-            hints,
-            sweep_every,
-            ..
-        } = options;
-        let state = Arc::new(State {
-            clock,
-            hints,
-            limits: Limits::new(),
-            leases,
-        });
+        let MemoryOptions { clock, hints, sweep_every, .. } = options;
+        let state = Arc::new(State { clock, hints, limits: Limits::new(), leases });
         let sweeper = sweep_every.map(|every| Arc::new(Sweeper::start(&state, every)));
-        Self {
-            state,
-            _sweeper: sweeper,
-        }
+        Self { state, _sweeper: sweeper }
     }
 
     /// The limiter's present moment.
@@ -119,26 +106,11 @@ impl MemoryLimiter {
     /// # Errors
     /// As there.
     pub fn reserve_now(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
-        let State {
-            clock,
-            hints,
-            limits,
-            leases,
-        } = &*self.state;
-        let shards = request
-            .requirements
-            .iter()
-            .map(|requirement| requirement.key.place().shard());
+        let State { clock, hints, limits, leases } = &*self.state;
+        let shards = request.requirements.iter().map(|requirement| requirement.key.place().shard());
         let (id, mut lease_shard) = leases.lock(request.lease);
         let mut locked = limits.lock(shards);
-        reserve::reserve(
-            clock.now(),
-            request,
-            id,
-            &mut lease_shard,
-            &mut locked,
-            hints,
-        )
+        reserve::reserve(clock.now(), request, id, &mut lease_shard, &mut locked, hints)
     }
 
     /// [`Limiter::complete`] without a future.
@@ -146,22 +118,17 @@ impl MemoryLimiter {
     /// # Errors
     /// As there.
     pub fn complete_now(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
-        let State {
-            clock,
-            limits,
-            leases,
-            ..
-        } = &*self.state;
+        let State { clock, limits, leases, .. } = &*self.state;
         let (id, mut lease_shard) = leases.lock(request.lease);
-        let Some(lease) = lease_shard.open(id) else {
+        let Some(at) = lease_shard.find_open(id) else {
             return Ok(());
         };
-        let reservations = &lease.reservations;
+        let reservations = &lease_shard.open_at(at).reservations;
         let mut locked = limits.lock(reservations.iter().map(|held| held.limit.shard()));
         let now = clock.now();
         complete::complete(now, reservations, &request.actuals, &mut locked)?;
         drop(locked);
-        lease_shard.end(now, id);
+        lease_shard.end(now, id, at);
         Ok(())
     }
 
@@ -228,20 +195,12 @@ impl MemoryLimiter {
 
     /// How many leases are open: allowed, not completed, and not yet swept away.
     pub fn open_leases(&self) -> usize {
-        self.state
-            .leases
-            .each()
-            .map(|shard| shard.open_count())
-            .sum()
+        self.state.leases.each().map(|shard| shard.open_count()).sum()
     }
 
     /// How many ended or denied leases are remembered.
     pub fn past_leases(&self) -> usize {
-        self.state
-            .leases
-            .each()
-            .map(|shard| shard.past_count())
-            .sum()
+        self.state.leases.each().map(|shard| shard.past_count()).sum()
     }
 }
 

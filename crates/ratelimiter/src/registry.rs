@@ -83,10 +83,7 @@ impl Page {
 impl RegisteredLimit {
     /// A limit that is in force as it stands.
     pub const fn active(limit: Limit) -> Self {
-        Self {
-            limit,
-            status: LimitStatus::Active,
-        }
+        Self { limit, status: LimitStatus::Active }
     }
 
     /// What becomes of this limit when it is defined anew as `new`: a capacity at or above the one in force holds at
@@ -96,23 +93,14 @@ impl RegisteredLimit {
     /// The kind cannot change.
     pub fn redefined(&self, new: Limit) -> Result<Self, DefineError> {
         if !self.limit.kind.is_same_kind(new.kind) {
-            return Err(DefineError::KindConflict {
-                key: new.key,
-                is: self.limit.kind.name(),
-            });
+            return Err(DefineError::KindConflict { key: new.key, is: self.limit.kind.name() });
         }
         let in_force = self.limit.capacity;
         if new.capacity >= in_force {
             return Ok(Self::active(new));
         }
         let status = LimitStatus::Decreasing { to: new.capacity };
-        Ok(Self {
-            limit: Limit {
-                capacity: in_force,
-                ..new
-            },
-            status,
-        })
+        Ok(Self { limit: Limit { capacity: in_force, ..new }, status })
     }
 
     /// The capacity that was asked for last: the one that waits, or else the one in force.
@@ -200,9 +188,7 @@ impl Registry {
 impl FromIterator<RegisteredLimit> for Registry {
     fn from_iter<I: IntoIterator<Item = RegisteredLimit>>(limits: I) -> Self {
         let keyed = |registered: RegisteredLimit| (registered.limit.key.clone(), registered);
-        Self {
-            limits: limits.into_iter().map(keyed).collect(),
-        }
+        Self { limits: limits.into_iter().map(keyed).collect() }
     }
 }
 
@@ -212,14 +198,8 @@ mod tests {
     use crate::limit::{HoldTimeout, LimitKind, Window};
 
     fn limit(key: &str, capacity: u64) -> Limit {
-        let kind = LimitKind::Rolling {
-            window: Window::from_seconds(60).unwrap(),
-        };
-        Limit::new(
-            LimitKey::new(key).unwrap(),
-            kind,
-            Capacity::new(capacity).unwrap(),
-        )
+        let kind = LimitKind::Rolling { window: Window::from_seconds(60).unwrap() };
+        Limit::new(LimitKey::new(key).unwrap(), kind, Capacity::new(capacity).unwrap())
     }
 
     /// DEF-04
@@ -227,30 +207,16 @@ mod tests {
     fn def_04_the_kind_cannot_change() {
         let registered = RegisteredLimit::active(limit("k", 10));
         let timeout = HoldTimeout::from_seconds(60).unwrap();
-        let other = Limit {
-            kind: LimitKind::Concurrency { timeout },
-            ..limit("k", 10)
-        };
+        let other = Limit { kind: LimitKind::Concurrency { timeout }, ..limit("k", 10) };
         let error = registered.redefined(other.clone()).unwrap_err();
-        assert_eq!(
-            error,
-            DefineError::KindConflict {
-                key: other.key,
-                is: "rolling"
-            }
-        );
+        assert_eq!(error, DefineError::KindConflict { key: other.key, is: "rolling" });
     }
 
     /// DEF-06
     #[test]
     fn def_06_a_capacity_at_or_above_the_one_in_force_cancels_a_decrease() {
-        let status = LimitStatus::Decreasing {
-            to: Capacity::new(5).unwrap(),
-        };
-        let decreasing = RegisteredLimit {
-            limit: limit("k", 10),
-            status,
-        };
+        let status = LimitStatus::Decreasing { to: Capacity::new(5).unwrap() };
+        let decreasing = RegisteredLimit { limit: limit("k", 10), status };
         for capacity in [10, 11] {
             let next = decreasing.redefined(limit("k", capacity)).unwrap();
             assert_eq!(next, RegisteredLimit::active(limit("k", capacity)));
@@ -262,20 +228,13 @@ mod tests {
     fn def_07_only_the_capacity_of_a_decrease_waits() {
         let registered = RegisteredLimit::active(limit("k", 10));
         let window = Window::from_seconds(30).unwrap();
-        let new = Limit {
-            kind: LimitKind::Rolling { window },
-            ..limit("k", 4)
-        };
+        let new = Limit { kind: LimitKind::Rolling { window }, ..limit("k", 4) };
         let mut next = registered.redefined(new.clone()).unwrap();
         assert_eq!(next.limit.capacity.get(), 10);
         assert_eq!(next.limit.kind, new.kind);
         assert_eq!(next.target().get(), 4);
         let lower = next.redefined(limit("k", 3)).unwrap();
-        assert_eq!(
-            lower.target().get(),
-            3,
-            "another lower value replaces the target"
-        );
+        assert_eq!(lower.target().get(), 3, "another lower value replaces the target");
         next.settle();
         assert_eq!(next, RegisteredLimit::active(new));
     }
@@ -288,14 +247,8 @@ mod tests {
             .collect();
         let list = |prefix: &str, after: Option<&str>, count_max| {
             let after = after.map(|key| LimitKey::new(key).unwrap());
-            let page = Page {
-                prefix: prefix.into(),
-                after,
-                count_max,
-            };
-            let keys = registry
-                .page(&page)
-                .map(|registered| registered.limit.key.to_string());
+            let page = Page { prefix: prefix.into(), after, count_max };
+            let keys = registry.page(&page).map(|registered| registered.limit.key.to_string());
             keys.collect::<Vec<_>>().join(" ")
         };
         assert_eq!(list("", None, None), "a:1 b:1 b:2 b:3 c");

@@ -111,22 +111,14 @@ pub enum RequestError {
 impl ReserveRequest {
     /// A request without a job ID.
     pub const fn new(lease: LeaseId, requirements: Requirements) -> Self {
-        Self {
-            lease,
-            job: None,
-            requirements,
-        }
+        Self { lease, job: None, requirements }
     }
 }
 
 impl CompleteRequest {
     /// A request without a job ID.
     pub const fn new(lease: LeaseId, actuals: Actuals) -> Self {
-        Self {
-            lease,
-            job: None,
-            actuals,
-        }
+        Self { lease, job: None, actuals }
     }
 }
 
@@ -156,12 +148,7 @@ impl Requirements {
             Some(amount) => Ok(Requirement { key, amount }),
             None => Err(RequestError::AmountZero { key }),
         };
-        Self::new(
-            pairs
-                .into_iter()
-                .map(requirement)
-                .collect::<Result<Box<[_]>, _>>()?,
-        )
+        Self::new(pairs.into_iter().map(requirement).collect::<Result<Box<[_]>, _>>()?)
     }
 }
 
@@ -181,9 +168,7 @@ impl Actuals {
     pub fn new(actuals: impl Into<Box<[Actual]>>) -> Result<Self, RequestError> {
         let actuals = actuals.into();
         if actuals.len() > ACTUALS_MAX {
-            return Err(RequestError::ActualCount {
-                count: actuals.len(),
-            });
+            return Err(RequestError::ActualCount { count: actuals.len() });
         }
         if let Some(key) = first_duplicate(&actuals, |actual| &actual.key) {
             return Err(RequestError::DuplicateKey { key: key.clone() });

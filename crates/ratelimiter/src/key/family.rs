@@ -62,12 +62,7 @@ impl LimitKey {
     /// # Errors
     /// An empty part, a colon in the provider, or a text that no key may have.
     pub fn llm_rpm(provider: &str, model: &str) -> Result<Self, KeyError> {
-        KeyFamily::Llm {
-            provider,
-            model,
-            dimension: LlmDimension::Rpm,
-        }
-        .to_key()
+        KeyFamily::Llm { provider, model, dimension: LlmDimension::Rpm }.to_key()
     }
 
     /// `global:llm:<provider>:<model>:tpm`
@@ -75,12 +70,7 @@ impl LimitKey {
     /// # Errors
     /// An empty part, a colon in the provider, or a text that no key may have.
     pub fn llm_tpm(provider: &str, model: &str) -> Result<Self, KeyError> {
-        KeyFamily::Llm {
-            provider,
-            model,
-            dimension: LlmDimension::Tpm,
-        }
-        .to_key()
+        KeyFamily::Llm { provider, model, dimension: LlmDimension::Tpm }.to_key()
     }
 
     /// `global:llm:<provider>:<model>:concurrency`
@@ -88,12 +78,7 @@ impl LimitKey {
     /// # Errors
     /// An empty part, a colon in the provider, or a text that no key may have.
     pub fn llm_concurrency(provider: &str, model: &str) -> Result<Self, KeyError> {
-        KeyFamily::Llm {
-            provider,
-            model,
-            dimension: LlmDimension::Concurrency,
-        }
-        .to_key()
+        KeyFamily::Llm { provider, model, dimension: LlmDimension::Concurrency }.to_key()
     }
 
     /// `tenant:<tenant>:llm:daily_tokens`
@@ -114,15 +99,9 @@ impl<'a> KeyFamily<'a> {
             let (model, dimension) = rest.rsplit_once(':')?;
             let dimension = LlmDimension::parse(dimension)?;
             let whole = !provider.is_empty() && !model.is_empty();
-            return whole.then_some(Self::Llm {
-                provider,
-                model,
-                dimension,
-            });
+            return whole.then_some(Self::Llm { provider, model, dimension });
         }
-        let tenant = text
-            .strip_prefix(TENANT_PREFIX)?
-            .strip_suffix(DAILY_TOKENS_SUFFIX)?;
+        let tenant = text.strip_prefix(TENANT_PREFIX)?.strip_suffix(DAILY_TOKENS_SUFFIX)?;
         let whole = !tenant.is_empty() && !tenant.contains(':');
         whole.then_some(Self::TenantDailyTokens { tenant })
     }
@@ -133,11 +112,7 @@ impl<'a> KeyFamily<'a> {
     /// An empty part, a colon where none may be, or a text that no key may have.
     pub fn to_key(self) -> Result<LimitKey, KeyError> {
         match self {
-            Self::Llm {
-                provider,
-                model,
-                dimension,
-            } => {
+            Self::Llm { provider, model, dimension } => {
                 check_part("provider", provider)?;
                 if model.is_empty() {
                     return Err(KeyError::EmptyPart { part: "model" });
@@ -191,22 +166,10 @@ mod tests {
     #[test]
     fn def_01_cli_04_the_helpers_make_the_standard_keys() {
         for (key, expected) in [
-            (
-                LimitKey::llm_rpm("openai", "gpt-4o"),
-                "global:llm:openai:gpt-4o:rpm",
-            ),
-            (
-                LimitKey::llm_tpm("openai", "gpt-4o"),
-                "global:llm:openai:gpt-4o:tpm",
-            ),
-            (
-                LimitKey::llm_concurrency("a", "m/x.y@z:f"),
-                "global:llm:a:m/x.y@z:f:concurrency",
-            ),
-            (
-                LimitKey::tenant_daily_tokens("acme"),
-                "tenant:acme:llm:daily_tokens",
-            ),
+            (LimitKey::llm_rpm("openai", "gpt-4o"), "global:llm:openai:gpt-4o:rpm"),
+            (LimitKey::llm_tpm("openai", "gpt-4o"), "global:llm:openai:gpt-4o:tpm"),
+            (LimitKey::llm_concurrency("a", "m/x.y@z:f"), "global:llm:a:m/x.y@z:f:concurrency"),
+            (LimitKey::tenant_daily_tokens("acme"), "tenant:acme:llm:daily_tokens"),
         ] {
             let key = key.unwrap();
             assert_eq!(key.as_str(), expected);
@@ -218,30 +181,12 @@ mod tests {
     #[test]
     fn cli_04_the_helpers_refuse_empty_parts_and_colons_that_could_not_be_parsed_again() {
         for (made, expected) in [
-            (
-                LimitKey::llm_rpm("", "m"),
-                KeyError::EmptyPart { part: "provider" },
-            ),
-            (
-                LimitKey::llm_rpm("p", ""),
-                KeyError::EmptyPart { part: "model" },
-            ),
-            (
-                LimitKey::llm_tpm("p:q", "m"),
-                KeyError::ColonInPart { part: "provider" },
-            ),
-            (
-                LimitKey::tenant_daily_tokens(""),
-                KeyError::EmptyPart { part: "tenant" },
-            ),
-            (
-                LimitKey::tenant_daily_tokens("a:b"),
-                KeyError::ColonInPart { part: "tenant" },
-            ),
-            (
-                LimitKey::tenant_daily_tokens("a b"),
-                KeyError::WhiteSpace { at: 8 },
-            ),
+            (LimitKey::llm_rpm("", "m"), KeyError::EmptyPart { part: "provider" }),
+            (LimitKey::llm_rpm("p", ""), KeyError::EmptyPart { part: "model" }),
+            (LimitKey::llm_tpm("p:q", "m"), KeyError::ColonInPart { part: "provider" }),
+            (LimitKey::tenant_daily_tokens(""), KeyError::EmptyPart { part: "tenant" }),
+            (LimitKey::tenant_daily_tokens("a:b"), KeyError::ColonInPart { part: "tenant" }),
+            (LimitKey::tenant_daily_tokens("a b"), KeyError::WhiteSpace { at: 8 }),
         ] {
             assert_eq!(made, Err(expected));
         }
@@ -259,11 +204,7 @@ mod tests {
             "tenant:a:b:llm:daily_tokens",
             "rpm",
         ] {
-            assert_eq!(
-                KeyFamily::parse(&LimitKey::new(text).unwrap()),
-                None,
-                "{text}"
-            );
+            assert_eq!(KeyFamily::parse(&LimitKey::new(text).unwrap()), None, "{text}");
         }
     }
 }

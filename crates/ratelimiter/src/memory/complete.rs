@@ -10,45 +10,42 @@ use crate::key::LimitKey;
 use crate::request::Actuals;
 
 /// Makes the reservations of a lease match its actuals, and releases its holds. The shards of the reservations' limits
-/// are locked.
+/// are locked. What is not live any more, because it has expired or its limit was deleted, stays as it is.
 pub(super) fn complete(
     now: Timestamp,
     reservations: &[Reservation],
     actuals: &Actuals,
     limits: &mut LockedLimits<'_>,
 ) -> Result<(), CompleteError> {
-    for held in reservations {
-        if let Some(limit) = limits.limit_of(held.limit, held.number) {
-            limit.expire(now);
-        }
-    }
     let mut used: SmallVec<[Option<u64>; 4]> = SmallVec::from_elem(None, reservations.len());
     for actual in actuals.iter() {
-        let at = reservations
-            .iter()
-            .position(|held| takes(held, &actual.key, limits));
-        match at {
+        let takes = |held: &Reservation| takes(held, &actual.key, limits);
+        match reservations.iter().position(takes) {
             Some(at) => used[at] = Some(actual.amount),
-            None if reservations.iter().any(|held| is_live(held, limits)) => {
-                return Err(CompleteError::InvalidActual {
-                    key: actual.key.clone(),
-                });
+            None if is_live(now, reservations, limits) => {
+                return Err(CompleteError::InvalidActual { key: actual.key.clone() });
             }
             // Nothing of the lease is left, so there is nothing that the actual could be wrong about.
             None => return Ok(()),
         }
     }
     for (held, used) in reservations.iter().zip(used) {
-        if let Some(limit) = limits.limit_of(held.limit, held.number) {
+        if let Some(limit) = limits.limit_at(held.limit) {
+            limit.expire(now);
             limit.end(held.number, used);
         }
     }
     Ok(())
 }
 
-fn is_live(held: &Reservation, limits: &mut LockedLimits<'_>) -> bool {
-    let limit = limits.limit_of(held.limit, held.number);
-    limit.is_some_and(|limit| limit.amount_of(held.number).is_some())
+fn is_live(now: Timestamp, reservations: &[Reservation], limits: &mut LockedLimits<'_>) -> bool {
+    reservations.iter().any(|held| {
+        let Some(limit) = limits.limit_at(held.limit) else {
+            return false;
+        };
+        limit.expire(now);
+        limit.amount_of(held.number).is_some()
+    })
 }
 
 /// True if an actual for the key is about this reservation. Of a limit that was deleted only the key's tag is left.
@@ -56,8 +53,9 @@ fn takes(held: &Reservation, key: &LimitKey, limits: &mut LockedLimits<'_>) -> b
     if held.key_tag != key.place().tag() {
         return false;
     }
-    match limits.limit_of(held.limit, held.number) {
-        Some(limit) => limit.key() == key && !limit.is_concurrency(),
+    match limits.limit_at(held.limit) {
+        Some(limit) if limit.key() == key && !limit.is_concurrency() => true,
+        Some(limit) => !limit.gave_out(held.number),
         None => true,
     }
 }

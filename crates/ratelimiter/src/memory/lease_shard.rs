@@ -96,58 +96,53 @@ fn hash_by(hasher: &DefaultHashBuilder, id: LeaseId) -> u64 {
 }
 
 fn lock(shard: &Padded) -> MutexGuard<'_, LeaseShard> {
-    shard
-        .0
-        .lock()
-        .expect("no thread has panicked while it held a lock")
+    shard.0.lock().expect("no thread has panicked while it held a lock")
 }
 
 impl LeaseShard {
     /// What is known of a lease.
     pub(super) fn known(&mut self, now: Timestamp, id: HashedId) -> Option<Known<'_>> {
-        let Self {
-            open, past, hasher, ..
-        } = self;
+        let Self { open, past, hasher, .. } = self;
         if let Some(past) = past.get(now, id.hash, id.id, |id| hash_by(hasher, id)) {
             return Some(Known::Past(past));
         }
-        open.get(id.hash, id.id).map(Known::Open)
+        open.find(id.hash, id.id).map(|at| Known::Open(open.at(at)))
     }
 
-    /// An open lease.
-    pub(super) fn open(&self, id: HashedId) -> Option<&OpenLease> {
-        self.open.get(id.hash, id.id)
+    /// Where an open lease stands.
+    pub(super) fn find_open(&self, id: HashedId) -> Option<u32> {
+        self.open.find(id.hash, id.id)
+    }
+
+    /// The open lease that stands here.
+    pub(super) fn open_at(&self, at: u32) -> &OpenLease {
+        self.open.at(at)
     }
 
     /// Adds a lease that was allowed.
     pub(super) fn add(&mut self, id: HashedId, lease: OpenLease, ends_at: Timestamp) {
         let hasher = &self.hasher;
-        self.open
-            .insert(id.hash, lease, ends_at, |id| hash_by(hasher, id));
+        self.open.insert(id.hash, lease, ends_at, |id| hash_by(hasher, id));
     }
 
     /// Remembers a lease that was denied for want of room, first at this limit.
     pub(super) fn deny(&mut self, now: Timestamp, id: HashedId, first: LimitPlace) {
         let hasher = &self.hasher;
         let past = Past::Denied(first);
-        self.past
-            .remember(now, id.hash, id.id, past, |id| hash_by(hasher, id));
+        self.past.remember(now, id.hash, id.id, past, |id| hash_by(hasher, id));
     }
 
-    /// Ends an open lease.
-    pub(super) fn end(&mut self, now: Timestamp, id: HashedId) {
+    /// Ends the open lease that stands here.
+    pub(super) fn end(&mut self, now: Timestamp, id: HashedId, at: u32) {
         let hasher = &self.hasher;
         let hash_of = |id| hash_by(hasher, id);
-        self.open.remove(id.hash, id.id, hash_of);
-        self.past
-            .remember(now, id.hash, id.id, Past::Ended, hash_of);
+        self.open.remove(id.hash, at, hash_of);
+        self.past.remember(now, id.hash, id.id, Past::Ended, hash_of);
     }
 
     /// Ends the leases of which nothing is live any more, and forgets what is too old.
     pub(super) fn sweep(&mut self, now: Timestamp) {
-        let Self {
-            open, past, hasher, ..
-        } = self;
+        let Self { open, past, hasher, .. } = self;
         let hash_of = |id| hash_by(hasher, id);
         past.forget_old(now, hash_of);
         open.expire(now, hash_of, |hash, id| {

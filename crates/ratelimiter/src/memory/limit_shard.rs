@@ -62,11 +62,9 @@ impl LimitShard {
         limit.expect("the slot was found for a key under the same lock")
     }
 
-    /// The limit that gave out a reservation; `None` if it was deleted.
-    pub(super) fn limit_of(&mut self, slot: u32, number: u64) -> Option<&mut LiveLimit> {
-        self.slots[slot as usize]
-            .limit_mut()
-            .filter(|limit| limit.gave_out(number))
+    /// The limit in a slot, if there is one.
+    pub(super) fn limit_at(&mut self, slot: u32) -> Option<&mut LiveLimit> {
+        self.slots[slot as usize].limit_mut()
     }
 
     /// Reserves an amount that fits. Answers with the reservation's number and expiry.
@@ -108,9 +106,7 @@ impl LimitShard {
         *place = Slot::Limit(live);
         let slots = &self.slots;
         let hash_at = |slot: &u32| {
-            let limit = slots[*slot as usize]
-                .limit()
-                .expect("the index has slots with limits");
+            let limit = slots[*slot as usize].limit().expect("the index has slots with limits");
             limit.key().place().hash()
         };
         self.index.insert_unique(hash, slot, hash_at);
@@ -130,9 +126,7 @@ impl LimitShard {
         };
         let next_number = self.limit(slot).next_number();
         self.slots[slot as usize] = Slot::Free { next_number };
-        let entry = self
-            .index
-            .find_entry(key.place().hash(), |other| *other == slot);
+        let entry = self.index.find_entry(key.place().hash(), |other| *other == slot);
         entry.expect("the slot was found by this hash").remove();
         self.free.push(slot);
         self.busy.retain(|other| *other != slot);
@@ -143,9 +137,7 @@ impl LimitShard {
     pub(super) fn sweep(&mut self, now: Timestamp) {
         let Self { busy, slots, .. } = self;
         busy.retain(|slot| {
-            let limit = slots[*slot as usize]
-                .limit_mut()
-                .expect("busy slots have limits");
+            let limit = slots[*slot as usize].limit_mut().expect("busy slots have limits");
             limit.expire(now);
             limit.keep_swept_while_live()
         });

@@ -195,10 +195,7 @@ impl LiveLimit {
 
     /// Reserves an amount that fits. Answers with the reservation's number and expiry.
     pub(super) fn hold(&mut self, now: Timestamp, amount: u64) -> (u64, Timestamp) {
-        assert!(
-            amount <= self.available(),
-            "the caller has looked that it fits"
-        );
+        assert!(amount <= self.available(), "the caller has looked that it fits");
         let number = self.next_number;
         let expires_at = now.after_seconds(self.lifetime_seconds);
         self.timeline.push(number, expires_at, amount);
@@ -212,8 +209,7 @@ impl LiveLimit {
 
     /// The amount of a live reservation; `None` if it has expired.
     pub(super) fn amount_of(&self, number: u64) -> Option<u64> {
-        self.find(number)
-            .map(|place| self.timeline(place).amount_at(place.at))
+        self.find(number).map(|place| self.timeline(place).amount_at(place.at))
     }
 
     /// The lease of a reservation has ended; `actual` is what it used, if that is known. An expired reservation stays as
@@ -242,9 +238,7 @@ impl LiveLimit {
             return Some(Place { older: None, at });
         }
         let in_older = |(n, timeline): (usize, &Timeline)| {
-            timeline
-                .position(number)
-                .map(|at| Place { older: Some(n), at })
+            timeline.position(number).map(|at| Place { older: Some(n), at })
         };
         self.rest.older.iter().enumerate().find_map(in_older)
     }
@@ -315,23 +309,14 @@ impl LiveLimit {
 
     /// The limit with its figures of the moment, after [`LiveLimit::expire`].
     pub(super) fn state(&self) -> LimitState {
-        let Rest {
-            registered,
-            debt,
-            uncovered,
-            ..
-        } = &*self.rest;
+        let Rest { registered, debt, uncovered, .. } = &*self.rest;
         let usage = Usage {
             used: self.used,
             available: self.available(),
             debt: *debt,
             uncovered: *uncovered,
         };
-        LimitState {
-            limit: registered.limit.clone(),
-            status: registered.status,
-            usage,
-        }
+        LimitState { limit: registered.limit.clone(), status: registered.status, usage }
     }
 }
 

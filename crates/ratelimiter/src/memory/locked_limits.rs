@@ -8,6 +8,7 @@ use super::limit_shard::LimitShard;
 use super::live_limit::LiveLimit;
 use super::open_leases::LimitPlace;
 use crate::key::LimitKey;
+use crate::request::REQUIREMENTS_MAX;
 
 /// All limits, in shards that are locked on their own.
 #[derive(Debug)]
@@ -22,17 +23,13 @@ struct Padded(Mutex<LimitShard>);
 
 impl Limits {
     pub(super) fn new() -> Self {
-        let shards = (0..LimitPlace::SHARD_COUNT)
-            .map(|_| Padded::default())
-            .collect();
+        let shards = (0..LimitPlace::SHARD_COUNT).map(|_| Padded::default()).collect();
         Self { shards }
     }
 
     fn lock_one(&self, shard: u8) -> MutexGuard<'_, LimitShard> {
         let shard = &self.shards[usize::from(shard)].0;
-        shard
-            .lock()
-            .expect("no thread has panicked while it held a lock")
+        shard.lock().expect("no thread has panicked while it held a lock")
     }
 
     /// Locks the shard that a key belongs to.
@@ -42,17 +39,18 @@ impl Limits {
 
     /// Locks several shards, always in the same order, so that no two threads wait for each other.
     pub(super) fn lock(&self, shards: impl Iterator<Item = u8>) -> LockedLimits<'_> {
-        let mut order: SmallVec<[u8; 32]> = SmallVec::new();
+        let mut order = [0; REQUIREMENTS_MAX];
+        let mut count = 0;
         for shard in shards {
-            // Mostly a request needs two shards, so this is cheaper than to sort.
-            if let Err(at) = order.binary_search(&shard) {
-                order.insert(at, shard);
+            // Mostly a request needs two shards, so that a look at those before is cheaper than to sort.
+            let at = order[..count].iter().position(|other| *other >= shard).unwrap_or(count);
+            if at == count || order[at] != shard {
+                order.copy_within(at..count, at + 1);
+                order[at] = shard;
+                count += 1;
             }
         }
-        let guards = order
-            .into_iter()
-            .map(|shard| (shard, self.lock_one(shard)))
-            .collect();
+        let guards = order[..count].iter().map(|shard| (*shard, self.lock_one(*shard))).collect();
         LockedLimits { guards }
     }
 
@@ -80,8 +78,8 @@ impl LockedLimits<'_> {
         self.shard(place.shard()).limit(place.slot())
     }
 
-    /// The limit that gave out a reservation; `None` if it was deleted.
-    pub(super) fn limit_of(&mut self, place: LimitPlace, number: u64) -> Option<&mut LiveLimit> {
-        self.shard(place.shard()).limit_of(place.slot(), number)
+    /// The limit that is at a place now, if any; perhaps another one than when the place was noted.
+    pub(super) fn limit_at(&mut self, place: LimitPlace) -> Option<&mut LiveLimit> {
+        self.shard(place.shard()).limit_at(place.slot())
     }
 }

@@ -69,11 +69,14 @@ impl OpenLeases {
         self.leases.len()
     }
 
-    pub(super) fn get(&self, hash: u64, id: LeaseId) -> Option<&OpenLease> {
-        let at = self
-            .index
-            .find(hash, |at| self.leases[*at as usize].id == id)?;
-        Some(&self.leases[*at as usize])
+    /// Where an open lease stands.
+    pub(super) fn find(&self, hash: u64, id: LeaseId) -> Option<u32> {
+        self.index.find(hash, |at| self.leases[*at as usize].id == id).copied()
+    }
+
+    /// The lease that stands here.
+    pub(super) fn at(&self, at: u32) -> &OpenLease {
+        &self.leases[at as usize]
     }
 
     /// Adds a lease whose ID is not in here.
@@ -94,17 +97,13 @@ impl OpenLeases {
         self.leases.push(lease);
         self.ends_at.push(ends_at);
         let leases = &self.leases;
-        self.index
-            .insert_unique(hash, at, |at| hash_of(leases[*at as usize].id));
+        self.index.insert_unique(hash, at, |at| hash_of(leases[*at as usize].id));
     }
 
-    /// Takes out a lease that is in here.
-    pub(super) fn remove(&mut self, hash: u64, id: LeaseId, hash_of: impl Fn(LeaseId) -> u64) {
-        let leases = &self.leases;
-        let entry = self
-            .index
-            .find_entry(hash, |at| leases[*at as usize].id == id);
-        let (at, _) = entry.expect("the lease is open").remove();
+    /// Takes out the lease that stands here.
+    pub(super) fn remove(&mut self, hash: u64, at: u32, hash_of: impl Fn(LeaseId) -> u64) {
+        let entry = self.index.find_entry(hash, |other| *other == at);
+        entry.expect("every lease is in the index").remove();
         self.take_out(at, &hash_of);
         self.give_room_back(hash_of);
     }
@@ -115,9 +114,7 @@ impl OpenLeases {
         self.ends_at.swap_remove(at as usize);
         if let Some(moved) = self.leases.get(at as usize) {
             let was_last = u32::try_from(self.leases.len()).expect("places fit 32 bits");
-            let place = self
-                .index
-                .find_mut(hash_of(moved.id), |place| *place == was_last);
+            let place = self.index.find_mut(hash_of(moved.id), |place| *place == was_last);
             *place.expect("every lease is in the index") = at;
         }
         lease
@@ -154,8 +151,7 @@ impl OpenLeases {
         self.leases.shrink_to(count + count / 2);
         self.ends_at.shrink_to(count + count / 2);
         let leases = &self.leases;
-        self.index
-            .shrink_to(count, |at| hash_of(leases[*at as usize].id));
+        self.index.shrink_to(count, |at| hash_of(leases[*at as usize].id));
     }
 }
 
@@ -165,9 +161,7 @@ mod tests {
 
     fn hash_of(id: LeaseId) -> u64 {
         // Few different hashes, so that places collide.
-        u64::try_from(id.as_u128() % 7)
-            .unwrap()
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        u64::try_from(id.as_u128() % 7).unwrap().wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
     fn lease(id: u128) -> OpenLease {
@@ -188,14 +182,15 @@ mod tests {
             let id = u128::from(random.u64(..400));
             let lease_id = LeaseId::from_u128(id);
             if expected.remove(&id) {
-                open.remove(hash_of(lease_id), lease_id, hash_of);
+                let at = open.find(hash_of(lease_id), lease_id).unwrap();
+                open.remove(hash_of(lease_id), at, hash_of);
             } else {
                 let ends_at = Timestamp::from_unix_ms(u64::try_from(id).unwrap());
                 open.insert(hash_of(lease_id), lease(id), ends_at, hash_of);
                 expected.insert(id);
             }
             let id = LeaseId::from_u128(random.u128(..400));
-            let found = open.get(hash_of(id), id).map(|lease| lease.id);
+            let found = open.find(hash_of(id), id).map(|at| open.at(at).id);
             assert_eq!(found, expected.contains(&id.as_u128()).then_some(id));
         }
         let mut ended = Vec::new();
@@ -203,14 +198,7 @@ mod tests {
             ended.push(id.as_u128());
         });
         ended.sort_unstable();
-        assert_eq!(
-            ended,
-            expected
-                .iter()
-                .copied()
-                .filter(|id| *id <= 200)
-                .collect::<Vec<_>>()
-        );
+        assert_eq!(ended, expected.iter().copied().filter(|id| *id <= 200).collect::<Vec<_>>());
         assert_eq!(open.len(), expected.len() - ended.len());
     }
 

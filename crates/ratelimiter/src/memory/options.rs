@@ -39,12 +39,7 @@ pub struct MemoryOptions {
 impl MemoryOptions {
     /// For tests: this clock, no background sweep, and a fixed seed.
     pub fn for_tests(clock: impl Clock + 'static) -> Self {
-        Self {
-            clock: Arc::new(clock),
-            sweep_every: None,
-            seed: 1,
-            ..Self::default()
-        }
+        Self { clock: Arc::new(clock), sweep_every: None, seed: 1, ..Self::default() }
     }
 }
 

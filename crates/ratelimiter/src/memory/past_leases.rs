@@ -69,9 +69,7 @@ impl PastLeases {
         id: LeaseId,
         hash_of: impl Fn(LeaseId) -> u64,
     ) -> Option<Past> {
-        let place = self
-            .index
-            .find(hash, |place| self.lease_at(*place).id == id)?;
+        let place = self.index.find(hash, |place| self.lease_at(*place).id == id)?;
         let PastLease { since, past, .. } = *self.lease_at(*place);
         if now.since(since) >= self.remember_for {
             self.forget_old(now, hash_of);
@@ -105,17 +103,8 @@ impl PastLeases {
         }
         let at = u32::try_from(self.queue.len()).expect("at most `remember_max`");
         let place = self.forgotten.wrapping_add(at);
-        self.queue.push_back(PastLease {
-            id,
-            since: now,
-            past,
-        });
-        let Self {
-            queue,
-            index,
-            forgotten,
-            ..
-        } = self;
+        self.queue.push_back(PastLease { id, since: now, past });
+        let Self { queue, index, forgotten, .. } = self;
         let id_at = |place: &u32| queue[place.wrapping_sub(*forgotten) as usize].id;
         index.insert_unique(hash, place, |place| hash_of(id_at(place)));
     }
@@ -131,15 +120,10 @@ impl PastLeases {
     }
 
     fn forget_oldest(&mut self, hash_of: &impl Fn(LeaseId) -> u64) {
-        let oldest = self
-            .queue
-            .pop_front()
-            .expect("the caller has looked that there is one");
+        let oldest = self.queue.pop_front().expect("the caller has looked that there is one");
         let place = self.forgotten;
         self.forgotten = self.forgotten.wrapping_add(1);
-        let entry = self
-            .index
-            .find_entry(hash_of(oldest.id), |other| *other == place);
+        let entry = self.index.find_entry(hash_of(oldest.id), |other| *other == place);
         entry.expect("every lease is in the index").remove();
     }
 
@@ -149,12 +133,7 @@ impl PastLeases {
             return;
         }
         self.queue.shrink_to(count + count / 2);
-        let Self {
-            queue,
-            index,
-            forgotten,
-            ..
-        } = self;
+        let Self { queue, index, forgotten, .. } = self;
         let id_at = |place: &u32| queue[place.wrapping_sub(*forgotten) as usize].id;
         index.shrink_to(count, |place| hash_of(id_at(place)));
     }
@@ -165,9 +144,7 @@ mod tests {
     use super::*;
 
     fn hash_of(id: LeaseId) -> u64 {
-        u64::try_from(id.as_u128() % 5)
-            .unwrap()
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        u64::try_from(id.as_u128() % 5).unwrap().wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
     fn known(past: &mut PastLeases, now_ms: u64) -> Vec<u128> {
@@ -179,13 +156,7 @@ mod tests {
 
     fn remember(past: &mut PastLeases, now_ms: u64, id: u128) {
         let id = LeaseId::from_u128(id);
-        past.remember(
-            Timestamp::from_unix_ms(now_ms),
-            hash_of(id),
-            id,
-            Past::Ended,
-            hash_of,
-        );
+        past.remember(Timestamp::from_unix_ms(now_ms), hash_of(id), id, Past::Ended, hash_of);
     }
 
     /// RES-09
@@ -196,10 +167,7 @@ mod tests {
         past.forgotten = u32::MAX - 2;
         for n in 0..10 {
             remember(&mut past, 0, n);
-            assert_eq!(
-                known(&mut past, 0),
-                (n.saturating_sub(2)..=n).collect::<Vec<_>>()
-            );
+            assert_eq!(known(&mut past, 0), (n.saturating_sub(2)..=n).collect::<Vec<_>>());
         }
     }
 

@@ -60,10 +60,7 @@ pub(super) fn reserve(
     }
     if let Some(key) = obstacles.decreasing {
         let reason = DenialReason::Decreasing { key: key.clone() };
-        return Ok(Decision::Denied(Denial {
-            reason,
-            retry_after: policy.decreasing,
-        }));
+        return Ok(Decision::Denied(Denial { reason, retry_after: policy.decreasing }));
     }
     let Some(first) = obstacles.full else {
         return Ok(hold_all(now, id, &needs, leases, limits));
@@ -104,11 +101,7 @@ fn look_at_all<'a>(
         if amount > limit.available() {
             obstacles.full.get_or_insert(place);
         }
-        needs.push(Need {
-            key,
-            amount,
-            limit: place,
-        });
+        needs.push(Need { key, amount, limit: place });
     }
     Ok((needs, obstacles))
 }
@@ -140,12 +133,7 @@ fn hold_all(
         last_expiry = last_expiry.max(expires_at);
     }
     let first_expiry = first_expiry.expect("a reserve has at least one requirement");
-    let lease = OpenLease {
-        id: id.id,
-        reserved_at: now,
-        first_expiry,
-        reservations,
-    };
+    let lease = OpenLease { id: id.id, reserved_at: now, first_expiry, reservations };
     leases.add(id, lease, last_expiry);
     Decision::Allowed { reserved_at: now }
 }
@@ -176,9 +164,7 @@ fn replay(
             None => return Err(ReserveError::LeaseEnded),
         }
     }
-    Ok(Decision::Allowed {
-        reserved_at: lease.reserved_at,
-    })
+    Ok(Decision::Allowed { reserved_at: lease.reserved_at })
 }
 
 /// A denied lease again: it stays denied, and hears when a new lease might be allowed.
@@ -194,17 +180,9 @@ fn deny_again(
     if !full.is_empty() {
         return denied(now, &full, limits, policy, random);
     }
-    let need = needs
-        .iter()
-        .find(|need| need.limit == first)
-        .unwrap_or(&needs[0]);
-    let reason = DenialReason::NoRoom {
-        keys: vec![need.key.clone()],
-    };
-    Decision::Denied(Denial {
-        reason,
-        retry_after: AT_ONCE,
-    })
+    let need = needs.iter().find(|need| need.limit == first).unwrap_or(&needs[0]);
+    let reason = DenialReason::NoRoom { keys: vec![need.key.clone()] };
+    Decision::Denied(Denial { reason, retry_after: AT_ONCE })
 }
 
 /// Denied for want of room in these limits: the hint is the longest that any of them gives.
@@ -215,19 +193,8 @@ fn denied(
     policy: &HintPolicy,
     random: f64,
 ) -> Decision {
-    let hint = |need: &Need<'_>| {
-        limits
-            .limit(need.limit)
-            .hint(now, need.amount, policy, random)
-    };
-    let retry_after = full
-        .iter()
-        .map(hint)
-        .max()
-        .expect("at least one limit had no room");
+    let hint = |need: &Need<'_>| limits.limit(need.limit).hint(now, need.amount, policy, random);
+    let retry_after = full.iter().map(hint).max().expect("at least one limit had no room");
     let keys = full.iter().map(|need| need.key.clone()).collect();
-    Decision::Denied(Denial {
-        reason: DenialReason::NoRoom { keys },
-        retry_after,
-    })
+    Decision::Denied(Denial { reason: DenialReason::NoRoom { keys }, retry_after })
 }

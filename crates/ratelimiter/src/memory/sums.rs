@@ -59,10 +59,7 @@ impl Sums {
     pub(super) fn before_block_of(&self, number: u64) -> (u64, u64) {
         let (small, large) = (number / BLOCK, number / (BLOCK * BLOCK));
         let before_large = self.large.sum_of(0, large);
-        (
-            small * BLOCK,
-            before_large + self.small.sum_of(large * BLOCK, small),
-        )
+        (small * BLOCK, before_large + self.small.sum_of(large * BLOCK, small))
     }
 
     /// The sum of all amounts.
@@ -75,10 +72,7 @@ impl<const SPAN: u64> Blocks<SPAN> {
     /// The sum of the blocks from `start` up to `end`.
     fn sum_of(&self, start: u64, end: u64) -> u64 {
         let place = |block: u64| usize::try_from(block.saturating_sub(self.first));
-        let (start, end) = (
-            place(start).unwrap_or(usize::MAX),
-            place(end).unwrap_or(usize::MAX),
-        );
+        let (start, end) = (place(start).unwrap_or(usize::MAX), place(end).unwrap_or(usize::MAX));
         self.sums.iter().take(end).skip(start).sum()
     }
 

@@ -40,18 +40,12 @@ struct Held(u64);
 
 impl Held {
     const fn open(amount: u64) -> Self {
-        assert!(
-            amount <= CAPACITY_MAX,
-            "an admitted amount is within a capacity"
-        );
+        assert!(amount <= CAPACITY_MAX, "an admitted amount is within a capacity");
         Self(amount << 1 | 1)
     }
 
     const fn closed(amount: u64) -> Self {
-        assert!(
-            amount <= CAPACITY_MAX,
-            "an admitted amount is within a capacity"
-        );
+        assert!(amount <= CAPACITY_MAX, "an admitted amount is within a capacity");
         Self(amount << 1)
     }
 
@@ -75,25 +69,22 @@ pub(super) struct Departed {
 impl Timeline {
     /// Adds a reservation of an open lease. Its number and expiry are at or after all others'.
     pub(super) fn push(&mut self, number: u64, expires_at: Timestamp, amount: u64) {
-        if let Some(last) = self.entries.back() {
-            assert!(last.number < number, "numbers grow");
-            assert!(
-                last.expires_at <= expires_at,
-                "time goes forward and the lifetime is one"
-            );
-        }
-        if self.entries.len() == self.entries.capacity() {
+        // Only in tests: in production this would wait for memory that the push itself need not wait for.
+        debug_assert!(
+            self.entries
+                .back()
+                .is_none_or(|last| last.number < number && last.expires_at <= expires_at),
+            "numbers grow, time goes forward, and the lifetime is one"
+        );
+        let count = self.entries.len();
+        if count == self.entries.capacity() && count > ROOM_KEPT {
             // Half as much again, not twice: the room that nobody uses stays within a third.
-            self.entries.reserve_exact((self.entries.len() / 2).max(4));
+            self.entries.reserve_exact(count / 2);
         }
         if let Some(sums) = &mut self.sums {
             sums.add(number, amount);
         }
-        self.entries.push_back(Entry {
-            number,
-            expires_at,
-            held: Held::open(amount),
-        });
+        self.entries.push_back(Entry { number, expires_at, held: Held::open(amount) });
     }
 
     /// Takes out what has expired by `now`.
@@ -154,11 +145,7 @@ impl Timeline {
     /// Empty entries leave at the front at once, and elsewhere when they are the majority, so that one hold that lasts
     /// does not keep the places of thousands that have ended.
     fn drop_empty(&mut self) {
-        while self
-            .entries
-            .front()
-            .is_some_and(|first| first.held.amount() == 0)
-        {
+        while self.entries.front().is_some_and(|first| first.held.amount() == 0) {
             self.entries.pop_front();
             self.empty_count -= 1;
         }
@@ -179,18 +166,13 @@ impl Timeline {
         {
             return Some(at);
         }
-        self.entries
-            .binary_search_by_key(&number, |entry| entry.number)
-            .ok()
+        self.entries.binary_search_by_key(&number, |entry| entry.number).ok()
     }
 
     /// Makes the sums that the hints of a long timeline need.
     pub(super) fn prepare_hints(&mut self) {
         if self.sums.is_none() && self.entries.len() >= SUMS_ENTRIES_MIN {
-            let amounts = self
-                .entries
-                .iter()
-                .map(|entry| (entry.number, entry.held.amount()));
+            let amounts = self.entries.iter().map(|entry| (entry.number, entry.held.amount()));
             self.sums = Some(Box::new(Sums::over(amounts)));
         }
     }
@@ -200,10 +182,7 @@ impl Timeline {
         let (start, mut freed) = match &self.sums {
             Some(sums) => {
                 let (number, before) = sums.block_reaching(amount)?;
-                (
-                    self.entries.partition_point(|entry| entry.number < number),
-                    before,
-                )
+                (self.entries.partition_point(|entry| entry.number < number), before)
             }
             None => (0, 0),
         };
@@ -216,36 +195,24 @@ impl Timeline {
 
     /// How much will have expired by `moment`, if nothing else changes.
     fn freed_by(&self, moment: Timestamp) -> u64 {
-        let end = self
-            .entries
-            .partition_point(|entry| entry.expires_at <= moment);
+        let end = self.entries.partition_point(|entry| entry.expires_at <= moment);
         let (start, before) = match (&self.sums, self.entries.get(end)) {
             (Some(sums), Some(entry)) => {
                 let (number, before) = sums.before_block_of(entry.number);
-                (
-                    self.entries.partition_point(|entry| entry.number < number),
-                    before,
-                )
+                (self.entries.partition_point(|entry| entry.number < number), before)
             }
             (Some(sums), None) => return sums.total(),
             (None, _) => (0, 0),
         };
-        let amounts = self
-            .entries
-            .range(start..end)
-            .map(|entry| entry.held.amount());
+        let amounts = self.entries.range(start..end).map(|entry| entry.held.amount());
         before + amounts.sum::<u64>()
     }
 
     /// When `amount` will be free over several timelines, if nothing else changes. That is a moment at which one of them
     /// has an entry that expires; what is freed by then only grows, so each is searched by halves.
     pub(super) fn freed_at_over(timelines: &[&Self], amount: u64) -> Option<Timestamp> {
-        let freed_by = |moment| {
-            timelines
-                .iter()
-                .map(|timeline| timeline.freed_by(moment))
-                .sum::<u64>()
-        };
+        let freed_by =
+            |moment| timelines.iter().map(|timeline| timeline.freed_by(moment)).sum::<u64>();
         let first_in = |timeline: &&Self| {
             let entries = &timeline.entries;
             let at = entries.partition_point(|entry| freed_by(entry.expires_at) < amount);
@@ -292,10 +259,8 @@ mod tests {
 
     /// What `freed_at` must say, by walking.
     fn walked(timelines: &[&Timeline], amount: u64) -> Option<Timestamp> {
-        let mut entries: Vec<_> = timelines
-            .iter()
-            .flat_map(|t| t.entries.iter().copied())
-            .collect();
+        let mut entries: Vec<_> =
+            timelines.iter().flat_map(|t| t.entries.iter().copied()).collect();
         entries.sort_by_key(|entry| entry.expires_at);
         let mut freed = 0;
         let enough = entries.iter().find(|entry| {
@@ -308,24 +273,12 @@ mod tests {
     #[test]
     fn what_expires_leaves_at_the_front() {
         let mut timeline = timeline(10);
-        assert_eq!(
-            timeline.expire(at(2)),
-            Departed {
-                amount: 1 + 2 + 3,
-                open_count: 3
-            }
-        );
+        assert_eq!(timeline.expire(at(2)), Departed { amount: 1 + 2 + 3, open_count: 3 });
         assert_eq!(timeline.expire(at(2)), Departed::default());
         assert_eq!(amount(&timeline, 2), None);
         assert_eq!(amount(&timeline, 3), Some(4));
         close(&mut timeline, 3, 1);
-        assert_eq!(
-            timeline.expire(at(3)),
-            Departed {
-                amount: 1,
-                open_count: 0
-            }
-        );
+        assert_eq!(timeline.expire(at(3)), Departed { amount: 1, open_count: 0 });
         assert_eq!(timeline.expire(at(100)).open_count, 6);
         assert!(timeline.is_empty());
     }
@@ -336,11 +289,7 @@ mod tests {
         for n in (1..1_000).filter(|n| n % 3 != 0) {
             close(&mut timeline, n, 0);
         }
-        assert!(
-            timeline.entries.len() < 700,
-            "{} entries are kept",
-            timeline.entries.len()
-        );
+        assert!(timeline.entries.len() < 700, "{} entries are kept", timeline.entries.len());
         for n in 0..1_000 {
             let live = n % 3 == 0;
             assert_eq!(amount(&timeline, n).unwrap_or(0) > 0, live, "entry {n}");
@@ -391,11 +340,7 @@ mod tests {
         long.prepare_hints();
         for amount in 1..3_200 {
             let expected = walked(&[&short, &long], amount);
-            assert_eq!(
-                Timeline::freed_at_over(&[&short, &long], amount),
-                expected,
-                "{amount}"
-            );
+            assert_eq!(Timeline::freed_at_over(&[&short, &long], amount), expected, "{amount}");
         }
     }
 
@@ -403,10 +348,6 @@ mod tests {
     fn room_is_given_back() {
         let mut timeline = timeline(100_000);
         timeline.expire(at(99_990));
-        assert!(
-            timeline.entries.capacity() <= ROOM_KEPT,
-            "{}",
-            timeline.entries.capacity()
-        );
+        assert!(timeline.entries.capacity() <= ROOM_KEPT, "{}", timeline.entries.capacity());
     }
 }
