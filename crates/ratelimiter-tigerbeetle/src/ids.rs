@@ -57,9 +57,7 @@ pub fn transfer_at(unix_ms: u64, label: &str) -> TransferId {
 
 fn account(label: &str) -> AccountId {
     let digest = Sha256::digest(label);
-    let first_16_bytes = digest[..16]
-        .try_into()
-        .expect("a SHA-256 digest has 32 bytes");
+    let first_16_bytes = digest[..16].try_into().expect("a SHA-256 digest has 32 bytes");
     AccountId::nearest(u128::from_le_bytes(first_16_bytes))
 }
 

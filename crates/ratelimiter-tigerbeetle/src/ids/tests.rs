@@ -28,16 +28,8 @@ fn tb_01_a_transfer_id_is_48_bits_of_time_and_80_bits_of_the_labels_hash() {
     let id = transfer(TransferRole::Reserve, LEASE, &key(KEY)).get();
 
     let bytes = id.to_be_bytes();
-    assert_eq!(
-        bytes[..6],
-        [0x01, 0x56, 0x3E, 0x3A, 0xB5, 0xD3],
-        "the lease's time comes first"
-    );
-    assert_eq!(
-        bytes[6..],
-        digest[..10],
-        "then the first 80 bits of the hash, in their order"
-    );
+    assert_eq!(bytes[..6], [0x01, 0x56, 0x3E, 0x3A, 0xB5, 0xD3], "the lease's time comes first");
+    assert_eq!(bytes[6..], digest[..10], "then the first 80 bits of the hash, in their order");
 }
 
 /// TB-01: these values are on disk in every cluster; a change of one of them loses every lease.
@@ -75,18 +67,9 @@ fn tb_01_a_later_lease_has_greater_transfer_ids_whatever_the_hash() {
 
 #[test]
 fn account_ids_are_fixed() {
-    check(
-        operator_account().get(),
-        &expect!["ee06f35fb94212edc7e42a11203bfca8"],
-    );
-    check(
-        limit_account(&key(KEY)).get(),
-        &expect!["657d3d7b12c080f2bc15c732303ccb0c"],
-    );
-    check(
-        debt_account(&key(KEY)).get(),
-        &expect!["c0d160dcd200033f1e42b8abfbff9636"],
-    );
+    check(operator_account().get(), &expect!["ee06f35fb94212edc7e42a11203bfca8"]);
+    check(limit_account(&key(KEY)).get(), &expect!["657d3d7b12c080f2bc15c732303ccb0c"]);
+    check(debt_account(&key(KEY)).get(), &expect!["c0d160dcd200033f1e42b8abfbff9636"]);
 }
 
 #[test]
@@ -97,12 +80,9 @@ fn an_account_id_is_the_first_16_bytes_little_endian() {
 
 #[test]
 fn the_two_refused_ids_are_never_made() {
-    for (id, nearest) in [
-        (0, 1),
-        (1, 1),
-        (u128::MAX - 1, u128::MAX - 1),
-        (u128::MAX, u128::MAX - 1),
-    ] {
+    for (id, nearest) in
+        [(0, 1), (1, 1), (u128::MAX - 1, u128::MAX - 1), (u128::MAX, u128::MAX - 1)]
+    {
         assert_eq!(AccountId::nearest(id).get(), nearest);
         assert_eq!(TransferId::nearest(id).get(), nearest);
     }

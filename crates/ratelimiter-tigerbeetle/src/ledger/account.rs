@@ -65,20 +65,12 @@ pub struct AccountRow {
 impl AccountId {
     /// `None` for the two values that TigerBeetle refuses.
     pub const fn new(id: u128) -> Option<Self> {
-        if id == 0 || id == u128::MAX {
-            None
-        } else {
-            Some(Self(id))
-        }
+        if id == 0 || id == u128::MAX { None } else { Some(Self(id)) }
     }
 
     /// The ID `id`, or with the lowest bit flipped if TigerBeetle refuses it.
     pub const fn nearest(id: u128) -> Self {
-        if id == 0 || id == u128::MAX {
-            Self(id ^ 1)
-        } else {
-            Self(id)
-        }
+        if id == 0 || id == u128::MAX { Self(id ^ 1) } else { Self(id) }
     }
 
     /// The number itself.

@@ -48,15 +48,11 @@ impl ClusterLedger {
     /// When the system starts no more threads.
     pub fn open(config: ClusterConfig, observer: impl Observer) -> io::Result<Self> {
         let sessions = config.sessions;
-        let ledger = Self {
-            shared: Arc::new(Shared::new(config, Box::new(observer))),
-        };
+        let ledger = Self { shared: Arc::new(Shared::new(config, Box::new(observer))) };
         for index in 0..sessions {
             let shared = Arc::clone(&ledger.shared);
             let name = format!("tb-session-{index}");
-            thread::Builder::new()
-                .name(name)
-                .spawn(move || Session::run(shared, index))?;
+            thread::Builder::new().name(name).spawn(move || Session::run(shared, index))?;
         }
         Ok(ledger)
     }
@@ -69,9 +65,8 @@ impl ClusterLedger {
         loop {
             let (sessions, changed) = self.shared.watch();
             let opening = |health: &Result<_, _>| *health == Err(SessionProblem::Opening);
-            if let Some(trouble) = sessions
-                .iter()
-                .find(|health| health.is_err() && !opening(health))
+            if let Some(trouble) =
+                sessions.iter().find(|health| health.is_err() && !opening(health))
             {
                 return trouble.clone();
             }
@@ -141,9 +136,7 @@ impl Ledger for ClusterLedger {
             return Ok(Vec::new());
         }
         let events = accounts.iter().map(wire::account).collect();
-        let results = self
-            .ask(Request::CreateAccounts(events), Reply::account_results)
-            .await?;
+        let results = self.ask(Request::CreateAccounts(events), Reply::account_results).await?;
         Ok(results.iter().map(wire::account_result).collect())
     }
 
@@ -152,9 +145,7 @@ impl Ledger for ClusterLedger {
             return Ok(Vec::new());
         }
         let events = item.events().iter().map(wire::transfer).collect();
-        let results = self
-            .ask(Request::CreateTransfers(events), Reply::transfer_results)
-            .await?;
+        let results = self.ask(Request::CreateTransfers(events), Reply::transfer_results).await?;
         Ok(results.iter().map(wire::transfer_result).collect())
     }
 
@@ -163,9 +154,7 @@ impl Ledger for ClusterLedger {
             return Ok(Vec::new());
         }
         let ids = ids.into_iter().map(AccountId::get).collect();
-        let rows = self
-            .ask(Request::LookupAccounts(ids), Reply::accounts)
-            .await?;
+        let rows = self.ask(Request::LookupAccounts(ids), Reply::accounts).await?;
         Ok(rows.iter().map(wire::account_row).collect())
     }
 
@@ -177,9 +166,7 @@ impl Ledger for ClusterLedger {
             return Ok(Vec::new());
         }
         let ids = ids.into_iter().map(TransferId::get).collect();
-        let rows = self
-            .ask(Request::LookupTransfers(ids), Reply::transfers)
-            .await?;
+        let rows = self.ask(Request::LookupTransfers(ids), Reply::transfers).await?;
         Ok(rows.iter().map(wire::transfer_row).collect())
     }
 

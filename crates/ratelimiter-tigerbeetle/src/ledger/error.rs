@@ -191,9 +191,6 @@ mod tests {
     #[test]
     fn tb_12_a_closed_port_points_at_the_address() {
         let text = problem(&[], &["127.0.0.1:3000"]);
-        assert!(
-            text.contains("address is wrong or the server is down"),
-            "{text}"
-        );
+        assert!(text.contains("address is wrong or the server is down"), "{text}");
     }
 }

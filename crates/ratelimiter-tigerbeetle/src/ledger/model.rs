@@ -35,11 +35,7 @@ pub struct ModelLedger {
 impl ModelLedger {
     /// An empty ledger whose time is that of `clock`.
     pub fn new(clock: impl Clock + 'static) -> Self {
-        Self {
-            model: Mutex::default(),
-            clock: Box::new(clock),
-            expiry_lag: Duration::ZERO,
-        }
+        Self { model: Mutex::default(), clock: Box::new(clock), expiry_lag: Duration::ZERO }
     }
 
     /// Releases expired amounts only `expiry_lag` after their time, as a real server does (up to
@@ -92,10 +88,7 @@ impl Ledger for ModelLedger {
 
     async fn lookup_accounts(&self, ids: Vec<AccountId>) -> Result<Vec<AccountRow>, LedgerError> {
         let (_, model) = self.at_now();
-        Ok(ids
-            .iter()
-            .filter_map(|&id| model.account(id).copied())
-            .collect())
+        Ok(ids.iter().filter_map(|&id| model.account(id).copied()).collect())
     }
 
     async fn lookup_transfers(
@@ -103,10 +96,7 @@ impl Ledger for ModelLedger {
         ids: Vec<TransferId>,
     ) -> Result<Vec<TransferRow>, LedgerError> {
         let (_, model) = self.at_now();
-        Ok(ids
-            .iter()
-            .filter_map(|&id| model.transfer(id).copied())
-            .collect())
+        Ok(ids.iter().filter_map(|&id| model.transfer(id).copied()).collect())
     }
 
     async fn query_transfers(&self, query: TransferQuery) -> Result<Vec<TransferRow>, LedgerError> {
@@ -117,9 +107,7 @@ impl Ledger for ModelLedger {
 
 impl fmt::Debug for ModelLedger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ModelLedger")
-            .field("expiry_lag", &self.expiry_lag)
-            .finish_non_exhaustive()
+        f.debug_struct("ModelLedger").field("expiry_lag", &self.expiry_lag).finish_non_exhaustive()
     }
 }
 

@@ -65,11 +65,6 @@ impl TransferQuery {
     }
 
     pub(crate) fn parts(&self) -> (NonZeroU128, Order, u32, Timestamp) {
-        (
-            self.user_data_128,
-            self.order,
-            self.rows_max,
-            self.timestamp_min,
-        )
+        (self.user_data_128, self.order, self.rows_max, self.timestamp_min)
     }
 }

@@ -161,22 +161,10 @@ mod tests {
         use tigerbeetle::{CreateAccountStatus as Account, CreateTransferStatus as Transfer};
         let transfer = |status: Transfer| TransferStatus::from_number(status as u32);
         assert_eq!(transfer(Transfer::Created), TransferStatus::Created);
-        assert_eq!(
-            transfer(Transfer::ExceedsCredits),
-            TransferStatus::ExceedsCredits
-        );
-        assert_eq!(
-            transfer(Transfer::IdAlreadyFailed),
-            TransferStatus::IdAlreadyFailed
-        );
+        assert_eq!(transfer(Transfer::ExceedsCredits), TransferStatus::ExceedsCredits);
+        assert_eq!(transfer(Transfer::IdAlreadyFailed), TransferStatus::IdAlreadyFailed);
         assert_eq!(transfer(Transfer::Exists), TransferStatus::Exists);
-        assert_eq!(
-            transfer(Transfer::LinkedEventChainOpen),
-            TransferStatus::Other(2)
-        );
-        assert_eq!(
-            AccountStatus::from_number(Account::Exists as u32),
-            AccountStatus::Exists
-        );
+        assert_eq!(transfer(Transfer::LinkedEventChainOpen), TransferStatus::Other(2));
+        assert_eq!(AccountStatus::from_number(Account::Exists as u32), AccountStatus::Exists);
     }
 }

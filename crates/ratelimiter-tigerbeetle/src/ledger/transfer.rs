@@ -131,20 +131,12 @@ pub enum RowKind {
 impl TransferId {
     /// `None` for the two values that TigerBeetle refuses.
     pub const fn new(id: u128) -> Option<Self> {
-        if id == 0 || id == u128::MAX {
-            None
-        } else {
-            Some(Self(id))
-        }
+        if id == 0 || id == u128::MAX { None } else { Some(Self(id)) }
     }
 
     /// The ID `id`, or with the lowest bit flipped if TigerBeetle refuses it.
     pub const fn nearest(id: u128) -> Self {
-        if id == 0 || id == u128::MAX {
-            Self(id ^ 1)
-        } else {
-            Self(id)
-        }
+        if id == 0 || id == u128::MAX { Self(id ^ 1) } else { Self(id) }
     }
 
     /// The number itself.
@@ -157,14 +149,10 @@ impl TransferRow {
     /// When a pending transfer lapses if nobody posts or voids it before; `None` if never.
     pub fn expires_at(&self) -> Option<Timestamp> {
         match self.kind {
-            RowKind::Pending {
-                timeout_seconds: Some(timeout),
-                ..
-            } => expiry(self.timestamp, timeout),
-            RowKind::Pending {
-                timeout_seconds: None,
-                ..
+            RowKind::Pending { timeout_seconds: Some(timeout), .. } => {
+                expiry(self.timestamp, timeout)
             }
+            RowKind::Pending { timeout_seconds: None, .. }
             | RowKind::Posted
             | RowKind::PostPending { .. }
             | RowKind::VoidPending { .. } => None,

@@ -43,10 +43,7 @@ impl WorkItem {
     /// Adds transfers that succeed or fail as a whole; an empty chain adds nothing.
     pub fn push_chain(&mut self, chain: impl IntoIterator<Item = Transfer>) {
         let start = self.events.len();
-        let linked = |transfer| Event {
-            transfer,
-            linked: true,
-        };
+        let linked = |transfer| Event { transfer, linked: true };
         self.events.extend(chain.into_iter().map(linked));
         if let Some(last) = self.events[start..].last_mut() {
             last.linked = false;
@@ -82,11 +79,7 @@ mod tests {
     fn void(id: u128) -> Transfer {
         let pending = TransferId::new(99).unwrap();
         let id = TransferId::new(id).unwrap();
-        Transfer {
-            id,
-            action: Action::VoidPending { pending },
-            user_data: UserData::default(),
-        }
+        Transfer { id, action: Action::VoidPending { pending }, user_data: UserData::default() }
     }
 
     #[test]

@@ -70,12 +70,7 @@ impl TestCluster {
         let replica =
             |index| Replica::format(&binary, directory.path(), mode, cluster_id, index, count);
         let replicas = (0..count).map(replica).collect();
-        Self {
-            cluster_id,
-            replicas,
-            ports: Vec::new(),
-            _directory: directory,
-        }
+        Self { cluster_id, replicas, ports: Vec::new(), _directory: directory }
     }
 
     /// The number that the cluster was formatted with.
@@ -85,10 +80,7 @@ impl TestCluster {
 
     /// The address of each replica.
     pub fn addresses(&self) -> Vec<String> {
-        self.ports
-            .iter()
-            .map(|port| format!("127.0.0.1:{port}"))
-            .collect()
+        self.ports.iter().map(|port| format!("127.0.0.1:{port}")).collect()
     }
 
     /// The default settings for this cluster.

@@ -41,26 +41,13 @@ impl Replica {
         let data_file = directory.join(format!("{cluster_id}_{index}.tigerbeetle"));
         let mut command = Command::new(binary);
         command.arg("format");
-        command.args([
-            format!("--cluster={cluster_id}"),
-            format!("--replica={index}"),
-        ]);
+        command.args([format!("--cluster={cluster_id}"), format!("--replica={index}")]);
         command.arg(format!("--replica-count={count}"));
         command.args(mode.format_flags()).arg(&data_file);
         let output = command.output().expect("the server's binary can be run");
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let log = Arc::default();
-        Self {
-            binary: binary.to_owned(),
-            data_file,
-            mode,
-            process: None,
-            log,
-        }
+        Self { binary: binary.to_owned(), data_file, mode, process: None, log }
     }
 
     /// Starts the server and waits until it listens; returns the port if `addresses` is `0`.
@@ -70,13 +57,8 @@ impl Replica {
         assert!(self.process.is_none(), "the server is stopped");
         let mut command = Command::new(&self.binary);
         command.arg("start").args(self.mode.start_flags());
-        command
-            .arg(format!("--addresses={addresses}"))
-            .arg(&self.data_file);
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.arg(format!("--addresses={addresses}")).arg(&self.data_file);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().expect("the server's binary can be run");
         let stdout = process.stdout.take().expect("it is piped");
         let stderr = process.stderr.take().expect("it is piped");
@@ -86,9 +68,7 @@ impl Replica {
             return None;
         }
         let mut line = String::new();
-        BufReader::new(stdout)
-            .read_line(&mut line)
-            .expect("the server says its port");
+        BufReader::new(stdout).read_line(&mut line).expect("the server says its port");
         Some(line.trim().parse().expect("the server says its port"))
     }
 
@@ -145,12 +125,7 @@ impl Drop for Replica {
 
 impl fmt::Debug for Replica {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "{} with {}:",
-            self.binary.display(),
-            self.data_file.display()
-        )?;
+        writeln!(f, "{} with {}:", self.binary.display(), self.data_file.display())?;
         let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         log.iter().try_for_each(|line| writeln!(f, "{line}"))
     }

@@ -34,19 +34,14 @@ impl Fixture {
     /// The one development server that tests share which do not harm it. Started when it is first
     /// asked for.
     pub fn development(&self) -> &TestCluster {
-        self.development
-            .get_or_init(|| TestCluster::start(Mode::Development))
+        self.development.get_or_init(|| TestCluster::start(Mode::Development))
     }
 }
 
 impl Suite {
     /// A suite without tests.
     pub fn new(name: &'static str) -> Self {
-        Self {
-            name,
-            fixture: Arc::default(),
-            trials: Vec::new(),
-        }
+        Self { name, fixture: Arc::default(), trials: Vec::new() }
     }
 
     /// Adds a test, which fails by panicking.
@@ -57,22 +52,14 @@ impl Suite {
             run(&fixture);
             Ok(())
         });
-        self.trials
-            .push(trial.with_ignored_flag(find_binary().is_none()));
+        self.trials.push(trial.with_ignored_flag(find_binary().is_none()));
         self
     }
 
     /// Runs what the command line asks for, as `cargo test` would.
-    #[expect(
-        clippy::print_stderr,
-        reason = "how many tests ran is the suite's answer"
-    )]
+    #[expect(clippy::print_stderr, reason = "how many tests ran is the suite's answer")]
     pub fn run(self) -> ExitCode {
-        let Self {
-            name,
-            fixture,
-            trials,
-        } = self;
+        let Self { name, fixture, trials } = self;
         let mut arguments = Arguments::from_args();
         arguments.test_threads.get_or_insert(1);
         let test_count = trials.len();
@@ -93,11 +80,7 @@ impl Suite {
                  {BINARY_VARIABLE} or put `tigerbeetle` on the PATH"
             );
             let required = env::var_os(REQUIRED_VARIABLE).is_some_and(|value| !value.is_empty());
-            return if required {
-                ExitCode::FAILURE
-            } else {
-                conclusion.exit_code()
-            };
+            return if required { ExitCode::FAILURE } else { conclusion.exit_code() };
         }
         let ran_count = conclusion.num_passed + conclusion.num_failed;
         eprintln!("TIGERBEETLE SUITE RAN: {ran_count} tests ({name})");

@@ -20,32 +20,15 @@ pub fn tb_04_another_session_finds_a_lease_that_it_did_not_make(fixture: &Fixtur
         let maker = open(config(&settings), Unobserved).await;
         let (operator, accounts) = limits(&maker, CHAIN, 10).await;
         let lease = NonZeroU128::new(fastrand::u128(1..)).unwrap();
-        let user_data = UserData {
-            data_128: lease.get(),
-            ..UserData::default()
-        };
-        let of_lease = |transfer| Transfer {
-            user_data,
-            ..transfer
-        };
-        let chain = accounts
-            .iter()
-            .map(|&limit| of_lease(pending(limit, operator, 3, 60)));
-        let results = maker
-            .create_transfers(WorkItem::new().with_chain(chain))
-            .await
-            .unwrap();
+        let user_data = UserData { data_128: lease.get(), ..UserData::default() };
+        let of_lease = |transfer| Transfer { user_data, ..transfer };
+        let chain = accounts.iter().map(|&limit| of_lease(pending(limit, operator, 3, 60)));
+        let results = maker.create_transfers(WorkItem::new().with_chain(chain)).await.unwrap();
         maker.close().await;
 
         let finder = open(config(&settings), Unobserved).await;
-        let rows = finder
-            .query_transfers(TransferQuery::new(lease))
-            .await
-            .unwrap();
-        let found: Vec<_> = rows
-            .iter()
-            .map(|row| (row.debit, row.amount, row.timestamp))
-            .collect();
+        let rows = finder.query_transfers(TransferQuery::new(lease)).await.unwrap();
+        let found: Vec<_> = rows.iter().map(|row| (row.debit, row.amount, row.timestamp)).collect();
         let made: Vec<_> = accounts
             .iter()
             .zip(&results)
@@ -90,10 +73,7 @@ pub fn tb_09_batches_grow_by_themselves_while_the_session_is_busy(fixture: &Fixt
         let (items, requests) = (after.items - before.items, after.requests - before.requests);
         assert!(items >= CALLERS * LEASES_EACH);
         // A development server takes 63 chains of four in a request.
-        assert!(
-            items >= 16 * requests,
-            "{items} items in {requests} requests"
-        );
+        assert!(items >= 16 * requests, "{items} items in {requests} requests");
         assert_eq!(after.sessions_busy_max, 1, "one call under way at a time");
         ledger.close().await;
     });

@@ -31,13 +31,8 @@ pub fn tb_12_a_wrong_cluster_id_is_said_within_the_timeout(fixture: &Fixture) {
         settings.cluster_id += 1;
         let ledger = ClusterLedger::open(config(&settings), Unobserved).unwrap();
         let error = ledger.lookup_accounts(some_account()).await.unwrap_err();
-        let LedgerError::NoSession(problem) = error else {
-            panic!("{error}")
-        };
-        assert!(
-            problem.to_string().contains("the cluster ID is wrong"),
-            "{problem}"
-        );
+        let LedgerError::NoSession(problem) = error else { panic!("{error}") };
+        assert!(problem.to_string().contains("the cluster ID is wrong"), "{problem}");
         assert_eq!(ledger.warm_up().await, Err(problem.clone()));
         assert_eq!(ledger.health(), Err(problem));
         soon("the close", ledger.close()).await;
@@ -50,22 +45,14 @@ pub fn tb_12_too_many_connections_are_said_and_heal(_: &Fixture) {
         let mut others = Vec::new();
         for _ in 0..CONNECTIONS_MAX {
             let client = tb::Client::new(cluster.cluster_id(), &cluster.addresses()[0]).unwrap();
-            soon("a connection", client.lookup_accounts(&[1]))
-                .await
-                .unwrap();
+            soon("a connection", client.lookup_accounts(&[1])).await.unwrap();
             others.push(client);
         }
 
         let ledger = ClusterLedger::open(config(&cluster.settings()), Unobserved).unwrap();
         let problem = soon("a word", ledger.warm_up()).await.unwrap_err();
-        assert!(
-            matches!(problem, SessionProblem::NotRegistered { .. }),
-            "{problem}"
-        );
-        assert!(
-            problem.to_string().contains("no connection free"),
-            "{problem}"
-        );
+        assert!(matches!(problem, SessionProblem::NotRegistered { .. }), "{problem}");
+        assert!(problem.to_string().contains("no connection free"), "{problem}");
 
         others.pop().unwrap().close().await.unwrap();
         soon("the session", ledger.ready()).await;
@@ -80,10 +67,7 @@ pub fn tb_12_a_cluster_that_comes_later_is_found(_: &Fixture) {
         cluster.kill(0);
         let ledger = ClusterLedger::open(config(&cluster.settings()), Unobserved).unwrap();
         let problem = soon("a word", ledger.warm_up()).await.unwrap_err();
-        assert!(
-            problem.to_string().contains("the server is down"),
-            "{problem}"
-        );
+        assert!(problem.to_string().contains("the server is down"), "{problem}");
 
         cluster.restart(0);
         soon("the session", ledger.ready()).await;

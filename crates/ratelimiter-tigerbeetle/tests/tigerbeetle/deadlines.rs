@@ -35,10 +35,7 @@ fn outage_under_load(begin: fn(&mut TestCluster), end: fn(&mut TestCluster)) {
         soon("the errors", tally.until(every_caller)).await;
         let counts = tally.counts();
         assert!(counts.failures["no_answer"] > 0, "{counts:?}");
-        assert!(
-            ledger.health().is_err(),
-            "the session says that it has no answer"
-        );
+        assert!(ledger.health().is_err(), "the session says that it has no answer");
 
         end(&mut cluster);
         soon("the session", ledger.ready()).await;
@@ -75,15 +72,8 @@ pub fn tb_10_a_dropped_caller_does_not_cancel(_: &Fixture) {
             }
         }
         cluster.resume(0);
-        soon(
-            "both",
-            tally.until(|counts| counts.requests > sent_before + 1),
-        )
-        .await;
-        let rows = ledger
-            .lookup_transfers(vec![under_way.id, queued.id])
-            .await
-            .unwrap();
+        soon("both", tally.until(|counts| counts.requests > sent_before + 1)).await;
+        let rows = ledger.lookup_transfers(vec![under_way.id, queued.id]).await.unwrap();
         assert_eq!(rows.len(), 2, "nobody waited for them");
         ledger.close().await;
     });
@@ -103,23 +93,12 @@ pub fn tb_09_a_full_queue_answers_at_once(_: &Fixture) {
         let limit = accounts[0];
         let call = || {
             let ledger = Arc::clone(&ledger);
-            let pair = [
-                pending(limit, operator, 1, 0),
-                pending(limit, operator, 1, 0),
-            ];
-            async move {
-                ledger
-                    .create_transfers(WorkItem::new().with_chain(pair))
-                    .await
-            }
+            let pair = [pending(limit, operator, 1, 0), pending(limit, operator, 1, 0)];
+            async move { ledger.create_transfers(WorkItem::new().with_chain(pair)).await }
         };
         cluster.pause(0);
         let under_way = tokio::spawn(call());
-        soon(
-            "the request",
-            tally.until(|counts| counts.requests > sent_before),
-        )
-        .await;
+        soon("the request", tally.until(|counts| counts.requests > sent_before)).await;
         let mut queued = [Box::pin(call()), Box::pin(call())];
         for call in &mut queued {
             tokio::select! {
@@ -128,10 +107,7 @@ pub fn tb_09_a_full_queue_answers_at_once(_: &Fixture) {
                 () = std::future::ready(()) => {}
             }
         }
-        let full = LedgerError::QueueFull {
-            queued_events: 4,
-            queue_events_max: 4,
-        };
+        let full = LedgerError::QueueFull { queued_events: 4, queue_events_max: 4 };
         assert_eq!(soon("a refusal", call()).await, Err(full));
         cluster.resume(0);
         assert_eq!(under_way.await.unwrap().unwrap().len(), 2);

@@ -14,7 +14,8 @@ use std::time::Duration;
 use ratelimiter_tigerbeetle::ledger::cluster::{ClusterLedger, Unobserved};
 use ratelimiter_tigerbeetle::ledger::model::Model;
 use ratelimiter_tigerbeetle::ledger::{
-    AccountRow, AccountStatus, Ledger, Timestamp, TransferResult, TransferStatus, WorkItem,
+    AccountRow, AccountStatus, Ledger, NewAccount, Timestamp, TransferResult, TransferStatus,
+    WorkItem,
 };
 use ratelimiter_tigerbeetle::testing::Fixture;
 
@@ -69,18 +70,14 @@ const ALL_STATUSES: [&str; 33] = [
 ];
 
 pub fn the_model_agrees_with_the_server(fixture: &Fixture) {
-    let number = |name: &str| {
-        env::var(name)
-            .ok()
-            .map(|text| text.parse().expect("a number"))
-    };
+    let number = |name: &str| env::var(name).ok().map(|text| text.parse().expect("a number"));
     let seed = number(SEED_VARIABLE).unwrap_or_else(|| fastrand::u64(..));
     let events = number(EVENTS_VARIABLE).unwrap_or(EVENTS_DEFAULT);
     eprintln!("{SEED_VARIABLE}={seed} {EVENTS_VARIABLE}={events}");
     run(async {
         let ledger = open(config(&fixture.development().settings()), Unobserved).await;
         let mut pair = Pair::new(ledger, Generator::new(seed));
-        pair.create_accounts().await;
+        pair.create_accounts(pair.generator.accounts()).await;
         while pair.events < events {
             pair.round().await;
         }
@@ -101,18 +98,10 @@ struct Pair {
 impl Pair {
     fn new(ledger: ClusterLedger, generator: Generator) -> Self {
         let (model, statuses) = (Model::default(), BTreeMap::new());
-        Self {
-            ledger,
-            model,
-            generator,
-            events: 0,
-            late_requests: 0,
-            statuses,
-        }
+        Self { ledger, model, generator, events: 0, late_requests: 0, statuses }
     }
 
-    async fn create_accounts(&mut self) {
-        let accounts = self.generator.accounts();
+    async fn create_accounts(&mut self, accounts: Vec<NewAccount>) {
         let real = self.ledger.create_accounts(accounts.clone()).await.unwrap();
         let model = self.model.create_accounts(real[0].timestamp, &accounts);
         assert_eq!(real, model);
@@ -120,6 +109,8 @@ impl Pair {
 
     /// Sends requests until the first hold of this round is about to expire, then waits for it.
     async fn round(&mut self) {
+        let whales = self.generator.new_whales();
+        self.create_accounts(whales).await;
         let mut started_at = None;
         loop {
             let item = self.generator.item();
@@ -144,10 +135,7 @@ impl Pair {
     fn compare(&mut self, now: Timestamp, item: &WorkItem, real: &[TransferResult]) {
         self.events += item.len() as u64;
         for result in real {
-            *self
-                .statuses
-                .entry(format!("{:?}", result.status))
-                .or_default() += 1;
+            *self.statuses.entry(format!("{:?}", result.status)).or_default() += 1;
         }
         let is_due = self.model.next_expiry().is_some_and(|expiry| expiry <= now);
         let mut due = is_due.then(|| self.model.clone());
@@ -168,10 +156,7 @@ impl Pair {
                 return;
             }
         }
-        panic!(
-            "the model and the server disagree:\n{}",
-            difference(item, &model, real)
-        );
+        panic!("the model and the server disagree:\n{}", difference(item, &model, real));
     }
 
     /// Waits until the server has released what its clock says it must.
@@ -191,10 +176,7 @@ impl Pair {
                 }
             }
         };
-        if tokio::time::timeout(Duration::from_secs(10), expiries)
-            .await
-            .is_err()
-        {
+        if tokio::time::timeout(Duration::from_secs(10), expiries).await.is_err() {
             assert_eq!(self.real_accounts().await, expected);
         }
     }
@@ -211,10 +193,7 @@ impl Pair {
     async fn compare_rows(&mut self) {
         let ids = self.generator.ids();
         let real = self.ledger.lookup_transfers(ids.clone()).await.unwrap();
-        let model: Vec<_> = ids
-            .iter()
-            .filter_map(|&id| self.model.transfer(id).copied())
-            .collect();
+        let model: Vec<_> = ids.iter().filter_map(|&id| self.model.transfer(id).copied()).collect();
         assert_eq!(real, model);
         let query = self.generator.query();
         let real = self.ledger.query_transfers(query).await.unwrap();
@@ -222,32 +201,19 @@ impl Pair {
     }
 
     async fn real_accounts(&self) -> Vec<AccountRow> {
-        soon(
-            "a lookup",
-            self.ledger.lookup_accounts(self.generator.account_ids()),
-        )
-        .await
-        .unwrap()
+        soon("a lookup", self.ledger.lookup_accounts(self.generator.account_ids())).await.unwrap()
     }
 
     fn model_accounts(&self) -> Vec<AccountRow> {
         let ids = self.generator.account_ids();
-        ids.iter()
-            .filter_map(|&id| self.model.account(id).copied())
-            .collect()
+        ids.iter().filter_map(|&id| self.model.account(id).copied()).collect()
     }
 
     fn report(&self) {
         for status in ALL_STATUSES {
-            assert!(
-                self.statuses.contains_key(status),
-                "{status} was never seen"
-            );
+            assert!(self.statuses.contains_key(status), "{status} was never seen");
         }
-        eprintln!(
-            "{} events, {} late requests",
-            self.events, self.late_requests
-        );
+        eprintln!("{} events, {} late requests", self.events, self.late_requests);
         for (status, count) in &self.statuses {
             eprintln!("{count:>8} {status}");
         }
@@ -266,11 +232,7 @@ fn difference(item: &WorkItem, model: &[TransferResult], real: &[TransferResult]
     let mut text = String::new();
     for ((event, model), real) in item.events().iter().zip(model).zip(real) {
         let mark = if model == real { "  " } else { "->" };
-        writeln!(
-            text,
-            "{mark} {event:?}\n     model {model:?}\n     real  {real:?}"
-        )
-        .unwrap();
+        writeln!(text, "{mark} {event:?}\n     model {model:?}\n     real  {real:?}").unwrap();
     }
     text
 }

@@ -26,9 +26,7 @@ async fn others_come_and_go(cluster: &TestCluster) {
         let (cluster_id, address) = (cluster.cluster_id(), cluster.addresses()[0].clone());
         others.spawn(async move {
             let client = tb::Client::new(cluster_id, &address).unwrap();
-            soon("a session", client.lookup_accounts(&[1]))
-                .await
-                .unwrap();
+            soon("a session", client.lookup_accounts(&[1])).await.unwrap();
             client.close().await.unwrap();
         });
     }
@@ -54,11 +52,7 @@ pub fn tb_11_an_evicted_session_is_replaced_and_a_kept_alive_one_stays(_: &Fixtu
         soon("progress", load.progress(2_000)).await;
         load.finish(&*quiet).await;
         assert_eq!(idle.counts().evictions, 1);
-        assert!(
-            idle.counts().failures.is_empty(),
-            "nobody notices: {:?}",
-            idle.counts()
-        );
+        assert!(idle.counts().failures.is_empty(), "nobody notices: {:?}", idle.counts());
 
         let load = Load::start(&heard, 16).await;
         soon("progress", load.progress(200)).await;

@@ -27,12 +27,7 @@ impl Load {
     pub async fn start<L: Ledger>(ledger: &Arc<L>, callers: usize) -> Self {
         let (operator, accounts) = limits(&**ledger, CHAIN, u128::MAX >> 64).await;
         let (stop, done) = (Arc::default(), Arc::default());
-        let mut load = Self {
-            accounts,
-            stop,
-            done,
-            callers: JoinSet::new(),
-        };
+        let mut load = Self { accounts, stop, done, callers: JoinSet::new() };
         for _ in 0..callers {
             let (ledger, accounts) = (Arc::clone(ledger), load.accounts.clone());
             let (stop, done) = (Arc::clone(&load.stop), Arc::clone(&load.done));
@@ -64,10 +59,7 @@ impl Load {
         }
         let done = self.done.load(Ordering::Relaxed);
         for row in ledger.lookup_accounts(self.accounts).await.unwrap() {
-            assert_eq!(
-                row.balances.debits_pending, done as u128,
-                "each lease counts once"
-            );
+            assert_eq!(row.balances.debits_pending, done as u128, "each lease counts once");
         }
         done
     }
@@ -79,9 +71,7 @@ async fn insist(ledger: &impl Ledger, item: WorkItem) {
         let call = ledger.create_transfers(item.clone());
         let answer = tokio::time::timeout(ANSWER_TIMEOUT, call).await;
         if let Ok(results) = answer.expect("a call is answered, whatever the server does") {
-            let created = results
-                .iter()
-                .all(|result| result.status == TransferStatus::Created);
+            let created = results.iter().all(|result| result.status == TransferStatus::Created);
             let existed = results[0].status == TransferStatus::Exists;
             assert!(created || existed, "{results:?}");
             return;

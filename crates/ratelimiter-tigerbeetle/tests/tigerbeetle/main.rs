@@ -1,11 +1,7 @@
 //! The ledger on a real TigerBeetle. Without a server binary these count as ignored.
 
 #![allow(missing_docs, unreachable_pub, reason = "a test binary has no readers")]
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::print_stderr, reason = "a seed is of use only if it is seen")]
 
 use std::process::ExitCode;

@@ -43,10 +43,7 @@ pub fn tb_13_the_limit_of_the_server_is_learned_and_no_chain_is_split(fixture: &
 
         let counts = tally.counts();
         assert!(counts.refused_batches > 0, "8 000 events were tried");
-        assert!(
-            counts.refused_batches < 20,
-            "the limit is learned: {counts:?}"
-        );
+        assert!(counts.refused_batches < 20, "the limit is learned: {counts:?}");
         let whole_chains = EVENTS_MAX / CHAIN * CHAIN;
         assert_eq!(counts.answered_events_max, whole_chains);
         ledger.close().await;
@@ -65,19 +62,13 @@ pub fn tb_13_an_item_that_fits_no_request_is_refused_and_its_neighbours_are_not(
             ledger.create_transfers(chain(EVENTS_MAX)),
             ledger.create_transfers(chain(1)),
         );
-        let refused = ItemTooLarge {
-            events: EVENTS_MAX + 1,
-            refused_events: EVENTS_MAX + 1,
-        };
+        let refused = ItemTooLarge { events: EVENTS_MAX + 1, refused_events: EVENTS_MAX + 1 };
         assert_eq!(too_large, Err(LedgerError::ItemTooLarge(refused)));
         assert_eq!(exact.unwrap().len(), EVENTS_MAX);
         assert_eq!(small.unwrap().len(), 1);
 
         let beyond_the_setting = ledger.create_transfers(chain(8_001)).await;
-        let refused = ItemTooLarge {
-            events: 8_001,
-            refused_events: 8_001,
-        };
+        let refused = ItemTooLarge { events: 8_001, refused_events: 8_001 };
         assert_eq!(beyond_the_setting, Err(LedgerError::ItemTooLarge(refused)));
         let row = ledger.lookup_accounts(accounts.clone()).await.unwrap()[0];
         assert_eq!(row.balances.debits_pending, EVENTS_MAX as u128 + 1);
@@ -94,15 +85,8 @@ pub fn tb_13_a_production_server_takes_8189_events(_: &Fixture) {
         let ledger = open(config(&settings), tally.clone()).await;
         let (operator, accounts) = limits(&ledger, 1, 1_000_000).await;
         let events = MAX_BATCH_EVENTS_MAX as usize;
-        let results = ledger
-            .create_transfers(chain(accounts[0], operator, events))
-            .await
-            .unwrap();
-        assert!(
-            results
-                .iter()
-                .all(|result| result.status == TransferStatus::Created)
-        );
+        let results = ledger.create_transfers(chain(accounts[0], operator, events)).await.unwrap();
+        assert!(results.iter().all(|result| result.status == TransferStatus::Created));
         assert_eq!(tally.counts().answered_events_max, events);
         assert_eq!(tally.counts().refused_batches, 0);
         ledger.close().await;

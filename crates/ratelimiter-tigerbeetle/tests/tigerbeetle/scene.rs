@@ -22,9 +22,7 @@ pub fn run(test: impl Future<Output = ()>) {
         .build()
         .expect("the system starts threads");
     runtime.block_on(async {
-        tokio::time::timeout(PATIENCE * 5, test)
-            .await
-            .expect("the test does not hang");
+        tokio::time::timeout(PATIENCE * 5, test).await.expect("the test does not hang");
     });
 }
 
@@ -57,10 +55,7 @@ pub fn new_account() -> NewAccount {
 }
 
 pub fn new_operator() -> NewAccount {
-    NewAccount {
-        debits_must_not_exceed_credits: false,
-        ..new_account()
-    }
+    NewAccount { debits_must_not_exceed_credits: false, ..new_account() }
 }
 
 /// An operator and `count` limits of the given capacity.
@@ -72,21 +67,14 @@ pub async fn limits(
     let operator = new_operator();
     let limits: Vec<NewAccount> = (0..count).map(|_| new_account()).collect();
     let all = [&[operator], &limits[..]].concat();
-    for result in ledger
-        .create_accounts(all)
-        .await
-        .expect("the server answers")
-    {
+    for result in ledger.create_accounts(all).await.expect("the server answers") {
         assert_eq!(result.status, AccountStatus::Created);
     }
     let limits: Vec<AccountId> = limits.iter().map(|limit| limit.id).collect();
     for &limit in &limits {
         let credit = posted(operator.id, limit, capacity);
         let item = ratelimiter_tigerbeetle::ledger::WorkItem::new().with(credit);
-        ledger
-            .create_transfers(item)
-            .await
-            .expect("the server answers");
+        ledger.create_transfers(item).await.expect("the server answers");
     }
     (operator.id, limits)
 }
@@ -96,21 +84,12 @@ pub fn transfer_id() -> TransferId {
 }
 
 pub fn movement(debit: AccountId, credit: AccountId, amount: u128) -> Movement {
-    Movement {
-        debit,
-        credit,
-        amount,
-        code: NonZeroU16::MIN,
-    }
+    Movement { debit, credit, amount, code: NonZeroU16::MIN }
 }
 
 pub fn posted(debit: AccountId, credit: AccountId, amount: u128) -> Transfer {
     let action = Action::Posted(movement(debit, credit, amount));
-    Transfer {
-        id: transfer_id(),
-        action,
-        user_data: UserData::default(),
-    }
+    Transfer { id: transfer_id(), action, user_data: UserData::default() }
 }
 
 pub fn pending(
@@ -124,9 +103,5 @@ pub fn pending(
         timeout_seconds: NonZeroU32::new(timeout_seconds),
         closes_debit_account: false,
     };
-    Transfer {
-        id: transfer_id(),
-        action,
-        user_data: UserData::default(),
-    }
+    Transfer { id: transfer_id(), action, user_data: UserData::default() }
 }

@@ -47,18 +47,12 @@ impl Observer for Tally {
     fn observe(&self, observation: &Observation) {
         let mut counts = self.counts.lock().unwrap();
         match observation {
-            Observation::RequestSent {
-                operation: Operation::CreateTransfers,
-                items,
-                ..
-            } => {
+            Observation::RequestSent { operation: Operation::CreateTransfers, items, .. } => {
                 counts.requests += 1;
                 counts.items += items;
             }
             &Observation::RequestAnswered {
-                operation: Operation::CreateTransfers,
-                events,
-                ..
+                operation: Operation::CreateTransfers, events, ..
             } => {
                 counts.answered_events_max = counts.answered_events_max.max(events);
             }
@@ -66,9 +60,7 @@ impl Observer for Tally {
             &Observation::SessionsBusy { count } => {
                 counts.sessions_busy_max = counts.sessions_busy_max.max(count);
             }
-            Observation::SessionTroubled {
-                problem: SessionProblem::Evicted,
-            } => {
+            Observation::SessionTroubled { problem: SessionProblem::Evicted } => {
                 counts.evictions += 1;
             }
             Observation::CallFailed { error } => {

@@ -30,33 +30,24 @@ impl Address {
         let port: u16 = port.parse().ok()?;
         let bare_ipv6 = host.contains(':') && !(host.starts_with('[') && host.ends_with(']'));
         let valid = !host.is_empty() && port != 0 && !bare_ipv6;
-        valid.then(|| Self {
-            text: text.to_owned(),
-        })
+        valid.then(|| Self { text: text.to_owned() })
     }
 
     /// The first IPv4 address, because servers listen on one address and `localhost` is often two.
     fn resolve(&self) -> io::Result<SocketAddr> {
         let found: Vec<SocketAddr> = self.text.to_socket_addrs()?.collect();
-        let first = found
-            .iter()
-            .find(|address| address.is_ipv4())
-            .or(found.first());
-        first
-            .copied()
-            .ok_or_else(|| io::Error::other("the name has no address"))
+        let first = found.iter().find(|address| address.is_ipv4()).or(found.first());
+        first.copied().ok_or_else(|| io::Error::other("the name has no address"))
     }
 }
 
 /// Resolves every address, in their order. Asks the system's resolver, so it may take its time.
 pub(super) fn resolve(addresses: &[Address]) -> Result<Vec<SocketAddr>, SessionProblem> {
     let resolve = |address: &Address| {
-        address
-            .resolve()
-            .map_err(|error| SessionProblem::AddressNotResolved {
-                address: address.text.clone(),
-                reason: error.to_string(),
-            })
+        address.resolve().map_err(|error| SessionProblem::AddressNotResolved {
+            address: address.text.clone(),
+            reason: error.to_string(),
+        })
     };
     addresses.iter().map(resolve).collect()
 }
@@ -67,11 +58,7 @@ pub(super) fn survey(addresses: &[Address]) -> Result<Survey, SessionProblem> {
     let answers =
         |address: &SocketAddr| TcpStream::connect_timeout(address, CONNECT_TIMEOUT).is_ok();
     let (reachable, unreachable) = resolved.iter().copied().partition(answers);
-    Ok(Survey {
-        resolved,
-        reachable,
-        unreachable,
-    })
+    Ok(Survey { resolved, reachable, unreachable })
 }
 
 /// The form that TigerBeetle's client takes.
@@ -86,23 +73,10 @@ mod tests {
 
     #[test]
     fn an_address_is_a_host_and_a_port() {
-        for valid in [
-            "127.0.0.1:3000",
-            "localhost:1",
-            "tb-0.tb:65535",
-            "[::1]:3000",
-        ] {
+        for valid in ["127.0.0.1:3000", "localhost:1", "tb-0.tb:65535", "[::1]:3000"] {
             assert!(Address::parse(valid).is_some(), "{valid}");
         }
-        for invalid in [
-            "",
-            "3000",
-            "localhost",
-            ":3000",
-            "localhost:0",
-            "a:65536",
-            "::1:3000",
-        ] {
+        for invalid in ["", "3000", "localhost", ":3000", "localhost:0", "a:65536", "::1:3000"] {
             assert!(Address::parse(invalid).is_none(), "{invalid}");
         }
     }
@@ -118,9 +92,6 @@ mod tests {
     #[test]
     fn tb_12_a_name_without_an_address_is_named() {
         let problem = resolve(&[Address::parse("no-such-host.invalid:3000").unwrap()]).unwrap_err();
-        assert!(
-            problem.to_string().contains("no-such-host.invalid:3000"),
-            "{problem}"
-        );
+        assert!(problem.to_string().contains("no-such-host.invalid:3000"), "{problem}");
     }
 }

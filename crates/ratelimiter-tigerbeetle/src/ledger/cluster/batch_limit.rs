@@ -16,11 +16,7 @@ pub(super) struct BatchLimit {
 impl BatchLimit {
     pub(super) fn new(max: usize) -> Self {
         assert!(max > 0, "a batch has at least one event");
-        Self {
-            max,
-            accepted: 0,
-            refused: None,
-        }
+        Self { max, accepted: 0, refused: None }
     }
 
     /// How many events to send next.

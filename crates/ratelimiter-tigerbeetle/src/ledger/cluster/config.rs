@@ -128,42 +128,27 @@ impl ClusterConfig {
             request_timeout_ms,
         } = *settings;
         if !(1..=ADDRESSES_MAX).contains(&addresses.len()) {
-            return Err(ConfigError::AddressCount {
-                count: addresses.len(),
-            });
+            return Err(ConfigError::AddressCount { count: addresses.len() });
         }
         if !(1..=SESSIONS_MAX).contains(&sessions) {
             return Err(ConfigError::Sessions { value: sessions });
         }
         if !(1..=MAX_BATCH_EVENTS_MAX).contains(&max_batch_events) {
-            return Err(ConfigError::MaxBatchEvents {
-                value: max_batch_events,
-            });
+            return Err(ConfigError::MaxBatchEvents { value: max_batch_events });
         }
         if flush_interval_micros > FLUSH_INTERVAL_MICROS_MAX {
-            return Err(ConfigError::FlushIntervalMicros {
-                value: flush_interval_micros,
-            });
+            return Err(ConfigError::FlushIntervalMicros { value: flush_interval_micros });
         }
         if !(1..=REQUEST_TIMEOUT_MS_MAX).contains(&request_timeout_ms) {
-            return Err(ConfigError::RequestTimeoutMs {
-                value: request_timeout_ms,
-            });
+            return Err(ConfigError::RequestTimeoutMs { value: request_timeout_ms });
         }
         let parse = |(index, value): (usize, &String)| {
-            let invalid = || ConfigError::AddressInvalid {
-                index,
-                value: value.clone(),
-            };
+            let invalid = || ConfigError::AddressInvalid { index, value: value.clone() };
             Address::parse(value).ok_or_else(invalid)
         };
         Ok(Self {
             cluster_id,
-            addresses: addresses
-                .iter()
-                .enumerate()
-                .map(parse)
-                .collect::<Result<_, _>>()?,
+            addresses: addresses.iter().enumerate().map(parse).collect::<Result<_, _>>()?,
             sessions: sessions as usize,
             max_batch_events: max_batch_events as usize,
             flush_interval: Duration::from_micros(flush_interval_micros),
@@ -195,9 +180,7 @@ mod tests {
     fn check(change: impl Fn(&mut ClusterSettings), expected: Option<&str>) {
         let mut settings = ClusterSettings::new(0, ["127.0.0.1:3000"]);
         change(&mut settings);
-        let error = ClusterConfig::new(&settings)
-            .err()
-            .map(|error| error.to_string());
+        let error = ClusterConfig::new(&settings).err().map(|error| error.to_string());
         assert_eq!(error.as_deref(), expected);
     }
 
@@ -207,32 +190,20 @@ mod tests {
         check(|s| s.sessions = 0, Some("sessions: 1..=16, not 0"));
         check(|s| s.sessions = 16, None);
         check(|s| s.sessions = 17, Some("sessions: 1..=16, not 17"));
-        check(
-            |s| s.max_batch_events = 0,
-            Some("max_batch_events: 1..=8189, not 0"),
-        );
+        check(|s| s.max_batch_events = 0, Some("max_batch_events: 1..=8189, not 0"));
         check(|s| s.max_batch_events = 8189, None);
-        check(
-            |s| s.max_batch_events = 8190,
-            Some("max_batch_events: 1..=8189, not 8190"),
-        );
+        check(|s| s.max_batch_events = 8190, Some("max_batch_events: 1..=8189, not 8190"));
         check(|s| s.flush_interval_micros = 0, None);
         check(
             |s| s.flush_interval_micros = 1_000_001,
             Some("flush_interval_micros: 0..=1000000, not 1000001"),
         );
-        check(
-            |s| s.request_timeout_ms = 0,
-            Some("request_timeout_ms: 1..=600000, not 0"),
-        );
+        check(|s| s.request_timeout_ms = 0, Some("request_timeout_ms: 1..=600000, not 0"));
         check(
             |s| s.request_timeout_ms = 600_001,
             Some("request_timeout_ms: 1..=600000, not 600001"),
         );
-        check(
-            |s| s.addresses.clear(),
-            Some("addresses: 1..=6 replicas, not 0"),
-        );
+        check(|s| s.addresses.clear(), Some("addresses: 1..=6 replicas, not 0"));
         check(
             |s| s.addresses = vec!["127.0.0.1:3000".into(); 7],
             Some("addresses: 1..=6 replicas, not 7"),

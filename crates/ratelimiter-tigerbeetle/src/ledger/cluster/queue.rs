@@ -73,13 +73,7 @@ impl<T> Queue<T> {
         }
         let number = self.next_number;
         self.next_number += 1;
-        let queued = Queued {
-            item,
-            events,
-            queued_at: now,
-            sent: false,
-            number,
-        };
+        let queued = Queued { item, events, queued_at: now, sent: false, number };
         self.lanes[operation.index()].push_back(queued);
         self.events += events;
         self.items += 1;
@@ -108,11 +102,7 @@ impl<T> Queue<T> {
             events <= events_max
         };
         let together = lane.iter().take_while(fits).count().max(1).min(lane.len());
-        let together = if operation.is_batched() {
-            together
-        } else {
-            together.min(1)
-        };
+        let together = if operation.is_batched() { together } else { together.min(1) };
         let batch: Vec<Queued<T>> = lane.drain(..together).collect();
         self.count_out(&batch);
         batch
@@ -132,10 +122,7 @@ impl<T> Queue<T> {
     pub(super) fn expire(&mut self, now: Timestamp, timeout: Duration) -> Vec<Queued<T>> {
         let mut expired = Vec::new();
         for lane in &mut self.lanes {
-            while lane
-                .front()
-                .is_some_and(|queued| now.since(queued.queued_at) >= timeout)
-            {
+            while lane.front().is_some_and(|queued| now.since(queued.queued_at) >= timeout) {
                 expired.extend(lane.pop_front());
             }
         }
@@ -147,10 +134,7 @@ impl<T> Queue<T> {
     pub(super) fn drain(&mut self) -> Vec<Queued<T>> {
         self.items = 0;
         self.events = 0;
-        self.lanes
-            .iter_mut()
-            .flat_map(|lane| lane.drain(..))
-            .collect()
+        self.lanes.iter_mut().flat_map(|lane| lane.drain(..)).collect()
     }
 
     fn oldest(&self) -> Option<Operation> {
@@ -158,9 +142,7 @@ impl<T> Queue<T> {
             let head = self.lanes[operation.index()].front()?;
             Some((head.number, operation))
         });
-        heads
-            .min_by_key(|&(number, _)| number)
-            .map(|(_, operation)| operation)
+        heads.min_by_key(|&(number, _)| number).map(|(_, operation)| operation)
     }
 
     fn count_out(&mut self, batch: &[Queued<T>]) {
@@ -173,13 +155,7 @@ impl<T> Queue<T> {
 impl<T> Queued<T> {
     pub(super) fn for_test(item: T) -> Self {
         let queued_at = Timestamp::from_unix_nanos(0);
-        Self {
-            item,
-            events: 1,
-            queued_at,
-            sent: false,
-            number: 0,
-        }
+        Self { item, events: 1, queued_at, sent: false, number: 0 }
     }
 }
 

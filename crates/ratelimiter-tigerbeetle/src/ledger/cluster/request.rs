@@ -116,35 +116,19 @@ impl Request {
 /// The kind of reply that was asked for, or `None`, which is a bug.
 impl Reply {
     pub(super) fn account_results(self) -> Option<Vec<tb::CreateAccountResult>> {
-        if let Self::AccountResults(results) = self {
-            Some(results)
-        } else {
-            None
-        }
+        if let Self::AccountResults(results) = self { Some(results) } else { None }
     }
 
     pub(super) fn transfer_results(self) -> Option<Vec<tb::CreateTransferResult>> {
-        if let Self::TransferResults(results) = self {
-            Some(results)
-        } else {
-            None
-        }
+        if let Self::TransferResults(results) = self { Some(results) } else { None }
     }
 
     pub(super) fn accounts(self) -> Option<Vec<tb::Account>> {
-        if let Self::Accounts(rows) = self {
-            Some(rows)
-        } else {
-            None
-        }
+        if let Self::Accounts(rows) = self { Some(rows) } else { None }
     }
 
     pub(super) fn transfers(self) -> Option<Vec<tb::Transfer>> {
-        if let Self::Transfers(rows) = self {
-            Some(rows)
-        } else {
-            None
-        }
+        if let Self::Transfers(rows) = self { Some(rows) } else { None }
     }
 }
 
@@ -178,15 +162,11 @@ pub(super) fn answer(batch: Batch, reply: Reply) {
         }
         Reply::Accounts(rows) => {
             let mut rows = rows.into_iter().peekable();
-            deal(batch, |request| {
-                Reply::Accounts(found(request, &mut rows, |row| row.id))
-            });
+            deal(batch, |request| Reply::Accounts(found(request, &mut rows, |row| row.id)));
         }
         Reply::Transfers(rows) => {
             let mut rows = rows.into_iter().peekable();
-            deal(batch, |request| {
-                Reply::Transfers(found(request, &mut rows, |row| row.id))
-            });
+            deal(batch, |request| Reply::Transfers(found(request, &mut rows, |row| row.id)));
         }
     }
 }
@@ -206,23 +186,16 @@ fn found<T>(
 ) -> Vec<T> {
     match request.ids() {
         None => rows.collect(),
-        Some(ids) => ids
-            .iter()
-            .filter_map(|&wanted| rows.next_if(|row| id(row) == wanted))
-            .collect(),
+        Some(ids) => {
+            ids.iter().filter_map(|&wanted| rows.next_if(|row| id(row) == wanted)).collect()
+        }
     }
 }
 
 impl Job {
     pub(super) fn new(request: Request) -> (Self, oneshot::Receiver<Result<Reply, LedgerError>>) {
         let (reply, answer) = oneshot::channel();
-        (
-            Self {
-                request,
-                reply: Some(reply),
-            },
-            answer,
-        )
+        (Self { request, reply: Some(reply) }, answer)
     }
 
     /// Tells the caller, the first time, and if it is still there.
@@ -244,20 +217,14 @@ mod tests {
 
     #[test]
     fn each_lookup_gets_its_own_rows_though_missing_ones_are_left_out() {
-        let account = |id| tb::Account {
-            id,
-            ..tb::Account::default()
-        };
+        let account = |id| tb::Account { id, ..tb::Account::default() };
         let (mut batch, mut answers) = (Vec::new(), Vec::new());
         for ids in [vec![1, 2], vec![2, 3], vec![], vec![9, 4, 4]] {
             let (job, answer) = Job::new(Request::LookupAccounts(ids));
             batch.push(Queued::for_test(job));
             answers.push(answer);
         }
-        answer(
-            batch,
-            Reply::Accounts([2, 2, 3, 4, 4].map(account).to_vec()),
-        );
+        answer(batch, Reply::Accounts([2, 2, 3, 4, 4].map(account).to_vec()));
 
         let ids = |mut answer: oneshot::Receiver<Result<Reply, LedgerError>>| -> Vec<u128> {
             let Ok(Ok(Reply::Accounts(rows))) = answer.try_recv() else {

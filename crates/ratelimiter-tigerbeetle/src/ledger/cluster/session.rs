@@ -57,23 +57,16 @@ impl Session {
     /// Serves until the ledger is closed, with as many clients as it takes.
     pub(super) fn run(shared: Arc<Shared>, index: usize) {
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
-        let session = Self {
-            shared,
-            index,
-            waker,
-        };
+        let session = Self { shared, index, waker };
         while let Ended::Lost(problem) = session.serve() {
             // An evicted session starts afresh at once; what else ends one may last.
-            let at_once = matches!(
-                problem,
-                SessionProblem::Evicted | SessionProblem::AddressChanged
-            );
+            let at_once =
+                matches!(problem, SessionProblem::Evicted | SessionProblem::AddressChanged);
             session.shared.set_health(index, Err(problem));
             if !at_once && session.pause(REOPEN_PAUSE).is_err() {
                 break;
             }
         }
-        session.shared.set_ended(index);
     }
 
     /// The life of one client.
@@ -115,16 +108,13 @@ impl Session {
                 Waited::Done(Err(error)) => return Err(Ended::Lost(problem(error))),
                 Waited::Closing => return Err(Ended::Closing),
                 Waited::Late => {
-                    let Survey {
-                        reachable,
-                        unreachable,
-                        ..
-                    } = self.survey(addresses)?;
+                    let survey = self.survey(addresses)?;
                     let waited = self.shared.now().since(started_at);
-                    let problem = SessionProblem::NotRegistered {
-                        waited,
-                        reachable,
-                        unreachable,
+                    let problem = match survey {
+                        Ok(Survey { reachable, unreachable, .. }) => {
+                            SessionProblem::NotRegistered { waited, reachable, unreachable }
+                        }
+                        Err(problem) => problem,
                     };
                     self.shared.set_health(self.index, Err(problem));
                     late_at = self.shared.now().after(SURVEY_INTERVAL);
@@ -172,11 +162,7 @@ impl Session {
         let shared = &self.shared;
         let events = batch.iter().map(|queued| queued.events).sum();
         let items = batch.len();
-        shared.observer.observe(&Observation::RequestSent {
-            operation,
-            items,
-            events,
-        });
+        shared.observer.observe(&Observation::RequestSent { operation, items, events });
         shared.set_busy(self.index, true);
         let sent_at = shared.now();
         let mut call = request::call(client, &batch);
@@ -186,29 +172,18 @@ impl Session {
             Ok(Ok(reply)) => {
                 limit.accept(events);
                 let took = shared.now().since(sent_at);
-                shared.observer.observe(&Observation::RequestAnswered {
-                    operation,
-                    events,
-                    took,
-                });
+                shared.observer.observe(&Observation::RequestAnswered { operation, events, took });
                 request::answer(batch, reply);
                 Ok(())
             }
             Ok(Err(tb::Error::TooMuchData)) => {
                 limit.refuse(events);
-                shared
-                    .observer
-                    .observe(&Observation::BatchRefused { operation, events });
+                shared.observer.observe(&Observation::BatchRefused { operation, events });
                 if items > 1 {
                     shared.give_back(operation, batch);
                 } else {
-                    let error = ItemTooLarge {
-                        events,
-                        refused_events: events,
-                    };
-                    batch
-                        .iter_mut()
-                        .for_each(|job| shared.fail(&mut job.item, error.into()));
+                    let error = ItemTooLarge { events, refused_events: events };
+                    batch.iter_mut().for_each(|job| shared.fail(&mut job.item, error.into()));
                 }
                 Ok(())
             }
@@ -236,8 +211,7 @@ impl Session {
         let now = self.shared.now();
         for mut queued in batch {
             let waited = now.since(queued.queued_at);
-            self.shared
-                .fail(&mut queued.item, LedgerError::NoAnswer { waited });
+            self.shared.fail(&mut queued.item, LedgerError::NoAnswer { waited });
         }
     }
 
@@ -265,7 +239,8 @@ impl Session {
                     let problem = SessionProblem::NoAnswer { waited };
                     self.shared.set_health(self.index, Err(problem));
                     if was_late {
-                        self.survey(addresses)?;
+                        // Whether it answers shows at the call itself.
+                        let _seen = self.survey(addresses)?;
                     }
                     was_late = true;
                     late_at = self.shared.now().after(SURVEY_INTERVAL);
@@ -305,39 +280,36 @@ impl Session {
         for queued in batch {
             let waited = now.since(queued.queued_at);
             if waited >= self.shared.config.request_timeout {
-                self.shared
-                    .fail(&mut queued.item, LedgerError::NoAnswer { waited });
+                self.shared.fail(&mut queued.item, LedgerError::NoAnswer { waited });
             }
         }
     }
 
     fn resolve(&self) -> Result<Vec<SocketAddr>, Ended> {
-        self.elsewhere(address::resolve)
+        self.elsewhere(address::resolve)?.map_err(Ended::Lost)
     }
 
-    /// Looks at the addresses again; ends the session if they are others now.
-    fn survey(&self, addresses: &[SocketAddr]) -> Result<Survey, Ended> {
+    /// Looks at the addresses again; ends the session if they are others now. A name that does not
+    /// resolve at the moment is no reason to give up a session that may still heal.
+    fn survey(&self, addresses: &[SocketAddr]) -> Result<Result<Survey, SessionProblem>, Ended> {
         let survey = self.elsewhere(address::survey)?;
-        if survey.resolved == addresses {
-            Ok(survey)
-        } else {
-            Err(Ended::Lost(SessionProblem::AddressChanged))
+        if survey.as_ref().is_ok_and(|survey| survey.resolved != addresses) {
+            return Err(Ended::Lost(SessionProblem::AddressChanged));
         }
+        Ok(survey)
     }
 
     /// Does what may block for long on a thread of its own, so that deadlines are kept meanwhile.
     fn elsewhere<T: Send + 'static>(
         &self,
         look: impl FnOnce(&[address::Address]) -> Result<T, SessionProblem> + Send + 'static,
-    ) -> Result<T, Ended> {
+    ) -> Result<Result<T, SessionProblem>, Ended> {
         let (sender, receiver) = oneshot::channel();
         let addresses = self.shared.config.addresses.clone();
         // A session that is closing does not wait for what was found.
         thread::spawn(move || drop(sender.send(look(&addresses))));
         match self.wait(pin!(receiver), &mut Vec::new(), None) {
-            Waited::Done(found) => found
-                .expect("the thread sends before it ends")
-                .map_err(Ended::Lost),
+            Waited::Done(found) => Ok(found.expect("the thread sends before it ends")),
             Waited::Late => unreachable!("no moment was given"),
             Waited::Closing => Err(Ended::Closing),
         }
@@ -346,11 +318,7 @@ impl Session {
     /// Waits for time to pass, keeping deadlines.
     fn pause(&self, duration: Duration) -> Result<(), Ended> {
         let until = self.shared.now().after(duration);
-        match self.wait(
-            pin!(std::future::pending::<()>()),
-            &mut Vec::new(),
-            Some(until),
-        ) {
+        match self.wait(pin!(std::future::pending::<()>()), &mut Vec::new(), Some(until)) {
             Waited::Done(()) | Waited::Late => Ok(()),
             Waited::Closing => Err(Ended::Closing),
         }
@@ -367,6 +335,18 @@ impl Session {
     }
 }
 
+impl Drop for Session {
+    /// Also after a panic, which only a bug in here or in an observer can cause: callers must not
+    /// wait for a session that is not there.
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let reason = "its thread has panicked".to_owned();
+            self.shared.set_health(self.index, Err(SessionProblem::Lost { reason }));
+        }
+        self.shared.set_ended(self.index);
+    }
+}
+
 /// What the client's word means.
 fn problem(error: tb::Error) -> SessionProblem {
     match error {
@@ -377,9 +357,7 @@ fn problem(error: tb::Error) -> SessionProblem {
         | tb::Error::ClientClosed
         | tb::Error::InvalidOperation
         | tb::Error::InvalidDataSize
-        | _ => SessionProblem::Lost {
-            reason: error.to_string(),
-        },
+        | _ => SessionProblem::Lost { reason: error.to_string() },
     }
 }
 

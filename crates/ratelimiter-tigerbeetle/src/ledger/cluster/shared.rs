@@ -65,13 +65,7 @@ impl Shared {
             closing: false,
         };
         let wakes = (0..config.sessions).map(|_| Condvar::new()).collect();
-        Self {
-            config,
-            clock: SystemClock::new(),
-            observer,
-            state: Mutex::new(state),
-            wakes,
-        }
+        Self { config, clock: SystemClock::new(), observer, state: Mutex::new(state), wakes }
     }
 
     pub(super) fn now(&self) -> Timestamp {
@@ -82,9 +76,7 @@ impl Shared {
     pub(super) fn submit(&self, request: Request) -> Result<Answer, LedgerError> {
         let result = self.enqueue(request);
         if let Err(error) = &result {
-            self.observer.observe(&Observation::CallFailed {
-                error: error.clone(),
-            });
+            self.observer.observe(&Observation::CallFailed { error: error.clone() });
         }
         result
     }
@@ -93,11 +85,7 @@ impl Shared {
         let (operation, events) = (request.operation(), request.events());
         if events > self.config.max_batch_events {
             let refused_events = self.config.max_batch_events + 1;
-            return Err(ItemTooLarge {
-                events,
-                refused_events,
-            }
-            .into());
+            return Err(ItemTooLarge { events, refused_events }.into());
         }
         let (job, answer) = Job::new(request);
         let now = self.now();
@@ -107,11 +95,8 @@ impl Shared {
         }
         state.queue.push(operation, job, events, now)?;
         let items = state.queue.items();
-        let worth_waking = |session: &Session| {
-            session
-                .sleeps_until_items
-                .is_some_and(|wanted| items >= wanted)
-        };
+        let worth_waking =
+            |session: &Session| session.sleeps_until_items.is_some_and(|wanted| items >= wanted);
         let sleeper = state.sessions.iter().position(worth_waking);
         if let Some(index) = sleeper {
             state.sessions[index].sleeps_until_items = None;
@@ -140,9 +125,7 @@ impl Shared {
             let linger = (now < linger_until).then_some(items_expected);
             let (until, items) = match state.queue.readiness(linger) {
                 Readiness::Ready(operation) => {
-                    let batch = state
-                        .queue
-                        .take(operation, limits[operation.index()].next());
+                    let batch = state.queue.take(operation, limits[operation.index()].next());
                     return Next::Send(operation, batch);
                 }
                 Readiness::Linger => (linger_until, items_expected),
@@ -179,17 +162,16 @@ impl Shared {
         if job.is_answered() {
             return;
         }
-        self.observer.observe(&Observation::CallFailed {
-            error: error.clone(),
-        });
+        self.observer.observe(&Observation::CallFailed { error: error.clone() });
         job.answer(Err(error));
     }
 
-    /// Puts a batch back to the front, to be sent again with the same IDs. Callers that were told
-    /// that there was no answer are not waiting for one.
+    /// Puts a batch back to the front, to be sent again with the same IDs, by any session. Callers
+    /// that were told that there was no answer are not waiting for one.
     pub(super) fn give_back(&self, operation: Operation, mut batch: Batch) {
         batch.retain(|queued| !queued.item.is_answered());
         self.lock().queue.give_back(operation, batch);
+        self.wakes.iter().for_each(Condvar::notify_one);
     }
 
     pub(super) fn set_busy(&self, index: usize, busy: bool) {
@@ -218,8 +200,7 @@ impl Shared {
             }
             Err(problem) => {
                 tracing::warn!(session = index, %problem, "tigerbeetle session in trouble");
-                self.observer
-                    .observe(&Observation::SessionTroubled { problem });
+                self.observer.observe(&Observation::SessionTroubled { problem });
             }
         }
         tell(watchers);
@@ -231,14 +212,7 @@ impl Shared {
         let mut state = self.lock();
         state.watchers.retain(|watcher| !watcher.is_closed());
         state.watchers.push(watcher);
-        (
-            state
-                .sessions
-                .iter()
-                .map(|session| session.health.clone())
-                .collect(),
-            changed,
-        )
+        (state.sessions.iter().map(|session| session.health.clone()).collect(), changed)
     }
 
     /// `Ok` while at least one session works.
@@ -253,17 +227,11 @@ impl Shared {
             state.closing = true;
             state.queue.drain()
         };
-        for wake in &self.wakes {
-            wake.notify_all();
-        }
+        self.wakes.iter().for_each(Condvar::notify_one);
         for mut queued in queued {
             let waited = self.now().since(queued.queued_at);
             let sent = queued.sent;
-            let error = if sent {
-                LedgerError::NoAnswer { waited }
-            } else {
-                LedgerError::Closed
-            };
+            let error = if sent { LedgerError::NoAnswer { waited } } else { LedgerError::Closed };
             self.fail(&mut queued.item, error);
         }
     }
@@ -272,12 +240,17 @@ impl Shared {
         self.lock().closing
     }
 
+    /// Notes that a session's thread ends. After the last one nothing is taken any more.
     pub(super) fn set_ended(&self, index: usize) {
-        let watchers = {
+        let (watchers, is_last) = {
             let mut state = self.lock();
             state.sessions[index].ended = true;
-            std::mem::take(&mut state.watchers)
+            let is_last = state.sessions.iter().all(|session| session.ended);
+            (std::mem::take(&mut state.watchers), is_last)
         };
+        if is_last {
+            self.close();
+        }
         tell(watchers);
     }
 
@@ -297,9 +270,7 @@ impl State {
         if self.sessions.iter().any(|session| session.health.is_ok()) {
             return None;
         }
-        self.sessions
-            .first()
-            .and_then(|session| session.health.clone().err())
+        self.sessions.first().and_then(|session| session.health.clone().err())
     }
 }
 

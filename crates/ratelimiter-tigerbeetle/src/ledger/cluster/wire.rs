@@ -11,12 +11,7 @@ use crate::ledger::{
 };
 
 pub(super) fn account(new: &NewAccount) -> tb::Account {
-    let &NewAccount {
-        id,
-        code,
-        debits_must_not_exceed_credits,
-        user_data,
-    } = new;
+    let &NewAccount { id, code, debits_must_not_exceed_credits, user_data } = new;
     let flags = if debits_must_not_exceed_credits {
         tb::AccountFlags::DebitsMustNotExceedCredits
     } else {
@@ -35,16 +30,8 @@ pub(super) fn account(new: &NewAccount) -> tb::Account {
 }
 
 pub(super) fn transfer(event: &Event) -> tb::Transfer {
-    let UserData {
-        data_128,
-        data_64,
-        data_32,
-    } = event.transfer.user_data;
-    let linked = if event.linked {
-        tb::TransferFlags::Linked
-    } else {
-        tb::TransferFlags::empty()
-    };
+    let UserData { data_128, data_64, data_32 } = event.transfer.user_data;
+    let linked = if event.linked { tb::TransferFlags::Linked } else { tb::TransferFlags::empty() };
     let base = tb::Transfer {
         id: event.transfer.id.get(),
         user_data_128: data_128,
@@ -62,11 +49,7 @@ pub(super) fn transfer(event: &Event) -> tb::Transfer {
             code: movement.code.get(),
             ..base
         },
-        Action::Pending {
-            movement,
-            timeout_seconds,
-            closes_debit_account,
-        } => {
+        Action::Pending { movement, timeout_seconds, closes_debit_account } => {
             let closing = if closes_debit_account {
                 tb::TransferFlags::ClosingDebit
             } else {
@@ -158,13 +141,9 @@ pub(super) fn transfer_row(transfer: &tb::Transfer) -> TransferRow {
             closes_debit_account: has(tb::TransferFlags::ClosingDebit),
         }
     } else if has(tb::TransferFlags::PostPendingTransfer) {
-        RowKind::PostPending {
-            pending: transfer_id(transfer.pending_id),
-        }
+        RowKind::PostPending { pending: transfer_id(transfer.pending_id) }
     } else if has(tb::TransferFlags::VoidPendingTransfer) {
-        RowKind::VoidPending {
-            pending: transfer_id(transfer.pending_id),
-        }
+        RowKind::VoidPending { pending: transfer_id(transfer.pending_id) }
     } else {
         RowKind::Posted
     };

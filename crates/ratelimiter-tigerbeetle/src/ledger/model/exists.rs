@@ -19,15 +19,8 @@ pub(super) fn compare(
             compare_movement(&movement, user_data, existing)
         }
         (
-            Action::Pending {
-                movement,
-                timeout_seconds,
-                closes_debit_account,
-            },
-            RowKind::Pending {
-                timeout_seconds: timeout,
-                closes_debit_account: closes,
-            },
+            Action::Pending { movement, timeout_seconds, closes_debit_account },
+            RowKind::Pending { timeout_seconds: timeout, closes_debit_account: closes },
         ) if closes_debit_account == closes => {
             if timeout_seconds != timeout {
                 return TransferStatus::ExistsWithDifferentTimeout;

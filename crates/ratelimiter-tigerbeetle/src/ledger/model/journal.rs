@@ -40,10 +40,7 @@ impl Model {
     pub(super) fn insert(&mut self, row: TransferRow) {
         let pending = matches!(row.kind, RowKind::Pending { .. }).then_some(Pending::Open);
         let before = self.transfers.insert(row.id, Stored { row, pending });
-        assert!(
-            before.is_none(),
-            "an ID that exists is answered before anything is inserted"
-        );
+        assert!(before.is_none(), "an ID that exists is answered before anything is inserted");
         if row.user_data.data_128 != 0 {
             self.by_user_data.insert(user_data_key(&row), row.id);
         }
@@ -53,15 +50,8 @@ impl Model {
 
     /// Ends a pending transfer: gives the amount back on both sides, and opens what it closed.
     pub(super) fn release(&mut self, id: TransferId, outcome: Pending) {
-        let stored = self
-            .transfers
-            .get_mut(&id)
-            .expect("a pending transfer is stored");
-        assert_eq!(
-            stored.pending,
-            Some(Pending::Open),
-            "only what is open can be released"
-        );
+        let stored = self.transfers.get_mut(&id).expect("a pending transfer is stored");
+        assert_eq!(stored.pending, Some(Pending::Open), "only what is open can be released");
         assert_ne!(outcome, Pending::Open);
         stored.pending = Some(outcome);
         let row = stored.row;
@@ -72,15 +62,8 @@ impl Model {
 
         let mut debit = self.accounts[&row.debit];
         debit.balances.debits_pending -= row.amount;
-        if let RowKind::Pending {
-            closes_debit_account: true,
-            ..
-        } = row.kind
-        {
-            assert!(
-                debit.closed,
-                "a closing transfer keeps its account closed while it is open"
-            );
+        if let RowKind::Pending { closes_debit_account: true, .. } = row.kind {
+            assert!(debit.closed, "a closing transfer keeps its account closed while it is open");
             debit.closed = false;
         }
         self.set_account(debit);

@@ -36,18 +36,11 @@ impl Model {
         accounts: &[NewAccount],
     ) -> Vec<AccountResult> {
         let timestamps = self.timestamps(now, accounts.len());
-        accounts
-            .iter()
-            .zip(timestamps)
-            .map(|(new, at)| self.create_account(at, new))
-            .collect()
+        accounts.iter().zip(timestamps).map(|(new, at)| self.create_account(at, new)).collect()
     }
 
     /// Creates the transfers of one request that arrives at `now`, chain by chain.
-    #[expect(
-        clippy::missing_panics_doc,
-        reason = "the assertion is an invariant of `WorkItem`"
-    )]
+    #[expect(clippy::missing_panics_doc, reason = "the assertion is an invariant of `WorkItem`")]
     pub fn create_transfers(&mut self, now: Timestamp, item: &WorkItem) -> Vec<TransferResult> {
         let timestamps = self.timestamps(now, item.len());
         let mut results: Vec<TransferResult> = Vec::with_capacity(item.len());
@@ -55,10 +48,7 @@ impl Model {
         let mut chain_broken = false;
         for (event, at) in item.events().iter().zip(timestamps) {
             let result = if chain_broken {
-                TransferResult {
-                    status: TransferStatus::LinkedEventFailed,
-                    timestamp: at,
-                }
+                TransferResult { status: TransferStatus::LinkedEventFailed, timestamp: at }
             } else {
                 self.create_transfer(at, event)
             };
@@ -79,10 +69,7 @@ impl Model {
                 chain_broken = false;
             }
         }
-        assert!(
-            self.journal.is_empty(),
-            "a work item ends with a closed chain"
-        );
+        assert!(self.journal.is_empty(), "a work item ends with a closed chain");
         results
     }
 
@@ -125,10 +112,7 @@ impl Model {
         let (user_data, order, rows_max, since) = query.parts();
         let range =
             (user_data.get(), since)..=(user_data.get(), Timestamp::from_unix_nanos(u64::MAX));
-        let ids = self
-            .by_user_data
-            .range(range)
-            .map(|(_, id)| self.transfers[id].row);
+        let ids = self.by_user_data.range(range).map(|(_, id)| self.transfers[id].row);
         let rows_max = rows_max as usize;
         match order {
             Order::OldestFirst => ids.take(rows_max).collect(),
@@ -153,19 +137,10 @@ impl Model {
     fn create_account(&mut self, at: Timestamp, new: &NewAccount) -> AccountResult {
         if let Some(existing) = self.accounts.get(&new.id) {
             let status = compare_accounts(new, existing);
-            let timestamp = if status == AccountStatus::Exists {
-                existing.timestamp
-            } else {
-                at
-            };
+            let timestamp = if status == AccountStatus::Exists { existing.timestamp } else { at };
             return AccountResult { status, timestamp };
         }
-        let &NewAccount {
-            id,
-            code,
-            debits_must_not_exceed_credits,
-            user_data,
-        } = new;
+        let &NewAccount { id, code, debits_must_not_exceed_credits, user_data } = new;
         self.accounts.insert(
             id,
             AccountRow {
@@ -178,10 +153,7 @@ impl Model {
                 timestamp: at,
             },
         );
-        AccountResult {
-            status: AccountStatus::Created,
-            timestamp: at,
-        }
+        AccountResult { status: AccountStatus::Created, timestamp: at }
     }
 }
 

@@ -24,15 +24,8 @@ impl Model {
         } else {
             match event.transfer.action {
                 Action::Posted(movement) => self.move_amount(at, event, movement, RowKind::Posted),
-                Action::Pending {
-                    movement,
-                    timeout_seconds,
-                    closes_debit_account,
-                } => {
-                    let kind = RowKind::Pending {
-                        timeout_seconds,
-                        closes_debit_account,
-                    };
+                Action::Pending { movement, timeout_seconds, closes_debit_account } => {
+                    let kind = RowKind::Pending { timeout_seconds, closes_debit_account };
                     self.move_amount(at, event, movement, kind)
                 }
                 Action::PostPending { pending, amount } => {
@@ -42,10 +35,7 @@ impl Model {
             }
         };
         let status = created.err().unwrap_or(TransferStatus::Created);
-        TransferResult {
-            status,
-            timestamp: at,
-        }
+        TransferResult { status, timestamp: at }
     }
 
     fn move_amount(
@@ -55,31 +45,17 @@ impl Model {
         movement: Movement,
         kind: RowKind,
     ) -> Result<(), TransferStatus> {
-        let Movement {
-            debit,
-            credit,
-            amount,
-            code,
-        } = movement;
+        let Movement { debit, credit, amount, code } = movement;
         if debit == credit {
             return Err(TransferStatus::AccountsMustBeDifferent);
         }
-        let mut debit = *self
-            .accounts
-            .get(&debit)
-            .ok_or(TransferStatus::DebitAccountNotFound)?;
-        let mut credit = *self
-            .accounts
-            .get(&credit)
-            .ok_or(TransferStatus::CreditAccountNotFound)?;
+        let mut debit = *self.accounts.get(&debit).ok_or(TransferStatus::DebitAccountNotFound)?;
+        let mut credit =
+            *self.accounts.get(&credit).ok_or(TransferStatus::CreditAccountNotFound)?;
         check_open(&debit, &credit)?;
         let pending = matches!(kind, RowKind::Pending { .. });
         check_overflows(&debit, &credit, amount, pending)?;
-        if let RowKind::Pending {
-            timeout_seconds: Some(timeout),
-            ..
-        } = kind
-        {
+        if let RowKind::Pending { timeout_seconds: Some(timeout), .. } = kind {
             let expires_at = expiry(at, timeout);
             expires_at.ok_or(TransferStatus::OverflowsTimeout)?;
         }
@@ -95,13 +71,7 @@ impl Model {
             debit.balances.debits_posted += amount;
             credit.balances.credits_posted += amount;
         }
-        debit.closed = matches!(
-            kind,
-            RowKind::Pending {
-                closes_debit_account: true,
-                ..
-            }
-        );
+        debit.closed = matches!(kind, RowKind::Pending { closes_debit_account: true, .. });
         self.set_account(debit);
         self.set_account(credit);
         self.insert(TransferRow {
@@ -131,10 +101,7 @@ impl Model {
             return Err(TransferStatus::ExceedsPendingTransferAmount);
         }
         check_unresolved(at, &stored)?;
-        check_open(
-            &self.accounts[&stored.row.debit],
-            &self.accounts[&stored.row.credit],
-        )?;
+        check_open(&self.accounts[&stored.row.debit], &self.accounts[&stored.row.credit])?;
 
         self.release(pending, Pending::Posted);
         let mut debit = self.accounts[&stored.row.debit];
@@ -167,10 +134,7 @@ impl Model {
         if pending == event.transfer.id {
             return Err(TransferStatus::PendingIdMustBeDifferent);
         }
-        let stored = self
-            .transfers
-            .get(&pending)
-            .ok_or(TransferStatus::PendingTransferNotFound)?;
+        let stored = self.transfers.get(&pending).ok_or(TransferStatus::PendingTransferNotFound)?;
         if stored.pending.is_none() {
             return Err(TransferStatus::PendingTransferNotPending);
         }
@@ -220,10 +184,7 @@ fn check_overflows(
 /// A pending transfer past its time is expired for its void or post, even while its amount is
 /// still taken.
 fn check_unresolved(at: Timestamp, stored: &Stored) -> Result<(), TransferStatus> {
-    match stored
-        .pending
-        .expect("`Model::pending` returns only what was pending")
-    {
+    match stored.pending.expect("`Model::pending` returns only what was pending") {
         Pending::Open => match stored.row.expires_at() {
             Some(expires_at) if expires_at <= at => Err(TransferStatus::PendingTransferExpired),
             Some(_) | None => Ok(()),

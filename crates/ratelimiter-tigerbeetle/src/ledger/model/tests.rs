@@ -265,15 +265,10 @@ fn results_carry_rising_timestamps_and_exists_the_first_one() {
     let mut model = Model::default();
     let now = Timestamp::from_unix_nanos(1_000);
     model.create_accounts(now, &[operator(), limited_account(1)]);
-    let item = WorkItem::new()
-        .with(hold(7, 1, 0))
-        .with(hold(8, 1, 1))
-        .with(hold(7, 1, 0));
+    let item = WorkItem::new().with(hold(7, 1, 0)).with(hold(8, 1, 1)).with(hold(7, 1, 0));
     let results = model.create_transfers(now, &item);
-    let seen: Vec<_> = results
-        .iter()
-        .map(|result| (result.status, result.timestamp.unix_nanos()))
-        .collect();
+    let seen: Vec<_> =
+        results.iter().map(|result| (result.status, result.timestamp.unix_nanos())).collect();
     assert_eq!(
         seen,
         [
@@ -289,21 +284,13 @@ fn a_query_finds_the_voids_with_their_pendings_in_either_order() {
     let mut model = Model::default();
     let now = Timestamp::from_unix_nanos(1);
     model.create_accounts(now, &[operator(), limited_account(1)]);
-    let lease = |data_128| UserData {
-        data_128,
-        ..UserData::default()
-    };
+    let lease = |data_128| UserData { data_128, ..UserData::default() };
     let void = Transfer {
         id: transfer_id(3),
-        action: Action::VoidPending {
-            pending: transfer_id(2),
-        },
+        action: Action::VoidPending { pending: transfer_id(2) },
         user_data: UserData::default(),
     };
-    let of = |transfer: Transfer, data_128| Transfer {
-        user_data: lease(data_128),
-        ..transfer
-    };
+    let of = |transfer: Transfer, data_128| Transfer { user_data: lease(data_128), ..transfer };
     let item = WorkItem::new()
         .with(of(hold(1, 1, 0), 55))
         .with(of(hold(2, 1, 0), 55))
@@ -312,34 +299,21 @@ fn a_query_finds_the_voids_with_their_pendings_in_either_order() {
     model.create_transfers(now, &item);
     let query = TransferQuery::new(NonZeroU128::new(55).unwrap());
     let ids = |query| -> Vec<u128> {
-        model
-            .query_transfers(&query)
-            .iter()
-            .map(|row| row.id.get())
-            .collect()
+        model.query_transfers(&query).iter().map(|row| row.id.get()).collect()
     };
     assert_eq!(ids(query), [1, 2, 3]);
     assert_eq!(ids(query.order(Order::NewestFirst).rows_max(2)), [3, 2]);
-    assert_eq!(
-        ids(query.since(model.transfer(transfer_id(2)).unwrap().timestamp)),
-        [2, 3]
-    );
+    assert_eq!(ids(query.since(model.transfer(transfer_id(2)).unwrap().timestamp)), [2, 3]);
 }
 
 #[tokio::test]
 async fn the_shell_expires_by_its_clock_and_not_before_the_lag_has_passed() {
     let clock = Arc::new(FakeClock::new());
     let ledger = ModelLedger::new(Arc::clone(&clock)).with_expiry_lag(Duration::from_millis(100));
-    ledger
-        .create_accounts(vec![operator(), limited_account(1)])
-        .await
-        .unwrap();
+    ledger.create_accounts(vec![operator(), limited_account(1)]).await.unwrap();
     let credit_and_hold = WorkItem::new()
         .with(script::credit(1, 1, 5))
-        .with(Transfer {
-            action: script::with_timeout(hold(2, 1, 5).action, 1),
-            ..hold(2, 1, 5)
-        });
+        .with(Transfer { action: script::with_timeout(hold(2, 1, 5).action, 1), ..hold(2, 1, 5) });
     ledger.create_transfers(credit_and_hold).await.unwrap();
 
     let pending = async || {

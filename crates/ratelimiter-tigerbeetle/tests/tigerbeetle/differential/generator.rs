@@ -20,6 +20,8 @@ const REMEMBERED: usize = 400;
 
 pub struct Generator {
     random: Rng,
+    /// For IDs: the server is shared and remembers earlier runs of the same seed.
+    fresh: Rng,
     /// No bound on its debits.
     operator: NewAccount,
     limits: Vec<NewAccount>,
@@ -37,8 +39,6 @@ pub struct Generator {
 
 impl Generator {
     pub fn new(seed: u64) -> Self {
-        let mut random = Rng::with_seed(seed);
-        // The server is shared and remembers earlier runs of the same seed.
         let mut fresh = Rng::new();
         let mut account = |limited| NewAccount {
             id: AccountId::nearest(fresh.u128(..)),
@@ -49,12 +49,7 @@ impl Generator {
         Self {
             operator: account(false),
             limits: (0..6).map(|_| account(true)).collect(),
-            whales: [
-                account(false),
-                account(false),
-                account(false),
-                account(true),
-            ],
+            whales: [account(false), account(false), account(false), account(true)],
             missing: account(false).id,
             next_id: fresh.u128(..) >> 8,
             user_data: (0..20).map(|_| fresh.u128(1..)).collect(),
@@ -62,12 +57,21 @@ impl Generator {
             pendings: Vec::new(),
             closings: Vec::new(),
             last_created_at: None,
-            random: random.fork(),
+            random: Rng::with_seed(seed),
+            fresh,
         }
     }
 
     pub fn accounts(&self) -> Vec<NewAccount> {
         [&[self.operator], &self.limits[..], &self.whales[..]].concat()
+    }
+
+    /// Sums at the end of the number range stay there, so each round has new ones to fill.
+    pub fn new_whales(&mut self) -> Vec<NewAccount> {
+        for whale in &mut self.whales {
+            whale.id = AccountId::nearest(self.fresh.u128(..));
+        }
+        self.whales.to_vec()
     }
 
     pub fn account_ids(&self) -> Vec<AccountId> {
@@ -97,11 +101,7 @@ impl Generator {
         let mut events = 0;
         while events < events_max {
             let room = CHAIN_EVENTS_MAX.min(events_max - events);
-            let length = if self.random.bool() {
-                1
-            } else {
-                self.random.usize(1..=room)
-            };
+            let length = if self.random.bool() { 1 } else { self.random.usize(1..=room) };
             item.push_chain((0..length).map(|_| self.transfer()));
             events += length;
         }
@@ -116,15 +116,21 @@ impl Generator {
                 continue;
             }
             self.last_created_at = Some(result.timestamp);
-            if let Action::Pending {
-                closes_debit_account,
-                ..
-            } = event.transfer.action
-            {
-                self.pendings.push(event.transfer.id);
-                if closes_debit_account {
-                    self.closings.push(event.transfer.id);
+            match event.transfer.action {
+                Action::Pending { closes_debit_account, .. } => {
+                    self.pendings.push(event.transfer.id);
+                    if closes_debit_account {
+                        self.closings.push(event.transfer.id);
+                    }
                 }
+                // Mostly forgotten, so that most voids and posts find something to do.
+                Action::VoidPending { pending } | Action::PostPending { pending, .. }
+                    if self.random.u8(..10) < 8 =>
+                {
+                    self.pendings.retain(|&id| id != pending);
+                    self.closings.retain(|&id| id != pending);
+                }
+                Action::Posted(_) | Action::VoidPending { .. } | Action::PostPending { .. } => {}
             }
         }
         keep_last(&mut self.events, REMEMBERED);
@@ -143,11 +149,7 @@ impl Generator {
 
     pub fn query(&mut self) -> TransferQuery {
         let user_data = *self.random.choice(&self.user_data).expect("there is some");
-        let order = if self.random.bool() {
-            Order::OldestFirst
-        } else {
-            Order::NewestFirst
-        };
+        let order = if self.random.bool() { Order::OldestFirst } else { Order::NewestFirst };
         let query = TransferQuery::new(NonZeroU128::new(user_data).expect("it is above 0"));
         let query = query.order(order).rows_max(self.random.u32(1..=50));
         match self.last_created_at {
@@ -161,15 +163,11 @@ impl Generator {
 
     fn transfer(&mut self) -> Transfer {
         match self.random.u8(..100) {
-            0..12 => self.repeat(),
-            12..24 => self.almost_repeat(),
+            0..6 => self.repeat(),
+            6..14 => self.almost_repeat(),
             _ => {
                 let (id, action, user_data) = (self.id(), self.action(), self.some_user_data());
-                Transfer {
-                    id,
-                    action,
-                    user_data,
-                }
+                Transfer { id, action, user_data }
             }
         }
     }
@@ -183,15 +181,8 @@ impl Generator {
         let data_128 = *self.random.choice(&self.user_data).expect("there is some");
         match self.random.u8(..4) {
             0 => UserData::default(),
-            1 => UserData {
-                data_128,
-                data_64: 5,
-                data_32: 6,
-            },
-            _ => UserData {
-                data_128,
-                ..UserData::default()
-            },
+            1 => UserData { data_128, data_64: 5, data_32: 6 },
+            _ => UserData { data_128, ..UserData::default() },
         }
     }
 
@@ -201,63 +192,28 @@ impl Generator {
         let code = NonZeroU16::MIN;
         let amount = |random: &mut Rng, max| u128::from(random.u32(..=max));
         match self.random.u8(..100) {
-            0..12 => {
-                let amount = amount(&mut self.random, 60);
-                Action::Posted(Movement {
-                    debit: operator,
-                    credit: limit,
-                    amount,
-                    code,
-                })
+            0..20 => {
+                let amount = amount(&mut self.random, 25);
+                Action::Posted(Movement { debit: operator, credit: limit, amount, code })
             }
-            12..18 => {
+            20..24 => {
                 let amount = amount(&mut self.random, 60);
-                Action::Posted(Movement {
-                    debit: limit,
-                    credit: operator,
-                    amount,
-                    code,
-                })
+                Action::Posted(Movement { debit: limit, credit: operator, amount, code })
             }
-            18..55 => {
+            24..60 => {
                 let amount = amount(&mut self.random, 40);
-                self.pending(Movement {
-                    debit: limit,
-                    credit: operator,
-                    amount,
-                    code,
-                })
+                self.pending(Movement { debit: limit, credit: operator, amount, code })
             }
-            55..80 => Action::VoidPending {
-                pending: self.some_pending(),
-            },
-            80..90 => Action::PostPending {
-                pending: self.some_pending(),
-                amount: self.post_amount(),
-            },
+            60..83 => Action::VoidPending { pending: self.some_pending() },
+            83..90 => {
+                Action::PostPending { pending: self.some_pending(), amount: self.post_amount() }
+            }
             90..96 => self.whale(),
-            96 => self.pending(Movement {
-                debit: limit,
-                credit: limit,
-                amount: 1,
-                code,
-            }),
-            97 => self.pending(Movement {
-                debit: self.missing,
-                credit: limit,
-                amount: 1,
-                code,
-            }),
-            98 => Action::Posted(Movement {
-                debit: limit,
-                credit: self.missing,
-                amount: 1,
-                code,
-            }),
+            96 => self.pending(Movement { debit: limit, credit: limit, amount: 1, code }),
+            97 => self.pending(Movement { debit: self.missing, credit: limit, amount: 1, code }),
+            98 => Action::Posted(Movement { debit: limit, credit: self.missing, amount: 1, code }),
             // The ID that this very event is about to get.
-            _ => Action::VoidPending {
-                pending: TransferId::nearest(self.next_id),
-            },
+            _ => Action::VoidPending { pending: TransferId::nearest(self.next_id) },
         }
     }
 
@@ -268,11 +224,7 @@ impl Generator {
             _ => None,
         };
         let closes_debit_account = self.random.u8(..100) < 2;
-        Action::Pending {
-            movement,
-            timeout_seconds,
-            closes_debit_account,
-        }
+        Action::Pending { movement, timeout_seconds, closes_debit_account }
     }
 
     fn post_amount(&mut self) -> PostAmount {
@@ -290,26 +242,14 @@ impl Generator {
         let [debit, credit, ..] = whales;
         let amounts = [u128::MAX, u128::MAX / 2, u128::MAX / 2 - 1, 7];
         let amount = *self.random.choice(&amounts).expect("there are four");
-        let movement = Movement {
-            debit,
-            credit,
-            amount,
-            code: NonZeroU16::MIN,
-        };
-        if self.random.bool() {
-            Action::Posted(movement)
-        } else {
-            self.pending(movement)
-        }
+        let movement = Movement { debit, credit, amount, code: NonZeroU16::MIN };
+        if self.random.bool() { Action::Posted(movement) } else { self.pending(movement) }
     }
 
     fn some_pending(&mut self) -> TransferId {
         let closing = self.random.choice(&self.closings).copied();
         let pending = self.random.choice(&self.pendings).copied();
-        let other = self
-            .random
-            .choice(&self.events)
-            .map(|event| event.transfer.id);
+        let other = self.random.choice(&self.events).map(|event| event.transfer.id);
         let found = match self.random.u8(..20) {
             0..5 => closing.or(pending),
             5..18 => pending,
@@ -322,11 +262,9 @@ impl Generator {
     fn repeat(&mut self) -> Transfer {
         match self.random.choice(&self.events) {
             Some(event) => event.transfer,
-            None => Transfer {
-                id: self.id(),
-                action: self.action(),
-                user_data: UserData::default(),
-            },
+            None => {
+                Transfer { id: self.id(), action: self.action(), user_data: UserData::default() }
+            }
         }
     }
 
@@ -342,11 +280,8 @@ impl Generator {
             3 => transfer.action = self.action(),
             _ => match &mut transfer.action {
                 Action::Posted(movement) => change_movement(change, movement, limit),
-                Action::Pending {
-                    movement,
-                    timeout_seconds,
-                    closes_debit_account,
-                } => match change {
+                Action::Pending { movement, timeout_seconds, closes_debit_account } => match change
+                {
                     4 => *timeout_seconds = NonZeroU32::new(LONG_TIMEOUT_SECONDS + 1),
                     5 => *closes_debit_account ^= true,
                     _ => change_movement(change, movement, limit),

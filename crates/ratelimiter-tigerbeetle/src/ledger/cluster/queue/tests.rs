@@ -26,11 +26,7 @@ fn tb_03_an_item_is_never_split() {
         (CreateTransfers, "c", 4),
     ]);
     assert_eq!(names(&queue.take(CreateTransfers, 11)), ["a", "b"]);
-    assert_eq!(
-        names(&queue.take(CreateTransfers, 3)),
-        ["c"],
-        "one that is too large goes alone"
-    );
+    assert_eq!(names(&queue.take(CreateTransfers, 3)), ["c"], "one that is too large goes alone");
     assert_eq!(names(&queue.take(CreateTransfers, 3)), [""; 0]);
     assert_eq!(queue.items(), 0);
 }
@@ -42,13 +38,7 @@ fn tb_09_a_full_queue_refuses_at_once_and_takes_again_when_there_is_room() {
     queue.push(CreateTransfers, "a", 6, micros(0)).unwrap();
     queue.push(LookupAccounts, "b", 4, micros(0)).unwrap();
     let refused = queue.push(CreateTransfers, "c", 1, micros(0)).unwrap_err();
-    assert_eq!(
-        refused,
-        LedgerError::QueueFull {
-            queued_events: 10,
-            queue_events_max: 10
-        }
-    );
+    assert_eq!(refused, LedgerError::QueueFull { queued_events: 10, queue_events_max: 10 });
     queue.take(LookupAccounts, 10);
     queue.push(CreateTransfers, "c", 4, micros(0)).unwrap();
     assert!(queue.push(CreateTransfers, "d", 1, micros(0)).is_err());
@@ -59,10 +49,7 @@ fn tb_09_a_full_queue_refuses_at_once_and_takes_again_when_there_is_room() {
 fn tb_09_a_lonely_item_does_not_linger() {
     let queue = queue_of(&[(CreateTransfers, "a", 4)]);
     for items_expected in [None, Some(0), Some(1)] {
-        assert_eq!(
-            queue.readiness(items_expected),
-            Readiness::Ready(CreateTransfers)
-        );
+        assert_eq!(queue.readiness(items_expected), Readiness::Ready(CreateTransfers));
     }
 }
 
@@ -101,10 +88,7 @@ fn tb_11_what_is_given_back_keeps_its_place_and_its_time() {
     let batch = queue.take(CreateTransfers, 100);
     queue.push(CreateTransfers, "c", 1, micros(5)).unwrap();
     queue.give_back(CreateTransfers, batch);
-    assert_eq!(
-        names(&queue.expire(micros(100), Duration::from_micros(100))),
-        ["a", "b"]
-    );
+    assert_eq!(names(&queue.expire(micros(100), Duration::from_micros(100))), ["a", "b"]);
     assert_eq!(names(&queue.take(CreateTransfers, 100)), ["c"]);
 }
 

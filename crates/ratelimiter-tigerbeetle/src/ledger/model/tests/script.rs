@@ -46,10 +46,8 @@ pub(super) fn check(script: &str, expect: &Expect) {
             }
             _ => {
                 let results = model.create_transfers(now, &item(line));
-                let statuses: Vec<String> = results
-                    .iter()
-                    .map(|result| format!("{:?}", result.status))
-                    .collect();
+                let statuses: Vec<String> =
+                    results.iter().map(|result| format!("{:?}", result.status)).collect();
                 statuses.join(", ")
             }
         };
@@ -75,42 +73,26 @@ fn transfer(words: &str) -> Transfer {
         }
         ["debit", id, account, amount] => {
             let action = Action::Posted(movement(account_number(account), number(amount)));
-            Transfer {
-                action,
-                ..hold(number(id), 1, 0)
-            }
+            Transfer { action, ..hold(number(id), 1, 0) }
         }
         ["hold", id, account, amount] => hold(number(id), account_number(account), number(amount)),
         ["hold", id, account, amount, timeout] => {
             let hold = hold(number(id), account_number(account), number(amount));
-            Transfer {
-                action: with_timeout(hold.action, seconds(timeout)),
-                ..hold
-            }
+            Transfer { action: with_timeout(hold.action, seconds(timeout)), ..hold }
         }
         ["close", id, account] => close(number(id), account_number(account)),
         ["close", id, account, timeout] => {
             let close = close(number(id), account_number(account));
-            Transfer {
-                action: with_timeout(close.action, seconds(timeout)),
-                ..close
-            }
+            Transfer { action: with_timeout(close.action, seconds(timeout)), ..close }
         }
         ["void", id, pending] => {
-            let action = Action::VoidPending {
-                pending: transfer_id(number(pending)),
-            };
-            Transfer {
-                action,
-                ..hold(number(id), 1, 0)
-            }
+            let action = Action::VoidPending { pending: transfer_id(number(pending)) };
+            Transfer { action, ..hold(number(id), 1, 0) }
         }
         ["post", id, pending] => post(number(id), number(pending), PostAmount::Full),
-        ["post", id, pending, amount] => post(
-            number(id),
-            number(pending),
-            PostAmount::Exactly(number(amount)),
-        ),
+        ["post", id, pending, amount] => {
+            post(number(id), number(pending), PostAmount::Exactly(number(amount)))
+        }
         _ => panic!("not an event: {words:?}"),
     }
 }
@@ -132,10 +114,7 @@ pub(super) fn transfer_id(number: u128) -> TransferId {
 }
 
 pub(super) fn operator() -> NewAccount {
-    NewAccount {
-        debits_must_not_exceed_credits: false,
-        ..limited_account(OPERATOR)
-    }
+    NewAccount { debits_must_not_exceed_credits: false, ..limited_account(OPERATOR) }
 }
 
 pub(super) fn limited_account(number: u128) -> NewAccount {
@@ -149,15 +128,8 @@ pub(super) fn limited_account(number: u128) -> NewAccount {
 
 pub(super) fn credit(id: u128, account: u128, amount: u128) -> Transfer {
     let Movement { debit, credit, .. } = movement(account, amount);
-    let movement = Movement {
-        debit: credit,
-        credit: debit,
-        ..movement(account, amount)
-    };
-    Transfer {
-        action: Action::Posted(movement),
-        ..hold(id, account, amount)
-    }
+    let movement = Movement { debit: credit, credit: debit, ..movement(account, amount) };
+    Transfer { action: Action::Posted(movement), ..hold(id, account, amount) }
 }
 
 pub(super) fn hold(id: u128, account: u128, amount: u128) -> Transfer {
@@ -166,11 +138,7 @@ pub(super) fn hold(id: u128, account: u128, amount: u128) -> Transfer {
         timeout_seconds: None,
         closes_debit_account: false,
     };
-    Transfer {
-        id: transfer_id(id),
-        action,
-        user_data: UserData::default(),
-    }
+    Transfer { id: transfer_id(id), action, user_data: UserData::default() }
 }
 
 fn close(id: u128, account: u128) -> Transfer {
@@ -179,21 +147,12 @@ fn close(id: u128, account: u128) -> Transfer {
         timeout_seconds: None,
         closes_debit_account: true,
     };
-    Transfer {
-        action,
-        ..hold(id, account, 0)
-    }
+    Transfer { action, ..hold(id, account, 0) }
 }
 
 fn post(id: u128, pending: u128, amount: PostAmount) -> Transfer {
-    let action = Action::PostPending {
-        pending: transfer_id(pending),
-        amount,
-    };
-    Transfer {
-        action,
-        ..hold(id, 1, 0)
-    }
+    let action = Action::PostPending { pending: transfer_id(pending), amount };
+    Transfer { action, ..hold(id, 1, 0) }
 }
 
 fn movement(account: u128, amount: u128) -> Movement {
@@ -206,18 +165,9 @@ fn movement(account: u128, amount: u128) -> Movement {
 }
 
 pub(super) fn with_timeout(action: Action, seconds: u32) -> Action {
-    let Action::Pending {
-        movement,
-        closes_debit_account,
-        ..
-    } = action
-    else {
+    let Action::Pending { movement, closes_debit_account, .. } = action else {
         panic!("{action:?} has no timeout");
     };
     let timeout_seconds = NonZeroU32::new(seconds);
-    Action::Pending {
-        movement,
-        timeout_seconds,
-        closes_debit_account,
-    }
+    Action::Pending { movement, timeout_seconds, closes_debit_account }
 }
