@@ -60,9 +60,8 @@ pub struct FakeClock {
 impl Clock for SystemClock {
     #[expect(clippy::disallowed_methods, reason = "this is the clock")]
     fn now(&self) -> Timestamp {
-        let since_epoch = SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or(Duration::ZERO);
+        let since_epoch =
+            SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
         Timestamp::MIN.after(since_epoch)
     }
 
@@ -87,10 +86,7 @@ impl MonotonicClock {
 
     /// A clock that shows `started_at` now.
     pub fn starting_at(started_at: Timestamp) -> MonotonicClock {
-        MonotonicClock {
-            started_at,
-            started: Instant::now(),
-        }
+        MonotonicClock { started_at, started: Instant::now() }
     }
 }
 
@@ -123,9 +119,7 @@ impl Clock for MonotonicClock {
 impl FakeClock {
     /// A clock that shows `now` until it is moved.
     pub fn at(now: Timestamp) -> FakeClock {
-        FakeClock {
-            now: watch::Sender::new(now),
-        }
+        FakeClock { now: watch::Sender::new(now) }
     }
 
     /// Moves the clock on and wakes whoever waits for a moment that has come.
@@ -147,9 +141,7 @@ impl Clock for FakeClock {
     fn wait_until(&self, at: Timestamp) -> Wait<'_> {
         let mut now = self.now.subscribe();
         Box::pin(async move {
-            now.wait_for(|now| at <= *now)
-                .await
-                .expect("the sender lives in the borrowed clock");
+            now.wait_for(|now| at <= *now).await.expect("the sender lives in the borrowed clock");
         })
     }
 }

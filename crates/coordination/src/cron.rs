@@ -151,10 +151,7 @@ impl CronSchedule {
         let cron = match parser().parse(&line) {
             Ok(cron) => cron,
             Err(error) => {
-                return Err(InvalidSchedule::Line {
-                    line,
-                    reason: error.to_string(),
-                });
+                return Err(InvalidSchedule::Line { line, reason: error.to_string() });
             }
         };
         let hour = texts[texts.len() - 4];
@@ -188,25 +185,16 @@ impl CronSchedule {
 }
 
 fn parser() -> CronParser {
-    CronParser::builder()
-        .seconds(Seconds::Optional)
-        .year(Year::Disallowed)
-        .build()
+    CronParser::builder().seconds(Seconds::Optional).year(Year::Disallowed).build()
 }
 
 /// Reads one field with all others left open, so that an error is known to be this field's.
 fn check_field(field: CronField, text: &str) -> Result<(), InvalidSchedule> {
-    let refused = |reason: String| InvalidSchedule::Field {
-        field,
-        text: text.to_owned(),
-        reason,
-    };
+    let refused = |reason: String| InvalidSchedule::Field { field, text: text.to_owned(), reason };
     if text.split(',').any(str::is_empty) {
         return Err(refused("an entry of the list is empty".to_owned()));
     }
-    let line = SIX_FIELDS
-        .map(|each| if each == field { text } else { "*" })
-        .join(" ");
+    let line = SIX_FIELDS.map(|each| if each == field { text } else { "*" }).join(" ");
     match parser().parse(&line) {
         Ok(_) => Ok(()),
         Err(error) => Err(refused(error.to_string())),
@@ -217,11 +205,7 @@ fn check_field(field: CronField, text: &str) -> Result<(), InvalidSchedule> {
 fn zone_named(name: &str) -> Result<TimeZone, InvalidSchedule> {
     static ZONES: OnceLock<TimeZoneDatabase> = OnceLock::new();
     let zones = ZONES.get_or_init(TimeZoneDatabase::bundled);
-    zones
-        .get(name)
-        .map_err(|_| InvalidSchedule::UnknownTimeZone {
-            name: name.to_owned(),
-        })
+    zones.get(name).map_err(|_| InvalidSchedule::UnknownTimeZone { name: name.to_owned() })
 }
 
 impl PartialEq for CronSchedule {
@@ -286,11 +270,7 @@ mod tests {
             ("0 0 30 2 *", "cron_never_due: \"0 0 30 2 *\""),
             ("0 0 31 4,6 *", "cron_never_due"),
         ] {
-            assert!(
-                refusal(line).starts_with(start),
-                "{line}: {}",
-                refusal(line)
-            );
+            assert!(refusal(line).starts_with(start), "{line}: {}", refusal(line));
         }
     }
 
@@ -315,9 +295,7 @@ mod tests {
         for name in ["Mars/Olympus", "", "CEST"] {
             assert_eq!(
                 CronSchedule::parse("* * * * *", name),
-                Err(InvalidSchedule::UnknownTimeZone {
-                    name: name.to_owned()
-                })
+                Err(InvalidSchedule::UnknownTimeZone { name: name.to_owned() })
             );
         }
     }
@@ -329,18 +307,10 @@ mod tests {
         let mut accepted = 0;
         for _ in 0..3000 {
             let field = |random: &mut fastrand::Rng| -> String {
-                (0..random.usize(1..4))
-                    .map(|_| alphabet[random.usize(..alphabet.len())])
-                    .collect()
+                (0..random.usize(1..4)).map(|_| alphabet[random.usize(..alphabet.len())]).collect()
             };
             let texts: Vec<String> = (0..5)
-                .map(|_| {
-                    if random.bool() {
-                        "*".to_owned()
-                    } else {
-                        field(&mut random)
-                    }
-                })
+                .map(|_| if random.bool() { "*".to_owned() } else { field(&mut random) })
                 .collect();
             accepted += u32::from(CronSchedule::parse(&texts.join(" "), "UTC").is_ok());
         }

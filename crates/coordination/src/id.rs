@@ -79,9 +79,7 @@ macro_rules! id {
 
             fn from_str(text: &str) -> Result<$name, InvalidId> {
                 let ulid = Ulid::from_string(text);
-                ulid.map($name).map_err(|_| InvalidId {
-                    text: text.to_owned(),
-                })
+                ulid.map($name).map_err(|_| InvalidId { text: text.to_owned() })
             }
         }
     };
@@ -114,12 +112,7 @@ mod tests {
     fn an_identity_survives_its_text() {
         let id = MessageId::random();
         assert_eq!(id.to_string().parse(), Ok(id));
-        assert_eq!(
-            "x".parse::<MessageId>(),
-            Err(InvalidId {
-                text: "x".to_owned()
-            })
-        );
+        assert_eq!("x".parse::<MessageId>(), Err(InvalidId { text: "x".to_owned() }));
     }
 
     #[test]

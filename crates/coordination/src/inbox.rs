@@ -213,41 +213,25 @@ pub trait Inbox: Send + Sync + 'static {
 impl NewInboxMessage {
     /// A message that is due at once.
     pub fn new(key: InboxKey, topic: Topic, payload: Payload) -> NewInboxMessage {
-        NewInboxMessage {
-            key,
-            topic,
-            payload,
-            correlation_id: None,
-            hash: None,
-            due_at: None,
-        }
+        NewInboxMessage { key, topic, payload, correlation_id: None, hash: None, due_at: None }
     }
 
     /// The same, tied to a request.
     #[must_use]
     pub fn correlated_with(self, correlation_id: CorrelationId) -> NewInboxMessage {
-        NewInboxMessage {
-            correlation_id: Some(correlation_id),
-            ..self
-        }
+        NewInboxMessage { correlation_id: Some(correlation_id), ..self }
     }
 
     /// The same with a hash of its content.
     #[must_use]
     pub fn hashed(self, hash: ContentHash) -> NewInboxMessage {
-        NewInboxMessage {
-            hash: Some(hash),
-            ..self
-        }
+        NewInboxMessage { hash: Some(hash), ..self }
     }
 
     /// The same, due at a moment.
     #[must_use]
     pub fn due_at(self, due_at: Timestamp) -> NewInboxMessage {
-        NewInboxMessage {
-            due_at: Some(due_at),
-            ..self
-        }
+        NewInboxMessage { due_at: Some(due_at), ..self }
     }
 }
 
@@ -258,10 +242,7 @@ impl InboxMessage {
     /// # Panics
     /// If there were more attempts at the last revival than there are, which no provider reports.
     pub fn attempts_since_revival(&self) -> u32 {
-        assert!(
-            self.attempts_at_revival <= self.attempts,
-            "claims are only ever added"
-        );
+        assert!(self.attempts_at_revival <= self.attempts, "claims are only ever added");
         self.attempts - self.attempts_at_revival
     }
 }

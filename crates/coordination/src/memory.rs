@@ -93,9 +93,7 @@ impl MemoryProvider {
             scheduler: Guarded::default(),
             leases: Guarded::default(),
         };
-        MemoryProvider {
-            shared: Arc::new(shared),
-        }
+        MemoryProvider { shared: Arc::new(shared) }
     }
 }
 

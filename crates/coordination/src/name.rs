@@ -69,10 +69,7 @@ fn checked(what: &'static str, text: &str) -> Result<Arc<str>, InvalidName> {
         return Err(InvalidName::Blank { what });
     }
     if text.len() > NAME_BYTES_MAX {
-        return Err(InvalidName::TooLong {
-            what,
-            bytes: text.len(),
-        });
+        return Err(InvalidName::TooLong { what, bytes: text.len() });
     }
     if text.chars().any(char::is_control) {
         return Err(InvalidName::ControlCharacter { what });
@@ -136,30 +133,11 @@ mod tests {
     fn a_blank_name_is_refused_and_says_which() {
         for text in ["", " ", "\t\n"] {
             assert_eq!(Topic::new(text), Err(InvalidName::Blank { what: "topic" }));
-            assert_eq!(
-                OwnerToken::new(text),
-                Err(InvalidName::Blank {
-                    what: "owner token"
-                })
-            );
-            assert_eq!(
-                SourceMessageId::new(text),
-                Err(InvalidName::Blank { what: "message ID" })
-            );
-            assert_eq!(
-                JobName::new(text),
-                Err(InvalidName::Blank { what: "job name" })
-            );
-            assert_eq!(
-                ResourceName::new(text),
-                Err(InvalidName::Blank {
-                    what: "resource name"
-                })
-            );
-            assert_eq!(
-                Source::new(text),
-                Err(InvalidName::Blank { what: "source" })
-            );
+            assert_eq!(OwnerToken::new(text), Err(InvalidName::Blank { what: "owner token" }));
+            assert_eq!(SourceMessageId::new(text), Err(InvalidName::Blank { what: "message ID" }));
+            assert_eq!(JobName::new(text), Err(InvalidName::Blank { what: "job name" }));
+            assert_eq!(ResourceName::new(text), Err(InvalidName::Blank { what: "resource name" }));
+            assert_eq!(Source::new(text), Err(InvalidName::Blank { what: "source" }));
             assert!(CorrelationId::new(text).is_err());
         }
     }
@@ -169,10 +147,7 @@ mod tests {
         assert!(Topic::new("t".repeat(NAME_BYTES_MAX)).is_ok());
         assert_eq!(
             Topic::new("t".repeat(NAME_BYTES_MAX + 1)),
-            Err(InvalidName::TooLong {
-                what: "topic",
-                bytes: 256
-            })
+            Err(InvalidName::TooLong { what: "topic", bytes: 256 })
         );
     }
 

@@ -137,13 +137,7 @@ impl NewOutboxMessage {
     /// A message with an identity of its own, due at once.
     pub fn new(topic: Topic, payload: Payload) -> NewOutboxMessage {
         let id = MessageId::random();
-        NewOutboxMessage {
-            id,
-            topic,
-            payload,
-            correlation_id: None,
-            due_at: None,
-        }
+        NewOutboxMessage { id, topic, payload, correlation_id: None, due_at: None }
     }
 
     /// The same with another identity.
@@ -155,18 +149,12 @@ impl NewOutboxMessage {
     /// The same, tied to a request.
     #[must_use]
     pub fn correlated_with(self, correlation_id: CorrelationId) -> NewOutboxMessage {
-        NewOutboxMessage {
-            correlation_id: Some(correlation_id),
-            ..self
-        }
+        NewOutboxMessage { correlation_id: Some(correlation_id), ..self }
     }
 
     /// The same, due at a moment.
     #[must_use]
     pub fn due_at(self, due_at: Timestamp) -> NewOutboxMessage {
-        NewOutboxMessage {
-            due_at: Some(due_at),
-            ..self
-        }
+        NewOutboxMessage { due_at: Some(due_at), ..self }
     }
 }

@@ -167,14 +167,8 @@ mod tests {
     fn a_hash_has_one_to_sixty_four_bytes() {
         assert!(ContentHash::new([7]).is_ok());
         assert!(ContentHash::new([7; CONTENT_HASH_BYTES_MAX]).is_ok());
-        assert_eq!(
-            ContentHash::new([]),
-            Err(InvalidPayload::HashLength { bytes: 0 })
-        );
-        assert_eq!(
-            ContentHash::new([7; 65]),
-            Err(InvalidPayload::HashLength { bytes: 65 })
-        );
+        assert_eq!(ContentHash::new([]), Err(InvalidPayload::HashLength { bytes: 0 }));
+        assert_eq!(ContentHash::new([7; 65]), Err(InvalidPayload::HashLength { bytes: 65 }));
     }
 
     #[test]
@@ -182,20 +176,12 @@ mod tests {
         let text = "é".repeat(ERROR_TEXT_BYTES_MAX);
         assert_eq!(ErrorText::new(&text).as_str().len(), ERROR_TEXT_BYTES_MAX);
         let text = format!("a{text}");
-        assert_eq!(
-            ErrorText::new(text).as_str().len(),
-            ERROR_TEXT_BYTES_MAX - 1
-        );
+        assert_eq!(ErrorText::new(text).as_str().len(), ERROR_TEXT_BYTES_MAX - 1);
     }
 
     #[test]
     fn an_error_has_no_nul() {
         assert_eq!(ErrorText::new("a\0b").as_str(), "a\u{fffd}b");
-        assert!(
-            ErrorText::new("\0".repeat(ERROR_TEXT_BYTES_MAX))
-                .as_str()
-                .len()
-                <= 2048
-        );
+        assert!(ErrorText::new("\0".repeat(ERROR_TEXT_BYTES_MAX)).as_str().len() <= 2048);
     }
 }

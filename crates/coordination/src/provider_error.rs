@@ -20,10 +20,7 @@ impl ProviderError {
         operation: &'static str,
         source: impl Into<Box<dyn Error + Send + Sync>>,
     ) -> ProviderError {
-        ProviderError {
-            operation,
-            source: source.into(),
-        }
+        ProviderError { operation, source: source.into() }
     }
 
     /// What was asked.
@@ -34,11 +31,7 @@ impl ProviderError {
 
 impl fmt::Display for ProviderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "provider_unavailable: {}: {}",
-            self.operation, self.source
-        )
+        write!(f, "provider_unavailable: {}: {}", self.operation, self.source)
     }
 }
 

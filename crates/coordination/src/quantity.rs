@@ -164,31 +164,19 @@ mod tests {
         assert!(LeaseDuration::new(day).is_ok());
         assert!(LeaseDuration::new(Duration::from_micros(1)).is_ok());
         for none in [Duration::ZERO, Duration::from_nanos(999)] {
-            assert_eq!(
-                LeaseDuration::new(none),
-                Err(InvalidQuantity::ZeroLeaseDuration)
-            );
+            assert_eq!(LeaseDuration::new(none), Err(InvalidQuantity::ZeroLeaseDuration));
         }
         let asked = day + Duration::from_nanos(1);
-        assert_eq!(
-            LeaseDuration::new(asked),
-            Err(InvalidQuantity::LeaseDurationTooLong { asked })
-        );
+        assert_eq!(LeaseDuration::new(asked), Err(InvalidQuantity::LeaseDurationTooLong { asked }));
     }
 
     /// PRIM-GEN-D
     #[test]
     fn a_delay_is_not_negative() {
         assert_eq!(Delay::from_millis(0), Ok(Delay::ZERO));
-        assert_eq!(
-            Delay::from_millis(-1),
-            Err(InvalidQuantity::NegativeDelay { asked_ms: -1 })
-        );
+        assert_eq!(Delay::from_millis(-1), Err(InvalidQuantity::NegativeDelay { asked_ms: -1 }));
         assert!(Delay::new(DELAY_MAX).is_ok());
         let asked = DELAY_MAX + Duration::from_nanos(1);
-        assert_eq!(
-            Delay::new(asked),
-            Err(InvalidQuantity::DelayTooLong { asked })
-        );
+        assert_eq!(Delay::new(asked), Err(InvalidQuantity::DelayTooLong { asked }));
     }
 }

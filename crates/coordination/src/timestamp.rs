@@ -105,9 +105,8 @@ impl FromStr for Timestamp {
     type Err = InvalidTimestamp;
 
     fn from_str(text: &str) -> Result<Timestamp, InvalidTimestamp> {
-        let moment: jiff::Timestamp = text.parse().map_err(|_| InvalidTimestamp::Unreadable {
-            text: text.to_owned(),
-        })?;
+        let moment: jiff::Timestamp =
+            text.parse().map_err(|_| InvalidTimestamp::Unreadable { text: text.to_owned() })?;
         Timestamp::from_jiff(moment)
     }
 }
@@ -144,10 +143,7 @@ mod tests {
 
     #[test]
     fn text_that_is_no_moment_is_refused() {
-        assert!(matches!(
-            "soon".parse::<Timestamp>(),
-            Err(InvalidTimestamp::Unreadable { .. })
-        ));
+        assert!(matches!("soon".parse::<Timestamp>(), Err(InvalidTimestamp::Unreadable { .. })));
         assert!(matches!(
             "1969-12-31T23:59:59Z".parse::<Timestamp>(),
             Err(InvalidTimestamp::OutOfRange { .. })

@@ -42,10 +42,7 @@ impl CronSchedule {
                 return tick(changed_at);
             }
             let at = changed_at + self.repeated(offset, next_offset);
-            cursor = Cursor {
-                at,
-                inclusive: true,
-            };
+            cursor = Cursor { at, inclusive: true };
         }
         None
     }
@@ -53,22 +50,13 @@ impl CronSchedule {
     /// Starts a search. In the second pass of a repeated hour, times of day start after its end.
     fn cursor_after(&self, after: Moment) -> Cursor {
         let Some((changed_at, before, since)) = change_at_or_before(&self.zone, after) else {
-            return Cursor {
-                at: after,
-                inclusive: false,
-            };
+            return Cursor { at: after, inclusive: false };
         };
         let repeated_until = changed_at + self.repeated(before, since);
         if after < repeated_until {
-            Cursor {
-                at: repeated_until,
-                inclusive: true,
-            }
+            Cursor { at: repeated_until, inclusive: true }
         } else {
-            Cursor {
-                at: after,
-                inclusive: false,
-            }
+            Cursor { at: after, inclusive: false }
         }
     }
 
@@ -90,8 +78,7 @@ impl CronSchedule {
 
     /// Whether the line matches any day at all, from a fixed day on so that the answer is the line's alone.
     pub(super) fn is_ever_due(&self) -> bool {
-        self.next_civil(DateTime::constant(2000, 1, 1, 0, 0, 0, 0), true)
-            .is_some()
+        self.next_civil(DateTime::constant(2000, 1, 1, 0, 0, 0, 0), true).is_some()
     }
 }
 
@@ -103,15 +90,8 @@ fn tick(moment: Moment) -> Option<Timestamp> {
 fn change_at_or_before(zone: &TimeZone, moment: Moment) -> Option<(Moment, Offset, Offset)> {
     let just_after = moment.checked_add(SignedDuration::from_nanos(1)).ok()?;
     let change = zone.preceding(just_after).next()?;
-    let just_before = change
-        .timestamp()
-        .checked_sub(SignedDuration::from_nanos(1))
-        .ok()?;
-    Some((
-        change.timestamp(),
-        zone.to_offset(just_before),
-        change.offset(),
-    ))
+    let just_before = change.timestamp().checked_sub(SignedDuration::from_nanos(1)).ok()?;
+    Some((change.timestamp(), zone.to_offset(just_before), change.offset()))
 }
 
 #[cfg(test)]

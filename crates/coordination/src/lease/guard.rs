@@ -90,10 +90,7 @@ impl<L: Leases> Lease<L> {
             renewing: Mutex::new(()),
         });
         let watch = tokio::spawn(Arc::clone(&core).watch_for_the_end()).abort_handle();
-        Ok(Some(Lease {
-            core,
-            tasks: vec![watch],
-        }))
+        Ok(Some(Lease { core, tasks: vec![watch] }))
     }
 
     /// The same lease, renewing itself at 60 % of its duration, give or take 5 %, until it is dropped or lost.
@@ -121,10 +118,7 @@ impl<L: Leases> Lease<L> {
 
     /// What work done under this lease carries.
     pub fn fence(&self) -> Fence {
-        Fence {
-            resource: self.core.resource.clone(),
-            token: self.fencing_token(),
-        }
+        Fence { resource: self.core.resource.clone(), token: self.fencing_token() }
     }
 
     /// Fires when the lease is lost, released or dropped.
@@ -186,18 +180,11 @@ impl<L: Leases> Drop for Lease<L> {
 impl<L: Leases> Core<L> {
     fn tenure(&self) -> Tenure {
         let token = self.held.borrow().token;
-        Tenure {
-            resource: self.resource.clone(),
-            owner: self.owner.clone(),
-            token,
-        }
+        Tenure { resource: self.resource.clone(), owner: self.owner.clone(), token }
     }
 
     fn lost_lease(&self) -> LostLease {
-        LostLease {
-            resource: self.resource.clone(),
-            token: self.held.borrow().token,
-        }
+        LostLease { resource: self.resource.clone(), token: self.held.borrow().token }
     }
 
     fn ensure_held(&self) -> Result<(), LostLease> {
@@ -205,11 +192,7 @@ impl<L: Leases> Core<L> {
         if until <= self.clock.now() {
             self.lost.cancel();
         }
-        if self.lost.is_cancelled() {
-            Err(self.lost_lease())
-        } else {
-            Ok(())
-        }
+        if self.lost.is_cancelled() { Err(self.lost_lease()) } else { Ok(()) }
     }
 
     async fn renew(&self) -> Renewal {
@@ -220,14 +203,9 @@ impl<L: Leases> Core<L> {
         let asked_at = self.clock.now();
         match self.leases.try_renew(&self.tenure(), self.duration).await {
             Ok(Some(token)) => {
-                self.held
-                    .send_replace(Held::new(token, asked_at, self.duration));
+                self.held.send_replace(Held::new(token, asked_at, self.duration));
                 // The answer may come after the end by our own clock. Lost stays lost: others were told.
-                if self.ensure_held().is_err() {
-                    Renewal::Lost
-                } else {
-                    Renewal::Renewed
-                }
+                if self.ensure_held().is_err() { Renewal::Lost } else { Renewal::Renewed }
             }
             Ok(None) => {
                 self.lost.cancel();
@@ -268,9 +246,7 @@ impl<L: Leases> Core<L> {
                 Renewal::Renewed => self.next_renewal_at(),
                 Renewal::NoAnswer => {
                     let again_after = percent_of(self.duration, RENEW_AGAIN_AFTER_PERCENT);
-                    self.clock
-                        .now()
-                        .after(again_after.max(Duration::from_millis(1)))
+                    self.clock.now().after(again_after.max(Duration::from_millis(1)))
                 }
                 Renewal::Lost => return,
             };
@@ -281,20 +257,13 @@ impl<L: Leases> Core<L> {
         let percent = fastrand::u32(
             RENEW_AFTER_PERCENT - RENEW_JITTER_PERCENT..=RENEW_AFTER_PERCENT + RENEW_JITTER_PERCENT,
         );
-        self.held
-            .borrow()
-            .asked_at
-            .after(percent_of(self.duration, percent))
+        self.held.borrow().asked_at.after(percent_of(self.duration, percent))
     }
 }
 
 impl Held {
     fn new(token: FencingToken, asked_at: Timestamp, duration: LeaseDuration) -> Held {
-        Held {
-            token,
-            asked_at,
-            until: asked_at.after(duration.get()),
-        }
+        Held { token, asked_at, until: asked_at.after(duration.get()) }
     }
 }
 

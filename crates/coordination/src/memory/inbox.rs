@@ -34,30 +34,17 @@ impl InboxState {
             return Processed::No;
         };
         match (view.state, hash, &view.value.hash) {
-            (
-                State::Finished {
-                    outcome: Outcome::Done,
-                    ..
-                },
-                Some(hash),
-                Some(kept),
-            ) if hash != kept => Processed::WithOtherContent,
-            (
-                State::Finished {
-                    outcome: Outcome::Done,
-                    ..
-                },
-                _,
-                _,
-            ) => Processed::Yes,
+            (State::Finished { outcome: Outcome::Done, .. }, Some(hash), Some(kept))
+                if hash != kept =>
+            {
+                Processed::WithOtherContent
+            }
+            (State::Finished { outcome: Outcome::Done, .. }, _, _) => Processed::Yes,
             (
                 State::Waiting
                 | State::Due
                 | State::Claimed { .. }
-                | State::Finished {
-                    outcome: Outcome::Dead,
-                    ..
-                },
+                | State::Finished { outcome: Outcome::Dead, .. },
                 _,
                 _,
             ) => Processed::No,
@@ -65,26 +52,13 @@ impl InboxState {
     }
 
     pub(super) fn enqueue(&mut self, now: Timestamp, message: NewInboxMessage) -> Enqueued {
-        let NewInboxMessage {
-            key,
-            topic,
-            payload,
-            correlation_id,
-            hash,
-            due_at,
-        } = message;
+        let NewInboxMessage { key, topic, payload, correlation_id, hash, due_at } = message;
         if self.messages.contains(&key) {
             return Enqueued::Duplicate;
         }
         let last_error = ErrorText::default();
-        let kept = Kept {
-            topic,
-            payload,
-            correlation_id,
-            hash,
-            attempts_at_revival: 0,
-            last_error,
-        };
+        let kept =
+            Kept { topic, payload, correlation_id, hash, attempts_at_revival: 0, last_error };
         self.messages.add(key, due_at.unwrap_or(now), kept);
         Enqueued::Added
     }
@@ -96,16 +70,12 @@ impl InboxState {
         lease: LeaseDuration,
         max: BatchSize,
     ) -> Vec<InboxMessage> {
-        self.messages
-            .claim(now, owner, lease, max, |key, view| shown(key, &view))
+        self.messages.claim(now, owner, lease, max, |key, view| shown(key, &view))
     }
 
     pub(super) fn ack(&mut self, now: Timestamp, owner: &OwnerToken, keys: &[InboxKey]) -> usize {
-        let acked = |key: &&InboxKey| {
-            self.messages
-                .finish(now, owner, key, Outcome::Done)
-                .is_some()
-        };
+        let acked =
+            |key: &&InboxKey| self.messages.finish(now, owner, key, Outcome::Done).is_some();
         keys.iter().filter(acked).count()
     }
 
@@ -193,14 +163,8 @@ fn shown(key: &InboxKey, view: &View<'_, Kept>) -> InboxMessage {
     let status = match view.state {
         State::Waiting | State::Due => InboxStatus::Ready,
         State::Claimed { until, .. } => InboxStatus::Claimed { until: *until },
-        State::Finished {
-            outcome: Outcome::Done,
-            ..
-        } => InboxStatus::Done,
-        State::Finished {
-            outcome: Outcome::Dead,
-            ..
-        } => InboxStatus::Dead,
+        State::Finished { outcome: Outcome::Done, .. } => InboxStatus::Done,
+        State::Finished { outcome: Outcome::Dead, .. } => InboxStatus::Dead,
     };
     let kept = view.value;
     InboxMessage {

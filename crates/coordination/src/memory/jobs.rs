@@ -47,13 +47,7 @@ impl JobState {
             Some(_) => (JobSaved::Updated, definition.schedule.next_after(now)),
         };
         self.set_next_tick(&name, next_tick);
-        self.jobs.insert(
-            name,
-            Job {
-                definition,
-                next_tick,
-            },
-        );
+        self.jobs.insert(name, Job { definition, next_tick });
         saved
     }
 
@@ -62,14 +56,8 @@ impl JobState {
         if self.jobs.remove(name).is_none() {
             return 0;
         }
-        let first = Occurrence {
-            job: name.clone(),
-            scheduled_at: Timestamp::MIN,
-        };
-        let last = Occurrence {
-            job: name.clone(),
-            scheduled_at: Timestamp::MAX,
-        };
+        let first = Occurrence { job: name.clone(), scheduled_at: Timestamp::MIN };
+        let last = Occurrence { job: name.clone(), scheduled_at: Timestamp::MAX };
         for run in self.run_of.range(first..=last).map(|(_, run)| run) {
             self.runs.cancel(now, run);
         }
@@ -84,14 +72,7 @@ impl JobState {
         if self.runs.contains(&run) {
             return Some(run);
         }
-        Some(self.add_run(
-            now,
-            Occurrence {
-                job: name.clone(),
-                scheduled_at: now,
-            },
-            || run,
-        ))
+        Some(self.add_run(now, Occurrence { job: name.clone(), scheduled_at: now }, || run))
     }
 
     pub(super) fn materialise(&mut self, now: Timestamp, fence: &Fence) -> Materialised {
@@ -113,17 +94,12 @@ impl JobState {
 
     fn materialise_job(&mut self, now: Timestamp, name: &JobName, first: Timestamp) -> usize {
         let job = self.jobs.get(name).expect("a listed tick has a job");
-        let (schedule, runs_max) = (
-            job.definition.schedule.clone(),
-            job.definition.catch_up.runs_max(),
-        );
+        let (schedule, runs_max) =
+            (job.definition.schedule.clone(), job.definition.catch_up.runs_max());
         let before = self.run_of.len();
         let mut tick = first;
         for _ in 0..runs_max {
-            let occurrence = Occurrence {
-                job: name.clone(),
-                scheduled_at: tick,
-            };
+            let occurrence = Occurrence { job: name.clone(), scheduled_at: tick };
             self.add_run(now, occurrence, RunId::random);
             match schedule.next_after(tick) {
                 Some(next) if next <= now => tick = next,
@@ -214,12 +190,8 @@ impl JobState {
             return *run;
         }
         let id = new_id();
-        assert!(
-            occurrence.scheduled_at <= now,
-            "runs are made when their moment has come"
-        );
-        self.runs
-            .add(id, occurrence.scheduled_at, occurrence.clone());
+        assert!(occurrence.scheduled_at <= now, "runs are made when their moment has come");
+        self.runs.add(id, occurrence.scheduled_at, occurrence.clone());
         self.run_of.insert(occurrence, id);
         id
     }
@@ -227,10 +199,7 @@ impl JobState {
     /// A run that comes back to a job that is gone goes with it.
     fn drop_if_jobless(&mut self, now: Timestamp, id: &RunId) {
         let view = self.runs.get(id).expect("the run was just given back");
-        assert!(
-            matches!(view.state, State::Waiting),
-            "a run that was given back waits"
-        );
+        assert!(matches!(view.state, State::Waiting), "a run that was given back waits");
         if !self.jobs.contains_key(&view.value.job) {
             self.runs.cancel(now, id);
         }

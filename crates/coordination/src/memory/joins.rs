@@ -27,14 +27,7 @@ impl JoinTable {
             return;
         }
         let expected = join.members().len();
-        self.joins.insert(
-            join.id(),
-            JoinProgress {
-                expected,
-                completed: 0,
-                failed: 0,
-            },
-        );
+        self.joins.insert(join.id(), JoinProgress { expected, completed: 0, failed: 0 });
         for member in join.members() {
             match outcome_of(member) {
                 Some(outcome) => self.add(now, join.id(), outcome),
@@ -66,10 +59,7 @@ impl JoinTable {
     }
 
     fn add(&mut self, now: Timestamp, join: JoinId, outcome: Outcome) {
-        let progress = self
-            .joins
-            .get_mut(&join)
-            .expect("a join is kept until it is complete");
+        let progress = self.joins.get_mut(&join).expect("a join is kept until it is complete");
         match outcome {
             Outcome::Done => progress.completed += 1,
             Outcome::Dead => progress.failed += 1,

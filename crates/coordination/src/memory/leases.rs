@@ -36,11 +36,7 @@ impl LeaseState {
         let token = self.next_token();
         let until = now.after(duration.get());
         self.ends.insert((until, resource.clone()));
-        let held = Held {
-            owner: owner.clone(),
-            since: token,
-            until,
-        };
+        let held = Held { owner: owner.clone(), since: token, until };
         self.held.insert(resource.clone(), held);
         Some(token)
     }
@@ -52,19 +48,11 @@ impl LeaseState {
         duration: LeaseDuration,
     ) -> Option<FencingToken> {
         self.expire(now);
-        self.held
-            .get(&tenure.resource)
-            .filter(|held| held.is(tenure))?;
+        self.held.get(&tenure.resource).filter(|held| held.is(tenure))?;
         let token = self.next_token();
-        let held = self
-            .held
-            .get_mut(&tenure.resource)
-            .expect("it was just found");
+        let held = self.held.get_mut(&tenure.resource).expect("it was just found");
         let until = now.after(duration.get());
-        assert!(
-            self.ends.remove(&(held.until, tenure.resource.clone())),
-            "held leases are listed"
-        );
+        assert!(self.ends.remove(&(held.until, tenure.resource.clone())), "held leases are listed");
         self.ends.insert((until, tenure.resource.clone()));
         held.until = until;
         Some(token)
@@ -72,17 +60,10 @@ impl LeaseState {
 
     pub(super) fn release(&mut self, now: Timestamp, tenure: &Tenure) -> usize {
         self.expire(now);
-        let Some(held) = self
-            .held
-            .get(&tenure.resource)
-            .filter(|held| held.is(tenure))
-        else {
+        let Some(held) = self.held.get(&tenure.resource).filter(|held| held.is(tenure)) else {
             return 0;
         };
-        assert!(
-            self.ends.remove(&(held.until, tenure.resource.clone())),
-            "held leases are listed"
-        );
+        assert!(self.ends.remove(&(held.until, tenure.resource.clone())), "held leases are listed");
         self.held.remove(&tenure.resource);
         1
     }

@@ -28,22 +28,10 @@ struct Kept {
 
 impl OutboxState {
     pub(super) fn enqueue(&mut self, now: Timestamp, message: NewOutboxMessage) -> MessageId {
-        let NewOutboxMessage {
-            id,
-            topic,
-            payload,
-            correlation_id,
-            due_at,
-        } = message;
+        let NewOutboxMessage { id, topic, payload, correlation_id, due_at } = message;
         if !self.messages.contains(&id) {
             let last_error = ErrorText::default();
-            let kept = Kept {
-                topic,
-                payload,
-                correlation_id,
-                retry_count: 0,
-                last_error,
-            };
+            let kept = Kept { topic, payload, correlation_id, retry_count: 0, last_error };
             self.messages.add(id, due_at.unwrap_or(now), kept);
         }
         id
@@ -56,8 +44,7 @@ impl OutboxState {
         lease: LeaseDuration,
         max: BatchSize,
     ) -> Vec<OutboxMessage> {
-        self.messages
-            .claim(now, owner, lease, max, |id, view| claimed(*id, &view))
+        self.messages.claim(now, owner, lease, max, |id, view| claimed(*id, &view))
     }
 
     pub(super) fn mark_dispatched(
@@ -68,11 +55,7 @@ impl OutboxState {
     ) -> usize {
         let mut count = 0;
         for id in ids {
-            if self
-                .messages
-                .finish(now, owner, id, Outcome::Done)
-                .is_some()
-            {
+            if self.messages.finish(now, owner, id, Outcome::Done).is_some() {
                 self.joins.count(now, *id, Outcome::Done);
                 count += 1;
             }
@@ -134,11 +117,10 @@ impl OutboxState {
 
     pub(super) fn start_join(&mut self, now: Timestamp, join: &NewJoin) -> JoinId {
         let messages = &self.messages;
-        self.joins
-            .start(now, join, |member| match messages.get(member)?.state {
-                State::Finished { outcome, .. } => Some(*outcome),
-                State::Waiting | State::Due | State::Claimed { .. } => None,
-            });
+        self.joins.start(now, join, |member| match messages.get(member)?.state {
+            State::Finished { outcome, .. } => Some(*outcome),
+            State::Waiting | State::Due | State::Claimed { .. } => None,
+        });
         join.id()
     }
 

@@ -32,11 +32,7 @@ impl Outbox for MemoryProvider {
         lease: LeaseDuration,
         max: BatchSize,
     ) -> Result<Vec<OutboxMessage>, ProviderError> {
-        Ok(self
-            .shared
-            .outbox
-            .lock()
-            .claim_due(self.now(), owner, lease, max))
+        Ok(self.shared.outbox.lock().claim_due(self.now(), owner, lease, max))
     }
 
     async fn mark_dispatched(
@@ -44,11 +40,7 @@ impl Outbox for MemoryProvider {
         owner: &OwnerToken,
         ids: &[MessageId],
     ) -> Result<usize, ProviderError> {
-        Ok(self
-            .shared
-            .outbox
-            .lock()
-            .mark_dispatched(self.now(), owner, ids))
+        Ok(self.shared.outbox.lock().mark_dispatched(self.now(), owner, ids))
     }
 
     async fn reschedule(
@@ -58,11 +50,7 @@ impl Outbox for MemoryProvider {
         delay: Delay,
         error: &ErrorText,
     ) -> Result<usize, ProviderError> {
-        Ok(self
-            .shared
-            .outbox
-            .lock()
-            .reschedule(self.now(), owner, ids, delay, error))
+        Ok(self.shared.outbox.lock().reschedule(self.now(), owner, ids, delay, error))
     }
 
     async fn fail(
@@ -71,11 +59,7 @@ impl Outbox for MemoryProvider {
         ids: &[MessageId],
         error: &ErrorText,
     ) -> Result<usize, ProviderError> {
-        Ok(self
-            .shared
-            .outbox
-            .lock()
-            .fail(self.now(), owner, ids, error))
+        Ok(self.shared.outbox.lock().fail(self.now(), owner, ids, error))
     }
 
     async fn reap(&self) -> Result<usize, ProviderError> {
@@ -101,11 +85,7 @@ impl Joins for MemoryProvider {
     }
 
     async fn join_progress(&self, id: JoinId) -> Result<JoinProgress, JoinError> {
-        self.shared
-            .outbox
-            .lock()
-            .join_progress(id)
-            .ok_or(JoinError::Unknown { id })
+        self.shared.outbox.lock().join_progress(id).ok_or(JoinError::Unknown { id })
     }
 }
 
@@ -130,11 +110,7 @@ impl Inbox for MemoryProvider {
         lease: LeaseDuration,
         max: BatchSize,
     ) -> Result<Vec<InboxMessage>, ProviderError> {
-        Ok(self
-            .shared
-            .inbox
-            .lock()
-            .claim(self.now(), owner, lease, max))
+        Ok(self.shared.inbox.lock().claim(self.now(), owner, lease, max))
     }
 
     async fn ack(&self, owner: &OwnerToken, keys: &[InboxKey]) -> Result<usize, ProviderError> {
@@ -148,11 +124,7 @@ impl Inbox for MemoryProvider {
         error: &ErrorText,
         delay: Delay,
     ) -> Result<usize, ProviderError> {
-        Ok(self
-            .shared
-            .inbox
-            .lock()
-            .abandon(self.now(), owner, keys, error, delay))
+        Ok(self.shared.inbox.lock().abandon(self.now(), owner, keys, error, delay))
     }
 
     async fn fail(
@@ -161,11 +133,7 @@ impl Inbox for MemoryProvider {
         keys: &[InboxKey],
         error: &ErrorText,
     ) -> Result<usize, ProviderError> {
-        Ok(self
-            .shared
-            .inbox
-            .lock()
-            .fail(self.now(), owner, keys, error))
+        Ok(self.shared.inbox.lock().fail(self.now(), owner, keys, error))
     }
 
     async fn get(&self, key: &InboxKey) -> Result<InboxMessage, GetError> {
@@ -179,11 +147,7 @@ impl Inbox for MemoryProvider {
         reason: &ErrorText,
         delay: Delay,
     ) -> Result<usize, ProviderError> {
-        let count = self
-            .shared
-            .inbox
-            .lock()
-            .revive(self.now(), keys, reason, delay);
+        let count = self.shared.inbox.lock().revive(self.now(), keys, reason, delay);
         self.shared.inbox.work_added.notify_one();
         Ok(count)
     }
@@ -222,12 +186,7 @@ impl Scheduler for MemoryProvider {
         lease: LeaseDuration,
         max: BatchSize,
     ) -> Result<Vec<Timer>, ProviderError> {
-        Ok(self
-            .shared
-            .scheduler
-            .lock()
-            .timers
-            .claim(self.now(), owner, lease, max))
+        Ok(self.shared.scheduler.lock().timers.claim(self.now(), owner, lease, max))
     }
 
     async fn ack_timers(
@@ -235,12 +194,7 @@ impl Scheduler for MemoryProvider {
         owner: &OwnerToken,
         ids: &[TimerId],
     ) -> Result<usize, ProviderError> {
-        Ok(self
-            .shared
-            .scheduler
-            .lock()
-            .timers
-            .ack(self.now(), owner, ids))
+        Ok(self.shared.scheduler.lock().timers.ack(self.now(), owner, ids))
     }
 
     async fn abandon_timers(
@@ -249,12 +203,7 @@ impl Scheduler for MemoryProvider {
         ids: &[TimerId],
         delay: Delay,
     ) -> Result<usize, ProviderError> {
-        Ok(self
-            .shared
-            .scheduler
-            .lock()
-            .timers
-            .abandon(self.now(), owner, ids, delay))
+        Ok(self.shared.scheduler.lock().timers.abandon(self.now(), owner, ids, delay))
     }
 
     async fn reap_timers(&self) -> Result<usize, ProviderError> {
@@ -272,12 +221,7 @@ impl Scheduler for MemoryProvider {
     }
 
     async fn trigger_job(&self, name: &JobName, run: RunId) -> Result<RunId, TriggerError> {
-        let triggered = self
-            .shared
-            .scheduler
-            .lock()
-            .jobs
-            .trigger(self.now(), name, run);
+        let triggered = self.shared.scheduler.lock().jobs.trigger(self.now(), name, run);
         self.shared.scheduler.work_added.notify_one();
         triggered.ok_or_else(|| TriggerError::UnknownJob { name: name.clone() })
     }
@@ -286,12 +230,7 @@ impl Scheduler for MemoryProvider {
         &self,
         fence: &Fence,
     ) -> Result<Materialised, ProviderError> {
-        Ok(self
-            .shared
-            .scheduler
-            .lock()
-            .jobs
-            .materialise(self.now(), fence))
+        Ok(self.shared.scheduler.lock().jobs.materialise(self.now(), fence))
     }
 
     async fn claim_job_runs(
@@ -300,12 +239,7 @@ impl Scheduler for MemoryProvider {
         lease: LeaseDuration,
         max: BatchSize,
     ) -> Result<Vec<JobRun>, ProviderError> {
-        Ok(self
-            .shared
-            .scheduler
-            .lock()
-            .jobs
-            .claim(self.now(), owner, lease, max))
+        Ok(self.shared.scheduler.lock().jobs.claim(self.now(), owner, lease, max))
     }
 
     async fn ack_job_runs(
@@ -313,12 +247,7 @@ impl Scheduler for MemoryProvider {
         owner: &OwnerToken,
         ids: &[RunId],
     ) -> Result<usize, ProviderError> {
-        Ok(self
-            .shared
-            .scheduler
-            .lock()
-            .jobs
-            .ack(self.now(), owner, ids))
+        Ok(self.shared.scheduler.lock().jobs.ack(self.now(), owner, ids))
     }
 
     async fn abandon_job_runs(
@@ -327,12 +256,7 @@ impl Scheduler for MemoryProvider {
         ids: &[RunId],
         delay: Delay,
     ) -> Result<usize, ProviderError> {
-        Ok(self
-            .shared
-            .scheduler
-            .lock()
-            .jobs
-            .abandon(self.now(), owner, ids, delay))
+        Ok(self.shared.scheduler.lock().jobs.abandon(self.now(), owner, ids, delay))
     }
 
     async fn reap_job_runs(&self) -> Result<usize, ProviderError> {
@@ -342,11 +266,7 @@ impl Scheduler for MemoryProvider {
     async fn next_event_time(&self) -> Result<Option<Timestamp>, ProviderError> {
         let scheduler = self.shared.scheduler.lock();
         let ready = [scheduler.timers.next_due_at(), scheduler.jobs.next_due_at()];
-        Ok(ready
-            .into_iter()
-            .chain([scheduler.jobs.next_tick()])
-            .flatten()
-            .min())
+        Ok(ready.into_iter().chain([scheduler.jobs.next_tick()]).flatten().min())
     }
 
     async fn purge(&self, older_than: Duration) -> Result<usize, ProviderError> {
@@ -359,11 +279,7 @@ impl Scheduler for MemoryProvider {
         let now = self.now();
         let scheduler = self.shared.scheduler.lock();
         let ready = [scheduler.timers.next_due_at(), scheduler.jobs.next_due_at()];
-        let oldest = ready
-            .into_iter()
-            .flatten()
-            .min()
-            .filter(|due_at| *due_at <= now);
+        let oldest = ready.into_iter().flatten().min().filter(|due_at| *due_at <= now);
         Ok(oldest.map(|due_at| now.since(due_at)))
     }
 
@@ -379,11 +295,7 @@ impl Leases for MemoryProvider {
         duration: LeaseDuration,
         owner: &OwnerToken,
     ) -> Result<Option<FencingToken>, ProviderError> {
-        Ok(self
-            .shared
-            .leases
-            .lock()
-            .acquire(self.now(), resource, duration, owner))
+        Ok(self.shared.leases.lock().acquire(self.now(), resource, duration, owner))
     }
 
     async fn try_renew(
@@ -391,11 +303,7 @@ impl Leases for MemoryProvider {
         tenure: &Tenure,
         duration: LeaseDuration,
     ) -> Result<Option<FencingToken>, ProviderError> {
-        Ok(self
-            .shared
-            .leases
-            .lock()
-            .renew(self.now(), tenure, duration))
+        Ok(self.shared.leases.lock().renew(self.now(), tenure, duration))
     }
 
     async fn release(&self, tenure: &Tenure) -> Result<usize, ProviderError> {

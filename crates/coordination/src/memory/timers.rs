@@ -23,23 +23,9 @@ struct Kept {
 
 impl TimerState {
     pub(super) fn schedule(&mut self, timer: NewTimer) -> TimerId {
-        let NewTimer {
-            id,
-            topic,
-            payload,
-            correlation_id,
-            due_at,
-        } = timer;
+        let NewTimer { id, topic, payload, correlation_id, due_at } = timer;
         if !self.timers.contains(&id) {
-            self.timers.add(
-                id,
-                due_at,
-                Kept {
-                    topic,
-                    payload,
-                    correlation_id,
-                },
-            );
+            self.timers.add(id, due_at, Kept { topic, payload, correlation_id });
         }
         id
     }

@@ -95,13 +95,7 @@ impl<K: Clone + Eq + Hash, V> WorkItems<K, V> {
         let place = self.next_place;
         self.next_place += 1;
         self.waiting.insert((due_at, place), key.clone());
-        let item = Item {
-            place,
-            state: State::Waiting,
-            due_at,
-            attempts: 0,
-            value,
-        };
+        let item = Item { place, state: State::Waiting, due_at, attempts: 0, value };
         let before = self.items.insert(key, item);
         assert!(before.is_none(), "an item is added once");
     }
@@ -122,22 +116,10 @@ impl<K: Clone + Eq + Hash, V> WorkItems<K, V> {
             let Some((place, key)) = self.due.pop_first() else {
                 break;
             };
-            let item = self
-                .items
-                .get_mut(&key)
-                .expect("every listed key has an item");
-            assert!(
-                item.state == State::Due && item.place == place,
-                "only due items are listed"
-            );
-            assert!(
-                self.due_since.remove(&(item.due_at, place)),
-                "due items are listed twice"
-            );
-            item.state = State::Claimed {
-                owner: owner.clone(),
-                until,
-            };
+            let item = self.items.get_mut(&key).expect("every listed key has an item");
+            assert!(item.state == State::Due && item.place == place, "only due items are listed");
+            assert!(self.due_since.remove(&(item.due_at, place)), "due items are listed twice");
+            item.state = State::Claimed { owner: owner.clone(), until };
             item.attempts += 1;
             claimed.push(see(&key, item.view()));
             self.claimed.insert((until, place), key);
@@ -179,17 +161,11 @@ impl<K: Clone + Eq + Hash, V> WorkItems<K, V> {
     /// Makes a dead item ready at `due_at`; the answer has how often it was claimed before.
     pub(super) fn revive(&mut self, key: &K, due_at: Timestamp) -> Option<(&mut V, u32)> {
         let item = self.items.get(key)?;
-        let State::Finished {
-            outcome: Outcome::Dead,
-            at,
-        } = item.state
-        else {
+        let State::Finished { outcome: Outcome::Dead, at } = item.state else {
             return None;
         };
         let (place, attempts) = (item.place, item.attempts);
-        self.finished
-            .remove(&(at, place))
-            .expect("finished items are listed");
+        self.finished.remove(&(at, place)).expect("finished items are listed");
         Some((self.list_waiting(key, due_at), attempts))
     }
 
@@ -220,10 +196,7 @@ impl<K: Clone + Eq + Hash, V> WorkItems<K, V> {
                 break;
             }
             let key = entry.remove();
-            let item = self
-                .items
-                .remove(&key)
-                .expect("every listed key has an item");
+            let item = self.items.remove(&key).expect("every listed key has an item");
             forget(key, item.value);
             count += 1;
         }
@@ -232,19 +205,14 @@ impl<K: Clone + Eq + Hash, V> WorkItems<K, V> {
 
     /// When the earliest ready item is or was due.
     pub(super) fn next_due_at(&self) -> Option<Timestamp> {
-        let waiting = self
-            .waiting
-            .first_key_value()
-            .map(|((due_at, _), _)| *due_at);
+        let waiting = self.waiting.first_key_value().map(|((due_at, _), _)| *due_at);
         let due = self.due_since.first().map(|(due_at, _)| *due_at);
         waiting.into_iter().chain(due).min()
     }
 
     /// How long the oldest ready and due item has been due.
     pub(super) fn oldest_ready_age(&self, now: Timestamp) -> Option<Duration> {
-        self.next_due_at()
-            .filter(|due_at| *due_at <= now)
-            .map(|due_at| now.since(due_at))
+        self.next_due_at().filter(|due_at| *due_at <= now).map(|due_at| now.since(due_at))
     }
 
     /// Lists as due what has become due. Each item passes here once per wait, so a claim pays for due items only.
@@ -256,10 +224,7 @@ impl<K: Clone + Eq + Hash, V> WorkItems<K, V> {
                 break;
             }
             let key = entry.remove();
-            self.items
-                .get_mut(&key)
-                .expect("every listed key has an item")
-                .state = State::Due;
+            self.items.get_mut(&key).expect("every listed key has an item").state = State::Due;
             self.due.insert(place, key);
             self.due_since.insert((due_at, place));
         }
@@ -278,13 +243,8 @@ impl<K: Clone + Eq + Hash, V> WorkItems<K, V> {
     fn unlist_claimed_by(&mut self, owner: &OwnerToken, key: &K) -> Option<()> {
         let item = self.items.get(key)?;
         match &item.state {
-            State::Claimed {
-                owner: claimer,
-                until,
-            } if claimer == owner => {
-                self.claimed
-                    .remove(&(*until, item.place))
-                    .expect("claimed items are listed");
+            State::Claimed { owner: claimer, until } if claimer == owner => {
+                self.claimed.remove(&(*until, item.place)).expect("claimed items are listed");
                 Some(())
             }
             State::Waiting | State::Due | State::Claimed { .. } | State::Finished { .. } => None,
@@ -295,16 +255,11 @@ impl<K: Clone + Eq + Hash, V> WorkItems<K, V> {
         let item = self.items.get(key)?;
         match item.state {
             State::Waiting => {
-                self.waiting
-                    .remove(&(item.due_at, item.place))
-                    .expect("waiting items are listed");
+                self.waiting.remove(&(item.due_at, item.place)).expect("waiting items are listed");
             }
             State::Due => {
                 self.due.remove(&item.place).expect("due items are listed");
-                assert!(
-                    self.due_since.remove(&(item.due_at, item.place)),
-                    "due items are listed"
-                );
+                assert!(self.due_since.remove(&(item.due_at, item.place)), "due items are listed");
             }
             State::Claimed { .. } | State::Finished { .. } => return None,
         }
@@ -312,10 +267,7 @@ impl<K: Clone + Eq + Hash, V> WorkItems<K, V> {
     }
 
     fn list_waiting(&mut self, key: &K, due_at: Timestamp) -> &mut V {
-        let item = self
-            .items
-            .get_mut(key)
-            .expect("the caller looked the item up");
+        let item = self.items.get_mut(key).expect("the caller looked the item up");
         item.state = State::Waiting;
         item.due_at = due_at;
         self.waiting.insert((due_at, item.place), key.clone());
@@ -323,10 +275,7 @@ impl<K: Clone + Eq + Hash, V> WorkItems<K, V> {
     }
 
     fn list_finished(&mut self, now: Timestamp, key: &K, outcome: Outcome) -> &mut V {
-        let item = self
-            .items
-            .get_mut(key)
-            .expect("the caller looked the item up");
+        let item = self.items.get_mut(key).expect("the caller looked the item up");
         item.state = State::Finished { outcome, at: now };
         self.finished.insert((now, item.place), key.clone());
         &mut item.value

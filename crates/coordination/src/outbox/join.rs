@@ -86,14 +86,9 @@ impl NewJoin {
             return Err(InvalidJoin::Empty);
         }
         if members.len() > JOIN_MEMBERS_MAX {
-            return Err(InvalidJoin::TooLarge {
-                members: members.len(),
-            });
+            return Err(InvalidJoin::TooLarge { members: members.len() });
         }
-        Ok(NewJoin {
-            id: JoinId::random(),
-            members,
-        })
+        Ok(NewJoin { id: JoinId::random(), members })
     }
 
     /// Its identity.
@@ -113,10 +108,7 @@ impl JoinProgress {
     /// # Panics
     /// If more members are finished than there are, which no provider reports.
     pub fn is_complete(self) -> bool {
-        assert!(
-            self.completed + self.failed <= self.expected,
-            "each member counts once"
-        );
+        assert!(self.completed + self.failed <= self.expected, "each member counts once");
         self.completed + self.failed == self.expected
     }
 }
@@ -128,13 +120,8 @@ mod tests {
     #[test]
     fn a_join_has_one_to_ten_thousand_members() {
         assert_eq!(NewJoin::over([]), Err(InvalidJoin::Empty));
-        let ids: Vec<_> = (0..=JOIN_MEMBERS_MAX)
-            .map(|_| MessageId::random())
-            .collect();
-        assert_eq!(
-            NewJoin::over(ids.clone()),
-            Err(InvalidJoin::TooLarge { members: 10_001 })
-        );
+        let ids: Vec<_> = (0..=JOIN_MEMBERS_MAX).map(|_| MessageId::random()).collect();
+        assert_eq!(NewJoin::over(ids.clone()), Err(InvalidJoin::TooLarge { members: 10_001 }));
         assert!(NewJoin::over(ids.into_iter().take(JOIN_MEMBERS_MAX)).is_ok());
     }
 

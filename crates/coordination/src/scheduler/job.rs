@@ -90,13 +90,7 @@ impl JobDefinition {
     /// A job without a payload whose missed ticks become one run.
     pub fn new(name: JobName, topic: Topic, schedule: CronSchedule) -> JobDefinition {
         let (payload, catch_up) = (Payload::empty(), CatchUp::default());
-        JobDefinition {
-            name,
-            topic,
-            schedule,
-            payload,
-            catch_up,
-        }
+        JobDefinition { name, topic, schedule, payload, catch_up }
     }
 
     /// The same with a payload.

@@ -45,21 +45,12 @@ pub struct Timer {
 impl NewTimer {
     /// A timer with an identity of its own.
     pub fn new(topic: Topic, payload: Payload, due_at: Timestamp) -> NewTimer {
-        NewTimer {
-            id: TimerId::random(),
-            topic,
-            payload,
-            correlation_id: None,
-            due_at,
-        }
+        NewTimer { id: TimerId::random(), topic, payload, correlation_id: None, due_at }
     }
 
     /// The same, tied to a request.
     #[must_use]
     pub fn correlated_with(self, correlation_id: CorrelationId) -> NewTimer {
-        NewTimer {
-            correlation_id: Some(correlation_id),
-            ..self
-        }
+        NewTimer { correlation_id: Some(correlation_id), ..self }
     }
 }

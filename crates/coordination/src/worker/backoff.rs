@@ -12,10 +12,7 @@ const JITTER_DIVISOR: u32 = 10;
 /// The delay after `retries` earlier retries; `jitter` from 0 to 1 says how much of the extra tenth is added.
 pub(super) fn delay(retries: u32, jitter: f64) -> Delay {
     assert!((0.0..=1.0).contains(&jitter), "jitter is a fraction");
-    let factor = 1u32
-        .checked_shl(retries)
-        .filter(|factor| *factor <= 240)
-        .unwrap_or(240);
+    let factor = 1u32.checked_shl(retries).filter(|factor| *factor <= 240).unwrap_or(240);
     let base = (FIRST * factor).min(LONGEST);
     let extra = (base / JITTER_DIVISOR).mul_f64(jitter);
     Delay::new(base + extra).expect("66 s are within the bounds")
@@ -32,12 +29,7 @@ mod tests {
     #[test]
     fn the_delay_doubles_up_to_a_minute() {
         let delays: Vec<u128> = (0..10).map(|retries| millis(retries, 0.0)).collect();
-        assert_eq!(
-            delays,
-            [
-                250, 500, 1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000
-            ]
-        );
+        assert_eq!(delays, [250, 500, 1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000]);
         assert_eq!(millis(u32::MAX, 0.0), 60_000);
     }
 

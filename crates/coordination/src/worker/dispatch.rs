@@ -91,21 +91,11 @@ impl<Q: Queue> Dispatch<Q> {
         settings: WorkerSettings,
     ) -> Dispatch<Q> {
         let permit = |topic: &Topic| {
-            (
-                topic.clone(),
-                Arc::new(Semaphore::new(settings.topic_concurrency_max)),
-            )
+            (topic.clone(), Arc::new(Semaphore::new(settings.topic_concurrency_max)))
         };
         let permits = handlers.topics().map(permit).collect();
         let (owner, metrics) = (OwnerToken::random(), WorkerMetrics::default());
-        Dispatch {
-            queue,
-            handlers,
-            settings,
-            owner,
-            metrics,
-            permits,
-        }
+        Dispatch { queue, handlers, settings, owner, metrics, permits }
     }
 
     pub(super) fn metrics(&self) -> WorkerMetrics {
@@ -151,11 +141,7 @@ impl<Q: Queue> Dispatch<Q> {
         let room = u32::try_from(room).expect("what is in flight is bounded");
         let max = BatchSize::new(room.min(self.settings.batch.get())).expect("there is room");
         let claimed_at = Instant::now();
-        let items = match self
-            .queue
-            .claim(&self.owner, self.settings.claim_for, max)
-            .await
-        {
+        let items = match self.queue.claim(&self.owner, self.settings.claim_for, max).await {
             Ok(items) => items,
             Err(error) => {
                 self.note_no_answer(&error);
@@ -173,11 +159,7 @@ impl<Q: Queue> Dispatch<Q> {
                 correlation_id = item.correlation_id().map(tracing::field::display),
                 attempt = item.attempt(),
             );
-            tasks.spawn(
-                Arc::clone(self)
-                    .handle_and_settle(item, claimed_at)
-                    .instrument(span),
-            );
+            tasks.spawn(Arc::clone(self).handle_and_settle(item, claimed_at).instrument(span));
         }
         may_have_more
     }
@@ -187,24 +169,12 @@ impl<Q: Queue> Dispatch<Q> {
         let settlement = match (handler, self.permits.get(item.topic())) {
             (Some(_), _) if item.attempt() > self.settings.attempts_max => {
                 // Claimed that often and never settled: it takes its workers down with it.
-                let error = format!(
-                    "gave up: claimed {} times without an outcome",
-                    item.attempt()
-                );
-                Settlement::Fail {
-                    error: ErrorText::new(error),
-                }
+                let error = format!("gave up: claimed {} times without an outcome", item.attempt());
+                Settlement::Fail { error: ErrorText::new(error) }
             }
             (Some(handler), Some(permits)) => {
-                let _permit = permits
-                    .acquire()
-                    .await
-                    .expect("the semaphore is never closed");
-                let time_left = self
-                    .settings
-                    .claim_for
-                    .get()
-                    .saturating_sub(claimed_at.elapsed());
+                let _permit = permits.acquire().await.expect("the semaphore is never closed");
+                let time_left = self.settings.claim_for.get().saturating_sub(claimed_at.elapsed());
                 if time_left < self.settings.handler_timeout {
                     // The claim could run out under the handler. Left alone, it is reaped and comes again.
                     tracing::debug!("claim too old to start its handler");
@@ -228,21 +198,17 @@ impl<Q: Queue> Dispatch<Q> {
             Ok(result) => result,
             Err(_) => {
                 let after = self.settings.handler_timeout;
-                Err(HandlerError::retry(format!(
-                    "handler timed out after {after:?}"
-                )))
+                Err(HandlerError::retry(format!("handler timed out after {after:?}")))
             }
         };
         match result {
             Ok(()) => Settlement::Acknowledge,
-            Err(HandlerError::Permanent { reason }) => Settlement::Fail {
-                error: ErrorText::new(reason),
-            },
+            Err(HandlerError::Permanent { reason }) => {
+                Settlement::Fail { error: ErrorText::new(reason) }
+            }
             Err(HandlerError::Retry { reason }) if attempt >= self.settings.attempts_max => {
                 let error = format!("gave up after {attempt} attempts: {reason}");
-                Settlement::Fail {
-                    error: ErrorText::new(error),
-                }
+                Settlement::Fail { error: ErrorText::new(error) }
             }
             Err(HandlerError::Retry { reason }) => Settlement::Retry {
                 delay: backoff::delay(attempt.saturating_sub(1), fastrand::f64()),
@@ -345,8 +311,5 @@ async fn catching_panics<'a>(
 fn panicked(panic: &(dyn std::any::Any + Send)) -> HandlerError {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    HandlerError::retry(format!(
-        "handler panicked: {}",
-        text.as_deref().unwrap_or("no message")
-    ))
+    HandlerError::retry(format!("handler panicked: {}", text.as_deref().unwrap_or("no message")))
 }

@@ -81,16 +81,12 @@ where
 impl HandlerError {
     /// It may work later.
     pub fn retry(reason: impl fmt::Display) -> HandlerError {
-        HandlerError::Retry {
-            reason: reason.to_string(),
-        }
+        HandlerError::Retry { reason: reason.to_string() }
     }
 
     /// It will never work.
     pub fn permanent(reason: impl fmt::Display) -> HandlerError {
-        HandlerError::Permanent {
-            reason: reason.to_string(),
-        }
+        HandlerError::Permanent { reason: reason.to_string() }
     }
 }
 
@@ -104,9 +100,7 @@ impl From<ProviderError> for HandlerError {
 impl<M: 'static> TopicHandlers<M> {
     /// No handlers.
     pub fn new() -> TopicHandlers<M> {
-        TopicHandlers {
-            by_topic: HashMap::new(),
-        }
+        TopicHandlers { by_topic: HashMap::new() }
     }
 
     /// The same with a handler for a topic, in place of one it had.

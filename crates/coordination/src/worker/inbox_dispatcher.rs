@@ -34,9 +34,7 @@ impl<I: Inbox + Clone> InboxDispatcher<I> {
         settings: WorkerSettings,
     ) -> Result<InboxDispatcher<I>, InvalidSettings> {
         settings.check()?;
-        Ok(InboxDispatcher {
-            dispatch: Dispatch::new(InboxQueue(inbox), handlers, settings),
-        })
+        Ok(InboxDispatcher { dispatch: Dispatch::new(InboxQueue(inbox), handlers, settings) })
     }
 
     /// Its counters, to look at while it runs.

@@ -62,10 +62,7 @@ impl Counter {
 
 impl Counters {
     pub(super) fn set_oldest_ready_age(&self, age: Option<Duration>) {
-        *self
-            .oldest_ready_age
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = age;
+        *self.oldest_ready_age.lock().unwrap_or_else(PoisonError::into_inner) = age;
     }
 }
 
@@ -77,10 +74,7 @@ impl WorkerMetrics {
     /// The counters now.
     pub fn snapshot(&self) -> MetricsSnapshot {
         let counters = &self.counters;
-        let age = counters
-            .oldest_ready_age
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let age = counters.oldest_ready_age.lock().unwrap_or_else(PoisonError::into_inner);
         MetricsSnapshot {
             claimed: counters.claimed.get(),
             acknowledged: counters.acknowledged.get(),

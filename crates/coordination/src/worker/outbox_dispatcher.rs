@@ -64,9 +64,7 @@ impl<O: Outbox + Clone> OutboxDispatcher<O> {
         settings: WorkerSettings,
     ) -> Result<OutboxDispatcher<O>, InvalidSettings> {
         settings.check()?;
-        Ok(OutboxDispatcher {
-            dispatch: Dispatch::new(OutboxQueue(outbox), handlers, settings),
-        })
+        Ok(OutboxDispatcher { dispatch: Dispatch::new(OutboxQueue(outbox), handlers, settings) })
     }
 
     /// Its counters, to look at while it runs.

@@ -85,14 +85,7 @@ impl<S: Scheduler, O: Outbox, L: Leases> SchedulerWorker<S, O, L> {
         settings: SchedulerSettings,
     ) -> SchedulerWorker<S, O, L> {
         let (owner, metrics) = (OwnerToken::random(), WorkerMetrics::default());
-        SchedulerWorker {
-            scheduler,
-            outbox,
-            leases,
-            settings,
-            owner,
-            metrics,
-        }
+        SchedulerWorker { scheduler, outbox, leases, settings, owner, metrics }
     }
 
     /// Its counters, to look at while it runs.
@@ -103,17 +96,8 @@ impl<S: Scheduler, O: Outbox, L: Leases> SchedulerWorker<S, O, L> {
     /// Works until `shutdown` fires; then it stops after the item in its hands and gives the others back.
     pub async fn run(self, shutdown: CancellationToken) {
         while !shutdown.is_cancelled() {
-            let SchedulerSettings {
-                resource,
-                lease,
-                poll_interval,
-                ..
-            } = &self.settings;
-            match self
-                .leases
-                .acquire(resource, *lease, Some(self.owner.clone()))
-                .await
-            {
+            let SchedulerSettings { resource, lease, poll_interval, .. } = &self.settings;
+            match self.leases.acquire(resource, *lease, Some(self.owner.clone())).await {
                 Ok(Some(lease)) => self.lead(lease.renewed_automatically(), &shutdown).await,
                 Ok(None) => {}
                 Err(error) => self.note_no_answer(&error),
@@ -180,36 +164,22 @@ impl<S: Scheduler, O: Outbox, L: Leases> SchedulerWorker<S, O, L> {
     /// Makes due runs, then moves all that is due.
     async fn round(&self, lease: &Lease<L>, shutdown: &CancellationToken) -> Result<(), Stopped> {
         lease.ensure_held()?;
-        match self
-            .scheduler
-            .create_job_runs_from_due_jobs(&lease.fence())
-            .await?
-        {
+        match self.scheduler.create_job_runs_from_due_jobs(&lease.fence()).await? {
             Materialised::Runs(_) => {}
             Materialised::StaleFence { .. } => return Err(Stopped::LeaseLost),
         }
         loop {
-            let SchedulerSettings {
-                batch, claim_for, ..
-            } = self.settings;
+            let SchedulerSettings { batch, claim_for, .. } = self.settings;
             lease.ensure_held()?;
-            let timers = self
-                .scheduler
-                .claim_timers(&self.owner, claim_for, batch)
-                .await?;
+            let timers = self.scheduler.claim_timers(&self.owner, claim_for, batch).await?;
             self.metrics.counters().claimed.add(timers.len());
             let timer_count = timers.len();
-            self.move_all(timers.into_iter().map(Event::Timer), lease, shutdown)
-                .await?;
+            self.move_all(timers.into_iter().map(Event::Timer), lease, shutdown).await?;
             lease.ensure_held()?;
-            let runs = self
-                .scheduler
-                .claim_job_runs(&self.owner, claim_for, batch)
-                .await?;
+            let runs = self.scheduler.claim_job_runs(&self.owner, claim_for, batch).await?;
             self.metrics.counters().claimed.add(runs.len());
             let run_count = runs.len();
-            self.move_all(runs.into_iter().map(Event::Run), lease, shutdown)
-                .await?;
+            self.move_all(runs.into_iter().map(Event::Run), lease, shutdown).await?;
             if timer_count < batch.as_usize() && run_count < batch.as_usize() {
                 return Ok(());
             }
@@ -252,14 +222,10 @@ impl<S: Scheduler, O: Outbox, L: Leases> SchedulerWorker<S, O, L> {
     async fn give_back(&self, event: &Event, delay: Delay) -> Result<(), ProviderError> {
         let count = match event {
             Event::Timer(timer) => {
-                self.scheduler
-                    .abandon_timers(&self.owner, &[timer.id], delay)
-                    .await?
+                self.scheduler.abandon_timers(&self.owner, &[timer.id], delay).await?
             }
             Event::Run(run) => {
-                self.scheduler
-                    .abandon_job_runs(&self.owner, &[run.id], delay)
-                    .await?
+                self.scheduler.abandon_job_runs(&self.owner, &[run.id], delay).await?
             }
         };
         self.metrics.counters().abandoned.add(count);
@@ -268,10 +234,7 @@ impl<S: Scheduler, O: Outbox, L: Leases> SchedulerWorker<S, O, L> {
 
     async fn keep_up(&self) {
         let counters = self.metrics.counters();
-        for reaped in [
-            self.scheduler.reap_timers().await,
-            self.scheduler.reap_job_runs().await,
-        ] {
+        for reaped in [self.scheduler.reap_timers().await, self.scheduler.reap_job_runs().await] {
             match reaped {
                 Ok(count) => counters.reaped.add(count),
                 Err(error) => self.note_no_answer(&error),
@@ -297,24 +260,11 @@ impl Event {
     /// The message that it becomes, under its own identity.
     fn message(&self) -> NewOutboxMessage {
         match self {
-            Event::Timer(Timer {
-                id,
-                topic,
-                payload,
-                correlation_id,
-                ..
-            }) => NewOutboxMessage {
+            Event::Timer(Timer { id, topic, payload, correlation_id, .. }) => NewOutboxMessage {
                 correlation_id: correlation_id.clone(),
                 ..NewOutboxMessage::new(topic.clone(), payload.clone()).with_id((*id).into())
             },
-            Event::Run(JobRun {
-                id,
-                job,
-                scheduled_at,
-                topic,
-                payload,
-                ..
-            }) => NewOutboxMessage {
+            Event::Run(JobRun { id, job, scheduled_at, topic, payload, .. }) => NewOutboxMessage {
                 // A run has no request behind it; its job and moment say where it came from.
                 correlation_id: CorrelationId::new(format!("{job}@{scheduled_at}")).ok(),
                 ..NewOutboxMessage::new(topic.clone(), payload.clone()).with_id((*id).into())

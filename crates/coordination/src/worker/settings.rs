@@ -100,9 +100,7 @@ impl WorkerSettings {
             return Err(InvalidSettings::Zero { name });
         }
         if self.in_flight_max > IN_FLIGHT_MAX {
-            return Err(InvalidSettings::InFlightTooLarge {
-                asked: self.in_flight_max,
-            });
+            return Err(InvalidSettings::InFlightTooLarge { asked: self.in_flight_max });
         }
         let (timeout, claim) = (self.handler_timeout, self.claim_for.get());
         if timeout >= claim {
@@ -123,46 +121,22 @@ mod tests {
 
     #[test]
     fn a_handler_may_not_outlive_its_claim() {
-        let settings = WorkerSettings {
-            handler_timeout: Duration::from_secs(60),
-            ..Default::default()
-        };
-        assert!(matches!(
-            settings.check(),
-            Err(InvalidSettings::HandlerOutlivesClaim { .. })
-        ));
+        let settings =
+            WorkerSettings { handler_timeout: Duration::from_secs(60), ..Default::default() };
+        assert!(matches!(settings.check(), Err(InvalidSettings::HandlerOutlivesClaim { .. })));
     }
 
     #[test]
     fn zeros_are_refused_by_name() {
-        let settings = WorkerSettings {
-            attempts_max: 0,
-            ..Default::default()
-        };
-        assert_eq!(
-            settings.check(),
-            Err(InvalidSettings::Zero {
-                name: "attempts_max"
-            })
-        );
-        let settings = WorkerSettings {
-            poll_interval: Duration::ZERO,
-            ..Default::default()
-        };
-        assert_eq!(
-            settings.check(),
-            Err(InvalidSettings::Zero {
-                name: "poll_interval"
-            })
-        );
+        let settings = WorkerSettings { attempts_max: 0, ..Default::default() };
+        assert_eq!(settings.check(), Err(InvalidSettings::Zero { name: "attempts_max" }));
+        let settings = WorkerSettings { poll_interval: Duration::ZERO, ..Default::default() };
+        assert_eq!(settings.check(), Err(InvalidSettings::Zero { name: "poll_interval" }));
     }
 
     #[test]
     fn what_is_in_flight_is_bounded() {
-        let settings = |in_flight_max| WorkerSettings {
-            in_flight_max,
-            ..Default::default()
-        };
+        let settings = |in_flight_max| WorkerSettings { in_flight_max, ..Default::default() };
         assert_eq!(settings(IN_FLIGHT_MAX).check(), Ok(()));
         assert_eq!(
             settings(IN_FLIGHT_MAX + 1).check(),

@@ -1,0 +1,155 @@
+//! A scenario, how it is run, and how it went.
+
+use std::fmt::Debug;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use crate::Fixture;
+
+/// After how long a wait for something that should happen by itself counts as failed.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(20);
+
+/// One thing that every provider does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scenario {
+    /// Its ID without the provider: `OUTBOX-001`. Numbers are the seed's scenarios, letters further rules.
+    pub id: &'static str,
+    /// What the provider does.
+    pub text: &'static str,
+    /// The name of its test.
+    pub test: &'static str,
+}
+
+/// A scenario that is ready to run for one provider.
+#[derive(Debug, Clone, Copy)]
+pub struct Case {
+    /// What it shows.
+    pub scenario: Scenario,
+    /// Runs it; a panic says that it failed.
+    pub run: fn(),
+}
+
+/// How a case went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The provider does it.
+    Passed,
+    /// It does not.
+    Failed {
+        /// What was seen.
+        reason: String,
+    },
+}
+
+impl Scenario {
+    /// Its ID for a provider: `PRIM-INMEMORY-OUTBOX-001`.
+    pub fn id_for(&self, provider: &str) -> String {
+        format!("PRIM-{provider}-{}", self.id)
+    }
+}
+
+impl Case {
+    /// Runs the case and says how it went.
+    pub fn outcome(&self) -> Outcome {
+        match catch_unwind(AssertUnwindSafe(self.run)) {
+            Ok(()) => Outcome::Passed,
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().cloned();
+                let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+                Outcome::Failed { reason: text.unwrap_or_else(|| "panicked".to_owned()) }
+            }
+        }
+    }
+}
+
+/// Runs one scenario for a provider, and names it if it fails. The suites' tests call this.
+pub fn run<F: Fixture, S: Future<Output = ()>>(scenario: Scenario, steps: impl FnOnce(F) -> S) {
+    let _named = NamedOnPanic { scenario, provider: F::PROVIDER };
+    F::block_on(async { steps(F::fresh().await).await });
+}
+
+struct NamedOnPanic {
+    scenario: Scenario,
+    provider: &'static str,
+}
+
+impl Drop for NamedOnPanic {
+    #[expect(clippy::print_stderr, reason = "a failing test says which rule is broken")]
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let (id, text) = (self.scenario.id_for(self.provider), self.scenario.text);
+            eprintln!("{id} does not hold: {text}");
+        }
+    }
+}
+
+/// What the provider answers. A provider that gives no answer fails the scenario.
+pub(crate) async fn answer<T, E: Debug>(call: impl Future<Output = Result<T, E>>) -> T {
+    call.await.expect("the provider answers")
+}
+
+/// Waits for something that happens by itself.
+pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let mut tick = tokio::time::interval(Duration::from_millis(1));
+    let wait = async {
+        while !holds() {
+            tick.tick().await;
+        }
+    };
+    assert!(tokio::time::timeout(GIVE_UP_AFTER, wait).await.is_ok(), "never happened: {what}");
+}
+
+/// Waits for a future that completes by itself.
+pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let result = tokio::time::timeout(GIVE_UP_AFTER, future).await;
+    assert!(result.is_ok(), "never happened: {what}");
+    result.expect("it was just checked")
+}
+
+/// Declares a suite: the list of its scenarios, its cases for a provider, and a macro that makes each a `#[test]`.
+///
+/// The first token is a dollar sign, which a macro that writes a macro has no other way to write.
+macro_rules! suite {
+    (
+        $dollar:tt
+        $(#[$meta:meta])*
+        macro $suite:ident, module $module:ident, fixture $bound:ident,
+        $( $id:literal $name:ident: $text:literal; )*
+    ) => {
+        /// The scenarios, in the order of their IDs.
+        pub const SCENARIOS: &[$crate::Scenario] = &[
+            $( $crate::Scenario { id: $id, text: $text, test: stringify!($name) } ),*
+        ];
+
+        /// The scenarios, ready to run for a provider.
+        pub fn cases<F: $crate::$bound>() -> Vec<$crate::Case> {
+            vec![ $(
+                $crate::Case {
+                    scenario: $crate::Scenario { id: $id, text: $text, test: stringify!($name) },
+                    run: || $crate::run::<F, _>(
+                        $crate::Scenario { id: $id, text: $text, test: stringify!($name) },
+                        $name::<F>,
+                    ),
+                }
+            ),* ]
+        }
+
+        $(#[$meta])*
+        #[macro_export]
+        macro_rules! $suite {
+            ($dollar fixture:ty) => {
+                $(
+                    #[test]
+                    fn $name() {
+                        $crate::run::<$dollar fixture, _>(
+                            $crate::Scenario { id: $id, text: $text, test: stringify!($name) },
+                            $crate::$module::$name::<$dollar fixture>,
+                        );
+                    }
+                )*
+            };
+        }
+    };
+}
+
+pub(crate) use suite;

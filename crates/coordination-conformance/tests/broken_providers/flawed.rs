@@ -1,0 +1,123 @@
+//! A memory provider with one thing wrong.
+
+use std::collections::HashMap;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use coordination::{MessageId, NewOutboxMessage, OwnerToken, ResourceName, Timestamp};
+use coordination_conformance::{Fixture, MemoryFixture};
+
+/// What is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    None,
+    AcksForTheWrongOwner,
+    ReusesFencingTokens,
+    IgnoresDueTimes,
+    HandsOutTwice,
+    ReapsFinishedMessages,
+    NeverReaps,
+    DeliversDuplicates,
+    IgnoresFences,
+    MakesUpForMissedTicks,
+    ForgetsRetries,
+    CountsJoinsByCalls,
+    ClaimsNewestFirst,
+    LetsTheSameOwnerIn,
+}
+
+/// Names a flaw in a type, because the suite makes its fixtures by type.
+pub(crate) trait Named: std::fmt::Debug + Send + Sync + 'static {
+    const FLAW: Flaw;
+}
+
+#[derive(Debug)]
+pub(crate) struct FlawedFixture<N> {
+    memory: MemoryFixture,
+    flawed: Flawed,
+    named: PhantomData<N>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Flawed {
+    pub(crate) inner: coordination::MemoryProvider,
+    pub(crate) flaw: Flaw,
+    notes: Arc<Mutex<Notes>>,
+}
+
+/// What the flaws need to remember.
+#[derive(Debug, Default)]
+pub(crate) struct Notes {
+    pub(crate) claimed_by: HashMap<String, OwnerToken>,
+    pub(crate) enqueued: HashMap<MessageId, NewOutboxMessage>,
+    pub(crate) finished: Vec<MessageId>,
+    pub(crate) claimed: Vec<coordination::OutboxMessage>,
+    pub(crate) calls: usize,
+    pub(crate) tokens: HashMap<ResourceName, u64>,
+    pub(crate) renewals: u64,
+    pub(crate) copies: usize,
+}
+
+impl Flawed {
+    pub(crate) fn has(&self, flaw: Flaw) -> bool {
+        self.flaw == flaw
+    }
+
+    pub(crate) fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.notes.lock().expect("no test panics while it holds the notes")
+    }
+
+    pub(crate) fn note_claim(&self, owner: &OwnerToken, ids: impl Iterator<Item = String>) {
+        let mut notes = self.notes();
+        notes.claimed_by.extend(ids.map(|id| (id, owner.clone())));
+    }
+
+    /// The owner that an acknowledgement is done for.
+    pub(crate) fn owner_for(&self, owner: &OwnerToken, id: &str) -> OwnerToken {
+        let claimer = self.notes().claimed_by.get(id).cloned();
+        match claimer {
+            Some(claimer) if self.has(Flaw::AcksForTheWrongOwner) => claimer,
+            Some(_) | None => owner.clone(),
+        }
+    }
+}
+
+impl<N: Named> Fixture for FlawedFixture<N> {
+    const PROVIDER: &'static str = "FLAWED";
+    type Outbox = Flawed;
+    type Inbox = Flawed;
+    type Scheduler = Flawed;
+    type Leases = Flawed;
+
+    async fn fresh() -> FlawedFixture<N> {
+        let memory = MemoryFixture::fresh().await;
+        let inner = memory.provider().clone();
+        let flawed = Flawed { inner, flaw: N::FLAW, notes: Arc::default() };
+        FlawedFixture { memory, flawed, named: PhantomData }
+    }
+
+    fn outbox(&self) -> &Flawed {
+        &self.flawed
+    }
+
+    fn inbox(&self) -> &Flawed {
+        &self.flawed
+    }
+
+    fn scheduler(&self) -> &Flawed {
+        &self.flawed
+    }
+
+    fn leases(&self) -> &Flawed {
+        &self.flawed
+    }
+
+    async fn now(&self) -> Timestamp {
+        self.memory.now().await
+    }
+
+    async fn advance(&self, span: Duration) {
+        self.memory.advance(span).await;
+    }
+}

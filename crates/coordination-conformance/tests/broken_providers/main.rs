@@ -1,0 +1,113 @@
+//! The suite can fail: for each provider with one thing wrong, the scenarios that find it out.
+
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "a flaw changes one call and leaves all others as they are"
+)]
+
+mod flawed;
+mod messages;
+mod schedules;
+
+use coordination_conformance::{Outcome, cases};
+use expect_test::{Expect, expect};
+
+use crate::flawed::{Flaw, FlawedFixture, Named};
+
+/// The IDs of the scenarios that do not hold.
+fn check<N: Named>(expected: &Expect) {
+    let failed: Vec<String> = cases::<FlawedFixture<N>>()
+        .iter()
+        .filter(|case| case.outcome() != Outcome::Passed)
+        .map(|case| case.scenario.id_for("FLAWED"))
+        .collect();
+    expected.assert_eq(&failed.join("\n"));
+}
+
+macro_rules! flaws {
+    ($( $test:ident: $flaw:ident, $expected:expr; )*) => {
+        $(
+            #[derive(Debug)]
+            struct $flaw;
+
+            impl Named for $flaw {
+                const FLAW: Flaw = Flaw::$flaw;
+            }
+
+            #[test]
+            fn $test() {
+                check::<$flaw>(&$expected);
+            }
+        )*
+    };
+}
+
+flaws! {
+    without_a_flaw_every_scenario_holds: None, expect![[""]];
+    a_provider_that_acks_for_the_wrong_owner_fails: AcksForTheWrongOwner, expect![[r#"
+        PRIM-FLAWED-GEN-003
+        PRIM-FLAWED-OUTBOX-B
+        PRIM-FLAWED-OUTBOX-C
+        PRIM-FLAWED-OUTBOX-K
+        PRIM-FLAWED-INBOX-F
+        PRIM-FLAWED-SCHED-C
+        PRIM-FLAWED-SCHED-L"#]];
+    a_provider_that_reuses_fencing_tokens_fails: ReusesFencingTokens, expect![[r#"
+        PRIM-FLAWED-LEASE-010
+        PRIM-FLAWED-LEASE-B
+        PRIM-FLAWED-LEASE-C"#]];
+    a_provider_that_ignores_due_times_fails: IgnoresDueTimes, expect![[r#"
+        PRIM-FLAWED-GEN-A
+        PRIM-FLAWED-OUTBOX-003
+        PRIM-FLAWED-OUTBOX-004
+        PRIM-FLAWED-OUTBOX-009
+        PRIM-FLAWED-OUTBOX-H
+        PRIM-FLAWED-INBOX-003
+        PRIM-FLAWED-INBOX-007
+        PRIM-FLAWED-INBOX-009
+        PRIM-FLAWED-SCHED-001
+        PRIM-FLAWED-SCHED-010"#]];
+    a_provider_that_hands_out_twice_fails: HandsOutTwice, expect![[r#"
+        PRIM-FLAWED-GEN-C
+        PRIM-FLAWED-OUTBOX-005
+        PRIM-FLAWED-OUTBOX-006
+        PRIM-FLAWED-OUTBOX-008
+        PRIM-FLAWED-OUTBOX-A
+        PRIM-FLAWED-OUTBOX-B
+        PRIM-FLAWED-OUTBOX-C
+        PRIM-FLAWED-OUTBOX-D
+        PRIM-FLAWED-OUTBOX-E
+        PRIM-FLAWED-OUTBOX-F
+        PRIM-FLAWED-OUTBOX-G"#]];
+    a_provider_that_reaps_finished_messages_fails: ReapsFinishedMessages, expect![[r#"
+        PRIM-FLAWED-OUTBOX-005
+        PRIM-FLAWED-OUTBOX-D"#]];
+    a_provider_that_never_reaps_fails: NeverReaps, expect![[r#"
+        PRIM-FLAWED-GEN-A
+        PRIM-FLAWED-GEN-C
+        PRIM-FLAWED-OUTBOX-B
+        PRIM-FLAWED-OUTBOX-C
+        PRIM-FLAWED-OUTBOX-D
+        PRIM-FLAWED-OUTBOX-K
+        PRIM-FLAWED-INBOX-C
+        PRIM-FLAWED-INBOX-H
+        PRIM-FLAWED-SCHED-005
+        PRIM-FLAWED-SCHED-M"#]];
+    a_provider_that_delivers_duplicates_fails: DeliversDuplicates, expect![[r#"
+        PRIM-FLAWED-GEN-E
+        PRIM-FLAWED-INBOX-A"#]];
+    a_provider_that_ignores_fences_fails: IgnoresFences, expect!["PRIM-FLAWED-SCHED-J"];
+    a_provider_that_makes_up_for_missed_ticks_fails: MakesUpForMissedTicks, expect![[r#"
+        PRIM-FLAWED-SCHED-G
+        PRIM-FLAWED-SCHED-H"#]];
+    a_provider_that_forgets_retries_fails: ForgetsRetries, expect!["PRIM-FLAWED-OUTBOX-006"];
+    a_provider_that_counts_joins_by_calls_fails: CountsJoinsByCalls, expect![[r#"
+        PRIM-FLAWED-GEN-E
+        PRIM-FLAWED-OUTBOX-J
+        PRIM-FLAWED-OUTBOX-K
+        PRIM-FLAWED-OUTBOX-L"#]];
+    a_provider_that_claims_newest_first_fails: ClaimsNewestFirst, expect![[r#"
+        PRIM-FLAWED-OUTBOX-004
+        PRIM-FLAWED-OUTBOX-A"#]];
+    a_provider_that_lets_the_same_owner_in_fails: LetsTheSameOwnerIn, expect!["PRIM-FLAWED-LEASE-A"];
+}

@@ -1,0 +1,201 @@
+//! The flawed outbox and inbox.
+
+use std::time::Duration;
+
+use coordination::{
+    BatchSize, ContentHash, Delay, Enqueued, ErrorText, GetError, Inbox, InboxKey, InboxMessage,
+    JoinError, JoinId, JoinProgress, Joins, LeaseDuration, MessageId, NewInboxMessage, NewJoin,
+    NewOutboxMessage, Outbox, OutboxMessage, OwnerToken, Processed, ProviderError, SourceMessageId,
+};
+
+use crate::flawed::{Flaw, Flawed};
+
+impl Outbox for Flawed {
+    async fn enqueue(&self, mut message: NewOutboxMessage) -> Result<MessageId, ProviderError> {
+        if self.has(Flaw::IgnoresDueTimes) {
+            message.due_at = None;
+        }
+        self.notes().enqueued.insert(message.id, message.clone());
+        Outbox::enqueue(&self.inner, message).await
+    }
+
+    async fn claim_due(
+        &self,
+        owner: &OwnerToken,
+        lease: LeaseDuration,
+        max: BatchSize,
+    ) -> Result<Vec<OutboxMessage>, ProviderError> {
+        let mut claimed = self.inner.claim_due(owner, lease, max).await?;
+        self.note_claim(owner, claimed.iter().map(|message| message.id.to_string()));
+        match self.flaw {
+            Flaw::ClaimsNewestFirst => claimed.reverse(),
+            Flaw::ForgetsRetries => claimed.iter_mut().for_each(|message| message.retry_count = 0),
+            Flaw::HandsOutTwice => {
+                let again = std::mem::replace(&mut self.notes().claimed, claimed.clone());
+                claimed.extend(again);
+            }
+            _ => {}
+        }
+        Ok(claimed)
+    }
+
+    async fn mark_dispatched(
+        &self,
+        owner: &OwnerToken,
+        ids: &[MessageId],
+    ) -> Result<usize, ProviderError> {
+        let mut count = 0;
+        for id in ids {
+            let owner = self.owner_for(owner, &id.to_string());
+            let changed = self.inner.mark_dispatched(&owner, &[*id]).await?;
+            self.notes().calls += 1;
+            if changed == 1 {
+                self.notes().finished.push(*id);
+            }
+            count += changed;
+        }
+        Ok(count)
+    }
+
+    async fn reschedule(
+        &self,
+        owner: &OwnerToken,
+        ids: &[MessageId],
+        delay: Delay,
+        error: &ErrorText,
+    ) -> Result<usize, ProviderError> {
+        self.inner.reschedule(owner, ids, delay, error).await
+    }
+
+    async fn fail(
+        &self,
+        owner: &OwnerToken,
+        ids: &[MessageId],
+        error: &ErrorText,
+    ) -> Result<usize, ProviderError> {
+        Outbox::fail(&self.inner, owner, ids, error).await
+    }
+
+    async fn reap(&self) -> Result<usize, ProviderError> {
+        match self.flaw {
+            Flaw::NeverReaps => Ok(0),
+            Flaw::ReapsFinishedMessages => {
+                let finished = std::mem::take(&mut self.notes().finished);
+                for id in finished {
+                    let again = self.notes().enqueued[&id].clone().with_id(MessageId::random());
+                    Outbox::enqueue(&self.inner, again).await?;
+                }
+                Outbox::reap(&self.inner).await
+            }
+            _ => Outbox::reap(&self.inner).await,
+        }
+    }
+
+    async fn purge(&self, older_than: Duration) -> Result<usize, ProviderError> {
+        Outbox::purge(&self.inner, older_than).await
+    }
+
+    async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {
+        Outbox::oldest_ready_age(&self.inner).await
+    }
+}
+
+impl Joins for Flawed {
+    async fn start_join(&self, join: NewJoin) -> Result<JoinId, ProviderError> {
+        self.inner.start_join(join).await
+    }
+
+    async fn join_progress(&self, id: JoinId) -> Result<JoinProgress, JoinError> {
+        let mut progress = self.inner.join_progress(id).await?;
+        if self.has(Flaw::CountsJoinsByCalls) {
+            progress.completed = self.notes().calls;
+        }
+        Ok(progress)
+    }
+}
+
+impl Inbox for Flawed {
+    async fn already_processed(
+        &self,
+        key: &InboxKey,
+        hash: Option<&ContentHash>,
+    ) -> Result<Processed, ProviderError> {
+        self.inner.already_processed(key, hash).await
+    }
+
+    async fn enqueue(&self, mut message: NewInboxMessage) -> Result<Enqueued, ProviderError> {
+        if self.has(Flaw::DeliversDuplicates) && self.inner.get(&message.key).await.is_ok() {
+            self.notes().copies += 1;
+            let copy = format!("{}-copy-{}", message.key.message_id, self.notes().copies);
+            message.key.message_id = SourceMessageId::new(copy).expect("a valid ID");
+        }
+        if self.has(Flaw::IgnoresDueTimes) {
+            message.due_at = None;
+        }
+        Inbox::enqueue(&self.inner, message).await
+    }
+
+    async fn claim(
+        &self,
+        owner: &OwnerToken,
+        lease: LeaseDuration,
+        max: BatchSize,
+    ) -> Result<Vec<InboxMessage>, ProviderError> {
+        let claimed = self.inner.claim(owner, lease, max).await?;
+        self.note_claim(owner, claimed.iter().map(|message| message.key.to_string()));
+        Ok(claimed)
+    }
+
+    async fn ack(&self, owner: &OwnerToken, keys: &[InboxKey]) -> Result<usize, ProviderError> {
+        let mut count = 0;
+        for key in keys {
+            let owner = self.owner_for(owner, &key.to_string());
+            count += self.inner.ack(&owner, std::slice::from_ref(key)).await?;
+        }
+        Ok(count)
+    }
+
+    async fn abandon(
+        &self,
+        owner: &OwnerToken,
+        keys: &[InboxKey],
+        error: &ErrorText,
+        delay: Delay,
+    ) -> Result<usize, ProviderError> {
+        self.inner.abandon(owner, keys, error, delay).await
+    }
+
+    async fn fail(
+        &self,
+        owner: &OwnerToken,
+        keys: &[InboxKey],
+        error: &ErrorText,
+    ) -> Result<usize, ProviderError> {
+        Inbox::fail(&self.inner, owner, keys, error).await
+    }
+
+    async fn get(&self, key: &InboxKey) -> Result<InboxMessage, GetError> {
+        self.inner.get(key).await
+    }
+
+    async fn revive(
+        &self,
+        keys: &[InboxKey],
+        reason: &ErrorText,
+        delay: Delay,
+    ) -> Result<usize, ProviderError> {
+        self.inner.revive(keys, reason, delay).await
+    }
+
+    async fn reap(&self) -> Result<usize, ProviderError> {
+        if self.has(Flaw::NeverReaps) { Ok(0) } else { Inbox::reap(&self.inner).await }
+    }
+
+    async fn purge(&self, older_than: Duration) -> Result<usize, ProviderError> {
+        Inbox::purge(&self.inner, older_than).await
+    }
+
+    async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {
+        Inbox::oldest_ready_age(&self.inner).await
+    }
+}

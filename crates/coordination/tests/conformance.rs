@@ -1,0 +1,12 @@
+//! The memory provider does what every provider does, under the IDs `PRIM-INMEMORY-…`.
+
+mod prim_inmemory {
+    use coordination_conformance::MemoryFixture;
+
+    coordination_conformance::in_memory_suite!(MemoryFixture);
+    coordination_conformance::general_suite!(MemoryFixture);
+    coordination_conformance::outbox_suite!(MemoryFixture);
+    coordination_conformance::inbox_suite!(MemoryFixture);
+    coordination_conformance::scheduler_suite!(MemoryFixture);
+    coordination_conformance::lease_suite!(MemoryFixture);
+}
