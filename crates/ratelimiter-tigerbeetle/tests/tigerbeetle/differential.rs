@@ -114,9 +114,7 @@ impl Pair {
         let mut started_at = None;
         loop {
             let item = self.generator.item();
-            let real = self.ledger.create_transfers(item.clone()).await.unwrap();
-            let exists = |status| status == TransferStatus::Exists;
-            let now = arrival(real.iter().map(|r| (r.timestamp, exists(r.status))));
+            let (now, real) = self.send(&item).await;
             self.compare(now, &item, &real);
             let started_at = *started_at.get_or_insert(now);
             let is_late = self.model.next_expiry().is_some_and(|expiry| expiry <= now);
@@ -128,15 +126,50 @@ impl Pair {
             self.compare_accounts_again().await;
             self.compare_rows().await;
         }
+        self.void_across_the_expiries().await;
         self.wait_for_expiries().await;
         self.compare_rows().await;
     }
 
-    fn compare(&mut self, now: Timestamp, item: &WorkItem, real: &[TransferResult]) {
-        self.events += item.len() as u64;
-        for result in real {
+    async fn send(&self, item: &WorkItem) -> (Timestamp, Vec<TransferResult>) {
+        let real = self.ledger.create_transfers(item.clone()).await.unwrap();
+        let exists = |status| status == TransferStatus::Exists;
+        let now = arrival(real.iter().map(|result| (result.timestamp, exists(result.status))));
+        (now, real)
+    }
+
+    /// Voids holds before and after their time. A void goes by the clock alone, so that its answer
+    /// is known even while nobody can say what the server has released.
+    async fn void_across_the_expiries(&mut self) {
+        let mut tick = tokio::time::interval(Duration::from_millis(10));
+        loop {
+            tick.tick().await;
+            let item = self.generator.voids();
+            let (now, real) = self.send(&item).await;
+            let model = self.model.create_transfers(now, &item);
+            assert_eq!(model, real, "{}", difference(&item, &model, &real));
+            self.count(&real);
+            if self.all_expired_at().is_none_or(|moment| now > moment) {
+                return;
+            }
+        }
+    }
+
+    /// When the last hold with a short timeout lapses.
+    fn all_expired_at(&self) -> Option<Timestamp> {
+        let timeout = Duration::from_secs(u64::from(SHORT_TIMEOUT_SECONDS));
+        self.generator.last_pending_at().map(|last| last.after(timeout))
+    }
+
+    fn count(&mut self, results: &[TransferResult]) {
+        self.events += results.len() as u64;
+        for result in results {
             *self.statuses.entry(format!("{:?}", result.status)).or_default() += 1;
         }
+    }
+
+    fn compare(&mut self, now: Timestamp, item: &WorkItem, real: &[TransferResult]) {
+        self.count(real);
         let is_due = self.model.next_expiry().is_some_and(|expiry| expiry <= now);
         let mut due = is_due.then(|| self.model.clone());
         let model = self.model.create_transfers(now, item);
@@ -161,10 +194,9 @@ impl Pair {
 
     /// Waits until the server has released what its clock says it must.
     async fn wait_for_expiries(&mut self) {
-        let Some(last) = self.generator.last_created_at() else {
+        let Some(all_expired_at) = self.all_expired_at() else {
             return;
         };
-        let all_expired_at = last.after(Duration::from_secs(u64::from(SHORT_TIMEOUT_SECONDS)));
         self.model.expire(all_expired_at);
         let expected = self.model_accounts();
         let mut tick = tokio::time::interval(Duration::from_millis(10));

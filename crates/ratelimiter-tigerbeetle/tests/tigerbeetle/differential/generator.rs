@@ -15,6 +15,8 @@ const LONG_TIMEOUT_SECONDS: u32 = 3600;
 /// A development server takes 253.
 const ITEM_EVENTS_MAX: usize = 250;
 const CHAIN_EVENTS_MAX: usize = 5;
+/// So few that most holds live to their end.
+const VOIDS: usize = 3;
 /// How far back voids, posts and repetitions reach.
 const REMEMBERED: usize = 400;
 
@@ -34,7 +36,7 @@ pub struct Generator {
     events: Vec<Event>,
     pendings: Vec<TransferId>,
     closings: Vec<TransferId>,
-    last_created_at: Option<Timestamp>,
+    last_pending_at: Option<Timestamp>,
 }
 
 impl Generator {
@@ -56,7 +58,7 @@ impl Generator {
             events: Vec::new(),
             pendings: Vec::new(),
             closings: Vec::new(),
-            last_created_at: None,
+            last_pending_at: None,
             random: Rng::with_seed(seed),
             fresh,
         }
@@ -115,9 +117,9 @@ impl Generator {
             if result.status != TransferStatus::Created {
                 continue;
             }
-            self.last_created_at = Some(result.timestamp);
             match event.transfer.action {
                 Action::Pending { closes_debit_account, .. } => {
+                    self.last_pending_at = Some(result.timestamp);
                     self.pendings.push(event.transfer.id);
                     if closes_debit_account {
                         self.closings.push(event.transfer.id);
@@ -138,8 +140,18 @@ impl Generator {
         keep_last(&mut self.closings, 10);
     }
 
-    pub fn last_created_at(&self) -> Option<Timestamp> {
-        self.last_created_at
+    /// Independent voids of some pending transfers.
+    pub fn voids(&mut self) -> WorkItem {
+        let mut item = WorkItem::new();
+        for _ in 0..VOIDS {
+            let action = Action::VoidPending { pending: self.some_pending() };
+            item.push(Transfer { id: self.id(), action, user_data: UserData::default() });
+        }
+        item
+    }
+
+    pub fn last_pending_at(&self) -> Option<Timestamp> {
+        self.last_pending_at
     }
 
     pub fn ids(&mut self) -> Vec<TransferId> {
@@ -152,7 +164,7 @@ impl Generator {
         let order = if self.random.bool() { Order::OldestFirst } else { Order::NewestFirst };
         let query = TransferQuery::new(NonZeroU128::new(user_data).expect("it is above 0"));
         let query = query.order(order).rows_max(self.random.u32(1..=50));
-        match self.last_created_at {
+        match self.last_pending_at {
             Some(last) if self.random.bool() => {
                 let back = self.random.u64(..1_000_000_000);
                 query.since(Timestamp::from_unix_nanos(last.unix_nanos() - back))
