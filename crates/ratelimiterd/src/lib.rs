@@ -1,1 +1,22 @@
-//! The ratelimiter server and its command line
+//! The ratelimiter server and its command line.
+//!
+//! The server is "HTTP to a limiter": [`routes`](self) read a request with `ratelimiter-wire`, ask the hosted backend,
+//! and write what it said. [`Server::bind`] starts one on any [`HostedBackend`]; `main` does so with what a [`config`]
+//! names.
+
+mod admin;
+mod answer;
+mod auth;
+pub mod config;
+mod hosted;
+mod limits_file;
+mod metrics;
+mod openapi;
+mod routes;
+mod server;
+
+pub use admin::RestoreError;
+pub use hosted::{HostedBackend, NotReady};
+pub use limits_file::{LimitsFile, LoadError};
+pub use routes::BODY_BYTES_MAX;
+pub use server::{Server, StartError};

@@ -1,0 +1,281 @@
+//! What an operator can set: in a file, in the environment, by flag. Every value has a default, so no file is needed.
+//!
+//! A [`Config`] that exists is valid value by value; [`Layers`] puts the sources together and reports every fault
+//! with its path and its source.
+
+mod fault;
+mod layers;
+mod listen_addr;
+mod number;
+mod token;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use fault::{ConfigError, ConfigFault};
+pub use layers::{ENVIRONMENT_PREFIX, Layers};
+pub use listen_addr::{ListenAddr, ListenAddrError};
+use ratelimiter::HintPolicy;
+use ratelimiter::memory::MemoryOptions;
+use serde::Deserialize;
+pub use token::{Token, TokenError};
+
+/// The most events that a TigerBeetle server takes in one batch.
+pub const TIGERBEETLE_BATCH_EVENTS_MAX: u64 = 8_189;
+
+/// All that can be set.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Where and how to serve.
+    pub server: ServerConfig,
+    /// Where the definitions are kept.
+    pub registry: RegistryConfig,
+    /// Who may call.
+    pub auth: AuthConfig,
+    /// What is said about the work.
+    pub log: LogConfig,
+    /// What is counted about the work.
+    pub metrics: MetricsConfig,
+    /// The constants behind the hints of denials.
+    pub hints: HintsConfig,
+    /// The backend in memory.
+    pub memory: MemoryConfig,
+    /// The backend on TigerBeetle.
+    pub tigerbeetle: TigerBeetleConfig,
+}
+
+/// Where and how to serve.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ServerConfig {
+    /// Where to listen; `:8080` for all addresses.
+    pub listen_addr: ListenAddr,
+    /// What decides.
+    pub backend: BackendChoice,
+    /// For how long a request may take to arrive, and then to be decided.
+    #[serde(deserialize_with = "number::whole::<1, 600_000, _>")]
+    pub request_timeout_ms: u64,
+    /// For how long a connection may take to send the head of a request.
+    #[serde(deserialize_with = "number::whole::<1, 600_000, _>")]
+    pub header_read_timeout_ms: u64,
+    /// For how long open requests may go on after the server was told to stop.
+    #[serde(deserialize_with = "number::whole::<0, 600_000, _>")]
+    pub shutdown_timeout_ms: u64,
+    /// How many connections are open at the most; more of them wait to be accepted.
+    #[serde(deserialize_with = "number::whole::<1, 1_000_000, _>")]
+    pub connections_max: u64,
+}
+
+/// What decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BackendChoice {
+    /// This process.
+    #[default]
+    Memory,
+    /// A TigerBeetle cluster.
+    TigerBeetle,
+}
+
+/// Where the definitions are kept.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RegistryConfig {
+    /// The limits file.
+    pub path: PathBuf,
+}
+
+/// Who may call.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AuthConfig {
+    /// Tokens that open reserve and complete.
+    pub client_tokens: Vec<Token>,
+    /// Tokens that open everything.
+    pub admin_tokens: Vec<Token>,
+    /// Serve without tokens on an address that others can reach.
+    pub allow_anonymous: bool,
+}
+
+/// What is said about the work.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogConfig {
+    /// For people or for machines.
+    pub format: LogFormat,
+    /// From which level on.
+    pub level: LogLevel,
+}
+
+/// For people or for machines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// One line of text per event.
+    #[default]
+    Text,
+    /// One JSON object per event.
+    Json,
+}
+
+/// From which level on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    /// What went wrong.
+    Error,
+    /// What may go wrong.
+    Warn,
+    /// What an operator did, and what became of it.
+    #[default]
+    Info,
+    /// Every reserve and complete.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+/// What is counted about the work.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MetricsConfig {
+    /// How many keys have figures of their own; the others are counted together.
+    #[serde(deserialize_with = "number::whole::<0, 100_000, _>")]
+    pub keys_max: u64,
+}
+
+/// The constants behind the hints of denials.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HintsConfig {
+    /// Concurrency limits: the first delay.
+    #[serde(deserialize_with = "number::whole::<1, 3_600_000, _>")]
+    pub concurrency_base_ms: u64,
+    /// Concurrency limits: how much longer after each further denial.
+    #[serde(deserialize_with = "number::factor")]
+    pub concurrency_factor: f64,
+    /// Concurrency limits: the longest delay, before jitter.
+    #[serde(deserialize_with = "number::whole::<1, 3_600_000, _>")]
+    pub concurrency_max_ms: u64,
+    /// Concurrency limits: the most jitter.
+    #[serde(deserialize_with = "number::whole::<0, 3_600_000, _>")]
+    pub concurrency_jitter_ms: u64,
+    /// Rolling limits: the first delay, or a tenth of the window where that is longer.
+    #[serde(deserialize_with = "number::whole::<1, 3_600_000, _>")]
+    pub rolling_base_ms: u64,
+    /// Rolling limits: how much longer after each further denial.
+    #[serde(deserialize_with = "number::factor")]
+    pub rolling_factor: f64,
+    /// Rolling limits: the longest delay, before jitter.
+    #[serde(deserialize_with = "number::whole::<1, 3_600_000, _>")]
+    pub rolling_max_ms: u64,
+    /// Rolling limits: the most jitter.
+    #[serde(deserialize_with = "number::whole::<0, 3_600_000, _>")]
+    pub rolling_jitter_ms: u64,
+    /// While a limit is decreasing.
+    #[serde(deserialize_with = "number::whole::<1, 3_600_000, _>")]
+    pub decreasing_ms: u64,
+}
+
+/// The backend in memory.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MemoryConfig {
+    /// For how long an ended or denied lease is remembered.
+    #[serde(deserialize_with = "number::whole::<1, 86_400, _>")]
+    pub remember_seconds: u64,
+    /// How many ended or denied leases are remembered at the most.
+    #[serde(deserialize_with = "number::whole::<1, 100_000_000, _>")]
+    pub remember_max: u64,
+}
+
+/// The backend on TigerBeetle.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TigerBeetleConfig {
+    /// The cluster's number, 0 to 2^128-1, as text.
+    #[serde(deserialize_with = "number::cluster_id")]
+    pub cluster_id: u128,
+    /// The replicas' addresses, in the cluster's order.
+    #[serde(deserialize_with = "number::addresses")]
+    pub addresses: Vec<String>,
+    /// How many sessions send batches side by side.
+    #[serde(deserialize_with = "number::whole::<1, 64, _>")]
+    pub sessions: u64,
+    /// How many events a batch has at the most.
+    #[serde(deserialize_with = "number::whole::<1, TIGERBEETLE_BATCH_EVENTS_MAX, _>")]
+    pub max_batch_events: u64,
+    /// For how long a batch waits for more events.
+    #[serde(deserialize_with = "number::whole::<0, 1_000_000, _>")]
+    pub flush_interval_micros: u64,
+    /// For how long an answer is waited for.
+    #[serde(deserialize_with = "number::whole::<1, 600_000, _>")]
+    pub request_timeout_ms: u64,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            listen_addr: ListenAddr::default(),
+            backend: BackendChoice::default(),
+            request_timeout_ms: 5_000,
+            header_read_timeout_ms: 10_000,
+            shutdown_timeout_ms: 5_000,
+            connections_max: 10_000,
+        }
+    }
+}
+
+impl Default for RegistryConfig {
+    fn default() -> Self {
+        Self { path: PathBuf::from("./data/limits.json") }
+    }
+}
+
+impl Default for MetricsConfig {
+    fn default() -> Self {
+        Self { keys_max: 1_000 }
+    }
+}
+
+impl Default for HintsConfig {
+    fn default() -> Self {
+        let HintPolicy { concurrency, rolling, decreasing } = HintPolicy::default();
+        Self {
+            concurrency_base_ms: whole_ms(concurrency.base),
+            concurrency_factor: concurrency.factor,
+            concurrency_max_ms: whole_ms(concurrency.max),
+            concurrency_jitter_ms: whole_ms(concurrency.jitter),
+            rolling_base_ms: whole_ms(rolling.base),
+            rolling_factor: rolling.factor,
+            rolling_max_ms: whole_ms(rolling.max),
+            rolling_jitter_ms: whole_ms(rolling.jitter),
+            decreasing_ms: whole_ms(decreasing),
+        }
+    }
+}
+
+fn whole_ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).expect("the default hints are seconds long")
+}
+
+impl Default for MemoryConfig {
+    fn default() -> Self {
+        let MemoryOptions { remember_for, remember_max, .. } = MemoryOptions::default();
+        Self { remember_seconds: remember_for.as_secs(), remember_max: remember_max as u64 }
+    }
+}
+
+impl Default for TigerBeetleConfig {
+    fn default() -> Self {
+        Self {
+            cluster_id: 0,
+            addresses: vec!["127.0.0.1:3000".to_owned()],
+            sessions: 8,
+            max_batch_events: 8_000,
+            flush_interval_micros: 200,
+            request_timeout_ms: 2_000,
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Every source is read, the later over the earlier, and every fault has its path and its source.
+
+use expect_test::{Expect, expect};
+
+use super::*;
+use crate::config::{BackendChoice, Token};
+
+fn check_faults(yaml: &str, expected: &Expect) {
+    let mut layers = Layers::new();
+    layers.add_yaml("config.yaml", yaml);
+    expected.assert_eq(&layers.config().unwrap_err().to_string());
+}
+
+fn environment(variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
+    let mut layers = Layers::new();
+    let owned = |&(name, text): &(&str, &str)| (name.to_owned(), text.to_owned());
+    layers.add_environment(variables.iter().map(owned));
+    layers.config()
+}
+
+#[test]
+fn without_a_source_everything_has_its_default() {
+    let config = Layers::new().config().unwrap();
+    assert_eq!(config, Config::default());
+    assert_eq!(config.server.listen_addr.to_string(), "127.0.0.1:8080");
+    assert_eq!(config.server.backend, BackendChoice::Memory);
+    assert_eq!(config.registry.path, Path::new("./data/limits.json"));
+    for empty in ["", "# nothing\n", "server:\n", "{}"] {
+        let mut layers = Layers::new();
+        layers.add_yaml("config.yaml", empty);
+        assert_eq!(layers.config().unwrap(), Config::default(), "{empty:?}");
+    }
+}
+
+#[test]
+fn the_config_of_the_specification_is_read() {
+    let mut layers = Layers::new();
+    layers.add_yaml(
+        "config.yaml",
+        r#"
+server:      { listen_addr: ":8080", backend: "tigerbeetle" }        # or "memory"
+registry:    { path: "./data/limits.json" }
+auth:        { client_tokens: [a], admin_tokens: ["b"] }
+tigerbeetle: { cluster_id: "0", addresses: ["127.0.0.1:3000"], sessions: 8, max_batch_events: 8000, flush_interval_micros: 200, request_timeout_ms: 2000 }
+"#,
+    );
+    let config = layers.config().unwrap();
+    assert_eq!(config.server.backend, BackendChoice::TigerBeetle);
+    assert_eq!(config.server.listen_addr.to_string(), "0.0.0.0:8080");
+    assert_eq!(config.tigerbeetle.max_batch_events, 8_000);
+}
+
+#[test]
+fn every_fault_of_a_file_is_reported_with_its_path() {
+    check_faults(
+        r#"
+server: { listen_adr: ":8080", backend: postgres, request_timeout_ms: soon, connections_max: 0 }
+registry: ./data
+tigerbeetle: { sessions: 0, max_batch_events: 8190, cluster_id: 0, addresses: [] }
+hints: { rolling_factor: 0.5 }
+sever: {}
+auth: { client_tokens: ["two words"], allow_anonymous: maybe }
+"#,
+        &expect![[r#"
+            config.yaml: auth.allow_anonymous: invalid type: string "maybe", expected a boolean
+            config.yaml: auth.client_tokens: a token has 1 to 1024 visible ASCII characters
+            config.yaml: hints.rolling_factor: must be 1 to 100, not 0.5
+            config.yaml: registry: invalid type: string "./data", expected struct RegistryConfig
+            config.yaml: server.backend: unknown variant `postgres`, expected `memory` or `tigerbeetle`
+            config.yaml: server.connections_max: must be 1 to 1000000, not 0
+            config.yaml: server.listen_adr: unknown field `listen_adr`, expected one of `listen_addr`, `backend`, `request_timeout_ms`, `header_read_timeout_ms`, `shutdown_timeout_ms`, `connections_max`
+            config.yaml: server.request_timeout_ms: invalid type: string "soon", expected u64
+            config.yaml: tigerbeetle.addresses: must be 1 to 6 addresses, not 0
+            config.yaml: tigerbeetle.cluster_id: invalid type: integer `0`, expected a string
+            config.yaml: tigerbeetle.max_batch_events: must be 1 to 8189, not 8190
+            config.yaml: tigerbeetle.sessions: must be 1 to 64, not 0"#]],
+    );
+}
+
+#[test]
+fn a_file_that_is_no_yaml_is_refused_with_its_line() {
+    check_faults(
+        "server: {\n  listen_addr: [\n",
+        &expect!["config.yaml: unclosed bracket '[' at line 2, column 16"],
+    );
+    check_faults(
+        "server: {}\nserver: {}\n",
+        &expect![
+            "config.yaml: duplicate mapping key: server, set DuplicateKeyPolicy in Options if acceptable at line 2, column 1"
+        ],
+    );
+    check_faults("- a\n- b\n", &expect!["config.yaml: must be sections such as `server:`"]);
+}
+
+#[test]
+fn the_environment_overrides_the_file_and_a_flag_overrides_both() {
+    let mut layers = Layers::new();
+    layers.add_yaml("config.yaml", "server: { listen_addr: '127.0.0.1:1', connections_max: 7 }");
+    layers.add_environment([("RATELIMITER_SERVER__LISTEN_ADDR".into(), "127.0.0.1:2".into())]);
+    layers.add_text("--listen", "server.listen_addr", "127.0.0.1:3");
+    let config = layers.config().unwrap();
+    assert_eq!(config.server.listen_addr.to_string(), "127.0.0.1:3");
+    assert_eq!(config.server.connections_max, 7);
+}
+
+#[test]
+fn a_variable_is_read_as_what_its_value_must_be() {
+    let config = environment(&[
+        ("RATELIMITER_TIGERBEETLE__SESSIONS", "3"),
+        ("RATELIMITER_TIGERBEETLE__CLUSTER_ID", "7"),
+        ("RATELIMITER_TIGERBEETLE__ADDRESSES", "10.0.0.1:3000, 10.0.0.2:3000"),
+        ("RATELIMITER_AUTH__CLIENT_TOKENS", "12345"),
+        ("RATELIMITER_AUTH__ADMIN_TOKENS", "[a, b]"),
+        ("RATELIMITER_AUTH__ALLOW_ANONYMOUS", "true"),
+        ("RATELIMITER_PORT", "tcp://10.0.0.1:8080"),
+        ("RATELIMITER_SERVICE_HOST", "10.0.0.1"),
+        ("HOME", "/"),
+    ])
+    .unwrap();
+    assert_eq!(config.tigerbeetle.sessions, 3);
+    assert_eq!(config.tigerbeetle.cluster_id, 7);
+    assert_eq!(config.tigerbeetle.addresses, ["10.0.0.1:3000", "10.0.0.2:3000"]);
+    assert_eq!(config.auth.client_tokens, [Token::new("12345").unwrap()]);
+    assert_eq!(config.auth.admin_tokens, ["a", "b"].map(|text| Token::new(text).unwrap()));
+    assert!(config.auth.allow_anonymous);
+}
+
+#[test]
+fn a_fault_of_the_environment_names_the_variable() {
+    let error = environment(&[
+        ("RATELIMITER_SERVER__LISTEN", "127.0.0.1:1"),
+        ("RATELIMITER_TIGERBEETLE__SESSIONS", "0"),
+        ("RATELIMITER_SERVER__CONNECTIONS_MAX", "many"),
+    ]);
+    expect![[r#"
+        RATELIMITER_SERVER__LISTEN: server.listen: unknown field `listen`, expected one of `listen_addr`, `backend`, `request_timeout_ms`, `header_read_timeout_ms`, `shutdown_timeout_ms`, `connections_max`
+        RATELIMITER_TIGERBEETLE__SESSIONS: tigerbeetle.sessions: must be 1 to 64, not 0
+        RATELIMITER_SERVER__CONNECTIONS_MAX: server.connections_max: invalid type: string "many", expected u64"#]].assert_eq(&error.unwrap_err().to_string());
+}
+
+#[test]
+fn without_tokens_only_loopback_is_served_unless_that_is_meant() {
+    check_faults(
+        "server: { listen_addr: ':8080' }",
+        &expect![
+            "config.yaml: server.listen_addr: 0.0.0.0:8080 can be reached by others, and no tokens are configured; set auth.client_tokens and auth.admin_tokens, or auth.allow_anonymous: true if that is meant"
+        ],
+    );
+    for yaml in [
+        "server: { listen_addr: 'localhost:8080' }",
+        "server: { listen_addr: ':8080' }\nauth: { allow_anonymous: true }",
+        "server: { listen_addr: ':8080' }\nauth: { client_tokens: [a] }",
+    ] {
+        let mut layers = Layers::new();
+        layers.add_yaml("config.yaml", yaml);
+        assert!(layers.config().is_ok(), "{yaml}");
+    }
+}
+
+#[test]
+fn a_token_file_that_cannot_be_read_is_a_fault() {
+    check_faults(
+        "auth: { admin_tokens: ['file:/nowhere/token'] }",
+        &expect![
+            "config.yaml: auth.admin_tokens: /nowhere/token: No such file or directory (os error 2)"
+        ],
+    );
+}

@@ -1,0 +1,87 @@
+//! What a backend must do, beyond deciding, so that a server can host it.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use ratelimiter::{Backend, DefineError, LimitStatus, MemoryLimiter, RegisteredLimit};
+
+/// A backend that a server can host.
+pub trait HostedBackend: Backend + 'static {
+    /// Puts a limit back as it was registered, a decrease under way included. Called at the start of a server.
+    ///
+    /// # Errors
+    /// The backend could not be provisioned.
+    fn restore(
+        &self,
+        registered: RegisteredLimit,
+    ) -> impl Future<Output = Result<LimitStatus, DefineError>> + Send;
+
+    /// Whether the backend answers.
+    ///
+    /// # Errors
+    /// Why it does not.
+    fn ready(&self) -> impl Future<Output = Result<(), NotReady>> + Send;
+
+    /// Called several times a second: returns what has expired, and applies decreases that have become possible.
+    fn tick(&self) -> impl Future<Output = ()> + Send;
+
+    /// How many leases are open, where the backend knows it.
+    fn open_leases(&self) -> Option<u64>;
+
+    /// Adds the backend's own metrics in Prometheus' text format.
+    fn write_metrics(&self, _text: &mut String) {}
+}
+
+/// The backend does not answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the backend does not answer: {reason}")]
+pub struct NotReady {
+    /// Why, for people.
+    pub reason: String,
+}
+
+impl HostedBackend for MemoryLimiter {
+    async fn restore(&self, registered: RegisteredLimit) -> Result<LimitStatus, DefineError> {
+        Ok(MemoryLimiter::restore(self, registered))
+    }
+
+    async fn ready(&self) -> Result<(), NotReady> {
+        Ok(())
+    }
+
+    async fn tick(&self) {
+        // A sweep takes as long as there is to sweep, so it must not hold up the threads that answer requests.
+        let limiter = self.clone();
+        let swept = tokio::task::spawn_blocking(move || limiter.sweep()).await;
+        swept.expect("a sweep does not panic");
+    }
+
+    fn open_leases(&self) -> Option<u64> {
+        Some(MemoryLimiter::open_leases(self) as u64)
+    }
+}
+
+impl<B: HostedBackend> HostedBackend for Arc<B> {
+    fn restore(
+        &self,
+        registered: RegisteredLimit,
+    ) -> impl Future<Output = Result<LimitStatus, DefineError>> + Send {
+        (**self).restore(registered)
+    }
+
+    fn ready(&self) -> impl Future<Output = Result<(), NotReady>> + Send {
+        (**self).ready()
+    }
+
+    fn tick(&self) -> impl Future<Output = ()> + Send {
+        (**self).tick()
+    }
+
+    fn open_leases(&self) -> Option<u64> {
+        (**self).open_leases()
+    }
+
+    fn write_metrics(&self, text: &mut String) {
+        (**self).write_metrics(text);
+    }
+}

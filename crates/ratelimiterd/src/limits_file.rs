@@ -1,0 +1,154 @@
+//! The limits file on disk: read at the start, replaced in two steps.
+//!
+//! A new content is first *staged*: written beside the file and flushed. A full disk shows there, before anything was
+//! applied. Then it is *committed*: renamed over the file, and the folder flushed. A crash at any instant leaves the old
+//! or the new file, never a part of one.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use ratelimiter::Registry;
+use ratelimiter_wire::{
+    LIMITS_FILE_BYTES_MAX, LimitsFileError, read_limits_file, write_limits_file,
+};
+
+/// Where the definitions are kept.
+#[derive(Debug, Clone)]
+pub struct LimitsFile {
+    path: PathBuf,
+}
+
+/// A new content that is safe on disk, beside the file.
+#[derive(Debug)]
+#[must_use = "a staged content is committed or discarded"]
+pub(crate) struct Staged {
+    temporary: PathBuf,
+    path: PathBuf,
+}
+
+/// Why a limits file cannot be used.
+#[derive(Debug)]
+pub struct LoadError {
+    path: PathBuf,
+    reason: LoadReason,
+}
+
+#[derive(Debug)]
+enum LoadReason {
+    Unreadable(io::Error),
+    NotAFile(&'static str),
+    Faulty(LimitsFileError),
+}
+
+impl LimitsFile {
+    /// The file at this path, which need not exist yet.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads the file; a file that does not exist holds no limits.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has faults: all of them are reported.
+    pub fn load(&self) -> Result<Registry, LoadError> {
+        let fault = |reason| LoadError { path: self.path.clone(), reason };
+        let bytes = match self.read() {
+            Ok(Ok(bytes)) => bytes,
+            Ok(Err(what)) => return Err(fault(LoadReason::NotAFile(what))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Registry::new()),
+            Err(error) => return Err(fault(LoadReason::Unreadable(error))),
+        };
+        read_limits_file(&bytes).map_err(|error| fault(LoadReason::Faulty(error)))
+    }
+
+    /// The bytes, or what is there in place of a file. Opening a pipe would wait for whoever writes to it.
+    fn read(&self) -> io::Result<Result<Vec<u8>, &'static str>> {
+        let metadata = fs::metadata(&self.path)?;
+        if metadata.is_dir() {
+            return Ok(Err("a directory"));
+        }
+        if !metadata.is_file() {
+            return Ok(Err("a pipe, a socket or a device"));
+        }
+        let mut bytes = Vec::new();
+        let bytes_max = LIMITS_FILE_BYTES_MAX as u64 + 1;
+        File::open(&self.path)?.take(bytes_max).read_to_end(&mut bytes)?;
+        Ok(Ok(bytes))
+    }
+
+    /// Writes a new content beside the file, and flushes it.
+    ///
+    /// # Errors
+    /// It cannot be written; the file is as it was.
+    pub(crate) fn stage(&self, registry: &Registry) -> io::Result<Staged> {
+        fs::create_dir_all(folder_of(&self.path))?;
+        let mut name = self.path.file_name().unwrap_or_default().to_owned();
+        name.push(".tmp");
+        let staged = Staged { temporary: self.path.with_file_name(name), path: self.path.clone() };
+        match staged.write(write_limits_file(registry.iter()).as_bytes()) {
+            Ok(()) => Ok(staged),
+            Err(error) => {
+                staged.discard();
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Staged {
+    fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut file = File::create(&self.temporary)?;
+        file.write_all(bytes)?;
+        file.sync_all()
+    }
+
+    /// Puts the content in the file's place.
+    ///
+    /// # Errors
+    /// The old file may still be there, or the new one may not survive a crash of the machine.
+    pub(crate) fn commit(self) -> io::Result<()> {
+        if let Err(error) = fs::rename(&self.temporary, &self.path) {
+            self.discard();
+            return Err(error);
+        }
+        File::open(folder_of(&self.path))?.sync_all()
+    }
+
+    /// Forgets the content. What cannot be removed is overwritten by the next one.
+    pub(crate) fn discard(self) {
+        drop(fs::remove_file(&self.temporary));
+    }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    }
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        match &self.reason {
+            LoadReason::Unreadable(error) => write!(f, "{path}: cannot be read: {error}"),
+            LoadReason::NotAFile(what) => write!(f, "{path}: is {what}, not a limits file"),
+            LoadReason::Faulty(LimitsFileError { faults }) => {
+                for (at, fault) in faults.iter().enumerate() {
+                    let separator = if at == 0 { "" } else { "\n" };
+                    write!(f, "{separator}{path}: {fault}")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}

@@ -1,0 +1,265 @@
+//! What is counted about the work, in Prometheus' text format. The names are stable.
+//!
+//! Counting a request is a few atomic additions to counters that are found by number; only a denial looks a key up.
+
+mod histogram;
+mod key_counters;
+mod text;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ratelimiter::clock::{Clock, SystemClock, Timestamp};
+use ratelimiter::{LimitKey, LimitState};
+use ratelimiter_wire::{CompleteAnswer, ErrorWord, ReserveAnswer};
+
+use self::histogram::Histogram;
+use self::key_counters::KeyCounters;
+use self::text::Text;
+
+/// The counters of a server.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    clock: SystemClock,
+    reserves: [AtomicU64; ReserveOutcome::ALL.len()],
+    completes: [AtomicU64; CompleteOutcome::ALL.len()],
+    denied: KeyCounters,
+    requests: [Histogram; Route::ALL.len()],
+    keys_max: usize,
+}
+
+/// A request whose time is being taken.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Started(Timestamp);
+
+/// Names a route in the metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// `POST /v1/reserve`
+    Reserve,
+    /// `POST /v1/reserve/batch`
+    ReserveBatch,
+    /// `POST /v1/complete`
+    Complete,
+    /// `POST /v1/complete/batch`
+    CompleteBatch,
+    /// `/v1/admin/…`
+    Admin,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ReserveOutcome {
+    Allowed,
+    Denied,
+    Decreasing,
+    UnknownKey,
+    OverCapacity,
+    LeaseConflict,
+    LeaseEnded,
+    Invalid,
+    NotLetIn,
+    NoAnswer,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CompleteOutcome {
+    Ok,
+    InvalidActual,
+    Invalid,
+    NotLetIn,
+    NoAnswer,
+}
+
+impl Route {
+    const ALL: [Self; 5] =
+        [Self::Reserve, Self::ReserveBatch, Self::Complete, Self::CompleteBatch, Self::Admin];
+
+    const fn label(self) -> &'static str {
+        match self {
+            Self::Reserve => "/v1/reserve",
+            Self::ReserveBatch => "/v1/reserve/batch",
+            Self::Complete => "/v1/complete",
+            Self::CompleteBatch => "/v1/complete/batch",
+            Self::Admin => "/v1/admin/limits",
+        }
+    }
+}
+
+impl ReserveOutcome {
+    const ALL: [Self; 10] = [
+        Self::Allowed,
+        Self::Denied,
+        Self::Decreasing,
+        Self::UnknownKey,
+        Self::OverCapacity,
+        Self::LeaseConflict,
+        Self::LeaseEnded,
+        Self::Invalid,
+        Self::NotLetIn,
+        Self::NoAnswer,
+    ];
+
+    const fn label(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Denied => "denied",
+            Self::Decreasing => "limit_decreasing",
+            Self::UnknownKey => "unknown_limit_key",
+            Self::OverCapacity => "amount_exceeds_capacity",
+            Self::LeaseConflict => "lease_conflict",
+            Self::LeaseEnded => "lease_ended",
+            Self::Invalid => "invalid_request",
+            Self::NotLetIn => "unauthorized",
+            Self::NoAnswer => "backend_error",
+        }
+    }
+
+    const fn of(answer: &ReserveAnswer) -> Self {
+        let Some(word) = &answer.error else {
+            return if answer.allowed { Self::Allowed } else { Self::Denied };
+        };
+        match word {
+            ErrorWord::LimitDecreasing { .. } => Self::Decreasing,
+            ErrorWord::UnknownLimitKey { .. } => Self::UnknownKey,
+            ErrorWord::AmountExceedsCapacity { .. } => Self::OverCapacity,
+            ErrorWord::LeaseConflict => Self::LeaseConflict,
+            ErrorWord::LeaseEnded => Self::LeaseEnded,
+            ErrorWord::Unauthorized | ErrorWord::Forbidden => Self::NotLetIn,
+            ErrorWord::InvalidRequest { .. }
+            | ErrorWord::DuplicateKey { .. }
+            | ErrorWord::InvalidActual { .. }
+            | ErrorWord::KindConflict { .. }
+            | ErrorWord::NotFound
+            | ErrorWord::MethodNotAllowed
+            | ErrorWord::BodyTooLarge
+            | ErrorWord::RequestTimeout => Self::Invalid,
+            ErrorWord::BackendError | ErrorWord::BackendRefused | ErrorWord::Other(_) => {
+                Self::NoAnswer
+            }
+        }
+    }
+}
+
+impl CompleteOutcome {
+    const ALL: [Self; 5] =
+        [Self::Ok, Self::InvalidActual, Self::Invalid, Self::NotLetIn, Self::NoAnswer];
+
+    const fn label(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::InvalidActual => "invalid_actual",
+            Self::Invalid => "invalid_request",
+            Self::NotLetIn => "unauthorized",
+            Self::NoAnswer => "backend_error",
+        }
+    }
+
+    const fn of(answer: &CompleteAnswer) -> Self {
+        let Some(word) = &answer.error else { return Self::Ok };
+        match word {
+            ErrorWord::InvalidActual { .. } => Self::InvalidActual,
+            ErrorWord::Unauthorized | ErrorWord::Forbidden => Self::NotLetIn,
+            ErrorWord::InvalidRequest { .. }
+            | ErrorWord::DuplicateKey { .. }
+            | ErrorWord::UnknownLimitKey { .. }
+            | ErrorWord::AmountExceedsCapacity { .. }
+            | ErrorWord::LimitDecreasing { .. }
+            | ErrorWord::LeaseConflict
+            | ErrorWord::LeaseEnded
+            | ErrorWord::KindConflict { .. }
+            | ErrorWord::NotFound
+            | ErrorWord::MethodNotAllowed
+            | ErrorWord::BodyTooLarge
+            | ErrorWord::RequestTimeout => Self::Invalid,
+            ErrorWord::BackendError | ErrorWord::BackendRefused | ErrorWord::Other(_) => {
+                Self::NoAnswer
+            }
+        }
+    }
+}
+
+impl Metrics {
+    /// Nothing counted yet; at most `keys_max` keys get figures of their own.
+    pub(crate) fn new(keys_max: usize) -> Self {
+        Self {
+            clock: SystemClock::new(),
+            reserves: Default::default(),
+            completes: Default::default(),
+            denied: KeyCounters::new(keys_max),
+            requests: Default::default(),
+            keys_max,
+        }
+    }
+
+    /// Begins to take a request's time.
+    pub(crate) fn start(&self) -> Started {
+        Started(self.clock.now())
+    }
+
+    /// Ends taking a request's time.
+    pub(crate) fn stop(&self, route: Route, Started(since): Started) {
+        self.requests[route as usize].record(self.clock.now().since(since));
+    }
+
+    /// Counts the answer to a reserve.
+    pub(crate) fn count_reserve(&self, answer: &ReserveAnswer) {
+        self.reserves[ReserveOutcome::of(answer) as usize].fetch_add(1, Ordering::Relaxed);
+        for key in &answer.denied_keys {
+            self.denied.count(key);
+        }
+        if let Some(ErrorWord::LimitDecreasing { key }) = &answer.error {
+            self.denied.count(key);
+        }
+    }
+
+    /// Counts the answer to a complete.
+    pub(crate) fn count_complete(&self, answer: &CompleteAnswer) {
+        self.completes[CompleteOutcome::of(answer) as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many limits' figures are shown.
+    pub(crate) fn keys_max(&self) -> usize {
+        self.keys_max
+    }
+
+    /// Everything in Prometheus' text format, with the figures that only the backend knows.
+    pub(crate) fn render(&self, states: &[LimitState], open_leases: Option<u64>) -> String {
+        let mut text = Text::default();
+        text.family("ratelimiter_reserve_total", "counter", "Answers to reserves.");
+        for outcome in ReserveOutcome::ALL {
+            let count = self.reserves[outcome as usize].load(Ordering::Relaxed);
+            text.sample("ratelimiter_reserve_total", &[("outcome", outcome.label())], count);
+        }
+        text.family("ratelimiter_complete_total", "counter", "Answers to completes.");
+        for outcome in CompleteOutcome::ALL {
+            let count = self.completes[outcome as usize].load(Ordering::Relaxed);
+            text.sample("ratelimiter_complete_total", &[("outcome", outcome.label())], count);
+        }
+        text.family(
+            "ratelimiter_denied_total",
+            "counter",
+            "How often a limit stood in the way of a reserve; the key is empty for those beyond the bound.",
+        );
+        for (key, count) in self.denied.counts() {
+            let key = key.as_ref().map_or("", LimitKey::as_str);
+            text.sample("ratelimiter_denied_total", &[("key", key)], count);
+        }
+        text.limits(states);
+        if let Some(open_leases) = open_leases {
+            text.family(
+                "ratelimiter_open_leases",
+                "gauge",
+                "Leases that are allowed and not completed.",
+            );
+            text.sample("ratelimiter_open_leases", &[], open_leases);
+        }
+        text.family("ratelimiter_request_seconds", "histogram", "How long requests took.");
+        for route in Route::ALL {
+            let histogram = &self.requests[route as usize];
+            text.histogram("ratelimiter_request_seconds", ("route", route.label()), histogram);
+        }
+        text.into_string()
+    }
+}
+
+#[cfg(test)]
+mod tests;

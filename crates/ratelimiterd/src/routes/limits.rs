@@ -1,0 +1,106 @@
+//! `/v1/admin/limits`: defining, deleting and looking at limits.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::Response;
+use ratelimiter::{Backend, StateError};
+use ratelimiter_wire::{
+    DefineAnswer, DefinitionBody, DeleteAnswer, ErrorBody, ErrorWord, ListAnswer, Refusal,
+    StateAnswer, StateBody, read,
+};
+
+use super::App;
+use super::key_in_path::{key_of, page_of};
+use crate::answer;
+use crate::auth::Need;
+use crate::hosted::HostedBackend;
+use crate::metrics::Route;
+
+pub(super) async fn put<B: HostedBackend>(
+    State(app): State<Arc<App<B>>>,
+    request: Request,
+) -> Response {
+    let started = app.metrics.start();
+    let read = match app.admit(request, Need::Admin).await {
+        Ok((_, bytes)) => read::<DefinitionBody>(&bytes),
+        Err(refusal) => Err(refusal),
+    };
+    let answer = match read {
+        Ok(limit) => DefineAnswer::of(app.within_time(app.admin.define(limit)).await),
+        Err(refusal) => refusal.into(),
+    };
+    app.metrics.stop(Route::Admin, started);
+    answer::json(answer.http_status(), &answer)
+}
+
+pub(super) async fn delete<B: HostedBackend>(
+    State(app): State<Arc<App<B>>>,
+    request: Request,
+) -> Response {
+    let started = app.metrics.start();
+    let key = match app.access.check(request.headers(), Need::Admin) {
+        Ok(()) => key_of(request.uri()),
+        Err(refusal) => Err(refusal),
+    };
+    let answer = match key {
+        Ok(key) => DeleteAnswer::of(app.within_time(app.admin.delete(key)).await),
+        Err(refusal) => refusal.into(),
+    };
+    app.metrics.stop(Route::Admin, started);
+    answer::json(answer.http_status(), &answer)
+}
+
+pub(super) async fn list<B: HostedBackend>(
+    State(app): State<Arc<App<B>>>,
+    parts: Parts,
+) -> Response {
+    let started = app.metrics.start();
+    let response = match answer_list(&app, &parts).await {
+        Ok(answer) => answer::json(StatusCode::OK.as_u16(), &answer),
+        Err(error) => answer::error(&error),
+    };
+    app.metrics.stop(Route::Admin, started);
+    response
+}
+
+async fn answer_list<B: HostedBackend>(
+    app: &App<B>,
+    parts: &Parts,
+) -> Result<ListAnswer, ErrorBody> {
+    app.access.check(&parts.headers, Need::Admin)?;
+    let page = page_of(&parts.uri)?;
+    let states = app.within_time(app.backend.states(&page)).await?;
+    Ok(ListAnswer { limits: states.iter().map(StateBody::from).collect() })
+}
+
+pub(super) async fn get<B: HostedBackend>(
+    State(app): State<Arc<App<B>>>,
+    parts: Parts,
+) -> Response {
+    let started = app.metrics.start();
+    let response = match answer_get(&app, &parts).await {
+        Ok(answer) => answer::json(StatusCode::OK.as_u16(), &answer),
+        Err(error) => answer::error(&error),
+    };
+    app.metrics.stop(Route::Admin, started);
+    response
+}
+
+async fn answer_get<B: HostedBackend>(
+    app: &App<B>,
+    parts: &Parts,
+) -> Result<StateAnswer, ErrorBody> {
+    app.access.check(&parts.headers, Need::Admin)?;
+    let key = key_of(&parts.uri)?;
+    let state: Result<_, StateError> = app.within_time(app.backend.state(&key)).await;
+    match state? {
+        Some(state) => Ok(StateAnswer { limit: StateBody::from(&state) }),
+        None => {
+            let message = format!("no limit is defined for {key}");
+            Err(Refusal { error: ErrorWord::NotFound, message }.into())
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! `GET /`: a plain page that lists the limits.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+use ratelimiter::{Backend, LimitState, LimitStatus, Page};
+
+use super::App;
+use crate::answer;
+use crate::auth::Need;
+use crate::hosted::HostedBackend;
+
+/// How many limits the page shows.
+const ROWS_MAX: usize = 1_000;
+
+const HEAD: &str = "<!doctype html>
+<html lang=\"en\"><meta charset=\"utf-8\"><meta http-equiv=\"refresh\" content=\"5\"><title>ratelimiter</title>
+<style>body{font:14px system-ui;margin:2em}table{border-collapse:collapse}td,th{padding:.3em .8em;text-align:left;\
+border-bottom:1px solid #ddd}td.n{text-align:right;font-variant-numeric:tabular-nums}</style>
+<h1>Limits</h1>
+<table><tr><th>key<th>kind<th>used<th>capacity<th>available<th>debt<th>status<th>unit<th>description
+";
+
+pub(super) async fn index<B: HostedBackend>(
+    State(app): State<Arc<App<B>>>,
+    request: Request,
+) -> Response {
+    if let Err(refusal) = app.access.check(request.headers(), Need::Admin) {
+        return answer::error(&refusal.into());
+    }
+    let page = Page { count_max: Some(ROWS_MAX), ..Page::default() };
+    match app.within_time(app.backend.states(&page)).await {
+        Ok(states) => answer::text("text/html; charset=utf-8", render(&states)),
+        Err(error) => answer::error(&error.into()),
+    }
+}
+
+fn render(states: &[LimitState]) -> String {
+    let mut html = HEAD.to_owned();
+    for LimitState { limit, status, usage } in states {
+        let status = match status {
+            LimitStatus::Active => "active".to_owned(),
+            LimitStatus::Decreasing { to } => format!("decreasing to {to}"),
+        };
+        let kind = format!("{}, {} s", limit.kind.name(), limit.kind.lifetime_seconds());
+        let (unit, description) = (escape(limit.unit.as_str()), escape(limit.description.as_str()));
+        let row = writeln!(
+            html,
+            "<tr><td>{}<td>{kind}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}<td>{status}<td>{unit}<td>{description}",
+            escape(limit.key.as_str()),
+            usage.used,
+            limit.capacity,
+            usage.available,
+            usage.debt,
+        );
+        row.expect("a string takes every text");
+    }
+    html.push_str("</table>\n");
+    if states.is_empty() {
+        html.push_str("<p>No limits are defined yet: <code>PUT /v1/admin/limits</code>.\n");
+    }
+    html
+}
+
+/// Keys and descriptions are other people's texts.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}

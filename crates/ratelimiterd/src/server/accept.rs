@@ -1,0 +1,145 @@
+//! Accepting connections, a bounded number at a time, and closing them when the server stops.
+//!
+//! This is not `axum::serve`, which does not let one set the bounds: the time and the size of a request's head, and the
+//! number of connections.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::as_usize;
+use super::first_bytes::FirstBytes;
+use crate::config::ServerConfig;
+
+/// The most bytes of a request's head over HTTP/1.1.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+/// The most headers of a request over HTTP/1.1.
+const HEADERS_MAX: usize = 100;
+/// The most bytes of a request's headers over HTTP/2.
+const HTTP2_HEADER_BYTES_MAX: u32 = 64 * 1024;
+/// The most requests under way on one connection over HTTP/2.
+const HTTP2_STREAMS_MAX: u32 = 256;
+/// How often a silent HTTP/2 connection is asked whether it is still there.
+const HTTP2_PING_EVERY: Duration = Duration::from_secs(30);
+/// How long to wait when the system has no room for another connection.
+const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
+
+/// The connections of a server.
+pub(super) struct Connections {
+    router: Router,
+    protocol: auto::Builder<TokioExecutor>,
+    header_read_timeout: Duration,
+    shutdown_timeout: Duration,
+    room: Arc<Semaphore>,
+    open: TaskTracker,
+}
+
+impl Connections {
+    pub(super) fn new(config: &ServerConfig, router: Router) -> Self {
+        let header_read_timeout = Duration::from_millis(config.header_read_timeout_ms);
+        let mut protocol = auto::Builder::new(TokioExecutor::new());
+        protocol
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(header_read_timeout)
+            .max_headers(HEADERS_MAX)
+            .max_buf_size(HEAD_BYTES_MAX);
+        protocol
+            .http2()
+            .timer(TokioTimer::new())
+            .max_header_list_size(HTTP2_HEADER_BYTES_MAX)
+            .max_concurrent_streams(HTTP2_STREAMS_MAX)
+            .keep_alive_interval(HTTP2_PING_EVERY)
+            .keep_alive_timeout(header_read_timeout);
+        let connections_max = as_usize(config.connections_max).min(Semaphore::MAX_PERMITS);
+        Self {
+            router,
+            protocol,
+            header_read_timeout,
+            shutdown_timeout: Duration::from_millis(config.shutdown_timeout_ms),
+            room: Arc::new(Semaphore::new(connections_max)),
+            open: TaskTracker::new(),
+        }
+    }
+
+    /// Waits for room, then for a connection.
+    async fn next(&self, listener: &TcpListener) -> (OwnedSemaphorePermit, io::Result<TcpStream>) {
+        let permit = Arc::clone(&self.room).acquire_owned().await;
+        let permit = permit.expect("the semaphore is never closed");
+        (permit, listener.accept().await.map(|(stream, _)| stream))
+    }
+
+    /// Serves one connection in the background: until it ends, until the server stops and what is open on it is done,
+    /// or until `give_up`.
+    fn serve(
+        &self,
+        stream: TcpStream,
+        permit: OwnedSemaphorePermit,
+        stop: CancellationToken,
+        give_up: CancellationToken,
+    ) {
+        // A denial is one small packet each way; waiting to fill a larger one only adds delay.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "connection closed before it was served");
+            return;
+        }
+        let stream = TokioIo::new(FirstBytes::new(stream, self.header_read_timeout));
+        let service = TowerToHyperService::new(self.router.clone());
+        let connection = self.protocol.serve_connection(stream, service).into_owned();
+        self.open.spawn(async move {
+            let _permit = permit;
+            let mut connection = std::pin::pin!(connection);
+            let ended = tokio::select! {
+                ended = connection.as_mut() => ended,
+                () = stop.cancelled() => {
+                    connection.as_mut().graceful_shutdown();
+                    match give_up.run_until_cancelled(connection).await {
+                        Some(ended) => ended,
+                        None => Err("the server stopped before it was done".into()),
+                    }
+                }
+            };
+            if let Err(error) = ended {
+                tracing::debug!(%error, "connection broken");
+            }
+        });
+    }
+}
+
+/// Accepts connections until the server stops, then waits for those that are open.
+pub(super) async fn accept(
+    listener: TcpListener,
+    connections: Connections,
+    stop: CancellationToken,
+) {
+    let give_up = CancellationToken::new();
+    while let Some((permit, accepted)) = stop.run_until_cancelled(connections.next(&listener)).await
+    {
+        match accepted {
+            Ok(stream) => connections.serve(stream, permit, stop.clone(), give_up.clone()),
+            Err(error) => {
+                // One that went away before it was accepted concerns nobody; a system without room needs a moment.
+                tracing::warn!(%error, "connection not accepted");
+                drop(tokio::time::timeout(ACCEPT_AGAIN_AFTER, stop.cancelled()).await);
+            }
+        }
+    }
+    drop(listener);
+    connections.open.close();
+    let open = connections.open.len();
+    tracing::info!(open, "stopping");
+    if tokio::time::timeout(connections.shutdown_timeout, connections.open.wait()).await.is_err() {
+        tracing::warn!(open = connections.open.len(), "stopping with requests still open");
+        give_up.cancel();
+        connections.open.wait().await;
+    }
+}
