@@ -22,16 +22,10 @@ struct InMemory {
 impl InMemory {
     fn new(sweeps: bool) -> Self {
         let clock = Arc::new(FakeClock::new());
-        let options = MemoryOptions {
-            remember_max: REMEMBER_MAX,
-            ..MemoryOptions::for_tests(clock.clone())
-        };
+        let options =
+            MemoryOptions { remember_max: REMEMBER_MAX, ..MemoryOptions::for_tests(clock.clone()) };
         let limiter = MemoryLimiter::with_options(options);
-        Self {
-            clock,
-            limiter,
-            sweeps,
-        }
+        Self { clock, limiter, sweeps }
     }
 }
 

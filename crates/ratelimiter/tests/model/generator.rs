@@ -1,0 +1,192 @@
+//! Random scripts: mostly a few crowded keys and short windows, so that everything meets everything.
+
+use fastrand::Rng;
+use ratelimiter::{CAPACITY_MAX, Overage};
+
+use crate::operation::Operation;
+
+/// A list of operations and what the limiter is made with.
+#[derive(Debug, Clone)]
+pub(crate) struct Script {
+    pub(crate) operations: Vec<Operation>,
+    /// Without jitter every hint is compared exactly, with it against its bounds.
+    pub(crate) has_jitter: bool,
+    pub(crate) remember_seconds: u64,
+    /// What is wrong with the limiter, to see whether the model notices.
+    pub(crate) flaw: Option<Flaw>,
+}
+
+/// Something wrong that a limiter can be made with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Flaw {
+    ForgetsLeases,
+    HintsTooLate,
+}
+
+/// What kind of script is written.
+#[derive(Debug, Clone, Copy)]
+struct Profile {
+    key_count: u8,
+    operation_count: usize,
+    amount_max: u64,
+    capacity_min: u64,
+    capacity_max: u64,
+    seconds_max: u32,
+    /// How often a limit is changed, in a hundred operations.
+    change_percent: u8,
+    /// How often time passes, in a hundred operations.
+    advance_percent: u8,
+}
+
+impl Script {
+    /// The script of this number in a run with this seed.
+    pub(crate) fn random(seed: u64, number: u64) -> Self {
+        let mut random = Rng::with_seed(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let profile = Profile::for_script(number, &mut random);
+        let mut writer = Writer { random, profile, next_lease: 0 };
+        let mut operations: Vec<Operation> =
+            (0..profile.key_count).map(|key| writer.define(key)).collect();
+        operations.extend((0..profile.operation_count).map(|_| writer.operation()));
+        let has_jitter = writer.random.u8(..4) == 0;
+        let remember_seconds = if writer.random.bool() { 5 } else { 600 };
+        Self { operations, has_jitter, remember_seconds, flaw: None }
+    }
+}
+
+impl Profile {
+    fn for_script(number: u64, random: &mut Rng) -> Self {
+        let crowded = Self {
+            key_count: random.u8(1..=4),
+            operation_count: random.usize(10..=80),
+            amount_max: 6,
+            capacity_min: 0,
+            capacity_max: 12,
+            seconds_max: 4,
+            change_percent: 8,
+            advance_percent: 15,
+        };
+        match number % 200 {
+            // Long enough that one limit has hundreds of live reservations.
+            0 => Self {
+                key_count: 2,
+                operation_count: 2_000,
+                amount_max: 2,
+                capacity_min: 380,
+                capacity_max: 420,
+                seconds_max: 60,
+                change_percent: 1,
+                advance_percent: 1,
+            },
+            // Figures at the end of what a number can hold.
+            1..=9 => Self { amount_max: u64::MAX, capacity_max: CAPACITY_MAX, ..crowded },
+            _ => crowded,
+        }
+    }
+}
+
+struct Writer {
+    random: Rng,
+    profile: Profile,
+    next_lease: u32,
+}
+
+impl Writer {
+    fn operation(&mut self) -> Operation {
+        let Profile { change_percent, advance_percent, .. } = self.profile;
+        let percent = self.random.u8(..100);
+        if percent < change_percent {
+            let key = self.key();
+            return match self.random.u8(..12) {
+                0 => Operation::Delete { key },
+                _ => self.define(key),
+            };
+        }
+        if percent < change_percent + advance_percent {
+            return self.advance();
+        }
+        match self.random.u8(..100) {
+            0..=57 => self.reserve(),
+            58..=96 => self.complete(),
+            _ => Operation::Sweep,
+        }
+    }
+
+    /// Keys are of the kind that their number says, but not always.
+    fn define(&mut self, key: u8) -> Operation {
+        let is_odd = key % 2 == 1;
+        let is_concurrency = if self.random.u8(..20) == 0 { !is_odd } else { is_odd };
+        let seconds = self.random.u32(1..=self.profile.seconds_max);
+        let capacity = self.number(self.profile.capacity_max).max(self.profile.capacity_min);
+        let overage = if self.random.u8(..3) == 0 { Overage::Deny } else { Overage::Debt };
+        Operation::Define { key, is_concurrency, seconds, capacity, overage }
+    }
+
+    fn reserve(&mut self) -> Operation {
+        let lease = match self.random.u8(..5) {
+            0 => self.known_lease(),
+            _ => {
+                self.next_lease += 1;
+                self.next_lease
+            }
+        };
+        let needs = self.keys().into_iter().map(|key| (key, self.amount())).collect();
+        Operation::Reserve { lease, needs }
+    }
+
+    fn complete(&mut self) -> Operation {
+        let lease = self.known_lease();
+        let mut keys = self.keys();
+        if self.random.bool() {
+            // Even keys are mostly rolling, so this is mostly valid.
+            keys.retain(|key| key % 2 == 0);
+        }
+        let actuals =
+            keys.into_iter().map(|key| (key, self.number(self.profile.amount_max))).collect();
+        Operation::Complete { lease, actuals }
+    }
+
+    /// A lease that was made lately; now and then one that was not made.
+    fn known_lease(&mut self) -> u32 {
+        let lately = self.random.u32(0..8);
+        self.next_lease.saturating_sub(lately)
+    }
+
+    fn advance(&mut self) -> Operation {
+        match self.random.u8(..10) {
+            0..=2 => Operation::AdvanceToExpiry { just_before: false },
+            3 => Operation::AdvanceToExpiry { just_before: true },
+            4..=7 => Operation::Advance { nanos: self.random.u64(..500_000_000) },
+            8 => Operation::Advance { nanos: 1_000_000_000 * self.random.u64(1..=3) },
+            _ => Operation::Advance { nanos: 1_000_000_000 * self.random.u64(1..=30) },
+        }
+    }
+
+    fn key(&mut self) -> u8 {
+        self.random.u8(..self.profile.key_count)
+    }
+
+    /// One key or more, each once, in any order; rarely one that nobody defined.
+    fn keys(&mut self) -> Vec<u8> {
+        let mut keys: Vec<u8> = (0..self.profile.key_count).collect();
+        if self.random.u8(..30) == 0 {
+            keys.push(99);
+        }
+        self.random.shuffle(&mut keys);
+        keys.truncate(self.random.usize(1..=keys.len()));
+        keys
+    }
+
+    fn amount(&mut self) -> u64 {
+        self.number(self.profile.amount_max).max(1)
+    }
+
+    fn number(&mut self, max: u64) -> u64 {
+        match self.random.u8(..16) {
+            0..=2 => max,
+            3 => max / 2,
+            4 => 0,
+            _ if max > 1_000_000 => self.random.u64(..=max) >> self.random.u8(..60),
+            _ => self.random.u64(..=max),
+        }
+    }
+}

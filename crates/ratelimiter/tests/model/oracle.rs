@@ -1,0 +1,409 @@
+//! The rules, as simply as they can be written: one list of reservations, and a walk over it for every question.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use ratelimiter::{
+    Capacity, CompleteError, CompleteRequest, DefineError, LeaseId, Limit, LimitKey, LimitState,
+    LimitStatus, Overage, ReserveError, ReserveRequest, Usage,
+};
+
+/// What a reserve must answer.
+#[derive(Debug)]
+pub(crate) enum Expected {
+    Allowed {
+        reserved_at_nanos: u64,
+    },
+    Denied {
+        keys: Vec<LimitKey>,
+        hint: RangeInclusive<Duration>,
+    },
+    /// A denied lease again: some key, some hint.
+    DeniedAgain,
+    Decreasing {
+        key: LimitKey,
+    },
+    Refused(ReserveError),
+    /// A lease that comes back after its limit was deleted and defined again: refused, one way or the other.
+    EndedOrConflict,
+}
+
+#[derive(Debug)]
+pub(crate) struct Oracle {
+    now: u64,
+    remember_for: Duration,
+    has_jitter: bool,
+    limits: BTreeMap<LimitKey, DefinedLimit>,
+    /// How many limits were ever defined, to tell a limit from an earlier one with its key.
+    generations: u64,
+    reservations: Vec<Reservation>,
+    leases: HashMap<LeaseId, Lease>,
+}
+
+#[derive(Debug)]
+struct DefinedLimit {
+    generation: u64,
+    limit: Limit,
+    target: Option<Capacity>,
+    debt: u128,
+    uncovered: u128,
+    streak: i32,
+}
+
+#[derive(Debug)]
+struct Reservation {
+    lease: LeaseId,
+    key: LimitKey,
+    generation: u64,
+    amount: u64,
+    expires_at: u64,
+    is_open: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Lease {
+    Open { reserved_at: u64, needs: Vec<(LimitKey, u64, u64)>, first_expiry: u64, last_expiry: u64 },
+    Ended { since: u64 },
+    Denied { since: u64 },
+}
+
+impl Reservation {
+    /// A lease that was forgotten may come back while reservations of its first life last.
+    fn is_open_of(&self, lease: LeaseId) -> bool {
+        self.is_open && self.lease == lease
+    }
+}
+
+impl Oracle {
+    pub(crate) fn new(now: u64, remember_for: Duration, has_jitter: bool) -> Self {
+        Self {
+            now,
+            remember_for,
+            has_jitter,
+            limits: BTreeMap::new(),
+            generations: 0,
+            reservations: Vec::new(),
+            leases: HashMap::new(),
+        }
+    }
+
+    pub(crate) fn advance(&mut self, nanos: u64) {
+        self.now += nanos;
+        let now = self.now;
+        self.reservations.retain(|reservation| reservation.expires_at > now);
+        let remember_for = u64::try_from(self.remember_for.as_nanos()).unwrap();
+        self.leases.retain(|_, lease| match lease {
+            Lease::Open { .. } => true,
+            Lease::Ended { since } | Lease::Denied { since } => now - *since < remember_for,
+        });
+        self.settle();
+    }
+
+    pub(crate) fn until_next_expiry(&self) -> Option<u64> {
+        self.reservations.iter().map(|reservation| reservation.expires_at - self.now).min()
+    }
+
+    /// Ends the leases of which nothing is left.
+    pub(crate) fn sweep(&mut self) {
+        let now = self.now;
+        for lease in self.leases.values_mut() {
+            if matches!(lease, Lease::Open { last_expiry, .. } if *last_expiry <= now) {
+                *lease = Lease::Ended { since: now };
+            }
+        }
+    }
+
+    pub(crate) fn open_leases(&self) -> usize {
+        self.leases.values().filter(|lease| matches!(lease, Lease::Open { .. })).count()
+    }
+
+    /// Applies the decreases that have become possible.
+    fn settle(&mut self) {
+        let keys: Vec<LimitKey> = self.limits.keys().cloned().collect();
+        for key in keys {
+            let used = self.used(&key);
+            let defined = self.limits.get_mut(&key).unwrap();
+            if let Some(target) = defined.target
+                && used <= target.get()
+            {
+                defined.limit.capacity = target;
+                defined.target = None;
+            }
+        }
+    }
+
+    fn live(&self, key: &LimitKey) -> impl Iterator<Item = &Reservation> {
+        let generation = self.limits[key].generation;
+        self.reservations.iter().filter(move |reservation| {
+            reservation.key == *key && reservation.generation == generation
+        })
+    }
+
+    fn used(&self, key: &LimitKey) -> u64 {
+        self.live(key).map(|reservation| reservation.amount).sum()
+    }
+
+    fn available(&self, key: &LimitKey) -> u64 {
+        self.limits[key].limit.capacity.get() - self.used(key)
+    }
+
+    pub(crate) fn states(&self) -> Vec<LimitState> {
+        let state = |(key, defined): (&LimitKey, &DefinedLimit)| LimitState {
+            limit: defined.limit.clone(),
+            status: status(defined.target),
+            usage: Usage {
+                used: self.used(key),
+                available: self.available(key),
+                debt: defined.debt,
+                uncovered: defined.uncovered,
+            },
+        };
+        self.limits.iter().map(state).collect()
+    }
+}
+
+fn status(target: Option<Capacity>) -> LimitStatus {
+    target.map_or(LimitStatus::Active, |to| LimitStatus::Decreasing { to })
+}
+
+/// Definitions.
+impl Oracle {
+    pub(crate) fn define(&mut self, new: &Limit) -> Result<LimitStatus, DefineError> {
+        if let Some(defined) = self.limits.get_mut(&new.key) {
+            let old = defined.limit.clone();
+            if old.kind.is_concurrency() != new.kind.is_concurrency() {
+                let key = new.key.clone();
+                return Err(DefineError::KindConflict { key, is: old.kind.name() });
+            }
+            let is_decrease = new.capacity < old.capacity;
+            defined.target = is_decrease.then_some(new.capacity);
+            let capacity = new.capacity.max(old.capacity);
+            defined.limit = Limit { capacity, ..new.clone() };
+        } else {
+            self.generations += 1;
+            let defined = DefinedLimit {
+                generation: self.generations,
+                limit: new.clone(),
+                target: None,
+                debt: 0,
+                uncovered: 0,
+                streak: 0,
+            };
+            self.limits.insert(new.key.clone(), defined);
+        }
+        self.settle();
+        Ok(status(self.limits[&new.key].target))
+    }
+
+    pub(crate) fn delete(&mut self, key: &LimitKey) -> bool {
+        self.limits.remove(key).is_some()
+    }
+}
+
+/// Reserve.
+impl Oracle {
+    pub(crate) fn reserve(&mut self, request: &ReserveRequest) -> Expected {
+        let needs: Vec<(LimitKey, u64)> =
+            request.requirements.iter().map(|need| (need.key.clone(), need.amount.get())).collect();
+        if let Some((key, _)) = needs.iter().find(|(key, _)| !self.limits.contains_key(key)) {
+            return Expected::Refused(ReserveError::UnknownKey { key: key.clone() });
+        }
+        match self.leases.get(&request.lease) {
+            Some(Lease::Ended { .. }) => return Expected::Refused(ReserveError::LeaseEnded),
+            Some(Lease::Denied { .. }) => return Expected::DeniedAgain,
+            Some(Lease::Open { .. }) => return self.replay(request.lease, &needs),
+            None => {}
+        }
+        let capacity = |key: &LimitKey| self.limits[key].limit.capacity.get();
+        if let Some((key, _)) = needs.iter().find(|(key, amount)| *amount > capacity(key)) {
+            return Expected::Refused(ReserveError::AmountExceedsCapacity { key: key.clone() });
+        }
+        if let Some((key, _)) = needs.iter().find(|(key, _)| self.limits[key].target.is_some()) {
+            return Expected::Decreasing { key: key.clone() };
+        }
+        let full: Vec<(LimitKey, u64)> =
+            needs.iter().filter(|(key, amount)| *amount > self.available(key)).cloned().collect();
+        if full.is_empty() {
+            return self.admit(request.lease, needs);
+        }
+        self.leases.insert(request.lease, Lease::Denied { since: self.now });
+        for (key, _) in &full {
+            self.limits.get_mut(key).unwrap().streak += 1;
+        }
+        let hints: Vec<_> = full.iter().map(|(key, amount)| self.hint(key, *amount)).collect();
+        let lowest = hints.iter().map(|hint| *hint.start()).max().unwrap();
+        let highest = hints.iter().map(|hint| *hint.end()).max().unwrap();
+        let keys = full.into_iter().map(|(key, _)| key).collect();
+        Expected::Denied { keys, hint: lowest..=highest }
+    }
+
+    fn admit(&mut self, lease: LeaseId, needs: Vec<(LimitKey, u64)>) -> Expected {
+        let mut held = Vec::new();
+        for (key, amount) in needs {
+            let defined = self.limits.get_mut(&key).unwrap();
+            defined.streak = 0;
+            let lifetime = u64::from(defined.limit.kind.lifetime_seconds()) * 1_000_000_000;
+            let (generation, expires_at) = (defined.generation, self.now + lifetime);
+            held.push((key.clone(), amount, generation));
+            let is_open = true;
+            self.reservations.push(Reservation {
+                lease,
+                key,
+                generation,
+                amount,
+                expires_at,
+                is_open,
+            });
+        }
+        let expiries = || {
+            let own = self.reservations.iter().filter(|reservation| reservation.is_open_of(lease));
+            own.map(|reservation| reservation.expires_at)
+        };
+        let open = Lease::Open {
+            reserved_at: self.now,
+            needs: held,
+            first_expiry: expiries().min().unwrap(),
+            last_expiry: expiries().max().unwrap(),
+        };
+        self.leases.insert(lease, open);
+        Expected::Allowed { reserved_at_nanos: self.now }
+    }
+
+    fn replay(&self, lease: LeaseId, needs: &[(LimitKey, u64)]) -> Expected {
+        let Some(Lease::Open { reserved_at, needs: held, first_expiry, .. }) =
+            self.leases.get(&lease)
+        else {
+            unreachable!("the caller has looked");
+        };
+        if *first_expiry <= self.now {
+            return Expected::Refused(ReserveError::LeaseEnded);
+        }
+        let is_same = |(key, amount): &(LimitKey, u64)| {
+            held.iter().any(|(held_key, held_amount, _)| held_key == key && held_amount == amount)
+        };
+        let is_gone = |(key, _, generation): &(LimitKey, u64, u64)| {
+            self.limits.get(key).is_none_or(|defined| defined.generation != *generation)
+        };
+        if needs.len() == held.len() && needs.iter().all(is_same) {
+            return match held.iter().any(is_gone) {
+                true => Expected::EndedOrConflict,
+                false => Expected::Allowed { reserved_at_nanos: *reserved_at },
+            };
+        }
+        match held.iter().any(is_gone) {
+            true => Expected::EndedOrConflict,
+            false => Expected::Refused(ReserveError::LeaseConflict),
+        }
+    }
+
+    /// Between which bounds the hint of a limit without room is.
+    fn hint(&self, key: &LimitKey, amount: u64) -> RangeInclusive<Duration> {
+        let backoff = self.backoff(key);
+        if self.limits[key].limit.kind.is_concurrency() {
+            return backoff;
+        }
+        let mut live: Vec<&Reservation> = self.live(key).collect();
+        live.sort_by_key(|reservation| reservation.expires_at);
+        let mut available = self.available(key);
+        let enough = live.iter().find(|reservation| {
+            available += reservation.amount;
+            available >= amount
+        });
+        let expires_at = enough.expect("the capacity is enough").expires_at;
+        let exact = Duration::from_nanos(expires_at - self.now);
+        match live.iter().any(|reservation| reservation.is_open) {
+            true => exact.min(*backoff.start())..=exact.min(*backoff.end()),
+            false => exact..=exact,
+        }
+    }
+
+    fn backoff(&self, key: &LimitKey) -> RangeInclusive<Duration> {
+        // Rounding may differ in the last digits.
+        const SLACK: Duration = Duration::from_micros(1);
+        let DefinedLimit { limit, streak, .. } = &self.limits[key];
+        let lifetime = limit.kind.lifetime();
+        let (base_ms, factor, max_ms, jitter_ms, bound) = match limit.kind.is_concurrency() {
+            true => (50.0, 2.0_f64, 2_000.0, 25, lifetime),
+            false => (lifetime.as_secs_f64() * 100.0, 1.5, 5_000.0, 50, Duration::MAX),
+        };
+        let base_ms = if limit.kind.is_concurrency() { base_ms } else { base_ms.max(100.0) };
+        let delay_ms: f64 = (base_ms * factor.powi(streak - 1)).min(max_ms);
+        let delay = Duration::from_secs_f64(delay_ms / 1_000.0);
+        let jitter = Duration::from_millis(if self.has_jitter { jitter_ms } else { 0 });
+        (delay - SLACK).min(bound)..=(delay + jitter + SLACK).min(bound)
+    }
+}
+
+/// Complete.
+impl Oracle {
+    pub(crate) fn complete(&mut self, request: &CompleteRequest) -> Result<(), CompleteError> {
+        let lease = request.lease;
+        let Some(Lease::Open { needs, .. }) = self.leases.get(&lease).cloned() else {
+            return Ok(());
+        };
+        let is_live = |reservation: &Reservation| {
+            let defined = self.limits.get(&reservation.key);
+            reservation.is_open_of(lease)
+                && defined.is_some_and(|defined| defined.generation == reservation.generation)
+        };
+        if self.reservations.iter().any(is_live) {
+            for actual in request.actuals.iter() {
+                let held = needs.iter().find(|(key, ..)| *key == actual.key);
+                let is_valid = held.is_some_and(|(key, _, generation)| {
+                    let defined = self.limits.get(key).filter(|d| d.generation == *generation);
+                    // Of a limit that was deleted nobody knows any more what kind it was.
+                    defined.is_none_or(|defined| !defined.limit.kind.is_concurrency())
+                });
+                if !is_valid {
+                    return Err(CompleteError::InvalidActual { key: actual.key.clone() });
+                }
+            }
+        }
+        for (key, reserved, generation) in needs {
+            let actual = request.actuals.iter().find(|actual| actual.key == key);
+            self.reconcile(lease, &key, reserved, generation, actual.map(|actual| actual.amount));
+        }
+        self.leases.insert(lease, Lease::Ended { since: self.now });
+        self.settle();
+        Ok(())
+    }
+
+    fn reconcile(
+        &mut self,
+        lease: LeaseId,
+        key: &LimitKey,
+        reserved: u64,
+        generation: u64,
+        actual: Option<u64>,
+    ) {
+        let is_it =
+            |reservation: &Reservation| reservation.is_open_of(lease) && reservation.key == *key;
+        let Some(at) = self.reservations.iter().position(is_it) else {
+            return;
+        };
+        let is_defined = self.limits.get(key).is_some_and(|d| d.generation == generation);
+        let available = if is_defined { self.available(key) } else { 0 };
+        self.reservations[at].is_open = false;
+        let Some(defined) = self.limits.get_mut(key).filter(|_| is_defined) else {
+            return;
+        };
+        let actual = actual.unwrap_or(reserved);
+        let excess = actual.saturating_sub(reserved);
+        let kept = if defined.limit.kind.is_concurrency() {
+            0
+        } else if excess == 0 || (defined.target.is_none() && excess <= available) {
+            actual
+        } else {
+            defined.uncovered += u128::from(excess);
+            if defined.limit.overage == Overage::Debt {
+                defined.debt += u128::from(excess);
+            }
+            reserved
+        };
+        self.reservations[at].amount = kept;
+        if kept == 0 {
+            self.reservations.remove(at);
+        }
+    }
+}
