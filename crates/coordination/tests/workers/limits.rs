@@ -1,0 +1,198 @@
+//! Bounds: how much at a time, how long to stop, how old.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use coordination::{
+    HandlerError, Inbox, InboxDispatcher, InboxMessage, InboxStatus, Outbox, OutboxDispatcher,
+    OutboxMessage, TopicHandlers, WorkerSettings,
+};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::{eventually, inbox_message, key, outbox_message, pass, provider, topic};
+
+/// Counts how many calls run at once.
+#[derive(Debug, Default)]
+struct Gauge {
+    running: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Gauge {
+    async fn hold(&self, span: Duration) {
+        let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(running, Ordering::SeqCst);
+        pass(span).await;
+        self.running.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_topic_is_handled_within_its_bound_and_another_is_not_held_up() {
+    let outbox = provider();
+    for number in 0..12 {
+        Outbox::enqueue(&outbox, outbox_message("slow", &number.to_string())).await.unwrap();
+    }
+    Outbox::enqueue(&outbox, outbox_message("fast", "1")).await.unwrap();
+    let (slow, started) = (Arc::new(Gauge::default()), Instant::now());
+    let fast_after = Arc::new(std::sync::Mutex::new(None));
+    let handlers = TopicHandlers::new()
+        .on(topic("slow"), {
+            let slow = Arc::clone(&slow);
+            move |_: OutboxMessage| {
+                let slow = Arc::clone(&slow);
+                async move {
+                    slow.hold(Duration::from_secs(1)).await;
+                    Ok(())
+                }
+            }
+        })
+        .on(topic("fast"), {
+            let fast_after = Arc::clone(&fast_after);
+            move |_: OutboxMessage| {
+                *fast_after.lock().unwrap() = Some(started.elapsed());
+                async { Ok(()) }
+            }
+        });
+    let settings = WorkerSettings { topic_concurrency_max: 3, ..Default::default() };
+    let worker = OutboxDispatcher::new(outbox, handlers, settings).unwrap();
+    let (metrics, stop) = (worker.metrics(), CancellationToken::new());
+    let running = tokio::spawn(worker.run(stop.clone()));
+    eventually("all are handled", || metrics.snapshot().acknowledged == 13).await;
+    stop.cancel();
+    running.await.unwrap();
+    assert_eq!(slow.most.load(Ordering::SeqCst), 3);
+    assert!(started.elapsed() >= Duration::from_secs(4), "12 messages, 3 at a time, 1 s each");
+    assert!(fast_after.lock().unwrap().unwrap() < Duration::from_secs(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_holds_no_more_than_its_bound() {
+    let inbox = provider();
+    for number in 0..50 {
+        let message = inbox_message("order", &number.to_string());
+        let _added = Inbox::enqueue(&inbox, message).await.unwrap();
+    }
+    let hangs = TopicHandlers::new()
+        .on(topic("order"), |_: InboxMessage| std::future::pending::<Result<(), HandlerError>>());
+    let settings = WorkerSettings { in_flight_max: 7, ..Default::default() };
+    let worker = InboxDispatcher::new(inbox, hangs, settings).unwrap();
+    let metrics = worker.metrics();
+    let running = tokio::spawn(worker.run(CancellationToken::new()));
+    pass(Duration::from_secs(10)).await;
+    assert_eq!(metrics.snapshot().claimed, 7);
+    running.abort();
+    assert!(running.await.unwrap_err().is_cancelled());
+}
+
+/// A message that waits for its topic longer than its claim allows is not started.
+#[tokio::test(start_paused = true)]
+async fn a_handler_is_not_started_under_a_claim_that_may_run_out() {
+    let inbox = provider();
+    for message_id in ["1", "2", "3"] {
+        let _added = Inbox::enqueue(&inbox, inbox_message("order", message_id)).await.unwrap();
+    }
+    let gauge = Arc::new(Gauge::default());
+    let seen = Arc::clone(&gauge);
+    let handlers = TopicHandlers::new().on(topic("order"), move |_: InboxMessage| {
+        let gauge = Arc::clone(&gauge);
+        async move {
+            gauge.hold(Duration::from_secs(29)).await;
+            Ok(())
+        }
+    });
+    let settings = WorkerSettings { topic_concurrency_max: 1, ..Default::default() };
+    let worker = InboxDispatcher::new(inbox.clone(), handlers, settings).unwrap();
+    let (metrics, stop) = (worker.metrics(), CancellationToken::new());
+    let running = tokio::spawn(worker.run(stop.clone()));
+    eventually("all are handled", || metrics.snapshot().acknowledged == 3).await;
+    stop.cancel();
+    running.await.unwrap();
+    let snapshot = metrics.snapshot();
+    assert_eq!((snapshot.too_late, snapshot.reaped, snapshot.failed), (1, 1, 0), "{snapshot:?}");
+    assert_eq!(seen.most.load(Ordering::SeqCst), 1);
+    assert_eq!(inbox.get(&key("3")).await.unwrap().attempts, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_told_to_stop_finishes_what_it_has_claimed() {
+    let inbox = provider();
+    for message_id in ["1", "2"] {
+        let _added = Inbox::enqueue(&inbox, inbox_message("order", message_id)).await.unwrap();
+    }
+    let handlers = TopicHandlers::new().on(topic("order"), |_: InboxMessage| async {
+        pass(Duration::from_secs(20)).await;
+        Ok(())
+    });
+    let settings = WorkerSettings { topic_concurrency_max: 2, ..Default::default() };
+    let worker = InboxDispatcher::new(inbox.clone(), handlers, settings).unwrap();
+    let (metrics, stop) = (worker.metrics(), CancellationToken::new());
+    let running = tokio::spawn(worker.run(stop.clone()));
+    eventually("they are claimed", || metrics.snapshot().claimed == 2).await;
+    let _added = Inbox::enqueue(&inbox, inbox_message("order", "later")).await.unwrap();
+    stop.cancel();
+    running.await.unwrap();
+    assert_eq!(inbox.get(&key("1")).await.unwrap().status, InboxStatus::Done);
+    assert_eq!(inbox.get(&key("2")).await.unwrap().status, InboxStatus::Done);
+    assert_ne!(inbox.get(&key("later")).await.unwrap().status, InboxStatus::Done);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_told_to_stop_waits_no_longer_than_its_drain_timeout() {
+    let inbox = provider();
+    let _added = Inbox::enqueue(&inbox, inbox_message("order", "1")).await.unwrap();
+    let hangs = TopicHandlers::new()
+        .on(topic("order"), |_: InboxMessage| std::future::pending::<Result<(), HandlerError>>());
+    let settings = WorkerSettings { drain_timeout: Duration::from_secs(3), ..Default::default() };
+    let worker = InboxDispatcher::new(inbox.clone(), hangs, settings).unwrap();
+    let (metrics, stop) = (worker.metrics(), CancellationToken::new());
+    let running = tokio::spawn(worker.run(stop.clone()));
+    eventually("it is claimed", || metrics.snapshot().claimed == 1).await;
+    let stopped_at = Instant::now();
+    stop.cancel();
+    running.await.unwrap();
+    assert!(stopped_at.elapsed() < Duration::from_secs(4));
+    pass(Duration::from_secs(60)).await;
+    assert_eq!(Inbox::reap(&inbox).await.unwrap(), 1, "its message comes back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_age_of_the_oldest_ready_message_is_measured() {
+    let inbox = provider();
+    for number in 0..3 {
+        let message = inbox_message("order", &number.to_string());
+        let _added = Inbox::enqueue(&inbox, message).await.unwrap();
+    }
+    let hangs = TopicHandlers::new()
+        .on(topic("order"), |_: InboxMessage| std::future::pending::<Result<(), HandlerError>>());
+    let settings = WorkerSettings { in_flight_max: 1, ..Default::default() };
+    let worker = InboxDispatcher::new(inbox, hangs, settings).unwrap();
+    let metrics = worker.metrics();
+    let running = tokio::spawn(worker.run(CancellationToken::new()));
+    pass(Duration::from_secs(21)).await;
+    let age = metrics.snapshot().oldest_ready_age.unwrap();
+    assert!(Duration::from_secs(15) <= age && age <= Duration::from_secs(21), "{age:?}");
+    running.abort();
+    assert!(running.await.unwrap_err().is_cancelled());
+}
+
+#[tokio::test(start_paused = true)]
+async fn finished_messages_are_purged_by_age() {
+    let inbox = provider();
+    let _added = Inbox::enqueue(&inbox, inbox_message("order", "1")).await.unwrap();
+    let handlers = TopicHandlers::new().on(topic("order"), |_: InboxMessage| async { Ok(()) });
+    let settings =
+        WorkerSettings { keep_finished_for: Duration::from_secs(60), ..Default::default() };
+    let worker = InboxDispatcher::new(inbox.clone(), handlers, settings).unwrap();
+    let (metrics, stop) = (worker.metrics(), CancellationToken::new());
+    let running = tokio::spawn(worker.run(stop.clone()));
+    pass(Duration::from_secs(50)).await;
+    assert!(inbox.get(&key("1")).await.is_ok());
+    pass(Duration::from_secs(20)).await;
+    assert!(inbox.get(&key("1")).await.is_err());
+    assert_eq!(metrics.snapshot().purged, 1);
+    stop.cancel();
+    running.await.unwrap();
+}

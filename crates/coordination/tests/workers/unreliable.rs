@@ -1,0 +1,170 @@
+//! An outbox that does what it is asked and then, now and then, does not say so; and one that stops in the middle.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use coordination::{
+    BatchSize, Delay, ErrorText, LeaseDuration, MemoryProvider, MessageId, NewOutboxMessage,
+    Outbox, OutboxMessage, OwnerToken, ProviderError,
+};
+
+#[derive(Debug, Clone)]
+pub(crate) struct Unreliable {
+    inner: MemoryProvider,
+    calls: Arc<AtomicUsize>,
+    lost_every: usize,
+}
+
+impl Unreliable {
+    pub(crate) fn every_third_answer_is_lost(inner: MemoryProvider) -> Unreliable {
+        Unreliable { inner, calls: Arc::default(), lost_every: 3 }
+    }
+
+    fn lose<T>(&self, answer: T) -> Result<T, ProviderError> {
+        let call = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
+        if call.is_multiple_of(self.lost_every) {
+            return Err(ProviderError::new("outbox", "the answer was lost"));
+        }
+        Ok(answer)
+    }
+}
+
+impl Outbox for Unreliable {
+    async fn enqueue(&self, message: NewOutboxMessage) -> Result<MessageId, ProviderError> {
+        let answer = Outbox::enqueue(&self.inner, message).await?;
+        self.lose(answer)
+    }
+
+    async fn claim_due(
+        &self,
+        owner: &OwnerToken,
+        lease: LeaseDuration,
+        max: BatchSize,
+    ) -> Result<Vec<OutboxMessage>, ProviderError> {
+        let answer = self.inner.claim_due(owner, lease, max).await?;
+        self.lose(answer)
+    }
+
+    async fn mark_dispatched(
+        &self,
+        owner: &OwnerToken,
+        ids: &[MessageId],
+    ) -> Result<usize, ProviderError> {
+        let answer = self.inner.mark_dispatched(owner, ids).await?;
+        self.lose(answer)
+    }
+
+    async fn reschedule(
+        &self,
+        owner: &OwnerToken,
+        ids: &[MessageId],
+        delay: Delay,
+        error: &ErrorText,
+    ) -> Result<usize, ProviderError> {
+        let answer = self.inner.reschedule(owner, ids, delay, error).await?;
+        self.lose(answer)
+    }
+
+    async fn fail(
+        &self,
+        owner: &OwnerToken,
+        ids: &[MessageId],
+        error: &ErrorText,
+    ) -> Result<usize, ProviderError> {
+        let answer = Outbox::fail(&self.inner, owner, ids, error).await?;
+        self.lose(answer)
+    }
+
+    async fn reap(&self) -> Result<usize, ProviderError> {
+        let answer = Outbox::reap(&self.inner).await?;
+        self.lose(answer)
+    }
+
+    async fn purge(&self, older_than: Duration) -> Result<usize, ProviderError> {
+        let answer = Outbox::purge(&self.inner, older_than).await?;
+        self.lose(answer)
+    }
+
+    async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {
+        let answer = Outbox::oldest_ready_age(&self.inner).await?;
+        self.lose(answer)
+    }
+}
+
+/// An outbox that takes the first message and then keeps its caller waiting until it is let go.
+#[derive(Debug, Clone)]
+pub(crate) struct Stuck {
+    pub(crate) inner: MemoryProvider,
+    pub(crate) enqueued: Arc<AtomicUsize>,
+    pub(crate) let_go: Arc<tokio::sync::Semaphore>,
+}
+
+impl Stuck {
+    pub(crate) fn new(inner: MemoryProvider) -> Stuck {
+        let let_go = Arc::new(tokio::sync::Semaphore::new(0));
+        Stuck { inner, enqueued: Arc::default(), let_go }
+    }
+
+    pub(crate) fn enqueued(&self) -> usize {
+        self.enqueued.load(Ordering::SeqCst)
+    }
+}
+
+impl Outbox for Stuck {
+    async fn enqueue(&self, message: NewOutboxMessage) -> Result<MessageId, ProviderError> {
+        let id = Outbox::enqueue(&self.inner, message).await?;
+        if self.enqueued.fetch_add(1, Ordering::SeqCst) == 0 {
+            self.let_go.acquire().await.expect("never closed").forget();
+        }
+        Ok(id)
+    }
+
+    async fn claim_due(
+        &self,
+        owner: &OwnerToken,
+        lease: LeaseDuration,
+        max: BatchSize,
+    ) -> Result<Vec<OutboxMessage>, ProviderError> {
+        self.inner.claim_due(owner, lease, max).await
+    }
+
+    async fn mark_dispatched(
+        &self,
+        owner: &OwnerToken,
+        ids: &[MessageId],
+    ) -> Result<usize, ProviderError> {
+        self.inner.mark_dispatched(owner, ids).await
+    }
+
+    async fn reschedule(
+        &self,
+        owner: &OwnerToken,
+        ids: &[MessageId],
+        delay: Delay,
+        error: &ErrorText,
+    ) -> Result<usize, ProviderError> {
+        self.inner.reschedule(owner, ids, delay, error).await
+    }
+
+    async fn fail(
+        &self,
+        owner: &OwnerToken,
+        ids: &[MessageId],
+        error: &ErrorText,
+    ) -> Result<usize, ProviderError> {
+        Outbox::fail(&self.inner, owner, ids, error).await
+    }
+
+    async fn reap(&self) -> Result<usize, ProviderError> {
+        Outbox::reap(&self.inner).await
+    }
+
+    async fn purge(&self, older_than: Duration) -> Result<usize, ProviderError> {
+        Outbox::purge(&self.inner, older_than).await
+    }
+
+    async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {
+        Outbox::oldest_ready_age(&self.inner).await
+    }
+}
