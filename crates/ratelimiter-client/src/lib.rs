@@ -6,8 +6,11 @@
 //! The feature `http`, on by default, brings [`HttpLimiter`] and everything that speaks HTTP. A program that limits itself in
 //! process turns it off and compiles no HTTP client.
 
+mod batcher;
 #[cfg(feature = "http")]
 mod http;
+mod limits_file;
+mod llm;
 
 pub use ratelimiter::{
     Actual, Actuals, Backend, Backoff, Capacity, CompleteError, CompleteRequest, Decision,
@@ -18,8 +21,12 @@ pub use ratelimiter::{
     StateError, Unanswered, Usage, Window, clock, memory,
 };
 
+pub use batcher::{BatchOptions, Batcher};
 #[cfg(feature = "http")]
 pub use http::{
     BearerToken, Cleartext, HttpFault, HttpLimiter, HttpOptions, HttpSetupError, TokenError,
     TrustedRoots, UrlError,
 };
+pub use limits_file::{FromFileError, FromLimitsFile};
+pub use llm::{LlmNeeds, LlmRequest, LlmRequestError, TokenEstimator, Utf8Bytes};
+pub use ratelimiter_wire::{FileFault, LimitsFileError};

@@ -1,6 +1,7 @@
 //! A server with a certificate.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -60,7 +61,11 @@ fn private_key(key: &KeyPair) -> PrivateKeyDer<'static> {
 }
 
 fn trusting(pem: Vec<u8>) -> HttpOptions {
-    HttpOptions { roots: TrustedRoots::Pem(pem), ..HttpOptions::default() }
+    HttpOptions {
+        roots: TrustedRoots::Pem(pem),
+        repeat_for: Duration::ZERO,
+        ..HttpOptions::default()
+    }
 }
 
 /// CLI-01

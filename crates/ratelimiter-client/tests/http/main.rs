@@ -6,6 +6,7 @@
     reason = "a test whose world does not come about has failed"
 )]
 
+mod batches;
 mod encrypted;
 mod faults;
 mod requests;

@@ -1,0 +1,136 @@
+//! A limiter in process from a limits file: single binary, nothing to deploy.
+
+use std::path::{Path, PathBuf};
+
+use ratelimiter::MemoryLimiter;
+use ratelimiter::memory::MemoryOptions;
+use ratelimiter_wire::{LimitsFileError, read_limits_file};
+
+/// Makes a limiter from the file that also a server reads.
+///
+/// ```
+/// use ratelimiter_client::{FromLimitsFile, MemoryLimiter};
+///
+/// # let folder = std::env::temp_dir().join(format!("ratelimiter-doc-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder)?;
+/// # let path = folder.join("limits.json");
+/// std::fs::write(
+///     &path,
+///     r#"[{ "key": "global:llm:openai:gpt-4o:rpm", "kind": "rolling", "capacity": 3000, "window_seconds": 60 }]"#,
+/// )?;
+/// let limiter = MemoryLimiter::from_file(&path)?;
+/// # std::fs::remove_dir_all(&folder)?;
+/// # drop(limiter);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait FromLimitsFile: Sized {
+    /// A limiter with the limits of this file, on the machine's clock.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has faults: all of them are listed, each with its line.
+    fn from_file(path: impl AsRef<Path>) -> Result<Self, FromFileError> {
+        Self::from_file_with(path, MemoryOptions::default())
+    }
+
+    /// A limiter with the limits of this file and these options.
+    ///
+    /// # Errors
+    /// As [`FromLimitsFile::from_file`].
+    fn from_file_with(
+        path: impl AsRef<Path>,
+        options: MemoryOptions,
+    ) -> Result<Self, FromFileError>;
+}
+
+/// Why a limits file gave no limiter.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FromFileError {
+    /// The file cannot be read.
+    #[error("cannot read the limits file {}: {error}", path.display())]
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// The file has faults.
+    #[error("the limits file {} has faults:\n{faults}", path.display())]
+    Faulty {
+        /// Which file.
+        path: PathBuf,
+        /// All of them, by line.
+        faults: LimitsFileError,
+    },
+}
+
+impl FromLimitsFile for MemoryLimiter {
+    fn from_file_with(
+        path: impl AsRef<Path>,
+        options: MemoryOptions,
+    ) -> Result<Self, FromFileError> {
+        let path = path.as_ref();
+        let bytes = std::fs::read(path)
+            .map_err(|error| FromFileError::Unreadable { path: path.to_owned(), error })?;
+        let registry = read_limits_file(&bytes)
+            .map_err(|faults| FromFileError::Faulty { path: path.to_owned(), faults })?;
+        let limiter = Self::with_options(options);
+        for registered in registry.iter() {
+            limiter.restore(registered.clone());
+        }
+        Ok(limiter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ratelimiter::{LimitKey, Page};
+
+    fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("limits.json");
+        std::fs::write(&path, text).unwrap();
+        (folder, path)
+    }
+
+    #[test]
+    fn a_limits_file_gives_a_limiter_with_its_limits() {
+        let (_folder, path) = file(
+            r#"[
+                { "key": "rpm", "kind": "rolling", "capacity": 3000, "window_seconds": 60 },
+                { "key": "slots", "kind": "concurrency", "capacity": 8, "timeout_seconds": 300 }
+            ]"#,
+        );
+        let limiter = MemoryLimiter::from_file(&path).unwrap();
+        let states = limiter.states_now(&Page::default());
+        assert_eq!(states.len(), 2);
+        let rpm = limiter.state_now(&LimitKey::new("rpm").unwrap()).unwrap();
+        assert_eq!(rpm.usage.available, 3000);
+    }
+
+    #[test]
+    fn all_faults_of_a_limits_file_are_listed() {
+        let (_folder, path) = file(
+            r#"[
+                { "key": "rpm", "kind": "rolling", "capacity": -1, "window_seconds": 60 },
+                { "key": "two words", "kind": "rolling", "capacity": 1, "window_seconds": 60 },
+                { "key": "slots", "kind": "concurrency", "capacity": 8 }
+            ]"#,
+        );
+        let error = MemoryLimiter::from_file(&path).unwrap_err();
+        let FromFileError::Faulty { faults, .. } = &error else {
+            panic!("a fault of the file, not {error}");
+        };
+        let lines: Vec<_> = faults.faults.iter().map(|fault| fault.line).collect();
+        assert_eq!(lines, [2, 3, 4]);
+        assert!(error.to_string().contains("capacity"), "{error}");
+        assert!(error.to_string().contains("timeout_seconds"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let error = MemoryLimiter::from_file("no/such/limits.json").unwrap_err();
+        assert!(error.to_string().contains("no/such/limits.json"), "{error}");
+    }
+}

@@ -1,0 +1,275 @@
+//! What one LLM call needs of its limits, and what it used.
+
+use ratelimiter::{Actuals, KeyError, LimitKey, RequestError, Requirements};
+
+/// An LLM call that is to be made.
+///
+/// ```
+/// use ratelimiter_client::LlmRequest;
+///
+/// let request = LlmRequest {
+///     tenant: "acme".to_owned(),
+///     provider: "openai".to_owned(),
+///     model: "gpt-4o".to_owned(),
+///     prompt: "Why is the sky blue?".to_owned(),
+///     max_output_tokens: 500,
+///     want_daily_budget: true,
+/// };
+/// let needs = request.needs()?;
+/// assert_eq!(needs.upper_tokens(), 520);
+/// let listed: Vec<_> = needs
+///     .requirements()
+///     .iter()
+///     .map(|requirement| format!("{} {}", requirement.key, requirement.amount))
+///     .collect();
+/// assert_eq!(
+///     listed,
+///     [
+///         "global:llm:openai:gpt-4o:rpm 1",
+///         "global:llm:openai:gpt-4o:tpm 520",
+///         "global:llm:openai:gpt-4o:concurrency 1",
+///         "tenant:acme:llm:daily_tokens 520",
+///     ]
+/// );
+/// // After the call: what it really used.
+/// assert_eq!(needs.actuals(74).len(), 2);
+/// # Ok::<(), ratelimiter_client::LlmRequestError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LlmRequest {
+    /// On whose behalf. Tenants that share a model never wait for each other's budgets.
+    pub tenant: String,
+    /// Who serves the model.
+    pub provider: String,
+    /// The model's name.
+    pub model: String,
+    /// The text that is sent.
+    pub prompt: String,
+    /// The most tokens that the model may answer with.
+    pub max_output_tokens: u64,
+    /// Whether the call counts against the tenant's daily tokens.
+    pub want_daily_budget: bool,
+}
+
+/// How many tokens a prompt has at the most, as far as can be told before the call.
+///
+/// Any function from a text to a number is an estimator.
+///
+/// ```
+/// use ratelimiter_client::LlmRequest;
+///
+/// let request = LlmRequest {
+///     provider: "openai".to_owned(),
+///     model: "gpt-4o".to_owned(),
+///     prompt: "four words of prompt".to_owned(),
+///     max_output_tokens: 100,
+///     ..LlmRequest::default()
+/// };
+/// let by_words = |prompt: &str| prompt.split_whitespace().count() as u64 * 2;
+/// assert_eq!(request.needs_by(&by_words)?.upper_tokens(), 108);
+/// # Ok::<(), ratelimiter_client::LlmRequestError>(())
+/// ```
+pub trait TokenEstimator {
+    /// The most tokens that this prompt could have.
+    fn estimate(&self, prompt: &str) -> u64;
+}
+
+impl<F: Fn(&str) -> u64> TokenEstimator for F {
+    fn estimate(&self, prompt: &str) -> u64 {
+        self(prompt)
+    }
+}
+
+/// Estimates a prompt by its bytes of UTF-8. No tokenizer makes more tokens than that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Utf8Bytes;
+
+impl TokenEstimator for Utf8Bytes {
+    fn estimate(&self, prompt: &str) -> u64 {
+        prompt.len() as u64
+    }
+}
+
+/// What one call needs of its limits, and the keys by which its use is reported.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LlmNeeds {
+    requirements: Requirements,
+    tpm: LimitKey,
+    rpm: LimitKey,
+    daily_tokens: Option<LimitKey>,
+    upper_tokens: u64,
+}
+
+/// Why a call has no valid needs.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LlmRequestError {
+    /// The provider, the model or the tenant cannot be part of a key.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The prompt's estimate and the output together are more than 64 bits can count.
+    #[error("the prompt and its output together have more tokens than can be counted")]
+    TooManyTokens,
+    /// Neither prompt nor output.
+    #[error(
+        "a call without a prompt and without output needs no tokens, so there is nothing to reserve"
+    )]
+    NoTokens,
+}
+
+impl LlmRequest {
+    /// What the call needs, with its prompt estimated by [`Utf8Bytes`].
+    ///
+    /// # Errors
+    /// See [`LlmRequestError`].
+    pub fn needs(&self) -> Result<LlmNeeds, LlmRequestError> {
+        self.needs_by(&Utf8Bytes)
+    }
+
+    /// What the call needs, with its prompt estimated by `estimator`: in this order 1 request, the upper bound of
+    /// tokens, 1 slot, and if it is wanted the upper bound of the tenant's daily tokens.
+    ///
+    /// # Errors
+    /// See [`LlmRequestError`].
+    ///
+    /// # Panics
+    /// Never: the keys are different and the amounts are not 0.
+    pub fn needs_by(&self, estimator: &impl TokenEstimator) -> Result<LlmNeeds, LlmRequestError> {
+        let Self { tenant, provider, model, prompt, max_output_tokens, want_daily_budget } = self;
+        let upper_tokens = estimator
+            .estimate(prompt)
+            .checked_add(*max_output_tokens)
+            .ok_or(LlmRequestError::TooManyTokens)?;
+        let rpm = LimitKey::llm_rpm(provider, model)?;
+        let tpm = LimitKey::llm_tpm(provider, model)?;
+        let concurrency = LimitKey::llm_concurrency(provider, model)?;
+        let daily_tokens = match want_daily_budget {
+            true => Some(LimitKey::tenant_daily_tokens(tenant)?),
+            false => None,
+        };
+        let daily = daily_tokens.clone().map(|key| (key, upper_tokens));
+        let pairs = [(rpm.clone(), 1), (tpm.clone(), upper_tokens), (concurrency, 1)];
+        let requirements = Requirements::of(pairs.into_iter().chain(daily));
+        let requirements = requirements.map_err(|error| match error {
+            RequestError::AmountZero { .. } => LlmRequestError::NoTokens,
+            RequestError::RequirementCount { .. }
+            | RequestError::ActualCount { .. }
+            | RequestError::DuplicateKey { .. }
+            | RequestError::JobId => unreachable!("four different keys: {error}"),
+        })?;
+        Ok(LlmNeeds { requirements, tpm, rpm, daily_tokens, upper_tokens })
+    }
+}
+
+impl LlmNeeds {
+    /// The requirements of the call, for a reserve.
+    pub const fn requirements(&self) -> &Requirements {
+        &self.requirements
+    }
+
+    /// The upper bound of the call's tokens, which is reserved.
+    pub const fn upper_tokens(&self) -> u64 {
+        self.upper_tokens
+    }
+
+    /// The actuals of a call that used so many tokens, for a complete.
+    pub fn actuals(&self, tokens: u64) -> Actuals {
+        let daily = self.daily_tokens.clone();
+        let keys = [self.tpm.clone()].into_iter().chain(daily);
+        different(keys.map(|key| (key, tokens)))
+    }
+
+    /// The actuals of a call that was allowed and then not made: nothing of any rolling limit was used.
+    pub fn unused(&self) -> Actuals {
+        let daily = self.daily_tokens.clone();
+        let keys = [self.rpm.clone(), self.tpm.clone()].into_iter().chain(daily);
+        different(keys.map(|key| (key, 0)))
+    }
+}
+
+fn different(pairs: impl Iterator<Item = (LimitKey, u64)>) -> Actuals {
+    Actuals::of(pairs).expect("at most three keys, of different families")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(prompt: &str, max_output_tokens: u64, want_daily_budget: bool) -> LlmRequest {
+        LlmRequest {
+            tenant: "acme".to_owned(),
+            provider: "openai".to_owned(),
+            model: "gpt-4o".to_owned(),
+            prompt: prompt.to_owned(),
+            max_output_tokens,
+            want_daily_budget,
+        }
+    }
+
+    fn listed(pairs: impl Iterator<Item = (LimitKey, u64)>) -> String {
+        let words: Vec<_> = pairs.map(|(key, amount)| format!("{key}={amount}")).collect();
+        words.join(" ").replace("global:llm:openai:gpt-4o:", "")
+    }
+
+    fn needs(request: &LlmRequest) -> String {
+        let needs = request.needs().unwrap();
+        let requirements = needs.requirements().iter();
+        listed(requirements.map(|one| (one.key.clone(), one.amount.get())))
+    }
+
+    /// CLI-03
+    #[test]
+    fn cli_03_a_call_needs_a_request_its_upper_tokens_and_a_slot_in_this_order() {
+        let plain = request("héllo", 100, false);
+        assert_eq!(needs(&plain), "rpm=1 tpm=106 concurrency=1");
+        let budgeted = request("héllo", 100, true);
+        assert_eq!(
+            needs(&budgeted),
+            "rpm=1 tpm=106 concurrency=1 tenant:acme:llm:daily_tokens=106"
+        );
+    }
+
+    /// CLI-03
+    #[test]
+    fn cli_03_the_actuals_name_tokens_only() {
+        let actuals = |want, tokens| {
+            let actuals = request("hi", 9, want).needs().unwrap().actuals(tokens);
+            listed(actuals.iter().map(|one| (one.key.clone(), one.amount)))
+        };
+        assert_eq!(actuals(false, 7), "tpm=7");
+        assert_eq!(actuals(true, 70), "tpm=70 tenant:acme:llm:daily_tokens=70");
+    }
+
+    /// CLI-03
+    #[test]
+    fn cli_03_a_call_that_was_not_made_used_nothing() {
+        let needs = request("hi", 9, true).needs().unwrap();
+        let unused = needs.unused();
+        let unused = listed(unused.iter().map(|one| (one.key.clone(), one.amount)));
+        assert_eq!(unused, "rpm=0 tpm=0 tenant:acme:llm:daily_tokens=0");
+    }
+
+    /// CLI-03
+    #[test]
+    fn cli_03_needs_that_cannot_be_counted_are_refused() {
+        let huge = request("x", u64::MAX, false);
+        assert_eq!(huge.needs(), Err(LlmRequestError::TooManyTokens));
+        let most = request("x", u64::MAX - 1, false);
+        assert_eq!(most.needs().unwrap().upper_tokens(), u64::MAX);
+        assert_eq!(request("", 0, true).needs(), Err(LlmRequestError::NoTokens));
+    }
+
+    /// CLI-03, CLI-04
+    #[test]
+    fn cli_03_cli_04_empty_parts_of_a_key_are_refused_by_name() {
+        let mut nameless = request("x", 1, true);
+        nameless.tenant.clear();
+        let error = nameless.needs().unwrap_err();
+        assert_eq!(error, KeyError::EmptyPart { part: "tenant" }.into());
+        nameless.want_daily_budget = false;
+        assert!(nameless.needs().is_ok(), "no key names the tenant");
+        nameless.model.clear();
+        let error = nameless.needs().unwrap_err();
+        assert_eq!(error, KeyError::EmptyPart { part: "model" }.into());
+    }
+}
