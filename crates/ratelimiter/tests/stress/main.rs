@@ -1,0 +1,144 @@
+//! MEM-05, MEM-02: many threads on one limiter, with accounts of their own beside it.
+//!
+//! Each thread notes what it was granted, after the grant and before it gives anything back, so that the notes are a
+//! lower bound of what the limiter has given out: if their sum exceeds a capacity at any step, the limiter
+//! over-admitted (RES-02). Time moves only between steps, so that nothing expires unnoticed. When all threads rest, the
+//! notes and the limiter's figures must be equal, so that no denial has left a trace (RES-01).
+
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected stops there")]
+
+mod free_running;
+mod world;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ScopedJoinHandle;
+use std::time::Duration;
+
+use fastrand::Rng;
+use ratelimiter::{LeaseId, Page, Requirements, ReserveRequest};
+
+use world::{CAPACITY, HOLDS, Open, PAIR, ROLLING, WINDOW_SECONDS, World, key};
+
+const THREADS: u64 = 8;
+/// Each thread does 100 000 operations, in rounds after which all rest and the figures are compared.
+const ROUNDS: u64 = 10;
+const OPERATIONS_PER_ROUND: u64 = 10_000;
+/// The most leases that a thread keeps open.
+const OPEN_MAX: usize = 16;
+
+/// One thread's part: reserves and completes at random.
+struct Worker {
+    random: Rng,
+    open: Vec<Open>,
+}
+
+impl Worker {
+    fn new(seed: u64) -> Self {
+        Self { random: Rng::with_seed(seed), open: Vec::new() }
+    }
+
+    fn work(&mut self, world: &World) {
+        let Self { random, open } = self;
+        for _ in 0..OPERATIONS_PER_ROUND {
+            if open.len() >= OPEN_MAX || (!open.is_empty() && random.bool()) {
+                let lease = open.swap_remove(random.usize(..open.len()));
+                world.complete(lease, random);
+            } else {
+                open.extend(world.reserve(&random_needs(random)));
+            }
+        }
+    }
+}
+
+/// The pair, or a rolling key and a hold, or all; in any order.
+fn random_needs(random: &mut Rng) -> Vec<(&'static str, u64)> {
+    let mut needs = Vec::new();
+    let choice = random.u8(..4);
+    if choice != 0 {
+        let amount = random.u64(1..=4);
+        needs.extend(PAIR.map(|name| (name, amount)));
+    }
+    if choice != 1 {
+        needs.push((ROLLING[random.usize(..2)], random.u64(1..=4)));
+        needs.push((HOLDS[random.usize(..2)], random.u64(1..=4)));
+    }
+    random.shuffle(&mut needs);
+    needs
+}
+
+/// All workers at once, and a further thread that moves time and sweeps.
+fn run_round(world: &World, workers: &mut [Worker], seed: u64) {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let at_work: Vec<_> =
+            workers.iter_mut().map(|worker| scope.spawn(|| worker.work(world))).collect();
+        scope.spawn(|| {
+            let mut random = Rng::with_seed(seed);
+            while !is_over.load(Ordering::SeqCst) {
+                world.advance(Duration::from_millis(random.u64(1..=50)));
+                if random.u8(..50) == 0 {
+                    world.limiter.sweep();
+                }
+                std::thread::yield_now();
+            }
+        });
+        let results: Vec<_> = at_work.into_iter().map(ScopedJoinHandle::join).collect();
+        is_over.store(true, Ordering::SeqCst);
+        for result in results {
+            if let Err(panic) = result {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    });
+    world.compare();
+}
+
+fn workers() -> Vec<Worker> {
+    (0..THREADS).map(Worker::new).collect()
+}
+
+/// MEM-05, MEM-02, RES-01, RES-02
+#[test]
+fn mem_05_eight_threads_never_hold_more_than_the_capacity_and_leave_nothing() {
+    let world = World::new(CAPACITY);
+    let mut workers = workers();
+    for round in 0..ROUNDS {
+        run_round(&world, &mut workers, round);
+    }
+    for Worker { open, random } in &mut workers {
+        for lease in open.drain(..) {
+            world.complete(lease, random);
+        }
+    }
+    world.compare();
+    world.advance(Duration::from_secs(WINDOW_SECONDS));
+    world.compare();
+    for state in world.limiter.states_now(&Page::default()) {
+        assert_eq!(state.usage.used, 0, "{}", state.limit.key);
+        assert_eq!(state.usage.available, CAPACITY);
+        assert_eq!(state.usage.debt, 0);
+    }
+    world.limiter.sweep();
+    assert_eq!(world.limiter.open_leases(), 0);
+    let decisions = [&world.allowed_count, &world.denied_count].map(|n| n.load(Ordering::SeqCst));
+    assert!(decisions.iter().all(|count| *count > 10_000), "{decisions:?} of each are too few");
+}
+
+/// MEM-05: the accounts notice a limiter that gives out more than it should.
+#[test]
+#[should_panic(expected = "RES-02")]
+fn mem_05_over_admission_is_noticed() {
+    let world = World::new(CAPACITY + 1);
+    run_round(&world, &mut workers(), 0);
+}
+
+/// MEM-05: the accounts notice units that nobody was granted.
+#[test]
+#[should_panic(expected = "RES-01")]
+fn mem_05_a_trace_of_a_denial_is_noticed() {
+    let world = World::new(CAPACITY);
+    let requirements = Requirements::of([(key(HOLDS[0]), 1)]).unwrap();
+    let unnoted = ReserveRequest::new(LeaseId::from_u128(u128::MAX), requirements);
+    assert!(world.limiter.reserve_now(&unnoted).unwrap().is_allowed());
+    run_round(&world, &mut workers(), 0);
+}
