@@ -25,32 +25,61 @@ const CHAIN: usize = 4;
 const LIMITS: usize = 1_000;
 const TIMEOUT_SECONDS: u32 = 3_600;
 
+/// Enough for a steady median on a machine with neighbours.
+const LONE_REQUESTS: usize = 4_000;
+
 #[tokio::main]
 async fn main() {
-    let seconds = std::env::args().nth(1).map_or(5, |text| text.parse().unwrap());
-    let run =
-        Run { cluster: TestCluster::start(Mode::Production), length: Duration::from_secs(seconds) };
+    let rounds = std::env::args().nth(1).map_or(5, |text| text.parse().unwrap());
+    let cluster = TestCluster::start(Mode::Production);
+    let run = Run { cluster, length: Duration::from_secs(1) };
     let accounts = run.accounts().await;
+    run.lone_caller(&accounts).await;
 
-    let direct_one = run.direct(&accounts, 1).await;
-    let ledger_one = run.ledger(&accounts, 1, |_| {}).await;
-    println!("one caller: {ledger_one:.2} of direct; latency {:.2} times", direct_one / ledger_one);
-    let direct = run.direct(&accounts, 2_000).await;
-    for callers in [64, 256, 1_024, 4_096] {
-        for sessions in [1, 2] {
-            let rate = run.ledger(&accounts, callers, |s| s.sessions = sessions).await;
-            println!("  {:.2} of direct in batches of 8000 events", rate / direct);
+    // Turn by turn, so that what else the machine does hits all of them alike.
+    let mut rates = vec![Vec::new(); SCENARIOS.len()];
+    let (mut direct, mut direct_one) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        direct.push(run.direct(&accounts, 2_000).await);
+        direct_one.push(run.direct(&accounts, 1).await);
+        for (rates, scenario) in rates.iter_mut().zip(SCENARIOS) {
+            rates.push(run.ledger(&accounts, scenario).await);
         }
     }
-    let eager = run.ledger(&accounts, 256, |s| s.flush_interval_micros = 0).await;
-    let batched = run.ledger(&accounts, 256, |_| {}).await;
-    let single = run.ledger(&accounts, 256, |s| s.max_batch_events = 4).await;
-    println!(
-        "256 callers: batching {:.1} times, lingering {:.2} times",
-        batched / single,
-        batched / eager
-    );
+    let direct = median(direct);
+    println!("direct, 2000 chains a call: {direct:.0} chains/s");
+    println!("direct, 1 chain a call: {:.0} chains/s", median(direct_one));
+    for (rates, scenario) in rates.into_iter().zip(SCENARIOS) {
+        let rate = median(rates);
+        println!("{scenario:?}: {rate:.0} chains/s, {:.2} of direct", rate / direct);
+    }
 }
+
+#[derive(Clone, Copy, Debug)]
+struct Scenario {
+    callers: usize,
+    sessions: u32,
+    max_batch_events: u32,
+    flush_interval_micros: u64,
+}
+
+const fn scenario(callers: usize, sessions: u32) -> Scenario {
+    Scenario { callers, sessions, max_batch_events: 8000, flush_interval_micros: 200 }
+}
+
+const SCENARIOS: [Scenario; 11] = [
+    scenario(64, 1),
+    scenario(64, 2),
+    scenario(256, 1),
+    scenario(256, 2),
+    Scenario { flush_interval_micros: 0, ..scenario(256, 1) },
+    Scenario { flush_interval_micros: 1_000, ..scenario(256, 1) },
+    Scenario { max_batch_events: 4, ..scenario(256, 1) },
+    scenario(1_024, 1),
+    scenario(1_024, 2),
+    scenario(4_096, 1),
+    scenario(4_096, 2),
+];
 
 struct Run {
     cluster: TestCluster,
@@ -58,6 +87,31 @@ struct Run {
 }
 
 impl Run {
+    /// One caller, in turns with the client alone.
+    async fn lone_caller(&self, accounts: &[AccountId]) {
+        let address = &self.cluster.addresses()[0];
+        let client = tb::Client::new(self.cluster.cluster_id(), address).unwrap();
+        client.lookup_accounts(&[1]).await.unwrap();
+        let ledger = open(&self.cluster.settings()).await;
+        let clock = SystemClock::new();
+        let (mut direct, mut through_ledger) = (Vec::new(), Vec::new());
+        for _ in 0..LONE_REQUESTS {
+            let now = clock.now();
+            client.create_transfers(&events(accounts, now.unix_ms(), 1)).await.unwrap();
+            direct.push(clock.now().since(now).as_secs_f64() * 1e6);
+            let now = clock.now();
+            ledger.create_transfers(chain(accounts, now.unix_ms())).await.unwrap();
+            through_ledger.push(clock.now().since(now).as_secs_f64() * 1e6);
+        }
+        let (direct, through_ledger) = (median(direct), median(through_ledger));
+        let ratio = through_ledger / direct;
+        println!(
+            "one caller, p50: direct {direct:.0} us, ledger {through_ledger:.0} us, {ratio:.2} times"
+        );
+        client.close().await.unwrap();
+        ledger.close().await;
+    }
+
     /// Chains a second with the client alone: one call at a time, `chains` in each.
     async fn direct(&self, accounts: &[AccountId], chains: usize) -> f64 {
         let address = &self.cluster.addresses()[0];
@@ -67,44 +121,25 @@ impl Run {
         let started_at = clock.now();
         let mut done = 0;
         while clock.now().since(started_at) < self.length {
-            let now_ms = clock.now().unix_ms();
-            let events: Vec<tb::Transfer> = (0..chains * CHAIN)
-                .map(|index| tb::Transfer {
-                    id: id(now_ms).get(),
-                    debit_account_id: some_limit(accounts).get(),
-                    credit_account_id: accounts[0].get(),
-                    amount: 1,
-                    user_data_128: fastrand::u128(1..),
-                    timeout: TIMEOUT_SECONDS,
-                    ledger: LEDGER_LIMITS,
-                    code: 1,
-                    flags: if index % CHAIN == CHAIN - 1 {
-                        tb::TransferFlags::Pending
-                    } else {
-                        tb::TransferFlags::Pending | tb::TransferFlags::Linked
-                    },
-                    ..tb::Transfer::default()
-                })
-                .collect();
+            let events = events(accounts, clock.now().unix_ms(), chains);
             client.create_transfers(&events).await.unwrap();
             done += chains;
         }
         let rate = per_second(done, clock.now().since(started_at));
-        println!("direct, {chains:>4} chains a call:               {rate:>8.0} chains/s");
         client.close().await.unwrap();
         rate
     }
 
     /// Chains a second through the ledger.
-    async fn ledger(
-        &self,
-        accounts: &[AccountId],
-        callers: usize,
-        change: impl Fn(&mut ClusterSettings),
-    ) -> f64 {
-        let mut settings = self.cluster.settings();
-        settings.request_timeout_ms = 30_000;
-        change(&mut settings);
+    async fn ledger(&self, accounts: &[AccountId], scenario: Scenario) -> f64 {
+        let Scenario { callers, sessions, max_batch_events, flush_interval_micros } = scenario;
+        let settings = ClusterSettings {
+            sessions,
+            max_batch_events,
+            flush_interval_micros,
+            request_timeout_ms: 30_000,
+            ..self.cluster.settings()
+        };
         let ledger = open(&settings).await;
         let clock = SystemClock::new();
         let started_at = clock.now();
@@ -115,10 +150,8 @@ impl Run {
             let (done, accounts, length) = (Arc::clone(&done), accounts.to_vec(), self.length);
             tasks.spawn(async move {
                 while clock.now().since(started_at) < length {
-                    let now_ms = clock.now().unix_ms();
-                    let data_128 = fastrand::u128(1..);
-                    let chain = (0..CHAIN).map(|_| reservation(&accounts, now_ms, data_128));
-                    ledger.create_transfers(WorkItem::new().with_chain(chain)).await.unwrap();
+                    let item = chain(&accounts, clock.now().unix_ms());
+                    ledger.create_transfers(item).await.unwrap();
                     done.fetch_add(1, Ordering::Relaxed);
                 }
             });
@@ -127,10 +160,6 @@ impl Run {
             task.unwrap();
         }
         let rate = per_second(done.load(Ordering::Relaxed), clock.now().since(started_at));
-        println!(
-            "ledger, {callers:>4} callers, {} session(s), linger {:>3} us: {rate:>8.0} chains/s",
-            settings.sessions, settings.flush_interval_micros
-        );
         ledger.close().await;
         rate
     }
@@ -180,6 +209,32 @@ fn reservation(accounts: &[AccountId], now_ms: u64, data_128: u128) -> Transfer 
     Transfer { id: id(now_ms), action, user_data }
 }
 
+fn chain(accounts: &[AccountId], now_ms: u64) -> WorkItem {
+    let data_128 = fastrand::u128(1..);
+    WorkItem::new().with_chain((0..CHAIN).map(|_| reservation(accounts, now_ms, data_128)))
+}
+
+/// The same chains in the client's own form.
+fn events(accounts: &[AccountId], now_ms: u64, chains: usize) -> Vec<tb::Transfer> {
+    let event = |index: usize| tb::Transfer {
+        id: id(now_ms).get(),
+        debit_account_id: some_limit(accounts).get(),
+        credit_account_id: accounts[0].get(),
+        amount: 1,
+        user_data_128: fastrand::u128(1..),
+        timeout: TIMEOUT_SECONDS,
+        ledger: LEDGER_LIMITS,
+        code: 1,
+        flags: if index % CHAIN == CHAIN - 1 {
+            tb::TransferFlags::Pending
+        } else {
+            tb::TransferFlags::Pending | tb::TransferFlags::Linked
+        },
+        ..tb::Transfer::default()
+    };
+    (0..chains * CHAIN).map(event).collect()
+}
+
 fn some_limit(accounts: &[AccountId]) -> AccountId {
     accounts[fastrand::usize(1..accounts.len())]
 }
@@ -187,6 +242,11 @@ fn some_limit(accounts: &[AccountId]) -> AccountId {
 /// In the layout of `TB-01`.
 fn id(now_ms: u64) -> TransferId {
     TransferId::nearest(u128::from(now_ms) << 80 | fastrand::u128(..) >> 48)
+}
+
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a rate for people")]

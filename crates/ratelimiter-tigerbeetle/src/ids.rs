@@ -39,6 +39,16 @@ pub fn debt_account(key: &LimitKey) -> AccountId {
     account(&format!("acct:debt:{key}"))
 }
 
+/// The account that transfers of nothing go to: they are there for their IDs alone.
+pub fn marker_account() -> AccountId {
+    account("acct:marker")
+}
+
+/// An account of one server's own, on which it watches how late reservations lapse.
+pub fn probe_account(server: u128) -> AccountId {
+    account(&format!("acct:probe:{server:032x}"))
+}
+
 /// `TB-01`: the ID of the transfer that plays `role` for `lease` on the limit `key`.
 pub fn transfer(role: TransferRole, lease: LeaseId, key: &LimitKey) -> TransferId {
     let label = format!("xfer:{}:{lease}:{key}", role.label());

@@ -5,6 +5,7 @@
 //! ID of 0, a void with an amount) needs no status and no test.
 
 use std::future::Future;
+use std::sync::Arc;
 
 pub use ratelimiter::clock::Timestamp;
 
@@ -77,4 +78,41 @@ pub trait Ledger: Send + Sync + 'static {
         &self,
         query: TransferQuery,
     ) -> impl Future<Output = Result<Vec<TransferRow>, LedgerError>> + Send;
+}
+
+impl<L: Ledger> Ledger for Arc<L> {
+    fn create_accounts(
+        &self,
+        accounts: Vec<NewAccount>,
+    ) -> impl Future<Output = Result<Vec<AccountResult>, LedgerError>> + Send {
+        (**self).create_accounts(accounts)
+    }
+
+    fn create_transfers(
+        &self,
+        item: WorkItem,
+    ) -> impl Future<Output = Result<Vec<TransferResult>, LedgerError>> + Send {
+        (**self).create_transfers(item)
+    }
+
+    fn lookup_accounts(
+        &self,
+        ids: Vec<AccountId>,
+    ) -> impl Future<Output = Result<Vec<AccountRow>, LedgerError>> + Send {
+        (**self).lookup_accounts(ids)
+    }
+
+    fn lookup_transfers(
+        &self,
+        ids: Vec<TransferId>,
+    ) -> impl Future<Output = Result<Vec<TransferRow>, LedgerError>> + Send {
+        (**self).lookup_transfers(ids)
+    }
+
+    fn query_transfers(
+        &self,
+        query: TransferQuery,
+    ) -> impl Future<Output = Result<Vec<TransferRow>, LedgerError>> + Send {
+        (**self).query_transfers(query)
+    }
 }

@@ -68,6 +68,8 @@ fn tb_01_a_later_lease_has_greater_transfer_ids_whatever_the_hash() {
 #[test]
 fn account_ids_are_fixed() {
     check(operator_account().get(), &expect!["ee06f35fb94212edc7e42a11203bfca8"]);
+    check(marker_account().get(), &expect!["bb3f32c5284daf249985fc5a5693b7ba"]);
+    check(probe_account(7).get(), &expect!["24a3f989f4e7dcc34eab5ab9e4f77017"]);
     check(limit_account(&key(KEY)).get(), &expect!["657d3d7b12c080f2bc15c732303ccb0c"]);
     check(debt_account(&key(KEY)).get(), &expect!["c0d160dcd200033f1e42b8abfbff9636"]);
 }

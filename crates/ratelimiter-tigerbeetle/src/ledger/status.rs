@@ -130,6 +130,24 @@ statuses! {
 }
 
 impl TransferStatus {
+    /// Whether the ID is taken by a transfer that is there, the same or another.
+    pub fn exists(self) -> bool {
+        matches!(
+            self,
+            Self::Exists
+                | Self::ExistsWithDifferentFlags
+                | Self::ExistsWithDifferentPendingId
+                | Self::ExistsWithDifferentTimeout
+                | Self::ExistsWithDifferentDebitAccountId
+                | Self::ExistsWithDifferentCreditAccountId
+                | Self::ExistsWithDifferentAmount
+                | Self::ExistsWithDifferentUserData128
+                | Self::ExistsWithDifferentUserData64
+                | Self::ExistsWithDifferentUserData32
+                | Self::ExistsWithDifferentCode
+        )
+    }
+
     /// Whether this refusal burns the ID: it may pass, so the same ID must not succeed later.
     pub fn burns_id(self) -> bool {
         matches!(
