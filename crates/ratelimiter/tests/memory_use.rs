@@ -1,0 +1,232 @@
+//! MEM-03, MEM-04: what leases cost in bytes, and that the bytes come back. The allocator of this program counts them.
+
+#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected stops there")]
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use peak_alloc::PeakAlloc;
+use ratelimiter::clock::{Clock, FakeClock, SystemClock};
+use ratelimiter::memory::MemoryOptions;
+use ratelimiter::{
+    Actuals, Capacity, CompleteRequest, HoldTimeout, LeaseId, Limit, LimitKey, LimitKind,
+    MemoryLimiter, Requirements, ReserveRequest, Window,
+};
+
+#[global_allocator]
+static ALLOCATOR: PeakAlloc = PeakAlloc;
+
+/// The tests of this program count the same bytes, so one runs at a time.
+static COUNTING: Mutex<()> = Mutex::new(());
+
+const MODELS: usize = 1_000;
+const LEASES: u128 = 100_000;
+/// What the test harness may take meanwhile.
+const SLACK_BYTES: usize = 64 * 1_024;
+/// A limit that was busy keeps room for so many bytes of reservations.
+const ROOM_KEPT_BYTES: usize = 64 * 24;
+const KEPT_BYTES_MAX: usize = SLACK_BYTES + 4 * MODELS * ROOM_KEPT_BYTES;
+const WINDOW: Duration = Duration::from_secs(60);
+const LEASE_BYTES_MAX: usize = 400;
+
+/// 1 000 models with four limits each, and the bytes in use before the first lease.
+struct World {
+    clock: Arc<FakeClock>,
+    limiter: MemoryLimiter,
+    keys: Vec<[LimitKey; 4]>,
+    baseline: usize,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl World {
+    fn new(change: impl FnOnce(&mut MemoryOptions)) -> Self {
+        let alone = COUNTING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let clock = Arc::new(FakeClock::new());
+        let mut options = MemoryOptions::for_tests(clock.clone());
+        change(&mut options);
+        let limiter = MemoryLimiter::with_options(options);
+        let keys: Vec<_> = (0..MODELS).map(keys_of).collect();
+        for four in &keys {
+            for (at, key) in four.iter().enumerate() {
+                let window = Window::from_seconds(WINDOW.as_secs()).unwrap();
+                let timeout = HoldTimeout::from_seconds(WINDOW.as_secs()).unwrap();
+                let kind = match at {
+                    3 => LimitKind::Concurrency { timeout },
+                    _ => LimitKind::Rolling { window },
+                };
+                let capacity = Capacity::new(1_000_000).unwrap();
+                limiter.define_now(Limit::new(key.clone(), kind, capacity)).unwrap();
+            }
+        }
+        let mut world = Self { clock, limiter, keys, baseline: 0, _alone: alone };
+        world.baseline = ALLOCATOR.current_usage();
+        world
+    }
+
+    fn reserve(&self, lease: u128) {
+        let four = &self.keys[usize::try_from(lease % MODELS as u128).unwrap()];
+        let needs = Requirements::of(four.iter().map(|key| (key.clone(), 1))).unwrap();
+        let request = ReserveRequest::new(LeaseId::from_u128(lease), needs);
+        assert!(self.limiter.reserve_now(&request).unwrap().is_allowed());
+    }
+
+    fn complete(&self, lease: u128, actual: u64) {
+        let four = &self.keys[usize::try_from(lease % MODELS as u128).unwrap()];
+        let actuals = Actuals::of(four[..3].iter().map(|key| (key.clone(), actual))).unwrap();
+        self.limiter
+            .complete_now(&CompleteRequest::new(LeaseId::from_u128(lease), actuals))
+            .unwrap();
+    }
+
+    /// Lets all reservations expire, then all that is remembered of their leases.
+    fn forget_all(&self) {
+        for passed in [WINDOW, MemoryOptions::default().remember_for] {
+            self.clock.advance(passed);
+            self.limiter.sweep();
+        }
+        assert_eq!(self.limiter.open_leases(), 0);
+        assert_eq!(self.limiter.past_leases(), 0);
+    }
+
+    fn bytes(&self) -> usize {
+        ALLOCATOR.current_usage().saturating_sub(self.baseline)
+    }
+
+    #[track_caller]
+    fn assert_back_to_baseline(&self) {
+        let bytes = self.bytes();
+        assert!(bytes <= KEPT_BYTES_MAX, "{bytes} bytes above the baseline");
+    }
+}
+
+fn keys_of(model: usize) -> [LimitKey; 4] {
+    let model = format!("model-{model}");
+    [
+        LimitKey::llm_rpm("openai", &model).unwrap(),
+        LimitKey::llm_tpm("openai", &model).unwrap(),
+        LimitKey::tenant_daily_tokens(&model).unwrap(),
+        LimitKey::llm_concurrency("openai", &model).unwrap(),
+    ]
+}
+
+/// MEM-03
+#[test]
+fn mem_03_a_live_lease_of_four_requirements_takes_at_most_400_bytes() {
+    let world = World::new(|_| {});
+    let mut worst = 0;
+    for lease in 1..=2 * LEASES {
+        world.reserve(lease);
+        // Lists grow in steps, so what matters is the worst moment and not a lucky one.
+        if lease >= LEASES / 4 && lease % 500 == 0 {
+            worst = worst.max(world.bytes() / usize::try_from(lease).unwrap());
+        }
+    }
+    assert!(worst <= LEASE_BYTES_MAX, "{worst} bytes a lease");
+}
+
+/// MEM-03
+#[test]
+fn mem_03_memory_returns_when_leases_are_completed() {
+    let world = World::new(|_| {});
+    for lease in 0..LEASES {
+        world.reserve(lease);
+    }
+    let live = world.bytes();
+    for lease in 0..LEASES {
+        world.complete(lease, 0);
+    }
+    let remembered = world.bytes();
+    assert!(remembered < live / 2, "{remembered} of {live} bytes are left before it is forgotten");
+    world.forget_all();
+    world.assert_back_to_baseline();
+}
+
+/// MEM-03
+#[test]
+fn mem_03_memory_returns_when_leases_expire() {
+    let world = World::new(|_| {});
+    for lease in 0..LEASES {
+        world.reserve(lease);
+    }
+    world.forget_all();
+    world.assert_back_to_baseline();
+}
+
+/// MEM-03
+#[test]
+fn mem_03_memory_returns_when_reconciled_reservations_expire() {
+    let world = World::new(|_| {});
+    for lease in 0..LEASES {
+        world.reserve(lease);
+        world.complete(lease, u64::try_from(lease % 3).unwrap());
+    }
+    world.forget_all();
+    world.assert_back_to_baseline();
+}
+
+/// MEM-03: one hold that lasts does not keep the places of all that came and went beside it.
+#[test]
+fn mem_03_a_lasting_lease_does_not_keep_the_memory_of_those_that_ended() {
+    let world = World::new(|options| options.remember_max = 1_000);
+    world.reserve(0);
+    for n in 1..=LEASES {
+        let lease = n * MODELS as u128;
+        world.reserve(lease);
+        world.complete(lease, 0);
+    }
+    let bytes = world.bytes();
+    assert!(bytes <= 4 * SLACK_BYTES, "{bytes} bytes above the baseline");
+    assert_eq!(world.limiter.open_leases(), 1);
+}
+
+/// MEM-03, RES-09
+#[test]
+fn mem_03_three_million_denied_leases_take_no_more_than_one_million() {
+    let world = World::new(|_| {});
+    let key = &world.keys[0][0];
+    let full = Requirements::of([(key.clone(), 1_000_000)]).unwrap();
+    let first = ReserveRequest::new(LeaseId::from_u128(0), full);
+    assert!(world.limiter.reserve_now(&first).unwrap().is_allowed());
+    let one = Requirements::of([(key.clone(), 1)]).unwrap();
+    let mut request = ReserveRequest::new(LeaseId::from_u128(1), one);
+    let mut peak = 0;
+    for lease in 1..=3_000_000 {
+        request.lease = LeaseId::from_u128(lease);
+        assert!(!world.limiter.reserve_now(&request).unwrap().is_allowed());
+        if lease % 10_000 == 0 {
+            peak = peak.max(world.bytes());
+        }
+    }
+    assert!(world.limiter.past_leases() <= 1_000_000);
+    assert!(world.limiter.past_leases() > 990_000, "nearly all that may be are remembered");
+    // 37 bytes for a lease and its place in the index, and what lists of growing length leave unused.
+    assert!(peak <= 64_000_000, "{peak} bytes");
+    world.forget_all();
+    world.assert_back_to_baseline();
+}
+
+/// MEM-04
+#[test]
+fn mem_04_usage_and_memory_fall_without_traffic() {
+    let every = Duration::from_millis(1);
+    let world = World::new(|options| options.sweep_every = Some(every));
+    for lease in 0..LEASES {
+        world.reserve(lease);
+    }
+    let live = world.bytes();
+    assert!(live > 2 * KEPT_BYTES_MAX, "{live} bytes are in use");
+    let until = |is_so: &dyn Fn() -> bool| {
+        let deadline = Duration::from_secs(60);
+        let watch = SystemClock::new();
+        let began = watch.now();
+        while !is_so() {
+            assert!(watch.now().since(began) < deadline, "the sweep never came");
+            std::thread::yield_now();
+        }
+    };
+    world.clock.advance(WINDOW);
+    until(&|| world.limiter.open_leases() == 0);
+    assert!(world.limiter.past_leases() > 0, "ended leases are remembered");
+    world.clock.advance(MemoryOptions::default().remember_for);
+    until(&|| world.limiter.past_leases() == 0 && world.bytes() <= KEPT_BYTES_MAX);
+}
