@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ratelimiter_tigerbeetle::ledger::{Ledger, LedgerError, WorkItem};
+use ratelimiter_tigerbeetle::ledger::{Ledger, LedgerError, SessionProblem, WorkItem};
 use ratelimiter_tigerbeetle::testing::{Fixture, Mode, TestCluster};
 
 use crate::load::Load;
@@ -35,7 +35,8 @@ fn outage_under_load(begin: fn(&mut TestCluster), end: fn(&mut TestCluster)) {
         soon("the errors", tally.until(every_caller)).await;
         let counts = tally.counts();
         assert!(counts.failures["no_answer"] > 0, "{counts:?}");
-        assert!(ledger.health().is_err(), "the session says that it has no answer");
+        soon("the session's word", tally.until(|counts| counts.troubles > 0)).await;
+        assert!(matches!(ledger.health(), Err(SessionProblem::NoAnswer { .. })));
 
         end(&mut cluster);
         soon("the session", ledger.ready()).await;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ratelimiter_tigerbeetle::ledger::cluster::ClusterConfig;
 use ratelimiter_tigerbeetle::testing::{Fixture, Mode, TestCluster};
 use tigerbeetle as tb;
 use tokio::task::JoinSet;
@@ -15,6 +16,14 @@ const OTHERS: usize = 70;
 /// With those of the tests, below the 8 connections of a development server.
 const OTHERS_AT_A_TIME: usize = 5;
 const NEVER: Duration = Duration::from_secs(86_400);
+
+/// A development server on a busy disk pauses for seconds at a checkpoint. That is `TB-10`'s matter;
+/// here nobody shall fail.
+fn patient(cluster: &TestCluster) -> ClusterConfig {
+    let mut settings = cluster.settings();
+    settings.request_timeout_ms = 30_000;
+    config(&settings)
+}
 
 /// Other sessions come, ask once, and go.
 async fn others_come_and_go(cluster: &TestCluster) {
@@ -39,10 +48,10 @@ pub fn tb_11_an_evicted_session_is_replaced_and_a_kept_alive_one_stays(_: &Fixtu
     run(async {
         let cluster = TestCluster::start(Mode::Development);
         let (idle, kept) = (Tally::default(), Tally::default());
-        let quiet = config(&cluster.settings()).with_keep_alive_interval(NEVER);
+        let quiet = patient(&cluster).with_keep_alive_interval(NEVER);
         let quiet = Arc::new(open(quiet, idle.clone()).await);
         let often = Duration::from_millis(200);
-        let heard = config(&cluster.settings()).with_keep_alive_interval(often);
+        let heard = patient(&cluster).with_keep_alive_interval(often);
         let heard = Arc::new(open(heard, kept.clone()).await);
 
         others_come_and_go(&cluster).await;
@@ -67,14 +76,14 @@ pub fn tb_11_seventy_sessions_under_load_harm_nobody(_: &Fixture) {
     run(async {
         let cluster = TestCluster::start(Mode::Development);
         let tally = Tally::default();
-        let ledger = Arc::new(open(config(&cluster.settings()), tally.clone()).await);
+        let ledger = Arc::new(open(patient(&cluster), tally.clone()).await);
         let load = Load::start(&ledger, 64).await;
         soon("progress", load.progress(500)).await;
         others_come_and_go(&cluster).await;
         soon("progress", load.progress(500)).await;
         let done = load.finish(&*ledger).await;
         assert!(tally.counts().failures.is_empty(), "{:?}", tally.counts());
-        eprintln!("{done} leases, {} evictions", tally.counts().evictions);
+        eprintln!("{done} leases, the longest request took {:?}", tally.counts().took_max);
         ledger.close().await;
     });
 }

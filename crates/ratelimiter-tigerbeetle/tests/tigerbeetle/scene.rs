@@ -4,6 +4,7 @@ use std::future::Future;
 use std::num::{NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
+use ratelimiter::clock::{Clock, SystemClock};
 use ratelimiter_tigerbeetle::ledger::cluster::{
     ClusterConfig, ClusterLedger, ClusterSettings, Observer,
 };
@@ -79,8 +80,10 @@ pub async fn limits(
     (operator.id, limits)
 }
 
+/// In the layout of `TB-01`: random IDs would slow the server down.
 pub fn transfer_id() -> TransferId {
-    TransferId::nearest(fastrand::u128(..))
+    let now_ms = SystemClock::new().now().unix_ms();
+    TransferId::nearest(u128::from(now_ms) << 80 | fastrand::u128(..) >> 48)
 }
 
 pub fn movement(debit: AccountId, credit: AccountId, amount: u128) -> Movement {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use ratelimiter_tigerbeetle::ledger::SessionProblem;
 use ratelimiter_tigerbeetle::ledger::cluster::{Observation, Observer, Operation};
@@ -23,6 +24,9 @@ pub struct Counts {
     pub refused_batches: usize,
     pub sessions_busy_max: usize,
     pub evictions: usize,
+    pub troubles: usize,
+    /// The longest that a request took.
+    pub took_max: Duration,
     pub failures: BTreeMap<&'static str, usize>,
 }
 
@@ -52,16 +56,20 @@ impl Observer for Tally {
                 counts.items += items;
             }
             &Observation::RequestAnswered {
-                operation: Operation::CreateTransfers, events, ..
+                operation: Operation::CreateTransfers,
+                events,
+                took,
             } => {
                 counts.answered_events_max = counts.answered_events_max.max(events);
+                counts.took_max = counts.took_max.max(took);
             }
             Observation::BatchRefused { .. } => counts.refused_batches += 1,
             &Observation::SessionsBusy { count } => {
                 counts.sessions_busy_max = counts.sessions_busy_max.max(count);
             }
-            Observation::SessionTroubled { problem: SessionProblem::Evicted } => {
-                counts.evictions += 1;
+            Observation::SessionTroubled { problem } => {
+                counts.troubles += 1;
+                counts.evictions += usize::from(*problem == SessionProblem::Evicted);
             }
             Observation::CallFailed { error } => {
                 *counts.failures.entry(error.reason()).or_default() += 1;
@@ -69,7 +77,6 @@ impl Observer for Tally {
             Observation::RequestSent { .. }
             | Observation::RequestAnswered { .. }
             | Observation::SessionReady
-            | Observation::SessionTroubled { .. }
             | _ => {}
         }
         drop(counts);

@@ -1,0 +1,141 @@
+//! A lease as TigerBeetle has it: remembered from its reserve, or read back from its transfers.
+
+use ratelimiter::clock::Timestamp;
+use ratelimiter::{Decision, LeaseId, LimitKey, REQUIREMENTS_MAX, ReserveError};
+
+use super::codes::{Tenure, TransferCode};
+use super::table::Need;
+use crate::ledger::{AccountId, RowKind, TransferId, TransferRow};
+
+/// The most transfers of one lease: its reservations, and for each of them a void, a reservation in
+/// its place, and a debt or a marker.
+pub(super) const LEASE_ROWS_MAX: usize = 4 * REQUIREMENTS_MAX;
+
+/// A lease that was allowed and, as far as is known here, not completed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Lease {
+    pub(super) id: LeaseId,
+    pub(super) reserved_at: Timestamp,
+    /// In the order of the chain; never empty.
+    pub(super) reservations: Vec<Reservation>,
+}
+
+/// What a lease has at one limit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Reservation {
+    pub(super) account: AccountId,
+    /// `None` when it was read back and no limit that is defined here has the account.
+    pub(super) key: Option<LimitKey>,
+    pub(super) transfer: TransferId,
+    pub(super) amount: u64,
+    pub(super) tenure: Tenure,
+    pub(super) expires_at: Timestamp,
+}
+
+/// What the ledger says about a lease.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum ReadBack {
+    /// It was never allowed.
+    Unknown,
+    /// It was completed.
+    Completed,
+    /// It was allowed and not completed; what it has may have expired.
+    Open(Lease),
+}
+
+impl Lease {
+    /// What an allowed chain has made.
+    pub(super) fn allowed(
+        id: LeaseId,
+        needs: &[Need],
+        transfers: impl Iterator<Item = (TransferId, Timestamp)>,
+    ) -> Self {
+        let mut reserved_at = None;
+        let reservations = needs.iter().zip(transfers).map(|(need, (transfer, created_at))| {
+            reserved_at.get_or_insert(created_at);
+            let kind = need.limit.registered.limit.kind;
+            Reservation {
+                account: need.limit.account,
+                key: Some(need.limit.key().clone()),
+                transfer,
+                amount: need.amount,
+                tenure: Tenure::of(kind),
+                expires_at: created_at.after_seconds(kind.lifetime_seconds()),
+            }
+        });
+        let reservations = reservations.collect();
+        let reserved_at = reserved_at.expect("a reserve has at least one requirement");
+        Self { id, reserved_at, reservations }
+    }
+
+    /// The same lease again (`RES-04`, `RES-09`): allowed as before if it asks for the same and all
+    /// of it is still live.
+    pub(super) fn replay(&self, needs: &[Need], now: Timestamp) -> Result<Decision, ReserveError> {
+        if self.reservations.iter().any(|reservation| reservation.expires_at <= now) {
+            return Err(ReserveError::LeaseEnded);
+        }
+        let held = |need: &Need| {
+            let same = |r: &Reservation| r.account == need.limit.account && r.amount == need.amount;
+            self.reservations.iter().any(same)
+        };
+        if self.reservations.len() != needs.len() || !needs.iter().all(held) {
+            return Err(ReserveError::LeaseConflict);
+        }
+        Ok(Decision::Allowed { reserved_at: self.reserved_at })
+    }
+}
+
+impl ReadBack {
+    /// Reads the transfers that carry the lease, oldest first. Every complete leaves at least one
+    /// that is no reservation, so that a lease is known to be completed for ever.
+    pub(super) fn from_rows(
+        id: LeaseId,
+        rows: &[TransferRow],
+        key_of: impl Fn(AccountId) -> Option<LimitKey>,
+    ) -> Self {
+        let mut reserved_at = None;
+        let mut reservations = Vec::new();
+        for row in rows {
+            let Some(reservation) = Reservation::from_row(row, &key_of) else {
+                return Self::Completed;
+            };
+            reserved_at.get_or_insert(row.timestamp);
+            reservations.push(reservation);
+        }
+        match reserved_at {
+            Some(reserved_at) => Self::Open(Lease { id, reserved_at, reservations }),
+            None => Self::Unknown,
+        }
+    }
+}
+
+impl Reservation {
+    /// `None` if the row is something else that a lease leaves behind.
+    fn from_row(
+        row: &TransferRow,
+        key_of: impl Fn(AccountId) -> Option<LimitKey>,
+    ) -> Option<Self> {
+        let RowKind::Pending { .. } = row.kind else {
+            return None;
+        };
+        if row.code != TransferCode::Reservation.number() {
+            return None;
+        }
+        Some(Self {
+            account: row.debit,
+            key: key_of(row.debit),
+            transfer: row.id,
+            amount: u64::try_from(row.amount).ok()?,
+            tenure: Tenure::from_number(row.user_data.data_32)?,
+            expires_at: row.expires_at()?,
+        })
+    }
+
+    /// Whether this is what the lease has of the limit `key`.
+    pub(super) fn is_of(&self, key: &LimitKey) -> bool {
+        match &self.key {
+            Some(own) => own == key,
+            None => self.account == crate::ids::limit_account(key),
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The leases that were allowed here: an optimisation for Complete, bounded, and free to be empty.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ratelimiter::LeaseId;
+
+use super::lease::Lease;
+
+/// Callers meet at a lock only when their leases fall into the same part.
+const SHARDS: usize = 16;
+
+/// The open leases that were allowed here, up to a number; the oldest go first.
+#[derive(Debug)]
+pub(super) struct LeaseCache {
+    shards: Vec<Mutex<Shard>>,
+    leases_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    leases: HashMap<LeaseId, Arc<Lease>>,
+    /// Their IDs, oldest first, and some that are gone; at most twice as many as leases may be.
+    order: VecDeque<LeaseId>,
+}
+
+impl LeaseCache {
+    /// A cache of about `leases_max` leases.
+    pub(super) fn new(leases_max: usize) -> Self {
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        Self { shards, leases_max: leases_max.div_ceil(SHARDS) }
+    }
+
+    pub(super) fn get(&self, id: LeaseId) -> Option<Arc<Lease>> {
+        self.shard(id).leases.get(&id).cloned()
+    }
+
+    pub(super) fn insert(&self, lease: Lease) {
+        if self.leases_max == 0 {
+            return;
+        }
+        let id = lease.id;
+        let mut shard = self.shard(id);
+        if shard.leases.insert(id, Arc::new(lease)).is_none() {
+            shard.order.push_back(id);
+        }
+        shard.keep_within(self.leases_max);
+    }
+
+    pub(super) fn remove(&self, id: LeaseId) {
+        self.shard(id).leases.remove(&id);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        let lens = self.shards.iter().map(|shard| lock(shard).leases.len());
+        lens.sum()
+    }
+
+    fn shard(&self, id: LeaseId) -> MutexGuard<'_, Shard> {
+        // The low bits of a ULID are random.
+        let low = id.as_u128().to_le_bytes()[0];
+        lock(&self.shards[usize::from(low) % SHARDS])
+    }
+}
+
+impl Shard {
+    fn keep_within(&mut self, leases_max: usize) {
+        while self.leases.len() > leases_max {
+            let oldest = self.order.pop_front().expect("every lease is in the order");
+            self.leases.remove(&oldest);
+        }
+        if self.order.len() > 2 * leases_max {
+            self.order.retain(|id| self.leases.contains_key(id));
+        }
+    }
+}
+
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    // Every change under the lock is complete before anything that can panic.
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use ratelimiter::clock::Timestamp;
+
+    use super::*;
+
+    fn lease(id: u128) -> Lease {
+        let reserved_at = Timestamp::from_unix_ms(1);
+        Lease { id: LeaseId::from_u128(id), reserved_at, reservations: Vec::new() }
+    }
+
+    #[test]
+    fn tb_04_the_oldest_leases_go_first_and_the_bound_holds() {
+        let cache = LeaseCache::new(SHARDS * 3);
+        for id in 0..1_000 {
+            cache.insert(lease(id));
+            assert!(cache.len() <= SHARDS * 3);
+        }
+        let known = (0..1_000).filter(|id| cache.get(LeaseId::from_u128(*id)).is_some());
+        assert_eq!(known.collect::<Vec<_>>(), (952..1_000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn leases_that_ended_leave_nothing_behind() {
+        let cache = LeaseCache::new(SHARDS * 3);
+        cache.insert(lease(0));
+        for id in 1..1_000 {
+            cache.insert(lease(id * SHARDS as u128));
+            cache.remove(LeaseId::from_u128(id * SHARDS as u128));
+        }
+        assert_eq!(cache.len(), 1, "the one that is open");
+        assert!(lock(&cache.shards[0]).order.len() <= 6);
+    }
+
+    #[test]
+    fn tb_04_a_cache_may_be_empty() {
+        let cache = LeaseCache::new(0);
+        cache.insert(lease(1));
+        assert_eq!(cache.len(), 0);
+    }
+}

@@ -1,0 +1,141 @@
+//! The limits that are defined here, each with its accounts and what this server counts for it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ratelimiter::{
+    LimitKey, LimitStatus, Page, RegisteredLimit, Requirement, Requirements, ReserveError,
+};
+
+use crate::ids;
+use crate::ledger::AccountId;
+
+/// The limits that are defined here.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    limits: HashMap<LimitKey, Arc<KnownLimit>>,
+    keys: HashMap<AccountId, LimitKey>,
+}
+
+/// A limit with its accounts.
+#[derive(Clone, Debug)]
+pub(super) struct KnownLimit {
+    pub(super) registered: RegisteredLimit,
+    pub(super) account: AccountId,
+    pub(super) debt_account: AccountId,
+    /// Goes on when the limit is defined anew.
+    pub(super) counts: Arc<KeyCounts>,
+}
+
+/// What this server counts for one key.
+#[derive(Debug, Default)]
+pub(super) struct KeyCounts {
+    denial_streak: AtomicU32,
+    uncovered: Mutex<u128>,
+}
+
+/// A requirement whose limit was found.
+#[derive(Clone, Debug)]
+pub(super) struct Need {
+    pub(super) limit: Arc<KnownLimit>,
+    pub(super) amount: u64,
+}
+
+impl Table {
+    pub(super) fn get(&self, key: &LimitKey) -> Option<&Arc<KnownLimit>> {
+        self.limits.get(key)
+    }
+
+    pub(super) fn key_of(&self, account: AccountId) -> Option<LimitKey> {
+        self.keys.get(&account).cloned()
+    }
+
+    /// Puts a limit in the place of the one with its key, if there is one.
+    pub(super) fn put(&mut self, registered: RegisteredLimit) {
+        let key = registered.limit.key.clone();
+        let limit = match self.limits.get(&key) {
+            Some(known) => KnownLimit { registered, ..KnownLimit::clone(known) },
+            None => KnownLimit {
+                registered,
+                account: ids::limit_account(&key),
+                debt_account: ids::debt_account(&key),
+                counts: Arc::default(),
+            },
+        };
+        self.keys.insert(limit.account, key.clone());
+        self.limits.insert(key, Arc::new(limit));
+    }
+
+    /// Takes out the limit with this key; false if there is none.
+    pub(super) fn remove(&mut self, key: &LimitKey) -> bool {
+        let removed = self.limits.remove(key);
+        if let Some(known) = &removed {
+            self.keys.remove(&known.account);
+        }
+        removed.is_some()
+    }
+
+    /// The limits of all requirements, in the request's order.
+    pub(super) fn find(&self, requirements: &Requirements) -> Result<Vec<Need>, ReserveError> {
+        let find = |Requirement { key, amount }: &Requirement| match self.limits.get(key) {
+            Some(limit) => Ok(Need { limit: Arc::clone(limit), amount: amount.get() }),
+            None => Err(ReserveError::UnknownKey { key: key.clone() }),
+        };
+        requirements.iter().map(find).collect()
+    }
+
+    /// The limits of a page, sorted by key.
+    pub(super) fn page(&self, page: &Page) -> Vec<Arc<KnownLimit>> {
+        let on_page = |limit: &&Arc<KnownLimit>| page.has(limit.key());
+        let mut limits: Vec<_> = self.limits.values().filter(on_page).cloned().collect();
+        limits.sort_unstable_by(|a, b| a.key().cmp(b.key()));
+        limits.truncate(page.count_max.unwrap_or(usize::MAX));
+        limits
+    }
+
+    /// The limits whose capacity is on its way down.
+    pub(super) fn decreasing(&self) -> Vec<Arc<KnownLimit>> {
+        self.limits.values().filter(|limit| limit.is_decreasing()).cloned().collect()
+    }
+}
+
+impl KnownLimit {
+    pub(super) fn key(&self) -> &LimitKey {
+        &self.registered.limit.key
+    }
+
+    pub(super) fn is_decreasing(&self) -> bool {
+        self.registered.status != LimitStatus::Active
+    }
+}
+
+impl KeyCounts {
+    /// The denials in a row so far, this one included.
+    pub(super) fn note_denial(&self) -> u32 {
+        let longer = |streak: u32| Some(streak.saturating_add(1));
+        let before = self.denial_streak.fetch_update(Ordering::Relaxed, Ordering::Relaxed, longer);
+        before.expect("the closure always answers").saturating_add(1)
+    }
+
+    /// The denials in a row so far.
+    pub(super) fn denial_streak(&self) -> u32 {
+        self.denial_streak.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn note_allow(&self) {
+        // Mostly there is nothing to forget, and a read leaves the cache line shared.
+        if self.denial_streak() != 0 {
+            self.denial_streak.store(0, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn note_uncovered(&self, units: u64) {
+        *self.uncovered.lock().unwrap_or_else(PoisonError::into_inner) += u128::from(units);
+    }
+
+    /// Units that were used without room since this server started.
+    pub(super) fn uncovered(&self) -> u128 {
+        *self.uncovered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
