@@ -104,7 +104,7 @@ impl<B: HostedBackend> Admin<B> {
         let before = book.registry.get(&key).cloned();
         let mut next = book.registry.clone();
         next.put(book.registry.plan(limit.clone())?);
-        let staged = book.stage(&next).await.map_err(not_kept)?;
+        let staged = book.stage(&next).await.map_err(|error| not_kept(&error))?;
         let status = match self.backend.define(limit).await {
             Ok(status) => status,
             Err(error) => {
@@ -115,7 +115,7 @@ impl<B: HostedBackend> Admin<B> {
         if let Err(error) = staged.commit().await {
             self.undo(&key, before).await;
             book.is_behind = true;
-            return Err(not_kept(error).into());
+            return Err(not_kept(&error).into());
         }
         book.registry = next;
         book.follow(&key, status);
@@ -128,7 +128,7 @@ impl<B: HostedBackend> Admin<B> {
         let mut book = self.book.lock().await;
         let mut next = book.registry.clone();
         let before = next.remove(key);
-        let staged = book.stage(&next).await.map_err(not_kept)?;
+        let staged = book.stage(&next).await.map_err(|error| not_kept(&error))?;
         if let Err(error) = self.backend.delete(key).await {
             staged.discard().await;
             return Err(error);
@@ -136,7 +136,7 @@ impl<B: HostedBackend> Admin<B> {
         if let Err(error) = staged.commit().await {
             self.undo(key, before).await;
             book.is_behind = true;
-            return Err(not_kept(error).into());
+            return Err(not_kept(&error).into());
         }
         book.registry = next;
         tracing::info!(%key, "limit deleted");
@@ -245,7 +245,7 @@ async fn on_disk<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
-fn not_kept(error: io::Error) -> Unanswered {
+fn not_kept(error: &io::Error) -> Unanswered {
     tracing::error!(%error, "the limits file cannot be written");
     let reason = format!("the limits file cannot be written, so nothing was changed: {error}");
     Unanswered { reason, retry_after: RETRY_AFTER }

@@ -7,9 +7,11 @@
 mod admin;
 mod answer;
 mod auth;
+pub mod cli;
 pub mod config;
 mod hosted;
 mod limits_file;
+mod logs;
 mod metrics;
 mod openapi;
 mod routes;

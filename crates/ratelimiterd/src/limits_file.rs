@@ -58,11 +58,25 @@ impl LimitsFile {
     /// # Errors
     /// The file cannot be read, or has faults: all of them are reported.
     pub fn load(&self) -> Result<Registry, LoadError> {
+        match self.load_existing() {
+            Err(LoadError { reason: LoadReason::Unreadable(error), .. })
+                if error.kind() == io::ErrorKind::NotFound =>
+            {
+                Ok(Registry::new())
+            }
+            loaded => loaded,
+        }
+    }
+
+    /// Reads the file, which must exist.
+    ///
+    /// # Errors
+    /// As [`LimitsFile::load`], and when there is no file.
+    pub fn load_existing(&self) -> Result<Registry, LoadError> {
         let fault = |reason| LoadError { path: self.path.clone(), reason };
         let bytes = match self.read() {
             Ok(Ok(bytes)) => bytes,
             Ok(Err(what)) => return Err(fault(LoadReason::NotAFile(what))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Registry::new()),
             Err(error) => return Err(fault(LoadReason::Unreadable(error))),
         };
         read_limits_file(&bytes).map_err(|error| fault(LoadReason::Faulty(error)))

@@ -145,7 +145,7 @@ const fn text(
     Call { method: "get", path, summary, body: None, answer: None, refusals, parameters: &[] }
 }
 
-/// The description as OpenAPI 3.1.
+/// The description in `OpenAPI` 3.1.
 ///
 /// # Panics
 /// Never: it is made of constants.
@@ -215,10 +215,10 @@ fn schemas() -> Value {
     add::<ReserveAnswer>(&mut all);
     add::<CompleteBody>(&mut all);
     add::<CompleteAnswer>(&mut all);
-    add::<BatchBody<ReserveBody>>(&mut all);
-    add::<BatchAnswer<ReserveAnswer>>(&mut all);
-    add::<BatchBody<CompleteBody>>(&mut all);
-    add::<BatchAnswer<CompleteAnswer>>(&mut all);
+    add_as::<BatchBody<ReserveBody>>("BatchBody_ReserveBody", &mut all);
+    add_as::<BatchAnswer<ReserveAnswer>>("BatchAnswer_ReserveAnswer", &mut all);
+    add_as::<BatchBody<CompleteBody>>("BatchBody_CompleteBody", &mut all);
+    add_as::<BatchAnswer<CompleteAnswer>>("BatchAnswer_CompleteAnswer", &mut all);
     add::<DefinitionBody>(&mut all);
     add::<DefineAnswer>(&mut all);
     add::<DeleteAnswer>(&mut all);
@@ -232,6 +232,11 @@ fn schemas() -> Value {
 }
 
 fn add<T: ToSchema>(all: &mut Vec<(String, RefOr<Schema>)>) {
-    all.push((T::name().into_owned(), T::schema()));
+    add_as::<T>(&T::name(), all);
+}
+
+/// A type with a parameter has no name of its own.
+fn add_as<T: ToSchema>(name: &str, all: &mut Vec<(String, RefOr<Schema>)>) {
+    all.push((name.to_owned(), T::schema()));
     T::schemas(all);
 }

@@ -121,10 +121,10 @@ impl Drop for Server {
 async fn listen(address: &ListenAddr) -> Result<TcpListener, StartError> {
     TcpListener::bind(address.host_and_port()).await.map_err(|reason| {
         let address = address.clone();
-        match reason.kind() {
-            io::ErrorKind::AddrInUse => StartError::InUse { address },
-            _ => StartError::Listen { address, reason },
+        if reason.kind() == io::ErrorKind::AddrInUse {
+            return StartError::InUse { address };
         }
+        StartError::Listen { address, reason }
     })
 }
 

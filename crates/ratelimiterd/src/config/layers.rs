@@ -49,16 +49,17 @@ impl Layers {
     }
 
     fn add_sections(&mut self, origin: &str, sections: Map<String, Value>) {
-        for (section, values) in sections {
-            match values {
-                Value::Object(values) if !values.is_empty() => {
-                    for (key, value) in values {
-                        self.put(format!("{section}.{key}"), value, origin);
-                    }
+        for (section, value) in sections {
+            // A section whose keys are all commented out is a section without keys.
+            let value = if value.is_null() { Value::Object(Map::new()) } else { value };
+            if let Value::Object(values) = &value
+                && !values.is_empty()
+            {
+                for (key, value) in values {
+                    self.put(format!("{section}.{key}"), value.clone(), origin);
                 }
-                // A section whose keys are all commented out.
-                Value::Null => self.put(section, Value::Object(Map::new()), origin),
-                value => self.put(section, value, origin),
+            } else {
+                self.put(section, value, origin);
             }
         }
     }
@@ -82,20 +83,14 @@ impl Layers {
     pub fn add_text(&mut self, origin: &str, path: &str, text: &str) {
         let yaml = serde_saphyr::from_str::<Value>(text).unwrap_or(Value::Null);
         let list = text.split(',').map(|part| Value::from(part.trim())).collect();
-        let candidates = [Value::from(text), yaml, Value::Array(list)];
-        let mut faults = candidates.iter().map(|value| fault_alone(path, value));
-        match faults.position(|fault| fault.is_none()) {
-            Some(at) => {
-                let [text, yaml, list] = candidates;
-                let value = [text, yaml, list].into_iter().nth(at).expect("one of the three");
-                self.put(path.to_owned(), value, origin);
-            }
-            None => {
-                // The reading as YAML says best what is wrong: "must be 1 to 64, not 0".
-                let message = fault_alone(path, &candidates[1]).expect("it was none of the three");
-                self.fault(origin, path, message);
+        for value in [Value::from(text), yaml.clone(), Value::Array(list)] {
+            if fault_alone(path, &value).is_none() {
+                return self.put(path.to_owned(), value, origin);
             }
         }
+        // The reading as YAML says best what is wrong: "must be 1 to 64, not 0".
+        let message = fault_alone(path, &yaml).unwrap_or_default();
+        self.fault(origin, path, message);
     }
 
     fn put(&mut self, path: String, value: Value, origin: &str) {
@@ -111,6 +106,9 @@ impl Layers {
     ///
     /// # Errors
     /// Every value that is unknown or ill-typed, and what does not go together.
+    ///
+    /// # Panics
+    /// Never: values that are right alone are right together, or one of the contradictions that are reported.
     pub fn config(self) -> Result<Config, ConfigError> {
         let Self { values, mut faults } = self;
         for (path, (value, origin)) in &values {

@@ -26,7 +26,26 @@ fn every_metric_has_its_stable_name() {
         .filter(|line| !line.starts_with('#') && !line.ends_with(" 0") && !line.ends_with(" 0.0"))
         .map(|line| format!("{line}\n"))
         .collect();
-    expect![[r#""#]].assert_eq(&counted);
+    expect![[r#"
+        ratelimiter_reserve_total{outcome="allowed"} 1
+        ratelimiter_reserve_total{outcome="denied"} 1
+        ratelimiter_complete_total{outcome="ok"} 1
+        ratelimiter_denied_total{key="odd\"key\\"} 1
+        ratelimiter_limit_capacity{key="odd\"key\\"} 5
+        ratelimiter_limit_used{key="odd\"key\\"} 3
+        ratelimiter_overage_units_total{key="odd\"key\\",policy="deny"} 7
+        ratelimiter_open_leases 4
+    "#]]
+    .assert_eq(&counted);
     let names: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
-    expect![[r#""#]].assert_eq(&names.join("\n"));
+    expect![[r#"
+        ratelimiter_reserve_total counter
+        ratelimiter_complete_total counter
+        ratelimiter_denied_total counter
+        ratelimiter_limit_capacity gauge
+        ratelimiter_limit_used gauge
+        ratelimiter_overage_units_total counter
+        ratelimiter_open_leases gauge
+        ratelimiter_request_seconds histogram"#]]
+    .assert_eq(&names.join("\n"));
 }

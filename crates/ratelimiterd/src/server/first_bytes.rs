@@ -28,10 +28,6 @@ struct Waiting {
 }
 
 impl<S> FirstBytes<S> {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the runtime's clock measures the runtime's timeouts"
-    )]
     pub(super) fn new(stream: S, within: Duration) -> Self {
         let deadline = Box::pin(sleep_until(Instant::now() + within));
         Self { stream, waiting: Some(Waiting { deadline, bytes_read: 0 }) }

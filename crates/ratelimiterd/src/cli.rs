@@ -1,0 +1,142 @@
+//! The command line.
+
+mod bench;
+mod check;
+mod difference;
+mod latency;
+mod limits;
+mod remote;
+mod serve;
+mod top;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::config::{Config, ConfigError, Layers};
+
+/// Capacity control for LLM calls: the server and its tools.
+#[derive(Debug, Parser)]
+#[command(name = "ratelimiterd", version, args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the server (also without a command)
+    Serve(Settings),
+    /// Validate config and limits file, print every fault with its place, exit 1 if there is any
+    Check(Settings),
+    /// Define, delete and look at the limits of a running server
+    Limits(limits::Limits),
+    /// Load test: throughput, latencies, allowed and denied
+    Bench(bench::Bench),
+    /// Live view of a running server's limits
+    Top(top::Top),
+    /// Print a completion script for a shell
+    Completions {
+        /// bash, zsh, fish, elvish or powershell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Where the config comes from.
+#[derive(Debug, clap::Args)]
+struct Settings {
+    /// A YAML file; every value has a default
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where to listen, instead of the config's `server.listen_addr`
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// memory or tigerbeetle, instead of the config's `server.backend`
+    #[arg(long, value_name = "BACKEND")]
+    backend: Option<String>,
+    /// The limits file, instead of the config's `registry.path`
+    #[arg(long, value_name = "FILE")]
+    limits: Option<String>,
+}
+
+/// Why a command failed, for people: each line says one thing.
+#[derive(Debug)]
+struct Failure(String);
+
+/// Runs a command with the program's arguments and environment.
+pub fn run() -> ExitCode {
+    let variables = std::env::vars_os();
+    let text = |(name, value): (OsString, OsString)| {
+        Some((name.into_string().ok()?, value.into_string().ok()?))
+    };
+    let variables = variables.filter_map(text).collect::<Vec<_>>();
+    let cli = Cli::parse();
+    match dispatch(cli, variables) {
+        Ok(code) => code,
+        Err(Failure(reason)) => {
+            // Whoever closed our output does not read this either.
+            drop(writeln!(
+                io::stderr(),
+                "ratelimiterd: {}",
+                reason.replace('\n', "\nratelimiterd: ")
+            ));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(cli: Cli, variables: Vec<(String, String)>) -> Result<ExitCode, Failure> {
+    let Cli { command, settings } = cli;
+    match command.unwrap_or(Command::Serve(settings)) {
+        Command::Serve(settings) => in_runtime(serve::run(settings.config(variables)?)),
+        Command::Check(settings) => check::run(&settings, variables, &mut io::stdout().lock()),
+        Command::Limits(limits) => in_runtime(limits::run(limits)),
+        Command::Bench(bench) => in_runtime(bench::run(bench)),
+        Command::Top(top) => in_runtime(top::run(top)),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "ratelimiterd", &mut io::stdout());
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn in_runtime(work: impl Future<Output = Result<ExitCode, Failure>>) -> Result<ExitCode, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    runtime.map_err(Failure::of)?.block_on(work)
+}
+
+impl Settings {
+    fn layers(&self, variables: Vec<(String, String)>) -> Layers {
+        let mut layers = Layers::new();
+        if let Some(path) = &self.config {
+            layers.add_file(path);
+        }
+        layers.add_environment(variables);
+        for (flag, path, value) in [
+            ("--listen", "server.listen_addr", &self.listen),
+            ("--backend", "server.backend", &self.backend),
+            ("--limits", "registry.path", &self.limits),
+        ] {
+            if let Some(value) = value {
+                layers.add_text(flag, path, value);
+            }
+        }
+        layers
+    }
+
+    fn config(&self, variables: Vec<(String, String)>) -> Result<Config, Failure> {
+        self.layers(variables).config().map_err(|error: ConfigError| Failure::of(error))
+    }
+}
+
+impl Failure {
+    fn of(reason: impl fmt::Display) -> Self {
+        Self(reason.to_string())
+    }
+}

@@ -1,0 +1,38 @@
+//! `ratelimiterd check`
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use super::{Failure, Settings};
+use crate::LimitsFile;
+
+/// Prints every fault with its place, or what was found to be right.
+pub(super) fn run(
+    settings: &Settings,
+    variables: Vec<(String, String)>,
+    out: &mut impl Write,
+) -> Result<ExitCode, Failure> {
+    // The limits file is looked at even when the config has faults, as long as it is known where it is.
+    let (path, mut faults) = match settings.layers(variables).config() {
+        Ok(config) => (Some(config.registry.path), Vec::new()),
+        Err(error) => {
+            let path = settings.limits.as_ref().map(Into::into);
+            (path, error.faults.iter().map(ToString::to_string).collect())
+        }
+    };
+    let mut summary = "config: ok".to_owned();
+    if let Some(path) = path {
+        match LimitsFile::new(&path).load() {
+            Ok(registry) => {
+                summary += &format!("\n{}: ok, {} limits", path.display(), registry.len());
+            }
+            Err(error) => faults.push(error.to_string()),
+        }
+    }
+    let (text, code) = match faults.is_empty() {
+        true => (summary, ExitCode::SUCCESS),
+        false => (faults.join("\n"), ExitCode::FAILURE),
+    };
+    writeln!(out, "{text}").map_err(Failure::of)?;
+    Ok(code)
+}

@@ -1,0 +1,95 @@
+//! What must change so that a server's limits become those of a file.
+
+use std::fmt;
+
+use ratelimiter::{Limit, LimitKey, LimitState, RegisteredLimit, Registry};
+use ratelimiter_wire::DefinitionBody;
+use serde_json::Value;
+
+/// One change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Change {
+    /// A limit is new, or becomes another one.
+    Define {
+        /// As it shall be.
+        limit: Box<Limit>,
+        /// The fields that become others, as text; empty for a new limit.
+        fields: Vec<String>,
+    },
+    /// A limit goes.
+    Delete {
+        /// Which.
+        key: LimitKey,
+    },
+}
+
+/// What must change, sorted by key. What a file says about a decrease under way is its target.
+pub(super) fn changes(present: &[LimitState], wanted: &Registry, keep_others: bool) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for registered in wanted.iter() {
+        let limit = target(registered.clone());
+        let state = present.iter().find(|state| state.limit.key == limit.key);
+        let now = state.map(|state| {
+            target(RegisteredLimit { limit: state.limit.clone(), status: state.status })
+        });
+        match now {
+            Some(now) if now == limit => {}
+            Some(now) => {
+                let fields = differing_fields(&now, &limit);
+                changes.push(Change::Define { limit: Box::new(limit), fields });
+            }
+            None => changes.push(Change::Define { limit: Box::new(limit), fields: Vec::new() }),
+        }
+    }
+    if !keep_others {
+        let others = present.iter().filter(|state| wanted.get(&state.limit.key).is_none());
+        changes.extend(others.map(|state| Change::Delete { key: state.limit.key.clone() }));
+    }
+    changes.sort_by(|a, b| a.key().cmp(b.key()));
+    changes
+}
+
+fn target(mut registered: RegisteredLimit) -> Limit {
+    registered.settle();
+    registered.limit
+}
+
+/// `capacity 10 -> 5`, for each field as an operator writes it.
+fn differing_fields(now: &Limit, then: &Limit) -> Vec<String> {
+    let fields = |limit: &Limit| serde_json::to_value(DefinitionBody::from(limit));
+    let (Ok(Value::Object(now)), Ok(Value::Object(then))) = (fields(now), fields(then)) else {
+        return Vec::new();
+    };
+    let differs = |(name, value): (&String, &Value)| {
+        let was = now.get(name)?;
+        (was != value).then(|| format!("{name} {was} -> {value}"))
+    };
+    then.iter().filter_map(differs).collect()
+}
+
+impl Change {
+    pub(super) fn key(&self) -> &LimitKey {
+        match self {
+            Self::Define { limit, .. } => &limit.key,
+            Self::Delete { key } => key,
+        }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Define { limit, fields } if fields.is_empty() => {
+                let Limit { key, kind, capacity, .. } = &**limit;
+                write!(
+                    f,
+                    "+ {key}: {} {}s, capacity {capacity}",
+                    kind.name(),
+                    kind.lifetime_seconds()
+                )
+            }
+            Self::Define { limit, fields } => write!(f, "~ {}: {}", limit.key, fields.join(", ")),
+            Self::Delete { key } => write!(f, "- {key}"),
+        }
+    }
+}

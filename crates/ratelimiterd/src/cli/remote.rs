@@ -1,0 +1,38 @@
+//! Which server a command talks to.
+
+use ratelimiter_client::{BearerToken, HttpLimiter, HttpOptions};
+
+use super::Failure;
+use crate::config::Token;
+
+/// Which server, and the right to ask it.
+#[derive(Debug, clap::Args)]
+pub(super) struct Remote {
+    /// The server's URL
+    #[arg(long, global = true, env = "RATELIMITER_URL", default_value = "http://127.0.0.1:8080")]
+    pub(super) url: String,
+    /// A token, literally or as `file:/path`
+    #[arg(long, global = true, env = "RATELIMITER_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+}
+
+impl Remote {
+    /// A client of that server.
+    pub(super) fn limiter(&self) -> Result<HttpLimiter, Failure> {
+        let options = HttpOptions { token: self.token()?, ..HttpOptions::default() };
+        self.limiter_with(options)
+    }
+
+    /// A client of that server with other options than the usual.
+    pub(super) fn limiter_with(&self, options: HttpOptions) -> Result<HttpLimiter, Failure> {
+        HttpLimiter::with_options(&self.url, options)
+            .map_err(|error| Failure(format!("{}: {error}", self.url)))
+    }
+
+    /// The token, read from its file if it stands in one.
+    pub(super) fn token(&self) -> Result<Option<BearerToken>, Failure> {
+        let Some(text) = &self.token else { return Ok(None) };
+        let revealed = Token::new(text).and_then(|token| token.reveal()).map_err(Failure::of)?;
+        BearerToken::new(revealed).map(Some).map_err(Failure::of)
+    }
+}

@@ -1,0 +1,74 @@
+//! Every rule, through the client and a real socket.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use ratelimiter_client::HttpLimiter;
+use ratelimiter_conformance::{Fixture, Powers};
+
+use crate::harness::TestServer;
+
+/// A server of its own for each fact. `None` only while it restarts.
+struct ThroughASocket(RefCell<Option<TestServer>>);
+
+impl ThroughASocket {
+    async fn start() -> Self {
+        Self(RefCell::new(Some(TestServer::start().await)))
+    }
+
+    fn client(&self) -> HttpLimiter {
+        let server = self.0.borrow();
+        let addr = server.as_ref().unwrap().addr();
+        HttpLimiter::new(&format!("http://{addr}")).unwrap()
+    }
+}
+
+impl Fixture for ThroughASocket {
+    type Limiter = HttpLimiter;
+
+    fn powers(&self) -> Powers {
+        Powers {
+            expiry_lag: Duration::ZERO,
+            reconciled_expiry_lag: Duration::ZERO,
+            exact_time: Ok(()),
+            exact_hints: Ok(()),
+            names_every_denied_key: Ok(()),
+            tells_uncovered: Ok(()),
+            knows_leases_by_id: Ok(()),
+            forgets_after: Ok(Duration::from_secs(600)),
+            remembers_at_most: Err("the bound of a million is not worth reaching here"),
+            keeps_definitions: Ok(()),
+            keeps_leases: Err("the memory backend's leases are gone with the process"),
+            second_server: Err("two servers do not share the memory backend"),
+        }
+    }
+
+    async fn limiter(&self) -> HttpLimiter {
+        self.client()
+    }
+
+    async fn advance(&self, by: Duration) {
+        let server = self.0.borrow();
+        let server = server.as_ref().unwrap();
+        server.clock.advance(by);
+        // As the server's tick does it, but before the next step of the fact and not at some time during it.
+        server.memory.sweep();
+    }
+
+    async fn restarted(&self) -> HttpLimiter {
+        let server = self.0.borrow_mut().take().unwrap();
+        let server = server.restart().await;
+        *self.0.borrow_mut() = Some(server);
+        self.client()
+    }
+}
+
+ratelimiter_conformance::conformance! {
+    fixture: ThroughASocket::start().await,
+    skips: [
+        res_09_the_oldest_ended_leases_are_forgotten_first,
+        com_07_complete_after_a_restart_releases_and_reconciles,
+        com_07_complete_at_another_server_releases_and_reconciles,
+        com_07_leases_are_known_after_a_restart,
+    ],
+}

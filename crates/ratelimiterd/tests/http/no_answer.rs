@@ -1,0 +1,137 @@
+//! A backend that does not answer: 503, and the outcome is said to be unknown.
+
+use ratelimiter::{
+    Backend, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, Limit, LimitKey,
+    LimitState, LimitStatus, Limiter, Page, RegisteredLimit, ReserveError, ReserveRequest,
+    StateError, Unanswered,
+};
+use ratelimiterd::{HostedBackend, NotReady};
+
+use crate::harness::{KEY, TestServer, limits_path};
+
+/// A backend whose other end is gone: some calls wait for ever, others fail.
+struct Gone;
+
+fn unanswered() -> Unanswered {
+    Unanswered {
+        reason: "the cluster is gone".into(),
+        retry_after: std::time::Duration::from_millis(1_500),
+    }
+}
+
+impl Limiter for Gone {
+    async fn reserve(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
+        match request.lease.as_u128() {
+            1 => std::future::pending().await,
+            _ => Err(unanswered().into()),
+        }
+    }
+
+    async fn complete(&self, _: &CompleteRequest) -> Result<(), CompleteError> {
+        std::future::pending().await
+    }
+}
+
+impl Backend for Gone {
+    async fn define(&self, _: Limit) -> Result<LimitStatus, DefineError> {
+        Err(unanswered().into())
+    }
+
+    async fn delete(&self, _: &LimitKey) -> Result<(), DeleteError> {
+        Err(unanswered().into())
+    }
+
+    async fn state(&self, _: &LimitKey) -> Result<Option<LimitState>, StateError> {
+        Err(unanswered().into())
+    }
+
+    async fn states(&self, _: &Page) -> Result<Vec<LimitState>, StateError> {
+        std::future::pending().await
+    }
+}
+
+impl HostedBackend for Gone {
+    async fn restore(&self, _: RegisteredLimit) -> Result<LimitStatus, DefineError> {
+        Ok(LimitStatus::Active)
+    }
+
+    async fn ready(&self) -> Result<(), NotReady> {
+        Err(NotReady { reason: "the cluster is gone".into() })
+    }
+
+    async fn tick(&self) {}
+
+    fn open_leases(&self) -> Option<u64> {
+        None
+    }
+
+    fn write_metrics(&self, text: &mut String) {
+        text.push_str("ratelimiter_tb_sessions_busy 0\n");
+    }
+}
+
+async fn start() -> TestServer {
+    TestServer::start_on(|_| Gone, |config| config.server.request_timeout_ms = 50).await
+}
+
+#[tokio::test]
+async fn a_reserve_without_an_answer_is_unknown() {
+    let server = start().await;
+    let answer = server.reserve(1, &[(KEY, 1)]).await;
+    assert_eq!(
+        answer.line(),
+        r#"503 {"allowed":false,"error":"backend_error","retry_after_ms":500}"#
+    );
+    assert_eq!(answer.header("retry-after"), Some("1"));
+    let answer = server.reserve(2, &[(KEY, 1)]).await;
+    assert_eq!(
+        answer.line(),
+        r#"503 {"allowed":false,"error":"backend_error","retry_after_ms":1500}"#
+    );
+    assert_eq!(answer.header("retry-after"), Some("2"));
+}
+
+#[tokio::test]
+async fn the_items_of_a_batch_without_an_answer_are_unknown_each() {
+    let server = start().await;
+    let item = crate::harness::reserve_body(1, &[(KEY, 1)]);
+    let body = format!(r#"{{"requests":[{item},{{}}]}}"#);
+    let answer = server.post("/v1/reserve/batch", &body).await;
+    let results = answer.json()["results"].clone();
+    assert_eq!((answer.status, &results[0]["error"]), (200, &"backend_error".into()));
+    assert_eq!(results[1]["error"], "invalid_request:lease_id");
+}
+
+#[tokio::test]
+async fn a_complete_without_an_answer_is_unknown() {
+    let server = start().await;
+    let answer = server.complete(1, &[]).await;
+    assert_eq!((answer.status, answer.error().as_str()), (503, "backend_error"));
+    assert_eq!(answer.json()["ok"], false);
+}
+
+/// DEF-08: nothing is persisted if the backend could not be provisioned.
+#[tokio::test]
+async fn def_08_a_definition_that_the_backend_did_not_take_is_not_kept() {
+    let server = start().await;
+    let answer = server.define_rolling(KEY, 1).await;
+    assert_eq!(answer.line(), r#"503 {"error":"backend_error","ok":false}"#);
+    assert!(!limits_path(&server.folder).exists());
+    let left = std::fs::read_dir(limits_path(&server.folder).parent().unwrap()).unwrap().count();
+    assert_eq!(left, 0, "nothing is left beside it");
+}
+
+#[tokio::test]
+async fn a_server_without_its_backend_is_alive_and_not_ready() {
+    let server = start().await;
+    assert_eq!(server.get("/healthz").await.status, 200);
+    let answer = server.get("/readyz").await;
+    assert_eq!((answer.status, answer.error().as_str()), (503, "backend_error"));
+    assert!(answer.body.contains("the cluster is gone"), "{}", answer.body);
+    assert_eq!(server.get("/v1/admin/limits").await.status, 503);
+    assert_eq!(server.get("/v1/admin/limits/k").await.status, 503);
+    assert_eq!(server.get("/").await.status, 503);
+    let metrics = server.get("/metrics").await;
+    assert_eq!(metrics.status, 200, "the server's own figures are still there");
+    assert!(metrics.body.ends_with("ratelimiter_tb_sessions_busy 0\n"));
+}

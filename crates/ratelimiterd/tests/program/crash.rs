@@ -1,0 +1,71 @@
+//! DEF-08: a crash at any instant leaves the old or the new limits file.
+
+use std::time::Duration;
+
+use ratelimiter_wire::read_limits_file;
+
+use crate::process::Process;
+
+/// How often the server is killed.
+const ROUNDS: u64 = 40;
+
+/// DEF-08: the server is killed at random points of many PUTs. The file then holds the last capacity that was answered, or the
+/// one that was being put, and a server that starts on it says the same.
+#[test]
+fn def_08_a_kill_at_any_instant_leaves_the_old_or_the_new_file() {
+    let seed = std::env::var("RATELIMITER_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| fastrand::u64(..));
+    println!("RATELIMITER_TEST_SEED={seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("data/limits.json");
+    let mut answered = 0;
+    let mut puts_cut_short = 0;
+    for round in 0..ROUNDS {
+        let server = Process::start(folder.path());
+        if round > 0 {
+            let on_disk = capacity_on_disk(&path);
+            let (_, state) = server.ask("GET", "/v1/admin/limits/k", "").unwrap();
+            assert!(state.contains(&format!("\"capacity\":{on_disk},")), "{state} / {on_disk}");
+            answered = on_disk;
+        }
+        let id = server.child.id().to_string();
+        let after = Duration::from_micros(random.u64(0..30_000));
+        let killer = std::thread::spawn(move || {
+            // Not a wait for something: the random instant is the point.
+            std::thread::park_timeout(after);
+            std::process::Command::new("kill").args(["-9", &id]).status().unwrap()
+        });
+        let mut putting = answered;
+        loop {
+            putting += 1;
+            match server.put("k", putting) {
+                Some((200, _)) => answered = putting,
+                Some(other) => panic!("{other:?}"),
+                None => break,
+            }
+        }
+        assert!(killer.join().unwrap().success());
+        server.wait();
+        if path.exists() {
+            let on_disk = capacity_on_disk(&path);
+            assert!(
+                on_disk == answered || on_disk == putting,
+                "{on_disk}, not {answered} or {putting}"
+            );
+            puts_cut_short += u64::from(on_disk == putting);
+        } else {
+            assert_eq!(answered, 0, "a definition that was answered is on disk");
+        }
+    }
+    println!(
+        "{ROUNDS} kills, {answered} definitions kept, {puts_cut_short} kept without an answer"
+    );
+}
+
+/// The file must be whole whenever it is there.
+fn capacity_on_disk(path: &std::path::Path) -> u64 {
+    let registry = read_limits_file(&std::fs::read(path).unwrap()).unwrap();
+    let mut capacities = registry.iter().map(|registered| registered.limit.capacity.get());
+    capacities.next().expect("one limit")
+}

@@ -1,0 +1,76 @@
+//! What the documents show is what happens.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use ratelimiterd::LimitsFile;
+use ratelimiterd::config::{Config, Layers};
+
+use crate::process::Process;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The blocks of code after each `<!-- session -->`: what to run, and what it says.
+fn session(readme: &str) -> Vec<(String, String)> {
+    let parts = readme.split("<!-- session -->\n").skip(1);
+    let block = |part: &str, language: &str| {
+        let (_, after) = part.split_once(&format!("```{language}\n")).expect("a block of code");
+        let (code, rest) = after.split_once("```").expect("the block's end");
+        (code.to_owned(), rest.to_owned())
+    };
+    parts
+        .map(|part| {
+            let (commands, rest) = block(part, "sh");
+            (commands, block(&rest, "json").0)
+        })
+        .collect()
+}
+
+#[test]
+fn the_session_of_the_readme_says_what_it_shows() {
+    let has_curl = Command::new("curl").arg("--version").output().is_ok();
+    assert!(has_curl, "the README's session uses curl, which this machine does not have");
+    let folder = tempfile::tempdir().unwrap();
+    let server = Process::start(folder.path());
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let session = session(&readme);
+    assert_eq!(session.len(), 4, "define, reserve, deny, complete");
+    for (commands, shown) in session {
+        assert!(commands.contains("http://127.0.0.1:8080/"), "{commands}");
+        let commands =
+            commands.replace("127.0.0.1:8080", &server.addr).replace("curl ", "curl -sS -w '\\n' ");
+        let output = Command::new("bash").args(["-euc", &commands]).output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(without_moments(&said), without_moments(&shown), "{commands}\n{said}");
+    }
+}
+
+/// Moments and hints differ from run to run; the README shows them as `…`.
+fn without_moments(text: &str) -> String {
+    let mut shown = text.to_owned();
+    for field in ["\"reserved_at_unix_ms\":", "\"retry_after_ms\":"] {
+        let parts: Vec<_> = shown.split(field).map(str::to_owned).collect();
+        let value = |part: &String| {
+            let rest = part.trim_start_matches(|c: char| c.is_ascii_digit() || c == '…');
+            let value = if part.starts_with("0") { "0" } else { "…" };
+            format!("{field}{value}{rest}")
+        };
+        shown = parts[0].clone() + &parts[1..].iter().map(value).collect::<String>();
+    }
+    shown
+}
+
+#[test]
+fn the_example_config_shows_every_default() {
+    let mut layers = Layers::new();
+    layers.add_file(&root().join("config.example.yaml"));
+    assert_eq!(layers.config().unwrap(), Config::default());
+}
+
+#[test]
+fn the_example_limits_load() {
+    let registry = LimitsFile::new(root().join("limits.example.json")).load_existing().unwrap();
+    assert_eq!(registry.len(), 4);
+}

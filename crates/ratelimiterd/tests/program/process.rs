@@ -1,0 +1,124 @@
+//! Starting the program and talking to it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::thread::JoinHandle;
+
+/// The program, as cargo built it.
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_ratelimiterd");
+
+/// A server that runs as a process of its own. It is killed when it is dropped.
+pub(crate) struct Process {
+    pub(crate) child: Child,
+    pub(crate) addr: String,
+    log: Option<JoinHandle<String>>,
+}
+
+/// The program with an environment that has nothing to do with ours.
+pub(crate) fn program() -> Command {
+    without_settings(Command::new(PROGRAM))
+}
+
+pub(crate) fn without_settings(mut command: Command) -> Command {
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("RATELIMITER_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// Runs the program to its end.
+pub(crate) fn run(arguments: &[&str]) -> Output {
+    program().args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+pub(crate) fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+impl Process {
+    /// Starts a server in a folder, on a free port, and waits until it listens.
+    pub(crate) fn start(folder: &Path) -> Self {
+        let mut command = program();
+        command.args(["--listen", "127.0.0.1:0"]);
+        Self::start_as(command, folder)
+    }
+
+    pub(crate) fn start_as(mut command: Command, folder: &Path) -> Self {
+        let mut child = command
+            .current_dir(folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let mut said = String::new();
+        let addr = loop {
+            let mut line = String::new();
+            let count = log.read_line(&mut line).unwrap();
+            assert!(count > 0, "it ended instead of listening: {said}");
+            said += &line;
+            if let Some((_, rest)) = line.split_once("listening addr=") {
+                break rest.split_whitespace().next().unwrap().to_owned();
+            }
+        };
+        // The pipe must be read on, or the server would wait for it to have room.
+        let log = std::thread::spawn(move || {
+            log.read_to_string(&mut said).unwrap();
+            said
+        });
+        Self { child, addr, log: Some(log) }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.addr)
+    }
+
+    /// One request; the status and the body, or `None` if the server went away.
+    pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> Option<(u16, String)> {
+        let mut stream = TcpStream::connect(&self.addr).ok()?;
+        let length = body.len();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: t\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
+        );
+        stream.write_all(format!("{head}{body}").as_bytes()).ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        let (head, body) = text.split_once("\r\n\r\n")?;
+        Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
+    }
+
+    pub(crate) fn put(&self, key: &str, capacity: u64) -> Option<(u16, String)> {
+        let body = format!(
+            r#"{{"key":"{key}","kind":"rolling","capacity":{capacity},"window_seconds":60}}"#
+        );
+        self.ask("PUT", "/v1/admin/limits", &body)
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &id]).status().unwrap().success());
+    }
+
+    /// Waits for its end: how it ended, and all that it said.
+    pub(crate) fn wait(mut self) -> (ExitStatus, String) {
+        let status = self.child.wait().unwrap();
+        (status, self.log.take().unwrap().join().unwrap())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
