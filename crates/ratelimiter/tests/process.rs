@@ -11,7 +11,8 @@ use ratelimiter::clock::{Clock, Timestamp};
 use ratelimiter::memory::MemoryOptions;
 use ratelimiter::{
     Actuals, Backend, Capacity, CompleteRequest, Decision, LeaseId, Limit, LimitKey, LimitKind,
-    Limiter, MemoryLimiter, Page, Requirements, ReserveRequest, Window,
+    LimitStatus, Limiter, MemoryLimiter, Page, RegisteredLimit, Requirements, ReserveRequest,
+    Window,
 };
 
 /// A clock that shows what it was last set to, and counts who looked.
@@ -73,6 +74,20 @@ fn mem_01_each_request_looks_at_the_clock_once() {
     let complete = CompleteRequest::new(LeaseId::from_u128(1), Actuals::none());
     limiter.complete_now(&complete).unwrap();
     assert_eq!(clock.looks.load(Ordering::SeqCst), 2);
+}
+
+/// DEF-08: a limit that a limits file brings back has nothing live, so its decrease is over.
+#[test]
+fn def_08_a_restored_limit_is_in_force_with_the_capacity_that_was_asked_for_last() {
+    let limiter = limiter_on(&clock());
+    assert!(limiter.reserve_now(&request(1)).unwrap().is_allowed());
+    let capacity = Capacity::new(10).unwrap();
+    let limit = Limit { capacity, ..limiter.state_now(&rpm()).unwrap().limit };
+    let to = Capacity::new(5).unwrap();
+    let status = LimitStatus::Decreasing { to };
+    assert_eq!(limiter.restore(RegisteredLimit { limit, status }), LimitStatus::Active);
+    let state = limiter.state_now(&rpm()).unwrap();
+    assert_eq!((state.limit.capacity, state.usage.used), (to, 0));
 }
 
 /// Polls once, without anybody to wake.
