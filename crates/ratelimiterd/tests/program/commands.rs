@@ -72,6 +72,26 @@ fn limits_are_put_listed_shown_and_deleted_from_a_shell() {
         a/b: deleted
     "#]]
     .assert_eq(&said(&server, &["limits", "delete", "a/b"]));
+}
+
+#[test]
+fn a_refusal_is_said_on_standard_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Process::start(folder.path());
+    said(
+        &server,
+        &[
+            "limits",
+            "put",
+            "c",
+            "--kind",
+            "concurrency",
+            "--capacity",
+            "2",
+            "--timeout-seconds",
+            "30",
+        ],
+    );
     let gone = on(&server, &["limits", "get", "a/b"]);
     assert_eq!(gone.status.code(), Some(1));
     expect![[r#"
