@@ -20,7 +20,7 @@ static ALLOCATOR: PeakAlloc = PeakAlloc;
 static COUNTING: Mutex<()> = Mutex::new(());
 
 const MODELS: usize = 1_000;
-const LEASES: u128 = 60_000;
+const LEASES: u128 = 100_000;
 /// What the test harness may take meanwhile.
 const SLACK_BYTES: usize = 64 * 1_024;
 /// A limit that was busy keeps room for so many bytes of reservations.
