@@ -2,6 +2,7 @@
 
 mod bench;
 mod check;
+mod denials;
 mod difference;
 mod latency;
 mod limits;

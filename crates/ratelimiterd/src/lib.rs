@@ -1,7 +1,7 @@
 //! The ratelimiter server and its command line.
 //!
-//! The server is "HTTP to a limiter": [`routes`](self) read a request with `ratelimiter-wire`, ask the hosted backend,
-//! and write what it said. [`Server::bind`] starts one on any [`HostedBackend`]; `main` does so with what a [`config`]
+//! The server is "HTTP to a limiter": it reads a request with `ratelimiter-wire`, asks the backend that it hosts, and
+//! writes what that said. [`Server::bind`] starts one on any [`HostedBackend`]; [`cli`] does so with what a [`config`]
 //! names.
 
 mod admin;

@@ -31,8 +31,14 @@ impl Remote {
 
     /// The token, read from its file if it stands in one.
     pub(super) fn token(&self) -> Result<Option<BearerToken>, Failure> {
+        let secret = self.secret()?;
+        secret.map(BearerToken::new).transpose().map_err(Failure::of)
+    }
+
+    /// The token's own text.
+    pub(super) fn secret(&self) -> Result<Option<String>, Failure> {
         let Some(text) = &self.token else { return Ok(None) };
-        let revealed = Token::new(text).and_then(|token| token.reveal()).map_err(Failure::of)?;
-        BearerToken::new(revealed).map(Some).map_err(Failure::of)
+        let revealed = Token::new(text).and_then(|token| token.reveal());
+        revealed.map(Some).map_err(Failure::of)
     }
 }

@@ -9,10 +9,11 @@ use clap::Args;
 use ratelimiter::{Backend, LimitKey, LimitState, LimitStatus, Page};
 
 use super::Failure;
+use super::denials::denied_counts;
 use super::remote::Remote;
 
 /// How wide a full bar is.
-const BAR_CHARACTERS: u64 = 24;
+const BAR_CHARACTERS: usize = 24;
 
 /// Live view of a running server's limits.
 #[derive(Debug, Args)]
@@ -33,77 +34,119 @@ pub(super) struct Top {
     times: Option<u64>,
 }
 
+/// What one look saw.
+#[derive(Debug, Default)]
+struct Look {
+    used: HashMap<LimitKey, u64>,
+    denied: HashMap<String, u64>,
+}
+
 pub(super) async fn run(top: Top) -> Result<ExitCode, Failure> {
     let server = top.remote.limiter()?;
+    let secret = top.remote.secret()?;
     let page = Page { prefix: top.prefix.clone(), after: None, count_max: None };
-    let mut ticks = tokio::time::interval(Duration::from_millis(top.every_ms));
-    let mut used_before: HashMap<LimitKey, u64> = HashMap::new();
+    let every = Duration::from_millis(top.every_ms);
+    let mut ticks = tokio::time::interval(every);
+    let mut before: Option<Look> = None;
     let mut times_left = top.times.unwrap_or(u64::MAX);
     while times_left > 0 {
         times_left -= 1;
         ticks.tick().await;
         let mut states = server.states(&page).await.map_err(Failure::of)?;
+        let denied = denied_counts(&top.remote.url, secret.as_deref()).await.unwrap_or_default();
+        let used = states.iter().map(|state| (state.limit.key.clone(), state.usage.used)).collect();
+        let now = Look { used, denied };
         states.sort_by(|a, b| {
-            fullness(b).total_cmp(&fullness(a)).then(a.limit.key.cmp(&b.limit.key))
+            fullness(b).cmp(&fullness(a)).then_with(|| a.limit.key.cmp(&b.limit.key))
         });
         states.truncate(top.rows);
-        let screen = render(&states, &used_before, Duration::from_millis(top.every_ms));
+        let screen = render(&states, &now, before.as_ref().unwrap_or(&now), every);
         let clear = if io::stdout().is_terminal() { "\x1b[2J\x1b[H" } else { "" };
         io::stdout().write_all(format!("{clear}{screen}").as_bytes()).map_err(Failure::of)?;
-        used_before =
-            states.iter().map(|state| (state.limit.key.clone(), state.usage.used)).collect();
+        before = Some(now);
     }
     Ok(ExitCode::SUCCESS)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "only sorts and draws")]
-fn fullness(state: &LimitState) -> f64 {
-    state.usage.used as f64 / state.limit.capacity.get().max(1) as f64
+/// How full a limit is, in millionths.
+fn fullness(state: &LimitState) -> u128 {
+    u128::from(state.usage.used) * 1_000_000 / u128::from(state.limit.capacity.get().max(1))
 }
 
-fn render(states: &[LimitState], used_before: &HashMap<LimitKey, u64>, every: Duration) -> String {
+fn render(states: &[LimitState], now: &Look, before: &Look, every: Duration) -> String {
     let mut screen = format!(
-        "{:<26} {:>22} {:>10} {:>10}  KEY\n",
-        "FILLED", "USED/CAPACITY", "CHANGE/S", "DEBT"
+        "{:<26} {:>22} {:>9} {:>9} {:>9} {:>9}  KEY\n",
+        "FILLED", "USED/CAPACITY", "CHANGE/S", "DENIED", "DENIED/S", "DEBT"
     );
     for state in states {
         let LimitState { limit, status, usage } = state;
-        let change = used_before
-            .get(&limit.key)
-            .map_or(0, |before| i128::from(usage.used) - i128::from(*before));
-        let per_second =
-            change * 1_000 / i128::try_from(every.as_millis()).unwrap_or(i128::MAX).max(1);
+        let key = limit.key.as_str();
+        let used_before = before.used.get(&limit.key).copied().unwrap_or(usage.used);
+        let denied = now.denied.get(key).copied().unwrap_or(0);
+        let denied_before = before.denied.get(key).copied().unwrap_or(0);
         let note = match status {
             LimitStatus::Active => String::new(),
             LimitStatus::Decreasing { to } => format!("  (decreasing to {to})"),
         };
         screen += &format!(
-            "[{}] {:>22} {per_second:>+10} {:>10}  {}{note}\n",
-            bar(usage.used, limit.capacity.get()),
+            "[{}] {:>22} {:>+9} {denied:>9} {:>9} {:>9}  {key}{note}\n",
+            bar(state),
             format!("{}/{}", usage.used, limit.capacity),
+            per_second(usage.used, used_before, every),
+            per_second(denied, denied_before, every),
             usage.debt,
-            limit.key,
         );
     }
     screen
 }
 
-fn bar(used: u64, capacity: u64) -> String {
-    let filled = u128::from(used) * u128::from(BAR_CHARACTERS) / u128::from(capacity.max(1));
-    let filled = usize::try_from(filled.min(u128::from(BAR_CHARACTERS))).unwrap_or(0);
-    let empty = usize::try_from(BAR_CHARACTERS).unwrap_or(0) - filled;
-    "#".repeat(filled) + &".".repeat(empty)
+fn per_second(now: u64, before: u64, every: Duration) -> i128 {
+    let every_ms = i128::try_from(every.as_millis()).unwrap_or(i128::MAX).max(1);
+    (i128::from(now) - i128::from(before)) * 1_000 / every_ms
+}
+
+fn bar(state: &LimitState) -> String {
+    let filled = usize::try_from(fullness(state) * BAR_CHARACTERS as u128 / 1_000_000);
+    let filled = filled.unwrap_or(BAR_CHARACTERS).min(BAR_CHARACTERS);
+    "#".repeat(filled) + &".".repeat(BAR_CHARACTERS - filled)
 }
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+    use ratelimiter::{Capacity, Limit, LimitKind, Usage, Window};
+
     use super::*;
+
+    fn state(key: &str, used: u64, capacity: u64) -> LimitState {
+        let kind = LimitKind::Rolling { window: Window::from_seconds(60).unwrap() };
+        let limit = Limit::new(LimitKey::new(key).unwrap(), kind, Capacity::new(capacity).unwrap());
+        let usage = Usage { used, available: 0, debt: 3, uncovered: 3 };
+        LimitState { limit, status: LimitStatus::Active, usage }
+    }
 
     #[test]
     fn a_bar_is_as_full_as_its_limit() {
-        assert_eq!(bar(0, 10), ".".repeat(24));
-        assert_eq!(bar(5, 10), "#".repeat(12) + &".".repeat(12));
-        assert_eq!(bar(20, 10), "#".repeat(24));
-        assert_eq!(bar(0, 0), ".".repeat(24));
+        for (used, capacity, filled) in
+            [(0, 10, 0), (5, 10, 12), (10, 10, 24), (20, 10, 24), (0, 0, 0), (u64::MAX, 1, 24)]
+        {
+            let expected = "#".repeat(filled) + &".".repeat(24 - filled);
+            assert_eq!(bar(&state("k", used, capacity)), expected, "{used}/{capacity}");
+        }
+    }
+
+    #[test]
+    fn rates_are_the_difference_between_two_looks() {
+        let look = |used, denied| Look {
+            used: HashMap::from([(LimitKey::new("k").unwrap(), used)]),
+            denied: HashMap::from([("k".to_owned(), denied)]),
+        };
+        let mut decreasing = state("k", 6, 10);
+        decreasing.status = LimitStatus::Decreasing { to: Capacity::new(4).unwrap() };
+        let screen = render(&[decreasing], &look(6, 30), &look(8, 10), Duration::from_millis(500));
+        expect![[r#"
+            FILLED                              USED/CAPACITY  CHANGE/S    DENIED  DENIED/S      DEBT  KEY
+            [##############..........]                   6/10        -4        30        40         3  k  (decreasing to 4)
+        "#]].assert_eq(&screen);
     }
 }

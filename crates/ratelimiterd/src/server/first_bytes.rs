@@ -12,25 +12,26 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// How many bytes tell HTTP/2 from HTTP/1.1: the length of HTTP/2's greeting.
-const BYTES_NEEDED: usize = 24;
+/// What an HTTP/2 connection begins with. Whatever differs from it is HTTP/1.1.
+const HTTP2_GREETING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// A stream whose reads fail when its first bytes do not come in time.
 pub(super) struct FirstBytes<S> {
     stream: S,
-    /// Gone when enough bytes have come.
+    /// Gone when enough bytes have come to tell the protocol.
     waiting: Option<Waiting>,
 }
 
 struct Waiting {
     deadline: Pin<Box<Sleep>>,
-    bytes_read: usize,
+    /// What is still to come of HTTP/2's greeting; all that has come so far was part of it.
+    greeting_left: &'static [u8],
 }
 
 impl<S> FirstBytes<S> {
     pub(super) fn new(stream: S, within: Duration) -> Self {
         let deadline = Box::pin(sleep_until(Instant::now() + within));
-        Self { stream, waiting: Some(Waiting { deadline, bytes_read: 0 }) }
+        Self { stream, waiting: Some(Waiting { deadline, greeting_left: HTTP2_GREETING }) }
     }
 }
 
@@ -46,9 +47,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for FirstBytes<S> {
         let Some(waiting) = &mut this.waiting else { return polled };
         match polled {
             Poll::Ready(result) => {
-                waiting.bytes_read += buffer.filled().len() - before;
-                if waiting.bytes_read >= BYTES_NEEDED {
-                    this.waiting = None;
+                let came = buffer.filled().get(before..).unwrap_or_default();
+                match waiting.greeting_left.strip_prefix(came) {
+                    Some(left) if !left.is_empty() => waiting.greeting_left = left,
+                    Some(_) | None => this.waiting = None,
                 }
                 Poll::Ready(result)
             }

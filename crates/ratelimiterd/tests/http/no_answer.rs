@@ -135,3 +135,17 @@ async fn a_server_without_its_backend_is_alive_and_not_ready() {
     assert_eq!(metrics.status, 200, "the server's own figures are still there");
     assert!(metrics.body.ends_with("ratelimiter_tb_sessions_busy 0\n"));
 }
+
+/// The wait for a connection's first bytes is over when a request has come, however short it is.
+#[tokio::test]
+async fn a_short_request_is_not_cut_off_while_it_is_decided() {
+    use tokio::io::AsyncWriteExt;
+    let timeouts = |config: &mut ratelimiterd::config::Config| {
+        config.server.header_read_timeout_ms = 20;
+        config.server.request_timeout_ms = 200;
+    };
+    let server = TestServer::start_on(|_| Gone, timeouts).await;
+    let mut stream = tokio::net::TcpStream::connect(server.addr()).await.unwrap();
+    stream.write_all(b"GET / HTTP/1.0\r\n\r\n").await.unwrap();
+    assert_eq!(crate::harness::read_answer(&mut stream).await.status, 503);
+}

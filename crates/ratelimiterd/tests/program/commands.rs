@@ -208,10 +208,12 @@ fn the_live_view_shows_how_full_the_limits_are() {
     let body =
         r#"{"lease_id":"01J9ZC3V9W8Q4N2M6T5R7Y1K0D","requirements":[{"key":"half","amount":1}]}"#;
     server.ask("POST", "/v1/reserve", body).unwrap();
+    let body = body.replace("K0D", "K0E").replace("\"amount\":1", "\"amount\":2");
+    server.ask("POST", "/v1/reserve", &body).unwrap();
     expect![[r#"
-        FILLED                              USED/CAPACITY   CHANGE/S       DEBT  KEY
-        [############............]                    1/2         +0          0  half
-        [........................]                    0/2         +0          0  empty
+        FILLED                              USED/CAPACITY  CHANGE/S    DENIED  DENIED/S      DEBT  KEY
+        [############............]                    1/2        +0         1         0         0  half
+        [........................]                    0/2        +0         0         0         0  empty
     "#]]
     .assert_eq(&said(&server, &["top", "--times", "1"]));
 }
