@@ -1,6 +1,6 @@
 //! The rules, as simply as they can be written: one list of reservations, and a walk over it for every question.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -37,6 +37,8 @@ pub(crate) struct Oracle {
     limits: BTreeMap<LimitKey, DefinedLimit>,
     /// How many limits were ever defined, to tell a limit from an earlier one with its key.
     generations: u64,
+    /// Which of them were concurrency limits.
+    generations_of_holds: HashSet<u64>,
     reservations: Vec<Reservation>,
     leases: HashMap<LeaseId, Lease>,
 }
@@ -83,6 +85,7 @@ impl Oracle {
             has_jitter,
             limits: BTreeMap::new(),
             generations: 0,
+            generations_of_holds: HashSet::new(),
             reservations: Vec::new(),
             leases: HashMap::new(),
         }
@@ -182,6 +185,9 @@ impl Oracle {
             defined.limit = Limit { capacity, ..new.clone() };
         } else {
             self.generations += 1;
+            if new.kind.is_concurrency() {
+                self.generations_of_holds.insert(self.generations);
+            }
             let defined = DefinedLimit {
                 generation: self.generations,
                 limit: new.clone(),
@@ -337,7 +343,13 @@ impl Oracle {
 
 /// Complete.
 impl Oracle {
-    pub(crate) fn complete(&mut self, request: &CompleteRequest) -> Result<(), CompleteError> {
+    /// What a complete must answer. An actual for a hold whose limit was deleted may be refused, since it was wrong from
+    /// the beginning, or be let pass, since nothing is left that it could change: there `answer` decides.
+    pub(crate) fn complete(
+        &mut self,
+        request: &CompleteRequest,
+        answer: &Result<(), CompleteError>,
+    ) -> Result<(), CompleteError> {
         let lease = request.lease;
         let Some(Lease::Open { needs, .. }) = self.leases.get(&lease).cloned() else {
             return Ok(());
@@ -350,13 +362,15 @@ impl Oracle {
         if self.reservations.iter().any(is_live) {
             for actual in request.actuals.iter() {
                 let held = needs.iter().find(|(key, ..)| *key == actual.key);
+                let refusal = Err(CompleteError::InvalidActual { key: actual.key.clone() });
                 let is_valid = held.is_some_and(|(key, _, generation)| {
-                    let defined = self.limits.get(key).filter(|d| d.generation == *generation);
-                    // Of a limit that was deleted nobody knows any more what kind it was.
-                    defined.is_none_or(|defined| !defined.limit.kind.is_concurrency())
+                    let is_defined =
+                        self.limits.get(key).is_some_and(|d| d.generation == *generation);
+                    let is_hold = self.generations_of_holds.contains(generation);
+                    !is_hold || (!is_defined && *answer != refusal)
                 });
                 if !is_valid {
-                    return Err(CompleteError::InvalidActual { key: actual.key.clone() });
+                    return refusal;
                 }
             }
         }

@@ -92,7 +92,7 @@ impl Player {
             Operation::Complete { lease, actuals } => {
                 let request = complete_request(*lease, actuals);
                 let answer = self.limiter.complete_now(&request);
-                agree("complete", &answer, &self.oracle.complete(&request))?;
+                agree("complete", &answer, &self.oracle.complete(&request, &answer))?;
                 Ok(format!("{answer:?}"))
             }
             Operation::Advance { nanos } => Ok(self.advance(*nanos)),
