@@ -11,6 +11,8 @@ mod batcher;
 mod http;
 mod limits_file;
 mod llm;
+mod scheduler;
+mod tokio_clock;
 
 pub use ratelimiter::{
     Actual, Actuals, Backend, Backoff, Capacity, CompleteError, CompleteRequest, Decision,
@@ -30,3 +32,8 @@ pub use http::{
 pub use limits_file::{FromFileError, FromLimitsFile};
 pub use llm::{LlmNeeds, LlmRequest, LlmRequestError, TokenEstimator, Utf8Bytes};
 pub use ratelimiter_wire::{FileFault, LimitsFileError};
+pub use scheduler::{
+    Counters, Done, Job, JobEnd, JobError, JobFailure, JobHandle, JobReport, JobView, NoObserver,
+    Observer, Permit, Scheduler, SchedulerOptions, SubmitError, UnrunJob,
+};
+pub use tokio_clock::TokioClock;

@@ -93,9 +93,13 @@ impl TokenEstimator for Utf8Bytes {
 /// What one call needs of its limits, and the keys by which its use is reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LlmNeeds {
+    tenant: Box<str>,
+    provider: Box<str>,
+    model: Box<str>,
     requirements: Requirements,
-    tpm: LimitKey,
     rpm: LimitKey,
+    tpm: LimitKey,
+    concurrency: LimitKey,
     daily_tokens: Option<LimitKey>,
     upper_tokens: u64,
 }
@@ -148,7 +152,7 @@ impl LlmRequest {
             false => None,
         };
         let daily = daily_tokens.clone().map(|key| (key, upper_tokens));
-        let pairs = [(rpm.clone(), 1), (tpm.clone(), upper_tokens), (concurrency, 1)];
+        let pairs = [(rpm.clone(), 1), (tpm.clone(), upper_tokens), (concurrency.clone(), 1)];
         let requirements = Requirements::of(pairs.into_iter().chain(daily));
         let requirements = requirements.map_err(|error| match error {
             RequestError::AmountZero { .. } => LlmRequestError::NoTokens,
@@ -157,11 +161,36 @@ impl LlmRequest {
             | RequestError::DuplicateKey { .. }
             | RequestError::JobId => unreachable!("four different keys: {error}"),
         })?;
-        Ok(LlmNeeds { requirements, tpm, rpm, daily_tokens, upper_tokens })
+        Ok(LlmNeeds {
+            tenant: tenant.as_str().into(),
+            provider: provider.as_str().into(),
+            model: model.as_str().into(),
+            requirements,
+            rpm,
+            tpm,
+            concurrency,
+            daily_tokens,
+            upper_tokens,
+        })
     }
 }
 
 impl LlmNeeds {
+    /// On whose behalf the call is made.
+    pub const fn tenant(&self) -> &str {
+        &self.tenant
+    }
+
+    /// Who serves the model.
+    pub const fn provider(&self) -> &str {
+        &self.provider
+    }
+
+    /// The model's name.
+    pub const fn model(&self) -> &str {
+        &self.model
+    }
+
     /// The requirements of the call, for a reserve.
     pub const fn requirements(&self) -> &Requirements {
         &self.requirements
@@ -184,6 +213,16 @@ impl LlmNeeds {
         let daily = self.daily_tokens.clone();
         let keys = [self.rpm.clone(), self.tpm.clone()].into_iter().chain(daily);
         different(keys.map(|key| (key, 0)))
+    }
+
+    /// The limits that get room back when the call completes with these actuals.
+    pub(crate) fn freed_by(&self, actuals: &Actuals) -> Vec<LimitKey> {
+        let reserved = |key: &LimitKey| if *key == self.rpm { 1 } else { self.upper_tokens };
+        let shrunk = actuals
+            .iter()
+            .filter(|actual| actual.amount < reserved(&actual.key))
+            .map(|actual| actual.key.clone());
+        shrunk.chain([self.concurrency.clone()]).collect()
     }
 }
 
@@ -271,5 +310,19 @@ mod tests {
         nameless.model.clear();
         let error = nameless.needs().unwrap_err();
         assert_eq!(error, KeyError::EmptyPart { part: "model" }.into());
+    }
+
+    /// CLI-03
+    #[test]
+    fn cli_03_what_a_complete_frees_is_known() {
+        let needs = request("hi", 98, true).needs().unwrap();
+        let freed = |tokens| {
+            let freed = needs.freed_by(&needs.actuals(tokens));
+            listed(freed.into_iter().map(|key| (key, 0)))
+        };
+        assert_eq!(freed(99), "tpm=0 tenant:acme:llm:daily_tokens=0 concurrency=0");
+        assert_eq!(freed(100), "concurrency=0");
+        let all = needs.freed_by(&needs.unused()).len();
+        assert_eq!(all, 4);
     }
 }

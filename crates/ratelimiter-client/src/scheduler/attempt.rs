@@ -1,0 +1,262 @@
+//! One attempt: reserve, and if that is allowed run the job and complete.
+
+use std::sync::Arc;
+
+use ratelimiter::clock::{Clock, Timestamp};
+use ratelimiter::{Decision, Denial, LeaseId, Limiter, ReserveError, ReserveRequest, Unanswered};
+use tracing::Instrument;
+
+use super::control::Control;
+use super::job::{Permit, Ran};
+use super::plan::{JobNumber, PlannedJob};
+use super::report::{JobEnd, JobFailure};
+use super::shared::{JobFacts, Phase, Queued, Shared, State};
+use super::unrun::UnrunJob;
+
+/// A job that asks.
+pub(super) struct Asking {
+    pub(super) job: JobNumber,
+    pub(super) facts: Arc<JobFacts>,
+    pub(super) control: Arc<Control>,
+    pub(super) lease: LeaseId,
+    /// Whether the lease was used before, and nobody knows what became of it.
+    pub(super) is_repeated: bool,
+    /// This one included.
+    pub(super) attempts: u32,
+}
+
+/// A worker that is busy. Whatever happens, it is free again in the end.
+struct Worker<L> {
+    shared: Arc<Shared<L>>,
+    with: BusyWith,
+}
+
+enum BusyWith {
+    /// A job of the plan that asks.
+    Asking(JobNumber),
+    /// A job that was allowed and has left the plan.
+    Running,
+    /// Nothing; the plan knows.
+    Nothing,
+}
+
+/// What a job does next that has an answer, or will get none.
+enum Next {
+    GoesOn,
+    Cancelled,
+    HandedBack,
+}
+
+pub(super) async fn run<L: Limiter + 'static>(shared: Arc<Shared<L>>, asking: Asking) {
+    let Asking { facts, lease, attempts, .. } = &asking;
+    let span = tracing::debug_span!(
+        "attempt",
+        provider = facts.needs.provider(),
+        model = facts.needs.model(),
+        tenant = facts.needs.tenant(),
+        job_id = facts.id.as_ref().map(ratelimiter::JobId::as_str),
+        %lease,
+        attempts,
+    );
+    let worker = Worker { shared, with: BusyWith::Asking(asking.job) };
+    worker.attempt(asking).instrument(span).await;
+}
+
+impl<L: Limiter + 'static> Worker<L> {
+    async fn attempt(self, asking: Asking) {
+        let shared = self.shared.clone();
+        shared.observer.reserve_started(&asking.view(shared.clock.now()));
+        let request = ReserveRequest {
+            lease: asking.lease,
+            job: asking.facts.id.clone(),
+            requirements: asking.facts.needs.requirements().clone(),
+        };
+        let answer = tokio::select! {
+            biased;
+            answer = shared.limiter.reserve(&request) => answer,
+            () = shared.stop.cancelled() => Err(ReserveError::Unanswered(Unanswered {
+                reason: "the time to shut down is over".to_owned(),
+                retry_after: std::time::Duration::ZERO,
+            })),
+        };
+        match answer {
+            Ok(Decision::Allowed { reserved_at }) => self.allowed(asking, reserved_at).await,
+            Ok(Decision::Denied(denial)) => self.denied(&asking, &denial),
+            Err(ReserveError::Unanswered(unanswered)) => {
+                self.unanswered(asking, unanswered).await;
+            }
+            Err(ReserveError::LeaseEnded | ReserveError::LeaseConflict) if asking.is_repeated => {
+                self.lease_was_spent(&asking);
+            }
+            Err(
+                error @ (ReserveError::LeaseEnded
+                | ReserveError::LeaseConflict
+                | ReserveError::UnknownKey { .. }
+                | ReserveError::AmountExceedsCapacity { .. }
+                | ReserveError::Refused(_)),
+            ) => self.refused(&asking, error),
+        }
+    }
+
+    async fn allowed(mut self, asking: Asking, reserved_at: Timestamp) {
+        let shared = self.shared.clone();
+        let now = shared.clock.now();
+        let (next, planned) = {
+            let mut state = shared.lock();
+            state.counters.allowed += 1;
+            let planned = state.plan.allowed(asking.job);
+            (next(&state, &asking), planned)
+        };
+        self.with = BusyWith::Running;
+        let Asking { facts, control, lease, .. } = &asking;
+        let PlannedJob { work: mut queued, attempts, .. } = planned;
+        match next {
+            Next::GoesOn => {}
+            Next::Cancelled => {
+                shared.complete_in_time(facts, *lease, facts.needs.unused(), || ()).await;
+                shared.fail(queued, attempts, JobFailure::Cancelled, JobEnd::Cancelled);
+                return;
+            }
+            Next::HandedBack => {
+                shared.complete_in_time(facts, *lease, facts.needs.unused(), || ()).await;
+                shared.lock().hand_back(queued, attempts);
+                return;
+            }
+        }
+        queued.place = None;
+        shared.changed.notify_one();
+        let view = asking.view(now);
+        tracing::debug!(waited = ?view.waited, "reserve allowed");
+        shared.observer.allowed(&view);
+        let (cancel, stop) = (control.token(), shared.stop.clone());
+        let cancelled = async move {
+            tokio::select! {
+                () = cancel.cancelled() => {}
+                () = stop.cancelled() => {}
+            }
+        };
+        let permit = Permit::new(*lease, reserved_at);
+        let ran = queued.work.run(permit, Box::pin(cancelled)).await;
+        let Ran { tokens, end, report } = ran;
+        let report = || {
+            shared.tell_end(&view, end);
+            report(view.attempts, view.waited);
+        };
+        shared.complete_in_time(facts, *lease, facts.actuals(tokens), report).await;
+    }
+
+    fn denied(mut self, asking: &Asking, denial: &Denial) {
+        let shared = self.shared.clone();
+        let now = shared.clock.now();
+        let jitter = shared.jitter * fastrand::f64();
+        let wait = denial.retry_after.mul_f64(1.0 + jitter);
+        tracing::debug!(keys = ?denial.keys(), ?wait, "reserve denied");
+        shared.observer.denied(&asking.view(now), denial);
+        let mut state = shared.lock();
+        state.counters.denied += 1;
+        match next(&state, asking) {
+            Next::GoesOn => {
+                state.plan.denied(now, asking.job, denial.keys(), wait);
+                self.with = BusyWith::Nothing;
+            }
+            next @ (Next::Cancelled | Next::HandedBack) => {
+                drop(state);
+                self.leave(asking, &next);
+            }
+        }
+    }
+
+    async fn unanswered(mut self, asking: Asking, unanswered: Unanswered) {
+        let shared = self.shared.clone();
+        let now = shared.clock.now();
+        tracing::debug!(%unanswered, "no answer to reserve");
+        shared.observer.unknown(&asking.view(now), &unanswered);
+        let next = {
+            let mut state = shared.lock();
+            state.counters.unanswered += 1;
+            let next = next(&state, &asking);
+            if matches!(next, Next::GoesOn) {
+                let Unanswered { retry_after, .. } = unanswered;
+                let jitter = fastrand::f64();
+                state.plan.unanswered(now, asking.job, asking.lease, retry_after, jitter);
+                self.with = BusyWith::Nothing;
+            }
+            next
+        };
+        if !matches!(next, Next::GoesOn) {
+            // It may have been allowed all the same.
+            let Asking { facts, lease, .. } = &asking;
+            shared.complete_in_time(facts, *lease, facts.needs.unused(), || ()).await;
+            self.leave(&asking, &next);
+        }
+    }
+
+    /// A job without a lease ends or is handed back.
+    fn leave(mut self, asking: &Asking, next: &Next) {
+        let shared = self.shared.clone();
+        let mut state = shared.lock();
+        let PlannedJob { work, attempts, .. } = state.plan.give_up(asking.job);
+        self.with = BusyWith::Nothing;
+        match next {
+            Next::HandedBack => state.hand_back(work, attempts),
+            Next::Cancelled | Next::GoesOn => {
+                drop(state);
+                shared.fail(work, attempts, JobFailure::Cancelled, JobEnd::Cancelled);
+            }
+        }
+    }
+
+    fn lease_was_spent(mut self, asking: &Asking) {
+        self.shared.lock().plan.lease_was_spent(asking.job);
+        self.with = BusyWith::Nothing;
+    }
+
+    fn refused(mut self, asking: &Asking, error: ReserveError) {
+        tracing::warn!(%error, "job refused for good");
+        let PlannedJob { work, attempts, .. } = self.shared.lock().plan.refused(asking.job);
+        self.with = BusyWith::Nothing;
+        self.shared.fail(work, attempts, JobFailure::Refused(error), JobEnd::Refused);
+    }
+}
+
+fn next(state: &State, asking: &Asking) -> Next {
+    if asking.control.is_cancelled() {
+        return Next::Cancelled;
+    }
+    match state.phase {
+        Phase::Open | Phase::Orphaned => Next::GoesOn,
+        Phase::ShutDown => Next::HandedBack,
+    }
+}
+
+impl State {
+    fn hand_back(&mut self, job: Queued, attempts: u32) {
+        self.counters.handed_back += 1;
+        self.unrun.push(UnrunJob::new(job, attempts));
+    }
+}
+
+impl Asking {
+    fn view(&self, now: Timestamp) -> super::observer::JobView<'_> {
+        self.facts.view(Some(self.lease), self.attempts, now)
+    }
+}
+
+impl<L> Drop for Worker<L> {
+    fn drop(&mut self) {
+        let abandoned = match self.with {
+            BusyWith::Nothing => None,
+            BusyWith::Running => {
+                self.shared.lock().plan.ended();
+                None
+            }
+            // Only a limiter that panics leaves a job like this.
+            BusyWith::Asking(job) => Some(self.shared.lock().plan.give_up(job)),
+        };
+        self.shared.changed.notify_one();
+        if let Some(PlannedJob { work, attempts, .. }) = abandoned {
+            let message = "the limiter panicked".to_owned();
+            self.shared.fail(work, attempts, JobFailure::Panicked { message }, JobEnd::Panicked);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! How an owner's cancel reaches its job, wherever it is.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, Weak};
+
+use tokio_util::sync::CancellationToken;
+
+use super::plan::JobNumber;
+
+/// A job's scheduler, as far as a handle needs it.
+pub(super) trait Home: Send + Sync {
+    /// The owner has cancelled the job: if it waits, it ends now.
+    fn job_was_cancelled(self: Arc<Self>, job: JobNumber);
+}
+
+/// Shared by a job and its handle.
+#[derive(Default)]
+pub(super) struct Control {
+    cancelled: CancellationToken,
+    /// Where the job is. A job that was handed back and submitted again has another home.
+    home: Mutex<Option<(Weak<dyn Home>, JobNumber)>>,
+}
+
+impl Control {
+    pub(super) fn cancel(&self) {
+        self.cancelled.cancel();
+        let home = self.home.lock().expect("nobody panics with the lock held").clone();
+        if let Some((home, job)) = home
+            && let Some(home) = home.upgrade()
+        {
+            home.job_was_cancelled(job);
+        }
+    }
+
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.cancelled.is_cancelled()
+    }
+
+    pub(super) fn token(&self) -> CancellationToken {
+        self.cancelled.clone()
+    }
+
+    pub(super) fn moves_to(&self, home: Weak<dyn Home>, job: JobNumber) {
+        let mut place = self.home.lock().expect("nobody panics with the lock held");
+        *place = Some((home, job));
+    }
+}
+
+impl fmt::Debug for Control {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Control").field("cancelled", &self.is_cancelled()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,63 @@
+//! Lets jobs ask when the plan says so. One timer, and no polling: a scheduler whose jobs all wait uses no time.
+
+use std::sync::Arc;
+
+use ratelimiter::clock::{Clock, Timestamp};
+use ratelimiter::{LeaseId, Limiter};
+use tokio::time::{Instant, sleep_until};
+
+use super::attempt::{self, Asking};
+use super::shared::{Phase, Shared};
+
+/// What there is to do, and when to look again if nothing happens.
+struct Round {
+    asking: Vec<Asking>,
+    wake_at: Option<Timestamp>,
+    /// No job is left, and none will come.
+    is_last: bool,
+}
+
+pub(super) async fn drive<L: Limiter + 'static>(shared: Arc<Shared<L>>) {
+    loop {
+        let Round { asking, wake_at, is_last } = round(&shared);
+        for asking in asking {
+            shared.runtime.spawn(attempt::run(shared.clone(), asking));
+        }
+        if is_last {
+            return;
+        }
+        let Some(wake_at) = wake_at else {
+            shared.changed.notified().await;
+            continue;
+        };
+        let wait = wake_at.since(shared.clock.now());
+        tokio::select! {
+            () = shared.changed.notified() => {}
+            () = sleep_until(Instant::now() + wait) => {}
+        }
+    }
+}
+
+fn round<L>(shared: &Shared<L>) -> Round {
+    let now = shared.clock.now();
+    let mut state = shared.lock();
+    let mut asking = Vec::new();
+    while state.phase != Phase::ShutDown
+        && let Some(attempt) = state.plan.next(now)
+    {
+        let planned = state.plan.get(attempt.job).expect("the job that asks is there");
+        let queued = &planned.work;
+        asking.push(Asking {
+            job: attempt.job,
+            facts: queued.facts.clone(),
+            control: queued.control.clone(),
+            lease: attempt.repeats.unwrap_or_else(|| LeaseId::generate(now)),
+            is_repeated: attempt.repeats.is_some(),
+            attempts: attempt.count + queued.earlier_attempts,
+        });
+        state.counters.attempts += 1;
+    }
+    let idle = state.plan.waiting() == 0 && state.plan.busy() == 0;
+    shared.busy.send_replace(state.plan.busy());
+    Round { asking, wake_at: state.plan.wake_at(), is_last: idle && !state.is_open() }
+}

@@ -1,0 +1,177 @@
+//! What is known of each limit that waiting jobs need.
+
+use std::collections::HashMap;
+
+use ratelimiter::LimitKey;
+use ratelimiter::clock::Timestamp;
+
+use super::JobNumber;
+use super::queues::QueueNumber;
+
+/// The name of a gate while a job needs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct GateNumber(usize);
+
+/// One gate for each limit that a job in the plan needs.
+#[derive(Debug, Default)]
+pub(super) struct Gates {
+    by_key: HashMap<LimitKey, GateNumber>,
+    gates: Vec<Gate>,
+    /// Places in `gates` that nobody needs.
+    free: Vec<GateNumber>,
+    /// How many releases there have been, of all limits.
+    releases: u64,
+}
+
+#[derive(Debug)]
+struct Gate {
+    key: LimitKey,
+    /// How many jobs of each queue need the limit. Empty: the place is free.
+    needed_by: HashMap<QueueNumber, usize>,
+    /// Who needs at least this much had better not ask before this moment.
+    closed: Option<Closed>,
+    /// Who goes first.
+    claimed_by: Option<JobNumber>,
+    /// The number of the last release of this limit.
+    released: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Closed {
+    amount: u64,
+    until: Timestamp,
+}
+
+impl Gates {
+    /// A job of this queue needs the limit.
+    pub(super) fn enter(&mut self, key: &LimitKey, queue: QueueNumber) -> GateNumber {
+        let number = match self.by_key.get(key) {
+            Some(number) => *number,
+            None => self.open(key),
+        };
+        *self.gates[number.0].needed_by.entry(queue).or_insert(0) += 1;
+        number
+    }
+
+    fn open(&mut self, key: &LimitKey) -> GateNumber {
+        let gate = Gate {
+            key: key.clone(),
+            needed_by: HashMap::new(),
+            closed: None,
+            claimed_by: None,
+            released: 0,
+        };
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.gates[number.0] = gate;
+                number
+            }
+            None => {
+                self.gates.push(gate);
+                GateNumber(self.gates.len() - 1)
+            }
+        };
+        self.by_key.insert(key.clone(), number);
+        number
+    }
+
+    /// A job of this queue needs the limit no longer.
+    pub(super) fn leave(&mut self, number: GateNumber, queue: QueueNumber) {
+        let gate = &mut self.gates[number.0];
+        let count = gate.needed_by.get_mut(&queue).expect("who leaves has entered");
+        *count -= 1;
+        if *count > 0 {
+            return;
+        }
+        gate.needed_by.remove(&queue);
+        if gate.needed_by.is_empty() {
+            assert!(gate.claimed_by.is_none(), "who claims a limit needs it");
+            self.by_key.remove(&gate.key);
+            self.free.push(number);
+        }
+    }
+
+    pub(super) fn key(&self, number: GateNumber) -> &LimitKey {
+        &self.gates[number.0].key
+    }
+
+    /// How many releases there have been.
+    pub(super) const fn releases(&self) -> u64 {
+        self.releases
+    }
+
+    /// Who asked for `amount` when there had been `since` releases was denied, and told to come back at `until`. Room
+    /// that has been released in the meantime makes the denial say nothing any more.
+    pub(super) fn close(&mut self, number: GateNumber, amount: u64, until: Timestamp, since: u64) {
+        let gate = &mut self.gates[number.0];
+        if gate.released > since {
+            return;
+        }
+        let closed = match gate.closed {
+            Some(closed) if closed.amount < amount => closed,
+            Some(closed) if closed.amount == amount => {
+                Closed { amount, until: closed.until.max(until) }
+            }
+            Some(_) | None => Closed { amount, until },
+        };
+        gate.closed = Some(closed);
+    }
+
+    /// Until when a job that needs `amount` had better not ask; `None` if it may.
+    pub(super) fn closed_until(
+        &self,
+        number: GateNumber,
+        amount: u64,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        let closed = self.gates[number.0].closed?;
+        (closed.until > now && amount >= closed.amount).then_some(closed.until)
+    }
+
+    /// The limit got room back. Gives the queues that may want it.
+    pub(super) fn release(&mut self, key: &LimitKey) -> Vec<QueueNumber> {
+        let Some(number) = self.by_key.get(key) else {
+            return Vec::new();
+        };
+        self.releases += 1;
+        let gate = &mut self.gates[number.0];
+        gate.released = self.releases;
+        gate.closed = None;
+        gate.needed_by.keys().copied().collect()
+    }
+
+    pub(super) fn was_released_since(&self, number: GateNumber, since: u64) -> bool {
+        self.gates[number.0].released > since
+    }
+
+    /// Lets the job go first; false if another one already does.
+    pub(super) fn claim(&mut self, number: GateNumber, job: JobNumber) -> bool {
+        let claimed_by = &mut self.gates[number.0].claimed_by;
+        *claimed_by.get_or_insert(job) == job
+    }
+
+    /// The job does not go first any more. Gives the queues that may want the limit.
+    pub(super) fn unclaim(&mut self, number: GateNumber, job: JobNumber) -> Vec<QueueNumber> {
+        let gate = &mut self.gates[number.0];
+        assert_eq!(gate.claimed_by, Some(job), "a job gives up its own claims only");
+        gate.claimed_by = None;
+        gate.needed_by.keys().copied().collect()
+    }
+
+    /// True if another job goes before this one. Of two jobs with claims the older goes first, so that they never wait
+    /// for each other.
+    pub(super) fn is_claimed_against(
+        &self,
+        number: GateNumber,
+        job: JobNumber,
+        has_claims: bool,
+    ) -> bool {
+        let claimed_by = self.gates[number.0].claimed_by;
+        claimed_by.is_some_and(|first| first != job && (!has_claims || first < job))
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_key.is_empty() && self.free.len() == self.gates.len()
+    }
+}

@@ -1,0 +1,139 @@
+//! A job that waits or asks.
+
+use std::sync::Arc;
+
+use ratelimiter::clock::Timestamp;
+use ratelimiter::{LeaseId, LimitKey};
+
+use super::CLAIM_LASTS_MAX;
+use super::gates::{GateNumber, Gates};
+use super::queues::QueueNumber;
+
+/// A job that waits or asks.
+#[derive(Debug)]
+pub(in crate::scheduler) struct PlannedJob<W> {
+    pub(super) queue: QueueNumber,
+    pub(super) tenant: Arc<str>,
+    pub(super) needs: Box<[Need]>,
+    /// How often it has asked.
+    pub(in crate::scheduler) attempts: u32,
+    /// The lease of the last attempt, if nobody knows what became of it.
+    pub(in crate::scheduler) unanswered_lease: Option<LeaseId>,
+    /// How often in a row nobody answered.
+    pub(super) unanswered_count: u32,
+    pub(super) standing: Standing,
+    /// The gates that nobody may pass before this job.
+    pub(super) claims: Box<[GateNumber]>,
+    /// Since when it has claims.
+    claims_since: Option<Timestamp>,
+    /// Denials in a row by limits that the whole queue shares.
+    shared_denials: u32,
+    /// Denials in a row by limits of the job's own tenant.
+    tenant_denials: u32,
+    pub(in crate::scheduler) work: W,
+}
+
+/// What a job needs of one limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Need {
+    pub(super) gate: GateNumber,
+    pub(super) amount: u64,
+    pub(super) owner: Owner,
+}
+
+/// Whose limit it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// Everybody's.
+    Shared,
+    /// One tenant's: `tenant:<tenant>:…`.
+    Tenant,
+}
+
+/// What a job does at present.
+#[derive(Debug)]
+pub(super) enum Standing {
+    /// It has not asked yet.
+    Ready,
+    /// It asked, and asks again later.
+    Waiting(Wait),
+    /// It asks.
+    Asking {
+        /// How many releases there had been when it began to.
+        since: u64,
+        begun_at: Timestamp,
+    },
+}
+
+/// Until when a job waits.
+#[derive(Debug)]
+pub(super) struct Wait {
+    pub(super) until: Timestamp,
+    /// The gates that stood in its way. When all of them got room back, the wait is over early.
+    pub(super) denied: Box<[GateNumber]>,
+    /// How many releases there had been when the job asked.
+    pub(super) since: u64,
+}
+
+impl<W> PlannedJob<W> {
+    pub(super) fn new(queue: QueueNumber, tenant: Arc<str>, needs: Box<[Need]>, work: W) -> Self {
+        Self {
+            queue,
+            tenant,
+            needs,
+            attempts: 0,
+            unanswered_lease: None,
+            unanswered_count: 0,
+            standing: Standing::Ready,
+            claims: Box::default(),
+            claims_since: None,
+            shared_denials: 0,
+            tenant_denials: 0,
+            work,
+        }
+    }
+
+    /// Counts a denial, and gives the gates that the job claims from now on.
+    ///
+    /// A denial by the tenant's own limit begins the count of the shared ones anew: a job that could not go ahead
+    /// anyway must not hold up other tenants.
+    pub(super) fn count_denial(
+        &mut self,
+        now: Timestamp,
+        denied: &[Need],
+        starving_after: u32,
+    ) -> Box<[GateNumber]> {
+        let by_tenant = denied.iter().any(|need| need.owner == Owner::Tenant);
+        let (count, owner) = if by_tenant {
+            self.shared_denials = 0;
+            (&mut self.tenant_denials, Owner::Tenant)
+        } else {
+            (&mut self.shared_denials, Owner::Shared)
+        };
+        *count += 1;
+        if *count < starving_after {
+            self.claims_since = None;
+            return Box::default();
+        }
+        let since = *self.claims_since.get_or_insert(now);
+        if now.since(since) > CLAIM_LASTS_MAX {
+            *count = 0;
+            self.claims_since = None;
+            return Box::default();
+        }
+        denied.iter().filter(|need| need.owner == owner).map(|need| need.gate).collect()
+    }
+}
+
+impl Owner {
+    pub(super) fn of(key: &LimitKey) -> Self {
+        if key.as_str().starts_with("tenant:") { Self::Tenant } else { Self::Shared }
+    }
+}
+
+impl Wait {
+    pub(super) fn is_over(&self, now: Timestamp, gates: &Gates) -> bool {
+        let released = |gate: &GateNumber| gates.was_released_since(*gate, self.since);
+        self.until <= now || (!self.denied.is_empty() && self.denied.iter().all(released))
+    }
+}

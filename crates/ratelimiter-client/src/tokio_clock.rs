@@ -1,0 +1,63 @@
+//! A clock that follows tokio's.
+
+use ratelimiter::clock::{Clock, SystemClock, Timestamp};
+use tokio::time::Instant;
+
+/// The machine's calendar, read once, and from then on tokio's time: where that is paused, this clock stands still, and
+/// where it is advanced, this clock goes with it.
+///
+/// ```
+/// use std::time::Duration;
+/// use ratelimiter_client::TokioClock;
+/// use ratelimiter_client::clock::Clock;
+///
+/// let clock = TokioClock::new();
+/// let before = clock.now();
+/// assert!(clock.now() >= before);
+/// ```
+#[derive(Debug, Clone)]
+pub struct TokioClock {
+    started: Instant,
+    started_at: Timestamp,
+}
+
+impl TokioClock {
+    /// Starts counting from the machine's present time.
+    pub fn new() -> Self {
+        Self { started: Instant::now(), started_at: SystemClock::new().now() }
+    }
+
+    /// Starts counting from this moment, as if it were the present.
+    pub fn starting_at(started_at: Timestamp) -> Self {
+        Self { started: Instant::now(), started_at }
+    }
+}
+
+impl Default for TokioClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for TokioClock {
+    fn now(&self) -> Timestamp {
+        self.started_at.after(self.started.elapsed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// SCH-08
+    #[tokio::test(start_paused = true)]
+    async fn sch_08_the_clock_moves_with_tokios_time_and_only_then() {
+        let start = Timestamp::from_unix_ms(1_736_660_000_000);
+        let clock = TokioClock::starting_at(start);
+        assert_eq!(clock.now(), start);
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_eq!(clock.now().since(start), Duration::from_secs(60));
+    }
+}

@@ -1,0 +1,152 @@
+//! What can be seen of a scheduler at work.
+
+use std::sync::{Arc, Mutex};
+
+use ratelimiter_client::{Denial, JobEnd, JobView, Observer, SchedulerOptions, Unanswered};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+use crate::world::{Luck, ModelLimits, ROOMY, World, call, id, lasting, secs};
+
+/// Writes down what it is told.
+#[derive(Debug, Clone, Default)]
+struct Diary(Arc<Mutex<Vec<String>>>);
+
+impl Diary {
+    fn write(&self, job: &JobView<'_>, what: &str) {
+        let name = job.id.map_or("-", |id| id.as_str());
+        self.0.lock().unwrap().push(format!("{name}#{} {what}", job.attempts));
+    }
+
+    fn read(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+impl Observer for Diary {
+    fn reserve_started(&self, job: &JobView<'_>) {
+        assert!(job.lease.is_some());
+        self.write(job, "asks");
+    }
+
+    fn denied(&self, job: &JobView<'_>, denial: &Denial) {
+        self.write(job, &format!("denied by {}", denial.keys()[0]));
+    }
+
+    fn unknown(&self, job: &JobView<'_>, unanswered: &Unanswered) {
+        self.write(job, &unanswered.to_string());
+    }
+
+    fn allowed(&self, job: &JobView<'_>) {
+        self.write(job, "allowed");
+    }
+
+    fn done(&self, job: &JobView<'_>, end: JobEnd) {
+        self.write(job, &format!("{end:?}"));
+    }
+}
+
+/// SCH-07
+#[tokio::test(start_paused = true)]
+async fn sch_07_an_observer_sees_every_step_of_a_job() {
+    let world = World::new().with_model("p", ModelLimits { rpm: 1, ..ROOMY });
+    world.reserves_fare([Luck::Lost]);
+    let diary = Diary::default();
+    let observer = Arc::new(diary.clone());
+    let options = SchedulerOptions { observer, ..SchedulerOptions::with_workers(1) };
+    let scheduler = world.scheduler_with(options);
+    for name in ["a", "b"] {
+        let job = lasting(&call("p", "t", 1), secs(0)).named(id(name));
+        scheduler.submit(job).await.unwrap().await.result.unwrap();
+    }
+    let job = lasting(&call("p", "t", 9_999_999), secs(0)).named(id("c"));
+    assert!(scheduler.submit(job).await.unwrap().await.result.is_err());
+    assert_eq!(
+        diary.read(),
+        [
+            "a#1 asks",
+            "a#1 no answer: bad luck",
+            "a#2 asks",
+            "a#2 allowed",
+            "a#2 Succeeded",
+            "b#1 asks",
+            "b#1 denied by global:llm:p:m:rpm",
+            "b#2 asks",
+            "b#2 allowed",
+            "b#2 Succeeded",
+            "c#1 asks",
+            "c#1 Refused",
+        ]
+    );
+}
+
+/// SCH-07
+#[tokio::test(start_paused = true)]
+async fn sch_07_the_counters_add_up() {
+    let world = World::new().with_model("p", ModelLimits { slots: 2, ..ROOMY });
+    world.reserves_fare([Luck::AnswerLost]);
+    let scheduler = world.scheduler(4);
+    let mut handles = Vec::new();
+    for _ in 0..5 {
+        handles.push(scheduler.submit(lasting(&call("p", "t", 1), secs(1))).await.unwrap());
+    }
+    for handle in handles {
+        handle.await.result.unwrap();
+    }
+    let counters = scheduler.counters();
+    assert_eq!((counters.submitted, counters.allowed, counters.succeeded), (5, 5, 5));
+    assert_eq!(counters.unanswered, 1);
+    let answered = counters.allowed + counters.denied + counters.unanswered;
+    assert_eq!(counters.attempts, answered);
+    assert_eq!(counters.waiting, 0);
+}
+
+/// Keeps the names of spans with their fields.
+#[derive(Clone, Default)]
+struct Spans(Arc<Mutex<Vec<String>>>);
+
+impl Visit for Spans {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        self.0.lock().unwrap().push(format!("{field}={value:?}"));
+    }
+}
+
+impl Subscriber for Spans {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("ratelimiter_client")
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        self.0.lock().unwrap().push(span.metadata().name().to_owned());
+        span.record(&mut self.clone());
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _span: &Id, _values: &Record<'_>) {}
+    fn record_follows_from(&self, _span: &Id, _follows: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        event.record(&mut self.clone());
+    }
+
+    fn enter(&self, _span: &Id) {}
+    fn exit(&self, _span: &Id) {}
+}
+
+/// SCH-07
+#[tokio::test(start_paused = true)]
+async fn sch_07_an_attempt_is_a_span_that_names_its_job() {
+    let spans = Spans::default();
+    let _guard = tracing::subscriber::set_default(spans.clone());
+    let world = World::roomy();
+    let job = lasting(&call("p", "t", 1), secs(0)).named(id("nightly"));
+    world.scheduler(1).submit(job).await.unwrap().await.result.unwrap();
+    let seen = spans.0.lock().unwrap().join(" ");
+    for part in
+        ["attempt", "provider=\"p\"", "model=\"m\"", "tenant=\"t\"", "job_id=\"nightly\"", "lease="]
+    {
+        assert!(seen.contains(part), "{part} is not in {seen}");
+    }
+    assert!(seen.contains("message=reserve allowed"), "{seen}");
+}

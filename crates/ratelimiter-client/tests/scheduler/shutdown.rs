@@ -1,0 +1,138 @@
+//! Shutting down with jobs in every state.
+
+use ratelimiter_client::{Done, JobFailure, JobHandle, SubmitError};
+
+use crate::world::{Luck, ModelLimits, ROOMY, World, call, id, job, lasting, secs};
+
+/// SCH-06
+#[tokio::test(start_paused = true)]
+async fn sch_06_running_jobs_finish_and_the_others_are_handed_back_in_order() {
+    let world = World::new().with_model("p", ModelLimits { slots: 2, ..ROOMY });
+    let scheduler = world.scheduler(4);
+    let mut handles = Vec::new();
+    for name in ["a", "b", "c", "d", "e"] {
+        let job = lasting(&call("p", "t", 1), secs(10)).named(id(name));
+        handles.push(scheduler.submit(job).await.unwrap());
+    }
+    tokio::time::advance(secs(5)).await;
+    let unrun = scheduler.shutdown(secs(60)).await;
+    let names: Vec<_> = unrun.iter().map(|job| job.id().unwrap().as_str()).collect();
+    assert_eq!(names, ["c", "d", "e"]);
+    let refused = scheduler.submit(lasting(&call("p", "t", 1), secs(0))).await.unwrap_err();
+    assert!(matches!(refused, SubmitError::ShutDown { .. }));
+    let refused = scheduler.try_submit(refused.into_job()).unwrap_err();
+    assert!(matches!(refused, SubmitError::ShutDown { .. }));
+    drop(unrun);
+    let mut handles = handles.into_iter();
+    for handle in handles.by_ref().take(2) {
+        handle.await.result.unwrap();
+    }
+    for handle in handles {
+        assert!(matches!(handle.await.result, Err(JobFailure::NotRun)));
+    }
+    assert_eq!(world.use_of_p().2, 0);
+    assert!(scheduler.shutdown(secs(0)).await.is_empty(), "the second time there is nothing");
+}
+
+/// SCH-06
+#[tokio::test(start_paused = true)]
+async fn sch_06_a_job_that_was_handed_back_runs_elsewhere_and_its_handle_is_still_good() {
+    let world = World::new().with_model("p", ModelLimits { slots: 1, ..ROOMY });
+    let old = world.scheduler(4);
+    let first = old.submit(lasting(&call("p", "t", 1), secs(10))).await.unwrap();
+    let second =
+        old.submit(job(&call("p", "t", 1), || async { Done::using(1, "ran") })).await.unwrap();
+    tokio::time::advance(secs(1)).await;
+    let unrun = old.shutdown(secs(60)).await;
+    first.await.result.unwrap();
+    let new = world.scheduler(4);
+    for job in unrun {
+        new.resubmit(job).await.unwrap();
+    }
+    let report = second.await;
+    assert_eq!(report.result.unwrap(), "ran");
+    assert!(report.attempts >= 2, "those at the old scheduler count too");
+}
+
+/// SCH-06
+#[tokio::test(start_paused = true)]
+async fn sch_06_a_job_cancelled_between_two_schedulers_stays_cancelled() {
+    let world = World::new().with_model("p", ModelLimits { slots: 1, ..ROOMY });
+    let old = world.scheduler(4);
+    let _first = old.submit(lasting(&call("p", "t", 1), secs(10))).await.unwrap();
+    let second: JobHandle<()> =
+        old.submit(job(&call("p", "t", 1), || async { panic!("it must not run") })).await.unwrap();
+    tokio::time::advance(secs(1)).await;
+    let mut unrun = old.shutdown(secs(60)).await;
+    second.cancel();
+    world.scheduler(4).resubmit(unrun.pop().unwrap()).await.unwrap();
+    assert!(matches!(second.await.result, Err(JobFailure::Cancelled)));
+}
+
+/// SCH-06
+#[tokio::test(start_paused = true)]
+async fn sch_06_after_the_deadline_what_still_runs_is_cancelled_and_completed() {
+    let world = World::roomy();
+    let scheduler = world.scheduler(4);
+    let quick = scheduler.submit(lasting(&call("p", "t", 10), secs(5))).await.unwrap();
+    let slow: JobHandle<()> =
+        scheduler.submit(lasting(&call("p", "t", 10), secs(500))).await.unwrap();
+    tokio::time::advance(secs(1)).await;
+    let unrun = scheduler.shutdown(secs(30)).await;
+    assert!(unrun.is_empty());
+    quick.await.result.unwrap();
+    assert!(matches!(slow.await.result, Err(JobFailure::Cancelled)));
+    assert_eq!(world.use_of_p(), (2, 20, 0));
+}
+
+/// SCH-06
+#[tokio::test(start_paused = true)]
+async fn sch_06_who_asks_a_silent_limiter_is_handed_back_after_the_deadline() {
+    let world = World::roomy();
+    world.reserves_fare([Luck::Silence]);
+    world.completes_fare([Luck::Silence]);
+    let scheduler = world.scheduler(1);
+    let handle = scheduler.submit(lasting(&call("p", "t", 10), secs(0))).await.unwrap();
+    while world.reserves().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let unrun = scheduler.shutdown(secs(30)).await;
+    assert_eq!(unrun.len(), 1);
+    assert_eq!(world.completes().len(), 1, "it may have been allowed all the same");
+    drop(unrun);
+    assert!(matches!(handle.await.result, Err(JobFailure::NotRun)));
+}
+
+/// SCH-06
+#[tokio::test(start_paused = true)]
+async fn sch_06_a_lease_of_which_nobody_knows_is_given_back() {
+    let world = World::roomy();
+    world.reserves_fare([Luck::AnswerLost]);
+    let scheduler = world.scheduler(1);
+    let _handle = scheduler.submit(lasting(&call("p", "t", 10), secs(0))).await.unwrap();
+    while world.reserves().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    tokio::task::yield_now().await;
+    assert_eq!(world.use_of_p(), (1, 10, 1));
+    let unrun = scheduler.shutdown(secs(30)).await;
+    assert_eq!(unrun.len(), 1);
+    assert_eq!(world.use_of_p(), (0, 0, 0));
+}
+
+/// SCH-06
+#[tokio::test(start_paused = true)]
+async fn sch_06_who_waits_to_submit_is_told() {
+    let world = World::new().with_model("p", ModelLimits { slots: 1, ..ROOMY });
+    let options = ratelimiter_client::SchedulerOptions {
+        queue_max: 1,
+        ..ratelimiter_client::SchedulerOptions::with_workers(4)
+    };
+    let scheduler = world.scheduler_with(options);
+    let quick = || lasting(&call("p", "t", 1), secs(10));
+    let _running = scheduler.submit(quick()).await.unwrap();
+    let _waiting = scheduler.submit(quick()).await.unwrap();
+    let (refused, unrun) = tokio::join!(scheduler.submit(quick()), scheduler.shutdown(secs(60)));
+    assert!(matches!(refused, Err(SubmitError::ShutDown { .. })));
+    assert_eq!(unrun.len(), 1);
+}

@@ -1,0 +1,46 @@
+//! Waiting costs nothing.
+
+use ratelimiter_client::{JobReport, SchedulerOptions};
+
+use crate::world::{ModelLimits, ROOMY, World, call, lasting, secs};
+
+/// SCH-08
+#[tokio::test(start_paused = true)]
+async fn sch_08_ten_thousand_blocked_jobs_ask_only_when_something_is_due() {
+    let world = World::new().with_model("p", ModelLimits { rpm: 1, ..ROOMY });
+    let scheduler = world.scheduler(32);
+    scheduler.submit(lasting(&call("p", "t", 1), secs(0))).await.unwrap().await.result.unwrap();
+    for tenant in 0..10_000 {
+        let job = lasting(&call("p", &format!("t{}", tenant % 100), 1), secs(0));
+        drop(scheduler.submit(job).await.unwrap());
+    }
+    tokio::time::advance(secs(1)).await;
+    let before = scheduler.counters();
+    assert_eq!(before.waiting, 10_000);
+    // The driver wakes when something is due, and only then: an hour is some sixty allows, each with a denial.
+    let begun = tokio::time::Instant::now();
+    while begun.elapsed() < secs(3_600) {
+        tokio::time::sleep_until(tokio::time::Instant::now() + secs(60)).await;
+    }
+    let after = scheduler.counters();
+    let allowed = after.allowed - before.allowed;
+    assert!((50..=60).contains(&allowed), "{after:?}");
+    let attempts = after.attempts - before.attempts;
+    assert!(attempts <= 60 * 34, "{attempts} attempts for {allowed} allows");
+}
+
+/// SCH-08
+#[tokio::test(start_paused = true)]
+async fn sch_08_a_submit_wakes_a_scheduler_that_waits_for_long() {
+    let world =
+        World::new().with_model("full", ModelLimits { tpm: 10, ..ROOMY }).with_model("free", ROOMY);
+    let scheduler = world.scheduler_with(SchedulerOptions::with_workers(4));
+    scheduler.submit(lasting(&call("full", "t", 10), secs(0))).await.unwrap().await.result.unwrap();
+    let blocked = scheduler.submit(lasting(&call("full", "t", 10), secs(0))).await.unwrap();
+    tokio::time::advance(secs(1)).await;
+    let free = scheduler.submit(lasting(&call("free", "t", 10), secs(0))).await.unwrap();
+    let JobReport { result, waited, .. } = free.await;
+    result.unwrap();
+    assert_eq!(waited, secs(0));
+    assert!(blocked.await.waited >= secs(60));
+}
