@@ -8,5 +8,6 @@
 
 pub mod ids;
 pub mod ledger;
+pub mod limiter;
 #[cfg(feature = "testing")]
 pub mod testing;

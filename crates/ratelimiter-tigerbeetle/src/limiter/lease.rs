@@ -111,10 +111,7 @@ impl ReadBack {
 
 impl Reservation {
     /// `None` if the row is something else that a lease leaves behind.
-    fn from_row(
-        row: &TransferRow,
-        key_of: impl Fn(AccountId) -> Option<LimitKey>,
-    ) -> Option<Self> {
+    fn from_row(row: &TransferRow, key_of: impl Fn(AccountId) -> Option<LimitKey>) -> Option<Self> {
         let RowKind::Pending { .. } = row.kind else {
             return None;
         };

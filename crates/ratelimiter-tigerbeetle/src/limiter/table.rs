@@ -110,6 +110,13 @@ impl KnownLimit {
     }
 }
 
+impl Need {
+    /// More is asked for than the limit could ever hold.
+    pub(super) fn exceeds_capacity(&self) -> bool {
+        self.amount > self.limit.registered.limit.capacity.get()
+    }
+}
+
 impl KeyCounts {
     /// The denials in a row so far, this one included.
     pub(super) fn note_denial(&self) -> u32 {

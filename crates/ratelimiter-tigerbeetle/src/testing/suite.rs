@@ -22,6 +22,7 @@ pub struct Suite {
     name: &'static str,
     fixture: Arc<Fixture>,
     trials: Vec<Trial>,
+    threads: usize,
 }
 
 /// What the tests of a suite share.
@@ -41,12 +42,12 @@ impl Fixture {
 impl Suite {
     /// A suite without tests.
     pub fn new(name: &'static str) -> Self {
-        Self { name, fixture: Arc::default(), trials: Vec::new() }
+        Self { name, fixture: Arc::default(), trials: Vec::new(), threads: 1 }
     }
 
     /// Adds a test, which fails by panicking.
     #[must_use]
-    pub fn test(mut self, name: &'static str, run: fn(&Fixture)) -> Self {
+    pub fn test(mut self, name: &'static str, run: impl FnOnce(&Fixture) + Send + 'static) -> Self {
         let fixture = Arc::clone(&self.fixture);
         let trial = Trial::test(name, move || {
             run(&fixture);
@@ -56,12 +57,19 @@ impl Suite {
         self
     }
 
+    /// Runs so many tests at a time, where they mostly wait for time to pass.
+    #[must_use]
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
     /// Runs what the command line asks for, as `cargo test` would.
     #[expect(clippy::print_stderr, reason = "how many tests ran is the suite's answer")]
     pub fn run(self) -> ExitCode {
-        let Self { name, fixture, trials } = self;
+        let Self { name, fixture, trials, threads } = self;
         let mut arguments = Arguments::from_args();
-        arguments.test_threads.get_or_insert(1);
+        arguments.test_threads.get_or_insert(threads);
         let test_count = trials.len();
         let binary = find_binary();
         if binary.is_none() {

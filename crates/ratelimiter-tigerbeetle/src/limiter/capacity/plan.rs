@@ -210,6 +210,3 @@ pub(in crate::limiter) fn read(results: &[TransferResult]) -> ChangeReply {
     }
     ChangeReply::Unexpected(status)
 }
-
-#[cfg(test)]
-mod tests;

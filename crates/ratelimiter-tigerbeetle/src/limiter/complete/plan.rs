@@ -51,8 +51,9 @@ pub(super) struct Outcome {
     pub(super) created_count: u64,
     /// Units that were used without room, by key, counted now and not before.
     pub(super) uncovered: Vec<(LimitKey, u64)>,
-    /// Reservations that could not shrink because their account is closed.
-    pub(super) closed: Vec<Shrink>,
+    /// Reservations that could not shrink, because their account is closed, or was when this was
+    /// tried before and the ID was burned.
+    pub(super) unshrunk: Vec<Shrink>,
     /// A status that the rules do not foresee.
     pub(super) unexpected: Option<TransferStatus>,
 }
@@ -174,7 +175,7 @@ impl Plan {
 
     /// Reads the answer, one result an event.
     pub(super) fn read(self, results: &[TransferResult]) -> Outcome {
-        let mut outcome = Outcome::default();
+        let (mut outcome, mut unshrunk, mut uncovered) = (Outcome::default(), vec![], vec![]);
         let mut results = results.iter().map(|result| result.status);
         let mut next = || {
             let status = results.next().expect("there is one result an event");
@@ -191,25 +192,25 @@ impl Plan {
                 }
                 Step::Shrink(shrink) => {
                     next();
-                    if next() == TransferStatus::DebitAccountAlreadyClosed {
-                        outcome.closed.push(shrink);
+                    if needs_another_id(next()) {
+                        unshrunk.push(shrink);
                     }
                 }
                 Step::Cover { key, excess, overage: Overage::Deny } => {
                     if is_refusal(next()) {
-                        outcome.uncovered.push((key, excess));
+                        uncovered.push((key, excess));
                     }
                 }
                 Step::Cover { key, excess, overage: Overage::Debt } => {
                     next();
                     next();
                     if next() == TransferStatus::Created {
-                        outcome.uncovered.push((key, excess));
+                        uncovered.push((key, excess));
                     }
                 }
             }
         }
-        outcome
+        Outcome { unshrunk, uncovered, ..outcome }
     }
 }
 
@@ -227,6 +228,12 @@ fn is_settled(status: TransferStatus) -> bool {
                 | TransferStatus::PendingTransferAlreadyPosted
                 | TransferStatus::PendingTransferNotFound
         )
+}
+
+/// A closed account takes no reservation, and burns the ID of one that is tried.
+fn needs_another_id(status: TransferStatus) -> bool {
+    let burned = [TransferStatus::DebitAccountAlreadyClosed, TransferStatus::IdAlreadyFailed];
+    burned.contains(&status)
 }
 
 /// No room for more, as an overage may find.
@@ -270,11 +277,8 @@ pub(super) fn rereserve(
         amount: amount.into(),
         code: TransferCode::Rereservation.number(),
     };
-    let action = Action::Pending {
-        movement,
-        timeout_seconds: Some(seconds),
-        closes_debit_account: false,
-    };
+    let action =
+        Action::Pending { movement, timeout_seconds: Some(seconds), closes_debit_account: false };
     Transfer { id, action, user_data: user_data(lease, Some(Tenure::Reservation)) }
 }
 
@@ -292,6 +296,3 @@ fn marker(id: TransferId, lease: LeaseId) -> Transfer {
     };
     Transfer { id, action: Action::Posted(movement), user_data: user_data(lease, None) }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,0 +1,193 @@
+//! The limiter on a [`Ledger`]: the semantics that all backends share, as pending transfers.
+//!
+//! What is decided without the ledger, or made for it and read from it, is plain functions over
+//! plain data: the chain of a lease (`reserve::chain`), the end of a lease (`complete::plan`), the
+//! change of a capacity (`capacity::plan`), a lease read back from its transfers (`lease`). Around
+//! them is a thin shell that sends and waits. No lock is held while it does, except that changes of
+//! limits take turns.
+
+mod accounts;
+mod capacity;
+mod cluster_time;
+mod codes;
+mod complete;
+mod expiry_probe;
+mod lease;
+mod lease_cache;
+mod observations;
+mod options;
+mod reserve;
+mod table;
+mod unanswered;
+mod upkeep;
+
+use std::fmt;
+use std::num::NonZeroU128;
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use futures::future::join_all;
+use ratelimiter::clock::Timestamp;
+use ratelimiter::{
+    Backend, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, LeaseId, Limit,
+    LimitKey, LimitState, LimitStatus, Limiter, Page, ReserveError, ReserveRequest, StateError,
+    Unanswered,
+};
+
+use self::capacity::Attempt;
+use self::cluster_time::ClusterTime;
+use self::codes::lease_data;
+use self::expiry_probe::ExpiryProbe;
+use self::lease::{LEASE_ROWS_MAX, ReadBack};
+use self::lease_cache::LeaseCache;
+use self::observations::Counters;
+pub use self::observations::Observations;
+pub use self::options::LimiterOptions;
+use self::table::Table;
+use self::unanswered::unanswered;
+use self::upkeep::{Admin, Agreement};
+use crate::ledger::{Ledger, TransferQuery};
+
+/// The limiter that keeps reservations as pending transfers of a ledger. Any number of them may work
+/// on one cluster, in one process or in many: what one allows another can complete.
+///
+/// Limits are [restored](TigerBeetleLimiter::restore) or defined at each of them, and
+/// [`tick`](TigerBeetleLimiter::tick) is called several times a second.
+pub struct TigerBeetleLimiter<L> {
+    ledger: L,
+    options: LimiterOptions,
+    table: RwLock<Table>,
+    cache: LeaseCache,
+    time: ClusterTime,
+    random: Mutex<fastrand::Rng>,
+    /// Changes of limits take turns here.
+    admin: tokio::sync::Mutex<Admin>,
+    agreement: Mutex<Agreement>,
+    probe: Mutex<ExpiryProbe>,
+    probe_number: u128,
+    counters: Counters,
+}
+
+impl<L: Ledger> TigerBeetleLimiter<L> {
+    /// A limiter without limits.
+    pub fn new(ledger: L, options: LimiterOptions) -> Self {
+        let mut random = fastrand::Rng::with_seed(options.seed);
+        let probe_number = random.u128(..);
+        Self {
+            ledger,
+            table: RwLock::default(),
+            cache: LeaseCache::new(options.leases_cached_max),
+            time: ClusterTime::default(),
+            random: Mutex::new(random),
+            admin: tokio::sync::Mutex::default(),
+            agreement: Mutex::default(),
+            probe: Mutex::new(ExpiryProbe::new(options.probe_every)),
+            probe_number,
+            counters: Counters::default(),
+            options,
+        }
+    }
+
+    /// The ledger below.
+    pub fn ledger(&self) -> &L {
+        &self.ledger
+    }
+
+    /// Reads a lease back from its transfers, so that it need not have been made here (`TB-04`).
+    async fn read_back(&self, lease: LeaseId) -> Result<ReadBack, Unanswered> {
+        self.counters.cold_reads.add(1);
+        let rows_max = u32::try_from(LEASE_ROWS_MAX).expect("a small number");
+        let query = TransferQuery::new(lease_data(lease)).rows_max(rows_max);
+        let rows = self.ledger.query_transfers(query).await.map_err(unanswered)?;
+        let table = self.read_table();
+        Ok(ReadBack::from_rows(lease, &rows, |account| table.key_of(account)))
+    }
+
+    fn cluster_now(&self) -> Timestamp {
+        self.time.at(self.options.clock.now())
+    }
+
+    fn new_attempt(&self) -> Attempt {
+        let nonce = NonZeroU128::new(self.lock_random().u128(1..)).expect("it is at least 1");
+        Attempt { unix_ms: self.options.clock.now().unix_ms(), nonce }
+    }
+
+    fn random_f64(&self) -> f64 {
+        self.lock_random().f64()
+    }
+}
+
+// Under each of these locks a change is complete before anything that can panic.
+impl<L> TigerBeetleLimiter<L> {
+    fn read_table(&self) -> RwLockReadGuard<'_, Table> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_table(&self) -> RwLockWriteGuard<'_, Table> {
+        self.table.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_random(&self) -> MutexGuard<'_, fastrand::Rng> {
+        self.random.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_agreement(&self) -> MutexGuard<'_, Agreement> {
+        self.agreement.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_probe(&self) -> MutexGuard<'_, ExpiryProbe> {
+        self.probe.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<L: Ledger> Limiter for TigerBeetleLimiter<L> {
+    async fn reserve(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
+        self.reserve_one(request).await
+    }
+
+    async fn complete(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
+        self.complete_one(request).await
+    }
+
+    /// All at once: they join each other in one request to the cluster, in their order.
+    async fn reserve_batch(
+        &self,
+        requests: &[ReserveRequest],
+    ) -> Vec<Result<Decision, ReserveError>> {
+        join_all(requests.iter().map(|request| self.reserve_one(request))).await
+    }
+
+    /// All at once: they join each other in one request to the cluster, in their order.
+    async fn complete_batch(&self, requests: &[CompleteRequest]) -> Vec<Result<(), CompleteError>> {
+        join_all(requests.iter().map(|request| self.complete_one(request))).await
+    }
+}
+
+impl<L: Ledger> Backend for TigerBeetleLimiter<L> {
+    async fn define(&self, limit: Limit) -> Result<LimitStatus, DefineError> {
+        self.define_limit(limit).await
+    }
+
+    async fn delete(&self, key: &LimitKey) -> Result<(), DeleteError> {
+        self.delete_limit(key).await?;
+        self.lock_agreement().forget(key);
+        Ok(())
+    }
+
+    async fn state(&self, key: &LimitKey) -> Result<Option<LimitState>, StateError> {
+        let Some(limit) = self.read_table().get(key).cloned() else {
+            return Ok(None);
+        };
+        Ok(self.states_of(&[limit]).await?.pop())
+    }
+
+    async fn states(&self, page: &Page) -> Result<Vec<LimitState>, StateError> {
+        let limits = self.read_table().page(page);
+        Ok(self.states_of(&limits).await?)
+    }
+}
+
+impl<L> fmt::Debug for TigerBeetleLimiter<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TigerBeetleLimiter").field("options", &self.options).finish_non_exhaustive()
+    }
+}

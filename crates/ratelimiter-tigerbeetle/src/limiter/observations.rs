@@ -1,0 +1,52 @@
+//! What a limiter counts for whoever keeps the metrics.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What a limiter has seen since it started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Observations {
+    /// Leases that were allowed, each counted once.
+    pub leases_allowed: u64,
+    /// Transfers that these leases have made so far; divided by them, what one lease costs for ever.
+    pub lease_transfers: u64,
+    /// Leases that had to be read back from the cluster.
+    pub cold_reads: u64,
+    /// Open leases in memory.
+    pub leases_cached: u64,
+    /// Changes of a capacity that this server has carried out.
+    pub capacity_changes: u64,
+    /// Limits whose capacity is on its way down.
+    pub limits_decreasing: u64,
+    /// Limits whose definition here and capacity in the cluster disagree for longer than a change
+    /// takes to reach every server.
+    pub limits_disagreeing: u64,
+    /// How late reservations lapse, as last seen.
+    pub expiry_lag: Duration,
+    /// Reserves that were turned away because of that lag.
+    pub turned_away: u64,
+}
+
+/// The part that is counted while it happens.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) leases_allowed: Counter,
+    pub(super) lease_transfers: Counter,
+    pub(super) cold_reads: Counter,
+    pub(super) capacity_changes: Counter,
+    pub(super) turned_away: Counter,
+}
+
+/// A number that grows.
+#[derive(Debug, Default)]
+pub(super) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(super) fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}

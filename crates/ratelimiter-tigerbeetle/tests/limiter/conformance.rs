@@ -1,0 +1,22 @@
+//! Every rule that all limiters share, on the model in virtual time.
+
+use crate::fixture::OnLedger;
+use crate::on_model::on_model;
+
+ratelimiter_conformance::conformance! {
+    fixture: OnLedger::new(on_model()),
+    skips: [
+        res_02_a_reservation_returns_at_the_end_of_its_window_exactly,
+        res_04_a_lease_cannot_come_back_with_other_keys_altogether,
+        res_05_a_denied_lease_stays_denied_whatever_it_asks_for,
+        res_06_every_requirement_is_looked_at,
+        res_09_a_forgotten_lease_is_new_and_counts_in_full,
+        res_09_an_ended_lease_stays_ended_whatever_it_asks_for,
+        res_09_the_oldest_ended_leases_are_forgotten_first,
+        hint_01_the_hint_is_the_largest_over_the_keys_without_room,
+        hint_01_a_backoff_and_an_exact_time_compare,
+        hint_02_without_open_leases_the_hint_is_exact,
+        hint_02_the_hint_waits_for_as_many_as_are_needed,
+        hint_02_a_near_expiry_is_sooner_than_the_backoff,
+    ],
+}

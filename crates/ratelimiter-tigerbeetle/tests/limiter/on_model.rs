@@ -1,0 +1,28 @@
+//! The scenarios on the model, in virtual time.
+
+use std::sync::Arc;
+
+use ratelimiter::clock::FakeClock;
+use ratelimiter_tigerbeetle::ledger::model::ModelLedger;
+
+use crate::scenarios::{anywhere, capacity, complete, replay, start};
+use crate::scene::{Scene, run};
+
+/// A scene on a model of its own.
+pub fn on_model() -> Scene<Arc<ModelLedger>> {
+    let clock = Arc::new(FakeClock::new());
+    Scene::new(Arc::new(ModelLedger::new(Arc::clone(&clock))), Some(clock))
+}
+
+macro_rules! tests_on_model {
+    ($($module:ident :: $scenario:ident,)*) => {
+        $(
+            #[test]
+            fn $scenario() {
+                run(async { $module::$scenario(on_model()).await });
+            }
+        )*
+    };
+}
+
+crate::scenarios::all! { tests_on_model }

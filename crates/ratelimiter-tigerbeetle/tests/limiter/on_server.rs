@@ -1,0 +1,56 @@
+//! The limiter on a real TigerBeetle, in real time: the whole conformance suite, and what several
+//! limiters on one cluster do together. Without a server binary these count as ignored.
+
+#![allow(missing_docs, unreachable_pub, reason = "a test binary has no readers")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::process::ExitCode;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use ratelimiter_conformance::suite::{FACTS, play};
+use ratelimiter_tigerbeetle::ledger::cluster::{ClusterConfig, ClusterLedger, Unobserved};
+use ratelimiter_tigerbeetle::testing::{Fixture, Suite};
+
+use crate::fixture::OnLedger;
+use crate::scenarios::{anywhere, capacity, complete, replay, start};
+use crate::scene::{Scene, run};
+
+mod fixture;
+mod scenarios;
+mod scene;
+
+/// Most of a test is waiting for a second to pass.
+const THREADS: usize = 4;
+
+/// A scene on the server that all tests share, through one session.
+async fn on_server(fixture: &Fixture) -> Scene<Arc<ClusterLedger>> {
+    static LEDGER: OnceLock<Arc<ClusterLedger>> = OnceLock::new();
+    let ledger = LEDGER.get_or_init(|| {
+        let config = ClusterConfig::new(&fixture.development().settings()).unwrap();
+        Arc::new(ClusterLedger::open(config, Unobserved).unwrap())
+    });
+    ledger.ready().await;
+    Scene::new(Arc::clone(ledger), None)
+}
+
+macro_rules! with_scenarios {
+    ($($module:ident :: $scenario:ident,)*) => {
+        |suite: Suite| suite$(.test(stringify!($scenario), |fixture| {
+            run(async { $module::$scenario(on_server(fixture).await).await });
+        }))*
+    };
+}
+
+fn main() -> ExitCode {
+    let mut suite = Suite::new("limiter").threads(THREADS);
+    // What cannot be shown is left out, so that what is counted was run; the model's test has the list.
+    let powers = fixture::powers(Duration::ZERO);
+    for fact in FACTS.iter().filter(|fact| fact.skipped_with(&powers).is_none()) {
+        suite = suite.test(fact.name, |fixture| {
+            play(fact.name, async { OnLedger::new(on_server(fixture).await) });
+        });
+    }
+    let with_scenarios = crate::scenarios::all! { with_scenarios };
+    with_scenarios(suite).run()
+}

@@ -1,0 +1,39 @@
+//! What two or more limiters on one ledger do together. Each scenario runs on the model in virtual
+//! time, and on a real server in real time.
+
+pub mod anywhere;
+pub mod capacity;
+pub mod complete;
+pub mod replay;
+pub mod start;
+
+/// Hands the table of scenarios to a macro that makes tests of them.
+macro_rules! all {
+    ($make_tests:ident) => {
+        $make_tests! {
+            replay::tb_05_an_allowed_lease_is_allowed_again_with_its_first_moment,
+            replay::tb_05_a_denied_lease_stays_denied,
+            replay::tb_05_a_lease_with_other_requirements_is_a_conflict,
+            replay::tb_05_an_ended_lease_is_never_allowed_again,
+            replay::tb_05_an_allowed_lease_is_known_while_its_limit_decreases,
+            anywhere::com_07_another_limiter_completes_what_the_first_one_allowed,
+            anywhere::com_07_completing_at_both_limiters_is_completing_once,
+            anywhere::com_07_what_a_deleted_limit_holds_is_released_anywhere,
+            anywhere::def_09_a_key_can_be_defined_again_while_old_leases_hold_it,
+            complete::tb_06_one_expired_reservation_does_not_take_its_neighbours_down,
+            complete::tb_06_a_reservation_shrinks_while_its_limit_decreases,
+            complete::com_03_an_excess_that_is_refused_becomes_debt_once,
+            complete::tb_15_a_lease_makes_no_transfer_that_it_does_not_need,
+            capacity::tb_07_a_capacity_can_change_any_number_of_times,
+            capacity::tb_07_a_decrease_can_be_cancelled_any_number_of_times,
+            capacity::tb_07_a_server_that_did_not_take_the_put_denies_too,
+            capacity::tb_07_racing_changes_end_at_one_of_the_targets,
+            start::tb_08_missing_accounts_are_made_and_funded,
+            start::tb_08_an_account_follows_the_definition_up_and_down,
+            start::tb_08_a_decrease_is_resumed,
+            start::tb_08_a_decrease_that_was_not_kept_is_taken_back,
+        }
+    };
+}
+
+pub(crate) use all;

@@ -1,0 +1,100 @@
+//! `COM-07`: a lease is completed at another limiter than the one that allowed it.
+
+use std::time::Duration;
+
+use ratelimiter::{Backend, CompleteError};
+use ratelimiter_tigerbeetle::ledger::Ledger;
+
+use crate::scene::{Scene, restore_all};
+
+/// COM-07, TB-04
+pub async fn com_07_another_limiter_completes_what_the_first_one_allowed<L: Ledger + Clone>(
+    on: Scene<L>,
+) {
+    let first = on.limiter();
+    first.define(on.rolling("tokens", 60, 100)).await.unwrap();
+    first.define(on.rolling("requests", 60, 10)).await.unwrap();
+    first.define(on.concurrency("slots", 60, 1)).await.unwrap();
+    let second = on.limiter();
+    restore_all(&second, &first).await;
+    let lease = on.lease();
+    let needs = [("tokens", 50), ("requests", 1), ("slots", 1)];
+    assert!(on.reserve(&first, lease, needs).await.unwrap().is_allowed());
+    drop(first);
+
+    let wrong = on.complete(&second, lease, [("tokens", 20), ("slots", 1)]).await;
+    assert_eq!(wrong, Err(CompleteError::InvalidActual { key: on.key("slots") }));
+    assert_eq!(on.used(&second, "tokens").await, 50, "nothing was applied");
+    on.complete(&second, lease, [("tokens", 20)]).await.unwrap();
+    for (name, used) in [("tokens", 20), ("requests", 1), ("slots", 0)] {
+        assert_eq!(on.used(&second, name).await, used, "{name}");
+    }
+}
+
+/// COM-07, COM-05
+pub async fn com_07_completing_at_both_limiters_is_completing_once<L: Ledger + Clone>(
+    on: Scene<L>,
+) {
+    let first = on.limiter();
+    first.define(on.rolling("tokens", 60, 100)).await.unwrap();
+    first.define(on.rolling("full", 60, 10)).await.unwrap();
+    let second = on.forgetful_limiter();
+    restore_all(&second, &first).await;
+    let lease = on.lease();
+    let needs = [("tokens", 50), ("full", 10)];
+    assert!(on.reserve(&first, lease, needs).await.unwrap().is_allowed());
+    let actuals = [("tokens", 60), ("full", 13)];
+    for limiter in [&second, &first, &second, &first] {
+        on.complete(limiter, lease, actuals).await.unwrap();
+        assert_eq!(on.used(limiter, "tokens").await, 60);
+        let full = on.state(limiter, "full").await.usage;
+        assert_eq!((full.used, full.debt), (10, 3));
+    }
+    for actuals in [[("tokens", 0), ("full", 0)], [("tokens", 90), ("full", 90)]] {
+        on.complete(&second, lease, actuals).await.unwrap();
+        assert_eq!(on.used(&second, "tokens").await, 60);
+        assert_eq!(on.state(&second, "full").await.usage.debt, 3);
+    }
+}
+
+/// COM-07, DEF-09
+pub async fn com_07_what_a_deleted_limit_holds_is_released_anywhere<L: Ledger + Clone>(
+    on: Scene<L>,
+) {
+    let first = on.limiter();
+    first.define(on.rolling("tokens", 60, 100)).await.unwrap();
+    first.define(on.concurrency("slots", 60, 5)).await.unwrap();
+    let lease = on.lease();
+    assert!(on.reserve(&first, lease, [("slots", 5), ("tokens", 50)]).await.unwrap().is_allowed());
+
+    let second = on.limiter();
+    on.complete(&second, lease, [("tokens", 20)]).await.unwrap();
+    assert_eq!(on.used(&first, "slots").await, 0, "the second one knows neither limit");
+    assert_eq!(on.used(&first, "tokens").await, 20);
+    on.complete(&first, lease, [("tokens", 10)]).await.unwrap();
+    assert_eq!(on.used(&first, "slots").await, 0);
+    assert_eq!(on.used(&first, "tokens").await, 20, "it was completed before");
+}
+
+/// DEF-09: a key that is deleted and defined again, as the other kind too.
+pub async fn def_09_a_key_can_be_defined_again_while_old_leases_hold_it<L: Ledger + Clone>(
+    on: Scene<L>,
+) {
+    let limiter = on.limiter();
+    limiter.define(on.rolling("key", 2, 10)).await.unwrap();
+    let old = on.lease();
+    assert!(on.reserve(&limiter, old, [("key", 6)]).await.unwrap().is_allowed());
+    limiter.delete(&on.key("key")).await.unwrap();
+    limiter.define(on.concurrency("key", 60, 10)).await.unwrap();
+    assert_eq!(on.used(&limiter, "key").await, 6, "the cluster still counts what is held");
+    assert!(!on.reserve(&limiter, on.lease(), [("key", 5)]).await.unwrap().is_allowed());
+    let new = on.lease();
+    assert!(on.reserve(&limiter, new, [("key", 4)]).await.unwrap().is_allowed());
+    on.complete(&limiter, old, [("key", 1)]).await.unwrap();
+    assert_eq!(on.used(&limiter, "key").await, 5, "the old one is reconciled as what it was");
+    on.complete(&limiter, new, []).await.unwrap();
+    assert_eq!(on.used(&limiter, "key").await, 1);
+    on.pass(Duration::from_millis(3_700)).await;
+    assert_eq!(on.used(&limiter, "key").await, 0);
+    assert!(on.reserve(&limiter, on.lease(), [("key", 10)]).await.unwrap().is_allowed());
+}

@@ -1,0 +1,108 @@
+//! `TB-07`: capacity goes up and down, at one limiter or at several at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ratelimiter::{Backend, LimitStatus};
+use ratelimiter_tigerbeetle::ids;
+use ratelimiter_tigerbeetle::ledger::{AccountRow, Ledger};
+
+use crate::scene::{Scene, restore_all};
+
+async fn account<L: Ledger + Clone>(on: &Scene<L>, name: &str) -> AccountRow {
+    let id = ids::limit_account(&on.key(name));
+    on.ledger.lookup_accounts(vec![id]).await.unwrap()[0]
+}
+
+async fn capacity<L: Ledger + Clone>(on: &Scene<L>, name: &str) -> u128 {
+    let balances = account(on, name).await.balances;
+    balances.credits_posted - balances.debits_posted
+}
+
+/// TB-07, DEF-06
+pub async fn tb_07_a_capacity_can_change_any_number_of_times<L: Ledger + Clone>(on: Scene<L>) {
+    let limiter = on.limiter();
+    for round in 0..4 {
+        for units in [10, 5, 10, 0] {
+            let limit = on.concurrency("slots", 60, units);
+            assert_eq!(limiter.define(limit).await, Ok(LimitStatus::Active));
+            assert_eq!(capacity(&on, "slots").await, u128::from(units), "round {round}");
+        }
+    }
+}
+
+/// TB-07: 10, a decrease to 5 that waits, cancelled by 10, and again, with the same use all the time.
+pub async fn tb_07_a_decrease_can_be_cancelled_any_number_of_times<L: Ledger + Clone>(
+    on: Scene<L>,
+) {
+    let limiter = on.limiter();
+    limiter.define(on.concurrency("slots", 60, 10)).await.unwrap();
+    let lease = on.lease();
+    assert!(on.reserve(&limiter, lease, [("slots", 8)]).await.unwrap().is_allowed());
+    for round in 0..4 {
+        let lower = on.concurrency("slots", 60, 5);
+        let to = lower.capacity;
+        assert_eq!(limiter.define(lower).await, Ok(LimitStatus::Decreasing { to }), "{round}");
+        assert!(account(&on, "slots").await.closed, "every server denies");
+        let same = on.concurrency("slots", 60, 10);
+        assert_eq!(limiter.define(same).await, Ok(LimitStatus::Active), "{round}");
+        let row = account(&on, "slots").await;
+        assert!(!row.closed);
+        assert_eq!(capacity(&on, "slots").await, 10);
+        assert_eq!(row.balances.debits_pending, 8);
+    }
+    let other = on.lease();
+    assert!(on.reserve(&limiter, other, [("slots", 2)]).await.unwrap().is_allowed());
+}
+
+/// TB-07, DEF-07
+pub async fn tb_07_a_server_that_did_not_take_the_put_denies_too<L: Ledger + Clone>(on: Scene<L>) {
+    let first = on.limiter();
+    first.define(on.concurrency("slots", 60, 10)).await.unwrap();
+    let second = on.limiter();
+    restore_all(&second, &first).await;
+    let lease = on.lease();
+    assert!(on.reserve(&first, lease, [("slots", 8)]).await.unwrap().is_allowed());
+    first.define(on.concurrency("slots", 60, 5)).await.unwrap();
+    let answer = on.reserve(&second, on.lease(), [("slots", 1)]).await.unwrap();
+    let denial = answer.denial().unwrap();
+    assert_eq!(denial.retry_after, Duration::from_secs(10));
+    let key = on.key("slots");
+    assert_eq!(denial.reason, ratelimiter::DenialReason::Decreasing { key });
+    on.complete(&second, lease, []).await.unwrap();
+    on.pass(Duration::from_millis(1_700)).await;
+    assert_eq!(on.state(&first, "slots").await.status, LimitStatus::Active);
+    assert_eq!(capacity(&on, "slots").await, 5);
+    assert!(on.reserve(&second, on.lease(), [("slots", 5)]).await.unwrap().is_allowed());
+}
+
+/// TB-07: whatever the order, the account ends at what one of them asked for last.
+pub async fn tb_07_racing_changes_end_at_one_of_the_targets<L: Ledger + Clone>(on: Scene<L>) {
+    let limiters = [on.limiter(), on.limiter(), on.limiter()];
+    let held = on.lease();
+    limiters[0].define(on.concurrency("slots", 60, 10)).await.unwrap();
+    assert!(on.reserve(&limiters[0], held, [("slots", 6)]).await.unwrap().is_allowed());
+    for round in 0..10 {
+        let targets = [20 + round, 4, 10];
+        let mut changes = tokio::task::JoinSet::new();
+        for (limiter, target) in limiters.iter().zip(targets) {
+            let limiter = Arc::clone(limiter);
+            let limit = on.concurrency("slots", 60, target);
+            changes.spawn(async move { limiter.define(limit).await });
+        }
+        let mut waits = false;
+        while let Some(status) = changes.join_next().await {
+            waits |= status.unwrap().unwrap() != LimitStatus::Active;
+        }
+        assert!(waits || limiters[1].observations().capacity_changes > 0);
+        let row = account(&on, "slots").await;
+        let capacity = row.balances.credits_posted - row.balances.debits_posted;
+        let possible = [20 + round, 10].map(u128::from);
+        assert!(possible.contains(&capacity) || row.closed, "{round}: {row:?}");
+        assert_eq!(row.balances.debits_pending, 6, "no reservation was touched");
+    }
+    // What is asked for last, and alone, is what holds.
+    limiters[2].define(on.concurrency("slots", 60, 7)).await.unwrap();
+    assert_eq!(capacity(&on, "slots").await, 7);
+    assert!(!account(&on, "slots").await.closed);
+}

@@ -1,0 +1,172 @@
+//! Limiters over one ledger, as several servers on one cluster have them, and power over their time.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ratelimiter::clock::{Clock, FakeClock, SystemClock};
+use ratelimiter::{
+    Actuals, Backend, Capacity, CompleteError, CompleteRequest, Decision, HoldTimeout, LeaseId,
+    Limit, LimitKey, LimitKind, LimitState, Limiter, Page, RegisteredLimit, Requirements,
+    ReserveError, ReserveRequest, Window,
+};
+use ratelimiter_tigerbeetle::ledger::Ledger;
+use ratelimiter_tigerbeetle::limiter::{LimiterOptions, TigerBeetleLimiter};
+
+/// How often a server calls `tick`.
+const TICK_EVERY: Duration = Duration::from_millis(250);
+
+/// A cluster and the limiters on it.
+pub struct Scene<L: Ledger> {
+    pub ledger: L,
+    pub clock: Arc<dyn Clock>,
+    /// Moves the clock; without one, time passes by itself.
+    pub hand: Option<Arc<FakeClock>>,
+    /// What this scene's keys begin with, so that scenes can share a cluster.
+    prefix: String,
+    limiters: Mutex<Vec<Arc<TigerBeetleLimiter<L>>>>,
+}
+
+impl<L: Ledger + Clone> Scene<L> {
+    /// A scene in real time, or in that of a clock that is moved by hand.
+    pub fn new(ledger: L, hand: Option<Arc<FakeClock>>) -> Self {
+        let clock: Arc<dyn Clock> = match &hand {
+            Some(hand) => Arc::clone(hand) as Arc<dyn Clock>,
+            None => Arc::new(SystemClock::new()),
+        };
+        let prefix = format!("scene:{}:", LeaseId::generate(clock.now()));
+        Self { ledger, clock, hand, prefix, limiters: Mutex::default() }
+    }
+
+    /// A limiter without limits, which ticks as time passes.
+    pub fn limiter(&self) -> Arc<TigerBeetleLimiter<L>> {
+        self.limiter_with(|_| {})
+    }
+
+    /// A limiter that remembers no lease.
+    pub fn forgetful_limiter(&self) -> Arc<TigerBeetleLimiter<L>> {
+        self.limiter_with(|options| options.leases_cached_max = 0)
+    }
+
+    pub fn limiter_with(
+        &self,
+        change: impl FnOnce(&mut LimiterOptions),
+    ) -> Arc<TigerBeetleLimiter<L>> {
+        let mut options =
+            LimiterOptions { clock: Arc::clone(&self.clock), ..LimiterOptions::default() };
+        change(&mut options);
+        let limiter = Arc::new(TigerBeetleLimiter::new(self.ledger.clone(), options));
+        match &self.hand {
+            Some(_) => self.limiters.lock().unwrap().push(Arc::clone(&limiter)),
+            None => tick_while_alive(&limiter),
+        }
+        limiter
+    }
+
+    /// A limiter that starts with what another has defined, as one that reads its limits file.
+    pub async fn successor(&self, of: &TigerBeetleLimiter<L>) -> Arc<TigerBeetleLimiter<L>> {
+        let limiter = self.limiter();
+        restore_all(&limiter, of).await;
+        limiter
+    }
+
+    /// Lets time pass, in which limiters tick as they do on a server.
+    pub async fn pass(&self, by: Duration) {
+        let Some(clock) = &self.hand else {
+            // Nothing is waited for but time itself.
+            let _passed = tokio::time::timeout(by, std::future::pending::<()>()).await;
+            return;
+        };
+        let mut left = by;
+        while !left.is_zero() {
+            let step = left.min(TICK_EVERY);
+            clock.advance(step);
+            let limiters = self.limiters.lock().unwrap().clone();
+            for limiter in limiters {
+                limiter.tick().await;
+            }
+            left -= step;
+        }
+    }
+
+    pub fn key(&self, name: &str) -> LimitKey {
+        LimitKey::new(format!("{}{name}", self.prefix)).unwrap()
+    }
+
+    pub fn rolling(&self, name: &str, window_seconds: u64, capacity: u64) -> Limit {
+        let window = Window::from_seconds(window_seconds).unwrap();
+        let kind = LimitKind::Rolling { window };
+        Limit::new(self.key(name), kind, Capacity::new(capacity).unwrap())
+    }
+
+    pub fn concurrency(&self, name: &str, timeout_seconds: u64, capacity: u64) -> Limit {
+        let timeout = HoldTimeout::from_seconds(timeout_seconds).unwrap();
+        let kind = LimitKind::Concurrency { timeout };
+        Limit::new(self.key(name), kind, Capacity::new(capacity).unwrap())
+    }
+
+    pub fn lease(&self) -> LeaseId {
+        LeaseId::generate(self.clock.now())
+    }
+
+    pub async fn reserve<const N: usize>(
+        &self,
+        at: &impl Limiter,
+        lease: LeaseId,
+        needs: [(&str, u64); N],
+    ) -> Result<Decision, ReserveError> {
+        let needs = needs.map(|(name, amount)| (self.key(name), amount));
+        at.reserve(&ReserveRequest::new(lease, Requirements::of(needs).unwrap())).await
+    }
+
+    pub async fn complete<const N: usize>(
+        &self,
+        at: &impl Limiter,
+        lease: LeaseId,
+        actuals: [(&str, u64); N],
+    ) -> Result<(), CompleteError> {
+        at.complete(&self.to_complete(lease, &actuals)).await
+    }
+
+    pub fn to_complete(&self, lease: LeaseId, actuals: &[(&str, u64)]) -> CompleteRequest {
+        let actuals = actuals.iter().map(|(name, amount)| (self.key(name), *amount));
+        CompleteRequest::new(lease, Actuals::of(actuals).unwrap())
+    }
+
+    pub async fn state(&self, at: &impl Backend, name: &str) -> LimitState {
+        at.state(&self.key(name)).await.unwrap().unwrap()
+    }
+
+    pub async fn used(&self, at: &impl Backend, name: &str) -> u64 {
+        self.state(at, name).await.usage.used
+    }
+}
+
+/// Registers at one limiter what another has defined.
+pub async fn restore_all<L: Ledger>(at: &TigerBeetleLimiter<L>, of: &TigerBeetleLimiter<L>) {
+    for LimitState { limit, status, .. } in of.states(&Page::default()).await.unwrap() {
+        at.restore(RegisteredLimit { limit, status }).await.unwrap();
+    }
+}
+
+fn tick_while_alive<L: Ledger>(limiter: &Arc<TigerBeetleLimiter<L>>) {
+    let limiter = Arc::downgrade(limiter);
+    tokio::spawn(async move {
+        let mut tick = tokio::time::interval(TICK_EVERY);
+        while let Some(limiter) = limiter.upgrade() {
+            limiter.tick().await;
+            drop(limiter);
+            tick.tick().await;
+        }
+    });
+}
+
+/// Runs a scenario on a runtime of its own; one that hangs fails.
+pub fn run(scenario: impl Future<Output = ()>) {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("the system starts threads").block_on(async {
+        let patience = Duration::from_secs(120);
+        tokio::time::timeout(patience, scenario).await.expect("the scenario does not hang");
+    });
+}
