@@ -9,9 +9,10 @@ use coordination::{Inbox, Joins, LeaseDuration, Leases, Scheduler, Timestamp};
 /// A fresh, empty provider and its clock.
 ///
 /// The suite never looks at the machine's time. A provider with a clock that can be set moves it in
-/// [`advance`](Fixture::advance); one with a database's clock waits there, and makes [`unit`](Fixture::unit) short. All
-/// times in the suite are multiples of the unit (cron's apart, which are whole seconds), and no scenario breaks when more
-/// time passes than it asked for, unless a wait of 5 units takes 10.
+/// [`advance`](Fixture::advance); one with a database's clock waits there, and makes
+/// [`unit`](Fixture::unit) short. All times in the suite are multiples of the unit (cron's apart,
+/// which are whole seconds), and no scenario breaks when more time passes than it asked for, unless
+/// a wait of 5 units takes 10.
 pub trait Fixture: Debug + Sized + Send + Sync + 'static {
     /// The provider's part of the scenario IDs: `INMEMORY`, `SQLITE`.
     const PROVIDER: &'static str;
@@ -51,7 +52,8 @@ pub trait Fixture: Debug + Sized + Send + Sync + 'static {
         Duration::from_secs(1)
     }
 
-    /// Runs one scenario to its end: by default on a runtime of its own with several threads, so that races are real.
+    /// Runs one scenario to its end: by default on a runtime of its own with several threads, so
+    /// that races are real.
     fn block_on(scenario: impl Future<Output = ()>) {
         tokio::runtime::Builder::new_multi_thread()
             .worker_threads(4)

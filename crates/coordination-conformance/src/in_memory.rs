@@ -10,7 +10,8 @@ use crate::scenario::{answer, suite};
 
 suite! {
     $
-    /// One test per property of a provider in memory. Durable providers have [`durable_suite!`] instead.
+    /// One test per property of a provider in memory. Durable providers have `durable_suite!`
+    /// instead.
     macro in_memory_suite, module in_memory, fixture Fixture,
     "GEN-001" gen_001_state_is_local_and_not_durable:
         "State is process-local and non-durable: a new provider knows nothing of another's.";

@@ -1,6 +1,7 @@
 //! What every coordination provider must do, as tests that any provider runs.
 //!
-//! A provider implements [`Fixture`] and writes one line per primitive; each scenario becomes a `#[test]` of its own:
+//! A provider implements [`Fixture`] and writes one line per primitive; each scenario becomes a
+//! `#[test]` of its own:
 //!
 //! ```
 //! mod prim_inmemory {
@@ -15,9 +16,10 @@
 //! # fn main() {}
 //! ```
 //!
-//! The module carries the provider's name, so the tests are called `prim_inmemory::outbox_001_…`, `prim_sqlite::outbox_001_…`,
-//! and a failing one prints its ID: `PRIM-SQLITE-OUTBOX-001 does not hold: …`. A provider in memory adds
-//! [`in_memory_suite!`], one that outlives its process [`durable_suite!`].
+//! The module carries the provider's name, so the tests are called `prim_inmemory::outbox_001_…`,
+//! `prim_sqlite::outbox_001_…`, and a failing one prints its ID: `PRIM-SQLITE-OUTBOX-001 does not
+//! hold: …`. A provider in memory adds [`in_memory_suite!`], one that outlives its process
+//! [`durable_suite!`].
 //!
 //! [`cases`] is the same list as values, for tables and for tests of the suite itself.
 
@@ -44,7 +46,8 @@ pub use fixture::{DurableFixture, Fixture};
 pub use memory_fixture::MemoryFixture;
 pub use scenario::{Case, Outcome, Scenario, run};
 
-/// What every provider does, ready to run for one: the general rules, then outbox, inbox, scheduler and leases.
+/// What every provider does, ready to run for one: the general rules, then outbox, inbox, scheduler
+/// and leases.
 pub fn cases<F: Fixture>() -> Vec<Case> {
     [
         general::cases::<F>(),

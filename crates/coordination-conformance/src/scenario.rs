@@ -12,7 +12,8 @@ const GIVE_UP_AFTER: Duration = Duration::from_secs(20);
 /// One thing that every provider does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scenario {
-    /// Its ID without the provider: `OUTBOX-001`. Numbers are the seed's scenarios, letters further rules.
+    /// Its ID without the provider: `OUTBOX-001`. Numbers are the seed's scenarios, letters further
+    /// rules.
     pub id: &'static str,
     /// What the provider does.
     pub text: &'static str,
@@ -106,7 +107,8 @@ pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T 
     result.expect("it was just checked")
 }
 
-/// Declares a suite: the list of its scenarios, its cases for a provider, and a macro that makes each a `#[test]`.
+/// Declares a suite: the list of its scenarios, its cases for a provider, and a macro that makes
+/// each a `#[test]`.
 ///
 /// The first token is a dollar sign, which a macro that writes a macro has no other way to write.
 macro_rules! suite {

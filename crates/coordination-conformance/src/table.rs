@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use crate::{Case, Outcome};
 
-/// Runs the cases and shows each with its ID for the provider: scenario, text, test, provider, passed.
+/// Runs the cases and shows each with its ID for the provider: scenario, text, test, provider,
+/// passed.
 pub fn markdown(provider: &str, cases: &[Case]) -> String {
     let mut table = String::from("| scenario | text | test | provider | passed |\n");
     table.push_str("| --- | --- | --- | --- | --- |\n");

@@ -1,4 +1,5 @@
-//! The durable scenarios hold for a provider that keeps its state over a restart, and fail for one that forgets.
+//! The durable scenarios hold for a provider that keeps its state over a restart, and fail for one
+//! that forgets.
 
 use std::time::Duration;
 

@@ -32,8 +32,8 @@ pub struct SystemClock;
 
 /// The machine's wall clock as it stood when this was made, moved on by the monotonic clock.
 ///
-/// Steps of the wall clock do not reach it, which makes it the clock by which a process judges that a
-/// lease from a remote provider has run out. In a paused tokio runtime it stands still with it.
+/// Steps of the wall clock do not reach it, which makes it the clock by which a process judges that
+/// a lease from a remote provider has run out. In a paused tokio runtime it stands still with it.
 #[derive(Debug, Clone, Copy)]
 pub struct MonotonicClock {
     started_at: Timestamp,

@@ -1,7 +1,7 @@
 //! Cron lines in a time zone.
 //!
-//! The line is matched on civil time, the zone turns civil times into moments, and one rule says what happens
-//! when the clocks change: see [`CronSchedule`].
+//! The line is matched on civil time, the zone turns civil times into moments, and one rule says
+//! what happens when the clocks change: see [`CronSchedule`].
 
 mod ticks;
 
@@ -16,19 +16,20 @@ use thiserror::Error;
 /// The most bytes a cron line has.
 pub const CRON_LINE_BYTES_MAX: usize = 255;
 
-/// When a job is due: a cron line of 5 fields (minute, hour, day of month, month, day of week) or 6 (seconds first),
-/// in a time zone.
+/// When a job is due: a cron line of 5 fields (minute, hour, day of month, month, day of week) or 6
+/// (seconds first), in a time zone.
 ///
 /// Fields take `*`, numbers, names (`MON`, `JAN`), ranges, steps and lists, and `L`, `W` and `#` as
-/// [croner](https://docs.rs/croner) does. Days follow the tradition: if both day fields are restricted, either suffices.
+/// [croner](https://docs.rs/croner) does. Days follow the tradition: if both day fields are
+/// restricted, either suffices.
 ///
-/// **When the clocks change.** A line whose hour field is `*` or `*/n` follows elapsed time: it skips the hour that does not
-/// exist and runs through both passes of the hour that exists twice. Every other line names times of day, and each of them runs
-/// **once on either night**:
-/// - a time that does not exist runs at the first moment after the gap (02:30 in Berlin on 29 March 2026 runs at
-///   03:00 summer time, 01:00 UTC); several such times are one run;
-/// - a time that exists twice runs on its first pass (02:30 in Berlin on 25 October 2026 runs at 02:30
-///   summer time, 00:30 UTC).
+/// **When the clocks change.** A line whose hour field is `*` or `*/n` follows elapsed time: it
+/// skips the hour that does not exist and runs through both passes of the hour that exists twice.
+/// Every other line names times of day, and each of them runs **once on either night**:
+/// - a time that does not exist runs at the first moment after the gap (02:30 in Berlin on 29 March
+///   2026 runs at 03:00 summer time, 01:00 UTC); several such times are one run;
+/// - a time that exists twice runs on its first pass (02:30 in Berlin on 25 October 2026 runs at
+///   02:30 summer time, 00:30 UTC).
 ///
 /// ```
 /// use coordination::CronSchedule;
@@ -129,7 +130,8 @@ const SIX_FIELDS: [CronField; 6] = [
 ];
 
 impl CronSchedule {
-    /// A schedule by a cron line and the name of an IANA time zone, such as `UTC` or `Europe/Berlin`.
+    /// A schedule by a cron line and the name of an IANA time zone, such as `UTC` or
+    /// `Europe/Berlin`.
     ///
     /// # Errors
     /// [`InvalidSchedule`], which names the field that is wrong.

@@ -1,5 +1,5 @@
-//! The identities that callers make before they ask, so that a request repeated after a lost answer is
-//! recognised (`PRIM-GEN-E`). Each is a ULID: unique without asking anyone, and sortable by age.
+//! The identities that callers make before they ask, so that a request repeated after a lost answer
+//! is recognised (`PRIM-GEN-E`). Each is a ULID: unique without asking anyone, and sortable by age.
 
 use std::fmt;
 use std::str::FromStr;

@@ -126,10 +126,11 @@ pub enum GetError {
     Provider(#[from] ProviderError),
 }
 
-/// Messages that came in: `Ready → Claimed → Done / Dead`, and from `Dead` back by [`revive`](Inbox::revive).
+/// Messages that came in: `Ready → Claimed → Done / Dead`, and from `Dead` back by
+/// [`revive`](Inbox::revive).
 ///
-/// One message per [`InboxKey`], for as long as it is not purged. For the shape of the methods and what the counts mean
-/// see [`Outbox`](crate::Outbox).
+/// One message per [`InboxKey`], for as long as it is not purged. For the shape of the methods and
+/// what the counts mean see [`Outbox`](crate::Outbox).
 pub trait Inbox: Send + Sync + 'static {
     /// Whether this message was handled before. Changes nothing.
     fn already_processed(
@@ -159,7 +160,8 @@ pub trait Inbox: Send + Sync + 'static {
         keys: &[InboxKey],
     ) -> impl Future<Output = Result<usize, ProviderError>> + Send;
 
-    /// Gives claimed messages back, due after `delay`. Says how many. An empty `error` keeps the last one.
+    /// Gives claimed messages back, due after `delay`. Says how many. An empty `error` keeps the
+    /// last one.
     fn abandon(
         &self,
         owner: &OwnerToken,
@@ -179,7 +181,8 @@ pub trait Inbox: Send + Sync + 'static {
     /// The message as it is kept.
     fn get(&self, key: &InboxKey) -> impl Future<Output = Result<InboxMessage, GetError>> + Send;
 
-    /// Makes dead messages ready after `delay`. Says how many. An empty `reason` keeps the last error.
+    /// Makes dead messages ready after `delay`. Says how many. An empty `reason` keeps the last
+    /// error.
     fn revive(
         &self,
         keys: &[InboxKey],
@@ -203,8 +206,8 @@ pub trait Inbox: Send + Sync + 'static {
         &self,
     ) -> impl Future<Output = Result<Option<Duration>, ProviderError>> + Send;
 
-    /// Completes when there may be new work, to spare a worker its poll. May complete for no reason; the default
-    /// never does.
+    /// Completes when there may be new work, to spare a worker its poll. May complete for no
+    /// reason; the default never does.
     fn work_added(&self) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }
@@ -236,8 +239,8 @@ impl NewInboxMessage {
 }
 
 impl InboxMessage {
-    /// How often it was claimed since it was enqueued or last revived: what a worker counts against its
-    /// bound, so that a revived message has all its attempts again.
+    /// How often it was claimed since it was enqueued or last revived: what a worker counts against
+    /// its bound, so that a revived message has all its attempts again.
     ///
     /// # Panics
     /// If there were more attempts at the last revival than there are, which no provider reports.

@@ -1,4 +1,5 @@
-//! System leases: the right to a named resource, for a while, with a fencing token that grows for ever.
+//! System leases: the right to a named resource, for a while, with a fencing token that grows for
+//! ever.
 
 pub(crate) mod guard;
 
@@ -9,8 +10,8 @@ use crate::{Clock, Lease, LeaseDuration, OwnerToken, ProviderError, ResourceName
 
 /// Orders the tenures of one resource: whoever has the larger token came later.
 ///
-/// Grows through renewals, expiry, release and re-acquisition, and for providers that outlive their process through
-/// restarts.
+/// Grows through renewals, expiry, release and re-acquisition, and for providers that outlive their
+/// process through restarts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(u64);
 
@@ -30,13 +31,13 @@ pub struct Tenure {
     pub resource: ResourceName,
     /// Who holds it.
     pub owner: OwnerToken,
-    /// The token that the holder knows. After a renewal whose answer was lost it is an older one of the same
-    /// tenure, which a provider accepts; one from an earlier tenure is not.
+    /// The token that the holder knows. After a renewal whose answer was lost it is an older one of
+    /// the same tenure, which a provider accepts; one from an earlier tenure is not.
     pub token: FencingToken,
 }
 
-/// System leases. A provider implements the calls that name a [`Tenure`]; programs use [`acquire`](Leases::acquire)
-/// and the [`Lease`] that it gives.
+/// System leases. A provider implements the calls that name a [`Tenure`]; programs use
+/// [`acquire`](Leases::acquire) and the [`Lease`] that it gives.
 ///
 /// ```
 /// use std::time::Duration;
@@ -56,11 +57,14 @@ pub struct Tenure {
 /// # }
 /// ```
 pub trait Leases: Clone + Send + Sync + 'static {
-    /// Takes the resource for `duration` if nobody holds it, the same owner included. None is "held".
+    /// Takes the resource for `duration` if nobody holds it, the same owner included. None is
+    /// "held".
     ///
-    /// Without `owner` the lease gets a token of its own. Must be called within a tokio runtime: the lease watches its own end.
+    /// Without `owner` the lease gets a token of its own. Must be called within a tokio runtime:
+    /// the lease watches its own end.
     ///
-    /// After a lost answer the repeated call finds the resource held until the first lease runs out.
+    /// After a lost answer the repeated call finds the resource held until the first lease runs
+    /// out.
     fn acquire(
         &self,
         resource: &ResourceName,
@@ -91,17 +95,19 @@ pub trait Leases: Clone + Send + Sync + 'static {
     fn release(&self, tenure: &Tenure)
     -> impl Future<Output = Result<usize, ProviderError>> + Send;
 
-    /// Ends a tenure whose [`Lease`] was dropped. By default this is [`release`](Leases::release) on a task of
-    /// its own; a provider that need not wait does it at once.
+    /// Ends a tenure whose [`Lease`] was dropped. By default this is [`release`](Leases::release)
+    /// on a task of its own; a provider that need not wait does it at once.
     fn release_dropped(&self, tenure: Tenure) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            tracing::debug!(resource = %tenure.resource, "lease dropped outside a runtime, it will expire");
+            let resource = &tenure.resource;
+            tracing::debug!(%resource, "lease dropped outside a runtime, it will expire");
             return;
         };
         let leases = self.clone();
         runtime.spawn(async move {
             if let Err(error) = leases.release(&tenure).await {
-                tracing::warn!(resource = %tenure.resource, %error, "dropped lease not released, it will expire");
+                let resource = &tenure.resource;
+                tracing::warn!(%resource, %error, "dropped lease not released, it will expire");
             }
         });
     }
@@ -109,8 +115,8 @@ pub trait Leases: Clone + Send + Sync + 'static {
     /// The clock by which this process judges that a lease has run out.
     ///
     /// The memory provider's own; a provider with a remote clock gives a
-    /// [`MonotonicClock`](crate::MonotonicClock). A lease counts as lost `duration` after it was *asked for* by this clock, which
-    /// is never later than the provider's own end of it.
+    /// [`MonotonicClock`](crate::MonotonicClock). A lease counts as lost `duration` after it was
+    /// *asked for* by this clock, which is never later than the provider's own end of it.
     fn clock(&self) -> Arc<dyn Clock>;
 }
 

@@ -1,4 +1,39 @@
 //! Outbox, inbox, scheduler and system leases: traits, a memory provider, and workers.
+//!
+//! | trait | what it keeps | who works on it |
+//! | --- | --- | --- |
+//! | [`Outbox`], [`Joins`] | messages that must leave this system | [`OutboxDispatcher`] |
+//! | [`Inbox`] | messages that came in, each once | [`InboxDispatcher`] |
+//! | [`Scheduler`] | timers, jobs and their runs | [`SchedulerWorker`], into the outbox |
+//! | [`Leases`] | the right to a named resource | whoever holds the [`Lease`] |
+//!
+//! [`MemoryProvider`] implements all four for one process and is the reference: the crate
+//! `coordination-conformance` says what a provider is, scenario by scenario, and
+//! `docs/coordination-conformance.md` lists them.
+//!
+//! # The life of a work item
+//!
+//! Messages, timers and job runs are `Ready`, then `Claimed` by an [`OwnerToken`] for a while, then
+//! `Done` or `Dead`. Only the owner of a claim can acknowledge, give back or fail the item; every
+//! such call says how many items it changed, so a worker that comes too late learns it. A claim
+//! that runs out is made ready again by `reap`, which workers call by themselves.
+//!
+//! So delivery is *at least once*, and handlers must bear repetition. Enqueueing is *once*: callers
+//! make the identities ([`MessageId`], [`TimerId`], [`RunId`], [`InboxKey`]) before they ask, and a
+//! repeated call with the same identity adds nothing.
+//!
+//! # Errors
+//!
+//! A value that exists is valid: topics, owners, payloads, durations, batch sizes and cron lines
+//! are checked where they are made, with an error that names the broken rule, so a provider only
+//! ever sees valid input. What is left is [`ProviderError`]: there was no answer, and the call may
+//! be repeated.
+//!
+//! # Writing a provider
+//!
+//! Implement the traits with `async fn`s; the methods return `impl Future + Send`, so there is no
+//! boxing and no `dyn Outbox`. Time is the provider's own: due when `due <= now`, expired when
+//! `until <= now`. Then run the suite of `coordination-conformance` over it.
 
 mod clock;
 mod cron;

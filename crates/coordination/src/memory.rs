@@ -1,7 +1,7 @@
 //! The memory provider: the reference that says what the words mean.
 //!
-//! Each primitive is a state machine over plain data ([`work`], and one module per primitive); this file is the shell around
-//! them: a lock each, the clock, and the wake-ups.
+//! Each primitive is a state machine over plain data ([`work`], and one module per primitive); this
+//! file is the shell around them: a lock each, the clock, and the wake-ups.
 
 mod inbox;
 mod jobs;
@@ -25,16 +25,18 @@ use crate::{Clock, SystemClock};
 
 /// Outbox, inbox, scheduler and leases in this process's memory.
 ///
-/// For tests, development and single processes: the state is this value's alone, clones share it, and it is gone with
-/// the process (`PRIM-INMEMORY-GEN-001`). Two processes that each make one coordinate nothing (`PRIM-INMEMORY-GEN-002`).
+/// For tests, development and single processes: the state is this value's alone, clones share it,
+/// and it is gone with the process (`PRIM-INMEMORY-GEN-001`). Two processes that each make one
+/// coordinate nothing (`PRIM-INMEMORY-GEN-002`).
 ///
-/// The cost of a claim does not grow with the number of items that are not due or done; finished items are
-/// kept until they are purged, which workers do by themselves.
+/// The cost of a claim does not grow with the number of items that are not due or done; finished
+/// items are kept until they are purged, which workers do by themselves.
 ///
 /// ```
 /// use std::time::Duration;
 /// use coordination::{
-///     BatchSize, LeaseDuration, MemoryProvider, NewOutboxMessage, Outbox, OwnerToken, Payload, Topic,
+///     BatchSize, LeaseDuration, MemoryProvider, NewOutboxMessage, Outbox, OwnerToken, Payload,
+///     Topic,
 /// };
 ///
 /// # #[tokio::main(flavor = "current_thread")]

@@ -1,7 +1,7 @@
 //! The words that callers choose: topics, sources, owners, jobs, resources.
 //!
-//! Each is its own type with one checking constructor, so that a job's name cannot be passed for a topic
-//! and a blank one cannot exist (`PRIM-GEN-D`).
+//! Each is its own type with one checking constructor, so that a job's name cannot be passed for a
+//! topic and a blank one cannot exist (`PRIM-GEN-D`).
 
 use std::fmt;
 use std::sync::Arc;

@@ -10,7 +10,8 @@ use crate::{
     ProviderError, Timestamp, Topic,
 };
 
-/// A message to enqueue. Its identity is made here, so enqueueing the same value again adds nothing.
+/// A message to enqueue. Its identity is made here, so enqueueing the same value again adds
+/// nothing.
 ///
 /// ```
 /// use coordination::{CorrelationId, NewOutboxMessage, Payload, Topic};
@@ -59,15 +60,16 @@ pub struct OutboxMessage {
 
 /// Messages that must leave this system: `Ready → Claimed → Done / Dead`.
 ///
-/// The methods return `impl Future + Send` and are not boxed: a provider writes `async fn`, a worker is generic
-/// over it, and no call allocates for dispatch. There is no `dyn Outbox`.
+/// The methods return `impl Future + Send` and are not boxed: a provider writes `async fn`, a
+/// worker is generic over it, and no call allocates for dispatch. There is no `dyn Outbox`.
 ///
-/// A message is a value that knows its identity before it is stored, so an SQL provider adds an inherent
-/// `enqueue_in(&mut transaction, message)` beside this trait and the application enqueues
-/// **inside its own transaction**; nothing here depends on when the provider sees the message first.
+/// A message is a value that knows its identity before it is stored, so an SQL provider adds an
+/// inherent `enqueue_in(&mut transaction, message)` beside this trait and the application enqueues
+/// **inside its own transaction**; nothing here depends on when the provider sees the message
+/// first.
 ///
-/// Calls that finish or give back items act only on those that `owner` has claimed, tolerate unknown and repeated
-/// IDs, and say how many items they changed (`PRIM-GEN-B`).
+/// Calls that finish or give back items act only on those that `owner` has claimed, tolerate
+/// unknown and repeated IDs, and say how many items they changed (`PRIM-GEN-B`).
 pub trait Outbox: Send + Sync + 'static {
     /// Adds a message. One whose ID is known is left as it is, whatever its state.
     fn enqueue(
@@ -112,8 +114,8 @@ pub trait Outbox: Send + Sync + 'static {
     /// Makes messages ready whose claim has run out. Says how many.
     fn reap(&self) -> impl Future<Output = Result<usize, ProviderError>> + Send;
 
-    /// Forgets messages, and complete joins, that were finished `older_than` ago or before. Says how
-    /// many messages.
+    /// Forgets messages, and complete joins, that were finished `older_than` ago or before. Says
+    /// how many messages.
     ///
     /// A forgotten ID is unknown again: enqueueing it would deliver it again.
     fn purge(
@@ -126,8 +128,8 @@ pub trait Outbox: Send + Sync + 'static {
         &self,
     ) -> impl Future<Output = Result<Option<Duration>, ProviderError>> + Send;
 
-    /// Completes when there may be new work, to spare a worker its poll. May complete for no reason; the default
-    /// never does.
+    /// Completes when there may be new work, to spare a worker its poll. May complete for no
+    /// reason; the default never does.
     fn work_added(&self) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }

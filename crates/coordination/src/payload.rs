@@ -1,4 +1,5 @@
-//! What a message carries, what went wrong with it, and the hash of its content: bytes and text with bounds.
+//! What a message carries, what went wrong with it, and the hash of its content: bytes and text
+//! with bounds.
 
 use std::fmt;
 use std::sync::Arc;

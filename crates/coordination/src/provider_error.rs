@@ -5,9 +5,9 @@ use std::fmt;
 
 /// A provider could not answer: no connection, a full disk, a deadlock.
 ///
-/// Bad input cannot get this far (the types refuse it), and "too late" is an answer, so this always means
-/// that nobody knows whether the operation happened. It may be repeated (`PRIM-GEN-E`).
-/// The memory provider never returns it.
+/// Bad input cannot get this far (the types refuse it), and "too late" is an answer, so this always
+/// means that nobody knows whether the operation happened. It may be repeated (`PRIM-GEN-E`). The
+/// memory provider never returns it.
 #[derive(Debug)]
 pub struct ProviderError {
     operation: &'static str,

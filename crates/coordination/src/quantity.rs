@@ -1,4 +1,5 @@
-//! How many and how long: batch sizes, lease durations and delays, each with its bounds (`PRIM-GEN-D`).
+//! How many and how long: batch sizes, lease durations and delays, each with its bounds
+//! (`PRIM-GEN-D`).
 
 use std::time::Duration;
 
@@ -91,8 +92,8 @@ impl LeaseDuration {
     /// A lease of this duration.
     ///
     /// # Errors
-    /// [`InvalidQuantity`] below a microsecond, the unit of [`Timestamp`](crate::Timestamp), and above
-    /// [`LEASE_DURATION_MAX`].
+    /// [`InvalidQuantity`] below a microsecond, the unit of [`Timestamp`](crate::Timestamp), and
+    /// above [`LEASE_DURATION_MAX`].
     pub fn new(duration: Duration) -> Result<LeaseDuration, InvalidQuantity> {
         if duration < Duration::from_micros(1) {
             return Err(InvalidQuantity::ZeroLeaseDuration);

@@ -37,8 +37,8 @@ pub enum Materialised {
 
 /// Timers and jobs.
 ///
-/// Timers and job runs are work items: `Ready → Claimed → Done`, and `Dead` for a timer that was cancelled. For
-/// the shape of the methods and what the counts mean see [`Outbox`](crate::Outbox).
+/// Timers and job runs are work items: `Ready → Claimed → Done`, and `Dead` for a timer that was
+/// cancelled. For the shape of the methods and what the counts mean see [`Outbox`](crate::Outbox).
 pub trait Scheduler: Send + Sync + 'static {
     /// Adds a timer. One whose ID is known is left as it is, whatever its state.
     fn schedule_timer(
@@ -84,7 +84,8 @@ pub trait Scheduler: Send + Sync + 'static {
         job: JobDefinition,
     ) -> impl Future<Output = Result<JobSaved, ProviderError>> + Send;
 
-    /// Deletes a job and its runs that nobody has claimed. Says how many jobs: 1, or 0 for an unknown one.
+    /// Deletes a job and its runs that nobody has claimed. Says how many jobs: 1, or 0 for an
+    /// unknown one.
     ///
     /// A claimed run can still be acknowledged; given back, it is gone, unless a job of that
     /// name exists again.
@@ -95,16 +96,16 @@ pub trait Scheduler: Send + Sync + 'static {
 
     /// Makes a run of the job that is due now, named by `run` so that the call may be repeated.
     ///
-    /// A run's identity is also (job, scheduled time): if the job has a run of this very moment, that is the
-    /// run returned.
+    /// A run's identity is also (job, scheduled time): if the job has a run of this very moment,
+    /// that is the run returned.
     fn trigger_job(
         &self,
         name: &JobName,
         run: RunId,
     ) -> impl Future<Output = Result<RunId, TriggerError>> + Send;
 
-    /// Makes the runs of all jobs whose tick has come, under a lease: a smaller fencing token than the
-    /// largest seen for that resource changes nothing.
+    /// Makes the runs of all jobs whose tick has come, under a lease: a smaller fencing token than
+    /// the largest seen for that resource changes nothing.
     ///
     /// Missed ticks become runs as the job's [`CatchUp`](crate::CatchUp) says.
     fn create_job_runs_from_due_jobs(
@@ -139,7 +140,8 @@ pub trait Scheduler: Send + Sync + 'static {
     /// Makes runs ready whose claim has run out. Says how many.
     fn reap_job_runs(&self) -> impl Future<Output = Result<usize, ProviderError>> + Send;
 
-    /// The earliest of: due times of unclaimed timers and runs, next ticks of jobs. May lie in the past.
+    /// The earliest of: due times of unclaimed timers and runs, next ticks of jobs. May lie in the
+    /// past.
     fn next_event_time(
         &self,
     ) -> impl Future<Output = Result<Option<Timestamp>, ProviderError>> + Send;
@@ -155,8 +157,8 @@ pub trait Scheduler: Send + Sync + 'static {
         &self,
     ) -> impl Future<Output = Result<Option<Duration>, ProviderError>> + Send;
 
-    /// Completes when there may be new work, to spare a worker its poll. May complete for no reason; the default
-    /// never does.
+    /// Completes when there may be new work, to spare a worker its poll. May complete for no
+    /// reason; the default never does.
     fn work_added(&self) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }

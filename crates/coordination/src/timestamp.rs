@@ -8,7 +8,8 @@ use thiserror::Error;
 
 /// A moment between 1970 and the end of the year 9999, to the microsecond.
 ///
-/// Microseconds are what PostgreSQL keeps, so a moment survives a round trip through every provider.
+/// Microseconds are what PostgreSQL keeps, so a moment survives a round trip through every
+/// provider.
 ///
 /// ```
 /// use std::time::Duration;

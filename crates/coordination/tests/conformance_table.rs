@@ -1,4 +1,5 @@
-//! `docs/coordination-conformance.md` is the list of scenarios as they just ran, and the list is complete.
+//! `docs/coordination-conformance.md` is the list of scenarios as they just ran, and the list is
+//! complete.
 //!
 //! `UPDATE_EXPECT=1 cargo test -p coordination --test conformance_table` writes it anew.
 

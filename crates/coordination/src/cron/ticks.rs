@@ -1,7 +1,8 @@
 //! The next tick of a schedule, over changes of the clocks.
 //!
-//! Between two changes a zone's offset is fixed and civil time is plain arithmetic. So the search walks from change to
-//! change and looks for the next civil match within each stretch; only the edges need rules.
+//! Between two changes a zone's offset is fixed and civil time is plain arithmetic. So the search
+//! walks from change to change and looks for the next civil match within each stretch; only the
+//! edges need rules.
 
 use jiff::civil::DateTime;
 use jiff::tz::{Offset, TimeZone};
@@ -10,8 +11,8 @@ use jiff::{SignedDuration, Timestamp as Moment};
 use super::CronSchedule;
 use crate::Timestamp;
 
-/// The most stretches that a search visits. Zones change their clocks a few times a year and a line is
-/// due within 8 years if it ever is, so a search that gets here has left the calendar.
+/// The most stretches that a search visits. Zones change their clocks a few times a year and a line
+/// is due within 8 years if it ever is, so a search that gets here has left the calendar.
 const STRETCHES_MAX: usize = 1000;
 
 /// Where a search stands: the first moment to look at, in a stretch with this offset.
@@ -38,7 +39,8 @@ impl CronSchedule {
             }
             let next_offset = change.offset();
             if !self.follows_elapsed_time && civil < next_offset.to_datetime(changed_at) {
-                // The civil time lies in the gap that this change opens: it is due at the gap's end.
+                // The civil time lies in the gap that this change opens: it is due at the gap's
+                // end.
                 return tick(changed_at);
             }
             let at = changed_at + self.repeated(offset, next_offset);
@@ -76,7 +78,8 @@ impl CronSchedule {
         Some(next.datetime())
     }
 
-    /// Whether the line matches any day at all, from a fixed day on so that the answer is the line's alone.
+    /// Whether the line matches any day at all, from a fixed day on so that the answer is the
+    /// line's alone.
     pub(super) fn is_ever_due(&self) -> bool {
         self.next_civil(DateTime::constant(2000, 1, 1, 0, 0, 0, 0), true).is_some()
     }

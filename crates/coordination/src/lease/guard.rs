@@ -21,12 +21,14 @@ const RENEW_AGAIN_AFTER_PERCENT: u32 = 5;
 
 /// The right to a resource, until it is released, dropped, or lost.
 ///
-/// Lost means: not renewed in time, or refused by the provider at a renewal. Once lost it stays lost, and
-/// [`lost`](Lease::lost) fires by itself; nobody has to ask.
+/// Lost means: not renewed in time, or refused by the provider at a renewal. Once lost it stays
+/// lost, and [`lost`](Lease::lost) fires by itself; nobody has to ask.
 #[derive(Debug)]
 pub struct Lease<L: Leases> {
     core: Arc<Core<L>>,
     tasks: Vec<AbortHandle>,
+    /// Whether the provider knows that this is over, so that the drop need not say it again.
+    released: bool,
 }
 
 /// The lease is not held any more.
@@ -90,10 +92,11 @@ impl<L: Leases> Lease<L> {
             renewing: Mutex::new(()),
         });
         let watch = tokio::spawn(Arc::clone(&core).watch_for_the_end()).abort_handle();
-        Ok(Some(Lease { core, tasks: vec![watch] }))
+        Ok(Some(Lease { core, tasks: vec![watch], released: false }))
     }
 
-    /// The same lease, renewing itself at 60 % of its duration, give or take 5 %, until it is dropped or lost.
+    /// The same lease, renewing itself at 60 % of its duration, give or take 5 %, until it is
+    /// dropped or lost.
     #[must_use]
     pub fn renewed_automatically(mut self) -> Lease<L> {
         let renewal = tokio::spawn(Arc::clone(&self.core).keep_renewing());
@@ -134,8 +137,8 @@ impl<L: Leases> Lease<L> {
         self.core.ensure_held()
     }
 
-    /// Extends the lease to its full duration from now, with a larger token. False if it is lost, or if the provider
-    /// gave no answer; then it is held until it runs out.
+    /// Extends the lease to its full duration from now, with a larger token. False if it is lost,
+    /// or if the provider gave no answer; then it is held until it runs out.
     pub async fn try_renew_now(&self) -> bool {
         match self.core.renew().await {
             Renewal::Renewed => true,
@@ -143,7 +146,8 @@ impl<L: Leases> Lease<L> {
         }
     }
 
-    /// Does the work for as long as the lease is held; drops it in the middle when the lease is lost.
+    /// Does the work for as long as the lease is held; drops it in the middle when the lease is
+    /// lost.
     ///
     /// # Errors
     /// [`LostLease`] if the work was not done when the lease was lost.
@@ -160,20 +164,24 @@ impl<L: Leases> Lease<L> {
     ///
     /// # Errors
     /// [`ProviderError`] if the provider gave no answer; the drop then tries once more.
-    pub async fn release(self) -> Result<usize, ProviderError> {
+    pub async fn release(mut self) -> Result<usize, ProviderError> {
         self.core.lost.cancel();
-        self.core.leases.release(&self.core.tenure()).await
+        let count = self.core.leases.release(&self.core.tenure()).await?;
+        self.released = true;
+        Ok(count)
     }
 }
 
-/// Gives the resource back. Ending a tenure twice does no harm, so this need not know about a release before.
+/// Gives the resource back.
 impl<L: Leases> Drop for Lease<L> {
     fn drop(&mut self) {
         self.core.lost.cancel();
         for task in &self.tasks {
             task.abort();
         }
-        self.core.leases.release_dropped(self.core.tenure());
+        if !self.released {
+            self.core.leases.release_dropped(self.core.tenure());
+        }
     }
 }
 
@@ -204,7 +212,8 @@ impl<L: Leases> Core<L> {
         match self.leases.try_renew(&self.tenure(), self.duration).await {
             Ok(Some(token)) => {
                 self.held.send_replace(Held::new(token, asked_at, self.duration));
-                // The answer may come after the end by our own clock. Lost stays lost: others were told.
+                // The answer may come after the end by our own clock. Lost stays lost: others were
+                // told.
                 if self.ensure_held().is_err() { Renewal::Lost } else { Renewal::Renewed }
             }
             Ok(None) => {

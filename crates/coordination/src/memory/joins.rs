@@ -9,7 +9,8 @@ use crate::{JoinId, MessageId, Timestamp};
 #[derive(Debug, Default)]
 pub(super) struct JoinTable {
     joins: HashMap<JoinId, JoinProgress>,
-    /// The joins that wait for a message. A message leaves with its first outcome, so it counts once.
+    /// The joins that wait for a message. A message leaves with its first outcome, so it counts
+    /// once.
     waiting_for: HashMap<MessageId, Vec<JoinId>>,
     /// Complete joins by when they became complete.
     complete: BTreeSet<(Timestamp, JoinId)>,

@@ -1,16 +1,17 @@
 //! The system leases' state.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use crate::{FencingToken, LeaseDuration, OwnerToken, ResourceName, Tenure, Timestamp};
 
-/// One counter gives all tokens, so a resource that nobody holds needs no row: its next token is larger
-/// than every one before, and memory is bounded by what is held.
+/// One counter gives all tokens, so a resource that nobody holds needs no row: its next token is
+/// larger than every one before, and memory is bounded by what is held.
 #[derive(Debug, Default)]
 pub(super) struct LeaseState {
     last_token: u64,
     held: HashMap<ResourceName, Held>,
-    ends: BTreeSet<(Timestamp, ResourceName)>,
+    /// What is held, by its end and its newest token.
+    ends: BTreeMap<(Timestamp, FencingToken), ResourceName>,
 }
 
 #[derive(Debug)]
@@ -18,6 +19,8 @@ struct Held {
     owner: OwnerToken,
     /// The first token of this tenure; tokens below it belong to others.
     since: FencingToken,
+    /// The newest token of this tenure.
+    token: FencingToken,
     until: Timestamp,
 }
 
@@ -35,8 +38,8 @@ impl LeaseState {
         }
         let token = self.next_token();
         let until = now.after(duration.get());
-        self.ends.insert((until, resource.clone()));
-        let held = Held { owner: owner.clone(), since: token, until };
+        self.ends.insert((until, token), resource.clone());
+        let held = Held { owner: owner.clone(), since: token, token, until };
         self.held.insert(resource.clone(), held);
         Some(token)
     }
@@ -51,10 +54,10 @@ impl LeaseState {
         self.held.get(&tenure.resource).filter(|held| held.is(tenure))?;
         let token = self.next_token();
         let held = self.held.get_mut(&tenure.resource).expect("it was just found");
-        let until = now.after(duration.get());
-        assert!(self.ends.remove(&(held.until, tenure.resource.clone())), "held leases are listed");
-        self.ends.insert((until, tenure.resource.clone()));
-        held.until = until;
+        let listed = self.ends.remove(&(held.until, held.token));
+        let resource = listed.expect("what is held is listed");
+        (held.until, held.token) = (now.after(duration.get()), token);
+        self.ends.insert((held.until, held.token), resource);
         Some(token)
     }
 
@@ -63,7 +66,7 @@ impl LeaseState {
         let Some(held) = self.held.get(&tenure.resource).filter(|held| held.is(tenure)) else {
             return 0;
         };
-        assert!(self.ends.remove(&(held.until, tenure.resource.clone())), "held leases are listed");
+        self.ends.remove(&(held.until, held.token)).expect("what is held is listed");
         self.held.remove(&tenure.resource);
         1
     }
@@ -75,12 +78,12 @@ impl LeaseState {
 
     /// Frees what has run out. Each lease passes here once, so this costs nothing in the long run.
     fn expire(&mut self, now: Timestamp) {
-        while let Some((until, _)) = self.ends.first() {
-            if *until > now {
+        while let Some(entry) = self.ends.first_entry() {
+            if entry.key().0 > now {
                 break;
             }
-            let (_, resource) = self.ends.pop_first().expect("it was just seen");
-            self.held.remove(&resource).expect("listed leases are held");
+            let resource = entry.remove();
+            self.held.remove(&resource).expect("what is listed is held");
         }
     }
 }

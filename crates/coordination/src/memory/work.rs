@@ -1,7 +1,8 @@
 //! The life of a work item, once for messages, timers and runs: `Ready → Claimed → Done / Dead`.
 //!
-//! Plain data with `now` as an argument: no lock, no clock, no I/O. Each state has its own ordered index, so that a
-//! claim looks only at what is due, a reap only at what has run out, and a purge only at what is old.
+//! Plain data with `now` as an argument: no lock, no clock, no I/O. Each state has its own ordered
+//! index, so that a claim looks only at what is due, a reap only at what has run out, and a purge
+//! only at what is old.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
@@ -129,7 +130,8 @@ impl<K: Clone + Eq + Hash, V> WorkItems<K, V> {
 
     /// Finishes the item if `owner` has claimed it; then what the caller keeps of it is the answer.
     ///
-    /// A claim that has run out still counts until it is reaped: the work was done, and nobody else has it.
+    /// A claim that has run out still counts until it is reaped: the work was done, and nobody else
+    /// has it.
     pub(super) fn finish(
         &mut self,
         now: Timestamp,
@@ -215,7 +217,8 @@ impl<K: Clone + Eq + Hash, V> WorkItems<K, V> {
         self.next_due_at().filter(|due_at| *due_at <= now).map(|due_at| now.since(due_at))
     }
 
-    /// Lists as due what has become due. Each item passes here once per wait, so a claim pays for due items only.
+    /// Lists as due what has become due. Each item passes here once per wait, so a claim pays for
+    /// due items only.
     fn notice_due(&mut self, now: Timestamp) {
         self.notice_a_clock_set_back(now);
         while let Some(entry) = self.waiting.first_entry() {
@@ -292,3 +295,6 @@ impl<V> Item<V> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

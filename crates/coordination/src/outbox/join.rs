@@ -58,11 +58,11 @@ pub enum JoinError {
 
 /// An outbox that counts the outcomes of a group of its messages.
 ///
-/// Counting is part of `mark_dispatched` and `fail`: what changed no message counts for no join, each member counts
-/// once, and its first outcome is the one that counts.
+/// Counting is part of `mark_dispatched` and `fail`: what changed no message counts for no join,
+/// each member counts once, and its first outcome is the one that counts.
 pub trait Joins: Outbox {
-    /// Starts a join. Members that are already finished count at once; members that are not enqueued
-    /// yet count when they finish, so a join can be started before its messages.
+    /// Starts a join. Members that are already finished count at once; members that are not
+    /// enqueued yet count when they finish, so a join can be started before its messages.
     fn start_join(
         &self,
         join: NewJoin,

@@ -9,7 +9,8 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// The jitter is at most the delay divided by this.
 const JITTER_DIVISOR: u32 = 10;
 
-/// The delay after `retries` earlier retries; `jitter` from 0 to 1 says how much of the extra tenth is added.
+/// The delay after `retries` earlier retries; `jitter` from 0 to 1 says how much of the extra tenth
+/// is added.
 pub(super) fn delay(retries: u32, jitter: f64) -> Delay {
     assert!((0.0..=1.0).contains(&jitter), "jitter is a fraction");
     let factor = 1u32.checked_shl(retries).filter(|factor| *factor <= 240).unwrap_or(240);

@@ -72,12 +72,20 @@ pub(super) enum Settlement {
     Fail { error: ErrorText },
 }
 
+/// One claim. Each has an owner token of its own, so that a message that comes back to the same
+/// worker after its claim ran out is not settled by the handler from before.
+#[derive(Debug, Clone)]
+struct Claim {
+    owner: OwnerToken,
+    /// Before the claim was asked for, which is never later than the provider's start of it.
+    at: Instant,
+}
+
 #[derive(Debug)]
 pub(super) struct Dispatch<Q: Queue> {
     queue: Q,
     handlers: TopicHandlers<Q::Item>,
     settings: WorkerSettings,
-    owner: OwnerToken,
     metrics: WorkerMetrics,
     /// One for each topic with a handler.
     permits: HashMap<Topic, Arc<Semaphore>>,
@@ -94,15 +102,15 @@ impl<Q: Queue> Dispatch<Q> {
             (topic.clone(), Arc::new(Semaphore::new(settings.topic_concurrency_max)))
         };
         let permits = handlers.topics().map(permit).collect();
-        let (owner, metrics) = (OwnerToken::random(), WorkerMetrics::default());
-        Dispatch { queue, handlers, settings, owner, metrics, permits }
+        Dispatch { queue, handlers, settings, metrics: WorkerMetrics::default(), permits }
     }
 
     pub(super) fn metrics(&self) -> WorkerMetrics {
         self.metrics.clone()
     }
 
-    /// Works until `shutdown` fires, then finishes what it has claimed, for `drain_timeout` at most.
+    /// Works until `shutdown` fires, then finishes what it has claimed, for `drain_timeout` at
+    /// most.
     pub(super) async fn run(self, shutdown: CancellationToken) {
         let worker = Arc::new(self);
         let mut tasks = JoinSet::new();
@@ -140,8 +148,8 @@ impl<Q: Queue> Dispatch<Q> {
     async fn claim_and_spawn(self: &Arc<Self>, room: usize, tasks: &mut JoinSet<()>) -> bool {
         let room = u32::try_from(room).expect("what is in flight is bounded");
         let max = BatchSize::new(room.min(self.settings.batch.get())).expect("there is room");
-        let claimed_at = Instant::now();
-        let items = match self.queue.claim(&self.owner, self.settings.claim_for, max).await {
+        let claim = Claim { owner: OwnerToken::random(), at: Instant::now() };
+        let items = match self.queue.claim(&claim.owner, self.settings.claim_for, max).await {
             Ok(items) => items,
             Err(error) => {
                 self.note_no_answer(&error);
@@ -159,12 +167,12 @@ impl<Q: Queue> Dispatch<Q> {
                 correlation_id = item.correlation_id().map(tracing::field::display),
                 attempt = item.attempt(),
             );
-            tasks.spawn(Arc::clone(self).handle_and_settle(item, claimed_at).instrument(span));
+            tasks.spawn(Arc::clone(self).handle_and_settle(item, claim.clone()).instrument(span));
         }
         may_have_more
     }
 
-    async fn handle_and_settle(self: Arc<Self>, item: Q::Item, claimed_at: Instant) {
+    async fn handle_and_settle(self: Arc<Self>, item: Q::Item, claim: Claim) {
         let handler = self.handlers.for_topic(item.topic());
         let settlement = match (handler, self.permits.get(item.topic())) {
             (Some(_), _) if item.attempt() > self.settings.attempts_max => {
@@ -174,9 +182,10 @@ impl<Q: Queue> Dispatch<Q> {
             }
             (Some(handler), Some(permits)) => {
                 let _permit = permits.acquire().await.expect("the semaphore is never closed");
-                let time_left = self.settings.claim_for.get().saturating_sub(claimed_at.elapsed());
+                let time_left = self.settings.claim_for.get().saturating_sub(claim.at.elapsed());
                 if time_left < self.settings.handler_timeout {
-                    // The claim could run out under the handler. Left alone, it is reaped and comes again.
+                    // The claim could run out under the handler. Left alone, it is reaped and comes
+                    // again.
                     tracing::debug!("claim too old to start its handler");
                     self.metrics.counters().too_late.add(1);
                     return;
@@ -188,7 +197,7 @@ impl<Q: Queue> Dispatch<Q> {
                 Settlement::Fail { error }
             }
         };
-        self.settle(&item, &settlement).await;
+        self.settle(&claim, &item, &settlement).await;
     }
 
     async fn handle(&self, handler: &dyn BoxedHandler<Q::Item>, item: Q::Item) -> Settlement {
@@ -217,7 +226,7 @@ impl<Q: Queue> Dispatch<Q> {
         }
     }
 
-    async fn settle(&self, item: &Q::Item, settlement: &Settlement) {
+    async fn settle(&self, claim: &Claim, item: &Q::Item, settlement: &Settlement) {
         let counters = self.metrics.counters();
         let counter: &Counter = match settlement {
             Settlement::Acknowledge => &counters.acknowledged,
@@ -233,7 +242,7 @@ impl<Q: Queue> Dispatch<Q> {
         let mut again = interval(SETTLE_AGAIN_AFTER);
         for _ in 0..SETTLE_ATTEMPTS_MAX {
             again.tick().await;
-            match self.queue.settle(&self.owner, item, settlement).await {
+            match self.queue.settle(&claim.owner, item, settlement).await {
                 Ok(0) => {
                     tracing::warn!("message was not ours any more when it was settled");
                     counters.too_late.add(1);

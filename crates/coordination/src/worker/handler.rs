@@ -12,8 +12,8 @@ use crate::{ProviderError, Topic};
 
 /// Does what a message asks for. Functions and closures that return a future are handlers.
 ///
-/// The same message may come again, so the effect must bear repetition: an insert by the message's ID, a
-/// call with an idempotency key.
+/// The same message may come again, so the effect must bear repetition: an insert by the message's
+/// ID, a call with an idempotency key.
 pub trait Handler<M>: Send + Sync + 'static {
     /// Handles one message.
     fn handle(&self, message: M) -> impl Future<Output = Result<(), HandlerError>> + Send;

@@ -24,7 +24,7 @@ pub struct InboxDispatcher<I: Inbox + Clone> {
 struct InboxQueue<I>(I);
 
 impl<I: Inbox + Clone> InboxDispatcher<I> {
-    /// A dispatcher with an owner token of its own.
+    /// A dispatcher; each of its claims has an owner token of its own.
     ///
     /// # Errors
     /// [`InvalidSettings`], which names the setting.
@@ -42,8 +42,8 @@ impl<I: Inbox + Clone> InboxDispatcher<I> {
         self.dispatch.metrics()
     }
 
-    /// Works until `shutdown` fires, then finishes what it has claimed, for `drain_timeout` at most. Dropping the future
-    /// stops it at once; what it had claimed is reaped.
+    /// Works until `shutdown` fires, then finishes what it has claimed, for `drain_timeout` at
+    /// most. Dropping the future stops it at once; what it had claimed is reaped.
     pub async fn run(self, shutdown: CancellationToken) {
         self.dispatch.run(shutdown).await;
     }

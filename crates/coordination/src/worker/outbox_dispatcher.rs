@@ -13,12 +13,13 @@ use crate::{
     Topic,
 };
 
-/// Claims due messages, calls the topic's handler, and marks them dispatched, reschedules or fails them.
+/// Claims due messages, calls the topic's handler, and marks them dispatched, reschedules or fails
+/// them.
 ///
 /// ```
 /// use coordination::{
-///     MemoryProvider, NewOutboxMessage, Outbox, OutboxDispatcher, OutboxMessage, Payload, Topic, TopicHandlers,
-///     WorkerSettings,
+///     MemoryProvider, NewOutboxMessage, Outbox, OutboxDispatcher, OutboxMessage, Payload, Topic,
+///     TopicHandlers, WorkerSettings,
 /// };
 /// use tokio_util::sync::CancellationToken;
 ///
@@ -54,7 +55,7 @@ pub struct OutboxDispatcher<O: Outbox + Clone> {
 struct OutboxQueue<O>(O);
 
 impl<O: Outbox + Clone> OutboxDispatcher<O> {
-    /// A dispatcher with an owner token of its own.
+    /// A dispatcher; each of its claims has an owner token of its own.
     ///
     /// # Errors
     /// [`InvalidSettings`], which names the setting.
@@ -72,8 +73,8 @@ impl<O: Outbox + Clone> OutboxDispatcher<O> {
         self.dispatch.metrics()
     }
 
-    /// Works until `shutdown` fires, then finishes what it has claimed, for `drain_timeout` at most. Dropping the future
-    /// stops it at once; what it had claimed is reaped.
+    /// Works until `shutdown` fires, then finishes what it has claimed, for `drain_timeout` at
+    /// most. Dropping the future stops it at once; what it had claimed is reaped.
     pub async fn run(self, shutdown: CancellationToken) {
         self.dispatch.run(shutdown).await;
     }

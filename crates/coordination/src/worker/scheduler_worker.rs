@@ -17,8 +17,8 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// The settings of a scheduler worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SchedulerSettings {
-    /// The resource whose lease makes one worker of many the active one: `coordination/scheduler`. All workers of one
-    /// scheduler use the same.
+    /// The resource whose lease makes one worker of many the active one: `coordination/scheduler`.
+    /// All workers of one scheduler use the same.
     pub resource: ResourceName,
     /// How long that lease lasts: 30 s. It renews itself.
     pub lease: LeaseDuration,
@@ -26,7 +26,8 @@ pub struct SchedulerSettings {
     pub batch: BatchSize,
     /// How long a claim is held: 60 s.
     pub claim_for: LeaseDuration,
-    /// The longest that the worker waits for the next event, and between attempts to become the active one: 1 s.
+    /// The longest that the worker waits for the next event, and between attempts to become the
+    /// active one: 1 s.
     pub poll_interval: Duration,
     /// How often the worker reaps, purges and measures: every 5 s.
     pub upkeep_interval: Duration,
@@ -36,8 +37,8 @@ pub struct SchedulerSettings {
 
 /// Moves due timers and job runs into the outbox, while it holds the scheduler's lease.
 ///
-/// Exactly once: the message carries the item's ID, the outbox knows an ID once, and the item is acknowledged
-/// after. A worker that loses its lease stops before its next effect.
+/// Exactly once: the message carries the item's ID, the outbox knows an ID once, and the item is
+/// acknowledged after. A worker that loses its lease stops before its next effect.
 #[derive(Debug)]
 pub struct SchedulerWorker<S, O, L> {
     scheduler: S,
@@ -93,7 +94,8 @@ impl<S: Scheduler, O: Outbox, L: Leases> SchedulerWorker<S, O, L> {
         self.metrics.clone()
     }
 
-    /// Works until `shutdown` fires; then it stops after the item in its hands and gives the others back.
+    /// Works until `shutdown` fires; then it stops after the item in its hands and gives the others
+    /// back.
     pub async fn run(self, shutdown: CancellationToken) {
         while !shutdown.is_cancelled() {
             let SchedulerSettings { resource, lease, poll_interval, .. } = &self.settings;

@@ -24,17 +24,18 @@ pub struct WorkerSettings {
     pub batch: BatchSize,
     /// How long a claim is held: 60 s. Longer than the handler's timeout.
     pub claim_for: LeaseDuration,
-    /// How long a handler may take for one message: 30 s. Then its future is dropped and the message is retried.
+    /// How long a handler may take for one message: 30 s. Then its future is dropped and the
+    /// message is retried.
     pub handler_timeout: Duration,
     /// How often a message is tried before it is failed: 5 times.
     pub attempts_max: u32,
     /// How many messages of one topic are handled at a time: 8.
     pub topic_concurrency_max: usize,
-    /// How many claimed messages the worker has in its hands: 64, at most [`IN_FLIGHT_MAX`]. Messages that
-    /// wait for their topic count.
+    /// How many claimed messages the worker has in its hands: 64, at most [`IN_FLIGHT_MAX`].
+    /// Messages that wait for their topic count.
     pub in_flight_max: usize,
-    /// How long the worker waits before it asks again for work: 500 ms. Providers that tell of new work wake
-    /// it earlier.
+    /// How long the worker waits before it asks again for work: 500 ms. Providers that tell of new
+    /// work wake it earlier.
     pub poll_interval: Duration,
     /// How often the worker reaps, purges and measures: every 5 s.
     pub upkeep_interval: Duration,

@@ -1,4 +1,5 @@
-//! A singleton under a lease: its work stops when the lease is lost, and a provider that does not answer is asked again.
+//! A singleton under a lease: its work stops when the lease is lost, and a provider that does not
+//! answer is asked again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -16,12 +16,14 @@ use crate::{eventually, inbox_message, key, outbox_message, pass, provider, topi
 /// Counts how many calls run at once.
 #[derive(Debug, Default)]
 struct Gauge {
+    started: AtomicUsize,
     running: AtomicUsize,
     most: AtomicUsize,
 }
 
 impl Gauge {
     async fn hold(&self, span: Duration) {
+        self.started.fetch_add(1, Ordering::SeqCst);
         let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(running, Ordering::SeqCst);
         pass(span).await;
@@ -112,6 +114,7 @@ async fn a_handler_is_not_started_under_a_claim_that_may_run_out() {
     running.await.unwrap();
     let snapshot = metrics.snapshot();
     assert_eq!((snapshot.too_late, snapshot.reaped, snapshot.failed), (1, 1, 0), "{snapshot:?}");
+    assert_eq!(seen.started.load(Ordering::SeqCst), 3, "each message once");
     assert_eq!(seen.most.load(Ordering::SeqCst), 1);
     assert_eq!(inbox.get(&key("3")).await.unwrap().attempts, 2);
 }

@@ -1,4 +1,5 @@
-//! Workers, well and under faults. Time is tokio's, paused: it moves when nobody has anything else to do.
+//! Workers, well and under faults. Time is tokio's, paused: it moves when nobody has anything else
+//! to do.
 
 #![allow(clippy::unwrap_used, reason = "in a test crate a failed unwrap is a failed test")]
 
@@ -6,6 +7,7 @@ mod dispatchers;
 mod leases;
 mod limits;
 mod scheduler;
+mod slow_ack;
 mod spans;
 mod unreliable;
 

@@ -1,4 +1,5 @@
-//! The scheduler worker: each due item becomes one outbox message, whoever dies or loses the lease on the way.
+//! The scheduler worker: each due item becomes one outbox message, whoever dies or loses the lease
+//! on the way.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use coordination::{
 };
 use tokio_util::sync::CancellationToken;
 
+use crate::slow_ack::SlowAck;
 use crate::unreliable::{Stuck, Unreliable};
 use crate::{eventually, lease, pass, provider, provider_at, topic};
 
@@ -61,7 +63,8 @@ async fn due_timers_become_outbox_messages_with_their_ids() {
     running.await.unwrap();
 }
 
-/// A job at 02:30 local time runs once on either night: at 03:00 summer time in spring, at the first 02:30 in autumn.
+/// A job at 02:30 local time runs once on either night: at 03:00 summer time in spring, at the
+/// first 02:30 in autumn.
 #[tokio::test(start_paused = true)]
 async fn a_nightly_job_runs_once_on_the_nights_when_the_clocks_change() {
     for (start, expected) in [
@@ -189,6 +192,28 @@ async fn a_lease_lost_in_the_middle_of_a_run_stops_it_before_its_next_effect() {
     let moved: Vec<_> = drain(&memory).await.iter().map(|message| message.id).collect();
     assert_eq!(moved.len(), 5, "one message each");
     assert_eq!(moved.into_iter().collect::<HashSet<_>>(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_lost_between_two_items_stops_the_run_before_the_second() {
+    let memory = provider();
+    add_timers(&memory, 5).await;
+    let scheduler = SlowAck::new(memory.clone());
+    let leases = Losable { inner: memory.clone(), lose: Arc::default() };
+    let settings = SchedulerSettings::default();
+    let resource = settings.resource.clone();
+    let worker = SchedulerWorker::new(scheduler.clone(), memory.clone(), leases.clone(), settings);
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(worker.run(stop.clone()));
+    eventually("the first is acknowledged", || scheduler.acknowledged() == 1).await;
+    leases.lose.store(true, Ordering::SeqCst);
+    eventually("the renewal finds the lease lost", || !leases.lose.load(Ordering::SeqCst)).await;
+    let _other = memory.acquire(&resource, lease(60), None).await.unwrap().expect("it is free");
+    scheduler.let_go.add_permits(1);
+    pass(Duration::from_secs(10)).await;
+    assert_eq!(drain(&memory).await.len(), 1, "no further message");
+    stop.cancel();
+    running.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,5 @@
-//! An outbox that does what it is asked and then, now and then, does not say so; and one that stops in the middle.
+//! An outbox that does what it is asked and then, now and then, does not say so; and one that stops
+//! in the middle.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
