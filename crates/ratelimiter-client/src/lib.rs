@@ -12,6 +12,8 @@ mod http;
 mod limits_file;
 mod llm;
 mod scheduler;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 mod tokio_clock;
 
 pub use ratelimiter::{

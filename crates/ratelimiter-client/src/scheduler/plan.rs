@@ -2,7 +2,7 @@
 //!
 //! A job waits in its queue until it may ask, asks, and then either leaves (it was allowed, or failed) or waits again.
 //! What a denial says of a limit holds for every job that needs as much of it, so those wait at the limit's *gate*
-//! and do not ask in vain; smaller ones may pass. A job that was denied too often *claims* the limits that stood in its
+//! and do not ask in vain; smaller ones may pass. After a denial fewer ask at a time, after an allow more. A job that was denied too often *claims* the limits that stood in its
 //! way, and then nobody passes it. When a lease ends, the gates of the limits that got room back open at once.
 
 mod gates;
@@ -162,6 +162,9 @@ impl<W> Plan<W> {
         self.busy += 1;
         self.asking += 1;
         let job = self.jobs.get_mut(&number).expect("a picked job is there");
+        for need in &job.needs {
+            self.gates.ask(need.gate);
+        }
         job.attempts += 1;
         job.standing = Standing::Asking { since: self.gates.releases(), begun_at: now };
         Attempt { job: number, count: job.attempts, repeats: job.unanswered_lease }
@@ -181,10 +184,20 @@ impl<W> Plan<W> {
         }
     }
 
+    /// The job does not ask any more. Who waited for its answer may ask now.
+    fn end_asking(&mut self, number: JobNumber, is_allowed: bool) {
+        self.asking -= 1;
+        for need in &self.jobs[&number].needs {
+            for queue in self.gates.end_asking(need.gate, is_allowed, self.workers_max) {
+                self.queues.wake(queue);
+            }
+        }
+    }
+
     /// The job was allowed and leaves the plan; its worker stays busy with it.
     pub(super) fn allowed(&mut self, number: JobNumber) -> PlannedJob<W> {
         self.outage.ends();
-        self.asking -= 1;
+        self.end_asking(number, true);
         self.take_out(number)
     }
 
@@ -196,7 +209,7 @@ impl<W> Plan<W> {
 
     /// A job that asks leaves the plan whatever the answer is; its worker is free.
     pub(super) fn give_up(&mut self, number: JobNumber) -> PlannedJob<W> {
-        self.asking -= 1;
+        self.end_asking(number, false);
         self.busy -= 1;
         self.take_out(number)
     }
@@ -305,7 +318,7 @@ impl<W> Plan<W> {
     }
 
     fn wait_again(&mut self, number: JobNumber) {
-        self.asking -= 1;
+        self.end_asking(number, false);
         self.busy -= 1;
         let job = &self.jobs[&number];
         self.queues.put(job.queue, &job.tenant, number);
@@ -347,7 +360,8 @@ fn readiness<W>(
         Standing::Asking { .. } => unreachable!("a job that asks stands in no lane"),
     };
     for need in &job.needs {
-        if gates.is_claimed_against(need.gate, number, !job.claims.is_empty()) {
+        let goes_after = gates.is_claimed_against(need.gate, number, !job.claims.is_empty());
+        if goes_after || gates.is_crowded(need.gate) {
             return Readiness::OnEvent;
         }
         due = due.max(gates.closed_until(need.gate, need.amount, now));

@@ -32,6 +32,10 @@ struct Gate {
     closed: Option<Closed>,
     /// Who goes first.
     claimed_by: Option<JobNumber>,
+    /// How many jobs that need the limit ask at present.
+    asking: usize,
+    /// How many of them may ask at a time, so that not every worker asks for the one slot that came free.
+    width: usize,
     /// The number of the last release of this limit.
     released: u64,
 }
@@ -59,6 +63,8 @@ impl Gates {
             needed_by: HashMap::new(),
             closed: None,
             claimed_by: None,
+            asking: 0,
+            width: usize::MAX,
             released: 0,
         };
         let number = match self.free.pop() {
@@ -104,6 +110,7 @@ impl Gates {
     /// that has been released in the meantime makes the denial say nothing any more.
     pub(super) fn close(&mut self, number: GateNumber, amount: u64, until: Timestamp, since: u64) {
         let gate = &mut self.gates[number.0];
+        gate.width = (gate.width.min(gate.asking) / 2).max(1);
         if gate.released > since {
             return;
         }
@@ -115,6 +122,34 @@ impl Gates {
             Some(_) | None => Closed { amount, until },
         };
         gate.closed = Some(closed);
+    }
+
+    /// A job that needs the limit asks.
+    pub(super) fn ask(&mut self, number: GateNumber) {
+        self.gates[number.0].asking += 1;
+    }
+
+    /// A job that needs the limit has its answer, or will get none. Gives the queues whose jobs may have waited for
+    /// that.
+    pub(super) fn end_asking(
+        &mut self,
+        number: GateNumber,
+        is_allowed: bool,
+        width_max: usize,
+    ) -> Vec<QueueNumber> {
+        let gate = &mut self.gates[number.0];
+        let was_crowded = gate.asking >= gate.width;
+        gate.asking -= 1;
+        if is_allowed {
+            gate.width = gate.width.saturating_mul(2).min(width_max);
+        }
+        if was_crowded { gate.needed_by.keys().copied().collect() } else { Vec::new() }
+    }
+
+    /// True if as many ask as may.
+    pub(super) fn is_crowded(&self, number: GateNumber) -> bool {
+        let gate = &self.gates[number.0];
+        gate.asking >= gate.width
     }
 
     /// Until when a job that needs `amount` had better not ask; `None` if it may.

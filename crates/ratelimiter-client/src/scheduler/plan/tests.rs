@@ -224,14 +224,18 @@ fn sch_01_a_tenant_out_of_budget_waits_in_all_its_queues() {
          deny a1 tenant:t for 5
          add b1 B t tpmB=10 tenant:t=10
          next
-         5s next",
+         5s next
+         allow a1
+         next",
         expect![[r#"
             add a1 A t tpmA=10 tenant:t=10
             next -> a1#1; then on an event
             deny a1 tenant:t for 5
             add b1 B t tpmB=10 tenant:t=10
             next -> nobody; then at 5s
-            5s next -> a1#2, b1#1; then on an event
+            5s next -> a1#2; then on an event
+            allow a1
+            next -> b1#1; then on an event
         "#]],
     );
 }
@@ -262,7 +266,7 @@ fn sch_01_a_smaller_job_may_pass_a_denied_one() {
 
 /// SCH-01
 ///
-/// Both were denied, and both may ask again: who comes first is the limiter's to say.
+/// After a denial one asks at a time; when it is allowed, others do.
 #[test]
 fn sch_01_room_that_comes_back_opens_the_gate() {
     check(
@@ -277,6 +281,8 @@ fn sch_01_room_that_comes_back_opens_the_gate() {
          deny third slots for 2
          next
          end first slots
+         next
+         allow second
          next",
         expect![[r#"
             add first A t slots=1
@@ -289,7 +295,9 @@ fn sch_01_room_that_comes_back_opens_the_gate() {
             deny third slots for 2
             next -> nobody; then at 2s
             end first slots
-            next -> second#2, third#2; then on an event
+            next -> second#2; then on an event
+            allow second
+            next -> third#2; then on an event
         "#]],
     );
 }
@@ -559,6 +567,8 @@ fn sch_05_denials_by_the_own_budget_begin_the_count_anew() {
 }
 
 /// SCH-05
+///
+/// Small jobs that are allowed in between make it possible that both ask at a time.
 #[test]
 fn sch_05_two_jobs_that_go_first_do_not_wait_for_each_other() {
     check(
@@ -568,34 +578,44 @@ fn sch_05_two_jobs_that_go_first_do_not_wait_for_each_other() {
          next
          deny x tpm for 1
          deny y tenant:t for 1
+         add z1 A t tpm=1 tenant:t=1
+         next
+         allow z1
          1s next
          deny x tpm for 1
          deny y tenant:t for 1
+         add z2 A t tpm=1 tenant:t=1
+         next
+         allow z2
          2s next
          deny x tpm for 1
          deny y tenant:t for 1
          3s next
          allow x
          next
-         end x tpm tenant:t
-         next",
+         allow y",
         expect![[r#"
             add x A t tpm=90 tenant:t=90
             add y A t tpm=80 tenant:t=80
             next -> x#1, y#1; then on an event
             deny x tpm for 1
             deny y tenant:t for 1
+            add z1 A t tpm=1 tenant:t=1
+            next -> z1#1; then on an event
+            allow z1
             1s next -> x#2, y#2; then on an event
             deny x tpm for 1
             deny y tenant:t for 1
+            add z2 A t tpm=1 tenant:t=1
+            next -> z2#1; then on an event
+            allow z2
             2s next -> x#3, y#3; then on an event
             deny x tpm for 1
             deny y tenant:t for 1
             3s next -> x#4; then on an event
             allow x
             next -> y#4; then on an event
-            end x tpm tenant:t
-            next -> nobody; then on an event
+            allow y
         "#]],
     );
 }

@@ -1,0 +1,26 @@
+//! A provider that needs no key and no network, to try a scheduler on. Feature `simulation`.
+//!
+//! [`SimulatedProvider`] takes time, uses tokens, and enforces its own limits with 429s, all on tokio's clock: where that is
+//! paused, an hour of calls takes seconds. [`Workload`] makes calls of mixed size, [`Measures`] says how they fared.
+//!
+//! ```
+//! use ratelimiter_client::simulation::{ProviderLimits, SimulatedCall, SimulatedProvider};
+//!
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() {
+//! let provider = SimulatedProvider::new(ProviderLimits::per_minute(1, 1_000_000, 100));
+//! let call = SimulatedCall { prompt_tokens: 20, output_tokens: 50, max_output_tokens: 100 };
+//! assert_eq!(provider.call(call).await, Ok(70));
+//! assert!(provider.call(call).await.is_err(), "one request a minute");
+//! # }
+//! ```
+
+mod measures;
+mod provider;
+mod workload;
+
+pub use measures::{Measures, Waits};
+pub use provider::{
+    ProviderLimits, ProviderLimitsError, SimulatedCall, SimulatedProvider, TooManyRequests,
+};
+pub use workload::Workload;

@@ -1,0 +1,200 @@
+//! A provider that enforces its limits.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use ratelimiter::{
+    Capacity, HoldTimeout, KeyError, Limit, LimitError, LimitKey, LimitKind, Window,
+};
+use tokio::time::{Instant, sleep_until};
+
+use super::measures::Measures;
+
+/// How long a call takes before its first token.
+const LATENCY_BASE: Duration = Duration::from_millis(200);
+/// How long each token of the output takes.
+const LATENCY_PER_TOKEN: Duration = Duration::from_millis(4);
+
+/// What a provider allows within one window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProviderLimits {
+    /// Requests within the window.
+    pub requests: u64,
+    /// Tokens within the window.
+    pub tokens: u64,
+    /// Calls at a time.
+    pub slots: u64,
+    /// The window.
+    pub window: Duration,
+}
+
+/// One call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SimulatedCall {
+    /// The tokens of the prompt.
+    pub prompt_tokens: u64,
+    /// The tokens that the answer will have. At most `max_output_tokens`.
+    pub output_tokens: u64,
+    /// The most tokens that the answer may have.
+    pub max_output_tokens: u64,
+}
+
+/// The provider's 429.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("429 too many requests: {what}")]
+pub struct TooManyRequests {
+    /// Of what there were too many: `requests`, `tokens` or `slots`.
+    pub what: &'static str,
+}
+
+/// A provider that counts, when a call arrives, its prompt and the most that it may answer with, and when it ends what it
+/// really used. Clones share it.
+#[derive(Debug, Clone)]
+pub struct SimulatedProvider {
+    limits: ProviderLimits,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The calls of the last window, oldest first.
+    recent: VecDeque<Recent>,
+    /// The number of the first of `recent`.
+    first: usize,
+    /// The sum over `recent`.
+    tokens: u64,
+    slots: u64,
+    measures: Measures,
+}
+
+#[derive(Debug)]
+struct Recent {
+    arrived: Instant,
+    tokens: u64,
+}
+
+impl ProviderLimits {
+    /// Limits of one minute.
+    pub const fn per_minute(requests: u64, tokens: u64, slots: u64) -> Self {
+        Self { requests, tokens, slots, window: Duration::from_secs(60) }
+    }
+
+    /// The same limits for a limiter: those of `provider`/`model`.
+    ///
+    /// # Errors
+    /// The names cannot be part of a key, or a number is out of a limit's range.
+    pub fn limits(&self, provider: &str, model: &str) -> Result<[Limit; 3], ProviderLimitsError> {
+        let window = Window::from_seconds(self.window.as_secs())?;
+        let timeout = HoldTimeout::from_seconds(300)?;
+        let rolling = LimitKind::Rolling { window };
+        let slots = LimitKind::Concurrency { timeout };
+        Ok([
+            Limit::new(LimitKey::llm_rpm(provider, model)?, rolling, Capacity::new(self.requests)?),
+            Limit::new(LimitKey::llm_tpm(provider, model)?, rolling, Capacity::new(self.tokens)?),
+            Limit::new(
+                LimitKey::llm_concurrency(provider, model)?,
+                slots,
+                Capacity::new(self.slots)?,
+            ),
+        ])
+    }
+}
+
+/// Why a provider's limits are none of a limiter.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProviderLimitsError {
+    /// The names cannot be part of a key.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// A number is out of a limit's range.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
+}
+
+impl SimulatedProvider {
+    /// A provider with these limits.
+    pub fn new(limits: ProviderLimits) -> Self {
+        let measures = Measures::new(Instant::now());
+        let state = State { recent: VecDeque::new(), first: 0, tokens: 0, slots: 0, measures };
+        Self { limits, state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Makes a call; gives the tokens that it used.
+    ///
+    /// # Errors
+    /// The provider's limits have no room.
+    pub async fn call(&self, call: SimulatedCall) -> Result<u64, TooManyRequests> {
+        let number = self.lock().admit(&self.limits, call)?;
+        let output = u32::try_from(call.output_tokens).unwrap_or(u32::MAX);
+        sleep_until(Instant::now() + LATENCY_BASE + LATENCY_PER_TOKEN * output).await;
+        let used = call.prompt_tokens + call.output_tokens;
+        self.lock().end(number, used);
+        Ok(used)
+    }
+
+    /// How its calls fared so far.
+    pub fn measures(&self) -> Measures {
+        self.lock().measures.clone()
+    }
+
+    /// What it allows.
+    pub const fn limits(&self) -> ProviderLimits {
+        self.limits
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nobody panics with the lock held")
+    }
+}
+
+impl State {
+    fn admit(
+        &mut self,
+        limits: &ProviderLimits,
+        call: SimulatedCall,
+    ) -> Result<usize, TooManyRequests> {
+        let now = Instant::now();
+        self.expire(now, limits.window);
+        let charged = call.prompt_tokens + call.max_output_tokens;
+        let fault = if self.recent.len() as u64 >= limits.requests {
+            Some("requests")
+        } else if self.tokens + charged > limits.tokens {
+            Some("tokens")
+        } else if self.slots >= limits.slots {
+            Some("slots")
+        } else {
+            None
+        };
+        if let Some(what) = fault {
+            self.measures.refused += 1;
+            return Err(TooManyRequests { what });
+        }
+        self.slots += 1;
+        self.tokens += charged;
+        self.recent.push_back(Recent { arrived: now, tokens: charged });
+        self.measures.calls += 1;
+        Ok(self.first + self.recent.len() - 1)
+    }
+
+    fn expire(&mut self, now: Instant, window: Duration) {
+        while let Some(oldest) = self.recent.front()
+            && now.duration_since(oldest.arrived) >= window
+        {
+            self.tokens -= oldest.tokens;
+            self.recent.pop_front();
+            self.first += 1;
+        }
+    }
+
+    fn end(&mut self, number: usize, used: u64) {
+        self.slots -= 1;
+        self.measures.add(Instant::now(), used);
+        // A call that took longer than the window counts no more.
+        if let Some(recent) = number.checked_sub(self.first).and_then(|at| self.recent.get_mut(at))
+        {
+            self.tokens = self.tokens - recent.tokens + used;
+            recent.tokens = used;
+        }
+    }
+}
