@@ -12,13 +12,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coordination::{
-    Clock, CorrelationId, CronSchedule, Enqueued, HandlerError, Inbox, InboxDispatcher, InboxKey,
-    InboxMessage, JobDefinition, JobName, LeaseDuration, Leases, MemoryProvider, MonotonicClock,
-    NewInboxMessage, NewOutboxMessage, Outbox, OutboxDispatcher, OutboxMessage, Payload,
-    ResourceName, Scheduler, SchedulerSettings, SchedulerWorker, Source, SourceMessageId,
-    Timestamp, Topic, TopicHandlers, WorkerSettings,
+    CancellationToken, Clock, CorrelationId, CronSchedule, Enqueued, HandlerError, Inbox,
+    InboxDispatcher, InboxKey, InboxMessage, JobDefinition, JobName, LeaseDuration, Leases,
+    MemoryProvider, MonotonicClock, NewInboxMessage, NewOutboxMessage, Outbox, OutboxDispatcher,
+    OutboxMessage, Payload, ResourceName, Scheduler, SchedulerSettings, SchedulerWorker, Source,
+    SourceMessageId, Timestamp, Topic, TopicHandlers, WorkerSettings,
 };
-use tokio_util::sync::CancellationToken;
 
 /// What a handler returns, named so that the handlers below can be written as functions.
 type Handled = Pin<Box<dyn Future<Output = Result<(), HandlerError>> + Send>>;
@@ -70,7 +69,7 @@ async fn run() -> Result<(), Box<dyn Error>> {
         shop.orders.clone(),
         shop.orders.clone(),
         SchedulerSettings::default(),
-    );
+    )?;
     let workers = [
         tokio::spawn(dispatcher.run(stop.clone())),
         tokio::spawn(biller.run(stop.clone())),

@@ -85,3 +85,8 @@ pub use worker::metrics::{MetricsSnapshot, WorkerMetrics};
 pub use worker::outbox_dispatcher::OutboxDispatcher;
 pub use worker::scheduler_worker::{SchedulerSettings, SchedulerWorker};
 pub use worker::settings::{IN_FLIGHT_MAX, InvalidSettings, WorkerSettings};
+
+/// Fires when a lease is lost, and tells workers to stop. From `tokio-util`.
+pub use tokio_util::sync::CancellationToken;
+/// What the identities are made of. From `ulid`.
+pub use ulid::Ulid;

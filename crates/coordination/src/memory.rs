@@ -106,8 +106,8 @@ impl Default for MemoryProvider {
 }
 
 impl<S> Guarded<S> {
-    /// The state. A panic in a state machine is a bug that its assertions caught before the
-    /// change; going on beats taking every caller down with it.
+    /// The state. A panic in a state machine is a bug; the other items are served better by going on
+    /// than by failing every call after it.
     fn lock(&self) -> MutexGuard<'_, S> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -14,6 +14,22 @@ use crate::{ProviderError, Topic};
 ///
 /// The same message may come again, so the effect must bear repetition: an insert by the message's
 /// ID, a call with an idempotency key.
+///
+/// ```
+/// use coordination::{Handler, HandlerError, InboxMessage};
+///
+/// struct Bill {
+///     currency: &'static str,
+/// }
+///
+/// impl Handler<InboxMessage> for Bill {
+///     async fn handle(&self, message: InboxMessage) -> Result<(), HandlerError> {
+///         let order = message.payload.as_text().ok_or(HandlerError::permanent("not a text"))?;
+///         println!("bills {order} in {}, once per {}", self.currency, message.key);
+///         Ok(())
+///     }
+/// }
+/// ```
 pub trait Handler<M>: Send + Sync + 'static {
     /// Handles one message.
     fn handle(&self, message: M) -> impl Future<Output = Result<(), HandlerError>> + Send;

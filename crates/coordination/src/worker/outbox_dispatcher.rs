@@ -18,10 +18,9 @@ use crate::{
 ///
 /// ```
 /// use coordination::{
-///     MemoryProvider, NewOutboxMessage, Outbox, OutboxDispatcher, OutboxMessage, Payload, Topic,
+///     CancellationToken, MemoryProvider, NewOutboxMessage, Outbox, OutboxDispatcher, OutboxMessage, Payload, Topic,
 ///     TopicHandlers, WorkerSettings,
 /// };
-/// use tokio_util::sync::CancellationToken;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -6,11 +6,15 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::metrics::WorkerMetrics;
+use super::settings::InvalidSettings;
 use crate::{
     BatchSize, CorrelationId, Delay, JobRun, Lease, LeaseDuration, Leases, LostLease, Materialised,
     NewOutboxMessage, Outbox, OwnerToken, ProviderError, ResourceName, Scheduler, Timer,
 };
 
+/// The least time between two rounds. The provider's clock may be behind ours: then what is due by
+/// ours is not due yet, and asking without pause would not make it so.
+const ROUND_PAUSE_MIN: Duration = Duration::from_millis(10);
 /// How long an item waits after the outbox gave no answer for it.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
@@ -49,6 +53,14 @@ pub struct SchedulerWorker<S, O, L> {
     metrics: WorkerMetrics,
 }
 
+/// How a round ended.
+#[derive(Debug)]
+enum Round {
+    AllMoved,
+    /// A batch was full.
+    MayHaveMore,
+}
+
 /// Why a round ended early.
 #[derive(Debug)]
 enum Stopped {
@@ -77,16 +89,32 @@ impl Default for SchedulerSettings {
     }
 }
 
+impl SchedulerSettings {
+    fn check(&self) -> Result<(), InvalidSettings> {
+        if self.poll_interval.is_zero() {
+            return Err(InvalidSettings::Zero { name: "poll_interval" });
+        }
+        if self.upkeep_interval.is_zero() {
+            return Err(InvalidSettings::Zero { name: "upkeep_interval" });
+        }
+        Ok(())
+    }
+}
+
 impl<S: Scheduler, O: Outbox, L: Leases> SchedulerWorker<S, O, L> {
     /// A worker with an owner token of its own.
+    ///
+    /// # Errors
+    /// [`InvalidSettings`], which names the setting.
     pub fn new(
         scheduler: S,
         outbox: O,
         leases: L,
         settings: SchedulerSettings,
-    ) -> SchedulerWorker<S, O, L> {
+    ) -> Result<SchedulerWorker<S, O, L>, InvalidSettings> {
+        settings.check()?;
         let (owner, metrics) = (OwnerToken::random(), WorkerMetrics::default());
-        SchedulerWorker { scheduler, outbox, leases, settings, owner, metrics }
+        Ok(SchedulerWorker { scheduler, outbox, leases, settings, owner, metrics })
     }
 
     /// Its counters, to look at while it runs.
@@ -121,7 +149,8 @@ impl<S: Scheduler, O: Outbox, L: Leases> SchedulerWorker<S, O, L> {
                 kept_up_at = Some(Instant::now());
             }
             match self.round(&lease, shutdown).await {
-                Ok(()) => {}
+                Ok(Round::MayHaveMore) => continue,
+                Ok(Round::AllMoved) => {}
                 Err(Stopped::NoAnswer(error)) => self.note_no_answer(&error),
                 Err(Stopped::LeaseLost) => {
                     tracing::warn!("scheduler lease lost");
@@ -144,6 +173,7 @@ impl<S: Scheduler, O: Outbox, L: Leases> SchedulerWorker<S, O, L> {
 
     /// Waits for the next event, for the provider to tell of work, or for the poll interval.
     async fn next_event(&self) {
+        let earliest = Instant::now() + ROUND_PAUSE_MIN;
         let next_event = async {
             match self.scheduler.next_event_time().await {
                 Ok(Some(at)) => self.leases.clock().wait_until(at).await,
@@ -161,31 +191,38 @@ impl<S: Scheduler, O: Outbox, L: Leases> SchedulerWorker<S, O, L> {
             }
         })
         .await;
+        tokio::time::sleep_until(earliest).await;
     }
 
-    /// Makes due runs, then moves all that is due.
-    async fn round(&self, lease: &Lease<L>, shutdown: &CancellationToken) -> Result<(), Stopped> {
+    /// Makes due runs, then moves a batch of timers and a batch of runs.
+    async fn round(
+        &self,
+        lease: &Lease<L>,
+        shutdown: &CancellationToken,
+    ) -> Result<Round, Stopped> {
         lease.ensure_held()?;
         match self.scheduler.create_job_runs_from_due_jobs(&lease.fence()).await? {
             Materialised::Runs(_) => {}
             Materialised::StaleFence { .. } => return Err(Stopped::LeaseLost),
         }
-        loop {
-            let SchedulerSettings { batch, claim_for, .. } = self.settings;
-            lease.ensure_held()?;
-            let timers = self.scheduler.claim_timers(&self.owner, claim_for, batch).await?;
-            self.metrics.counters().claimed.add(timers.len());
-            let timer_count = timers.len();
-            self.move_all(timers.into_iter().map(Event::Timer), lease, shutdown).await?;
-            lease.ensure_held()?;
-            let runs = self.scheduler.claim_job_runs(&self.owner, claim_for, batch).await?;
-            self.metrics.counters().claimed.add(runs.len());
-            let run_count = runs.len();
-            self.move_all(runs.into_iter().map(Event::Run), lease, shutdown).await?;
-            if timer_count < batch.as_usize() && run_count < batch.as_usize() {
-                return Ok(());
-            }
-        }
+        let SchedulerSettings { batch, claim_for, .. } = self.settings;
+        let claimed = &self.metrics.counters().claimed;
+        lease.ensure_held()?;
+        let timers = self.scheduler.claim_timers(&self.owner, claim_for, batch).await?;
+        let timer_count = timers.len();
+        claimed.add(timer_count);
+        self.move_all(timers.into_iter().map(Event::Timer), lease, shutdown).await?;
+        lease.ensure_held()?;
+        let runs = self.scheduler.claim_job_runs(&self.owner, claim_for, batch).await?;
+        let run_count = runs.len();
+        claimed.add(run_count);
+        self.move_all(runs.into_iter().map(Event::Run), lease, shutdown).await?;
+        let full = batch.as_usize();
+        Ok(if timer_count < full && run_count < full {
+            Round::AllMoved
+        } else {
+            Round::MayHaveMore
+        })
     }
 
     async fn move_all(
@@ -216,7 +253,7 @@ impl<S: Scheduler, O: Outbox, L: Leases> SchedulerWorker<S, O, L> {
             };
             let counters = self.metrics.counters();
             counters.acknowledged.add(acknowledged);
-            counters.too_late.add(1 - acknowledged);
+            counters.too_late.add(usize::from(acknowledged == 0));
         }
         Ok(())
     }
@@ -284,5 +321,19 @@ impl From<ProviderError> for Stopped {
 impl From<LostLease> for Stopped {
     fn from(_: LostLease) -> Stopped {
         Stopped::LeaseLost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_of_zero_are_refused_by_name() {
+        assert_eq!(SchedulerSettings::default().check(), Ok(()));
+        let settings = SchedulerSettings { poll_interval: Duration::ZERO, ..Default::default() };
+        assert_eq!(settings.check(), Err(InvalidSettings::Zero { name: "poll_interval" }));
+        let settings = SchedulerSettings { upkeep_interval: Duration::ZERO, ..Default::default() };
+        assert_eq!(settings.check(), Err(InvalidSettings::Zero { name: "upkeep_interval" }));
     }
 }

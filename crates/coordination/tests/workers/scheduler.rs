@@ -21,7 +21,7 @@ fn worker(
     memory: &MemoryProvider,
 ) -> SchedulerWorker<MemoryProvider, MemoryProvider, MemoryProvider> {
     let settings = SchedulerSettings::default();
-    SchedulerWorker::new(memory.clone(), memory.clone(), memory.clone(), settings)
+    SchedulerWorker::new(memory.clone(), memory.clone(), memory.clone(), settings).unwrap()
 }
 
 /// Schedules timers that are due now. The messages they become have these IDs.
@@ -91,7 +91,8 @@ async fn a_nightly_job_runs_once_on_the_nights_when_the_clocks_change() {
             poll_interval: Duration::from_secs(60 * 60),
             ..Default::default()
         };
-        let worker = SchedulerWorker::new(memory.clone(), memory.clone(), memory.clone(), settings);
+        let worker =
+            SchedulerWorker::new(memory.clone(), memory.clone(), memory.clone(), settings).unwrap();
         let running = tokio::spawn(worker.run(stop.clone()));
         pass(Duration::from_secs(3 * 24 * 60 * 60)).await;
         stop.cancel();
@@ -111,7 +112,8 @@ async fn a_worker_killed_between_message_and_acknowledgement_makes_no_second_mes
     let expected = add_timers(&memory, 3).await;
     let stuck = Stuck::new(memory.clone());
     let settings = SchedulerSettings::default();
-    let killed = SchedulerWorker::new(memory.clone(), stuck.clone(), memory.clone(), settings);
+    let killed =
+        SchedulerWorker::new(memory.clone(), stuck.clone(), memory.clone(), settings).unwrap();
     let running = tokio::spawn(killed.run(CancellationToken::new()));
     eventually("the first is enqueued", || stuck.enqueued() == 1).await;
     running.abort();
@@ -173,7 +175,8 @@ async fn a_lease_lost_in_the_middle_of_a_run_stops_it_before_its_next_effect() {
     let leases = Losable { inner: memory.clone(), lose: Arc::default() };
     let settings = SchedulerSettings::default();
     let resource = settings.resource.clone();
-    let first = SchedulerWorker::new(memory.clone(), stuck.clone(), leases.clone(), settings);
+    let first =
+        SchedulerWorker::new(memory.clone(), stuck.clone(), leases.clone(), settings).unwrap();
     let (metrics, stop) = (first.metrics(), CancellationToken::new());
     let running = tokio::spawn(first.run(stop.clone()));
     eventually("the first is enqueued", || stuck.enqueued() == 1).await;
@@ -202,7 +205,8 @@ async fn a_lease_lost_between_two_items_stops_the_run_before_the_second() {
     let leases = Losable { inner: memory.clone(), lose: Arc::default() };
     let settings = SchedulerSettings::default();
     let resource = settings.resource.clone();
-    let worker = SchedulerWorker::new(scheduler.clone(), memory.clone(), leases.clone(), settings);
+    let worker =
+        SchedulerWorker::new(scheduler.clone(), memory.clone(), leases.clone(), settings).unwrap();
     let stop = CancellationToken::new();
     let running = tokio::spawn(worker.run(stop.clone()));
     eventually("the first is acknowledged", || scheduler.acknowledged() == 1).await;
@@ -222,7 +226,8 @@ async fn a_worker_told_to_stop_gives_back_what_it_has_not_moved() {
     add_timers(&memory, 4).await;
     let stuck = Stuck::new(memory.clone());
     let settings = SchedulerSettings::default();
-    let first = SchedulerWorker::new(memory.clone(), stuck.clone(), memory.clone(), settings);
+    let first =
+        SchedulerWorker::new(memory.clone(), stuck.clone(), memory.clone(), settings).unwrap();
     let (metrics, stop) = (first.metrics(), CancellationToken::new());
     let running = tokio::spawn(first.run(stop.clone()));
     eventually("the first is enqueued", || stuck.enqueued() == 1).await;
@@ -244,7 +249,7 @@ async fn lost_answers_of_the_outbox_make_no_second_message() {
     let expected = add_timers(&memory, 20).await;
     let outbox = Unreliable::every_third_answer_is_lost(memory.clone());
     let settings = SchedulerSettings::default();
-    let worker = SchedulerWorker::new(memory.clone(), outbox, memory.clone(), settings);
+    let worker = SchedulerWorker::new(memory.clone(), outbox, memory.clone(), settings).unwrap();
     let (metrics, stop) = (worker.metrics(), CancellationToken::new());
     let running = tokio::spawn(worker.run(stop.clone()));
     eventually("all are moved", || metrics.snapshot().acknowledged == 20).await;
