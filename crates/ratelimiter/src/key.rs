@@ -43,8 +43,8 @@ impl KeyPlace {
         let hasher = foldhash::fast::FixedState::with_seed(0);
         let family = text.rsplit_once(':').map_or(text, |(family, _)| family);
         let mut bytes = hasher.hash_one(text).to_le_bytes();
-        // A hash table uses the lowest and the highest bits, so the shard may be told by others.
-        bytes[5] = hasher.hash_one(family).to_le_bytes()[0];
+        // The tables use the high half, so the shard may be told by the low one.
+        bytes[0] = hasher.hash_one(family).to_le_bytes()[0];
         Self(u64::from_le_bytes(bytes))
     }
 
@@ -55,13 +55,13 @@ impl KeyPlace {
 
     /// The shard that the key belongs to.
     pub(crate) const fn shard(self) -> u8 {
-        self.0.to_le_bytes()[5]
+        self.0.to_le_bytes()[0]
     }
 
     /// A part of the hash, to know a key again of which nothing else is left.
     pub(crate) const fn tag(self) -> u32 {
         let bytes = self.0.to_le_bytes();
-        u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+        u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]])
     }
 }
 

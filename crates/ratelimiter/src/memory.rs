@@ -5,9 +5,13 @@
 //! of its limits in one order, reads the clock, and does all its work. So every limit sees time go forward, and threads
 //! meet only where their keys do.
 //!
+//! A shard keeps the reservations of all its limits together, in one [`timeline`] for each lifetime, so that a request writes to a few
+//! places only. A lease has one place in its shard's index from its reserve until it is forgotten.
+//!
 //! [`live_limit`]: self::live_limit
 //! [`reserve`]: self::reserve
 //! [`complete`]: self::complete
+//! [`timeline`]: self::timeline
 
 mod complete;
 mod lease_shard;
@@ -17,7 +21,9 @@ mod locked_limits;
 mod open_leases;
 mod options;
 mod past_leases;
+mod place_index;
 mod reserve;
+mod share;
 mod sums;
 mod sweeper;
 mod timeline;
@@ -25,6 +31,7 @@ mod timeline;
 use std::sync::Arc;
 
 use self::lease_shard::Leases;
+use self::live_limit::LiveLimit;
 use self::locked_limits::Limits;
 pub use self::options::MemoryOptions;
 use self::sweeper::Sweeper;
@@ -87,7 +94,7 @@ impl MemoryLimiter {
     ///
     /// # Panics
     /// When it should sweep itself and the system has no room for a thread, or when it should remember more than
-    /// 2^32 leases.
+    /// 2^30 leases.
     pub fn with_options(options: MemoryOptions) -> Self {
         let leases = Leases::new(&options);
         let MemoryOptions { clock, hints, sweep_every, .. } = options;
@@ -120,15 +127,16 @@ impl MemoryLimiter {
     pub fn complete_now(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
         let State { clock, limits, leases, .. } = &*self.state;
         let (id, mut lease_shard) = leases.lock(request.lease);
-        let Some(at) = lease_shard.find_open(id) else {
+        let Some(found) = lease_shard.find_open(id) else {
             return Ok(());
         };
-        let reservations = &lease_shard.open_at(at).reservations;
-        let mut locked = limits.lock(reservations.iter().map(|held| held.limit.shard()));
+        let lease = lease_shard.open(found);
+        let shards = lease.reservations.iter().map(|held| held.limit.shard());
+        let mut locked = limits.lock(shards);
         let now = clock.now();
-        complete::complete(now, reservations, &request.actuals, &mut locked)?;
+        complete::complete(now, lease, &request.actuals, &mut locked)?;
         drop(locked);
-        lease_shard.end(now, id, at);
+        lease_shard.end(now, found);
         Ok(())
     }
 
@@ -166,10 +174,8 @@ impl MemoryLimiter {
     pub fn state_now(&self, key: &LimitKey) -> Option<LimitState> {
         let State { clock, limits, .. } = &*self.state;
         let mut shard = limits.lock_for(key);
-        let slot = shard.find(key)?;
-        let limit = shard.limit(slot);
-        limit.expire(clock.now());
-        Some(limit.state())
+        shard.expire(clock.now());
+        shard.find(key).map(|(_, limit)| limit.state())
     }
 
     /// [`Backend::states`] without a future.
@@ -177,11 +183,9 @@ impl MemoryLimiter {
         let State { clock, limits, .. } = &*self.state;
         let mut states = Vec::new();
         for mut shard in limits.each() {
-            let now = clock.now();
-            for limit in shard.limits_mut().filter(|limit| page.has(limit.key())) {
-                limit.expire(now);
-                states.push(limit.state());
-            }
+            shard.expire(clock.now());
+            let limits = shard.limits().filter(|limit| page.has(limit.key()));
+            states.extend(limits.map(LiveLimit::state));
         }
         states.sort_unstable_by(|a, b| a.limit.key.cmp(&b.limit.key));
         states.truncate(page.count_max.unwrap_or(usize::MAX));

@@ -7,8 +7,8 @@ use smallvec::SmallVec;
 use super::limit_shard::LimitShard;
 use super::live_limit::LiveLimit;
 use super::open_leases::LimitPlace;
+use crate::clock::Timestamp;
 use crate::key::LimitKey;
-use crate::request::REQUIREMENTS_MAX;
 
 /// All limits, in shards that are locked on their own.
 #[derive(Debug)]
@@ -27,36 +27,38 @@ impl Limits {
         Self { shards }
     }
 
-    fn lock_one(&self, shard: u8) -> MutexGuard<'_, LimitShard> {
-        let shard = &self.shards[usize::from(shard)].0;
-        shard.lock().expect("no thread has panicked while it held a lock")
+    #[inline]
+    fn lock_one(&self, shard: usize) -> MutexGuard<'_, LimitShard> {
+        self.shards[shard].0.lock().expect("no thread has panicked while it held a lock")
     }
 
     /// Locks the shard that a key belongs to.
     pub(super) fn lock_for(&self, key: &LimitKey) -> MutexGuard<'_, LimitShard> {
-        self.lock_one(key.place().shard())
+        self.lock_one(usize::from(key.place().shard()))
     }
 
     /// Locks several shards, always in the same order, so that no two threads wait for each other.
+    #[inline]
     pub(super) fn lock(&self, shards: impl Iterator<Item = u8>) -> LockedLimits<'_> {
-        let mut order = [0; REQUIREMENTS_MAX];
-        let mut count = 0;
+        // One bit a shard: what is to be locked, without doubles, and in order.
+        let mut wanted = [0_u64; LimitPlace::SHARD_COUNT / 64];
         for shard in shards {
-            // Mostly a request needs two shards, so that a look at those before is cheaper than to sort.
-            let at = order[..count].iter().position(|other| *other >= shard).unwrap_or(count);
-            if at == count || order[at] != shard {
-                order.copy_within(at..count, at + 1);
-                order[at] = shard;
-                count += 1;
+            wanted[usize::from(shard / 64)] |= 1 << (shard % 64);
+        }
+        let mut guards = SmallVec::new();
+        for (start, mut bits) in (0..).step_by(64).zip(wanted) {
+            while bits != 0 {
+                let shard = start + bits.trailing_zeros() as usize;
+                guards.push((shard, self.lock_one(shard)));
+                bits &= bits - 1;
             }
         }
-        let guards = order[..count].iter().map(|shard| (*shard, self.lock_one(*shard))).collect();
         LockedLimits { guards }
     }
 
     /// Locks every shard in turn.
     pub(super) fn each(&self) -> impl Iterator<Item = MutexGuard<'_, LimitShard>> {
-        (0..=u8::MAX).map(|shard| self.lock_one(shard))
+        (0..self.shards.len()).map(|shard| self.lock_one(shard))
     }
 }
 
@@ -64,22 +66,45 @@ impl Limits {
 #[derive(Debug)]
 pub(super) struct LockedLimits<'a> {
     /// The locked shards by growing number.
-    guards: SmallVec<[(u8, MutexGuard<'a, LimitShard>); 4]>,
+    guards: SmallVec<[(usize, MutexGuard<'a, LimitShard>); 4]>,
 }
 
+/// Which of the locked shards.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LockedShard(u8);
+
 impl LockedLimits<'_> {
-    pub(super) fn shard(&mut self, shard: u8) -> &mut LimitShard {
-        let guard = self.guards.iter_mut().find(|(number, _)| *number == shard);
-        &mut guard.expect("the shard was locked for this request").1
+    /// Returns what has expired in all these shards.
+    #[inline]
+    pub(super) fn expire(&mut self, now: Timestamp) {
+        for (_, shard) in &mut self.guards {
+            shard.expire(now);
+        }
     }
 
-    /// The limit at a place where one was found under these locks.
-    pub(super) fn limit(&mut self, place: LimitPlace) -> &mut LiveLimit {
-        self.shard(place.shard()).limit(place.slot())
+    /// Finds a shard among the locked ones, to ask for it several times.
+    #[inline]
+    pub(super) fn find(&self, shard: u8) -> LockedShard {
+        let mut at = 0;
+        while self.guards[at].0 != usize::from(shard) {
+            at += 1;
+        }
+        LockedShard(u8::try_from(at).expect("a request has at most 32 shards"))
     }
 
-    /// The limit that is at a place now, if any; perhaps another one than when the place was noted.
-    pub(super) fn limit_at(&mut self, place: LimitPlace) -> Option<&mut LiveLimit> {
-        self.shard(place.shard()).limit_at(place.slot())
+    #[inline]
+    pub(super) fn shard(&self, at: LockedShard) -> &LimitShard {
+        &self.guards[usize::from(at.0)].1
+    }
+
+    #[inline]
+    pub(super) fn shard_mut(&mut self, at: LockedShard) -> &mut LimitShard {
+        &mut self.guards[usize::from(at.0)].1
+    }
+
+    /// The limit at a place where one was found under these locks, or where a live reservation is.
+    #[inline]
+    pub(super) fn limit(&self, place: LimitPlace) -> &LiveLimit {
+        self.shard(self.find(place.shard())).limit(place.slot())
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::lease_shard::{HashedId, Known, LeaseShard};
-use super::locked_limits::LockedLimits;
+use super::locked_limits::{LockedLimits, LockedShard};
 use super::open_leases::{LimitPlace, OpenLease, Reservation, Reservations};
 use super::past_leases::Past;
 use crate::clock::Timestamp;
@@ -24,6 +24,7 @@ struct Need<'a> {
     key: &'a LimitKey,
     amount: u64,
     limit: LimitPlace,
+    shard: LockedShard,
 }
 
 type Needs<'a> = SmallVec<[Need<'a>; 4]>;
@@ -37,6 +38,7 @@ struct Obstacles<'a> {
 }
 
 /// Reserves all that a request needs, or nothing. The shards of the lease and of the keys are locked.
+#[inline]
 pub(super) fn reserve(
     now: Timestamp,
     request: &ReserveRequest,
@@ -45,15 +47,16 @@ pub(super) fn reserve(
     limits: &mut LockedLimits<'_>,
     policy: &HintPolicy,
 ) -> Result<Decision, ReserveError> {
-    let (needs, obstacles) = look_at_all(now, request, limits)?;
+    limits.expire(now);
+    let (needs, obstacles) = look_at_all(request, limits)?;
     match leases.known(now, id) {
+        None => {}
         Some(Known::Open(lease)) => return replay(now, lease, &needs, limits),
         Some(Known::Past(Past::Ended)) => return Err(ReserveError::LeaseEnded),
         Some(Known::Past(Past::Denied(first))) => {
             let random = leases.random.f64();
             return Ok(deny_again(now, first, &needs, limits, policy, random));
         }
-        None => {}
     }
     if let Some(key) = obstacles.exceeding {
         return Err(ReserveError::AmountExceedsCapacity { key: key.clone() });
@@ -68,30 +71,28 @@ pub(super) fn reserve(
     leases.deny(now, id, first);
     let full = without_room(&needs, limits);
     for need in &full {
-        limits.limit(need.limit).note_denial();
+        limits.shard_mut(need.shard).limit_mut(need.limit.slot()).note_denial();
     }
     let random = leases.random.f64();
     Ok(denied(now, &full, limits, policy, random))
 }
 
-/// Finds the limits of all requirements, returns what has expired of them, and looks at what stands in the way.
+/// Finds the limits of all requirements, and looks at what stands in the way.
+#[inline]
 fn look_at_all<'a>(
-    now: Timestamp,
     request: &'a ReserveRequest,
-    limits: &mut LockedLimits<'_>,
+    limits: &LockedLimits<'_>,
 ) -> Result<(Needs<'a>, Obstacles<'a>), ReserveError> {
     let mut needs = Needs::new();
     let mut obstacles = Obstacles::default();
     for Requirement { key, amount } in request.requirements.iter() {
         let number = key.place().shard();
-        let shard = limits.shard(number);
-        let Some(slot) = shard.find(key) else {
+        let shard = limits.find(number);
+        let Some((slot, limit)) = limits.shard(shard).find(key) else {
             return Err(ReserveError::UnknownKey { key: key.clone() });
         };
         let place = LimitPlace::new(number, slot);
         let amount = amount.get();
-        let limit = shard.limit(slot);
-        limit.expire(now);
         if amount > limit.capacity() {
             obstacles.exceeding.get_or_insert(key);
         }
@@ -101,17 +102,18 @@ fn look_at_all<'a>(
         if amount > limit.available() {
             obstacles.full.get_or_insert(place);
         }
-        needs.push(Need { key, amount, limit: place });
+        needs.push(Need { key, amount, limit: place, shard });
     }
     Ok((needs, obstacles))
 }
 
-fn without_room<'a>(needs: &Needs<'a>, limits: &mut LockedLimits<'_>) -> Needs<'a> {
+fn without_room<'a>(needs: &Needs<'a>, limits: &LockedLimits<'_>) -> Needs<'a> {
     let full = |need: &&Need<'a>| need.amount > limits.limit(need.limit).available();
     needs.iter().filter(full).copied().collect()
 }
 
 /// Allowed: one reservation per requirement, and the lease that has them.
+#[inline]
 fn hold_all(
     now: Timestamp,
     id: HashedId,
@@ -119,22 +121,17 @@ fn hold_all(
     leases: &mut LeaseShard,
     limits: &mut LockedLimits<'_>,
 ) -> Decision {
-    let (mut first_expiry, mut last_expiry) = (None, now);
+    let mut lifetime_seconds_max = 0;
     let mut reservations = Reservations::new();
     for need in needs {
-        let shard = limits.shard(need.limit.shard());
-        let (number, expires_at) = shard.hold(need.limit.slot(), now, need.amount);
-        reservations.push(Reservation {
-            number,
-            limit: need.limit,
-            key_tag: need.key.place().tag(),
-        });
-        first_expiry = Some(first_expiry.unwrap_or(expires_at).min(expires_at));
-        last_expiry = last_expiry.max(expires_at);
+        let shard = limits.shard_mut(need.shard);
+        let made = shard.hold(need.limit.slot(), now, need.amount);
+        lifetime_seconds_max = lifetime_seconds_max.max(made.lifetime.seconds());
+        reservations.push(Reservation { limit: need.limit, key_tag: need.key.place().tag(), made });
     }
-    let first_expiry = first_expiry.expect("a reserve has at least one requirement");
-    let lease = OpenLease { id: id.id, reserved_at: now, first_expiry, reservations };
-    leases.add(id, lease, last_expiry);
+    let ends_at = now.after_seconds(lifetime_seconds_max);
+    let open = OpenLease { id: id.id, reserved_at: now, reservations };
+    leases.allow(id, open, ends_at);
     Decision::Allowed { reserved_at: now }
 }
 
@@ -143,9 +140,9 @@ fn replay(
     now: Timestamp,
     lease: &OpenLease,
     needs: &Needs<'_>,
-    limits: &mut LockedLimits<'_>,
+    limits: &LockedLimits<'_>,
 ) -> Result<Decision, ReserveError> {
-    if lease.first_expiry <= now {
+    if lease.reservations.iter().any(|held| !lease.is_live(held, now)) {
         return Err(ReserveError::LeaseEnded);
     }
     if lease.reservations.len() != needs.len() {
@@ -153,15 +150,17 @@ fn replay(
     }
     for need in needs {
         let tag = need.key.place().tag();
-        let same = |held: &&Reservation| held.limit == need.limit && held.key_tag == tag;
+        let same = |held: &&Reservation| held.key_tag == tag;
         let Some(held) = lease.reservations.iter().find(same) else {
             return Err(ReserveError::LeaseConflict);
         };
-        match limits.limit(need.limit).amount_of(held.number) {
-            Some(amount) if amount == need.amount => {}
-            Some(_) => return Err(ReserveError::LeaseConflict),
-            // Nothing has expired, so the limit was deleted and defined again, and the reservation is gone with it.
-            None => return Err(ReserveError::LeaseEnded),
+        if held.limit != need.limit {
+            // The limit was deleted and defined again, and the reservation is gone with it.
+            return Err(ReserveError::LeaseEnded);
+        }
+        let shard = limits.shard(need.shard);
+        if shard.amount_of(need.limit.slot(), held.made) != need.amount {
+            return Err(ReserveError::LeaseConflict);
         }
     }
     Ok(Decision::Allowed { reserved_at: lease.reserved_at })
@@ -193,7 +192,10 @@ fn denied(
     policy: &HintPolicy,
     random: f64,
 ) -> Decision {
-    let hint = |need: &Need<'_>| limits.limit(need.limit).hint(now, need.amount, policy, random);
+    let hint = |need: &Need<'_>| {
+        let shard = limits.shard_mut(need.shard);
+        shard.hint(need.limit.slot(), now, need.amount, policy, random)
+    };
     let retry_after = full.iter().map(hint).max().expect("at least one limit had no room");
     let keys = full.iter().map(|need| need.key.clone()).collect();
     Decision::Denied(Denial { reason: DenialReason::NoRoom { keys }, retry_after })

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 /// How many reservation numbers a small block spans, and how many small blocks a large one.
-const BLOCK: u64 = 64;
+pub(super) const BLOCK: u64 = 128;
 
-/// Sums over amounts in the order of their numbers, at two sizes of block.
+/// Sums over the amounts of one limit in one timeline, by their numbers there, at two sizes of block.
 #[derive(Debug, Default)]
 pub(super) struct Sums {
     small: Blocks<BLOCK>,
@@ -63,6 +63,7 @@ impl Sums {
     }
 
     /// The sum of all amounts.
+    #[cfg(test)]
     pub(super) fn total(&self) -> u64 {
         self.large.sums.iter().sum()
     }
