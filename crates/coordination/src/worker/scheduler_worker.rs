@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use super::metrics::WorkerMetrics;
 use super::settings::InvalidSettings;
@@ -239,7 +240,15 @@ impl<S: Scheduler, O: Outbox, L: Leases> SchedulerWorker<S, O, L> {
                 return Err(Stopped::ShutDown);
             }
             lease.ensure_held()?;
-            if let Err(error) = self.outbox.enqueue(event.message()).await {
+            let message = event.message();
+            let span = tracing::info_span!(
+                "move",
+                queue = "scheduler",
+                id = %message.id,
+                topic = %message.topic,
+                correlation_id = message.correlation_id.as_ref().map(tracing::field::display),
+            );
+            if let Err(error) = self.outbox.enqueue(message).instrument(span).await {
                 let delay = Delay::new(AGAIN_AFTER).expect("1 s is within the bounds");
                 for event in std::iter::once(event).chain(events) {
                     self.give_back(&event, delay).await?;

@@ -63,6 +63,27 @@ async fn due_timers_become_outbox_messages_with_their_ids() {
     running.await.unwrap();
 }
 
+#[tokio::test(start_paused = true)]
+async fn many_due_timers_do_not_hold_up_a_due_job() {
+    let memory = provider();
+    add_timers(&memory, 100).await;
+    let every_second = CronSchedule::parse("* * * * * *", "UTC").unwrap();
+    let job = JobDefinition::new(JobName::new("often").unwrap(), topic("report"), every_second);
+    memory.create_or_update_job(job).await.unwrap();
+    pass(Duration::from_secs(1)).await;
+    let settings = SchedulerSettings { batch: BatchSize::new(10).unwrap(), ..Default::default() };
+    let worker =
+        SchedulerWorker::new(memory.clone(), memory.clone(), memory.clone(), settings).unwrap();
+    let (metrics, stop) = (worker.metrics(), CancellationToken::new());
+    let running = tokio::spawn(worker.run(stop.clone()));
+    eventually("all are moved", || metrics.snapshot().acknowledged >= 101).await;
+    stop.cancel();
+    running.await.unwrap();
+    let messages = drain(&memory).await;
+    let report = messages.iter().position(|message| message.topic == topic("report"));
+    assert_eq!(report, Some(10), "after the first batch of timers");
+}
+
 /// A job at 02:30 local time runs once on either night: at 03:00 summer time in spring, at the
 /// first 02:30 in autumn.
 #[tokio::test(start_paused = true)]

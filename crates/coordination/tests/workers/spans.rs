@@ -4,14 +4,15 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 
 use coordination::{
-    CorrelationId, Outbox, OutboxDispatcher, OutboxMessage, TopicHandlers, WorkerSettings,
+    CorrelationId, Leases, NewTimer, Outbox, OutboxDispatcher, OutboxMessage, Payload, Scheduler,
+    SchedulerSettings, SchedulerWorker, TopicHandlers, WorkerSettings,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-use crate::{outbox_message, provider, topic};
+use crate::{eventually, outbox_message, provider, topic};
 
 /// Keeps the fields of each new span as text.
 #[derive(Debug, Clone, Default)]
@@ -64,5 +65,27 @@ async fn the_span_of_a_message_carries_its_correlation_id() {
     let spans = spans.0.lock().unwrap();
     let expected =
         format!("handle queue=\"outbox\" id={id} topic=order correlation_id=request-7 attempt=1");
+    assert!(spans.contains(&expected), "{spans:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_span_of_a_timer_on_its_way_carries_its_correlation_id() {
+    let spans = Spans::default();
+    let _here = tracing::subscriber::set_default(spans.clone());
+    let memory = provider();
+    let timer = NewTimer::new(topic("remind"), Payload::empty(), memory.clock().now())
+        .correlated_with(CorrelationId::new("request-8").unwrap());
+    let id = memory.schedule_timer(timer).await.unwrap();
+    let settings = SchedulerSettings::default();
+    let worker =
+        SchedulerWorker::new(memory.clone(), memory.clone(), memory.clone(), settings).unwrap();
+    let (metrics, stop) = (worker.metrics(), CancellationToken::new());
+    let running = tokio::spawn(worker.run(stop.clone()));
+    eventually("the timer is moved", || metrics.snapshot().acknowledged == 1).await;
+    stop.cancel();
+    running.await.unwrap();
+    let spans = spans.0.lock().unwrap();
+    let expected =
+        format!("move queue=\"scheduler\" id={id} topic=remind correlation_id=request-8");
     assert!(spans.contains(&expected), "{spans:?}");
 }
