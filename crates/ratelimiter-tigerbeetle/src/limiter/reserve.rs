@@ -69,9 +69,10 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         for need in needs {
             need.limit.counts.note_allow();
         }
+        let last = results.last().expect("a reserve has at least one requirement");
+        self.time.observe(last.timestamp, self.options.clock.now());
         let lease = Lease::allowed(lease, needs, chain::created(item, results));
         let reserved_at = lease.reserved_at;
-        self.time.observe(reserved_at, self.options.clock.now());
         self.counters.leases_allowed.add(1);
         self.counters.lease_transfers.add(results.len() as u64);
         self.cache.insert(lease);

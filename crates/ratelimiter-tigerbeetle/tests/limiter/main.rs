@@ -4,7 +4,14 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod conformance;
+mod differential;
+mod disagreement;
+mod expiry_lag;
+mod faults;
 mod fixture;
+mod hot_path;
+mod interleavings;
 mod on_model;
 mod scenarios;
 mod scene;
+mod watched_ledger;

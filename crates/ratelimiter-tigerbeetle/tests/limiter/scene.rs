@@ -1,7 +1,7 @@
 //! Limiters over one ledger, as several servers on one cluster have them, and power over their time.
 
 use std::future::Future;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use ratelimiter::clock::{Clock, FakeClock, SystemClock};
@@ -24,7 +24,8 @@ pub struct Scene<L: Ledger> {
     pub hand: Option<Arc<FakeClock>>,
     /// What this scene's keys begin with, so that scenes can share a cluster.
     prefix: String,
-    limiters: Mutex<Vec<Arc<TigerBeetleLimiter<L>>>>,
+    /// Those that somebody still has.
+    limiters: Mutex<Vec<Weak<TigerBeetleLimiter<L>>>>,
 }
 
 impl<L: Ledger + Clone> Scene<L> {
@@ -57,7 +58,7 @@ impl<L: Ledger + Clone> Scene<L> {
         change(&mut options);
         let limiter = Arc::new(TigerBeetleLimiter::new(self.ledger.clone(), options));
         match &self.hand {
-            Some(_) => self.limiters.lock().unwrap().push(Arc::clone(&limiter)),
+            Some(_) => self.limiters.lock().unwrap().push(Arc::downgrade(&limiter)),
             None => tick_while_alive(&limiter),
         }
         limiter
@@ -82,7 +83,7 @@ impl<L: Ledger + Clone> Scene<L> {
             let step = left.min(TICK_EVERY);
             clock.advance(step);
             let limiters = self.limiters.lock().unwrap().clone();
-            for limiter in limiters {
+            for limiter in limiters.iter().filter_map(Weak::upgrade) {
                 limiter.tick().await;
             }
             left -= step;

@@ -210,3 +210,6 @@ pub(in crate::limiter) fn read(results: &[TransferResult]) -> ChangeReply {
     }
     ChangeReply::Unexpected(status)
 }
+
+#[cfg(test)]
+mod tests;

@@ -296,3 +296,6 @@ fn marker(id: TransferId, lease: LeaseId) -> Transfer {
     };
     Transfer { id, action: Action::Posted(movement), user_data: user_data(lease, None) }
 }
+
+#[cfg(test)]
+mod tests;

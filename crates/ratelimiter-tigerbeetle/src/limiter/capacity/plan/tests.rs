@@ -1,0 +1,120 @@
+use super::*;
+use crate::ledger::{Balances, Timestamp};
+use crate::limiter::codes::AccountCode;
+
+fn key() -> LimitKey {
+    LimitKey::new("slots").unwrap()
+}
+
+fn version(credits_posted: u128, debits_posted: u128, closed: bool) -> Version {
+    let balances =
+        Balances { credits_posted, debits_posted, debits_pending: 3, ..Balances::default() };
+    Version::of(AccountRow {
+        id: ids::limit_account(&key()),
+        code: AccountCode::Limit.number(),
+        debits_must_not_exceed_credits: true,
+        closed,
+        balances,
+        user_data: UserData::default(),
+        timestamp: Timestamp::from_unix_ms(1),
+    })
+}
+
+fn change(version: &Version, target: u64, nonce: u128) -> Option<WorkItem> {
+    let attempt = Attempt { unix_ms: 1, nonce: NonZeroU128::new(nonce).unwrap() };
+    version.change(&key(), Capacity::new(target).unwrap(), attempt)
+}
+
+fn first_id(item: &WorkItem) -> TransferId {
+    item.events()[0].transfer.id
+}
+
+/// The net effect on the account: capacity after, closed after.
+fn effect(version: &Version, item: &WorkItem) -> (u128, bool) {
+    let account = version.row.id;
+    let (mut capacity, mut closed) = (version.capacity(), version.is_closed());
+    for event in item.events() {
+        match event.transfer.action {
+            Action::Posted(movement) if movement.credit == account => capacity += movement.amount,
+            Action::Posted(movement) if movement.debit == account => capacity -= movement.amount,
+            Action::VoidPending { .. } => closed = false,
+            Action::Pending { closes_debit_account: true, .. } => closed = true,
+            Action::Posted(_) | Action::Pending { .. } | Action::PostPending { .. } => {}
+        }
+    }
+    (capacity, closed)
+}
+
+/// TB-07
+#[test]
+fn tb_07_a_change_is_one_chain_to_the_target_and_open() {
+    for closed in [false, true] {
+        let from = version(15, 5, closed);
+        for target in [0, 9, 11, 20] {
+            let item = change(&from, target, 1).unwrap();
+            assert_eq!(effect(&from, &item), (u128::from(target), false));
+            let links = item.events().iter().filter(|event| event.linked).count();
+            assert_eq!(links, item.len() - 1, "one chain");
+        }
+    }
+    assert_eq!(change(&version(15, 5, false), 10, 1), None, "there is nothing to do");
+    let cancelled = change(&version(15, 5, true), 10, 1).unwrap();
+    assert_eq!(effect(&version(15, 5, true), &cancelled), (10, false));
+    assert_eq!(cancelled.len(), 3, "the counters move although the capacity does not");
+}
+
+/// TB-07: whoever leaves a version uses the one ID for it, whatever they want.
+#[test]
+fn tb_07_a_version_is_left_by_one_transfer() {
+    let open = version(15, 5, false);
+    let leave = first_id(&open.close(&key()));
+    for (target, nonce) in [(0, 1), (9, 2), (20, 3)] {
+        assert_eq!(first_id(&change(&open, target, nonce).unwrap()), leave);
+    }
+    let closed = version(15, 5, true);
+    let leave_closed = first_id(&change(&closed, 9, 1).unwrap());
+    assert_eq!(first_id(&change(&closed, 20, 2).unwrap()), leave_closed);
+    let others = [version(16, 6, false), version(15, 6, false), version(16, 5, false)];
+    for other in others {
+        assert_ne!(first_id(&other.close(&key())), leave);
+    }
+    assert_ne!(leave, leave_closed);
+}
+
+/// TB-07: what is refused burns its ID, so no two attempts share one.
+#[test]
+fn tb_07_attempts_do_not_share_the_ids_that_may_be_burned() {
+    let from = version(15, 5, false);
+    let last = |item: WorkItem| item.events().last().unwrap().transfer.id;
+    let (one, other) = (change(&from, 9, 1).unwrap(), change(&from, 9, 2).unwrap());
+    assert_ne!(last(one), last(other));
+}
+
+/// TB-07: any server finds the closing transfer of the version that it reads.
+#[test]
+fn tb_07_the_void_that_opens_names_the_transfer_that_closed() {
+    let open = version(15, 5, false);
+    let closing = open.close(&key()).events()[1].transfer.id;
+    let item = change(&version(15, 5, true), 9, 1).unwrap();
+    let void = item.events()[0].transfer.action;
+    assert_eq!(void, Action::VoidPending { pending: closing });
+}
+
+/// TB-07
+#[test]
+fn tb_07_the_answer_to_a_change_is_read() {
+    use TransferStatus as S;
+    const LEF: TransferStatus = S::LinkedEventFailed;
+    let check = |statuses: &[TransferStatus], expected: ChangeReply| {
+        let timestamp = Timestamp::from_unix_ms(1);
+        let result = |status: &TransferStatus| TransferResult { status: *status, timestamp };
+        let results: Vec<_> = statuses.iter().map(result).collect();
+        assert_eq!(read(&results), expected, "{statuses:?}");
+    };
+    check(&[S::Created, S::Created], ChangeReply::Applied);
+    check(&[LEF, S::ExceedsCredits], ChangeReply::NoRoom);
+    check(&[S::Exists, LEF], ChangeReply::Moved);
+    check(&[LEF, S::CreditAccountAlreadyClosed], ChangeReply::Moved);
+    let not_found = S::PendingTransferNotFound;
+    check(&[not_found, LEF], ChangeReply::Unexpected(not_found));
+}

@@ -1,0 +1,110 @@
+//! The same random script on the memory backend and on this one: the same decisions, usage and debt,
+//! up to the differences that are written down here.
+
+mod script;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ratelimiter::clock::FakeClock;
+use ratelimiter::memory::MemoryOptions;
+use ratelimiter::{
+    Backend, Decision, Denial, DenialReason, LimitState, Limiter, MemoryLimiter, Page, ReserveError,
+};
+use ratelimiter_tigerbeetle::ledger::model::ModelLedger;
+use ratelimiter_tigerbeetle::limiter::{LimiterOptions, TigerBeetleLimiter};
+
+use self::script::{Script, Step};
+use crate::scene::run;
+
+const SEEDS: std::ops::Range<u64> = 0..300;
+const STEPS: usize = 150;
+
+/// Memory against TigerBeetle, with a lease cache and without.
+#[test]
+fn both_backends_answer_the_same_script_alike() {
+    run(async {
+        for seed in SEEDS {
+            let leases_cached_max = if seed % 2 == 0 { 1_000 } else { 0 };
+            play(seed, leases_cached_max).await;
+        }
+    });
+}
+
+async fn play(seed: u64, leases_cached_max: usize) {
+    let clock = Arc::new(FakeClock::new());
+    let memory = MemoryLimiter::with_options(MemoryOptions::for_tests(clock.clone()));
+    let ledger = Arc::new(ModelLedger::new(Arc::clone(&clock)));
+    let clock_of_limiter = clock.clone();
+    let options =
+        LimiterOptions { clock: clock_of_limiter, leases_cached_max, ..LimiterOptions::default() };
+    let tigerbeetle = TigerBeetleLimiter::new(ledger, options);
+    let mut script = Script::new(seed);
+    for number in 0..STEPS {
+        let step = script.next_step(&*clock);
+        let at = format!("seed {seed}, step {number}: {step:?}");
+        match &step {
+            Step::Pass(by) => clock.advance(*by),
+            Step::Define(limit) => {
+                let expected = memory.define(limit.clone()).await;
+                assert_eq!(tigerbeetle.define(limit.clone()).await, expected, "{at}");
+            }
+            Step::Reserve(request) => {
+                let expected = memory.reserve(request).await;
+                let answer = tigerbeetle.reserve(request).await;
+                let was_denied = script.was_denied(request.lease);
+                let agree = agree(&expected, &answer, was_denied);
+                assert!(agree, "{at}\n{expected:?}\n{answer:?}");
+                script.heard(request.lease, &expected);
+            }
+            Step::Complete(request) => {
+                let expected = memory.complete(request).await;
+                assert_eq!(tigerbeetle.complete(request).await, expected, "{at}");
+            }
+        }
+        memory.sweep();
+        tigerbeetle.tick().await;
+        compare_states(&memory, &tigerbeetle, &at).await;
+    }
+}
+
+/// Whether both said the same, but for what this backend documents: hints are backoffs, one key is
+/// named (that for which the lease was denied first), and what the definitions decide is decided
+/// before a lease is looked at that is not in memory.
+fn agree(
+    memory: &Result<Decision, ReserveError>,
+    tigerbeetle: &Result<Decision, ReserveError>,
+    was_denied: bool,
+) -> bool {
+    use Decision::{Allowed, Denied};
+    use DenialReason::{Decreasing, NoRoom};
+    match (memory, tigerbeetle) {
+        (Ok(Allowed { reserved_at: memory }), Ok(Allowed { reserved_at: tigerbeetle })) => {
+            tigerbeetle.since(*memory) < Duration::from_millis(1)
+        }
+        (
+            Ok(Denied(Denial { reason: NoRoom { keys: memory }, .. })),
+            Ok(Denied(Denial { reason: NoRoom { keys: tigerbeetle }, .. })),
+        ) => tigerbeetle.len() == 1 && (memory.contains(&tigerbeetle[0]) || was_denied),
+        (
+            Ok(Denied(Denial { reason: NoRoom { .. }, .. })),
+            Ok(Denied(Denial { reason: Decreasing { .. }, .. }))
+            | Err(ReserveError::AmountExceedsCapacity { .. }),
+        ) => was_denied,
+        (
+            Err(ReserveError::LeaseEnded | ReserveError::LeaseConflict),
+            Err(ReserveError::AmountExceedsCapacity { .. }),
+        ) => true,
+        (memory, tigerbeetle) => memory == tigerbeetle,
+    }
+}
+
+async fn compare_states(
+    memory: &MemoryLimiter,
+    tigerbeetle: &TigerBeetleLimiter<Arc<ModelLedger>>,
+    at: &str,
+) {
+    let expected: Vec<LimitState> = memory.states(&Page::default()).await.unwrap();
+    let states = tigerbeetle.states(&Page::default()).await.unwrap();
+    assert_eq!(states, expected, "{at}");
+}

@@ -1,0 +1,128 @@
+//! What has no answer: it counts at most once, and a change that was cut short anywhere heals.
+
+use ratelimiter::{Backend, Limit, LimitStatus, RegisteredLimit, ReserveError};
+
+use crate::on_model::on_watched_model;
+use crate::scene::run;
+use crate::watched_ledger::Fault;
+
+/// More calls than any operation here makes.
+const CALLS_MAX: usize = 12;
+
+fn every_fault() -> impl Iterator<Item = (usize, Fault)> {
+    let faults = [Fault::Unheard, Fault::Lost];
+    (0..CALLS_MAX).flat_map(move |number| faults.map(|fault| (number, fault)))
+}
+
+/// RES-04, TB-05
+#[test]
+fn res_04_a_reserve_without_an_answer_is_repeated_and_counts_once() {
+    run(async {
+        for fault in [Fault::Unheard, Fault::Lost] {
+            let on = on_watched_model();
+            let limiter = on.limiter();
+            limiter.define(on.rolling("tokens", 60, 100)).await.unwrap();
+            on.ledger.fail_from(0, fault);
+            let lease = on.lease();
+            let answer = on.reserve(&limiter, lease, [("tokens", 60)]).await;
+            assert!(matches!(answer, Err(ReserveError::Unanswered(_))), "{answer:?}");
+            on.ledger.heal();
+            assert!(on.reserve(&limiter, lease, [("tokens", 60)]).await.unwrap().is_allowed());
+            assert_eq!(on.used(&limiter, "tokens").await, 60);
+        }
+    });
+}
+
+/// COM-05, TB-06: cut short at any call, and repeated at another server.
+#[test]
+fn com_05_a_complete_without_an_answer_is_repeated_and_counts_once() {
+    run(async {
+        for (number, fault) in every_fault() {
+            let on = on_watched_model();
+            let limiter = on.limiter();
+            limiter.define(on.rolling("less", 60, 100)).await.unwrap();
+            limiter.define(on.rolling("more", 60, 50)).await.unwrap();
+            limiter.define(on.concurrency("slots", 60, 5)).await.unwrap();
+            let lease = on.lease();
+            let needs = [("less", 50), ("more", 50), ("slots", 1)];
+            assert!(on.reserve(&limiter, lease, needs).await.unwrap().is_allowed());
+            on.ledger.fail_from(number, fault);
+            let actuals = [("less", 20), ("more", 57)];
+            drop(on.complete(&limiter, lease, actuals).await);
+            on.ledger.heal();
+            let another = on.successor(&limiter).await;
+            on.complete(&another, lease, actuals).await.unwrap();
+            assert_eq!(on.used(&another, "less").await, 20, "{number} {fault:?}");
+            assert_eq!(on.used(&another, "slots").await, 0, "{number} {fault:?}");
+            let more = on.state(&another, "more").await.usage;
+            assert_eq!((more.used, more.debt), (50, 7), "{number} {fault:?}");
+        }
+    });
+}
+
+/// TB-07, TB-08: the process ends at any call of a change, with the old file or with the new one.
+#[test]
+fn tb_08_a_change_that_was_cut_short_anywhere_heals_at_the_start() {
+    run(async {
+        for ((number, fault), is_new_file) in every_fault().flat_map(|f| [(f, false), (f, true)]) {
+            for (from, to) in [(10, 20), (10, 9), (10, 5), (10, 10)] {
+                let on = on_watched_model();
+                let before = on.limiter();
+                let old = on.concurrency("slots", 60, from);
+                before.define(old.clone()).await.unwrap();
+                let lease = on.lease();
+                assert!(on.reserve(&before, lease, [("slots", 8)]).await.unwrap().is_allowed());
+                let new = on.concurrency("slots", 60, to);
+                on.ledger.fail_from(number, fault);
+                drop(before.define(new.clone()).await);
+                drop(before);
+                on.ledger.heal();
+
+                let limiter = on.limiter();
+                let planned = RegisteredLimit::active(old.clone()).redefined(new).unwrap();
+                let file = if is_new_file { planned } else { RegisteredLimit::active(old.clone()) };
+                let target = file.target();
+                let status = limiter.restore(file).await.unwrap();
+                let cut =
+                    format!("{from} to {to}, call {number} {fault:?}, new file {is_new_file}");
+                let waits = LimitStatus::Decreasing { to: target };
+                let expected = if target.get() < 8 { waits } else { LimitStatus::Active };
+                assert_eq!(status, expected, "{cut}");
+                on.complete(&limiter, lease, []).await.unwrap();
+                on.pass(std::time::Duration::from_secs(1)).await;
+                let state = on.state(&limiter, "slots").await;
+                assert_eq!(state.status, LimitStatus::Active, "{cut}");
+                assert_eq!(state.usage.available, target.get(), "{cut}");
+            }
+        }
+    });
+}
+
+/// TB-07: without a restart, the account comes back to the definition that is still in force.
+#[test]
+fn tb_07_a_change_without_an_answer_is_taken_back_by_the_next_tick() {
+    run(async {
+        for (number, fault) in every_fault() {
+            for capacity in [20, 9, 5] {
+                let on = on_watched_model();
+                let limiter = on.limiter();
+                limiter.define(on.concurrency("slots", 60, 10)).await.unwrap();
+                assert!(
+                    on.reserve(&limiter, on.lease(), [("slots", 8)]).await.unwrap().is_allowed()
+                );
+                on.ledger.fail_from(number, fault);
+                let changed = limiter.define(on.concurrency("slots", 60, capacity)).await;
+                on.ledger.heal();
+                let Limit { capacity: before, .. } = on.state(&limiter, "slots").await.limit;
+                limiter.tick().await;
+                let state = on.state(&limiter, "slots").await;
+                if changed.is_err() {
+                    assert_eq!(state.limit.capacity, before);
+                    assert_eq!(state.limit.capacity.get(), 10);
+                    assert_eq!(state.usage.available, 2, "{number} {fault:?} {capacity}");
+                    assert_eq!(state.status, LimitStatus::Active);
+                }
+            }
+        }
+    });
+}

@@ -1,0 +1,83 @@
+//! `TB-07`: two or three limiters change one capacity while others reserve and complete, with every
+//! call to the ledger overtaking or overtaken, as a seed says.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ratelimiter::{Backend, LimitStatus};
+use ratelimiter_tigerbeetle::ids;
+use ratelimiter_tigerbeetle::ledger::{AccountRow, Ledger};
+
+use crate::on_model::on_watched_model;
+use crate::scene::Scene;
+
+const SEEDS: std::ops::Range<u64> = 0..400;
+const CAPACITY: u64 = 10;
+
+async fn account<L: Ledger + Clone>(on: &Scene<L>) -> AccountRow {
+    let id = ids::limit_account(&on.key("tokens"));
+    on.ledger.lookup_accounts(vec![id]).await.unwrap()[0]
+}
+
+/// TB-07
+#[test]
+fn tb_07_racing_changes_end_at_a_target_whatever_the_interleaving() {
+    for seed in SEEDS {
+        // One thread, so that the seed alone decides who comes when.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(race(seed));
+    }
+}
+
+async fn race(seed: u64) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let on = Arc::new(on_watched_model());
+    let limiters: Vec<_> = (0..3).map(|_| on.limiter()).collect();
+    for limiter in &limiters {
+        limiter.define(on.rolling("tokens", 60, CAPACITY)).await.unwrap();
+    }
+    let leases: Vec<_> = (0..3).map(|_| on.lease()).collect();
+    for lease in &leases {
+        assert!(on.reserve(&limiters[0], *lease, [("tokens", 3)]).await.unwrap().is_allowed());
+    }
+    on.ledger.shuffle(seed);
+    let targets: Vec<u64> = limiters.iter().map(|_| random.u64(..15)).collect();
+    let mut tasks = tokio::task::JoinSet::new();
+    for (limiter, target) in limiters.iter().zip(&targets) {
+        let (on, limiter) = (Arc::clone(&on), Arc::clone(limiter));
+        let limit = on.rolling("tokens", 60, *target);
+        tasks.spawn(async move {
+            limiter.define(limit).await.unwrap();
+            limiter.tick().await;
+        });
+    }
+    for lease in leases.clone() {
+        let (on, limiter) = (Arc::clone(&on), Arc::clone(random.choice(&limiters).unwrap()));
+        let actual = random.u64(..5);
+        tasks.spawn(async move {
+            on.complete(&limiter, lease, [("tokens", actual)]).await.unwrap();
+            drop(on.reserve(&limiter, on.lease(), [("tokens", 1)]).await);
+            on.complete(&limiter, lease, [("tokens", actual)]).await.unwrap();
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.unwrap();
+    }
+    let row = account(&on).await;
+    let capacity = row.balances.credits_posted - row.balances.debits_posted;
+    let known = targets.iter().copied().chain([CAPACITY]).map(u128::from);
+    assert!(known.into_iter().any(|target| target == capacity), "seed {seed}: {row:?}");
+    assert!(row.balances.debits_pending <= capacity, "seed {seed}: {row:?}");
+
+    // Whoever asks alone, and waits until there is room, gets what it asks for.
+    let last = on.rolling("tokens", 60, targets[0]);
+    limiters[0].define(last.clone()).await.unwrap();
+    drop(limiters);
+    let survivor = on.limiter();
+    survivor.define(last).await.unwrap();
+    // A reservation that was reconciled may last up to a second longer than its window.
+    on.pass(Duration::from_secs(62)).await;
+    let state = on.state(&survivor, "tokens").await;
+    assert_eq!(state.status, LimitStatus::Active, "seed {seed}");
+    assert_eq!(state.usage.used, 0, "seed {seed}: nothing stays held");
+}

@@ -1,0 +1,133 @@
+//! A ledger that notes what it is asked, answers in its own time, and sometimes does not answer.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ratelimiter_tigerbeetle::ledger::{
+    AccountId, AccountResult, AccountRow, Ledger, LedgerError, NewAccount, TransferId,
+    TransferQuery, TransferResult, TransferRow, WorkItem,
+};
+
+/// A ledger that can be watched and troubled. Clones share it.
+#[derive(Clone, Debug)]
+pub struct WatchedLedger<L> {
+    below: L,
+    watch: Arc<Mutex<Watch>>,
+}
+
+#[derive(Debug, Default)]
+struct Watch {
+    calls: Vec<Call>,
+    /// Which calls from now on have no answer, by their number.
+    fault: Option<(usize, Fault)>,
+    /// Answers come after other callers have had their turn, as often as this says.
+    delays: Option<fastrand::Rng>,
+}
+
+/// What a ledger was asked.
+#[derive(Clone, Debug)]
+pub enum Call {
+    CreateAccounts,
+    CreateTransfers(WorkItem),
+    Lookup,
+    Query,
+}
+
+/// What becomes of a call that has no answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// It happens, but nobody hears of it.
+    Unheard,
+    /// It does not happen.
+    Lost,
+}
+
+impl<L: Ledger> WatchedLedger<L> {
+    pub fn new(below: L) -> Self {
+        Self { below, watch: Arc::default() }
+    }
+
+    /// What was asked since this was asked last.
+    pub fn take_calls(&self) -> Vec<Call> {
+        std::mem::take(&mut self.watch.lock().unwrap().calls)
+    }
+
+    /// From the call with this number on, counted from 0, there is no answer; the one call meets this
+    /// fault, all later ones are lost.
+    pub fn fail_from(&self, number: usize, fault: Fault) {
+        let mut watch = self.watch.lock().unwrap();
+        watch.calls.clear();
+        watch.fault = Some((number, fault));
+    }
+
+    pub fn heal(&self) {
+        self.watch.lock().unwrap().fault = None;
+    }
+
+    /// From now on callers overtake each other.
+    pub fn shuffle(&self, seed: u64) {
+        self.watch.lock().unwrap().delays = Some(fastrand::Rng::with_seed(seed));
+    }
+
+    async fn call<T>(
+        &self,
+        call: Call,
+        answer: impl Future<Output = Result<T, LedgerError>>,
+    ) -> Result<T, LedgerError> {
+        let (fault, turns) = {
+            let mut watch = self.watch.lock().unwrap();
+            let number = watch.calls.len();
+            watch.calls.push(call);
+            let fault = watch.fault.and_then(|(from, fault)| match number {
+                _ if number == from => Some(fault),
+                _ if number > from => Some(Fault::Lost),
+                _ => None,
+            });
+            let mut turns = || watch.delays.as_mut().map_or(0, |random| random.usize(..4));
+            (fault, [turns(), turns()])
+        };
+        pass_turns(turns[0]).await;
+        let no_answer = LedgerError::NoAnswer { waited: Duration::from_secs(2) };
+        if fault == Some(Fault::Lost) {
+            return Err(no_answer);
+        }
+        let answer = answer.await;
+        pass_turns(turns[1]).await;
+        if fault.is_some() { Err(no_answer) } else { answer }
+    }
+}
+
+async fn pass_turns(count: usize) {
+    for _ in 0..count {
+        tokio::task::yield_now().await;
+    }
+}
+
+impl<L: Ledger> Ledger for WatchedLedger<L> {
+    async fn create_accounts(
+        &self,
+        accounts: Vec<NewAccount>,
+    ) -> Result<Vec<AccountResult>, LedgerError> {
+        self.call(Call::CreateAccounts, self.below.create_accounts(accounts)).await
+    }
+
+    async fn create_transfers(&self, item: WorkItem) -> Result<Vec<TransferResult>, LedgerError> {
+        let call = Call::CreateTransfers(item.clone());
+        self.call(call, self.below.create_transfers(item)).await
+    }
+
+    async fn lookup_accounts(&self, ids: Vec<AccountId>) -> Result<Vec<AccountRow>, LedgerError> {
+        self.call(Call::Lookup, self.below.lookup_accounts(ids)).await
+    }
+
+    async fn lookup_transfers(
+        &self,
+        ids: Vec<TransferId>,
+    ) -> Result<Vec<TransferRow>, LedgerError> {
+        self.call(Call::Lookup, self.below.lookup_transfers(ids)).await
+    }
+
+    async fn query_transfers(&self, query: TransferQuery) -> Result<Vec<TransferRow>, LedgerError> {
+        self.call(Call::Query, self.below.query_transfers(query)).await
+    }
+}
