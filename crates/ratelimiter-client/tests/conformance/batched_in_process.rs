@@ -1,0 +1,53 @@
+//! The batcher around the limiter in process. CLI-02
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ratelimiter_client::clock::FakeClock;
+use ratelimiter_client::memory::MemoryOptions;
+use ratelimiter_client::{Batcher, MemoryLimiter};
+use ratelimiter_conformance::{Fixture, Powers};
+
+use crate::hosted::powers_in_memory;
+
+struct BatchedInProcess {
+    clock: Arc<FakeClock>,
+    memory: MemoryLimiter,
+}
+
+impl BatchedInProcess {
+    fn new() -> Self {
+        let clock = Arc::new(FakeClock::new());
+        let memory = MemoryLimiter::with_options(MemoryOptions::for_tests(clock.clone()));
+        Self { clock, memory }
+    }
+}
+
+impl Fixture for BatchedInProcess {
+    type Limiter = Batcher<MemoryLimiter>;
+
+    fn powers(&self) -> Powers {
+        powers_in_memory()
+    }
+
+    async fn limiter(&self) -> Batcher<MemoryLimiter> {
+        Batcher::new(self.memory.clone())
+    }
+
+    async fn advance(&self, by: Duration) {
+        self.clock.advance(by);
+        self.memory.sweep();
+    }
+}
+
+ratelimiter_conformance::conformance! {
+    fixture: BatchedInProcess::new(),
+    skips: [
+        res_09_the_oldest_ended_leases_are_forgotten_first,
+        def_08_definitions_survive_a_restart,
+        def_08_a_decrease_survives_a_restart,
+        com_07_complete_after_a_restart_releases_and_reconciles,
+        com_07_complete_at_another_server_releases_and_reconciles,
+        com_07_leases_are_known_after_a_restart,
+    ],
+}

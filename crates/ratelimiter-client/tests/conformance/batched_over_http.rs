@@ -1,0 +1,41 @@
+//! The batcher around the limiter behind a URL. CLI-01, CLI-02
+
+use std::time::Duration;
+
+use ratelimiter_client::{Batcher, HttpLimiter, HttpOptions};
+use ratelimiter_conformance::{Fixture, Powers};
+
+use crate::hosted::Hosted;
+
+struct BatchedOverHttp(Hosted);
+
+impl Fixture for BatchedOverHttp {
+    type Limiter = Batcher<HttpLimiter>;
+
+    fn powers(&self) -> Powers {
+        Hosted::powers()
+    }
+
+    async fn limiter(&self) -> Batcher<HttpLimiter> {
+        Batcher::new(self.0.client())
+    }
+
+    async fn advance(&self, by: Duration) {
+        self.0.advance(by);
+    }
+
+    async fn restarted(&self) -> Batcher<HttpLimiter> {
+        self.0.restart().await;
+        Batcher::new(self.0.client())
+    }
+}
+
+ratelimiter_conformance::conformance! {
+    fixture: BatchedOverHttp(Hosted::start(HttpOptions::default()).await),
+    skips: [
+        res_09_the_oldest_ended_leases_are_forgotten_first,
+        com_07_complete_after_a_restart_releases_and_reconciles,
+        com_07_complete_at_another_server_releases_and_reconciles,
+        com_07_leases_are_known_after_a_restart,
+    ],
+}

@@ -1,0 +1,84 @@
+//! A server in the test's own process.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ratelimiter_client::clock::FakeClock;
+use ratelimiter_client::memory::MemoryOptions;
+use ratelimiter_client::{HttpLimiter, HttpOptions, MemoryLimiter};
+use ratelimiter_conformance::Powers;
+use ratelimiterd::Server;
+use ratelimiterd::config::{Config, ListenAddr};
+use tempfile::TempDir;
+
+/// A server on a limiter in memory, which can be stopped and started again on the same limits file.
+pub(crate) struct Hosted {
+    clock: Arc<FakeClock>,
+    folder: TempDir,
+    /// `None` only while it restarts.
+    running: RefCell<Option<(Server, MemoryLimiter)>>,
+    options: HttpOptions,
+}
+
+impl Hosted {
+    pub(crate) async fn start(options: HttpOptions) -> Self {
+        let hosted = Self {
+            clock: Arc::default(),
+            folder: tempfile::tempdir().unwrap(),
+            running: RefCell::new(None),
+            options,
+        };
+        hosted.run().await;
+        hosted
+    }
+
+    async fn run(&self) {
+        let memory = MemoryLimiter::with_options(MemoryOptions::for_tests(self.clock.clone()));
+        let mut config = Config::default();
+        config.server.listen_addr = ListenAddr::free_port();
+        config.registry.path = self.folder.path().join("limits.json");
+        let server = Server::bind(&config, memory.clone()).await.unwrap();
+        *self.running.borrow_mut() = Some((server, memory));
+    }
+
+    pub(crate) fn client(&self) -> HttpLimiter {
+        let running = self.running.borrow();
+        let (server, _) = running.as_ref().unwrap();
+        let url = format!("http://{}", server.local_addr());
+        HttpLimiter::with_options(&url, self.options.clone()).unwrap()
+    }
+
+    pub(crate) async fn restart(&self) {
+        let (server, _) = self.running.borrow_mut().take().unwrap();
+        server.stop().await;
+        self.run().await;
+    }
+
+    pub(crate) fn advance(&self, by: Duration) {
+        self.clock.advance(by);
+        // As the server's tick does it, but before the next step of the fact and not at some time during it.
+        self.running.borrow().as_ref().unwrap().1.sweep();
+    }
+
+    pub(crate) fn powers() -> Powers {
+        Powers { keeps_definitions: Ok(()), ..powers_in_memory() }
+    }
+}
+
+pub(crate) fn powers_in_memory() -> Powers {
+    Powers {
+        expiry_lag: Duration::ZERO,
+        reconciled_expiry_lag: Duration::ZERO,
+        exact_time: Ok(()),
+        exact_hints: Ok(()),
+        names_every_denied_key: Ok(()),
+        tells_uncovered: Ok(()),
+        knows_leases_by_id: Ok(()),
+        forgets_after: Ok(Duration::from_secs(600)),
+        remembers_at_most: Err("the bound of a million is not worth reaching here"),
+        keeps_definitions: Err("the state is gone with the process"),
+        keeps_leases: Err("the memory backend's leases are gone with the process"),
+        second_server: Err("two servers do not share the memory backend"),
+    }
+}

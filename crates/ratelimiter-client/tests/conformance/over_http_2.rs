@@ -1,0 +1,48 @@
+//! The limiter behind a URL, over HTTP/2 from the first byte. The server's own tests have it over HTTP/1.1.
+
+use std::time::Duration;
+
+use ratelimiter_client::{Cleartext, HttpLimiter, HttpOptions};
+use ratelimiter_conformance::{Fixture, Powers};
+
+use crate::hosted::Hosted;
+
+struct OverHttp2(Hosted);
+
+impl OverHttp2 {
+    async fn start() -> Self {
+        let options = HttpOptions { cleartext: Cleartext::Http2, ..HttpOptions::default() };
+        Self(Hosted::start(options).await)
+    }
+}
+
+impl Fixture for OverHttp2 {
+    type Limiter = HttpLimiter;
+
+    fn powers(&self) -> Powers {
+        Hosted::powers()
+    }
+
+    async fn limiter(&self) -> HttpLimiter {
+        self.0.client()
+    }
+
+    async fn advance(&self, by: Duration) {
+        self.0.advance(by);
+    }
+
+    async fn restarted(&self) -> HttpLimiter {
+        self.0.restart().await;
+        self.0.client()
+    }
+}
+
+ratelimiter_conformance::conformance! {
+    fixture: OverHttp2::start().await,
+    skips: [
+        res_09_the_oldest_ended_leases_are_forgotten_first,
+        com_07_complete_after_a_restart_releases_and_reconciles,
+        com_07_complete_at_another_server_releases_and_reconciles,
+        com_07_leases_are_known_after_a_restart,
+    ],
+}

@@ -1,0 +1,107 @@
+//! A server that is killed and started again while a thousand jobs are scheduled on it: every job ends exactly once, and no
+//! lease is left over. CLI-01, SCH-02, SCH-03
+//!
+//! The server is a process of its own, so that it can be killed: this program, started with other arguments.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test that cannot go on says so, and this one is its own harness"
+)]
+
+mod process;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use ratelimiter_client::simulation::ProviderLimits;
+use ratelimiter_client::{
+    Backend, Batcher, Done, HttpLimiter, HttpOptions, Job, Limiter, LlmRequest, Page, Scheduler,
+};
+use tokio::sync::mpsc;
+
+use self::process::ServerProcess;
+
+const NAME: &str = "every_job_ends_exactly_once_while_the_server_is_killed_and_restarted";
+const JOBS: usize = 1_000;
+const WORKERS: usize = 32;
+/// After how many jobs the server is killed.
+const KILLED_AFTER: [usize; 3] = [100, 400, 700];
+const LIMITS: ProviderLimits = ProviderLimits::per_minute(1_000_000, 1_000_000_000, 16);
+
+fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    match arguments.first().map(String::as_str) {
+        Some("serve") => return ratelimiterd::cli::run(),
+        Some("--list") => {
+            println!("{NAME}: test");
+            return ExitCode::SUCCESS;
+        }
+        _ => {}
+    }
+    let filters = arguments.iter().filter(|argument| !argument.starts_with('-'));
+    if filters.clone().next().is_some() && !filters.clone().any(|filter| NAME.contains(filter)) {
+        return ExitCode::SUCCESS;
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(every_job_ends_exactly_once(|limiter| limiter));
+    runtime.block_on(every_job_ends_exactly_once(Batcher::new));
+    println!("test {NAME} ... ok");
+    ExitCode::SUCCESS
+}
+
+async fn every_job_ends_exactly_once<L: Limiter + 'static>(wrap: impl FnOnce(HttpLimiter) -> L) {
+    let mut server = ServerProcess::start();
+    let options = HttpOptions { repeat_for: Duration::ZERO, ..HttpOptions::default() };
+    let admin = HttpLimiter::with_options(&server.url(), options).unwrap();
+    for limit in LIMITS.limits("p", "m").unwrap() {
+        admin.define(limit).await.unwrap();
+    }
+    let scheduler = Scheduler::new(wrap(admin.clone()), WORKERS);
+    let runs: Arc<[AtomicU32]> = (0..JOBS).map(|_| AtomicU32::new(0)).collect();
+    let (started, mut starts) = mpsc::unbounded_channel();
+    let mut handles = Vec::new();
+    for number in 0..JOBS {
+        let (runs, started) = (runs.clone(), started.clone());
+        let job = Job::new(&request(), move |_permit| async move {
+            runs[number].fetch_add(1, Ordering::SeqCst);
+            started.send(()).unwrap();
+            tokio::task::yield_now().await;
+            Ok::<_, std::io::Error>(Done::using(5, number))
+        });
+        handles.push(scheduler.submit(job.unwrap()).await.unwrap());
+    }
+    let mut started_count = 0;
+    for killed_after in KILLED_AFTER {
+        while started_count < killed_after {
+            starts.recv().await.unwrap();
+            started_count += 1;
+        }
+        server.kill_and_restart();
+    }
+    for (number, handle) in handles.into_iter().enumerate() {
+        assert_eq!(handle.await.result.unwrap(), number);
+    }
+    assert!(scheduler.shutdown(Duration::from_secs(60)).await.is_empty());
+    assert!(runs.iter().all(|runs| runs.load(Ordering::SeqCst) == 1), "each ran once");
+    let counters = scheduler.counters();
+    assert_eq!((counters.succeeded, counters.completes_given_up), (JOBS as u64, 0));
+    assert!(counters.unanswered > 0, "the server was away: {counters:?}");
+    let slots = admin.states(&Page::default()).await.unwrap();
+    let slots = slots.iter().find(|state| state.limit.kind.is_concurrency()).unwrap();
+    assert_eq!(slots.usage.used, 0, "no lease is left over");
+}
+
+fn request() -> LlmRequest {
+    LlmRequest {
+        tenant: "t".to_owned(),
+        provider: "p".to_owned(),
+        model: "m".to_owned(),
+        prompt: "Why is the sky blue?".to_owned(),
+        max_output_tokens: 100,
+        want_daily_budget: false,
+    }
+}
