@@ -99,6 +99,7 @@ impl Connections {
             let _permit = permit;
             let mut connection = std::pin::pin!(connection);
             let ended = tokio::select! {
+                biased;
                 ended = connection.as_mut() => ended,
                 () = stop.cancelled() => {
                     connection.as_mut().graceful_shutdown();
@@ -125,7 +126,10 @@ pub(super) async fn accept(
     while let Some((permit, accepted)) = stop.run_until_cancelled(connections.next(&listener)).await
     {
         match accepted {
-            Ok(stream) => connections.serve(stream, permit, stop.clone(), give_up.clone()),
+            // Each has a token of its own, or all of them would meet at one lock on every request.
+            Ok(stream) => {
+                connections.serve(stream, permit, stop.child_token(), give_up.child_token())
+            }
             Err(error) => {
                 // One that went away before it was accepted concerns nobody; a system without room needs a moment.
                 tracing::warn!(%error, "connection not accepted");
