@@ -3,8 +3,10 @@
 //! A figure stands beside another one of the same run: rounds alternate between the contestants, so that whatever the
 //! machine does meanwhile happens to all of them, and the medians are compared.
 
+mod bar;
 mod rounds;
 mod workload;
 
+pub use bar::Bar;
 pub use rounds::{Contestant, Figure, Rounds};
 pub use workload::Workload;

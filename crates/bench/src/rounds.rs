@@ -45,6 +45,14 @@ impl Figure {
         Self { elapsed: started.elapsed(), count }
     }
 
+    /// Measures one piece of work that does `count` operations.
+    #[expect(clippy::disallowed_methods, reason = "a benchmark reads the machine's time")]
+    pub fn of_all(count: u32, work: impl FnOnce()) -> Self {
+        let started = Instant::now();
+        work();
+        Self { elapsed: started.elapsed(), count }
+    }
+
     fn nanos(self) -> f64 {
         self.elapsed.as_secs_f64() * 1e9 / f64::from(self.count)
     }

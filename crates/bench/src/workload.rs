@@ -2,8 +2,8 @@
 
 use ratelimiter::memory::MemoryOptions;
 use ratelimiter::{
-    Actuals, CAPACITY_MAX, Capacity, CompleteRequest, HoldTimeout, LeaseId, Limit, LimitKey,
-    LimitKind, MemoryLimiter, Requirements, ReserveRequest, Window,
+    Actuals, CAPACITY_MAX, Capacity, CompleteRequest, Decision, HoldTimeout, LeaseId, Limit,
+    LimitKey, LimitKind, MemoryLimiter, Requirements, ReserveRequest, Window,
 };
 
 /// A limiter with four limits a model, and one ready request a model.
@@ -22,6 +22,22 @@ impl Workload {
     /// # Panics
     /// Never: the keys and amounts are well formed.
     pub fn new(models: usize) -> Self {
+        Self::with_capacity(models, CAPACITY_MAX)
+    }
+
+    /// The same, with one unit left of the third limit of each model, which [`Workload::reserve`] has taken already.
+    ///
+    /// # Panics
+    /// Never: the keys and amounts are well formed.
+    pub fn without_room(models: usize) -> Self {
+        let mut workload = Self::with_capacity(models, 1);
+        for n in 0..models {
+            workload.reserve(n);
+        }
+        workload
+    }
+
+    fn with_capacity(models: usize, concurrency: u64) -> Self {
         let limiter = MemoryLimiter::with_options(MemoryOptions {
             sweep_every: None,
             ..MemoryOptions::default()
@@ -31,7 +47,7 @@ impl Workload {
         for model in 0..models {
             let keys = keys(model);
             for (n, key) in keys.iter().enumerate() {
-                limiter.define_now(limit(key.clone(), n)).expect("a new key");
+                limiter.define_now(limit(key.clone(), n, concurrency)).expect("a new key");
             }
             let [rpm, tpm, concurrency, daily] = keys;
             let pairs = [(rpm, 1), (tpm.clone(), 1_800), (concurrency, 1), (daily.clone(), 1_800)];
@@ -55,20 +71,45 @@ impl Workload {
         })
     }
 
+    /// Two workloads over the same limiter, each with every other model.
+    pub fn halves(self) -> [Self; 2] {
+        let half = |start: usize| Self {
+            limiter: self.limiter.clone(),
+            reserves: self.reserves.iter().skip(start).step_by(2).cloned().collect(),
+            completes: self.completes.iter().skip(start).step_by(2).cloned().collect(),
+            // Half of all IDs apart, so that the two never take the same one.
+            next_lease: self.next_lease.wrapping_add((start as u128) << 127),
+        };
+        [half(0), half(1)]
+    }
+
     /// One reserve of four limits, with a new lease, which is allowed.
     ///
     /// # Panics
     /// When it is not allowed.
     pub fn reserve(&mut self, n: usize) -> LeaseId {
+        let (lease, decision) = self.ask(n);
+        assert!(decision.is_allowed(), "the limits never run out of room");
+        lease
+    }
+
+    /// One reserve of four limits, with a new lease, which is denied: see [`Workload::without_room`].
+    ///
+    /// # Panics
+    /// When it is allowed.
+    pub fn deny(&mut self, n: usize) {
+        let (_, decision) = self.ask(n);
+        assert!(!decision.is_allowed(), "one of the limits has no room");
+    }
+
+    fn ask(&mut self, n: usize) -> (LeaseId, Decision) {
         // Steps of an odd constant look random, as the low bits of a ULID are, and are found again by subtraction.
         self.next_lease = self.next_lease.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let lease = LeaseId::from_u128(self.next_lease);
         let at = n % self.reserves.len();
         let request = &mut self.reserves[at];
         request.lease = lease;
-        let decision = self.limiter.reserve_now(request).expect("the keys are defined");
-        assert!(decision.is_allowed(), "the limits never run out of room");
-        lease
+        (lease, self.limiter.reserve_now(request).expect("the keys are defined"))
     }
 
     /// The complete of a lease that [`Workload::reserve`] made for the same `n`.
@@ -95,7 +136,7 @@ fn keys(model: usize) -> [LimitKey; 4] {
     .map(|key| key.expect("a well-formed key"))
 }
 
-fn limit(key: LimitKey, n: usize) -> Limit {
+fn limit(key: LimitKey, n: usize, concurrency: u64) -> Limit {
     let window =
         |seconds| LimitKind::Rolling { window: Window::from_seconds(seconds).expect("in range") };
     let kind = match n {
@@ -103,5 +144,6 @@ fn limit(key: LimitKey, n: usize) -> Limit {
         3 => window(86_400),
         _ => window(60),
     };
-    Limit::new(key, kind, Capacity::new(CAPACITY_MAX).expect("in range"))
+    let capacity = if n == 2 { concurrency } else { CAPACITY_MAX };
+    Limit::new(key, kind, Capacity::new(capacity).expect("in range"))
 }

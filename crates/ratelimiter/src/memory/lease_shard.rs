@@ -243,6 +243,7 @@ impl LeaseShard {
             // Another lease stands here now, so the place is looked at again.
             from = at;
         }
+        self.open.give_room_back();
         self.past.give_room_back();
         self.index.give_room_back();
     }

@@ -57,9 +57,13 @@ impl LimitShard {
     /// The slot and the limit of a key.
     #[inline]
     pub(super) fn find(&self, key: &LimitKey) -> Option<(u32, &LiveLimit)> {
-        let is_key = |slot| self.limit(slot).key() == key;
+        let mut limit = None;
+        let is_key = |slot| {
+            limit = Some(self.limit(slot)).filter(|limit| limit.key() == key);
+            limit.is_some()
+        };
         let slot = self.index.find(key.place().hash(), is_key)?.place;
-        Some((slot, self.limit(slot)))
+        Some((slot, limit?))
     }
 
     /// The limit in a slot that was found for a key, or of a live reservation.

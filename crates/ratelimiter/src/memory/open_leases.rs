@@ -6,7 +6,10 @@ use super::limit_shard::Made;
 use crate::clock::Timestamp;
 use crate::lease::LeaseId;
 
-/// Lists of fewer leases keep their room.
+/// Lists with room for this many leases keep it while leases come and go, so that a busy shard does not shrink and grow all
+/// the time; a sweep gives back more.
+const ROOM_KEPT_BETWEEN_SWEEPS: usize = 512;
+/// Lists with room for this many leases keep it always.
 const ROOM_KEPT: usize = 64;
 
 /// A lease that was allowed, not completed, and of which something may be live.
@@ -108,7 +111,7 @@ impl OpenLeases {
     pub(super) fn take_out(&mut self, at: u32) -> Option<(LeaseId, u32)> {
         self.leases.swap_remove(at as usize);
         self.ends_at.swap_remove(at as usize);
-        self.give_room_back();
+        self.give_room_back_above(ROOM_KEPT_BETWEEN_SWEEPS);
         let moved = self.leases.get(at as usize)?;
         Some((moved.id, u32::try_from(self.leases.len()).expect("places fit 32 bits")))
     }
@@ -119,10 +122,14 @@ impl OpenLeases {
         Some(start + u32::try_from(ended).expect("places fit 32 bits"))
     }
 
+    pub(super) fn give_room_back(&mut self) {
+        self.give_room_back_above(ROOM_KEPT);
+    }
+
     #[inline]
-    fn give_room_back(&mut self) {
+    fn give_room_back_above(&mut self, kept: usize) {
         let count = self.leases.len();
-        if self.leases.capacity() > ROOM_KEPT && count < self.leases.capacity() / 4 {
+        if self.leases.capacity() > kept && count < self.leases.capacity() / 4 {
             self.leases.shrink_to(count + count / 2);
             self.ends_at.shrink_to(count + count / 2);
         }

@@ -29,14 +29,6 @@ struct Need<'a> {
 
 type Needs<'a> = SmallVec<[Need<'a>; 4]>;
 
-/// What stands in the way of a request, by the stages in which it is checked: the first requirement of each.
-#[derive(Debug, Default)]
-struct Obstacles<'a> {
-    exceeding: Option<&'a LimitKey>,
-    decreasing: Option<&'a LimitKey>,
-    full: Option<LimitPlace>,
-}
-
 /// Reserves all that a request needs, or nothing. The shards of the lease and of the keys are locked.
 #[inline]
 pub(super) fn reserve(
@@ -48,7 +40,7 @@ pub(super) fn reserve(
     policy: &HintPolicy,
 ) -> Result<Decision, ReserveError> {
     limits.expire(now);
-    let (needs, obstacles) = look_at_all(request, limits)?;
+    let (needs, all_fit) = look_at_all(request, limits)?;
     match leases.known(now, id) {
         None => {}
         Some(Known::Open(lease)) => return replay(now, lease, &needs, limits),
@@ -58,53 +50,57 @@ pub(super) fn reserve(
             return Ok(deny_again(now, first, &needs, limits, policy, random));
         }
     }
-    if let Some(key) = obstacles.exceeding {
-        return Err(ReserveError::AmountExceedsCapacity { key: key.clone() });
-    }
-    if let Some(key) = obstacles.decreasing {
-        let reason = DenialReason::Decreasing { key: key.clone() };
-        return Ok(Decision::Denied(Denial { reason, retry_after: policy.decreasing }));
-    }
-    let Some(first) = obstacles.full else {
+    if all_fit {
         return Ok(hold_all(now, id, &needs, leases, limits));
-    };
-    leases.deny(now, id, first);
-    let full = without_room(&needs, limits);
-    for need in &full {
-        limits.shard_mut(need.shard).limit_mut(need.limit.slot()).note_denial();
     }
-    let random = leases.random.f64();
-    Ok(denied(now, &full, limits, policy, random))
+    refuse(now, id, &needs, leases, limits, policy)
 }
 
-/// Finds the limits of all requirements, and looks at what stands in the way.
+/// Finds the limits of all requirements, and tells whether all of them can be met.
 #[inline]
 fn look_at_all<'a>(
     request: &'a ReserveRequest,
     limits: &LockedLimits<'_>,
-) -> Result<(Needs<'a>, Obstacles<'a>), ReserveError> {
+) -> Result<(Needs<'a>, bool), ReserveError> {
     let mut needs = Needs::new();
-    let mut obstacles = Obstacles::default();
+    let mut all_fit = true;
     for Requirement { key, amount } in request.requirements.iter() {
         let number = key.place().shard();
         let shard = limits.find(number);
         let Some((slot, limit)) = limits.shard(shard).find(key) else {
             return Err(ReserveError::UnknownKey { key: key.clone() });
         };
-        let place = LimitPlace::new(number, slot);
         let amount = amount.get();
-        if amount > limit.capacity() {
-            obstacles.exceeding.get_or_insert(key);
-        }
-        if limit.is_decreasing() {
-            obstacles.decreasing.get_or_insert(key);
-        }
-        if amount > limit.available() {
-            obstacles.full.get_or_insert(place);
-        }
-        needs.push(Need { key, amount, limit: place, shard });
+        all_fit &= amount <= limit.available() && !limit.is_decreasing();
+        needs.push(Need { key, amount, limit: LimitPlace::new(number, slot), shard });
     }
-    Ok((needs, obstacles))
+    Ok((needs, all_fit))
+}
+
+/// Not all can be met: the first stage of the checks that fails answers.
+#[cold]
+fn refuse(
+    now: Timestamp,
+    id: HashedId,
+    needs: &Needs<'_>,
+    leases: &mut LeaseShard,
+    limits: &mut LockedLimits<'_>,
+    policy: &HintPolicy,
+) -> Result<Decision, ReserveError> {
+    if let Some(need) = needs.iter().find(|n| n.amount > limits.limit(n.limit).capacity()) {
+        return Err(ReserveError::AmountExceedsCapacity { key: need.key.clone() });
+    }
+    if let Some(need) = needs.iter().find(|n| limits.limit(n.limit).is_decreasing()) {
+        let reason = DenialReason::Decreasing { key: need.key.clone() };
+        return Ok(Decision::Denied(Denial { reason, retry_after: policy.decreasing }));
+    }
+    let full = without_room(needs, limits);
+    leases.deny(now, id, full[0].limit);
+    for need in &full {
+        limits.shard_mut(need.shard).limit_mut(need.limit.slot()).note_denial();
+    }
+    let random = leases.random.f64();
+    Ok(denied(now, &full, limits, policy, random))
 }
 
 fn without_room<'a>(needs: &Needs<'a>, limits: &LockedLimits<'_>) -> Needs<'a> {
@@ -122,13 +118,12 @@ fn hold_all(
     limits: &mut LockedLimits<'_>,
 ) -> Decision {
     let mut lifetime_seconds_max = 0;
-    let mut reservations = Reservations::new();
-    for need in needs {
-        let shard = limits.shard_mut(need.shard);
-        let made = shard.hold(need.limit.slot(), now, need.amount);
+    let hold = |need: &Need<'_>| {
+        let made = limits.shard_mut(need.shard).hold(need.limit.slot(), now, need.amount);
         lifetime_seconds_max = lifetime_seconds_max.max(made.lifetime.seconds());
-        reservations.push(Reservation { limit: need.limit, key_tag: need.key.place().tag(), made });
-    }
+        Reservation { limit: need.limit, key_tag: need.key.place().tag(), made }
+    };
+    let reservations: Reservations = needs.iter().map(hold).collect();
     let ends_at = now.after_seconds(lifetime_seconds_max);
     let open = OpenLease { id: id.id, reserved_at: now, reservations };
     leases.allow(id, open, ends_at);
