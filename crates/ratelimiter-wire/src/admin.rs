@@ -22,11 +22,7 @@ pub struct DefineAnswer {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<StatusBody>,
     /// Why the request was refused: a stable word, then `:` and the key or field it is about.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        with = "field::error_word"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "field::error_word")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "kind_conflict:global:llm:openai:gpt-4o:rpm"))]
     pub error: Option<ErrorWord>,
     /// What is wrong and what to do about it, for people.
@@ -42,11 +38,7 @@ pub struct DeleteAnswer {
     #[serde(default)]
     pub ok: bool,
     /// Why the request was refused: a stable word.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        with = "field::error_word"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "field::error_word")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "not_found"))]
     pub error: Option<ErrorWord>,
     /// What is wrong and what to do about it, for people.
@@ -63,11 +55,7 @@ impl DefineAnswer {
                     LimitStatus::Active => StatusBody::Active,
                     LimitStatus::Decreasing { to: _ } => StatusBody::Decreasing,
                 };
-                return Self {
-                    ok: true,
-                    status: Some(status),
-                    ..Self::default()
-                };
+                return Self { ok: true, status: Some(status), ..Self::default() };
             }
             Err(error) => error,
         };
@@ -77,11 +65,7 @@ impl DefineAnswer {
             DefineError::Unanswered(Unanswered { .. }) => ErrorWord::BackendError,
             DefineError::Refused(Refused { .. }) => ErrorWord::BackendRefused,
         };
-        Refusal {
-            error: word,
-            message,
-        }
-        .into()
+        Refusal { error: word, message }.into()
     }
 
     /// The HTTP status of this answer.
@@ -101,12 +85,7 @@ impl DefineAnswer {
         reason = "the other words mean the same everywhere: `Failure` sorts them"
     )]
     pub fn into_result(self, asked: &Limit) -> Result<LimitStatus, DefineError> {
-        let Self {
-            ok: _,
-            status,
-            error,
-            message,
-        } = self;
+        let Self { ok: _, status, error, message } = self;
         let word = match (status, error) {
             (_, Some(word)) => word,
             (Some(StatusBody::Active), None) => return Ok(LimitStatus::Active),
@@ -117,11 +96,7 @@ impl DefineAnswer {
         };
         match word {
             ErrorWord::KindConflict { key } => {
-                let is = if asked.kind.is_concurrency() {
-                    "rolling"
-                } else {
-                    "concurrency"
-                };
+                let is = if asked.kind.is_concurrency() { "rolling" } else { "concurrency" };
                 Err(DefineError::KindConflict { key, is })
             }
             word => Err(match Failure::of(&word, message, Duration::ZERO) {
@@ -134,11 +109,7 @@ impl DefineAnswer {
 
 impl From<Refusal> for DefineAnswer {
     fn from(Refusal { error, message }: Refusal) -> Self {
-        Self {
-            error: Some(error),
-            message: Some(message),
-            ..Self::default()
-        }
+        Self { error: Some(error), message: Some(message), ..Self::default() }
     }
 }
 
@@ -146,10 +117,7 @@ impl DeleteAnswer {
     /// The answer that says what became of a deletion.
     pub fn of(result: Result<(), DeleteError>) -> Self {
         let Err(error) = result else {
-            return Self {
-                ok: true,
-                ..Self::default()
-            };
+            return Self { ok: true, ..Self::default() };
         };
         let message = error.to_string();
         let word = match error {
@@ -157,11 +125,7 @@ impl DeleteAnswer {
             DeleteError::Unanswered(Unanswered { .. }) => ErrorWord::BackendError,
             DeleteError::Refused(Refused { .. }) => ErrorWord::BackendRefused,
         };
-        Refusal {
-            error: word,
-            message,
-        }
-        .into()
+        Refusal { error: word, message }.into()
     }
 
     /// The HTTP status of this answer.
@@ -199,10 +163,6 @@ impl DeleteAnswer {
 
 impl From<Refusal> for DeleteAnswer {
     fn from(Refusal { error, message }: Refusal) -> Self {
-        Self {
-            error: Some(error),
-            message: Some(message),
-            ..Self::default()
-        }
+        Self { error: Some(error), message: Some(message), ..Self::default() }
     }
 }

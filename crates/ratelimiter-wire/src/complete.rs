@@ -15,11 +15,7 @@ use crate::word::ErrorWord;
 
 /// "The call is over."
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(
-    deny_unknown_fields,
-    remote = "Self",
-    expecting = "an object with lease_id and actuals"
-)]
+#[serde(deny_unknown_fields, remote = "Self", expecting = "an object with lease_id and actuals")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CompleteBody {
     /// The attempt that was allowed: a ULID.
@@ -37,11 +33,7 @@ pub struct CompleteBody {
 
 /// What a call used of one limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(
-    deny_unknown_fields,
-    remote = "Self",
-    expecting = "an object with key and actual_amount"
-)]
+#[serde(deny_unknown_fields, remote = "Self", expecting = "an object with key and actual_amount")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ActualBody {
     /// Of which limit.
@@ -64,11 +56,7 @@ pub struct CompleteAnswer {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
     /// Why the request was refused: a stable word, then `:` and the key or field it is about.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        with = "field::error_word"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "field::error_word")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "invalid_actual:global:llm:openai:gpt-4o:tpm"))]
     pub error: Option<ErrorWord>,
     /// What is wrong and what to do about it, for people.
@@ -83,15 +71,8 @@ impl Body for CompleteBody {
     type Request = CompleteRequest;
 
     fn into_request(self) -> Result<CompleteRequest, Refusal> {
-        let Self {
-            lease_id,
-            job_id,
-            actuals,
-        } = self;
-        let actual = |ActualBody { key, actual_amount }| Actual {
-            key,
-            amount: actual_amount,
-        };
+        let Self { lease_id, job_id, actuals } = self;
+        let actual = |ActualBody { key, actual_amount }| Actual { key, amount: actual_amount };
         Ok(CompleteRequest {
             lease: lease_id,
             job: job_id.map(JobId::new).transpose()?,
@@ -102,17 +83,10 @@ impl Body for CompleteBody {
 
 impl From<&CompleteRequest> for CompleteBody {
     fn from(request: &CompleteRequest) -> Self {
-        let CompleteRequest {
-            lease,
-            job,
-            actuals,
-        } = request;
+        let CompleteRequest { lease, job, actuals } = request;
         let actual = |actual: &Actual| {
             let Actual { key, amount } = actual;
-            ActualBody {
-                key: key.clone(),
-                actual_amount: *amount,
-            }
+            ActualBody { key: key.clone(), actual_amount: *amount }
         };
         Self {
             lease_id: *lease,
@@ -126,26 +100,17 @@ impl CompleteAnswer {
     /// The answer that says what the limiter did.
     pub fn of(result: Result<(), CompleteError>) -> Self {
         let Err(error) = result else {
-            return Self {
-                ok: true,
-                ..Self::default()
-            };
+            return Self { ok: true, ..Self::default() };
         };
         let message = Some(error.to_string());
         let (word, retry_after_ms) = match error {
             CompleteError::InvalidActual { key } => (ErrorWord::InvalidActual { key }, None),
-            CompleteError::Unanswered(Unanswered {
-                reason: _,
-                retry_after,
-            }) => (ErrorWord::BackendError, Some(whole_ms(retry_after))),
+            CompleteError::Unanswered(Unanswered { reason: _, retry_after }) => {
+                (ErrorWord::BackendError, Some(whole_ms(retry_after)))
+            }
             CompleteError::Refused(Refused { reason: _ }) => (ErrorWord::BackendRefused, None),
         };
-        Self {
-            ok: false,
-            retry_after_ms,
-            error: Some(word),
-            message,
-        }
+        Self { ok: false, retry_after_ms, error: Some(word), message }
     }
 
     /// The HTTP status of this answer.
@@ -165,12 +130,7 @@ impl CompleteAnswer {
         reason = "the other words mean the same everywhere: `Failure` sorts them"
     )]
     pub fn into_result(self) -> Result<(), CompleteError> {
-        let Self {
-            ok,
-            retry_after_ms,
-            error,
-            message,
-        } = self;
+        let Self { ok, retry_after_ms, error, message } = self;
         let word = match (ok, error) {
             (true, None) => return Ok(()),
             (_, Some(word)) => word,
@@ -191,10 +151,6 @@ impl CompleteAnswer {
 
 impl From<Refusal> for CompleteAnswer {
     fn from(Refusal { error, message }: Refusal) -> Self {
-        Self {
-            error: Some(error),
-            message: Some(message),
-            ..Self::default()
-        }
+        Self { error: Some(error), message: Some(message), ..Self::default() }
     }
 }

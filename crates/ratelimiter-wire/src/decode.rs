@@ -41,11 +41,7 @@ pub trait Body: DeserializeOwned {
 
 /// Several requests, independent of each other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(
-    deny_unknown_fields,
-    remote = "Self",
-    expecting = "an object with requests"
-)]
+#[serde(deny_unknown_fields, remote = "Self", expecting = "an object with requests")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct BatchBody<B> {
     /// 1 to 256 requests.
@@ -104,10 +100,7 @@ pub fn read_batch<B: Body>(bytes: &[u8]) -> Result<Vec<Result<B::Request, Refusa
     }
     let BatchBody { requests } = decode::<BatchBody<&RawValue>>(bytes)?;
     check_batch_count(requests.len())?;
-    Ok(requests
-        .into_iter()
-        .map(|request| read::<B>(request.get().as_bytes()))
-        .collect())
+    Ok(requests.into_iter().map(|request| read::<B>(request.get().as_bytes())).collect())
 }
 
 fn check_batch_count(count: usize) -> Result<(), Refusal> {
@@ -138,9 +131,7 @@ fn explain<'a, T: Deserialize<'a>>(bytes: &'a [u8], error: &serde_json::Error) -
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let mut track = serde_path_to_error::Track::new();
     // The result is known: it failed the first time for a reason that does not depend on the tracking.
-    drop(T::deserialize(serde_path_to_error::Deserializer::new(
-        &mut json, &mut track,
-    )));
+    drop(T::deserialize(serde_path_to_error::Deserializer::new(&mut json, &mut track)));
     let path = track.path().to_string();
     let parent = if path == "." { "" } else { path.as_str() };
     let message = error.to_string();
@@ -150,12 +141,10 @@ fn explain<'a, T: Deserialize<'a>>(bytes: &'a [u8], error: &serde_json::Error) -
 /// The path of the field that an error is about. The path leads to the object when one of its fields is missing or
 /// stands there twice; serde then names the field in its message only.
 fn field_path(parent: &str, message: &str) -> String {
-    let named = ["missing field `", "duplicate field `"]
-        .iter()
-        .find_map(|prefix| {
-            let (name, _) = message.strip_prefix(prefix)?.split_once('`')?;
-            Some(name)
-        });
+    let named = ["missing field `", "duplicate field `"].iter().find_map(|prefix| {
+        let (name, _) = message.strip_prefix(prefix)?.split_once('`')?;
+        Some(name)
+    });
     match (parent, named) {
         ("", None) => BODY.to_owned(),
         ("", Some(name)) => name.to_owned(),
@@ -171,10 +160,7 @@ impl Refusal {
         let field = &field[..field.floor_char_boundary(FIELD_BYTES_MAX)];
         // The word is one line without white space, whatever a client calls its fields.
         let field = field.replace(|c: char| c.is_whitespace() || c.is_control(), "_");
-        Self {
-            error: ErrorWord::InvalidRequest { field },
-            message: message.into(),
-        }
+        Self { error: ErrorWord::InvalidRequest { field }, message: message.into() }
     }
 }
 
@@ -186,10 +172,9 @@ impl From<RequestError> for Refusal {
                 Self::of_field("requirements", message)
             }
             RequestError::ActualCount { .. } => Self::of_field("actuals", message),
-            RequestError::DuplicateKey { key } => Self {
-                error: ErrorWord::DuplicateKey { key },
-                message,
-            },
+            RequestError::DuplicateKey { key } => {
+                Self { error: ErrorWord::DuplicateKey { key }, message }
+            }
             RequestError::JobId => Self::of_field("job_id", message),
         }
     }

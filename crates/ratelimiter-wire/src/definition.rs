@@ -11,11 +11,7 @@ use crate::object::object_only;
 
 /// A limit as an operator writes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(
-    deny_unknown_fields,
-    remote = "Self",
-    expecting = "an object with key, kind and capacity"
-)]
+#[serde(deny_unknown_fields, remote = "Self", expecting = "an object with key, kind and capacity")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DefinitionBody {
     /// The limit's name: 1 to 256 bytes without white space or control characters.
@@ -25,10 +21,7 @@ pub struct DefinitionBody {
     /// How its units return.
     pub kind: KindBody,
     /// The most units held at a time: 0 to 2^63-1.
-    #[serde(
-        deserialize_with = "field::capacity",
-        serialize_with = "field::write_capacity"
-    )]
+    #[serde(deserialize_with = "field::capacity", serialize_with = "field::write_capacity")]
     #[cfg_attr(feature = "openapi", schema(value_type = u64, maximum = 9_223_372_036_854_775_807_i64))]
     pub capacity: Capacity,
     /// Rolling: for how long a reservation counts, 1 to 2 678 400. Concurrency: 0.
@@ -139,14 +132,7 @@ fn must_be_zero(field: &'static str, seconds: u64, kind: &'static str) -> Result
 
 impl From<&Limit> for DefinitionBody {
     fn from(limit: &Limit) -> Self {
-        let Limit {
-            key,
-            kind,
-            capacity,
-            overage,
-            unit,
-            description,
-        } = limit;
+        let Limit { key, kind, capacity, overage, unit, description } = limit;
         let (kind, window_seconds, timeout_seconds) = match *kind {
             LimitKind::Rolling { window } => (KindBody::Rolling, window.seconds(), 0),
             LimitKind::Concurrency { timeout } => (KindBody::Concurrency, 0, timeout.seconds()),

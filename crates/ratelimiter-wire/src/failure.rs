@@ -20,10 +20,9 @@ impl Failure {
             _ => word.to_string(),
         };
         match word {
-            ErrorWord::BackendError | ErrorWord::RequestTimeout => Self::Unanswered(Unanswered {
-                reason,
-                retry_after,
-            }),
+            ErrorWord::BackendError | ErrorWord::RequestTimeout => {
+                Self::Unanswered(Unanswered { reason, retry_after })
+            }
             ErrorWord::InvalidRequest { .. }
             | ErrorWord::DuplicateKey { .. }
             | ErrorWord::UnknownLimitKey { .. }

@@ -50,10 +50,7 @@ pub(crate) mod keys {
         D: Deserializer<'de>,
     {
         let texts = Vec::<String>::deserialize(deserializer)?;
-        texts
-            .into_iter()
-            .map(|text| LimitKey::new(text).map_err(D::Error::custom))
-            .collect()
+        texts.into_iter().map(|text| LimitKey::new(text).map_err(D::Error::custom)).collect()
     }
 }
 
@@ -64,10 +61,7 @@ pub(crate) mod error_word {
     use super::{Deserializer, Serializer};
     use crate::word::ErrorWord;
 
-    #[expect(
-        clippy::ref_option,
-        reason = "serde calls it with a reference to the field"
-    )]
+    #[expect(clippy::ref_option, reason = "serde calls it with a reference to the field")]
     pub(crate) fn serialize<S: Serializer>(
         word: &Option<ErrorWord>,
         serializer: S,
@@ -92,10 +86,7 @@ pub(crate) mod error_word {
 
 /// Reads an amount: 1 or more.
 pub(crate) fn amount<'de, D: Deserializer<'de>>(deserializer: D) -> Result<NonZeroU64, D::Error> {
-    let amount = deserializer.deserialize_u64(WholeNumber {
-        min: 1,
-        max: u64::MAX,
-    })?;
+    let amount = deserializer.deserialize_u64(WholeNumber { min: 1, max: u64::MAX })?;
     NonZeroU64::new(amount).ok_or_else(|| {
         Error::custom("an amount is 1 or more; leave out a key of which nothing is needed")
     })
@@ -103,34 +94,23 @@ pub(crate) fn amount<'de, D: Deserializer<'de>>(deserializer: D) -> Result<NonZe
 
 /// Reads what was used: 0 or more.
 pub(crate) fn actual_amount<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    deserializer.deserialize_u64(WholeNumber {
-        min: 0,
-        max: u64::MAX,
-    })
+    deserializer.deserialize_u64(WholeNumber { min: 0, max: u64::MAX })
 }
 
 /// Reads a number of seconds. Which numbers are allowed depends on the limit's kind, and is checked with it.
 pub(crate) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    deserializer.deserialize_u64(WholeNumber {
-        min: 0,
-        max: u64::MAX,
-    })
+    deserializer.deserialize_u64(WholeNumber { min: 0, max: u64::MAX })
 }
 
 /// Reads a capacity.
 pub(crate) fn capacity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Capacity, D::Error> {
-    let capacity = deserializer.deserialize_u64(WholeNumber {
-        min: 0,
-        max: ratelimiter::CAPACITY_MAX,
-    })?;
+    let capacity =
+        deserializer.deserialize_u64(WholeNumber { min: 0, max: ratelimiter::CAPACITY_MAX })?;
     Capacity::new(capacity).map_err(Error::custom)
 }
 
 /// Writes a capacity.
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde calls it with a reference"
-)]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
 pub(crate) fn write_capacity<S: Serializer>(
     capacity: &Capacity,
     serializer: S,

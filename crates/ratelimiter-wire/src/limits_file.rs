@@ -24,9 +24,7 @@ pub const LIMITS_FILE_BYTES_MAX: usize = 64 * 1024 * 1024;
 pub fn read_limits_file(bytes: &[u8]) -> Result<Registry, LimitsFileError> {
     if bytes.len() > LIMITS_FILE_BYTES_MAX {
         let message = format!("a limits file has at most {LIMITS_FILE_BYTES_MAX} bytes");
-        return Err(LimitsFileError {
-            faults: vec![FileFault::at_line(1, message)],
-        });
+        return Err(LimitsFileError { faults: vec![FileFault::at_line(1, message)] });
     }
     let text = match std::str::from_utf8(bytes) {
         Ok(text) => text,
@@ -34,9 +32,7 @@ pub fn read_limits_file(bytes: &[u8]) -> Result<Registry, LimitsFileError> {
             let valid = &bytes[..error.valid_up_to()];
             let line = 1 + valid.iter().filter(|&&byte| byte == b'\n').count();
             let fault = FileFault::at_line(line, "the file is not UTF-8");
-            return Err(LimitsFileError {
-                faults: vec![fault],
-            });
+            return Err(LimitsFileError { faults: vec![fault] });
         }
     };
     let Scan { entries, fault } = Scan::of(text);
@@ -50,12 +46,7 @@ pub fn read_limits_file(bytes: &[u8]) -> Result<Registry, LimitsFileError> {
                 if let Some(first) = lines.insert(key.clone(), line) {
                     let message = format!("the key stands there twice, first on line {first}");
                     let key = Some(key.to_string());
-                    faults.push(FileFault {
-                        line,
-                        key,
-                        field: Some("key".to_owned()),
-                        message,
-                    });
+                    faults.push(FileFault { line, key, field: Some("key".to_owned()), message });
                 }
                 registry.put(registered);
             }

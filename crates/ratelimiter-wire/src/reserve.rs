@@ -39,11 +39,7 @@ pub struct ReserveBody {
 
 /// What a call needs of one limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(
-    deny_unknown_fields,
-    remote = "Self",
-    expecting = "an object with key and amount"
-)]
+#[serde(deny_unknown_fields, remote = "Self", expecting = "an object with key and amount")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RequirementBody {
     /// Of which limit.
@@ -74,11 +70,7 @@ pub struct ReserveAnswer {
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
     pub denied_keys: Vec<LimitKey>,
     /// Why the request was refused: a stable word, then `:` and the key or field it is about.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        with = "field::error_word"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "field::error_word")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "unknown_limit_key:global:llm:openai:gpt-4o:rpm"))]
     pub error: Option<ErrorWord>,
     /// What is wrong and what to do about it, for people.
@@ -93,20 +85,13 @@ impl Body for ReserveBody {
     type Request = ReserveRequest;
 
     fn into_request(self) -> Result<ReserveRequest, Refusal> {
-        let Self {
-            lease_id,
-            job_id,
-            requirements,
-        } = self;
+        let Self { lease_id, job_id, requirements } = self;
         let requirement = |RequirementBody { key, amount }| Requirement { key, amount };
         Ok(ReserveRequest {
             lease: lease_id,
             job: job_id.map(JobId::new).transpose()?,
             requirements: Requirements::new(
-                requirements
-                    .into_iter()
-                    .map(requirement)
-                    .collect::<Box<[_]>>(),
+                requirements.into_iter().map(requirement).collect::<Box<[_]>>(),
             )?,
         })
     }
@@ -114,17 +99,10 @@ impl Body for ReserveBody {
 
 impl From<&ReserveRequest> for ReserveBody {
     fn from(request: &ReserveRequest) -> Self {
-        let ReserveRequest {
-            lease,
-            job,
-            requirements,
-        } = request;
+        let ReserveRequest { lease, job, requirements } = request;
         let requirement = |requirement: &Requirement| {
             let Requirement { key, amount } = requirement;
-            RequirementBody {
-                key: key.clone(),
-                amount: *amount,
-            }
+            RequirementBody { key: key.clone(), amount: *amount }
         };
         Self {
             lease_id: *lease,
@@ -150,25 +128,14 @@ impl ReserveAnswer {
 
     fn denied(denial: Denial) -> Self {
         let retry_after_ms = denial.retry_after_ms();
-        let denied = Self {
-            retry_after_ms,
-            reserved_at_unix_ms: Some(0),
-            ..Self::default()
-        };
+        let denied = Self { retry_after_ms, reserved_at_unix_ms: Some(0), ..Self::default() };
         match denial.reason {
-            DenialReason::NoRoom { keys } => Self {
-                denied_keys: keys,
-                ..denied
-            },
+            DenialReason::NoRoom { keys } => Self { denied_keys: keys, ..denied },
             DenialReason::Decreasing { key } => {
                 let message =
                     format!("the capacity of {key} is going down; until then nothing is admitted");
                 let error = Some(ErrorWord::LimitDecreasing { key });
-                Self {
-                    error,
-                    message: Some(message),
-                    ..denied
-                }
+                Self { error, message: Some(message), ..denied }
             }
         }
     }
@@ -182,18 +149,12 @@ impl ReserveAnswer {
             }
             ReserveError::LeaseConflict => (ErrorWord::LeaseConflict, 0),
             ReserveError::LeaseEnded => (ErrorWord::LeaseEnded, 0),
-            ReserveError::Unanswered(Unanswered {
-                reason: _,
-                retry_after,
-            }) => (ErrorWord::BackendError, whole_ms(retry_after)),
+            ReserveError::Unanswered(Unanswered { reason: _, retry_after }) => {
+                (ErrorWord::BackendError, whole_ms(retry_after))
+            }
             ReserveError::Refused(Refused { reason: _ }) => (ErrorWord::BackendRefused, 0),
         };
-        Self {
-            retry_after_ms,
-            error: Some(word),
-            message: Some(message),
-            ..Self::default()
-        }
+        Self { retry_after_ms, error: Some(word), message: Some(message), ..Self::default() }
     }
 
     /// The HTTP status of this answer.
@@ -209,39 +170,25 @@ impl ReserveAnswer {
     /// # Errors
     /// As the limiter's reserve. What is no answer of this protocol is [`ReserveError::Refused`].
     pub fn into_result(self) -> Result<Decision, ReserveError> {
-        let Self {
-            allowed,
-            retry_after_ms,
-            reserved_at_unix_ms,
-            denied_keys,
-            error,
-            message,
-        } = self;
+        let Self { allowed, retry_after_ms, reserved_at_unix_ms, denied_keys, error, message } =
+            self;
         let retry_after = Duration::from_millis(retry_after_ms);
         match (allowed, error) {
             (true, None) => {
                 let nanos = reserved_at_unix_ms.and_then(|ms| ms.checked_mul(1_000_000));
                 let nanos = nanos.ok_or_else(|| refused("an allowed answer without its moment"))?;
-                Ok(Decision::Allowed {
-                    reserved_at: Timestamp::from_unix_nanos(nanos),
-                })
+                Ok(Decision::Allowed { reserved_at: Timestamp::from_unix_nanos(nanos) })
             }
-            (false, None) if retry_after_ms == 0 && denied_keys.is_empty() => Err(refused(
-                "not an answer to a reserve; is this a ratelimiter server?",
-            )),
+            (false, None) if retry_after_ms == 0 && denied_keys.is_empty() => {
+                Err(refused("not an answer to a reserve; is this a ratelimiter server?"))
+            }
             (false, None) => {
                 let reason = DenialReason::NoRoom { keys: denied_keys };
-                Ok(Decision::Denied(Denial {
-                    reason,
-                    retry_after,
-                }))
+                Ok(Decision::Denied(Denial { reason, retry_after }))
             }
             (false, Some(ErrorWord::LimitDecreasing { key })) => {
                 let reason = DenialReason::Decreasing { key };
-                Ok(Decision::Denied(Denial {
-                    reason,
-                    retry_after,
-                }))
+                Ok(Decision::Denied(Denial { reason, retry_after }))
             }
             (_, Some(word)) => Err(reserve_error(word, message, retry_after)),
         }
@@ -250,11 +197,7 @@ impl ReserveAnswer {
 
 impl From<Refusal> for ReserveAnswer {
     fn from(Refusal { error, message }: Refusal) -> Self {
-        Self {
-            error: Some(error),
-            message: Some(message),
-            ..Self::default()
-        }
+        Self { error: Some(error), message: Some(message), ..Self::default() }
     }
 }
 
@@ -276,8 +219,5 @@ fn reserve_error(word: ErrorWord, message: Option<String>, retry_after: Duration
 }
 
 fn refused(reason: &str) -> ReserveError {
-    Refused {
-        reason: reason.to_owned(),
-    }
-    .into()
+    Refused { reason: reason.to_owned() }.into()
 }

@@ -24,10 +24,7 @@ pub struct StateBody {
     /// How its units return.
     pub kind: KindBody,
     /// The capacity in force.
-    #[serde(
-        deserialize_with = "field::capacity",
-        serialize_with = "field::write_capacity"
-    )]
+    #[serde(deserialize_with = "field::capacity", serialize_with = "field::write_capacity")]
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub capacity: Capacity,
     /// Rolling: for how long a reservation counts. Concurrency: 0.
@@ -75,11 +72,7 @@ pub struct ListAnswer {
 
 impl From<&LimitState> for StateBody {
     fn from(state: &LimitState) -> Self {
-        let LimitState {
-            limit,
-            status,
-            usage,
-        } = state;
+        let LimitState { limit, status, usage } = state;
         let DefinitionBody {
             key,
             kind,
@@ -91,12 +84,7 @@ impl From<&LimitState> for StateBody {
             overage,
         } = limit.into();
         let (status, pending_decrease_to) = write_status(*status);
-        let Usage {
-            used,
-            available,
-            debt,
-            uncovered,
-        } = *usage;
+        let Usage { used, available, debt, uncovered } = *usage;
         Self {
             key,
             kind,
@@ -149,12 +137,7 @@ impl TryFrom<StateBody> for LimitState {
         Ok(Self {
             limit: definition.into_request()?,
             status: read_status(status, pending_decrease_to, capacity)?,
-            usage: Usage {
-                used,
-                available,
-                debt,
-                uncovered,
-            },
+            usage: Usage { used, available, debt, uncovered },
         })
     }
 }
@@ -182,9 +165,7 @@ pub(crate) fn read_status(
         }
         (StatusBody::Decreasing, Some(to)) => match Capacity::new(to) {
             Ok(to) if to < capacity => Ok(LimitStatus::Decreasing { to }),
-            Ok(_) | Err(_) => fault(format!(
-                "must be below the capacity of {capacity}, not {to}"
-            )),
+            Ok(_) | Err(_) => fault(format!("must be below the capacity of {capacity}, not {to}")),
         },
     }
 }

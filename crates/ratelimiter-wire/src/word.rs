@@ -125,9 +125,7 @@ impl ErrorWord {
     fn from_parts(word: &str, about: Option<&str>) -> Option<Self> {
         let key = || about.and_then(|key| LimitKey::new(key).ok());
         Some(match word {
-            "invalid_request" => Self::InvalidRequest {
-                field: about?.to_owned(),
-            },
+            "invalid_request" => Self::InvalidRequest { field: about?.to_owned() },
             "duplicate_key" => Self::DuplicateKey { key: key()? },
             "unknown_limit_key" => Self::UnknownLimitKey { key: key()? },
             "amount_exceeds_capacity" => Self::AmountExceedsCapacity { key: key()? },
@@ -208,12 +206,7 @@ mod tests {
 
     #[test]
     fn a_word_of_a_newer_server_is_kept_as_it_stands() {
-        for text in [
-            "tomorrow:k",
-            "tomorrow",
-            "unknown_limit_key:two words",
-            "unknown_limit_key",
-        ] {
+        for text in ["tomorrow:k", "tomorrow", "unknown_limit_key:two words", "unknown_limit_key"] {
             let Ok(word) = text.parse::<ErrorWord>();
             assert_eq!(word, ErrorWord::Other(text.to_owned()));
             assert_eq!(word.to_string(), text);

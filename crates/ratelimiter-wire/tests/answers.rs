@@ -1,9 +1,5 @@
 //! Answers have the shape that `http-api.md` fixes, and a caller reads from them what the limiter said.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test that cannot go on says so"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on says so")]
 
 use std::time::Duration;
 
@@ -24,45 +20,26 @@ fn key(text: &str) -> LimitKey {
 }
 
 fn unanswered() -> Unanswered {
-    Unanswered {
-        reason: "timed out".into(),
-        retry_after: Duration::from_millis(50),
-    }
+    Unanswered { reason: "timed out".into(), retry_after: Duration::from_millis(50) }
 }
 
 fn refused() -> Refused {
-    Refused {
-        reason: "who are you".into(),
-    }
+    Refused { reason: "who are you".into() }
 }
 
 fn limit() -> Limit {
     let window = Window::from_seconds(60).unwrap();
-    Limit::new(
-        key("k"),
-        LimitKind::Rolling { window },
-        Capacity::new(10).unwrap(),
-    )
+    Limit::new(key("k"), LimitKind::Rolling { window }, Capacity::new(10).unwrap())
 }
 
 /// Each outcome of a reserve, in the order of the table in `http-api.md`.
 fn reserve_results() -> Vec<Result<Decision, ReserveError>> {
     let denied = |reason, ms| {
-        Ok(Decision::Denied(Denial {
-            reason,
-            retry_after: Duration::from_millis(ms),
-        }))
+        Ok(Decision::Denied(Denial { reason, retry_after: Duration::from_millis(ms) }))
     };
     vec![
-        Ok(Decision::Allowed {
-            reserved_at: Timestamp::from_unix_ms(1_736_660_000_000),
-        }),
-        denied(
-            DenialReason::NoRoom {
-                keys: vec![key("a"), key("b")],
-            },
-            120,
-        ),
+        Ok(Decision::Allowed { reserved_at: Timestamp::from_unix_ms(1_736_660_000_000) }),
+        denied(DenialReason::NoRoom { keys: vec![key("a"), key("b")] }, 120),
         denied(DenialReason::Decreasing { key: key("a") }, 10_000),
         Err(ReserveError::UnknownKey { key: key("a:b") }),
         Err(ReserveError::AmountExceedsCapacity { key: key("a") }),
@@ -79,11 +56,7 @@ fn an_answer_to_a_reserve_has_its_status_and_its_shape() {
         .into_iter()
         .map(|result| {
             let answer = ReserveAnswer::of(result);
-            format!(
-                "{} {}\n",
-                answer.http_status(),
-                serde_json::to_string(&answer).unwrap()
-            )
+            format!("{} {}\n", answer.http_status(), serde_json::to_string(&answer).unwrap())
         })
         .collect();
     expect![[r#"
@@ -107,10 +80,7 @@ fn same_outcome<T: PartialEq + std::fmt::Debug, E: std::fmt::Display>(
     match (sent, got) {
         (Ok(sent), Ok(got)) => assert_eq!(sent, got),
         (Err(sent), Err(got)) => {
-            assert!(
-                got.to_string().ends_with(&sent.to_string()),
-                "{sent} / {got}"
-            );
+            assert!(got.to_string().ends_with(&sent.to_string()), "{sent} / {got}");
         }
         (sent, got) => panic!("{:?} / {:?}", sent.is_ok(), got.is_ok()),
     }
@@ -150,16 +120,10 @@ fn what_is_no_answer_of_this_protocol_is_refused_and_never_allowed() {
     ] {
         let answer: ReserveAnswer = serde_json::from_str(json).unwrap();
         let got = answer.into_result();
-        assert!(
-            matches!(got, Err(ReserveError::Refused(_))),
-            "{json}: {got:?}"
-        );
+        assert!(matches!(got, Err(ReserveError::Refused(_))), "{json}: {got:?}");
         if let Ok(answer) = serde_json::from_str::<CompleteAnswer>(json) {
             let got = answer.into_result();
-            assert!(
-                matches!(got, Err(CompleteError::Refused(_))),
-                "{json}: {got:?}"
-            );
+            assert!(matches!(got, Err(CompleteError::Refused(_))), "{json}: {got:?}");
         }
     }
 }
@@ -176,10 +140,7 @@ fn a_caller_reads_what_became_of_a_complete() {
             Err(unanswered().into()),
             r#"503 {"ok":false,"retry_after_ms":50,"error":"backend_error""#,
         ),
-        (
-            Err(refused().into()),
-            r#"500 {"ok":false,"error":"backend_refused""#,
-        ),
+        (Err(refused().into()), r#"500 {"ok":false,"error":"backend_refused""#),
     ];
     for (result, expected) in results {
         let answer = CompleteAnswer::of(result.clone());
@@ -194,31 +155,17 @@ fn a_caller_reads_what_became_of_a_complete() {
 #[test]
 fn a_caller_reads_what_became_of_a_definition() {
     let results: [(Result<LimitStatus, DefineError>, _); 5] = [
+        (Ok(LimitStatus::Active), r#"200 {"ok":true,"status":"active"}"#),
         (
-            Ok(LimitStatus::Active),
-            r#"200 {"ok":true,"status":"active"}"#,
-        ),
-        (
-            Ok(LimitStatus::Decreasing {
-                to: limit().capacity,
-            }),
+            Ok(LimitStatus::Decreasing { to: limit().capacity }),
             r#"200 {"ok":true,"status":"decreasing"}"#,
         ),
         (
-            Err(DefineError::KindConflict {
-                key: key("k"),
-                is: "concurrency",
-            }),
+            Err(DefineError::KindConflict { key: key("k"), is: "concurrency" }),
             r#"409 {"ok":false,"error":"kind_conflict:k""#,
         ),
-        (
-            Err(unanswered().into()),
-            r#"503 {"ok":false,"error":"backend_error""#,
-        ),
-        (
-            Err(refused().into()),
-            r#"500 {"ok":false,"error":"backend_refused""#,
-        ),
+        (Err(unanswered().into()), r#"503 {"ok":false,"error":"backend_error""#),
+        (Err(refused().into()), r#"500 {"ok":false,"error":"backend_refused""#),
     ];
     for (result, expected) in results {
         let answer = DefineAnswer::of(result.clone());
@@ -234,14 +181,8 @@ fn a_caller_reads_what_became_of_a_definition() {
 fn a_caller_reads_what_became_of_a_deletion() {
     let results: [(Result<(), DeleteError>, _); 3] = [
         (Ok(()), r#"200 {"ok":true}"#),
-        (
-            Err(DeleteError::UnknownKey { key: key("k") }),
-            r#"404 {"ok":false,"error":"not_found""#,
-        ),
-        (
-            Err(unanswered().into()),
-            r#"503 {"ok":false,"error":"backend_error""#,
-        ),
+        (Err(DeleteError::UnknownKey { key: key("k") }), r#"404 {"ok":false,"error":"not_found""#),
+        (Err(unanswered().into()), r#"503 {"ok":false,"error":"backend_error""#),
     ];
     for (result, expected) in results {
         let answer = DeleteAnswer::of(result.clone());
@@ -258,9 +199,7 @@ fn a_caller_reads_what_became_of_a_deletion() {
 fn com_03_a_state_is_read_as_it_was_written_a_large_debt_included() {
     let state = LimitState {
         limit: limit(),
-        status: LimitStatus::Decreasing {
-            to: Capacity::new(3).unwrap(),
-        },
+        status: LimitStatus::Decreasing { to: Capacity::new(3).unwrap() },
         usage: Usage {
             used: 7,
             available: 3,

@@ -102,22 +102,13 @@ fn every_fault_is_reported_with_its_line_key_and_field() {
 
 #[test]
 fn a_truncated_file_is_refused_with_the_last_limit_that_was_whole() {
-    check(
-        "",
-        &expect!["line 1: EOF while parsing a value at line 1 column 0"],
-    );
-    check(
-        "[",
-        &expect!["line 1: EOF while parsing a list at line 1 column 1"],
-    );
+    check("", &expect!["line 1: EOF while parsing a value at line 1 column 0"]);
+    check("[", &expect!["line 1: EOF while parsing a list at line 1 column 1"]);
     check(
         "[\n{\"key\":\"a\",\"kind\":\"rolling\",\"capacity\":1,\"window_seconds\":60},\n{\"key\":\"b\",\n\"ki",
         &expect!["line 4: EOF while parsing a string at line 4 column 3, after the limit a"],
     );
-    check(
-        "[]\n[]",
-        &expect!["line 2: trailing characters at line 2 column 1"],
-    );
+    check("[]\n[]", &expect!["line 2: trailing characters at line 2 column 1"]);
     check(
         "{\"limits\":[]}",
         &expect!["line 1: invalid type: map, expected a list of limits at line 1 column 0"],

@@ -20,10 +20,7 @@ fn refusal<B: Body<Request: std::fmt::Debug>>(json: &str) -> String {
 }
 
 fn check<B: Body<Request: std::fmt::Debug>>(bodies: &[&str], expected: &Expect) {
-    let lines: String = bodies
-        .iter()
-        .map(|body| refusal::<B>(body) + "\n")
-        .collect();
+    let lines: String = bodies.iter().map(|body| refusal::<B>(body) + "\n").collect();
     expected.assert_eq(&lines);
 }
 
@@ -52,21 +49,14 @@ fn a_request_is_read_as_it_was_written() {
 fn a_complete_may_leave_out_its_actuals() {
     let json = format!(r#"{{"lease_id":"{LEASE}"}}"#);
     let request = read::<CompleteBody>(json.as_bytes()).unwrap();
-    assert_eq!(
-        request,
-        CompleteRequest::new(LEASE.parse().unwrap(), Actuals::none())
-    );
+    assert_eq!(request, CompleteRequest::new(LEASE.parse().unwrap(), Actuals::none()));
 }
 
 #[test]
 fn a_lease_id_is_read_in_any_case_and_written_in_upper_case() {
     let json = format!(r#"{{"lease_id":"{}"}}"#, LEASE.to_lowercase());
     let request = read::<CompleteBody>(json.as_bytes()).unwrap();
-    assert!(
-        serde_json::to_string(&CompleteBody::from(&request))
-            .unwrap()
-            .contains(LEASE)
-    );
+    assert!(serde_json::to_string(&CompleteBody::from(&request)).unwrap().contains(LEASE));
 }
 
 /// RES-07: amounts near and above 2^64 are refused cleanly.
@@ -171,21 +161,10 @@ fn a_reserve_without_valid_shape_is_refused_by_field() {
 #[test]
 fn a_reserve_has_1_to_32_requirements() {
     let body = |count: usize| {
-        let list: Vec<_> = (0..count)
-            .map(|n| format!(r#"{{"key":"k{n}","amount":1}}"#))
-            .collect();
-        format!(
-            r#"{{"lease_id":"{LEASE}","requirements":[{}]}}"#,
-            list.join(",")
-        )
+        let list: Vec<_> = (0..count).map(|n| format!(r#"{{"key":"k{n}","amount":1}}"#)).collect();
+        format!(r#"{{"lease_id":"{LEASE}","requirements":[{}]}}"#, list.join(","))
     };
-    assert_eq!(
-        read::<ReserveBody>(body(32).as_bytes())
-            .unwrap()
-            .requirements
-            .len(),
-        32
-    );
+    assert_eq!(read::<ReserveBody>(body(32).as_bytes()).unwrap().requirements.len(), 32);
     check::<ReserveBody>(
         &[&body(33)],
         &expect![[r#"
@@ -217,12 +196,7 @@ fn com_06_a_complete_without_valid_shape_is_refused_by_field() {
 fn a_long_field_name_is_cut_off_in_the_refusal() {
     let json = format!(r#"{{"{}":1}}"#, "é".repeat(1_000));
     let refusal = read::<ReserveBody>(json.as_bytes()).unwrap_err();
-    assert_eq!(
-        refusal.error,
-        ErrorWord::InvalidRequest {
-            field: "é".repeat(100)
-        }
-    );
+    assert_eq!(refusal.error, ErrorWord::InvalidRequest { field: "é".repeat(100) });
 }
 
 /// DEF-02, DEF-03
@@ -264,10 +238,7 @@ fn def_02_def_03_a_definition_is_refused_with_its_field_and_the_allowed_range() 
             r#"{{"key":"k","kind":"rolling","capacity":1,"window_seconds":60,"{field}":"{long}"}}"#
         );
         let refusal = refusal::<DefinitionBody>(&json);
-        assert!(
-            refusal.starts_with(&format!("invalid_request:{field}: ")),
-            "{refusal}"
-        );
+        assert!(refusal.starts_with(&format!("invalid_request:{field}: ")), "{refusal}");
     }
 }
 
@@ -279,10 +250,7 @@ fn def_02_def_03_a_definition_is_read_as_it_was_written() {
         r#"{"key":"k","kind":"concurrency","capacity":9223372036854775807,"window_seconds":0,"timeout_seconds":86400,"unit":"","description":"","overage":"debt"}"#,
     ] {
         let limit = read::<DefinitionBody>(json.as_bytes()).unwrap();
-        assert_eq!(
-            serde_json::to_string(&DefinitionBody::from(&limit)).unwrap(),
-            json
-        );
+        assert_eq!(serde_json::to_string(&DefinitionBody::from(&limit)).unwrap(), json);
     }
 }
 
@@ -309,12 +277,8 @@ fn a_batch_item_without_valid_shape_is_refused_alone() {
 #[test]
 fn a_batch_has_1_to_256_requests() {
     let batch = |count: u128| {
-        let body = |n| {
-            CompleteBody::from(&CompleteRequest::new(
-                LeaseId::from_u128(n),
-                Actuals::none(),
-            ))
-        };
+        let body =
+            |n| CompleteBody::from(&CompleteRequest::new(LeaseId::from_u128(n), Actuals::none()));
         let requests = (0..count).map(body).collect();
         serde_json::to_vec(&BatchBody { requests }).unwrap()
     };

@@ -15,19 +15,12 @@ use crate::word::ErrorWord;
 
 /// A limit as it is in force, and whether its capacity is on its way down.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(
-    deny_unknown_fields,
-    remote = "Self",
-    expecting = "an object with key, kind and capacity"
-)]
+#[serde(deny_unknown_fields, remote = "Self", expecting = "an object with key, kind and capacity")]
 pub(super) struct Entry {
     #[serde(with = "field::text")]
     pub(super) key: LimitKey,
     kind: KindBody,
-    #[serde(
-        deserialize_with = "field::capacity",
-        serialize_with = "field::write_capacity"
-    )]
+    #[serde(deserialize_with = "field::capacity", serialize_with = "field::write_capacity")]
     capacity: Capacity,
     #[serde(default, deserialize_with = "field::seconds")]
     window_seconds: u64,
@@ -103,10 +96,7 @@ impl TryFrom<Entry> for RegisteredLimit {
             overage,
         };
         let status = read_status(status, pending_decrease_to, capacity)?;
-        Ok(Self {
-            limit: definition.into_request()?,
-            status,
-        })
+        Ok(Self { limit: definition.into_request()?, status })
     }
 }
 
@@ -124,10 +114,7 @@ pub(super) fn key_of(text: &str) -> Option<String> {
 }
 
 /// Looks at every field by itself. Where each is right alone, the fault is the one that the whole entry showed.
-#[expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "the other words do not come from a limit"
-)]
+#[expect(clippy::wildcard_enum_match_arm, reason = "the other words do not come from a limit")]
 fn faults(line: usize, text: &str, whole: Refusal) -> Vec<FileFault> {
     let key = key_of(text);
     let Some(Fields(fields)) = Fields::of(line, text) else {
@@ -137,12 +124,7 @@ fn faults(line: usize, text: &str, whole: Refusal) -> Vec<FileFault> {
     for (name, line, raw) in &fields {
         if let Some(message) = fault_of_field(name, raw) {
             let field = Some(name.clone());
-            faults.push(FileFault {
-                line: *line,
-                key: key.clone(),
-                field,
-                message,
-            });
+            faults.push(FileFault { line: *line, key: key.clone(), field, message });
         }
     }
     if faults.is_empty() {
@@ -151,17 +133,9 @@ fn faults(line: usize, text: &str, whole: Refusal) -> Vec<FileFault> {
             // No check of an entry says another word; if one did, it would still be shown.
             error => error.to_string(),
         };
-        let at = fields
-            .iter()
-            .find(|(name, ..)| *name == field)
-            .map_or(line, |(_, line, _)| *line);
+        let at = fields.iter().find(|(name, ..)| *name == field).map_or(line, |(_, line, _)| *line);
         let message = without_place(&whole.message).to_owned();
-        faults.push(FileFault {
-            line: at,
-            key,
-            field: Some(field),
-            message,
-        });
+        faults.push(FileFault { line: at, key, field: Some(field), message });
     }
     faults
 }
@@ -178,7 +152,5 @@ fn fault_of_field(name: &str, raw: &RawValue) -> Option<String> {
 
 /// The message without the reader's own place, which counts from the entry and not from the file.
 fn without_place(message: &str) -> &str {
-    message
-        .rsplit_once(" at line ")
-        .map_or(message, |(message, _)| message)
+    message.rsplit_once(" at line ").map_or(message, |(message, _)| message)
 }

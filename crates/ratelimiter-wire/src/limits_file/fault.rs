@@ -25,12 +25,7 @@ pub struct FileFault {
 impl FileFault {
     /// A fault of the file as a whole.
     pub(crate) fn at_line(line: usize, message: impl Into<String>) -> Self {
-        Self {
-            line,
-            key: None,
-            field: None,
-            message: message.into(),
-        }
+        Self { line, key: None, field: None, message: message.into() }
     }
 }
 

@@ -18,18 +18,11 @@ impl<'a> Scan<'a> {
     pub(super) fn of(text: &'a str) -> Self {
         let mut raws = Vec::new();
         let mut json = serde_json::Deserializer::from_str(text);
-        let result = Entries(&mut raws)
-            .deserialize(&mut json)
-            .and_then(|()| json.end());
+        let result = Entries(&mut raws).deserialize(&mut json).and_then(|()| json.end());
         let mut lines = Lines::of(text);
-        let entries: Vec<_> = raws
-            .into_iter()
-            .map(|raw| (lines.line_of(raw), raw))
-            .collect();
+        let entries: Vec<_> = raws.into_iter().map(|raw| (lines.line_of(raw), raw)).collect();
         let fault = result.err().map(|error| {
-            let after = entries
-                .last()
-                .and_then(|(_, raw)| super::entry::key_of(raw.get()));
+            let after = entries.last().and_then(|(_, raw)| super::entry::key_of(raw.get()));
             let message = match after {
                 Some(key) => format!("{error}, after the limit {key}"),
                 None => error.to_string(),
@@ -75,11 +68,7 @@ struct Lines<'a> {
 
 impl<'a> Lines<'a> {
     const fn of(text: &'a str) -> Self {
-        Self {
-            text,
-            at: 0,
-            line: 1,
-        }
+        Self { text, at: 0, line: 1 }
     }
 
     /// The line on which a part of the text begins. A raw value that was read from a text is a part of it.
