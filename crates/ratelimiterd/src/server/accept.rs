@@ -128,7 +128,7 @@ pub(super) async fn accept(
         match accepted {
             // Each has a token of its own, or all of them would meet at one lock on every request.
             Ok(stream) => {
-                connections.serve(stream, permit, stop.child_token(), give_up.child_token())
+                connections.serve(stream, permit, stop.child_token(), give_up.child_token());
             }
             Err(error) => {
                 // One that went away before it was accepted concerns nobody; a system without room needs a moment.
