@@ -53,9 +53,13 @@ impl KeyPlace {
         self.0
     }
 
+    /// How many shards there are: one for each bit of a word, which then tells the shards of a request. More would spread a request's
+    /// memory further.
+    pub(crate) const SHARD_COUNT: u8 = 64;
+
     /// The shard that the key belongs to.
     pub(crate) const fn shard(self) -> u8 {
-        self.0.to_le_bytes()[0]
+        self.0.to_le_bytes()[0] % Self::SHARD_COUNT
     }
 
     /// A part of the hash, to know a key again of which nothing else is left.

@@ -8,7 +8,7 @@ use super::limit_shard::LimitShard;
 use super::live_limit::LiveLimit;
 use super::open_leases::LimitPlace;
 use crate::clock::Timestamp;
-use crate::key::LimitKey;
+use crate::key::{KeyPlace, LimitKey};
 
 /// All limits, in shards that are locked on their own.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ struct Padded(Mutex<LimitShard>);
 
 impl Limits {
     pub(super) fn new() -> Self {
-        let shards = (0..LimitPlace::SHARD_COUNT).map(|_| Padded::default()).collect();
+        let shards = (0..KeyPlace::SHARD_COUNT).map(|_| Padded::default()).collect();
         Self { shards }
     }
 
@@ -41,17 +41,15 @@ impl Limits {
     #[inline]
     pub(super) fn lock(&self, shards: impl Iterator<Item = u8>) -> LockedLimits<'_> {
         // One bit a shard: what is to be locked, without doubles, and in order.
-        let mut wanted = [0_u64; LimitPlace::SHARD_COUNT / 64];
+        let mut wanted = 0_u64;
         for shard in shards {
-            wanted[usize::from(shard / 64)] |= 1 << (shard % 64);
+            wanted |= 1 << shard;
         }
         let mut guards = SmallVec::new();
-        for (start, mut bits) in (0..).step_by(64).zip(wanted) {
-            while bits != 0 {
-                let shard = start + bits.trailing_zeros() as usize;
-                guards.push((shard, self.lock_one(shard)));
-                bits &= bits - 1;
-            }
+        while wanted != 0 {
+            let shard = wanted.trailing_zeros() as usize;
+            guards.push((shard, self.lock_one(shard)));
+            wanted &= wanted - 1;
         }
         LockedLimits { guards }
     }

@@ -38,8 +38,6 @@ pub(super) struct Reservation {
 pub(super) struct LimitPlace(u32);
 
 impl LimitPlace {
-    pub(super) const SHARD_COUNT: usize = 256;
-
     #[inline]
     pub(super) const fn new(shard: u8, slot: u32) -> Self {
         assert!(slot < 1 << 24, "a shard has fewer than 2^24 limits");
