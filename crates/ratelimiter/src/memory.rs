@@ -150,12 +150,12 @@ impl MemoryLimiter {
         shard.define(clock.now(), limit)
     }
 
-    /// Puts a limit back as it was registered, in the place of whatever has its key. Since nothing of it is live, a decrease
-    /// that was under way ends at once.
+    /// Puts a limit back as it was registered, in the place of whatever has its key. What is live of a limit of the same kind
+    /// stays; where nothing is live, a decrease that was under way ends at once.
     pub fn restore(&self, registered: RegisteredLimit) -> LimitStatus {
-        let mut shard = self.state.limits.lock_for(&registered.limit.key);
-        shard.remove(&registered.limit.key);
-        shard.insert(registered)
+        let State { clock, limits, .. } = &*self.state;
+        let mut shard = limits.lock_for(&registered.limit.key);
+        shard.restore(clock.now(), registered)
     }
 
     /// [`Backend::delete`] without a future.

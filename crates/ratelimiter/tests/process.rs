@@ -90,6 +90,36 @@ fn def_08_a_restored_limit_is_in_force_with_the_capacity_that_was_asked_for_last
     assert_eq!((state.limit.capacity, state.usage.used), (to, 0));
 }
 
+/// DEF-08: a change that could not be kept is taken back without losing what is live.
+#[test]
+fn def_08_a_limit_that_is_put_back_keeps_its_reservations() {
+    let limiter = limiter_on(&clock());
+    let before = limiter.state_now(&rpm()).unwrap();
+    assert!(limiter.reserve_now(&request(1)).unwrap().is_allowed());
+    let raised = Limit { capacity: Capacity::new(3).unwrap(), ..before.limit.clone() };
+    limiter.define_now(raised).unwrap();
+
+    let status = limiter.restore(RegisteredLimit::active(before.limit.clone()));
+    assert_eq!(status, LimitStatus::Active);
+    assert_eq!(limiter.state_now(&rpm()).unwrap().usage.used, 1);
+    assert!(!limiter.reserve_now(&request(2)).unwrap().is_allowed());
+}
+
+/// DEF-08: units that the change let in stay counted, so what is put back waits for them as any decrease does.
+#[test]
+fn def_08_a_limit_that_is_put_back_below_its_use_waits() {
+    let limiter = limiter_on(&clock());
+    let before = limiter.state_now(&rpm()).unwrap();
+    let raised = Limit { capacity: Capacity::new(3).unwrap(), ..before.limit.clone() };
+    limiter.define_now(raised).unwrap();
+    for lease in 1..=3 {
+        assert!(limiter.reserve_now(&request(lease)).unwrap().is_allowed());
+    }
+    let status = limiter.restore(RegisteredLimit::active(before.limit.clone()));
+    assert_eq!(status, LimitStatus::Decreasing { to: before.limit.capacity });
+    assert_eq!(limiter.state_now(&rpm()).unwrap().usage.used, 3);
+}
+
 /// Polls once, without anybody to wake.
 fn poll_once<T>(future: impl Future<Output = T> + Send) -> Option<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {

@@ -231,6 +231,20 @@ impl LimitShard {
         }
     }
 
+    /// Puts a limit back as it was registered. What is live of a limit of the same kind stays.
+    pub(super) fn restore(&mut self, now: Timestamp, registered: RegisteredLimit) -> LimitStatus {
+        let RegisteredLimit { limit, .. } = &registered;
+        let target = Limit { capacity: registered.target(), ..limit.clone() };
+        let defined = self.find(&limit.key).map(|(_, live)| live.kind());
+        if defined.is_some_and(|kind| kind.is_same_kind(limit.kind)) {
+            // First the capacity that was in force, then the one that waited for room below it.
+            let restored = self.define(now, limit.clone()).and_then(|_| self.define(now, target));
+            return restored.expect("the kind is the same");
+        }
+        self.remove(&limit.key);
+        self.insert(registered)
+    }
+
     /// Puts in a limit whose key is not defined. Nothing of it is live, so a decrease that was under way ends here.
     pub(super) fn insert(&mut self, registered: RegisteredLimit) -> LimitStatus {
         let hash = registered.limit.key.place().hash();
