@@ -79,10 +79,9 @@ fn mem_01_each_request_looks_at_the_clock_once() {
 /// DEF-08: a limit that a limits file brings back has nothing live, so its decrease is over.
 #[test]
 fn def_08_a_restored_limit_is_in_force_with_the_capacity_that_was_asked_for_last() {
-    let limiter = limiter_on(&clock());
-    assert!(limiter.reserve_now(&request(1)).unwrap().is_allowed());
-    let capacity = Capacity::new(10).unwrap();
-    let limit = Limit { capacity, ..limiter.state_now(&rpm()).unwrap().limit };
+    let limiter = MemoryLimiter::with_options(MemoryOptions::for_tests(clock()));
+    let kind = LimitKind::Rolling { window: Window::from_seconds(1).unwrap() };
+    let limit = Limit::new(rpm(), kind, Capacity::new(10).unwrap());
     let to = Capacity::new(5).unwrap();
     let status = LimitStatus::Decreasing { to };
     assert_eq!(limiter.restore(RegisteredLimit { limit, status }), LimitStatus::Active);
