@@ -3,17 +3,21 @@
 //! A change is staged on disk, applied in the backend, and committed on disk (`DEF-08`). It runs to its end even when
 //! whoever asked for it has gone away, so that the two never part.
 
+mod book;
+mod shared;
+
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use ratelimiter::{
-    DefineError, DeleteError, Limit, LimitKey, LimitStatus, RegisteredLimit, Registry, Unanswered,
+    DefineError, DeleteError, Limit, LimitKey, LimitStatus, RegisteredLimit, Unanswered,
 };
 use tokio::sync::Mutex;
 
+use self::book::Book;
 use crate::hosted::HostedBackend;
-use crate::limits_file::{LimitsFile, LoadError, Staged};
+use crate::limits_file::{LimitsFile, LoadError};
 
 /// When to repeat a change that could not be kept.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -23,17 +27,10 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 pub(crate) struct Admin<B> {
     backend: Arc<B>,
     book: Mutex<Book>,
-}
-
-/// The definitions as the file has them, or should have them.
-#[derive(Debug)]
-struct Book {
-    file: LimitsFile,
-    registry: Registry,
-    /// The file could not follow the registry; the next tick tries again.
-    is_behind: bool,
-    /// It was said that the file is behind, and need not be said again.
-    is_reported: bool,
+    /// How many limits the file had at the start.
+    limit_count: usize,
+    /// Why a shared backend does not have the definitions yet; `None` once it has.
+    waiting: std::sync::Mutex<Option<String>>,
 }
 
 /// Why the definitions could not be taken over.
@@ -53,29 +50,31 @@ pub enum RestoreError {
 }
 
 impl<B: HostedBackend> Admin<B> {
-    /// Takes the definitions from the file over into the backend.
+    /// Takes the definitions from the file over into the backend. A shared backend may not be there yet: its turn comes
+    /// with the first tick that finds it.
     ///
     /// # Errors
     /// The file has faults, or the backend does not take what it says.
     pub(crate) async fn restore(backend: Arc<B>, file: LimitsFile) -> Result<Self, RestoreError> {
         let registry = file.load()?;
-        let mut book =
-            Book { file, registry: Registry::new(), is_behind: false, is_reported: false };
-        for registered in registry.iter() {
-            let restored = backend.restore(registered.clone()).await;
-            let status = restored.map_err(|reason| RestoreError::Backend {
-                key: registered.limit.key.clone(),
-                reason,
-            })?;
-            book.registry.put(registered.clone());
-            book.follow(&registered.limit.key, status);
+        let limit_count = registry.len();
+        let mut book = Book::new(file);
+        let mut waiting = None;
+        if backend.is_shared() {
+            waiting = Some("the backend does not have the definitions yet".to_owned());
+        } else {
+            for registered in registry.iter() {
+                let restored = backend.restore(registered.clone()).await;
+                let status = restored.map_err(|reason| RestoreError::Backend {
+                    key: registered.limit.key.clone(),
+                    reason,
+                })?;
+                book.registry.put(registered.clone());
+                book.follow(&registered.limit.key, status);
+            }
         }
-        Ok(Self { backend, book: Mutex::new(book) })
-    }
-
-    /// How many limits there are.
-    pub(crate) async fn limit_count(&self) -> usize {
-        self.book.lock().await.registry.len()
+        let waiting = std::sync::Mutex::new(waiting);
+        Ok(Self { backend, book: Mutex::new(book), limit_count, waiting })
     }
 
     /// Defines a limit, or changes one. When this answers, the definition is safe on disk.
@@ -100,6 +99,7 @@ impl<B: HostedBackend> Admin<B> {
 
     async fn carry_out_define(&self, limit: Limit) -> Result<LimitStatus, DefineError> {
         let mut book = self.book.lock().await;
+        let _lock = self.begin_change(&mut book).await?;
         let key = limit.key.clone();
         let before = book.registry.get(&key).cloned();
         let mut next = book.registry.clone();
@@ -126,6 +126,7 @@ impl<B: HostedBackend> Admin<B> {
 
     async fn carry_out_delete(&self, key: &LimitKey) -> Result<(), DeleteError> {
         let mut book = self.book.lock().await;
+        let _lock = self.begin_change(&mut book).await?;
         let mut next = book.registry.clone();
         let before = next.remove(key);
         let staged = book.stage(&next).await.map_err(|error| not_kept(&error))?;
@@ -154,95 +155,44 @@ impl<B: HostedBackend> Admin<B> {
         }
     }
 
-    /// Lets the backend do its regular work, and keeps what has changed by itself: decreases that came to their end.
+    /// Lets the backend do its regular work, takes over what others have written into the file, and keeps what has
+    /// changed by itself: decreases that came to their end.
     pub(crate) async fn tick(&self) {
-        self.backend.tick().await;
-        let mut book = self.book.lock().await;
-        let is_decreasing =
-            |registered: &&RegisteredLimit| registered.status != LimitStatus::Active;
-        let keys = book.registry.iter().filter(is_decreasing).map(|r| r.limit.key.clone());
-        for key in keys.collect::<Vec<_>>() {
-            // No answer, no change: the next tick asks again.
-            if let Ok(Some(state)) = self.backend.state(&key).await {
-                book.follow(&key, state.status);
-            }
-        }
-        book.catch_up().await;
-    }
-}
-
-impl Book {
-    /// A registry that the file already has needs no staging.
-    async fn stage(&self, next: &Registry) -> io::Result<MaybeStaged> {
-        if *next == self.registry && !self.is_behind {
-            return Ok(MaybeStaged(None));
-        }
-        let (file, next) = (self.file.clone(), next.clone());
-        Ok(MaybeStaged(Some(on_disk(move || file.stage(&next)).await?)))
-    }
-
-    /// The backend says that a decrease has come to its end.
-    fn follow(&mut self, key: &LimitKey, status: LimitStatus) {
-        let registered = self
-            .registry
-            .get_mut(key)
-            .expect("the backend was asked about a limit of the registry");
-        if status == LimitStatus::Active && registered.status != LimitStatus::Active {
-            registered.settle();
-            self.is_behind = true;
-            tracing::info!(%key, capacity = %registered.limit.capacity, "decrease applied");
-        }
-    }
-
-    /// Writes the file if it is behind. It may stay behind: what it says until then is a decrease that a restart
-    /// carries out again.
-    async fn catch_up(&mut self) {
-        if !self.is_behind {
+        if !self.start().await {
             return;
         }
-        let written = match self.stage(&self.registry).await {
-            Ok(staged) => staged.commit().await,
-            Err(error) => Err(error),
-        };
-        match written {
-            Ok(()) => (self.is_behind, self.is_reported) = (false, false),
-            Err(error) if !self.is_reported => {
-                let path = self.file.path().display();
-                tracing::warn!(%path, %error, "the limits file is behind; trying again");
-                self.is_reported = true;
+        self.backend.tick().await;
+        let mut book = self.book.lock().await;
+        if self.backend.is_shared() {
+            self.follow_file(&mut book).await;
+        }
+        let mut settled = Vec::new();
+        for key in book.decreasing() {
+            // No answer, no change: the next tick asks again.
+            if let Ok(Some(state)) = self.backend.state(&key).await
+                && state.status == LimitStatus::Active
+            {
+                settled.push(key);
             }
-            Err(_) => {}
+        }
+        if book.is_behind || !settled.is_empty() {
+            self.keep_settled(&mut book, &settled).await;
         }
     }
 }
 
-/// A staged content, if there was anything to change.
-struct MaybeStaged(Option<Staged>);
-
-impl MaybeStaged {
-    async fn commit(self) -> io::Result<()> {
-        match self.0 {
-            Some(staged) => on_disk(move || staged.commit()).await,
-            None => Ok(()),
-        }
+impl<B> Admin<B> {
+    /// How many limits the file had at the start.
+    pub(crate) const fn limit_count(&self) -> usize {
+        self.limit_count
     }
 
-    async fn discard(self) {
-        if let Some(staged) = self.0 {
-            let discarded = on_disk(move || {
-                staged.discard();
-                Ok(())
-            });
-            discarded.await.expect("discarding does not fail");
-        }
+    /// Why nothing can be decided yet; `None` once the backend has the definitions.
+    pub(crate) fn not_started(&self) -> Option<Unanswered> {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let reason = waiting.clone()?;
+        Some(Unanswered { reason, retry_after: RETRY_AFTER })
     }
-}
-
-/// Runs disk work where it holds up nobody.
-async fn on_disk<T: Send + 'static>(
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
 fn not_kept(error: &io::Error) -> Unanswered {

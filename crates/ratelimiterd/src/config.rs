@@ -17,11 +17,14 @@ pub use layers::{ENVIRONMENT_PREFIX, Layers};
 pub use listen_addr::{ListenAddr, ListenAddrError};
 use ratelimiter::HintPolicy;
 use ratelimiter::memory::MemoryOptions;
+use ratelimiter_tigerbeetle::ledger::cluster;
 use serde::Deserialize;
 pub use token::{Token, TokenError};
 
 /// The most events that a TigerBeetle server takes in one batch.
-pub const TIGERBEETLE_BATCH_EVENTS_MAX: u64 = 8_189;
+pub const TIGERBEETLE_BATCH_EVENTS_MAX: u64 = cluster::MAX_BATCH_EVENTS_MAX as u64;
+/// The most sessions with a cluster, of which one is enough.
+pub const TIGERBEETLE_SESSIONS_MAX: u64 = cluster::SESSIONS_MAX as u64;
 
 /// All that can be set.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
@@ -200,8 +203,8 @@ pub struct TigerBeetleConfig {
     /// The replicas' addresses, in the cluster's order.
     #[serde(deserialize_with = "number::addresses")]
     pub addresses: Vec<String>,
-    /// How many sessions send batches side by side.
-    #[serde(deserialize_with = "number::whole::<1, 64, _>")]
+    /// How many sessions send batches side by side. One is fastest: batches grow by themselves while it is busy.
+    #[serde(deserialize_with = "number::whole::<1, TIGERBEETLE_SESSIONS_MAX, _>")]
     pub sessions: u64,
     /// How many events a batch has at the most.
     #[serde(deserialize_with = "number::whole::<1, TIGERBEETLE_BATCH_EVENTS_MAX, _>")]
@@ -212,6 +215,12 @@ pub struct TigerBeetleConfig {
     /// For how long an answer is waited for.
     #[serde(deserialize_with = "number::whole::<1, 600_000, _>")]
     pub request_timeout_ms: u64,
+    /// How many open leases are kept in memory; others are read back from the cluster when they complete.
+    #[serde(deserialize_with = "number::whole::<0, 10_000_000, _>")]
+    pub leases_cached_max: u64,
+    /// How late the cluster may release what has expired before new reserves are turned away.
+    #[serde(deserialize_with = "number::whole::<100, 3_600_000, _>")]
+    pub expiry_lag_max_ms: u64,
 }
 
 impl Default for ServerConfig {
@@ -272,10 +281,12 @@ impl Default for TigerBeetleConfig {
         Self {
             cluster_id: 0,
             addresses: vec!["127.0.0.1:3000".to_owned()],
-            sessions: 8,
+            sessions: 1,
             max_batch_events: 8_000,
             flush_interval_micros: 200,
             request_timeout_ms: 2_000,
+            leases_cached_max: 100_000,
+            expiry_lag_max_ms: 10_000,
         }
     }
 }

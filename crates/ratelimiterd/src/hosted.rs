@@ -16,6 +16,12 @@ pub trait HostedBackend: Backend + 'static {
         registered: RegisteredLimit,
     ) -> impl Future<Output = Result<LimitStatus, DefineError>> + Send;
 
+    /// Whether servers beside this one work on the same backend. They then share the limits file too, and this one
+    /// follows what the others write there; and it starts without the backend, which may come later.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     /// Whether the backend answers.
     ///
     /// # Errors
@@ -67,6 +73,10 @@ impl<B: HostedBackend> HostedBackend for Arc<B> {
         registered: RegisteredLimit,
     ) -> impl Future<Output = Result<LimitStatus, DefineError>> + Send {
         (**self).restore(registered)
+    }
+
+    fn is_shared(&self) -> bool {
+        (**self).is_shared()
     }
 
     fn ready(&self) -> impl Future<Output = Result<(), NotReady>> + Send {

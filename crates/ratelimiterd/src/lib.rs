@@ -16,6 +16,7 @@ mod metrics;
 mod openapi;
 mod routes;
 mod server;
+pub mod tigerbeetle;
 
 pub use admin::RestoreError;
 pub use hosted::{HostedBackend, NotReady};

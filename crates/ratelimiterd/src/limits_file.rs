@@ -4,6 +4,8 @@
 //! applied. Then it is *committed*: renamed over the file, and the folder flushed. A crash at any instant leaves the old
 //! or the new file, never a part of one.
 
+mod change_lock;
+
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -13,6 +15,8 @@ use ratelimiter::Registry;
 use ratelimiter_wire::{
     LIMITS_FILE_BYTES_MAX, LimitsFileError, read_limits_file, write_limits_file,
 };
+
+pub(crate) use self::change_lock::{ChangeLock, Stamp};
 
 /// Where the definitions are kept.
 #[derive(Debug, Clone)]

@@ -12,9 +12,9 @@ use ratelimiter::clock::{Clock, SystemClock, Timestamp};
 use ratelimiter::{LimitKey, LimitState};
 use ratelimiter_wire::{CompleteAnswer, ErrorWord, ReserveAnswer};
 
-use self::histogram::Histogram;
+pub(crate) use self::histogram::Histogram;
 use self::key_counters::KeyCounters;
-use self::text::Text;
+pub(crate) use self::text::Text;
 
 /// The counters of a server.
 #[derive(Debug)]

@@ -107,6 +107,10 @@ impl<B> App<B> {
         &self,
         asked: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
+        // Without its definitions a server would call every key unknown.
+        if let Some(unanswered) = self.admin.not_started() {
+            return Err(unanswered.into());
+        }
         let answered = tokio::time::timeout(self.request_timeout, asked).await;
         answered.unwrap_or_else(|_| Err(self.no_answer().into()))
     }

@@ -76,7 +76,7 @@ impl Server {
         let backend = Arc::new(backend);
         let file = LimitsFile::new(&config.registry.path);
         let admin = Arc::new(Admin::restore(Arc::clone(&backend), file).await?);
-        let limit_count = admin.limit_count().await;
+        let limit_count = admin.limit_count();
         let stop = CancellationToken::new();
         let ticking = tokio::spawn(tick(Arc::clone(&admin), stop.clone()));
         let app = App {

@@ -10,7 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::Failure;
 use crate::config::{BackendChoice, Config, HintsConfig};
 use crate::server::as_usize;
-use crate::{Server, logs};
+use crate::{Server, logs, tigerbeetle};
 
 pub(super) async fn run(config: Config) -> Result<ExitCode, Failure> {
     logs::start(&config.log);
@@ -18,9 +18,9 @@ pub(super) async fn run(config: Config) -> Result<ExitCode, Failure> {
     let server = match config.server.backend {
         BackendChoice::Memory => Server::bind(&config, memory_backend(&config)).await,
         BackendChoice::TigerBeetle => {
-            return Err(Failure::of(
-                "server.backend: tigerbeetle is not built into this version; use memory",
-            ));
+            let hints = hint_policy(&config.hints);
+            let backend = tigerbeetle::open(&config.tigerbeetle, hints).map_err(Failure::of)?;
+            Server::bind(&config, backend).await
         }
     };
     let server = server.map_err(Failure::of)?;

@@ -6,7 +6,8 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{Config, ConfigError, ConfigFault};
+use super::{BackendChoice, Config, ConfigError, ConfigFault};
+use crate::tigerbeetle;
 
 /// What the variables of the environment begin with: `RATELIMITER_SERVER__LISTEN_ADDR`.
 pub const ENVIRONMENT_PREFIX: &str = "RATELIMITER_";
@@ -167,6 +168,11 @@ fn contradictions<'a>(config: &Config, origin_of: impl Fn(&str) -> &'a str) -> V
                 fault(path, error.to_string());
             }
         }
+    }
+    if config.server.backend == BackendChoice::TigerBeetle
+        && let Err(error) = tigerbeetle::checked(&config.tigerbeetle)
+    {
+        fault("tigerbeetle", error.to_string());
     }
     let listen = &config.server.listen_addr;
     let is_open = auth.client_tokens.is_empty() && auth.admin_tokens.is_empty();

@@ -11,29 +11,29 @@ const BOUNDS_MICROS: [u64; 14] = [
 
 /// Counts durations in fixed buckets, by atomic additions alone.
 #[derive(Debug, Default)]
-pub(super) struct Histogram {
+pub(crate) struct Histogram {
     /// How many fell into each bucket and no lower one; the last is for those above all bounds.
     counts: [AtomicU64; BOUNDS_MICROS.len() + 1],
     sum_nanos: AtomicU64,
 }
 
 /// What a histogram has counted.
-pub(super) struct Counted {
+pub(crate) struct Counted {
     /// The upper bound in seconds, as text, and how many were at or below it.
-    pub(super) buckets: Vec<(String, u64)>,
-    pub(super) sum_seconds: f64,
-    pub(super) count: u64,
+    pub(crate) buckets: Vec<(String, u64)>,
+    pub(crate) sum_seconds: f64,
+    pub(crate) count: u64,
 }
 
 impl Histogram {
-    pub(super) fn record(&self, duration: Duration) {
+    pub(crate) fn record(&self, duration: Duration) {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         let bucket = BOUNDS_MICROS.partition_point(|bound| bound * 1_000 < nanos);
         self.counts[bucket].fetch_add(1, Ordering::Relaxed);
         self.sum_nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 
-    pub(super) fn counted(&self) -> Counted {
+    pub(crate) fn counted(&self) -> Counted {
         let mut count = 0;
         let mut buckets = Vec::with_capacity(self.counts.len());
         for (at, in_bucket) in self.counts.iter().enumerate() {

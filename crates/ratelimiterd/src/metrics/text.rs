@@ -8,15 +8,15 @@ use super::histogram::{Counted, Histogram};
 
 /// Metrics in Prometheus' text format.
 #[derive(Debug, Default)]
-pub(super) struct Text(String);
+pub(crate) struct Text(String);
 
 impl Text {
-    pub(super) fn family(&mut self, name: &str, kind: &str, help: &str) {
+    pub(crate) fn family(&mut self, name: &str, kind: &str, help: &str) {
         self.line(format_args!("# HELP {name} {help}"));
         self.line(format_args!("# TYPE {name} {kind}"));
     }
 
-    pub(super) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+    pub(crate) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         self.0.push_str(name);
         for (at, (label, text)) in labels.iter().enumerate() {
             let open = if at == 0 { '{' } else { ',' };
@@ -33,7 +33,7 @@ impl Text {
     }
 
     /// The figures of limits that only their backend knows.
-    pub(super) fn limits(&mut self, states: &[LimitState]) {
+    pub(crate) fn limits(&mut self, states: &[LimitState]) {
         self.family("ratelimiter_limit_capacity", "gauge", "The capacity in force.");
         for state in states {
             let key = state.limit.key.as_str();
@@ -56,7 +56,7 @@ impl Text {
         }
     }
 
-    pub(super) fn histogram(&mut self, name: &str, label: (&str, &str), histogram: &Histogram) {
+    pub(crate) fn histogram(&mut self, name: &str, label: (&str, &str), histogram: &Histogram) {
         let Counted { buckets, sum_seconds, count } = histogram.counted();
         for (bound, count) in buckets {
             self.sample(&format!("{name}_bucket"), &[label, ("le", &bound)], count);
@@ -80,7 +80,7 @@ impl Text {
         writeln!(self.0, "{line}").expect("a string takes every text");
     }
 
-    pub(super) fn into_string(self) -> String {
+    pub(crate) fn into_string(self) -> String {
         self.0
     }
 }

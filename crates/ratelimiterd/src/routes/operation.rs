@@ -21,7 +21,10 @@ pub(super) async fn healthz() -> Response {
 pub(super) async fn readyz<B: HostedBackend>(State(app): State<Arc<App<B>>>) -> Response {
     let ready = tokio::time::timeout(app.request_timeout, app.backend.ready()).await;
     let message = match ready {
-        Ok(Ok(())) => return answer::text("text/plain; charset=utf-8", "ok\n"),
+        Ok(Ok(())) => match app.admin.not_started() {
+            None => return answer::text("text/plain; charset=utf-8", "ok\n"),
+            Some(unanswered) => unanswered.reason,
+        },
         Ok(Err(not_ready)) => not_ready.to_string(),
         Err(_) => app.no_answer().to_string(),
     };

@@ -62,7 +62,7 @@ fn a_config_typo_is_reported_with_its_path() {
         &expect![[r#"
         config.yaml: server.listen_adr: unknown field `listen_adr`, expected one of `listen_addr`, `backend`, `request_timeout_ms`, `header_read_timeout_ms`, `shutdown_timeout_ms`, `connections_max`
         config.yaml: tigerbeetle.max_batch_events: must be 1 to 8189, not 8190
-        config.yaml: tigerbeetle.sessions: must be 1 to 64, not 0
+        config.yaml: tigerbeetle.sessions: must be 1 to 16, not 0
     "#]],
     );
     check(

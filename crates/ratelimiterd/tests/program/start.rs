@@ -83,17 +83,6 @@ fn a_port_in_use_is_said_so() {
 }
 
 #[test]
-fn a_backend_that_is_not_built_in_is_said_so() {
-    let output = run(&["--backend", "tigerbeetle", "--listen", "127.0.0.1:0"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(
-        stderr(&output).contains("server.backend: tigerbeetle is not built into this version"),
-        "{}",
-        stderr(&output)
-    );
-}
-
-#[test]
 fn an_address_that_others_can_reach_needs_tokens() {
     let output = run(&["--listen", ":0"]);
     assert_eq!(output.status.code(), Some(1));

@@ -74,7 +74,7 @@ auth: { client_tokens: ["two words"], allow_anonymous: maybe }
             config.yaml: tigerbeetle.addresses: must be 1 to 6 addresses, not 0
             config.yaml: tigerbeetle.cluster_id: invalid type: integer `0`, expected a string
             config.yaml: tigerbeetle.max_batch_events: must be 1 to 8189, not 8190
-            config.yaml: tigerbeetle.sessions: must be 1 to 64, not 0"#]],
+            config.yaml: tigerbeetle.sessions: must be 1 to 16, not 0"#]],
     );
 }
 
@@ -135,7 +135,7 @@ fn a_fault_of_the_environment_names_the_variable() {
     ]);
     expect![[r#"
         RATELIMITER_SERVER__LISTEN: server.listen: unknown field `listen`, expected one of `listen_addr`, `backend`, `request_timeout_ms`, `header_read_timeout_ms`, `shutdown_timeout_ms`, `connections_max`
-        RATELIMITER_TIGERBEETLE__SESSIONS: tigerbeetle.sessions: must be 1 to 64, not 0
+        RATELIMITER_TIGERBEETLE__SESSIONS: tigerbeetle.sessions: must be 1 to 16, not 0
         RATELIMITER_SERVER__CONNECTIONS_MAX: server.connections_max: invalid type: string "many", expected u64"#]].assert_eq(&error.unwrap_err().to_string());
 }
 

@@ -1,0 +1,111 @@
+//! The definitions as the limits file has them, or should have them.
+
+use std::io;
+
+use ratelimiter::{LimitKey, LimitStatus, Registry};
+
+use crate::limits_file::{LimitsFile, Staged, Stamp};
+
+/// The definitions and the file that they are kept in.
+#[derive(Debug)]
+pub(super) struct Book {
+    pub(super) file: LimitsFile,
+    pub(super) registry: Registry,
+    /// Which content of the file was taken over last, where others change it too.
+    pub(super) stamp: Option<Stamp>,
+    /// The file could not follow the registry; the next tick tries again.
+    pub(super) is_behind: bool,
+    /// It was said that something is wrong with the file, and need not be said again.
+    pub(super) is_reported: bool,
+}
+
+/// A staged content, if there was anything to change.
+pub(super) struct MaybeStaged(Option<Staged>);
+
+impl Book {
+    pub(super) fn new(file: LimitsFile) -> Self {
+        let registry = Registry::new();
+        Self { file, registry, stamp: None, is_behind: false, is_reported: false }
+    }
+
+    /// A registry that the file already has needs no staging.
+    pub(super) async fn stage(&self, next: &Registry) -> io::Result<MaybeStaged> {
+        if *next == self.registry && !self.is_behind {
+            return Ok(MaybeStaged(None));
+        }
+        let (file, next) = (self.file.clone(), next.clone());
+        Ok(MaybeStaged(Some(on_disk(move || file.stage(&next)).await?)))
+    }
+
+    /// The backend says that a decrease has come to its end.
+    pub(super) fn follow(&mut self, key: &LimitKey, status: LimitStatus) {
+        // Another server may have deleted the limit meanwhile.
+        let Some(registered) = self.registry.get_mut(key) else {
+            return;
+        };
+        if status == LimitStatus::Active && registered.status != LimitStatus::Active {
+            registered.settle();
+            self.is_behind = true;
+            tracing::info!(%key, capacity = %registered.limit.capacity, "decrease applied");
+        }
+    }
+
+    /// The limits whose capacity is on its way down, as far as the file knows.
+    pub(super) fn decreasing(&self) -> Vec<LimitKey> {
+        let decreasing = self.registry.iter().filter(|limit| limit.status != LimitStatus::Active);
+        decreasing.map(|registered| registered.limit.key.clone()).collect()
+    }
+
+    /// Writes the file if it is behind. It may stay behind: what it says until then is a decrease that a restart
+    /// carries out again.
+    pub(super) async fn catch_up(&mut self) {
+        if !self.is_behind {
+            return;
+        }
+        let written = match self.stage(&self.registry).await {
+            Ok(staged) => staged.commit().await,
+            Err(error) => Err(error),
+        };
+        match written {
+            Ok(()) => (self.is_behind, self.is_reported) = (false, false),
+            Err(error) => {
+                self.report(&error.to_string(), "the limits file is behind; trying again");
+            }
+        }
+    }
+
+    /// Says once what is wrong with the file.
+    pub(super) fn report(&mut self, reason: &str, what: &'static str) {
+        if !self.is_reported {
+            let path = self.file.path().display();
+            tracing::warn!(%path, reason, "{what}");
+            self.is_reported = true;
+        }
+    }
+}
+
+impl MaybeStaged {
+    pub(super) async fn commit(self) -> io::Result<()> {
+        match self.0 {
+            Some(staged) => on_disk(move || staged.commit()).await,
+            None => Ok(()),
+        }
+    }
+
+    pub(super) async fn discard(self) {
+        if let Some(staged) = self.0 {
+            let discarded = on_disk(move || {
+                staged.discard();
+                Ok(())
+            });
+            discarded.await.expect("discarding does not fail");
+        }
+    }
+}
+
+/// Runs disk work where it holds up nobody.
+pub(super) async fn on_disk<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
+}

@@ -1,0 +1,117 @@
+//! Several servers on one limits file: who may change it now, and whether somebody else has.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+
+use super::{LimitsFile, folder_of};
+
+/// How often a lock that somebody else has is tried again.
+const TRY_EVERY: Duration = Duration::from_millis(20);
+
+/// The right to change a limits file. It ends when this is dropped, or with the process.
+#[derive(Debug)]
+#[must_use = "whoever has no lock may not write"]
+pub(crate) struct ChangeLock {
+    _file: File,
+}
+
+/// What tells one content of the file from the next: every change puts another file in its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    inode: u64,
+    modified_at: (i64, i64),
+    bytes: u64,
+}
+
+impl LimitsFile {
+    /// Waits for the right to change the file; `None` if another server keeps it for longer than `patience`.
+    ///
+    /// # Errors
+    /// The lock's file cannot be made.
+    pub(crate) async fn lock(&self, patience: Duration) -> io::Result<Option<ChangeLock>> {
+        let file = self.open_lock()?;
+        let mut turns = tokio::time::interval(TRY_EVERY);
+        let locked = tokio::time::timeout(patience, async {
+            loop {
+                turns.tick().await;
+                match file.try_lock() {
+                    Ok(()) => return Ok(()),
+                    Err(TryLockError::WouldBlock) => {}
+                    Err(TryLockError::Error(error)) => return Err(error),
+                }
+            }
+        });
+        match locked.await {
+            Ok(Ok(())) => Ok(Some(ChangeLock { _file: file })),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// The lock is a file of its own, since the limits file is another one after each change.
+    fn open_lock(&self) -> io::Result<File> {
+        fs::create_dir_all(folder_of(&self.path))?;
+        let mut name = self.path.file_name().unwrap_or_default().to_owned();
+        name.push(".lock");
+        let path = self.path.with_file_name(name);
+        File::options().create(true).truncate(false).write(true).open(path)
+    }
+
+    /// Which content the file has now; `None` if it is not there. The file is opened for this, so that a network
+    /// file system looks at the real one.
+    ///
+    /// # Errors
+    /// The file cannot be opened.
+    pub(crate) fn stamp(&self) -> io::Result<Option<Stamp>> {
+        let metadata = match File::open(&self.path) {
+            Ok(file) => file.metadata()?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        Ok(Some(Stamp {
+            inode: metadata.ino(),
+            modified_at: (metadata.mtime(), metadata.mtime_nsec()),
+            bytes: metadata.len(),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratelimiter::{Capacity, Limit, LimitKey, LimitKind, RegisteredLimit, Registry, Window};
+
+    use super::*;
+
+    fn registry(capacity: u64) -> Registry {
+        let kind = LimitKind::Rolling { window: Window::from_seconds(60).unwrap() };
+        let limit = Limit::new(LimitKey::new("k").unwrap(), kind, Capacity::new(capacity).unwrap());
+        [RegisteredLimit::active(limit)].into_iter().collect()
+    }
+
+    #[tokio::test]
+    async fn one_server_at_a_time_may_change_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = LimitsFile::new(folder.path().join("data/limits.json"));
+        let first = file.lock(Duration::from_secs(5)).await.unwrap().unwrap();
+        let patience = Duration::from_millis(50);
+        assert!(file.lock(patience).await.unwrap().is_none(), "the first one has it");
+        drop(first);
+        assert!(file.lock(patience).await.unwrap().is_some());
+    }
+
+    #[test]
+    fn every_change_has_another_stamp() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = LimitsFile::new(folder.path().join("limits.json"));
+        assert_eq!(file.stamp().unwrap(), None);
+        let mut seen = Vec::new();
+        for capacity in [1, 2, 1, 2] {
+            file.stage(&registry(capacity)).unwrap().commit().unwrap();
+            let stamp = file.stamp().unwrap().unwrap();
+            assert_ne!(seen.last(), Some(&stamp));
+            seen.push(stamp);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! The backend on TigerBeetle, as a server hosts it.
+
+mod cluster;
+mod figures;
+
+use std::fmt::Write;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ratelimiter::{DefineError, HintPolicy, LimitStatus, RegisteredLimit};
+use ratelimiter_tigerbeetle::ledger::cluster::{ClusterConfig, ClusterSettings, ConfigError};
+use ratelimiter_tigerbeetle::limiter::{LimiterOptions, Observations, TigerBeetleLimiter};
+
+pub use self::cluster::Cluster;
+use crate::config::TigerBeetleConfig;
+use crate::hosted::{HostedBackend, NotReady};
+use crate::metrics::Text;
+use crate::server::as_usize;
+
+/// The limiter on a cluster whose work is counted.
+pub type HostedTigerBeetle = TigerBeetleLimiter<Cluster>;
+
+/// Opens the cluster's sessions, which go on trying until it is there, and the limiter on them.
+///
+/// # Errors
+/// When the system starts no more threads.
+///
+/// # Panics
+/// When the settings were not checked as a [`Config`](crate::config::Config) checks them.
+pub fn open(config: &TigerBeetleConfig, hints: HintPolicy) -> io::Result<HostedTigerBeetle> {
+    let cluster = checked(config).expect("a config that exists is valid");
+    let options = LimiterOptions {
+        hints,
+        leases_cached_max: as_usize(config.leases_cached_max),
+        expiry_lag_max: Duration::from_millis(config.expiry_lag_max_ms),
+        ..LimiterOptions::default()
+    };
+    Ok(TigerBeetleLimiter::new(Cluster::open(cluster)?, options))
+}
+
+/// What the cluster makes of its settings.
+pub(crate) fn checked(config: &TigerBeetleConfig) -> Result<ClusterConfig, ConfigError> {
+    let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    ClusterConfig::new(&ClusterSettings {
+        cluster_id: config.cluster_id,
+        addresses: config.addresses.clone(),
+        sessions: small(config.sessions),
+        max_batch_events: small(config.max_batch_events),
+        flush_interval_micros: config.flush_interval_micros,
+        request_timeout_ms: config.request_timeout_ms,
+    })
+}
+
+impl HostedBackend for HostedTigerBeetle {
+    async fn restore(&self, registered: RegisteredLimit) -> Result<LimitStatus, DefineError> {
+        Self::restore(self, registered).await
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    async fn ready(&self) -> Result<(), NotReady> {
+        self.ledger().health().map_err(|problem| NotReady { reason: problem.to_string() })
+    }
+
+    async fn tick(&self) {
+        Self::tick(self).await;
+    }
+
+    fn open_leases(&self) -> Option<u64> {
+        None
+    }
+
+    fn write_metrics(&self, text: &mut String) {
+        let mut own = Text::default();
+        self.ledger().figures().write(&mut own);
+        write_observations(&self.observations(), &mut own);
+        text.write_str(&own.into_string()).expect("a string takes every text");
+    }
+}
+
+fn write_observations(seen: &Observations, text: &mut Text) {
+    let mut one = |name: &str, kind: &str, help: &str, value: f64| {
+        text.family(name, kind, help);
+        text.sample(name, &[], value);
+    };
+    #[expect(clippy::cast_precision_loss, reason = "Prometheus has no other numbers")]
+    let number = |count: u64| count as f64;
+    let mut counter = |name: &str, help: &str, count| one(name, "counter", help, number(count));
+    counter("ratelimiter_tb_leases_total", "Leases allowed here.", seen.leases_allowed);
+    counter(
+        "ratelimiter_tb_lease_transfers_total",
+        "Transfers that these leases made, which stay in the cluster for ever.",
+        seen.lease_transfers,
+    );
+    counter(
+        "ratelimiter_tb_cold_reads_total",
+        "Leases read back from the cluster.",
+        seen.cold_reads,
+    );
+    counter(
+        "ratelimiter_tb_capacity_changes_total",
+        "Capacities changed by this server.",
+        seen.capacity_changes,
+    );
+    counter(
+        "ratelimiter_tb_turned_away_total",
+        "Reserves turned away because expiry lags.",
+        seen.turned_away,
+    );
+    let mut gauge = |name: &str, help: &str, value| one(name, "gauge", help, value);
+    let lag = seen.expiry_lag.as_secs_f64();
+    gauge("ratelimiter_tb_expiry_lag_seconds", "How late reservations lapse, as last seen.", lag);
+    gauge("ratelimiter_tb_leases_cached", "Open leases in memory.", number(seen.leases_cached));
+    gauge(
+        "ratelimiter_tb_limits_decreasing",
+        "Limits whose capacity is on its way down.",
+        number(seen.limits_decreasing),
+    );
+    gauge(
+        "ratelimiter_tb_limits_disagreeing",
+        "Limits whose definition here and capacity in the cluster disagree.",
+        number(seen.limits_disagreeing),
+    );
+}
+
+/// Shared with the sessions' threads.
+type Figures = Arc<figures::Figures>;

@@ -1,0 +1,171 @@
+//! Definitions at several servers: a change at one reaches the others, and whatever was cut short heals.
+
+use ratelimiter::clock::{Clock, SystemClock};
+use ratelimiter::{Backend, LimitState, LimitStatus, Limiter};
+use ratelimiter_client::HttpLimiter;
+use ratelimiter_tigerbeetle::testing::Fixture;
+
+use crate::servers::{Deployment, ServerProcess, eventually, new_lease, run};
+
+async fn capacity(on: &Deployment, at: &HttpLimiter, name: &str) -> Option<u64> {
+    on.state(at, name).await.map(|state| state.limit.capacity.get())
+}
+
+pub fn a_put_at_one_server_reaches_the_others(fixture: &Fixture) {
+    run(async {
+        let on = Deployment::on(fixture.development());
+        let servers = [on.server().await, on.server().await, on.server().await];
+        let limiters = servers.each_ref().map(ServerProcess::limiter);
+        let clock = SystemClock::new();
+        for (turn, units) in [10, 20, 5, 0, 7, 7].into_iter().enumerate() {
+            let put_at = &limiters[turn % limiters.len()];
+            put_at.define(on.rolling("rate", 60, units)).await.unwrap();
+            let answered_at = clock.now();
+            for limiter in &limiters {
+                eventually("the change is here", async || {
+                    capacity(&on, limiter, "rate").await == Some(units)
+                })
+                .await;
+            }
+            let took = clock.now().since(answered_at);
+            eprintln!("{units} units were everywhere {took:?} after the answer");
+        }
+        let request = on.reserve(new_lease(), &[("rate", 7)]);
+        assert!(limiters[0].reserve(&request).await.unwrap().is_allowed());
+        for limiter in &limiters {
+            let state = on.state(limiter, "rate").await.unwrap();
+            assert_eq!((state.usage.used, state.usage.available), (7, 0));
+        }
+    });
+}
+
+pub fn a_delete_at_one_server_reaches_the_others(fixture: &Fixture) {
+    run(async {
+        let on = Deployment::on(fixture.development());
+        let (first, second) = (on.server().await, on.server().await);
+        let (first, second) = (first.limiter(), second.limiter());
+        first.define(on.rolling("rate", 60, 5)).await.unwrap();
+        eventually("it is there", async || on.state(&second, "rate").await.is_some()).await;
+        second.delete(&on.key("rate")).await.unwrap();
+        eventually("it is gone", async || on.state(&first, "rate").await.is_none()).await;
+        first.define(on.rolling("rate", 60, 6)).await.unwrap();
+        let is_back = async || capacity(&on, &second, "rate").await == Some(6);
+        eventually("it is back", is_back).await;
+    });
+}
+
+/// DEF-07, TB-07
+pub fn def_07_a_decrease_holds_at_every_server_and_ends_at_all(fixture: &Fixture) {
+    run(async {
+        let on = Deployment::on(fixture.development());
+        let servers = [on.server().await, on.server().await];
+        let [first, second] = servers.each_ref().map(ServerProcess::limiter);
+        first.define(on.concurrency("slots", 60, 10)).await.unwrap();
+        let is_there = async || on.state(&second, "slots").await.is_some();
+        eventually("it is there", is_there).await;
+        let lease = new_lease();
+        let request = on.reserve(lease, &[("slots", 8)]);
+        assert!(second.reserve(&request).await.unwrap().is_allowed());
+        let lower = on.concurrency("slots", 60, 5);
+        let to = lower.capacity;
+        assert_eq!(first.define(lower).await, Ok(LimitStatus::Decreasing { to }));
+        let request = on.reserve(new_lease(), &[("slots", 1)]);
+        assert!(!second.reserve(&request).await.unwrap().is_allowed(), "at once, everywhere");
+        second.complete(&on.complete(lease, &[])).await.unwrap();
+        for limiter in [&first, &second] {
+            eventually("the decrease has ended", async || {
+                let LimitState { limit, status, .. } = on.state(limiter, "slots").await.unwrap();
+                limit.capacity == to && status == LimitStatus::Active
+            })
+            .await;
+        }
+        eventually("the file says so", async || {
+            let file = std::fs::read_to_string(on.limits_path()).unwrap();
+            file.contains("\"capacity\": 5") && !file.contains("\"decreasing\"")
+        })
+        .await;
+    });
+}
+
+/// TB-07
+pub fn racing_puts_end_at_one_of_them_everywhere(fixture: &Fixture) {
+    run(async {
+        let on = Deployment::on(fixture.development());
+        let servers = [on.server().await, on.server().await];
+        let limiters = servers.each_ref().map(ServerProcess::limiter);
+        for round in 1..=8 {
+            let puts = [0, 1].map(|n| {
+                let limit = on.rolling("rate", 60, 10 * round + n);
+                limiters[usize::try_from(n).unwrap()].define(limit)
+            });
+            let [first, second] = puts;
+            let (first, second) = tokio::join!(first, second);
+            assert_eq!((first, second), (Ok(LimitStatus::Active), Ok(LimitStatus::Active)));
+        }
+        eventually("both say the same", async || {
+            let first = capacity(&on, &limiters[0], "rate").await.unwrap();
+            let second = capacity(&on, &limiters[1], "rate").await.unwrap();
+            let free = on.state(&limiters[0], "rate").await.unwrap().usage.available;
+            first == second && first == free && [80, 81].contains(&first)
+        })
+        .await;
+    });
+}
+
+pub fn a_file_that_a_person_edits_is_followed_and_a_broken_one_is_not(fixture: &Fixture) {
+    run(async {
+        let on = Deployment::on(fixture.development());
+        let servers = [on.server().await, on.server().await];
+        let limiters = servers.each_ref().map(ServerProcess::limiter);
+        limiters[0].define(on.rolling("rate", 60, 5)).await.unwrap();
+        let path = on.limits_path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replace("\"capacity\": 5", "\"capacity\": 6")).unwrap();
+        for limiter in &limiters {
+            let is_six = async || capacity(&on, limiter, "rate").await == Some(6);
+            eventually("the edit is in force", is_six).await;
+        }
+        assert_eq!(on.state(&limiters[0], "rate").await.unwrap().usage.available, 6);
+        std::fs::write(&path, "[ { \"key\":").unwrap();
+        let refused = limiters[1].define(on.rolling("rate", 60, 7)).await;
+        assert!(refused.is_err(), "nobody's work is overwritten: {refused:?}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "[ { \"key\":");
+        assert_eq!(capacity(&on, &limiters[0], "rate").await, Some(6), "the limits stay");
+        std::fs::write(&path, text).unwrap();
+        let is_five = async || capacity(&on, &limiters[1], "rate").await == Some(5);
+        eventually("the good file is followed again", is_five).await;
+        limiters[1].define(on.rolling("rate", 60, 7)).await.unwrap();
+    });
+}
+
+/// TB-08, DEF-08: killed at a random point of many PUTs, a server says after its start what the file says, and the
+/// cluster has it too.
+pub fn tb_08_a_server_killed_while_it_defines_heals_at_its_start(fixture: &Fixture) {
+    run(async {
+        let on = Deployment::on(fixture.development());
+        let mut random = fastrand::Rng::new();
+        let mut units = 0;
+        for _ in 0..6 {
+            let server = on.server().await;
+            let limiter = server.limiter();
+            let puts = async {
+                loop {
+                    units = (units + 7) % 50;
+                    drop(limiter.define(on.rolling("rate", 60, units)).await);
+                }
+            };
+            // Not a wait for something: the random instant is the point.
+            let after = std::time::Duration::from_millis(random.u64(5..200));
+            let cut: Result<(), _> = tokio::time::timeout(after, puts).await;
+            assert!(cut.is_err());
+            server.kill();
+            let server = on.server().await;
+            let state = on.state(&server.limiter(), "rate").await;
+            if let Some(LimitState { limit, usage, .. }) = state {
+                let file = std::fs::read_to_string(on.limits_path()).unwrap();
+                assert!(file.contains(&format!("\"capacity\": {}", limit.capacity)), "{file}");
+                assert_eq!(usage.available, limit.capacity.get());
+            }
+        }
+    });
+}

@@ -1,0 +1,60 @@
+//! `COM-07`: leases outlive the server that made them.
+
+use ratelimiter::{Backend, Limiter, ReserveError};
+use ratelimiter_tigerbeetle::testing::Fixture;
+
+use crate::servers::{Deployment, new_lease, run};
+
+const NEEDS: [(&str, u64); 2] = [("tokens", 50), ("slots", 1)];
+
+async fn define(on: &Deployment, at: &impl Backend) {
+    at.define(on.rolling("tokens", 60, 100)).await.unwrap();
+    at.define(on.concurrency("slots", 60, 1)).await.unwrap();
+}
+
+/// COM-07
+pub fn com_07_a_lease_of_a_killed_server_is_completed_at_another(fixture: &Fixture) {
+    run(async {
+        let on = Deployment::on(fixture.development());
+        let (first, second) = (on.server().await, on.server().await);
+        define(&on, &first.limiter()).await;
+        let lease = new_lease();
+        let decision = first.limiter().reserve(&on.reserve(lease, &NEEDS)).await.unwrap();
+        assert!(decision.is_allowed());
+        first.kill();
+        let second = second.limiter();
+        second.complete(&on.complete(lease, &[("tokens", 20)])).await.unwrap();
+        // The second server may not have read of these limits yet when it completes them.
+        crate::servers::eventually("the limits are known", async || {
+            on.state(&second, "slots").await.is_some()
+        })
+        .await;
+        assert_eq!(on.state(&second, "slots").await.unwrap().usage.used, 0);
+        assert_eq!(on.state(&second, "tokens").await.unwrap().usage.used, 20);
+    });
+}
+
+/// COM-07, RES-04, RES-09
+pub fn com_07_a_lease_of_a_killed_server_is_known_to_the_one_in_its_place(fixture: &Fixture) {
+    run(async {
+        let on = Deployment::on(fixture.development());
+        let first = on.server().await;
+        define(&on, &first.limiter()).await;
+        let (lease, denied) = (new_lease(), new_lease());
+        let request = on.reserve(lease, &NEEDS);
+        let decision = first.limiter().reserve(&request).await.unwrap();
+        let refused = first.limiter().reserve(&on.reserve(denied, &NEEDS)).await.unwrap();
+        assert!(decision.is_allowed() && !refused.is_allowed());
+        first.kill();
+        let server = on.server().await;
+        let second = server.limiter();
+        // The wire carries milliseconds, on both sides of the restart.
+        assert_eq!(second.reserve(&request).await, Ok(decision));
+        let other = on.reserve(lease, &[("tokens", 51), ("slots", 1)]);
+        assert_eq!(second.reserve(&other).await, Err(ReserveError::LeaseConflict));
+        second.complete(&on.complete(lease, &[("tokens", 0)])).await.unwrap();
+        assert_eq!(second.reserve(&request).await, Err(ReserveError::LeaseEnded));
+        let again = second.reserve(&on.reserve(denied, &NEEDS)).await.unwrap();
+        assert!(!again.is_allowed(), "there is room, but it was denied");
+    });
+}

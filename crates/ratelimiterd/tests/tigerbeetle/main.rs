@@ -1,0 +1,43 @@
+//! The program on a real TigerBeetle: several servers, processes that are killed, a cluster that comes and goes. Without
+//! a TigerBeetle binary these count as ignored.
+
+#![allow(missing_docs, unreachable_pub, reason = "a test binary has no readers")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::print_stderr, reason = "what was counted is the answer of a run")]
+
+use std::process::ExitCode;
+
+use ratelimiter_tigerbeetle::testing::Suite;
+
+mod definitions;
+mod leases;
+mod outages;
+mod servers;
+mod soak;
+
+/// Names each test after its function.
+macro_rules! suite {
+    ($name:literal: $($module:ident :: $test:ident),* $(,)?) => {
+        Suite::new($name)$(.test(concat!(stringify!($module), "::", stringify!($test)), $module::$test))*
+    };
+}
+
+fn main() -> ExitCode {
+    suite!("ratelimiterd":
+        leases::com_07_a_lease_of_a_killed_server_is_completed_at_another,
+        leases::com_07_a_lease_of_a_killed_server_is_known_to_the_one_in_its_place,
+        definitions::a_put_at_one_server_reaches_the_others,
+        definitions::a_delete_at_one_server_reaches_the_others,
+        definitions::def_07_a_decrease_holds_at_every_server_and_ends_at_all,
+        definitions::racing_puts_end_at_one_of_them_everywhere,
+        definitions::a_file_that_a_person_edits_is_followed_and_a_broken_one_is_not,
+        definitions::tb_08_a_server_killed_while_it_defines_heals_at_its_start,
+        outages::a_cluster_that_is_not_there_is_said_and_heals_by_itself,
+        outages::a_wrong_cluster_id_is_said,
+        outages::tb_10_a_stopped_cluster_under_load_answers_in_time_and_heals,
+        outages::tb_10_a_killed_cluster_under_load_answers_in_time_and_heals,
+        outages::metrics_tell_of_the_cluster,
+        soak::servers_and_cluster_are_killed_and_nothing_is_admitted_twice_or_left,
+    )
+    .run()
+}

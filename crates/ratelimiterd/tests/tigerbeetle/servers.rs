@@ -1,0 +1,178 @@
+//! Servers as processes of their own, on one cluster and one limits file.
+
+use std::future::Future;
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use ratelimiter::clock::{Clock, SystemClock};
+use ratelimiter::{
+    Actuals, Backend, Capacity, CompleteRequest, HoldTimeout, LeaseId, Limit, LimitKey, LimitKind,
+    LimitState, Requirements, ReserveRequest, Window,
+};
+use ratelimiter_client::{HttpLimiter, HttpOptions};
+use ratelimiter_tigerbeetle::testing::TestCluster;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// Nothing here takes this long unless it hangs.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the servers of one test share.
+pub struct Deployment {
+    cluster_id: u128,
+    addresses: String,
+    folder: TempDir,
+    /// What this test's keys begin with, so that tests can share a cluster.
+    prefix: String,
+}
+
+/// A server. It is killed when it is dropped.
+pub struct ServerProcess {
+    child: Child,
+    addr: String,
+}
+
+impl Deployment {
+    pub fn on(cluster: &TestCluster) -> Self {
+        Self::at(cluster.cluster_id(), cluster.addresses().join(","))
+    }
+
+    pub fn at(cluster_id: u128, addresses: String) -> Self {
+        let prefix = format!("test:{}:", new_lease());
+        Self { cluster_id, addresses, folder: tempfile::tempdir().unwrap(), prefix }
+    }
+
+    pub fn limits_path(&self) -> PathBuf {
+        self.folder.path().join("limits.json")
+    }
+
+    /// Starts a server on a free port and waits until it listens.
+    pub fn listening(&self) -> ServerProcess {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimiterd"));
+        command.args(["--listen", "127.0.0.1:0", "--backend", "tigerbeetle", "--limits"]);
+        command.arg(self.limits_path());
+        command.env("RATELIMITER_TIGERBEETLE__CLUSTER_ID", self.cluster_id.to_string());
+        command.env("RATELIMITER_TIGERBEETLE__ADDRESSES", &self.addresses);
+        command.env("RATELIMITER_TIGERBEETLE__REQUEST_TIMEOUT_MS", "1000");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let mut said = String::new();
+        let addr = loop {
+            let mut line = String::new();
+            assert!(log.read_line(&mut line).unwrap() > 0, "it ended instead of listening: {said}");
+            said += &line;
+            if let Some((_, rest)) = line.split_once("listening addr=") {
+                break rest.split_whitespace().next().unwrap().to_owned();
+            }
+        };
+        // The pipe must be read on, or the server would wait for it to have room.
+        std::thread::spawn(move || log.read_to_end(&mut Vec::new()));
+        ServerProcess { child, addr }
+    }
+
+    /// Starts a server and waits until it is ready.
+    pub async fn server(&self) -> ServerProcess {
+        let server = self.listening();
+        eventually("the server is ready", async || server.get("/readyz").await.0 == 200).await;
+        server
+    }
+
+    pub fn key(&self, name: &str) -> LimitKey {
+        LimitKey::new(format!("{}{name}", self.prefix)).unwrap()
+    }
+
+    pub fn rolling(&self, name: &str, window_seconds: u64, capacity: u64) -> Limit {
+        let window = Window::from_seconds(window_seconds).unwrap();
+        let kind = LimitKind::Rolling { window };
+        Limit::new(self.key(name), kind, Capacity::new(capacity).unwrap())
+    }
+
+    pub fn concurrency(&self, name: &str, timeout_seconds: u64, capacity: u64) -> Limit {
+        let timeout = HoldTimeout::from_seconds(timeout_seconds).unwrap();
+        let kind = LimitKind::Concurrency { timeout };
+        Limit::new(self.key(name), kind, Capacity::new(capacity).unwrap())
+    }
+
+    pub fn reserve(&self, lease: LeaseId, needs: &[(&str, u64)]) -> ReserveRequest {
+        let needs = needs.iter().map(|(name, amount)| (self.key(name), *amount));
+        ReserveRequest::new(lease, Requirements::of(needs).unwrap())
+    }
+
+    pub fn complete(&self, lease: LeaseId, actuals: &[(&str, u64)]) -> CompleteRequest {
+        let actuals = actuals.iter().map(|(name, amount)| (self.key(name), *amount));
+        CompleteRequest::new(lease, Actuals::of(actuals).unwrap())
+    }
+
+    pub async fn state(&self, at: &HttpLimiter, name: &str) -> Option<LimitState> {
+        at.state(&self.key(name)).await.unwrap()
+    }
+}
+
+impl ServerProcess {
+    /// A client of this server that repeats nothing by itself.
+    pub fn limiter(&self) -> HttpLimiter {
+        let options = HttpOptions {
+            timeout: Duration::from_secs(8),
+            repeat_for: Duration::ZERO,
+            ..HttpOptions::default()
+        };
+        HttpLimiter::with_options(&format!("http://{}", self.addr), options).unwrap()
+    }
+
+    /// `kill -9`.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// The status and the body of a page; status 0 if nobody answers.
+    pub async fn get(&self, path: &str) -> (u16, String) {
+        self.try_get(path).await.unwrap_or_default()
+    }
+
+    async fn try_get(&self, path: &str) -> Option<(u16, String)> {
+        let mut stream = tokio::net::TcpStream::connect(&self.addr).await.ok()?;
+        let head = format!("GET {path} HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.ok()?;
+        let (head, body) = text.split_once("\r\n\r\n")?;
+        Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        // It may have been killed before.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+pub fn new_lease() -> LeaseId {
+    LeaseId::generate(SystemClock::new().now())
+}
+
+/// Waits until something is so.
+pub async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let mut looks = tokio::time::interval(Duration::from_millis(20));
+    let seen = tokio::time::timeout(PATIENCE, async {
+        loop {
+            looks.tick().await;
+            if is_so().await {
+                return;
+            }
+        }
+    });
+    assert!(seen.await.is_ok(), "waited {PATIENCE:?} until {what}");
+}
+
+/// Runs a test on a runtime of its own.
+pub fn run(test: impl Future<Output = ()>) {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("the system starts threads").block_on(test);
+}
