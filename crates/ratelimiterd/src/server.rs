@@ -131,9 +131,14 @@ async fn listen(address: &ListenAddr) -> Result<TcpListener, StartError> {
 async fn tick<B: HostedBackend>(admin: Arc<Admin<B>>, stop: CancellationToken) {
     let mut ticks = tokio::time::interval(TICK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    while stop.run_until_cancelled(ticks.tick()).await.is_some() {
-        admin.tick().await;
-    }
+    // A tick may wait for a backend that does not answer; whoever stops a server does not wait with it.
+    let work = async {
+        loop {
+            ticks.tick().await;
+            admin.tick().await;
+        }
+    };
+    let _stopped: Option<()> = stop.run_until_cancelled(work).await;
 }
 
 pub(crate) fn as_usize(number: u64) -> usize {

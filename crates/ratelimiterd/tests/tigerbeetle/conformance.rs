@@ -1,0 +1,96 @@
+//! Every rule that all limiters share, through the whole of it: an HTTP client, the program as a process of its own, and
+//! a real TigerBeetle. Without a TigerBeetle binary these count as ignored.
+
+#![allow(missing_docs, unreachable_pub, reason = "a test binary has no readers")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    dead_code,
+    reason = "the other binary of this folder uses the rest of the servers' module"
+)]
+
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use ratelimiter_client::HttpLimiter;
+use ratelimiter_conformance::suite::{FACTS, play};
+use ratelimiter_conformance::{Fixture, Powers};
+use ratelimiter_tigerbeetle::testing::{self, Suite};
+
+use crate::servers::{Deployment, ServerProcess};
+
+mod servers;
+
+/// A development server takes eight connections, and a fact needs up to two.
+const THREADS: usize = 3;
+
+/// Servers of one limits file, one after another or side by side. They end with the fact.
+struct Served {
+    deployment: Deployment,
+    servers: Mutex<Vec<ServerProcess>>,
+}
+
+impl Served {
+    async fn another_server(&self) -> HttpLimiter {
+        let server = self.deployment.server().await;
+        let limiter = server.limiter();
+        self.servers.lock().unwrap().push(server);
+        limiter
+    }
+}
+
+impl Fixture for Served {
+    type Limiter = HttpLimiter;
+
+    fn powers(&self) -> Powers {
+        powers()
+    }
+
+    async fn limiter(&self) -> HttpLimiter {
+        self.another_server().await
+    }
+
+    async fn advance(&self, by: Duration) {
+        // Nothing is waited for but time itself.
+        let _passed = tokio::time::timeout(by, std::future::pending::<()>()).await;
+    }
+
+    async fn restarted(&self) -> HttpLimiter {
+        let before = std::mem::take(&mut *self.servers.lock().unwrap());
+        before.into_iter().for_each(ServerProcess::kill);
+        self.another_server().await
+    }
+
+    async fn another(&self) -> HttpLimiter {
+        self.another_server().await
+    }
+}
+
+fn powers() -> Powers {
+    Powers {
+        expiry_lag: Duration::from_millis(700),
+        reconciled_expiry_lag: Duration::from_secs(1),
+        exact_time: Err("it is the cluster's time, which passes by itself"),
+        exact_hints: Err("a hint would need a read; every hint is the backoff"),
+        names_every_denied_key: Err("only the first event of a chain without room is named"),
+        tells_uncovered: Err("the wire has it in the metrics only"),
+        knows_leases_by_id: Err("a lease is recognised by the keys that it came with"),
+        forgets_after: Err("the cluster knows a lease for ever"),
+        remembers_at_most: Err("the cluster knows a lease for ever"),
+        keeps_definitions: Ok(()),
+        keeps_leases: Ok(()),
+        second_server: Ok(()),
+    }
+}
+
+fn main() -> ExitCode {
+    let mut suite = Suite::new("ratelimiterd-conformance").threads(THREADS);
+    // What cannot be shown is left out, so that what is counted was run.
+    for fact in FACTS.iter().filter(|fact| fact.skipped_with(&powers()).is_none()) {
+        suite = suite.test(fact.name, |fixture: &testing::Fixture| {
+            let deployment = Deployment::on(fixture.development());
+            play(fact.name, async { Served { deployment, servers: Mutex::default() } });
+        });
+    }
+    suite.run()
+}
