@@ -12,7 +12,6 @@ mod http;
 mod limits_file;
 mod llm;
 mod scheduler;
-#[cfg(feature = "simulation")]
 pub mod simulation;
 mod tokio_clock;
 

@@ -1,7 +1,8 @@
-//! A provider that needs no key and no network, to try a scheduler on. Feature `simulation`.
+//! A provider that needs no key and no network, to try a scheduler on.
 //!
 //! [`SimulatedProvider`] takes time, uses tokens, and enforces its own limits with 429s, all on tokio's clock: where that is
-//! paused, an hour of calls takes seconds. [`Workload`] makes calls of mixed size, [`Measures`] says how they fared.
+//! paused, an hour of calls takes seconds. [`Workload`] makes calls of mixed size, [`Measures`]
+//! says how they fared, and [`TwoProviders`] puts it all together.
 //!
 //! ```
 //! use ratelimiter_client::simulation::{ProviderLimits, SimulatedCall, SimulatedProvider};
@@ -17,10 +18,12 @@
 
 mod measures;
 mod provider;
+mod scenario;
 mod workload;
 
 pub use measures::{Measures, Waits};
 pub use provider::{
-    ProviderLimits, ProviderLimitsError, SimulatedCall, SimulatedProvider, TooManyRequests,
+    Latency, ProviderLimits, ProviderLimitsError, SimulatedCall, SimulatedProvider, TooManyRequests,
 };
+pub use scenario::{Comparison, Fared, TwoProviders};
 pub use workload::Workload;

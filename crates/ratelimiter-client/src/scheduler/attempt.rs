@@ -148,8 +148,8 @@ impl<L: Limiter + 'static> Worker<L> {
     fn denied(mut self, asking: &Asking, denial: &Denial) {
         let shared = self.shared.clone();
         let now = shared.clock.now();
-        let jitter = shared.jitter * fastrand::f64();
-        let wait = denial.retry_after.mul_f64(1.0 + jitter);
+        let jitter = shared.jitter.min(denial.retry_after).mul_f64(fastrand::f64());
+        let wait = denial.retry_after + jitter;
         tracing::debug!(keys = ?denial.keys(), ?wait, "reserve denied");
         shared.observer.denied(&asking.view(now), denial);
         let mut state = shared.lock();

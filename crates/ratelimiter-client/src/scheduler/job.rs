@@ -39,7 +39,9 @@ use crate::llm::{LlmNeeds, LlmRequest, LlmRequestError};
 pub struct Job<T> {
     pub(super) id: Option<JobId>,
     pub(super) needs: LlmNeeds,
-    execute: Execute<T>,
+    /// Behind a lock that nobody takes, so that a job, and with it a [`SubmitError`](super::SubmitError), can be shared
+    /// between threads whatever its closure holds.
+    execute: Mutex<Execute<T>>,
 }
 
 type Execute<T> =
@@ -87,7 +89,7 @@ impl<T: Send + 'static> Job<T> {
         // The closure is called within the future, so that a panic of either is caught alike.
         let execute: Execute<T> =
             Box::new(|permit| Box::pin(async move { execute(permit).await.map_err(Into::into) }));
-        Self { id: None, needs, execute }
+        Self { id: None, needs, execute: Mutex::new(execute) }
     }
 
     /// The same job with its owner's name for it, which goes into logs here and at the server.
@@ -106,6 +108,7 @@ impl<T: Send + 'static> Job<T> {
         reporter: oneshot::Sender<JobReport<T>>,
     ) -> (Option<JobId>, LlmNeeds, Box<dyn Work>) {
         let Self { id, needs, execute } = self;
+        let execute = execute.into_inner().expect("nobody takes the lock");
         (id, needs, Box::new(TypedWork { execute, reporter }))
     }
 }

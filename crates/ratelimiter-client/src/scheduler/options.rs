@@ -25,8 +25,9 @@ pub struct SchedulerOptions {
     pub queue_max: usize,
     /// After how many denials a job goes before all others that need the same limits.
     pub starving_after: u32,
-    /// By which part of a denial's hint the wait may be longer, at random, so that processes do not come back together.
-    pub jitter: f64,
+    /// By how much a wait may be longer than a denial's hint, at random, so that processes do not come back together. A
+    /// short hint is at most doubled.
+    pub jitter: Duration,
     /// For how long the complete of a lease is repeated when there is no answer.
     pub complete_for: Duration,
     /// Is told what happens.
@@ -46,7 +47,7 @@ impl Default for SchedulerOptions {
             workers: 32,
             queue_max: 100_000,
             starving_after: 8,
-            jitter: 0.1,
+            jitter: Duration::from_millis(50),
             complete_for: Duration::from_secs(60),
             observer: Arc::new(NoObserver),
         }

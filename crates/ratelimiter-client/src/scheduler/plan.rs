@@ -1,9 +1,10 @@
 //! Which job asks next, and when: plain data with `now` as an argument.
 //!
 //! A job waits in its queue until it may ask, asks, and then either leaves (it was allowed, or failed) or waits again.
-//! What a denial says of a limit holds for every job that needs as much of it, so those wait at the limit's *gate*
-//! and do not ask in vain; smaller ones may pass. After a denial fewer ask at a time, after an allow more. A job that was denied too often *claims* the limits that stood in its
-//! way, and then nobody passes it. When a lease ends, the gates of the limits that got room back open at once.
+//! What a denial says of a limit holds for every job that needs about as much of it, so those wait at the limit's
+//! *gate* and do not ask in vain; much smaller ones may pass. After a denial fewer ask at a time, after an allow more. A
+//! job that was denied too often *claims* the limits that stood in its way, and then nobody passes it. When a lease ends,
+//! the gates of the limits that got room back open at once.
 
 mod gates;
 mod job;
@@ -23,7 +24,7 @@ use self::outage::Outage;
 use self::queues::Queues;
 
 /// How many jobs of one tenant in one queue are looked at to find one that may ask.
-const LOOK_AHEAD_MAX: usize = 32;
+const LOOK_AHEAD_MAX: usize = 8;
 /// For how long a job may hold its claims. One that other processes never let in does not stop this one for good.
 const CLAIM_LASTS_MAX: Duration = Duration::from_secs(120);
 
@@ -231,7 +232,7 @@ impl<W> Plan<W> {
         let is_denied = |need: &&Need| keys.contains(self.gates.key(need.gate));
         let denied: Box<[Need]> = job.needs.iter().filter(is_denied).copied().collect();
         for need in &denied {
-            self.gates.close(need.gate, need.amount, until, since);
+            self.gates.close(now, need.gate, need.amount, until, since);
         }
         job.unanswered_lease = None;
         job.unanswered_count = 0;
@@ -359,12 +360,16 @@ fn readiness<W>(
         Standing::Ready | Standing::Waiting(_) => None,
         Standing::Asking { .. } => unreachable!("a job that asks stands in no lane"),
     };
+    // Whoever was told to come back now may do so, whatever others were told meanwhile.
+    let is_expected = matches!(&job.standing, Standing::Waiting(wait) if wait.until <= now);
     for need in &job.needs {
         let goes_after = gates.is_claimed_against(need.gate, number, !job.claims.is_empty());
         if goes_after || gates.is_crowded(need.gate) {
             return Readiness::OnEvent;
         }
-        due = due.max(gates.closed_until(need.gate, need.amount, now));
+        if !is_expected {
+            due = due.max(gates.closed_until(need.gate, need.amount, now));
+        }
     }
     due.map_or(Readiness::Now, Readiness::At)
 }

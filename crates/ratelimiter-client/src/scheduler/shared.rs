@@ -24,7 +24,7 @@ use crate::tokio_clock::TokioClock;
 pub(super) struct Shared<L> {
     pub(super) limiter: L,
     pub(super) clock: TokioClock,
-    pub(super) jitter: f64,
+    pub(super) jitter: Duration,
     pub(super) complete_for: Duration,
     pub(super) observer: Arc<dyn Observer>,
     pub(super) runtime: runtime::Handle,

@@ -50,7 +50,22 @@ impl Measures {
         self.used.last().map_or(Duration::ZERO, |(at, _)| *at)
     }
 
+    /// When all tokens but the last `left` had been used.
+    pub fn all_but(&self, left: u64) -> Duration {
+        let wanted = self.tokens().saturating_sub(left);
+        let mut used = 0;
+        let reached = self.used.iter().find(|(_, tokens)| {
+            used += tokens;
+            used >= wanted
+        });
+        reached.map_or(Duration::ZERO, |(at, _)| *at)
+    }
+
     /// Which part of a capacity of `tokens_max` per `window` was used from `from` to `to`, both counted from the beginning.
+    ///
+    /// A rolling limit that was full at once is free at once a window later, so calls come in bursts, and it would matter
+    /// whether the last burst is just within the time. Therefore what counts is the mean over all intervals within the time
+    /// that are a window shorter: a call in the first or the last window belongs to some of them only.
     #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
     pub fn utilisation(
         &self,
@@ -59,10 +74,12 @@ impl Measures {
         from: Duration,
         to: Duration,
     ) -> f64 {
-        let within = |at: &Duration| (from..to).contains(at);
-        let used: u64 = self.used.iter().filter(|(at, _)| within(at)).map(|(_, used)| used).sum();
-        let windows = to.saturating_sub(from).as_secs_f64() / window.as_secs_f64();
-        used as f64 / (tokens_max as f64 * windows)
+        let windows = |from: Duration, to: Duration| {
+            to.saturating_sub(from).as_secs_f64() / window.as_secs_f64()
+        };
+        let share = |at: Duration| windows(from, at).min(windows(at, to)).min(1.0);
+        let used: f64 = self.used.iter().map(|(at, tokens)| share(*at) * *tokens as f64).sum();
+        used / (tokens_max as f64 * (windows(from, to) - 1.0))
     }
 }
 
@@ -86,16 +103,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn utilisation_counts_what_ended_within_the_time() {
+    fn utilisation_does_not_depend_on_where_the_last_burst_falls() {
         let begun = Instant::now();
         let mut measures = Measures::new(begun);
         let seconds = Duration::from_secs;
         for (at, tokens) in [(10, 50), (70, 40), (100, 30), (120, 99)] {
             measures.add(begun + seconds(at), tokens);
         }
-        let used = measures.utilisation(100, seconds(60), seconds(60), seconds(120));
-        assert!((used - 0.7).abs() < 1e-9, "{used}");
+        let used = measures.utilisation(100, seconds(60), seconds(0), seconds(120));
+        assert!(
+            (used - (50.0 / 6.0 + 40.0 * 50.0 / 60.0 + 30.0 / 3.0) / 100.0).abs() < 1e-9,
+            "{used}"
+        );
         assert_eq!((measures.tokens(), measures.lasted()), (219, seconds(120)));
+        assert_eq!((measures.all_but(99), measures.all_but(100)), (seconds(100), seconds(100)));
+        assert_eq!((measures.all_but(0), measures.all_but(219)), (seconds(120), seconds(10)));
     }
 
     #[test]

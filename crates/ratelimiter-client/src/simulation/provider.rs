@@ -11,11 +11,6 @@ use tokio::time::{Instant, sleep_until};
 
 use super::measures::Measures;
 
-/// How long a call takes before its first token.
-const LATENCY_BASE: Duration = Duration::from_millis(200);
-/// How long each token of the output takes.
-const LATENCY_PER_TOKEN: Duration = Duration::from_millis(4);
-
 /// What a provider allows within one window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProviderLimits {
@@ -27,6 +22,22 @@ pub struct ProviderLimits {
     pub slots: u64,
     /// The window.
     pub window: Duration,
+}
+
+/// How long a call takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Latency {
+    /// Before its first token.
+    pub base: Duration,
+    /// For each token of the output.
+    pub per_token: Duration,
+}
+
+impl Default for Latency {
+    /// 100 ms, and 500 tokens a second: the speed of a small model.
+    fn default() -> Self {
+        Self { base: Duration::from_millis(100), per_token: Duration::from_millis(2) }
+    }
 }
 
 /// One call.
@@ -53,6 +64,7 @@ pub struct TooManyRequests {
 #[derive(Debug, Clone)]
 pub struct SimulatedProvider {
     limits: ProviderLimits,
+    latency: Latency,
     state: Arc<Mutex<State>>,
 }
 
@@ -78,6 +90,21 @@ impl ProviderLimits {
     /// Limits of one minute.
     pub const fn per_minute(requests: u64, tokens: u64, slots: u64) -> Self {
         Self { requests, tokens, slots, window: Duration::from_secs(60) }
+    }
+
+    /// So many hundredths of the requests, tokens and slots.
+    ///
+    /// # Panics
+    /// When a number of them times `percent` is more than 64 bits can count.
+    #[must_use]
+    pub const fn percent(self, percent: u64) -> Self {
+        let Self { requests, tokens, slots, window } = self;
+        Self {
+            requests: requests * percent / 100,
+            tokens: tokens * percent / 100,
+            slots: slots * percent / 100,
+            window,
+        }
     }
 
     /// The same limits for a limiter: those of `provider`/`model`.
@@ -113,11 +140,16 @@ pub enum ProviderLimitsError {
 }
 
 impl SimulatedProvider {
-    /// A provider with these limits.
+    /// A provider with these limits and the usual latency.
     pub fn new(limits: ProviderLimits) -> Self {
+        Self::with_latency(limits, Latency::default())
+    }
+
+    /// A provider with these limits and this latency.
+    pub fn with_latency(limits: ProviderLimits, latency: Latency) -> Self {
         let measures = Measures::new(Instant::now());
         let state = State { recent: VecDeque::new(), first: 0, tokens: 0, slots: 0, measures };
-        Self { limits, state: Arc::new(Mutex::new(state)) }
+        Self { limits, latency, state: Arc::new(Mutex::new(state)) }
     }
 
     /// Makes a call; gives the tokens that it used.
@@ -127,7 +159,8 @@ impl SimulatedProvider {
     pub async fn call(&self, call: SimulatedCall) -> Result<u64, TooManyRequests> {
         let number = self.lock().admit(&self.limits, call)?;
         let output = u32::try_from(call.output_tokens).unwrap_or(u32::MAX);
-        sleep_until(Instant::now() + LATENCY_BASE + LATENCY_PER_TOKEN * output).await;
+        let Latency { base, per_token } = self.latency;
+        sleep_until(Instant::now() + base + per_token * output).await;
         let used = call.prompt_tokens + call.output_tokens;
         self.lock().end(number, used);
         Ok(used)

@@ -28,7 +28,8 @@ struct Gate {
     key: LimitKey,
     /// How many jobs of each queue need the limit. Empty: the place is free.
     needed_by: HashMap<QueueNumber, usize>,
-    /// Who needs at least this much had better not ask before this moment.
+    /// Who needs more than half of what was denied had better not ask before this moment. Others try their luck; that it is
+    /// half, and not anything less, bounds how often one denial leads to another.
     closed: Option<Closed>,
     /// Who goes first.
     claimed_by: Option<JobNumber>,
@@ -42,6 +43,7 @@ struct Gate {
 
 #[derive(Debug, Clone, Copy)]
 struct Closed {
+    /// What was denied.
     amount: u64,
     until: Timestamp,
 }
@@ -108,13 +110,20 @@ impl Gates {
 
     /// Who asked for `amount` when there had been `since` releases was denied, and told to come back at `until`. Room
     /// that has been released in the meantime makes the denial say nothing any more.
-    pub(super) fn close(&mut self, number: GateNumber, amount: u64, until: Timestamp, since: u64) {
+    pub(super) fn close(
+        &mut self,
+        now: Timestamp,
+        number: GateNumber,
+        amount: u64,
+        until: Timestamp,
+        since: u64,
+    ) {
         let gate = &mut self.gates[number.0];
         gate.width = (gate.width.min(gate.asking) / 2).max(1);
         if gate.released > since {
             return;
         }
-        let closed = match gate.closed {
+        let closed = match gate.closed.filter(|closed| closed.until > now) {
             Some(closed) if closed.amount < amount => closed,
             Some(closed) if closed.amount == amount => {
                 Closed { amount, until: closed.until.max(until) }
@@ -160,7 +169,7 @@ impl Gates {
         now: Timestamp,
     ) -> Option<Timestamp> {
         let closed = self.gates[number.0].closed?;
-        (closed.until > now && amount >= closed.amount).then_some(closed.until)
+        (closed.until > now && amount > closed.amount / 2).then_some(closed.until)
     }
 
     /// The limit got room back. Gives the queues that may want it.

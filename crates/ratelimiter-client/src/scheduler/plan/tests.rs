@@ -154,7 +154,7 @@ fn sch_01_the_tenants_of_a_queue_take_turns() {
 
 /// SCH-01
 ///
-/// The second job of the saturated model does not even ask: it needs as much as the one that was denied.
+/// The second job of the saturated model does not even ask: it needs about as much as the one that was denied.
 #[test]
 fn sch_01_a_saturated_model_never_delays_another() {
     check(
