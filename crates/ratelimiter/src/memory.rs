@@ -1,17 +1,12 @@
 //! The backend in memory: one process, no I/O, time from a [`Clock`].
 //!
-//! The rules are plain data with `now` as an argument: [`live_limit`] for one limit, [`reserve`] and [`complete`] over
+//! The rules are plain data with `now` as an argument: `live_limit` for one limit, `reserve` and `complete` over
 //! several. Limits and leases are kept in shards with a lock each; a request locks the shard of its lease, then the shards
 //! of its limits in one order, reads the clock, and does all its work. So every limit sees time go forward, and threads
 //! meet only where their keys do.
 //!
-//! A shard keeps the reservations of all its limits together, in one [`timeline`] for each lifetime, so that a request writes to a few
+//! A shard keeps the reservations of all its limits together, in one `timeline` for each lifetime, so that a request writes to a few
 //! places only. A lease has one place in its shard's index from its reserve until it is forgotten.
-//!
-//! [`live_limit`]: self::live_limit
-//! [`reserve`]: self::reserve
-//! [`complete`]: self::complete
-//! [`timeline`]: self::timeline
 
 mod complete;
 mod lease_shard;
