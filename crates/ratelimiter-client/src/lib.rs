@@ -16,9 +16,9 @@ pub mod simulation;
 mod tokio_clock;
 
 pub use ratelimiter::{
-    Actual, Actuals, Backend, Backoff, Capacity, CompleteError, CompleteRequest, Decision,
-    DefineError, DeleteError, Denial, DenialReason, HintPolicy, HoldTimeout, JobId, KeyError,
-    KeyFamily, LeaseId, LeaseIdError, Limit, LimitError, LimitKey, LimitKind, LimitState,
+    Actual, Actuals, Backend, Backoff, CAPACITY_MAX, Capacity, CompleteError, CompleteRequest,
+    Decision, DefineError, DeleteError, Denial, DenialReason, HintPolicy, HoldTimeout, JobId,
+    KeyError, KeyFamily, LeaseId, LeaseIdError, Limit, LimitError, LimitKey, LimitKind, LimitState,
     LimitStatus, Limiter, LlmDimension, MemoryLimiter, Note, Overage, Page, Refused,
     RegisteredLimit, RequestError, Requirement, Requirements, ReserveError, ReserveRequest,
     StateError, Unanswered, Usage, Window, clock, memory,

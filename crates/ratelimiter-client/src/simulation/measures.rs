@@ -65,7 +65,8 @@ impl Measures {
     ///
     /// A rolling limit that was full at once is free at once a window later, so calls come in bursts, and it would matter
     /// whether the last burst is just within the time. Therefore what counts is the mean over all intervals within the time
-    /// that are a window shorter: a call in the first or the last window belongs to some of them only.
+    /// that are a window shorter: a call in the first or the last window belongs to some of them only. 0 if there is no such
+    /// interval.
     #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
     pub fn utilisation(
         &self,
@@ -77,9 +78,13 @@ impl Measures {
         let windows = |from: Duration, to: Duration| {
             to.saturating_sub(from).as_secs_f64() / window.as_secs_f64()
         };
+        let whole = windows(from, to) - 1.0;
+        if whole <= 0.0 {
+            return 0.0;
+        }
         let share = |at: Duration| windows(from, at).min(windows(at, to)).min(1.0);
         let used: f64 = self.used.iter().map(|(at, tokens)| share(*at) * *tokens as f64).sum();
-        used / (tokens_max as f64 * (windows(from, to) - 1.0))
+        used / (tokens_max as f64 * whole)
     }
 }
 
