@@ -1,9 +1,9 @@
 //! For programs that make LLM calls: the limiter in process or over HTTP.
 //!
 //! Every implementer is a [`Limiter`], so that code written against the trait moves from a laptop to a cluster by changing one
-//! line: [`MemoryLimiter`] needs nothing deployed, [`HttpLimiter`] asks a server.
+//! line: [`MemoryLimiter`] needs nothing deployed, `HttpLimiter` asks a server.
 //!
-//! The feature `http`, on by default, brings [`HttpLimiter`] and everything that speaks HTTP. A program that limits itself in
+//! The feature `http`, on by default, brings `HttpLimiter` and everything that speaks HTTP. A program that limits itself in
 //! process turns it off and compiles no HTTP client.
 
 mod batcher;

@@ -114,7 +114,11 @@ async fn cli_01_an_answer_that_is_cut_short_leaves_the_outcome_unknown() {
 #[tokio::test]
 async fn cli_01_a_server_that_accepts_and_never_answers_is_silent() {
     let server = ScriptedServer::start(vec![Reply::Silence]).await;
-    let options = HttpOptions { timeout: Duration::from_millis(50), ..HttpOptions::default() };
+    let options = HttpOptions {
+        timeout: Duration::from_millis(50),
+        repeat_for: Duration::ZERO,
+        ..HttpOptions::default()
+    };
     let limiter = HttpLimiter::with_options(&server.url, options.clone()).unwrap();
     let fault = limiter.check().await.unwrap_err();
     assert!(

@@ -3,9 +3,6 @@
 use std::sync::{Arc, Mutex};
 
 use ratelimiter_client::{Denial, JobEnd, JobView, Observer, SchedulerOptions, Unanswered};
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
 
 use crate::world::{Luck, ModelLimits, ROOMY, World, call, id, lasting, secs};
 
@@ -100,53 +97,4 @@ async fn sch_07_the_counters_add_up() {
     let answered = counters.allowed + counters.denied + counters.unanswered;
     assert_eq!(counters.attempts, answered);
     assert_eq!(counters.waiting, 0);
-}
-
-/// Keeps the names of spans with their fields.
-#[derive(Clone, Default)]
-struct Spans(Arc<Mutex<Vec<String>>>);
-
-impl Visit for Spans {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        self.0.lock().unwrap().push(format!("{field}={value:?}"));
-    }
-}
-
-impl Subscriber for Spans {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("ratelimiter_client")
-    }
-
-    fn new_span(&self, span: &Attributes<'_>) -> Id {
-        self.0.lock().unwrap().push(span.metadata().name().to_owned());
-        span.record(&mut self.clone());
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _span: &Id, _values: &Record<'_>) {}
-    fn record_follows_from(&self, _span: &Id, _follows: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        event.record(&mut self.clone());
-    }
-
-    fn enter(&self, _span: &Id) {}
-    fn exit(&self, _span: &Id) {}
-}
-
-/// SCH-07
-#[tokio::test(start_paused = true)]
-async fn sch_07_an_attempt_is_a_span_that_names_its_job() {
-    let spans = Spans::default();
-    let _guard = tracing::subscriber::set_default(spans.clone());
-    let world = World::roomy();
-    let job = lasting(&call("p", "t", 1), secs(0)).named(id("nightly"));
-    world.scheduler(1).submit(job).await.unwrap().await.result.unwrap();
-    let seen = spans.0.lock().unwrap().join(" ");
-    for part in
-        ["attempt", "provider=\"p\"", "model=\"m\"", "tenant=\"t\"", "job_id=\"nightly\"", "lease="]
-    {
-        assert!(seen.contains(part), "{part} is not in {seen}");
-    }
-    assert!(seen.contains("message=reserve allowed"), "{seen}");
 }
