@@ -115,19 +115,33 @@ async fn sch_03_a_cancelled_run_completes_with_what_is_known() {
 
 /// SCH-03
 #[tokio::test(start_paused = true)]
-async fn sch_03_a_job_that_is_cancelled_while_it_is_allowed_uses_nothing() {
+async fn sch_03_a_job_that_is_cancelled_while_it_is_allowed_does_not_run_and_uses_nothing() {
     let world = World::roomy();
-    let handle = {
-        let scheduler = world.scheduler(1);
-        let job = job(&call("p", "t", 100), || async { panic!("it must not run") });
-        let handle: JobHandle<()> = scheduler.submit(job).await.unwrap();
-        // The driver has not had its turn yet, so the cancel comes first; the job asks for nothing.
-        handle.cancel();
-        handle
-    };
+    world.reserves_fare([Luck::Late]);
+    let scheduler = world.scheduler(1);
+    let job = job(&call("p", "t", 100), || async { panic!("it must not run") });
+    let handle: JobHandle<()> = scheduler.submit(job).await.unwrap();
+    while world.reserves().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(world.use_of_p(), (1, 100, 1), "allowed, and the answer is on its way");
+    handle.cancel();
     assert!(matches!(handle.await.result, Err(JobFailure::Cancelled)));
     assert_eq!(world.use_of_p(), (0, 0, 0));
     assert_eq!(world.memory.open_leases(), 0);
+}
+
+/// SCH-03
+#[tokio::test(start_paused = true)]
+async fn sch_03_a_job_that_is_cancelled_before_it_asks_asks_for_nothing() {
+    let world = World::roomy();
+    let scheduler = world.scheduler(1);
+    let job = job(&call("p", "t", 100), || async { panic!("it must not run") });
+    let handle: JobHandle<()> = scheduler.submit(job).await.unwrap();
+    // The driver has not had its turn yet.
+    handle.cancel();
+    assert!(matches!(handle.await.result, Err(JobFailure::Cancelled)));
+    assert_eq!(world.reserves().len(), 0);
 }
 
 /// SCH-03

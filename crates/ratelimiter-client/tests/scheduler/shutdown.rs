@@ -136,3 +136,21 @@ async fn sch_06_who_waits_to_submit_is_told() {
     assert!(matches!(refused, Err(SubmitError::ShutDown { .. })));
     assert_eq!(unrun.len(), 1);
 }
+
+/// SCH-06
+#[tokio::test(start_paused = true)]
+async fn sch_06_who_is_allowed_while_shutting_down_is_handed_back_and_uses_nothing() {
+    let world = World::roomy();
+    world.reserves_fare([Luck::Late]);
+    let scheduler = world.scheduler(1);
+    let never = job(&call("p", "t", 10), || async { panic!("it must not run") });
+    let handle: JobHandle<()> = scheduler.submit(never).await.unwrap();
+    while world.reserves().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let unrun = scheduler.shutdown(secs(30)).await;
+    assert_eq!(unrun.len(), 1);
+    assert_eq!(world.use_of_p(), (0, 0, 0));
+    drop(unrun);
+    assert!(matches!(handle.await.result, Err(JobFailure::NotRun)));
+}

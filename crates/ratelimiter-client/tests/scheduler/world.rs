@@ -20,6 +20,8 @@ pub(crate) enum Luck {
     Lost,
     /// It is carried out, and its answer is lost.
     AnswerLost,
+    /// It is carried out, and answered a second later.
+    Late,
     /// Nobody ever answers.
     Silence,
 }
@@ -139,6 +141,11 @@ impl Limiter for World {
                 drop(self.memory.reserve_now(request));
                 Err(no_answer().into())
             }
+            Luck::Late => {
+                let answer = self.memory.reserve_now(request);
+                tokio::time::sleep_until(tokio::time::Instant::now() + secs(1)).await;
+                answer
+            }
             Luck::Silence => std::future::pending().await,
         }
     }
@@ -152,6 +159,11 @@ impl Limiter for World {
             Luck::AnswerLost => {
                 drop(self.memory.complete_now(request));
                 Err(no_answer().into())
+            }
+            Luck::Late => {
+                let answer = self.memory.complete_now(request);
+                tokio::time::sleep_until(tokio::time::Instant::now() + secs(1)).await;
+                answer
             }
             Luck::Silence => std::future::pending().await,
         }

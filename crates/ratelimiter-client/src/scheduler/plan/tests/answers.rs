@@ -1,0 +1,146 @@
+//! Denied, unanswered, refused, gone.
+
+use std::collections::BTreeMap;
+
+use expect_test::expect;
+
+use super::super::Plan;
+use super::{START, STARVING_AFTER, Script, check};
+
+/// SCH-02
+#[test]
+fn sch_02_who_is_denied_waits_and_asks_again_with_a_new_lease() {
+    check(
+        9,
+        "add a A t rpm=1
+         next
+         deny a rpm for 1.5
+         next
+         1.4s next
+         1.5s next",
+        expect![[r#"
+            add a A t rpm=1
+            next -> a#1; then on an event
+            deny a rpm for 1.5
+            next -> nobody; then at 1.5s
+            1.4s next -> nobody; then at 1.5s
+            1.5s next -> a#2; then on an event
+        "#]],
+    );
+}
+
+/// SCH-02
+#[test]
+fn sch_02_who_gets_no_answer_asks_again_with_the_same_lease() {
+    check(
+        9,
+        "add a A t rpm=1
+         next
+         silence a
+         next
+         0.1s next
+         silence a
+         0.2s next
+         0.3s next
+         deny a rpm for 1
+         1.3s next",
+        expect![[r#"
+            add a A t rpm=1
+            next -> a#1; then on an event
+            silence a
+            next -> nobody; then at 0.1s
+            0.1s next -> a#2 same lease; then on an event
+            silence a
+            0.2s next -> nobody; then at 0.3s
+            0.3s next -> a#3 same lease; then on an event
+            deny a rpm for 1
+            1.3s next -> a#4; then on an event
+        "#]],
+    );
+}
+
+/// SCH-02
+///
+/// After the first answer everybody may ask again whose own time has come.
+#[test]
+fn sch_02_while_nobody_answers_one_job_at_a_time_finds_out() {
+    check(
+        9,
+        "add a A t rpm=1
+         add b B t rpmB=1
+         next
+         add c C t rpmC=1
+         add d D t rpmD=1
+         silence a
+         silence b
+         next
+         0.1s next
+         silence c
+         0.2s next
+         0.3s next
+         allow d
+         next",
+        expect![[r#"
+            add a A t rpm=1
+            add b B t rpmB=1
+            next -> a#1, b#1; then on an event
+            add c C t rpmC=1
+            add d D t rpmD=1
+            silence a
+            silence b
+            next -> nobody; then at 0.1s
+            0.1s next -> c#1; then on an event
+            silence c
+            0.2s next -> nobody; then at 0.3s
+            0.3s next -> d#1; then on an event
+            allow d
+            next -> a#2 same lease, b#2 same lease, c#2 same lease; then on an event
+        "#]],
+    );
+}
+
+/// SCH-02
+#[test]
+fn sch_02_who_is_refused_is_gone() {
+    check(
+        9,
+        "add a A t nokey=1
+         next
+         refuse a
+         next",
+        expect![[r#"
+            add a A t nokey=1
+            next -> a#1; then on an event
+            refuse a
+            next -> nobody; then on an event
+        "#]],
+    );
+}
+
+#[test]
+fn nothing_is_left_of_jobs_that_are_gone() {
+    let mut script = Script {
+        plan: Plan::new(4, STARVING_AFTER),
+        names: BTreeMap::new(),
+        now: START,
+        shown: String::new(),
+    };
+    for line in [
+        "add a A t tpm=1 tenant:t=1",
+        "add b B u tpmB=1",
+        "add c A u tpm=5",
+        "next",
+        "deny a tpm for 1",
+        "silence b",
+        "allow c",
+        "end c tpm",
+        "cancel a",
+    ] {
+        script.play(line);
+    }
+    let plan = &mut script.plan;
+    assert_eq!(plan.remove_all().len(), 1);
+    assert_eq!((plan.waiting(), plan.busy()), (0, 0));
+    let Plan { queues, gates, .. } = plan;
+    assert!(queues.is_empty() && gates.is_empty(), "{queues:?} {gates:?}");
+}
