@@ -98,8 +98,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let rows_max = u32::try_from(LEASE_ROWS_MAX).expect("a small number");
         let query = TransferQuery::new(lease_data(lease)).rows_max(rows_max);
         let rows = self.ledger.query_transfers(query).await.map_err(unanswered)?;
-        let table = self.read_table();
-        Ok(ReadBack::from_rows(lease, &rows, |account| table.key_of(account)))
+        Ok(ReadBack::from_rows(lease, &rows))
     }
 
     fn cluster_now(&self) -> Timestamp {

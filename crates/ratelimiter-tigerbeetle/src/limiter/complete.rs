@@ -2,9 +2,7 @@
 
 mod plan;
 
-use std::sync::Arc;
-
-use ratelimiter::{CompleteError, CompleteRequest, LimitKey, Overage, Unanswered};
+use ratelimiter::{CompleteError, CompleteRequest, Unanswered};
 
 use self::plan::{Outcome, Shrink};
 use super::TigerBeetleLimiter;
@@ -32,10 +30,12 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let Some(lease) = self.open_lease(request).await? else {
             return Ok(());
         };
-        let plan =
-            plan::plan(&lease, &request.actuals, self.cluster_now(), |key| self.overage_of(key))?;
+        let mut plan = {
+            let now = self.cluster_now();
+            plan::plan(&lease, &request.actuals, now, &self.read_table())?
+        };
         if !plan.item.is_empty() {
-            let item = plan.item.clone();
+            let item = std::mem::take(&mut plan.item);
             let results = self.ledger.create_transfers(item).await.map_err(unanswered)?;
             self.note(plan.read(&results)).await?;
         }
@@ -44,21 +44,14 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     }
 
     /// The lease, unless it is unknown or was completed.
-    async fn open_lease(
-        &self,
-        request: &CompleteRequest,
-    ) -> Result<Option<Arc<Lease>>, Unanswered> {
+    async fn open_lease(&self, request: &CompleteRequest) -> Result<Option<Lease>, Unanswered> {
         if let Some(lease) = self.cache.get(request.lease) {
             return Ok(Some(lease));
         }
         match self.read_back(request.lease).await? {
-            ReadBack::Open(lease) => Ok(Some(Arc::new(lease))),
+            ReadBack::Open(lease) => Ok(Some(*lease)),
             ReadBack::Completed | ReadBack::Unknown => Ok(None),
         }
-    }
-
-    fn overage_of(&self, key: &LimitKey) -> Option<Overage> {
-        self.read_table().get(key).map(|limit| limit.registered.limit.overage)
     }
 
     async fn note(&self, outcome: Outcome) -> Result<(), Unanswered> {
@@ -108,7 +101,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let label = format!("xfer:rereserve:{lease}:{:032x}:{key}", attempt.nonce);
         let id = ids::transfer_at(lease.timestamp_ms(), &label);
         let seconds = plan::remaining_seconds(reservation.expires_at, self.cluster_now());
-        let void = plan::void(*lease, reservation);
+        let void = plan::void(*lease, reservation, Some(key));
         let smaller = plan::rereserve(id, *lease, reservation, *actual, seconds);
         if version.is_closed() {
             return version.while_open(key, void, smaller, attempt);

@@ -1,7 +1,8 @@
 //! A lease as TigerBeetle has it: remembered from its reserve, or read back from its transfers.
 
 use ratelimiter::clock::Timestamp;
-use ratelimiter::{Decision, LeaseId, LimitKey, REQUIREMENTS_MAX, ReserveError};
+use ratelimiter::{Decision, LeaseId, REQUIREMENTS_MAX, ReserveError};
+use smallvec::SmallVec;
 
 use super::codes::{Tenure, TransferCode};
 use super::table::Need;
@@ -12,20 +13,21 @@ use crate::ledger::{AccountId, RowKind, TransferId, TransferRow};
 pub(super) const LEASE_ROWS_MAX: usize = 4 * REQUIREMENTS_MAX;
 
 /// A lease that was allowed and, as far as is known here, not completed.
+///
+/// It names accounts and not keys, so that many of them can be kept without touching what all leases
+/// of a limit share.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Lease {
     pub(super) id: LeaseId,
     pub(super) reserved_at: Timestamp,
-    /// In the order of the chain; never empty.
-    pub(super) reservations: Vec<Reservation>,
+    /// In the order of the chain; never empty. Four stand in the lease itself.
+    pub(super) reservations: SmallVec<[Reservation; 4]>,
 }
 
 /// What a lease has at one limit.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Reservation {
     pub(super) account: AccountId,
-    /// `None` when it was read back and no limit that is defined here has the account.
-    pub(super) key: Option<LimitKey>,
     pub(super) transfer: TransferId,
     pub(super) amount: u64,
     pub(super) tenure: Tenure,
@@ -40,7 +42,7 @@ pub(super) enum ReadBack {
     /// It was completed.
     Completed,
     /// It was allowed and not completed; what it has may have expired.
-    Open(Lease),
+    Open(Box<Lease>),
 }
 
 impl Lease {
@@ -56,7 +58,6 @@ impl Lease {
             let kind = need.limit.registered.limit.kind;
             Reservation {
                 account: need.limit.account,
-                key: Some(need.limit.key().clone()),
                 transfer,
                 amount: need.amount,
                 tenure: Tenure::of(kind),
@@ -88,22 +89,18 @@ impl Lease {
 impl ReadBack {
     /// Reads the transfers that carry the lease, oldest first. Every complete leaves at least one
     /// that is no reservation, so that a lease is known to be completed for ever.
-    pub(super) fn from_rows(
-        id: LeaseId,
-        rows: &[TransferRow],
-        key_of: impl Fn(AccountId) -> Option<LimitKey>,
-    ) -> Self {
+    pub(super) fn from_rows(id: LeaseId, rows: &[TransferRow]) -> Self {
         let mut reserved_at = None;
-        let mut reservations = Vec::new();
+        let mut reservations = SmallVec::new();
         for row in rows {
-            let Some(reservation) = Reservation::from_row(row, &key_of) else {
+            let Some(reservation) = Reservation::from_row(row) else {
                 return Self::Completed;
             };
             reserved_at.get_or_insert(row.timestamp);
             reservations.push(reservation);
         }
         match reserved_at {
-            Some(reserved_at) => Self::Open(Lease { id, reserved_at, reservations }),
+            Some(reserved_at) => Self::Open(Box::new(Lease { id, reserved_at, reservations })),
             None => Self::Unknown,
         }
     }
@@ -111,7 +108,7 @@ impl ReadBack {
 
 impl Reservation {
     /// `None` if the row is something else that a lease leaves behind.
-    fn from_row(row: &TransferRow, key_of: impl Fn(AccountId) -> Option<LimitKey>) -> Option<Self> {
+    fn from_row(row: &TransferRow) -> Option<Self> {
         let RowKind::Pending { .. } = row.kind else {
             return None;
         };
@@ -120,19 +117,10 @@ impl Reservation {
         }
         Some(Self {
             account: row.debit,
-            key: key_of(row.debit),
             transfer: row.id,
             amount: u64::try_from(row.amount).ok()?,
             tenure: Tenure::from_number(row.user_data.data_32)?,
             expires_at: row.expires_at()?,
         })
-    }
-
-    /// Whether this is what the lease has of the limit `key`.
-    pub(super) fn is_of(&self, key: &LimitKey) -> bool {
-        match &self.key {
-            Some(own) => own == key,
-            None => self.account == crate::ids::limit_account(key),
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! The leases that were allowed here: an optimisation for Complete, bounded, and free to be empty.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ratelimiter::LeaseId;
 
@@ -19,7 +19,7 @@ pub(super) struct LeaseCache {
 
 #[derive(Debug, Default)]
 struct Shard {
-    leases: HashMap<LeaseId, Arc<Lease>>,
+    leases: HashMap<LeaseId, Lease>,
     /// Their IDs, oldest first, and some that are gone; at most twice as many as leases may be.
     order: VecDeque<LeaseId>,
 }
@@ -31,7 +31,7 @@ impl LeaseCache {
         Self { shards, leases_max: leases_max.div_ceil(SHARDS) }
     }
 
-    pub(super) fn get(&self, id: LeaseId) -> Option<Arc<Lease>> {
+    pub(super) fn get(&self, id: LeaseId) -> Option<Lease> {
         self.shard(id).leases.get(&id).cloned()
     }
 
@@ -41,10 +41,14 @@ impl LeaseCache {
         }
         let id = lease.id;
         let mut shard = self.shard(id);
-        if shard.leases.insert(id, Arc::new(lease)).is_none() {
+        if shard.leases.insert(id, lease).is_none() {
             shard.order.push_back(id);
         }
         shard.keep_within(self.leases_max);
+    }
+
+    pub(super) fn has(&self, id: LeaseId) -> bool {
+        self.shard(id).leases.contains_key(&id)
     }
 
     pub(super) fn remove(&self, id: LeaseId) {
@@ -83,12 +87,13 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 #[cfg(test)]
 mod tests {
     use ratelimiter::clock::Timestamp;
+    use smallvec::SmallVec;
 
     use super::*;
 
     fn lease(id: u128) -> Lease {
         let reserved_at = Timestamp::from_unix_ms(1);
-        Lease { id: LeaseId::from_u128(id), reserved_at, reservations: Vec::new() }
+        Lease { id: LeaseId::from_u128(id), reserved_at, reservations: SmallVec::new() }
     }
 
     #[test]

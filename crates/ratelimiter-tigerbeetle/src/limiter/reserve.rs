@@ -5,16 +5,20 @@ mod chain;
 use std::time::Duration;
 
 use ratelimiter::{Decision, Denial, DenialReason, LeaseId, ReserveError, ReserveRequest};
+use smallvec::SmallVec;
 
 use self::chain::Reply;
 use super::TigerBeetleLimiter;
 use super::lease::{Lease, ReadBack};
 use super::table::Need;
 use super::unanswered::{not_foreseen, unanswered};
-use crate::ledger::{Ledger, TransferResult, WorkItem};
+use crate::ledger::{Ledger, TransferId, TransferResult};
 
 /// What is suggested when a lease was denied long ago: a new lease ID may be tried at once.
 const AT_ONCE: Duration = Duration::from_millis(1);
+
+/// The transfers of one chain.
+type Transfers = SmallVec<[TransferId; 4]>;
 
 impl<L: Ledger> TigerBeetleLimiter<L> {
     pub(super) async fn reserve_one(
@@ -23,7 +27,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     ) -> Result<Decision, ReserveError> {
         let needs = self.read_table().find(&request.requirements)?;
         let lease = request.lease;
-        if self.cache.get(lease).is_some() {
+        if self.cache.has(lease) {
             // Another server may have completed it, so the ledger is asked all the same.
             return self.replay(lease, &needs).await;
         }
@@ -41,9 +45,10 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     async fn send(&self, lease: LeaseId, mut needs: Vec<Need>) -> Result<Decision, ReserveError> {
         needs.sort_unstable_by(|a, b| a.limit.key().cmp(b.limit.key()));
         let item = chain::chain(lease, &needs);
-        let results = self.ledger.create_transfers(item.clone()).await.map_err(unanswered)?;
+        let transfers: Transfers = item.events().iter().map(|event| event.transfer.id).collect();
+        let results = self.ledger.create_transfers(item).await.map_err(unanswered)?;
         match chain::read(&results) {
-            Reply::Allowed => Ok(self.allow(lease, &needs, &item, &results)),
+            Reply::Allowed => Ok(self.allow(lease, &needs, &transfers, &results)),
             Reply::NoRoom { at } => {
                 let streak = needs[at].limit.counts.note_denial();
                 Ok(self.deny(&needs[at], streak))
@@ -63,7 +68,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         &self,
         lease: LeaseId,
         needs: &[Need],
-        item: &WorkItem,
+        transfers: &[TransferId],
         results: &[TransferResult],
     ) -> Decision {
         for need in needs {
@@ -71,7 +76,8 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         }
         let last = results.last().expect("a reserve has at least one requirement");
         self.time.observe(last.timestamp, self.options.clock.now());
-        let lease = Lease::allowed(lease, needs, chain::created(item, results));
+        let created_at = results.iter().map(|result| result.timestamp);
+        let lease = Lease::allowed(lease, needs, transfers.iter().copied().zip(created_at));
         let reserved_at = lease.reserved_at;
         self.counters.leases_allowed.add(1);
         self.counters.lease_transfers.add(results.len() as u64);
@@ -85,7 +91,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             ReadBack::Open(known) => {
                 let decision = known.replay(needs, self.cluster_now());
                 if decision.is_ok() {
-                    self.cache.insert(known);
+                    self.cache.insert(*known);
                 }
                 decision
             }

@@ -47,8 +47,14 @@ impl Table {
         self.limits.get(key)
     }
 
-    pub(super) fn key_of(&self, account: AccountId) -> Option<LimitKey> {
-        self.keys.get(&account).cloned()
+    /// The key of the limit that has this account; `None` if none that is defined here has it.
+    pub(super) fn key_of(&self, account: AccountId) -> Option<&LimitKey> {
+        self.keys.get(&account)
+    }
+
+    /// The account of the limit `key`, defined here or not.
+    pub(super) fn account_of(&self, key: &LimitKey) -> AccountId {
+        self.limits.get(key).map_or_else(|| ids::limit_account(key), |limit| limit.account)
     }
 
     /// Puts a limit in the place of the one with its key, if there is one.

@@ -14,6 +14,7 @@ use crate::ledger::{
 };
 use crate::limiter::codes::{Tenure, TransferCode, user_data};
 use crate::limiter::lease::{Lease, Reservation};
+use crate::limiter::table::Table;
 
 /// The transfers that end a lease, and what each of them is for.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -64,7 +65,7 @@ pub(super) fn plan(
     lease: &Lease,
     actuals: &Actuals,
     now: Timestamp,
-    overage_of: impl Fn(&LimitKey) -> Option<Overage>,
+    table: &Table,
 ) -> Result<Plan, CompleteError> {
     let is_live = |reservation: &Reservation| reservation.expires_at > now;
     if !lease.reservations.iter().any(is_live) {
@@ -72,7 +73,8 @@ pub(super) fn plan(
     }
     let mut used = vec![None; lease.reservations.len()];
     for actual in actuals.iter() {
-        let takes = |r: &Reservation| r.tenure == Tenure::Reservation && r.is_of(&actual.key);
+        let account = table.account_of(&actual.key);
+        let takes = |r: &Reservation| r.tenure == Tenure::Reservation && r.account == account;
         let Some(at) = lease.reservations.iter().position(takes) else {
             return Err(CompleteError::InvalidActual { key: actual.key.clone() });
         };
@@ -84,9 +86,12 @@ pub(super) fn plan(
             continue;
         }
         match (reservation.tenure, used) {
-            (Tenure::Hold, _) => plan.release(lease.id, reservation),
+            (Tenure::Hold, _) => {
+                plan.release(lease.id, reservation, table.key_of(reservation.account));
+            }
             (Tenure::Reservation, Some((key, actual))) => {
-                plan.reconcile(lease.id, reservation, key, actual, now, overage_of(key));
+                let overage = table.get(key).map(|limit| limit.registered.limit.overage);
+                plan.reconcile(lease.id, reservation, key, actual, now, overage);
             }
             (Tenure::Reservation, None) => {}
         }
@@ -110,14 +115,14 @@ impl Plan {
     ) {
         let reserved = reservation.amount;
         if actual == 0 {
-            return self.release(lease, reservation);
+            return self.release(lease, reservation, Some(key));
         }
         let seconds = remaining_seconds(reservation.expires_at, now);
         let id = ids::transfer(TransferRole::Rereserve, lease, key);
         if actual < reserved {
-            let void = void(lease, reservation);
+            let void = void(lease, reservation, Some(key));
             self.item.push_chain([void, rereserve(id, lease, reservation, actual, seconds)]);
-            let (key, reservation) = (key.clone(), reservation.clone());
+            let (key, reservation) = (key.clone(), *reservation);
             self.steps.push(Step::Shrink(Shrink { lease, key, reservation, actual }));
         }
         // A limit that was deleted has no policy, and nobody who would ask for its debt.
@@ -130,8 +135,8 @@ impl Plan {
         }
     }
 
-    fn release(&mut self, lease: LeaseId, reservation: &Reservation) {
-        self.item.push(void(lease, reservation));
+    fn release(&mut self, lease: LeaseId, reservation: &Reservation, key: Option<&LimitKey>) {
+        self.item.push(void(lease, reservation, key));
         self.steps.push(Step::Release);
     }
 
@@ -250,8 +255,8 @@ pub(super) fn remaining_seconds(expires_at: Timestamp, now: Timestamp) -> NonZer
 
 /// The release of a reservation or hold. One of a limit that is not defined here goes by its
 /// account; should another server know the key, one of the two voids finds the other's done.
-pub(super) fn void(lease: LeaseId, reservation: &Reservation) -> Transfer {
-    let Reservation { account, key, transfer: pending, .. } = reservation;
+pub(super) fn void(lease: LeaseId, reservation: &Reservation, key: Option<&LimitKey>) -> Transfer {
+    let Reservation { account, transfer: pending, .. } = *reservation;
     let id = match key {
         Some(key) => ids::transfer(TransferRole::Void, lease, key),
         None => {
@@ -259,7 +264,7 @@ pub(super) fn void(lease: LeaseId, reservation: &Reservation) -> Transfer {
             ids::transfer_at(lease.timestamp_ms(), &label)
         }
     };
-    let action = Action::VoidPending { pending: *pending };
+    let action = Action::VoidPending { pending };
     Transfer { id, action, user_data: user_data(lease, None) }
 }
 

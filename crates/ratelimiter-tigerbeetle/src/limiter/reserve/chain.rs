@@ -2,7 +2,6 @@
 
 use std::num::NonZeroU32;
 
-use ratelimiter::clock::Timestamp;
 use ratelimiter::{LeaseId, LimitKind};
 
 use crate::ids::{self, TransferRole};
@@ -90,17 +89,10 @@ pub(super) fn read(results: &[TransferResult]) -> Reply {
     Reply::Unexpected(status)
 }
 
-/// The transfers of an allowed chain, with the moments from which they count.
-pub(super) fn created<'a>(
-    item: &'a WorkItem,
-    results: &'a [TransferResult],
-) -> impl Iterator<Item = (crate::ledger::TransferId, Timestamp)> + 'a {
-    let events = item.events().iter().map(|event| event.transfer.id);
-    events.zip(results.iter().map(|result| result.timestamp))
-}
-
 #[cfg(test)]
 mod tests {
+    use ratelimiter::clock::Timestamp;
+
     use super::*;
     use TransferStatus as S;
 

@@ -1,4 +1,5 @@
 use expect_test::{Expect, expect};
+use ratelimiter::{Capacity, Limit, LimitKind, RegisteredLimit, Window};
 
 use super::*;
 use crate::ids::limit_account;
@@ -18,7 +19,6 @@ fn at(seconds: u64) -> Timestamp {
 fn lease(reservations: &[(&str, u64)]) -> Lease {
     let reservation = |(name, amount): &(&str, u64)| Reservation {
         account: limit_account(&key(name)),
-        key: Some(key(name)),
         transfer: ids::transfer(TransferRole::Reserve, LEASE, &key(name)),
         amount: *amount,
         tenure: if name.starts_with("slots") { Tenure::Hold } else { Tenure::Reservation },
@@ -26,6 +26,18 @@ fn lease(reservations: &[(&str, u64)]) -> Lease {
     };
     let reservations = reservations.iter().map(reservation).collect();
     Lease { id: LEASE, reserved_at: at(0), reservations }
+}
+
+/// Every limit that the tests name, defined with this policy.
+fn table(overage: Overage) -> Table {
+    let mut table = Table::default();
+    for name in ["a", "b", "other", "slots", "slots:a", "slots:b", "tokens", "tokens:brief"] {
+        let window = Window::from_seconds(60).unwrap();
+        let kind = LimitKind::Rolling { window };
+        let limit = Limit::new(key(name), kind, Capacity::new(100).unwrap());
+        table.put(RegisteredLimit::active(Limit { overage, ..limit }));
+    }
+    table
 }
 
 fn describe(event: &Event) -> String {
@@ -43,7 +55,7 @@ fn describe(event: &Event) -> String {
 
 fn check(reserved: &[(&str, u64)], actuals: &[(&str, u64)], overage: Overage, expect: &Expect) {
     let actuals = Actuals::of(actuals.iter().map(|(name, n)| (key(name), *n))).unwrap();
-    let planned = plan(&lease(reserved), &actuals, at(10), |_| Some(overage));
+    let planned = plan(&lease(reserved), &actuals, at(10), &table(overage));
     let text = match planned {
         Ok(plan) => plan.item.events().iter().map(describe).collect::<Vec<_>>().join(" "),
         Err(error) => error.to_string(),
@@ -106,7 +118,7 @@ fn read(
     statuses: &[TransferStatus],
 ) -> (Vec<u64>, usize, Option<TransferStatus>) {
     let actuals = Actuals::of([(key("tokens"), actual)]).unwrap();
-    let planned = plan(&lease(&[("tokens", 50)]), &actuals, at(10), |_| Some(overage)).unwrap();
+    let planned = plan(&lease(&[("tokens", 50)]), &actuals, at(10), &table(overage)).unwrap();
     let result = |status: &TransferStatus| TransferResult { status: *status, timestamp: at(10) };
     let outcome = planned.read(&statuses.iter().map(result).collect::<Vec<_>>());
     let uncovered = outcome.uncovered.iter().map(|(_, units)| *units).collect();
