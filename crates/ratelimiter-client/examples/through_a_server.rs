@@ -20,9 +20,9 @@ use ratelimiterd::config::{Config, ListenAddr};
 async fn main() -> Result<ExitCode, JobError> {
     let window = Duration::from_secs(2);
     let scenario = TwoProviders {
-        busy: ProviderLimits { requests: 200, tokens: 40_000, slots: 100, window },
-        busy_jobs: 600,
-        quiet: ProviderLimits { requests: 200, tokens: 40_000, slots: 100, window },
+        busy: ProviderLimits { requests: 1_000, tokens: 100_000, slots: 100, window },
+        busy_jobs: 1_500,
+        quiet: ProviderLimits { requests: 1_000, tokens: 20_000, slots: 100, window },
         quiet_jobs: 100,
         quiet_every: Duration::from_millis(150),
         latency: Latency { base: Duration::from_millis(10), per_token: Duration::from_micros(200) },
