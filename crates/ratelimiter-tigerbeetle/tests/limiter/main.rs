@@ -9,6 +9,7 @@ mod disagreement;
 mod expiry_lag;
 mod faults;
 mod fixture;
+mod fresh_cluster;
 mod hot_path;
 mod interleavings;
 mod on_model;
