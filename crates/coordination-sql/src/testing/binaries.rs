@@ -8,7 +8,7 @@ use std::process::Command;
 /// Where Debian and its kin install servers, each version in a folder of its own.
 const DEBIAN_FOLDER: &str = "/usr/lib/postgresql";
 /// What a private cluster is made and run with.
-const PROGRAMS: [&str; 3] = ["initdb", "pg_ctl", "postgres"];
+const PROGRAMS: [&str; 2] = ["initdb", "postgres"];
 
 /// The folder with the programs of an installed server: that of the `postgres` on the `PATH`, what
 /// `pg_config --bindir` says, else the newest version under `/usr/lib/postgresql`.
