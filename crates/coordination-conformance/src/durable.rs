@@ -1,8 +1,8 @@
 //! What a provider that outlives its process does.
 
 use coordination::{
-    Enqueued, Fence, FencingToken, Inbox, InboxStatus, Leases, Materialised, Outbox, RunId,
-    Scheduler,
+    Enqueued, Fence, FencingToken, Inbox, InboxStatus, Leases, Materialised, Outbox, OutboxStatus,
+    RunId, Scheduler,
 };
 
 use crate::DurableFixture;
@@ -25,6 +25,8 @@ suite! {
         "Timers, jobs, runs and the recorded fencing token outlive a restart.";
     "DURABLE-C" durable_c_the_fencing_token_grows_through_restarts:
         "A resource's fencing token grows through restarts, and a lease from before is held until it ends.";
+    "DURABLE-D" durable_d_outcomes_and_attempts_outlive_the_process:
+        "A message's outcome, its attempts and its extended claim outlive a restart.";
 }
 
 /// DURABLE-A
@@ -55,6 +57,27 @@ pub async fn durable_a_messages_outlive_the_process<F: DurableFixture>(fixture: 
     assert_eq!(again, Enqueued::Duplicate);
     let message = fixture.inbox().get(&keys[0]).await.expect("a known message");
     assert_eq!(message.status, InboxStatus::Done);
+}
+
+/// DURABLE-D
+pub async fn durable_d_outcomes_and_attempts_outlive_the_process<F: DurableFixture>(fixture: F) {
+    let mut ids = Vec::new();
+    for text in ["done", "begun"] {
+        ids.push(answer(fixture.outbox().enqueue(outbox_message(text))).await);
+    }
+    claim_ids(&fixture, "a").await;
+    answer(fixture.outbox().finish(&owner("a"), ids[0], &payload("42"))).await;
+    let begun = answer(fixture.outbox().begin(&owner("a"), ids[1], lease::<F>(3600))).await;
+    assert_eq!(begun, Some(1));
+
+    let fixture = fixture.reopen().await;
+    let outbox = fixture.outbox();
+    let record = answer(outbox.record(ids[0])).await.expect("it is kept");
+    assert_eq!(record.status, OutboxStatus::Done { outcome: Some(payload("42")) });
+    fixture.advance(units::<F>(20)).await;
+    assert_eq!(answer(outbox.reap()).await, 0, "the claim is as long as it was made");
+    let begun = answer(outbox.begin(&owner("a"), ids[1], lease::<F>(10))).await;
+    assert_eq!(begun, Some(1), "the same claim, the same attempt");
 }
 
 /// DURABLE-B

@@ -1,15 +1,26 @@
 //! What every outbox does.
 
+mod claims;
 mod joins;
+mod outcomes;
 
 use std::collections::HashSet;
 use std::time::Duration;
 
 use coordination::{CorrelationId, Delay, ErrorText, MessageId, Outbox};
 
+pub use self::claims::{
+    outbox_m_a_claim_takes_only_its_topics, outbox_n_a_claim_takes_all_but_some_topics,
+    outbox_p_a_postponed_message_was_not_tried, outbox_q_an_extended_claim_lasts,
+    outbox_r_an_attempt_is_counted_once_a_claim, outbox_s_the_next_due_time_is_known_by_topic,
+};
 pub use self::joins::{
     outbox_j_each_member_of_a_join_counts_once, outbox_k_only_what_really_happened_counts,
     outbox_l_members_finished_before_the_join_count,
+};
+pub use self::outcomes::{
+    outbox_t_an_outcome_is_kept_until_it_is_purged, outbox_u_a_message_can_be_read_in_every_state,
+    outbox_v_only_the_owner_extends_begins_finishes_and_postpones,
 };
 use crate::Fixture;
 use crate::fixture::{advance_to, lease, units};
@@ -60,6 +71,24 @@ suite! {
         "Joins: only a dispatch or failure that really happened counts.";
     "OUTBOX-L" outbox_l_members_finished_before_the_join_count:
         "Joins: members that were finished before the join started count; starting it again changes nothing.";
+    "OUTBOX-M" outbox_m_a_claim_takes_only_its_topics:
+        "`claim_due_of` takes messages of the named topics only, in creation order over all of them.";
+    "OUTBOX-N" outbox_n_a_claim_takes_all_but_some_topics:
+        "`claim_due_of` takes messages of all topics but the named ones, in creation order, however many of those wait.";
+    "OUTBOX-P" outbox_p_a_postponed_message_was_not_tried:
+        "`postpone` makes messages ready after the delay, counts no retry and keeps error and place.";
+    "OUTBOX-Q" outbox_q_an_extended_claim_lasts:
+        "`extend` makes a claim last longer and never shorter, and says how many were still the owner's.";
+    "OUTBOX-R" outbox_r_an_attempt_is_counted_once_a_claim:
+        "`begin` counts an attempt once a claim, extends the claim, and the count outlives lost claims.";
+    "OUTBOX-S" outbox_s_the_next_due_time_is_known_by_topic:
+        "`next_due_after` is the time until a ready message of the topics is due: zero if one is, none without one.";
+    "OUTBOX-T" outbox_t_an_outcome_is_kept_until_it_is_purged:
+        "`finish` is a dispatch, joins included, whose outcome can be read until it is purged.";
+    "OUTBOX-U" outbox_u_a_message_can_be_read_in_every_state:
+        "`record` shows a message in every state with its counts and its last error; an unknown one is none.";
+    "OUTBOX-V" outbox_v_only_the_owner_extends_begins_finishes_and_postpones:
+        "Extend, begin, finish and postpone by another owner, or after the claim was lost, change nothing.";
 }
 
 /// PRIM-INMEMORY-OUTBOX-001

@@ -64,6 +64,8 @@ pub use name::{
     SourceMessageId, Topic,
 };
 pub use outbox::join::{InvalidJoin, JOIN_MEMBERS_MAX, JoinError, JoinProgress, Joins, NewJoin};
+pub use outbox::record::{OutboxRecord, OutboxStatus};
+pub use outbox::topics::{TOPICS_MAX, TooManyTopics, TopicSet, Topics};
 pub use outbox::{NewOutboxMessage, Outbox, OutboxMessage};
 pub use payload::{
     CONTENT_HASH_BYTES_MAX, ContentHash, ERROR_TEXT_BYTES_MAX, ErrorText, InvalidPayload,

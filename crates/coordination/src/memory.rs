@@ -111,4 +111,12 @@ impl<S> Guarded<S> {
     fn lock(&self) -> MutexGuard<'_, S> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Wakes every worker that waits for work, if there is some: they may look for other topics, so
+    /// waking one of them could wake the wrong one.
+    fn tell_of_work(&self, count: usize) {
+        if count > 0 {
+            self.work_added.notify_waiters();
+        }
+    }
 }

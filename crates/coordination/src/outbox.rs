@@ -1,10 +1,14 @@
 //! The outbox: messages that must leave this system, kept until they have.
 
 pub(crate) mod join;
+pub(crate) mod record;
+pub(crate) mod topics;
 
 use std::future::Future;
 use std::time::Duration;
 
+use self::record::OutboxRecord;
+use self::topics::Topics;
 use crate::{
     BatchSize, CorrelationId, Delay, ErrorText, LeaseDuration, MessageId, OwnerToken, Payload,
     ProviderError, Timestamp, Topic,
@@ -52,6 +56,8 @@ pub struct OutboxMessage {
     pub due_at: Timestamp,
     /// How often it was rescheduled.
     pub retry_count: u32,
+    /// How many attempts began ([`Outbox::begin`]), over all its claims.
+    pub attempts: u32,
     /// What went wrong last; empty if nothing did.
     pub last_error: ErrorText,
     /// When this claim runs out.
@@ -77,19 +83,72 @@ pub trait Outbox: Send + Sync + 'static {
         message: NewOutboxMessage,
     ) -> impl Future<Output = Result<MessageId, ProviderError>> + Send;
 
-    /// Claims up to `max` due messages for `lease`, in the order of their creation.
+    /// Claims up to `max` due messages of these topics for `lease`, in the order of their creation
+    /// whatever their topics. What it costs does not grow with the messages of other topics.
+    fn claim_due_of(
+        &self,
+        owner: &OwnerToken,
+        lease: LeaseDuration,
+        max: BatchSize,
+        topics: &Topics,
+    ) -> impl Future<Output = Result<Vec<OutboxMessage>, ProviderError>> + Send;
+
+    /// Claims up to `max` due messages of all topics.
     fn claim_due(
         &self,
         owner: &OwnerToken,
         lease: LeaseDuration,
         max: BatchSize,
-    ) -> impl Future<Output = Result<Vec<OutboxMessage>, ProviderError>> + Send;
+    ) -> impl Future<Output = Result<Vec<OutboxMessage>, ProviderError>> + Send {
+        async move { self.claim_due_of(owner, lease, max, &Topics::All).await }
+    }
+
+    /// Says that work on a claimed message begins, and extends the claim like
+    /// [`extend`](Outbox::extend). The answer is how many attempts began, this one included; none
+    /// if `owner` has not claimed it.
+    ///
+    /// Counted once a claim, so the call may be repeated; and counted before the work, so that a
+    /// message that takes its workers down with it shows.
+    fn begin(
+        &self,
+        owner: &OwnerToken,
+        id: MessageId,
+        lease: LeaseDuration,
+    ) -> impl Future<Output = Result<Option<u32>, ProviderError>> + Send;
+
+    /// Makes claims last for `lease` from now, unless they last longer anyway. Says how many were
+    /// still the owner's.
+    fn extend(
+        &self,
+        owner: &OwnerToken,
+        ids: &[MessageId],
+        lease: LeaseDuration,
+    ) -> impl Future<Output = Result<usize, ProviderError>> + Send;
 
     /// Finishes claimed messages. Says how many.
     fn mark_dispatched(
         &self,
         owner: &OwnerToken,
         ids: &[MessageId],
+    ) -> impl Future<Output = Result<usize, ProviderError>> + Send;
+
+    /// Finishes one claimed message like [`mark_dispatched`](Outbox::mark_dispatched), and keeps
+    /// what came of it to be read with [`record`](Outbox::record) until it is purged. Says how many, 0
+    /// or 1.
+    fn finish(
+        &self,
+        owner: &OwnerToken,
+        id: MessageId,
+        outcome: &Payload,
+    ) -> impl Future<Output = Result<usize, ProviderError>> + Send;
+
+    /// Gives claimed messages back, due after `delay`, as if they had not been tried: no retry is
+    /// counted and the last error stays. Says how many.
+    fn postpone(
+        &self,
+        owner: &OwnerToken,
+        ids: &[MessageId],
+        delay: Delay,
     ) -> impl Future<Output = Result<usize, ProviderError>> + Send;
 
     /// Gives claimed messages back, due after `delay`, with one more retry. Says how many.
@@ -111,6 +170,12 @@ pub trait Outbox: Send + Sync + 'static {
         error: &ErrorText,
     ) -> impl Future<Output = Result<usize, ProviderError>> + Send;
 
+    /// The message with this ID; none if it is unknown or was purged.
+    fn record(
+        &self,
+        id: MessageId,
+    ) -> impl Future<Output = Result<Option<OutboxRecord>, ProviderError>> + Send;
+
     /// Makes messages ready whose claim has run out. Says how many.
     fn reap(&self) -> impl Future<Output = Result<usize, ProviderError>> + Send;
 
@@ -128,8 +193,18 @@ pub trait Outbox: Send + Sync + 'static {
         &self,
     ) -> impl Future<Output = Result<Option<Duration>, ProviderError>> + Send;
 
+    /// How long until the next ready message of these topics is due, by the provider's clock: zero
+    /// if one is, none if there is none. Claimed messages do not count.
+    fn next_due_after(
+        &self,
+        topics: &Topics,
+    ) -> impl Future<Output = Result<Option<Duration>, ProviderError>> + Send;
+
     /// Completes when there may be new work, to spare a worker its poll. May complete for no
     /// reason; the default never does.
+    ///
+    /// A worker calls this, then claims, and if there was nothing awaits the future: a provider
+    /// that tells of work tells of all that came after the call, to every future made before.
     fn work_added(&self) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }

@@ -25,6 +25,13 @@ pub(crate) enum Flaw {
     CountsJoinsByCalls,
     ClaimsNewestFirst,
     LetsTheSameOwnerIn,
+    IgnoresTopics,
+    ClaimsTopicByTopic,
+    CountsPostponements,
+    CountsEveryBegin,
+    ExtendsInWordsOnly,
+    ForgetsOutcomes,
+    ShowsTheDeadAsReady,
 }
 
 /// Names a flaw in a type, because the suite makes its fixtures by type.
@@ -57,6 +64,7 @@ pub(crate) struct Notes {
     pub(crate) tokens: HashMap<ResourceName, u64>,
     pub(crate) renewals: u64,
     pub(crate) copies: usize,
+    pub(crate) begun: u32,
 }
 
 impl Flawed {

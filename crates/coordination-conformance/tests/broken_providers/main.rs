@@ -49,6 +49,8 @@ flaws! {
         PRIM-FLAWED-OUTBOX-B
         PRIM-FLAWED-OUTBOX-C
         PRIM-FLAWED-OUTBOX-K
+        PRIM-FLAWED-OUTBOX-Q
+        PRIM-FLAWED-OUTBOX-V
         PRIM-FLAWED-INBOX-F
         PRIM-FLAWED-SCHED-C
         PRIM-FLAWED-SCHED-L"#]];
@@ -62,6 +64,8 @@ flaws! {
         PRIM-FLAWED-OUTBOX-004
         PRIM-FLAWED-OUTBOX-009
         PRIM-FLAWED-OUTBOX-H
+        PRIM-FLAWED-OUTBOX-S
+        PRIM-FLAWED-OUTBOX-U
         PRIM-FLAWED-INBOX-003
         PRIM-FLAWED-INBOX-007
         PRIM-FLAWED-INBOX-009
@@ -78,7 +82,13 @@ flaws! {
         PRIM-FLAWED-OUTBOX-D
         PRIM-FLAWED-OUTBOX-E
         PRIM-FLAWED-OUTBOX-F
-        PRIM-FLAWED-OUTBOX-G"#]];
+        PRIM-FLAWED-OUTBOX-G
+        PRIM-FLAWED-OUTBOX-M
+        PRIM-FLAWED-OUTBOX-N
+        PRIM-FLAWED-OUTBOX-P
+        PRIM-FLAWED-OUTBOX-Q
+        PRIM-FLAWED-OUTBOX-T
+        PRIM-FLAWED-OUTBOX-V"#]];
     a_provider_that_reaps_finished_messages_fails: ReapsFinishedMessages, expect![[r#"
         PRIM-FLAWED-OUTBOX-005
         PRIM-FLAWED-OUTBOX-D"#]];
@@ -89,6 +99,9 @@ flaws! {
         PRIM-FLAWED-OUTBOX-C
         PRIM-FLAWED-OUTBOX-D
         PRIM-FLAWED-OUTBOX-K
+        PRIM-FLAWED-OUTBOX-Q
+        PRIM-FLAWED-OUTBOX-R
+        PRIM-FLAWED-OUTBOX-V
         PRIM-FLAWED-INBOX-C
         PRIM-FLAWED-INBOX-H
         PRIM-FLAWED-SCHED-005
@@ -100,14 +113,34 @@ flaws! {
     a_provider_that_makes_up_for_missed_ticks_fails: MakesUpForMissedTicks, expect![[r#"
         PRIM-FLAWED-SCHED-G
         PRIM-FLAWED-SCHED-H"#]];
-    a_provider_that_forgets_retries_fails: ForgetsRetries, expect!["PRIM-FLAWED-OUTBOX-006"];
+    a_provider_that_forgets_retries_fails: ForgetsRetries, expect![[r#"
+        PRIM-FLAWED-OUTBOX-006
+        PRIM-FLAWED-OUTBOX-P"#]];
     a_provider_that_counts_joins_by_calls_fails: CountsJoinsByCalls, expect![[r#"
         PRIM-FLAWED-GEN-E
         PRIM-FLAWED-OUTBOX-J
         PRIM-FLAWED-OUTBOX-K
-        PRIM-FLAWED-OUTBOX-L"#]];
+        PRIM-FLAWED-OUTBOX-L
+        PRIM-FLAWED-OUTBOX-T"#]];
     a_provider_that_claims_newest_first_fails: ClaimsNewestFirst, expect![[r#"
         PRIM-FLAWED-OUTBOX-004
-        PRIM-FLAWED-OUTBOX-A"#]];
+        PRIM-FLAWED-OUTBOX-A
+        PRIM-FLAWED-OUTBOX-M
+        PRIM-FLAWED-OUTBOX-N
+        PRIM-FLAWED-OUTBOX-P"#]];
     a_provider_that_lets_the_same_owner_in_fails: LetsTheSameOwnerIn, expect!["PRIM-FLAWED-LEASE-A"];
+    a_provider_that_ignores_topics_fails: IgnoresTopics, expect![[r#"
+        PRIM-FLAWED-OUTBOX-M
+        PRIM-FLAWED-OUTBOX-N
+        PRIM-FLAWED-OUTBOX-S"#]];
+    a_provider_that_claims_topic_by_topic_fails: ClaimsTopicByTopic, expect!["PRIM-FLAWED-OUTBOX-M"];
+    a_provider_that_counts_postponements_fails: CountsPostponements, expect!["PRIM-FLAWED-OUTBOX-P"];
+    a_provider_that_counts_every_begin_fails: CountsEveryBegin, expect!["PRIM-FLAWED-OUTBOX-R"];
+    a_provider_that_extends_in_words_only_fails: ExtendsInWordsOnly, expect![[r#"
+        PRIM-FLAWED-OUTBOX-Q
+        PRIM-FLAWED-OUTBOX-V"#]];
+    a_provider_that_forgets_outcomes_fails: ForgetsOutcomes, expect![[r#"
+        PRIM-FLAWED-OUTBOX-T
+        PRIM-FLAWED-OUTBOX-V"#]];
+    a_provider_that_shows_the_dead_as_ready_fails: ShowsTheDeadAsReady, expect!["PRIM-FLAWED-OUTBOX-U"];
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use coordination::{
     BatchSize, ContentHash, Delay, Enqueued, ErrorText, GetError, Inbox, InboxKey, InboxMessage,
     JoinError, JoinId, JoinProgress, Joins, LeaseDuration, MessageId, NewInboxMessage, NewJoin,
-    NewOutboxMessage, Outbox, OutboxMessage, OwnerToken, Processed, ProviderError, SourceMessageId,
+    NewOutboxMessage, Outbox, OutboxMessage, OutboxRecord, OutboxStatus, OwnerToken, Payload,
+    Processed, ProviderError, SourceMessageId, TopicSet, Topics,
 };
 
 use crate::flawed::{Flaw, Flawed};
@@ -19,13 +20,25 @@ impl Outbox for Flawed {
         Outbox::enqueue(&self.inner, message).await
     }
 
-    async fn claim_due(
+    async fn claim_due_of(
         &self,
         owner: &OwnerToken,
         lease: LeaseDuration,
         max: BatchSize,
+        topics: &Topics,
     ) -> Result<Vec<OutboxMessage>, ProviderError> {
-        let mut claimed = self.inner.claim_due(owner, lease, max).await?;
+        let mut claimed = match (self.flaw, topics) {
+            (Flaw::IgnoresTopics, _) => self.inner.claim_due(owner, lease, max).await?,
+            (Flaw::ClaimsTopicByTopic, Topics::Only(topics)) => {
+                let mut claimed = Vec::new();
+                for topic in topics.iter() {
+                    let one = Topics::Only(TopicSet::of([topic.clone()]).expect("one topic"));
+                    claimed.extend(self.inner.claim_due_of(owner, lease, max, &one).await?);
+                }
+                claimed
+            }
+            (_, topics) => self.inner.claim_due_of(owner, lease, max, topics).await?,
+        };
         self.note_claim(owner, claimed.iter().map(|message| message.id.to_string()));
         match self.flaw {
             Flaw::ClaimsNewestFirst => claimed.reverse(),
@@ -37,6 +50,82 @@ impl Outbox for Flawed {
             _ => {}
         }
         Ok(claimed)
+    }
+
+    async fn begin(
+        &self,
+        owner: &OwnerToken,
+        id: MessageId,
+        lease: LeaseDuration,
+    ) -> Result<Option<u32>, ProviderError> {
+        let attempts = self.inner.begin(owner, id, lease).await?;
+        if self.has(Flaw::CountsEveryBegin) && attempts.is_some() {
+            self.notes().begun += 1;
+            return Ok(Some(self.notes().begun));
+        }
+        Ok(attempts)
+    }
+
+    async fn extend(
+        &self,
+        owner: &OwnerToken,
+        ids: &[MessageId],
+        lease: LeaseDuration,
+    ) -> Result<usize, ProviderError> {
+        match self.flaw {
+            Flaw::ExtendsInWordsOnly => Ok(ids.len()),
+            _ => self.inner.extend(owner, ids, lease).await,
+        }
+    }
+
+    async fn finish(
+        &self,
+        owner: &OwnerToken,
+        id: MessageId,
+        outcome: &Payload,
+    ) -> Result<usize, ProviderError> {
+        match self.flaw {
+            Flaw::ForgetsOutcomes => self.mark_dispatched(owner, &[id]).await,
+            _ => {
+                let owner = self.owner_for(owner, &id.to_string());
+                self.inner.finish(&owner, id, outcome).await
+            }
+        }
+    }
+
+    async fn postpone(
+        &self,
+        owner: &OwnerToken,
+        ids: &[MessageId],
+        delay: Delay,
+    ) -> Result<usize, ProviderError> {
+        match self.flaw {
+            Flaw::CountsPostponements => {
+                self.inner.reschedule(owner, ids, delay, &ErrorText::default()).await
+            }
+            _ => self.inner.postpone(owner, ids, delay).await,
+        }
+    }
+
+    async fn record(&self, id: MessageId) -> Result<Option<OutboxRecord>, ProviderError> {
+        let record = self.inner.record(id).await?;
+        Ok(match record {
+            Some(record) if self.has(Flaw::ShowsTheDeadAsReady) => {
+                let status = match record.status {
+                    OutboxStatus::Dead => OutboxStatus::Ready,
+                    status => status,
+                };
+                Some(OutboxRecord { status, ..record })
+            }
+            record => record,
+        })
+    }
+
+    async fn next_due_after(&self, topics: &Topics) -> Result<Option<Duration>, ProviderError> {
+        match self.flaw {
+            Flaw::IgnoresTopics => self.inner.next_due_after(&Topics::All).await,
+            _ => self.inner.next_due_after(topics).await,
+        }
     }
 
     async fn mark_dispatched(

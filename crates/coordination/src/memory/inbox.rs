@@ -41,8 +41,7 @@ impl InboxState {
             }
             (State::Finished { outcome: Outcome::Done, .. }, _, _) => Processed::Yes,
             (
-                State::Waiting
-                | State::Due
+                State::Ready
                 | State::Claimed { .. }
                 | State::Finished { outcome: Outcome::Dead, .. },
                 _,
@@ -161,7 +160,7 @@ impl Kept {
 
 fn shown(key: &InboxKey, view: &View<'_, Kept>) -> InboxMessage {
     let status = match view.state {
-        State::Waiting | State::Due => InboxStatus::Ready,
+        State::Ready => InboxStatus::Ready,
         State::Claimed { until, .. } => InboxStatus::Claimed { until: *until },
         State::Finished { outcome: Outcome::Done, .. } => InboxStatus::Done,
         State::Finished { outcome: Outcome::Dead, .. } => InboxStatus::Dead,

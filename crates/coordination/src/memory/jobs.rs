@@ -199,7 +199,7 @@ impl JobState {
     /// A run that comes back to a job that is gone goes with it.
     fn drop_if_jobless(&mut self, now: Timestamp, id: &RunId) {
         let view = self.runs.get(id).expect("the run was just given back");
-        assert!(matches!(view.state, State::Waiting), "a run that was given back waits");
+        assert!(matches!(view.state, State::Ready), "a run that was given back waits");
         if !self.jobs.contains_key(&view.value.job) {
             self.runs.cancel(now, id);
         }

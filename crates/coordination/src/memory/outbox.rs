@@ -1,18 +1,19 @@
 //! The outbox's state.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::joins::JoinTable;
-use super::work::{Outcome, State, View, WorkItems};
+use super::work::{Among, Outcome, State, View, WorkItems};
 use crate::outbox::join::{JoinProgress, NewJoin};
 use crate::{
     BatchSize, CorrelationId, Delay, ErrorText, JoinId, LeaseDuration, MessageId, NewOutboxMessage,
-    OutboxMessage, OwnerToken, Payload, Timestamp, Topic,
+    OutboxMessage, OutboxRecord, OutboxStatus, OwnerToken, Payload, Timestamp, Topic, Topics,
 };
 
 #[derive(Debug, Default)]
 pub(super) struct OutboxState {
-    messages: WorkItems<MessageId, Kept>,
+    messages: WorkItems<MessageId, Kept, Topic>,
     joins: JoinTable,
 }
 
@@ -23,16 +24,31 @@ struct Kept {
     payload: Payload,
     correlation_id: Option<CorrelationId>,
     retry_count: u32,
+    /// How many attempts began.
+    attempts: u32,
+    /// Whether one began in the claim that it is in.
+    begun: bool,
     last_error: ErrorText,
+    /// What it was finished with.
+    outcome: Option<Payload>,
 }
 
 impl OutboxState {
     pub(super) fn enqueue(&mut self, now: Timestamp, message: NewOutboxMessage) -> MessageId {
         let NewOutboxMessage { id, topic, payload, correlation_id, due_at } = message;
         if !self.messages.contains(&id) {
-            let last_error = ErrorText::default();
-            let kept = Kept { topic, payload, correlation_id, retry_count: 0, last_error };
-            self.messages.add(id, due_at.unwrap_or(now), kept);
+            let lane = topic.clone();
+            let kept = Kept {
+                topic,
+                payload,
+                correlation_id,
+                retry_count: 0,
+                attempts: 0,
+                begun: false,
+                last_error: ErrorText::default(),
+                outcome: None,
+            };
+            self.messages.add_to(lane, id, due_at.unwrap_or(now), kept);
         }
         id
     }
@@ -43,8 +59,36 @@ impl OutboxState {
         owner: &OwnerToken,
         lease: LeaseDuration,
         max: BatchSize,
+        topics: &Topics,
     ) -> Vec<OutboxMessage> {
-        self.messages.claim(now, owner, lease, max, |id, view| claimed(*id, &view))
+        let see = |id: &MessageId, view: View<'_, Kept>| claimed(*id, &view);
+        self.messages.claim_among(now, owner, lease, max, &among(topics), see)
+    }
+
+    pub(super) fn begin(
+        &mut self,
+        now: Timestamp,
+        owner: &OwnerToken,
+        id: MessageId,
+        lease: LeaseDuration,
+    ) -> Option<u32> {
+        let kept = self.messages.extend(owner, &id, now.after(lease.get()))?;
+        if !std::mem::replace(&mut kept.begun, true) {
+            kept.attempts += 1;
+        }
+        Some(kept.attempts)
+    }
+
+    pub(super) fn extend(
+        &mut self,
+        now: Timestamp,
+        owner: &OwnerToken,
+        ids: &[MessageId],
+        lease: LeaseDuration,
+    ) -> usize {
+        let until = now.after(lease.get());
+        let unique: BTreeSet<&MessageId> = ids.iter().collect();
+        unique.into_iter().filter(|id| self.messages.extend(owner, id, until).is_some()).count()
     }
 
     pub(super) fn mark_dispatched(
@@ -63,6 +107,39 @@ impl OutboxState {
         count
     }
 
+    pub(super) fn finish(
+        &mut self,
+        now: Timestamp,
+        owner: &OwnerToken,
+        id: MessageId,
+        outcome: &Payload,
+    ) -> usize {
+        let Some(kept) = self.messages.finish(now, owner, &id, Outcome::Done) else {
+            return 0;
+        };
+        kept.outcome = Some(outcome.clone());
+        self.joins.count(now, id, Outcome::Done);
+        1
+    }
+
+    pub(super) fn postpone(
+        &mut self,
+        now: Timestamp,
+        owner: &OwnerToken,
+        ids: &[MessageId],
+        delay: Delay,
+    ) -> usize {
+        let due_at = now.after(delay.get());
+        let mut count = 0;
+        for id in ids {
+            if let Some(kept) = self.messages.give_back(owner, id, due_at) {
+                kept.begun = false;
+                count += 1;
+            }
+        }
+        count
+    }
+
     pub(super) fn reschedule(
         &mut self,
         now: Timestamp,
@@ -75,6 +152,7 @@ impl OutboxState {
         let mut count = 0;
         for id in ids {
             if let Some(kept) = self.messages.give_back(owner, id, due_at) {
+                kept.begun = false;
                 kept.retry_count += 1;
                 kept.note(error);
                 count += 1;
@@ -101,8 +179,16 @@ impl OutboxState {
         count
     }
 
+    pub(super) fn record(&self, id: MessageId) -> Option<OutboxRecord> {
+        self.messages.get(&id).map(|view| shown(id, &view))
+    }
+
     pub(super) fn reap(&mut self, now: Timestamp) -> usize {
-        self.messages.reap(now).len()
+        let reaped = self.messages.reap(now);
+        for id in &reaped {
+            self.messages.get_mut(id).expect("it was just reaped").begun = false;
+        }
+        reaped.len()
     }
 
     pub(super) fn purge(&mut self, now: Timestamp, older_than: Duration) -> usize {
@@ -115,11 +201,15 @@ impl OutboxState {
         self.messages.oldest_ready_age(now)
     }
 
+    pub(super) fn next_due_after(&mut self, now: Timestamp, topics: &Topics) -> Option<Duration> {
+        self.messages.next_due_after(now, &among(topics))
+    }
+
     pub(super) fn start_join(&mut self, now: Timestamp, join: &NewJoin) -> JoinId {
         let messages = &self.messages;
         self.joins.start(now, join, |member| match messages.get(member)?.state {
             State::Finished { outcome, .. } => Some(*outcome),
-            State::Waiting | State::Due | State::Claimed { .. } => None,
+            State::Ready | State::Claimed { .. } => None,
         });
         join.id()
     }
@@ -137,6 +227,14 @@ impl Kept {
     }
 }
 
+fn among(topics: &Topics) -> Among<'_, Topic> {
+    match topics {
+        Topics::All => Among::All,
+        Topics::Only(set) => Among::Only(set.as_set()),
+        Topics::Except(set) => Among::Except(set.as_set()),
+    }
+}
+
 fn claimed(id: MessageId, view: &View<'_, Kept>) -> OutboxMessage {
     let State::Claimed { until, .. } = view.state else {
         unreachable!("a claim shows claimed items");
@@ -149,7 +247,31 @@ fn claimed(id: MessageId, view: &View<'_, Kept>) -> OutboxMessage {
         correlation_id: kept.correlation_id.clone(),
         due_at: view.due_at,
         retry_count: kept.retry_count,
+        attempts: kept.attempts,
         last_error: kept.last_error.clone(),
         claimed_until: *until,
+    }
+}
+
+fn shown(id: MessageId, view: &View<'_, Kept>) -> OutboxRecord {
+    let kept = view.value;
+    let status = match view.state {
+        State::Ready => OutboxStatus::Ready,
+        State::Claimed { until, .. } => OutboxStatus::Claimed { until: *until },
+        State::Finished { outcome: Outcome::Done, .. } => {
+            OutboxStatus::Done { outcome: kept.outcome.clone() }
+        }
+        State::Finished { outcome: Outcome::Dead, .. } => OutboxStatus::Dead,
+    };
+    OutboxRecord {
+        id,
+        topic: kept.topic.clone(),
+        payload: kept.payload.clone(),
+        correlation_id: kept.correlation_id.clone(),
+        due_at: view.due_at,
+        retry_count: kept.retry_count,
+        attempts: kept.attempts,
+        last_error: kept.last_error.clone(),
+        status,
     }
 }

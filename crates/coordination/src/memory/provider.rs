@@ -9,8 +9,8 @@ use crate::{
     BatchSize, Clock, ContentHash, Delay, Enqueued, ErrorText, Fence, FencingToken, GetError,
     Inbox, InboxKey, InboxMessage, JobDefinition, JobName, JobRun, JobSaved, JoinId, LeaseDuration,
     Leases, Materialised, MessageId, NewInboxMessage, NewOutboxMessage, NewTimer, Outbox,
-    OutboxMessage, OwnerToken, Processed, ProviderError, ResourceName, RunId, Scheduler, Tenure,
-    Timer, TimerId, Timestamp, TriggerError,
+    OutboxMessage, OutboxRecord, OwnerToken, Payload, Processed, ProviderError, ResourceName,
+    RunId, Scheduler, Tenure, Timer, TimerId, Timestamp, Topics, TriggerError,
 };
 
 impl MemoryProvider {
@@ -22,17 +22,36 @@ impl MemoryProvider {
 impl Outbox for MemoryProvider {
     async fn enqueue(&self, message: NewOutboxMessage) -> Result<MessageId, ProviderError> {
         let id = self.shared.outbox.lock().enqueue(self.now(), message);
-        self.shared.outbox.work_added.notify_one();
+        self.shared.outbox.tell_of_work(1);
         Ok(id)
     }
 
-    async fn claim_due(
+    async fn claim_due_of(
         &self,
         owner: &OwnerToken,
         lease: LeaseDuration,
         max: BatchSize,
+        topics: &Topics,
     ) -> Result<Vec<OutboxMessage>, ProviderError> {
-        Ok(self.shared.outbox.lock().claim_due(self.now(), owner, lease, max))
+        Ok(self.shared.outbox.lock().claim_due(self.now(), owner, lease, max, topics))
+    }
+
+    async fn begin(
+        &self,
+        owner: &OwnerToken,
+        id: MessageId,
+        lease: LeaseDuration,
+    ) -> Result<Option<u32>, ProviderError> {
+        Ok(self.shared.outbox.lock().begin(self.now(), owner, id, lease))
+    }
+
+    async fn extend(
+        &self,
+        owner: &OwnerToken,
+        ids: &[MessageId],
+        lease: LeaseDuration,
+    ) -> Result<usize, ProviderError> {
+        Ok(self.shared.outbox.lock().extend(self.now(), owner, ids, lease))
     }
 
     async fn mark_dispatched(
@@ -43,6 +62,26 @@ impl Outbox for MemoryProvider {
         Ok(self.shared.outbox.lock().mark_dispatched(self.now(), owner, ids))
     }
 
+    async fn finish(
+        &self,
+        owner: &OwnerToken,
+        id: MessageId,
+        outcome: &Payload,
+    ) -> Result<usize, ProviderError> {
+        Ok(self.shared.outbox.lock().finish(self.now(), owner, id, outcome))
+    }
+
+    async fn postpone(
+        &self,
+        owner: &OwnerToken,
+        ids: &[MessageId],
+        delay: Delay,
+    ) -> Result<usize, ProviderError> {
+        let count = self.shared.outbox.lock().postpone(self.now(), owner, ids, delay);
+        self.shared.outbox.tell_of_work(count);
+        Ok(count)
+    }
+
     async fn reschedule(
         &self,
         owner: &OwnerToken,
@@ -50,7 +89,9 @@ impl Outbox for MemoryProvider {
         delay: Delay,
         error: &ErrorText,
     ) -> Result<usize, ProviderError> {
-        Ok(self.shared.outbox.lock().reschedule(self.now(), owner, ids, delay, error))
+        let count = self.shared.outbox.lock().reschedule(self.now(), owner, ids, delay, error);
+        self.shared.outbox.tell_of_work(count);
+        Ok(count)
     }
 
     async fn fail(
@@ -62,8 +103,14 @@ impl Outbox for MemoryProvider {
         Ok(self.shared.outbox.lock().fail(self.now(), owner, ids, error))
     }
 
+    async fn record(&self, id: MessageId) -> Result<Option<OutboxRecord>, ProviderError> {
+        Ok(self.shared.outbox.lock().record(id))
+    }
+
     async fn reap(&self) -> Result<usize, ProviderError> {
-        Ok(self.shared.outbox.lock().reap(self.now()))
+        let count = self.shared.outbox.lock().reap(self.now());
+        self.shared.outbox.tell_of_work(count);
+        Ok(count)
     }
 
     async fn purge(&self, older_than: Duration) -> Result<usize, ProviderError> {
@@ -74,8 +121,13 @@ impl Outbox for MemoryProvider {
         Ok(self.shared.outbox.lock().oldest_ready_age(self.now()))
     }
 
-    async fn work_added(&self) {
-        self.shared.outbox.work_added.notified().await;
+    async fn next_due_after(&self, topics: &Topics) -> Result<Option<Duration>, ProviderError> {
+        Ok(self.shared.outbox.lock().next_due_after(self.now(), topics))
+    }
+
+    // Not an `async fn`: the future hears of what comes after this call, polled or not.
+    fn work_added(&self) -> impl Future<Output = ()> + Send {
+        self.shared.outbox.work_added.notified()
     }
 }
 
@@ -100,7 +152,7 @@ impl Inbox for MemoryProvider {
 
     async fn enqueue(&self, message: NewInboxMessage) -> Result<Enqueued, ProviderError> {
         let enqueued = self.shared.inbox.lock().enqueue(self.now(), message);
-        self.shared.inbox.work_added.notify_one();
+        self.shared.inbox.tell_of_work(1);
         Ok(enqueued)
     }
 
@@ -148,7 +200,7 @@ impl Inbox for MemoryProvider {
         delay: Delay,
     ) -> Result<usize, ProviderError> {
         let count = self.shared.inbox.lock().revive(self.now(), keys, reason, delay);
-        self.shared.inbox.work_added.notify_one();
+        self.shared.inbox.tell_of_work(1);
         Ok(count)
     }
 
@@ -164,15 +216,15 @@ impl Inbox for MemoryProvider {
         Ok(self.shared.inbox.lock().oldest_ready_age(self.now()))
     }
 
-    async fn work_added(&self) {
-        self.shared.inbox.work_added.notified().await;
+    fn work_added(&self) -> impl Future<Output = ()> + Send {
+        self.shared.inbox.work_added.notified()
     }
 }
 
 impl Scheduler for MemoryProvider {
     async fn schedule_timer(&self, timer: NewTimer) -> Result<TimerId, ProviderError> {
         let id = self.shared.scheduler.lock().timers.schedule(timer);
-        self.shared.scheduler.work_added.notify_one();
+        self.shared.scheduler.tell_of_work(1);
         Ok(id)
     }
 
@@ -212,7 +264,7 @@ impl Scheduler for MemoryProvider {
 
     async fn create_or_update_job(&self, job: JobDefinition) -> Result<JobSaved, ProviderError> {
         let saved = self.shared.scheduler.lock().jobs.save(self.now(), job);
-        self.shared.scheduler.work_added.notify_one();
+        self.shared.scheduler.tell_of_work(1);
         Ok(saved)
     }
 
@@ -222,7 +274,7 @@ impl Scheduler for MemoryProvider {
 
     async fn trigger_job(&self, name: &JobName, run: RunId) -> Result<RunId, TriggerError> {
         let triggered = self.shared.scheduler.lock().jobs.trigger(self.now(), name, run);
-        self.shared.scheduler.work_added.notify_one();
+        self.shared.scheduler.tell_of_work(1);
         triggered.ok_or_else(|| TriggerError::UnknownJob { name: name.clone() })
     }
 
@@ -283,8 +335,8 @@ impl Scheduler for MemoryProvider {
         Ok(oldest.map(|due_at| now.since(due_at)))
     }
 
-    async fn work_added(&self) {
-        self.shared.scheduler.work_added.notified().await;
+    fn work_added(&self) -> impl Future<Output = ()> + Send {
+        self.shared.scheduler.work_added.notified()
     }
 }
 

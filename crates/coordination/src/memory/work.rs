@@ -4,31 +4,32 @@
 //! index, so that a claim looks only at what is due, a reap only at what has run out, and a purge
 //! only at what is old.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod ready;
+
+use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::time::Duration;
 
+pub(super) use self::ready::Among;
+use self::ready::Ready;
 use crate::{BatchSize, LeaseDuration, OwnerToken, Timestamp};
 
-/// Work items by key, with what the caller keeps of each.
+/// Work items by key, with what the caller keeps of each. Those that are claimed apart from each
+/// other stand in lanes `L`.
 #[derive(Debug)]
-pub(super) struct WorkItems<K, V> {
-    items: HashMap<K, Item<V>>,
+pub(super) struct WorkItems<K, V, L = ()> {
+    items: HashMap<K, Item<V, L>>,
     /// The next item's place in the order of creation.
     next_place: u64,
-    /// Ready, and not seen to be due yet.
-    waiting: BTreeMap<(Timestamp, u64), K>,
-    /// Ready and due, in the order of creation…
-    due: BTreeMap<u64, K>,
-    /// …and the same items by when they became due.
-    due_since: BTreeSet<(Timestamp, u64)>,
+    ready: Ready<K, L>,
     claimed: BTreeMap<(Timestamp, u64), K>,
     finished: BTreeMap<(Timestamp, u64), K>,
 }
 
 #[derive(Debug)]
-struct Item<V> {
+struct Item<V, L> {
     place: u64,
+    lane: L,
     state: State,
     /// When it is or was due.
     due_at: Timestamp,
@@ -39,10 +40,8 @@ struct Item<V> {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum State {
-    /// Listed in `waiting`.
-    Waiting,
-    /// Listed in `due` and `due_since`.
-    Due,
+    /// Due now or later.
+    Ready,
     Claimed {
         owner: OwnerToken,
         until: Timestamp,
@@ -68,14 +67,12 @@ pub(super) struct View<'a, V> {
     pub(super) value: &'a V,
 }
 
-impl<K, V> Default for WorkItems<K, V> {
-    fn default() -> WorkItems<K, V> {
+impl<K, V, L> Default for WorkItems<K, V, L> {
+    fn default() -> WorkItems<K, V, L> {
         WorkItems {
             items: HashMap::new(),
             next_place: 0,
-            waiting: BTreeMap::new(),
-            due: BTreeMap::new(),
-            due_since: BTreeSet::new(),
+            ready: Ready::default(),
             claimed: BTreeMap::new(),
             finished: BTreeMap::new(),
         }
@@ -83,22 +80,9 @@ impl<K, V> Default for WorkItems<K, V> {
 }
 
 impl<K: Clone + Eq + Hash, V> WorkItems<K, V> {
-    pub(super) fn contains(&self, key: &K) -> bool {
-        self.items.contains_key(key)
-    }
-
-    pub(super) fn get(&self, key: &K) -> Option<View<'_, V>> {
-        self.items.get(key).map(Item::view)
-    }
-
     /// Adds a ready item. The key must be new.
     pub(super) fn add(&mut self, key: K, due_at: Timestamp, value: V) {
-        let place = self.next_place;
-        self.next_place += 1;
-        self.waiting.insert((due_at, place), key.clone());
-        let item = Item { place, state: State::Waiting, due_at, attempts: 0, value };
-        let before = self.items.insert(key, item);
-        assert!(before.is_none(), "an item is added once");
+        self.add_to((), key, due_at, value);
     }
 
     /// Claims up to `max` due items in the order of their creation, and shows each to `see`.
@@ -108,24 +92,82 @@ impl<K: Clone + Eq + Hash, V> WorkItems<K, V> {
         owner: &OwnerToken,
         lease: LeaseDuration,
         max: BatchSize,
+        see: impl FnMut(&K, View<'_, V>) -> T,
+    ) -> Vec<T> {
+        self.claim_among(now, owner, lease, max, &Among::All, see)
+    }
+}
+
+impl<K: Clone + Eq + Hash, V, L: Ord + Clone> WorkItems<K, V, L> {
+    pub(super) fn contains(&self, key: &K) -> bool {
+        self.items.contains_key(key)
+    }
+
+    pub(super) fn get(&self, key: &K) -> Option<View<'_, V>> {
+        self.items.get(key).map(Item::view)
+    }
+
+    /// What the caller keeps of the item.
+    pub(super) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        self.items.get_mut(key).map(|item| &mut item.value)
+    }
+
+    /// Adds a ready item to a lane. The key must be new.
+    pub(super) fn add_to(&mut self, lane: L, key: K, due_at: Timestamp, value: V) {
+        let place = self.next_place;
+        self.next_place += 1;
+        self.ready.add(&lane, due_at, place, key.clone());
+        let item = Item { place, lane, state: State::Ready, due_at, attempts: 0, value };
+        let before = self.items.insert(key, item);
+        assert!(before.is_none(), "an item is added once");
+    }
+
+    /// Claims up to `max` due items of these lanes in the order of their creation, and shows each
+    /// to `see`.
+    pub(super) fn claim_among<T>(
+        &mut self,
+        now: Timestamp,
+        owner: &OwnerToken,
+        lease: LeaseDuration,
+        max: BatchSize,
+        among: &Among<'_, L>,
         mut see: impl FnMut(&K, View<'_, V>) -> T,
     ) -> Vec<T> {
-        self.notice_due(now);
         let until = now.after(lease.get());
-        let mut claimed = Vec::with_capacity(max.as_usize().min(self.due.len()));
-        while claimed.len() < max.as_usize() {
-            let Some((place, key)) = self.due.pop_first() else {
-                break;
-            };
+        let taken = self.ready.take_due(now, max.as_usize(), among);
+        let mut claimed = Vec::with_capacity(taken.len());
+        for (place, key) in taken {
             let item = self.items.get_mut(&key).expect("every listed key has an item");
-            assert!(item.state == State::Due && item.place == place, "only due items are listed");
-            assert!(self.due_since.remove(&(item.due_at, place)), "due items are listed twice");
+            assert!(item.state == State::Ready && item.place == place, "ready items are listed");
             item.state = State::Claimed { owner: owner.clone(), until };
             item.attempts += 1;
             claimed.push(see(&key, item.view()));
             self.claimed.insert((until, place), key);
         }
         claimed
+    }
+
+    /// What the caller keeps of the item if `owner` has claimed it, and makes the claim last until
+    /// `until` at least.
+    pub(super) fn extend(
+        &mut self,
+        owner: &OwnerToken,
+        key: &K,
+        until: Timestamp,
+    ) -> Option<&mut V> {
+        let item = self.items.get_mut(key)?;
+        match &mut item.state {
+            State::Claimed { owner: claimer, until: before } if claimer == owner => {
+                if *before < until {
+                    let key = self.claimed.remove(&(*before, item.place));
+                    let key = key.expect("claimed items are listed");
+                    self.claimed.insert((until, item.place), key);
+                    *before = until;
+                }
+                Some(&mut item.value)
+            }
+            State::Ready | State::Claimed { .. } | State::Finished { .. } => None,
+        }
     }
 
     /// Finishes the item if `owner` has claimed it; then what the caller keeps of it is the answer.
@@ -151,7 +193,7 @@ impl<K: Clone + Eq + Hash, V> WorkItems<K, V> {
         due_at: Timestamp,
     ) -> Option<&mut V> {
         self.unlist_claimed_by(owner, key)?;
-        Some(self.list_waiting(key, due_at))
+        Some(self.list_ready(key, due_at))
     }
 
     /// Finishes the item if nobody has claimed it.
@@ -168,7 +210,7 @@ impl<K: Clone + Eq + Hash, V> WorkItems<K, V> {
         };
         let (place, attempts) = (item.place, item.attempts);
         self.finished.remove(&(at, place)).expect("finished items are listed");
-        Some((self.list_waiting(key, due_at), attempts))
+        Some((self.list_ready(key, due_at), attempts))
     }
 
     /// Makes items ready whose claim has run out; they are due since they were before.
@@ -180,7 +222,7 @@ impl<K: Clone + Eq + Hash, V> WorkItems<K, V> {
             }
             let key = entry.remove();
             let due_at = self.items[&key].due_at;
-            self.list_waiting(&key, due_at);
+            self.list_ready(&key, due_at);
             reaped.push(key);
         }
         reaped
@@ -207,40 +249,21 @@ impl<K: Clone + Eq + Hash, V> WorkItems<K, V> {
 
     /// When the earliest ready item is or was due.
     pub(super) fn next_due_at(&self) -> Option<Timestamp> {
-        let waiting = self.waiting.first_key_value().map(|((due_at, _), _)| *due_at);
-        let due = self.due_since.first().map(|(due_at, _)| *due_at);
-        waiting.into_iter().chain(due).min()
+        self.ready.first_due_at()
+    }
+
+    /// How long until a ready item of these lanes is due; zero if one is.
+    pub(super) fn next_due_after(
+        &mut self,
+        now: Timestamp,
+        among: &Among<'_, L>,
+    ) -> Option<Duration> {
+        self.ready.next_due_at(now, among).map(|due_at| due_at.since(now))
     }
 
     /// How long the oldest ready and due item has been due.
     pub(super) fn oldest_ready_age(&self, now: Timestamp) -> Option<Duration> {
         self.next_due_at().filter(|due_at| *due_at <= now).map(|due_at| now.since(due_at))
-    }
-
-    /// Lists as due what has become due. Each item passes here once per wait, so a claim pays for
-    /// due items only.
-    fn notice_due(&mut self, now: Timestamp) {
-        self.notice_a_clock_set_back(now);
-        while let Some(entry) = self.waiting.first_entry() {
-            let (due_at, place) = *entry.key();
-            if due_at > now {
-                break;
-            }
-            let key = entry.remove();
-            self.items.get_mut(&key).expect("every listed key has an item").state = State::Due;
-            self.due.insert(place, key);
-            self.due_since.insert((due_at, place));
-        }
-    }
-
-    /// Lists as waiting again what is not due any more.
-    fn notice_a_clock_set_back(&mut self, now: Timestamp) {
-        while let Some((due_at, place)) = self.due_since.last().copied().filter(|last| last.0 > now)
-        {
-            self.due_since.remove(&(due_at, place));
-            let key = self.due.remove(&place).expect("due items are listed twice");
-            self.list_waiting(&key, due_at);
-        }
     }
 
     fn unlist_claimed_by(&mut self, owner: &OwnerToken, key: &K) -> Option<()> {
@@ -250,30 +273,24 @@ impl<K: Clone + Eq + Hash, V> WorkItems<K, V> {
                 self.claimed.remove(&(*until, item.place)).expect("claimed items are listed");
                 Some(())
             }
-            State::Waiting | State::Due | State::Claimed { .. } | State::Finished { .. } => None,
+            State::Ready | State::Claimed { .. } | State::Finished { .. } => None,
         }
     }
 
     fn unlist_ready(&mut self, key: &K) -> Option<()> {
         let item = self.items.get(key)?;
         match item.state {
-            State::Waiting => {
-                self.waiting.remove(&(item.due_at, item.place)).expect("waiting items are listed");
-            }
-            State::Due => {
-                self.due.remove(&item.place).expect("due items are listed");
-                assert!(self.due_since.remove(&(item.due_at, item.place)), "due items are listed");
-            }
+            State::Ready => self.ready.remove(&item.lane, item.due_at, item.place),
             State::Claimed { .. } | State::Finished { .. } => return None,
         }
         Some(())
     }
 
-    fn list_waiting(&mut self, key: &K, due_at: Timestamp) -> &mut V {
+    fn list_ready(&mut self, key: &K, due_at: Timestamp) -> &mut V {
         let item = self.items.get_mut(key).expect("the caller looked the item up");
-        item.state = State::Waiting;
+        item.state = State::Ready;
         item.due_at = due_at;
-        self.waiting.insert((due_at, item.place), key.clone());
+        self.ready.add(&item.lane, due_at, item.place, key.clone());
         &mut item.value
     }
 
@@ -285,7 +302,7 @@ impl<K: Clone + Eq + Hash, V> WorkItems<K, V> {
     }
 }
 
-impl<V> Item<V> {
+impl<V, L> Item<V, L> {
     fn view(&self) -> View<'_, V> {
         View {
             state: &self.state,

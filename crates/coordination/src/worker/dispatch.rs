@@ -124,6 +124,8 @@ impl<Q: Queue> Dispatch<Q> {
                 note_end(ended);
             }
             let room = worker.settings.in_flight_max - tasks.len();
+            // Made before the claim, so that no work that comes after it is missed.
+            let work_added = worker.queue.work_added();
             if may_have_more && room > 0 {
                 may_have_more = worker.claim_and_spawn(room, &mut tasks).await;
             }
@@ -137,7 +139,7 @@ impl<Q: Queue> Dispatch<Q> {
                 }
                 () = tokio::task::yield_now(), if may_have_more && has_room => {}
                 Some(ended) = tasks.join_next(), if !tasks.is_empty() => note_end(ended),
-                () = worker.queue.work_added() => may_have_more = true,
+                () = work_added => may_have_more = true,
                 _ = poll.tick() => may_have_more = true,
             }
         }

@@ -88,8 +88,8 @@ impl<I: Inbox + Clone> Queue for InboxQueue<I> {
         self.0.oldest_ready_age().await
     }
 
-    async fn work_added(&self) {
-        self.0.work_added().await;
+    fn work_added(&self) -> impl Future<Output = ()> + Send {
+        self.0.work_added()
     }
 }
 

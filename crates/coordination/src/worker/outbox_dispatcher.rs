@@ -120,8 +120,8 @@ impl<O: Outbox + Clone> Queue for OutboxQueue<O> {
         self.0.oldest_ready_age().await
     }
 
-    async fn work_added(&self) {
-        self.0.work_added().await;
+    fn work_added(&self) -> impl Future<Output = ()> + Send {
+        self.0.work_added()
     }
 }
 

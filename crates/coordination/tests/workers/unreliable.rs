@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use coordination::{
     BatchSize, Delay, ErrorText, LeaseDuration, MemoryProvider, MessageId, NewOutboxMessage,
-    Outbox, OutboxMessage, OwnerToken, ProviderError,
+    Outbox, OutboxMessage, OutboxRecord, OwnerToken, Payload, ProviderError, Topics,
 };
 
 #[derive(Debug, Clone)]
@@ -37,13 +37,64 @@ impl Outbox for Unreliable {
         self.lose(answer)
     }
 
-    async fn claim_due(
+    async fn claim_due_of(
         &self,
         owner: &OwnerToken,
         lease: LeaseDuration,
         max: BatchSize,
+        topics: &Topics,
     ) -> Result<Vec<OutboxMessage>, ProviderError> {
-        let answer = self.inner.claim_due(owner, lease, max).await?;
+        let answer = self.inner.claim_due_of(owner, lease, max, topics).await?;
+        self.lose(answer)
+    }
+
+    async fn begin(
+        &self,
+        owner: &OwnerToken,
+        id: MessageId,
+        lease: LeaseDuration,
+    ) -> Result<Option<u32>, ProviderError> {
+        let answer = self.inner.begin(owner, id, lease).await?;
+        self.lose(answer)
+    }
+
+    async fn extend(
+        &self,
+        owner: &OwnerToken,
+        ids: &[MessageId],
+        lease: LeaseDuration,
+    ) -> Result<usize, ProviderError> {
+        let answer = self.inner.extend(owner, ids, lease).await?;
+        self.lose(answer)
+    }
+
+    async fn finish(
+        &self,
+        owner: &OwnerToken,
+        id: MessageId,
+        outcome: &Payload,
+    ) -> Result<usize, ProviderError> {
+        let answer = self.inner.finish(owner, id, outcome).await?;
+        self.lose(answer)
+    }
+
+    async fn postpone(
+        &self,
+        owner: &OwnerToken,
+        ids: &[MessageId],
+        delay: Delay,
+    ) -> Result<usize, ProviderError> {
+        let answer = self.inner.postpone(owner, ids, delay).await?;
+        self.lose(answer)
+    }
+
+    async fn record(&self, id: MessageId) -> Result<Option<OutboxRecord>, ProviderError> {
+        let answer = self.inner.record(id).await?;
+        self.lose(answer)
+    }
+
+    async fn next_due_after(&self, topics: &Topics) -> Result<Option<Duration>, ProviderError> {
+        let answer = self.inner.next_due_after(topics).await?;
         self.lose(answer)
     }
 
@@ -121,13 +172,58 @@ impl Outbox for Stuck {
         Ok(id)
     }
 
-    async fn claim_due(
+    async fn claim_due_of(
         &self,
         owner: &OwnerToken,
         lease: LeaseDuration,
         max: BatchSize,
+        topics: &Topics,
     ) -> Result<Vec<OutboxMessage>, ProviderError> {
-        self.inner.claim_due(owner, lease, max).await
+        self.inner.claim_due_of(owner, lease, max, topics).await
+    }
+
+    async fn begin(
+        &self,
+        owner: &OwnerToken,
+        id: MessageId,
+        lease: LeaseDuration,
+    ) -> Result<Option<u32>, ProviderError> {
+        self.inner.begin(owner, id, lease).await
+    }
+
+    async fn extend(
+        &self,
+        owner: &OwnerToken,
+        ids: &[MessageId],
+        lease: LeaseDuration,
+    ) -> Result<usize, ProviderError> {
+        self.inner.extend(owner, ids, lease).await
+    }
+
+    async fn finish(
+        &self,
+        owner: &OwnerToken,
+        id: MessageId,
+        outcome: &Payload,
+    ) -> Result<usize, ProviderError> {
+        self.inner.finish(owner, id, outcome).await
+    }
+
+    async fn postpone(
+        &self,
+        owner: &OwnerToken,
+        ids: &[MessageId],
+        delay: Delay,
+    ) -> Result<usize, ProviderError> {
+        self.inner.postpone(owner, ids, delay).await
+    }
+
+    async fn record(&self, id: MessageId) -> Result<Option<OutboxRecord>, ProviderError> {
+        self.inner.record(id).await
+    }
+
+    async fn next_due_after(&self, topics: &Topics) -> Result<Option<Duration>, ProviderError> {
+        self.inner.next_due_after(topics).await
     }
 
     async fn mark_dispatched(

@@ -1,11 +1,14 @@
 //! The work items against a model without indices: a list that is searched from end to end.
 
+use std::collections::BTreeSet;
+
 use super::*;
 
 /// What the model keeps of an item; its place in the list is its place in the order of creation.
 #[derive(Debug, Clone)]
 struct Modelled {
     key: u32,
+    lane: u8,
     state: Simple,
     due_at: Timestamp,
     attempts: u32,
@@ -31,8 +34,11 @@ impl Model {
         owner: &OwnerToken,
         span: Duration,
         max: usize,
+        among: &Among<'_, u8>,
     ) -> Vec<u32> {
-        let due = |item: &&mut Modelled| item.state == Simple::Ready && item.due_at <= now;
+        let due = |item: &&mut Modelled| {
+            item.state == Simple::Ready && item.due_at <= now && contains(among, item.lane)
+        };
         let mut claimed = Vec::new();
         for item in self.items.iter_mut().filter(due).take(max) {
             item.state = Simple::Claimed { owner: owner.clone(), until: now.after(span) };
@@ -67,12 +73,21 @@ impl Model {
         before - self.items.len()
     }
 
-    fn next_due_at(&self) -> Option<Timestamp> {
-        let ready = self.items.iter().filter(|item| item.state == Simple::Ready);
-        ready.map(|item| item.due_at).min()
+    fn next_due_at(&self, among: &Among<'_, u8>) -> Option<Timestamp> {
+        let ready = |item: &&Modelled| item.state == Simple::Ready && contains(among, item.lane);
+        self.items.iter().filter(ready).map(|item| item.due_at).min()
     }
 }
 
+fn contains(among: &Among<'_, u8>, lane: u8) -> bool {
+    match among {
+        Among::All => true,
+        Among::Only(lanes) => lanes.contains(&lane),
+        Among::Except(lanes) => !lanes.contains(&lane),
+    }
+}
+
+type Work = WorkItems<u32, (), u8>;
 type Keys = std::collections::HashSet<u32>;
 
 fn claimed_by(owner: &OwnerToken) -> impl Fn(&Simple) -> bool {
@@ -80,28 +95,27 @@ fn claimed_by(owner: &OwnerToken) -> impl Fn(&Simple) -> bool {
 }
 
 /// Takes one random step in both and compares what they say.
-fn step(
-    random: &mut fastrand::Rng,
-    now: Timestamp,
-    work: &mut WorkItems<u32, ()>,
-    model: &mut Model,
-) {
+fn step(random: &mut fastrand::Rng, now: Timestamp, work: &mut Work, model: &mut Model) {
     let owner = OwnerToken::new(["a", "b", "c"][random.usize(..3)]).unwrap();
     let key = random.u32(..60);
     let later = now.after(Duration::from_secs(random.u64(..20)));
-    match random.u8(..9) {
+    let lanes: BTreeSet<u8> = (0..random.u8(..4)).map(|_| random.u8(..5)).collect();
+    let among = [Among::All, Among::Only(&lanes), Among::Except(&lanes)];
+    let among = &among[random.usize(..3)];
+    match random.u8(..10) {
         0 | 1 => {
             if !work.contains(&key) {
-                work.add(key, later, ());
-                let state = Simple::Ready;
-                model.items.push(Modelled { key, state, due_at: later, attempts: 0 });
+                let (lane, state) = (random.u8(..5), Simple::Ready);
+                work.add_to(lane, key, later, ());
+                model.items.push(Modelled { key, lane, state, due_at: later, attempts: 0 });
             }
         }
         2 | 3 => {
             let (span, max) = (Duration::from_secs(random.u64(1..10)), random.u32(1..5));
             let (lease, batch) = (LeaseDuration::new(span).unwrap(), BatchSize::new(max).unwrap());
-            let claimed = work.claim(now, &owner, lease, batch, |key, view| (*key, view.attempts));
-            let keys = model.claim(now, &owner, span, batch.as_usize());
+            let see = |key: &u32, view: View<'_, ()>| (*key, view.attempts);
+            let claimed = work.claim_among(now, &owner, lease, batch, among, see);
+            let keys = model.claim(now, &owner, span, batch.as_usize(), among);
             let attempts =
                 |key: u32| model.items.iter().find(|item| item.key == key).unwrap().attempts;
             let expected: Vec<_> = keys.into_iter().map(|key| (key, attempts(key))).collect();
@@ -141,22 +155,31 @@ fn step(
                 (item.state, item.due_at) = (Simple::Ready, later);
             }
         }
+        8 => {
+            let extended = work.extend(&owner, &key, later).is_some();
+            let found = model.find(key, claimed_by(&owner));
+            assert_eq!(extended, found.is_some());
+            if let Some(Modelled { state: Simple::Claimed { until, .. }, .. }) = found {
+                *until = later.max(*until);
+            }
+        }
         _ => {
             assert_eq!(work.reap(now).into_iter().collect::<Keys>(), model.reap(now));
             let until = now.before(Duration::from_secs(random.u64(..30)));
             assert_eq!(work.purge(until, |_, ()| {}), model.purge(until));
         }
     }
-    assert_eq!(work.next_due_at(), model.next_due_at());
+    assert_eq!(work.next_due_at(), model.next_due_at(&Among::All));
+    let next_due_after = model.next_due_at(among).map(|due_at| due_at.since(now));
+    assert_eq!(work.next_due_after(now, among), next_due_after);
     assert_eq!(work.items.len(), model.items.len());
 }
 
 /// Every item is listed where its state says, and nowhere else.
-fn check_lists(work: &WorkItems<u32, ()>) {
+fn check_lists(work: &Work) {
     let count = |is: fn(&State) -> bool| work.items.values().filter(|item| is(&item.state)).count();
-    assert_eq!(work.waiting.len(), count(|state| matches!(state, State::Waiting)));
-    assert_eq!(work.due.len(), count(|state| matches!(state, State::Due)));
-    assert_eq!(work.due_since.len(), work.due.len());
+    work.ready.check();
+    assert_eq!(work.ready.len(), count(|state| matches!(state, State::Ready)));
     assert_eq!(work.claimed.len(), count(|state| matches!(state, State::Claimed { .. })));
     assert_eq!(work.finished.len(), count(|state| matches!(state, State::Finished { .. })));
 }
@@ -166,7 +189,7 @@ fn the_indexed_items_do_what_a_searched_list_does() {
     for seed in 0..200 {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        let (mut work, mut model) = (WorkItems::default(), Model { items: Vec::new() });
+        let (mut work, mut model) = (Work::default(), Model { items: Vec::new() });
         for _ in 0..300 {
             // Now and then a clock is set back.
             let span = Duration::from_secs(random.u64(..4));

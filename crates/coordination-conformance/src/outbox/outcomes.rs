@@ -1,0 +1,101 @@
+//! What came of a message, read back.
+
+use std::time::Duration;
+
+use coordination::{
+    CorrelationId, Delay, JoinProgress, Joins, MessageId, NewJoin, Outbox, OutboxStatus,
+    PAYLOAD_BYTES_MAX, Payload,
+};
+
+use super::claim_ids;
+use crate::Fixture;
+use crate::fixture::{advance_to, lease, units};
+use crate::sample::{batch, error, outbox_message, owner, payload, topic};
+use crate::scenario::answer;
+
+/// OUTBOX-T
+pub async fn outbox_t_an_outcome_is_kept_until_it_is_purged<F: Fixture>(fixture: F) {
+    let outbox = fixture.outbox();
+    let largest = Payload::new(vec![7; PAYLOAD_BYTES_MAX]).expect("at the bound");
+    for outcome in [payload("42"), Payload::empty(), largest] {
+        let id = answer(outbox.enqueue(outbox_message("x"))).await;
+        let join = NewJoin::over([id]).expect("a valid join");
+        answer(outbox.start_join(join.clone())).await;
+        claim_ids(&fixture, "a").await;
+        assert_eq!(answer(outbox.finish(&owner("a"), id, &outcome)).await, 1);
+        let again = answer(outbox.finish(&owner("a"), id, &payload("other"))).await;
+        assert_eq!(again, 0, "the first outcome stays");
+        let record = answer(outbox.record(id)).await.expect("it is kept");
+        assert_eq!(record.status, OutboxStatus::Done { outcome: Some(outcome) });
+        let progress = outbox.join_progress(join.id()).await.expect("a known join");
+        assert_eq!(progress, JoinProgress { expected: 1, completed: 1, failed: 0 });
+        fixture.advance(units::<F>(20)).await;
+        answer(outbox.reap()).await;
+        assert_eq!(claim_ids(&fixture, "a").await, [], "finished is final");
+        assert_eq!(answer(outbox.purge(Duration::ZERO)).await, 1);
+        assert_eq!(answer(outbox.record(id)).await, None);
+    }
+}
+
+/// OUTBOX-U
+pub async fn outbox_u_a_message_can_be_read_in_every_state<F: Fixture>(fixture: F) {
+    let outbox = fixture.outbox();
+    assert_eq!(answer(outbox.record(MessageId::random())).await, None);
+    let correlation_id = CorrelationId::new("request-7").expect("a valid ID");
+    let due_at = fixture.now().await.after(units::<F>(2));
+    let message = outbox_message("42").correlated_with(correlation_id.clone()).due_at(due_at);
+    let id = answer(outbox.enqueue(message)).await;
+    let record = answer(outbox.record(id)).await.expect("it is known");
+    assert_eq!((record.id, record.status), (id, OutboxStatus::Ready));
+    assert_eq!((record.topic, record.payload), (topic("order.placed"), payload("42")));
+    assert_eq!((record.correlation_id, record.due_at), (Some(correlation_id), due_at));
+    assert_eq!((record.retry_count, record.attempts, record.last_error.as_str()), (0, 0, ""));
+
+    advance_to(&fixture, due_at).await;
+    let claimed = answer(outbox.claim_due(&owner("a"), lease::<F>(10), batch(1))).await;
+    let record = answer(outbox.record(id)).await.expect("it is known");
+    assert_eq!(record.status, OutboxStatus::Claimed { until: claimed[0].claimed_until });
+
+    answer(outbox.begin(&owner("a"), id, lease::<F>(10))).await;
+    answer(outbox.reschedule(&owner("a"), &[id], Delay::ZERO, &error("down"))).await;
+    let record = answer(outbox.record(id)).await.expect("it is known");
+    assert_eq!(record.status, OutboxStatus::Ready);
+    assert_eq!((record.retry_count, record.attempts, record.last_error.as_str()), (1, 1, "down"));
+
+    claim_ids(&fixture, "a").await;
+    answer(outbox.fail(&owner("a"), &[id], &error("broken"))).await;
+    let record = answer(outbox.record(id)).await.expect("it is known");
+    assert_eq!((record.status, record.last_error.as_str()), (OutboxStatus::Dead, "broken"));
+
+    let id = answer(outbox.enqueue(outbox_message("43"))).await;
+    claim_ids(&fixture, "a").await;
+    answer(outbox.mark_dispatched(&owner("a"), &[id])).await;
+    let record = answer(outbox.record(id)).await.expect("it is known");
+    assert_eq!(record.status, OutboxStatus::Done { outcome: None });
+}
+
+/// OUTBOX-V
+pub async fn outbox_v_only_the_owner_extends_begins_finishes_and_postpones<F: Fixture>(fixture: F) {
+    let outbox = fixture.outbox();
+    let id = answer(outbox.enqueue(outbox_message("42"))).await;
+    let nothing_changes = async |by: &str| {
+        let (by, lease) = (owner(by), lease::<F>(3600));
+        assert_eq!(answer(outbox.extend(&by, &[id], lease)).await, 0);
+        assert_eq!(answer(outbox.begin(&by, id, lease)).await, None);
+        assert_eq!(answer(outbox.finish(&by, id, &payload("no"))).await, 0);
+        assert_eq!(answer(outbox.postpone(&by, &[id], Delay::ZERO)).await, 0);
+    };
+    nothing_changes("a").await;
+    let claimed = answer(outbox.claim_due(&owner("a"), lease::<F>(10), batch(1))).await;
+    nothing_changes("b").await;
+    assert_eq!(claim_ids(&fixture, "b").await, [], "the claim stands");
+    advance_to(&fixture, claimed[0].claimed_until).await;
+    assert_eq!(answer(outbox.reap()).await, 1, "and ends when it did");
+    nothing_changes("a").await;
+    assert_eq!(claim_ids(&fixture, "b").await, [id]);
+    nothing_changes("a").await;
+    assert_eq!(answer(outbox.finish(&owner("b"), id, &payload("yes"))).await, 1);
+    let record = answer(outbox.record(id)).await.expect("it is kept");
+    assert_eq!(record.status, OutboxStatus::Done { outcome: Some(payload("yes")) });
+    assert_eq!((record.retry_count, record.attempts), (0, 0));
+}
