@@ -1,0 +1,125 @@
+//! Deliberate bugs, laid around the real code, which show that the checks can fail.
+
+use crate::outcome::Promise;
+
+macro_rules! flaws {
+    ($($name:ident in $world:ident within $within:literal breaks $promise:ident: $text:literal,)*) => {
+        /// A deliberate bug.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+        pub enum Flaw {
+            $(#[doc = $text] $name,)*
+        }
+
+        impl Flaw {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// In words.
+            pub const fn text(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+
+            /// Where it is played.
+            pub const fn place(self) -> Place {
+                match self {
+                    $(Self::$name => Place::$world,)*
+                }
+            }
+
+            /// Within how many seeds, from 0 on, it is found.
+            pub const fn found_within(self) -> u64 {
+                match self {
+                    $(Self::$name => $within,)*
+                }
+            }
+
+            /// The promise that it breaks first.
+            pub const fn breaks(self) -> Promise {
+                match self {
+                    $(Self::$name => Promise::$promise,)*
+                }
+            }
+        }
+    };
+}
+
+/// The world that a bug is played in.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Place {
+    /// The limiter on a ledger.
+    TigerBeetle,
+    /// The limiter in memory.
+    Memory,
+    /// The coordination primitives.
+    Coordination,
+}
+
+impl Place {
+    /// What the command calls it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TigerBeetle => "tigerbeetle",
+            Self::Memory => "memory",
+            Self::Coordination => "coordination",
+        }
+    }
+}
+
+flaws! {
+    SkipsOneLimit in TigerBeetle within 50 breaks HeldAsPromised:
+        "the last limit of a reserve is not checked",
+    NeverExpires in TigerBeetle within 50 breaks CountedOnce:
+        "reservations are not released when they expire",
+    SplitsChains in TigerBeetle within 50 breaks CountedOnce:
+        "the chain of a lease is split",
+    ReusesReserveIds in TigerBeetle within 50 breaks AnswersHaveReasons:
+        "two leases share the ID of a reservation",
+    ReusesVoidIds in TigerBeetle within 50 breaks CountedOnce:
+        "two leases share the ID of a release",
+    IgnoresExists in TigerBeetle within 100 breaks SameLeaseSameAnswer:
+        "`exists` is taken for `created`",
+    DecreasesTwice in TigerBeetle within 50 breaks CapacityAsAsked:
+        "a decrease is applied twice",
+    ForgetsDebt in TigerBeetle within 200 breaks DebtAsUsed:
+        "debt is forgotten",
+    CountsDebtAgain in TigerBeetle within 200 breaks DebtAsUsed:
+        "completing twice counts debt twice",
+    DenialLeavesHold in TigerBeetle within 50 breaks CountedOnce:
+        "a denial leaves a hold behind",
+    NewLeaseAfterSilence in TigerBeetle within 100 breaks CountedOnce:
+        "a reserve without an answer is repeated under a new lease ID",
+    ReleasesEarly in TigerBeetle within 50 breaks HeldAsPromised:
+        "a reconciled reservation is released a second after",
+    VoidsNothing in TigerBeetle within 50 breaks CountedOnce:
+        "a complete is answered and releases nothing",
+    NeverReopens in TigerBeetle within 100 breaks ProgressResumes:
+        "a limit that was closed for a decrease is not opened again",
+    SkipsOneLimitInMemory in Memory within 50 breaks HeldAsPromised:
+        "the last limit of a reserve is not checked",
+    ForgetsCompletes in Memory within 50 breaks CountedOnce:
+        "a complete is answered and not carried out",
+    CompletesAgain in Memory within 100 breaks CountedOnce:
+        "completing twice counts twice",
+    DenialLeavesHoldInMemory in Memory within 50 breaks CountedOnce:
+        "a denial leaves a hold behind",
+    ForgetsLeases in Memory within 50 breaks SameLeaseSameAnswer:
+        "a lease that comes back is taken for a new one",
+    HandsOutTwice in Coordination within 50 breaks HeldByOne:
+        "a claimed item is handed out again",
+    LosesReaped in Coordination within 50 breaks NeverLost:
+        "what a crashed worker held is not made ready again",
+    AcksForAnyone in Coordination within 50 breaks OnlyTheOwnerActs:
+        "anyone may acknowledge a claim",
+    DeliversDuplicates in Coordination within 50 breaks DeliveredAsOne:
+        "a message that was sent twice is delivered twice",
+    IgnoresDueTimes in Coordination within 50 breaks NotBeforeItsTime:
+        "messages are handed out before they are due",
+    ResetsFencing in Coordination within 50 breaks FencingGrows:
+        "the fencing token starts again when a lease is released",
+    LeasesTwice in Coordination within 50 breaks HeldByOne:
+        "a lease that is held is given to another",
+    IgnoresFences in Coordination within 50 breaks StaleFenceChangesNothing:
+        "runs are made under an old fencing token",
+}

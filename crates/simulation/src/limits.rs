@@ -1,0 +1,13 @@
+//! Limiters under simulation: clients that reserve and complete, servers that crash, and one oracle for all backends.
+
+mod client;
+mod cluster;
+mod flawed_ledger;
+mod flawed_limiter;
+mod host;
+pub(crate) mod memory;
+mod office;
+mod oracle;
+mod plan;
+mod stage;
+pub(crate) mod tigerbeetle;

@@ -1,0 +1,119 @@
+//! A server that passes on the wrong thing, as one deliberate bug has it.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ratelimiter::{
+    Actual, CompleteError, CompleteRequest, Decision, DefineError, LeaseId, Limit, LimitStatus,
+    Requirement, Requirements, ReserveError, ReserveRequest,
+};
+
+use super::host::{Answer, Host};
+use super::plan::Disk;
+use crate::flaw::Flaw;
+
+/// A server with a bug around it.
+pub(super) struct FlawedHost {
+    inner: Arc<dyn Host>,
+    flaw: Flaw,
+    start_ms: u64,
+    notes: Mutex<Notes>,
+}
+
+#[derive(Default)]
+struct Notes {
+    completed: BTreeSet<LeaseId>,
+    made_up: u128,
+}
+
+impl FlawedHost {
+    pub(super) fn around(
+        inner: Arc<dyn Host>,
+        flaw: Option<Flaw>,
+        start_ms: u64,
+    ) -> Arc<dyn Host> {
+        match flaw {
+            Some(flaw) => Arc::new(Self { inner, flaw, start_ms, notes: Mutex::default() }),
+            None => inner,
+        }
+    }
+
+    fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A lease ID that no client has.
+    fn new_lease(&self) -> LeaseId {
+        let mut notes = self.notes();
+        notes.made_up += 1;
+        let time = u128::from(self.start_ms) << 80;
+        LeaseId::from_u128(time | (u128::from(u64::MAX) << 16) | notes.made_up)
+    }
+
+    fn ask(&self, request: ReserveRequest) -> Answer<Result<Decision, ReserveError>> {
+        Arc::clone(&self.inner).reserve(request)
+    }
+}
+
+fn of(lease: LeaseId, requirements: Vec<Requirement>) -> ReserveRequest {
+    ReserveRequest::new(lease, Requirements::new(requirements).expect("they were valid before"))
+}
+
+impl Host for FlawedHost {
+    fn reserve(self: Arc<Self>, request: ReserveRequest) -> Answer<Result<Decision, ReserveError>> {
+        let mut requirements: Vec<Requirement> = request.requirements.to_vec();
+        Box::pin(async move {
+            match self.flaw {
+                Flaw::SkipsOneLimitInMemory if requirements.len() > 1 => {
+                    requirements.pop();
+                    self.ask(of(request.lease, requirements)).await
+                }
+                Flaw::ForgetsLeases => self.ask(of(self.new_lease(), requirements)).await,
+                Flaw::DenialLeavesHoldInMemory => {
+                    let answer = self.ask(request.clone()).await;
+                    if answer.as_ref().is_ok_and(|decision| !decision.is_allowed()) {
+                        requirements.truncate(1);
+                        drop(self.ask(of(self.new_lease(), requirements)).await);
+                    }
+                    answer
+                }
+                Flaw::NewLeaseAfterSilence => match self.ask(request.clone()).await {
+                    Err(ReserveError::Unanswered(_)) => {
+                        self.ask(of(self.new_lease(), requirements)).await
+                    }
+                    answer => answer,
+                },
+                _ => self.ask(request).await,
+            }
+        })
+    }
+
+    fn complete(self: Arc<Self>, request: CompleteRequest) -> Answer<Result<(), CompleteError>> {
+        Box::pin(async move {
+            let is_first = self.notes().completed.insert(request.lease);
+            match self.flaw {
+                Flaw::ForgetsCompletes => Ok(()),
+                Flaw::CompletesAgain if !is_first => {
+                    let requirement = |actual: &Actual| {
+                        let amount = std::num::NonZeroU64::new(actual.amount)?;
+                        Some(Requirement { key: actual.key.clone(), amount })
+                    };
+                    let again: Vec<_> = request.actuals.iter().filter_map(requirement).collect();
+                    if !again.is_empty() {
+                        drop(self.ask(of(self.new_lease(), again)).await);
+                    }
+                    Arc::clone(&self.inner).complete(request).await
+                }
+                _ => Arc::clone(&self.inner).complete(request).await,
+            }
+        })
+    }
+
+    fn define(
+        self: Arc<Self>,
+        limit: Limit,
+        disk: Disk,
+    ) -> Answer<Result<LimitStatus, DefineError>> {
+        Arc::clone(&self.inner).define(limit, disk)
+    }
+}

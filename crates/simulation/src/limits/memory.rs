@@ -1,0 +1,224 @@
+//! One server with the memory backend: the same clients and the same oracle, without a ledger below.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ratelimiter::memory::MemoryOptions;
+use ratelimiter::{
+    CompleteError, CompleteRequest, Decision, DefineError, Limit, LimitStatus, MemoryLimiter,
+    RegisteredLimit, Registry, ReserveError, ReserveRequest, Unanswered,
+};
+
+use super::client::schedule;
+use super::flawed_limiter::FlawedHost;
+use super::host::{Answer, Disasters, Host};
+use super::oracle::{Lateness, Reading};
+use super::plan::{Disk, DiskFull, LimitsPlan, QUIET_MS, Setting, key, lease_id, reserve_request};
+use super::stage::{OUTSIDE, Stage, group};
+use crate::executor::Executor;
+use crate::flaw::Flaw;
+use crate::outcome::{Outcome, Promise, Violation};
+use crate::run::World;
+
+const SWEEP_EVERY: Duration = Duration::from_millis(500);
+/// The memory backend is exact.
+const ON_TIME: Lateness =
+    Lateness { expiry_lag: Duration::ZERO, reconciled: Duration::ZERO, noticed: Duration::ZERO };
+
+/// One process that keeps everything in memory, with a deliberate bug or without.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MemoryWorld {
+    /// The bug.
+    pub flaw: Option<Flaw>,
+}
+
+/// The limiter of the process that runs; another one after a crash.
+type Current = Arc<Mutex<MemoryLimiter>>;
+
+struct Site {
+    stage: Stage,
+    current: Current,
+    registry: Arc<Mutex<Registry>>,
+    flaw: Option<Flaw>,
+}
+
+struct Process {
+    stage: Stage,
+    limiter: MemoryLimiter,
+    registry: Arc<Mutex<Registry>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn new_limiter(executor: &Executor, seed: u64) -> MemoryLimiter {
+    let clock = executor.clock(0);
+    MemoryLimiter::with_options(MemoryOptions { seed, ..MemoryOptions::for_tests(clock) })
+}
+
+fn readings(limiter: &MemoryLimiter, limits: usize) -> Vec<Reading> {
+    let reading = |number| {
+        limiter.state_now(&key(number)).map_or(
+            Reading { capacity: 0, used: 0, debt: 0 },
+            |state| Reading {
+                capacity: u128::from(state.limit.capacity.get()),
+                used: u128::from(state.usage.used),
+                debt: state.usage.debt,
+            },
+        )
+    };
+    (0..limits).map(reading).collect()
+}
+
+impl World for MemoryWorld {
+    type Plan = LimitsPlan;
+    const NAME: &'static str = "memory";
+
+    fn plan(&self, seed: u64) -> LimitsPlan {
+        LimitsPlan::random(seed, Setting::Process)
+    }
+
+    fn play(&self, plan: &LimitsPlan, traced: bool) -> Outcome {
+        let executor = Stage::executor_at_start();
+        let current = Arc::new(Mutex::new(new_limiter(&executor, plan.seed)));
+        let (read, limits) = (Arc::clone(&current), plan.limits.len());
+        let read = move || readings(&lock(&read), limits);
+        let stage = Stage::new(plan, executor, ON_TIME, traced, read);
+        let setups = plan.limits.iter().enumerate();
+        let setups = setups.map(|(number, setup)| setup.limit(number, setup.capacity));
+        let registry: Registry = setups.map(RegisteredLimit::active).collect();
+        let registry = Arc::new(Mutex::new(registry));
+        let site = Arc::new(Site { stage: stage.clone(), current, registry, flaw: self.flaw });
+        site.start();
+        schedule(&stage, &site);
+        if stage.run_until_ms(QUIET_MS) {
+            site.ask_last_questions();
+        }
+        drop(site);
+        stage.finish()
+    }
+}
+
+impl Site {
+    fn start(&self) {
+        let stage = &self.stage;
+        let limiter = new_limiter(stage.executor(), stage.plan().seed);
+        for registered in lock(&self.registry).iter() {
+            limiter.restore(registered.clone());
+        }
+        *lock(&self.current) = limiter.clone();
+        let (sweeps, executor) = (limiter.clone(), stage.executor().clone());
+        stage.executor().spawn(group(0), stage.upkeep(0), async move {
+            loop {
+                executor.sleep(SWEEP_EVERY).await;
+                sweeps.sweep();
+            }
+        });
+        let registry = Arc::clone(&self.registry);
+        let process: Arc<dyn Host> =
+            Arc::new(Process { stage: stage.clone(), limiter, registry });
+        let host = FlawedHost::around(process, self.flaw, stage.start_ms());
+        stage.set_host(0, Some(host));
+    }
+
+    fn ask_last_questions(&self) {
+        let stage = &self.stage;
+        let expect = |promise, detail| stage.expect(Err(Violation { promise, detail }));
+        if let Some(operation) = stage.oracle().open_operations().first() {
+            let detail = format!("[{}] has heard nothing", operation.0);
+            expect(Promise::EveryRequestAnswered, detail);
+        }
+        let limiter = lock(&self.current).clone();
+        for (number, reading) in stage.readings().into_iter().enumerate() {
+            let (name, Reading { capacity, used, .. }) = (key(number), reading);
+            if used != 0 {
+                expect(Promise::BackToZero, format!("{used} units of {name} are still held"));
+            }
+            let target = lock(&self.registry).get(&name).map(RegisteredLimit::target);
+            if target.is_none_or(|target| u128::from(target.get()) != capacity) {
+                let detail = format!("{name} has {capacity}, the file says {target:?}");
+                expect(Promise::ProgressResumes, detail);
+            }
+            let Ok(capacity @ 1..) = u64::try_from(capacity) else {
+                continue;
+            };
+            let lease = lease_id(stage.start_ms(), !stage.plan().seed, number);
+            let answer = limiter.reserve_now(&reserve_request(lease, &[(number, capacity)]));
+            if !answer.as_ref().is_ok_and(Decision::is_allowed) {
+                expect(Promise::ProgressResumes, format!("all of {name}: {answer:?}"));
+            }
+        }
+    }
+}
+
+impl Disasters for Site {
+    fn crash(self: &Arc<Self>, server: usize, down_ms: u64, _skew_ms: i64) {
+        if self.stage.host(server).is_none() {
+            return;
+        }
+        self.stage.note(|| "    the process crashes, and all reservations with it".to_owned());
+        self.stage.set_host(server, None);
+        self.stage.executor().kill(group(server));
+        self.stage.oracle().forget();
+        *lock(&self.current) = new_limiter(self.stage.executor(), 0);
+        let (site, executor) = (Arc::clone(self), self.stage.executor());
+        let up = executor.sleep(Duration::from_millis(down_ms));
+        executor.spawn(OUTSIDE, self.stage.upkeep(server), async move {
+            up.await;
+            site.start();
+        });
+    }
+
+    fn ledger_down(self: &Arc<Self>, _down_ms: u64) {}
+}
+
+impl Process {
+    fn touch(&self) {
+        let operation = self.stage.executor().operation();
+        self.stage.oracle().touched(operation, self.stage.now());
+    }
+}
+
+impl Host for Process {
+    fn reserve(self: Arc<Self>, request: ReserveRequest) -> Answer<Result<Decision, ReserveError>> {
+        Box::pin(async move {
+            let answer = self.limiter.reserve_now(&request);
+            self.touch();
+            self.stage.check();
+            answer
+        })
+    }
+
+    fn complete(self: Arc<Self>, request: CompleteRequest) -> Answer<Result<(), CompleteError>> {
+        Box::pin(async move {
+            let answer = self.limiter.complete_now(&request);
+            self.touch();
+            self.stage.check();
+            answer
+        })
+    }
+
+    fn define(
+        self: Arc<Self>,
+        limit: Limit,
+        disk: Disk,
+    ) -> Answer<Result<LimitStatus, DefineError>> {
+        Box::pin(async move {
+            self.stage.executor().sleep(Duration::from_millis(disk.slow_ms)).await;
+            if disk.full != DiskFull::No {
+                let reason = "the disk is full".to_owned();
+                return Err(Unanswered { reason, retry_after: Duration::from_secs(1) }.into());
+            }
+            let planned = lock(&self.registry).plan(limit.clone())?;
+            let status = self.limiter.define_now(limit)?;
+            let mut planned = planned;
+            if status == LimitStatus::Active {
+                planned.settle();
+            }
+            lock(&self.registry).put(planned);
+            self.stage.check();
+            Ok(status)
+        })
+    }
+}

@@ -1,0 +1,317 @@
+//! What was promised, from nothing but what clients sent and were told.
+//!
+//! For every lease and limit the oracle knows two bounds: the units that *must* be held now, because somebody was told
+//! so, and those that *may* be held, because a request was sent and its end is unknown. Whatever a backend does in
+//! between is right; above or below it has over-admitted, leaked, or lost something. [`bounds`] has the arithmetic.
+
+mod bounds;
+mod told;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use ratelimiter::Overage;
+use ratelimiter::clock::Timestamp;
+
+use super::plan::LimitSetup;
+use crate::executor::Operation;
+use crate::outcome::{Promise, Violation};
+
+/// A limit as its backend shows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Reading {
+    pub(super) capacity: u128,
+    pub(super) used: u128,
+    pub(super) debt: u128,
+}
+
+/// By how much a backend may be late, as it is documented.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Lateness {
+    /// What has expired is released so much later.
+    pub(super) expiry_lag: Duration,
+    /// What was reconciled may last so much longer.
+    pub(super) reconciled: Duration,
+    /// A lease that has expired may be taken for a live one for so long.
+    pub(super) noticed: Duration,
+}
+
+pub(super) struct Oracle {
+    lateness: Lateness,
+    limits: Vec<LimitFacts>,
+    leases: BTreeMap<usize, LeaseFacts>,
+    operations: BTreeMap<Operation, OperationFacts>,
+    /// How many times everything was forgotten, as a process in memory does when it crashes.
+    epoch: usize,
+    /// How many leases were allowed for requirements that have no key in common with their first ones.
+    pub(super) leases_with_other_keys: u64,
+}
+
+struct LimitFacts {
+    setup: LimitSetup,
+    /// Every capacity that somebody asked for, and 0, which an account has before it is given some.
+    asked: BTreeSet<u64>,
+    asked_for_zero: bool,
+    /// Debt that was there at the last check; it never goes down.
+    debt: u128,
+    /// Debt that has to be there: excess for which there was no room at any moment.
+    debt_min: u128,
+}
+
+#[derive(Default)]
+struct LeaseFacts {
+    variants: Vec<Variant>,
+    completes: Vec<CompleteFacts>,
+}
+
+/// One set of requirements that was sent for a lease. There should be one.
+struct Variant {
+    needs: BTreeMap<usize, u64>,
+    operations: Vec<Operation>,
+    first_sent_at: Timestamp,
+    /// When the ledger was last told something for it.
+    touched_at: Option<Timestamp>,
+    /// When its reservations began, once somebody was told.
+    allowed: Option<Timestamp>,
+    denied: bool,
+}
+
+struct CompleteFacts {
+    operation: Operation,
+    actuals: BTreeMap<usize, u64>,
+    /// It was sent when the lease was known to be allowed.
+    after_allow: bool,
+    sent_at: Timestamp,
+    /// When the ledger was last told something for it.
+    touched_at: Option<Timestamp>,
+    told: Told,
+    told_at: Option<Timestamp>,
+    /// Limits that had no room for the excess, at any moment since it was sent.
+    tight: BTreeSet<usize>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Told {
+    Nothing,
+    Done,
+    Refused,
+}
+
+/// A request of a client.
+struct OperationFacts {
+    epoch: usize,
+    lease: usize,
+    sent_at: Timestamp,
+    /// How many tasks and messages work for it.
+    hands: usize,
+    /// The limits that certainly had room for it, at every moment since it was sent.
+    roomy: BTreeSet<usize>,
+    is_open: bool,
+}
+
+impl Oracle {
+    pub(super) fn new(limits: &[LimitSetup], lateness: Lateness) -> Self {
+        let facts = |setup: &LimitSetup| {
+            let asked = BTreeSet::from([0, setup.capacity]);
+            LimitFacts { setup: *setup, asked, asked_for_zero: false, debt: 0, debt_min: 0 }
+        };
+        Self {
+            lateness,
+            limits: limits.iter().map(facts).collect(),
+            leases: BTreeMap::new(),
+            operations: BTreeMap::new(),
+            epoch: 0,
+            leases_with_other_keys: 0,
+        }
+    }
+
+    /// Somebody asks for a capacity.
+    pub(super) fn define_sent(&mut self, limit: usize, capacity: u64) {
+        let facts = &mut self.limits[limit];
+        facts.asked.insert(capacity);
+        facts.asked_for_zero |= capacity == 0;
+    }
+
+    /// The process has lost everything that it knew.
+    pub(super) fn forget(&mut self) {
+        self.leases.clear();
+        self.epoch += 1;
+        for limit in &mut self.limits {
+            (limit.debt, limit.debt_min) = (0, 0);
+        }
+    }
+
+    pub(super) fn reserve_sent(
+        &mut self,
+        operation: Operation,
+        lease: usize,
+        needs: &[(usize, u64)],
+        now: Timestamp,
+    ) {
+        let needs: BTreeMap<usize, u64> = needs.iter().copied().collect();
+        let roomy = needs.keys().copied().collect();
+        self.note_operation(operation, lease, now, roomy);
+        let facts = self.leases.entry(lease).or_default();
+        if let Some(variant) = facts.variants.iter_mut().find(|variant| variant.needs == needs) {
+            variant.operations.push(operation);
+            return;
+        }
+        facts.variants.push(Variant {
+            needs,
+            operations: vec![operation],
+            first_sent_at: now,
+            touched_at: None,
+            allowed: None,
+            denied: false,
+        });
+    }
+
+    pub(super) fn complete_sent(
+        &mut self,
+        operation: Operation,
+        lease: usize,
+        actuals: &[(usize, u64)],
+        now: Timestamp,
+    ) {
+        self.note_operation(operation, lease, now, BTreeSet::new());
+        let facts = self.leases.entry(lease).or_default();
+        let actuals: BTreeMap<usize, u64> = actuals.iter().copied().collect();
+        let after_allow = facts.variants.iter().any(|variant| variant.allowed.is_some());
+        let tight = actuals.keys().copied().collect();
+        facts.completes.push(CompleteFacts {
+            operation,
+            actuals,
+            after_allow,
+            sent_at: now,
+            touched_at: None,
+            told: Told::Nothing,
+            told_at: None,
+            tight,
+        });
+    }
+
+    fn note_operation(
+        &mut self,
+        operation: Operation,
+        lease: usize,
+        sent_at: Timestamp,
+        roomy: BTreeSet<usize>,
+    ) {
+        let (epoch, is_open) = (self.epoch, true);
+        let facts = OperationFacts { epoch, lease, sent_at, hands: 0, roomy, is_open };
+        self.operations.insert(operation, facts);
+    }
+
+    /// A task or a message begins to work for a request, or ends to.
+    pub(super) fn hand(&mut self, operation: Operation, begins: bool) {
+        if let Some(facts) = self.operations.get_mut(&operation) {
+            facts.hands = if begins { facts.hands + 1 } else { facts.hands - 1 };
+        }
+    }
+
+    /// Something was carried out for a request.
+    pub(super) fn touched(&mut self, operation: Operation, now: Timestamp) {
+        let Some(facts) = self.operations.get(&operation).filter(|facts| facts.epoch == self.epoch)
+        else {
+            return;
+        };
+        let Some(lease) = self.leases.get_mut(&facts.lease) else {
+            return;
+        };
+        for variant in &mut lease.variants {
+            if variant.operations.contains(&operation) {
+                variant.touched_at = Some(now);
+            }
+        }
+        let completes = lease.completes.iter_mut();
+        for complete in completes.filter(|complete| complete.operation == operation) {
+            complete.touched_at = Some(now);
+        }
+    }
+
+    /// Requests that have neither an answer nor were reported unknown.
+    pub(super) fn open_operations(&self) -> Vec<Operation> {
+        let open = self.operations.iter().filter(|(_, facts)| facts.is_open);
+        open.map(|(operation, _)| *operation).collect()
+    }
+
+    /// Holds what the backend shows against what was promised.
+    pub(super) fn check(&mut self, now: Timestamp, readings: &[Reading]) -> Result<(), Violation> {
+        let mut spans = Vec::with_capacity(readings.len());
+        for (limit, reading) in readings.iter().enumerate() {
+            let span = self.span(limit, now);
+            let (must, may) = span;
+            spans.push(span);
+            let Reading { capacity, used, debt } = *reading;
+            let name = super::plan::key(limit);
+            let violation = |promise, detail| Err(Violation { promise, detail });
+            if must > capacity {
+                let detail = format!("{must} units of {name} are promised, it has {capacity}");
+                return violation(Promise::NeverAboveCapacity, detail);
+            }
+            if used > capacity {
+                let detail = format!("{used} units of {name} are held, it has {capacity}");
+                return violation(Promise::NeverAboveCapacity, detail);
+            }
+            if used < must {
+                let detail = format!("{used} units of {name} are held, {must} are promised");
+                return violation(Promise::HeldAsPromised, detail);
+            }
+            if used > may {
+                let detail = format!("{used} units of {name} are held, requests explain {may}");
+                return violation(Promise::CountedOnce, detail);
+            }
+            let facts = &self.limits[limit];
+            if !u64::try_from(capacity).is_ok_and(|capacity| facts.asked.contains(&capacity)) {
+                let detail = format!("{name} has {capacity}, asked for was {:?}", facts.asked);
+                return violation(Promise::CapacityAsAsked, detail);
+            }
+            let debt_max = self.debt_max(limit);
+            let (debt_min, before) = (facts.debt_min, facts.debt);
+            if debt > debt_max || debt < debt_min.max(before) {
+                let detail = format!(
+                    "the debt of {name} is {debt}, it was {before}, and requests explain {debt_min} to {debt_max}"
+                );
+                return violation(Promise::DebtAsUsed, detail);
+            }
+            self.limits[limit].debt = debt;
+        }
+        self.note_room(readings, &spans);
+        Ok(())
+    }
+
+    /// Keeps up who certainly had room, and who certainly had none.
+    fn note_room(&mut self, readings: &[Reading], spans: &[(u128, u128)]) {
+        for facts in self.operations.values_mut().filter(|facts| facts.is_open) {
+            let Some(lease) = self.leases.get(&facts.lease) else {
+                continue;
+            };
+            // It may be in the sum already; then it is counted twice here, and has even less room.
+            facts.roomy.retain(|limit| {
+                let own = lease.variants.iter().filter_map(|variant| variant.needs.get(limit));
+                let own = u128::from(own.max().copied().unwrap_or(0));
+                spans[*limit].1 + own <= readings[*limit].capacity
+            });
+        }
+        for lease in self.leases.values_mut() {
+            for complete in &mut lease.completes {
+                if complete.told != Told::Nothing {
+                    continue;
+                }
+                let actuals = &complete.actuals;
+                complete.tight.retain(|limit| {
+                    let reserved =
+                        lease.variants.iter().filter_map(|variant| variant.needs.get(limit));
+                    let excess = actuals[limit].saturating_sub(reserved.max().copied().unwrap_or(0));
+                    let free = readings[*limit].capacity - spans[*limit].0;
+                    excess > 0 && free < u128::from(excess)
+                });
+            }
+        }
+    }
+
+    fn is_debt(&self, limit: usize) -> bool {
+        let LimitSetup { is_concurrency, overage, .. } = self.limits[limit].setup;
+        !is_concurrency && overage == Overage::Debt
+    }
+}

@@ -1,0 +1,148 @@
+//! How many units must be held, and how many may be.
+
+use std::time::Duration;
+
+use ratelimiter::clock::Timestamp;
+
+use super::{CompleteFacts, LeaseFacts, Lateness, Oracle, Told, Variant};
+
+impl Oracle {
+    /// The units of a limit that must be held now, and those that may be.
+    pub(super) fn span(&self, limit: usize, now: Timestamp) -> (u128, u128) {
+        let (mut must, mut may) = (0, 0);
+        for lease in self.leases.values() {
+            for variant in &lease.variants {
+                let Some(reserved) = variant.needs.get(&limit).copied() else {
+                    continue;
+                };
+                must += u128::from(self.must_hold(lease, variant, limit, reserved, now));
+                may += u128::from(self.may_hold(lease, variant, limit, reserved, now));
+            }
+        }
+        (must, may)
+    }
+
+    fn must_hold(
+        &self,
+        lease: &LeaseFacts,
+        variant: &Variant,
+        limit: usize,
+        reserved: u64,
+        now: Timestamp,
+    ) -> u64 {
+        let Some(reserved_at) = variant.allowed else {
+            return 0;
+        };
+        if reserved_at.after(self.lifetime(limit)) <= now {
+            return 0;
+        }
+        // A complete may be carried out from the moment on at which it is sent.
+        if self.limits[limit].setup.is_concurrency {
+            return if lease.sent_completes().next().is_some() { 0 } else { reserved };
+        }
+        let actuals = lease.sent_completes().filter_map(|complete| complete.actuals.get(&limit));
+        reserved.min(actuals.min().copied().unwrap_or(reserved))
+    }
+
+    fn may_hold(
+        &self,
+        lease: &LeaseFacts,
+        variant: &Variant,
+        limit: usize,
+        reserved: u64,
+        now: Timestamp,
+    ) -> u64 {
+        if variant.denied {
+            return 0;
+        }
+        let is_concurrency = self.limits[limit].setup.is_concurrency;
+        let is_over = |began_at| self.ends_at(lease, limit, began_at) < now;
+        let Some(reserved_at) = variant.allowed else {
+            let comes = variant.operations.iter().any(|operation| self.has_hands(*operation));
+            let is_there = variant.touched_at.is_some_and(|touched_at| !is_over(touched_at));
+            return if comes || is_there { lease.most(limit, reserved) } else { 0 };
+        };
+        if is_over(reserved_at) {
+            return 0;
+        }
+        // What has expired is not completed any more: the ledger releases it in its own time.
+        let expires_at = reserved_at.after(self.lifetime(limit));
+        let is_settled = lease.completes.iter().any(|complete| complete.settles_before(expires_at));
+        match (is_settled, is_concurrency) {
+            (true, true) => 0,
+            (false, true) => reserved,
+            (true, false) => lease.most_reconciled(limit, reserved),
+            (false, false) => lease.most(limit, reserved),
+        }
+    }
+
+    /// When what a lease has of a limit has returned at the latest. A reconciled reservation begins anew, for the time
+    /// that was left when the complete was sent; so one that travels long makes it longer.
+    fn ends_at(&self, lease: &LeaseFacts, limit: usize, began_at: Timestamp) -> Timestamp {
+        let Lateness { expiry_lag, reconciled, .. } = self.lateness;
+        let expires_at = began_at.after(self.lifetime(limit));
+        let mut ends_at = expires_at;
+        if !self.limits[limit].setup.is_concurrency {
+            for complete in lease.sent_completes() {
+                let touched_at = complete.touched_at.unwrap_or(began_at);
+                let left = expires_at.since(complete.sent_at).min(self.lifetime(limit));
+                let again = touched_at.after(left).max(expires_at);
+                ends_at = ends_at.max(again.after(reconciled));
+            }
+        }
+        ends_at.after(expiry_lag)
+    }
+
+    /// The debt that there may be at the most: the largest excess of every lease.
+    pub(super) fn debt_max(&self, limit: usize) -> u128 {
+        if !self.is_debt(limit) {
+            return 0;
+        }
+        let excess = |lease: &LeaseFacts| {
+            let reserved = lease.variants.iter().filter_map(|v| v.needs.get(&limit)).min();
+            let actuals =
+                lease.sent_completes().filter_map(|complete| complete.actuals.get(&limit));
+            let (reserved, actual) = (reserved.copied()?, actuals.max().copied()?);
+            Some(u128::from(actual.saturating_sub(reserved)))
+        };
+        self.leases.values().filter_map(excess).sum()
+    }
+
+    pub(super) fn lifetime(&self, limit: usize) -> Duration {
+        Duration::from_secs(self.limits[limit].setup.seconds)
+    }
+
+    fn has_hands(&self, operation: crate::executor::Operation) -> bool {
+        self.operations.get(&operation).is_some_and(|facts| facts.hands > 0)
+    }
+}
+
+impl LeaseFacts {
+    /// The completes that may have been carried out.
+    pub(super) fn sent_completes(&self) -> impl Iterator<Item = &CompleteFacts> {
+        self.completes.iter().filter(|complete| complete.told != Told::Refused)
+    }
+
+    /// The most that it may hold before anybody knows that it was completed.
+    fn most(&self, limit: usize, reserved: u64) -> u64 {
+        reserved.max(self.most_reconciled(limit, reserved))
+    }
+
+    /// The most that it may hold after it was completed; what has no actual keeps its reservation.
+    fn most_reconciled(&self, limit: usize, reserved: u64) -> u64 {
+        let actual = |complete: &CompleteFacts| complete.actuals.get(&limit).copied();
+        let actuals = self.sent_completes().map(|complete| actual(complete).unwrap_or(reserved));
+        actuals.max().unwrap_or(reserved)
+    }
+}
+
+impl CompleteFacts {
+    /// Everybody knows that the lease was completed, and that there was something to complete.
+    pub(super) fn settles(&self) -> bool {
+        self.after_allow && self.told == Told::Done
+    }
+
+    fn settles_before(&self, moment: Timestamp) -> bool {
+        self.settles() && self.told_at.is_some_and(|told_at| told_at < moment)
+    }
+}

@@ -1,0 +1,227 @@
+//! What a client is told, against what it and others were told before.
+
+use ratelimiter::clock::Timestamp;
+use ratelimiter::{CompleteError, Decision, DenialReason, ReserveError};
+
+use super::{CompleteFacts, Oracle, Told, Variant};
+use crate::executor::Operation;
+use crate::limits::plan;
+use crate::outcome::{Promise, Violation};
+
+/// What a client knows of a reserve: an answer, or nothing.
+pub(crate) type ReserveTold = Option<Result<Decision, ReserveError>>;
+/// What a client knows of a complete: an answer, or nothing.
+pub(crate) type CompleteTold = Option<Result<(), CompleteError>>;
+
+fn violation<T>(promise: Promise, detail: impl Into<String>) -> Result<T, Violation> {
+    Err(Violation { promise, detail: detail.into() })
+}
+
+impl Oracle {
+    pub(crate) fn reserve_told(
+        &mut self,
+        operation: Operation,
+        told: &ReserveTold,
+        now: Timestamp,
+    ) -> Result<(), Violation> {
+        let facts = self.operations.get_mut(&operation).expect("it was sent");
+        facts.is_open = false;
+        let (lease, sent_at, epoch) = (facts.lease, facts.sent_at, facts.epoch);
+        let roomy = std::mem::take(&mut facts.roomy);
+        if epoch != self.epoch {
+            return Ok(());
+        }
+        match told {
+            None | Some(Err(ReserveError::Unanswered(_) | ReserveError::Refused(_))) => Ok(()),
+            Some(Ok(Decision::Allowed { reserved_at })) => {
+                self.told_allowed(operation, lease, *reserved_at, sent_at, now)
+            }
+            Some(Ok(Decision::Denied(denial))) => match &denial.reason {
+                DenialReason::Decreasing { .. } => Ok(()),
+                DenialReason::NoRoom { keys } => {
+                    let roomy = keys.iter().find(|key| roomy.contains(&plan::number(key)));
+                    self.told_denied(operation, lease, roomy.map(|key| format!("{key}")))
+                }
+            },
+            Some(Err(error)) => self.told_refused(operation, lease, error, now),
+        }
+    }
+
+    fn told_allowed(
+        &mut self,
+        operation: Operation,
+        lease: usize,
+        reserved_at: Timestamp,
+        sent_at: Timestamp,
+        now: Timestamp,
+    ) -> Result<(), Violation> {
+        let lasts = |limit: &usize| self.lifetime(*limit);
+        let facts = self.leases.get(&lease).expect("it was sent");
+        let at = facts.variants.iter().position(|variant| variant.operations.contains(&operation));
+        let at = at.expect("it was sent");
+        let variant = &facts.variants[at];
+        if variant.denied {
+            return violation(Promise::DeniedStaysDenied, format!("L{lease} is allowed now"));
+        }
+        if let Some(first) = variant.allowed.filter(|first| *first != reserved_at) {
+            let detail = format!("L{lease} was reserved at {first:?}, and now at {reserved_at:?}");
+            return violation(Promise::SameLeaseSameAnswer, detail);
+        }
+        // Events of one request are a nanosecond apart, and the ledger never gives out the same moment twice.
+        let is_possible = variant.first_sent_at <= reserved_at && reserved_at.unix_ms() <= now.unix_ms() + 1;
+        if !is_possible {
+            let detail = format!("L{lease} was reserved at {reserved_at:?}, it is {now:?}");
+            return violation(Promise::SameLeaseSameAnswer, detail);
+        }
+        let ended_before = |complete: &CompleteFacts| {
+            complete.settles() && complete.told_at.is_some_and(|told_at| told_at <= sent_at)
+        };
+        let shortest = variant.needs.keys().map(lasts).min().expect("something is needed");
+        let expired_before = reserved_at.after(shortest + self.lateness.noticed) < sent_at;
+        if expired_before || facts.completes.iter().any(ended_before) {
+            let why = if expired_before { "expired" } else { "was completed" };
+            return violation(Promise::EndedStaysEnded, format!("L{lease} {why} and is allowed"));
+        }
+        for (index, other) in facts.variants.iter().enumerate() {
+            if index == at || other.allowed.is_none() {
+                continue;
+            }
+            if other.needs.keys().any(|limit| variant.needs.contains_key(limit)) {
+                let detail = format!("L{lease} is allowed twice, for different requirements");
+                return violation(Promise::SameLeaseSameAnswer, detail);
+            }
+            self.leases_with_other_keys += 1;
+        }
+        let facts = self.leases.get_mut(&lease).expect("it was sent");
+        facts.variants[at].allowed = Some(reserved_at);
+        Ok(())
+    }
+
+    fn told_denied(
+        &mut self,
+        operation: Operation,
+        lease: usize,
+        roomy: Option<String>,
+    ) -> Result<(), Violation> {
+        let facts = self.leases.get_mut(&lease).expect("it was sent");
+        let is_alone = facts.variants.len() == 1;
+        let variant = facts.variants.iter_mut().find(|v| v.operations.contains(&operation));
+        let variant = variant.expect("it was sent");
+        if variant.allowed.is_some() {
+            return violation(Promise::SameLeaseSameAnswer, format!("L{lease} is denied now"));
+        }
+        if let Some(key) = roomy
+            && is_alone
+            && variant.operations.len() == 1
+        {
+            let detail = format!("L{lease} is denied for {key}, which had room all the time");
+            return violation(Promise::AnswersHaveReasons, detail);
+        }
+        variant.denied = true;
+        Ok(())
+    }
+
+    fn told_refused(
+        &self,
+        operation: Operation,
+        lease: usize,
+        error: &ReserveError,
+        now: Timestamp,
+    ) -> Result<(), Violation> {
+        let facts = self.leases.get(&lease).expect("it was sent");
+        let variant = facts.variants.iter().find(|v| v.operations.contains(&operation));
+        let variant = variant.expect("it was sent");
+        let has_reason = match error {
+            ReserveError::LeaseConflict => facts.variants.len() > 1,
+            ReserveError::LeaseEnded => {
+                !facts.completes.is_empty()
+                    || facts.variants.iter().any(|variant| self.may_have_expired(variant, now))
+            }
+            ReserveError::AmountExceedsCapacity { key } => {
+                let limit = plan::number(key);
+                let capacity_min = self.limits[limit].asked.range(1..).next();
+                variant.needs.get(&limit) > capacity_min || self.limits[limit].asked_for_zero
+            }
+            ReserveError::UnknownKey { .. } => false,
+            ReserveError::Unanswered(_) | ReserveError::Refused(_) => true,
+        };
+        match has_reason {
+            true => Ok(()),
+            false => violation(Promise::AnswersHaveReasons, format!("L{lease}: {error}")),
+        }
+    }
+
+    fn may_have_expired(&self, variant: &Variant, now: Timestamp) -> bool {
+        let lifetime = variant.needs.keys().map(|limit| self.lifetime(*limit)).min();
+        let lifetime = lifetime.expect("something is needed");
+        let began_at = variant.allowed.unwrap_or(variant.first_sent_at);
+        began_at.after(lifetime) <= now
+    }
+
+    pub(crate) fn complete_told(
+        &mut self,
+        operation: Operation,
+        told: &CompleteTold,
+        now: Timestamp,
+    ) -> Result<(), Violation> {
+        let facts = self.operations.get_mut(&operation).expect("it was sent");
+        facts.is_open = false;
+        let lease = facts.lease;
+        if facts.epoch != self.epoch {
+            return Ok(());
+        }
+        let lease_facts = self.leases.get_mut(&lease).expect("it was sent");
+        let is_alone = lease_facts.variants.len() == 1;
+        let variants = &lease_facts.variants;
+        let completes = &mut lease_facts.completes;
+        let complete = completes.iter_mut().find(|complete| complete.operation == operation);
+        let complete = complete.expect("it was sent");
+        complete.told_at = Some(now);
+        match told {
+            None | Some(Err(CompleteError::Unanswered(_) | CompleteError::Refused(_))) => Ok(()),
+            Some(Ok(())) => {
+                complete.told = Told::Done;
+                self.note_debt(lease, operation, now);
+                Ok(())
+            }
+            Some(Err(CompleteError::InvalidActual { key })) => {
+                complete.told = Told::Refused;
+                let limit = plan::number(key);
+                let is_held = variants.iter().any(|variant| variant.needs.contains_key(&limit));
+                let is_rolling = !self.limits[limit].setup.is_concurrency;
+                match is_alone && is_held && is_rolling {
+                    true => {
+                        let detail = format!("the actual of {key} for L{lease} is refused");
+                        violation(Promise::AnswersHaveReasons, detail)
+                    }
+                    false => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// A complete that was the only one, in time, and had no room for its excess at any moment, has made debt.
+    fn note_debt(&mut self, lease: usize, operation: Operation, now: Timestamp) {
+        let facts = &self.leases[&lease];
+        let ([variant], [complete]) = (&facts.variants[..], &facts.completes[..]) else {
+            return;
+        };
+        let Some(reserved_at) = variant.allowed else {
+            return;
+        };
+        assert_eq!(complete.operation, operation, "there is only one");
+        if !complete.settles() {
+            return;
+        }
+        let mut due = Vec::new();
+        for limit in &complete.tight {
+            let in_time = now < reserved_at.after(self.lifetime(*limit));
+            if in_time && self.is_debt(*limit) && variant.needs.contains_key(limit) {
+                due.push((*limit, complete.actuals[limit] - variant.needs[limit]));
+            }
+        }
+        for (limit, excess) in due {
+            self.limits[limit].debt_min += u128::from(excess);
+        }
+    }
+}

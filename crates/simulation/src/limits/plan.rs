@@ -1,0 +1,272 @@
+//! What happens in one run, as plain data made from a seed.
+
+mod generate;
+
+
+use std::fmt;
+
+use ratelimiter::{
+    Actuals, Capacity, CompleteRequest, HoldTimeout, LeaseId, Limit, LimitKey, LimitKind, Overage,
+    Requirements, ReserveRequest, Window,
+};
+
+pub(super) use self::generate::Setting;
+use crate::run;
+
+/// When the last event happens at the latest, after the start.
+pub(super) const EVENTS_MS: u64 = 6_000;
+/// When everything must have returned: the longest wait for an answer, the longest delay and the longest lifetime later.
+pub(super) const QUIET_MS: u64 = 24_000;
+
+/// What happens in one run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LimitsPlan {
+    pub(super) seed: u64,
+    /// By how much each server's clock is ahead of the ledger's when the run starts, in milliseconds.
+    pub(super) skews_ms: Vec<i64>,
+    pub(super) limits: Vec<LimitSetup>,
+    /// How late the ledger releases what has expired.
+    pub(super) expiry_lag_ms: u64,
+    /// How many leases a server remembers.
+    pub(super) leases_cached_max: usize,
+    pub(super) events: Vec<LimitsEvent>,
+}
+
+/// A limit as it is at the start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct LimitSetup {
+    pub(super) is_concurrency: bool,
+    pub(super) seconds: u64,
+    pub(super) capacity: u64,
+    pub(super) overage: Overage,
+}
+
+/// One thing that happens.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LimitsEvent {
+    pub(super) at_ms: u64,
+    pub(super) client: usize,
+    /// For the latencies of its calls.
+    pub(super) seed: u64,
+    pub(super) what: What,
+    pub(super) wire: Wire,
+    /// What becomes of its calls to the ledger, by their number.
+    pub(super) fates: Vec<(usize, Fate)>,
+}
+
+/// Limits are known by their numbers, and leases too.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum What {
+    Reserve { server: usize, lease: usize, needs: Vec<(usize, u64)> },
+    Complete { server: usize, lease: usize, actuals: Vec<(usize, u64)> },
+    Define { server: usize, limit: usize, capacity: u64, disk: Disk },
+    Crash { server: usize, down_ms: u64, skew_ms: i64 },
+    LedgerRestart { down_ms: u64 },
+    /// The next call of the server's regular work meets the first fate.
+    Upkeep { server: usize },
+}
+
+/// What becomes of a request on its way to a server, or of the reply.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Wire {
+    Calm,
+    RequestLost,
+    ReplyLost,
+    RequestTwice,
+}
+
+/// What the disk under the limits file does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Disk {
+    pub(super) slow_ms: u64,
+    pub(super) full: DiskFull,
+}
+
+/// At which step of a change the disk is full.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum DiskFull {
+    No,
+    WhenStaged,
+    WhenCommitted,
+}
+
+/// What becomes of a call to the ledger.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fate {
+    /// It takes its time, and others overtake it.
+    Slow { ms: u64 },
+    /// It never arrives.
+    RequestLost,
+    /// It is done, and nobody hears of it.
+    ReplyLost,
+    /// It is done after its caller has given up.
+    Late { ms: u64 },
+    /// It is done, and later once more; the caller hears the first answer.
+    Twice { ms: u64 },
+    /// It is done, the session is lost, it is sent again; the caller hears the second answer.
+    Evicted { ms: u64 },
+    /// It is not sent at all, and the caller knows.
+    Refused,
+    /// The server crashes instead of sending it.
+    CrashBefore { down_ms: u64, skew_ms: i64 },
+    /// It is done, and the server crashes.
+    CrashAfter { down_ms: u64, skew_ms: i64 },
+}
+
+impl LimitSetup {
+    pub(super) fn limit(&self, number: usize, capacity: u64) -> Limit {
+        let kind = if self.is_concurrency {
+            let timeout = HoldTimeout::from_seconds(self.seconds).expect("plans are valid");
+            LimitKind::Concurrency { timeout }
+        } else {
+            let window = Window::from_seconds(self.seconds).expect("plans are valid");
+            LimitKind::Rolling { window }
+        };
+        let capacity = Capacity::new(capacity).expect("plans are valid");
+        Limit { overage: self.overage, ..Limit::new(key(number), kind, capacity) }
+    }
+}
+
+/// The key of a limit, in the order of the numbers.
+pub(super) fn key(number: usize) -> LimitKey {
+    let letter = char::from(b'a' + u8::try_from(number).expect("plans have few limits"));
+    LimitKey::new(letter.to_string()).expect("a letter is a key")
+}
+
+/// The number of the limit that has this key.
+pub(super) fn number(key: &LimitKey) -> usize {
+    usize::from(key.as_str().as_bytes()[0] - b'a')
+}
+
+/// The ID of a lease: its number in the random part, spread, so that it is one among many.
+pub(super) fn lease_id(start_ms: u64, seed: u64, lease: usize) -> LeaseId {
+    let spread = fastrand::Rng::with_seed(seed ^ ((lease as u64) << 32)).u64(..);
+    LeaseId::from_u128((u128::from(start_ms) << 80) | (u128::from(spread) << 8) | lease as u128)
+}
+
+pub(super) fn reserve_request(lease: LeaseId, needs: &[(usize, u64)]) -> ReserveRequest {
+    let needs = needs.iter().map(|(limit, amount)| (key(*limit), *amount));
+    ReserveRequest::new(lease, Requirements::of(needs).expect("plans are valid"))
+}
+
+pub(super) fn complete_request(lease: LeaseId, actuals: &[(usize, u64)]) -> CompleteRequest {
+    let actuals = actuals.iter().map(|(limit, amount)| (key(*limit), *amount));
+    CompleteRequest::new(lease, Actuals::of(actuals).expect("plans are valid"))
+}
+
+impl run::Plan for LimitsPlan {
+    type Event = LimitsEvent;
+
+    fn events(&self) -> &[LimitsEvent] {
+        &self.events
+    }
+
+    fn with_events(&self, events: Vec<LimitsEvent>) -> Self {
+        Self { events, ..self.clone() }
+    }
+}
+
+impl run::Event for LimitsEvent {
+    fn actor(&self) -> usize {
+        self.client
+    }
+
+    fn calmer(&self) -> Vec<Self> {
+        let mut calmer = Vec::new();
+        for index in 0..self.fates.len() {
+            let mut fates = self.fates.clone();
+            fates.remove(index);
+            calmer.push(Self { fates, ..self.clone() });
+        }
+        if self.wire != Wire::Calm {
+            calmer.push(Self { wire: Wire::Calm, ..self.clone() });
+        }
+        let mut with = |what| calmer.push(Self { what, ..self.clone() });
+        match &self.what {
+            What::Define { server, limit, capacity, disk } if *disk != Disk::CALM => {
+                let (server, limit, capacity) = (*server, *limit, *capacity);
+                with(What::Define { server, limit, capacity, disk: Disk::CALM });
+            }
+            What::Reserve { server, lease, needs } if needs.len() > 1 => {
+                for index in 0..needs.len() {
+                    let mut needs = needs.clone();
+                    needs.remove(index);
+                    with(What::Reserve { server: *server, lease: *lease, needs });
+                }
+            }
+            What::Complete { server, lease, actuals } => {
+                for index in 0..actuals.len() {
+                    let mut actuals = actuals.clone();
+                    actuals.remove(index);
+                    with(What::Complete { server: *server, lease: *lease, actuals });
+                }
+            }
+            What::Reserve { .. }
+            | What::Define { .. }
+            | What::Crash { .. }
+            | What::LedgerRestart { .. }
+            | What::Upkeep { .. } => {}
+        }
+        calmer
+    }
+}
+
+impl Disk {
+    pub(super) const CALM: Self = Self { slow_ms: 1, full: DiskFull::No };
+}
+
+impl fmt::Display for LimitsPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "seed {}", self.seed)?;
+        for (number, limit) in self.limits.iter().enumerate() {
+            let LimitSetup { is_concurrency, seconds, capacity, overage } = limit;
+            let kind = if *is_concurrency { "concurrency" } else { "rolling" };
+            writeln!(
+                f,
+                "limit {} {kind} {seconds}s {capacity}, overage {}",
+                key(number),
+                overage.name()
+            )?;
+        }
+        let (lag, cached) = (self.expiry_lag_ms, self.leases_cached_max);
+        writeln!(f, "clocks {:?} ms, expiry lag {lag} ms, {cached} leases cached", self.skews_ms)?;
+        self.events.iter().try_for_each(|event| writeln!(f, "  plan {event}"))
+    }
+}
+
+impl fmt::Display for LimitsEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}ms client {} {}", self.at_ms, self.client, self.what)?;
+        if self.wire != Wire::Calm {
+            write!(f, " {:?}", self.wire)?;
+        }
+        self.fates.iter().try_for_each(|(call, fate)| write!(f, ", call {call}: {fate:?}"))
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |pairs: &[(usize, u64)]| {
+            let pairs = pairs.iter().map(|(limit, amount)| format!(" {}={amount}", key(*limit)));
+            pairs.collect::<String>()
+        };
+        match self {
+            Self::Reserve { server, lease, needs } => {
+                write!(f, "reserve L{lease}{} at server {server}", list(needs))
+            }
+            Self::Complete { server, lease, actuals } => {
+                write!(f, "complete L{lease}{} at server {server}", list(actuals))
+            }
+            Self::Define { server, limit, capacity, disk } => {
+                let (key, Disk { slow_ms, full }) = (key(*limit), disk);
+                write!(f, "define {key} {capacity} at server {server}, disk {slow_ms}ms")?;
+                if *full == DiskFull::No { Ok(()) } else { write!(f, " full {full:?}") }
+            }
+            Self::Crash { server, down_ms, skew_ms } => {
+                write!(f, "crash server {server} for {down_ms}ms, clock then {skew_ms}ms ahead")
+            }
+            Self::LedgerRestart { down_ms } => write!(f, "ledger down for {down_ms}ms"),
+            Self::Upkeep { server } => write!(f, "upkeep of server {server}"),
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! From a seed to a plan.
+
+use ratelimiter::Overage;
+
+use super::{
+    Disk, DiskFull, EVENTS_MS, Fate, LimitSetup, LimitsEvent, LimitsPlan, What, Wire,
+};
+
+/// What kind of run a plan is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Setting {
+    /// Several servers on one ledger.
+    Ledger,
+    /// One process that keeps everything in memory.
+    Process,
+}
+
+/// The longest delay of a message. With the deadline of a call it bounds when the last effect can happen.
+const LATE_MS_MAX: u64 = 3_000;
+/// How long a server or the ledger is down at the most.
+const DOWN_MS_MAX: u64 = 1_500;
+/// The longest window or timeout.
+const SECONDS_MAX: u64 = 4;
+/// By how much a clock may be set wrong.
+const SKEW_MS_MAX: i64 = 20_000;
+
+struct Generator {
+    random: fastrand::Rng,
+    setting: Setting,
+    servers: usize,
+    limits: Vec<LimitSetup>,
+    clients: usize,
+    /// How likely a fault is, in percent.
+    trouble: u32,
+    events: Vec<LimitsEvent>,
+}
+
+impl LimitsPlan {
+    pub(crate) fn random(seed: u64, setting: Setting) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let trouble = *random.choice(&[0, 10, 25, 40]).expect("there are four");
+        let servers = if setting == Setting::Ledger { random.usize(1..=3) } else { 1 };
+        let clients = random.usize(2..=10);
+        let limits = (0..random.usize(2..=4)).map(|_| limit(&mut random)).collect();
+        let mut generator =
+            Generator { random, setting, servers, limits, clients, trouble, events: Vec::new() };
+        for lease in 0..generator.random.usize(6..=26) {
+            generator.lease(lease);
+        }
+        generator.administration();
+        generator.disasters();
+        let skews_ms = (0..servers).map(|_| generator.skew_ms()).collect();
+        let Generator { mut random, limits, mut events, .. } = generator;
+        events.sort_by_key(|event| event.at_ms);
+        let expiry_lag_ms = *random.choice(&[0, 0, 40, 100]).expect("there are four");
+        let leases_cached_max = *random.choice(&[1_000, 1_000, 16, 0]).expect("there are four");
+        Self { seed, skews_ms, limits, expiry_lag_ms, leases_cached_max, events }
+    }
+}
+
+fn limit(random: &mut fastrand::Rng) -> LimitSetup {
+    LimitSetup {
+        is_concurrency: random.u8(..3) == 0,
+        seconds: random.u64(1..=SECONDS_MAX),
+        capacity: random.u64(1..=12),
+        overage: if random.u8(..4) == 0 { Overage::Deny } else { Overage::Debt },
+    }
+}
+
+impl Generator {
+    fn percent(&mut self, percent: u32) -> bool {
+        self.random.u32(..100) < percent
+    }
+
+    fn server(&mut self) -> usize {
+        self.random.usize(..self.servers)
+    }
+
+    fn skew_ms(&mut self) -> i64 {
+        let is_wrong = self.setting == Setting::Ledger && self.trouble > 0 && self.percent(40);
+        if is_wrong { self.random.i64(-SKEW_MS_MAX..=SKEW_MS_MAX) } else { 0 }
+    }
+
+    fn event(&mut self, at_ms: u64, client: usize, what: What) {
+        let trouble = self.trouble;
+        let wire = match self.percent(trouble) {
+            true => *self
+                .random
+                .choice(&[Wire::RequestLost, Wire::ReplyLost, Wire::RequestTwice, Wire::Calm])
+                .expect("there are four"),
+            false => Wire::Calm,
+        };
+        let mut fates = Vec::new();
+        while self.setting == Setting::Ledger && fates.len() < 3 && self.percent(trouble) {
+            fates.push((self.random.usize(..4), self.fate()));
+        }
+        let seed = self.random.u64(..);
+        let at_ms = at_ms.min(EVENTS_MS);
+        self.events.push(LimitsEvent { at_ms, client, seed, what, wire, fates });
+    }
+
+    fn fate(&mut self) -> Fate {
+        let ms = self.random.u64(1..=1_500);
+        match self.random.u8(..10) {
+            0 | 1 => Fate::Slow { ms },
+            2 => Fate::RequestLost,
+            3 | 4 => Fate::ReplyLost,
+            5 => Fate::Late { ms: self.random.u64(2_000..=LATE_MS_MAX) },
+            6 => Fate::Twice { ms },
+            7 => Fate::Evicted { ms },
+            8 => Fate::Refused,
+            _ => {
+                let (down_ms, skew_ms) = (self.random.u64(1..=DOWN_MS_MAX), self.skew_ms());
+                match self.random.bool() {
+                    true => Fate::CrashBefore { down_ms, skew_ms },
+                    false => Fate::CrashAfter { down_ms, skew_ms },
+                }
+            }
+        }
+    }
+
+    fn needs(&mut self) -> Vec<(usize, u64)> {
+        let mut numbers: Vec<usize> = (0..self.limits.len()).collect();
+        self.random.shuffle(&mut numbers);
+        let count = self.random.usize(1..=numbers.len().min(3));
+        let amounts = numbers[..count].iter().map(|number| (*number, self.random.u64(1..=7)));
+        amounts.collect()
+    }
+
+    /// All that one lease goes through.
+    fn lease(&mut self, lease: usize) {
+        let client = self.random.usize(..self.clients);
+        let needs = self.needs();
+        let at_ms = self.random.u64(..EVENTS_MS - 1_000);
+        let server = self.server();
+        self.event(at_ms, client, What::Reserve { server, lease, needs: needs.clone() });
+        let mut retry_ms = at_ms;
+        while self.percent(25) {
+            let (server, mut needs) = (self.server(), needs.clone());
+            self.random.shuffle(&mut needs);
+            retry_ms += self.random.u64(1..=2_000);
+            if self.percent(8) {
+                match self.percent(80) {
+                    true => needs[0].1 += 1,
+                    false => needs = self.needs(),
+                }
+            }
+            self.event(retry_ms, client, What::Reserve { server, lease, needs });
+        }
+        if self.percent(15) {
+            return;
+        }
+        let is_late = self.percent(10);
+        let late_ms = if is_late { 1_000 * SECONDS_MAX } else { 0 };
+        let mut end_ms = at_ms + late_ms + self.random.u64(5..=2_000);
+        let mut actuals = self.actuals(&needs);
+        loop {
+            let server = self.server();
+            let what = What::Complete { server, lease, actuals: actuals.clone() };
+            self.event(end_ms, client, what);
+            if !self.percent(25) {
+                return;
+            }
+            match self.percent(40) {
+                // At the same time, about something else.
+                true => actuals = self.actuals(&needs),
+                false => end_ms += self.random.u64(1..=1_500),
+            }
+        }
+    }
+
+    fn actuals(&mut self, needs: &[(usize, u64)]) -> Vec<(usize, u64)> {
+        let mut actuals = Vec::new();
+        for (limit, reserved) in needs {
+            let is_given = match self.limits[*limit].is_concurrency {
+                true => self.percent(2),
+                false => self.percent(75),
+            };
+            if is_given {
+                let actual = match self.random.u8(..5) {
+                    0 => 0,
+                    1 => *reserved,
+                    2 | 3 => self.random.u64(..=*reserved),
+                    _ => reserved + self.random.u64(1..=9),
+                };
+                actuals.push((*limit, actual));
+            }
+        }
+        actuals
+    }
+
+    fn administration(&mut self) {
+        for _ in 0..self.random.usize(..=4) {
+            let limit = self.random.usize(..self.limits.len());
+            let capacity = self.random.u64(..=14);
+            let mut disk = Disk::CALM;
+            let trouble = self.trouble;
+            if self.percent(trouble) {
+                disk.slow_ms = self.random.u64(50..=1_500);
+            }
+            if self.percent(trouble / 2) {
+                disk.full = match self.random.bool() {
+                    true => DiskFull::WhenStaged,
+                    false => DiskFull::WhenCommitted,
+                };
+            }
+            let (server, at_ms) = (self.server(), self.random.u64(..EVENTS_MS));
+            // Administrators come after the clients.
+            let client = self.clients;
+            self.event(at_ms, client, What::Define { server, limit, capacity, disk });
+        }
+    }
+
+    fn disasters(&mut self) {
+        if self.trouble == 0 {
+            return;
+        }
+        let nobody = self.clients + 1;
+        while self.percent(40) {
+            let (server, down_ms) = (self.server(), self.random.u64(1..=DOWN_MS_MAX));
+            let (at_ms, skew_ms) = (self.random.u64(..EVENTS_MS), self.skew_ms());
+            self.event(at_ms, nobody, What::Crash { server, down_ms, skew_ms });
+        }
+        if self.setting == Setting::Process {
+            return;
+        }
+        if self.percent(20) {
+            let (at_ms, down_ms) = (self.random.u64(..EVENTS_MS), self.random.u64(1..=DOWN_MS_MAX));
+            self.event(at_ms, nobody, What::LedgerRestart { down_ms });
+        }
+        while self.percent(60) {
+            let (server, at_ms) = (self.server(), self.random.u64(..EVENTS_MS));
+            let fate = self.fate();
+            let (seed, wire, fates) = (self.random.u64(..), Wire::Calm, vec![(0, fate)]);
+            let what = What::Upkeep { server };
+            self.events.push(LimitsEvent { at_ms, client: nobody, seed, what, wire, fates });
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! What everybody in a run shares: time, the oracle, the servers that are up, and the record of what happened.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ratelimiter::clock::{Clock, FakeClock, Timestamp};
+
+use super::host::Host;
+use super::oracle::{Lateness, Oracle, Reading};
+use super::plan::{Fate, LimitsPlan};
+use crate::executor::{Executor, Group, Operation};
+use crate::fault::Fault;
+use crate::outcome::{Outcome, Promise, Violation};
+
+/// Clients and messages, which no crash of a server takes along.
+pub(super) const OUTSIDE: Group = Group(0);
+
+/// The group of a server's tasks.
+pub(super) const fn group(server: usize) -> Group {
+    Group(server + 1)
+}
+
+/// What everybody in a run shares. Clones share it.
+#[derive(Clone)]
+pub(super) struct Stage(Arc<Parts>);
+
+struct Parts {
+    executor: Executor,
+    start: Timestamp,
+    plan: LimitsPlan,
+    oracle: Mutex<Oracle>,
+    record: Mutex<Record>,
+    /// Servers that are up.
+    hosts: Mutex<Vec<Option<Arc<dyn Host>>>>,
+    /// Each event's operation, then each server's upkeep.
+    calls: Mutex<Vec<Calls>>,
+    checks: AtomicBool,
+    /// Reads the limits where the truth is.
+    read: Box<dyn Fn() -> Vec<Reading> + Send + Sync>,
+}
+
+/// What becomes of an operation's calls to the ledger.
+struct Calls {
+    count: usize,
+    fates: Vec<(usize, Fate)>,
+    random: fastrand::Rng,
+}
+
+struct Record {
+    trace: Option<String>,
+    outcome: Outcome,
+}
+
+/// A task or a message that works for a request, as long as it lives.
+pub(super) struct Hand {
+    stage: Stage,
+    operation: Operation,
+}
+
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Stage {
+    pub(super) fn new(
+        plan: &LimitsPlan,
+        executor: Executor,
+        lateness: Lateness,
+        traced: bool,
+        read: impl Fn() -> Vec<Reading> + Send + Sync + 'static,
+    ) -> Self {
+        let calls = |seed, fates: &[(usize, Fate)]| {
+            let random = fastrand::Rng::with_seed(seed);
+            Calls { count: 0, fates: fates.to_vec(), random }
+        };
+        let mut all: Vec<Calls> =
+            plan.events.iter().map(|event| calls(event.seed, &event.fates)).collect();
+        for server in 0..plan.skews_ms.len() {
+            all.push(calls(plan.seed ^ (server as u64 + 1), &[]));
+        }
+        Self(Arc::new(Parts {
+            start: executor.now(),
+            executor,
+            plan: plan.clone(),
+            oracle: Mutex::new(Oracle::new(&plan.limits, lateness)),
+            record: Mutex::new(Record {
+                trace: traced.then(String::new),
+                outcome: Outcome::default(),
+            }),
+            hosts: Mutex::new(vec![None; plan.skews_ms.len()]),
+            calls: Mutex::new(all),
+            checks: AtomicBool::new(true),
+            read: Box::new(read),
+        }))
+    }
+
+    /// An executor at the moment at which all runs start.
+    pub(super) fn executor_at_start() -> Executor {
+        Executor::starting_at(FakeClock::new().now())
+    }
+
+    pub(super) fn executor(&self) -> &Executor {
+        &self.0.executor
+    }
+
+    pub(super) fn plan(&self) -> &LimitsPlan {
+        &self.0.plan
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.0.executor.now()
+    }
+
+    /// The moment so many milliseconds after the start.
+    pub(super) fn at_ms(&self, ms: u64) -> Timestamp {
+        self.0.start.after(std::time::Duration::from_millis(ms))
+    }
+
+    pub(super) fn start_ms(&self) -> u64 {
+        self.0.start.unix_ms()
+    }
+
+    pub(super) fn oracle(&self) -> MutexGuard<'_, Oracle> {
+        lock(&self.0.oracle)
+    }
+
+    pub(super) fn host(&self, server: usize) -> Option<Arc<dyn Host>> {
+        lock(&self.0.hosts)[server].clone()
+    }
+
+    pub(super) fn set_host(&self, server: usize, host: Option<Arc<dyn Host>>) {
+        let before = std::mem::replace(&mut lock(&self.0.hosts)[server], host);
+        drop(before);
+    }
+
+    /// The operation of a server's own regular work.
+    pub(super) fn upkeep(&self, server: usize) -> Operation {
+        Operation(self.0.plan.events.len() + server)
+    }
+
+    pub(super) fn hand(&self, operation: Operation) -> Hand {
+        self.oracle().hand(operation, true);
+        Hand { stage: self.clone(), operation }
+    }
+
+    /// What becomes of the next call of an operation, and two latencies in microseconds.
+    pub(super) fn next_call(&self, operation: Operation) -> (Option<Fate>, [u64; 2]) {
+        let mut calls = lock(&self.0.calls);
+        let calls = &mut calls[operation.0];
+        let number = calls.count;
+        calls.count += 1;
+        let at = calls.fates.iter().position(|(call, _)| *call == number);
+        let fate = at.map(|at| calls.fates.remove(at).1);
+        (fate, [(); 2].map(|()| calls.random.u64(50..2_500)))
+    }
+
+    /// The next call of a server's regular work meets this.
+    pub(super) fn trouble_upkeep(&self, server: usize, fates: &[(usize, Fate)]) {
+        let calls = &mut lock(&self.0.calls)[self.upkeep(server).0];
+        let number = calls.count;
+        calls.fates.extend(fates.iter().map(|(_, fate)| (number, *fate)));
+    }
+
+    pub(super) fn fault(&self, fault: Fault) {
+        lock(&self.0.record).outcome.faults.note(fault);
+    }
+
+    pub(super) fn request(&self) {
+        lock(&self.0.record).outcome.requests += 1;
+    }
+
+    /// Writes a line into the trace; the text is only made when there is one.
+    pub(super) fn note(&self, text: impl FnOnce() -> String) {
+        let at = self.now().since(self.0.start);
+        let mut record = lock(&self.0.record);
+        if let Some(trace) = &mut record.trace {
+            writeln!(trace, "{:>10.3}ms  {}", at.as_secs_f64() * 1_000.0, text())
+                .expect("a text takes any line");
+        }
+    }
+
+    /// Takes note of a broken promise, the first of which ends the run.
+    pub(super) fn expect(&self, kept: Result<(), Violation>) {
+        if let Err(violation) = kept {
+            let mut record = lock(&self.0.record);
+            record.outcome.violation.get_or_insert(violation);
+            drop(record);
+            self.0.executor.halt();
+        }
+    }
+
+    /// Holds the limits against the oracle.
+    pub(super) fn check(&self) {
+        if !self.0.checks.load(Ordering::Relaxed) {
+            return;
+        }
+        lock(&self.0.record).outcome.checks += 1;
+        let readings = (self.0.read)();
+        let checked = self.oracle().check(self.now(), &readings);
+        self.expect(checked);
+    }
+
+    /// From now on requests are made that the oracle does not hear of.
+    pub(super) fn stop_checks(&self) {
+        self.0.checks.store(false, Ordering::Relaxed);
+    }
+
+    pub(super) fn readings(&self) -> Vec<Reading> {
+        (self.0.read)()
+    }
+
+    /// Runs until so many milliseconds after the start; false when a promise was broken.
+    pub(super) fn run_until_ms(&self, ms: u64) -> bool {
+        if let Err(message) = self.0.executor.run_until(self.at_ms(ms)) {
+            let violation = Violation { promise: Promise::NoPanic, detail: message };
+            self.expect(Err(violation));
+        }
+        lock(&self.0.record).outcome.violation.is_none()
+    }
+
+    /// What the run came to. Everything that still runs is taken down.
+    pub(super) fn finish(self) -> Outcome {
+        self.0.executor.halt();
+        for server in 0..self.0.plan.skews_ms.len() {
+            self.set_host(server, None);
+            self.0.executor.kill(group(server));
+        }
+        self.0.executor.kill(OUTSIDE);
+        let mut record = lock(&self.0.record);
+        let trace = record.trace.take().unwrap_or_default();
+        let outcome = std::mem::take(&mut record.outcome);
+        Outcome { trace, ..outcome }
+    }
+}
+
+impl Drop for Hand {
+    fn drop(&mut self) {
+        self.stage.oracle().hand(self.operation, false);
+    }
+}

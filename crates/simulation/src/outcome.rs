@@ -1,0 +1,114 @@
+//! What came of playing a plan.
+
+use std::fmt;
+
+use crate::fault::Faults;
+
+/// What we promise, and the oracles watch over.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Promise {
+    /// `RES-02`
+    NeverAboveCapacity,
+    /// `RES-02`, `RES-03`
+    HeldAsPromised,
+    /// `RES-01`, `RES-04`, `COM-01`, `COM-02`
+    CountedOnce,
+    /// `RES-05`
+    DeniedStaysDenied,
+    /// `RES-09`
+    EndedStaysEnded,
+    /// `RES-04`
+    SameLeaseSameAnswer,
+    /// `RES-06`, `RES-08`, `COM-06`
+    AnswersHaveReasons,
+    /// `DEF-06`, `DEF-07`
+    CapacityAsAsked,
+    /// `COM-03`
+    DebtAsUsed,
+    /// `RES-02`, `RES-03`
+    BackToZero,
+    /// `TB-10`
+    EveryRequestAnswered,
+    /// `TB-08`
+    ProgressResumes,
+    /// No rule at all is broken so visibly.
+    NoPanic,
+    /// `PRIM-GEN-C`
+    HeldByOne,
+    /// `PRIM-GEN-C`, `PRIM-GEN-E`
+    NeverLost,
+    /// `PRIM-GEN-B`
+    OnlyTheOwnerActs,
+    /// `PRIM-GEN-A`
+    NotBeforeItsTime,
+    /// `PRIM-GEN-E`: inbox deduplication, a run's identity, a repeated enqueue
+    DeliveredAsOne,
+    /// Leases: a resource's fencing token grows for ever
+    FencingGrows,
+    /// Scheduler: a smaller token than the one recorded changes nothing
+    StaleFenceChangesNothing,
+}
+
+/// A promise that was not kept.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Violation {
+    /// Which.
+    pub promise: Promise,
+    /// What was seen, and what was promised.
+    pub detail: String,
+}
+
+/// What came of playing a plan.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Outcome {
+    /// The first promise that was not kept.
+    pub violation: Option<Violation>,
+    /// Faults injected.
+    pub faults: Faults,
+    /// Requests made by clients and workers.
+    pub requests: u64,
+    /// Comparisons with the oracle.
+    pub checks: u64,
+    /// What happened, line by line; empty unless it was asked for.
+    pub trace: String,
+}
+
+impl Promise {
+    /// In words, as reports and traces have it.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::NeverAboveCapacity => "live reservations are never above the capacity",
+            Self::HeldAsPromised => "what was allowed is held for as long as it was allowed",
+            Self::CountedOnce => "a lease is counted once, a denied or ended one not at all",
+            Self::DeniedStaysDenied => "a denied lease stays denied",
+            Self::EndedStaysEnded => "a lease that has ended is never allowed again",
+            Self::SameLeaseSameAnswer => "the same lease has the same answer",
+            Self::AnswersHaveReasons => "every refusal has its reason",
+            Self::CapacityAsAsked => "the capacity is one that was asked for",
+            Self::DebtAsUsed => "debt is what was used without room, once",
+            Self::BackToZero => "after everything expired all accounts are back to zero",
+            Self::EveryRequestAnswered => "every request is answered or reported unknown",
+            Self::ProgressResumes => "progress resumes after the last fault",
+            Self::NoPanic => "nothing panics",
+            Self::HeldByOne => "an item is never held by two",
+            Self::NeverLost => "no item is ever lost",
+            Self::OnlyTheOwnerActs => "only the owner of a claim acts on it",
+            Self::NotBeforeItsTime => "nothing is handed out before it is due",
+            Self::DeliveredAsOne => "what was sent twice is delivered as one",
+            Self::FencingGrows => "a resource's fencing token grows for ever",
+            Self::StaleFenceChangesNothing => "work under an old fencing token changes nothing",
+        }
+    }
+}
+
+impl fmt::Display for Promise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BROKEN: {}: {}", self.promise, self.detail)
+    }
+}

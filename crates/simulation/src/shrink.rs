@@ -1,0 +1,94 @@
+//! Making a failing plan as short as it can be: clients, events and faults go while it still fails.
+
+use crate::outcome::Promise;
+use crate::run::{Event, Plan, World};
+
+/// How many plans are tried at the most.
+const TRIES_MAX: usize = 3_000;
+
+/// The shortest part of a failing plan that still breaks the same promise, as far as taking away finds it.
+pub fn shortest<W: World>(world: &W, plan: W::Plan) -> W::Plan {
+    let Some(violation) = world.play(&plan, false).violation else {
+        return plan;
+    };
+    let mut shrinker = Shrinker { world, promise: violation.promise, plan, tries: 0 };
+    loop {
+        let before = shrinker.size();
+        shrinker.drop_actors();
+        shrinker.drop_events();
+        shrinker.calm_events();
+        if shrinker.size() == before || shrinker.tries >= TRIES_MAX {
+            return shrinker.plan;
+        }
+    }
+}
+
+struct Shrinker<'a, W: World> {
+    world: &'a W,
+    promise: Promise,
+    plan: W::Plan,
+    tries: usize,
+}
+
+impl<W: World> Shrinker<'_, W> {
+    fn size(&self) -> (usize, usize) {
+        let events = self.plan.events();
+        (events.len(), events.iter().map(|event| event.calmer().len()).sum())
+    }
+
+    /// Takes over a plan that still fails in the same way.
+    fn try_events(&mut self, events: Vec<<W::Plan as Plan>::Event>) -> bool {
+        if self.tries >= TRIES_MAX {
+            return false;
+        }
+        self.tries += 1;
+        let plan = self.plan.with_events(events);
+        let violation = self.world.play(&plan, false).violation;
+        let still_fails = violation.is_some_and(|violation| violation.promise == self.promise);
+        if still_fails {
+            self.plan = plan;
+        }
+        still_fails
+    }
+
+    fn drop_actors(&mut self) {
+        let mut actors: Vec<usize> = self.plan.events().iter().map(Event::actor).collect();
+        actors.sort_unstable();
+        actors.dedup();
+        for actor in actors {
+            let others = self.plan.events().iter().filter(|event| event.actor() != actor);
+            let others = others.cloned().collect();
+            self.try_events(others);
+        }
+    }
+
+    fn drop_events(&mut self) {
+        let mut part = self.plan.events().len().div_ceil(2);
+        while part > 0 {
+            let mut start = 0;
+            while start < self.plan.events().len() {
+                let mut events = self.plan.events().to_vec();
+                let end = (start + part).min(events.len());
+                events.drain(start..end);
+                if !self.try_events(events) {
+                    start = end;
+                }
+            }
+            part /= 2;
+        }
+    }
+
+    fn calm_events(&mut self) {
+        for index in 0..self.plan.events().len() {
+            let mut found = true;
+            while found {
+                let calmer = self.plan.events()[index].calmer();
+                found = calmer.into_iter().any(|event| {
+                    let mut events = self.plan.events().to_vec();
+                    events[index] = event;
+                    self.try_events(events)
+                });
+            }
+        }
+    }
+}

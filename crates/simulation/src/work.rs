@@ -1,0 +1,4 @@
+//! stub
+/// stub
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CoordinationWorld;
