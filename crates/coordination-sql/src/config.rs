@@ -1,0 +1,238 @@
+//! How a provider is opened, and why it was not.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use coordination::{Clock, SystemClock};
+use thiserror::Error;
+
+use crate::failure::Failure;
+
+/// The most bytes of a schema's name; the server allows 63, and names that are made of it are
+/// longer.
+pub const SCHEMA_NAME_BYTES_MAX: usize = 48;
+
+/// How a SQLite file is opened.
+#[cfg(feature = "sqlite")]
+#[derive(Debug, Clone)]
+pub struct SqliteConfig {
+    /// How long a write waits for its turn, behind other tasks and other processes: 10 s.
+    pub busy_timeout: Duration,
+    /// Whether what was answered is there after a power failure too: yes. Without it the last
+    /// moments may be lost then, though never to a crash of the process, and a commit need not wait
+    /// for the disk.
+    pub survives_power_loss: bool,
+    /// The most connections for reading, and for the application's transactions: 8.
+    pub other_connections_max: u32,
+    /// How often the file is looked at for work that other processes and the application's own
+    /// transactions added, while a worker waits for work: every 20 ms. Work that this process adds
+    /// through the provider wakes it at once.
+    pub watch_interval: Duration,
+    /// The clock that decides what is due and what has run out: the machine's.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// How a PostgreSQL database is connected to.
+#[cfg(feature = "postgres")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PostgresConfig {
+    /// The schema with the tables, made if it is missing: `coordination`.
+    pub schema: SchemaName,
+    /// The most connections at a time: 10. One more listens, while a worker waits for work.
+    pub connections_max: u32,
+    /// How long a call waits for a connection: 5 s.
+    pub connect_timeout: Duration,
+    /// How long a call waits for its answer: 30 s.
+    pub answer_timeout: Duration,
+}
+
+/// The name of a schema: lower-case letters, digits and underscores, beginning with a letter, and
+/// not with `pg_`, which is the server's own.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct SchemaName(String);
+
+/// Why a schema's name was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "invalid_schema_name: {text:?}; 1 to {SCHEMA_NAME_BYTES_MAX} lower-case letters, digits and \
+     underscores are allowed, beginning with a letter and not with pg_"
+)]
+pub struct InvalidSchemaName {
+    /// The name asked for.
+    pub text: String,
+}
+
+/// Why a provider could not be opened.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The address cannot be read. It is not shown, because passwords stand in it.
+    #[error("invalid_database_url: {reason}")]
+    InvalidUrl {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A setting is out of its range.
+    #[error("invalid_setting: {name} must be at least 1")]
+    ZeroSetting {
+        /// The setting.
+        name: &'static str,
+    },
+    /// The file or the server could not be reached, or did not let us in.
+    #[error("database_unavailable: {database}: {source}")]
+    Unavailable {
+        /// Which, without its password.
+        database: String,
+        /// Why.
+        source: Failure,
+    },
+    /// The tables were made by a newer program, whose words this one does not know.
+    #[error(
+        "migration_too_new: {database} is at version {found}, this program knows up to {known}; run \
+         the program that migrated it, or a newer one"
+    )]
+    TooNew {
+        /// Which, without its password.
+        database: String,
+        /// The newest version there.
+        found: i64,
+        /// The newest version that this program knows.
+        known: i64,
+    },
+    /// The tables could not be made.
+    #[error("migration_failed: {database}: version {version}: {source}")]
+    Migration {
+        /// Which, without its password.
+        database: String,
+        /// The version that was to be reached.
+        version: i64,
+        /// Why.
+        source: Failure,
+    },
+}
+
+#[cfg(feature = "sqlite")]
+impl Default for SqliteConfig {
+    fn default() -> SqliteConfig {
+        SqliteConfig {
+            busy_timeout: Duration::from_secs(10),
+            survives_power_loss: true,
+            other_connections_max: 8,
+            watch_interval: Duration::from_millis(20),
+            clock: Arc::new(SystemClock),
+        }
+    }
+}
+
+#[cfg(feature = "sqlite")]
+impl SqliteConfig {
+    pub(crate) fn check(&self) -> Result<(), OpenError> {
+        if self.busy_timeout.is_zero() {
+            return Err(OpenError::ZeroSetting { name: "busy_timeout" });
+        }
+        if self.other_connections_max == 0 {
+            return Err(OpenError::ZeroSetting { name: "other_connections_max" });
+        }
+        if self.watch_interval.is_zero() {
+            return Err(OpenError::ZeroSetting { name: "watch_interval" });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(feature = "postgres")]
+impl Default for PostgresConfig {
+    fn default() -> PostgresConfig {
+        PostgresConfig {
+            schema: SchemaName::default(),
+            connections_max: 10,
+            connect_timeout: Duration::from_secs(5),
+            answer_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+#[cfg(feature = "postgres")]
+impl PostgresConfig {
+    pub(crate) fn check(&self) -> Result<(), OpenError> {
+        if self.connections_max == 0 {
+            return Err(OpenError::ZeroSetting { name: "connections_max" });
+        }
+        if self.connect_timeout.is_zero() {
+            return Err(OpenError::ZeroSetting { name: "connect_timeout" });
+        }
+        if self.answer_timeout.is_zero() {
+            return Err(OpenError::ZeroSetting { name: "answer_timeout" });
+        }
+        Ok(())
+    }
+}
+
+impl SchemaName {
+    /// The schema with this name.
+    ///
+    /// # Errors
+    /// [`InvalidSchemaName`], which says what is allowed.
+    pub fn new(text: impl AsRef<str>) -> Result<SchemaName, InvalidSchemaName> {
+        let text = text.as_ref();
+        let fits = text.len() <= SCHEMA_NAME_BYTES_MAX
+            && text.starts_with(|first: char| first.is_ascii_lowercase())
+            && !text.starts_with("pg_")
+            && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+        if fits {
+            Ok(SchemaName(text.to_owned()))
+        } else {
+            Err(InvalidSchemaName { text: text.to_owned() })
+        }
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for SchemaName {
+    fn default() -> SchemaName {
+        SchemaName("coordination".to_owned())
+    }
+}
+
+impl fmt::Display for SchemaName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schema_name_needs_no_quotes() {
+        for name in ["coordination", "a", "team_7", &"s".repeat(SCHEMA_NAME_BYTES_MAX)] {
+            assert_eq!(SchemaName::new(name).unwrap().as_str(), name);
+        }
+        let too_long = "s".repeat(SCHEMA_NAME_BYTES_MAX + 1);
+        for name in ["", "7up", "_x", "Orders", "a-b", "a b", "a\";drop", "pg_x", "ä", &too_long] {
+            assert_eq!(SchemaName::new(name), Err(InvalidSchemaName { text: name.to_owned() }));
+        }
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[test]
+    fn a_setting_of_zero_is_refused_by_name() {
+        let config = SqliteConfig { busy_timeout: Duration::ZERO, ..SqliteConfig::default() };
+        let refused = config.check().unwrap_err().to_string();
+        assert_eq!(refused, "invalid_setting: busy_timeout must be at least 1");
+    }
+
+    #[cfg(feature = "postgres")]
+    #[test]
+    fn a_pool_without_connections_is_refused() {
+        let config = PostgresConfig { connections_max: 0, ..PostgresConfig::default() };
+        let refused = config.check().unwrap_err().to_string();
+        assert_eq!(refused, "invalid_setting: connections_max must be at least 1");
+    }
+}

@@ -1,0 +1,138 @@
+//! What the primitives need of a database: the narrow place where SQLite and PostgreSQL differ.
+
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
+#[cfg(feature = "sqlite")]
+pub(crate) mod sqlite;
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::sync::Arc;
+
+use coordination::{Clock, Timestamp};
+use sqlx::Transaction;
+
+use crate::failure::Failure;
+use crate::statement::{Dialect, Queue, Statement};
+use crate::value::{Columns, Value};
+use crate::work::ClaimSql;
+
+/// A database that a [`Provider`](crate::Provider) works on: `Sqlite` or `Postgres`. Nobody else
+/// implements it.
+pub trait Database: Engine {}
+
+/// The parameters of one execution of a statement.
+pub(crate) type Values<'a> = Vec<Value<'a>>;
+
+/// The sealed part of [`Database`].
+#[expect(private_interfaces, reason = "sealed: it is a bound, not an interface")]
+pub trait Engine: Clone + Debug + Send + Sync + 'static {
+    /// The driver.
+    type Driver: sqlx::Database<Connection = Self::Connection, Row = Self::Row>;
+    /// One connection.
+    type Connection: sqlx::Connection<Database = Self::Driver> + Send;
+    /// One row.
+    type Row: Columns;
+
+    /// How it reads statements.
+    fn dialect(&self) -> &Dialect;
+
+    /// Runs a statement on its own, and gives its rows.
+    fn fetch(
+        &self,
+        statement: &Statement,
+        values: Values<'_>,
+    ) -> impl Future<Output = Result<Vec<Self::Row>, Failure>> + Send;
+
+    /// The same for a statement that changes nothing.
+    fn read(
+        &self,
+        statement: &Statement,
+        values: Values<'_>,
+    ) -> impl Future<Output = Result<Vec<Self::Row>, Failure>> + Send;
+
+    /// Runs a statement on its own, and says how many rows it was about.
+    fn execute(
+        &self,
+        statement: &Statement,
+        values: Values<'_>,
+    ) -> impl Future<Output = Result<usize, Failure>> + Send;
+
+    /// Claims work.
+    fn claim(
+        &self,
+        claim: &ClaimSql,
+        values: Values<'_>,
+    ) -> impl Future<Output = Result<Vec<Self::Row>, Failure>> + Send;
+
+    /// A transaction that will write.
+    fn begin(
+        &self,
+    ) -> impl Future<Output = Result<Transaction<'static, Self::Driver>, Failure>> + Send;
+
+    /// The same for the application, which may hold it for long.
+    fn begin_for_application(
+        &self,
+    ) -> impl Future<Output = Result<Transaction<'static, Self::Driver>, Failure>> + Send;
+
+    /// Like [`fetch`](Engine::fetch), on a connection.
+    fn fetch_in(
+        &self,
+        connection: &mut Self::Connection,
+        statement: &Statement,
+        values: Values<'_>,
+    ) -> impl Future<Output = Result<Vec<Self::Row>, Failure>> + Send;
+
+    /// Like [`execute`](Engine::execute), on a connection.
+    fn execute_in(
+        &self,
+        connection: &mut Self::Connection,
+        statement: &Statement,
+        values: Values<'_>,
+    ) -> impl Future<Output = Result<usize, Failure>> + Send;
+
+    /// Inserts rows in their order: SQLite one by one with `one`, PostgreSQL at once with `many`,
+    /// whose parameters are the columns as arrays. Says how many were new.
+    fn insert_in(
+        &self,
+        connection: &mut Self::Connection,
+        insert: &Insert,
+        rows: &[Values<'_>],
+    ) -> impl Future<Output = Result<usize, Failure>> + Send;
+
+    /// The moment it is by the database's clock.
+    fn now_in(
+        &self,
+        connection: &mut Self::Connection,
+    ) -> impl Future<Output = Result<Timestamp, Failure>> + Send;
+
+    /// Tells the workers of this process that work was added, if the database does not.
+    fn announce(&self, queue: Queue);
+
+    /// Completes when work may have been added since this was called.
+    fn work_added(&self, queue: Queue) -> impl Future<Output = ()> + Send;
+
+    /// The clock by which this process judges that a lease has run out.
+    fn lease_clock(&self) -> Arc<dyn Clock>;
+}
+
+/// An insertion of one row, and the same of many.
+#[derive(Debug, Clone)]
+pub(crate) struct Insert {
+    #[cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "SQLite inserts one by one"))]
+    pub(crate) one: Statement,
+    #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "PostgreSQL at once"))]
+    pub(crate) many: Statement,
+}
+
+impl Insert {
+    /// Insertions that tell `queue` of their rows when they commit.
+    pub(crate) fn announced(dialect: &Dialect, queue: Queue, one: &str, many: &str) -> Insert {
+        Insert { one: dialect.announced(queue, one), many: dialect.announced(queue, many) }
+    }
+
+    /// Insertions that nobody waits for.
+    pub(crate) fn quiet(dialect: &Dialect, one: &str, many: &str) -> Insert {
+        Insert { one: dialect.statement(one), many: dialect.statement(many) }
+    }
+}

@@ -1,0 +1,383 @@
+//! PostgreSQL: many machines, the server's clock, and a server that tells of new work.
+
+use std::future::Future;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use coordination::{Clock, MonotonicClock, Timestamp};
+use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgPoolOptions, PgRow};
+use sqlx::{Arguments, AssertSqlSafe, Connection, Executor, PgPool, Row, Transaction};
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+
+use super::{Database, Engine, Insert, Values};
+use crate::config::{PostgresConfig, SchemaName};
+use crate::failure::Failure;
+use crate::listener;
+use crate::statement::{Dialect, Queue, Statement};
+use crate::value::{Columns, Value};
+use crate::wake::Wake;
+use crate::work::ClaimSql;
+
+/// Every statement of this crate has an index made for it. A plan that was made while a table was
+/// empty must not read the whole of it when it has grown.
+const SESSION: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; \
+                       SET enable_hashjoin = off; SET enable_mergejoin = off";
+/// A connection that was idle for so long is looked at before it is used.
+const LOOK_AFTER_IDLE: Duration = Duration::from_secs(1);
+/// How often a statement is tried that the server undid because of others: a deadlock.
+const UNDONE_ATTEMPTS_MAX: usize = 3;
+
+/// One schema of a PostgreSQL database.
+#[derive(Debug, Clone)]
+pub struct Postgres {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    dialect: Dialect,
+    schema: SchemaName,
+    /// What failures call the database.
+    name: String,
+    connect_timeout: Duration,
+    answer_timeout: Duration,
+    clock: Arc<dyn Clock>,
+    now: Statement,
+    pool: PgPool,
+    options: PgConnectOptions,
+    wake: Arc<Wake>,
+    listener: OnceLock<AbortHandle>,
+}
+
+type Driver = sqlx::Postgres;
+
+impl Postgres {
+    /// The first connection is made here, and tells at once why if it cannot be.
+    pub(crate) async fn connect(
+        options: PgConnectOptions,
+        config: &PostgresConfig,
+    ) -> Result<Postgres, Failure> {
+        let name = format!(
+            "postgresql://{}:{}/{}",
+            options.get_host(),
+            options.get_port(),
+            options.get_database().unwrap_or(options.get_username())
+        );
+        let waited = config.connect_timeout;
+        match timeout(waited, PgConnection::connect_with(&options)).await {
+            Ok(connection) => connection?.close().await?,
+            Err(_) => return Err(Failure::NoConnection { database: name, waited }),
+        }
+        let pool = PgPoolOptions::new()
+            .max_connections(config.connections_max)
+            .acquire_timeout(config.connect_timeout)
+            .test_before_acquire(false)
+            .before_acquire(|connection, idle| {
+                Box::pin(async move {
+                    // Without an answer the connection is put away and another one taken.
+                    Ok(idle.idle_for < LOOK_AFTER_IDLE || connection.ping().await.is_ok())
+                })
+            })
+            .after_connect(|connection, _| {
+                Box::pin(async move { connection.execute(SESSION).await.map(|_| ()) })
+            })
+            .connect_lazy_with(options.clone());
+        let dialect = Dialect::postgres(&config.schema);
+        let shared = Shared {
+            now: dialect.statement("SELECT {now} AS now"),
+            dialect,
+            schema: config.schema.clone(),
+            name,
+            connect_timeout: config.connect_timeout,
+            answer_timeout: config.answer_timeout,
+            clock: Arc::new(MonotonicClock::new()),
+            pool,
+            options,
+            wake: Arc::default(),
+            listener: OnceLock::new(),
+        };
+        Ok(Postgres { shared: Arc::new(shared) })
+    }
+
+    /// The connections.
+    pub(crate) fn pool(&self) -> &PgPool {
+        &self.shared.pool
+    }
+
+    pub(crate) fn schema(&self) -> &SchemaName {
+        &self.shared.schema
+    }
+
+    pub(crate) async fn close(&self) {
+        if let Some(listener) = self.shared.listener.get() {
+            listener.abort();
+        }
+        self.shared.pool.close().await;
+    }
+
+    fn failure(&self, error: sqlx::Error) -> Failure {
+        match error {
+            sqlx::Error::PoolTimedOut => Failure::NoConnection {
+                database: self.shared.name.clone(),
+                waited: self.shared.connect_timeout,
+            },
+            other => Failure::Driver(other),
+        }
+    }
+
+    /// What the database answers, unless it takes too long.
+    async fn answer<T>(
+        &self,
+        call: impl Future<Output = Result<T, sqlx::Error>> + Send,
+    ) -> Result<T, Failure> {
+        match timeout(self.shared.answer_timeout, call).await {
+            Ok(answer) => answer.map_err(|error| self.failure(error)),
+            Err(_) => Err(Failure::NoAnswer {
+                database: self.shared.name.clone(),
+                waited: self.shared.answer_timeout,
+            }),
+        }
+    }
+
+    /// The same for a statement on its own, which is repeated if the server undid it.
+    async fn repeated<T, F: Future<Output = Result<T, sqlx::Error>> + Send>(
+        &self,
+        mut call: impl FnMut() -> Result<F, Failure>,
+    ) -> Result<T, Failure> {
+        for _ in 1..UNDONE_ATTEMPTS_MAX {
+            match self.answer(call()?).await {
+                Err(Failure::Driver(error)) if was_undone(&error) => {
+                    tracing::debug!(%error, "statement undone by the server, trying again");
+                }
+                answer => return answer,
+            }
+        }
+        self.answer(call()?).await
+    }
+}
+
+impl Database for Postgres {}
+
+#[expect(private_interfaces, reason = "sealed")]
+impl Engine for Postgres {
+    type Driver = Driver;
+    type Connection = PgConnection;
+    type Row = PgRow;
+
+    fn dialect(&self) -> &Dialect {
+        &self.shared.dialect
+    }
+
+    async fn fetch(
+        &self,
+        statement: &Statement,
+        values: Values<'_>,
+    ) -> Result<Vec<PgRow>, Failure> {
+        self.repeated(|| Ok(query(statement, &values)?.fetch_all(&self.shared.pool))).await
+    }
+
+    async fn read(&self, statement: &Statement, values: Values<'_>) -> Result<Vec<PgRow>, Failure> {
+        self.fetch(statement, values).await
+    }
+
+    async fn execute(&self, statement: &Statement, values: Values<'_>) -> Result<usize, Failure> {
+        let call = || Ok(query(statement, &values)?.execute(&self.shared.pool));
+        let done = self.repeated(call).await?;
+        Ok(usize::try_from(done.rows_affected()).expect("a count of rows fits"))
+    }
+
+    async fn claim(&self, claim: &ClaimSql, values: Values<'_>) -> Result<Vec<PgRow>, Failure> {
+        self.fetch(&claim.claim, values).await
+    }
+
+    async fn begin(&self) -> Result<Transaction<'static, Driver>, Failure> {
+        self.answer(self.shared.pool.begin()).await
+    }
+
+    async fn begin_for_application(&self) -> Result<Transaction<'static, Driver>, Failure> {
+        self.begin().await
+    }
+
+    async fn fetch_in(
+        &self,
+        connection: &mut PgConnection,
+        statement: &Statement,
+        values: Values<'_>,
+    ) -> Result<Vec<PgRow>, Failure> {
+        self.answer(query(statement, &values)?.fetch_all(connection)).await
+    }
+
+    async fn execute_in(
+        &self,
+        connection: &mut PgConnection,
+        statement: &Statement,
+        values: Values<'_>,
+    ) -> Result<usize, Failure> {
+        let done = self.answer(query(statement, &values)?.execute(connection)).await?;
+        Ok(usize::try_from(done.rows_affected()).expect("a count of rows fits"))
+    }
+
+    async fn insert_in(
+        &self,
+        connection: &mut PgConnection,
+        insert: &Insert,
+        rows: &[Values<'_>],
+    ) -> Result<usize, Failure> {
+        let columns = rows.first().map_or(0, Vec::len);
+        let mut arguments = PgArguments::default();
+        for column in 0..columns {
+            let cells = rows.iter().map(|row| &row[column]);
+            add_column(&mut arguments, cells).map_err(sqlx::Error::Encode)?;
+        }
+        let text = AssertSqlSafe(Arc::clone(&insert.many.text));
+        let done = self.answer(sqlx::query_with(text, arguments).execute(connection)).await?;
+        Ok(usize::try_from(done.rows_affected()).expect("a count of rows fits"))
+    }
+
+    async fn now_in(&self, connection: &mut PgConnection) -> Result<Timestamp, Failure> {
+        let rows = self.fetch_in(connection, &self.shared.now, Vec::new()).await?;
+        rows.first().ok_or(sqlx::Error::RowNotFound)?.moment("now")
+    }
+
+    fn announce(&self, _: Queue) {
+        // The server tells everyone, this process too, when the transaction commits.
+    }
+
+    fn work_added(&self, queue: Queue) -> impl Future<Output = ()> + Send {
+        let Shared { options, dialect, wake, .. } = &*self.shared;
+        self.shared.listener.get_or_init(|| {
+            let listening =
+                listener::run(options.clone(), dialect.channel().to_owned(), Arc::clone(wake));
+            tokio::spawn(listening).abort_handle()
+        });
+        wake.told(queue)
+    }
+
+    fn lease_clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.shared.clock)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some(listener) = self.listener.get() {
+            listener.abort();
+        }
+    }
+}
+
+/// Whether the server gave the statement up for others, so that nothing of it happened.
+fn was_undone(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
+    // Deadlock, and failure to serialise under a stricter isolation than the default.
+    matches!(code.as_deref(), Some("40P01" | "40001"))
+}
+
+fn query(
+    statement: &Statement,
+    values: &Values<'_>,
+) -> Result<sqlx::query::Query<'static, Driver, PgArguments>, Failure> {
+    let mut arguments = PgArguments::default();
+    for value in values {
+        add(&mut arguments, value).map_err(sqlx::Error::Encode)?;
+    }
+    Ok(sqlx::query_with(AssertSqlSafe(Arc::clone(&statement.text)), arguments))
+}
+
+fn add(arguments: &mut PgArguments, value: &Value<'_>) -> Result<(), sqlx::error::BoxDynError> {
+    match value {
+        Value::Int(number) => arguments.add(number),
+        Value::MaybeInt(number) => arguments.add(number),
+        Value::Text(text) => arguments.add(text.as_ref()),
+        Value::MaybeText(text) => arguments.add(text),
+        Value::Bytes(bytes) => arguments.add(*bytes),
+        Value::MaybeBytes(bytes) => arguments.add(bytes),
+        Value::Texts(texts) => arguments.add(texts),
+    }
+}
+
+/// The cells of one column, which are all of one kind, as an array.
+fn add_column<'a>(
+    arguments: &mut PgArguments,
+    cells: impl Iterator<Item = &'a Value<'a>>,
+) -> Result<(), sqlx::error::BoxDynError> {
+    let mut cells = cells.peekable();
+    match cells.peek() {
+        None => Ok(()),
+        Some(Value::Int(_) | Value::MaybeInt(_)) => {
+            arguments.add(cells.map(Value::as_int).collect::<Vec<_>>())
+        }
+        Some(Value::Text(_) | Value::MaybeText(_)) => {
+            arguments.add(cells.map(Value::as_text).collect::<Vec<_>>())
+        }
+        Some(Value::Bytes(_) | Value::MaybeBytes(_)) => {
+            arguments.add(cells.map(Value::as_bytes).collect::<Vec<_>>())
+        }
+        Some(Value::Texts(_)) => unreachable!("a cell is one value"),
+    }
+}
+
+impl Value<'_> {
+    fn as_int(&self) -> Option<i64> {
+        match self {
+            Value::Int(number) => Some(*number),
+            Value::MaybeInt(number) => *number,
+            Value::Text(_)
+            | Value::MaybeText(_)
+            | Value::Bytes(_)
+            | Value::MaybeBytes(_)
+            | Value::Texts(_) => unreachable!("a column is of one kind"),
+        }
+    }
+
+    fn as_text(&self) -> Option<&str> {
+        match self {
+            Value::Text(text) => Some(text),
+            Value::MaybeText(text) => *text,
+            Value::Int(_)
+            | Value::MaybeInt(_)
+            | Value::Bytes(_)
+            | Value::MaybeBytes(_)
+            | Value::Texts(_) => unreachable!("a column is of one kind"),
+        }
+    }
+
+    fn as_bytes(&self) -> Option<&[u8]> {
+        match self {
+            Value::Bytes(bytes) => Some(bytes),
+            Value::MaybeBytes(bytes) => *bytes,
+            Value::Int(_)
+            | Value::MaybeInt(_)
+            | Value::Text(_)
+            | Value::MaybeText(_)
+            | Value::Texts(_) => unreachable!("a column is of one kind"),
+        }
+    }
+}
+
+impl Columns for PgRow {
+    fn int(&self, column: &'static str) -> Result<i64, Failure> {
+        Ok(self.try_get(column)?)
+    }
+
+    fn maybe_int(&self, column: &'static str) -> Result<Option<i64>, Failure> {
+        Ok(self.try_get(column)?)
+    }
+
+    fn text(&self, column: &'static str) -> Result<&str, Failure> {
+        Ok(self.try_get(column)?)
+    }
+
+    fn maybe_text(&self, column: &'static str) -> Result<Option<&str>, Failure> {
+        Ok(self.try_get(column)?)
+    }
+
+    fn bytes(&self, column: &'static str) -> Result<&[u8], Failure> {
+        Ok(self.try_get(column)?)
+    }
+
+    fn maybe_bytes(&self, column: &'static str) -> Result<Option<&[u8]>, Failure> {
+        Ok(self.try_get(column)?)
+    }
+}

@@ -1,0 +1,264 @@
+//! The inbox.
+
+use std::future::Future;
+use std::time::Duration;
+
+use coordination::{
+    BatchSize, ContentHash, CorrelationId, Delay, Enqueued, ErrorText, GetError, Inbox, InboxKey,
+    InboxMessage, InboxStatus, LeaseDuration, NewInboxMessage, OwnerToken, Processed,
+    ProviderError, Source, SourceMessageId, Topic,
+};
+
+use crate::engine::{Database, Values};
+use crate::failure::Failure;
+use crate::provider::Provider;
+use crate::statement::{Dialect, Queue, Statement};
+use crate::value::{Columns, Value, id, maybe_moment, read};
+use crate::work::{Table, WorkSql, note_error, settle};
+
+/// Stands between the source and its message ID in an identity; names have no control characters.
+const SEPARATOR: char = '\t';
+
+const TABLE: Table =
+    Table { name: "inbox", on_claim: "attempts = attempts + 1", shown: SHOWN, comes_back: None };
+const SHOWN: &str = "id, topic, payload, correlation_id, hash, state, claimed_until, due_at, \
+                     attempts, attempts_at_revival, last_error";
+
+#[derive(Debug)]
+pub(crate) struct InboxSql {
+    work: WorkSql,
+    enqueue: Statement,
+    processed: Statement,
+    abandon: Statement,
+    fail: Statement,
+    get: Statement,
+    revive: Statement,
+}
+
+impl InboxSql {
+    pub(crate) fn new(dialect: &Dialect) -> InboxSql {
+        let statement = |text: &str| dialect.statement(text);
+        InboxSql {
+            work: WorkSql::new(dialect, &TABLE),
+            enqueue: dialect.announced(
+                Queue::Inbox,
+                "INSERT INTO {inbox} (id, topic, payload, correlation_id, hash, due_at, state)
+                 VALUES ($1, $2, $3, $4, $5, COALESCE($6, {now}),
+                         CASE WHEN COALESCE($6, {now}) <= {now} THEN 'due' ELSE 'waiting' END)
+                 ON CONFLICT (id) DO NOTHING",
+            ),
+            processed: statement("SELECT hash FROM {inbox} WHERE id = $1 AND state = 'done'"),
+            abandon: statement(&TABLE.give_back(&note_error(4))),
+            fail: statement(&settle("inbox", "dead", &note_error(3))),
+            get: statement(&format!("SELECT {SHOWN} FROM {{inbox}} WHERE id = $1")),
+            revive: dialect.announced(
+                Queue::Inbox,
+                &format!(
+                    "UPDATE {{inbox}}
+                     SET state = CASE WHEN $2 = 0 THEN 'due' ELSE 'waiting' END,
+                         due_at = {{now}} + $2, finished_at = NULL,
+                         attempts_at_revival = attempts{}
+                     WHERE id {{in:1}} AND state = 'dead'",
+                    note_error(3)
+                ),
+            ),
+        }
+    }
+}
+
+impl<D: Database> Provider<D> {
+    /// Adds a message to the inbox in the application's own transaction.
+    ///
+    /// # Errors
+    /// [`ProviderError`] if there was no answer; the transaction is as after any failed statement.
+    pub async fn receive_in(
+        &self,
+        transaction: &mut sqlx::Transaction<'_, D::Driver>,
+        message: NewInboxMessage,
+    ) -> Result<Enqueued, ProviderError> {
+        let insert = &self.sql().inbox.enqueue;
+        let added = self.engine().execute_in(transaction, insert, row(&message)).await;
+        Ok(enqueued(added.map_err(Failure::of("inbox enqueue"))?))
+    }
+
+    /// Finishes claimed inbox messages in the application's own transaction: what the handler wrote
+    /// in it happens exactly once, because it commits with the acknowledgement or not at all. Says
+    /// how many; if that is too few the claim has run out and the transaction must not commit.
+    ///
+    /// # Errors
+    /// [`ProviderError`] if there was no answer; the transaction is as after any failed statement.
+    pub async fn ack_in(
+        &self,
+        transaction: &mut sqlx::Transaction<'_, D::Driver>,
+        owner: &OwnerToken,
+        keys: &[InboxKey],
+    ) -> Result<usize, ProviderError> {
+        if keys.is_empty() {
+            return Ok(0);
+        }
+        let (ack, values) =
+            (self.sql().inbox.work.finish_statement(), vec![owner.into(), ids(keys)]);
+        let acked = self.engine().execute_in(transaction, ack, values).await;
+        acked.map_err(Failure::of("inbox ack"))
+    }
+}
+
+impl<D: Database> Inbox for Provider<D> {
+    async fn already_processed(
+        &self,
+        key: &InboxKey,
+        hash: Option<&ContentHash>,
+    ) -> Result<Processed, ProviderError> {
+        let look = async {
+            let rows = self.engine().read(&self.sql().inbox.processed, vec![identity(key)]).await?;
+            let Some(row) = rows.first() else { return Ok(Processed::No) };
+            Ok(match (hash, row.maybe_bytes("hash")?) {
+                (Some(hash), Some(kept)) if hash.as_bytes() != kept => Processed::WithOtherContent,
+                (Some(_) | None, _) => Processed::Yes,
+            })
+        };
+        look.await.map_err(Failure::of("inbox already processed"))
+    }
+
+    async fn enqueue(&self, message: NewInboxMessage) -> Result<Enqueued, ProviderError> {
+        let added = self.engine().execute(&self.sql().inbox.enqueue, row(&message)).await;
+        let enqueued = enqueued(added.map_err(Failure::of("inbox enqueue"))?);
+        if enqueued == Enqueued::Added {
+            self.engine().announce(Queue::Inbox);
+        }
+        Ok(enqueued)
+    }
+
+    async fn claim(
+        &self,
+        owner: &OwnerToken,
+        lease: LeaseDuration,
+        max: BatchSize,
+    ) -> Result<Vec<InboxMessage>, ProviderError> {
+        let work = &self.sql().inbox.work;
+        let claimed = work.claim(self.engine(), (owner, lease, max), shown::<D>).await;
+        claimed.map_err(Failure::of("inbox claim"))
+    }
+
+    async fn ack(&self, owner: &OwnerToken, keys: &[InboxKey]) -> Result<usize, ProviderError> {
+        let values = vec![owner.into(), ids(keys)];
+        self.settle("inbox ack", self.sql().inbox.work.finish_statement(), keys, values).await
+    }
+
+    async fn abandon(
+        &self,
+        owner: &OwnerToken,
+        keys: &[InboxKey],
+        error: &ErrorText,
+        delay: Delay,
+    ) -> Result<usize, ProviderError> {
+        let values = vec![owner.into(), ids(keys), delay.into(), error.into()];
+        self.settle("inbox abandon", &self.sql().inbox.abandon, keys, values).await
+    }
+
+    async fn fail(
+        &self,
+        owner: &OwnerToken,
+        keys: &[InboxKey],
+        error: &ErrorText,
+    ) -> Result<usize, ProviderError> {
+        let values = vec![owner.into(), ids(keys), error.into()];
+        self.settle("inbox fail", &self.sql().inbox.fail, keys, values).await
+    }
+
+    async fn get(&self, key: &InboxKey) -> Result<InboxMessage, GetError> {
+        let get = async {
+            let rows = self.engine().read(&self.sql().inbox.get, vec![identity(key)]).await?;
+            rows.first().map(shown::<D>).transpose()
+        };
+        let message = get.await.map_err(Failure::of("inbox get"))?;
+        message.ok_or_else(|| GetError::Unknown { key: key.clone() })
+    }
+
+    async fn revive(
+        &self,
+        keys: &[InboxKey],
+        reason: &ErrorText,
+        delay: Delay,
+    ) -> Result<usize, ProviderError> {
+        let values = vec![ids(keys), delay.into(), reason.into()];
+        let revived = self.settle("inbox revive", &self.sql().inbox.revive, keys, values).await?;
+        self.engine().announce(Queue::Inbox);
+        Ok(revived)
+    }
+
+    async fn reap(&self) -> Result<usize, ProviderError> {
+        self.sql().inbox.work.reap(self.engine()).await.map_err(Failure::of("inbox reap"))
+    }
+
+    async fn purge(&self, older_than: Duration) -> Result<usize, ProviderError> {
+        let purged = self.sql().inbox.work.purge(self.engine(), older_than).await;
+        purged.map_err(Failure::of("inbox purge"))
+    }
+
+    async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {
+        let age = self.sql().inbox.work.oldest_ready_age(self.engine()).await;
+        age.map_err(Failure::of("inbox oldest ready age"))
+    }
+
+    // Not an `async fn`: the future hears of what comes after this call, polled or not.
+    fn work_added(&self) -> impl Future<Output = ()> + Send {
+        self.engine().work_added(Queue::Inbox)
+    }
+}
+
+fn enqueued(added: usize) -> Enqueued {
+    if added == 0 { Enqueued::Duplicate } else { Enqueued::Added }
+}
+
+fn text_of(key: &InboxKey) -> String {
+    format!("{}{SEPARATOR}{}", key.source, key.message_id)
+}
+
+fn identity(key: &InboxKey) -> Value<'static> {
+    id(text_of(key))
+}
+
+fn ids(keys: &[InboxKey]) -> Value<'static> {
+    Value::Texts(keys.iter().map(text_of).collect())
+}
+
+fn row(message: &NewInboxMessage) -> Values<'_> {
+    vec![
+        identity(&message.key),
+        message.topic.as_str().into(),
+        (&message.payload).into(),
+        Value::MaybeText(message.correlation_id.as_ref().map(CorrelationId::as_str)),
+        Value::MaybeBytes(message.hash.as_ref().map(ContentHash::as_bytes)),
+        maybe_moment(message.due_at),
+    ]
+}
+
+fn shown<D: Database>(row: &D::Row) -> Result<InboxMessage, Failure> {
+    let (source, message_id) = read(
+        "id",
+        row.text("id")?.split_once(SEPARATOR).ok_or("no tab between source and message ID"),
+    )?;
+    let key = InboxKey {
+        source: read("id", Source::new(source))?,
+        message_id: read("id", SourceMessageId::new(message_id))?,
+    };
+    let status = match row.text("state")? {
+        "claimed" => InboxStatus::Claimed { until: row.moment("claimed_until")? },
+        "done" => InboxStatus::Done,
+        "dead" => InboxStatus::Dead,
+        _ => InboxStatus::Ready,
+    };
+    Ok(InboxMessage {
+        key,
+        topic: row.named("topic", Topic::new)?,
+        payload: row.payload("payload")?,
+        correlation_id: row.maybe_named("correlation_id", CorrelationId::new)?,
+        hash: read("hash", row.maybe_bytes("hash")?.map(ContentHash::new).transpose())?,
+        status,
+        due_at: row.moment("due_at")?,
+        attempts: row.count("attempts")?,
+        attempts_at_revival: row.count("attempts_at_revival")?,
+        last_error: row.error_text("last_error")?,
+    })
+}

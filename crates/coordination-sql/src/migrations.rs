@@ -1,0 +1,123 @@
+//! The tables, made and brought up to date when a provider is opened.
+//!
+//! A migration runs once, in a transaction, under a lock that makes a second process wait and then
+//! find it done. Migrations are only ever added to the end of the list.
+
+use crate::config::OpenError;
+use crate::engine::Engine;
+use crate::failure::Failure;
+use crate::statement::{Dialect, Statement};
+use crate::value::{Columns, Value};
+
+/// In their order; the first is version 1.
+const MIGRATIONS: &[Migration] =
+    &[Migration { name: "primitives", text: include_str!("migrations/0001_primitives.sql") }];
+
+/// The version that this program brings a database to.
+pub const NEWEST: i64 = 1;
+
+#[derive(Debug)]
+struct Migration {
+    name: &'static str,
+    /// Statements with a semicolon at the end of a line.
+    text: &'static str,
+}
+
+/// The statements about migrations themselves.
+#[derive(Debug)]
+pub(crate) struct MigrationSql {
+    create_table: Statement,
+    newest: Statement,
+    record: Statement,
+}
+
+impl MigrationSql {
+    pub(crate) fn new(dialect: &Dialect) -> MigrationSql {
+        MigrationSql {
+            create_table: dialect.statement(
+                "CREATE TABLE IF NOT EXISTS {migrations} (
+                     version BIGINT NOT NULL PRIMARY KEY,
+                     name TEXT NOT NULL,
+                     applied_at BIGINT NOT NULL)",
+            ),
+            newest: dialect
+                .statement("SELECT COALESCE(MAX(version), 0) AS version FROM {migrations}"),
+            record: dialect.statement(
+                "INSERT INTO {migrations} (version, name, applied_at) VALUES ($1, $2, {now})",
+            ),
+        }
+    }
+
+    /// Brings the tables up to date. The caller has the lock, and commits.
+    pub(crate) async fn run<E: Engine>(
+        &self,
+        engine: &E,
+        connection: &mut E::Connection,
+        database: &str,
+    ) -> Result<(), OpenError> {
+        let failed = |version: i64| {
+            let database = database.to_owned();
+            move |source: Failure| OpenError::Migration { database, version, source }
+        };
+        let create_table = engine.execute_in(connection, &self.create_table, Vec::new()).await;
+        create_table.map_err(failed(0))?;
+        let rows = engine.fetch_in(connection, &self.newest, Vec::new()).await;
+        let found = rows.and_then(|rows| {
+            rows.first().ok_or(Failure::Driver(sqlx::Error::RowNotFound))?.int("version")
+        });
+        let found = found.map_err(failed(0))?;
+        if found > NEWEST {
+            let database = database.to_owned();
+            return Err(OpenError::TooNew { database, found, known: NEWEST });
+        }
+        for (migration, version) in MIGRATIONS.iter().zip(1..) {
+            if version > found {
+                self.apply(engine, connection, migration, version)
+                    .await
+                    .map_err(failed(version))?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn apply<E: Engine>(
+        &self,
+        engine: &E,
+        connection: &mut E::Connection,
+        migration: &Migration,
+        version: i64,
+    ) -> Result<(), Failure> {
+        for text in statements(migration.text) {
+            let statement = engine.dialect().statement(text);
+            engine.execute_in(connection, &statement, Vec::new()).await?;
+        }
+        let values = vec![Value::Int(version), migration.name.into()];
+        engine.execute_in(connection, &self.record, values).await?;
+        tracing::info!(version, name = migration.name, "migration applied");
+        Ok(())
+    }
+}
+
+/// The statements of a migration, one by one.
+fn statements(text: &str) -> impl Iterator<Item = &str> {
+    text.split(";\n").filter(|statement| {
+        let mut lines = statement.lines().map(str::trim);
+        lines.any(|line| !line.is_empty() && !line.starts_with("--"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_version_is_the_number_of_migrations() {
+        assert_eq!(usize::try_from(NEWEST), Ok(MIGRATIONS.len()));
+    }
+
+    #[test]
+    fn a_migration_is_split_at_its_semicolons() {
+        let found: Vec<_> = statements("-- a\nSELECT 1;\n\nSELECT\n2;\n-- the end\n").collect();
+        assert_eq!(found, ["-- a\nSELECT 1", "\nSELECT\n2"]);
+    }
+}

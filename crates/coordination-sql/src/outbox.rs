@@ -1,0 +1,363 @@
+//! The outbox.
+
+mod joins;
+mod topics;
+
+use std::future::Future;
+use std::time::Duration;
+
+use coordination::{
+    BatchSize, CorrelationId, Delay, ErrorText, LeaseDuration, MessageId, NewOutboxMessage, Outbox,
+    OutboxMessage, OutboxRecord, OutboxStatus, OwnerToken, Payload, ProviderError, Topic, Topics,
+};
+
+pub(crate) use self::joins::JoinSql;
+use self::topics::TopicSql;
+use crate::engine::{Database, Insert, Values};
+use crate::failure::Failure;
+use crate::provider::Provider;
+use crate::statement::{Dialect, Queue, Statement};
+use crate::value::{Columns, Value, id, ids, maybe_moment};
+use crate::work::{Table, WorkSql, note_error, settle};
+
+/// How many messages one statement adds.
+const ENQUEUE_BATCH: usize = 500;
+
+const TABLE: Table = Table {
+    name: "outbox",
+    on_claim: "begun = FALSE",
+    shown: "id, topic, payload, correlation_id, due_at, retry_count, attempts, last_error, \
+            claimed_until",
+    comes_back: None,
+};
+
+#[derive(Debug)]
+pub(crate) struct OutboxSql {
+    enqueue: Insert,
+    work: WorkSql,
+    topics: TopicSql,
+    begin: Statement,
+    extend: Statement,
+    finish: Statement,
+    postpone: Statement,
+    reschedule: Statement,
+    fail: Statement,
+    record: Statement,
+    reap: Statement,
+}
+
+impl OutboxSql {
+    pub(crate) fn new(dialect: &Dialect) -> OutboxSql {
+        let statement = |text: &str| dialect.statement(text);
+        let announced = |text: &str| dialect.announced(Queue::Outbox, text);
+        let held = "id = $2 AND state = 'claimed' AND owner = $1";
+        OutboxSql {
+            enqueue: enqueue(dialect),
+            work: WorkSql::new(dialect, &TABLE),
+            topics: TopicSql::new(dialect, &TABLE),
+            begin: statement(&format!(
+                "UPDATE {{outbox}}
+                 SET attempts = attempts + CASE WHEN begun THEN 0 ELSE 1 END, begun = TRUE,
+                     claimed_until = {{greatest}}(claimed_until, {{now}} + $3)
+                 WHERE {held} RETURNING attempts"
+            )),
+            extend: statement(
+                "UPDATE {outbox} SET claimed_until = {greatest}(claimed_until, {now} + $3)
+                 WHERE id {in:2} AND state = 'claimed' AND owner = $1",
+            ),
+            finish: statement(&format!(
+                "UPDATE {{outbox}}
+                 SET state = 'done', finished_at = {{now}}, owner = NULL, claimed_until = NULL,
+                     outcome = $3
+                 WHERE {held}"
+            )),
+            postpone: announced(&TABLE.give_back("")),
+            reschedule: announced(
+                &TABLE.give_back(&format!(", retry_count = retry_count + 1{}", note_error(4))),
+            ),
+            fail: statement(&settle("outbox", "dead", &note_error(3))),
+            record: statement(
+                "SELECT topic, payload, correlation_id, due_at, retry_count, attempts, last_error,
+                        state, claimed_until, outcome
+                 FROM {outbox} WHERE id = $1",
+            ),
+            reap: announced(&TABLE.reap(dialect)),
+        }
+    }
+}
+
+/// A message that is due at once is due by the database's clock, and known to be.
+fn enqueue(dialect: &Dialect) -> Insert {
+    let one = "INSERT INTO {outbox} (id, topic, payload, correlation_id, due_at, state)
+               VALUES ($1, $2, $3, $4, COALESCE($5, {now}),
+                       CASE WHEN COALESCE($5, {now}) <= {now} THEN 'due' ELSE 'waiting' END)
+               ON CONFLICT (id) DO NOTHING";
+    let many = "INSERT INTO {outbox} (id, topic, payload, correlation_id, due_at, state)
+                SELECT id, topic, payload, correlation_id, COALESCE(due_at, {now}),
+                       CASE WHEN COALESCE(due_at, {now}) <= {now} THEN 'due' ELSE 'waiting' END
+                FROM unnest($1::text[], $2::text[], $3::bytea[], $4::text[], $5::bigint[])
+                     WITH ORDINALITY AS new (id, topic, payload, correlation_id, due_at, number)
+                ORDER BY number
+                ON CONFLICT (id) DO NOTHING";
+    Insert::announced(dialect, Queue::Outbox, one, many)
+}
+
+fn row(message: &NewOutboxMessage) -> Values<'_> {
+    vec![
+        id(message.id),
+        message.topic.as_str().into(),
+        (&message.payload).into(),
+        Value::MaybeText(message.correlation_id.as_ref().map(CorrelationId::as_str)),
+        maybe_moment(message.due_at),
+    ]
+}
+
+impl<D: Database> Provider<D> {
+    /// Adds messages, all of them or none. Ones whose ID is known are left as they are.
+    ///
+    /// One transaction for all, which is what costs in SQLite.
+    ///
+    /// # Errors
+    /// [`ProviderError`] if there was no answer.
+    pub async fn enqueue_all(&self, messages: &[NewOutboxMessage]) -> Result<(), ProviderError> {
+        let add = async {
+            let mut transaction = self.engine().begin().await?;
+            for batch in messages.chunks(ENQUEUE_BATCH) {
+                let rows: Vec<_> = batch.iter().map(row).collect();
+                let insert = &self.sql().outbox.enqueue;
+                self.engine().insert_in(&mut transaction, insert, &rows).await?;
+            }
+            Ok(transaction.commit().await?)
+        };
+        add.await.map_err(Failure::of("outbox enqueue all"))?;
+        self.engine().announce(Queue::Outbox);
+        Ok(())
+    }
+
+    /// Adds a message in the application's own transaction: it is there if and when that commits,
+    /// and then workers are told of it.
+    ///
+    /// ```
+    /// # #[cfg(feature = "sqlite")]
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use coordination::{NewOutboxMessage, Payload, Topic};
+    /// use coordination_sql::{SqliteProvider, sqlx};
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// let provider = SqliteProvider::open(folder.path().join("shop.sqlite")).await?;
+    /// # sqlx::query("CREATE TABLE orders (id INTEGER)").execute(provider.pool()).await?;
+    /// let mut transaction = provider.begin().await?;
+    /// sqlx::query("INSERT INTO orders (id) VALUES (42)").execute(&mut *transaction).await?;
+    /// let placed = NewOutboxMessage::new(Topic::new("order.placed")?, Payload::new("42")?);
+    /// provider.enqueue_in(&mut transaction, placed).await?;
+    /// transaction.commit().await?;
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "sqlite"))]
+    /// # fn main() {}
+    /// ```
+    ///
+    /// # Errors
+    /// [`ProviderError`] if there was no answer; the transaction is as after any failed statement.
+    pub async fn enqueue_in(
+        &self,
+        transaction: &mut sqlx::Transaction<'_, D::Driver>,
+        message: NewOutboxMessage,
+    ) -> Result<MessageId, ProviderError> {
+        let insert = &self.sql().outbox.enqueue.one;
+        let added = self.engine().execute_in(transaction, insert, row(&message)).await;
+        added.map_err(Failure::of("outbox enqueue"))?;
+        Ok(message.id)
+    }
+}
+
+impl<D: Database> Outbox for Provider<D> {
+    async fn enqueue(&self, message: NewOutboxMessage) -> Result<MessageId, ProviderError> {
+        let insert = &self.sql().outbox.enqueue.one;
+        let added = self.engine().execute(insert, row(&message)).await;
+        if added.map_err(Failure::of("outbox enqueue"))? > 0 {
+            self.engine().announce(Queue::Outbox);
+        }
+        Ok(message.id)
+    }
+
+    async fn claim_due_of(
+        &self,
+        owner: &OwnerToken,
+        lease: LeaseDuration,
+        max: BatchSize,
+        topics: &Topics,
+    ) -> Result<Vec<OutboxMessage>, ProviderError> {
+        let (engine, sql, by) = (self.engine(), &self.sql().outbox, (owner, lease, max));
+        let claimed = match topics {
+            Topics::All => sql.work.claim(engine, by, claimed::<D>).await,
+            Topics::Only(set) => {
+                sql.topics.only.run(engine, by, Some(named(set)), claimed::<D>).await
+            }
+            Topics::Except(set) => {
+                sql.topics.except.run(engine, by, Some(named(set)), claimed::<D>).await
+            }
+        };
+        claimed.map_err(Failure::of("outbox claim"))
+    }
+
+    async fn begin(
+        &self,
+        owner: &OwnerToken,
+        message: MessageId,
+        lease: LeaseDuration,
+    ) -> Result<Option<u32>, ProviderError> {
+        let begin = async {
+            let values = vec![owner.into(), id(message), lease.into()];
+            let rows = self.engine().fetch(&self.sql().outbox.begin, values).await?;
+            rows.first().map(|row| row.count("attempts")).transpose()
+        };
+        begin.await.map_err(Failure::of("outbox begin"))
+    }
+
+    async fn extend(
+        &self,
+        owner: &OwnerToken,
+        messages: &[MessageId],
+        lease: LeaseDuration,
+    ) -> Result<usize, ProviderError> {
+        let values = vec![owner.into(), ids(messages), lease.into()];
+        self.settle("outbox extend", &self.sql().outbox.extend, messages, values).await
+    }
+
+    async fn mark_dispatched(
+        &self,
+        owner: &OwnerToken,
+        messages: &[MessageId],
+    ) -> Result<usize, ProviderError> {
+        let (operation, values) = ("outbox mark dispatched", vec![owner.into(), ids(messages)]);
+        self.settle(operation, self.sql().outbox.work.finish_statement(), messages, values).await
+    }
+
+    async fn finish(
+        &self,
+        owner: &OwnerToken,
+        message: MessageId,
+        outcome: &Payload,
+    ) -> Result<usize, ProviderError> {
+        let values = vec![owner.into(), id(message), outcome.into()];
+        self.settle("outbox finish", &self.sql().outbox.finish, &[message], values).await
+    }
+
+    async fn postpone(
+        &self,
+        owner: &OwnerToken,
+        messages: &[MessageId],
+        delay: Delay,
+    ) -> Result<usize, ProviderError> {
+        let values = vec![owner.into(), ids(messages), delay.into()];
+        let postpone = &self.sql().outbox.postpone;
+        let count = self.settle("outbox postpone", postpone, messages, values).await?;
+        self.engine().announce(Queue::Outbox);
+        Ok(count)
+    }
+
+    async fn reschedule(
+        &self,
+        owner: &OwnerToken,
+        messages: &[MessageId],
+        delay: Delay,
+        error: &ErrorText,
+    ) -> Result<usize, ProviderError> {
+        let values = vec![owner.into(), ids(messages), delay.into(), error.into()];
+        let reschedule = &self.sql().outbox.reschedule;
+        let count = self.settle("outbox reschedule", reschedule, messages, values).await?;
+        self.engine().announce(Queue::Outbox);
+        Ok(count)
+    }
+
+    async fn fail(
+        &self,
+        owner: &OwnerToken,
+        messages: &[MessageId],
+        error: &ErrorText,
+    ) -> Result<usize, ProviderError> {
+        let values = vec![owner.into(), ids(messages), error.into()];
+        self.settle("outbox fail", &self.sql().outbox.fail, messages, values).await
+    }
+
+    async fn record(&self, message: MessageId) -> Result<Option<OutboxRecord>, ProviderError> {
+        let read = async {
+            let rows = self.engine().read(&self.sql().outbox.record, vec![id(message)]).await?;
+            rows.first().map(|row| record::<D>(message, row)).transpose()
+        };
+        read.await.map_err(Failure::of("outbox record"))
+    }
+
+    async fn reap(&self) -> Result<usize, ProviderError> {
+        let reaped = self.engine().execute(&self.sql().outbox.reap, Vec::new()).await;
+        let count = reaped.map_err(Failure::of("outbox reap"))?;
+        if count > 0 {
+            self.engine().announce(Queue::Outbox);
+        }
+        Ok(count)
+    }
+
+    async fn purge(&self, older_than: Duration) -> Result<usize, ProviderError> {
+        let purged = self.sql().joins.purge(self.engine(), older_than).await;
+        purged.map_err(Failure::of("outbox purge"))
+    }
+
+    async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {
+        let age = self.sql().outbox.work.oldest_ready_age(self.engine()).await;
+        age.map_err(Failure::of("outbox oldest ready age"))
+    }
+
+    async fn next_due_after(&self, topics: &Topics) -> Result<Option<Duration>, ProviderError> {
+        let next = self.sql().outbox.topics.next_due_after(self.engine(), topics).await;
+        next.map_err(Failure::of("outbox next due"))
+    }
+
+    // Not an `async fn`: the future hears of what comes after this call, polled or not.
+    fn work_added(&self) -> impl Future<Output = ()> + Send {
+        self.engine().work_added(Queue::Outbox)
+    }
+}
+
+/// Topics as one parameter.
+fn named(set: &coordination::TopicSet) -> Value<'static> {
+    Value::Texts(set.iter().map(|topic| topic.as_str().to_owned()).collect())
+}
+
+fn claimed<D: Database>(row: &D::Row) -> Result<OutboxMessage, Failure> {
+    Ok(OutboxMessage {
+        id: row.named("id", str::parse)?,
+        topic: row.named("topic", Topic::new)?,
+        payload: row.payload("payload")?,
+        correlation_id: row.maybe_named("correlation_id", CorrelationId::new)?,
+        due_at: row.moment("due_at")?,
+        retry_count: row.count("retry_count")?,
+        attempts: row.count("attempts")?,
+        last_error: row.error_text("last_error")?,
+        claimed_until: row.moment("claimed_until")?,
+    })
+}
+
+fn record<D: Database>(id: MessageId, row: &D::Row) -> Result<OutboxRecord, Failure> {
+    let status = match row.text("state")? {
+        "claimed" => OutboxStatus::Claimed { until: row.moment("claimed_until")? },
+        "done" => {
+            let outcome = row.maybe_bytes("outcome")?.map(Payload::new).transpose();
+            OutboxStatus::Done { outcome: crate::value::read("outcome", outcome)? }
+        }
+        "dead" => OutboxStatus::Dead,
+        _ => OutboxStatus::Ready,
+    };
+    Ok(OutboxRecord {
+        id,
+        topic: row.named("topic", Topic::new)?,
+        payload: row.payload("payload")?,
+        correlation_id: row.maybe_named("correlation_id", CorrelationId::new)?,
+        due_at: row.moment("due_at")?,
+        retry_count: row.count("retry_count")?,
+        attempts: row.count("attempts")?,
+        last_error: row.error_text("last_error")?,
+        status,
+    })
+}

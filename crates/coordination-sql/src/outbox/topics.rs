@@ -1,0 +1,88 @@
+//! Claims among some topics, and when the next message of them is due.
+//!
+//! Neither costs more for the messages of other topics: each topic that has messages is looked at
+//! through an index of its own, and the topics are found by jumping from one to the next.
+
+use std::time::Duration;
+
+use coordination::Topics;
+
+use super::named;
+use crate::engine::Engine;
+use crate::failure::Failure;
+use crate::statement::{Dialect, Statement};
+use crate::value::Columns;
+use crate::work::{Among, ClaimSql, Table, topics_with};
+
+#[derive(Debug)]
+pub(super) struct TopicSql {
+    pub(super) only: ClaimSql,
+    pub(super) except: ClaimSql,
+    next_of_all: Statement,
+    next_of_only: Statement,
+    next_of_except: Statement,
+}
+
+impl TopicSql {
+    pub(super) fn new(dialect: &Dialect, table: &Table) -> TopicSql {
+        TopicSql {
+            only: ClaimSql::new(dialect, table, Among::Only),
+            except: ClaimSql::new(dialect, table, Among::Except),
+            next_of_all: dialect.statement(
+                "SELECT {now} AS now, MIN(due_at) AS due_at FROM (
+                     SELECT MIN(due_at) AS due_at FROM {outbox} {by:outbox_due_since}
+                     WHERE state = 'due'
+                     UNION ALL
+                     SELECT MIN(due_at) FROM {outbox} {by:outbox_waiting}
+                     WHERE state = 'waiting') AS ready",
+            ),
+            next_of_only: dialect.statement(&next_of(|state| {
+                let listed = "topics (topic) AS (SELECT id FROM {list:1} AS listed)";
+                next_in(state, listed, "TRUE")
+            })),
+            next_of_except: dialect.statement(&next_of(|state| {
+                next_in(state, &topics_with("outbox", state), "topic {not_in:1}")
+            })),
+        }
+    }
+
+    /// How long until the next ready message of these topics is due.
+    pub(super) async fn next_due_after<E: Engine>(
+        &self,
+        engine: &E,
+        topics: &Topics,
+    ) -> Result<Option<Duration>, Failure> {
+        let (statement, values) = match topics {
+            Topics::All => (&self.next_of_all, Vec::new()),
+            Topics::Only(set) => (&self.next_of_only, vec![named(set)]),
+            Topics::Except(set) => (&self.next_of_except, vec![named(set)]),
+        };
+        let rows = engine.read(statement, values).await?;
+        let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+        let (now, due_at) = (row.int("now")?, row.maybe_int("due_at")?);
+        // What is due already is due after no time.
+        Ok(due_at.map(|due_at| Duration::from_micros(u64::try_from(due_at - now).unwrap_or(0))))
+    }
+}
+
+fn next_of(next_in: impl Fn(&str) -> String) -> String {
+    format!(
+        "SELECT {{now}} AS now, MIN(due_at) AS due_at FROM ({} UNION ALL {}) AS ready",
+        next_in("due"),
+        next_in("waiting"),
+    )
+}
+
+/// When the next message in a state is due, of the topics that fit. Of what is known to be due the
+/// first in creation stands for all: it is due after no time either.
+fn next_in(state: &str, topics: &str, fits: &str) -> String {
+    let order = if state == "due" { "place" } else { "due_at" };
+    format!(
+        "SELECT due_at FROM (
+             WITH RECURSIVE {topics}
+             SELECT (SELECT item.due_at FROM {{outbox}} AS item {{by:outbox_{state}_of_topic}}
+                     WHERE item.state = '{state}' AND item.topic = topics.topic
+                     ORDER BY item.{order} LIMIT 1) AS due_at
+             FROM topics WHERE topic IS NOT NULL AND {fits}) AS next_{state}"
+    )
+}

@@ -1,0 +1,160 @@
+//! The scheduler: timers, jobs and their runs.
+
+mod jobs;
+mod timers;
+
+use std::future::Future;
+use std::time::Duration;
+
+use coordination::{
+    BatchSize, Delay, Fence, JobDefinition, JobName, JobRun, JobSaved, LeaseDuration, Materialised,
+    NewTimer, OwnerToken, ProviderError, RunId, Scheduler, Timer, TimerId, Timestamp, TriggerError,
+};
+
+pub(crate) use self::jobs::JobSql;
+pub(crate) use self::timers::TimerSql;
+use crate::engine::Database;
+use crate::failure::Failure;
+use crate::provider::Provider;
+use crate::statement::Queue;
+use crate::value::ids;
+
+impl<D: Database> Scheduler for Provider<D> {
+    async fn schedule_timer(&self, timer: NewTimer) -> Result<TimerId, ProviderError> {
+        let scheduled = self.sql().timers.schedule(self.engine(), &timer).await;
+        if scheduled.map_err(Failure::of("schedule timer"))? > 0 {
+            self.engine().announce(Queue::Scheduler);
+        }
+        Ok(timer.id)
+    }
+
+    async fn cancel_timer(&self, id: TimerId) -> Result<usize, ProviderError> {
+        let cancelled = self.sql().timers.cancel(self.engine(), id).await;
+        cancelled.map_err(Failure::of("cancel timer"))
+    }
+
+    async fn claim_timers(
+        &self,
+        owner: &OwnerToken,
+        lease: LeaseDuration,
+        max: BatchSize,
+    ) -> Result<Vec<Timer>, ProviderError> {
+        let work = &self.sql().timers.work;
+        let claimed = work.claim(self.engine(), (owner, lease, max), timers::shown::<D>).await;
+        claimed.map_err(Failure::of("claim timers"))
+    }
+
+    async fn ack_timers(
+        &self,
+        owner: &OwnerToken,
+        timers: &[TimerId],
+    ) -> Result<usize, ProviderError> {
+        let values = vec![owner.into(), ids(timers)];
+        self.settle("ack timers", self.sql().timers.work.finish_statement(), timers, values).await
+    }
+
+    async fn abandon_timers(
+        &self,
+        owner: &OwnerToken,
+        timers: &[TimerId],
+        delay: Delay,
+    ) -> Result<usize, ProviderError> {
+        let values = vec![owner.into(), ids(timers), delay.into()];
+        let give_back = self.sql().timers.work.give_back_statement();
+        self.settle("abandon timers", give_back, timers, values).await
+    }
+
+    async fn reap_timers(&self) -> Result<usize, ProviderError> {
+        self.sql().timers.work.reap(self.engine()).await.map_err(Failure::of("reap timers"))
+    }
+
+    async fn create_or_update_job(&self, job: JobDefinition) -> Result<JobSaved, ProviderError> {
+        let saved = self.sql().jobs.save(self.engine(), &job).await;
+        let saved = saved.map_err(Failure::of("save job"))?;
+        self.engine().announce(Queue::Scheduler);
+        Ok(saved)
+    }
+
+    async fn delete_job(&self, name: &JobName) -> Result<usize, ProviderError> {
+        let deleted = self.sql().jobs.delete(self.engine(), name).await;
+        deleted.map_err(Failure::of("delete job"))
+    }
+
+    async fn trigger_job(&self, name: &JobName, run: RunId) -> Result<RunId, TriggerError> {
+        let triggered = self.sql().jobs.trigger(self.engine(), name, run).await;
+        let triggered = triggered.map_err(Failure::of("trigger job"))?;
+        self.engine().announce(Queue::Scheduler);
+        triggered.ok_or_else(|| TriggerError::UnknownJob { name: name.clone() })
+    }
+
+    async fn create_job_runs_from_due_jobs(
+        &self,
+        fence: &Fence,
+    ) -> Result<Materialised, ProviderError> {
+        let made = self.sql().jobs.materialise(self.engine(), fence).await;
+        made.map_err(Failure::of("create job runs"))
+    }
+
+    async fn claim_job_runs(
+        &self,
+        owner: &OwnerToken,
+        lease: LeaseDuration,
+        max: BatchSize,
+    ) -> Result<Vec<JobRun>, ProviderError> {
+        let runs = &self.sql().jobs.runs;
+        let claimed = runs.claim(self.engine(), (owner, lease, max), jobs::shown::<D>).await;
+        claimed
+            .map(|runs| runs.into_iter().flatten().collect())
+            .map_err(Failure::of("claim job runs"))
+    }
+
+    async fn ack_job_runs(
+        &self,
+        owner: &OwnerToken,
+        runs: &[RunId],
+    ) -> Result<usize, ProviderError> {
+        let values = vec![owner.into(), ids(runs)];
+        self.settle("ack job runs", self.sql().jobs.runs.finish_statement(), runs, values).await
+    }
+
+    async fn abandon_job_runs(
+        &self,
+        owner: &OwnerToken,
+        runs: &[RunId],
+        delay: Delay,
+    ) -> Result<usize, ProviderError> {
+        let values = vec![owner.into(), ids(runs), delay.into()];
+        let give_back = self.sql().jobs.runs.give_back_statement();
+        self.settle("abandon job runs", give_back, runs, values).await
+    }
+
+    async fn reap_job_runs(&self) -> Result<usize, ProviderError> {
+        self.sql().jobs.runs.reap(self.engine()).await.map_err(Failure::of("reap job runs"))
+    }
+
+    async fn next_event_time(&self) -> Result<Option<Timestamp>, ProviderError> {
+        let next = self.sql().jobs.next_event_time(self.engine()).await;
+        next.map_err(Failure::of("next event time"))
+    }
+
+    async fn purge(&self, older_than: Duration) -> Result<usize, ProviderError> {
+        let purge = async {
+            let timers = self.sql().timers.work.purge(self.engine(), older_than).await?;
+            Ok(timers + self.sql().jobs.runs.purge(self.engine(), older_than).await?)
+        };
+        purge.await.map_err(Failure::of("scheduler purge"))
+    }
+
+    async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {
+        let age = async {
+            let timers = self.sql().timers.work.oldest_ready_age(self.engine()).await?;
+            Ok(timers.max(self.sql().jobs.runs.oldest_ready_age(self.engine()).await?))
+        };
+        age.await.map_err(Failure::of("scheduler oldest ready age"))
+    }
+
+    // Not an `async fn`: the future hears of what comes after this call, polled or not.
+    fn work_added(&self) -> impl Future<Output = ()> + Send {
+        self.engine().work_added(Queue::Scheduler)
+    }
+}

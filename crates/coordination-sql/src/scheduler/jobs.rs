@@ -1,0 +1,218 @@
+//! Jobs: definitions, their next ticks, and their runs.
+
+mod materialise;
+
+use coordination::{
+    CatchUp, CatchUpMax, CronSchedule, JobDefinition, JobName, JobRun, JobSaved, RunId, Timestamp,
+    Topic,
+};
+
+use self::materialise::MaterialiseSql;
+use crate::engine::{Database, Engine, Values};
+use crate::failure::Failure;
+use crate::statement::{Dialect, Queue, Statement};
+use crate::value::{Columns, Value, id, maybe_moment, read};
+use crate::work::{Table, WorkSql};
+
+/// A run has no topic and payload of its own: it is shown with those of its job, as they are now.
+const RUNS: Table = Table {
+    name: "job_runs",
+    on_claim: "attempts = attempts + 1",
+    shown: "id, job, scheduled_at, attempts,
+            (SELECT topic FROM {jobs} WHERE name = job) AS topic,
+            (SELECT payload FROM {jobs} WHERE name = job) AS payload",
+    comes_back: Some("EXISTS (SELECT 1 FROM {jobs} WHERE name = job)"),
+};
+
+#[derive(Debug)]
+pub(crate) struct JobSql {
+    pub(super) runs: WorkSql,
+    materialise: MaterialiseSql,
+    create: Statement,
+    get: Statement,
+    update: Statement,
+    delete: Statement,
+    cancel_runs: Statement,
+    exists: Statement,
+    trigger: Statement,
+    run_of: Statement,
+    next_event: Statement,
+}
+
+impl JobSql {
+    pub(crate) fn new(dialect: &Dialect) -> JobSql {
+        let statement = |text: &str| dialect.statement(text);
+        let announced = |text: &str| dialect.announced(Queue::Scheduler, text);
+        JobSql {
+            runs: WorkSql::new(dialect, &RUNS),
+            materialise: MaterialiseSql::new(dialect),
+            create: announced(
+                "INSERT INTO {jobs} (name, topic, payload, cron, time_zone, catch_up_max, next_tick)
+                 VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (name) DO NOTHING",
+            ),
+            get: statement(
+                "SELECT name, topic, payload, cron, time_zone, catch_up_max, next_tick
+                 FROM {jobs} WHERE name = $1 {for_update}",
+            ),
+            update: announced(
+                "UPDATE {jobs} SET topic = $2, payload = $3, cron = $4, time_zone = $5,
+                     catch_up_max = $6, next_tick = $7
+                 WHERE name = $1",
+            ),
+            delete: statement("DELETE FROM {jobs} WHERE name = $1"),
+            cancel_runs: statement(
+                "UPDATE {job_runs} SET state = 'dead', finished_at = {now}
+                 WHERE job = $1 AND state IN ('waiting', 'due')",
+            ),
+            exists: statement("SELECT name FROM {jobs} WHERE name = $1 {for_share}"),
+            trigger: announced(
+                "INSERT INTO {job_runs} (id, job, scheduled_at, due_at, state)
+                 VALUES ($1, $2, $3, $3, 'due') ON CONFLICT DO NOTHING",
+            ),
+            run_of: statement(
+                "SELECT id FROM {job_runs} WHERE id = $1
+                 UNION ALL
+                 SELECT id FROM {job_runs} WHERE job = $2 AND scheduled_at = $3",
+            ),
+            next_event: statement(&next_event()),
+        }
+    }
+
+    pub(super) async fn save<E: Engine>(
+        &self,
+        engine: &E,
+        job: &JobDefinition,
+    ) -> Result<JobSaved, Failure> {
+        let mut transaction = engine.begin().await?;
+        let now = engine.now_in(&mut transaction).await?;
+        let first_tick = job.schedule.next_after(now);
+        let saved =
+            if engine.execute_in(&mut transaction, &self.create, row(job, first_tick)).await? > 0 {
+                JobSaved::Created
+            } else {
+                let values = vec![job.name.as_str().into()];
+                let rows = engine.fetch_in(&mut transaction, &self.get, values).await?;
+                // Deleted in this very moment: whoever repeats the call makes it anew.
+                let kept = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+                let (definition, next_tick) = (definition(kept)?, kept.maybe_int("next_tick")?);
+                if definition == *job {
+                    JobSaved::Unchanged
+                } else {
+                    let next_tick = if definition.schedule == job.schedule {
+                        next_tick.map(Timestamp::from_unix_micros).transpose()
+                    } else {
+                        Ok(first_tick)
+                    };
+                    let values = row(job, read("next_tick", next_tick)?);
+                    engine.execute_in(&mut transaction, &self.update, values).await?;
+                    JobSaved::Updated
+                }
+            };
+        transaction.commit().await?;
+        Ok(saved)
+    }
+
+    pub(super) async fn delete<E: Engine>(
+        &self,
+        engine: &E,
+        name: &JobName,
+    ) -> Result<usize, Failure> {
+        let mut transaction = engine.begin().await?;
+        let named = || vec![name.as_str().into()];
+        // The job first: whoever makes runs of it has its row, and what they made is seen after.
+        let deleted = engine.execute_in(&mut transaction, &self.delete, named()).await?;
+        engine.execute_in(&mut transaction, &self.cancel_runs, named()).await?;
+        transaction.commit().await?;
+        Ok(deleted)
+    }
+
+    /// Makes a run that is due now, or finds it. None is an unknown job.
+    pub(super) async fn trigger<E: Engine>(
+        &self,
+        engine: &E,
+        name: &JobName,
+        run: RunId,
+    ) -> Result<Option<RunId>, Failure> {
+        let mut transaction = engine.begin().await?;
+        let named = vec![name.as_str().into()];
+        if engine.fetch_in(&mut transaction, &self.exists, named).await?.is_empty() {
+            return Ok(None);
+        }
+        let now = engine.now_in(&mut transaction).await?;
+        let values = || vec![id(run), name.as_str().into(), now.into()];
+        engine.execute_in(&mut transaction, &self.trigger, values()).await?;
+        let rows = engine.fetch_in(&mut transaction, &self.run_of, values()).await?;
+        let made = rows.first().ok_or(sqlx::Error::RowNotFound)?.named("id", str::parse)?;
+        transaction.commit().await?;
+        Ok(Some(made))
+    }
+
+    /// The earliest of the due times of what is ready, and of the next ticks.
+    pub(super) async fn next_event_time<E: Engine>(
+        &self,
+        engine: &E,
+    ) -> Result<Option<Timestamp>, Failure> {
+        let rows = engine.read(&self.next_event, Vec::new()).await?;
+        let at = rows.first().map(|row| row.maybe_int("at")).transpose()?.flatten();
+        read("due_at", at.map(Timestamp::from_unix_micros).transpose())
+    }
+}
+
+fn next_event() -> String {
+    let mut earliest = vec!["SELECT MIN(next_tick) AS at FROM {jobs}".to_owned()];
+    for table in ["timers", "job_runs"] {
+        for (state, index) in [("due", "due_since"), ("waiting", "waiting")] {
+            earliest.push(format!(
+                "SELECT MIN(due_at) FROM {{{table}}} {{by:{table}_{index}}} WHERE state = '{state}'"
+            ));
+        }
+    }
+    format!("SELECT MIN(at) AS at FROM ({}) AS events", earliest.join(" UNION ALL "))
+}
+
+fn row(job: &JobDefinition, next_tick: Option<Timestamp>) -> Values<'_> {
+    let catch_up_max = match job.catch_up {
+        CatchUp::Coalesce => None,
+        CatchUp::All(max) => Some(i64::from(max.get())),
+    };
+    vec![
+        job.name.as_str().into(),
+        job.topic.as_str().into(),
+        (&job.payload).into(),
+        job.schedule.line().into(),
+        job.schedule.zone_name().into(),
+        Value::MaybeInt(catch_up_max),
+        maybe_moment(next_tick),
+    ]
+}
+
+fn definition(row: &impl Columns) -> Result<JobDefinition, Failure> {
+    let schedule = CronSchedule::parse(row.text("cron")?, row.text("time_zone")?);
+    let catch_up = match row.maybe_int("catch_up_max")? {
+        None => CatchUp::Coalesce,
+        Some(max) => {
+            let max = read("catch_up_max", u32::try_from(max))?;
+            CatchUp::All(read("catch_up_max", CatchUpMax::new(max))?)
+        }
+    };
+    Ok(JobDefinition {
+        name: row.named("name", JobName::new)?,
+        topic: row.named("topic", Topic::new)?,
+        schedule: read("cron", schedule)?,
+        payload: row.payload("payload")?,
+        catch_up,
+    })
+}
+
+/// A claimed run. None if its job was deleted as it was claimed; it ends when the claim does.
+pub(super) fn shown<D: Database>(row: &D::Row) -> Result<Option<JobRun>, Failure> {
+    let Some(topic) = row.maybe_named("topic", Topic::new)? else { return Ok(None) };
+    Ok(Some(JobRun {
+        id: row.named("id", str::parse)?,
+        job: row.named("job", JobName::new)?,
+        scheduled_at: row.moment("scheduled_at")?,
+        topic,
+        payload: row.payload("payload")?,
+        attempts: row.count("attempts")?,
+    }))
+}

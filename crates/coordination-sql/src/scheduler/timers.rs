@@ -1,0 +1,75 @@
+//! Timers: one message at one time.
+
+use coordination::{CorrelationId, NewTimer, Timer, TimerId, Topic};
+
+use crate::engine::{Database, Engine};
+use crate::failure::Failure;
+use crate::statement::{Dialect, Queue, Statement};
+use crate::value::{Columns, Value, id};
+use crate::work::{Table, WorkSql};
+
+const TABLE: Table = Table {
+    name: "timers",
+    on_claim: "attempts = attempts + 1",
+    shown: "id, topic, payload, correlation_id, due_at, attempts",
+    comes_back: None,
+};
+
+#[derive(Debug)]
+pub(crate) struct TimerSql {
+    pub(super) work: WorkSql,
+    schedule: Statement,
+    cancel: Statement,
+}
+
+impl TimerSql {
+    pub(crate) fn new(dialect: &Dialect) -> TimerSql {
+        TimerSql {
+            work: WorkSql::new(dialect, &TABLE),
+            schedule: dialect.announced(
+                Queue::Scheduler,
+                "INSERT INTO {timers} (id, topic, payload, correlation_id, due_at, state)
+                 VALUES ($1, $2, $3, $4, $5, CASE WHEN $5 <= {now} THEN 'due' ELSE 'waiting' END)
+                 ON CONFLICT (id) DO NOTHING",
+            ),
+            cancel: dialect.statement(
+                "UPDATE {timers} SET state = 'dead', finished_at = {now}
+                 WHERE id = $1 AND state IN ('waiting', 'due')",
+            ),
+        }
+    }
+
+    pub(super) async fn schedule<E: Engine>(
+        &self,
+        engine: &E,
+        timer: &NewTimer,
+    ) -> Result<usize, Failure> {
+        let values = vec![
+            id(timer.id),
+            timer.topic.as_str().into(),
+            (&timer.payload).into(),
+            Value::MaybeText(timer.correlation_id.as_ref().map(CorrelationId::as_str)),
+            timer.due_at.into(),
+        ];
+        engine.execute(&self.schedule, values).await
+    }
+
+    pub(super) async fn cancel<E: Engine>(
+        &self,
+        engine: &E,
+        timer: TimerId,
+    ) -> Result<usize, Failure> {
+        engine.execute(&self.cancel, vec![id(timer)]).await
+    }
+}
+
+pub(super) fn shown<D: Database>(row: &D::Row) -> Result<Timer, Failure> {
+    Ok(Timer {
+        id: row.named("id", str::parse)?,
+        topic: row.named("topic", Topic::new)?,
+        payload: row.payload("payload")?,
+        correlation_id: row.maybe_named("correlation_id", CorrelationId::new)?,
+        due_at: row.moment("due_at")?,
+        attempts: row.count("attempts")?,
+    })
+}

@@ -1,0 +1,271 @@
+//! Statements as both databases read them: one template, and a narrow difference in dialect.
+//!
+//! | template | PostgreSQL | SQLite |
+//! | --- | --- | --- |
+//! | `{outbox}`, any table | `"schema".outbox` | `coordination_outbox` |
+//! | `{index:name}` | `name` | `coordination_name` |
+//! | `{now}` | the server's clock | one more parameter, from the provider's clock |
+//! | `{in:2}`, `{not_in:2}` | `= ANY($2)`, `<> ALL($2)` | `[NOT] IN (SELECT value FROM json_each($2))` |
+//! | `{list:2}` | the texts of `$2` as rows `(id)` | the same |
+//! | `{by:name}` | nothing | `INDEXED BY coordination_name` |
+//! | `{for_update}`, `{for_share}` | the lock | nothing: there is one writer |
+//! | `{greatest}` | `GREATEST` | `MAX` |
+//! | `{id}`, `{place}`, `{name}`, `{bytes}`, `{flag}` | types of columns | types of columns |
+
+use std::sync::Arc;
+
+/// The moment it is by the server's clock, in microseconds. Stable within a statement, so that an
+/// index can be searched with it.
+const POSTGRES_NOW: &str = "(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000)::bigint";
+
+/// A statement as its database reads it.
+#[derive(Debug, Clone)]
+pub(crate) struct Statement {
+    pub(crate) text: Arc<str>,
+    /// Whether the clock's time is one more parameter, the last one.
+    pub(crate) takes_now: bool,
+}
+
+/// What differs between the databases in a statement's text.
+#[derive(Debug, Clone)]
+pub(crate) struct Dialect {
+    kind: Kind,
+    /// What stands before a table's name.
+    table_prefix: String,
+    /// What stands before an index's name.
+    index_prefix: &'static str,
+    /// Where PostgreSQL tells of new work.
+    channel: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    #[cfg(feature = "sqlite")]
+    Sqlite,
+    #[cfg(feature = "postgres")]
+    Postgres,
+}
+
+impl Dialect {
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn sqlite() -> Dialect {
+        Dialect {
+            kind: Kind::Sqlite,
+            table_prefix: "coordination_".to_owned(),
+            index_prefix: "coordination_",
+            channel: String::new(),
+        }
+    }
+
+    #[cfg(feature = "postgres")]
+    pub(crate) fn postgres(schema: &crate::SchemaName) -> Dialect {
+        Dialect {
+            kind: Kind::Postgres,
+            table_prefix: format!("\"{schema}\"."),
+            index_prefix: "",
+            channel: format!("{schema}.work"),
+        }
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Where PostgreSQL tells of new work.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn channel(&self) -> &str {
+        &self.channel
+    }
+
+    /// The statement that a template stands for.
+    pub(crate) fn statement(&self, template: &str) -> Statement {
+        let clock_parameter = format!("${}", parameters_in(template) + 1);
+        let mut text = String::with_capacity(template.len() + 64);
+        let mut takes_now = false;
+        let mut rest = template;
+        while let Some((before, tail)) = rest.split_once('{') {
+            let (token, after) = tail.split_once('}').expect("a token of a template is closed");
+            text.push_str(before);
+            if token == "now" && self.kind.binds_the_clock() {
+                takes_now = true;
+                text.push_str(&clock_parameter);
+            } else {
+                text.push_str(&self.token(token));
+            }
+            rest = after;
+        }
+        text.push_str(rest);
+        Statement { text: Arc::from(text), takes_now }
+    }
+
+    /// A change that tells `queue` of its rows as new work when it commits.
+    pub(crate) fn announced(&self, queue: Queue, change: &str) -> Statement {
+        match self.kind {
+            #[cfg(feature = "sqlite")]
+            Kind::Sqlite => {
+                let _told_by_the_process = queue;
+                self.statement(change)
+            }
+            #[cfg(feature = "postgres")]
+            Kind::Postgres => {
+                let (channel, queue) = (&self.channel, queue.name());
+                // The server says the same word once a transaction, however many rows there are.
+                self.statement(&format!(
+                    "WITH added AS ({change} RETURNING 1)
+                     SELECT pg_notify('{channel}', '{queue}') FROM added"
+                ))
+            }
+        }
+    }
+
+    /// Identities that a selection finds, skipping rows that others have in their hands.
+    pub(crate) fn found(&self, selection: &str) -> String {
+        match self.kind {
+            #[cfg(feature = "sqlite")]
+            Kind::Sqlite => format!("IN ({selection})"),
+            // Found first and then looked up, which no plan can turn round.
+            #[cfg(feature = "postgres")]
+            Kind::Postgres => format!("= ANY(ARRAY({selection} FOR UPDATE SKIP LOCKED))"),
+        }
+    }
+
+    fn token(&self, token: &str) -> String {
+        match self.kind {
+            #[cfg(feature = "sqlite")]
+            Kind::Sqlite => self.sqlite_token(token),
+            #[cfg(feature = "postgres")]
+            Kind::Postgres => self.postgres_token(token),
+        }
+    }
+
+    #[cfg(feature = "sqlite")]
+    fn sqlite_token(&self, token: &str) -> String {
+        match token.split_once(':') {
+            Some(("in", number)) => format!("IN (SELECT value FROM json_each(${number}))"),
+            Some(("not_in", number)) => format!("NOT IN (SELECT value FROM json_each(${number}))"),
+            Some(("list", number)) => format!("(SELECT value AS id FROM json_each(${number}))"),
+            Some(("by", name)) => format!("INDEXED BY {}{name}", self.index_prefix),
+            Some(("index", name)) => format!("{}{name}", self.index_prefix),
+            Some((other, _)) => unreachable!("no token {other} in a template"),
+            None => match token {
+                "for_update" | "for_share" => String::new(),
+                "greatest" => "MAX".to_owned(),
+                "id" => "TEXT NOT NULL UNIQUE".to_owned(),
+                "place" => "INTEGER PRIMARY KEY AUTOINCREMENT".to_owned(),
+                "name" => "TEXT".to_owned(),
+                "bytes" => "BLOB".to_owned(),
+                "flag" => "INTEGER NOT NULL DEFAULT 0".to_owned(),
+                table => format!("{}{table}", self.table_prefix),
+            },
+        }
+    }
+
+    #[cfg(feature = "postgres")]
+    fn postgres_token(&self, token: &str) -> String {
+        match token.split_once(':') {
+            Some(("in", number)) => format!("= ANY(${number})"),
+            Some(("not_in", number)) => format!("<> ALL(${number})"),
+            Some(("list", number)) => {
+                format!("(SELECT unnest(${number}::text[]) COLLATE \"C\" AS id)")
+            }
+            Some(("by", _)) => String::new(),
+            Some(("index", name)) => format!("{}{name}", self.index_prefix),
+            Some((other, _)) => unreachable!("no token {other} in a template"),
+            None => match token {
+                "now" => POSTGRES_NOW.to_owned(),
+                "for_update" => "FOR UPDATE".to_owned(),
+                "for_share" => "FOR SHARE".to_owned(),
+                "greatest" => "GREATEST".to_owned(),
+                "id" => "TEXT COLLATE \"C\" PRIMARY KEY".to_owned(),
+                // Not an index of its own: an index over all places would tempt the planner to walk
+                // it past a million finished items.
+                "place" => "BIGINT GENERATED ALWAYS AS IDENTITY".to_owned(),
+                "name" => "TEXT COLLATE \"C\"".to_owned(),
+                "bytes" => "BYTEA".to_owned(),
+                "flag" => "BOOLEAN NOT NULL DEFAULT FALSE".to_owned(),
+                table => format!("{}{table}", self.table_prefix),
+            },
+        }
+    }
+}
+
+impl Kind {
+    /// Whether the moment is bound to statements, because the database has no clock of its own.
+    fn binds_the_clock(self) -> bool {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Kind::Sqlite => true,
+            #[cfg(feature = "postgres")]
+            Kind::Postgres => false,
+        }
+    }
+}
+
+/// What workers wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Queue {
+    Outbox,
+    Inbox,
+    Scheduler,
+}
+
+impl Queue {
+    pub(crate) const ALL: [Queue; 3] = [Queue::Outbox, Queue::Inbox, Queue::Scheduler];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Queue::Outbox => "outbox",
+            Queue::Inbox => "inbox",
+            Queue::Scheduler => "scheduler",
+        }
+    }
+}
+
+/// The largest number of a parameter in the template; `{in:4}` names one too.
+fn parameters_in(template: &str) -> usize {
+    let named = |mark: &str| {
+        template
+            .split(mark)
+            .skip(1)
+            .filter_map(|rest| {
+                let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+                rest[..digits].parse().ok()
+            })
+            .max()
+            .unwrap_or(0)
+    };
+    named("$").max(named("in:")).max(named("list:"))
+}
+
+#[cfg(all(test, feature = "sqlite", feature = "postgres"))]
+mod tests {
+    use super::*;
+    use crate::SchemaName;
+
+    const TEMPLATE: &str = "UPDATE {outbox} SET due_at = {now} + $3 WHERE owner = $1 AND id {in:2}";
+
+    #[test]
+    fn sqlite_takes_the_moment_as_its_last_parameter() {
+        let statement = Dialect::sqlite().statement(TEMPLATE);
+        assert_eq!(
+            &*statement.text,
+            "UPDATE coordination_outbox SET due_at = $4 + $3 WHERE owner = $1 AND id IN (SELECT \
+             value FROM json_each($2))"
+        );
+        assert!(statement.takes_now);
+    }
+
+    #[test]
+    fn postgresql_asks_its_own_clock_in_its_own_schema() {
+        let schema = SchemaName::new("billing").unwrap();
+        let statement = Dialect::postgres(&schema).statement(TEMPLATE);
+        assert!(statement.text.starts_with("UPDATE \"billing\".outbox SET due_at = (EXTRACT("));
+        assert!(statement.text.ends_with("+ $3 WHERE owner = $1 AND id = ANY($2)"));
+        assert!(!statement.takes_now);
+    }
+
+    #[test]
+    fn a_statement_without_the_moment_takes_none() {
+        assert!(!Dialect::sqlite().statement("SELECT id FROM {inbox} WHERE id = $1").takes_now);
+    }
+}

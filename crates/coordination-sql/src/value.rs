@@ -1,0 +1,151 @@
+//! What goes into a statement and what comes out of it, without the driver's type parameters.
+
+use std::borrow::Cow;
+
+use coordination::{Delay, ErrorText, LeaseDuration, OwnerToken, Payload, Timestamp};
+
+use crate::failure::Failure;
+
+/// A parameter of a statement.
+#[derive(Debug, Clone)]
+pub enum Value<'a> {
+    /// A number, or a moment in microseconds.
+    Int(i64),
+    /// The same, or nothing.
+    MaybeInt(Option<i64>),
+    /// A text.
+    Text(Cow<'a, str>),
+    /// The same, or nothing.
+    MaybeText(Option<&'a str>),
+    /// Bytes.
+    Bytes(&'a [u8]),
+    /// The same, or nothing.
+    MaybeBytes(Option<&'a [u8]>),
+    /// Texts that one parameter stands for.
+    Texts(Vec<String>),
+}
+
+/// A row of an answer, by the names of its columns.
+pub trait Columns: Send {
+    /// A number.
+    fn int(&self, column: &'static str) -> Result<i64, Failure>;
+    /// A number, or nothing.
+    fn maybe_int(&self, column: &'static str) -> Result<Option<i64>, Failure>;
+    /// A text.
+    fn text(&self, column: &'static str) -> Result<&str, Failure>;
+    /// A text, or nothing.
+    fn maybe_text(&self, column: &'static str) -> Result<Option<&str>, Failure>;
+    /// Bytes.
+    fn bytes(&self, column: &'static str) -> Result<&[u8], Failure>;
+    /// Bytes, or nothing.
+    fn maybe_bytes(&self, column: &'static str) -> Result<Option<&[u8]>, Failure>;
+
+    /// A moment.
+    fn moment(&self, column: &'static str) -> Result<Timestamp, Failure> {
+        read(column, Timestamp::from_unix_micros(self.int(column)?))
+    }
+
+    /// How many.
+    fn count(&self, column: &'static str) -> Result<u32, Failure> {
+        read(column, u32::try_from(self.int(column)?))
+    }
+
+    /// A payload.
+    fn payload(&self, column: &'static str) -> Result<Payload, Failure> {
+        read(column, Payload::new(self.bytes(column)?))
+    }
+
+    /// The text of an error.
+    fn error_text(&self, column: &'static str) -> Result<ErrorText, Failure> {
+        Ok(ErrorText::new(self.text(column)?))
+    }
+
+    /// A text that a checking constructor reads.
+    fn named<'a, T, E: ToString>(
+        &'a self,
+        column: &'static str,
+        new: impl FnOnce(&'a str) -> Result<T, E>,
+    ) -> Result<T, Failure> {
+        read(column, new(self.text(column)?))
+    }
+
+    /// The same, or nothing.
+    fn maybe_named<'a, T, E: ToString>(
+        &'a self,
+        column: &'static str,
+        new: impl FnOnce(&'a str) -> Result<T, E>,
+    ) -> Result<Option<T>, Failure> {
+        self.maybe_text(column)?.map(|text| read(column, new(text))).transpose()
+    }
+}
+
+/// What a column was read as; what nobody could have written through this crate is a failure that
+/// names the column.
+pub(crate) fn read<T, E: ToString>(
+    column: &'static str,
+    value: Result<T, E>,
+) -> Result<T, Failure> {
+    value.map_err(|reason| Failure::Unreadable { column, reason: reason.to_string() })
+}
+
+/// Identities as one parameter.
+pub(crate) fn ids<I: ToString>(ids: &[I]) -> Value<'static> {
+    Value::Texts(ids.iter().map(ToString::to_string).collect())
+}
+
+/// An identity.
+pub(crate) fn id(id: impl ToString) -> Value<'static> {
+    Value::Text(Cow::Owned(id.to_string()))
+}
+
+/// A moment, if there is one.
+pub(crate) fn maybe_moment(at: Option<Timestamp>) -> Value<'static> {
+    Value::MaybeInt(at.map(Timestamp::unix_micros))
+}
+
+impl<'a> From<&'a str> for Value<'a> {
+    fn from(text: &'a str) -> Value<'a> {
+        Value::Text(Cow::Borrowed(text))
+    }
+}
+
+impl<'a> From<&'a OwnerToken> for Value<'a> {
+    fn from(owner: &'a OwnerToken) -> Value<'a> {
+        Value::from(owner.as_str())
+    }
+}
+
+impl<'a> From<&'a ErrorText> for Value<'a> {
+    fn from(error: &'a ErrorText) -> Value<'a> {
+        Value::from(error.as_str())
+    }
+}
+
+impl<'a> From<&'a Payload> for Value<'a> {
+    fn from(payload: &'a Payload) -> Value<'a> {
+        Value::Bytes(payload.as_bytes())
+    }
+}
+
+impl From<Timestamp> for Value<'_> {
+    fn from(at: Timestamp) -> Self {
+        Value::Int(at.unix_micros())
+    }
+}
+
+impl From<LeaseDuration> for Value<'_> {
+    fn from(lease: LeaseDuration) -> Self {
+        micros(lease.get())
+    }
+}
+
+impl From<Delay> for Value<'_> {
+    fn from(delay: Delay) -> Self {
+        micros(delay.get())
+    }
+}
+
+/// A span in microseconds.
+fn micros(span: std::time::Duration) -> Value<'static> {
+    Value::Int(i64::try_from(span.as_micros()).expect("leases and delays are at most 366 days"))
+}

@@ -1,0 +1,354 @@
+//! The life of a work item, once for messages, timers and runs: `Ready → Claimed → Done / Dead`.
+//!
+//! The statements of one table, from what differs between the tables. A ready item is `waiting`
+//! until a claim notices that it is due; what is due has an index in the order of creation. So a
+//! claim costs what it hands out, however many items wait or are finished.
+
+use std::time::Duration;
+
+use coordination::{BatchSize, LeaseDuration, OwnerToken};
+
+use crate::engine::{Engine, Values};
+use crate::failure::Failure;
+use crate::statement::{Dialect, Kind, Statement};
+use crate::value::{Columns, Value, read};
+
+/// How many finished items one statement forgets, so that a large purge does not hold up the
+/// others.
+const PURGE_BATCH: i64 = 5000;
+
+/// What differs between the tables of work items.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Table {
+    pub(crate) name: &'static str,
+    /// What a claim sets beside state and owner.
+    pub(crate) on_claim: &'static str,
+    /// The columns that a claimer sees.
+    pub(crate) shown: &'static str,
+    /// Without which an item that comes back is dead.
+    pub(crate) comes_back: Option<&'static str>,
+}
+
+/// The statements of a table of work items.
+#[derive(Debug, Clone)]
+pub(crate) struct WorkSql {
+    pub(crate) claim: ClaimSql,
+    finish: Statement,
+    give_back: Statement,
+    reap: Statement,
+    purge: Statement,
+    oldest: Statement,
+}
+
+/// A claim: PostgreSQL does all in one statement, SQLite notices first what has become due.
+#[derive(Debug, Clone)]
+pub(crate) struct ClaimSql {
+    #[cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "one statement does both"))]
+    pub(crate) notice: Statement,
+    pub(crate) claim: Statement,
+}
+
+/// Where a claim looks among what is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Among {
+    All,
+    /// The topics of parameter 4.
+    Only,
+    /// All topics but those of parameter 4.
+    Except,
+}
+
+impl WorkSql {
+    pub(crate) fn new(dialect: &Dialect, table: &Table) -> WorkSql {
+        let Table { name, .. } = table;
+        let statement = |text: String| dialect.statement(&text);
+        let old = dialect.found(&format!(
+            "SELECT id FROM {{{name}}} {{by:{name}_finished}}
+             WHERE state IN ('done', 'dead') AND finished_at <= {{now}} - $1
+             ORDER BY finished_at LIMIT {PURGE_BATCH}"
+        ));
+        WorkSql {
+            claim: ClaimSql::new(dialect, table, Among::All),
+            finish: statement(settle(name, "done", "")),
+            give_back: statement(table.give_back("")),
+            reap: statement(table.reap(dialect)),
+            purge: statement(format!("DELETE FROM {{{name}}} WHERE id {old}")),
+            oldest: statement(format!(
+                "SELECT {{now}} - MIN(due_at) AS age FROM (
+                     SELECT MIN(due_at) AS due_at FROM {{{name}}} {{by:{name}_due_since}}
+                     WHERE state = 'due'
+                     UNION ALL
+                     SELECT MIN(due_at) FROM {{{name}}} {{by:{name}_waiting}}
+                     WHERE state = 'waiting') AS ready"
+            )),
+        }
+    }
+
+    /// Claims due items for `lease`, in the order of their creation.
+    pub(crate) async fn claim<E: Engine, T>(
+        &self,
+        engine: &E,
+        by: (&OwnerToken, LeaseDuration, BatchSize),
+        shown: impl Fn(&E::Row) -> Result<T, Failure>,
+    ) -> Result<Vec<T>, Failure> {
+        self.claim.run(engine, by, None, shown).await
+    }
+
+    /// The statement that finishes claimed items: of the owner `$1`, the identities `$2`.
+    pub(crate) fn finish_statement(&self) -> &Statement {
+        &self.finish
+    }
+
+    /// The statement that gives claimed items back after the delay `$3`.
+    pub(crate) fn give_back_statement(&self) -> &Statement {
+        &self.give_back
+    }
+
+    /// Makes items ready whose claim has run out. Says how many.
+    pub(crate) async fn reap<E: Engine>(&self, engine: &E) -> Result<usize, Failure> {
+        engine.execute(&self.reap, Vec::new()).await
+    }
+
+    /// Forgets items that were finished so long ago. Says how many.
+    pub(crate) async fn purge<E: Engine>(
+        &self,
+        engine: &E,
+        older_than: Duration,
+    ) -> Result<usize, Failure> {
+        let mut count = 0;
+        loop {
+            let purged = engine.execute(&self.purge, vec![span(older_than)]).await?;
+            count += purged;
+            if i64::try_from(purged).is_ok_and(|purged| purged < PURGE_BATCH) {
+                return Ok(count);
+            }
+        }
+    }
+
+    /// How long the oldest due item has been due.
+    pub(crate) async fn oldest_ready_age<E: Engine>(
+        &self,
+        engine: &E,
+    ) -> Result<Option<Duration>, Failure> {
+        let rows = engine.read(&self.oldest, Vec::new()).await?;
+        let age = rows.first().map(|row| row.maybe_int("age")).transpose()?.flatten();
+        // A negative age is one that is not due.
+        Ok(age.and_then(|micros| u64::try_from(micros).ok()).map(Duration::from_micros))
+    }
+}
+
+impl ClaimSql {
+    pub(crate) fn new(dialect: &Dialect, table: &Table, among: Among) -> ClaimSql {
+        let Table { name, .. } = table;
+        let notice = dialect.statement(&format!(
+            "UPDATE {{{name}}} {{by:{name}_waiting}} SET state = 'due'
+             WHERE state = 'waiting' AND due_at <= {{now}}"
+        ));
+        let claim = match dialect.kind() {
+            #[cfg(feature = "sqlite")]
+            Kind::Sqlite => sqlite_claim(table, among),
+            #[cfg(feature = "postgres")]
+            Kind::Postgres => postgres_claim(table, among),
+        };
+        ClaimSql { notice, claim: dialect.statement(&claim) }
+    }
+
+    /// Claims due items, among those of some topics if there are any.
+    pub(crate) async fn run<E: Engine, T>(
+        &self,
+        engine: &E,
+        (owner, lease, max): (&OwnerToken, LeaseDuration, BatchSize),
+        topics: Option<Value<'_>>,
+        shown: impl Fn(&E::Row) -> Result<T, Failure>,
+    ) -> Result<Vec<T>, Failure> {
+        let mut values: Values<'_> =
+            vec![owner.into(), lease.into(), Value::Int(i64::from(max.get()))];
+        values.extend(topics);
+        let rows = engine.claim(self, values).await?;
+        let mut claimed = Vec::with_capacity(rows.len());
+        for row in &rows {
+            claimed.push((row.int("place")?, shown(row)?));
+        }
+        // The order in which an update returns its rows is not promised.
+        claimed.sort_by_key(|(place, _)| *place);
+        Ok(claimed.into_iter().map(|(_, item)| item).collect())
+    }
+}
+
+impl Table {
+    /// The statement that gives back items that `$1` has claimed, with what it sets beside.
+    pub(crate) fn give_back(&self, also: &str) -> String {
+        let (name, finished_at) = (self.name, self.finished_on_coming_back());
+        let (due, waiting) = (self.coming_back("'due'"), self.coming_back("'waiting'"));
+        format!(
+            "UPDATE {{{name}}}
+             SET state = CASE WHEN $3 = 0 THEN {due} ELSE {waiting} END, due_at = {{now}} + $3,
+                 finished_at = {finished_at}, owner = NULL, claimed_until = NULL{also}
+             WHERE id {{in:2}} AND state = 'claimed' AND owner = $1"
+        )
+    }
+
+    /// The statement that makes items ready whose claim has run out.
+    pub(crate) fn reap(&self, dialect: &Dialect) -> String {
+        let (name, finished_at) = (self.name, self.finished_on_coming_back());
+        let due = self.coming_back("'due'");
+        let expired = dialect.found(&format!(
+            "SELECT id FROM {{{name}}} {{by:{name}_claimed}}
+             WHERE state = 'claimed' AND claimed_until <= {{now}}"
+        ));
+        format!(
+            "UPDATE {{{name}}}
+             SET state = {due}, finished_at = {finished_at}, owner = NULL, claimed_until = NULL
+             WHERE state = 'claimed' AND id {expired}"
+        )
+    }
+
+    /// The state of an item that comes back and would be in `state`.
+    fn coming_back(&self, state: &str) -> String {
+        match self.comes_back {
+            None => state.to_owned(),
+            Some(condition) => format!("CASE WHEN {condition} THEN {state} ELSE 'dead' END"),
+        }
+    }
+
+    fn finished_on_coming_back(&self) -> String {
+        match self.comes_back {
+            None => "NULL".to_owned(),
+            Some(condition) => format!("CASE WHEN {condition} THEN NULL ELSE {{now}} END"),
+        }
+    }
+}
+
+/// Keeps the last error when the new one, this parameter, is empty.
+pub(crate) fn note_error(parameter: usize) -> String {
+    format!(", last_error = CASE WHEN ${parameter} = '' THEN last_error ELSE ${parameter} END")
+}
+
+/// The statement that ends items that `$1` has claimed, with what it sets beside.
+pub(crate) fn settle(table: &str, state: &str, also: &str) -> String {
+    format!(
+        "UPDATE {{{table}}}
+         SET state = '{state}', finished_at = {{now}}, owner = NULL, claimed_until = NULL{also}
+         WHERE id {{in:2}} AND state = 'claimed' AND owner = $1"
+    )
+}
+
+/// All topics that have items in a state, found by jumping from one to the next in the index.
+pub(crate) fn topics_with(table: &str, state: &str) -> String {
+    format!(
+        "topics (topic) AS (
+             SELECT MIN(topic) FROM {{{table}}} {{by:{table}_{state}_of_topic}}
+             WHERE state = '{state}'
+             UNION ALL
+             SELECT (SELECT MIN(topic) FROM {{{table}}} {{by:{table}_{state}_of_topic}}
+                     WHERE state = '{state}' AND topic > topics.topic)
+             FROM topics WHERE topic IS NOT NULL)"
+    )
+}
+
+/// A span as a parameter; the calendar is shorter than what does not fit.
+pub(crate) fn span(span: Duration) -> Value<'static> {
+    let calendar = coordination::Timestamp::MAX.unix_micros();
+    Value::Int(i64::try_from(span.as_micros()).map_or(calendar, |micros| micros.min(calendar)))
+}
+
+/// How many rows there are by a column that counts them.
+pub(crate) fn counted(row: &impl Columns, column: &'static str) -> Result<usize, Failure> {
+    read(column, usize::try_from(row.int(column)?))
+}
+
+#[cfg(feature = "sqlite")]
+fn sqlite_claim(table: &Table, among: Among) -> String {
+    let Table { name, on_claim, shown, .. } = table;
+    let (with, topics) = match among {
+        Among::All => (String::new(), ""),
+        Among::Only => (
+            "WITH topics (topic) AS (SELECT id FROM {list:4})".to_owned(),
+            "topics.topic IS NOT NULL",
+        ),
+        Among::Except => (
+            format!("WITH RECURSIVE {}", topics_with(name, "due")),
+            "topics.topic IS NOT NULL AND topics.topic {not_in:4}",
+        ),
+    };
+    // The index is named, because a walk along the table itself would be in the right order too,
+    // past all that is finished.
+    let taken = if among == Among::All {
+        format!(
+            "SELECT place FROM {{{name}}} INDEXED BY {{index:{name}_due}}
+             WHERE state = 'due' AND due_at <= {{now}} ORDER BY place LIMIT $3"
+        )
+    } else {
+        format!(
+            "SELECT item.place FROM topics CROSS JOIN {{{name}}} AS item
+             WHERE {topics} AND item.place IN (
+                 SELECT place FROM {{{name}}} INDEXED BY {{index:{name}_due_of_topic}}
+                 WHERE state = 'due' AND topic = topics.topic AND due_at <= {{now}}
+                 ORDER BY place LIMIT $3)
+             ORDER BY item.place LIMIT $3"
+        )
+    };
+    format!(
+        "{with} UPDATE {{{name}}}
+         SET state = 'claimed', owner = $1, claimed_until = {{now}} + $2, {on_claim}
+         WHERE place IN ({taken})
+         RETURNING place, {shown}"
+    )
+}
+
+/// In one statement: `ready` is what was known to be due, `fresh` what has become due since; of both
+/// the first in the order of creation are taken, and the rest of the fresh is noticed.
+///
+/// Rows that another claim has in its hands are skipped. Rows are found again by their identity and
+/// not joined, so that the plan cannot become another one when the table grows.
+#[cfg(feature = "postgres")]
+fn postgres_claim(table: &Table, among: Among) -> String {
+    let Table { name, on_claim, shown, .. } = table;
+    let (recursive, of_fresh) = match among {
+        Among::All => (String::new(), "TRUE".to_owned()),
+        Among::Only => (
+            "topics (topic) AS (SELECT id FROM {list:4} AS listed),".to_owned(),
+            "topic {in:4}".to_owned(),
+        ),
+        Among::Except => (format!("{},", topics_with(name, "due")), "topic {not_in:4}".to_owned()),
+    };
+    let topic = if among == Among::All { "" } else { ", topic" };
+    let ready = if among == Among::All {
+        format!(
+            "SELECT id, place FROM {{{name}}} WHERE state = 'due' AND due_at <= {{now}}
+             ORDER BY place LIMIT $3 FOR UPDATE SKIP LOCKED"
+        )
+    } else {
+        let named = if among == Among::Except { "AND topics.topic {not_in:4}" } else { "" };
+        // Some more than are asked for, because others may have the first ones in their hands.
+        format!(
+            "SELECT id, place FROM {{{name}}}
+             WHERE state = 'due' AND id = ANY(ARRAY(
+                 SELECT first.id FROM topics CROSS JOIN LATERAL (
+                     SELECT id FROM {{{name}}}
+                     WHERE state = 'due' AND topic = topics.topic AND due_at <= {{now}}
+                     ORDER BY place LIMIT $3 * 4) AS first
+                 WHERE topics.topic IS NOT NULL {named}))
+             ORDER BY place LIMIT $3 FOR UPDATE SKIP LOCKED"
+        )
+    };
+    format!(
+        "WITH RECURSIVE {recursive}
+         fresh AS MATERIALIZED (
+             SELECT id, place{topic} FROM {{{name}}}
+             WHERE state = 'waiting' AND due_at <= {{now}} FOR UPDATE SKIP LOCKED),
+         ready AS MATERIALIZED ({ready}),
+         taken AS MATERIALIZED (
+             SELECT id FROM (
+                 SELECT id, place FROM ready
+                 UNION ALL SELECT id, place FROM fresh WHERE {of_fresh}) AS candidates
+             ORDER BY place LIMIT $3),
+         noticed AS (
+             UPDATE {{{name}}} SET state = 'due'
+             WHERE id = ANY(ARRAY(SELECT id FROM fresh EXCEPT SELECT id FROM taken)))
+         UPDATE {{{name}}}
+         SET state = 'claimed', owner = $1, claimed_until = {{now}} + $2, {on_claim}
+         WHERE id = ANY(ARRAY(SELECT id FROM taken))
+         RETURNING place, {shown}"
+    )
+}
