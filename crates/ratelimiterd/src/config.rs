@@ -62,12 +62,28 @@ pub struct ServerConfig {
     /// For how long a connection may take to send the head of a request.
     #[serde(deserialize_with = "number::whole::<1, 600_000, _>")]
     pub header_read_timeout_ms: u64,
+    /// For how long a client may accept nothing of its answer.
+    #[serde(deserialize_with = "number::whole::<1, 600_000, _>")]
+    pub write_timeout_ms: u64,
     /// For how long open requests may go on after the server was told to stop.
     #[serde(deserialize_with = "number::whole::<0, 600_000, _>")]
     pub shutdown_timeout_ms: u64,
     /// How many connections are open at the most; more of them wait to be accepted.
     #[serde(deserialize_with = "number::whole::<1, 1_000_000, _>")]
     pub connections_max: u64,
+    /// By which certificate the server is known; without one it speaks in clear.
+    #[serde(deserialize_with = "or_default")]
+    pub tls: TlsConfig,
+}
+
+/// By which certificate a server is known: both files, or none.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TlsConfig {
+    /// A PEM file with the server's certificate and those that vouch for it.
+    pub cert: Option<PathBuf>,
+    /// A PEM file with the certificate's key.
+    pub key: Option<PathBuf>,
 }
 
 /// What decides.
@@ -223,6 +239,13 @@ pub struct TigerBeetleConfig {
     pub expiry_lag_max_ms: u64,
 }
 
+impl AuthConfig {
+    /// Whether a token is needed.
+    pub const fn has_tokens(&self) -> bool {
+        !self.client_tokens.is_empty() || !self.admin_tokens.is_empty()
+    }
+}
+
 impl Default for ServerConfig {
     fn default() -> Self {
         Self {
@@ -230,10 +253,21 @@ impl Default for ServerConfig {
             backend: BackendChoice::default(),
             request_timeout_ms: 5_000,
             header_read_timeout_ms: 10_000,
+            write_timeout_ms: 10_000,
             shutdown_timeout_ms: 5_000,
             connections_max: 10_000,
+            tls: TlsConfig::default(),
         }
     }
+}
+
+/// A group whose values are all commented out is a group without values.
+fn or_default<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+where
+    T: Deserialize<'de> + Default,
+    D: serde::Deserializer<'de>,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 impl Default for RegistryConfig {

@@ -17,9 +17,11 @@ mod openapi;
 mod routes;
 mod server;
 pub mod tigerbeetle;
+mod tls;
 
 pub use admin::RestoreError;
 pub use hosted::{HostedBackend, NotReady};
 pub use limits_file::{LimitsFile, LoadError};
 pub use routes::BODY_BYTES_MAX;
-pub use server::{Server, StartError};
+pub use server::{Reloaded, Server, StartError};
+pub use tls::{TlsError, TlsFault, TlsField};

@@ -2,6 +2,8 @@
 
 mod accept;
 mod first_bytes;
+mod handshake;
+mod stalled_writes;
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,6 +23,7 @@ use crate::hosted::HostedBackend;
 use crate::limits_file::LimitsFile;
 use crate::metrics::Metrics;
 use crate::routes::{App, router};
+use crate::tls::{Tls, TlsError};
 
 /// How often the backend does its regular work. A decrease is applied at most a second after it becomes possible
 /// (`DEF-07`), so this is well below.
@@ -34,6 +37,17 @@ pub struct Server {
     stop: CancellationToken,
     accepting: JoinHandle<()>,
     ticking: JoinHandle<()>,
+    tls: Option<Arc<Tls>>,
+}
+
+/// What a server does when it is told to read its files again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Reloaded {
+    /// From now on it is known by the certificate that was read.
+    Certificate,
+    /// It has no certificate.
+    Nothing,
 }
 
 /// Why a server does not start.
@@ -59,6 +73,9 @@ pub enum StartError {
     /// A token could not be read.
     #[error("a token cannot be read: {0}")]
     Token(#[from] TokenError),
+    /// The certificate or its key cannot be used.
+    #[error("{field}: {0}", field = .0.field.path())]
+    Tls(#[from] TlsError),
 }
 
 impl Server {
@@ -68,6 +85,7 @@ impl Server {
     /// See [`StartError`].
     pub async fn bind<B: HostedBackend>(config: &Config, backend: B) -> Result<Self, StartError> {
         let access = Access::new(&config.auth)?;
+        let tls = Tls::new(&config.server.tls)?.map(Arc::new);
         let listener = listen(&config.server.listen_addr).await?;
         let local_addr = listener.local_addr().map_err(|reason| StartError::Listen {
             address: config.server.listen_addr.clone(),
@@ -86,9 +104,9 @@ impl Server {
             metrics: Metrics::new(as_usize(config.metrics.keys_max)),
             request_timeout: Duration::from_millis(config.server.request_timeout_ms),
         };
-        let connections = Connections::new(&config.server, router(Arc::new(app)));
+        let connections = Connections::new(&config.server, router(Arc::new(app)), tls.clone());
         let accepting = tokio::spawn(accept(listener, connections, stop.clone()));
-        Ok(Self { local_addr, limit_count, stop, accepting, ticking })
+        Ok(Self { local_addr, limit_count, stop, accepting, ticking, tls })
     }
 
     /// Where it listens.
@@ -99,6 +117,25 @@ impl Server {
     /// How many limits it took over at its start.
     pub const fn limit_count(&self) -> usize {
         self.limit_count
+    }
+
+    /// Whether it speaks TLS, and nothing in clear.
+    pub const fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Reads the certificate and its key again. Connections that are open stay as they are.
+    ///
+    /// # Errors
+    /// The files cannot be used; the old certificate stays in force.
+    ///
+    /// # Panics
+    /// Never: reading two files does not panic.
+    pub async fn reload(&self) -> Result<Reloaded, TlsError> {
+        let Some(tls) = self.tls.clone() else { return Ok(Reloaded::Nothing) };
+        let reloaded = tokio::task::spawn_blocking(move || tls.reload()).await;
+        reloaded.expect("reading two files does not panic")?;
+        Ok(Reloaded::Certificate)
     }
 
     /// Stops accepting, lets what is open finish until the config's deadline, and returns when all is closed.

@@ -58,11 +58,10 @@ pub(super) async fn run(bench: Bench) -> Result<ExitCode, Failure> {
     }
     let cleartext = if bench.http2 { Cleartext::Http2 } else { Cleartext::Http1 };
     let options = HttpOptions {
-        token: bench.remote.token()?,
         cleartext,
         idle_connections_max: usize::try_from(bench.workers).unwrap_or(usize::MAX),
         repeat_for: Duration::ZERO,
-        ..HttpOptions::default()
+        ..bench.remote.options()?
     };
     let server = bench.remote.limiter_with(options)?;
     drive(&bench, server, &bench.remote.url).await

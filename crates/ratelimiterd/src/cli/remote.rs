@@ -1,6 +1,8 @@
 //! Which server a command talks to.
 
-use ratelimiter_client::{BearerToken, HttpLimiter, HttpOptions};
+use std::path::PathBuf;
+
+use ratelimiter_client::{BearerToken, HttpLimiter, HttpOptions, TrustedRoots};
 
 use super::Failure;
 use crate::config::Token;
@@ -14,13 +16,28 @@ pub(super) struct Remote {
     /// A token, literally or as `file:/path`
     #[arg(long, global = true, env = "RATELIMITER_TOKEN", hide_env_values = true)]
     token: Option<String>,
+    /// A PEM file with the certificates that an https server may show, instead of the machine's own
+    #[arg(long, global = true, value_name = "FILE", env = "RATELIMITER_CACERT")]
+    cacert: Option<PathBuf>,
 }
 
 impl Remote {
     /// A client of that server.
     pub(super) fn limiter(&self) -> Result<HttpLimiter, Failure> {
-        let options = HttpOptions { token: self.token()?, ..HttpOptions::default() };
-        self.limiter_with(options)
+        self.limiter_with(self.options()?)
+    }
+
+    /// The usual options, with the right to ask.
+    pub(super) fn options(&self) -> Result<HttpOptions, Failure> {
+        let roots = match &self.cacert {
+            None => TrustedRoots::System,
+            Some(path) => {
+                let pem = std::fs::read(path);
+                let unreadable = |error| Failure(format!("--cacert: {}: {error}", path.display()));
+                TrustedRoots::Pem(pem.map_err(unreadable)?)
+            }
+        };
+        Ok(HttpOptions { token: self.token()?, roots, ..HttpOptions::default() })
     }
 
     /// A client of that server with other options than the usual.
@@ -30,7 +47,7 @@ impl Remote {
     }
 
     /// The token, read from its file if it stands in one.
-    pub(super) fn token(&self) -> Result<Option<BearerToken>, Failure> {
+    fn token(&self) -> Result<Option<BearerToken>, Failure> {
         let secret = self.secret()?;
         secret.map(BearerToken::new).transpose().map_err(Failure::of)
     }

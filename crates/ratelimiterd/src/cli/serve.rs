@@ -5,16 +5,16 @@ use std::process::ExitCode;
 
 use ratelimiter::memory::MemoryOptions;
 use ratelimiter::{Backoff, HintPolicy, MemoryLimiter};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Failure;
 use crate::config::{BackendChoice, Config, HintsConfig};
 use crate::server::as_usize;
-use crate::{Server, logs, tigerbeetle};
+use crate::{Reloaded, Server, logs, tigerbeetle};
 
 pub(super) async fn run(config: Config) -> Result<ExitCode, Failure> {
     logs::start(&config.log);
-    let stopped = Stopped::listen().map_err(Failure::of)?;
+    let mut signals = Signals::listen().map_err(Failure::of)?;
     let server = match config.server.backend {
         BackendChoice::Memory => Server::bind(&config, memory_backend(&config)).await,
         BackendChoice::TigerBeetle => {
@@ -26,8 +26,17 @@ pub(super) async fn run(config: Config) -> Result<ExitCode, Failure> {
     let server = server.map_err(Failure::of)?;
     let (addr, limits) = (server.local_addr(), server.limit_count());
     let registry = config.registry.path.display();
-    tracing::info!(%addr, limits, %registry, version = env!("CARGO_PKG_VERSION"), "listening");
-    let signal = stopped.wait().await;
+    let tls = server.is_encrypted();
+    tracing::info!(%addr, tls, limits, %registry, version = env!("CARGO_PKG_VERSION"), "listening");
+    if !tls && config.auth.has_tokens() && !addr.ip().is_loopback() {
+        tracing::warn!("tokens travel in clear unless a proxy encrypts them; set server.tls");
+    }
+    let signal = loop {
+        match signals.next().await {
+            Asked::Stop { signal } => break signal,
+            Asked::Reload => reload(&server).await,
+        }
+    };
     tracing::info!(signal, "asked to stop");
     server.stop().await;
     tracing::info!("stopped");
@@ -76,24 +85,44 @@ fn hint_policy(config: &HintsConfig) -> HintPolicy {
     }
 }
 
-/// The signals that stop a server.
-struct Stopped {
-    terminate: tokio::signal::unix::Signal,
-    interrupt: tokio::signal::unix::Signal,
+async fn reload(server: &Server) {
+    match server.reload().await {
+        Ok(Reloaded::Certificate) => tracing::info!("certificate reloaded"),
+        Ok(Reloaded::Nothing) => tracing::info!("nothing to reload; server.tls is not set"),
+        Err(error) => {
+            let value = error.field.path();
+            tracing::error!(value, %error, "certificate not reloaded; the old one stays in force");
+        }
+    }
 }
 
-impl Stopped {
+/// The signals that a server heeds.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+/// What a signal asks for.
+enum Asked {
+    Stop { signal: &'static str },
+    Reload,
+}
+
+impl Signals {
     /// From here on a signal is waited for, and no longer ends the process at once.
     fn listen() -> io::Result<Self> {
         let terminate = signal(SignalKind::terminate())?;
         let interrupt = signal(SignalKind::interrupt())?;
-        Ok(Self { terminate, interrupt })
+        let hang_up = signal(SignalKind::hangup())?;
+        Ok(Self { terminate, interrupt, hang_up })
     }
 
-    async fn wait(mut self) -> &'static str {
+    async fn next(&mut self) -> Asked {
         tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
+            _ = self.terminate.recv() => Asked::Stop { signal: "SIGTERM" },
+            _ = self.interrupt.recv() => Asked::Stop { signal: "SIGINT" },
+            _ = self.hang_up.recv() => Asked::Reload,
         }
     }
 }

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use super::{BackendChoice, Config, ConfigError, ConfigFault};
 use crate::tigerbeetle;
+use crate::tls::{Tls, TlsFault};
 
 /// What the variables of the environment begin with: `RATELIMITER_SERVER__LISTEN_ADDR`.
 pub const ENVIRONMENT_PREFIX: &str = "RATELIMITER_";
@@ -53,15 +54,20 @@ impl Layers {
         for (section, value) in sections {
             // A section whose keys are all commented out is a section without keys.
             let value = if value.is_null() { Value::Object(Map::new()) } else { value };
-            if let Value::Object(values) = &value
-                && !values.is_empty()
-            {
-                for (key, value) in values {
-                    self.put(format!("{section}.{key}"), value.clone(), origin);
-                }
-            } else {
-                self.put(section, value, origin);
+            self.add_value(origin, section, value);
+        }
+    }
+
+    /// Each value by itself, so that a later source can replace it alone.
+    fn add_value(&mut self, origin: &str, path: String, value: Value) {
+        if let Value::Object(values) = &value
+            && !values.is_empty()
+        {
+            for (key, value) in values {
+                self.add_value(origin, format!("{path}.{key}"), value.clone());
             }
+        } else {
+            self.put(path, value, origin);
         }
     }
 
@@ -144,7 +150,11 @@ fn insert(tree: &mut Map<String, Value>, path: &str, value: Value) {
             tree.insert(path.to_owned(), value);
         }
         Some((section, key)) => {
-            let section = tree.entry(section).or_insert_with(|| Value::Object(Map::new()));
+            let section = tree.entry(section).or_insert(Value::Null);
+            // A group that a source left empty, and another one fills.
+            if section.is_null() {
+                *section = Value::Object(Map::new());
+            }
             if let Value::Object(section) = section {
                 insert(section, key, value);
             }
@@ -155,6 +165,14 @@ fn insert(tree: &mut Map<String, Value>, path: &str, value: Value) {
 /// What is right alone and wrong together.
 fn contradictions<'a>(config: &Config, origin_of: impl Fn(&str) -> &'a str) -> Vec<ConfigFault> {
     let mut faults = Vec::new();
+    if let Err(error) = Tls::new(&config.server.tls) {
+        let path = error.field.path();
+        // A value that is missing was given nowhere; what needs it was.
+        let given =
+            if error.fault == TlsFault::Missing { error.field.other().path() } else { path };
+        let origin = origin_of(given).to_owned();
+        faults.push(ConfigFault { origin, path: path.to_owned(), message: error.to_string() });
+    }
     let mut fault = |path: &str, message: String| {
         let origin = origin_of(path).to_owned();
         faults.push(ConfigFault { origin, path: path.to_owned(), message });
@@ -175,8 +193,7 @@ fn contradictions<'a>(config: &Config, origin_of: impl Fn(&str) -> &'a str) -> V
         fault("tigerbeetle", error.to_string());
     }
     let listen = &config.server.listen_addr;
-    let is_open = auth.client_tokens.is_empty() && auth.admin_tokens.is_empty();
-    if is_open && !auth.allow_anonymous && !listen.is_loopback() {
+    if !auth.has_tokens() && !auth.allow_anonymous && !listen.is_loopback() {
         fault(
             "server.listen_addr",
             format!(

@@ -3,14 +3,22 @@
 //! This is not `axum::serve`, which does not let one set the bounds: the time and the size of a request's head, and the
 //! number of connections.
 
+use std::convert::Infallible;
 use std::io;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::response::Response;
+use futures::FutureExt;
+use hyper::body::Incoming;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
+use ratelimiter_wire::{ErrorBody, ErrorWord};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -18,7 +26,11 @@ use tokio_util::task::TaskTracker;
 
 use super::as_usize;
 use super::first_bytes::FirstBytes;
+use super::handshake::handshake;
+use super::stalled_writes::StalledWrites;
+use crate::answer;
 use crate::config::ServerConfig;
+use crate::tls::Tls;
 
 /// The most bytes of a request's head over HTTP/1.1.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
@@ -37,20 +49,24 @@ const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 pub(super) struct Connections {
     router: Router,
     protocol: auto::Builder<TokioExecutor>,
+    tls: Option<Arc<Tls>>,
     header_read_timeout: Duration,
+    write_timeout: Duration,
     shutdown_timeout: Duration,
     room: Arc<Semaphore>,
     open: TaskTracker,
 }
 
 impl Connections {
-    pub(super) fn new(config: &ServerConfig, router: Router) -> Self {
+    pub(super) fn new(config: &ServerConfig, router: Router, tls: Option<Arc<Tls>>) -> Self {
         let header_read_timeout = Duration::from_millis(config.header_read_timeout_ms);
         let mut protocol = auto::Builder::new(TokioExecutor::new());
         protocol
             .http1()
             .timer(TokioTimer::new())
             .header_read_timeout(header_read_timeout)
+            // Who has said all may still be waiting for the answer.
+            .half_close(true)
             .max_headers(HEADERS_MAX)
             .max_buf_size(HEAD_BYTES_MAX);
         protocol
@@ -64,7 +80,9 @@ impl Connections {
         Self {
             router,
             protocol,
+            tls,
             header_read_timeout,
+            write_timeout: Duration::from_millis(config.write_timeout_ms),
             shutdown_timeout: Duration::from_millis(config.shutdown_timeout_ms),
             room: Arc::new(Semaphore::new(connections_max)),
             open: TaskTracker::new(),
@@ -81,7 +99,7 @@ impl Connections {
     /// Serves one connection in the background: until it ends, until the server stops and what is open on it is done,
     /// or until `give_up`.
     fn serve(
-        &self,
+        self: &Arc<Self>,
         stream: TcpStream,
         permit: OwnedSemaphorePermit,
         stop: CancellationToken,
@@ -92,28 +110,66 @@ impl Connections {
             tracing::debug!(%error, "connection closed before it was served");
             return;
         }
-        let stream = TokioIo::new(FirstBytes::new(stream, self.header_read_timeout));
-        let service = TowerToHyperService::new(self.router.clone());
-        let connection = self.protocol.serve_connection(stream, service).into_owned();
+        let connections = Arc::clone(self);
         self.open.spawn(async move {
             let _permit = permit;
-            let mut connection = std::pin::pin!(connection);
-            let ended = tokio::select! {
-                biased;
-                ended = connection.as_mut() => ended,
-                () = stop.cancelled() => {
-                    connection.as_mut().graceful_shutdown();
-                    match give_up.run_until_cancelled(connection).await {
-                        Some(ended) => ended,
-                        None => Err("the server stopped before it was done".into()),
-                    }
-                }
+            let Some(tls) = &connections.tls else {
+                return connections.speak(stream, stop, give_up).await;
             };
-            if let Err(error) = ended {
-                tracing::debug!(%error, "connection broken");
+            // Nothing was asked before the handshake is over, so a stop need not wait for it.
+            let agreed = handshake(stream, tls.current(), connections.header_read_timeout);
+            match stop.run_until_cancelled(agreed).await {
+                Some(Ok(stream)) => connections.speak(stream, stop, give_up).await,
+                Some(Err(error)) => tracing::debug!(%error, "connection not encrypted"),
+                None => {}
             }
         });
     }
+
+    /// Speaks HTTP on a connection to its end.
+    async fn speak<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        &self,
+        stream: S,
+        stop: CancellationToken,
+        give_up: CancellationToken,
+    ) {
+        let stream = StalledWrites::new(stream, self.write_timeout);
+        let stream = TokioIo::new(FirstBytes::new(stream, self.header_read_timeout));
+        let service = TowerToHyperService::new(self.router.clone());
+        let service = service_fn(move |request| answer_anyway(&service, request));
+        let connection = self.protocol.serve_connection(stream, service).into_owned();
+        let mut connection = std::pin::pin!(connection);
+        let ended = tokio::select! {
+            biased;
+            ended = connection.as_mut() => ended,
+            () = stop.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                match give_up.run_until_cancelled(connection).await {
+                    Some(ended) => ended,
+                    None => Err("the server stopped before it was done".into()),
+                }
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "connection broken");
+        }
+    }
+}
+
+/// Answers a request. If that fails by a mistake of ours, the caller is told so, instead of being hung up on: the outcome
+/// is unknown, and with the same lease ID it can be asked for again.
+fn answer_anyway(
+    service: &TowerToHyperService<Router>,
+    request: hyper::Request<Incoming>,
+) -> impl Future<Output = Result<Response, Infallible>> + use<> {
+    let answering = AssertUnwindSafe(service.call(request)).catch_unwind();
+    answering.map(|answered| {
+        answered.unwrap_or_else(|_| {
+            tracing::error!("a request was not answered because of a mistake in the server");
+            let message = "a mistake in the server; its log says more".to_owned();
+            Ok(answer::error(&ErrorBody { error: ErrorWord::BackendError, message }))
+        })
+    })
 }
 
 /// Accepts connections until the server stops, then waits for those that are open.
@@ -122,6 +178,7 @@ pub(super) async fn accept(
     connections: Connections,
     stop: CancellationToken,
 ) {
+    let connections = Arc::new(connections);
     let give_up = CancellationToken::new();
     while let Some((permit, accepted)) = stop.run_until_cancelled(connections.next(&listener)).await
     {

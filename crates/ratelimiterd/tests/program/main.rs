@@ -10,5 +10,6 @@ mod check;
 mod commands;
 mod crash;
 mod documents;
+mod encrypted;
 mod process;
 mod start;

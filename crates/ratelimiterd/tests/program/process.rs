@@ -4,16 +4,29 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// The program, as cargo built it.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_ratelimiterd");
+
+/// Nothing here takes this long unless it hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server that runs as a process of its own. It is killed when it is dropped.
 pub(crate) struct Process {
     pub(crate) child: Child,
     pub(crate) addr: String,
-    log: Option<JoinHandle<String>>,
+    log: Option<JoinHandle<()>>,
+    said: Arc<Said>,
+}
+
+/// What a server has said so far.
+#[derive(Default)]
+struct Said {
+    text: Mutex<String>,
+    more: Condvar,
 }
 
 /// The program with an environment that has nothing to do with ours.
@@ -70,12 +83,26 @@ impl Process {
                 break rest.split_whitespace().next().unwrap().to_owned();
             }
         };
+        let said = Arc::new(Said { text: Mutex::new(said), more: Condvar::new() });
         // The pipe must be read on, or the server would wait for it to have room.
-        let log = std::thread::spawn(move || {
-            log.read_to_string(&mut said).unwrap();
-            said
+        let log = std::thread::spawn({
+            let said = Arc::clone(&said);
+            move || {
+                for line in log.lines() {
+                    said.text.lock().unwrap().push_str(&(line.unwrap() + "\n"));
+                    said.more.notify_all();
+                }
+            }
         });
-        Self { child, addr, log: Some(log) }
+        Self { child, addr, log: Some(log), said }
+    }
+
+    /// Waits until it says something.
+    pub(crate) fn says(&self, what: &str) {
+        let said = self.said.text.lock().unwrap();
+        let wait = self.said.more.wait_timeout_while(said, PATIENCE, |text| !text.contains(what));
+        let (said, waited) = wait.unwrap();
+        assert!(!waited.timed_out(), "it did not say {what:?}: {said}");
     }
 
     pub(crate) fn url(&self) -> String {
@@ -111,7 +138,9 @@ impl Process {
     /// Waits for its end: how it ended, and all that it said.
     pub(crate) fn wait(mut self) -> (ExitStatus, String) {
         let status = self.child.wait().unwrap();
-        (status, self.log.take().unwrap().join().unwrap())
+        self.log.take().unwrap().join().unwrap();
+        let said = self.said.text.lock().unwrap().clone();
+        (status, said)
     }
 }
 

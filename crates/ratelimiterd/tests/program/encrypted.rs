@@ -1,0 +1,219 @@
+//! The program with a certificate: what `check` says about one, and what SIGHUP does.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use rcgen::CertifiedKey;
+
+use crate::process::{Process, program, stderr, stdout};
+
+/// Writes a fresh certificate of `localhost` and its key.
+fn write_pair(folder: &Path) {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let CertifiedKey { cert, signing_key } = made;
+    std::fs::write(folder.join("cert.pem"), cert.pem()).unwrap();
+    write_key(folder, &signing_key.serialize_pem());
+}
+
+fn write_key(folder: &Path, text: &str) {
+    std::fs::write(folder.join("key.pem"), text).unwrap();
+    set_mode(folder, 0o600);
+}
+
+fn set_mode(folder: &Path, mode: u32) {
+    let permissions = std::fs::Permissions::from_mode(mode);
+    std::fs::set_permissions(folder.join("key.pem"), permissions).unwrap();
+}
+
+fn encrypted(folder: &Path) -> Command {
+    std::fs::write(
+        folder.join("config.yaml"),
+        "server: { listen_addr: '127.0.0.1:0', tls: { cert: cert.pem, key: key.pem } }\n",
+    )
+    .unwrap();
+    let mut command = program();
+    command.current_dir(folder).args(["serve", "--config", "config.yaml"]);
+    command
+}
+
+/// What `check` says about the pair in a folder; a server does not start on it either.
+fn check_refuses(folder: &Path, expected: &str) {
+    let mut check = program();
+    check.current_dir(folder).args(["check", "--config", "config.yaml"]);
+    let output = check.output().unwrap();
+    let expected = format!("config.yaml: server.tls.{expected}\n");
+    assert_eq!((stdout(&output), output.status.code()), (expected.clone(), Some(1)));
+    let output = encrypted(folder).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(stderr(&output), format!("ratelimiterd: {expected}"));
+}
+
+/// Asks with curl, which knows nothing of us but the certificate.
+fn curl(folder: &Path, server: &Process, arguments: &[&str]) -> (bool, String) {
+    let port = server.addr.rsplit_once(':').unwrap().1;
+    let url = format!("https://localhost:{port}/healthz");
+    let resolve = format!("localhost:{port}:127.0.0.1");
+    let output = Command::new("curl")
+        .current_dir(folder)
+        .args(["-sS", "--resolve", &resolve, "--noproxy", "*", &url])
+        .args(arguments)
+        .output()
+        .unwrap();
+    (output.status.success(), stdout(&output) + &stderr(&output))
+}
+
+#[test]
+fn a_certificate_that_cannot_be_used_is_refused_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    write_pair(folder);
+    drop(encrypted(folder));
+    let (cert, key) = (folder.join("cert.pem"), folder.join("key.pem"));
+    let no_pem = "cert: cert.pem: holds no certificate in PEM form (a block that begins with -----BEGIN CERTIFICATE-----)";
+    let block = |inside: &str| {
+        format!("-----BEGIN CERTIFICATE-----\n{inside}\n-----END CERTIFICATE-----\n")
+    };
+    for (text, expected) in [
+        ("garbage".to_owned(), no_pem),
+        // A key in the certificate's place is not quoted.
+        (std::fs::read_to_string(&key).unwrap(), no_pem),
+        (block("!!!"), "cert: cert.pem: cannot be used: a block is not base64"),
+        (block("AAAA"), "cert: cert.pem: cannot be used: a block is no X.509 certificate"),
+        (
+            block("AAAA").replace("END", "AND"),
+            "cert: cert.pem: cannot be used: a block has no end (-----END …-----)",
+        ),
+    ] {
+        std::fs::write(&cert, text).unwrap();
+        check_refuses(folder, expected);
+    }
+    std::fs::remove_file(&cert).unwrap();
+    let expected = "cert: cert.pem: cannot be read: No such file or directory (os error 2)";
+    check_refuses(folder, expected);
+    std::fs::create_dir(&cert).unwrap();
+    check_refuses(folder, "cert: cert.pem: is a directory, not a file");
+}
+
+#[test]
+fn a_key_that_cannot_be_used_is_refused_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    write_pair(folder);
+    drop(encrypted(folder));
+    let key = folder.join("key.pem");
+    let good = std::fs::read_to_string(&key).unwrap();
+    let block = |kind: &str| format!("-----BEGIN {kind}-----\nAAAA\n-----END {kind}-----\n");
+    let encrypted = "key: key.pem: the key is encrypted with a password, which a server cannot ask for; decrypt it with `openssl pkey`";
+    for (text, expected) in [
+        (
+            String::new(),
+            "key: key.pem: holds no private key in PEM form (a block that begins with -----BEGIN PRIVATE KEY-----)",
+        ),
+        (block("PRIVATE KEY"), "key: key.pem: cannot be used: it is no RSA, ECDSA or Ed25519 key"),
+        (block("ENCRYPTED PRIVATE KEY"), encrypted),
+        (block("RSA PRIVATE KEY").replace("\nAAAA", "\nProc-Type: 4,ENCRYPTED\n\nAAAA"), encrypted),
+        (
+            rcgen::KeyPair::generate().unwrap().serialize_pem(),
+            "key: key.pem: the key does not match the first certificate in cert.pem, which must be the server's own",
+        ),
+    ] {
+        write_key(folder, &text);
+        check_refuses(folder, expected);
+    }
+    write_key(folder, &good);
+    set_mode(folder, 0o604);
+    check_refuses(
+        folder,
+        "key: key.pem: every user of this machine has access to the key (mode 604); take it away with `chmod o-rwx`",
+    );
+    write_key(folder, &"x".repeat(1024 * 1024 + 1));
+    let too_large =
+        "key: key.pem: has more than 1048576 bytes, which no certificate chain and no key has";
+    check_refuses(folder, too_large);
+    std::fs::remove_file(&key).unwrap();
+    assert!(Command::new("mkfifo").arg(&key).status().unwrap().success());
+    check_refuses(folder, "key: key.pem: is a pipe, a socket or a device, not a file");
+}
+
+#[test]
+fn one_file_without_the_other_is_refused_and_the_environment_can_name_both() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    write_pair(folder);
+    let mut command = program();
+    command.current_dir(folder).arg("check").env("RATELIMITER_SERVER__TLS__CERT", "cert.pem");
+    let output = command.output().unwrap();
+    assert_eq!(
+        stdout(&output),
+        "RATELIMITER_SERVER__TLS__CERT: server.tls.key: is missing; a certificate and its key are given together\n"
+    );
+    command.env("RATELIMITER_SERVER__TLS__KEY", "key.pem");
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+}
+
+/// SIGHUP: a new pair is taken over, a bad one is not, and the log says which.
+#[test]
+fn a_hang_up_reloads_the_certificate_and_keeps_the_old_one_when_the_new_is_bad() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    write_pair(folder);
+    let server = Process::start_as(encrypted(folder), folder);
+    let trusting = ["--cacert", "cert.pem"];
+    for (version, status) in [("--http1.1", "1.1 200"), ("--http2", "2 200")] {
+        let shown = [&trusting[..], &[version, "-w", "%{http_version} %{http_code}"]].concat();
+        let (ok, text) = curl(folder, &server, &shown);
+        assert!(ok && text == format!("ok\n{status}"), "{text}");
+    }
+
+    let first = std::fs::read(folder.join("cert.pem")).unwrap();
+    write_pair(folder);
+    assert!(!curl(folder, &server, &trusting).0, "the server still shows the first");
+    server.signal("HUP");
+    server.says("certificate reloaded");
+    assert!(curl(folder, &server, &trusting).0);
+
+    let good = std::fs::read(folder.join("cert.pem")).unwrap();
+    std::fs::write(folder.join("cert.pem"), first).unwrap();
+    server.signal("HUP");
+    server.says("certificate not reloaded; the old one stays in force");
+    std::fs::write(folder.join("cert.pem"), good).unwrap();
+    assert!(curl(folder, &server, &trusting).0, "the second is still shown");
+
+    server.signal("TERM");
+    let (status, log) = server.wait();
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert!(log.contains("key.pem: the key does not match"), "{log}");
+    assert!(!log.contains("PRIVATE KEY"), "{log}");
+}
+
+#[test]
+fn a_hang_up_without_a_certificate_does_not_end_the_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Process::start(folder.path());
+    server.signal("HUP");
+    server.says("nothing to reload; server.tls is not set");
+    assert_eq!(server.ask("GET", "/healthz", "").unwrap().0, 200);
+}
+
+#[test]
+fn the_tools_ask_an_encrypted_server_whose_certificate_they_are_given() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    write_pair(folder);
+    let server = Process::start_as(encrypted(folder), folder);
+    let url = format!("https://localhost:{}", server.addr.rsplit_once(':').unwrap().1);
+    let list = |arguments: &[&str]| {
+        let mut command = program();
+        command.current_dir(folder).args(["limits", "list", "--url", &url]).args(arguments);
+        command.output().unwrap()
+    };
+    let output = list(&["--cacert", "cert.pem"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let output = list(&["--cacert", "nowhere.pem"]);
+    assert_eq!(
+        stderr(&output),
+        "ratelimiterd: --cacert: nowhere.pem: No such file or directory (os error 2)\n"
+    );
+}
