@@ -81,6 +81,7 @@ pub use scheduler::job::{
 pub use scheduler::timer::{NewTimer, Timer};
 pub use scheduler::{JobSaved, Materialised, Scheduler};
 pub use timestamp::{InvalidTimestamp, Timestamp};
+pub use worker::backoff::retry_delay;
 pub use worker::handler::{Handler, HandlerError, TopicHandlers};
 pub use worker::inbox_dispatcher::InboxDispatcher;
 pub use worker::metrics::{MetricsSnapshot, WorkerMetrics};

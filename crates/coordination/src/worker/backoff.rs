@@ -9,9 +9,19 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// The jitter is at most the delay divided by this.
 const JITTER_DIVISOR: u32 = 10;
 
-/// The delay after `retries` earlier retries; `jitter` from 0 to 1 says how much of the extra tenth
-/// is added.
-pub(super) fn delay(retries: u32, jitter: f64) -> Delay {
+/// How long a worker waits after a failed attempt, with `retries` retries before it: min(60 s, 2ⁿ ·
+/// 250 ms); `jitter` from 0 to 1 says how much of an extra tenth is added.
+///
+/// ```
+/// use std::time::Duration;
+/// use coordination::retry_delay;
+///
+/// assert_eq!(retry_delay(3, 0.0).get(), Duration::from_secs(2));
+/// ```
+///
+/// # Panics
+/// If the jitter is not from 0 to 1.
+pub fn retry_delay(retries: u32, jitter: f64) -> Delay {
     assert!((0.0..=1.0).contains(&jitter), "jitter is a fraction");
     let factor = 1u32.checked_shl(retries).filter(|factor| *factor <= 240).unwrap_or(240);
     let base = (FIRST * factor).min(LONGEST);
@@ -24,7 +34,7 @@ mod tests {
     use super::*;
 
     fn millis(retries: u32, jitter: f64) -> u128 {
-        delay(retries, jitter).get().as_millis()
+        retry_delay(retries, jitter).get().as_millis()
     }
 
     #[test]

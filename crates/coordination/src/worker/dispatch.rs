@@ -105,6 +105,15 @@ impl<Q: Queue> Dispatch<Q> {
         Dispatch { queue, handlers, settings, metrics: WorkerMetrics::default(), permits }
     }
 
+    /// The topics with a handler.
+    pub(super) fn topics(&self) -> impl Iterator<Item = &Topic> {
+        self.handlers.topics()
+    }
+
+    pub(super) fn queue_mut(&mut self) -> &mut Q {
+        &mut self.queue
+    }
+
     pub(super) fn metrics(&self) -> WorkerMetrics {
         self.metrics.clone()
     }
@@ -222,7 +231,7 @@ impl<Q: Queue> Dispatch<Q> {
                 Settlement::Fail { error: ErrorText::new(error) }
             }
             Err(HandlerError::Retry { reason }) => Settlement::Retry {
-                delay: backoff::delay(attempt.saturating_sub(1), fastrand::f64()),
+                delay: backoff::retry_delay(attempt.saturating_sub(1), fastrand::f64()),
                 error: ErrorText::new(reason),
             },
         }

@@ -10,7 +10,7 @@ use super::metrics::WorkerMetrics;
 use super::settings::{InvalidSettings, WorkerSettings};
 use crate::{
     BatchSize, CorrelationId, LeaseDuration, Outbox, OutboxMessage, OwnerToken, ProviderError,
-    Topic,
+    TooManyTopics, Topic, TopicSet, Topics,
 };
 
 /// Claims due messages, calls the topic's handler, and marks them dispatched, reschedules or fails
@@ -51,7 +51,11 @@ pub struct OutboxDispatcher<O: Outbox + Clone> {
 }
 
 #[derive(Debug, Clone)]
-struct OutboxQueue<O>(O);
+struct OutboxQueue<O> {
+    outbox: O,
+    /// Which messages it claims.
+    topics: Topics,
+}
 
 impl<O: Outbox + Clone> OutboxDispatcher<O> {
     /// A dispatcher; each of its claims has an owner token of its own.
@@ -64,7 +68,19 @@ impl<O: Outbox + Clone> OutboxDispatcher<O> {
         settings: WorkerSettings,
     ) -> Result<OutboxDispatcher<O>, InvalidSettings> {
         settings.check()?;
-        Ok(OutboxDispatcher { dispatch: Dispatch::new(OutboxQueue(outbox), handlers, settings) })
+        let queue = OutboxQueue { outbox, topics: Topics::All };
+        Ok(OutboxDispatcher { dispatch: Dispatch::new(queue, handlers, settings) })
+    }
+
+    /// The same, which leaves alone what it has no handler for: other workers share the outbox and
+    /// have theirs. Otherwise a message without a handler is failed with that reason.
+    ///
+    /// # Errors
+    /// [`TooManyTopics`] if there are more handlers than one claim can name.
+    pub fn only_handled_topics(mut self) -> Result<OutboxDispatcher<O>, TooManyTopics> {
+        let handled = TopicSet::of(self.dispatch.topics().cloned())?;
+        self.dispatch.queue_mut().topics = Topics::Only(handled);
+        Ok(self)
     }
 
     /// Its counters, to look at while it runs.
@@ -89,7 +105,7 @@ impl<O: Outbox + Clone> Queue for OutboxQueue<O> {
         lease: LeaseDuration,
         max: BatchSize,
     ) -> Result<Vec<OutboxMessage>, ProviderError> {
-        self.0.claim_due(owner, lease, max).await
+        self.outbox.claim_due_of(owner, lease, max, &self.topics).await
     }
 
     async fn settle(
@@ -100,28 +116,28 @@ impl<O: Outbox + Clone> Queue for OutboxQueue<O> {
     ) -> Result<usize, ProviderError> {
         let ids = [message.id];
         match settlement {
-            Settlement::Acknowledge => self.0.mark_dispatched(owner, &ids).await,
+            Settlement::Acknowledge => self.outbox.mark_dispatched(owner, &ids).await,
             Settlement::Retry { delay, error } => {
-                self.0.reschedule(owner, &ids, *delay, error).await
+                self.outbox.reschedule(owner, &ids, *delay, error).await
             }
-            Settlement::Fail { error } => self.0.fail(owner, &ids, error).await,
+            Settlement::Fail { error } => self.outbox.fail(owner, &ids, error).await,
         }
     }
 
     async fn reap(&self) -> Result<usize, ProviderError> {
-        self.0.reap().await
+        self.outbox.reap().await
     }
 
     async fn purge(&self, older_than: Duration) -> Result<usize, ProviderError> {
-        self.0.purge(older_than).await
+        self.outbox.purge(older_than).await
     }
 
     async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {
-        self.0.oldest_ready_age().await
+        self.outbox.oldest_ready_age().await
     }
 
     fn work_added(&self) -> impl Future<Output = ()> + Send {
-        self.0.work_added()
+        self.outbox.work_added()
     }
 }
 

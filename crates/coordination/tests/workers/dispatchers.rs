@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use coordination::{
     Delay, ErrorText, HandlerError, Inbox, InboxDispatcher, InboxKey, InboxMessage, InboxStatus,
-    Joins, MemoryProvider, NewJoin, Outbox, OutboxDispatcher, OutboxMessage, TopicHandlers,
-    WorkerMetrics, WorkerSettings,
+    Joins, MemoryProvider, NewJoin, Outbox, OutboxDispatcher, OutboxMessage, OutboxStatus,
+    TopicHandlers, WorkerMetrics, WorkerSettings,
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -246,4 +246,33 @@ async fn lost_answers_are_asked_for_again() {
     assert!(metrics.snapshot().provider_errors > 0);
     stop.cancel();
     running.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_dispatchers_share_one_outbox_by_topic() {
+    let outbox = provider();
+    let mut running = Vec::new();
+    for name in ["order", "mail"] {
+        let handlers = TopicHandlers::new().on(topic(name), |_: OutboxMessage| async { Ok(()) });
+        let settings = WorkerSettings::default();
+        let worker = OutboxDispatcher::new(outbox.clone(), handlers, settings).unwrap();
+        let worker = worker.only_handled_topics().unwrap();
+        let (metrics, stop) = (worker.metrics(), CancellationToken::new());
+        running.push((metrics, stop.clone(), tokio::spawn(worker.run(stop))));
+    }
+    let others = Outbox::enqueue(&outbox, outbox_message("other", "x")).await.unwrap();
+    for number in 0..30 {
+        let name = if number % 3 == 0 { "mail" } else { "order" };
+        Outbox::enqueue(&outbox, outbox_message(name, "x")).await.unwrap();
+    }
+    for ((metrics, stop, worker), count) in running.into_iter().zip([20, 10]) {
+        let seen = metrics.clone();
+        eventually("its own are handled", || seen.snapshot().acknowledged == count).await;
+        stop.cancel();
+        worker.await.unwrap();
+        let snapshot = metrics.snapshot();
+        assert_eq!((snapshot.claimed, snapshot.failed), (count, 0));
+    }
+    let record = outbox.record(others).await.unwrap().unwrap();
+    assert_eq!(record.status, OutboxStatus::Ready, "nobody's is left alone");
 }
