@@ -34,7 +34,7 @@ use ratelimiter::{
 };
 
 use self::capacity::Attempt;
-use self::cluster_time::ClusterTime;
+use self::cluster_time::{ClusterTime, question};
 use self::codes::lease_data;
 use self::expiry_probe::ExpiryProbe;
 use self::lease::{LEASE_ROWS_MAX, ReadBack};
@@ -95,6 +95,12 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     /// Reads a lease back from its transfers, so that it need not have been made here (`TB-04`).
     async fn read_back(&self, lease: LeaseId) -> Result<ReadBack, Unanswered> {
         self.counters.cold_reads.add(1);
+        // What was made elsewhere may be the first that this server hears of, and whether it has
+        // expired is for the cluster's clock to say, however wrong ours is.
+        if !self.time.is_known() {
+            let results = self.ledger.create_transfers(question()).await.map_err(unanswered)?;
+            self.time.observe(&results, self.options.clock.now());
+        }
         let rows_max = u32::try_from(LEASE_ROWS_MAX).expect("a small number");
         let query = TransferQuery::new(lease_data(lease)).rows_max(rows_max);
         let rows = self.ledger.query_transfers(query).await.map_err(unanswered)?;

@@ -11,6 +11,7 @@ use self::plan::{ChangeReply, read};
 use super::TigerBeetleLimiter;
 use super::accounts::of_limit;
 use super::unanswered::{RETRY_AFTER, not_foreseen, unanswered};
+use super::upkeep::Admin;
 use crate::ids;
 use crate::ledger::{Ledger, WorkItem};
 
@@ -27,6 +28,14 @@ enum Settled {
     Waits { in_force: Capacity },
 }
 
+/// Whether a change of before may still arrive: one without an answer, or one of a process that is
+/// gone. An account is not settled while it could be changed by such a straggler.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stragglers {
+    None,
+    Possible,
+}
+
 impl<L: Ledger> TigerBeetleLimiter<L> {
     pub(super) async fn define_limit(&self, limit: Limit) -> Result<LimitStatus, DefineError> {
         let mut admin = self.admin.lock().await;
@@ -34,11 +43,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         if let Some(known) = self.read_table().get(&key).cloned() {
             known.registered.redefined(limit.clone())?;
         }
-        // Should the answer be lost, the account may have changed although the definition has not.
-        admin.uncertain.insert(key.clone());
-        let status = self.provision(limit).await?;
-        admin.uncertain.remove(&key);
-        Ok(status)
+        Ok(self.provision_certainly(&mut admin, limit).await?)
     }
 
     pub(super) async fn delete_limit(&self, key: &LimitKey) -> Result<(), DeleteError> {
@@ -59,16 +64,36 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     pub async fn restore(&self, registered: RegisteredLimit) -> Result<LimitStatus, DefineError> {
         let mut admin = self.admin.lock().await;
         let target = registered.target();
-        let key = registered.limit.key.clone();
         let limit = Limit { capacity: target, ..registered.limit };
-        let status = self.provision(limit).await?;
+        Ok(self.provision_certainly(&mut admin, limit).await?)
+    }
+
+    /// As [`provision`](Self::provision). Should the answer be lost, the account may have changed, or
+    /// may still change, although the definition has not: the next tick sees to it.
+    async fn provision_certainly(
+        &self,
+        admin: &mut Admin,
+        limit: Limit,
+    ) -> Result<LimitStatus, Unanswered> {
+        let key = limit.key.clone();
+        let is_first = self.read_table().get(&key).is_none();
+        let is_uncertain = !admin.uncertain.insert(key.clone());
+        let stragglers = match is_first || is_uncertain {
+            true => Stragglers::Possible,
+            false => Stragglers::None,
+        };
+        let status = self.provision(limit, stragglers).await?;
         admin.uncertain.remove(&key);
         Ok(status)
     }
 
     /// Brings the account to the limit's capacity as far as it goes, then holds the limit defined.
-    async fn provision(&self, limit: Limit) -> Result<LimitStatus, Unanswered> {
-        let settled = self.settle(&limit.key, limit.capacity).await?;
+    async fn provision(
+        &self,
+        limit: Limit,
+        stragglers: Stragglers,
+    ) -> Result<LimitStatus, Unanswered> {
+        let settled = self.settle(&limit.key, limit.capacity, stragglers).await?;
         let registered = match settled {
             Settled::There => RegisteredLimit::active(limit),
             Settled::Waits { in_force } => {
@@ -101,8 +126,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             let target = limit.registered.target();
             if admin.uncertain.contains(&key) || self.has_room_for(&key, target).await? {
                 let limit = Limit { capacity: target, ..limit.registered.limit.clone() };
-                let status = self.provision(limit).await?;
-                admin.uncertain.remove(&key);
+                let status = self.provision_certainly(&mut admin, limit).await?;
                 tracing::info!(%key, ?status, "capacity settled");
             }
         }
@@ -118,30 +142,46 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     }
 
     /// Brings an account to a capacity, or closes it until that is possible.
-    async fn settle(&self, key: &LimitKey, target: Capacity) -> Result<Settled, Unanswered> {
+    async fn settle(
+        &self,
+        key: &LimitKey,
+        target: Capacity,
+        stragglers: Stragglers,
+    ) -> Result<Settled, Unanswered> {
         self.make_missing(&of_limit(key)).await?;
         for _ in 0..CHANGE_ATTEMPTS_MAX {
             let version = self.version(key).await?;
-            let Some(change) = version.change(key, target, self.new_attempt()) else {
-                return Ok(Settled::There);
-            };
-            match self.carry_out(change).await? {
-                ChangeReply::Applied => {
-                    self.counters.capacity_changes.add(1);
-                    return Ok(Settled::There);
-                }
-                ChangeReply::NoRoom if version.is_closed() => return waits(key, &version),
-                ChangeReply::NoRoom => match self.carry_out(version.close(key)).await? {
-                    ChangeReply::Applied => return waits(key, &version),
-                    ChangeReply::Moved => {}
-                    ChangeReply::NoRoom => unreachable!("closing takes no units"),
+            let attempt = self.new_attempt();
+            // What leaves the version lets no straggler through; what finds it right must leave it too.
+            let (settled, item) = match version.change(key, target, attempt) {
+                None if stragglers == Stragglers::None => return Ok(Settled::There),
+                None => (Settled::There, version.supersede(key, attempt)),
+                Some(change) => match self.carry_out(change).await? {
+                    ChangeReply::Applied => {
+                        self.counters.capacity_changes.add(1);
+                        return Ok(Settled::There);
+                    }
+                    ChangeReply::NoRoom if !version.is_closed() => {
+                        (waits(key, &version)?, version.close(key))
+                    }
+                    ChangeReply::NoRoom if stragglers == Stragglers::None => {
+                        return waits(key, &version);
+                    }
+                    ChangeReply::NoRoom => {
+                        (waits(key, &version)?, version.supersede(key, self.new_attempt()))
+                    }
+                    ChangeReply::Moved => continue,
                     ChangeReply::Unexpected(status) => {
+                        tracing::error!(%key, %version, ?status, "a capacity could not be changed");
                         return Err(not_foreseen("change of a capacity", status));
                     }
                 },
+            };
+            match self.carry_out(item).await? {
+                ChangeReply::Applied => return Ok(settled),
                 ChangeReply::Moved => {}
+                ChangeReply::NoRoom => unreachable!("these take no units"),
                 ChangeReply::Unexpected(status) => {
-                    tracing::error!(%key, %version, ?status, "a capacity could not be changed");
                     return Err(not_foreseen("change of a capacity", status));
                 }
             }

@@ -7,39 +7,98 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use ratelimiter::clock::Timestamp;
 
+use super::codes::TransferCode;
+use crate::ids;
+use crate::ledger::{Action, Movement, Transfer, TransferResult, UserData, WorkItem};
+
+/// No answer has told anything yet.
+const UNKNOWN: i64 = i64::MIN;
+
 /// How far the cluster's clock is ahead of ours.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ClusterTime {
     ahead_nanos: AtomicI64,
 }
 
+impl Default for ClusterTime {
+    fn default() -> Self {
+        Self { ahead_nanos: AtomicI64::new(UNKNOWN) }
+    }
+}
+
 impl ClusterTime {
-    /// Takes note that something was created at `created_at`, which was heard of at `local_now`.
-    pub(super) fn observe(&self, created_at: Timestamp, local_now: Timestamp) {
-        let ahead = i128::from(created_at.unix_nanos()) - i128::from(local_now.unix_nanos());
+    /// Takes note of an answer that was heard at `local_now`. What existed before has the time of
+    /// its making; everything else, refused or not, has that of the request.
+    pub(super) fn observe(&self, results: &[TransferResult], local_now: Timestamp) {
+        let Some(latest) = results.iter().rfind(|result| !result.status.exists()) else {
+            return;
+        };
+        let ahead = i128::from(latest.timestamp.unix_nanos()) - i128::from(local_now.unix_nanos());
         let ahead = i64::try_from(ahead).expect("moments are within 63 bits of nanoseconds");
         self.ahead_nanos.store(ahead, Ordering::Relaxed);
     }
 
-    /// The cluster's present moment, late by as long as an answer takes.
-    pub(super) fn at(&self, local_now: Timestamp) -> Timestamp {
-        let ahead = self.ahead_nanos.load(Ordering::Relaxed);
-        Timestamp::from_unix_nanos(local_now.unix_nanos().saturating_add_signed(ahead))
+    /// Whether any answer has told it.
+    pub(super) fn is_known(&self) -> bool {
+        self.ahead_nanos.load(Ordering::Relaxed) != UNKNOWN
     }
+
+    /// The cluster's present moment, late by as long as an answer takes; our own until it is known.
+    pub(super) fn at(&self, local_now: Timestamp) -> Timestamp {
+        match self.ahead_nanos.load(Ordering::Relaxed) {
+            UNKNOWN => local_now,
+            ahead => {
+                let nanos = local_now.unix_nanos().saturating_add_signed(ahead);
+                Timestamp::from_unix_nanos(nanos)
+            }
+        }
+    }
+}
+
+/// A question for the time alone: TigerBeetle refuses a transfer from an account to itself before it
+/// looks at anything, writes nothing down, and says when that was.
+pub(super) fn question() -> WorkItem {
+    let movement = Movement {
+        debit: ids::operator_account(),
+        credit: ids::operator_account(),
+        amount: 0,
+        code: TransferCode::Marker.number(),
+    };
+    let id = ids::transfer_at(0, "xfer:time");
+    let user_data = UserData::default();
+    WorkItem::new().with(Transfer { id, action: Action::Posted(movement), user_data })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ledger::TransferStatus;
+
+    fn answer(status: TransferStatus, ms: u64) -> TransferResult {
+        TransferResult { status, timestamp: Timestamp::from_unix_ms(ms) }
+    }
 
     #[test]
     fn a_clock_that_is_ahead_or_behind_is_followed() {
         let time = ClusterTime::default();
         let local = Timestamp::from_unix_ms;
+        assert!(!time.is_known());
         assert_eq!(time.at(local(1_000)), local(1_000), "nothing is known yet");
         for (cluster, expected) in [(3_500, 3_600), (500, 600), (1_000, 1_100)] {
-            time.observe(local(cluster), local(1_000));
+            time.observe(&[answer(TransferStatus::Created, cluster)], local(1_000));
+            assert!(time.is_known());
             assert_eq!(time.at(local(1_100)), local(expected));
         }
+    }
+
+    #[test]
+    fn what_existed_before_tells_no_time_and_what_was_refused_does() {
+        let time = ClusterTime::default();
+        let local = Timestamp::from_unix_ms;
+        time.observe(&[answer(TransferStatus::Exists, 10)], local(1_000));
+        assert!(!time.is_known());
+        let refused = answer(TransferStatus::ExceedsCredits, 5_000);
+        time.observe(&[refused, answer(TransferStatus::Exists, 10)], local(1_000));
+        assert_eq!(time.at(local(1_000)), local(5_000));
     }
 }

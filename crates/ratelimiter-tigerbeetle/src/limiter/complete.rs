@@ -37,6 +37,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         if !plan.item.is_empty() {
             let item = std::mem::take(&mut plan.item);
             let results = self.ledger.create_transfers(item).await.map_err(unanswered)?;
+            self.time.observe(&results, self.options.clock.now());
             self.note(plan.read(&results)).await?;
         }
         self.cache.remove(lease.id);

@@ -74,8 +74,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         for need in needs {
             need.limit.counts.note_allow();
         }
-        let last = results.last().expect("a reserve has at least one requirement");
-        self.time.observe(last.timestamp, self.options.clock.now());
+        self.time.observe(results, self.options.clock.now());
         let created_at = results.iter().map(|result| result.timestamp);
         let lease = Lease::allowed(lease, needs, transfers.iter().copied().zip(created_at));
         let reserved_at = lease.reserved_at;

@@ -95,7 +95,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                 if result.status != TransferStatus::Created {
                     return Err(not_foreseen("probe", result.status));
                 }
-                self.time.observe(result.timestamp, self.options.clock.now());
+                self.time.observe(&results, self.options.clock.now());
                 self.lock_probe().sent(result.timestamp, leases);
             }
             ProbeStep::Look => {

@@ -3,6 +3,7 @@
 #![allow(missing_docs, unreachable_pub, reason = "a test binary has no readers")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod clocks;
 mod conformance;
 mod differential;
 mod disagreement;
@@ -15,4 +16,5 @@ mod interleavings;
 mod on_model;
 mod scenarios;
 mod scene;
+mod stragglers;
 mod watched_ledger;

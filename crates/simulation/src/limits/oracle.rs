@@ -43,8 +43,6 @@ pub(super) struct Oracle {
     operations: BTreeMap<Operation, OperationFacts>,
     /// How many times everything was forgotten, as a process in memory does when it crashes.
     epoch: usize,
-    /// How many leases were allowed for requirements that have no key in common with their first ones.
-    pub(super) leases_with_other_keys: u64,
 }
 
 struct LimitFacts {
@@ -121,7 +119,6 @@ impl Oracle {
             leases: BTreeMap::new(),
             operations: BTreeMap::new(),
             epoch: 0,
-            leases_with_other_keys: 0,
         }
     }
 

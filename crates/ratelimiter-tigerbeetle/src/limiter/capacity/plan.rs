@@ -98,6 +98,17 @@ impl Version {
         WorkItem::new().with_chain([self.leave(key), closing])
     }
 
+    /// The transfers that leave this version and change nothing else: a request of before that may
+    /// still arrive has nothing left to leave, and so does nothing.
+    pub(in crate::limiter) fn supersede(&self, key: &LimitKey, attempt: Attempt) -> WorkItem {
+        let mut chain = vec![self.leave(key)];
+        chain.extend(self.step(key, attempt));
+        if self.is_closed() {
+            chain.push(self.closing(self.closing_id(key, 1)));
+        }
+        WorkItem::new().with_chain(chain)
+    }
+
     /// The transfers that open a closed account for two others, and close it again, as one: a closed
     /// account lets a reservation end, but no smaller one begin.
     pub(in crate::limiter) fn while_open(

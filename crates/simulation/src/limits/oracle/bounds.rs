@@ -67,7 +67,8 @@ impl Oracle {
         }
         // What has expired is not completed any more: the ledger releases it in its own time.
         let expires_at = reserved_at.after(self.lifetime(limit));
-        let is_settled = lease.completes.iter().any(|complete| complete.settles_before(expires_at));
+        let is_settled = !lease.is_muddled()
+            && lease.completes.iter().any(|complete| complete.settles_before(expires_at));
         match (is_settled, is_concurrency) {
             (true, true) => 0,
             (false, true) => reserved,
@@ -118,6 +119,17 @@ impl Oracle {
 }
 
 impl LeaseFacts {
+    /// Its ID was used for requirements without a key in common. A backend may know a lease by its keys, and then these
+    /// are two: both are counted in full, and completing one may leave the other to expire.
+    pub(super) fn is_muddled(&self) -> bool {
+        let (first, others) = match &self.variants[..] {
+            [first, others @ ..] => (first, others),
+            [] => return false,
+        };
+        let is_apart = |other: &Variant| other.needs.keys().all(|k| !first.needs.contains_key(k));
+        others.iter().any(is_apart)
+    }
+
     /// The completes that may have been carried out.
     pub(super) fn sent_completes(&self) -> impl Iterator<Item = &CompleteFacts> {
         self.completes.iter().filter(|complete| complete.told != Told::Refused)

@@ -78,19 +78,17 @@ impl Oracle {
         };
         let shortest = variant.needs.keys().map(lasts).min().expect("something is needed");
         let expired_before = reserved_at.after(shortest + self.lateness.noticed) < sent_at;
-        if expired_before || facts.completes.iter().any(ended_before) {
+        let completed_before = !facts.is_muddled() && facts.completes.iter().any(ended_before);
+        if expired_before || completed_before {
             let why = if expired_before { "expired" } else { "was completed" };
             return violation(Promise::EndedStaysEnded, format!("L{lease} {why} and is allowed"));
         }
         for (index, other) in facts.variants.iter().enumerate() {
-            if index == at || other.allowed.is_none() {
-                continue;
-            }
-            if other.needs.keys().any(|limit| variant.needs.contains_key(limit)) {
+            let is_other = index != at && other.allowed.is_some();
+            if is_other && other.needs.keys().any(|limit| variant.needs.contains_key(limit)) {
                 let detail = format!("L{lease} is allowed twice, for different requirements");
                 return violation(Promise::SameLeaseSameAnswer, detail);
             }
-            self.leases_with_other_keys += 1;
         }
         let facts = self.leases.get_mut(&lease).expect("it was sent");
         facts.variants[at].allowed = Some(reserved_at);
