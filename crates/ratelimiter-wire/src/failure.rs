@@ -32,6 +32,7 @@ impl Failure {
             | ErrorWord::LeaseEnded
             | ErrorWord::InvalidActual { .. }
             | ErrorWord::KindConflict { .. }
+            | ErrorWord::TooManyLimits
             | ErrorWord::NotFound
             | ErrorWord::Unauthorized
             | ErrorWord::Forbidden

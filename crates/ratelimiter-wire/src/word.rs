@@ -56,6 +56,8 @@ pub enum ErrorWord {
         /// Which key.
         key: LimitKey,
     },
+    /// `too_many_limits`: the server keeps no more of them.
+    TooManyLimits,
     /// `not_found`: no such limit, or no such path.
     NotFound,
     /// `unauthorized`: no valid token came with the request.
@@ -89,7 +91,10 @@ impl ErrorWord {
             Self::UnknownLimitKey { .. } | Self::NotFound => 404,
             Self::MethodNotAllowed => 405,
             Self::RequestTimeout => 408,
-            Self::LeaseConflict | Self::LeaseEnded | Self::KindConflict { .. } => 409,
+            Self::LeaseConflict
+            | Self::LeaseEnded
+            | Self::KindConflict { .. }
+            | Self::TooManyLimits => 409,
             Self::BodyTooLarge => 413,
             Self::AmountExceedsCapacity { .. } => 422,
             Self::BackendRefused | Self::Other(_) => 500,
@@ -109,6 +114,7 @@ impl ErrorWord {
             Self::LeaseEnded => ("lease_ended", None),
             Self::InvalidActual { key } => ("invalid_actual", Some(key.as_str())),
             Self::KindConflict { key } => ("kind_conflict", Some(key.as_str())),
+            Self::TooManyLimits => ("too_many_limits", None),
             Self::NotFound => ("not_found", None),
             Self::Unauthorized => ("unauthorized", None),
             Self::Forbidden => ("forbidden", None),
@@ -134,6 +140,7 @@ impl ErrorWord {
             "lease_ended" => Self::LeaseEnded,
             "invalid_actual" => Self::InvalidActual { key: key()? },
             "kind_conflict" => Self::KindConflict { key: key()? },
+            "too_many_limits" => Self::TooManyLimits,
             "not_found" => Self::NotFound,
             "unauthorized" => Self::Unauthorized,
             "forbidden" => Self::Forbidden,
@@ -174,7 +181,7 @@ mod tests {
     use super::*;
 
     /// Every word with its status, as `http-api.md` fixes them.
-    const WORDS: [(&str, u16); 17] = [
+    const WORDS: [(&str, u16); 18] = [
         ("invalid_request:requirements[0].amount", 400),
         ("duplicate_key:a:b", 400),
         ("unknown_limit_key:a:b", 404),
@@ -184,6 +191,7 @@ mod tests {
         ("lease_ended", 409),
         ("invalid_actual:a:b", 400),
         ("kind_conflict:a:b", 409),
+        ("too_many_limits", 409),
         ("not_found", 404),
         ("unauthorized", 401),
         ("forbidden", 403),

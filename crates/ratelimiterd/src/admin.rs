@@ -33,6 +33,25 @@ pub(crate) struct Admin<B> {
     waiting: std::sync::Mutex<Option<String>>,
 }
 
+/// Why a definition was not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ChangeError {
+    /// There is no room for another limit.
+    #[error(
+        "{limits_max} limits are defined, which is all that registry.limits_max allows; delete some, or raise it"
+    )]
+    TooManyLimits { limits_max: usize },
+    /// The backend says no, or it could not be kept.
+    #[error(transparent)]
+    Define(#[from] DefineError),
+}
+
+impl From<Unanswered> for ChangeError {
+    fn from(unanswered: Unanswered) -> Self {
+        Self::Define(unanswered.into())
+    }
+}
+
 /// Why the definitions could not be taken over.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
@@ -81,7 +100,7 @@ impl<B: HostedBackend> Admin<B> {
     ///
     /// # Errors
     /// As the backend's define, and when the definition could not be kept. Nothing has changed then.
-    pub(crate) async fn define(self: &Arc<Self>, limit: Limit) -> Result<LimitStatus, DefineError> {
+    pub(crate) async fn define(self: &Arc<Self>, limit: Limit) -> Result<LimitStatus, ChangeError> {
         let admin = Arc::clone(self);
         let change = tokio::spawn(async move { admin.carry_out_define(limit).await });
         change.await.unwrap_or_else(|_| Err(interrupted().into()))
@@ -97,11 +116,15 @@ impl<B: HostedBackend> Admin<B> {
         change.await.unwrap_or_else(|_| Err(interrupted().into()))
     }
 
-    async fn carry_out_define(&self, limit: Limit) -> Result<LimitStatus, DefineError> {
+    async fn carry_out_define(&self, limit: Limit) -> Result<LimitStatus, ChangeError> {
         let mut book = self.book.lock().await;
         let _lock = self.begin_change(&mut book).await?;
         let key = limit.key.clone();
         let before = book.registry.get(&key).cloned();
+        let limits_max = book.file.limits_max();
+        if before.is_none() && book.registry.len() >= limits_max {
+            return Err(ChangeError::TooManyLimits { limits_max });
+        }
         let mut next = book.registry.clone();
         next.put(book.registry.plan(limit.clone())?);
         let staged = book.stage(&next).await.map_err(|error| not_kept(&error))?;
@@ -109,7 +132,7 @@ impl<B: HostedBackend> Admin<B> {
             Ok(status) => status,
             Err(error) => {
                 staged.discard().await;
-                return Err(error);
+                return Err(error.into());
             }
         };
         if let Err(error) = staged.commit().await {

@@ -21,6 +21,8 @@ use ratelimiter_tigerbeetle::ledger::cluster;
 use serde::Deserialize;
 pub use token::{Token, TokenError};
 
+use crate::LimitsFile;
+
 /// The most events that a TigerBeetle server takes in one batch.
 pub const TIGERBEETLE_BATCH_EVENTS_MAX: u64 = cluster::MAX_BATCH_EVENTS_MAX as u64;
 /// The most sessions with a cluster, of which one is enough.
@@ -103,6 +105,9 @@ pub enum BackendChoice {
 pub struct RegistryConfig {
     /// The limits file.
     pub path: PathBuf,
+    /// How many limits there are at the most.
+    #[serde(deserialize_with = "number::whole::<1, 1_000_000, _>")]
+    pub limits_max: u64,
 }
 
 /// Who may call.
@@ -246,6 +251,14 @@ impl AuthConfig {
     }
 }
 
+impl RegistryConfig {
+    /// The file with its bound.
+    pub fn limits_file(&self) -> LimitsFile {
+        let limits_max = usize::try_from(self.limits_max).unwrap_or(usize::MAX);
+        LimitsFile::new(&self.path).with_limits_max(limits_max)
+    }
+}
+
 impl Default for ServerConfig {
     fn default() -> Self {
         Self {
@@ -272,7 +285,8 @@ where
 
 impl Default for RegistryConfig {
     fn default() -> Self {
-        Self { path: PathBuf::from("./data/limits.json") }
+        let path = PathBuf::from("./data/limits.json");
+        Self { path, limits_max: LimitsFile::LIMITS_MAX_USUAL as u64 }
     }
 }
 

@@ -22,6 +22,7 @@ pub(crate) use self::change_lock::{ChangeLock, Stamp};
 #[derive(Debug, Clone)]
 pub struct LimitsFile {
     path: PathBuf,
+    limits_max: usize,
 }
 
 /// A new content that is safe on disk, beside the file.
@@ -44,12 +45,27 @@ enum LoadReason {
     Unreadable(io::Error),
     NotAFile(&'static str),
     Faulty(LimitsFileError),
+    TooMany { count: usize, limits_max: usize },
 }
 
 impl LimitsFile {
+    /// How many limits a file has at the most, unless its owner says otherwise.
+    pub const LIMITS_MAX_USUAL: usize = 100_000;
+
     /// The file at this path, which need not exist yet.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into() }
+        Self { path: path.into(), limits_max: Self::LIMITS_MAX_USUAL }
+    }
+
+    /// The same file with another bound on the number of its limits.
+    #[must_use]
+    pub fn with_limits_max(self, limits_max: usize) -> Self {
+        Self { limits_max, ..self }
+    }
+
+    /// How many limits it has at the most.
+    pub const fn limits_max(&self) -> usize {
+        self.limits_max
     }
 
     /// Where the file is.
@@ -83,7 +99,13 @@ impl LimitsFile {
             Ok(Err(what)) => return Err(fault(LoadReason::NotAFile(what))),
             Err(error) => return Err(fault(LoadReason::Unreadable(error))),
         };
-        read_limits_file(&bytes).map_err(|error| fault(LoadReason::Faulty(error)))
+        let read = read_limits_file(&bytes);
+        let registry = read.map_err(|error| fault(LoadReason::Faulty(error)))?;
+        let (count, limits_max) = (registry.len(), self.limits_max);
+        if count > limits_max {
+            return Err(fault(LoadReason::TooMany { count, limits_max }));
+        }
+        Ok(registry)
     }
 
     /// The bytes, or what is there in place of a file. Opening a pipe would wait for whoever writes to it.
@@ -110,7 +132,14 @@ impl LimitsFile {
         let mut name = self.path.file_name().unwrap_or_default().to_owned();
         name.push(".tmp");
         let staged = Staged { temporary: self.path.with_file_name(name), path: self.path.clone() };
-        match staged.write(write_limits_file(registry.iter()).as_bytes()) {
+        let text = write_limits_file(registry.iter());
+        if text.len() > LIMITS_FILE_BYTES_MAX {
+            let reason = format!(
+                "it would have more than {LIMITS_FILE_BYTES_MAX} bytes, which no server reads"
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+        }
+        match staged.write(text.as_bytes()) {
             Ok(()) => Ok(staged),
             Err(error) => {
                 staged.discard();
@@ -165,8 +194,38 @@ impl fmt::Display for LoadError {
                 }
                 Ok(())
             }
+            LoadReason::TooMany { count, limits_max } => write!(
+                f,
+                "{path}: has {count} limits, and registry.limits_max allows {limits_max}; raise it, or delete some"
+            ),
         }
     }
 }
 
 impl std::error::Error for LoadError {}
+
+#[cfg(test)]
+mod tests {
+    use ratelimiter::{Capacity, Limit, LimitKey, LimitKind, Note, RegisteredLimit, Window};
+
+    use super::*;
+
+    /// What one server writes, the next one can read.
+    #[test]
+    fn a_file_that_no_server_would_read_is_not_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = LimitsFile::new(folder.path().join("limits.json"));
+        let kind = LimitKind::Rolling { window: Window::from_seconds(1).unwrap() };
+        let mut registry = Registry::new();
+        for number in 0..LIMITS_FILE_BYTES_MAX / 2_048 {
+            let key = LimitKey::new(number.to_string()).unwrap();
+            let mut limit = Limit::new(key, kind, Capacity::new(1).unwrap());
+            limit.unit = Note::new("u".repeat(1_024)).unwrap();
+            limit.description = limit.unit.clone();
+            registry.put(RegisteredLimit::active(limit));
+        }
+        let refused = file.stage(&registry).unwrap_err();
+        assert!(refused.to_string().contains("which no server reads"), "{refused}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing was written");
+    }
+}

@@ -128,6 +128,7 @@ impl ReserveOutcome {
             | ErrorWord::DuplicateKey { .. }
             | ErrorWord::InvalidActual { .. }
             | ErrorWord::KindConflict { .. }
+            | ErrorWord::TooManyLimits
             | ErrorWord::NotFound
             | ErrorWord::MethodNotAllowed
             | ErrorWord::BodyTooLarge
@@ -166,6 +167,7 @@ impl CompleteOutcome {
             | ErrorWord::LeaseConflict
             | ErrorWord::LeaseEnded
             | ErrorWord::KindConflict { .. }
+            | ErrorWord::TooManyLimits
             | ErrorWord::NotFound
             | ErrorWord::MethodNotAllowed
             | ErrorWord::BodyTooLarge

@@ -93,7 +93,10 @@ const CALLS: [Call; 13] = [
             INVALID,
             UNAUTHORIZED,
             FORBIDDEN,
-            ("409", "`kind_conflict:<key>`: the kind of a limit cannot change."),
+            (
+                "409",
+                "`kind_conflict:<key>`: the kind of a limit cannot change; or `too_many_limits`: there is no room for another.",
+            ),
             ("503", "`backend_error`: the definition could not be kept; nothing has changed."),
         ],
         parameters: &[],

@@ -20,7 +20,6 @@ use crate::admin::{Admin, RestoreError};
 use crate::auth::Access;
 use crate::config::{Config, ListenAddr, TokenError};
 use crate::hosted::HostedBackend;
-use crate::limits_file::LimitsFile;
 use crate::metrics::Metrics;
 use crate::routes::{App, router};
 use crate::tls::{Tls, TlsError};
@@ -92,7 +91,7 @@ impl Server {
             reason,
         })?;
         let backend = Arc::new(backend);
-        let file = LimitsFile::new(&config.registry.path);
+        let file = config.registry.limits_file();
         let admin = Arc::new(Admin::restore(Arc::clone(&backend), file).await?);
         let limit_count = admin.limit_count();
         let stop = CancellationToken::new();

@@ -13,18 +13,19 @@ pub(super) fn run(
     out: &mut impl Write,
 ) -> Result<ExitCode, Failure> {
     // The limits file is looked at even when the config has faults, as long as it is known where it is.
-    let (path, mut faults) = match settings.layers(variables).config() {
-        Ok(config) => (Some(config.registry.path), Vec::new()),
+    let (file, mut faults) = match settings.layers(variables).config() {
+        Ok(config) => (Some(config.registry.limits_file()), Vec::new()),
         Err(error) => {
-            let path = settings.limits.as_ref().map(Into::into);
-            (path, error.faults.iter().map(ToString::to_string).collect())
+            let file = settings.limits.as_ref().map(LimitsFile::new);
+            (file, error.faults.iter().map(ToString::to_string).collect())
         }
     };
     let mut summary = "config: ok".to_owned();
-    if let Some(path) = path {
-        match LimitsFile::new(&path).load() {
+    if let Some(file) = file {
+        match file.load() {
             Ok(registry) => {
-                summary += &format!("\n{}: ok, {} limits", path.display(), registry.len());
+                let (path, count) = (file.path().display(), registry.len());
+                summary += &format!("\n{path}: ok, {count} limits");
             }
             Err(error) => faults.push(error.to_string()),
         }

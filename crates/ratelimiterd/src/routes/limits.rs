@@ -14,6 +14,7 @@ use ratelimiter_wire::{
 
 use super::App;
 use super::key_in_path::{key_of, page_of};
+use crate::admin::ChangeError;
 use crate::answer;
 use crate::auth::Need;
 use crate::hosted::HostedBackend;
@@ -29,7 +30,13 @@ pub(super) async fn put<B: HostedBackend>(
         Err(refusal) => Err(refusal),
     };
     let answer = match read {
-        Ok(limit) => DefineAnswer::of(app.within_time(app.admin.define(limit)).await),
+        Ok(limit) => match app.within_time(app.admin.define(limit)).await {
+            Ok(status) => DefineAnswer::of(Ok(status)),
+            Err(ChangeError::Define(error)) => DefineAnswer::of(Err(error)),
+            Err(error @ ChangeError::TooManyLimits { .. }) => {
+                Refusal { error: ErrorWord::TooManyLimits, message: error.to_string() }.into()
+            }
+        },
         Err(refusal) => refusal.into(),
     };
     app.metrics.stop(Route::Admin, started);

@@ -86,6 +86,19 @@ async fn a_connection_that_sends_no_request_is_closed() {
 }
 
 #[tokio::test]
+async fn a_limit_more_than_allowed_is_refused_and_a_known_one_can_still_change() {
+    let server = TestServer::start_with(|config| config.registry.limits_max = 2).await;
+    for (key, status) in [("a", 200), ("b", 200), ("c", 409), ("a", 200)] {
+        assert_eq!(server.define_rolling(key, 7).await.status, status, "{key}");
+    }
+    let answer = server.define_rolling("c", 7).await;
+    assert_eq!(answer.line(), r#"409 {"error":"too_many_limits","ok":false}"#);
+    assert!(answer.body.contains("registry.limits_max"), "{}", answer.body);
+    assert_eq!(server.request("DELETE", "/v1/admin/limits/a", "", "").await.status, 200);
+    assert_eq!(server.define_rolling("c", 7).await.status, 200, "there is room again");
+}
+
+#[tokio::test]
 async fn more_connections_than_allowed_wait_for_their_turn() {
     let server = TestServer::start_with(|config| config.server.connections_max = 1).await;
     let mut first = TcpStream::connect(server.addr()).await.unwrap();

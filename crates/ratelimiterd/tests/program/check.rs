@@ -137,6 +137,29 @@ fn a_limits_file_with_faults_is_reported_with_file_line_and_key() {
 }
 
 #[test]
+fn a_limits_file_with_more_limits_than_allowed_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let entry = |key| {
+        format!("{{\"key\":\"{key}\",\"kind\":\"rolling\",\"capacity\":1,\"window_seconds\":60}}")
+    };
+    let text = format!("[{},{}]", entry("a"), entry("b"));
+    std::fs::write(folder.path().join("limits.json"), text).unwrap();
+    for (limits_max, expected, code) in [
+        (
+            "1",
+            "limits.json: has 2 limits, and registry.limits_max allows 1; raise it, or delete some\n",
+            1,
+        ),
+        ("2", "config: ok\nlimits.json: ok, 2 limits\n", 0),
+    ] {
+        let mut command = program();
+        command.current_dir(folder.path()).args(["check", "--limits", "limits.json"]);
+        let output = command.env("RATELIMITER_REGISTRY__LIMITS_MAX", limits_max).output().unwrap();
+        assert_eq!((stdout(&output).as_str(), output.status.code()), (expected, Some(code)));
+    }
+}
+
+#[test]
 fn what_is_no_file_is_refused_as_a_limits_file() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("limits.json")).unwrap();
