@@ -14,6 +14,7 @@ mod certificates;
 mod conformance;
 mod encrypted;
 mod harness;
+mod hostile;
 mod no_answer;
 mod operation;
 mod outcomes;

@@ -1,0 +1,79 @@
+//! A mistake of ours: whoever asked is told, and is not hung up on.
+
+use ratelimiter::{
+    Backend, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, Limit, LimitKey,
+    LimitState, LimitStatus, Limiter, MemoryLimiter, Page, RegisteredLimit, ReserveError,
+    ReserveRequest, StateError,
+};
+use ratelimiterd::{HostedBackend, NotReady};
+
+use crate::harness::{KEY, TestServer};
+
+/// The backend in memory with a mistake: whoever completes or lists brings it down.
+struct Mistaken(MemoryLimiter);
+
+impl Limiter for Mistaken {
+    fn reserve(
+        &self,
+        request: &ReserveRequest,
+    ) -> impl Future<Output = Result<Decision, ReserveError>> + Send {
+        self.0.reserve(request)
+    }
+
+    async fn complete(&self, _: &CompleteRequest) -> Result<(), CompleteError> {
+        panic!("a mistake while completing");
+    }
+}
+
+impl Backend for Mistaken {
+    async fn define(&self, limit: Limit) -> Result<LimitStatus, DefineError> {
+        assert_ne!(limit.key.as_str(), "mistake", "a mistake while defining");
+        Backend::define(&self.0, limit).await
+    }
+
+    async fn delete(&self, key: &LimitKey) -> Result<(), DeleteError> {
+        Backend::delete(&self.0, key).await
+    }
+
+    async fn state(&self, key: &LimitKey) -> Result<Option<LimitState>, StateError> {
+        Backend::state(&self.0, key).await
+    }
+
+    async fn states(&self, _: &Page) -> Result<Vec<LimitState>, StateError> {
+        panic!("a mistake while listing");
+    }
+}
+
+impl HostedBackend for Mistaken {
+    async fn restore(&self, registered: RegisteredLimit) -> Result<LimitStatus, DefineError> {
+        HostedBackend::restore(&self.0, registered).await
+    }
+
+    async fn ready(&self) -> Result<(), NotReady> {
+        Ok(())
+    }
+
+    async fn tick(&self) {}
+
+    fn open_leases(&self) -> Option<u64> {
+        None
+    }
+}
+
+#[tokio::test]
+async fn a_panic_is_answered_and_the_server_goes_on() {
+    let server = TestServer::start_on(Mistaken, |_| ()).await;
+    assert_eq!(server.define_rolling(KEY, 1).await.status, 200);
+    for answer in [
+        server.complete(1, &[]).await,
+        server.get("/v1/admin/limits").await,
+        server.get("/metrics").await,
+        server.define_rolling("mistake", 1).await,
+    ] {
+        assert_eq!((answer.status, answer.error().as_str()), (503, "backend_error"), "{answer:?}");
+        assert!(!answer.body.contains("while"), "what went wrong is for the log: {}", answer.body);
+    }
+    let answer = server.reserve(1, &[(KEY, 1)]).await;
+    assert_eq!(answer.json()["allowed"], true, "others are served");
+    assert_eq!(server.define_rolling("another", 1).await.status, 200, "and can be defined");
+}
