@@ -55,7 +55,7 @@ impl Provider<Postgres> {
         let name = name(&options, &config);
         let unavailable =
             |source: Failure| OpenError::Unavailable { database: name.clone(), source };
-        let engine = Postgres::connect(options, &config).await.map_err(unavailable)?;
+        let engine = Postgres::connect(options, &config, &name).await.map_err(unavailable)?;
         migrate(&engine, &name).await?;
         Ok(Provider::new(engine))
     }
@@ -73,10 +73,12 @@ impl Provider<Postgres> {
 
 /// What errors call the database: all of its address but the password.
 fn name(options: &PgConnectOptions, config: &PostgresConfig) -> String {
+    // Without a host there is a folder with a socket.
+    let host = options.get_socket().map(|folder| folder.display().to_string());
     format!(
         "postgresql://{}@{}:{}/{} schema {}",
         options.get_username(),
-        options.get_host(),
+        host.as_deref().unwrap_or(options.get_host()),
         options.get_port(),
         options.get_database().unwrap_or(options.get_username()),
         config.schema,

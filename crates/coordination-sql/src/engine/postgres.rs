@@ -57,17 +57,12 @@ impl Postgres {
     pub(crate) async fn connect(
         options: PgConnectOptions,
         config: &PostgresConfig,
+        name: &str,
     ) -> Result<Postgres, Failure> {
-        let name = format!(
-            "postgresql://{}:{}/{}",
-            options.get_host(),
-            options.get_port(),
-            options.get_database().unwrap_or(options.get_username())
-        );
         let waited = config.connect_timeout;
         match timeout(waited, PgConnection::connect_with(&options)).await {
             Ok(connection) => connection?.close().await?,
-            Err(_) => return Err(Failure::NoConnection { database: name, waited }),
+            Err(_) => return Err(Failure::NoConnection { database: name.to_owned(), waited }),
         }
         let pool = PgPoolOptions::new()
             .max_connections(config.connections_max)
@@ -88,7 +83,7 @@ impl Postgres {
             now: dialect.statement("SELECT {now} AS now"),
             dialect,
             schema: config.schema.clone(),
-            name,
+            name: name.to_owned(),
             connect_timeout: config.connect_timeout,
             answer_timeout: config.answer_timeout,
             clock: Arc::new(MonotonicClock::new()),

@@ -54,8 +54,10 @@ impl TestCluster {
             folder.display()
         );
         fs::write(folder.join("settings"), settings).expect("the folder is ours");
+        let supervisor = folder.join("supervisor.sh");
+        fs::write(&supervisor, SUPERVISOR).expect("the folder is ours");
         let mut command = Command::new("sh");
-        command.args(["-c", SUPERVISOR, "supervisor"]).arg(programs).arg(&folder);
+        command.arg(supervisor).arg(programs).arg(&folder);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         // A group of its own, so that an interrupt on the terminal ends the tests and lets the
         // supervisor clean up behind them.
@@ -76,6 +78,11 @@ impl TestCluster {
     /// Where to connect.
     pub fn url(&self) -> String {
         format!("postgresql:///postgres?user=postgres&host={}", self.folder.display())
+    }
+
+    /// The folder with all its files, which goes with it.
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// Stops the server as an administrator does: sessions are ended, transactions undone.
@@ -103,10 +110,8 @@ impl TestCluster {
     fn expect_success(&mut self, command: &'static str) {
         let mut answer = String::new();
         self.answers.read_line(&mut answer).expect("the supervisor lives as long as this");
-        if answer.trim() != "0" {
-            let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
-            panic!("{command} of the PostgreSQL server failed ({}):\n{log}", answer.trim());
-        }
+        let log = || fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+        assert!(answer == "0\n", "{command} of the PostgreSQL server failed:\n{}", log());
     }
 }
 

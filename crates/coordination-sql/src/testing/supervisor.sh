@@ -2,7 +2,7 @@
 # stdin, gone when stdin ends. Stdin is a pipe that only the test process holds, so it ends
 # whatever becomes of that process, kill -9 included.
 # Each command is answered by one line: 0 if it was done.
-# usage: sh -c "$this_file" supervisor <folder with the programs> <folder of the cluster>
+# usage: supervisor.sh <folder with the programs> <folder of the cluster>
 
 programs=$1 folder=$2
 data=$folder/data log=$folder/log server=

@@ -1,0 +1,52 @@
+//! Single calls while the database is away.
+
+use std::time::Duration;
+
+use coordination::{
+    BatchSize, LeaseDuration, NewOutboxMessage, Outbox, OwnerToken, Payload, ProviderError,
+};
+use coordination_sql::OpenError;
+
+use crate::scene::{connect, enqueue_until_answered, run, topic};
+
+pub fn not_there_at_the_start() {
+    run(async |mut cluster| {
+        cluster.stop();
+        let refused = connect(&cluster).await.unwrap_err();
+        assert!(matches!(refused, OpenError::Unavailable { .. }), "{refused:?}");
+        let text = refused.to_string();
+        eprintln!("{text}");
+        assert!(text.starts_with("database_unavailable: postgresql://postgres@"), "{text}");
+        let folder = cluster.folder().to_str().unwrap();
+        assert!(text.contains(folder), "it says where it looked: {text}");
+        cluster.start_again();
+        connect(&cluster).await.unwrap();
+    });
+}
+
+pub fn during_an_outage() {
+    run(async |mut cluster| {
+        let outbox = connect(&cluster).await.unwrap();
+        let [before, during] =
+            ["1", "2"].map(|text| NewOutboxMessage::new(topic(), Payload::new(text).unwrap()));
+        Outbox::enqueue(&outbox, before.clone()).await.unwrap();
+        cluster.crash();
+        let refused: ProviderError = Outbox::enqueue(&outbox, during.clone()).await.unwrap_err();
+        let text = refused.to_string();
+        eprintln!("{text}");
+        assert!(text.starts_with("provider_unavailable: outbox enqueue: "), "{text}");
+        // The first failure told that the connection is gone; now there is none to be had.
+        let text = Outbox::enqueue(&outbox, during.clone()).await.unwrap_err().to_string();
+        eprintln!("{text}");
+        assert!(text.starts_with("provider_unavailable: outbox enqueue: "), "{text}");
+
+        cluster.start_again();
+        enqueue_until_answered(&outbox, &during).await;
+        let (owner, minute) = (OwnerToken::random(), Duration::from_secs(60));
+        let lease = LeaseDuration::new(minute).unwrap();
+        let batch = BatchSize::new(10).unwrap();
+        let claimed = outbox.claim_due(&owner, lease, batch).await.unwrap();
+        let ids: Vec<_> = claimed.into_iter().map(|message| message.id).collect();
+        assert_eq!(ids, [before.id, during.id], "what was answered is there, and each once");
+    });
+}

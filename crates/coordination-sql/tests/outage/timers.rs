@@ -1,0 +1,52 @@
+//! A scheduler worker whose database is away when a timer comes due.
+
+use std::time::Duration;
+
+use coordination::{
+    CancellationToken, Clock, LeaseDuration, NewTimer, OutboxDispatcher, OutboxMessage, Payload,
+    Scheduler, SchedulerSettings, SchedulerWorker, SystemClock, TopicHandlers,
+};
+
+use crate::scene::{Journal, connect, quick, run, topic, until};
+
+pub fn come_due() {
+    run(async |mut cluster| {
+        let provider = connect(&cluster).await.unwrap();
+        let (journal, shutdown) = (Journal::default(), CancellationToken::new());
+        let handled = journal.clone();
+        let handlers = TopicHandlers::new().on(topic(), move |message: OutboxMessage| {
+            handled.note(&message.id);
+            async { Ok(()) }
+        });
+        let dispatcher = OutboxDispatcher::new(provider.clone(), handlers, quick()).unwrap();
+        let settings = SchedulerSettings {
+            // The lease that the worker had is soon free again.
+            lease: LeaseDuration::new(Duration::from_secs(2)).unwrap(),
+            poll_interval: Duration::from_millis(50),
+            upkeep_interval: Duration::from_millis(200),
+            ..SchedulerSettings::default()
+        };
+        let all = || provider.clone();
+        let scheduler = SchedulerWorker::new(all(), all(), all(), settings).unwrap();
+        let metrics = scheduler.metrics();
+        let workers = [
+            tokio::spawn(dispatcher.run(shutdown.clone())),
+            tokio::spawn(scheduler.run(shutdown.clone())),
+        ];
+        // Far enough away that the cluster is gone by then; the test holds otherwise too.
+        let due_at = SystemClock.now().after(Duration::from_secs(1));
+        let timer = NewTimer::new(topic(), Payload::empty(), due_at);
+        let id = timer.id.to_string();
+        provider.schedule_timer(timer).await.unwrap();
+        cluster.stop();
+        SystemClock.wait_until(due_at).await;
+        until(|| metrics.snapshot().provider_errors > 0).await;
+        cluster.start_again();
+        until(|| journal.count_of(&id) > 0).await;
+        shutdown.cancel();
+        for worker in workers {
+            worker.await.unwrap();
+        }
+        assert_eq!((journal.count_of(&id), journal.len()), (1, 1), "once, by the timer's own ID");
+    });
+}
