@@ -273,8 +273,7 @@ impl Drop for Sleep {
 
 impl<T> Slot<T> {
     pub(crate) fn new() -> (Self, SlotSender<T>) {
-        let state =
-            Arc::new(Mutex::new(SlotState { answer: None, waiter: None, senders: 1 }));
+        let state = Arc::new(Mutex::new(SlotState { answer: None, waiter: None, senders: 1 }));
         (Self(Arc::clone(&state)), SlotSender(state))
     }
 

@@ -3,7 +3,7 @@
 use crate::outcome::Promise;
 
 macro_rules! flaws {
-    ($($name:ident in $world:ident within $within:literal breaks $promise:ident: $text:literal,)*) => {
+    ($($name:ident in $world:ident within $within:literal breaks $($promise:ident)|+: $text:literal,)*) => {
         /// A deliberate bug.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
         pub enum Flaw {
@@ -35,10 +35,10 @@ macro_rules! flaws {
                 }
             }
 
-            /// The promise that it breaks first.
-            pub const fn breaks(self) -> Promise {
+            /// The promises of which one is seen to be broken first.
+            pub const fn breaks(self) -> &'static [Promise] {
                 match self {
-                    $(Self::$name => Promise::$promise,)*
+                    $(Self::$name => &[$(Promise::$promise),+],)*
                 }
             }
         }
@@ -68,57 +68,57 @@ impl Place {
 }
 
 flaws! {
-    SkipsOneLimit in TigerBeetle within 50 breaks HeldAsPromised:
+    SkipsOneLimit in TigerBeetle within 20 breaks HeldAsPromised:
         "the last limit of a reserve is not checked",
-    NeverExpires in TigerBeetle within 50 breaks CountedOnce:
+    NeverExpires in TigerBeetle within 20 breaks CountedOnce:
         "reservations are not released when they expire",
-    SplitsChains in TigerBeetle within 50 breaks CountedOnce:
+    SplitsChains in TigerBeetle within 20 breaks CountedOnce | AnswersHaveReasons:
         "the chain of a lease is split",
-    ReusesReserveIds in TigerBeetle within 50 breaks AnswersHaveReasons:
+    ReusesReserveIds in TigerBeetle within 20 breaks AnswersHaveReasons:
         "two leases share the ID of a reservation",
-    ReusesVoidIds in TigerBeetle within 50 breaks CountedOnce:
+    ReusesVoidIds in TigerBeetle within 20 breaks CountedOnce | ProgressResumes:
         "two leases share the ID of a release",
-    IgnoresExists in TigerBeetle within 100 breaks SameLeaseSameAnswer:
+    IgnoresExists in TigerBeetle within 20 breaks EndedStaysEnded | SameLeaseSameAnswer:
         "`exists` is taken for `created`",
-    DecreasesTwice in TigerBeetle within 50 breaks CapacityAsAsked:
+    DecreasesTwice in TigerBeetle within 20 breaks CapacityAsAsked:
         "a decrease is applied twice",
-    ForgetsDebt in TigerBeetle within 200 breaks DebtAsUsed:
+    ForgetsDebt in TigerBeetle within 50 breaks DebtAsUsed:
         "debt is forgotten",
-    CountsDebtAgain in TigerBeetle within 200 breaks DebtAsUsed:
+    CountsDebtAgain in TigerBeetle within 50 breaks DebtAsUsed:
         "completing twice counts debt twice",
-    DenialLeavesHold in TigerBeetle within 50 breaks CountedOnce:
+    DenialLeavesHold in TigerBeetle within 20 breaks CountedOnce | AnswersHaveReasons:
         "a denial leaves a hold behind",
-    NewLeaseAfterSilence in TigerBeetle within 100 breaks CountedOnce:
+    NewLeaseAfterSilence in TigerBeetle within 50 breaks CountedOnce | SameLeaseSameAnswer:
         "a reserve without an answer is repeated under a new lease ID",
     ReleasesEarly in TigerBeetle within 50 breaks HeldAsPromised:
         "a reconciled reservation is released a second after",
-    VoidsNothing in TigerBeetle within 50 breaks CountedOnce:
+    VoidsNothing in TigerBeetle within 20 breaks CountedOnce | ProgressResumes:
         "a complete is answered and releases nothing",
-    NeverReopens in TigerBeetle within 100 breaks ProgressResumes:
+    NeverReopens in TigerBeetle within 20 breaks ProgressResumes:
         "a limit that was closed for a decrease is not opened again",
-    SkipsOneLimitInMemory in Memory within 50 breaks HeldAsPromised:
+    SkipsOneLimitInMemory in Memory within 20 breaks HeldAsPromised:
         "the last limit of a reserve is not checked",
-    ForgetsCompletes in Memory within 50 breaks CountedOnce:
+    ForgetsCompletes in Memory within 20 breaks CountedOnce:
         "a complete is answered and not carried out",
-    CompletesAgain in Memory within 100 breaks CountedOnce:
+    CompletesAgain in Memory within 20 breaks CountedOnce:
         "completing twice counts twice",
-    DenialLeavesHoldInMemory in Memory within 50 breaks CountedOnce:
+    DenialLeavesHoldInMemory in Memory within 20 breaks CountedOnce | AnswersHaveReasons:
         "a denial leaves a hold behind",
-    ForgetsLeases in Memory within 50 breaks SameLeaseSameAnswer:
+    ForgetsLeases in Memory within 20 breaks SameLeaseSameAnswer | CountedOnce:
         "a lease that comes back is taken for a new one",
-    HandsOutTwice in Coordination within 50 breaks HeldByOne:
+    HandsOutTwice in Coordination within 20 breaks HeldByOne | DeliveredAsOne:
         "a claimed item is handed out again",
-    LosesReaped in Coordination within 50 breaks NeverLost:
+    LosesReaped in Coordination within 20 breaks NeverLost | OnlyTheOwnerActs:
         "what a crashed worker held is not made ready again",
-    AcksForAnyone in Coordination within 50 breaks OnlyTheOwnerActs:
+    AcksForAnyone in Coordination within 20 breaks OnlyTheOwnerActs:
         "anyone may acknowledge a claim",
-    DeliversDuplicates in Coordination within 50 breaks DeliveredAsOne:
+    DeliversDuplicates in Coordination within 20 breaks DeliveredAsOne:
         "a message that was sent twice is delivered twice",
-    IgnoresDueTimes in Coordination within 50 breaks NotBeforeItsTime:
+    IgnoresDueTimes in Coordination within 20 breaks NotBeforeItsTime:
         "messages are handed out before they are due",
     ResetsFencing in Coordination within 50 breaks FencingGrows:
         "the fencing token starts again when a lease is released",
-    LeasesTwice in Coordination within 50 breaks HeldByOne:
+    LeasesTwice in Coordination within 20 breaks HeldByOne:
         "a lease that is held is given to another",
     IgnoresFences in Coordination within 50 breaks StaleFenceChangesNothing:
         "runs are made under an old fencing token",

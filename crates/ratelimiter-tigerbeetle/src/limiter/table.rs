@@ -100,9 +100,12 @@ impl Table {
         limits
     }
 
-    /// The limits whose capacity is on its way down.
+    /// The limits whose capacity is on its way down, sorted by key, so that a run can be repeated.
     pub(super) fn decreasing(&self) -> Vec<Arc<KnownLimit>> {
-        self.limits.values().filter(|limit| limit.is_decreasing()).cloned().collect()
+        let decreasing = self.limits.values().filter(|limit| limit.is_decreasing());
+        let mut limits: Vec<_> = decreasing.cloned().collect();
+        limits.sort_unstable_by(|a, b| a.key().cmp(b.key()));
+        limits
     }
 }
 

@@ -64,8 +64,7 @@ async fn reserve(stage: &Stage, operation: Operation, event: &LimitsEvent) {
     let id = plan::lease_id(stage.start_ms(), stage.plan().seed, *lease);
     let request = plan::reserve_request(id, needs);
     stage.oracle().reserve_sent(operation, *lease, needs, stage.now());
-    let answer =
-        ask(stage, operation, *server, event, |host| host.reserve(request.clone())).await;
+    let answer = ask(stage, operation, *server, event, |host| host.reserve(request.clone())).await;
     stage.note(|| match &answer {
         Some(Ok(decision)) => format!("{} L{lease} -> {decision:?}", name(operation)),
         Some(Err(error)) => format!("{} L{lease} -> {error}", name(operation)),
@@ -85,8 +84,7 @@ async fn complete(stage: &Stage, operation: Operation, event: &LimitsEvent) {
     let id = plan::lease_id(stage.start_ms(), stage.plan().seed, *lease);
     let request = plan::complete_request(id, actuals);
     stage.oracle().complete_sent(operation, *lease, actuals, stage.now());
-    let answer =
-        ask(stage, operation, *server, event, |host| host.complete(request.clone())).await;
+    let answer = ask(stage, operation, *server, event, |host| host.complete(request.clone())).await;
     stage.note(|| match &answer {
         Some(Ok(())) => format!("{} L{lease} -> completed", name(operation)),
         Some(Err(error)) => format!("{} L{lease} -> {error}", name(operation)),
@@ -171,9 +169,10 @@ fn note_clients(stage: &Stage) {
     let events = &stage.plan().events;
     let lease_of = |event: &LimitsEvent| match event.what {
         What::Reserve { lease, .. } | What::Complete { lease, .. } => Some(lease),
-        What::Define { .. } | What::Crash { .. } | What::LedgerRestart { .. } | What::Upkeep { .. } => {
-            None
-        }
+        What::Define { .. }
+        | What::Crash { .. }
+        | What::LedgerRestart { .. }
+        | What::Upkeep { .. } => None,
     };
     for lease in 0..=events.iter().filter_map(lease_of).max().unwrap_or(0) {
         let mut reserves: Vec<(u64, Vec<(usize, u64)>)> = Vec::new();
@@ -186,7 +185,10 @@ fn note_clients(stage: &Stage) {
                     reserves.push((event.at_ms, needs));
                 }
                 What::Complete { actuals, .. } => completes.push((event.at_ms, actuals)),
-                What::Define { .. } | What::Crash { .. } | What::LedgerRestart { .. } | What::Upkeep { .. } => {}
+                What::Define { .. }
+                | What::Crash { .. }
+                | What::LedgerRestart { .. }
+                | What::Upkeep { .. } => {}
             }
         }
         note_lease(stage, &reserves, &completes);

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ratelimiter_tigerbeetle::ids;
 use ratelimiter_tigerbeetle::ledger::{
-    AccountId, AccountResult, AccountRow, Action, Event, Ledger, LedgerError, NewAccount, RowKind,
-    Transfer, TransferId, TransferQuery, TransferResult, TransferRow, TransferStatus, WorkItem,
+    AccountId, AccountResult, AccountRow, Action, Event, Ledger, LedgerError, NewAccount, Transfer,
+    TransferId, TransferQuery, TransferResult, TransferRow, TransferStatus, WorkItem,
 };
 
 use crate::flaw::Flaw;
@@ -59,7 +59,9 @@ impl<L: Ledger> FlawedLedger<L> {
                 Flaw::ReusesReserveIds if is_reserve => {
                     event.transfer.id = shared_id(event.transfer.id);
                 }
-                Flaw::ReusesVoidIds if is_void(&event) && event.transfer.user_data.data_128 != 0 => {
+                Flaw::ReusesVoidIds
+                    if is_void(&event) && event.transfer.user_data.data_128 != 0 =>
+                {
                     event.transfer.id = shared_id(event.transfer.id);
                 }
                 Flaw::VoidsNothing if is_void(&event) && !event.linked => return None,
@@ -89,7 +91,9 @@ impl<L: Ledger> FlawedLedger<L> {
             Action::Posted(movement) => {
                 movement.code.get() == CAPACITY && movement.credit == operator
             }
-            Action::Pending { .. } | Action::PostPending { .. } | Action::VoidPending { .. } => false,
+            Action::Pending { .. } | Action::PostPending { .. } | Action::VoidPending { .. } => {
+                false
+            }
         };
         let was_done = results.iter().all(|r| r.status == TransferStatus::Created);
         let decrease = item.events().iter().find(is_decrease);
@@ -161,7 +165,8 @@ impl<L: Ledger> Ledger for FlawedLedger<L> {
                 status: TransferStatus::Created,
                 timestamp: last.unwrap_or(ratelimiter::clock::Timestamp::from_unix_ms(0)),
             };
-            let result = if event.is_some() { answered.next().expect("one an event") } else { created };
+            let result =
+                if event.is_some() { answered.next().expect("one an event") } else { created };
             last = Some(result.timestamp);
             results.push(result);
         }
@@ -187,14 +192,6 @@ impl<L: Ledger> Ledger for FlawedLedger<L> {
     }
 
     async fn query_transfers(&self, query: TransferQuery) -> Result<Vec<TransferRow>, LedgerError> {
-        let mut rows = self.below.query_transfers(query).await?;
-        if self.has(Flaw::CountsDebtAgain) {
-            // The traces that a complete leaves are not seen.
-            let is_reservation = |row: &TransferRow| {
-                matches!(row.kind, RowKind::Pending { .. }) && row.code.get() == RESERVATION
-            };
-            rows.retain(is_reservation);
-        }
-        Ok(rows)
+        self.below.query_transfers(query).await
     }
 }

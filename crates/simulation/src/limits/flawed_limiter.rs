@@ -27,11 +27,7 @@ struct Notes {
 }
 
 impl FlawedHost {
-    pub(super) fn around(
-        inner: Arc<dyn Host>,
-        flaw: Option<Flaw>,
-        start_ms: u64,
-    ) -> Arc<dyn Host> {
+    pub(super) fn around(inner: Arc<dyn Host>, flaw: Option<Flaw>, start_ms: u64) -> Arc<dyn Host> {
         match flaw {
             Some(flaw) => Arc::new(Self { inner, flaw, start_ms, notes: Mutex::default() }),
             None => inner,

@@ -15,10 +15,7 @@ pub(super) type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// A server as its clients see it.
 pub(super) trait Host: Send + Sync {
-    fn reserve(
-        self: Arc<Self>,
-        request: ReserveRequest,
-    ) -> Answer<Result<Decision, ReserveError>>;
+    fn reserve(self: Arc<Self>, request: ReserveRequest) -> Answer<Result<Decision, ReserveError>>;
 
     fn complete(self: Arc<Self>, request: CompleteRequest) -> Answer<Result<(), CompleteError>>;
 

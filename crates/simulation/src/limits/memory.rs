@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ratelimiter::memory::MemoryOptions;
 use ratelimiter::{
-    CompleteError, CompleteRequest, Decision, DefineError, Limit, LimitStatus, MemoryLimiter,
-    RegisteredLimit, Registry, ReserveError, ReserveRequest, Unanswered,
+    CompleteError, CompleteRequest, Decision, DefineError, HintPolicy, Limit, LimitStatus,
+    MemoryLimiter, RegisteredLimit, Registry, ReserveError, ReserveRequest, Unanswered,
 };
 
 use super::client::schedule;
@@ -53,20 +53,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn new_limiter(executor: &Executor, seed: u64) -> MemoryLimiter {
-    let clock = executor.clock(0);
-    MemoryLimiter::with_options(MemoryOptions { seed, ..MemoryOptions::for_tests(clock) })
+    // Each part of the limiter has a jitter of its own, and which key is in which part differs from process to process.
+    let mut hints = HintPolicy::default();
+    (hints.rolling.jitter, hints.concurrency.jitter) = (Duration::ZERO, Duration::ZERO);
+    let options = MemoryOptions::for_tests(executor.clock(0));
+    MemoryLimiter::with_options(MemoryOptions { seed, hints, ..options })
 }
 
 fn readings(limiter: &MemoryLimiter, limits: usize) -> Vec<Reading> {
     let reading = |number| {
-        limiter.state_now(&key(number)).map_or(
-            Reading { capacity: 0, used: 0, debt: 0 },
-            |state| Reading {
+        limiter.state_now(&key(number)).map_or(Reading { capacity: 0, used: 0, debt: 0 }, |state| {
+            Reading {
                 capacity: u128::from(state.limit.capacity.get()),
                 used: u128::from(state.usage.used),
                 debt: state.usage.debt,
-            },
-        )
+            }
+        })
     };
     (0..limits).map(reading).collect()
 }
@@ -116,8 +118,7 @@ impl Site {
             }
         });
         let registry = Arc::clone(&self.registry);
-        let process: Arc<dyn Host> =
-            Arc::new(Process { stage: stage.clone(), limiter, registry });
+        let process: Arc<dyn Host> = Arc::new(Process { stage: stage.clone(), limiter, registry });
         let host = FlawedHost::around(process, self.flaw, stage.start_ms());
         stage.set_host(0, Some(host));
     }

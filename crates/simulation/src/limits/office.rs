@@ -94,7 +94,11 @@ impl<L: Ledger> Office<L> {
         if started { Ok(()) } else { Err(unanswered("the definitions are not there yet")) }
     }
 
-    pub(super) async fn define(&self, limit: Limit, disk: Disk) -> Result<LimitStatus, DefineError> {
+    pub(super) async fn define(
+        &self,
+        limit: Limit,
+        disk: Disk,
+    ) -> Result<LimitStatus, DefineError> {
         self.not_started()?;
         let mut book = self.book.lock().await;
         let _lock = self.lock_file(CHANGE_PATIENCE).await?;

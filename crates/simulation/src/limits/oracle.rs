@@ -13,6 +13,7 @@ use std::time::Duration;
 use ratelimiter::Overage;
 use ratelimiter::clock::Timestamp;
 
+use self::bounds::Span;
 use super::plan::LimitSetup;
 use crate::executor::Operation;
 use crate::outcome::{Promise, Violation};
@@ -237,7 +238,7 @@ impl Oracle {
         let mut spans = Vec::with_capacity(readings.len());
         for (limit, reading) in readings.iter().enumerate() {
             let span = self.span(limit, now);
-            let (must, may) = span;
+            let Span { must, may, debt_max, accounted } = span;
             spans.push(span);
             let Reading { capacity, used, debt } = *reading;
             let name = super::plan::key(limit);
@@ -263,7 +264,12 @@ impl Oracle {
                 let detail = format!("{name} has {capacity}, asked for was {:?}", facts.asked);
                 return violation(Promise::CapacityAsAsked, detail);
             }
-            let debt_max = self.debt_max(limit);
+            if self.is_debt(limit) && used + debt > accounted {
+                let detail = format!(
+                    "{used} units of {name} are held and {debt} are debt, requests explain {accounted}"
+                );
+                return violation(Promise::DebtAsUsed, detail);
+            }
             let (debt_min, before) = (facts.debt_min, facts.debt);
             if debt > debt_max || debt < debt_min.max(before) {
                 let detail = format!(
@@ -278,7 +284,7 @@ impl Oracle {
     }
 
     /// Keeps up who certainly had room, and who certainly had none.
-    fn note_room(&mut self, readings: &[Reading], spans: &[(u128, u128)]) {
+    fn note_room(&mut self, readings: &[Reading], spans: &[Span]) {
         for facts in self.operations.values_mut().filter(|facts| facts.is_open) {
             let Some(lease) = self.leases.get(&facts.lease) else {
                 continue;
@@ -287,7 +293,7 @@ impl Oracle {
             facts.roomy.retain(|limit| {
                 let own = lease.variants.iter().filter_map(|variant| variant.needs.get(limit));
                 let own = u128::from(own.max().copied().unwrap_or(0));
-                spans[*limit].1 + own <= readings[*limit].capacity
+                spans[*limit].may + own <= readings[*limit].capacity
             });
         }
         for lease in self.leases.values_mut() {
@@ -299,8 +305,9 @@ impl Oracle {
                 complete.tight.retain(|limit| {
                     let reserved =
                         lease.variants.iter().filter_map(|variant| variant.needs.get(limit));
-                    let excess = actuals[limit].saturating_sub(reserved.max().copied().unwrap_or(0));
-                    let free = readings[*limit].capacity - spans[*limit].0;
+                    let excess =
+                        actuals[limit].saturating_sub(reserved.max().copied().unwrap_or(0));
+                    let free = readings[*limit].capacity - spans[*limit].must;
                     excess > 0 && free < u128::from(excess)
                 });
             }

@@ -2,7 +2,6 @@
 
 mod generate;
 
-
 use std::fmt;
 
 use ratelimiter::{
@@ -57,13 +56,34 @@ pub struct LimitsEvent {
 /// Limits are known by their numbers, and leases too.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum What {
-    Reserve { server: usize, lease: usize, needs: Vec<(usize, u64)> },
-    Complete { server: usize, lease: usize, actuals: Vec<(usize, u64)> },
-    Define { server: usize, limit: usize, capacity: u64, disk: Disk },
-    Crash { server: usize, down_ms: u64, skew_ms: i64 },
-    LedgerRestart { down_ms: u64 },
+    Reserve {
+        server: usize,
+        lease: usize,
+        needs: Vec<(usize, u64)>,
+    },
+    Complete {
+        server: usize,
+        lease: usize,
+        actuals: Vec<(usize, u64)>,
+    },
+    Define {
+        server: usize,
+        limit: usize,
+        capacity: u64,
+        disk: Disk,
+    },
+    Crash {
+        server: usize,
+        down_ms: u64,
+        skew_ms: i64,
+    },
+    LedgerRestart {
+        down_ms: u64,
+    },
     /// The next call of the server's regular work meets the first fate.
-    Upkeep { server: usize },
+    Upkeep {
+        server: usize,
+    },
 }
 
 /// What becomes of a request on its way to a server, or of the reply.

@@ -19,15 +19,18 @@ use super::flawed_limiter::FlawedHost;
 use super::host::{Answer, Disasters, Host};
 use super::office::{LimitsFile, Office};
 use super::oracle::Lateness;
-use super::plan::{Disk, LimitsPlan, QUIET_MS, Setting, complete_request, lease_id, reserve_request};
+use super::plan::{
+    Disk, EVENTS_MS, LimitsPlan, QUIET_MS, Setting, complete_request, lease_id, reserve_request,
+};
 use super::stage::{OUTSIDE, Stage, group};
 use crate::fault::Fault;
 use crate::flaw::Flaw;
 use crate::outcome::{Outcome, Promise, Violation};
 use crate::run::World;
 
-/// How often a server does its regular work.
+/// How often a server does its regular work; less often when only time passes.
 const TICK_EVERY: Duration = Duration::from_millis(250);
+const TICK_EVERY_WHEN_QUIET: Duration = Duration::from_secs(1);
 /// How long the last questions may take.
 const LAST_QUESTIONS_MS: u64 = 2_000;
 /// A reconciled reservation lasts whole seconds.
@@ -126,11 +129,12 @@ impl Site {
         let host: Arc<dyn Host> = process.clone();
         let host = FlawedHost::around(host, self.flaw, stage.start_ms());
         stage.set_host(server, Some(host));
-        let executor = stage.executor().clone();
+        let (executor, quiet_at) = (stage.executor().clone(), stage.at_ms(2 * EVENTS_MS));
         stage.executor().spawn(group(server), stage.upkeep(server), async move {
             loop {
                 process.office.tick().await;
-                executor.sleep(TICK_EVERY).await;
+                let is_quiet = executor.now() >= quiet_at;
+                executor.sleep(if is_quiet { TICK_EVERY_WHEN_QUIET } else { TICK_EVERY }).await;
             }
         });
     }
@@ -155,14 +159,16 @@ impl Site {
                 continue;
             }
             if !is_there || registered.status != LimitStatus::Active {
-                let detail = format!("{key} has {}, the file says {registered:?}", reading.capacity);
+                let detail =
+                    format!("{key} has {}, the file says {registered:?}", reading.capacity);
                 violation(Promise::ProgressResumes, detail);
             }
         }
         stage.stop_checks();
         let answers = Arc::new(Mutex::new(0));
         for server in 0..stage.plan().skews_ms.len() {
-            let (site, registry, answers) = (Arc::clone(self), registry.clone(), Arc::clone(&answers));
+            let (site, registry, answers) =
+                (Arc::clone(self), registry.clone(), Arc::clone(&answers));
             stage.executor().spawn(OUTSIDE, stage.upkeep(server), async move {
                 // One after another, since each asks for all there is.
                 let turn = Duration::from_millis(server as u64 * 500);
@@ -191,7 +197,8 @@ impl Site {
             let Some(host) = self.stage.host(server) else {
                 return stuck(format!("server {server} is down"));
             };
-            let lease = lease_id(self.stage.start_ms(), !self.stage.plan().seed, server * 16 + limit);
+            let lease =
+                lease_id(self.stage.start_ms(), !self.stage.plan().seed, server * 16 + limit);
             let request = reserve_request(lease, &[(limit, capacity)]);
             let answer = Arc::clone(&host).reserve(request).await;
             if !answer.as_ref().is_ok_and(Decision::is_allowed) {

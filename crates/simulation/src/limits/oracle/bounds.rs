@@ -4,22 +4,41 @@ use std::time::Duration;
 
 use ratelimiter::clock::Timestamp;
 
-use super::{CompleteFacts, LeaseFacts, Lateness, Oracle, Told, Variant};
+use super::{CompleteFacts, Lateness, LeaseFacts, Oracle, Told, Variant};
+
+/// Units of one limit, summed over all leases.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Span {
+    /// Somebody was told that they are held.
+    pub(super) must: u128,
+    /// Somebody has asked for them, and has not heard that they are not held.
+    pub(super) may: u128,
+    /// The largest excess of every lease.
+    pub(super) debt_max: u128,
+    /// Held and debt together.
+    pub(super) accounted: u128,
+}
 
 impl Oracle {
-    /// The units of a limit that must be held now, and those that may be.
-    pub(super) fn span(&self, limit: usize, now: Timestamp) -> (u128, u128) {
-        let (mut must, mut may) = (0, 0);
+    /// How many units of a limit must be held now, how many may be, and how many may be held or be debt.
+    pub(super) fn span(&self, limit: usize, now: Timestamp) -> Span {
+        let mut span = Span::default();
         for lease in self.leases.values() {
+            let mut may = 0;
             for variant in &lease.variants {
                 let Some(reserved) = variant.needs.get(&limit).copied() else {
                     continue;
                 };
-                must += u128::from(self.must_hold(lease, variant, limit, reserved, now));
+                span.must += u128::from(self.must_hold(lease, variant, limit, reserved, now));
                 may += u128::from(self.may_hold(lease, variant, limit, reserved, now));
             }
+            span.may += may;
+            // An excess is held or it is debt, not both.
+            let excess = if self.is_debt(limit) { lease.excess(limit) } else { 0 };
+            span.debt_max += u128::from(excess);
+            span.accounted += may.max(u128::from(excess));
         }
-        (must, may)
+        span
     }
 
     fn must_hold(
@@ -94,21 +113,6 @@ impl Oracle {
         ends_at.after(expiry_lag)
     }
 
-    /// The debt that there may be at the most: the largest excess of every lease.
-    pub(super) fn debt_max(&self, limit: usize) -> u128 {
-        if !self.is_debt(limit) {
-            return 0;
-        }
-        let excess = |lease: &LeaseFacts| {
-            let reserved = lease.variants.iter().filter_map(|v| v.needs.get(&limit)).min();
-            let actuals =
-                lease.sent_completes().filter_map(|complete| complete.actuals.get(&limit));
-            let (reserved, actual) = (reserved.copied()?, actuals.max().copied()?);
-            Some(u128::from(actual.saturating_sub(reserved)))
-        };
-        self.leases.values().filter_map(excess).sum()
-    }
-
     pub(super) fn lifetime(&self, limit: usize) -> Duration {
         Duration::from_secs(self.limits[limit].setup.seconds)
     }
@@ -133,6 +137,16 @@ impl LeaseFacts {
     /// The completes that may have been carried out.
     pub(super) fn sent_completes(&self) -> impl Iterator<Item = &CompleteFacts> {
         self.completes.iter().filter(|complete| complete.told != Told::Refused)
+    }
+
+    /// The most that any of its completes has used above what was reserved.
+    fn excess(&self, limit: usize) -> u64 {
+        let reserved = self.variants.iter().filter_map(|variant| variant.needs.get(&limit)).min();
+        let actuals = self.sent_completes().filter_map(|complete| complete.actuals.get(&limit));
+        match (reserved, actuals.max()) {
+            (Some(reserved), Some(actual)) => actual.saturating_sub(*reserved),
+            (None, _) | (_, None) => 0,
+        }
     }
 
     /// The most that it may hold before anybody knows that it was completed.

@@ -68,7 +68,8 @@ impl Oracle {
             return violation(Promise::SameLeaseSameAnswer, detail);
         }
         // Events of one request are a nanosecond apart, and the ledger never gives out the same moment twice.
-        let is_possible = variant.first_sent_at <= reserved_at && reserved_at.unix_ms() <= now.unix_ms() + 1;
+        let is_possible =
+            variant.first_sent_at <= reserved_at && reserved_at.unix_ms() <= now.unix_ms() + 1;
         if !is_possible {
             let detail = format!("L{lease} was reserved at {reserved_at:?}, it is {now:?}");
             return violation(Promise::SameLeaseSameAnswer, detail);

@@ -2,9 +2,7 @@
 
 use ratelimiter::Overage;
 
-use super::{
-    Disk, DiskFull, EVENTS_MS, Fate, LimitSetup, LimitsEvent, LimitsPlan, What, Wire,
-};
+use super::{Disk, DiskFull, EVENTS_MS, Fate, LimitSetup, LimitsEvent, LimitsPlan, What, Wire};
 
 /// What kind of run a plan is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,0 +1,85 @@
+//! The same random script in memory, on the model ledger and on a real TigerBeetle, in real time: the same decisions.
+//!
+//! No decision hinges on a moment: what is reserved lasts longer than the script, and what expires is waited for until
+//! all three have let it go. `SCRIPTS=1000` plays more scripts, `SEED=…` other ones. Without a server binary these
+//! tests count as ignored.
+
+#![allow(missing_docs, unreachable_pub, reason = "a test binary has no readers")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod script;
+mod trio;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ratelimiter_tigerbeetle::testing::{Fixture, Suite};
+
+use crate::script::Script;
+use crate::trio::Trio;
+
+const SCRIPTS: u64 = 10;
+const STEPS: usize = 60;
+/// How many times something expires in the test of expiry.
+const EXPIRIES: usize = 3;
+/// A script that hangs fails.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+fn from_environment(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().expect("a number in the environment"))
+}
+
+fn run(scenario: impl Future<Output = ()>) {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.unwrap().block_on(async {
+        tokio::time::timeout(PATIENCE, scenario).await.expect("the scripts do not hang");
+    });
+}
+
+fn the_same_script_is_answered_alike_in_memory_on_the_model_and_on_the_server(fixture: &Fixture) {
+    let first = from_environment("SEED").unwrap_or(0);
+    let count = from_environment("SCRIPTS").unwrap_or(SCRIPTS);
+    run(async {
+        let server = trio::connect(fixture).await;
+        let mut answers = 0;
+        for seed in first..first + count {
+            let mut trio = Trio::new(&server, seed);
+            let mut script = Script::new(seed, trio.prefix());
+            for number in 0..STEPS {
+                let step = script.next_step(trio.now());
+                trio.play(&step, &mut script, &format!("SEED={seed}, step {number}")).await;
+                answers += 1;
+            }
+        }
+        eprintln!("{count} scripts from SEED={first} on, {answers} steps, all answered alike");
+    });
+}
+
+fn what_expires_returns_in_memory_on_the_model_and_on_the_server(fixture: &Fixture) {
+    run(async {
+        let server = trio::connect(fixture).await;
+        let trio = Trio::new(&server, 0);
+        for round in 0..EXPIRIES {
+            let mut script = Script::new(round as u64, trio.prefix());
+            for step in script.expiry(trio.now()) {
+                trio.play_anywhen(&step, &format!("round {round}")).await;
+            }
+            trio.until_nothing_is_used().await;
+        }
+    });
+}
+
+fn main() -> ExitCode {
+    Suite::new("three backends, one script")
+        .test(
+            "the_same_script_is_answered_alike_in_memory_on_the_model_and_on_the_server",
+            the_same_script_is_answered_alike_in_memory_on_the_model_and_on_the_server,
+        )
+        .test(
+            "what_expires_returns_in_memory_on_the_model_and_on_the_server",
+            what_expires_returns_in_memory_on_the_model_and_on_the_server,
+        )
+        .run()
+}

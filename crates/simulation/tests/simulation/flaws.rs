@@ -1,0 +1,74 @@
+//! Every deliberate bug is found within its number of seeds, and the trace names the promise that it breaks.
+
+use coordination_conformance::MemoryFixture;
+use simulation::flaw::{Flaw, Place};
+use simulation::report::find;
+use simulation::run::{Failure, explain};
+use simulation::worlds::{CoordinationWorld, MemoryWorld, TigerBeetleWorld};
+
+fn is_found(flaw: Flaw) {
+    let (within, place) = (flaw.found_within(), flaw.place());
+    let found = find(flaw);
+    let Some((seed, violation)) = found else {
+        panic!("no seed below {within} finds that {}", flaw.text());
+    };
+    let promise = violation.promise;
+    assert!(flaw.breaks().contains(&promise), "seed {seed}: {violation}");
+    let Failure { trace, events: (before, after), .. } = match place {
+        Place::TigerBeetle => explain(&TigerBeetleWorld { flaw: Some(flaw) }, seed),
+        Place::Memory => explain(&MemoryWorld { flaw: Some(flaw) }, seed),
+        Place::Coordination => explain(&CoordinationWorld::<MemoryFixture>::new(Some(flaw)), seed),
+    };
+    assert!(after <= before, "{after} of {before} events");
+    let last = trace.lines().last().unwrap_or_default();
+    assert!(last.starts_with(&format!("BROKEN: {promise}: ")), "{trace}");
+}
+
+macro_rules! found {
+    ($($test:ident: $flaw:ident,)*) => {
+        $(
+            #[test]
+            fn $test() {
+                is_found(Flaw::$flaw);
+            }
+        )*
+
+        #[test]
+        fn every_flaw_has_its_test() {
+            let tested = [$(Flaw::$flaw,)*];
+            let untested: Vec<_> = Flaw::ALL.iter().filter(|flaw| !tested.contains(flaw)).collect();
+            assert!(untested.is_empty(), "{untested:?}");
+            assert!(Flaw::ALL.len() >= 10);
+        }
+    };
+}
+
+found! {
+    a_limit_that_is_not_checked_is_found: SkipsOneLimit,
+    a_reservation_that_never_expires_is_found: NeverExpires,
+    a_chain_that_is_split_is_found: SplitsChains,
+    a_reservations_id_that_is_used_twice_is_found: ReusesReserveIds,
+    a_releases_id_that_is_used_twice_is_found: ReusesVoidIds,
+    an_ignored_exists_is_found: IgnoresExists,
+    a_decrease_that_is_applied_twice_is_found: DecreasesTwice,
+    forgotten_debt_is_found: ForgetsDebt,
+    debt_that_is_counted_twice_is_found: CountsDebtAgain,
+    a_denial_that_leaves_a_hold_is_found: DenialLeavesHold,
+    a_new_lease_after_silence_is_found: NewLeaseAfterSilence,
+    an_early_release_is_found: ReleasesEarly,
+    a_complete_that_releases_nothing_is_found: VoidsNothing,
+    a_limit_that_stays_closed_is_found: NeverReopens,
+    a_limit_that_is_not_checked_in_memory_is_found: SkipsOneLimitInMemory,
+    a_forgotten_complete_is_found: ForgetsCompletes,
+    a_complete_that_counts_twice_is_found: CompletesAgain,
+    a_denial_that_leaves_a_hold_in_memory_is_found: DenialLeavesHoldInMemory,
+    a_forgotten_lease_is_found: ForgetsLeases,
+    a_claim_that_is_handed_out_twice_is_found: HandsOutTwice,
+    a_lost_item_is_found: LosesReaped,
+    an_acknowledgement_by_a_stranger_is_found: AcksForAnyone,
+    a_duplicate_delivery_is_found: DeliversDuplicates,
+    an_early_delivery_is_found: IgnoresDueTimes,
+    a_fencing_token_that_starts_again_is_found: ResetsFencing,
+    a_lease_that_is_given_twice_is_found: LeasesTwice,
+    work_under_an_old_fence_is_found: IgnoresFences,
+}

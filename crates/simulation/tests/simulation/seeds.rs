@@ -1,0 +1,42 @@
+//! 2 000 seeds, always the same ones, so that nothing fails by chance. The command plays others.
+
+use coordination_conformance::MemoryFixture;
+use simulation::report;
+use simulation::run::{Until, World, run};
+use simulation::worlds::{CoordinationWorld, MemoryWorld, TigerBeetleWorld};
+
+/// How many seeds of each test; together with those of the other worlds, 2 000.
+const ON_A_LEDGER: u64 = 400;
+const IN_MEMORY: u64 = 700;
+const COORDINATION: u64 = 500;
+
+#[track_caller]
+fn keeps_every_promise<W: World>(world: &W, first: u64, seeds: u64) {
+    let summary = run(world, first, Until::Seeds(seeds));
+    if let Some(failure) = &summary.failure {
+        panic!("{}", report::failure(W::NAME, failure));
+    }
+    assert_eq!(summary.seeds, seeds);
+    assert!(summary.faults.total() > seeds, "a seed has more than one fault on average");
+    println!("{}", report::summary(W::NAME, &summary));
+}
+
+#[test]
+fn servers_on_one_ledger_keep_every_promise() {
+    keeps_every_promise(&TigerBeetleWorld::default(), 0, ON_A_LEDGER);
+}
+
+#[test]
+fn servers_on_one_ledger_keep_every_promise_with_other_seeds() {
+    keeps_every_promise(&TigerBeetleWorld::default(), ON_A_LEDGER, ON_A_LEDGER);
+}
+
+#[test]
+fn a_server_in_memory_keeps_every_promise() {
+    keeps_every_promise(&MemoryWorld::default(), 0, IN_MEMORY);
+}
+
+#[test]
+fn workers_on_a_provider_in_memory_keep_every_promise() {
+    keeps_every_promise(&CoordinationWorld::<MemoryFixture>::new(None), 0, COORDINATION);
+}
