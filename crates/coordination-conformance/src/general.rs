@@ -68,10 +68,12 @@ pub async fn gen_a_due_and_expired_are_inclusive<F: Fixture>(fixture: F) {
     assert_eq!(claimed[0].id, id, "due at the moment itself");
     let timers = answer(scheduler.claim_timers(&owner("a"), lease::<F>(10), batch(1))).await;
     assert_eq!(timers.len(), 1, "due at the moment itself");
+    let both_claimed_at = fixture.now().await;
     fixture.advance(units::<F>(5)).await;
     assert_eq!(answer(outbox.reap()).await, 0);
     advance_to(&fixture, claimed[0].claimed_until).await;
     assert_eq!(answer(outbox.reap()).await, 1, "expired at the moment itself");
+    advance_to(&fixture, both_claimed_at.after(units::<F>(10))).await;
     assert_eq!(answer(scheduler.reap_timers()).await, 1, "expired with it");
 
     let free = resource("inclusive");

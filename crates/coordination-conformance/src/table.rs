@@ -2,22 +2,58 @@
 
 use std::fmt::Write;
 
-use crate::{Case, Outcome};
+use crate::{Case, Outcome, Scenario};
 
-/// Runs the cases and shows each with its ID for the provider: scenario, text, test, provider,
-/// passed.
-pub fn markdown(provider: &str, cases: &[Case]) -> String {
-    let mut table = String::from("| scenario | text | test | provider | passed |\n");
-    table.push_str("| --- | --- | --- | --- | --- |\n");
-    for case in cases {
-        let scenario = &case.scenario;
-        let passed = match case.outcome() {
-            Outcome::Passed => "yes".to_owned(),
-            Outcome::Failed { reason } => format!("no: {}", reason.replace(['\n', '|'], " ")),
-        };
-        let (id, text, test) = (scenario.id_for(provider), scenario.text, scenario.test);
-        writeln!(table, "| `{id}` | {text} | `{test}` | {provider} | {passed} |")
-            .expect("writing to a string does not fail");
+/// How the scenarios went for one provider.
+#[derive(Debug, Clone)]
+pub struct Column {
+    /// The provider's part of the scenario IDs: `INMEMORY`, `SQLITE`.
+    pub provider: &'static str,
+    /// The scenarios that the provider has, and how each went.
+    pub outcomes: Vec<(Scenario, Outcome)>,
+}
+
+impl Column {
+    /// Runs the cases of a provider.
+    pub fn run(provider: &'static str, cases: &[Case]) -> Column {
+        let outcomes = cases.iter().map(|case| (case.scenario, case.outcome())).collect();
+        Column { provider, outcomes }
     }
+
+    fn cell(&self, scenario: &Scenario) -> String {
+        let outcome = self.outcomes.iter().find(|(other, _)| other == scenario);
+        match outcome {
+            None => "–".to_owned(),
+            Some((_, Outcome::Passed)) => "passed".to_owned(),
+            Some((_, Outcome::Failed { reason })) => {
+                format!("FAILED: {}", reason.replace(['\n', '|'], " "))
+            }
+        }
+    }
+}
+
+/// One line per scenario, in the order in which the columns bring them: ID, text, test, and how it
+/// went for each provider. A dash says that the scenario is not one of this provider's.
+pub fn markdown(columns: &[Column]) -> String {
+    let mut scenarios: Vec<Scenario> = Vec::new();
+    for (scenario, _) in columns.iter().flat_map(|column| &column.outcomes) {
+        if !scenarios.contains(scenario) {
+            scenarios.push(*scenario);
+        }
+    }
+    let mut table = String::from("| scenario | text | test |");
+    for column in columns {
+        write!(table, " {} |", column.provider).expect("writing to a string does not fail");
+    }
+    table.push_str("\n| --- | --- | --- |");
+    table.push_str(&" --- |".repeat(columns.len()));
+    for scenario in &scenarios {
+        let Scenario { id, text, test } = scenario;
+        write!(table, "\n| `{id}` | {text} | `{test}` |").expect("writing to a string");
+        for column in columns {
+            write!(table, " {} |", column.cell(scenario)).expect("writing to a string");
+        }
+    }
+    table.push('\n');
     table
 }

@@ -1,19 +1,73 @@
-//! The PostgreSQL provider does what every provider does, under the IDs `PRIM-POSTGRES-…`.
+//! The PostgreSQL provider does what every provider does, under the IDs `PRIM-POSTGRES-…`; and
+//! `docs/coordination-conformance.md` shows how the scenarios just went for all three providers.
+//!
+//! `UPDATE_EXPECT=1 cargo test -p coordination-sql --test conformance_postgres` writes it anew.
 
 mod postgres_fixture;
+mod sqlite_fixture;
 
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use coordination_conformance::{cases, durable};
+use coordination_conformance::table::{self, Column};
+use coordination_conformance::{
+    Case, Fixture, MemoryFixture, Outcome, Scenario, cases, durable, in_memory,
+};
 use coordination_sql::testing::Suite;
+use expect_test::expect_file;
 
 use self::postgres_fixture::PostgresFixture;
+use self::sqlite_fixture::SqliteFixture;
+
+const INTRODUCTION: &str = "\
+# What every coordination provider does
+
+One line per scenario, from the list that the tests are made of; the tests of `coordination-sql` run them all for all three
+providers and keep this file true. Numbers are the scenarios of the seed specification, letters further rules. A scenario's
+full ID has the provider in it: `PRIM-INMEMORY-OUTBOX-001`, `PRIM-SQLITE-OUTBOX-001`, `PRIM-POSTGRES-OUTBOX-001`. A dash says
+that the scenario is not one of the provider's: a memory is not durable, and a database is not a process's own.
+
+";
+
+type Outcomes = Arc<Mutex<Vec<(Scenario, Outcome)>>>;
 
 fn main() -> ExitCode {
     let cases = [cases::<PostgresFixture>(), durable::cases::<PostgresFixture>()].concat();
-    let suite = cases.into_iter().fold(Suite::new("conformance"), |suite, case| {
-        suite.test(format!("prim_postgres::{}", case.scenario.test), case.run)
+    let outcomes = Outcomes::default();
+    let suite = cases.iter().fold(Suite::new("conformance"), |suite, case| {
+        let (case, outcomes) = (*case, Arc::clone(&outcomes));
+        let name = format!("prim_postgres::{}", case.scenario.test);
+        suite.test(name, move || run(case, &outcomes))
     });
     // They mostly wait for time to pass.
-    suite.threads(12).run()
+    let exit_code = suite.threads(12).run();
+    let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    if outcomes.len() == cases.len() {
+        let place = |scenario: &Scenario| cases.iter().position(|case| case.scenario == *scenario);
+        outcomes.sort_by_key(|(scenario, _)| place(scenario));
+        check_table(Column { provider: PostgresFixture::PROVIDER, outcomes });
+    }
+    exit_code
+}
+
+fn run(case: Case, outcomes: &Outcomes) {
+    let outcome = case.outcome();
+    let failed = match &outcome {
+        Outcome::Passed => None,
+        Outcome::Failed { reason } => Some(reason.clone()),
+    };
+    outcomes.lock().unwrap_or_else(PoisonError::into_inner).push((case.scenario, outcome));
+    assert_eq!(failed, None, "the scenario does not hold");
+}
+
+fn check_table(postgres: Column) {
+    let memory = [in_memory::cases::<MemoryFixture>(), cases::<MemoryFixture>()].concat();
+    let sqlite = [cases::<SqliteFixture>(), durable::cases::<SqliteFixture>()].concat();
+    let columns = [
+        Column::run(MemoryFixture::PROVIDER, &memory),
+        Column::run(SqliteFixture::PROVIDER, &sqlite),
+        postgres,
+    ];
+    let document = format!("{INTRODUCTION}{}", table::markdown(&columns));
+    expect_file!["../../../../docs/coordination-conformance.md"].assert_eq(&document);
 }
