@@ -1,5 +1,6 @@
 //! From HTTP to the limiter and back.
 
+mod call;
 mod complete;
 mod key_in_path;
 mod limits;
@@ -7,8 +8,10 @@ mod operation;
 mod page;
 mod reserve;
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::Router;
@@ -20,7 +23,10 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use ratelimiter::Unanswered;
 use ratelimiter_wire::{ErrorBody, ErrorWord, Refusal};
+use tokio::time::error::Elapsed;
 
+use self::complete::Complete;
+use self::reserve::Reserve;
 use crate::admin::Admin;
 use crate::answer;
 use crate::auth::{Access, Need};
@@ -45,10 +51,10 @@ pub(crate) struct App<B> {
 /// All paths of the API.
 pub(crate) fn router<B: HostedBackend>(app: Arc<App<B>>) -> Router {
     Router::new()
-        .route("/v1/reserve", post(reserve::one::<B>))
-        .route("/v1/reserve/batch", post(reserve::batch::<B>))
-        .route("/v1/complete", post(complete::one::<B>))
-        .route("/v1/complete/batch", post(complete::batch::<B>))
+        .route("/v1/reserve", post(call::one::<Reserve, B>))
+        .route("/v1/reserve/batch", post(call::batch::<Reserve, B>))
+        .route("/v1/complete", post(call::one::<Complete, B>))
+        .route("/v1/complete/batch", post(call::batch::<Complete, B>))
         .route("/v1/admin/limits", get(limits::list::<B>).put(limits::put::<B>))
         .route("/v1/admin/limits/{*key}", get(limits::get::<B>).delete(limits::delete::<B>))
         .route("/healthz", get(operation::healthz))
@@ -88,7 +94,7 @@ impl<B> App<B> {
         if length.is_some_and(|length| length > BODY_BYTES_MAX as u64) {
             return Err(body_too_large());
         }
-        match tokio::time::timeout(self.request_timeout, to_bytes(body, BODY_BYTES_MAX)).await {
+        match within(self.request_timeout, to_bytes(body, BODY_BYTES_MAX)).await {
             Ok(Ok(bytes)) => Ok(bytes),
             Ok(Err(error)) if is_length_limit(&error) => Err(body_too_large()),
             Ok(Err(error)) => {
@@ -111,7 +117,7 @@ impl<B> App<B> {
         if let Some(unanswered) = self.admin.not_started() {
             return Err(unanswered.into());
         }
-        let answered = tokio::time::timeout(self.request_timeout, asked).await;
+        let answered = within(self.request_timeout, asked).await;
         answered.unwrap_or_else(|_| Err(self.no_answer().into()))
     }
 
@@ -119,6 +125,15 @@ impl<B> App<B> {
         let ms = self.request_timeout.as_millis();
         let reason = format!("the backend did not answer within {ms} ms");
         Unanswered { reason, retry_after: RETRY_AFTER_NO_ANSWER }
+    }
+}
+
+/// Waits, but not for ever. Most of what is waited for is there already, and then no timer is set.
+async fn within<F: Future>(timeout: Duration, awaited: F) -> Result<F::Output, Elapsed> {
+    let mut awaited = pin!(awaited);
+    match poll_fn(|context| Poll::Ready(awaited.as_mut().poll(context))).await {
+        Poll::Ready(output) => Ok(output),
+        Poll::Pending => tokio::time::timeout(timeout, awaited).await,
     }
 }
 

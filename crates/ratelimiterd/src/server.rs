@@ -3,6 +3,7 @@
 mod accept;
 mod first_bytes;
 mod handshake;
+mod lazy_timer;
 mod stalled_writes;
 
 use std::io;

@@ -27,6 +27,7 @@ use tokio_util::task::TaskTracker;
 use super::as_usize;
 use super::first_bytes::FirstBytes;
 use super::handshake::handshake;
+use super::lazy_timer::LazyTimer;
 use super::stalled_writes::StalledWrites;
 use crate::answer;
 use crate::config::ServerConfig;
@@ -63,7 +64,6 @@ impl Connections {
         let mut protocol = auto::Builder::new(TokioExecutor::new());
         protocol
             .http1()
-            .timer(TokioTimer::new())
             .header_read_timeout(header_read_timeout)
             // Who has said all may still be waiting for the answer.
             .half_close(true)
@@ -137,7 +137,9 @@ impl Connections {
         let stream = TokioIo::new(FirstBytes::new(stream, self.header_read_timeout));
         let service = TowerToHyperService::new(self.router.clone());
         let service = service_fn(move |request| answer_anyway(&service, request));
-        let connection = self.protocol.serve_connection(stream, service).into_owned();
+        let mut protocol = self.protocol.clone();
+        protocol.http1().timer(LazyTimer::default());
+        let connection = protocol.serve_connection(stream, service).into_owned();
         let mut connection = std::pin::pin!(connection);
         let ended = tokio::select! {
             biased;
