@@ -20,10 +20,11 @@ use crate::word::ErrorWord;
 pub struct CompleteBody {
     /// The attempt that was allowed: a ULID.
     #[serde(with = "field::text")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String, min_length = 26, max_length = 26, example = "01J9ZC3V9W8Q4N2M6T5R7Y1K0D"))]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, min_length = 26, max_length = 26, pattern = "^[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}$", example = "01J9ZC3V9W8Q4N2M6T5R7Y1K0D"))]
     pub lease_id: LeaseId,
     /// What the attempt was for, in the caller's own terms; only for logs. 1 to 256 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 256))]
     pub job_id: Option<String>,
     /// What was used of the rolling limits, where the caller knows it: at most 32, each of another key.
     #[serde(default)]
@@ -38,10 +39,11 @@ pub struct CompleteBody {
 pub struct ActualBody {
     /// Of which limit.
     #[serde(with = "field::text")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String, example = "global:llm:openai:gpt-4o:tpm"))]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, min_length = 1, max_length = 256, pattern = r"^[^\s\u0000-\u001f\u007f-\u009f]+$", example = "global:llm:openai:gpt-4o:tpm"))]
     pub key: LimitKey,
     /// How many units: 0 to 2^64-1.
     #[serde(deserialize_with = "field::actual_amount")]
+    #[cfg_attr(feature = "openapi", schema(value_type = u64, format = "uint64", maximum = 18_446_744_073_709_551_615_u64))]
     pub actual_amount: u64,
 }
 

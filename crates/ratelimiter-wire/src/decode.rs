@@ -45,6 +45,7 @@ pub trait Body: DeserializeOwned {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct BatchBody<B> {
     /// 1 to 256 requests.
+    #[cfg_attr(feature = "openapi", schema(min_items = 1, max_items = 256))]
     pub requests: Vec<B>,
 }
 

@@ -16,7 +16,7 @@ use crate::object::object_only;
 pub struct DefinitionBody {
     /// The limit's name: 1 to 256 bytes without white space or control characters.
     #[serde(with = "field::text")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String, min_length = 1, max_length = 256, example = "global:llm:openai:gpt-4o:rpm"))]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, min_length = 1, max_length = 256, pattern = r"^[^\s\u0000-\u001f\u007f-\u009f]+$", example = "global:llm:openai:gpt-4o:rpm"))]
     pub key: LimitKey,
     /// How its units return.
     pub kind: KindBody,
@@ -26,15 +26,19 @@ pub struct DefinitionBody {
     pub capacity: Capacity,
     /// Rolling: for how long a reservation counts, 1 to 2 678 400. Concurrency: 0.
     #[serde(default, deserialize_with = "field::seconds")]
+    #[cfg_attr(feature = "openapi", schema(maximum = 2_678_400))]
     pub window_seconds: u64,
     /// Concurrency: after which time a forgotten hold is released, 1 to 86 400. Rolling: 0.
     #[serde(default, deserialize_with = "field::seconds")]
+    #[cfg_attr(feature = "openapi", schema(maximum = 86_400))]
     pub timeout_seconds: u64,
     /// What is counted, for people. At most 1 KiB.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(max_length = 1024))]
     pub unit: String,
     /// What the limit is for, for people. At most 1 KiB.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(max_length = 1024))]
     pub description: String,
     /// What becomes of use above the reservation that has no room.
     #[serde(default)]

@@ -27,10 +27,11 @@ use crate::word::ErrorWord;
 pub struct ReserveBody {
     /// The attempt: a ULID. A retry after a denial takes a new one, a retry after no answer the same.
     #[serde(with = "field::text")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String, min_length = 26, max_length = 26, example = "01J9ZC3V9W8Q4N2M6T5R7Y1K0D"))]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, min_length = 26, max_length = 26, pattern = "^[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}$", example = "01J9ZC3V9W8Q4N2M6T5R7Y1K0D"))]
     pub lease_id: LeaseId,
     /// What the attempt is for, in the caller's own terms; only for logs. 1 to 256 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 256))]
     pub job_id: Option<String>,
     /// What the call needs, all or nothing: 1 to 32 requirements, each of another key.
     #[cfg_attr(feature = "openapi", schema(min_items = 1, max_items = 32))]
@@ -44,11 +45,11 @@ pub struct ReserveBody {
 pub struct RequirementBody {
     /// Of which limit.
     #[serde(with = "field::text")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String, example = "global:llm:openai:gpt-4o:rpm"))]
+    #[cfg_attr(feature = "openapi", schema(value_type = String, min_length = 1, max_length = 256, pattern = r"^[^\s\u0000-\u001f\u007f-\u009f]+$", example = "global:llm:openai:gpt-4o:rpm"))]
     pub key: LimitKey,
     /// How many units: 1 to 2^64-1.
     #[serde(deserialize_with = "field::amount")]
-    #[cfg_attr(feature = "openapi", schema(value_type = u64, minimum = 1))]
+    #[cfg_attr(feature = "openapi", schema(value_type = u64, format = "uint64", maximum = 18_446_744_073_709_551_615_u64, minimum = 1))]
     pub amount: NonZeroU64,
 }
 

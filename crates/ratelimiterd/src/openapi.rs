@@ -15,8 +15,10 @@ struct Call {
     summary: &'static str,
     /// The name of the body's type.
     body: Option<&'static str>,
-    /// The name of the answer's type; `None` for text.
+    /// The name of the answer's type; `None` where it is not JSON of ours.
     answer: Option<&'static str>,
+    /// The content type of an answer without a type.
+    content_type: &'static str,
     /// The statuses beside 200, each with when it comes.
     refusals: &'static [(&'static str, &'static str)],
     parameters: &'static [(&'static str, &'static str, &'static str)],
@@ -27,6 +29,16 @@ const UNAUTHORIZED: (&str, &str) = ("401", "No valid token: `unauthorized`.");
 const FORBIDDEN: (&str, &str) = ("403", "The token is of the wrong class: `forbidden`.");
 const NO_ANSWER: (&str, &str) =
     ("503", "No answer in time, so the outcome is unknown: `backend_error`.");
+/// Every call with a body.
+const BODY_REFUSALS: [(&str, &str); 2] = [
+    ("408", "The body did not arrive in time: `request_timeout`."),
+    ("413", "The body has more than a mebibyte: `body_too_large`."),
+];
+const JSON: &str = "application/json";
+const TEXT: &str = "text/plain";
+/// A key has no white space and no control characters.
+const KEY_PATTERN: &str = r"^[^\s\u0000-\u001f\u007f-\u009f]+$";
+const PART_PATTERN: &str = r"^[^\s\u0000-\u001f\u007f-\u009f]*$";
 const KEY: (&str, &str, &str) = ("path", "key", "The limit's key, percent-encoded.");
 
 const CALLS: [Call; 13] = [
@@ -36,6 +48,7 @@ const CALLS: [Call; 13] = [
         summary: "May this call go ahead? Reserves all that it needs, or nothing.",
         body: Some("ReserveBody"),
         answer: Some("ReserveAnswer"),
+        content_type: JSON,
         refusals: &[
             (
                 "400",
@@ -55,6 +68,7 @@ const CALLS: [Call; 13] = [
         summary: "The call is over. Releases its holds and makes its reservations match what was used.",
         body: Some("CompleteBody"),
         answer: Some("CompleteAnswer"),
+        content_type: JSON,
         refusals: &[
             (
                 "400",
@@ -71,6 +85,7 @@ const CALLS: [Call; 13] = [
         summary: "1 to 256 reserves, independent of each other; one result each, in order.",
         body: Some("BatchBody_ReserveBody"),
         answer: Some("BatchAnswer_ReserveAnswer"),
+        content_type: JSON,
         refusals: &[INVALID, UNAUTHORIZED],
         parameters: &[],
     },
@@ -80,6 +95,7 @@ const CALLS: [Call; 13] = [
         summary: "1 to 256 completes, independent of each other; one result each, in order.",
         body: Some("BatchBody_CompleteBody"),
         answer: Some("BatchAnswer_CompleteAnswer"),
+        content_type: JSON,
         refusals: &[INVALID, UNAUTHORIZED],
         parameters: &[],
     },
@@ -89,6 +105,7 @@ const CALLS: [Call; 13] = [
         summary: "Defines a limit, or changes one. When it answers, the definition is safe on disk.",
         body: Some("DefinitionBody"),
         answer: Some("DefineAnswer"),
+        content_type: JSON,
         refusals: &[
             INVALID,
             UNAUTHORIZED,
@@ -107,6 +124,7 @@ const CALLS: [Call; 13] = [
         summary: "Limits with their figures of the moment, sorted by key.",
         body: None,
         answer: Some("ListAnswer"),
+        content_type: JSON,
         refusals: &[INVALID, UNAUTHORIZED, FORBIDDEN, NO_ANSWER],
         parameters: &[
             ("query", "prefix", "Only keys that begin with this."),
@@ -120,7 +138,8 @@ const CALLS: [Call; 13] = [
         summary: "One limit with its figures of the moment.",
         body: None,
         answer: Some("StateAnswer"),
-        refusals: &[UNAUTHORIZED, FORBIDDEN, ("404", "`not_found`."), NO_ANSWER],
+        content_type: JSON,
+        refusals: &[INVALID, UNAUTHORIZED, FORBIDDEN, ("404", "`not_found`."), NO_ANSWER],
         parameters: &[KEY],
     },
     Call {
@@ -129,23 +148,26 @@ const CALLS: [Call; 13] = [
         summary: "Removes a limit. Leases that hold it complete without error.",
         body: None,
         answer: Some("DeleteAnswer"),
-        refusals: &[UNAUTHORIZED, FORBIDDEN, ("404", "`not_found`."), NO_ANSWER],
+        content_type: JSON,
+        refusals: &[INVALID, UNAUTHORIZED, FORBIDDEN, ("404", "`not_found`."), NO_ANSWER],
         parameters: &[KEY],
     },
-    text("/healthz", "200 while the process lives.", &[]),
-    text("/readyz", "200 while the backend answers.", &[NO_ANSWER]),
-    text("/metrics", "Prometheus metrics.", &[UNAUTHORIZED, FORBIDDEN]),
-    text("/openapi.json", "This description.", &[UNAUTHORIZED]),
-    text("/", "A page that lists the limits.", &[UNAUTHORIZED, FORBIDDEN]),
+    page("/healthz", TEXT, "200 while the process lives.", &[]),
+    page("/readyz", TEXT, "200 while the backend answers.", &[NO_ANSWER]),
+    page("/metrics", TEXT, "Prometheus metrics.", &[UNAUTHORIZED, FORBIDDEN]),
+    page("/openapi.json", JSON, "This description.", &[UNAUTHORIZED]),
+    page("/", "text/html", "A page that lists the limits.", &[UNAUTHORIZED, FORBIDDEN, NO_ANSWER]),
 ];
 
-/// A call that answers with text.
-const fn text(
+/// A call whose answer has no type of ours.
+const fn page(
     path: &'static str,
+    content_type: &'static str,
     summary: &'static str,
     refusals: &'static [(&'static str, &'static str)],
 ) -> Call {
-    Call { method: "get", path, summary, body: None, answer: None, refusals, parameters: &[] }
+    let (method, body, answer) = ("get", None, None);
+    Call { method, path, summary, body, answer, content_type, refusals, parameters: &[] }
 }
 
 /// The description in `OpenAPI` 3.1.
@@ -177,9 +199,10 @@ pub(crate) fn description() -> Value {
 
 fn operation(call: &Call) -> Value {
     let mut responses = Map::new();
-    let content = call.answer.map_or_else(|| json!({ "text/plain": {} }), json_content);
+    let content = call.answer.map_or_else(|| json!({ call.content_type: {} }), json_content);
     responses.insert("200".to_owned(), json!({ "description": "Answered.", "content": content }));
-    for (status, description) in call.refusals {
+    let of_body = if call.body.is_some() { &BODY_REFUSALS[..] } else { &[] };
+    for (status, description) in call.refusals.iter().chain(of_body) {
         // A refusal has the shape of its call's answer where that says more than `error` and `message`.
         let shape = match call.answer {
             Some(answer) if answer.ends_with("Answer") && !answer.contains("Batch") => answer,
@@ -190,10 +213,14 @@ fn operation(call: &Call) -> Value {
         responses.insert((*status).to_owned(), refusal);
     }
     let parameter = |(place, name, description): &(&str, &str, &str)| {
-        let schema = if *name == "limit" {
-            json!({ "type": "integer", "minimum": 1 })
-        } else {
-            json!({ "type": "string" })
+        let schema = match *name {
+            "limit" => json!({ "type": "integer", "minimum": 1 }),
+            "prefix" => json!({ "type": "string" }),
+            // An empty one is none.
+            "after" => json!({ "type": "string", "maxLength": 256, "pattern": PART_PATTERN }),
+            _ => {
+                json!({ "type": "string", "minLength": 1, "maxLength": 256, "pattern": KEY_PATTERN })
+            }
         };
         json!({ "in": place, "name": name, "description": description, "required": *place == "path", "schema": schema })
     };
