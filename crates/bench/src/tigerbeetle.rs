@@ -1,0 +1,268 @@
+//! Our server on a real TigerBeetle, beside the same chains sent straight through the client crate.
+
+mod direct;
+mod servers;
+
+use std::time::Duration;
+
+use ratelimiter_tigerbeetle::testing::{BINARY_VARIABLE, Mode, TestCluster, find_binary};
+
+use self::direct::Direct;
+use self::servers::{Servers, batch_target, single_target};
+use crate::bar::Bar;
+use crate::load::{Turn, closed, open};
+use crate::progress::Progress;
+use crate::report::chart::{Bars, Lines, Panel};
+use crate::report::{Section, Table};
+use crate::rounds::{Contest, Rounds, itself};
+use crate::scale::Scale;
+use crate::spread::{Spread, count, figure};
+use crate::subject::NotRun;
+
+const DIRECT: &str = "client crate alone";
+const UNBATCHED: &str = "single, 256 connections, batching off";
+const DIRECT_AT_50: &str = "client crate alone, as many chains a request and as many a second";
+/// How many sessions our servers have.
+const SESSIONS: [u32; 4] = [1, 2, 4, 8];
+/// Connections, and reserves a request, of the batch endpoint.
+const BATCHES: [(usize, usize); 2] = [(64, 32), (16, 256)];
+/// Connections of the single endpoint.
+const CONNECTIONS: usize = 256;
+/// Parts of the measured maximum, in percent.
+const LOADS: [u32; 4] = [25, 50, 75, 90];
+
+#[derive(Debug, Clone, Copy)]
+struct Sizes {
+    mode: Mode,
+    models: usize,
+    /// Of one turn in a closed loop, and in an open one.
+    turn: Duration,
+    open_turn: Duration,
+    rounds: usize,
+}
+
+/// What the bars are about.
+#[derive(Debug)]
+pub(crate) struct Figures {
+    batch_beside_direct: Spread,
+    p99_beside_direct: Spread,
+    batching: Spread,
+}
+
+/// What was measured in closed loops, and then at parts of the maximum.
+struct Measured {
+    closed: Rounds,
+    /// Single reserves per second, at the most.
+    single_max: f64,
+    /// How many chains a request to the cluster has at half of that.
+    chains_at_50: usize,
+    open: Rounds<Turn>,
+}
+
+pub(crate) fn bars(figures: Option<&Figures>) -> Vec<Bar> {
+    let of = |figure: fn(&Figures) -> Spread| figures.map(figure);
+    vec![
+        Bar::at_least(
+            "TigerBeetle behind HTTP, batch endpoint, best setting, × the chains per second of the client crate alone",
+            0.8,
+            of(|f| f.batch_beside_direct),
+        ),
+        Bar::at_most(
+            "TigerBeetle, single reserve at 50 % load, p99, × that of a direct request of the same batch size",
+            3.0,
+            of(|f| f.p99_beside_direct),
+        ),
+        Bar::at_least(
+            "TigerBeetle, batching on, × the throughput with batching off, 256 connections",
+            5.0,
+            of(|f| f.batching),
+        ),
+    ]
+}
+
+pub(crate) fn run(scale: Scale, progress: &Progress) -> Result<Section, NotRun> {
+    if find_binary().is_none() {
+        let reason = format!("no server; set {BINARY_VARIABLE} or put `tigerbeetle` on the PATH");
+        return Err(NotRun(reason));
+    }
+    let full = Sizes {
+        mode: Mode::Production,
+        models: 250,
+        turn: Duration::from_millis(600),
+        open_turn: Duration::from_secs(2),
+        rounds: 5,
+    };
+    let quick = Sizes {
+        mode: Mode::Development,
+        models: 2,
+        turn: Duration::from_millis(20),
+        open_turn: Duration::from_millis(100),
+        rounds: 1,
+    };
+    let sizes = scale.pick(full, quick);
+    progress.step("TigerBeetle: starting");
+    let cluster = TestCluster::start(sizes.mode);
+    let servers = Servers::start(&cluster, sizes.models, &SESSIONS)?;
+    let direct = Direct::open(&cluster, sizes.mode, sizes.models);
+    let measured = measure(sizes, &servers, &direct, progress);
+    Ok(section(sizes, &measured))
+}
+
+fn measure(sizes: Sizes, servers: &Servers, direct: &Direct, progress: &Progress) -> Measured {
+    let closed = closed_loops(sizes, servers, direct, progress);
+    let single_max = closed.spread(&single_name(1), itself).median;
+    let at = |percent: u32| single_max * f64::from(percent) / 100.0;
+    let (server, turn) = (servers.with_sessions(1), sizes.open_turn);
+    let target = single_target(server, sizes.models);
+    progress.step("TigerBeetle: how many chains a request has at 50 %");
+    let before = servers::batches_sent(server);
+    open::drive(server, &target, CONNECTIONS, at(50), turn);
+    let chains_at_50 = servers::batches_sent(server).chains_each_since(before);
+    let mut contest = Contest::new();
+    for percent in LOADS {
+        let (target, rate) = (target.clone(), at(percent));
+        contest
+            .add(load_name(percent), move || open::drive(server, &target, CONNECTIONS, rate, turn));
+    }
+    contest.add(DIRECT_AT_50, || direct.paced(chains_at_50, at(50), turn));
+    let open = contest.run(sizes.rounds, progress, "TigerBeetle, open loop");
+    Measured { closed, single_max, chains_at_50, open }
+}
+
+/// Leases per second.
+fn closed_loops(sizes: Sizes, servers: &Servers, direct: &Direct, progress: &Progress) -> Rounds {
+    let Sizes { models, turn, rounds, .. } = sizes;
+    let mut contest = Contest::new();
+    contest.add(DIRECT, || direct.flat_out(turn));
+    for sessions in SESSIONS {
+        let server = servers.with_sessions(sessions);
+        for (connections, reserves) in BATCHES {
+            let target = batch_target(server, models, reserves);
+            contest.add(batch_name(sessions, connections, reserves), move || {
+                closed::drive(server, &target, connections, turn).rate
+            });
+        }
+        let target = single_target(server, models);
+        contest.add(single_name(sessions), move || {
+            closed::drive(server, &target, CONNECTIONS, turn).rate
+        });
+    }
+    let server = servers.unbatched();
+    let target = single_target(server, models);
+    contest.add(UNBATCHED, move || closed::drive(server, &target, CONNECTIONS, turn).rate);
+    contest.run(rounds, progress, "TigerBeetle")
+}
+
+fn batch_name(sessions: u32, connections: usize, reserves: usize) -> String {
+    format!("batch({reserves}), {connections} connections, {}", sessions_name(sessions))
+}
+
+fn single_name(sessions: u32) -> String {
+    format!("single, {CONNECTIONS} connections, {}", sessions_name(sessions))
+}
+
+fn sessions_name(sessions: u32) -> String {
+    format!("{sessions} session{}", if sessions == 1 { "" } else { "s" })
+}
+
+fn load_name(percent: u32) -> String {
+    format!("ratelimiterd, {percent} %")
+}
+
+/// The setting of the batch endpoint that was fastest.
+fn best_batch(closed: &Rounds) -> String {
+    let names = SESSIONS.into_iter().flat_map(|sessions| {
+        BATCHES.map(|(connections, reserves)| batch_name(sessions, connections, reserves))
+    });
+    let rate = |name: &String| closed.spread(name, itself).median;
+    names.max_by(|a, b| rate(a).total_cmp(&rate(b))).expect("there are settings")
+}
+
+fn section(sizes: Sizes, measured: &Measured) -> Section {
+    let Measured { closed, single_max, chains_at_50, open } = measured;
+    let best = best_batch(closed);
+    let mut section = Section::default();
+    section.text(format!(
+        "One replica, `ratelimiterd` and what drives them on the same machine; {} rounds with {} ms for each row. A lease is a chain of four \
+         pending transfers on the limits of one of {} models. The client crate alone sends 2 000 chains a request, made before the clock \
+         starts, one request after the other. `ratelimiterd` gets them over HTTP/1.1 and reads, decides, derives the transfers' IDs, and \
+         answers. With batching off it sends one chain a request.",
+        sizes.rounds,
+        sizes.turn.as_millis(),
+        count(sizes.models)
+    ));
+    let mut table = Table::new("", ["what", "leases/s", "× the client crate alone"]);
+    for name in closed.names() {
+        let mark = if name == best { " (best setting)" } else { "" };
+        table.row([
+            format!("{name}{mark}"),
+            closed.spread(name, itself).to_string(),
+            closed.ratio(name, DIRECT, itself).to_string(),
+        ]);
+    }
+    section.table(table);
+    section.table(open_table(*single_max, *chains_at_50, sizes, open));
+    section.panels.push(chart_of_rates(closed, &best));
+    section.panels.push(chart_of_loads(open));
+    section.bars = bars(Some(&Figures {
+        batch_beside_direct: closed.ratio(&best, DIRECT, itself),
+        p99_beside_direct: open.ratio(&load_name(50), DIRECT_AT_50, |turn| turn.p99),
+        batching: closed.ratio(&single_name(1), UNBATCHED, itself),
+    }));
+    section
+}
+
+fn open_table(single_max: f64, chains_at_50: usize, sizes: Sizes, open: &Rounds<Turn>) -> Table {
+    let caption = format!(
+        "Single reserves in an open loop, 1 session, {} rounds of {} s: requests are due evenly, at a part of the {} a second that a closed loop \
+         reached, and a latency counts from the moment when its request was due. At 50 % a request to TigerBeetle had {} chains \
+         on average, so the client crate alone sends requests of {} chains, as many chains a second:",
+        sizes.rounds,
+        sizes.open_turn.as_secs_f64(),
+        figure(single_max),
+        chains_at_50,
+        chains_at_50
+    );
+    let header =
+        ["load", "leases/s", "p50 µs", "p99 µs", "p99, × the client crate alone", "p99.9 µs"];
+    let mut table = Table::new(caption, header);
+    for name in open.names() {
+        table.row([
+            name.to_owned(),
+            figure(open.spread(name, |turn| turn.rate).median),
+            open.spread(name, |turn| turn.p50).to_string(),
+            open.spread(name, |turn| turn.p99).to_string(),
+            open.ratio(name, DIRECT_AT_50, |turn| turn.p99).to_string(),
+            open.spread(name, |turn| turn.p999).to_string(),
+        ]);
+    }
+    table
+}
+
+fn chart_of_rates(closed: &Rounds, best: &str) -> Panel {
+    let mut bars = Bars::new("TigerBeetle: leases of four per second", "thousand/s");
+    let thousands = |name: &str| closed.spread(name, itself).median / 1_000.0;
+    let rows = [
+        ("no server", DIRECT.to_owned(), "client crate alone"),
+        ("batch, best", best.to_owned(), "ratelimiterd"),
+        ("single", single_name(1), "ratelimiterd"),
+        ("single", UNBATCHED.to_owned(), "ratelimiterd, batching off"),
+    ];
+    for (label, name, series) in rows {
+        bars.group(label, [(series, thousands(&name))]);
+    }
+    Panel::Bars(bars)
+}
+
+fn chart_of_loads(open: &Rounds<Turn>) -> Panel {
+    let title = "TigerBeetle: latency of a single reserve by load, open loop";
+    let mut lines = Lines::new(title, "% of the most", "µs");
+    type Figure = fn(&Turn) -> f64;
+    let quantiles: [(&str, Figure); 3] =
+        [("p50", |turn| turn.p50), ("p99", |turn| turn.p99), ("p99.9", |turn| turn.p999)];
+    for (name, quantile) in quantiles {
+        let at = |percent| open.spread(&load_name(percent), quantile).median;
+        lines.line(name, LOADS.map(|percent| (f64::from(percent), at(percent))));
+    }
+    Panel::Lines(lines)
+}

@@ -1,0 +1,164 @@
+//! Our servers on one cluster, each with other settings.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+
+use ratelimiter::clock::{Clock, SystemClock};
+use ratelimiter_tigerbeetle::testing::TestCluster;
+use tempfile::TempDir;
+
+use crate::child::{Role, Server};
+use crate::http::write_limits;
+use crate::load::Target;
+use crate::load::reply::{ALLOWED, BATCH_ALLOWED};
+use crate::load::request::Template;
+use crate::rounds::float;
+use crate::subject::NotRun;
+use crate::workload::{LIMITS_PER_CALL, models};
+
+/// How long limits last: longer than a run, since what expires meanwhile is work that the client crate alone would not have.
+pub(super) const SECONDS_MIN: u64 = 3_600;
+/// The events of a request when batching is on.
+const BATCH_EVENTS: usize = 8_000;
+/// A server opens its sessions and provisions its limits before it is ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Servers with batching by their number of sessions, and one without.
+pub(super) struct Servers {
+    batched: Vec<(u32, Server)>,
+    unbatched: Server,
+    _folder: TempDir,
+}
+
+/// What a server has sent to the cluster so far.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Sent {
+    requests: f64,
+    transfers: f64,
+}
+
+impl Servers {
+    pub(super) fn start(
+        cluster: &TestCluster,
+        model_count: usize,
+        sessions: &[u32],
+    ) -> Result<Self, NotRun> {
+        let folder = tempfile::tempdir().map_err(|error| NotRun(format!("no folder: {error}")))?;
+        let start = |sessions, batch_events| {
+            let file = folder.path().join(format!("limits-{sessions}-{batch_events}.json"));
+            write_limits(&file, model_count, SECONDS_MIN);
+            start(cluster, folder.path(), &file, sessions, batch_events)
+        };
+        let batched =
+            sessions.iter().map(|&sessions| Ok((sessions, start(sessions, BATCH_EVENTS)?)));
+        let batched = batched.collect::<Result<_, _>>()?;
+        let unbatched = start(1, LIMITS_PER_CALL)?;
+        Ok(Self { batched, unbatched, _folder: folder })
+    }
+
+    pub(super) fn with_sessions(&self, sessions: u32) -> &Server {
+        let found = self.batched.iter().find(|(count, _)| *count == sessions);
+        found.map(|(_, server)| server).expect("it was started")
+    }
+
+    pub(super) const fn unbatched(&self) -> &Server {
+        &self.unbatched
+    }
+}
+
+fn start(
+    cluster: &TestCluster,
+    folder: &Path,
+    limits: &Path,
+    sessions: u32,
+    batch_events: usize,
+) -> Result<Server, NotRun> {
+    let mut command = Role::Ratelimiterd.command();
+    command.args(["--listen", "127.0.0.1:0", "--backend", "tigerbeetle", "--limits"]).arg(limits);
+    for (name, value) in [
+        ("TIGERBEETLE__CLUSTER_ID", cluster.cluster_id().to_string()),
+        ("TIGERBEETLE__ADDRESSES", cluster.addresses().join(",")),
+        ("TIGERBEETLE__SESSIONS", sessions.to_string()),
+        ("TIGERBEETLE__MAX_BATCH_EVENTS", batch_events.to_string()),
+        // A server that is given more than it can do answers late, and does not turn anybody away.
+        ("TIGERBEETLE__REQUEST_TIMEOUT_MS", "60000".to_owned()),
+        ("SERVER__REQUEST_TIMEOUT_MS", "60000".to_owned()),
+    ] {
+        command.env(format!("RATELIMITER_{name}"), value);
+    }
+    let server = Server::start(command, folder);
+    let clock = SystemClock::new();
+    let until = clock.now().after(READY_TIMEOUT);
+    while !get(server.addr, "/readyz").starts_with("HTTP/1.1 200") {
+        if clock.now() >= until {
+            return Err(NotRun(format!("ratelimiterd was not ready within {READY_TIMEOUT:?}")));
+        }
+        std::thread::park_timeout(Duration::from_millis(50));
+    }
+    Ok(server)
+}
+
+/// How many requests with how many transfers a server has sent, by its own metrics.
+pub(super) fn batches_sent(server: &Server) -> Sent {
+    let metrics = get(server.addr, "/metrics");
+    let value = |name: &str| {
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|value| value.parse().ok()).expect("a metric with a stable name")
+    };
+    Sent {
+        requests: value("ratelimiter_tb_batch_events_count"),
+        transfers: value("ratelimiter_tb_batch_events_sum"),
+    }
+}
+
+impl Sent {
+    /// How many chains a request has had on average, rounded, and at least one.
+    #[expect(clippy::cast_possible_truncation, reason = "a request has at most 8 189 transfers")]
+    #[expect(clippy::cast_sign_loss, reason = "counters do not go back")]
+    pub(super) fn chains_each_since(self, before: Self) -> usize {
+        let transfers = self.transfers - before.transfers;
+        let requests = (self.requests - before.requests).max(1.0);
+        (transfers / requests / float(LIMITS_PER_CALL)).round().max(1.0) as usize
+    }
+}
+
+/// One request, and all that comes back.
+fn get(addr: SocketAddr, path: &str) -> String {
+    let ask = || {
+        let mut stream = TcpStream::connect(addr)?;
+        let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes())?;
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply)?;
+        Ok::<_, std::io::Error>(reply)
+    };
+    ask().unwrap_or_default()
+}
+
+pub(super) fn single_target(server: &Server, model_count: usize) -> Target {
+    let templates: Vec<_> = models(model_count).into_iter().map(Template::reserve).collect();
+    Target { addr: server.addr, templates: templates.into(), replies: ALLOWED, reserves_each: 1 }
+}
+
+pub(super) fn batch_target(server: &Server, model_count: usize, reserves: usize) -> Target {
+    let models = models(model_count);
+    let batch = |start| models.iter().copied().cycle().skip(start).take(reserves);
+    let templates: Vec<_> =
+        (0..models.len()).step_by(8).map(|start| Template::reserve_batch(batch(start))).collect();
+    let (templates, replies) = (templates.into(), BATCH_ALLOWED);
+    Target { addr: server.addr, templates, replies, reserves_each: reserves }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_counted_in_chains() {
+        let sent = |requests, transfers| Sent { requests, transfers };
+        assert_eq!(sent(20.0, 1_000.0).chains_each_since(sent(10.0, 200.0)), 20);
+        assert_eq!(sent(10.0, 200.0).chains_each_since(sent(10.0, 200.0)), 1);
+    }
+}

@@ -1,0 +1,45 @@
+//! The whole program in its short form: every section works, and what it writes is whole.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
+
+use std::process::{Command, Stdio};
+
+use ratelimiter_tigerbeetle::testing::find_binary;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_bench");
+
+#[test]
+fn a_quick_run_of_everything_fills_the_tables_and_the_chart() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(PROGRAM);
+    command.args(["all", "--quick", "--out"]).arg(folder.path()).stdin(Stdio::null());
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let tables = std::fs::read_to_string(folder.path().join("results.md")).unwrap();
+    assert_eq!(tables, String::from_utf8_lossy(&output.stdout), "what is written is printed too");
+    for title in ["In process", "HTTP", "Utilisation", "Memory", "Growth"] {
+        let (_, section) = tables.split_once(&format!("\n## {title}\n")).unwrap();
+        let section = section.split("\n## ").next().unwrap();
+        assert!(section.contains("| --- |"), "{title} has a table:\n{tables}\n{said}");
+    }
+    // Without a server its bars are there all the same, and say that they were not measured.
+    let unmeasured = tables.matches("| not measured |").count();
+    assert_eq!(unmeasured, if find_binary().is_some() { 0 } else { 3 }, "{tables}\n{said}");
+    let bars = tables.lines().filter(|line| line.contains("| ≤ ") || line.contains("| ≥ ")).count();
+    assert_eq!(bars, 10, "{tables}");
+    let chart = std::fs::read_to_string(folder.path().join("results.svg")).unwrap();
+    for text in ["In process, 1 thread", "HTTP, single", "Growth", "</svg>"] {
+        assert!(chart.contains(text), "{text}");
+    }
+}
+
+#[test]
+fn a_section_alone_is_printed_and_an_unknown_one_is_named() {
+    let output = Command::new(PROGRAM).args(["growth", "--quick"]).output().unwrap();
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stdout).contains("\n## Growth\n"));
+    let output = Command::new(PROGRAM).arg("grwth").output().unwrap();
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("there is no section \"grwth\""));
+}
