@@ -13,8 +13,8 @@ use coordination_sql::testing::TestCluster;
 use crate::scene::{Journal, connect, enqueue, quick, run, topic, until};
 
 const OUTAGES: usize = 3;
-/// How many messages are sent before, during and after each outage.
-const MESSAGES: usize = 100;
+/// How many messages are sent around each outage: some before it, the others when it is over.
+const MESSAGES: usize = 200;
 
 /// From the outbox through the inbox to the journal, with an outage every now and then.
 pub fn resume(take_away: fn(&mut TestCluster)) {
@@ -30,21 +30,12 @@ pub fn resume(take_away: fn(&mut TestCluster)) {
         ];
         let mut sent = Vec::new();
         for _ in 0..OUTAGES {
-            send(&provider, &mut sent).await;
-            // The workers are in the middle of it.
             let handled_before = journal.len();
+            let sending = tokio::spawn(send(provider.clone()));
             until(|| journal.len() > handled_before).await;
             let errors = || metrics.each_ref().map(|metrics| metrics.snapshot().provider_errors);
             let errors_before = errors();
             take_away(&mut cluster);
-            let sending = tokio::spawn({
-                let provider = provider.clone();
-                async move {
-                    let mut sent = Vec::new();
-                    send(&provider, &mut sent).await;
-                    sent
-                }
-            });
             until(|| errors().iter().zip(errors_before).all(|(now, before)| *now > before)).await;
             cluster.start_again();
             sent.extend(sending.await.unwrap());
@@ -88,10 +79,12 @@ pub fn hear_again() {
     });
 }
 
-async fn send(provider: &PostgresProvider, sent: &mut Vec<String>) {
+async fn send(provider: PostgresProvider) -> Vec<String> {
+    let mut sent = Vec::new();
     for _ in 0..MESSAGES {
-        sent.push(enqueue(provider).await);
+        sent.push(enqueue(&provider).await);
     }
+    sent
 }
 
 fn outbox_to_inbox(provider: &PostgresProvider) -> OutboxDispatcher<PostgresProvider> {
