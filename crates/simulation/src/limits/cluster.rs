@@ -1,5 +1,6 @@
 //! The ledger behind a network of our own making: calls arrive late, twice or never, and so do their answers.
 
+use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -85,10 +86,11 @@ pub(super) fn readings(ledger: &ModelLedger, accounts: &[AccountId]) -> Vec<Read
     let row = |id: AccountId| rows.iter().find(|row| row.id == id);
     let reading = |pair: &[AccountId]| {
         let debt = row(pair[1]).map_or(0, |row| row.balances.debits_posted);
-        row(pair[0]).map_or(Reading { capacity: 0, used: 0, debt }, |row| Reading {
+        row(pair[0]).map_or(Reading { debt, ..Reading::default() }, |row| Reading {
             capacity: row.balances.credits_posted - row.balances.debits_posted,
             used: row.balances.debits_pending,
             debt,
+            is_closed: row.closed,
         })
     };
     accounts.chunks(2).map(reading).collect()
@@ -266,7 +268,8 @@ fn event_text(event: &Event) -> String {
             format!("post:{from}>{to}={}", movement.amount)
         }
         Action::Pending { movement, timeout_seconds, closes_debit_account } => {
-            let (from, seconds) = (account(movement.debit), timeout_seconds.map_or(0, |s| s.get()));
+            let (from, seconds) =
+                (account(movement.debit), timeout_seconds.map_or(0, NonZeroU32::get));
             let verb = if closes_debit_account { "close" } else { "hold" };
             format!("{verb}:{from}={}/{seconds}s", movement.amount)
         }

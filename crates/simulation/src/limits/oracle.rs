@@ -19,11 +19,13 @@ use crate::executor::Operation;
 use crate::outcome::{Promise, Violation};
 
 /// A limit as its backend shows it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Reading {
     pub(super) capacity: u128,
     pub(super) used: u128,
     pub(super) debt: u128,
+    /// Nothing new begins there, because its capacity is on its way down.
+    pub(super) is_closed: bool,
 }
 
 /// By how much a backend may be late, as it is documented.
@@ -87,6 +89,9 @@ struct CompleteFacts {
     told_at: Option<Timestamp>,
     /// Limits that had no room for the excess, at any moment since it was sent.
     tight: BTreeSet<usize>,
+    /// Limits that were closed at some moment while somebody worked for it. There a reservation shrinks in a step of its
+    /// own, which a crash may prevent: then all of it stays until it expires.
+    met_closed: BTreeSet<usize>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -185,6 +190,7 @@ impl Oracle {
             told: Told::Nothing,
             told_at: None,
             tight,
+            met_closed: BTreeSet::new(),
         });
     }
 
@@ -240,7 +246,7 @@ impl Oracle {
             let span = self.span(limit, now);
             let Span { must, may, debt_max, accounted } = span;
             spans.push(span);
-            let Reading { capacity, used, debt } = *reading;
+            let Reading { capacity, used, debt, .. } = *reading;
             let name = super::plan::key(limit);
             let violation = |promise, detail| Err(Violation { promise, detail });
             if must > capacity {
@@ -302,6 +308,12 @@ impl Oracle {
                     continue;
                 }
                 let actuals = &complete.actuals;
+                let is_worked_for =
+                    self.operations.get(&complete.operation).is_some_and(|facts| facts.hands > 0);
+                if is_worked_for {
+                    let closed = actuals.keys().filter(|limit| readings[**limit].is_closed);
+                    complete.met_closed.extend(closed);
+                }
                 complete.tight.retain(|limit| {
                     let reserved =
                         lease.variants.iter().filter_map(|variant| variant.needs.get(limit));

@@ -10,6 +10,7 @@
 mod script;
 mod trio;
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -53,7 +54,8 @@ fn the_same_script_is_answered_alike_in_memory_on_the_model_and_on_the_server(fi
                 answers += 1;
             }
         }
-        eprintln!("{count} scripts from SEED={first} on, {answers} steps, all answered alike");
+        let text = format!("{count} scripts from SEED={first} on, {answers} steps, answered alike");
+        writeln!(std::io::stderr(), "{text}").unwrap();
     });
 }
 

@@ -91,6 +91,7 @@ impl Oracle {
         match (is_settled, is_concurrency) {
             (true, true) => 0,
             (false, true) => reserved,
+            (true, false) if lease.may_be_half_completed(limit) => lease.most(limit, reserved),
             (true, false) => lease.most_reconciled(limit, reserved),
             (false, false) => lease.most(limit, reserved),
         }
@@ -126,9 +127,8 @@ impl LeaseFacts {
     /// Its ID was used for requirements without a key in common. A backend may know a lease by its keys, and then these
     /// are two: both are counted in full, and completing one may leave the other to expire.
     pub(super) fn is_muddled(&self) -> bool {
-        let (first, others) = match &self.variants[..] {
-            [first, others @ ..] => (first, others),
-            [] => return false,
+        let [first, others @ ..] = &self.variants[..] else {
+            return false;
         };
         let is_apart = |other: &Variant| other.needs.keys().all(|k| !first.needs.contains_key(k));
         others.iter().any(is_apart)
@@ -137,6 +137,14 @@ impl LeaseFacts {
     /// The completes that may have been carried out.
     pub(super) fn sent_completes(&self) -> impl Iterator<Item = &CompleteFacts> {
         self.completes.iter().filter(|complete| complete.told != Told::Refused)
+    }
+
+    /// A complete that met a closed limit has not said that it is done.
+    fn may_be_half_completed(&self, limit: usize) -> bool {
+        let is_half = |complete: &CompleteFacts| {
+            complete.told == Told::Nothing && complete.met_closed.contains(&limit)
+        };
+        self.completes.iter().any(is_half)
     }
 
     /// The most that any of its completes has used above what was reserved.
