@@ -8,6 +8,7 @@
 #![allow(clippy::print_stderr, reason = "a test tells what it saw")]
 
 mod calls;
+mod end;
 mod scene;
 mod timers;
 mod workers;
@@ -17,6 +18,10 @@ use std::process::ExitCode;
 use coordination_sql::testing::{Suite, TestCluster};
 
 fn main() -> ExitCode {
+    if end::is_asked_to_hold() {
+        end::hold();
+        return ExitCode::SUCCESS;
+    }
     Suite::with_clusters_of_its_own("outage")
         .test("a_database_that_is_not_there_is_named", calls::not_there_at_the_start)
         .test("a_call_during_an_outage_ends_with_an_error", calls::during_an_outage)
@@ -28,5 +33,6 @@ fn main() -> ExitCode {
         })
         .test("a_worker_hears_of_new_work_again_after_an_outage", workers::hear_again)
         .test("a_timer_that_comes_due_in_an_outage_is_dispatched_once", timers::come_due)
+        .test("a_private_cluster_ends_with_its_process", end::with_its_process)
         .run()
 }

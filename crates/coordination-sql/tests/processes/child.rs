@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use crate::place::Place;
-use crate::{claims, cluster, migrations, on_provider, worker};
+use crate::{claims, migrations, on_provider, worker};
 
 const ROLE_VARIABLE: &str = "COORDINATION_SQL_TEST_ROLE";
 const PLACE_VARIABLE: &str = "COORDINATION_SQL_TEST_PLACE";
@@ -18,8 +18,6 @@ const PLACE_VARIABLE: &str = "COORDINATION_SQL_TEST_PLACE";
 /// What a process of this binary does instead of running tests.
 #[derive(Debug, Clone, Copy)]
 pub enum Role {
-    /// Holds a private cluster.
-    HoldCluster,
     /// Opens each place that it is told, and says that it did.
     Migrate,
     /// Claims until nothing is left, and says what it got.
@@ -30,8 +28,7 @@ pub enum Role {
     DispatchAndConsume,
 }
 
-const ROLES: [(Role, &str); 5] = [
-    (Role::HoldCluster, "hold-cluster"),
+const ROLES: [(Role, &str); 4] = [
     (Role::Migrate, "migrate"),
     (Role::Claim, "claim"),
     (Role::Dispatch, "dispatch"),
@@ -59,7 +56,6 @@ impl Role {
         let place = || Place::parse(&env::var(PLACE_VARIABLE).unwrap());
         runtime().block_on(async {
             match self {
-                Role::HoldCluster => cluster::hold(),
                 Role::Migrate => migrations::open_what_is_told().await,
                 Role::Claim => on_provider!(&place(), claims::claim_all),
                 Role::Dispatch => on_provider!(&place(), worker::dispatch),

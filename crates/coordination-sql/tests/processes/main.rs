@@ -9,7 +9,6 @@
 
 mod child;
 mod claims;
-mod cluster;
 mod kill;
 mod migrations;
 mod place;
@@ -29,7 +28,6 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     Suite::new("processes")
-        .test("a_private_cluster_ends_with_its_process", cluster::ends_with_its_process)
         .test("processes_migrate_at_once_on_postgresql", || migrations::at_once(Place::postgres))
         .test_without_server("processes_migrate_at_once_on_sqlite", || {
             migrations::at_once(Place::sqlite);
