@@ -15,8 +15,8 @@ use crate::workload::{LIMITS_PER_CALL, Workload};
 /// How many times as many keys or leases.
 const TIMES: [usize; 3] = [1, 10, 100];
 
-const BY_KEYS: &str = "reserve(4) + complete, keys";
-const BY_LEASES: &str = "reserve(4) + complete, live leases";
+const BY_KEYS: &str = "ratelimiter, reserve(4) + complete, keys";
+const BY_LEASES: &str = "ratelimiter, reserve(4) + complete, live leases";
 const GOVERNOR: &str = "governor, 4 keyed checks, keys";
 const MAP: &str = "a std `HashMap`: insert, look up, remove, entries";
 
@@ -44,7 +44,7 @@ pub(crate) fn run(scale: Scale, progress: &Progress) -> Section {
     );
     let header = ["what grows", "from", "ns at 1×", "at 10×, × that at 1×", "at 100×", "exponent"];
     let mut table = Table::new("", header);
-    let mut lines = Lines::new("Growth: cost of a call, × the cost at 1×", "times as many", "×");
+    let mut lines = Lines::new("Growth: cost, × the cost at 1× (less is better)", "times as many");
     for (name, from) in rows(sizes) {
         let at = |times: usize| name_at(name, times);
         let ratio = |times| rounds.ratio(&at(times), &at(1), itself);

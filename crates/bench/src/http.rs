@@ -29,9 +29,8 @@ const BARE: &str = "bare axum";
 const REDIS: &str = "Redis, one Lua script";
 /// How many reserves a batch has.
 const BATCH: usize = 32;
-/// How many connections the bars are about.
-const CONNECTIONS_OF_BARS: usize = 64;
-const CONNECTIONS: [usize; 4] = [1, 16, CONNECTIONS_OF_BARS, 256];
+/// Which of the numbers of connections the bars are about.
+const OF_BARS: usize = 2;
 
 /// One or many reserves a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +42,7 @@ enum Endpoint {
 #[derive(Debug, Clone, Copy)]
 struct Sizes {
     models: usize,
+    connections: [usize; 4],
     turn: Duration,
     rounds: usize,
 }
@@ -120,8 +120,14 @@ fn batches(models: &[usize]) -> impl Iterator<Item = impl Iterator<Item = usize>
 }
 
 pub(crate) fn run(scale: Scale, progress: &Progress) -> Result<Section, NotRun> {
-    let full = Sizes { models: 1_000, turn: Duration::from_millis(500), rounds: 9 };
-    let quick = Sizes { models: 10, turn: Duration::from_millis(10), rounds: 1 };
+    let full = Sizes {
+        models: 1_000,
+        connections: [1, 16, 64, 256],
+        turn: Duration::from_millis(500),
+        rounds: 9,
+    };
+    let quick =
+        Sizes { models: 10, connections: [1, 2, 3, 4], turn: Duration::from_millis(10), rounds: 1 };
     let sizes = scale.pick(full, quick);
     let folder = tempfile::tempdir().map_err(|error| NotRun(format!("no folder: {error}")))?;
     let ours = ratelimiterd(&folder, sizes.models);
@@ -131,10 +137,10 @@ pub(crate) fn run(scale: Scale, progress: &Progress) -> Result<Section, NotRun> 
     let mut section = Section::default();
     section.text(describe(sizes, redis.is_some()));
     for endpoint in Endpoint::ALL {
-        section.table(table(endpoint, &rounds));
-        section.panels.push(chart(endpoint, &rounds));
+        section.table(table(endpoint, sizes, &rounds));
+        section.panels.push(chart(endpoint, sizes, &rounds));
     }
-    let at_64 = |server, endpoint| name(server, endpoint, CONNECTIONS_OF_BARS);
+    let at_64 = |server, endpoint| name(server, endpoint, sizes.connections[OF_BARS]);
     let (single, single_bare) = (at_64(OURS, Endpoint::Single), at_64(BARE, Endpoint::Single));
     section.bars = bars(Some(&Figures {
         single_rate: rounds.ratio(&single, &single_bare, |turn| turn.rate),
@@ -173,10 +179,10 @@ fn measure(
     redis: Option<&Redis>,
     progress: &Progress,
 ) -> Rounds<Turn> {
-    let Sizes { models, turn, rounds } = sizes;
+    let Sizes { models, turn, rounds, .. } = sizes;
     let mut contest = Contest::new();
     for endpoint in Endpoint::ALL {
-        for connections in CONNECTIONS {
+        for connections in sizes.connections {
             for (who, server) in [(OURS, ours), (BARE, bare)] {
                 let target = endpoint.http_target(server, models);
                 contest.add(name(who, endpoint, connections), move || {
@@ -195,7 +201,7 @@ fn measure(
 }
 
 fn describe(sizes: Sizes, has_redis: bool) -> String {
-    let Sizes { models, turn, rounds } = sizes;
+    let Sizes { models, turn, rounds, .. } = sizes;
     let mut text = format!(
         "{rounds} rounds with {} ms for each server, endpoint and number of connections, HTTP/1.1 with keep-alive, each connection with one \
          request under way. Calls need four limits of {} models, {} keys. The servers are processes of their own on the same machine as \
@@ -215,7 +221,7 @@ fn describe(sizes: Sizes, has_redis: bool) -> String {
     text
 }
 
-fn table(endpoint: Endpoint, rounds: &Rounds<Turn>) -> Table {
+fn table(endpoint: Endpoint, sizes: Sizes, rounds: &Rounds<Turn>) -> Table {
     let caption = format!("{}:", endpoint.name());
     let header = [
         "connections",
@@ -230,7 +236,7 @@ fn table(endpoint: Endpoint, rounds: &Rounds<Turn>) -> Table {
         "× bare axum",
     ];
     let mut table = Table::new(caption, header);
-    for connections in CONNECTIONS {
+    for connections in sizes.connections {
         let bare = name(BARE, endpoint, connections);
         for who in [OURS, BARE, REDIS] {
             let name = name(who, endpoint, connections);
@@ -254,10 +260,10 @@ fn table(endpoint: Endpoint, rounds: &Rounds<Turn>) -> Table {
     table
 }
 
-fn chart(endpoint: Endpoint, rounds: &Rounds<Turn>) -> Panel {
-    let title = format!("HTTP, {}: reserves per second, memory backend", endpoint.name());
-    let mut bars = Bars::new(title, "thousand/s");
-    for connections in CONNECTIONS {
+fn chart(endpoint: Endpoint, sizes: Sizes, rounds: &Rounds<Turn>) -> Panel {
+    let title = format!("HTTP, {}: thousand reserves per second (more is better)", endpoint.name());
+    let mut bars = Bars::new(title);
+    for connections in sizes.connections {
         let plural = if connections == 1 { "" } else { "s" };
         let servers = [OURS, BARE, REDIS].into_iter().filter_map(|who| {
             let name = name(who, endpoint, connections);

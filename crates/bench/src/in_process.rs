@@ -256,7 +256,8 @@ fn table_of_threads(rounds: &Rounds) -> Table {
 }
 
 fn chart_of_keys(by_keys: &[(usize, Rounds)]) -> Panel {
-    let mut bars = Bars::new("In process, 1 thread: time of a call with four limits", "ns");
+    let mut bars =
+        Bars::new("In process, 1 thread: ns for a call with four limits (less is better)");
     for (models, rounds) in by_keys {
         let label = format!("{} keys", count(models * LIMITS_PER_CALL));
         let group = [RESERVE, CYCLE, GOVERNOR, THROTTLECRAB, LIMITADOR];
@@ -266,8 +267,8 @@ fn chart_of_keys(by_keys: &[(usize, Rounds)]) -> Panel {
 }
 
 fn chart_of_threads(rounds: &Rounds) -> Panel {
-    let title = "In process: calls per second on distinct keys";
-    let mut bars = Bars::new(title, "thousand/s");
+    let title = "In process: thousand calls per second on distinct keys (more is better)";
+    let mut bars = Bars::new(title);
     for threads in THREADS {
         let thousands =
             |name: &str| 1e6 / rounds.spread(&threads_name(name, threads), itself).median;

@@ -20,21 +20,20 @@ use crate::spread::{Spread, count, figure};
 use crate::subject::NotRun;
 
 const DIRECT: &str = "client crate alone";
-const UNBATCHED: &str = "single, 256 connections, batching off";
 const DIRECT_AT_50: &str = "client crate alone, as many chains a request and as many a second";
-/// How many sessions our servers have.
-const SESSIONS: [u32; 4] = [1, 2, 4, 8];
-/// Connections, and reserves a request, of the batch endpoint.
-const BATCHES: [(usize, usize); 2] = [(64, 32), (16, 256)];
-/// Connections of the single endpoint.
-const CONNECTIONS: usize = 256;
+/// How many reserves a request of the batch endpoint has, and over how many connections.
+const BATCHES: [(usize, usize); 2] = [(32, 64), (256, 16)];
 /// Parts of the measured maximum, in percent.
 const LOADS: [u32; 4] = [25, 50, 75, 90];
 
 #[derive(Debug, Clone, Copy)]
 struct Sizes {
     mode: Mode,
+    /// How many sessions our servers have. All of them together, and one or two more, are connections of one cluster.
+    sessions: &'static [u32],
     models: usize,
+    /// Of the single endpoint.
+    connections: usize,
     /// Of one turn in a closed loop, and in an open one.
     turn: Duration,
     open_turn: Duration,
@@ -87,14 +86,19 @@ pub(crate) fn run(scale: Scale, progress: &Progress) -> Result<Section, NotRun> 
     }
     let full = Sizes {
         mode: Mode::Production,
+        sessions: &[1, 2, 4, 8],
         models: 250,
+        connections: 256,
         turn: Duration::from_millis(600),
         open_turn: Duration::from_secs(2),
         rounds: 5,
     };
     let quick = Sizes {
+        // A development server takes 8 connections.
         mode: Mode::Development,
+        sessions: &[1, 2],
         models: 2,
+        connections: 8,
         turn: Duration::from_millis(20),
         open_turn: Duration::from_millis(100),
         rounds: 1,
@@ -102,7 +106,7 @@ pub(crate) fn run(scale: Scale, progress: &Progress) -> Result<Section, NotRun> 
     let sizes = scale.pick(full, quick);
     progress.step("TigerBeetle: starting");
     let cluster = TestCluster::start(sizes.mode);
-    let servers = Servers::start(&cluster, sizes.models, &SESSIONS)?;
+    let servers = Servers::start(&cluster, sizes.models, sizes.sessions)?;
     let direct = Direct::open(&cluster, sizes.mode, sizes.models);
     let measured = measure(sizes, &servers, &direct, progress);
     Ok(section(sizes, &measured))
@@ -110,19 +114,20 @@ pub(crate) fn run(scale: Scale, progress: &Progress) -> Result<Section, NotRun> 
 
 fn measure(sizes: Sizes, servers: &Servers, direct: &Direct, progress: &Progress) -> Measured {
     let closed = closed_loops(sizes, servers, direct, progress);
-    let single_max = closed.spread(&single_name(1), itself).median;
+    let single_max = closed.spread(&single_name(sizes, 1), itself).median;
     let at = |percent: u32| single_max * f64::from(percent) / 100.0;
     let (server, turn) = (servers.with_sessions(1), sizes.open_turn);
+    let connections = sizes.connections;
     let target = single_target(server, sizes.models);
     progress.step("TigerBeetle: how many chains a request has at 50 %");
     let before = servers::batches_sent(server);
-    open::drive(server, &target, CONNECTIONS, at(50), turn);
+    open::drive(server, &target, connections, at(50), turn);
     let chains_at_50 = servers::batches_sent(server).chains_each_since(before);
     let mut contest = Contest::new();
     for percent in LOADS {
         let (target, rate) = (target.clone(), at(percent));
         contest
-            .add(load_name(percent), move || open::drive(server, &target, CONNECTIONS, rate, turn));
+            .add(load_name(percent), move || open::drive(server, &target, connections, rate, turn));
     }
     contest.add(DIRECT_AT_50, || direct.paced(chains_at_50, at(50), turn));
     let open = contest.run(sizes.rounds, progress, "TigerBeetle, open loop");
@@ -131,34 +136,39 @@ fn measure(sizes: Sizes, servers: &Servers, direct: &Direct, progress: &Progress
 
 /// Leases per second.
 fn closed_loops(sizes: Sizes, servers: &Servers, direct: &Direct, progress: &Progress) -> Rounds {
-    let Sizes { models, turn, rounds, .. } = sizes;
+    let Sizes { models, turn, rounds, connections, .. } = sizes;
     let mut contest = Contest::new();
     contest.add(DIRECT, || direct.flat_out(turn));
-    for sessions in SESSIONS {
+    for &sessions in sizes.sessions {
         let server = servers.with_sessions(sessions);
-        for (connections, reserves) in BATCHES {
+        for (reserves, connections) in BATCHES {
             let target = batch_target(server, models, reserves);
-            contest.add(batch_name(sessions, connections, reserves), move || {
+            contest.add(batch_name(sessions, reserves, connections), move || {
                 closed::drive(server, &target, connections, turn).rate
             });
         }
         let target = single_target(server, models);
-        contest.add(single_name(sessions), move || {
-            closed::drive(server, &target, CONNECTIONS, turn).rate
+        contest.add(single_name(sizes, sessions), move || {
+            closed::drive(server, &target, connections, turn).rate
         });
     }
     let server = servers.unbatched();
     let target = single_target(server, models);
-    contest.add(UNBATCHED, move || closed::drive(server, &target, CONNECTIONS, turn).rate);
+    contest
+        .add(unbatched_name(sizes), move || closed::drive(server, &target, connections, turn).rate);
     contest.run(rounds, progress, "TigerBeetle")
 }
 
-fn batch_name(sessions: u32, connections: usize, reserves: usize) -> String {
+fn batch_name(sessions: u32, reserves: usize, connections: usize) -> String {
     format!("batch({reserves}), {connections} connections, {}", sessions_name(sessions))
 }
 
-fn single_name(sessions: u32) -> String {
-    format!("single, {CONNECTIONS} connections, {}", sessions_name(sessions))
+fn single_name(sizes: Sizes, sessions: u32) -> String {
+    format!("single, {} connections, {}", sizes.connections, sessions_name(sessions))
+}
+
+fn unbatched_name(sizes: Sizes) -> String {
+    format!("single, {} connections, 1 session, batching off", sizes.connections)
 }
 
 fn sessions_name(sessions: u32) -> String {
@@ -170,9 +180,9 @@ fn load_name(percent: u32) -> String {
 }
 
 /// The setting of the batch endpoint that was fastest.
-fn best_batch(closed: &Rounds) -> String {
-    let names = SESSIONS.into_iter().flat_map(|sessions| {
-        BATCHES.map(|(connections, reserves)| batch_name(sessions, connections, reserves))
+fn best_batch(sizes: Sizes, closed: &Rounds) -> String {
+    let names = sizes.sessions.iter().flat_map(|&sessions| {
+        BATCHES.map(|(reserves, connections)| batch_name(sessions, reserves, connections))
     });
     let rate = |name: &String| closed.spread(name, itself).median;
     names.max_by(|a, b| rate(a).total_cmp(&rate(b))).expect("there are settings")
@@ -180,7 +190,7 @@ fn best_batch(closed: &Rounds) -> String {
 
 fn section(sizes: Sizes, measured: &Measured) -> Section {
     let Measured { closed, single_max, chains_at_50, open } = measured;
-    let best = best_batch(closed);
+    let best = best_batch(sizes, closed);
     let mut section = Section::default();
     section.text(format!(
         "One replica, `ratelimiterd` and what drives them on the same machine; {} rounds with {} ms for each row. A lease is a chain of four \
@@ -202,12 +212,12 @@ fn section(sizes: Sizes, measured: &Measured) -> Section {
     }
     section.table(table);
     section.table(open_table(*single_max, *chains_at_50, sizes, open));
-    section.panels.push(chart_of_rates(closed, &best));
+    section.panels.push(chart_of_rates(sizes, closed, &best));
     section.panels.push(chart_of_loads(open));
     section.bars = bars(Some(&Figures {
         batch_beside_direct: closed.ratio(&best, DIRECT, itself),
         p99_beside_direct: open.ratio(&load_name(50), DIRECT_AT_50, |turn| turn.p99),
-        batching: closed.ratio(&single_name(1), UNBATCHED, itself),
+        batching: closed.ratio(&single_name(sizes, 1), &unbatched_name(sizes), itself),
     }));
     section
 }
@@ -239,14 +249,14 @@ fn open_table(single_max: f64, chains_at_50: usize, sizes: Sizes, open: &Rounds<
     table
 }
 
-fn chart_of_rates(closed: &Rounds, best: &str) -> Panel {
-    let mut bars = Bars::new("TigerBeetle: leases of four per second", "thousand/s");
+fn chart_of_rates(sizes: Sizes, closed: &Rounds, best: &str) -> Panel {
+    let mut bars = Bars::new("TigerBeetle: thousand leases of four per second (more is better)");
     let thousands = |name: &str| closed.spread(name, itself).median / 1_000.0;
     let rows = [
-        ("no server", DIRECT.to_owned(), "client crate alone"),
-        ("batch, best", best.to_owned(), "ratelimiterd"),
-        ("single", single_name(1), "ratelimiterd"),
-        ("single", UNBATCHED.to_owned(), "ratelimiterd, batching off"),
+        ("no server", DIRECT.to_owned(), DIRECT),
+        ("batch endpoint", best.to_owned(), "ratelimiterd"),
+        ("single reserves", single_name(sizes, 1), "ratelimiterd"),
+        ("single reserves", unbatched_name(sizes), "ratelimiterd, batching off"),
     ];
     for (label, name, series) in rows {
         bars.group(label, [(series, thousands(&name))]);
@@ -255,14 +265,17 @@ fn chart_of_rates(closed: &Rounds, best: &str) -> Panel {
 }
 
 fn chart_of_loads(open: &Rounds<Turn>) -> Panel {
-    let title = "TigerBeetle: latency of a single reserve by load, open loop";
-    let mut lines = Lines::new(title, "% of the most", "µs");
+    let title = "TigerBeetle: latency of a single reserve in µs by load (less is better)";
+    let mut lines = Lines::new(title, "% of the most that a closed loop reached");
     type Figure = fn(&Turn) -> f64;
     let quantiles: [(&str, Figure); 3] =
-        [("p50", |turn| turn.p50), ("p99", |turn| turn.p99), ("p99.9", |turn| turn.p999)];
+        [("p99.9", |turn| turn.p999), ("p99", |turn| turn.p99), ("p50", |turn| turn.p50)];
     for (name, quantile) in quantiles {
         let at = |percent| open.spread(&load_name(percent), quantile).median;
-        lines.line(name, LOADS.map(|percent| (f64::from(percent), at(percent))));
+        lines.line(
+            format!("ratelimiterd, {name}"),
+            LOADS.map(|percent| (f64::from(percent), at(percent))),
+        );
     }
     Panel::Lines(lines)
 }

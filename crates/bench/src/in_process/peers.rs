@@ -94,8 +94,8 @@ impl ThrottleCrab {
         let store = AdaptiveStore::with_capacity(model_count * LIMITS_PER_CALL);
         let limiter = Mutex::new(ThrottleCrabLimiter::new(store));
         let peer = Self { limiter, keys: texts(model_count), room };
-        // A burst of one: the first is allowed, all later ones are not.
-        for n in 0..2 * model_count {
+        // A full limit has a burst of two; with a burst of one, this crate forgets a key at once.
+        for n in 0..3 * model_count {
             black_box(peer.ask(n));
         }
         peer
@@ -109,7 +109,7 @@ impl Peer for ThrottleCrab {
         let now = SystemTime::now();
         self.keys[n % self.keys.len()].iter().enumerate().all(|(at, key)| {
             let is_full = at == FULL && self.room == Room::None;
-            let (burst, per_hour) = if is_full { (1, 1) } else { (ROOM, ROOM) };
+            let (burst, per_hour) = if is_full { (2, 1) } else { (ROOM, ROOM) };
             let answer = limiter.rate_limit(key, burst, per_hour, 3_600, 1, now);
             answer.expect("the numbers are in range").0
         })

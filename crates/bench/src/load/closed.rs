@@ -43,14 +43,15 @@ pub(crate) fn drive(server: &Server, target: &Target, connections: usize, turn: 
                 running.spawn_local(async move {
                     let mut sent_at = clock.now();
                     for template in target.templates.iter().cycle().skip(first) {
-                        if sent_at >= until {
-                            break;
-                        }
                         template.fill(sent_at, &mut connection.request);
                         connection.ask(&target).await.expect("the server answers");
                         let answered_at = clock.now();
                         latencies.borrow_mut().record(answered_at.since(sent_at));
                         sent_at = answered_at;
+                        // At the end, so that however late a turn begins, every connection has had its part in it.
+                        if answered_at >= until {
+                            break;
+                        }
                     }
                 });
             }

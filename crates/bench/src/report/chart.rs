@@ -16,8 +16,9 @@ const PANEL_WIDTH: f64 = 620.0;
 const GAP: f64 = 36.0;
 const COLUMNS: usize = 2;
 const HEADER_HEIGHT: f64 = 74.0;
-/// One colour for each series of a panel, told apart also by those who see no red or green.
-const COLOURS: [&str; 6] = ["#0072b2", "#56b4e9", "#e69f00", "#999999", "#009e73", "#cc79a7"];
+/// Ours are blue, whatever else a panel shows; the others are told apart also by those who see no red or green.
+const OUR_COLOURS: [&str; 3] = ["#0072b2", "#56b4e9", "#003f66"];
+const OTHER_COLOURS: [&str; 4] = ["#e69f00", "#999999", "#009e73", "#cc79a7"];
 
 /// One picture of a chart.
 #[derive(Debug)]
@@ -117,9 +118,9 @@ impl Svg {
 
     /// The names of series with their colours, one below the other.
     fn legend(&mut self, y: f64, names: &[String]) {
-        for (at, name) in names.iter().enumerate() {
+        for (at, (name, colour)) in names.iter().zip(colours(names)).enumerate() {
             let y = y + LEGEND_LINE * float(at);
-            self.rect(0.0, y - 10.0, 12.0, 12.0, colour(at));
+            self.rect(0.0, y - 10.0, 12.0, 12.0, colour);
             self.text(18.0, y, "", name);
         }
     }
@@ -127,8 +128,12 @@ impl Svg {
 
 const LEGEND_LINE: f64 = 18.0;
 
-fn colour(series: usize) -> &'static str {
-    COLOURS[series % COLOURS.len()]
+/// A colour for each of these series.
+fn colours(names: &[String]) -> Vec<&'static str> {
+    let (mut ours, mut others) = (OUR_COLOURS.iter().cycle(), OTHER_COLOURS.iter().cycle());
+    let is_ours = |name: &String| name.starts_with("ratelimiter");
+    let colour = |name| if is_ours(name) { ours.next() } else { others.next() };
+    names.iter().map(colour).map(|colour| *colour.expect("colours begin again")).collect()
 }
 
 /// A number of an axis, without decimals that say nothing.
@@ -150,9 +155,9 @@ mod tests {
 
     #[test]
     fn text_does_not_become_markup_and_every_group_is_closed() {
-        let mut bars = Bars::new("a < b & `c`", "ns");
+        let mut bars = Bars::new("a < b & `c`");
         bars.group("one", [("ours", 1.0), ("theirs", 2.0)]);
-        let mut lines = Lines::new("growth", "n", "×");
+        let mut lines = Lines::new("growth", "n");
         lines.line("ours", [(1.0, 1.0), (100.0, 1.5)]);
         let svg = draw("here", &[Panel::Bars(bars), Panel::Lines(lines)]);
         assert!(svg.contains(">a &lt; b &amp; c<"), "{svg}");

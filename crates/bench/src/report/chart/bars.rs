@@ -1,7 +1,7 @@
 //! Horizontal bars in groups, each with its value behind it.
 
 use super::axis::ticks;
-use super::{LEGEND_LINE, PANEL_WIDTH, Svg, colour, shortened};
+use super::{LEGEND_LINE, PANEL_WIDTH, Svg, colours, shortened};
 use crate::rounds::float;
 use crate::spread::figure;
 
@@ -16,14 +16,13 @@ const AXIS_HEIGHT: f64 = 24.0;
 #[derive(Debug)]
 pub(crate) struct Bars {
     title: String,
-    unit: &'static str,
     series: Vec<String>,
     groups: Vec<(String, Vec<(usize, f64)>)>,
 }
 
 impl Bars {
-    pub(crate) fn new(title: impl Into<String>, unit: &'static str) -> Self {
-        Self { title: title.into(), unit, series: Vec::new(), groups: Vec::new() }
+    pub(crate) fn new(title: impl Into<String>) -> Self {
+        Self { title: title.into(), series: Vec::new(), groups: Vec::new() }
     }
 
     pub(crate) fn group<'a>(
@@ -72,13 +71,13 @@ impl Bars {
             svg.line((x(tick), top), (x(tick), bottom), class);
             svg.text(x(tick), bottom + 15.0, "note middle", &shortened(tick));
         }
-        svg.text(0.0, bottom + 15.0, "note", self.unit);
+        let colours = colours(&self.series);
         let mut y = top + GROUP_GAP / 2.0;
         for (label, bars) in &self.groups {
             svg.text(LABEL_WIDTH - 8.0, y + 12.0, "end", label);
             for &(series, value) in bars {
                 let width = x(value) - LABEL_WIDTH;
-                svg.rect(LABEL_WIDTH, y + 1.0, width, BAR_HEIGHT - 2.0, colour(series));
+                svg.rect(LABEL_WIDTH, y + 1.0, width, BAR_HEIGHT - 2.0, colours[series]);
                 svg.text(x(value) + 4.0, y + 11.5, "", &figure(value));
                 y += BAR_HEIGHT;
             }

@@ -1,7 +1,7 @@
 //! Lines through a few points, whose places on the axis below are named and evenly spaced.
 
 use super::axis::ticks;
-use super::{LEGEND_LINE, PANEL_WIDTH, Svg, colour, shortened};
+use super::{LEGEND_LINE, PANEL_WIDTH, Svg, colours, shortened};
 use crate::rounds::float;
 use crate::spread::figure;
 
@@ -11,6 +11,7 @@ const PLOT_MARGIN: f64 = 10.0;
 const AXIS_HEIGHT: f64 = 40.0;
 const LEFT: f64 = 60.0;
 const RIGHT: f64 = PANEL_WIDTH - 60.0;
+const VALUE_HEIGHT: f64 = 13.0;
 /// How far the outer points are from the ends of the axis.
 const INSET: f64 = 30.0;
 
@@ -19,17 +20,12 @@ const INSET: f64 = 30.0;
 pub(crate) struct Lines {
     title: String,
     x_unit: &'static str,
-    y_unit: &'static str,
     lines: Vec<(String, Vec<(f64, f64)>)>,
 }
 
 impl Lines {
-    pub(crate) fn new(
-        title: impl Into<String>,
-        x_unit: &'static str,
-        y_unit: &'static str,
-    ) -> Self {
-        Self { title: title.into(), x_unit, y_unit, lines: Vec::new() }
+    pub(crate) fn new(title: impl Into<String>, x_unit: &'static str) -> Self {
+        Self { title: title.into(), x_unit, lines: Vec::new() }
     }
 
     /// A line through at least two points.
@@ -65,21 +61,29 @@ impl Lines {
             svg.line((LEFT, y(tick)), (RIGHT, y(tick)), class);
             svg.text(LEFT - 8.0, y(tick) + 4.0, "note end", &shortened(tick));
         }
-        svg.text(0.0, self.top() + 4.0, "note", self.y_unit);
         svg.text(RIGHT, bottom + 32.0, "note end", self.x_unit);
+        let colours = colours(&names);
+        let mut ends = Vec::new();
         for (series, (_, points)) in self.lines.iter().enumerate() {
             let step = (RIGHT - LEFT - 2.0 * INSET) / float(points.len() - 1);
             let place = |at: usize| LEFT + INSET + step * float(at);
             let places: Vec<_> =
                 points.iter().enumerate().map(|(at, (_, value))| (place(at), y(*value))).collect();
-            svg.line_through(&places, colour(series));
+            svg.line_through(&places, colours[series]);
             if series == 0 {
                 for ((x, _), (named, _)) in places.iter().zip(points) {
                     svg.text(*x, bottom + 16.0, "note middle", &shortened(*named));
                 }
             }
             let ((x, y), (_, value)) = (places[places.len() - 1], points[points.len() - 1]);
-            svg.text(x + 8.0, y + 4.0, "", &figure(value));
+            ends.push((x + 8.0, y + 4.0, figure(value)));
+        }
+        // Where lines end close to each other, their values are moved apart.
+        ends.sort_by(|(_, a, _), (_, b, _)| a.total_cmp(b));
+        let mut free = f64::MIN;
+        for (x, y, value) in ends {
+            svg.text(x, y.max(free), "", &value);
+            free = y.max(free) + VALUE_HEIGHT;
         }
     }
 }
