@@ -62,13 +62,11 @@ fn new_limiter(executor: &Executor, seed: u64) -> MemoryLimiter {
 
 fn readings(limiter: &MemoryLimiter, limits: usize) -> Vec<Reading> {
     let reading = |number| {
-        limiter.state_now(&key(number)).map_or(Reading::default(), |state| {
-            Reading {
-                capacity: u128::from(state.limit.capacity.get()),
-                used: u128::from(state.usage.used),
-                debt: state.usage.debt,
-                is_closed: false,
-            }
+        limiter.state_now(&key(number)).map_or(Reading::default(), |state| Reading {
+            capacity: u128::from(state.limit.capacity.get()),
+            used: u128::from(state.usage.used),
+            debt: state.usage.debt,
+            is_closed: false,
         })
     };
     (0..limits).map(reading).collect()

@@ -54,8 +54,8 @@ fn the_same_script_is_answered_alike_in_memory_on_the_model_and_on_the_server(fi
                 answers += 1;
             }
         }
-        let text = format!("{count} scripts from SEED={first} on, {answers} steps, answered alike");
-        writeln!(std::io::stderr(), "{text}").unwrap();
+        let line = format!("{count} scripts from SEED={first}, {answers} steps, answered alike\n");
+        std::io::stderr().write_all(line.as_bytes()).unwrap();
     });
 }
 
