@@ -125,7 +125,8 @@ mod tests {
         assert_eq!(turns.into_inner(), ["a", "b", "a", "b", "a", "b"]);
         assert_eq!(rounds.figures("a", itself), [3.0, 5.0]);
         assert_eq!(rounds.figures("b", itself), [40.0, 60.0]);
-        assert_eq!(rounds.ratio("b", "a", itself).most, 40.0 / 3.0);
+        let ratio = rounds.ratio("b", "a", itself);
+        assert_eq!(ratio, Spread::of(&[40.0 / 3.0, 60.0 / 5.0]));
         assert_eq!(rounds.names().collect::<Vec<_>>(), ["a", "b"]);
     }
 }

@@ -80,7 +80,8 @@ mod tests {
     fn the_median_lies_between_the_two_in_the_middle() {
         let spread = Spread::of(&[4.0, 1.0, 3.0, 2.0]);
         assert_eq!(spread, Spread { median: 2.5, least: 1.0, most: 4.0 });
-        assert_eq!(Spread::of(&[7.0, 9.0, 1.0]).median, 7.0);
+        let spread = Spread::of(&[7.0, 9.0, 1.0]);
+        assert_eq!(spread, Spread { median: 7.0, least: 1.0, most: 9.0 });
     }
 
     #[test]

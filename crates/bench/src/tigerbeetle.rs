@@ -264,11 +264,12 @@ fn chart_of_rates(sizes: Sizes, closed: &Rounds, best: &str) -> Panel {
     Panel::Bars(bars)
 }
 
+type Quantile = fn(&Turn) -> f64;
+
 fn chart_of_loads(open: &Rounds<Turn>) -> Panel {
     let title = "TigerBeetle: latency of a single reserve in µs by load (less is better)";
     let mut lines = Lines::new(title, "% of the most that a closed loop reached");
-    type Figure = fn(&Turn) -> f64;
-    let quantiles: [(&str, Figure); 3] =
+    let quantiles: [(&str, Quantile); 3] =
         [("p99.9", |turn| turn.p999), ("p99", |turn| turn.p99), ("p50", |turn| turn.p50)];
     for (name, quantile) in quantiles {
         let at = |percent| open.spread(&load_name(percent), quantile).median;
