@@ -28,6 +28,14 @@ pub enum Failure {
         /// How long it was waited for.
         waited: Duration,
     },
+    /// Another connection had the write lock of the file for too long.
+    #[error("database_locked: {database} was locked by another writer for {waited:?}")]
+    Locked {
+        /// The file.
+        database: String,
+        /// How long it was waited for.
+        waited: Duration,
+    },
     /// A column has a value that this crate never writes.
     #[error("unreadable_column: {column}: {reason}")]
     Unreadable {

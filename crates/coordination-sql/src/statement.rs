@@ -10,6 +10,7 @@
 //! | `{by:name}` | nothing | `INDEXED BY coordination_name` |
 //! | `{for_update}`, `{for_share}` | the lock | nothing: there is one writer |
 //! | `{greatest}` | `GREATEST` | `MAX` |
+//! | `{swept_often}` | how often the table is vacuumed | nothing |
 //! | `{id}`, `{place}`, `{name}`, `{bytes}`, `{flag}` | types of columns | types of columns |
 
 use std::sync::Arc;
@@ -155,6 +156,7 @@ impl Dialect {
                 "name" => "TEXT".to_owned(),
                 "bytes" => "BLOB".to_owned(),
                 "flag" => "INTEGER NOT NULL DEFAULT 0".to_owned(),
+                "swept_often" => String::new(),
                 table => format!("{}{table}", self.table_prefix),
             },
         }
@@ -183,6 +185,11 @@ impl Dialect {
                 "name" => "TEXT COLLATE \"C\"".to_owned(),
                 "bytes" => "BYTEA".to_owned(),
                 "flag" => "BOOLEAN NOT NULL DEFAULT FALSE".to_owned(),
+                // Each item leaves three or more dead versions of its row behind.
+                "swept_often" => "WITH (autovacuum_vacuum_scale_factor = 0.02, \
+                                  autovacuum_vacuum_threshold = 1000, \
+                                  autovacuum_analyze_scale_factor = 0.05)"
+                    .to_owned(),
                 table => format!("{}{table}", self.table_prefix),
             },
         }

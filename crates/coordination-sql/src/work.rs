@@ -40,10 +40,13 @@ pub(crate) struct WorkSql {
     oldest: Statement,
 }
 
-/// A claim: PostgreSQL does all in one statement, SQLite notices first what has become due.
+/// A claim: PostgreSQL does all in one statement. SQLite looks first whether there is anything, so
+/// that an idle worker never takes the write lock, and notices what has become due.
 #[derive(Debug, Clone)]
 pub(crate) struct ClaimSql {
-    #[cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "one statement does both"))]
+    #[cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "one statement does all"))]
+    pub(crate) look: Statement,
+    #[cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "one statement does all"))]
     pub(crate) notice: Statement,
     pub(crate) claim: Statement,
 }
@@ -140,6 +143,12 @@ impl WorkSql {
 impl ClaimSql {
     pub(crate) fn new(dialect: &Dialect, table: &Table, among: Among) -> ClaimSql {
         let Table { name, .. } = table;
+        let look = dialect.statement(&format!(
+            "SELECT 1 FROM {{{name}}} {{by:{name}_due}} WHERE state = 'due'
+             UNION ALL
+             SELECT 1 FROM {{{name}}} {{by:{name}_waiting}}
+             WHERE state = 'waiting' AND due_at <= {{now}} LIMIT 1"
+        ));
         let notice = dialect.statement(&format!(
             "UPDATE {{{name}}} {{by:{name}_waiting}} SET state = 'due'
              WHERE state = 'waiting' AND due_at <= {{now}}"
@@ -150,7 +159,7 @@ impl ClaimSql {
             #[cfg(feature = "postgres")]
             Kind::Postgres => postgres_claim(table, among),
         };
-        ClaimSql { notice, claim: dialect.statement(&claim) }
+        ClaimSql { look, notice, claim: dialect.statement(&claim) }
     }
 
     /// Claims due items, among those of some topics if there are any.
@@ -325,10 +334,11 @@ fn postgres_claim(table: &Table, among: Among) -> String {
             "SELECT id, place FROM {{{name}}}
              WHERE state = 'due' AND id = ANY(ARRAY(
                  SELECT first.id FROM topics CROSS JOIN LATERAL (
-                     SELECT id FROM {{{name}}}
+                     SELECT id, place FROM {{{name}}}
                      WHERE state = 'due' AND topic = topics.topic AND due_at <= {{now}}
                      ORDER BY place LIMIT $3 * 4) AS first
-                 WHERE topics.topic IS NOT NULL {named}))
+                 WHERE topics.topic IS NOT NULL {named}
+                 ORDER BY first.place LIMIT $3 * 4))
              ORDER BY place LIMIT $3 FOR UPDATE SKIP LOCKED"
         )
     };

@@ -112,13 +112,11 @@ impl Postgres {
     }
 
     fn failure(&self, error: sqlx::Error) -> Failure {
-        match error {
-            sqlx::Error::PoolTimedOut => Failure::NoConnection {
-                database: self.shared.name.clone(),
-                waited: self.shared.connect_timeout,
-            },
-            other => Failure::Driver(other),
+        if matches!(error, sqlx::Error::PoolTimedOut) {
+            let (database, waited) = (self.shared.name.clone(), self.shared.connect_timeout);
+            return Failure::NoConnection { database, waited };
         }
+        Failure::Driver(error)
     }
 
     /// What the database answers, unless it takes too long.

@@ -12,7 +12,7 @@ use sqlx::sqlite::{
 };
 use sqlx::{Arguments, AssertSqlSafe, Row, SqlitePool, Transaction};
 use tokio::task::AbortHandle;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::{Database, Engine, Insert, Values};
 use crate::config::SqliteConfig;
@@ -25,6 +25,9 @@ use crate::work::ClaimSql;
 /// A transaction that has the write lock from its start: it never has to give up in the middle
 /// because another one was quicker.
 const BEGIN: &str = "BEGIN IMMEDIATE";
+
+/// How long to wait before a file that another process is just making is opened again.
+const OPEN_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 /// One SQLite file.
 #[derive(Debug, Clone)]
@@ -71,7 +74,7 @@ impl Sqlite {
                 .idle_timeout(None)
                 .max_lifetime(None)
         };
-        let writer = pool(1).connect_with(options.clone()).await?;
+        let writer = connect(pool(1), &options, config.busy_timeout).await?;
         let others = pool(config.other_connections_max).connect_lazy_with(options);
         let shared = Shared {
             dialect: Dialect::sqlite(),
@@ -107,12 +110,13 @@ impl Sqlite {
     }
 
     fn failure(&self, error: sqlx::Error) -> Failure {
-        match error {
-            sqlx::Error::PoolTimedOut => Failure::NoConnection {
-                database: self.shared.name.clone(),
-                waited: self.shared.patience,
-            },
-            other => Failure::Driver(other),
+        let (database, waited) = (self.shared.name.clone(), self.shared.patience);
+        if matches!(error, sqlx::Error::PoolTimedOut) {
+            Failure::NoConnection { database, waited }
+        } else if is_locked(&error) {
+            Failure::Locked { database, waited }
+        } else {
+            Failure::Driver(error)
         }
     }
 
@@ -183,6 +187,9 @@ impl Engine for Sqlite {
     }
 
     async fn claim(&self, claim: &ClaimSql, values: Values<'_>) -> Result<Vec<SqliteRow>, Failure> {
+        if self.read(&claim.look, Vec::new()).await?.is_empty() {
+            return Ok(Vec::new());
+        }
         let mut transaction = self.begin().await?;
         self.execute_in(&mut transaction, &claim.notice, Vec::new()).await?;
         let rows = self.fetch_in(&mut transaction, &claim.claim, values).await?;
@@ -206,7 +213,7 @@ impl Engine for Sqlite {
     ) -> Result<Vec<SqliteRow>, Failure> {
         let arguments = self.arguments(statement, values)?;
         let query = sqlx::query_with(AssertSqlSafe(Arc::clone(&statement.text)), arguments);
-        Ok(query.fetch_all(connection).await?)
+        query.fetch_all(connection).await.map_err(|error| self.failure(error))
     }
 
     async fn execute_in(
@@ -217,7 +224,7 @@ impl Engine for Sqlite {
     ) -> Result<usize, Failure> {
         let arguments = self.arguments(statement, values)?;
         let query = sqlx::query_with(AssertSqlSafe(Arc::clone(&statement.text)), arguments);
-        let done = query.execute(connection).await?;
+        let done = query.execute(connection).await.map_err(|error| self.failure(error))?;
         Ok(usize::try_from(done.rows_affected()).expect("a table fits in memory's address space"))
     }
 
@@ -258,6 +265,31 @@ impl Drop for Shared {
             watcher.abort();
         }
     }
+}
+
+/// Makes the first connection. Two that open a new file at once both want to set its journal mode,
+/// and the one that comes second is refused without being made to wait: it tries again.
+async fn connect(
+    pool: SqlitePoolOptions,
+    options: &SqliteConnectOptions,
+    patience: Duration,
+) -> Result<SqlitePool, sqlx::Error> {
+    let give_up_at = Instant::now() + patience;
+    let mut again = interval(OPEN_AGAIN_AFTER);
+    loop {
+        again.tick().await;
+        match pool.clone().connect_with(options.clone()).await {
+            Err(error) if is_locked(&error) && Instant::now() < give_up_at => {}
+            connected => return connected,
+        }
+    }
+}
+
+/// Whether another connection had the write lock for all of the time that this one waited.
+fn is_locked(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
+    // An extended code has the kind of the error in its lowest byte: 5 is SQLITE_BUSY.
+    code.and_then(|code| code.parse::<u32>().ok()).is_some_and(|code| code & 0xff == 5)
 }
 
 fn add(arguments: &mut SqliteArguments, value: Value<'_>) -> Result<(), sqlx::error::BoxDynError> {

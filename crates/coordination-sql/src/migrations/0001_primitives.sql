@@ -24,7 +24,7 @@ CREATE TABLE {outbox} (
     begun {flag},
     last_error TEXT NOT NULL DEFAULT '',
     outcome {bytes}
-);
+) {swept_often};
 CREATE INDEX {index:outbox_due} ON {outbox} (place) WHERE state = 'due';
 CREATE INDEX {index:outbox_due_of_topic} ON {outbox} (topic, place) WHERE state = 'due';
 CREATE INDEX {index:outbox_due_since} ON {outbox} (due_at) WHERE state = 'due';
@@ -67,7 +67,7 @@ CREATE TABLE {inbox} (
     attempts BIGINT NOT NULL DEFAULT 0,
     attempts_at_revival BIGINT NOT NULL DEFAULT 0,
     last_error TEXT NOT NULL DEFAULT ''
-);
+) {swept_often};
 CREATE INDEX {index:inbox_due} ON {inbox} (place) WHERE state = 'due';
 CREATE INDEX {index:inbox_due_since} ON {inbox} (due_at) WHERE state = 'due';
 CREATE INDEX {index:inbox_waiting} ON {inbox} (due_at) WHERE state = 'waiting';
@@ -86,7 +86,7 @@ CREATE TABLE {timers} (
     payload {bytes} NOT NULL,
     correlation_id {name},
     attempts BIGINT NOT NULL DEFAULT 0
-);
+) {swept_often};
 CREATE INDEX {index:timers_due} ON {timers} (place) WHERE state = 'due';
 CREATE INDEX {index:timers_due_since} ON {timers} (due_at) WHERE state = 'due';
 CREATE INDEX {index:timers_waiting} ON {timers} (due_at) WHERE state = 'waiting';
@@ -118,7 +118,7 @@ CREATE TABLE {job_runs} (
     scheduled_at BIGINT NOT NULL,
     attempts BIGINT NOT NULL DEFAULT 0,
     UNIQUE (job, scheduled_at)
-);
+) {swept_often};
 CREATE INDEX {index:job_runs_due} ON {job_runs} (place) WHERE state = 'due';
 CREATE INDEX {index:job_runs_due_since} ON {job_runs} (due_at) WHERE state = 'due';
 CREATE INDEX {index:job_runs_waiting} ON {job_runs} (due_at) WHERE state = 'waiting';

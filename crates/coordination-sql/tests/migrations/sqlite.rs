@@ -1,0 +1,66 @@
+//! The tables of a file.
+
+use coordination::{NewOutboxMessage, Outbox, Payload, Topic};
+use coordination_sql::{NEWEST_MIGRATION, OpenError, SqliteProvider, sqlx};
+use tokio::task::JoinSet;
+
+pub(crate) async fn opening_again_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("work.sqlite");
+    let first = SqliteProvider::open(&path).await.unwrap();
+    let message = NewOutboxMessage::new(Topic::new("t").unwrap(), Payload::empty());
+    let id = first.enqueue(message).await.unwrap();
+    let second = SqliteProvider::open(&path).await.unwrap();
+    assert!(second.record(id).await.unwrap().is_some(), "the message is there");
+    let versions = sqlx::query_scalar("SELECT COUNT(*) FROM coordination_migrations");
+    let versions: i64 = versions.fetch_one(second.pool()).await.unwrap();
+    assert_eq!(versions, NEWEST_MIGRATION, "each migration once");
+}
+
+pub(crate) async fn many_that_open_a_new_file_at_once_all_do() {
+    for _ in 0..5 {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("work.sqlite");
+        let mut opening = JoinSet::new();
+        for _ in 0..8 {
+            let path = path.clone();
+            opening.spawn(async move { SqliteProvider::open(path).await });
+        }
+        for opened in opening.join_all().await {
+            let provider = opened.unwrap();
+            assert_eq!(Outbox::oldest_ready_age(&provider).await.unwrap(), None);
+        }
+    }
+}
+
+pub(crate) async fn a_newer_file_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("work.sqlite");
+    let provider = SqliteProvider::open(&path).await.unwrap();
+    let newer = "INSERT INTO coordination_migrations VALUES (1000, 'from the future', 0)";
+    sqlx::query(newer).execute(provider.pool()).await.unwrap();
+    provider.close().await;
+    let refused = SqliteProvider::open(&path).await.unwrap_err();
+    assert!(
+        matches!(refused, OpenError::TooNew { found: 1000, known: NEWEST_MIGRATION, .. }),
+        "{refused:?}"
+    );
+    let text = refused.to_string();
+    assert!(text.starts_with("migration_too_new: ") && text.contains("work.sqlite"), "{text}");
+}
+
+pub(crate) async fn a_file_that_is_no_database_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notes.txt");
+    std::fs::write(&path, "these are notes, and longer than a header would be").unwrap();
+    let refused = SqliteProvider::open(&path).await.unwrap_err();
+    assert!(matches!(refused, OpenError::Unavailable { .. }), "{refused:?}");
+    assert!(refused.to_string().contains("notes.txt"), "{refused}");
+}
+
+pub(crate) async fn a_missing_folder_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = SqliteProvider::open(folder.path().join("gone/work.sqlite")).await.unwrap_err();
+    let text = refused.to_string();
+    assert!(text.starts_with("database_unavailable: ") && text.contains("gone/work"), "{text}");
+}

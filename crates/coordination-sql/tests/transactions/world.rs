@@ -1,0 +1,112 @@
+//! A database of a test's own, which several providers open as several processes would, and a table
+//! of the application in it.
+
+use std::future::Future;
+
+use coordination_sql::testing::TestSchema;
+use coordination_sql::{
+    Database, Postgres, PostgresConfig, PostgresProvider, Provider, SchemaName, Sqlite,
+    SqliteProvider, sqlx,
+};
+use sqlx::Transaction;
+use tempfile::TempDir;
+
+pub(crate) trait World: Sized + Send + Sync + 'static {
+    type Driver: sqlx::Database;
+    type Db: Database<Driver = Self::Driver>;
+
+    /// A database without tables.
+    fn new() -> impl Future<Output = Self> + Send;
+
+    /// One more provider on it, with connections of its own.
+    fn open(&self) -> impl Future<Output = Provider<Self::Db>> + Send;
+
+    /// Closes a provider.
+    fn close(provider: &Provider<Self::Db>) -> impl Future<Output = ()> + Send;
+
+    /// Makes the application's table.
+    fn make_orders(&self, provider: &Provider<Self::Db>) -> impl Future<Output = ()> + Send;
+
+    /// Adds an order in the application's transaction.
+    fn add_order(
+        &self,
+        transaction: &mut Transaction<'static, Self::Driver>,
+    ) -> impl Future<Output = ()> + Send;
+
+    /// How many orders there are.
+    fn orders(&self, provider: &Provider<Self::Db>) -> impl Future<Output = i64> + Send;
+}
+
+pub(crate) struct SqliteWorld(TempDir);
+
+pub(crate) struct PostgresWorld(TestSchema);
+
+impl World for SqliteWorld {
+    type Driver = sqlx::Sqlite;
+    type Db = Sqlite;
+
+    async fn new() -> SqliteWorld {
+        SqliteWorld(tempfile::tempdir().unwrap())
+    }
+
+    async fn open(&self) -> SqliteProvider {
+        SqliteProvider::open(self.0.path().join("shop.sqlite")).await.unwrap()
+    }
+
+    async fn close(provider: &SqliteProvider) {
+        provider.close().await;
+    }
+
+    async fn make_orders(&self, provider: &SqliteProvider) {
+        sqlx::query("CREATE TABLE orders (id INTEGER)").execute(provider.pool()).await.unwrap();
+    }
+
+    async fn add_order(&self, transaction: &mut Transaction<'static, sqlx::Sqlite>) {
+        sqlx::query("INSERT INTO orders VALUES (1)").execute(&mut **transaction).await.unwrap();
+    }
+
+    async fn orders(&self, provider: &SqliteProvider) -> i64 {
+        let count = sqlx::query_scalar("SELECT COUNT(*) FROM orders");
+        count.fetch_one(provider.pool()).await.unwrap()
+    }
+}
+
+impl PostgresWorld {
+    fn sql(&self, text: &str) -> sqlx::AssertSqlSafe<String> {
+        sqlx::AssertSqlSafe(text.replace("orders", &format!("{}.orders", self.0.name())))
+    }
+}
+
+impl World for PostgresWorld {
+    type Driver = sqlx::Postgres;
+    type Db = Postgres;
+
+    async fn new() -> PostgresWorld {
+        PostgresWorld(TestSchema::new())
+    }
+
+    async fn open(&self) -> PostgresProvider {
+        let schema = SchemaName::new(self.0.name()).unwrap();
+        let config = PostgresConfig { schema, connections_max: 4, ..PostgresConfig::default() };
+        PostgresProvider::connect_with(self.0.url(), config).await.unwrap()
+    }
+
+    async fn close(provider: &PostgresProvider) {
+        provider.close().await;
+    }
+
+    async fn make_orders(&self, provider: &PostgresProvider) {
+        let create = self.sql("CREATE TABLE orders (id INTEGER)");
+        sqlx::query(create).execute(provider.pool()).await.unwrap();
+    }
+
+    async fn add_order(&self, transaction: &mut Transaction<'static, sqlx::Postgres>) {
+        let insert = self.sql("INSERT INTO orders VALUES (1)");
+        sqlx::query(insert).execute(&mut **transaction).await.unwrap();
+    }
+
+    async fn orders(&self, provider: &PostgresProvider) -> i64 {
+        let count = sqlx::query_scalar(self.sql("SELECT COUNT(*) FROM orders"));
+        count.fetch_one(provider.pool()).await.unwrap()
+    }
+}
