@@ -115,8 +115,10 @@ pub struct RegistryConfig {
 #[serde(default, deny_unknown_fields)]
 pub struct AuthConfig {
     /// Tokens that open reserve and complete.
+    #[serde(deserialize_with = "token::list")]
     pub client_tokens: Vec<Token>,
     /// Tokens that open everything.
+    #[serde(deserialize_with = "token::list")]
     pub admin_tokens: Vec<Token>,
     /// Serve without tokens on an address that others can reach.
     pub allow_anonymous: bool,

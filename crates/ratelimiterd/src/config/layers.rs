@@ -53,7 +53,13 @@ impl Layers {
     fn add_sections(&mut self, origin: &str, sections: Map<String, Value>) {
         for (section, value) in sections {
             // A section whose keys are all commented out is a section without keys.
-            let value = if value.is_null() { Value::Object(Map::new()) } else { value };
+            let empty = Value::Object(Map::new());
+            let value = if value.is_null() { empty.clone() } else { value };
+            // What stands in a section's place is not repeated: it may be a token.
+            if !value.is_object() && fault_alone(&section, &empty).is_none() {
+                self.fault(origin, &section, "must be a section with values of its own");
+                continue;
+            }
             self.add_value(origin, section, value);
         }
     }

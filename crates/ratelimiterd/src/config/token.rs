@@ -1,12 +1,18 @@
 //! A secret that opens the server.
 
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use serde::de::{Deserialize, Deserializer, Error};
+use serde_json::Value;
 
 /// The most bytes of a token.
 const TOKEN_BYTES_MAX: usize = 1_024;
+
+/// The most bytes that are read of a token's file: what follows a token is not white space of this length.
+const FILE_BYTES_MAX: u64 = 4 * TOKEN_BYTES_MAX as u64;
 
 /// A secret that opens the server: given literally, or as `file:/path` to read it from. Never shown.
 #[derive(Clone, PartialEq, Eq)]
@@ -56,12 +62,21 @@ impl Token {
             Source::Literal(text) => Ok(text.clone()),
             Source::File(path) => {
                 let fault = |reason: String| TokenError::File { path: shown(path), reason };
-                let text =
-                    std::fs::read_to_string(path).map_err(|error| fault(error.to_string()))?;
+                let text = read(path).map_err(|error| fault(error.to_string()))?;
                 checked(text.trim_end()).map_err(|error| fault(error.to_string()))
             }
         }
     }
+}
+
+/// Not more of a file than a token and its line's end; a pipe or a device would never end.
+fn read(path: &Path) -> io::Result<String> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a file"));
+    }
+    let mut text = String::new();
+    File::open(path)?.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 fn shown(path: &Path) -> String {
@@ -85,10 +100,18 @@ impl fmt::Debug for Token {
     }
 }
 
-impl<'de> Deserialize<'de> for Token {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::new(&String::deserialize(deserializer)?).map_err(D::Error::custom)
-    }
+/// The tokens of a config. What is wrong is said without what was given, which may be a secret.
+pub(super) fn list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Token>, D::Error> {
+    let Value::Array(items) = Value::deserialize(deserializer)? else {
+        return Err(D::Error::custom("must be a list of tokens, such as [\"file:/run/secrets/token\"]"));
+    };
+    let token = |item| match item {
+        Value::String(text) => Token::new(&text).map_err(D::Error::custom),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            Err(D::Error::custom("a token is text; put it in quotes"))
+        }
+    };
+    items.into_iter().map(token).collect()
 }
 
 #[cfg(test)]
@@ -123,5 +146,11 @@ mod tests {
             matches!(token.reveal(), Err(TokenError::File { .. })),
             "an empty file opens nothing"
         );
+        std::fs::write(&path, "x".repeat(1_000_000)).unwrap();
+        assert!(matches!(token.reveal(), Err(TokenError::File { .. })), "no token is so long");
+        for endless in ["file:/dev/zero", "file:/dev"] {
+            let error = Token::new(endless).unwrap().reveal().unwrap_err();
+            assert!(error.to_string().ends_with("is not a file"), "{error}");
+        }
     }
 }

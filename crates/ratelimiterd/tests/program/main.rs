@@ -9,7 +9,9 @@
 mod check;
 mod commands;
 mod crash;
+mod crowd;
 mod documents;
 mod encrypted;
 mod process;
+mod secrets;
 mod start;

@@ -62,10 +62,10 @@ sever: {}
 auth: { client_tokens: ["two words"], allow_anonymous: maybe }
 "#,
         &expect![[r#"
+            config.yaml: registry: must be a section with values of its own
             config.yaml: auth.allow_anonymous: invalid type: string "maybe", expected a boolean
             config.yaml: auth.client_tokens: a token has 1 to 1024 visible ASCII characters
             config.yaml: hints.rolling_factor: must be 1 to 100, not 0.5
-            config.yaml: registry: invalid type: string "./data", expected struct RegistryConfig
             config.yaml: server.backend: unknown variant `postgres`, expected `memory` or `tigerbeetle`
             config.yaml: server.connections_max: must be 1 to 1000000, not 0
             config.yaml: server.listen_adr: unknown field `listen_adr`, expected one of `listen_addr`, `backend`, `request_timeout_ms`, `header_read_timeout_ms`, `write_timeout_ms`, `shutdown_timeout_ms`, `connections_max`, `tls`
