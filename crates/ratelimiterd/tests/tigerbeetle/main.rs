@@ -10,7 +10,9 @@ use std::process::ExitCode;
 use ratelimiter_tigerbeetle::testing::Suite;
 
 mod definitions;
+mod faults;
 mod leases;
+mod load;
 mod outages;
 mod servers;
 mod soak;
@@ -37,6 +39,9 @@ fn main() -> ExitCode {
         outages::tb_10_a_stopped_cluster_under_load_answers_in_time_and_heals,
         outages::tb_10_a_killed_cluster_under_load_answers_in_time_and_heals,
         outages::metrics_tell_of_the_cluster,
+        faults::a_replica_of_three_is_killed_and_restarted_under_load,
+        faults::a_server_is_killed_again_and_again_under_load,
+        faults::a_cluster_is_stopped_for_a_while_under_load,
         soak::servers_and_cluster_are_killed_and_nothing_is_admitted_twice_or_left,
     )
     .run()
