@@ -1,0 +1,79 @@
+//! Real texts, each accepted as it stands.
+
+pub(crate) const RESERVE: [&str; 3] = [
+    r#"{"lease_id":"01J9ZC3V9W8Q4N2M6T5R7Y1K0D","job_id":"nightly-7","requirements":[{"key":"global:llm:openai:gpt-4o:rpm","amount":1},{"key":"global:llm:openai:gpt-4o:tpm","amount":1500}]}"#,
+    r#"{"lease_id":"7zzzzzzzzzzzzzzzzzzzzzzzzz","requirements":[{"key":"tenant:acme:llm:daily_tokens","amount":18446744073709551615}]}"#,
+    r#" { "requirements" : [ { "amount" : 2 , "key" : "global:llm:org/model@v1.2:concurrency" } ] , "lease_id" : "00000000000000000000000000" } "#,
+];
+
+pub(crate) const COMPLETE: [&str; 3] = [
+    r#"{"lease_id":"01J9ZC3V9W8Q4N2M6T5R7Y1K0D","job_id":"nightly-7","actuals":[{"key":"global:llm:openai:gpt-4o:tpm","actual_amount":740}]}"#,
+    r#"{"lease_id":"01j9zc3v9w8q4n2m6t5r7y1k0d","actuals":[{"key":"a","actual_amount":0},{"key":"é","actual_amount":18446744073709551615}]}"#,
+    r#"{"lease_id":"01J9ZC3V9W8Q4N2M6T5R7Y1K0D","actuals":[]}"#,
+];
+
+pub(crate) const RESERVE_BATCH: [&str; 2] = [
+    r#"{"requests":[{"lease_id":"01J9ZC3V9W8Q4N2M6T5R7Y1K0D","requirements":[{"key":"a","amount":1}]},{"lease_id":"01J9ZC3V9W8Q4N2M6T5R7Y1K0E","requirements":[{"key":"b","amount":2}]}]}"#,
+    r#"{"requests":[{"lease_id":"01J9ZC3V9W8Q4N2M6T5R7Y1K0D","requirements":[]},7,{"unknown":{}}]}"#,
+];
+
+pub(crate) const COMPLETE_BATCH: [&str; 1] = [
+    r#"{"requests":[{"lease_id":"01J9ZC3V9W8Q4N2M6T5R7Y1K0D","actuals":[{"key":"a","actual_amount":1}]},{"lease_id":"01J9ZC3V9W8Q4N2M6T5R7Y1K0E","actuals":[]}]}"#,
+];
+
+pub(crate) const DEFINITION: [&str; 3] = [
+    r#"{"key":"global:llm:openai:gpt-4o:rpm","kind":"rolling","capacity":500,"window_seconds":60,"timeout_seconds":0,"unit":"requests","description":"per minute","overage":"debt"}"#,
+    r#"{"key":"c","kind":"concurrency","capacity":9223372036854775807,"timeout_seconds":86400,"overage":"deny"}"#,
+    r#"{"key":"off","kind":"rolling","capacity":0,"window_seconds":2678400}"#,
+];
+
+pub(crate) const LIMITS_FILE: [&str; 3] = [
+    r#"[
+  {"key":"global:llm:openai:gpt-4o:rpm","kind":"rolling","capacity":500,"window_seconds":60,"timeout_seconds":0,"unit":"requests","description":"","overage":"debt","status":"active","pending_decrease_to":null},
+  {"key":"global:llm:openai:gpt-4o:concurrency","kind":"concurrency","capacity":10,"window_seconds":0,"timeout_seconds":600,"unit":"","description":"calls","overage":"deny","status":"decreasing","pending_decrease_to":5}
+]
+"#,
+    r#"[{"key":"k","kind":"rolling","capacity":1,"window_seconds":60}]"#,
+    "[]",
+];
+
+pub(crate) const CONFIG: [&str; 4] = [
+    "server: { listen_addr: \"127.0.0.1:8080\", backend: \"tigerbeetle\", tls: { } }\nregistry: { path: \"./data/limits.json\", limits_max: 10 }\ntigerbeetle: { cluster_id: \"340282366920938463463374607431768211455\", addresses: [\"127.0.0.1:3000\"], sessions: 8, max_batch_events: 8000, flush_interval_micros: 200, request_timeout_ms: 2000 }\n",
+    "# comment\nserver:\n  listen_addr: ':8080'\n  connections_max: 7\nauth:\n  client_tokens: [a, \"b\"]\n  admin_tokens:\n    - c\nhints: { rolling_factor: 1.5, decreasing_ms: 10_000 }\n",
+    "log: &log { format: json, level: warn }\nmetrics:\n  keys_max: 0\nmemory: {remember_seconds: 600}\n",
+    "",
+];
+
+pub(crate) const KEYS: [&str; 4] = [
+    "global:llm:openai:gpt-4o:rpm",
+    "tenant:acme:llm:daily_tokens",
+    "global:llm:org/model@v1.2:tpm",
+    "é:🦀",
+];
+
+pub(crate) const LEASES: [&str; 4] = [
+    "01J9ZC3V9W8Q4N2M6T5R7Y1K0D",
+    "01j9zc3v9w8q4n2m6t5r7y1k0d",
+    "7ZZZZZZZZZZZZZZZZZZZZZZZZZ",
+    "00000000000000000000000000",
+];
+
+pub(crate) const CRON: [&str; 6] = [
+    "*/5 * * * *",
+    "0 9-17 * * 1-5",
+    "15,45 0 1 1 *",
+    "0 0 29 2 *",
+    "30 2 * * 7",
+    "0 0 31 1,3,5 0",
+];
+
+pub(crate) const ADDRESSES: [&str; 5] =
+    [":8080", "127.0.0.1:0", "[::1]:8080", "localhost:65535", "rate.example.org:443"];
+
+pub(crate) const ERROR_WORDS: [&str; 5] = [
+    "invalid_request:requirements[0].amount",
+    "unknown_limit_key:global:llm:openai:gpt-4o:rpm",
+    "lease_conflict",
+    "too_many_limits",
+    "kind_conflict:k",
+];

@@ -1,0 +1,107 @@
+//! Running a target, and what it is held to.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use peak_alloc::PeakAlloc;
+use ratelimiter::clock::{Clock, SystemClock};
+
+use crate::mutate::mutate;
+use crate::targets::Target;
+
+/// The most bytes of an input. Larger ones are refused before they are read, by the bounds on bodies and files.
+pub const INPUT_BYTES_MAX: usize = 64 * 1024;
+/// The most memory that reading may take: so much whatever the input, and so many bytes for each byte of it.
+const MEMORY_BASE_BYTES: usize = 4 * 1024 * 1024;
+const MEMORY_PER_BYTE: usize = 1024;
+
+#[global_allocator]
+static MEMORY: PeakAlloc = PeakAlloc;
+
+/// A run of one target.
+#[derive(Debug)]
+pub struct Fuzzer {
+    target: &'static Target,
+    seed: u64,
+    random: fastrand::Rng,
+    clock: SystemClock,
+}
+
+/// What a run has seen.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// How many inputs were read.
+    pub inputs: u64,
+    /// How many of them were right.
+    pub accepted: u64,
+    /// The most memory that one of them took.
+    pub memory_max: usize,
+    /// The longest that one of them took.
+    pub took_max: Duration,
+}
+
+/// `RATELIMITER_TEST_SEED`, or a new one.
+///
+/// # Panics
+/// The variable is not a number.
+pub fn seed_from_environment() -> u64 {
+    let given = std::env::var("RATELIMITER_TEST_SEED").ok();
+    given.map_or_else(|| fastrand::u64(..), |text| text.parse().expect("a seed is a number"))
+}
+
+impl Fuzzer {
+    /// A run that another one with the same seed repeats.
+    pub fn new(target: &'static Target, seed: u64) -> Self {
+        let random = fastrand::Rng::with_seed(seed);
+        Self { target, seed, random, clock: SystemClock::new() }
+    }
+
+    /// Reads the corpus as it stands.
+    ///
+    /// # Panics
+    /// A promise was broken, or an input of the corpus was not accepted.
+    pub fn read_corpus(&mut self, report: &mut Report) {
+        for input in self.target.corpus {
+            let before = report.accepted;
+            self.read(input.as_bytes(), report);
+            assert!(report.accepted > before, "{}: not accepted: {input}", self.target.name);
+        }
+    }
+
+    /// Reads changed inputs.
+    ///
+    /// # Panics
+    /// A promise was broken.
+    pub fn rounds(&mut self, count: u64, report: &mut Report) {
+        for _ in 0..count {
+            let input = mutate(&mut self.random, self.target.corpus);
+            self.read(&input, report);
+        }
+    }
+
+    fn read(&self, input: &[u8], report: &mut Report) {
+        let begun = self.clock.now();
+        let before = MEMORY.current_usage();
+        MEMORY.reset_peak_usage();
+        let read = catch_unwind(AssertUnwindSafe(|| (self.target.read)(input)));
+        let memory = MEMORY.peak_usage().saturating_sub(before);
+        let memory_allowed = MEMORY_BASE_BYTES + MEMORY_PER_BYTE * input.len();
+        let accepted = match read {
+            Ok(Ok(accepted)) if memory <= memory_allowed => accepted,
+            Ok(Ok(_)) => self.fail(input, &format!("{memory} bytes of memory")),
+            Ok(Err(difference)) => self.fail(input, &difference),
+            Err(_) => self.fail(input, "a panic"),
+        };
+        report.inputs += 1;
+        report.accepted += u64::from(accepted);
+        report.memory_max = report.memory_max.max(memory);
+        report.took_max = report.took_max.max(self.clock.now().since(begun));
+    }
+
+    #[expect(clippy::panic, reason = "a broken promise ends the run")]
+    fn fail(&self, input: &[u8], what: &str) -> bool {
+        let (name, seed) = (self.target.name, self.seed);
+        let shown = String::from_utf8_lossy(input);
+        panic!("{name}: {what}, with RATELIMITER_TEST_SEED={seed}, for the input {shown:?}");
+    }
+}

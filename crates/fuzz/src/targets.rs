@@ -1,0 +1,147 @@
+//! The readers, and what must be the same after print and read.
+
+use std::fmt::{Debug, Display};
+use std::str::FromStr;
+
+use coordination::{CronSchedule, Timestamp};
+use ratelimiter::{LeaseId, LimitKey};
+use ratelimiter_wire::{
+    Body, CompleteBody, DefinitionBody, ErrorWord, ReserveBody, read, read_batch, read_limits_file,
+    write_limits_file,
+};
+use ratelimiterd::config::{Layers, ListenAddr};
+
+use crate::corpus;
+
+/// One reader with texts that it accepts.
+#[derive(Debug)]
+pub struct Target {
+    /// Its name.
+    pub name: &'static str,
+    /// Texts that are right.
+    pub corpus: &'static [&'static str],
+    /// Reads an input: whether it was accepted, or what differs after print and read.
+    pub read: fn(&[u8]) -> Result<bool, String>,
+}
+
+/// All of them.
+pub const TARGETS: [Target; 12] = [
+    Target { name: "reserve", corpus: &corpus::RESERVE, read: reserve },
+    Target { name: "complete", corpus: &corpus::COMPLETE, read: complete },
+    Target { name: "reserve-batch", corpus: &corpus::RESERVE_BATCH, read: batch::<ReserveBody> },
+    Target { name: "complete-batch", corpus: &corpus::COMPLETE_BATCH, read: batch::<CompleteBody> },
+    Target { name: "definition", corpus: &corpus::DEFINITION, read: definition },
+    Target { name: "limits-file", corpus: &corpus::LIMITS_FILE, read: limits_file },
+    Target { name: "config", corpus: &corpus::CONFIG, read: config },
+    Target { name: "key", corpus: &corpus::KEYS, read: key },
+    Target { name: "lease-id", corpus: &corpus::LEASES, read: text::<LeaseId> },
+    Target { name: "cron", corpus: &corpus::CRON, read: cron },
+    Target { name: "listen-addr", corpus: &corpus::ADDRESSES, read: text::<ListenAddr> },
+    Target { name: "error-word", corpus: &corpus::ERROR_WORDS, read: text::<ErrorWord> },
+];
+
+fn same<T: PartialEq + Debug>(first: &T, again: &T) -> Result<bool, String> {
+    match first == again {
+        true => Ok(true),
+        false => Err(format!("{first:?} was printed, and read as {again:?}")),
+    }
+}
+
+/// A body that was accepted is printed as a client would, and read again as a server would.
+fn body<B: Body>(
+    input: &[u8],
+    print: impl Fn(&B::Request) -> Result<Vec<u8>, serde_json::Error>,
+) -> Result<bool, String>
+where
+    B::Request: PartialEq + Debug,
+{
+    let Ok(request) = read::<B>(input) else { return Ok(false) };
+    let printed = print(&request).map_err(|error| error.to_string())?;
+    let again = read::<B>(&printed).map_err(|refusal| refusal.message)?;
+    same(&request, &again)
+}
+
+fn reserve(input: &[u8]) -> Result<bool, String> {
+    body::<ReserveBody>(input, |request| serde_json::to_vec(&ReserveBody::from(request)))
+}
+
+fn complete(input: &[u8]) -> Result<bool, String> {
+    body::<CompleteBody>(input, |request| serde_json::to_vec(&CompleteBody::from(request)))
+}
+
+fn definition(input: &[u8]) -> Result<bool, String> {
+    body::<DefinitionBody>(input, |limit| serde_json::to_vec(&DefinitionBody::from(limit)))
+}
+
+/// An item of a batch is read as it would be alone.
+fn batch<B: Body>(input: &[u8]) -> Result<bool, String>
+where
+    B::Request: PartialEq + Debug,
+{
+    let Ok(items) = read_batch::<B>(input) else { return Ok(false) };
+    let again = read_batch::<B>(input).map_err(|refusal| refusal.message)?;
+    same(&items, &again)
+}
+
+fn limits_file(input: &[u8]) -> Result<bool, String> {
+    let registry = match read_limits_file(input) {
+        Ok(registry) => registry,
+        Err(error) if error.faults.is_empty() => return Err("refused without a fault".to_owned()),
+        Err(_) => return Ok(false),
+    };
+    let printed = write_limits_file(registry.iter());
+    let again = read_limits_file(printed.as_bytes()).map_err(|error| format!("{error:?}"))?;
+    same(&printed, &write_limits_file(again.iter()))?;
+    same(&registry, &again)
+}
+
+/// The file, and one value of it from the environment. Names of files would make it depend on the machine.
+fn config(input: &[u8]) -> Result<bool, String> {
+    let Ok(text) = std::str::from_utf8(input) else { return Ok(false) };
+    let read = || {
+        let mut layers = Layers::new();
+        layers.add_yaml("config.yaml", text);
+        let value = text.chars().take(200).collect();
+        layers.add_environment([("RATELIMITER_TIGERBEETLE__ADDRESSES".to_owned(), value)]);
+        layers.config()
+    };
+    let mut alone = Layers::new();
+    alone.add_yaml("config.yaml", text);
+    same(&read(), &read())?;
+    Ok(alone.config().is_ok())
+}
+
+fn key(input: &[u8]) -> Result<bool, String> {
+    let Ok(text) = std::str::from_utf8(input) else { return Ok(false) };
+    let Ok(key) = LimitKey::new(text) else { return Ok(false) };
+    let printed = key.to_string();
+    let again = LimitKey::new(&printed).map_err(|error| error.to_string())?;
+    same(&key, &again)
+}
+
+fn text<T: FromStr + Display + PartialEq + Debug>(input: &[u8]) -> Result<bool, String> {
+    let Ok(text) = std::str::from_utf8(input) else { return Ok(false) };
+    let Ok(value) = text.parse::<T>() else { return Ok(false) };
+    let again = value.to_string().parse::<T>();
+    let again = again.map_err(|_| format!("{value} was printed, and is refused"))?;
+    same(&value, &again)
+}
+
+/// A schedule that is accepted says when it is next due, or never, in bounded time.
+fn cron(input: &[u8]) -> Result<bool, String> {
+    let Ok(text) = std::str::from_utf8(input) else { return Ok(false) };
+    let Ok(schedule) = CronSchedule::parse(text, "Europe/Vienna") else { return Ok(false) };
+    let again = CronSchedule::parse(schedule.line(), schedule.zone_name());
+    let again = again.map_err(|error| format!("its own line is refused: {error}"))?;
+    let mut at = Timestamp::from_unix_micros(0).map_err(|error| error.to_string())?;
+    for _ in 0..3 {
+        let (next, next_again) = (schedule.next_after(at), again.next_after(at));
+        same(&next, &next_again)?;
+        match next {
+            Some(next) if next > at => at = next,
+            Some(next) => return Err(format!("next after {at:?} is {next:?}")),
+            None => break,
+        }
+    }
+    same(&schedule, &again)
+}
