@@ -44,7 +44,7 @@ impl Bare {
         }
         Bare {
             connection,
-            enqueue: find("INSERT INTO"),
+            enqueue: find(".outbox (id, topic"),
             claim: find("SKIP LOCKED"),
             acknowledge: find("SET state = 'done'"),
         }

@@ -11,7 +11,7 @@ use coordination_sql::{OpenError, PostgresConfig, PostgresProvider};
 use tokio::time::{interval, timeout};
 
 /// A test that waits for longer has failed. No test passes because of it.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(600);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// How often each message was handled.

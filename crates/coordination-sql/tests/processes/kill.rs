@@ -28,7 +28,7 @@ const SEED_VARIABLE: &str = "KILL_SEED";
 const ENQUEUE_EVERY: Duration = Duration::from_millis(4);
 const DISPATCHED_BEFORE_KILL_MAX: usize = 25;
 /// For what was claimed by killed workers to come back and be handled, on a slow machine.
-const SETTLED_WITHIN: Duration = Duration::from_secs(120);
+const SETTLED_WITHIN: Duration = Duration::from_secs(600);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// How often each message was seen.
