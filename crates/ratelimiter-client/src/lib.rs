@@ -4,13 +4,18 @@
 //! line: [`MemoryLimiter`] needs nothing deployed, `HttpLimiter` asks a server.
 //!
 //! The feature `http`, on by default, brings `HttpLimiter` and everything that speaks HTTP. A program that limits itself in
-//! process turns it off and compiles no HTTP client.
+//! process turns it off and compiles no HTTP client. The feature `jobs` brings durable jobs: LLM calls that wait in an outbox and
+//! survive the process.
 
 mod batcher;
+mod completing;
 #[cfg(feature = "http")]
 mod http;
+#[cfg(feature = "jobs")]
+pub mod jobs;
 mod limits_file;
 mod llm;
+mod no_answer;
 mod scheduler;
 pub mod simulation;
 mod tokio_clock;

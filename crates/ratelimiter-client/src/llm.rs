@@ -215,6 +215,12 @@ impl LlmNeeds {
         different(keys.map(|key| (key, 0)))
     }
 
+    /// The tenant's budget, if the call counts against it.
+    #[cfg(feature = "jobs")]
+    pub(crate) const fn daily_tokens(&self) -> Option<&LimitKey> {
+        self.daily_tokens.as_ref()
+    }
+
     /// The limits that get room back when the call completes with these actuals.
     pub(crate) fn freed_by(&self, actuals: &Actuals) -> Vec<LimitKey> {
         let reserved = |key: &LimitKey| if *key == self.rpm { 1 } else { self.upper_tokens };

@@ -25,6 +25,8 @@ use ratelimiter::clock::Clock;
 use tokio::sync::{OwnedSemaphorePermit, TryAcquireError, oneshot};
 
 use self::control::Control;
+#[cfg(feature = "jobs")]
+pub(crate) use self::job::panic_message;
 pub use self::job::{Done, Job, Permit};
 pub use self::observer::{Counters, JobView, NoObserver, Observer};
 pub use self::options::SchedulerOptions;

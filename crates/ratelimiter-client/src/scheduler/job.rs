@@ -135,7 +135,7 @@ impl<T> Done<T> {
 }
 
 impl Permit {
-    pub(super) fn new(lease: LeaseId, reserved_at: Timestamp) -> Self {
+    pub(crate) fn new(lease: LeaseId, reserved_at: Timestamp) -> Self {
         Self { lease, reserved_at, known_tokens: Arc::default() }
     }
 
@@ -157,7 +157,7 @@ impl Permit {
         *self.known_tokens.lock().expect("nobody panics with the lock held") = Some(tokens);
     }
 
-    pub(super) fn known_tokens(&self) -> Option<u64> {
+    pub(crate) fn known_tokens(&self) -> Option<u64> {
         *self.known_tokens.lock().expect("nobody panics with the lock held")
     }
 }
@@ -228,7 +228,7 @@ impl<T: Send + 'static> Work for TypedWork<T> {
     }
 }
 
-fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
     text.unwrap_or_else(|| "a panic without words".to_owned())

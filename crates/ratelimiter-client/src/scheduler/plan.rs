@@ -22,6 +22,7 @@ pub(super) use self::job::PlannedJob;
 use self::job::{Need, Owner, Standing, Wait};
 use self::outage::Outage;
 use self::queues::Queues;
+use crate::no_answer;
 
 /// How many jobs of one tenant in one queue are looked at to find one that may ask.
 const LOOK_AHEAD_MAX: usize = 8;
@@ -262,7 +263,7 @@ impl<W> Plan<W> {
         };
         job.unanswered_lease = Some(lease);
         job.unanswered_count = job.unanswered_count.saturating_add(1);
-        let pause = Outage::pause(job.unanswered_count, retry_after, jitter);
+        let pause = no_answer::pause(job.unanswered_count, retry_after, jitter);
         job.standing =
             Standing::Waiting(Wait { until: now.after(pause), denied: Box::default(), since });
         self.outage.grows(now, begun_at, retry_after, jitter);

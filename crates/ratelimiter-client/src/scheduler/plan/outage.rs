@@ -4,12 +4,7 @@ use std::time::Duration;
 
 use ratelimiter::clock::Timestamp;
 
-/// How long to wait after the first request without an answer.
-const PAUSE_BASE: Duration = Duration::from_millis(100);
-/// How long to wait at the most, unless the limiter itself asks for more.
-const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// Doubling more often than this is beyond the longest pause.
-const DOUBLINGS_MAX: u32 = 16;
+use crate::no_answer;
 
 /// Whether requests are answered. While they are not, one at a time is made to find out, so that ten thousand jobs do not
 /// knock at a closed door.
@@ -27,13 +22,6 @@ struct Current {
 }
 
 impl Outage {
-    /// The pause after so many requests in a row without an answer. `jitter` is in 0..1.
-    pub(super) fn pause(count: u32, retry_after: Duration, jitter: f64) -> Duration {
-        let doublings = count.saturating_sub(1).min(DOUBLINGS_MAX);
-        let pause = (PAUSE_BASE * 2_u32.pow(doublings)).min(PAUSE_MAX);
-        pause.max(retry_after).mul_f64(1.0 + jitter / 2.0)
-    }
-
     pub(super) fn ends(&mut self) {
         self.current = None;
     }
@@ -51,7 +39,7 @@ impl Outage {
             Some(current) => current.count.saturating_add(1),
             None => 1,
         };
-        let until = now.after(Self::pause(count, retry_after, jitter));
+        let until = now.after(no_answer::pause(count, retry_after, jitter));
         self.current = Some(Current { count, grown_at: now, until });
     }
 

@@ -1,0 +1,111 @@
+//! A complete always follows an allow.
+
+use std::time::Duration;
+
+use ratelimiter::{Actuals, CompleteError, CompleteRequest, Limiter, Refused, Unanswered};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+/// How long the first wait is when a complete gets no answer; each further one is twice as long.
+const PAUSE_BASE: Duration = Duration::from_millis(100);
+/// The longest wait.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// How long a complete may take when the time to shut down is over.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Completes leases, and repeats that while there is no answer and time is left.
+#[derive(Debug)]
+pub(crate) struct Completing<'a, L> {
+    pub(crate) limiter: &'a L,
+    /// The time to shut down is over.
+    pub(crate) stop: &'a CancellationToken,
+    /// For how long a complete is repeated.
+    pub(crate) complete_for: Duration,
+}
+
+/// What became of a lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// It was completed with these actuals.
+    With(Actuals),
+    /// Its complete was given up. Its holds end by themselves.
+    GivenUp,
+}
+
+/// What became of one complete.
+enum Completed {
+    /// The lease has ended.
+    Yes,
+    /// Nobody knows. Completing twice is completing once.
+    Unknown(Unanswered),
+    /// It was refused.
+    No,
+}
+
+impl<L: Limiter> Completing<'_, L> {
+    /// Completes a lease. `after_first` runs when it has been tried once, so that nobody waits for a limiter that is away.
+    pub(crate) async fn complete(
+        &self,
+        mut request: CompleteRequest,
+        after_first: impl FnOnce(),
+    ) -> Ended {
+        let begun = Instant::now();
+        let mut completed = self.complete_once(&mut request).await;
+        after_first();
+        let mut pause = PAUSE_BASE;
+        while let Completed::Unknown(unanswered) = completed {
+            if self.stop.is_cancelled() || begun.elapsed() > self.complete_for {
+                let lease = request.lease;
+                tracing::warn!(%lease, %unanswered, "complete given up, the hold ends by itself");
+                return Ended::GivenUp;
+            }
+            let wait = pause.max(unanswered.retry_after).mul_f64(1.0 + fastrand::f64() / 2.0);
+            tokio::select! {
+                () = sleep_until(Instant::now() + wait) => {}
+                () = self.stop.cancelled() => {}
+            }
+            pause = (pause * 2).min(PAUSE_MAX);
+            completed = self.complete_once(&mut request).await;
+        }
+        match completed {
+            Completed::Yes => Ended::With(request.actuals),
+            Completed::No | Completed::Unknown(_) => Ended::GivenUp,
+        }
+    }
+
+    async fn complete_once(&self, request: &mut CompleteRequest) -> Completed {
+        loop {
+            let answer = tokio::select! {
+                answer = self.limiter.complete(request) => answer,
+                () = self.patience_is_over() => return Completed::Unknown(Unanswered {
+                    reason: "the time to shut down is over".to_owned(),
+                    retry_after: Duration::ZERO,
+                }),
+            };
+            match answer {
+                Ok(()) => return Completed::Yes,
+                // Nothing was applied, so the holds are still there: they must go, whatever was used.
+                Err(CompleteError::InvalidActual { key }) if !request.actuals.is_empty() => {
+                    tracing::warn!(lease = %request.lease, %key, "actual refused, completing without");
+                    request.actuals = Actuals::none();
+                }
+                Err(CompleteError::Unanswered(unanswered)) => {
+                    return Completed::Unknown(unanswered);
+                }
+                Err(
+                    error @ (CompleteError::InvalidActual { .. }
+                    | CompleteError::Refused(Refused { .. })),
+                ) => {
+                    tracing::warn!(lease = %request.lease, %error, "complete refused");
+                    return Completed::No;
+                }
+            }
+        }
+    }
+
+    /// Returns some time after the time to shut down is over.
+    async fn patience_is_over(&self) {
+        self.stop.cancelled().await;
+        sleep_until(Instant::now() + LAST_WORDS).await;
+    }
+}

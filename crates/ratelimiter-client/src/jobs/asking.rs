@@ -1,0 +1,215 @@
+//! A claimed job asks for room, when its turn has come.
+
+use std::time::Duration;
+
+use coordination::{Delay, ErrorText, MessageId, Outbox, Topic};
+use ratelimiter::clock::{Clock, Timestamp};
+use ratelimiter::{
+    CompleteRequest, Decision, Denial, JobId, LeaseId, Limiter, ReserveError, ReserveRequest,
+};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep_until};
+
+use super::claim::Settlement;
+use super::handler::JobHandler;
+use super::job::LlmJob;
+use super::runner::Shared;
+use crate::completing::{Completing, Ended};
+use crate::llm::LlmNeeds;
+use crate::no_answer;
+use crate::scheduler::{JobView, Permit};
+
+/// A job in hand that asks.
+#[derive(Debug)]
+pub(super) struct Asking {
+    pub(super) id: MessageId,
+    pub(super) topic: Topic,
+    pub(super) job: LlmJob,
+    pub(super) needs: LlmNeeds,
+    pub(super) job_id: Option<JobId>,
+    /// Which attempt it would be.
+    pub(super) attempt: u32,
+    /// How many attempts have failed before.
+    pub(super) failures: u32,
+    pub(super) claimed_at: Instant,
+}
+
+/// The jobs of one model ask in the order of their creation: each when the one before has its answer.
+#[derive(Debug)]
+pub(super) struct Turn {
+    /// Comes when the turn has; none is now.
+    pub(super) comes: Option<oneshot::Receiver<()>>,
+    /// Dropped when the next one may ask.
+    pub(super) next: oneshot::Sender<()>,
+}
+
+/// What came of asking.
+#[derive(Debug)]
+pub(super) enum Asked {
+    /// The call may be made.
+    Allowed(Permit),
+    /// It may not, and this becomes of the job.
+    Settled(Settlement),
+}
+
+impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
+    /// Waits for the job's turn and asks until there is an answer, or the runner is told to stop.
+    pub(super) async fn ask(&self, asking: &Asking, turn: Turn) -> Asked {
+        if let Some(comes) = turn.comes {
+            // An error says that the one before is gone, which is as good.
+            drop(comes.await);
+        }
+        let asked = self.ask_now(asking).await;
+        drop(turn.next);
+        asked
+    }
+
+    async fn ask_now(&self, asking: &Asking) -> Asked {
+        if self.shutdown.is_cancelled() || !self.gates().lets_ask(Instant::now(), &asking.topic) {
+            self.counts().given_back.add(1);
+            return Asked::put_off(Duration::ZERO);
+        }
+        let budget = asking.needs.daily_tokens();
+        let waits = budget.and_then(|key| self.gates().tenant_waits(Instant::now(), key));
+        if let Some(wait) = waits {
+            self.counts().put_off.add(1);
+            return Asked::put_off(wait + self.jitter(wait));
+        }
+        let mut lease = LeaseId::generate(self.clock.now());
+        let mut unanswered_count = 0;
+        loop {
+            self.counts().asked.add(1);
+            self.settings.observer.reserve_started(&asking.view(Some(lease)));
+            let request = ReserveRequest {
+                lease,
+                job: asking.job_id.clone(),
+                requirements: asking.needs.requirements().clone(),
+            };
+            let answer = tokio::select! {
+                biased;
+                answer = self.limiter.reserve(&request) => Some(answer),
+                () = self.stop.cancelled() => None,
+            };
+            match answer {
+                Some(Ok(Decision::Allowed { reserved_at })) => {
+                    return self.allowed(asking, lease, reserved_at).await;
+                }
+                Some(Ok(Decision::Denied(denial))) => return self.denied(asking, lease, &denial),
+                Some(Err(ReserveError::Unanswered(unanswered))) => {
+                    tracing::debug!(%unanswered, "no answer to reserve");
+                    self.counts().unanswered.add(1);
+                    self.settings.observer.unknown(&asking.view(Some(lease)), &unanswered);
+                    unanswered_count += 1;
+                    let jitter = fastrand::f64();
+                    let pause = no_answer::pause(unanswered_count, unanswered.retry_after, jitter);
+                    tokio::select! {
+                        () = sleep_until(Instant::now() + pause) => {}
+                        () = self.shutdown.cancelled() => return self.give_up(asking, lease).await,
+                    }
+                }
+                None => return self.give_up(asking, lease).await,
+                // An answer that was lost had used the lease up.
+                Some(Err(ReserveError::LeaseEnded | ReserveError::LeaseConflict))
+                    if unanswered_count > 0 =>
+                {
+                    lease = LeaseId::generate(self.clock.now());
+                    unanswered_count = 0;
+                }
+                Some(Err(error)) => return self.refused(&error),
+            }
+        }
+    }
+
+    async fn allowed(&self, asking: &Asking, lease: LeaseId, reserved_at: Timestamp) -> Asked {
+        if self.shutdown.is_cancelled() {
+            return self.give_up(asking, lease).await;
+        }
+        self.counts().allowed.add(1);
+        self.gates().allowed(asking.id, &asking.topic, asking.needs.daily_tokens());
+        self.settings.observer.allowed(&asking.view(Some(lease)));
+        Asked::Allowed(Permit::new(lease, reserved_at))
+    }
+
+    fn denied(&self, asking: &Asking, lease: LeaseId, denial: &Denial) -> Asked {
+        let wait = denial.retry_after + self.jitter(denial.retry_after);
+        tracing::debug!(keys = ?denial.keys(), ?wait, "reserve denied");
+        self.counts().denied.add(1);
+        self.settings.observer.denied(&asking.view(Some(lease)), denial);
+        let budget = asking.needs.daily_tokens();
+        let Asking { id, topic, .. } = asking;
+        let wait = self.gates().denied(Instant::now(), *id, topic, denial.keys(), budget, wait);
+        // The gate's time is one to wake up at.
+        self.changed.notify_one();
+        Asked::put_off(wait)
+    }
+
+    fn refused(&self, error: &ReserveError) -> Asked {
+        tracing::warn!(%error, "job refused for good");
+        self.counts().refused.add(1);
+        let error = ErrorText::new(format!("the job can never be allowed: {error}"));
+        Asked::Settled(Settlement::Fail { error })
+    }
+
+    /// The runner stops before the job has run. Its lease may have been allowed all the same.
+    async fn give_up(&self, asking: &Asking, lease: LeaseId) -> Asked {
+        self.complete(asking, lease, asking.needs.unused()).await;
+        self.counts().given_back.add(1);
+        Asked::put_off(Duration::ZERO)
+    }
+
+    /// Completes a lease; the models that got room back may go on.
+    pub(super) async fn complete(
+        &self,
+        asking: &Asking,
+        lease: LeaseId,
+        actuals: ratelimiter::Actuals,
+    ) {
+        let complete_for = self.settings.complete_for;
+        let completing = Completing { limiter: &self.limiter, stop: &self.stop, complete_for };
+        let request = CompleteRequest { lease, job: asking.job_id.clone(), actuals };
+        match completing.complete(request, || ()).await {
+            Ended::With(actuals) => {
+                let freed = asking.needs.freed_by(&actuals);
+                if self.gates().released(&freed) {
+                    self.changed.notify_one();
+                }
+            }
+            Ended::GivenUp => self.counts().completes_given_up.add(1),
+        }
+    }
+
+    fn jitter(&self, wait: Duration) -> Duration {
+        self.settings.jitter.min(wait).mul_f64(fastrand::f64())
+    }
+}
+
+impl Asked {
+    fn put_off(wait: Duration) -> Asked {
+        let wait = wait.min(coordination::DELAY_MAX);
+        let delay = Delay::new(wait).expect("it was just bounded");
+        Asked::Settled(Settlement::PutOff { delay })
+    }
+}
+
+impl Asking {
+    pub(super) fn view(&self, lease: Option<LeaseId>) -> JobView<'_> {
+        JobView {
+            id: self.job_id.as_ref(),
+            tenant: self.needs.tenant(),
+            provider: self.needs.provider(),
+            model: self.needs.model(),
+            lease,
+            attempts: self.attempt,
+            waited: self.claimed_at.elapsed(),
+        }
+    }
+}
+
+/// Batons for so many jobs of one model.
+pub(super) fn turns(count: usize) -> impl Iterator<Item = Turn> {
+    let mut comes = None;
+    (0..count).map(move |_| {
+        let (next, waits) = oneshot::channel();
+        Turn { comes: comes.replace(waits), next }
+    })
+}

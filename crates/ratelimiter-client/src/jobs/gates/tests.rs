@@ -1,0 +1,194 @@
+//! Who is claimed next, as plain data.
+
+use super::*;
+
+fn topic(name: &str) -> Topic {
+    Topic::new(format!("llm.job:{name}")).unwrap()
+}
+
+fn key(text: &str) -> LimitKey {
+    LimitKey::new(text).unwrap()
+}
+
+fn gates() -> Gates {
+    Gates::new(Models::all(), 8)
+}
+
+fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// The claims in words: `a 1, all but a`.
+fn words(claims: &[Claiming]) -> String {
+    let names = |set: &TopicSet| {
+        let names = set.iter().map(|topic| topic.as_str().trim_start_matches("llm.job:"));
+        names.collect::<Vec<_>>().join("+")
+    };
+    let claim = |claim: &Claiming| match &claim.topics {
+        Topics::All => "all".to_owned(),
+        Topics::Only(set) if claim.max == u32::MAX => names(set),
+        Topics::Only(set) => format!("{} {}", names(set), claim.max),
+        Topics::Except(set) => format!("all but {}", names(set)),
+    };
+    claims.iter().map(claim).collect::<Vec<_>>().join(", ")
+}
+
+fn claims(gates: &mut Gates, now: Instant) -> String {
+    gates.open_due(now);
+    words(&gates.claims(now))
+}
+
+/// A job asks and is denied by this limit.
+fn denied(
+    gates: &mut Gates,
+    now: Instant,
+    topic: &Topic,
+    limit: &str,
+    wait: Duration,
+) -> MessageId {
+    let id = MessageId::random();
+    gates.denied(now, id, topic, &[key(limit)], None, wait);
+    id
+}
+
+#[tokio::test]
+async fn a_model_without_room_is_left_out_until_the_hint_is_over() {
+    let (mut gates, now) = (gates(), Instant::now());
+    assert_eq!(claims(&mut gates, now), "all");
+    denied(&mut gates, now, &topic("a"), "rpm", secs(5));
+    assert_eq!(claims(&mut gates, now), "all but a");
+    assert_eq!(gates.opens_at(), Some(now + secs(5)));
+    assert_eq!(claims(&mut gates, now + secs(5)), "a 1, all but a");
+}
+
+#[tokio::test]
+async fn an_open_gate_widens_with_every_allow_until_it_is_gone() {
+    let (mut gates, now) = (gates(), Instant::now());
+    denied(&mut gates, now, &topic("a"), "rpm", Duration::ZERO);
+    let mut seen = Vec::new();
+    for allowed in [1, 2, 4] {
+        seen.push(claims(&mut gates, now));
+        for _ in 0..allowed {
+            gates.allowed(MessageId::random(), &topic("a"), None);
+        }
+    }
+    assert_eq!(seen, ["a 1, all but a", "a 2, all but a", "a 4, all but a"]);
+    assert_eq!(claims(&mut gates, now), "a 8, all but a", "as wide as the model may be");
+    for _ in 0..8 {
+        gates.allowed(MessageId::random(), &topic("a"), None);
+    }
+    assert_eq!(claims(&mut gates, now), "all");
+}
+
+#[tokio::test]
+async fn while_a_job_of_a_gated_model_asks_no_other_is_claimed() {
+    let (mut gates, now) = (gates(), Instant::now());
+    denied(&mut gates, now, &topic("a"), "rpm", Duration::ZERO);
+    assert!(gates.take(&topic("a")));
+    assert_eq!(claims(&mut gates, now), "all but a");
+    assert!(gates.end_asking(&topic("a")), "worth another look");
+    assert_eq!(claims(&mut gates, now), "a 1, all but a");
+}
+
+#[tokio::test]
+async fn room_that_comes_back_opens_the_gates_of_just_those_limits() {
+    let (mut gates, now) = (gates(), Instant::now());
+    denied(&mut gates, now, &topic("a"), "a:slots", secs(5));
+    denied(&mut gates, now, &topic("b"), "b:rpm", secs(5));
+    assert!(!gates.released(&[key("c:slots")]));
+    assert!(gates.released(&[key("a:slots")]));
+    assert_eq!(claims(&mut gates, now), "a 1, all but a+b");
+}
+
+#[tokio::test]
+async fn a_model_with_enough_in_hand_leaves_the_rest_to_others() {
+    let mut gates = Gates::new(Models::all(), 2);
+    let now = Instant::now();
+    assert!(gates.take(&topic("slow")));
+    assert!(gates.take(&topic("slow")));
+    assert!(!gates.take(&topic("slow")));
+    assert_eq!(claims(&mut gates, now), "all but slow");
+    gates.end_asking(&topic("slow"));
+    assert!(gates.leave(&topic("slow")), "worth another look");
+    assert_eq!(claims(&mut gates, now), "all");
+}
+
+#[tokio::test]
+async fn a_runner_of_some_models_claims_no_other() {
+    let models = Models::only([("p", "a"), ("p", "b")]).unwrap();
+    let mut gates = Gates::new(models, 8);
+    let now = Instant::now();
+    assert_eq!(claims(&mut gates, now), "p:a+p:b");
+    denied(&mut gates, now, &topic("p:a"), "rpm", secs(5));
+    assert_eq!(claims(&mut gates, now), "p:b");
+    gates.is_foreign(&topic("other"));
+    assert_eq!(claims(&mut gates, now), "p:b");
+}
+
+#[tokio::test]
+async fn what_is_no_job_is_claimed_once() {
+    let (mut gates, now) = (gates(), Instant::now());
+    gates.is_foreign(&topic("mail"));
+    assert_eq!(claims(&mut gates, now), "all but mail");
+}
+
+#[tokio::test]
+async fn a_tenant_without_budget_waits_alone_and_longer_each_time() {
+    let (mut gates, now) = (gates(), Instant::now());
+    let budget = key("tenant:acme:llm:daily_tokens");
+    let mut waits = Vec::new();
+    for _ in 0..4 {
+        let id = MessageId::random();
+        let hint = Duration::from_millis(600);
+        waits.push(gates.denied(now, id, &topic("a"), &[budget.clone()], Some(&budget), hint));
+    }
+    assert_eq!(waits, [600, 600, 1000, 2000].map(Duration::from_millis));
+    assert_eq!(claims(&mut gates, now), "all", "the model is not gated");
+    assert_eq!(gates.tenant_waits(now, &budget), Some(secs(2)));
+    assert_eq!(gates.tenant_waits(now + secs(2), &budget), None);
+    gates.allowed(MessageId::random(), &topic("a"), Some(&budget));
+    assert_eq!(gates.tenant_waits(now, &budget), None);
+}
+
+#[tokio::test]
+async fn a_job_that_was_denied_too_often_goes_first() {
+    let (mut gates, mut now) = (gates(), Instant::now());
+    let (large, limit) = (MessageId::random(), key("tpm"));
+    for count in 1..=STARVING_AFTER {
+        gates.denied(now, large, &topic("a"), &[limit.clone()], None, secs(1));
+        let opens_early = gates.released(&[limit.clone()]);
+        assert_eq!(opens_early, count < STARVING_AFTER, "denied {count} times");
+        now += secs(2);
+    }
+    // Not for ever.
+    now += FIRST_FOR_MAX;
+    gates.denied(now, large, &topic("a"), &[limit.clone()], None, secs(1));
+    assert!(gates.released(&[limit]));
+}
+
+#[tokio::test]
+async fn gates_tenants_and_denied_jobs_are_bounded() {
+    let (mut gates, now) = (gates(), Instant::now());
+    for number in 0..=GATES_MAX {
+        denied(&mut gates, now, &topic(&number.to_string()), "rpm", secs(5));
+        gates.is_foreign(&topic(&format!("foreign-{number}")));
+    }
+    assert_eq!((gates.closed.len(), gates.foreign.len()), (GATES_MAX, GATES_MAX));
+    for number in 0..=TENANTS_MAX {
+        let budget = key(&format!("tenant:{number}:llm:daily_tokens"));
+        gates.denied(
+            now,
+            MessageId::random(),
+            &topic("0"),
+            &[budget.clone()],
+            Some(&budget),
+            secs(1),
+        );
+    }
+    assert_eq!(gates.tenants.len(), TENANTS_MAX);
+    for _ in 0..=DENIED_MAX {
+        denied(&mut gates, now, &topic("0"), "rpm", secs(5));
+    }
+    assert_eq!(gates.denied.len(), DENIED_MAX);
+    assert!(!claims(&mut gates, now).is_empty(), "a claim can still be named");
+}

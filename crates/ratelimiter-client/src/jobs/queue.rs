@@ -1,0 +1,198 @@
+//! Submitting jobs, and reading back what came of them.
+
+use coordination::{
+    CorrelationId, MessageId, Outbox, OutboxRecord, OutboxStatus, Payload, ProviderError, Timestamp,
+};
+use serde::{Deserialize, Serialize};
+
+use super::job::{LlmJob, UnreadableJob};
+
+/// The version of the outcome that this program writes.
+const RESULT_VERSION: u32 = 1;
+
+/// Jobs on an outbox, for whoever submits them.
+///
+/// ```
+/// use coordination::MemoryProvider;
+/// use ratelimiter_client::LlmRequest;
+/// use ratelimiter_client::jobs::{JobQueue, JobState, LlmJob};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let queue = JobQueue::new(MemoryProvider::new());
+/// let request = LlmRequest {
+///     provider: "openai".to_owned(),
+///     model: "gpt-4o".to_owned(),
+///     prompt: "Why is the sky blue?".to_owned(),
+///     max_output_tokens: 500,
+///     ..LlmRequest::default()
+/// };
+/// let id = queue.submit(&LlmJob::new(request)?).await?;
+/// let job = queue.job(id).await?.expect("it was just submitted");
+/// assert!(matches!(job.state, JobState::Waiting { .. }));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct JobQueue<O> {
+    outbox: O,
+}
+
+/// A job as the queue keeps it, until it is purged some time after its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct JobRecord {
+    /// Its identity.
+    pub id: MessageId,
+    /// What was asked for.
+    pub job: LlmJob,
+    /// The request that caused it, if known.
+    pub correlation_id: Option<CorrelationId>,
+    /// How often a handler began with it.
+    pub attempts: u32,
+    /// How many of them failed and are followed by another.
+    pub retries: u32,
+    /// What went wrong last, if anything did.
+    pub last_error: Option<String>,
+    /// Where it is in its life.
+    pub state: JobState,
+}
+
+/// Where a job is in its life.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum JobState {
+    /// It waits for its time, for a runner, or for room.
+    Waiting {
+        /// When a runner may claim it.
+        due_at: Timestamp,
+    },
+    /// A runner has it, and asks for room or runs it.
+    Claimed {
+        /// When the claim runs out unless the runner extends it.
+        until: Timestamp,
+    },
+    /// Its handler brought a result.
+    Done(JobResult),
+    /// It failed for good.
+    Failed {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What a job brought.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobResult {
+    /// What the handler made of the call.
+    pub output: String,
+    /// How many tokens the call used; none if nobody knows.
+    pub tokens: Option<u64>,
+}
+
+/// Why there is nothing to read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum QueueError {
+    /// The outbox gave no answer.
+    #[error(transparent)]
+    Provider(#[from] ProviderError),
+    /// The message with this ID is no job, or a newer program's.
+    #[error(transparent)]
+    Unreadable(#[from] UnreadableJob),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct WireResult {
+    version: u32,
+    #[serde(flatten)]
+    result: JobResult,
+}
+
+impl<O: Outbox> JobQueue<O> {
+    /// The jobs of this outbox.
+    pub const fn new(outbox: O) -> JobQueue<O> {
+        JobQueue { outbox }
+    }
+
+    /// Submits a job. To be able to repeat that after a lost answer, make the [message](LlmJob::message) first and
+    /// [enqueue](Outbox::enqueue) it as often as it takes.
+    ///
+    /// # Errors
+    /// [`ProviderError`]: nobody knows whether the job was submitted.
+    pub async fn submit(&self, job: &LlmJob) -> Result<MessageId, ProviderError> {
+        self.outbox.enqueue(job.message()).await
+    }
+
+    /// The job with this identity; none if it is unknown or was purged.
+    ///
+    /// # Errors
+    /// [`QueueError`] if the outbox does not answer, or the message is no job.
+    pub async fn job(&self, id: MessageId) -> Result<Option<JobRecord>, QueueError> {
+        match self.outbox.record(id).await? {
+            Some(record) => Ok(Some(JobRecord::read(record)?)),
+            None => Ok(None),
+        }
+    }
+}
+
+impl JobRecord {
+    fn read(record: OutboxRecord) -> Result<JobRecord, UnreadableJob> {
+        let job = LlmJob::read(&record.payload)?;
+        let last_error = (!record.last_error.is_empty()).then(|| record.last_error.to_string());
+        let state = match record.status {
+            OutboxStatus::Ready => JobState::Waiting { due_at: record.due_at },
+            OutboxStatus::Claimed { until } => JobState::Claimed { until },
+            OutboxStatus::Dead => {
+                JobState::Failed { reason: last_error.clone().unwrap_or_default() }
+            }
+            OutboxStatus::Done { outcome } => {
+                let nothing = JobResult { output: String::new(), tokens: None };
+                // Somebody else's dispatcher may have acknowledged it, without an outcome.
+                JobState::Done(outcome.map_or(Ok(nothing), |bytes| JobResult::read(&bytes))?)
+            }
+        };
+        let OutboxRecord { id, correlation_id, attempts, retry_count: retries, .. } = record;
+        Ok(JobRecord { id, job, correlation_id, attempts, retries, last_error, state })
+    }
+}
+
+impl JobResult {
+    /// The outcome that is kept of it, unless it is too large for that.
+    pub(super) fn to_outcome(&self) -> Result<Payload, coordination::InvalidPayload> {
+        let wire = WireResult { version: RESULT_VERSION, result: self.clone() };
+        Payload::new(serde_json::to_vec(&wire).expect("strings and numbers are always JSON"))
+    }
+
+    fn read(outcome: &Payload) -> Result<JobResult, UnreadableJob> {
+        let read = serde_json::from_slice::<WireResult>(outcome.as_bytes());
+        match read {
+            Ok(WireResult { version, .. }) if version > RESULT_VERSION => {
+                Err(UnreadableJob::TooNew { version })
+            }
+            Ok(WireResult { result, .. }) => Ok(result),
+            Err(error) => Err(UnreadableJob::NotAJob { reason: error.to_string() }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_is_read_as_it_was_written() {
+        for tokens in [None, Some(7)] {
+            let result = JobResult { output: "\"blue\"\n".to_owned(), tokens };
+            assert_eq!(JobResult::read(&result.to_outcome().unwrap()).unwrap(), result);
+        }
+        let result = JobResult { output: "b".to_owned(), tokens: Some(7) };
+        let outcome = result.to_outcome().unwrap();
+        assert_eq!(outcome.as_text().unwrap(), r#"{"version":1,"output":"b","tokens":7}"#);
+    }
+
+    #[test]
+    fn a_result_that_does_not_fit_is_refused() {
+        let result = JobResult { output: "x".repeat(1 << 20), tokens: None };
+        assert!(result.to_outcome().is_err());
+    }
+}

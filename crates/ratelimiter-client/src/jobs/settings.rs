@@ -1,0 +1,179 @@
+//! How a runner goes about its work.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use coordination::{InvalidName, LeaseDuration, TooManyTopics, TopicSet};
+
+use super::job::LlmJob;
+use crate::scheduler::{NoObserver, Observer};
+
+/// The most jobs that one runner has in its hands.
+pub const WORKERS_MAX: usize = 1000;
+
+/// What can be chosen about a runner.
+///
+/// ```
+/// use std::time::Duration;
+/// use ratelimiter_client::jobs::RunnerSettings;
+///
+/// let settings = RunnerSettings { job_timeout: Duration::from_secs(120), ..RunnerSettings::default() };
+/// assert_eq!(settings.attempts_max, 5);
+/// ```
+#[derive(Debug, Clone)]
+pub struct RunnerSettings {
+    /// Whose jobs it runs: all.
+    pub models: Models,
+    /// How many jobs it has in its hands: 32, at most [`WORKERS_MAX`].
+    pub workers: usize,
+    /// How many of them may be of one model: 24, so that a slow model leaves room for the others.
+    pub model_workers: usize,
+    /// How long a claim lasts: 30 s. It is extended while the runner lives, so this is how long the jobs of a crashed runner
+    /// wait for another.
+    pub claim_for: LeaseDuration,
+    /// How long a handler may take: 10 min. Then its future is dropped and the attempt has failed.
+    pub job_timeout: Duration,
+    /// How many attempts may fail before the job has: 5.
+    pub attempts_max: u32,
+    /// How many attempts may begin and never end before the job has failed: 10. Such a job takes its runners down with it, or
+    /// has bad luck.
+    pub lost_attempts_max: u32,
+    /// How long the runner waits before it looks for work, if nobody tells it of any: 1 s.
+    pub poll_interval: Duration,
+    /// How often it reaps lost claims and purges what is old: every 5 s.
+    pub upkeep_interval: Duration,
+    /// How long finished messages of the outbox are kept: 7 days.
+    pub keep_finished_for: Duration,
+    /// How long a runner that is told to stop waits for its handlers: 30 s.
+    pub drain_timeout: Duration,
+    /// By how much a wait may be longer than a denial's hint, at random, so that runners do not come back together: 50 ms. A
+    /// short hint is at most doubled.
+    pub jitter: Duration,
+    /// For how long the complete of a lease is repeated when there is no answer: 60 s.
+    pub complete_for: Duration,
+    /// Is told what happens.
+    pub observer: Arc<dyn Observer>,
+}
+
+/// Whose jobs a runner runs.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Models {
+    /// None is all.
+    pub(super) only: Option<TopicSet>,
+}
+
+/// Why settings were refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidRunnerSettings {
+    /// A number or an interval that must not be zero.
+    #[error("zero_setting: {name} must not be 0")]
+    Zero {
+        /// Which setting.
+        name: &'static str,
+    },
+    /// `workers` above [`WORKERS_MAX`].
+    #[error("too_many_workers: {asked}, at most {WORKERS_MAX}; start another runner")]
+    TooManyWorkers {
+        /// The number asked for.
+        asked: usize,
+    },
+    /// A model that no job can name.
+    #[error("a model of `models` makes no topic: {0}")]
+    Model(#[from] InvalidName),
+    /// More models than one claim can name.
+    #[error("`models`: {0}; start several runners, or serve all")]
+    TooManyModels(#[from] TooManyTopics),
+}
+
+impl Default for RunnerSettings {
+    fn default() -> RunnerSettings {
+        RunnerSettings {
+            models: Models::all(),
+            workers: 32,
+            model_workers: 24,
+            claim_for: LeaseDuration::new(Duration::from_secs(30)).expect("30 s are in range"),
+            job_timeout: Duration::from_secs(600),
+            attempts_max: 5,
+            lost_attempts_max: 10,
+            poll_interval: Duration::from_secs(1),
+            upkeep_interval: Duration::from_secs(5),
+            keep_finished_for: Duration::from_secs(7 * 24 * 60 * 60),
+            drain_timeout: Duration::from_secs(30),
+            jitter: Duration::from_millis(50),
+            complete_for: Duration::from_secs(60),
+            observer: Arc::new(NoObserver),
+        }
+    }
+}
+
+impl RunnerSettings {
+    pub(super) fn check(&self) -> Result<(), InvalidRunnerSettings> {
+        let zeros = [
+            ("workers", self.workers == 0),
+            ("model_workers", self.model_workers == 0),
+            ("job_timeout", self.job_timeout.is_zero()),
+            ("attempts_max", self.attempts_max == 0),
+            ("lost_attempts_max", self.lost_attempts_max == 0),
+            ("poll_interval", self.poll_interval.is_zero()),
+            ("upkeep_interval", self.upkeep_interval.is_zero()),
+        ];
+        if let Some((name, _)) = zeros.into_iter().find(|(_, is_zero)| *is_zero) {
+            return Err(InvalidRunnerSettings::Zero { name });
+        }
+        if self.workers > WORKERS_MAX {
+            return Err(InvalidRunnerSettings::TooManyWorkers { asked: self.workers });
+        }
+        Ok(())
+    }
+}
+
+impl Models {
+    /// Every model. Messages of the outbox that are no jobs are left alone.
+    pub const fn all() -> Models {
+        Models { only: None }
+    }
+
+    /// These providers' models, as `(provider, model)`. An outbox that also carries other messages is best served like this.
+    ///
+    /// # Errors
+    /// [`InvalidRunnerSettings`] if a name makes no topic, or there are too many.
+    pub fn only<'a>(
+        models: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Models, InvalidRunnerSettings> {
+        let topic = |(provider, model)| LlmJob::topic_of(provider, model);
+        let topics: Vec<_> = models.into_iter().map(topic).collect::<Result<_, _>>()?;
+        Ok(Models { only: Some(TopicSet::of(topics)?) })
+    }
+}
+
+impl fmt::Debug for Models {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.only {
+            None => f.write_str("all"),
+            Some(topics) => f.debug_set().entries(topics.iter()).finish(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_valid() {
+        assert_eq!(RunnerSettings::default().check(), Ok(()));
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_refused_by_name() {
+        let settings = RunnerSettings { attempts_max: 0, ..RunnerSettings::default() };
+        assert_eq!(settings.check(), Err(InvalidRunnerSettings::Zero { name: "attempts_max" }));
+        let workers = |workers| RunnerSettings { workers, ..RunnerSettings::default() };
+        assert_eq!(workers(WORKERS_MAX).check(), Ok(()));
+        let refused = workers(WORKERS_MAX + 1).check();
+        assert_eq!(refused, Err(InvalidRunnerSettings::TooManyWorkers { asked: 1001 }));
+        assert!(Models::only([("p", "\n")]).is_err());
+    }
+}

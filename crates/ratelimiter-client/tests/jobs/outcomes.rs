@@ -1,0 +1,266 @@
+//! What becomes of a job.
+
+use std::time::Duration;
+
+use coordination::{NewOutboxMessage, Outbox, OutboxStatus, Payload, Topic};
+use ratelimiter_client::jobs::{HandlerError, JobCall, JobResult, JobState, RunnerSettings};
+use ratelimiter_client::{Done, JobEnd, JobView, Observer};
+
+use crate::world::{Luck, ModelLimits, World, budgeted, call, secs};
+use crate::{Jobs, is_done, pass, reason};
+
+#[tokio::test(start_paused = true)]
+async fn a_job_brings_its_result_back_and_its_hold_is_gone() {
+    let (jobs, world) = (Jobs::new(), World::roomy());
+    let runner = jobs.run(&world, jobs.lasting(secs(1)));
+    let id = jobs.submit(&call("p", "acme", 100)).await;
+    let job = jobs.ended(&[id]).await.remove(0);
+    let result = JobResult { output: format!("answer to {id}"), tokens: Some(100) };
+    assert_eq!(job.state, JobState::Done(result));
+    assert_eq!((job.attempts, job.retries, job.last_error), (1, 0, None));
+    let counters = runner.stop().await;
+    assert_eq!(
+        (counters.claimed, counters.asked, counters.allowed, counters.succeeded),
+        (1, 1, 1, 1)
+    );
+    assert_eq!(world.use_of_p(), (1, 100, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_call_did_not_use_comes_back() {
+    let (jobs, world) = (Jobs::new(), World::roomy());
+    let handler = jobs.answering(|_| Ok(Done::using(7, "short".to_owned())));
+    let runner = jobs.run(&world, handler);
+    let id = jobs.submit(&call("p", "acme", 100)).await;
+    jobs.ended(&[id]).await;
+    runner.stop().await;
+    assert_eq!(world.use_of_p(), (1, 7, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denied_job_is_put_off_by_the_hint_and_counts_no_attempt() {
+    let limits = ModelLimits { rpm: 1, tpm: 1_000_000, slots: 10 };
+    let (jobs, world) = (Jobs::new(), World::new().with_model("p", limits));
+    let runner = jobs.run(&world, jobs.lasting(Duration::ZERO));
+    let ids = jobs.submit_all(&call("p", "acme", 100), 8).await;
+    let ended = jobs.ended(&ids).await;
+    for job in &ended {
+        assert!(is_done(job), "{job:?}");
+        assert_eq!((job.attempts, job.retries, &job.last_error), (1, 0, &None));
+    }
+    let calls = jobs.calls();
+    assert_eq!(calls.iter().map(|call| call.id).collect::<Vec<_>>(), ids, "oldest first");
+    for (number, call) in (0..).zip(&calls) {
+        // The hint says when a request's minute is over; nothing is lost but jitter.
+        let expected = secs(60) * number;
+        assert!(call.after >= expected, "{calls:?}");
+        assert!(call.after < expected + secs(3), "{calls:?}");
+    }
+    let counters = runner.stop().await;
+    assert!(counters.denied >= 7, "{counters:?}");
+    assert!(counters.denied < 80, "who is denied waits: {counters:?}");
+    assert_eq!(counters.retried, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_an_answer_the_same_lease_asks_again() {
+    let (jobs, world) = (Jobs::new(), World::roomy());
+    world.reserves_fare([Luck::Lost, Luck::AnswerLost, Luck::Lost]);
+    let runner = jobs.run(&world, jobs.lasting(secs(1)));
+    let id = jobs.submit(&call("p", "acme", 100)).await;
+    assert!(is_done(&jobs.ended(&[id]).await[0]));
+    let reserves = world.reserves();
+    assert_eq!(reserves.len(), 4);
+    assert!(reserves.iter().all(|lease| *lease == reserves[0]), "{reserves:?}");
+    assert_eq!(world.use_of_p(), (1, 100, 0), "counted once");
+    assert_eq!(runner.stop().await.unanswered, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_complete_without_an_answer_is_repeated_and_the_result_is_there_before() {
+    let (jobs, world) = (Jobs::new(), World::roomy());
+    world.completes_fare([Luck::Lost, Luck::AnswerLost, Luck::Lost]);
+    let runner = jobs.run(&world, jobs.lasting(secs(1)));
+    let id = jobs.submit(&call("p", "acme", 100)).await;
+    assert!(is_done(&jobs.ended(&[id]).await[0]));
+    runner.stop().await;
+    assert_eq!(world.completes().len(), 4);
+    assert_eq!(world.use_of_p(), (1, 100, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permanent_refusal_fails_the_job_with_the_reason() {
+    let limits = ModelLimits { rpm: 10, tpm: 1_000, slots: 10 };
+    let (jobs, world) = (Jobs::new(), World::new().with_model("p", limits));
+    let runner = jobs.run(&world, jobs.lasting(secs(1)));
+    let unknown = jobs.submit(&call("unheard-of", "acme", 100)).await;
+    let too_large = jobs.submit(&call("p", "acme", 1_001)).await;
+    let ended = jobs.ended(&[unknown, too_large]).await;
+    let key = "global:llm:unheard-of:m:rpm";
+    assert!(reason(&ended[0]).contains(key), "{}", reason(&ended[0]));
+    assert!(reason(&ended[1]).contains("whole capacity"), "{}", reason(&ended[1]));
+    assert!(jobs.calls().is_empty());
+    let counters = runner.stop().await;
+    assert_eq!((counters.refused, counters.failed), (2, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failing_handler_is_called_again_after_a_backoff() {
+    let (jobs, world) = (Jobs::new(), World::roomy());
+    let handler = jobs.answering(|call| match call {
+        1 | 2 => Err(HandlerError::retry("overloaded")),
+        _ => Ok(Done::using(5, "late".to_owned())),
+    });
+    let runner = jobs.run(&world, handler);
+    let id = jobs.submit(&call("p", "acme", 100)).await;
+    let job = jobs.ended(&[id]).await.remove(0);
+    assert!(is_done(&job));
+    assert_eq!((job.attempts, job.retries, job.last_error.as_deref()), (3, 2, Some("overloaded")));
+    let calls = jobs.calls();
+    assert_eq!(calls.iter().map(|call| call.attempt).collect::<Vec<_>>(), [1, 2, 3]);
+    assert!(calls[1].after - calls[0].after >= Duration::from_millis(250), "{calls:?}");
+    assert!(calls[2].after - calls[1].after >= Duration::from_millis(500), "{calls:?}");
+    assert_eq!(runner.stop().await.retried, 2);
+    assert_eq!(world.use_of_p().2, 0, "no hold is left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_poison_job_ends_as_failed_after_its_attempts_with_the_reason() {
+    let (jobs, world) = (Jobs::new(), World::roomy());
+    let runner = jobs.run(&world, jobs.answering(|_| Err(HandlerError::retry("bad prompt"))));
+    let id = jobs.submit(&call("p", "acme", 100)).await;
+    let job = jobs.ended(&[id]).await.remove(0);
+    assert_eq!(reason(&job), "gave up after 5 failed attempts: bad prompt");
+    assert_eq!(job.attempts, 5);
+    let counters = runner.stop().await;
+    assert_eq!((counters.retried, counters.failed, counters.refused), (4, 1, 0));
+    assert_eq!(world.use_of_p().2, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permanent_error_fails_the_job_at_once() {
+    let (jobs, world) = (Jobs::new(), World::roomy());
+    let runner =
+        jobs.run(&world, jobs.answering(|_| Err(HandlerError::permanent("no such model"))));
+    let id = jobs.submit(&call("p", "acme", 100)).await;
+    assert_eq!(reason(&jobs.ended(&[id]).await[0]), "no such model");
+    assert_eq!(jobs.calls().len(), 1);
+    runner.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_counts_as_a_failure() {
+    let (jobs, world) = (Jobs::new(), World::roomy());
+    let handler = jobs.answering(|call| match call {
+        1 => panic!("a bug of {}", "the handler"),
+        _ => Ok(Done::using(5, "fine".to_owned())),
+    });
+    let runner = jobs.run(&world, handler);
+    let id = jobs.submit(&call("p", "acme", 100)).await;
+    let job = jobs.ended(&[id]).await.remove(0);
+    assert!(is_done(&job));
+    assert_eq!(job.last_error.as_deref(), Some("handler panicked: a bug of the handler"));
+    assert_eq!(runner.stop().await.panicked, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hang_counts_as_a_failure_and_its_claim_lasts_until_then() {
+    let (jobs, world) = (Jobs::new(), World::roomy());
+    let settings = RunnerSettings { attempts_max: 2, ..RunnerSettings::default() };
+    let runner = jobs.run_with(&world, jobs.lasting(secs(24 * 3600)), settings);
+    let id = jobs.submit(&call("p", "acme", 100)).await;
+    let job = jobs.ended(&[id]).await.remove(0);
+    assert_eq!(reason(&job), "gave up after 2 failed attempts: handler timed out after 600s");
+    assert_eq!(jobs.calls().len(), 2);
+    let counters = runner.stop().await;
+    assert_eq!((counters.timed_out, counters.reaped, counters.claims_lost), (2, 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_that_is_too_large_fails_the_job_and_is_not_paid_for_again() {
+    let (jobs, world) = (Jobs::new(), World::roomy());
+    let runner = jobs.run(&world, jobs.answering(|_| Ok(Done::using(5, "x".repeat(1 << 20)))));
+    let id = jobs.submit(&call("p", "acme", 100)).await;
+    let job = jobs.ended(&[id]).await.remove(0);
+    assert!(reason(&job).contains("payload_too_large"), "{}", reason(&job));
+    assert_eq!(jobs.calls().len(), 1);
+    runner.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_job_is_left_alone_or_fails_by_what_is_wrong() {
+    let (jobs, world) = (Jobs::new(), World::roomy());
+    let enqueue = async |topic: &str, payload: &str| {
+        let (topic, payload) = (Topic::new(topic).unwrap(), Payload::new(payload).unwrap());
+        jobs.outbox.enqueue(NewOutboxMessage::new(topic, payload)).await.unwrap()
+    };
+    let mail = enqueue("mail", "hello").await;
+    let broken = enqueue("llm.job:p:m", "{").await;
+    let newer = enqueue("llm.job:p:m", r#"{"version":2}"#).await;
+    let runner = jobs.run(&world, jobs.lasting(secs(1)));
+    let id = jobs.submit(&call("p", "acme", 100)).await;
+    assert!(is_done(&jobs.ended(&[id]).await[0]));
+    let record = async |id| jobs.outbox.record(id).await.unwrap().unwrap();
+    assert_eq!(record(mail).await.status, OutboxStatus::Ready);
+    assert_eq!(record(newer).await.status, OutboxStatus::Ready, "a newer runner will know");
+    assert_eq!(record(broken).await.status, OutboxStatus::Dead);
+    assert!(record(broken).await.last_error.as_str().starts_with("not_a_job"));
+    assert_eq!(runner.stop().await.failed, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_is_told_what_happens() {
+    #[derive(Debug, Default)]
+    struct Notes(std::sync::Mutex<Vec<String>>);
+
+    impl Observer for Notes {
+        fn allowed(&self, job: &JobView<'_>) {
+            let words = format!("{} {} {} allowed", job.tenant, job.provider, job.attempts);
+            self.0.lock().unwrap().push(words);
+        }
+
+        fn done(&self, _job: &JobView<'_>, end: JobEnd) {
+            self.0.lock().unwrap().push(format!("{end:?}"));
+        }
+    }
+
+    let (jobs, world) = (Jobs::new(), World::roomy().with_budget("acme", 1_000));
+    let notes = std::sync::Arc::new(Notes::default());
+    let settings = RunnerSettings { observer: notes.clone(), ..RunnerSettings::default() };
+    let handler = jobs.answering(|call| match call {
+        1 => Err(HandlerError::retry("busy")),
+        _ => Ok(Done::unmetered("fine".to_owned())),
+    });
+    let runner = jobs.run_with(&world, handler, settings);
+    let id = jobs.submit(&budgeted("p", "acme", 100)).await;
+    jobs.ended(&[id]).await;
+    runner.stop().await;
+    let notes = notes.0.lock().unwrap().clone();
+    assert_eq!(notes, ["acme p 1 allowed", "Failed", "acme p 2 allowed", "Succeeded"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_takes_its_runners_down_has_failed_in_the_end() {
+    let (jobs, world) = (Jobs::new(), World::roomy());
+    let id = jobs.submit(&call("p", "acme", 100)).await;
+    let settings = RunnerSettings { lost_attempts_max: 3, ..RunnerSettings::default() };
+    for round in 1..=3 {
+        let noting = jobs.clone();
+        let (began, begins) = tokio::sync::oneshot::channel::<()>();
+        let began = std::sync::Mutex::new(Some(began));
+        let handler = move |call: JobCall| {
+            noting.note(&call);
+            drop(began.lock().unwrap().take());
+            std::future::pending::<Result<Done<String>, HandlerError>>()
+        };
+        let runner = jobs.run_with(&world, handler, settings.clone());
+        assert!(begins.await.is_err(), "the handler began");
+        runner.crash().await;
+        assert_eq!(jobs.calls().len(), round);
+        pass(secs(60)).await;
+    }
+    let runner = jobs.run_with(&world, jobs.lasting(secs(1)), settings);
+    let job = jobs.ended(&[id]).await.remove(0);
+    assert_eq!(reason(&job), "gave up: 3 attempts began and never ended");
+    runner.stop().await;
+}

@@ -1,0 +1,114 @@
+//! Several runners share one queue and one limiter; one that stops leaves nothing behind.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use coordination::{CancellationToken, Outbox};
+use ratelimiter_client::jobs::{JobRunner, JobState, RunnerSettings};
+
+use crate::crashing::Steps;
+use crate::world::{Luck, ModelLimits, World, call, secs};
+use crate::{Jobs, is_done, pass};
+
+#[tokio::test(start_paused = true)]
+async fn several_runners_run_each_job_once_and_exceed_no_limit() {
+    let limits = ModelLimits { rpm: 60, tpm: 1_000_000, slots: 7 };
+    let (jobs, world) = (Jobs::new(), World::new().with_model("p", limits));
+    let ids = jobs.submit_all(&call("p", "acme", 10), 200).await;
+    let runners: Vec<_> = (0..3).map(|_| jobs.run(&world, jobs.lasting(secs(1)))).collect();
+    let ended = jobs.ended(&ids).await;
+    assert!(ended.iter().all(is_done));
+    assert!(ended.iter().all(|job| job.attempts == 1), "each once");
+    let calls = jobs.calls();
+    assert_eq!(calls.iter().map(|call| call.id).collect::<HashSet<_>>().len(), 200);
+    for (earlier, later) in calls.iter().zip(&calls[60..]) {
+        assert!(later.after - earlier.after >= secs(60), "60 a minute");
+    }
+    assert!(jobs.started.elapsed() < secs(250), "and they use it: {:?}", jobs.started.elapsed());
+    for runner in runners {
+        assert!(runner.stop().await.succeeded > 0, "each had its share");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_call_keeps_its_claim() {
+    let (jobs, world) = (Jobs::new(), World::roomy());
+    let runners: Vec<_> = (0..2).map(|_| jobs.run(&world, jobs.lasting(secs(500)))).collect();
+    let id = jobs.submit(&call("p", "acme", 10)).await;
+    assert!(is_done(&jobs.ended(&[id]).await[0]));
+    assert_eq!(jobs.calls().len(), 1);
+    for runner in runners {
+        assert_eq!(runner.stop().await.reaped, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runner_that_lost_its_claim_drops_the_call_and_its_result() {
+    let (jobs, world) = (Jobs::new(), World::roomy());
+    // It cannot reach the outbox after it has begun, so its claim runs out.
+    let steps = Steps::until(usize::MAX);
+    let id = jobs.submit(&call("p", "acme", 10)).await;
+    let cut_off = steps.of(jobs.outbox.clone());
+    let handler = jobs.lasting(secs(500));
+    let runner =
+        JobRunner::new(cut_off, world.clone(), RunnerSettings::default(), handler).unwrap();
+    let counters = runner.counters();
+    let shutdown = CancellationToken::new();
+    let running = tokio::spawn(runner.run(shutdown));
+    pass(secs(10)).await;
+    assert_eq!(jobs.calls().len(), 1, "it has begun");
+    steps.crash();
+    let other = jobs.run(&world, jobs.lasting(secs(1)));
+    let job = jobs.ended(&[id]).await.remove(0);
+    assert!(is_done(&job));
+    assert_eq!(job.attempts, 2);
+    assert!(jobs.started.elapsed() < secs(60), "{:?}", jobs.started.elapsed());
+    other.stop().await;
+    pass(secs(1_000)).await;
+    assert_eq!(counters.snapshot().succeeded, 0);
+    let JobState::Done(result) = jobs.job(id).await.state else { panic!("it was done") };
+    assert_eq!(result.output, format!("answer to {id}"));
+    running.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runner_that_stops_gives_back_what_has_not_run_at_once() {
+    let limits = ModelLimits { rpm: 1_000, tpm: 1_000_000, slots: 2 };
+    let (jobs, world) = (Jobs::new(), World::new().with_model("p", limits));
+    let ids = jobs.submit_all(&call("p", "acme", 10), 10).await;
+    world.reserves_fare([Luck::Answered, Luck::Answered, Luck::Lost, Luck::Lost, Luck::Lost]);
+    let runner = jobs.run(&world, jobs.lasting(secs(20)));
+    pass(Duration::from_millis(50)).await;
+    let counters = runner.stop().await;
+    assert_eq!(counters.succeeded, 2, "those that ran finish");
+    assert!(counters.given_back > 0, "{counters:?}");
+    let stopped_at = jobs.started.elapsed();
+    assert!(stopped_at < secs(25), "{stopped_at:?}");
+    assert_eq!(jobs.outbox.reap().await.unwrap(), 0);
+    for id in &ids[2..] {
+        let job = jobs.job(*id).await;
+        assert!(matches!(job.state, JobState::Waiting { .. }), "{job:?}");
+        assert_eq!((job.attempts, job.retries), (0, 0));
+    }
+    assert_eq!(world.use_of_p().2, 0, "nothing is held");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_outlasts_the_drain_is_dropped_and_its_job_goes_back() {
+    let (jobs, world) = (Jobs::new(), World::roomy());
+    let id = jobs.submit(&call("p", "acme", 10)).await;
+    let runner = jobs.run(&world, jobs.lasting(secs(500)));
+    pass(secs(5)).await;
+    let counters = runner.stop().await;
+    assert_eq!((counters.given_back, counters.succeeded), (1, 0));
+    let elapsed = jobs.started.elapsed();
+    assert!(elapsed < secs(40), "{elapsed:?}");
+    let job = jobs.job(id).await;
+    assert!(matches!(job.state, JobState::Waiting { .. }), "{job:?}");
+    assert_eq!((job.attempts, job.retries, job.last_error), (1, 0, None));
+    assert_eq!(world.use_of_p().2, 0, "the hold is gone");
+    let runner = jobs.run(&world, jobs.lasting(secs(1)));
+    assert!(is_done(&jobs.ended(&[id]).await[0]));
+    assert!(jobs.started.elapsed() < elapsed + secs(3), "nobody waits for a claim to run out");
+    runner.stop().await;
+}

@@ -1,0 +1,48 @@
+//! Waiting costs nothing, and ends in time.
+
+use std::time::Duration;
+
+use coordination::{CancellationToken, Outbox, Timestamp};
+use ratelimiter_client::jobs::{JobRunner, LlmJob, RunnerSettings};
+
+use crate::crashing::Counting;
+use crate::world::{World, call, secs};
+use crate::{Jobs, is_done, pass};
+
+/// A runner that nobody has to tell the time.
+fn unhurried() -> RunnerSettings {
+    let hours = Duration::from_secs(12 * 3600);
+    RunnerSettings { poll_interval: hours, upkeep_interval: hours, ..RunnerSettings::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_runner_asks_nobody() {
+    let (jobs, world) = (Jobs::new(), World::roomy());
+    let outbox = Counting::new(jobs.outbox.clone());
+    let runner = JobRunner::new(outbox.clone(), world, unhurried(), jobs.lasting(secs(1)));
+    let shutdown = CancellationToken::new();
+    let running = tokio::spawn(runner.unwrap().run(shutdown.clone()));
+    pass(secs(3600)).await;
+    let idle = outbox.calls();
+    assert!(idle < 10, "{idle} calls in an hour");
+    let id = jobs.submit(&call("p", "acme", 10)).await;
+    assert!(is_done(&jobs.ended(&[id]).await[0]));
+    assert!(jobs.calls()[0].after < secs(3601), "told at once");
+    shutdown.cancel();
+    running.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_for_later_runs_when_it_is_due() {
+    let (jobs, world) = (Jobs::new(), World::roomy());
+    let runner = jobs.run_with(&world, jobs.lasting(secs(1)), unhurried());
+    let start: Timestamp = "2026-03-01T12:00:00Z".parse().unwrap();
+    let job = LlmJob::new(call("p", "acme", 10)).unwrap();
+    let due = job.message().due_at(start.after(secs(3600)));
+    let id = jobs.outbox.enqueue(due).await.unwrap();
+    jobs.ended(&[id]).await;
+    let after = jobs.calls()[0].after;
+    assert!(after >= secs(3600), "{after:?}");
+    assert!(after < secs(3601), "{after:?}");
+    runner.stop().await;
+}
