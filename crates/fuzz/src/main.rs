@@ -1,4 +1,4 @@
-//! `cargo run --release -p fuzz -- --seconds N [TARGET…]`: for so long on each target; RATELIMITER_TEST_SEED repeats a run.
+//! `cargo run --release -p fuzz -- --seconds N [TARGET…]`: for so long on each target; `RATELIMITER_TEST_SEED` repeats a run.
 #![expect(clippy::print_stdout, reason = "what was seen is the answer of a run")]
 
 use std::process::ExitCode;
