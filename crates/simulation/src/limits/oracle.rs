@@ -299,7 +299,8 @@ impl Oracle {
             facts.roomy.retain(|limit| {
                 let own = lease.variants.iter().filter_map(|variant| variant.needs.get(limit));
                 let own = u128::from(own.max().copied().unwrap_or(0));
-                spans[*limit].may + own <= readings[*limit].capacity
+                let Reading { capacity, is_closed, .. } = readings[*limit];
+                !is_closed && spans[*limit].may + own <= capacity
             });
         }
         for lease in self.leases.values_mut() {

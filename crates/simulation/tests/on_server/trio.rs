@@ -16,6 +16,9 @@ use ratelimiter_tigerbeetle::testing::Fixture;
 
 use crate::script::{Script, Step};
 
+/// A busy machine is slow, and no answer here is about that.
+const ANSWER_MS: u64 = 120_000;
+const LAG_MAX: Duration = Duration::from_secs(3_600);
 /// How often it is looked whether something has returned, and how often at the most.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const LOOKS_MAX: usize = 600;
@@ -32,7 +35,9 @@ pub struct Trio {
 pub async fn connect(fixture: &Fixture) -> Arc<ClusterLedger> {
     static LEDGER: OnceLock<Arc<ClusterLedger>> = OnceLock::new();
     let ledger = LEDGER.get_or_init(|| {
-        let config = ClusterConfig::new(&fixture.development().settings()).unwrap();
+        let mut settings = fixture.development().settings();
+        settings.request_timeout_ms = ANSWER_MS;
+        let config = ClusterConfig::new(&settings).unwrap();
         Arc::new(ClusterLedger::open(config, Unobserved).unwrap())
     });
     ledger.ready().await;
@@ -45,6 +50,7 @@ impl Trio {
         let prefix = format!("trio:{}:", LeaseId::generate(clock.now()));
         let options = || LimiterOptions {
             clock: Arc::new(clock.clone()),
+            expiry_lag_max: LAG_MAX,
             leases_cached_max: if seed.is_multiple_of(2) { 1_000 } else { 0 },
             ..LimiterOptions::default()
         };
