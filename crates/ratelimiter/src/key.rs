@@ -31,41 +31,32 @@ pub struct LimitKey {
     place: KeyPlace,
 }
 
-/// Where a key belongs in a table of limits: the same for equal keys, in every process.
+/// Where a key belongs among the limits: the same for equal keys, in every process. The high half tells the group, the low half
+/// the key.
 ///
-/// Keys that differ only behind their last colon belong to the same shard: the limits of one model are mostly needed together,
-/// and are then found under one lock. That the place can be computed by anyone is harmless, since only an administrator adds keys.
+/// The limits of one model are mostly needed together, so they form a group, which stands in one place and is locked as one;
+/// every other key is a group of its own. That the place can be computed by anyone is harmless, since only an administrator
+/// adds keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KeyPlace(u64);
 
 impl KeyPlace {
     fn of(text: &str) -> Self {
         let hasher = foldhash::fast::FixedState::with_seed(0);
-        let family = text.rsplit_once(':').map_or(text, |(family, _)| family);
-        let mut bytes = hasher.hash_one(text).to_le_bytes();
-        // The tables use the high half, so the shard may be told by the low one.
-        bytes[0] = hasher.hash_one(family).to_le_bytes()[0];
-        Self(u64::from_le_bytes(bytes))
+        let high = |text| hasher.hash_one(text) >> 32;
+        Self(high(family::group(text)) << 32 | high(text))
     }
 
-    /// The hash of the whole key.
-    pub(crate) const fn hash(self) -> u64 {
-        self.0
+    /// The group that the key belongs to. Two groups may have the same number, and are one then.
+    pub(crate) const fn group(self) -> u32 {
+        let [.., a, b, c, d] = self.0.to_le_bytes();
+        u32::from_le_bytes([a, b, c, d])
     }
 
-    /// How many shards there are: one for each bit of a word, which then tells the shards of a request. More would spread a request's
-    /// memory further.
-    pub(crate) const SHARD_COUNT: u8 = 64;
-
-    /// The shard that the key belongs to.
-    pub(crate) const fn shard(self) -> u8 {
-        self.0.to_le_bytes()[0] % Self::SHARD_COUNT
-    }
-
-    /// A part of the hash, to know a key again of which nothing else is left.
+    /// A hash of the key, to know it again when nothing else is left of it.
     pub(crate) const fn tag(self) -> u32 {
-        let bytes = self.0.to_le_bytes();
-        u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]])
+        let [a, b, c, d, ..] = self.0.to_le_bytes();
+        u32::from_le_bytes([a, b, c, d])
     }
 }
 
@@ -132,7 +123,7 @@ impl LimitKey {
         &self.text
     }
 
-    /// Where the key belongs in a table of limits.
+    /// Where the key belongs among the limits.
     pub(crate) const fn place(&self) -> KeyPlace {
         self.place
     }
@@ -157,8 +148,9 @@ fn check_characters(text: &str) -> Result<(), KeyError> {
 
 impl PartialEq for LimitKey {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.text, &other.text)
-            || (self.place == other.place && self.text == other.text)
+        // Of two keys that differ, the places nearly always do.
+        self.place == other.place
+            && (Arc::ptr_eq(&self.text, &other.text) || self.text == other.text)
     }
 }
 
@@ -228,6 +220,17 @@ mod tests {
         assert_eq!(LimitKey::new("k".repeat(257)), Err(KeyError::TooLong { bytes: 257 }));
         assert!(LimitKey::new("é".repeat(128)).is_ok(), "bytes are counted, not characters");
         assert_eq!(LimitKey::new("é".repeat(129)), Err(KeyError::TooLong { bytes: 258 }));
+    }
+
+    #[test]
+    fn the_limits_of_one_model_are_one_group_and_other_keys_stand_alone() {
+        let group = |text: &str| LimitKey::new(text).unwrap().place().group();
+        let model = "global:llm:openai:gpt-4o";
+        assert_eq!(group(&format!("{model}:rpm")), group(&format!("{model}:tpm")));
+        assert_eq!(group(&format!("{model}:rpm")), group(&format!("{model}:concurrency")));
+        assert_ne!(group("global:llm:openai:a:rpm"), group("global:llm:openai:b:rpm"));
+        assert_ne!(group("global:search:a"), group("global:search:b"));
+        assert_ne!(group("rpm"), group("tpm"));
     }
 
     /// DEF-01

@@ -1,40 +1,44 @@
 //! The backend in memory: one process, no I/O, time from a [`Clock`].
 //!
 //! The rules are plain data with `now` as an argument: `live_limit` for one limit, `reserve` and `complete` over
-//! several. Limits and leases are kept in shards with a lock each; a request locks the shard of its lease, then the shards
-//! of its limits in one order, reads the clock, and does all its work. So every limit sees time go forward, and threads
-//! meet only where their keys do.
+//! several. The limits of a model form a group, every other limit is one of its own; a request locks the shard of its lease, then
+//! the groups of its limits in one order, reads the clock, and does all its work. So every limit sees time go forward, and
+//! threads meet only where their keys do.
 //!
-//! A shard keeps the reservations of all its limits together, in one `timeline` for each lifetime, so that a request writes to a few
-//! places only. A lease has one place in its shard's index from its reserve until it is forgotten.
+//! A group keeps what is reserved of its limits, and the open leases that began there. Shards of leases tell where a lease is, from
+//! its reserve until it is forgotten.
 
 mod complete;
+mod group;
+mod groups;
+mod holds;
+mod lease_index;
 mod lease_shard;
-mod limit_shard;
 mod live_limit;
-mod locked_limits;
 mod open_leases;
 mod options;
 mod past_leases;
 mod place_index;
+mod queue;
 mod reserve;
-mod share;
+mod rolling;
 mod sums;
 mod sweeper;
-mod timeline;
 
 use std::sync::Arc;
 
-use self::lease_shard::Leases;
+use self::groups::{Groups, LockedGroups};
+use self::lease_shard::{Known, Leases};
 use self::live_limit::LiveLimit;
-use self::locked_limits::Limits;
 pub use self::options::MemoryOptions;
+use self::reserve::{Need, Needs};
 use self::sweeper::Sweeper;
 use crate::clock::{Clock, Timestamp};
 use crate::decision::Decision;
 use crate::error::{CompleteError, DefineError, DeleteError, ReserveError, StateError};
 use crate::hint::HintPolicy;
 use crate::key::LimitKey;
+use crate::lease::LeaseId;
 use crate::limit::Limit;
 use crate::limiter::{Backend, Limiter};
 use crate::registry::{LimitState, LimitStatus, Page, RegisteredLimit};
@@ -75,7 +79,7 @@ pub struct MemoryLimiter {
 struct State {
     clock: Arc<dyn Clock>,
     hints: HintPolicy,
-    limits: Limits,
+    groups: Groups,
     leases: Leases,
 }
 
@@ -93,7 +97,7 @@ impl MemoryLimiter {
     pub fn with_options(options: MemoryOptions) -> Self {
         let leases = Leases::new(&options);
         let MemoryOptions { clock, hints, sweep_every, .. } = options;
-        let state = Arc::new(State { clock, hints, limits: Limits::new(), leases });
+        let state = Arc::new(State { clock, hints, groups: Groups::default(), leases });
         let sweeper = sweep_every.map(|every| Arc::new(Sweeper::start(&state, every)));
         Self { state, _sweeper: sweeper }
     }
@@ -108,11 +112,42 @@ impl MemoryLimiter {
     /// # Errors
     /// As there.
     pub fn reserve_now(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
-        let State { clock, hints, limits, leases } = &*self.state;
-        let shards = request.requirements.iter().map(|requirement| requirement.key.place().shard());
+        let State { clock, hints, groups, leases } = &*self.state;
         let (id, mut lease_shard) = leases.lock(request.lease);
-        let mut locked = limits.lock(shards);
-        reserve::reserve(clock.now(), request, id, &mut lease_shard, &mut locked, hints)
+        // The group of the lease, if it is open with other limits than it asks for now; looked for at most once.
+        let mut home: Option<Option<u32>> = None;
+        loop {
+            let mut needs = Needs::new();
+            reserve::find_groups(request, groups, &mut needs)?;
+            let mut locked = LockedGroups::default();
+            groups.lock(&mut locked, &needs.iter().map(Need::number).chain(home.flatten()));
+            let now = clock.now();
+            // Under all the locks: that an ID is not known is mostly told by memory that is far away, and what follows need not
+            // wait for it.
+            let mut is_unsure = false;
+            let known = lease_shard.find(id, |place| match locked.find_any(place.group) {
+                Some(group) => locked.group(group).leases.at(place.slot).id == id.id,
+                None => {
+                    is_unsure = true;
+                    false
+                }
+            });
+            if known.is_none() && is_unsure && home.is_none() {
+                locked.unlock();
+                home = Some(groups.find_lease(id, &lease_shard).map(|(place, _)| place.group));
+                continue;
+            }
+            let lease = (id, known);
+            let answer =
+                reserve::reserve(now, lease, &mut needs, &mut lease_shard, &mut locked, hints);
+            locked.unlock();
+            match &answer {
+                // A group that was found a moment ago may have been taken out, and another have its number.
+                Err(ReserveError::UnknownKey { key })
+                    if reserve::has_moved(key, &needs, groups) => {}
+                _ => return answer,
+            }
+        }
     }
 
     /// [`Limiter::complete`] without a future.
@@ -120,18 +155,30 @@ impl MemoryLimiter {
     /// # Errors
     /// As there.
     pub fn complete_now(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
-        let State { clock, limits, leases, .. } = &*self.state;
+        let State { clock, groups, leases, .. } = &*self.state;
         let (id, mut lease_shard) = leases.lock(request.lease);
-        let Some(found) = lease_shard.find_open(id) else {
+        let mut locked = LockedGroups::default();
+        let known = lease_shard.find(id, |place| {
+            // One at a time: what was locked for another lease is unlocked.
+            locked.unlock();
+            groups.lock(&mut locked, &std::iter::once(place.group));
+            locked.first().1.leases.at(place.slot).id == id.id
+        });
+        let Some(Known::Open(place, found)) = known else {
             return Ok(());
         };
-        let lease = lease_shard.open(found);
-        let shards = lease.reservations.iter().map(|held| held.limit.shard());
-        let mut locked = limits.lock(shards);
+        let lease = locked.first().1.leases.take(place.slot);
+        groups.lock(&mut locked, &lease.reservations.iter().map(|held| held.limit.group));
         let now = clock.now();
-        complete::complete(now, lease, &request.actuals, &mut locked)?;
-        drop(locked);
-        lease_shard.end(now, found);
+        let completed = complete::complete(now, &lease, &request.actuals, &mut locked);
+        let (_, group) = locked.first();
+        if completed.is_err() {
+            group.leases.put_back(place.slot, lease);
+            return completed;
+        }
+        group.leases.remove(place.slot);
+        locked.unlock();
+        lease_shard.end(now, id.id, found);
         Ok(())
     }
 
@@ -140,17 +187,17 @@ impl MemoryLimiter {
     /// # Errors
     /// As there.
     pub fn define_now(&self, limit: Limit) -> Result<LimitStatus, DefineError> {
-        let State { clock, limits, .. } = &*self.state;
-        let mut shard = limits.lock_for(&limit.key);
-        shard.define(clock.now(), limit)
+        let State { clock, groups, .. } = &*self.state;
+        let mut group = groups.lock_or_make(&limit.key);
+        group.define(clock.now(), limit)
     }
 
     /// Puts a limit back as it was registered, in the place of whatever has its key. What is live of a limit of the same kind
     /// stays; where nothing is live, a decrease that was under way ends at once.
     pub fn restore(&self, registered: RegisteredLimit) -> LimitStatus {
-        let State { clock, limits, .. } = &*self.state;
-        let mut shard = limits.lock_for(&registered.limit.key);
-        shard.restore(clock.now(), registered)
+        let State { clock, groups, .. } = &*self.state;
+        let mut group = groups.lock_or_make(&registered.limit.key);
+        group.restore(clock.now(), registered)
     }
 
     /// [`Backend::delete`] without a future.
@@ -158,7 +205,7 @@ impl MemoryLimiter {
     /// # Errors
     /// As there.
     pub fn delete_now(&self, key: &LimitKey) -> Result<(), DeleteError> {
-        if self.state.limits.lock_for(key).remove(key) {
+        if self.state.groups.lock_for(key).is_some_and(|mut group| group.remove(key)) {
             Ok(())
         } else {
             Err(DeleteError::UnknownKey { key: key.clone() })
@@ -167,19 +214,19 @@ impl MemoryLimiter {
 
     /// [`Backend::state`] without a future.
     pub fn state_now(&self, key: &LimitKey) -> Option<LimitState> {
-        let State { clock, limits, .. } = &*self.state;
-        let mut shard = limits.lock_for(key);
-        shard.expire(clock.now());
-        shard.find(key).map(|(_, limit)| limit.state())
+        let State { clock, groups, .. } = &*self.state;
+        let mut group = groups.lock_for(key)?;
+        group.expire(clock.now());
+        group.find(key).map(|(_, limit)| limit.state())
     }
 
     /// [`Backend::states`] without a future.
     pub fn states_now(&self, page: &Page) -> Vec<LimitState> {
-        let State { clock, limits, .. } = &*self.state;
+        let State { clock, groups, .. } = &*self.state;
         let mut states = Vec::new();
-        for mut shard in limits.each() {
-            shard.expire(clock.now());
-            let limits = shard.limits().filter(|limit| page.has(limit.key()));
+        for mut group in groups.each() {
+            group.expire(clock.now());
+            let limits = group.limits().filter(|limit| page.has(limit.key()));
             states.extend(limits.map(LiveLimit::state));
         }
         states.sort_unstable_by(|a, b| a.limit.key.cmp(&b.limit.key));
@@ -194,7 +241,7 @@ impl MemoryLimiter {
 
     /// How many leases are open: allowed, not completed, and not yet swept away.
     pub fn open_leases(&self) -> usize {
-        self.state.leases.each().map(|shard| shard.open_count()).sum()
+        self.state.groups.each().map(|group| group.leases.len()).sum()
     }
 
     /// How many ended or denied leases are remembered.
@@ -205,12 +252,37 @@ impl MemoryLimiter {
 
 impl State {
     fn sweep(&self) {
-        for mut shard in self.limits.each() {
-            shard.sweep(self.clock.now());
+        let mut ended = Vec::new();
+        self.groups.sweep(|group| {
+            let now = self.clock.now();
+            group.sweep(now);
+            ended.extend(group.leases.ended(now));
+        });
+        for id in ended {
+            self.end(id);
         }
         for mut shard in self.leases.each() {
             shard.sweep(self.clock.now());
         }
+    }
+
+    /// Ends an open lease of which nothing is live any more.
+    fn end(&self, id: LeaseId) {
+        let (id, mut lease_shard) = self.leases.lock(id);
+        // It may have been completed meanwhile.
+        let Some((place, found)) = self.groups.find_lease(id, &lease_shard) else {
+            return;
+        };
+        let mut locked = LockedGroups::default();
+        self.groups.lock(&mut locked, &std::iter::once(place.group));
+        let now = self.clock.now();
+        let (_, group) = locked.first();
+        let lease = group.leases.take(place.slot);
+        if lease.ends_at > now {
+            return group.leases.put_back(place.slot, lease);
+        }
+        group.leases.remove(place.slot);
+        lease_shard.end(now, id.id, found);
     }
 }
 

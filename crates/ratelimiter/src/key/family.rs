@@ -127,6 +127,14 @@ impl<'a> KeyFamily<'a> {
     }
 }
 
+/// What the keys have in common that are kept together: of a model's limits all but the dimension, of another key all.
+pub(super) fn group(text: &str) -> &str {
+    match text.rsplit_once(':') {
+        Some((group, dimension)) if LlmDimension::parse(dimension).is_some() => group,
+        _ => text,
+    }
+}
+
 fn check_part(part: &'static str, text: &str) -> Result<(), KeyError> {
     if text.is_empty() {
         return Err(KeyError::EmptyPart { part });

@@ -1,4 +1,4 @@
-//! A part of the leases: open and past ones whose IDs fall into one shard.
+//! A part of the leases, open and past ones whose IDs fall into one shard: where they are.
 
 use std::hash::BuildHasher;
 use std::sync::{Mutex, MutexGuard};
@@ -6,9 +6,10 @@ use std::sync::{Mutex, MutexGuard};
 use foldhash::fast::RandomState;
 
 use super::MemoryOptions;
-use super::open_leases::{LimitPlace, OpenLease, OpenLeases};
+use super::lease_index::{FoundLease, HashedId, LeaseIndex};
+use super::open_leases::LeasePlace;
 use super::past_leases::{Past, PastLeases};
-use super::place_index::{Found, PlaceIndex};
+use super::place_index::Place;
 use crate::clock::Timestamp;
 use crate::lease::LeaseId;
 
@@ -30,43 +31,27 @@ pub(super) struct Leases {
 #[repr(align(128))]
 struct Padded(Mutex<LeaseShard>);
 
-/// A part of the leases. A lease is in the index from its first reserve until it is forgotten: when it ends, only the place that
-/// the index tells changes.
+/// A part of the leases. A lease is in the index from its first reserve until it is forgotten. While it is open, it stands in the
+/// group of its limits, and the index tells where; when it ends, only the place that the index tells changes.
 #[derive(Debug)]
 pub(super) struct LeaseShard {
     /// The places of all leases, by the hash of their IDs.
-    index: PlaceIndex,
-    open: OpenLeases,
+    index: LeaseIndex,
     past: PastLeases,
-    hasher: RandomState,
     /// Where the jitter of hints comes from.
     pub(super) random: fastrand::Rng,
 }
 
-/// Where a lease stands. In the index, the highest bit tells which.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    Open(u32),
+/// What is known of a lease, and where the index tells it.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Known {
+    Open(LeasePlace, FoundLease),
+    /// It is past, unless that is too long ago.
     Past(u32),
 }
 
-/// A lease ID with its hash, which is made once a request.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct HashedId {
-    pub(super) id: LeaseId,
-    hash: u64,
-}
-
-/// What is known of a lease.
-#[derive(Debug)]
-pub(super) enum Known<'a> {
-    Open(&'a OpenLease),
-    Past(Past),
-}
-
-/// Where an open lease was found.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct FoundLease(Found);
+/// In the place of a group's number: the lease is past.
+const PAST: u32 = u32::MAX - 1;
 
 impl Leases {
     pub(super) fn new(options: &MemoryOptions) -> Self {
@@ -79,10 +64,9 @@ impl Leases {
             // The shares add up to the whole, so the bound over all shards is the one that was chosen.
             let share = options.remember_max / count;
             let rest = usize::from(number < options.remember_max % count);
-            let open = OpenLeases::default();
             let past = PastLeases::new(options.remember_for, share + rest);
-            let (index, hasher) = (PlaceIndex::default(), hasher.clone());
-            Padded(Mutex::new(LeaseShard { index, open, past, hasher, random: seeds.fork() }))
+            let index = LeaseIndex::default();
+            Padded(Mutex::new(LeaseShard { index, past, random: seeds.fork() }))
         };
         let shards = (0..count).map(shard).collect();
         Self { shards, hasher }
@@ -91,10 +75,8 @@ impl Leases {
     /// Locks the shard of a lease.
     #[inline]
     pub(super) fn lock(&self, id: LeaseId) -> (HashedId, MutexGuard<'_, LeaseShard>) {
-        let hash = hash_by(&self.hasher, id);
-        // The table of a shard uses the high half.
-        let part = usize::from(hash.to_le_bytes()[0]);
-        let shard = &self.shards[part & (self.shards.len() - 1)];
+        let (hash, part) = hash_by(&self.hasher, id);
+        let shard = &self.shards[part as usize & (self.shards.len() - 1)];
         (HashedId { id, hash }, lock(shard))
     }
 
@@ -104,10 +86,11 @@ impl Leases {
     }
 }
 
-/// Lease IDs are chosen by clients, so their hash is keyed at random.
+/// A hash for the index of a shard, and another that tells the shard. Lease IDs are chosen by clients, so it is keyed at random.
 #[inline]
-fn hash_by(hasher: &RandomState, id: LeaseId) -> u64 {
-    hasher.hash_one(id.as_u128())
+fn hash_by(hasher: &RandomState, id: LeaseId) -> (u32, u32) {
+    let [a, b, c, d, e, f, g, h] = hasher.hash_one(id.as_u128()).to_le_bytes();
+    (u32::from_le_bytes([e, f, g, h]), u32::from_le_bytes([a, b, c, d]))
 }
 
 #[inline]
@@ -115,141 +98,67 @@ fn lock(shard: &Padded) -> MutexGuard<'_, LeaseShard> {
     shard.0.lock().expect("no thread has panicked while it held a lock")
 }
 
-impl Place {
-    /// Past places begin here.
-    const PAST: u32 = 1 << 31;
-
-    #[inline]
-    const fn of(number: u32) -> Self {
-        match number.checked_sub(Self::PAST) {
-            Some(at) => Self::Past(at),
-            None => Self::Open(number),
-        }
-    }
-
-    #[inline]
-    const fn number(self) -> u32 {
-        match self {
-            Self::Open(at) => {
-                assert!(at < Self::PAST, "a shard has fewer than 2^31 open leases");
-                at
-            }
-            Self::Past(at) => at + Self::PAST,
-        }
-    }
-}
-
 impl LeaseShard {
+    /// Finds what is known of a lease; `is_open` tells whether the open lease at a place has the ID.
     #[inline]
-    fn id_at(&self, place: Place) -> LeaseId {
-        match place {
-            Place::Open(at) => self.open.at(at).id,
-            Place::Past(at) => self.past.id_at(at),
-        }
-    }
-
-    /// What is known of a lease.
-    #[inline]
-    pub(super) fn known(&mut self, now: Timestamp, id: HashedId) -> Option<Known<'_>> {
-        if self.past.may_be_old(now) {
-            self.forget_old(now);
-        }
-        let is_it = |place| self.id_at(Place::of(place)) == id.id;
-        let found = self.index.find(id.hash, is_it)?;
-        Some(match Place::of(found.place) {
-            Place::Open(at) => Known::Open(self.open.at(at)),
-            Place::Past(at) => Known::Past(self.past.past_at(at)),
+    pub(super) fn find(
+        &self,
+        id: HashedId,
+        mut is_open: impl FnMut(LeasePlace) -> bool,
+    ) -> Option<Known> {
+        let is_it = |place: Place| match place.list {
+            PAST => self.past.id_at(place.at) == Some(id.id),
+            group => is_open(LeasePlace { group, slot: place.at }),
+        };
+        let found = self.index.find(id, is_it)?;
+        Some(match found.place() {
+            Place { list: PAST, at } => Known::Past(at),
+            Place { list: group, at: slot } => Known::Open(LeasePlace { group, slot }, found),
         })
     }
 
-    /// Finds an open lease.
-    #[inline]
-    pub(super) fn find_open(&self, id: HashedId) -> Option<FoundLease> {
-        let is_it = |place| match Place::of(place) {
-            Place::Open(at) => self.open.at(at).id == id.id,
-            Place::Past(_) => false,
-        };
-        self.index.find(id.hash, is_it).map(FoundLease)
-    }
-
-    /// The lease that was found.
-    #[inline]
-    pub(super) fn open(&self, found: FoundLease) -> &OpenLease {
-        self.open.at(found.0.place)
+    /// What became of a lease that was found to be past; `None` if it is forgotten by now.
+    pub(super) fn past(&mut self, now: Timestamp, at: u32) -> Option<Past> {
+        let past = self.past.past_at(at, now);
+        if past.is_none() {
+            self.past.forget_old(now);
+        }
+        past
     }
 
     /// Adds a lease that was allowed and is not known.
     #[inline]
-    pub(super) fn allow(&mut self, id: HashedId, lease: OpenLease, ends_at: Timestamp) {
-        debug_assert_eq!(lease.id, id.id);
-        let place = Place::Open(self.open.push(lease, ends_at));
-        self.index.insert(id.hash, place.number());
+    pub(super) fn allow(&mut self, id: HashedId, place: LeasePlace) {
+        self.enter(id, Place { list: place.group, at: place.slot });
     }
 
-    /// Remembers a lease that is not known as one that was denied for want of room, first at this limit.
-    pub(super) fn deny(&mut self, now: Timestamp, id: HashedId, first: LimitPlace) {
-        let place = Place::Past(self.past.push(now, id.id, Past::Denied(first)));
-        self.index.insert(id.hash, place.number());
-        self.forget_excess();
+    /// Remembers a lease that is not known as one that was denied for want of room, first at the limit whose key has this tag.
+    pub(super) fn deny(&mut self, now: Timestamp, id: HashedId, key_tag: u32) {
+        let at = self.past.push(now, id.id, Past::Denied(key_tag));
+        self.enter(id, Place { list: PAST, at });
+        self.past.forget_excess(now);
     }
 
     /// Ends the open lease that was found.
     #[inline]
-    pub(super) fn end(&mut self, now: Timestamp, found: FoundLease) {
-        let at = found.0.place;
-        let place = Place::Past(self.past.push(now, self.open.at(at).id, Past::Ended));
-        self.index.replace(found.0, place.number());
-        if let Some((moved, was_at)) = self.open.take_out(at) {
-            let moved = self.find(moved, Place::Open(was_at));
-            self.index.replace(moved, Place::Open(at).number());
-        }
-        self.forget_excess();
+    pub(super) fn end(&mut self, now: Timestamp, id: LeaseId, found: FoundLease) {
+        let at = self.past.push(now, id, Past::Ended);
+        self.index.replace(found, Place { list: PAST, at });
+        self.past.forget_excess(now);
     }
 
-    /// Where the index tells that a lease stands at this place.
-    fn find(&self, id: LeaseId, place: Place) -> Found {
-        let found = self.index.find(hash_by(&self.hasher, id), |other| other == place.number());
-        found.expect("every lease is in the index")
-    }
-
-    /// Forgets some of the oldest if there are too many.
     #[inline]
-    fn forget_excess(&mut self) {
-        for _ in 0..self.past.excess() {
-            let oldest = self.past.forget_oldest().expect("there are too many");
-            self.forget(oldest);
-        }
+    fn enter(&mut self, id: HashedId, place: Place) {
+        let Self { index, past, .. } = self;
+        index.insert(id, place, |place| is_needed(past, place));
     }
 
-    fn forget_old(&mut self, now: Timestamp) {
-        while let Some(old) = self.past.forget_old(now) {
-            self.forget(old);
-        }
-    }
-
-    /// Takes a lease that has left the past ones out of the index.
-    fn forget(&mut self, (at, id): (u32, LeaseId)) {
-        let found = self.find(id, Place::Past(at));
-        self.index.remove(found);
-    }
-
-    /// Ends the leases of which nothing is live any more, forgets what is too old, and gives unused room back.
+    /// Forgets what is too old, and gives unused room back.
     pub(super) fn sweep(&mut self, now: Timestamp) {
-        self.forget_old(now);
-        let mut from = 0;
-        while let Some(at) = self.open.first_ended(from, now) {
-            let found = self.find(self.open.at(at).id, Place::Open(at));
-            self.end(now, FoundLease(found));
-            // Another lease stands here now, so the place is looked at again.
-            from = at;
-        }
-        self.open.give_room_back();
-        self.past.give_room_back();
-        self.index.give_room_back();
-    }
-
-    pub(super) fn open_count(&self) -> usize {
-        self.open.len()
+        let Self { index, past, .. } = self;
+        past.forget_old(now);
+        past.give_room_back();
+        index.give_room_back(|place| is_needed(past, place));
     }
 
     pub(super) fn past_count(&self) -> usize {
@@ -257,12 +166,17 @@ impl LeaseShard {
     }
 }
 
+/// True if a lease stands at this place: an open one, which leaves its place only when it ends, or a past one that is remembered.
+#[inline]
+fn is_needed(past: &PastLeases, place: Place) -> bool {
+    place.list != PAST || past.id_at(place.at).is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::memory::open_leases::Reservations;
 
     fn leases(remember_max: usize, remember_for: Duration) -> Leases {
         Leases::new(&MemoryOptions { remember_max, remember_for, ..MemoryOptions::default() })
@@ -272,31 +186,42 @@ mod tests {
         Timestamp::from_unix_ms(ms)
     }
 
-    fn allow(leases: &Leases, now: Timestamp, id: u128, ends_at: Timestamp) {
+    /// In these tests, a lease stands at the place that its ID tells.
+    fn place(id: u128) -> LeasePlace {
+        let slot = u32::try_from(id).unwrap();
+        LeasePlace { group: slot % 7, slot }
+    }
+
+    fn find(leases: &Leases, now: Timestamp, id: u128) -> Option<Known> {
         let (hashed, mut shard) = leases.lock(LeaseId::from_u128(id));
-        let (id, reservations) = (hashed.id, Reservations::new());
-        shard.allow(hashed, OpenLease { id, reserved_at: now, reservations }, ends_at);
+        let known = shard.find(hashed, |found| found == place(id))?;
+        match known {
+            Known::Open(..) => Some(known),
+            Known::Past(at) => shard.past(now, at).map(|_| known),
+        }
+    }
+
+    fn allow(leases: &Leases, id: u128) {
+        let (hashed, mut shard) = leases.lock(LeaseId::from_u128(id));
+        shard.allow(hashed, place(id));
     }
 
     fn end(leases: &Leases, now: Timestamp, id: u128) {
         let (hashed, mut shard) = leases.lock(LeaseId::from_u128(id));
-        let found = shard.find_open(hashed).unwrap();
-        assert_eq!(shard.open(found).id, hashed.id);
-        shard.end(now, found);
+        let Some(Known::Open(_, found)) = shard.find(hashed, |found| found == place(id)) else {
+            panic!("{id} is open");
+        };
+        shard.end(now, hashed.id, found);
     }
 
     /// A lease that is allowed and ends at once.
     fn remember(leases: &Leases, now: Timestamp, id: u128) {
-        allow(leases, now, id, now);
+        allow(leases, id);
         end(leases, now, id);
     }
 
     fn past(leases: &Leases, now: Timestamp) -> Vec<u128> {
-        let is_past = |id: &u128| {
-            let (hashed, mut shard) = leases.lock(LeaseId::from_u128(*id));
-            matches!(shard.known(now, hashed), Some(Known::Past(Past::Ended)))
-        };
-        (0..100).filter(is_past).collect()
+        (0..100).filter(|id| matches!(find(leases, now, *id), Some(Known::Past(_)))).collect()
     }
 
     /// RES-09
@@ -346,19 +271,15 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(3);
         let mut open: Vec<u128> = Vec::new();
         for id in 0..20_000 {
-            allow(&leases, at(0), id, at(1 + u64::from(id % 2 == 0)));
+            allow(&leases, id);
             open.push(id);
             if random.bool() {
                 end(&leases, at(0), open.swap_remove(random.usize(..open.len())));
             }
         }
-        leases.each().for_each(|mut shard| shard.sweep(at(1)));
-        open.retain(|id| id % 2 == 0);
         for id in 0..20_000 {
-            let (hashed, mut shard) = leases.lock(LeaseId::from_u128(id));
-            let is_open = matches!(shard.known(at(1), hashed), Some(Known::Open(_)));
+            let is_open = matches!(find(&leases, at(1), id), Some(Known::Open(found, _)) if found == place(id));
             assert_eq!(is_open, open.contains(&id), "{id}");
         }
-        assert_eq!(leases.each().map(|shard| shard.open_count()).sum::<usize>(), open.len());
     }
 }

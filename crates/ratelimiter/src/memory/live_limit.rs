@@ -1,39 +1,37 @@
 //! One limit and how much of it is taken: the rules for a single key, over plain data.
 
-use super::sums::Sums;
-use super::timeline::{Held, Timeline};
+use std::time::Duration;
+
+use super::queue::{Departed, Lifetime, Queue};
+use super::rolling::freed_at_over;
+use crate::clock::Timestamp;
 use crate::error::DefineError;
+use crate::hint::HintPolicy;
 use crate::key::LimitKey;
 use crate::limit::{Limit, LimitKind, Overage};
 use crate::registry::{LimitState, LimitStatus, RegisteredLimit, Usage};
 
-/// A limit and how much of it is taken. What every request needs stands together; the rest stands elsewhere.
+/// A limit and how much of it is taken. What every request needs stands on two cache lines; the rest stands elsewhere.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct LiveLimit {
     key: LimitKey,
     /// The capacity in force, as in `rest`.
     capacity: u64,
     /// The sum of all live amounts; never above the capacity in force.
     used: u64,
-    /// The number of the newest reservation in the present timeline, which links to those before it. It may have expired;
-    /// of holds it means nothing.
-    newest: u64,
-    /// Which of the shard's timelines takes new reservations.
-    timeline: u32,
-    /// How many reservations have neither expired nor ended with nothing left.
-    live_count: u32,
     /// How many live reservations belong to open leases, whose completion may free room early.
     open_count: u32,
     /// How many denials there were since something was last allowed.
     denial_streak: u32,
     /// As in `rest`.
-    is_concurrency: bool,
-    /// As in `rest`.
     is_decreasing: bool,
+    /// True if there are older queues in `rest`, which most requests then need not look at.
+    has_older: bool,
     /// True from the limit's deletion on. It stays in its slot until nothing of it is live.
     is_deleted: bool,
-    /// True while there are sums to be kept true.
-    has_sums: bool,
+    /// What is reserved for the present lifetime.
+    present: Queue,
     rest: Box<Rest>,
 }
 
@@ -41,50 +39,41 @@ pub(super) struct LiveLimit {
 #[derive(Debug)]
 struct Rest {
     registered: RegisteredLimit,
-    /// Where reservations are that were made while the window was another; mostly nowhere. Hints need it, so holds do not.
-    older: Vec<Place>,
-    /// Sums over the amounts in each timeline, made when a hint first needs them, and kept true until nothing is live.
-    sums: Vec<(u32, Sums)>,
+    /// What was reserved while the lifetime was another, and is still live; mostly nothing.
+    older: Vec<Queue>,
     debt: u128,
     uncovered: u128,
 }
 
-/// Where a limit has reservations: in which timeline, and the newest one's number there.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
-    pub(super) timeline: u32,
-    pub(super) newest: u64,
+/// A reservation as its lease knows it, beside the limit's place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Made {
+    /// The reservation's number in its queue.
+    pub(super) number: u32,
+    /// For how long the reservation lasts, which tells the queue.
+    pub(super) lifetime: Lifetime,
 }
 
 impl LiveLimit {
-    /// A limit of which nothing is live, so that a decrease that was under way ends here. Its reservations will go into
-    /// this timeline.
-    pub(super) fn new(registered: RegisteredLimit, timeline: u32) -> Self {
+    /// A limit of which nothing is live, so that a decrease that was under way ends here.
+    pub(super) fn new(registered: RegisteredLimit) -> Self {
         let mut limit = Self {
             key: registered.limit.key.clone(),
             capacity: 0,
             used: 0,
-            newest: Timeline::NO_NUMBER,
-            timeline,
-            live_count: 0,
             open_count: 0,
             denial_streak: 0,
-            is_concurrency: false,
             is_decreasing: false,
+            has_older: false,
             is_deleted: false,
-            has_sums: false,
-            rest: Box::new(Rest {
-                registered,
-                older: Vec::new(),
-                sums: Vec::new(),
-                debt: 0,
-                uncovered: 0,
-            }),
+            present: Queue::new(Lifetime::of(registered.limit.kind)),
+            rest: Box::new(Rest { registered, older: Vec::new(), debt: 0, uncovered: 0 }),
         };
         limit.settle_if_possible();
         limit
     }
 
+    #[inline]
     pub(super) const fn key(&self) -> &LimitKey {
         &self.key
     }
@@ -97,23 +86,18 @@ impl LiveLimit {
         self.capacity
     }
 
-    pub(super) const fn used(&self) -> u64 {
-        self.used
-    }
-
     /// How many units could be reserved now.
+    #[inline]
     pub(super) const fn available(&self) -> u64 {
         self.capacity - self.used
     }
 
-    pub(super) const fn is_concurrency(&self) -> bool {
-        self.is_concurrency
-    }
-
+    #[inline]
     pub(super) const fn is_decreasing(&self) -> bool {
         self.is_decreasing
     }
 
+    #[inline]
     pub(super) const fn is_deleted(&self) -> bool {
         self.is_deleted
     }
@@ -122,16 +106,9 @@ impl LiveLimit {
         self.rest.registered.status
     }
 
-    pub(super) const fn live_count(&self) -> u32 {
-        self.live_count
-    }
-
-    pub(super) const fn has_open_leases(&self) -> bool {
-        self.open_count > 0
-    }
-
-    pub(super) const fn denial_streak(&self) -> u32 {
-        self.denial_streak
+    /// True if nothing of it is live.
+    pub(super) fn is_idle(&self) -> bool {
+        self.present.is_empty() && !self.has_older
     }
 
     /// Notes that a reserve was denied for want of room here.
@@ -139,65 +116,67 @@ impl LiveLimit {
         self.denial_streak = self.denial_streak.saturating_add(1);
     }
 
-    /// Which timeline takes new reservations, and the newest one there.
-    pub(super) const fn place(&self) -> Place {
-        Place { timeline: self.timeline, newest: self.newest }
-    }
-
-    /// All timelines in which hints must look: the present one first.
-    pub(super) fn places(&self) -> impl Iterator<Item = Place> {
-        std::iter::once(self.place()).chain(self.rest.older.iter().copied())
-    }
-
-    /// Counts a reservation that was made in the present timeline.
+    /// Reserves an amount that fits, for a lease that is open.
     #[inline]
-    pub(super) fn hold(&mut self, amount: u64, number: u64) {
+    pub(super) fn hold(&mut self, now: Timestamp, amount: u64) -> Made {
         assert!(amount <= self.available(), "the caller has looked that it fits");
         self.used += amount;
-        self.newest = number;
-        self.live_count += 1;
         self.open_count += 1;
         self.denial_streak = 0;
-        if self.has_sums {
-            self.sums_of(self.timeline).add(number, amount);
+        let lifetime = self.present.lifetime();
+        let number = self.present.push(now.after_seconds(lifetime.seconds()), amount);
+        Made { number, lifetime }
+    }
+
+    /// The queue that a live reservation is in.
+    #[inline]
+    fn queue(&self, lifetime: Lifetime) -> &Queue {
+        if self.present.lifetime() == lifetime {
+            return &self.present;
         }
+        let older = self.rest.older.iter().find(|queue| queue.lifetime() == lifetime);
+        older.expect("a live reservation keeps its queue")
     }
 
-    /// The lease of a hold has ended, and nothing of the hold stays.
     #[inline]
-    pub(super) fn release(&mut self, amount: u64) -> u64 {
-        self.used -= amount;
-        self.open_count -= 1;
-        self.live_count -= 1;
-        self.after_return();
-        0
+    fn queue_mut(&mut self, lifetime: Lifetime) -> &mut Queue {
+        if self.present.lifetime() == lifetime {
+            return &mut self.present;
+        }
+        let older = self.rest.older.iter_mut().find(|queue| queue.lifetime() == lifetime);
+        older.expect("a live reservation keeps its queue")
     }
 
-    /// The lease of a rolling reservation has ended; `actual` is what it used, if that is known. Answers with what stays reserved.
+    /// The amount of a live reservation whose lease is open.
     #[inline]
-    pub(super) fn reconcile(
-        &mut self,
-        timeline: u32,
-        number: u64,
-        reserved: u64,
-        actual: Option<u64>,
-    ) -> u64 {
+    pub(super) fn amount_of(&self, made: Made) -> u64 {
+        self.queue(made.lifetime).amount_of(made.number)
+    }
+
+    /// The lease of a live reservation has ended; `actual` is what it used, if that is known. Of a hold nothing stays.
+    #[inline]
+    pub(super) fn end(&mut self, made: Made, actual: Option<u64>) {
+        let reserved = self.amount_of(made);
         let kept = match actual {
+            _ if made.lifetime.is_hold() => 0,
             None => reserved,
             Some(actual) if actual <= reserved => actual,
             Some(actual) => self.grown(reserved, actual),
         };
         self.used = self.used - reserved + kept;
         self.open_count -= 1;
-        self.live_count -= u32::from(kept == 0);
-        if self.has_sums {
-            self.sums_of(timeline).replace(number, reserved, kept);
+        self.queue_mut(made.lifetime).close(made.number, kept);
+        if self.has_older {
+            self.rest.older.retain(|queue| !queue.is_empty());
+            self.has_older = !self.rest.older.is_empty();
         }
-        self.after_return();
-        kept
+        if self.is_decreasing {
+            self.settle_if_possible();
+        }
     }
 
     /// How much stays reserved when more was used: the excess is reserved only if all of it has room.
+    #[cold]
     fn grown(&mut self, reserved: u64, actual: u64) -> u64 {
         let excess = actual - reserved;
         if !self.is_decreasing && excess <= self.available() {
@@ -210,41 +189,68 @@ impl LiveLimit {
         reserved
     }
 
-    /// A reservation has expired.
-    pub(super) fn expire(&mut self, timeline: u32, number: u64, held: Held) {
-        self.used -= held.amount();
-        self.live_count -= 1;
-        self.open_count -= u32::from(held.is_open());
-        if self.has_sums {
-            let sums = self.sums_of(timeline);
-            sums.replace(number, held.amount(), 0);
-            sums.forget_before(number);
-        }
-        self.after_return();
-    }
-
-    /// Units have returned: a decrease may have become possible, and an idle limit has no sums to keep.
+    /// Returns what has expired by `now`, and ends a decrease that has become possible.
     #[inline]
-    fn after_return(&mut self) {
+    pub(super) fn expire(&mut self, now: Timestamp) {
+        let Self { used, open_count, present, rest, .. } = self;
+        let mut departed = |Departed { amount, is_open }| {
+            *used -= amount;
+            *open_count -= u32::from(is_open);
+        };
+        present.expire(now, &mut departed);
+        if self.has_older {
+            rest.older.retain_mut(|queue| {
+                queue.expire(now, &mut departed);
+                !queue.is_empty()
+            });
+            self.has_older = !rest.older.is_empty();
+        }
         if self.is_decreasing {
             self.settle_if_possible();
         }
-        if self.live_count == 0 && self.has_sums {
-            self.drop_sums();
+    }
+
+    /// When the next reservation expires.
+    #[inline]
+    pub(super) fn next_expiry(&self) -> Option<Timestamp> {
+        if !self.has_older {
+            return self.present.next_expiry();
+        }
+        let queues = std::iter::once(&self.present).chain(&self.rest.older);
+        queues.filter_map(Queue::next_expiry).min()
+    }
+
+    pub(super) fn give_room_back(&mut self) {
+        self.present.give_room_back();
+        self.rest.older.iter_mut().for_each(Queue::give_room_back);
+    }
+
+    /// When to ask again for an amount that does not fit now. `random` is in 0..1.
+    pub(super) fn hint(
+        &mut self,
+        now: Timestamp,
+        amount: u64,
+        policy: &HintPolicy,
+        random: f64,
+    ) -> Duration {
+        let backoff = policy.delay(self.kind(), self.denial_streak.max(1), random);
+        match self.freed_at(amount - self.available()) {
+            Some(freed_at) if self.open_count > 0 => freed_at.since(now).min(backoff),
+            Some(freed_at) => freed_at.since(now),
+            // Holds end when their calls do; and a denied lease that is repeated may ask for more than the capacity has become.
+            None => backoff,
         }
     }
 
-    fn drop_sums(&mut self) {
-        self.has_sums = false;
-        self.rest.sums = Vec::new();
-    }
-
-    /// Forgets the older timelines in which nothing of this limit is live.
-    pub(super) fn forget_older(&mut self, is_live: impl Fn(&Place) -> bool) {
-        let Rest { older, sums, .. } = &mut *self.rest;
-        older.retain(is_live);
-        let present = self.timeline;
-        sums.retain(|(of, _)| *of == present || older.iter().any(|place| place.timeline == *of));
+    /// When so much of a rolling limit will have expired that `amount` is free, if nothing else changes.
+    fn freed_at(&mut self, amount: u64) -> Option<Timestamp> {
+        let Self { present, rest, .. } = self;
+        if rest.older.is_empty() {
+            return present.rolling_mut()?.freed_at(amount);
+        }
+        let queues = std::iter::once(present).chain(&mut rest.older);
+        let mut queues: Vec<_> = queues.filter_map(Queue::rolling_mut).collect();
+        freed_at_over(&mut queues, amount)
     }
 
     /// Ends a decrease for which the room is free, and brings the copies of the definition up to date.
@@ -254,57 +260,34 @@ impl LiveLimit {
             registered.settle();
         }
         self.capacity = registered.limit.capacity.get();
-        self.is_concurrency = registered.limit.kind.is_concurrency();
         self.is_decreasing = registered.status != LimitStatus::Active;
     }
 
-    /// Defines the limit anew. A lifetime that changes applies to reservations from now on, which go into this timeline.
-    pub(super) fn redefine(
-        &mut self,
-        limit: Limit,
-        timeline: u32,
-    ) -> Result<LimitStatus, DefineError> {
+    /// Defines the limit anew. A lifetime that changes applies to reservations from now on.
+    pub(super) fn redefine(&mut self, limit: Limit) -> Result<LimitStatus, DefineError> {
         self.rest.registered = self.rest.registered.redefined(limit)?;
-        if timeline != self.timeline {
-            let before = self.place();
-            let older = &mut self.rest.older;
-            let again = older.iter().position(|place| place.timeline == timeline);
-            self.newest = again.map_or(Timeline::NO_NUMBER, |at| older.swap_remove(at).newest);
-            if self.live_count > 0 && !self.is_concurrency {
-                older.push(before);
-            }
-            self.timeline = timeline;
-            // Made again when a hint needs them.
-            self.drop_sums();
-        }
+        self.live_for(Lifetime::of(self.kind()));
         self.settle_if_possible();
         Ok(self.status())
+    }
+
+    fn live_for(&mut self, lifetime: Lifetime) {
+        if self.present.lifetime() == lifetime {
+            return;
+        }
+        let older = &mut self.rest.older;
+        let again = older.iter().position(|queue| queue.lifetime() == lifetime);
+        let present = again.map_or_else(|| Queue::new(lifetime), |at| older.swap_remove(at));
+        let before = std::mem::replace(&mut self.present, present);
+        if !before.is_empty() {
+            older.push(before);
+        }
+        self.has_older = !older.is_empty();
     }
 
     /// Takes the limit out of force. It goes on counting what is live.
     pub(super) const fn delete(&mut self) {
         self.is_deleted = true;
-    }
-
-    pub(super) const fn has_sums(&self) -> bool {
-        self.has_sums
-    }
-
-    /// The sums over a timeline, after [`LiveLimit::keep_sums`].
-    pub(super) fn sums(&self, timeline: u32) -> &Sums {
-        let sums = self.rest.sums.iter().find(|(of, _)| *of == timeline);
-        &sums.expect("there are sums for every timeline of the limit").1
-    }
-
-    /// From now on these sums, one for each of [`LiveLimit::places`], are kept true.
-    pub(super) fn keep_sums(&mut self, sums: Vec<(u32, Sums)>) {
-        self.has_sums = true;
-        self.rest.sums = sums;
-    }
-
-    fn sums_of(&mut self, timeline: u32) -> &mut Sums {
-        let sums = self.rest.sums.iter_mut().find(|(of, _)| *of == timeline);
-        &mut sums.expect("there are sums for every timeline of the limit").1
     }
 
     /// The limit with its figures of the moment.
@@ -326,6 +309,6 @@ mod tests {
 
     #[test]
     fn what_every_request_needs_is_small() {
-        assert!(size_of::<LiveLimit>() <= 80, "{}", size_of::<LiveLimit>());
+        assert!(size_of::<LiveLimit>() <= 128, "{}", size_of::<LiveLimit>());
     }
 }

@@ -2,21 +2,28 @@
 
 use smallvec::SmallVec;
 
-use super::limit_shard::Made;
+use super::live_limit::Made;
 use crate::clock::Timestamp;
 use crate::lease::LeaseId;
 
-/// Lists with room for this many leases keep it while leases come and go, so that a busy shard does not shrink and grow all
-/// the time; a sweep gives back more.
-const ROOM_KEPT_BETWEEN_SWEEPS: usize = 512;
-/// Lists with room for this many leases keep it always.
-const ROOM_KEPT: usize = 64;
+/// A group with room for this many leases keeps it when the last one leaves, so that it does not grow again all the time; a
+/// sweep gives it back.
+const ROOM_KEPT_BETWEEN_SWEEPS: usize = 64;
+/// A group with room for this many leases keeps it always.
+const ROOM_KEPT: usize = 16;
+const NEVER: Timestamp = Timestamp::from_unix_nanos(u64::MAX);
+/// In the place of a slot: there is none.
+const NO_SLOT: u32 = u32::MAX;
 
-/// A lease that was allowed, not completed, and of which something may be live.
+/// A lease that was allowed, not completed, and of which something may be live. It stands on two cache lines.
 #[derive(Debug, Clone)]
+#[repr(align(64))]
 pub(super) struct OpenLease {
     pub(super) id: LeaseId,
     pub(super) reserved_at: Timestamp,
+    /// When its last reservation expires.
+    pub(super) ends_at: Timestamp,
+    next_free: u32,
     pub(super) reservations: Reservations,
 }
 
@@ -28,110 +35,183 @@ pub(super) type Reservations = SmallVec<[Reservation; 4]>;
 pub(super) struct Reservation {
     /// Where the limit is. While the reservation is live, no other limit is there.
     pub(super) limit: LimitPlace,
-    /// A part of the hash of the limit's key, to know the key again after the limit was deleted.
+    /// A hash of the limit's key, to know the key again after the limit was deleted.
     pub(super) key_tag: u32,
     pub(super) made: Made,
 }
 
-/// Where a limit is: its shard in the low 8 bits, its slot there in the others.
+/// Where a limit is: its group's number, and its slot there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct LimitPlace(u32);
+pub(super) struct LimitPlace {
+    pub(super) group: u32,
+    pub(super) slot: u32,
+}
 
-impl LimitPlace {
-    #[inline]
-    pub(super) const fn new(shard: u8, slot: u32) -> Self {
-        assert!(slot < 1 << 24, "a shard has fewer than 2^24 limits");
-        Self(slot << 8 | shard as u32)
-    }
+/// Where an open lease is: the number of the group that it is kept in, and its slot there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LeasePlace {
+    /// Of the groups of its limits the one with the lowest number, which is the first to be locked.
+    pub(super) group: u32,
+    pub(super) slot: u32,
+}
 
-    #[inline]
-    pub(super) const fn shard(self) -> u8 {
-        self.0.to_le_bytes()[0]
-    }
-
-    #[inline]
-    pub(super) const fn slot(self) -> u32 {
-        self.0 >> 8
-    }
+/// For how long a lease has been open, to tell which of its reservations have not expired.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Age {
+    nanos: u64,
 }
 
 impl OpenLease {
-    /// True if a reservation of this lease has not expired.
+    /// How old the lease is.
     #[inline]
-    pub(super) const fn is_live(&self, reservation: &Reservation, now: Timestamp) -> bool {
-        let expires_at = self.reserved_at.after_seconds(reservation.made.lifetime.seconds());
-        now.unix_nanos() < expires_at.unix_nanos()
+    pub(super) const fn age(&self, now: Timestamp) -> Age {
+        Age { nanos: now.unix_nanos() - self.reserved_at.unix_nanos() }
     }
 }
 
-/// A part of the open leases, without gaps. Where a lease stands is told by an index elsewhere.
-#[derive(Debug, Default)]
+impl Age {
+    /// True if a reservation of the lease has not expired.
+    #[inline]
+    pub(super) const fn is_live(self, reservation: &Reservation) -> bool {
+        self.nanos < reservation.made.lifetime.seconds() as u64 * 1_000_000_000
+    }
+}
+
+/// The open leases of one group, each in a slot of its own until it ends.
+#[derive(Debug)]
 pub(super) struct OpenLeases {
-    leases: Vec<OpenLease>,
-    /// When the last reservation of the lease at the same place expires. Apart, so that a sweep reads 8 bytes a lease.
-    ends_at: Vec<Timestamp>,
+    /// What stands in a free slot has no reservations, and tells by `next_free` which is the next one.
+    slots: Box<[OpenLease]>,
+    /// The first free slot, or [`NO_SLOT`].
+    free: u32,
+    /// How many slots are not free.
+    count: u32,
+    /// No lease ends by itself before this second since the Unix epoch.
+    next_end_second: u32,
+}
+
+impl Default for OpenLeases {
+    fn default() -> Self {
+        Self { slots: Box::default(), free: NO_SLOT, count: 0, next_end_second: u32::MAX }
+    }
 }
 
 impl OpenLeases {
-    pub(super) fn len(&self) -> usize {
-        self.leases.len()
+    pub(super) const fn len(&self) -> usize {
+        self.count as usize
     }
 
-    /// The lease that stands here.
+    /// The lease in a slot that is not free.
     #[inline]
-    pub(super) fn at(&self, at: u32) -> &OpenLease {
-        &self.leases[at as usize]
+    pub(super) fn at(&self, slot: u32) -> &OpenLease {
+        &self.slots[slot as usize]
     }
 
-    /// Adds a lease, and answers where.
+    /// Adds a lease without reservations, and answers where. [`OpenLeases::reservations`] and [`OpenLeases::set_end`] follow.
     #[inline]
-    pub(super) fn push(&mut self, lease: OpenLease, ends_at: Timestamp) -> u32 {
-        let count = self.leases.len();
-        if count == self.leases.capacity() {
-            self.grow();
+    pub(super) fn insert(&mut self, id: LeaseId, reserved_at: Timestamp) -> u32 {
+        if self.free == NO_SLOT {
+            self.add_slot();
         }
-        self.leases.push(lease);
-        self.ends_at.push(ends_at);
-        u32::try_from(count).expect("a shard has fewer than 2^32 leases")
+        let slot = self.free;
+        let lease = &mut self.slots[slot as usize];
+        self.free = lease.next_free;
+        self.count += 1;
+        lease.id = id;
+        lease.reserved_at = reserved_at;
+        slot
     }
 
     #[cold]
-    fn grow(&mut self) {
+    fn add_slot(&mut self) {
+        let mut slots = std::mem::take(&mut self.slots).into_vec();
         // Half as much again, not twice: the room that nobody uses stays within a third.
-        let more = (self.leases.len() / 2).max(4);
-        self.leases.reserve_exact(more);
-        self.ends_at.reserve_exact(more);
+        slots.reserve_exact((slots.len() / 2).max(2));
+        while slots.len() < slots.capacity() {
+            let next_free = self.free;
+            self.free = u32::try_from(slots.len()).expect("a group has fewer than 2^32 leases");
+            slots.push(OpenLease {
+                id: LeaseId::from_u128(0),
+                reserved_at: NEVER,
+                ends_at: NEVER,
+                next_free,
+                reservations: Reservations::new(),
+            });
+        }
+        self.slots = slots.into_boxed_slice();
     }
 
-    /// Takes out the lease that stands here. The last one, if it is another, stands here from now on: its ID is the answer,
-    /// with the place where it was.
+    /// The reservations of the lease in a slot.
     #[inline]
-    pub(super) fn take_out(&mut self, at: u32) -> Option<(LeaseId, u32)> {
-        self.leases.swap_remove(at as usize);
-        self.ends_at.swap_remove(at as usize);
-        self.give_room_back_above(ROOM_KEPT_BETWEEN_SWEEPS);
-        let moved = self.leases.get(at as usize)?;
-        Some((moved.id, u32::try_from(self.leases.len()).expect("places fit 32 bits")))
+    pub(super) fn reservations(&mut self, slot: u32) -> &mut Reservations {
+        &mut self.slots[slot as usize].reservations
     }
 
-    /// The first lease from `start` on of which nothing is live any more.
-    pub(super) fn first_ended(&self, start: u32, now: Timestamp) -> Option<u32> {
-        let ended = self.ends_at[start as usize..].iter().position(|ends_at| *ends_at <= now)?;
-        Some(start + u32::try_from(ended).expect("places fit 32 bits"))
-    }
-
-    pub(super) fn give_room_back(&mut self) {
-        self.give_room_back_above(ROOM_KEPT);
-    }
-
+    /// Says when the last reservation of the lease in a slot expires.
     #[inline]
-    fn give_room_back_above(&mut self, kept: usize) {
-        let count = self.leases.len();
-        if self.leases.capacity() > kept && count < self.leases.capacity() / 4 {
-            self.leases.shrink_to(count + count / 2);
-            self.ends_at.shrink_to(count + count / 2);
+    pub(super) fn set_end(&mut self, slot: u32, ends_at: Timestamp) {
+        self.slots[slot as usize].ends_at = ends_at;
+        self.next_end_second = self.next_end_second.min(second(ends_at));
+    }
+
+    /// Takes out what the lease in a slot has reserved; [`OpenLeases::remove`] or [`OpenLeases::put_back`] follows.
+    #[inline]
+    pub(super) fn take(&mut self, slot: u32) -> OpenLease {
+        let lease = &mut self.slots[slot as usize];
+        let reservations = std::mem::take(&mut lease.reservations);
+        OpenLease { reservations, ..*lease }
+    }
+
+    pub(super) fn put_back(&mut self, slot: u32, lease: OpenLease) {
+        self.slots[slot as usize] = lease;
+    }
+
+    /// Frees the slot of a lease that was taken.
+    #[inline]
+    pub(super) fn remove(&mut self, slot: u32) {
+        let lease = &mut self.slots[slot as usize];
+        debug_assert!(lease.reservations.is_empty(), "it was taken");
+        lease.next_free = self.free;
+        self.free = slot;
+        self.count -= 1;
+        if self.count == 0 && self.slots.len() > ROOM_KEPT_BETWEEN_SWEEPS {
+            *self = Self::default();
         }
     }
+
+    /// The leases of which nothing is live any more.
+    pub(super) fn ended(&mut self, now: Timestamp) -> Vec<LeaseId> {
+        if second(now) < self.next_end_second {
+            return Vec::new();
+        }
+        let open = || self.slots.iter().filter(|lease| !lease.reservations.is_empty());
+        let next_end = open().map(|lease| lease.ends_at).filter(|ends_at| *ends_at > now).min();
+        self.next_end_second = next_end.map_or(u32::MAX, second);
+        open().filter(|lease| lease.ends_at <= now).map(|lease| lease.id).collect()
+    }
+
+    /// Gives back the room of free slots behind the last lease, if that is most of all.
+    pub(super) fn give_room_back(&mut self) {
+        if self.slots.len() <= ROOM_KEPT || self.len() >= self.slots.len() / 4 {
+            return;
+        }
+        let used = self.slots.iter().rposition(|lease| !lease.reservations.is_empty());
+        let mut slots = std::mem::take(&mut self.slots).into_vec();
+        slots.truncate(used.map_or(0, |at| at + 1));
+        self.slots = slots.into_boxed_slice();
+        self.free = NO_SLOT;
+        for (slot, lease) in (0..).zip(&mut self.slots) {
+            if lease.reservations.is_empty() {
+                lease.next_free = self.free;
+                self.free = slot;
+            }
+        }
+    }
+}
+
+/// The second that a moment is in. In 2106 it is the last one for ever, and every sweep looks at all leases.
+fn second(moment: Timestamp) -> u32 {
+    u32::try_from(moment.unix_ms() / 1_000).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -140,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_lease_of_four_is_small() {
-        assert_eq!(size_of::<Reservation>(), 16);
-        assert!(size_of::<OpenLease>() <= 96, "{}", size_of::<OpenLease>());
+        assert_eq!(size_of::<Reservation>(), 20);
+        assert!(size_of::<OpenLease>() <= 128, "{}", size_of::<OpenLease>());
     }
 }

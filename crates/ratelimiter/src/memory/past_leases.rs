@@ -3,23 +3,19 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::open_leases::LimitPlace;
 use crate::clock::Timestamp;
 use crate::lease::LeaseId;
 
 /// Lists of fewer leases keep their room.
 const ROOM_KEPT: usize = 64;
 
-/// How many of the oldest leases a large memory forgets when it is full.
-const FORGOTTEN_AT_ONCE: usize = 64;
-
 /// What became of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Past {
     /// It was completed, or all that it had reserved has expired.
     Ended,
-    /// It was denied, first for want of room at this limit.
-    Denied(LimitPlace),
+    /// It was denied, first for want of room at the limit whose key has this tag.
+    Denied(u32),
 }
 
 /// A part of the past leases, oldest first: the newest ones, up to a number and an age. Where a lease stands is told by an index
@@ -63,20 +59,28 @@ impl PastLeases {
         self.queue.len()
     }
 
-    fn lease_at(&self, place: u32) -> &PastLease {
+    fn lease_at(&self, place: u32) -> Option<&PastLease> {
         let at = place.wrapping_sub(self.forgotten) % Self::PLACE_COUNT;
-        &self.queue[at as usize]
+        self.queue.get(at as usize)
     }
 
-    pub(super) fn id_at(&self, place: u32) -> LeaseId {
-        self.lease_at(place).id
+    /// The lease at a place, if it is not forgotten.
+    pub(super) fn id_at(&self, place: u32) -> Option<LeaseId> {
+        self.lease_at(place).map(|lease| lease.id)
     }
 
-    pub(super) fn past_at(&self, place: u32) -> Past {
-        self.lease_at(place).past
+    /// What became of the lease at a place, if it is not old enough to be forgotten.
+    pub(super) fn past_at(&self, place: u32, now: Timestamp) -> Option<Past> {
+        let PastLease { since, past, .. } = self.lease_at(place)?;
+        (now.unix_nanos() < self.old_at(*since)).then_some(*past)
     }
 
-    /// Adds a lease, and answers where. It may be one too many until [`PastLeases::is_too_many`] was asked.
+    /// When a lease that is past since then may be forgotten.
+    fn old_at(&self, since: Timestamp) -> u64 {
+        since.unix_nanos().saturating_add(self.remember_for_nanos)
+    }
+
+    /// Adds a lease, and answers where. It may be one too many until [`PastLeases::forget_excess`].
     #[inline]
     pub(super) fn push(&mut self, now: Timestamp, id: LeaseId, past: Past) -> u32 {
         let at = u32::try_from(self.queue.len()).expect("at most one above `remember_max`");
@@ -84,40 +88,34 @@ impl PastLeases {
         self.forgotten.wrapping_add(at) % Self::PLACE_COUNT
     }
 
-    /// How many of the oldest must go, because there are too many. A large memory forgets several at once: their places in the
-    /// index are far apart, and the machine fetches them side by side.
+    /// Forgets the oldest if there are too many, or if it is too old.
     #[inline]
-    pub(super) fn excess(&self) -> usize {
-        if self.queue.len() <= self.remember_max {
-            return 0;
+    pub(super) fn forget_excess(&mut self, now: Timestamp) {
+        while self.queue.len() > self.remember_max {
+            self.forget_oldest();
         }
-        FORGOTTEN_AT_ONCE.min(self.remember_max.div_ceil(FORGOTTEN_AT_ONCE)).max(1)
+        if self.next_forgotten_at <= now {
+            self.forget_old(now);
+        }
     }
 
-    /// True if the oldest may be old enough to be forgotten.
-    #[inline]
-    pub(super) fn may_be_old(&self, now: Timestamp) -> bool {
-        self.next_forgotten_at <= now
-    }
-
-    /// Takes out the oldest lease if it is old enough, and answers with its place and ID.
-    pub(super) fn forget_old(&mut self, now: Timestamp) -> Option<(u32, LeaseId)> {
-        // If there is none, whatever comes is new.
-        let oldest_since = self.queue.front().map_or(now, |oldest| oldest.since);
-        let old_at = oldest_since.unix_nanos().saturating_add(self.remember_for_nanos);
-        if self.queue.is_empty() || now.unix_nanos() < old_at {
+    /// Forgets all that are too old.
+    pub(super) fn forget_old(&mut self, now: Timestamp) {
+        while let Some(oldest) = self.queue.front() {
+            let old_at = self.old_at(oldest.since);
             self.next_forgotten_at = Timestamp::from_unix_nanos(old_at);
-            return None;
+            if now.unix_nanos() < old_at {
+                return;
+            }
+            self.forget_oldest();
         }
-        self.forget_oldest()
+        // Whatever comes is new.
+        self.next_forgotten_at = Timestamp::from_unix_nanos(self.old_at(now));
     }
 
-    /// Takes out the oldest lease, and answers with its place and ID.
-    pub(super) fn forget_oldest(&mut self) -> Option<(u32, LeaseId)> {
-        let oldest = self.queue.pop_front()?;
-        let place = self.forgotten;
-        self.forgotten = place.wrapping_add(1) % Self::PLACE_COUNT;
-        Some((place, oldest.id))
+    fn forget_oldest(&mut self) {
+        self.queue.pop_front();
+        self.forgotten = self.forgotten.wrapping_add(1) % Self::PLACE_COUNT;
     }
 
     pub(super) fn give_room_back(&mut self) {

@@ -1,7 +1,8 @@
 //! A hash table of places: it tells where something with a hash may stand, and the caller looks whether it does.
 //!
-//! A hash and a place are 8 bytes, and the entries of equal hashes stand beside each other, so that a look-up, an insertion and a
-//! removal touch one cache line, and growing touches nothing but the table.
+//! A hash and a place are 12 bytes, and the entries of equal hashes stand beside each other, so that a look-up and an insertion touch
+//! one cache line or two. A place that is not needed any more is taken out with many others, when the table is full: one at a time,
+//! each would be a cache line that is far away.
 
 /// Tables of this many entries and fewer are not made smaller.
 const ROOM_KEPT: usize = 16;
@@ -15,52 +16,39 @@ pub(super) struct PlaceIndex {
     count: usize,
 }
 
-/// A part of a hash in the high half, a place plus one in the low half; 0 if free.
+/// Where something stands: a list's number below 2^32 - 1, and a place in the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Entry(u64);
+pub(super) struct Place {
+    pub(super) list: u32,
+    pub(super) at: u32,
+}
+
+/// A part of a hash, and a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Entry {
+    hash: u32,
+    place: Place,
+}
 
 /// Where a place stands in an index, until the index is changed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Found {
     at: usize,
-    /// The place.
-    pub(super) place: u32,
+    pub(super) place: Place,
 }
 
 impl Entry {
-    const FREE: Self = Self(0);
-    const HASH: u64 = 0xffff_ffff_0000_0000;
+    const FREE: Self = Self { hash: 0, place: Place { list: u32::MAX, at: 0 } };
 
-    const fn new(hash: u64, place: u32) -> Self {
-        assert!(place < u32::MAX, "places leave out the last 32-bit number");
-        Self((hash & Self::HASH) | (place as u64 + 1))
-    }
-
+    #[inline]
     const fn is_free(self) -> bool {
-        self.0 == 0
+        self.place.list == u32::MAX
     }
-
-    const fn place(self) -> u32 {
-        let [a, b, c, d, ..] = self.0.to_le_bytes();
-        // Not 0 in an entry in use.
-        u32::from_le_bytes([a, b, c, d]) - 1
-    }
-
-    /// The position that the hash tells in a table of which the positions have these bits.
-    fn home(self, mask: usize) -> usize {
-        home(self.0, mask)
-    }
-}
-
-/// The part of a hash that an entry keeps tells its position.
-#[inline]
-fn home(hash: u64, mask: usize) -> usize {
-    usize::try_from(hash >> 32).expect("32 bits") & mask
 }
 
 impl PlaceIndex {
-    #[cfg(test)]
-    const fn len(&self) -> usize {
+    #[inline]
+    pub(super) const fn len(&self) -> usize {
         self.count
     }
 
@@ -70,36 +58,37 @@ impl PlaceIndex {
 
     /// Finds the place with this hash that `is_it`.
     #[inline]
-    pub(super) fn find(&self, hash: u64, mut is_it: impl FnMut(u32) -> bool) -> Option<Found> {
+    pub(super) fn find(&self, hash: u32, mut is_it: impl FnMut(Place) -> bool) -> Option<Found> {
         let mask = self.mask();
-        let mut at = home(hash, mask);
+        let mut at = hash as usize & mask;
         loop {
             // Without any entry there is nothing to find.
             let entry = *self.entries.get(at)?;
             if entry.is_free() {
                 return None;
             }
-            if (entry.0 ^ hash) & Entry::HASH == 0 && is_it(entry.place()) {
-                return Some(Found { at, place: entry.place() });
+            if entry.hash == hash && is_it(entry.place) {
+                return Some(Found { at, place: entry.place });
             }
             at = (at + 1) & mask;
         }
     }
 
-    /// Adds a place.
+    /// Adds a place. If there is no room, those that are not needed any more leave before the table grows.
     #[inline]
-    pub(super) fn insert(&mut self, hash: u64, place: u32) {
+    pub(super) fn insert(&mut self, hash: u32, place: Place, is_needed: impl Fn(Place) -> bool) {
+        debug_assert!(place.list < u32::MAX, "the last number means that an entry is free");
         if self.count * 4 >= self.entries.len() * 3 {
-            self.resize((self.entries.len() * 2).max(4));
+            self.make_room(is_needed);
         }
         self.count += 1;
-        self.put(Entry::new(hash, place));
+        self.put(Entry { hash, place });
     }
 
     #[inline]
     fn put(&mut self, entry: Entry) {
         let mask = self.mask();
-        let mut at = entry.home(mask);
+        let mut at = entry.hash as usize & mask;
         while !self.entries[at].is_free() {
             at = (at + 1) & mask;
         }
@@ -108,46 +97,54 @@ impl PlaceIndex {
 
     /// Something that was found stands elsewhere now.
     #[inline]
-    pub(super) fn replace(&mut self, found: Found, place: u32) {
-        let entry = &mut self.entries[found.at];
-        *entry = Entry::new(entry.0, place);
+    pub(super) fn replace(&mut self, found: Found, place: Place) {
+        self.entries[found.at].place = place;
     }
 
-    /// Takes out what was found.
-    pub(super) fn remove(&mut self, found: Found) {
-        let mask = self.mask();
-        let mut free = found.at;
-        let mut at = free;
-        // What stands behind moves up if its hash allows, so that no look-up stops too early.
-        loop {
-            at = (at + 1) & mask;
-            let entry = self.entries[at];
-            if entry.is_free() {
-                break;
-            }
-            let from_home = at.wrapping_sub(entry.home(mask)) & mask;
-            if from_home >= at.wrapping_sub(free) & mask {
-                self.entries[free] = entry;
-                free = at;
+    /// Takes out all places, and hands them with their hashes to `taken`.
+    pub(super) fn drain(&mut self, mut taken: impl FnMut(u32, Place)) {
+        for entry in &mut self.entries {
+            if let Entry { hash, place } = *entry
+                && !entry.is_free()
+            {
+                taken(hash, place);
+                *entry = Entry::FREE;
             }
         }
-        self.entries[free] = Entry::FREE;
-        self.count -= 1;
-    }
-
-    /// Gives room back if much more is kept than the places need.
-    pub(super) fn give_room_back(&mut self) {
-        if self.entries.len() > ROOM_KEPT && self.count < self.entries.len() / 8 {
-            self.resize((self.count * 2).next_power_of_two().max(4));
-        }
+        self.count = 0;
     }
 
     #[cold]
-    fn resize(&mut self, room: usize) {
-        debug_assert!(room.is_power_of_two() && self.count < room);
+    fn make_room(&mut self, is_needed: impl Fn(Place) -> bool) {
+        let count = self.needed_count(&is_needed);
+        // Half full at the most, so that it is long until the next time.
+        self.rebuild((count * 2).next_power_of_two().max(8), is_needed);
+    }
+
+    fn needed_count(&self, is_needed: impl Fn(Place) -> bool) -> usize {
+        self.entries.iter().filter(|entry| !entry.is_free() && is_needed(entry.place)).count()
+    }
+
+    /// Gives room back if much more is kept than the places need.
+    pub(super) fn give_room_back(&mut self, is_needed: impl Fn(Place) -> bool) {
+        if self.entries.len() <= ROOM_KEPT {
+            return;
+        }
+        let count = self.needed_count(&is_needed);
+        if count < self.entries.len() / 8 {
+            self.rebuild((count * 2).next_power_of_two().max(8), is_needed);
+        }
+    }
+
+    fn rebuild(&mut self, room: usize, is_needed: impl Fn(Place) -> bool) {
+        debug_assert!(room.is_power_of_two());
         let entries = std::mem::replace(&mut self.entries, vec![Entry::FREE; room].into());
-        for entry in entries.into_iter().filter(|entry| !entry.is_free()) {
-            self.put(entry);
+        self.count = 0;
+        for entry in entries {
+            if !entry.is_free() && is_needed(entry.place) {
+                self.count += 1;
+                self.put(entry);
+            }
         }
     }
 }
@@ -156,50 +153,53 @@ impl PlaceIndex {
 mod tests {
     use super::*;
 
+    fn place(at: u32) -> Place {
+        Place { list: at % 3, at }
+    }
+
+    fn all(_: Place) -> bool {
+        true
+    }
+
     #[test]
-    fn places_are_found_whatever_was_taken_out_before() {
+    fn places_are_found_whatever_is_not_needed_any_more() {
         // Few different hashes, so that they collide; the last ones go round the end of the table.
-        let hash_of = |n: u32| (u64::from(n % 7) << 32).wrapping_sub(3 << 32) ^ u64::from(n);
-        let mut random = fastrand::Rng::with_seed(3);
+        let hash_of = |n: u32| (n % 7).wrapping_sub(3);
         let mut index = PlaceIndex::default();
-        let mut expected = std::collections::BTreeSet::new();
-        for round in 0..40_000 {
-            // It fills, empties, and fills again.
-            let n = random.u32(..if round / 10_000 % 2 == 0 { 400 } else { 20 });
-            match index.find(hash_of(n), |place| place == n) {
-                Some(found) => {
-                    assert!(expected.remove(&n), "{n} is in there");
-                    assert_eq!(found.place, n);
-                    index.remove(found);
-                }
-                None => {
-                    assert!(expected.insert(n), "{n} is not in there");
-                    index.insert(hash_of(n), n);
-                }
+        let mut needed = 0;
+        for n in 0..4_000_u32 {
+            // Of the places that were added last, more are needed at one time than at another.
+            needed = n.saturating_sub(if n / 1_000 % 2 == 0 { 300 } else { 20 }).max(needed);
+            assert!(index.find(hash_of(n), |found| found == place(n)).is_none(), "{n}");
+            index.insert(hash_of(n), place(n), |place| place.at >= needed);
+            for n in needed..=n {
+                let found = index.find(hash_of(n), |found| found == place(n));
+                assert_eq!(found.map(|found| found.place), Some(place(n)));
             }
-            assert_eq!(index.len(), expected.len());
-            if round % 1_000 == 0 {
-                index.give_room_back();
+            if n % 100 == 0 {
+                index.give_room_back(|place| place.at >= needed);
             }
         }
-        for n in 0..400 {
-            let found = index.find(hash_of(n), |place| place == n);
-            assert_eq!(found.is_some(), expected.contains(&n));
-        }
+        assert!(index.entries.len() <= 1_024, "{}", index.entries.len());
+    }
+
+    #[test]
+    fn a_place_that_was_found_is_replaced() {
+        let mut index = PlaceIndex::default();
+        (0..100).for_each(|n| index.insert(n, place(n), all));
+        let found = index.find(50, |found| found == place(50)).unwrap();
+        index.replace(found, place(500));
+        assert!(index.find(50, |found| found == place(50)).is_none());
+        assert!(index.find(50, |found| found == place(500)).is_some());
     }
 
     #[test]
     fn room_is_given_back() {
         let mut index = PlaceIndex::default();
-        for n in 0..10_000 {
-            index.insert(u64::from(n) << 40, n);
-        }
-        for n in 10..10_000 {
-            let found = index.find(u64::from(n) << 40, |place| place == n);
-            index.remove(found.unwrap());
-        }
-        index.give_room_back();
+        (0..10_000).for_each(|n| index.insert(n, place(n), all));
+        index.give_room_back(|place| place.at < 10);
         assert!(index.entries.len() <= 32, "{}", index.entries.len());
-        assert!((0..10).all(|n| index.find(u64::from(n) << 40, |place| place == n).is_some()));
+        assert!((0..10).all(|n| index.find(n, |found| found == place(n)).is_some()));
+        assert_eq!(index.len(), 10);
     }
 }

@@ -2,79 +2,144 @@
 
 use std::time::Duration;
 
-use smallvec::SmallVec;
+use arrayvec::ArrayVec;
 
-use super::lease_shard::{HashedId, Known, LeaseShard};
-use super::locked_limits::{LockedLimits, LockedShard};
-use super::open_leases::{LimitPlace, OpenLease, Reservation, Reservations};
+use super::groups::{Groups, LockedGroup, LockedGroups};
+use super::lease_index::HashedId;
+use super::lease_shard::{Known, LeaseShard};
+use super::live_limit::LiveLimit;
+use super::open_leases::{LeasePlace, LimitPlace, OpenLease, Reservation};
 use super::past_leases::Past;
 use crate::clock::Timestamp;
 use crate::decision::{Decision, Denial, DenialReason};
 use crate::error::ReserveError;
 use crate::hint::HintPolicy;
 use crate::key::LimitKey;
-use crate::request::{Requirement, ReserveRequest};
+use crate::request::{REQUIREMENTS_MAX, Requirement, ReserveRequest};
 
 /// What is suggested when a denied lease is repeated although there is room by now: a new lease ID may be tried at once.
 const AT_ONCE: Duration = Duration::from_millis(1);
 
-/// A requirement whose limit was found.
+/// A requirement and where its limit is.
 #[derive(Debug, Clone, Copy)]
-struct Need<'a> {
+pub(super) struct Need<'a> {
     key: &'a LimitKey,
     amount: u64,
+    /// The slot is known from [`look_at_all`] on.
     limit: LimitPlace,
-    shard: LockedShard,
+    group: LockedGroup,
 }
 
-type Needs<'a> = SmallVec<[Need<'a>; 4]>;
+pub(super) type Needs<'a> = ArrayVec<Need<'a>, REQUIREMENTS_MAX>;
 
-/// Reserves all that a request needs, or nothing. The shards of the lease and of the keys are locked.
+impl<'a> Need<'a> {
+    /// A requirement whose limit belongs to the group with this number.
+    #[inline]
+    const fn new(requirement: &'a Requirement, number: u32) -> Self {
+        let Requirement { key, amount } = requirement;
+        let limit = LimitPlace { group: number, slot: 0 };
+        Self { key, amount: amount.get(), limit, group: LockedGroup::FIRST }
+    }
+
+    /// True if a key is of the same group.
+    #[inline]
+    fn is_beside(&self, key: &LimitKey) -> bool {
+        self.key.place().group() == key.place().group()
+    }
+
+    /// The number of the group.
+    #[inline]
+    pub(super) const fn number(&self) -> u32 {
+        self.limit.group
+    }
+}
+
+/// Finds the groups of all requirements, while none is locked.
+#[inline]
+pub(super) fn find_groups<'a>(
+    request: &'a ReserveRequest,
+    groups: &Groups,
+    needs: &mut Needs<'a>,
+) -> Result<(), ReserveError> {
+    for requirement in request.requirements.iter() {
+        // Requirements that belong together mostly stand together.
+        let number = match needs.last() {
+            Some(last) if last.is_beside(&requirement.key) => Some(last.number()),
+            _ => groups.number_of(&requirement.key),
+        };
+        let Some(number) = number else {
+            return Err(groups.first_unknown(request));
+        };
+        needs.push(Need::new(requirement, number));
+    }
+    Ok(())
+}
+
+/// True if the group of a key that was not found is another than it was taken for.
+#[cold]
+pub(super) fn has_moved(key: &LimitKey, needs: &Needs<'_>, groups: &Groups) -> bool {
+    needs.iter().any(|need| need.key == key && groups.is_elsewhere(key, need.number()))
+}
+
+/// Reserves all that is needed, or nothing. The lease's shard is locked, and so are the groups of the needs, and that of the lease if
+/// it is known to be open.
 #[inline]
 pub(super) fn reserve(
     now: Timestamp,
-    request: &ReserveRequest,
-    id: HashedId,
+    (id, known): (HashedId, Option<Known>),
+    needs: &mut Needs<'_>,
     leases: &mut LeaseShard,
-    limits: &mut LockedLimits<'_>,
+    groups: &mut LockedGroups<'_>,
     policy: &HintPolicy,
 ) -> Result<Decision, ReserveError> {
-    limits.expire(now);
-    let (needs, all_fit) = look_at_all(request, limits)?;
-    match leases.known(now, id) {
+    groups.expire(now);
+    let all_fit = look_at_all(needs, groups)?;
+    match known {
         None => {}
-        Some(Known::Open(lease)) => return replay(now, lease, &needs, limits),
-        Some(Known::Past(Past::Ended)) => return Err(ReserveError::LeaseEnded),
-        Some(Known::Past(Past::Denied(first))) => {
-            let random = leases.random.f64();
-            return Ok(deny_again(now, first, &needs, limits, policy, random));
+        Some(Known::Open(LeasePlace { group, slot }, _)) => {
+            let lease = groups.group(groups.find(group)).leases.at(slot);
+            return replay(now, lease, needs, groups);
         }
+        Some(Known::Past(at)) => match leases.past(now, at) {
+            None => {}
+            Some(Past::Ended) => return Err(ReserveError::LeaseEnded),
+            Some(Past::Denied(first)) => {
+                let random = leases.random.f64();
+                return Ok(deny_again(now, first, needs, groups, policy, random));
+            }
+        },
     }
     if all_fit {
-        return Ok(hold_all(now, id, &needs, leases, limits));
+        return Ok(hold_all(now, id, needs, leases, groups));
     }
-    refuse(now, id, &needs, leases, limits, policy)
+    refuse(now, id, needs, leases, groups, policy)
 }
 
-/// Finds the limits of all requirements, and tells whether all of them can be met.
+/// Finds the limits of all needs, and tells whether all of them can be met.
 #[inline]
-fn look_at_all<'a>(
-    request: &'a ReserveRequest,
-    limits: &LockedLimits<'_>,
-) -> Result<(Needs<'a>, bool), ReserveError> {
-    let mut needs = Needs::new();
+fn look_at_all(needs: &mut Needs<'_>, groups: &LockedGroups<'_>) -> Result<bool, ReserveError> {
     let mut all_fit = true;
-    for Requirement { key, amount } in request.requirements.iter() {
-        let number = key.place().shard();
-        let shard = limits.find(number);
-        let Some((slot, limit)) = limits.shard(shard).find(key) else {
+    for Need { key, amount, limit: place, group } in needs {
+        *group = groups.find(place.group);
+        let Some((slot, limit)) = groups.group(*group).find(key) else {
             return Err(ReserveError::UnknownKey { key: key.clone() });
         };
-        let amount = amount.get();
-        all_fit &= amount <= limit.available() && !limit.is_decreasing();
-        needs.push(Need { key, amount, limit: LimitPlace::new(number, slot), shard });
+        place.slot = slot;
+        all_fit &= *amount <= limit.available() && !limit.is_decreasing();
     }
-    Ok((needs, all_fit))
+    Ok(all_fit)
+}
+
+impl Need<'_> {
+    #[inline]
+    fn limit<'a>(&self, groups: &'a LockedGroups<'_>) -> &'a LiveLimit {
+        groups.group(self.group).limit(self.limit.slot)
+    }
+
+    #[inline]
+    fn limit_mut<'a>(&self, groups: &'a mut LockedGroups<'_>) -> &'a mut LiveLimit {
+        groups.group_mut(self.group).limit_mut(self.limit.slot)
+    }
 }
 
 /// Not all can be met: the first stage of the checks that fails answers.
@@ -84,27 +149,27 @@ fn refuse(
     id: HashedId,
     needs: &Needs<'_>,
     leases: &mut LeaseShard,
-    limits: &mut LockedLimits<'_>,
+    groups: &mut LockedGroups<'_>,
     policy: &HintPolicy,
 ) -> Result<Decision, ReserveError> {
-    if let Some(need) = needs.iter().find(|n| n.amount > limits.limit(n.limit).capacity()) {
+    if let Some(need) = needs.iter().find(|n| n.amount > n.limit(groups).capacity()) {
         return Err(ReserveError::AmountExceedsCapacity { key: need.key.clone() });
     }
-    if let Some(need) = needs.iter().find(|n| limits.limit(n.limit).is_decreasing()) {
+    if let Some(need) = needs.iter().find(|n| n.limit(groups).is_decreasing()) {
         let reason = DenialReason::Decreasing { key: need.key.clone() };
         return Ok(Decision::Denied(Denial { reason, retry_after: policy.decreasing }));
     }
-    let full = without_room(needs, limits);
-    leases.deny(now, id, full[0].limit);
+    let full = without_room(needs, groups);
+    leases.deny(now, id, full[0].key.place().tag());
     for need in &full {
-        limits.shard_mut(need.shard).limit_mut(need.limit.slot()).note_denial();
+        need.limit_mut(groups).note_denial();
     }
     let random = leases.random.f64();
-    Ok(denied(now, &full, limits, policy, random))
+    Ok(denied(now, &full, groups, policy, random))
 }
 
-fn without_room<'a>(needs: &Needs<'a>, limits: &LockedLimits<'_>) -> Needs<'a> {
-    let full = |need: &&Need<'a>| need.amount > limits.limit(need.limit).available();
+fn without_room<'a>(needs: &Needs<'a>, groups: &LockedGroups<'_>) -> Needs<'a> {
+    let full = |need: &&Need<'a>| need.amount > need.limit(groups).available();
     needs.iter().filter(full).copied().collect()
 }
 
@@ -115,18 +180,23 @@ fn hold_all(
     id: HashedId,
     needs: &Needs<'_>,
     leases: &mut LeaseShard,
-    limits: &mut LockedLimits<'_>,
+    groups: &mut LockedGroups<'_>,
 ) -> Decision {
+    let (number, first) = groups.first();
+    let slot = first.leases.insert(id.id, now);
     let mut lifetime_seconds_max = 0;
-    let hold = |need: &Need<'_>| {
-        let made = limits.shard_mut(need.shard).hold(need.limit.slot(), now, need.amount);
-        lifetime_seconds_max = lifetime_seconds_max.max(made.lifetime.seconds());
-        Reservation { limit: need.limit, key_tag: need.key.place().tag(), made }
-    };
-    let reservations: Reservations = needs.iter().map(hold).collect();
-    let ends_at = now.after_seconds(lifetime_seconds_max);
-    let open = OpenLease { id: id.id, reserved_at: now, reservations };
-    leases.allow(id, open, ends_at);
+    for need in needs {
+        let group = groups.group_mut(need.group);
+        let made = group.limit_mut(need.limit.slot).hold(now, need.amount);
+        let lifetime_seconds = made.lifetime.seconds();
+        group.note_expiry(now.after_seconds(lifetime_seconds));
+        lifetime_seconds_max = lifetime_seconds_max.max(lifetime_seconds);
+        // Straight into the lease: a list that is copied afterwards waits until what was written first has reached the cache.
+        let held = Reservation { limit: need.limit, key_tag: need.key.place().tag(), made };
+        groups.first().1.leases.reservations(slot).push(held);
+    }
+    groups.first().1.leases.set_end(slot, now.after_seconds(lifetime_seconds_max));
+    leases.allow(id, LeasePlace { group: number, slot });
     Decision::Allowed { reserved_at: now }
 }
 
@@ -135,9 +205,10 @@ fn replay(
     now: Timestamp,
     lease: &OpenLease,
     needs: &Needs<'_>,
-    limits: &LockedLimits<'_>,
+    groups: &LockedGroups<'_>,
 ) -> Result<Decision, ReserveError> {
-    if lease.reservations.iter().any(|held| !lease.is_live(held, now)) {
+    let age = lease.age(now);
+    if lease.reservations.iter().any(|held| !age.is_live(held)) {
         return Err(ReserveError::LeaseEnded);
     }
     if lease.reservations.len() != needs.len() {
@@ -153,8 +224,7 @@ fn replay(
             // The limit was deleted and defined again, and the reservation is gone with it.
             return Err(ReserveError::LeaseEnded);
         }
-        let shard = limits.shard(need.shard);
-        if shard.amount_of(need.limit.slot(), held.made) != need.amount {
+        if need.limit(groups).amount_of(held.made) != need.amount {
             return Err(ReserveError::LeaseConflict);
         }
     }
@@ -164,17 +234,17 @@ fn replay(
 /// A denied lease again: it stays denied, and hears when a new lease might be allowed.
 fn deny_again(
     now: Timestamp,
-    first: LimitPlace,
+    first: u32,
     needs: &Needs<'_>,
-    limits: &mut LockedLimits<'_>,
+    groups: &mut LockedGroups<'_>,
     policy: &HintPolicy,
     random: f64,
 ) -> Decision {
-    let full = without_room(needs, limits);
+    let full = without_room(needs, groups);
     if !full.is_empty() {
-        return denied(now, &full, limits, policy, random);
+        return denied(now, &full, groups, policy, random);
     }
-    let need = needs.iter().find(|need| need.limit == first).unwrap_or(&needs[0]);
+    let need = needs.iter().find(|need| need.key.place().tag() == first).unwrap_or(&needs[0]);
     let reason = DenialReason::NoRoom { keys: vec![need.key.clone()] };
     Decision::Denied(Denial { reason, retry_after: AT_ONCE })
 }
@@ -183,14 +253,11 @@ fn deny_again(
 fn denied(
     now: Timestamp,
     full: &Needs<'_>,
-    limits: &mut LockedLimits<'_>,
+    groups: &mut LockedGroups<'_>,
     policy: &HintPolicy,
     random: f64,
 ) -> Decision {
-    let hint = |need: &Need<'_>| {
-        let shard = limits.shard_mut(need.shard);
-        shard.hint(need.limit.slot(), now, need.amount, policy, random)
-    };
+    let hint = |need: &Need<'_>| need.limit_mut(groups).hint(now, need.amount, policy, random);
     let retry_after = full.iter().map(hint).max().expect("at least one limit had no room");
     let keys = full.iter().map(|need| need.key.clone()).collect();
     Decision::Denied(Denial { reason: DenialReason::NoRoom { keys }, retry_after })

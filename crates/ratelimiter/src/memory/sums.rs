@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 /// How many reservation numbers a small block spans, and how many small blocks a large one.
-pub(super) const BLOCK: u64 = 128;
+pub(super) const BLOCK: u64 = 64;
 
-/// Sums over the amounts of one limit in one timeline, by their numbers there, at two sizes of block.
+/// Sums over the amounts of one queue, by their numbers, at two sizes of block.
 #[derive(Debug, Default)]
 pub(super) struct Sums {
     small: Blocks<BLOCK>,
@@ -60,12 +60,6 @@ impl Sums {
         let (small, large) = (number / BLOCK, number / (BLOCK * BLOCK));
         let before_large = self.large.sum_of(0, large);
         (small * BLOCK, before_large + self.small.sum_of(large * BLOCK, small))
-    }
-
-    /// The sum of all amounts.
-    #[cfg(test)]
-    pub(super) fn total(&self) -> u64 {
-        self.large.sums.iter().sum()
     }
 }
 

@@ -46,6 +46,10 @@ impl Worker {
             } else {
                 open.extend(world.reserve(&random_needs(random)));
             }
+            // Besides the thread that does nothing else, which a busy machine may leave waiting.
+            if random.u8(..100) == 0 {
+                world.advance(Duration::from_millis(random.u64(1..=50)));
+            }
         }
     }
 }

@@ -1,0 +1,441 @@
+//! All groups of limits: found by key without a lock, and locked several at a time.
+//!
+//! What finds a group is read by every request and changed by an administrator only, so readers take no lock that others would
+//! write to. They may find what was true a moment ago: whoever locks a group looks whether it is the one, and who finds none asks
+//! again under the lock of those who change.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock};
+
+use arrayvec::ArrayVec;
+
+use super::group::Group;
+use super::lease_index::{FoundLease, HashedId};
+use super::lease_shard::{Known, LeaseShard};
+use super::live_limit::LiveLimit;
+use super::open_leases::{LeasePlace, LimitPlace};
+use crate::clock::Timestamp;
+use crate::error::ReserveError;
+use crate::key::LimitKey;
+use crate::request::{REQUIREMENTS_MAX, ReserveRequest};
+
+/// How many groups the first block has; each further block has twice as many as the one before.
+const FIRST_BLOCK: u32 = 32;
+const BLOCKS: usize = 20;
+/// How many groups there may be.
+const GROUPS_MAX: u32 = FIRST_BLOCK * ((1 << BLOCKS) - 1);
+/// How many entries the first table has; each further table has twice as many as the one before.
+const FIRST_TABLE: usize = 64;
+const TABLES: usize = 21;
+
+/// All groups of limits. A group has a number, under which it stays while it has limits or leases.
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    blocks: [OnceLock<Box<[Padded]>>; BLOCKS],
+    /// Tables of growing size, of which the last one made is in force. Open addressing with linear probing; an entry is the group's
+    /// hash in the high half, its number plus one in the low half, or 0. At most half of them are in use.
+    tables: [OnceLock<Box<[AtomicU64]>>; TABLES],
+    /// Which table is in force.
+    table: AtomicUsize,
+    changes: Mutex<Changes>,
+}
+
+/// A group on a cache line of its own, so that threads on different groups do not slow each other.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Padded(Mutex<Group>);
+
+/// What those who add and take out groups need to know.
+#[derive(Debug, Default)]
+struct Changes {
+    /// How many numbers have been given out.
+    made: u32,
+    /// What [`KeyPlace::group`](crate::key::KeyPlace::group) tells of a group's keys, by its number; `None` if it has none.
+    hashes: Vec<Option<u32>>,
+    /// Numbers whose groups have nothing.
+    free: Vec<u32>,
+}
+
+impl Groups {
+    /// The group with a number that was given out.
+    #[inline]
+    fn at(&self, number: u32) -> &Mutex<Group> {
+        // Blocks double, so the highest bit tells the block and the others the place in it.
+        let n = number + FIRST_BLOCK;
+        let block = n.ilog2() - FIRST_BLOCK.ilog2();
+        let groups = self.blocks[block as usize].get().expect("the block of a number was made");
+        &groups[(n - (FIRST_BLOCK << block)) as usize].0
+    }
+
+    #[inline]
+    fn lock_one(&self, number: u32) -> MutexGuard<'_, Group> {
+        self.at(number).lock().expect("no thread has panicked while it held a lock")
+    }
+
+    /// The number of a group, as it was a moment ago. A group that was moved in the table meanwhile may be missed.
+    #[inline]
+    fn glance(&self, hash: u32) -> Option<u32> {
+        let table = self.tables[self.table.load(Ordering::Acquire)].get()?;
+        let mask = table.len() - 1;
+        let mut at = hash as usize & mask;
+        loop {
+            let (of, number) = parts(table[at].load(Ordering::Acquire))?;
+            if of == hash {
+                return Some(number);
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    fn lock_changes(&self) -> MutexGuard<'_, Changes> {
+        self.changes.lock().expect("no thread has panicked while it held a lock")
+    }
+
+    /// The number of the group that a key belongs to, if there is one.
+    #[inline]
+    pub(super) fn number_of(&self, key: &LimitKey) -> Option<u32> {
+        let hash = key.place().group();
+        match self.glance(hash) {
+            None => self.look(hash),
+            found => found,
+        }
+    }
+
+    /// The number of a group, when the table does not change.
+    #[cold]
+    fn look(&self, hash: u32) -> Option<u32> {
+        let _changes = self.lock_changes();
+        self.glance(hash)
+    }
+
+    /// True if the group of a key that was not found there is another than the one with this number.
+    #[cold]
+    pub(super) fn is_elsewhere(&self, key: &LimitKey, number: u32) -> bool {
+        self.look(key.place().group()).is_some_and(|now| now != number)
+    }
+
+    /// The error for a request of which a key belongs to no group: it names the first one that is not defined.
+    #[cold]
+    pub(super) fn first_unknown(&self, request: &ReserveRequest) -> ReserveError {
+        let mut keys = request.requirements.iter().map(|requirement| &requirement.key);
+        let is_defined =
+            |key: &LimitKey| self.lock_for(key).is_some_and(|group| group.find(key).is_some());
+        let last = request.requirements.len() - 1;
+        let unknown = keys.find(|key| !is_defined(key));
+        let key = unknown.unwrap_or(&request.requirements[last].key).clone();
+        ReserveError::UnknownKey { key }
+    }
+
+    /// Locks the group of a limit, if its key is defined.
+    pub(super) fn lock_for(&self, key: &LimitKey) -> Option<MutexGuard<'_, Group>> {
+        loop {
+            let number = self.number_of(key)?;
+            let group = self.lock_one(number);
+            if group.find(key).is_some() {
+                return Some(group);
+            }
+            drop(group);
+            if !self.is_elsewhere(key, number) {
+                return None;
+            }
+        }
+    }
+
+    /// Locks the group that a key belongs to, and makes it if there is none.
+    pub(super) fn lock_or_make(&self, key: &LimitKey) -> MutexGuard<'_, Group> {
+        let hash = key.place().group();
+        let mut changes = self.lock_changes();
+        if let Some(number) = self.glance(hash) {
+            return self.lock_one(number);
+        }
+        let number = changes.free.pop().unwrap_or_else(|| self.make_number(&mut changes));
+        changes.hashes[number as usize] = Some(hash);
+        self.enter(hash, number, &changes);
+        self.lock_one(number)
+    }
+
+    fn make_number(&self, changes: &mut Changes) -> u32 {
+        let number = changes.made;
+        assert!(number < GROUPS_MAX, "there are at most {GROUPS_MAX} groups of limits");
+        changes.made += 1;
+        changes.hashes.push(None);
+        let block = (number + FIRST_BLOCK).ilog2() - FIRST_BLOCK.ilog2();
+        self.blocks[block as usize]
+            .get_or_init(|| (0..FIRST_BLOCK << block).map(|_| Padded::default()).collect());
+        number
+    }
+
+    /// Puts a group into the table in force, or into a larger one if that is half full.
+    fn enter(&self, hash: u32, number: u32, changes: &Changes) {
+        let in_force = self.table.load(Ordering::Relaxed);
+        let count = changes.made as usize - changes.free.len();
+        let make = |at: usize| {
+            self.tables[at]
+                .get_or_init(|| (0..FIRST_TABLE << at).map(|_| AtomicU64::new(0)).collect())
+        };
+        if count * 2 <= FIRST_TABLE << in_force {
+            put(make(in_force), entry(hash, number));
+            return;
+        }
+        let larger = make(in_force + 1);
+        for old in make(in_force) {
+            if let old @ 1.. = old.load(Ordering::Relaxed) {
+                put(larger, old);
+            }
+        }
+        put(larger, entry(hash, number));
+        self.table.store(in_force + 1, Ordering::Release);
+    }
+
+    /// Takes a group out that has nothing.
+    fn release(&self, number: u32) {
+        let mut changes = self.lock_changes();
+        let mut group = self.lock_one(number);
+        if !group.is_unused() {
+            return;
+        }
+        let Some(hash) = changes.hashes[number as usize].take() else {
+            return;
+        };
+        *group = Group::default();
+        let table = self.tables[self.table.load(Ordering::Relaxed)].get();
+        take_out(table.expect("a group is in the table"), hash);
+        changes.free.push(number);
+    }
+
+    /// Locks every group in turn.
+    pub(super) fn each(&self) -> impl Iterator<Item = MutexGuard<'_, Group>> {
+        let made = self.lock_changes().made;
+        (0..made).map(|number| self.lock_one(number))
+    }
+
+    /// Finds an open lease, while no group is locked.
+    #[cold]
+    pub(super) fn find_lease(
+        &self,
+        id: HashedId,
+        leases: &LeaseShard,
+    ) -> Option<(LeasePlace, FoundLease)> {
+        let has_id =
+            |place: LeasePlace| self.lock_one(place.group).leases.at(place.slot).id == id.id;
+        match leases.find(id, has_id)? {
+            Known::Open(place, found) => Some((place, found)),
+            Known::Past(_) => None,
+        }
+    }
+
+    /// Does something to every group in turn, and takes those out that have nothing then.
+    pub(super) fn sweep(&self, mut sweep: impl FnMut(&mut Group)) {
+        let made = self.lock_changes().made;
+        for number in 0..made {
+            let mut group = self.lock_one(number);
+            sweep(&mut group);
+            if group.is_unused() {
+                drop(group);
+                self.release(number);
+            }
+        }
+    }
+
+    /// Locks groups, always in the order of their numbers, so that no two threads wait for each other. Those that are
+    /// locked already have lower numbers.
+    #[inline]
+    pub(super) fn lock<'a>(
+        &'a self,
+        locked: &mut LockedGroups<'a>,
+        numbers: &(impl Iterator<Item = u32> + Clone),
+    ) {
+        let mut start = locked.guards.last().map_or(0, |(last, _)| last + 1);
+        // They are few: the next one is the lowest of those that are left.
+        while let Some(number) = numbers.clone().filter(|number| *number >= start).min() {
+            locked.guards.push((number, self.lock_one(number)));
+            start = number + 1;
+        }
+    }
+}
+
+#[inline]
+const fn entry(hash: u32, number: u32) -> u64 {
+    (hash as u64) << 32 | (number as u64 + 1)
+}
+
+/// The hash and the number of an entry in use.
+#[inline]
+const fn parts(entry: u64) -> Option<(u32, u32)> {
+    let [a, b, c, d, e, f, g, h] = entry.to_le_bytes();
+    match u32::from_le_bytes([a, b, c, d]).checked_sub(1) {
+        Some(number) => Some((u32::from_le_bytes([e, f, g, h]), number)),
+        None => None,
+    }
+}
+
+fn home(entry: u64, table: &[AtomicU64]) -> usize {
+    usize::try_from(entry >> 32).expect("32 bits") & (table.len() - 1)
+}
+
+/// Puts an entry into a table. Only those who change do so.
+fn put(table: &[AtomicU64], entry: u64) {
+    let mut at = home(entry, table);
+    while table[at].load(Ordering::Relaxed) != 0 {
+        at = (at + 1) & (table.len() - 1);
+    }
+    table[at].store(entry, Ordering::Release);
+}
+
+/// Takes the entry of a hash out of a table. What stands behind it is put in again, so that no look-up stops too early.
+fn take_out(table: &[AtomicU64], hash: u32) {
+    let mask = table.len() - 1;
+    let mut at = hash as usize & mask;
+    while parts(table[at].load(Ordering::Relaxed)).is_some_and(|(of, _)| of != hash) {
+        at = (at + 1) & mask;
+    }
+    table[at].store(0, Ordering::Release);
+    loop {
+        at = (at + 1) & mask;
+        let moved = table[at].swap(0, Ordering::AcqRel);
+        if moved == 0 {
+            return;
+        }
+        put(table, moved);
+    }
+}
+
+/// The groups that one request needs.
+#[derive(Debug, Default)]
+pub(super) struct LockedGroups<'a> {
+    /// The locked groups by growing number: those of the limits, and that of the lease.
+    guards: ArrayVec<(u32, MutexGuard<'a, Group>), { REQUIREMENTS_MAX + 1 }>,
+}
+
+/// Which of the locked groups.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LockedGroup(u8);
+
+impl LockedGroup {
+    pub(super) const FIRST: Self = Self(0);
+}
+
+impl LockedGroups<'_> {
+    /// Unlocks all.
+    #[inline]
+    pub(super) fn unlock(&mut self) {
+        self.guards.clear();
+    }
+
+    /// Returns what has expired in all these groups.
+    #[inline]
+    pub(super) fn expire(&mut self, now: Timestamp) {
+        for (_, group) in &mut self.guards {
+            group.expire(now);
+        }
+    }
+
+    /// Finds a group among the locked ones, to ask for it several times.
+    #[inline]
+    pub(super) fn find(&self, number: u32) -> LockedGroup {
+        self.find_any(number).expect("the request has locked its groups")
+    }
+
+    /// Finds a group if it is among the locked ones.
+    #[inline]
+    pub(super) fn find_any(&self, number: u32) -> Option<LockedGroup> {
+        let at = (0..).zip(&self.guards).find(|(_, (locked, _))| *locked == number)?.0;
+        Some(LockedGroup(at))
+    }
+
+    #[inline]
+    pub(super) fn group(&self, at: LockedGroup) -> &Group {
+        &self.guards[usize::from(at.0)].1
+    }
+
+    #[inline]
+    pub(super) fn group_mut(&mut self, at: LockedGroup) -> &mut Group {
+        &mut self.guards[usize::from(at.0)].1
+    }
+
+    /// The first group, with its number.
+    #[inline]
+    pub(super) fn first(&mut self) -> (u32, &mut Group) {
+        let (number, group) = &mut self.guards[0];
+        (*number, group)
+    }
+
+    /// The limit at a place where one was found under these locks, or where a live reservation is.
+    #[inline]
+    pub(super) fn limit(&self, place: LimitPlace) -> &LiveLimit {
+        self.group(self.find(place.group)).limit(place.slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_one_cache_line() {
+        assert_eq!(size_of::<Padded>(), 64);
+    }
+    use crate::limit::{Capacity, HoldTimeout, Limit, LimitKind};
+
+    fn key(n: u32) -> LimitKey {
+        LimitKey::new(format!("key-{n}")).unwrap()
+    }
+
+    fn define(groups: &Groups, key: &LimitKey) {
+        let kind = LimitKind::Concurrency { timeout: HoldTimeout::from_seconds(1).unwrap() };
+        let limit = Limit::new(key.clone(), kind, Capacity::new(1).unwrap());
+        groups.lock_or_make(key).define(Timestamp::from_unix_nanos(0), limit).unwrap();
+    }
+
+    #[test]
+    fn groups_are_found_whatever_was_taken_out_before() {
+        let mut random = fastrand::Rng::with_seed(3);
+        let groups = Groups::default();
+        let mut expected = std::collections::BTreeSet::new();
+        for round in 0..4_000 {
+            let n = random.u32(..if round / 1_000 % 2 == 0 { 2_000 } else { 50 });
+            if expected.insert(n) {
+                define(&groups, &key(n));
+            } else {
+                expected.remove(&n);
+                assert!(groups.lock_for(&key(n)).unwrap().remove(&key(n)));
+                groups.sweep(|_| {});
+            }
+        }
+        for n in 0..2_000 {
+            let found = groups.lock_for(&key(n)).is_some_and(|group| group.find(&key(n)).is_some());
+            assert_eq!(found, expected.contains(&n), "{n}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_given_out_again() {
+        let groups = Groups::default();
+        for n in 0..10_000 {
+            define(&groups, &key(n));
+            groups.lock_for(&key(n)).unwrap().remove(&key(n));
+            groups.sweep(|_| {});
+        }
+        assert_eq!(groups.lock_changes().made, 1);
+    }
+
+    #[test]
+    fn groups_are_found_while_others_come_and_go() {
+        let groups = Groups::default();
+        (0..100).for_each(|n| define(&groups, &key(n)));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in 100..3_000 {
+                    define(&groups, &key(n));
+                    if n % 3 > 0 {
+                        groups.lock_for(&key(n)).unwrap().remove(&key(n));
+                        groups.sweep(|_| {});
+                    }
+                }
+            });
+            for n in (0..100).cycle().take(100_000) {
+                assert!(groups.lock_for(&key(n)).unwrap().find(&key(n)).is_some(), "{n}");
+            }
+        });
+    }
+}

@@ -1,0 +1,209 @@
+//! The holds on one concurrency limit that last equally long, if nobody releases them.
+
+use crate::clock::Timestamp;
+
+/// Room for this many holds is kept when the last one leaves, until a sweep.
+const ROOM_KEPT_BETWEEN_SWEEPS: usize = 64;
+/// Room for this many holds is kept always.
+const ROOM_KEPT: usize = 16;
+/// In the place of a slot: there is none.
+const NONE: u32 = u32::MAX;
+
+/// Holds by slot, linked in the order in which they expire, so that one of them leaves from the middle at once. The slots that are free
+/// are linked as well.
+#[derive(Debug)]
+pub(super) struct Holds {
+    slots: Vec<Hold>,
+    oldest: u32,
+    newest: u32,
+    /// The first free slot, which links to the others by `newer`.
+    free: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Hold {
+    expires_at: Timestamp,
+    /// 0 in a free slot.
+    amount: u64,
+    older: u32,
+    newer: u32,
+}
+
+impl Default for Holds {
+    fn default() -> Self {
+        Self { slots: Vec::new(), oldest: NONE, newest: NONE, free: NONE }
+    }
+}
+
+impl Holds {
+    pub(super) const fn is_empty(&self) -> bool {
+        self.oldest == NONE
+    }
+
+    /// Adds a hold, which expires at or after all others. Answers with its slot.
+    #[inline]
+    pub(super) fn push(&mut self, expires_at: Timestamp, amount: u64) -> u32 {
+        debug_assert!(amount > 0, "a requirement is never of nothing");
+        let hold = Hold { expires_at, amount, older: self.newest, newer: NONE };
+        let slot = match self.slots.get_mut(self.free as usize) {
+            Some(free) => {
+                let slot = self.free;
+                self.free = free.newer;
+                *free = hold;
+                slot
+            }
+            None => {
+                self.slots.push(hold);
+                u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 holds")
+            }
+        };
+        *self.newer_of(hold.older) = slot;
+        self.newest = slot;
+        slot
+    }
+
+    /// The amount of a hold.
+    #[inline]
+    pub(super) fn amount_of(&self, slot: u32) -> u64 {
+        self.slots[slot as usize].amount
+    }
+
+    /// Takes a hold out.
+    #[inline]
+    pub(super) fn release(&mut self, slot: u32) {
+        let hold = &mut self.slots[slot as usize];
+        assert!(hold.amount > 0, "a hold is released once");
+        let Hold { older, newer, .. } = *hold;
+        hold.amount = 0;
+        hold.newer = self.free;
+        self.free = slot;
+        *self.newer_of(older) = newer;
+        *self.older_of(newer) = older;
+        if self.is_empty() && self.slots.capacity() > ROOM_KEPT_BETWEEN_SWEEPS {
+            *self = Self::default();
+        }
+    }
+
+    /// What links to the hold after this one.
+    #[inline]
+    fn newer_of(&mut self, slot: u32) -> &mut u32 {
+        match self.slots.get_mut(slot as usize) {
+            Some(hold) => &mut hold.newer,
+            None => &mut self.oldest,
+        }
+    }
+
+    /// What links to the hold before this one.
+    #[inline]
+    fn older_of(&mut self, slot: u32) -> &mut u32 {
+        match self.slots.get_mut(slot as usize) {
+            Some(hold) => &mut hold.older,
+            None => &mut self.newest,
+        }
+    }
+
+    /// Takes out what has expired by `now`, and hands the amounts to `departed`.
+    #[inline]
+    pub(super) fn expire(&mut self, now: Timestamp, mut departed: impl FnMut(u64)) {
+        while let Some(hold) = self.slots.get(self.oldest as usize).filter(|h| h.expires_at <= now)
+        {
+            departed(hold.amount);
+            self.release(self.oldest);
+        }
+    }
+
+    /// When the first hold expires.
+    #[inline]
+    pub(super) fn next_expiry(&self) -> Option<Timestamp> {
+        self.slots.get(self.oldest as usize).map(|hold| hold.expires_at)
+    }
+
+    /// Gives back the room of free slots behind the last hold, if that is most of all.
+    pub(super) fn give_room_back(&mut self) {
+        let used = self.slots.iter().rposition(|hold| hold.amount > 0).map_or(0, |at| at + 1);
+        if self.slots.capacity() <= ROOM_KEPT || used >= self.slots.capacity() / 4 {
+            return;
+        }
+        self.slots.truncate(used);
+        self.slots.shrink_to(used + used / 2);
+        self.free = NONE;
+        for (slot, hold) in (0..).zip(&mut self.slots) {
+            if hold.amount == 0 {
+                hold.newer = self.free;
+                self.free = slot;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_unix_ms(seconds * 1_000)
+    }
+
+    fn expired(holds: &mut Holds, now: u64) -> Vec<u64> {
+        let mut amounts = Vec::new();
+        holds.expire(at(now), |amount| amounts.push(amount));
+        amounts
+    }
+
+    #[test]
+    fn holds_are_found_whatever_was_released_before() {
+        let mut random = fastrand::Rng::with_seed(5);
+        let mut holds = Holds::default();
+        let mut open: Vec<(u32, u64, u64)> = Vec::new();
+        for n in 1..50_000 {
+            let now = n / 200;
+            let (live, dead): (Vec<_>, Vec<_>) =
+                open.into_iter().partition(|(_, expires_at, _)| *expires_at > now);
+            open = live;
+            let dead: Vec<_> = dead.into_iter().map(|(_, _, amount)| amount).collect();
+            assert_eq!(expired(&mut holds, now), dead, "in their order");
+            assert_eq!(holds.is_empty(), open.is_empty());
+            assert_eq!(holds.next_expiry(), open.first().map(|(_, expires_at, _)| at(*expires_at)));
+            if random.bool() && !open.is_empty() {
+                let (slot, _, amount) = open.remove(random.usize(..open.len()));
+                assert_eq!(holds.amount_of(slot), amount);
+                holds.release(slot);
+            } else {
+                open.push((holds.push(at(now + 1), n), now + 1, n));
+            }
+            if n % 1_000 == 0 {
+                holds.give_room_back();
+            }
+        }
+    }
+
+    /// MEM-03
+    #[test]
+    fn mem_03_one_hold_that_lasts_does_not_keep_the_room_of_those_after_it() {
+        let mut holds = Holds::default();
+        holds.push(at(1), 7);
+        let mut open = std::collections::VecDeque::new();
+        for _ in 0..100_000 {
+            open.push_back(holds.push(at(1), 1));
+            if open.len() > 10 {
+                holds.release(open.pop_front().unwrap());
+            }
+        }
+        assert!(holds.slots.capacity() <= 16, "{}", holds.slots.capacity());
+        assert_eq!(expired(&mut holds, 1), [7, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]);
+    }
+
+    /// MEM-03
+    #[test]
+    fn mem_03_the_room_of_many_holds_is_given_back() {
+        let mut holds = Holds::default();
+        let slots: Vec<_> = (0..1_000).map(|_| holds.push(at(1), 1)).collect();
+        slots[2..].iter().for_each(|slot| holds.release(*slot));
+        holds.give_room_back();
+        assert!(holds.slots.capacity() <= 4, "{}", holds.slots.capacity());
+        holds.release(slots[0]);
+        let again = [holds.push(at(1), 2), holds.push(at(2), 3)];
+        assert_eq!(again.map(|slot| holds.amount_of(slot)), [2, 3]);
+        assert_eq!(expired(&mut holds, 2), [1, 2, 3]);
+    }
+}
