@@ -1,9 +1,11 @@
 //! How a provider is opened, and why it was not.
 
 use std::fmt;
+#[cfg(feature = "sqlite")]
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "sqlite")]
 use coordination::{Clock, SystemClock};
 use thiserror::Error;
 

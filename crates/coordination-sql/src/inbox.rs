@@ -216,7 +216,7 @@ fn text_of(key: &InboxKey) -> String {
 }
 
 fn identity(key: &InboxKey) -> Value<'static> {
-    id(text_of(key))
+    id(&text_of(key))
 }
 
 fn ids(keys: &[InboxKey]) -> Value<'static> {

@@ -104,7 +104,7 @@ fn enqueue(dialect: &Dialect) -> Insert {
 
 fn row(message: &NewOutboxMessage) -> Values<'_> {
     vec![
-        id(message.id),
+        id(&message.id),
         message.topic.as_str().into(),
         (&message.payload).into(),
         Value::MaybeText(message.correlation_id.as_ref().map(CorrelationId::as_str)),
@@ -209,7 +209,7 @@ impl<D: Database> Outbox for Provider<D> {
         lease: LeaseDuration,
     ) -> Result<Option<u32>, ProviderError> {
         let begin = async {
-            let values = vec![owner.into(), id(message), lease.into()];
+            let values = vec![owner.into(), id(&message), lease.into()];
             let rows = self.engine().fetch(&self.sql().outbox.begin, values).await?;
             rows.first().map(|row| row.count("attempts")).transpose()
         };
@@ -241,7 +241,7 @@ impl<D: Database> Outbox for Provider<D> {
         message: MessageId,
         outcome: &Payload,
     ) -> Result<usize, ProviderError> {
-        let values = vec![owner.into(), id(message), outcome.into()];
+        let values = vec![owner.into(), id(&message), outcome.into()];
         self.settle("outbox finish", &self.sql().outbox.finish, &[message], values).await
     }
 
@@ -284,7 +284,7 @@ impl<D: Database> Outbox for Provider<D> {
 
     async fn record(&self, message: MessageId) -> Result<Option<OutboxRecord>, ProviderError> {
         let read = async {
-            let rows = self.engine().read(&self.sql().outbox.record, vec![id(message)]).await?;
+            let rows = self.engine().read(&self.sql().outbox.record, vec![id(&message)]).await?;
             rows.first().map(|row| record::<D>(message, row)).transpose()
         };
         read.await.map_err(Failure::of("outbox record"))

@@ -24,6 +24,7 @@ const POSTGRES_NOW: &str = "(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000
 pub(crate) struct Statement {
     pub(crate) text: Arc<str>,
     /// Whether the clock's time is one more parameter, the last one.
+    #[cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "a server has a clock"))]
     pub(crate) takes_now: bool,
 }
 
@@ -36,6 +37,7 @@ pub(crate) struct Dialect {
     /// What stands before an index's name.
     index_prefix: &'static str,
     /// Where PostgreSQL tells of new work.
+    #[cfg(feature = "postgres")]
     channel: String,
 }
 
@@ -54,6 +56,7 @@ impl Dialect {
             kind: Kind::Sqlite,
             table_prefix: "coordination_".to_owned(),
             index_prefix: "coordination_",
+            #[cfg(feature = "postgres")]
             channel: String::new(),
         }
     }
@@ -219,6 +222,7 @@ pub(crate) enum Queue {
 impl Queue {
     pub(crate) const ALL: [Queue; 3] = [Queue::Outbox, Queue::Inbox, Queue::Scheduler];
 
+    #[cfg(feature = "postgres")]
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Queue::Outbox => "outbox",

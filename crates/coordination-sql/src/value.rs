@@ -94,7 +94,7 @@ pub(crate) fn ids<I: ToString>(ids: &[I]) -> Value<'static> {
 }
 
 /// An identity.
-pub(crate) fn id(id: impl ToString) -> Value<'static> {
+pub(crate) fn id(id: &impl ToString) -> Value<'static> {
     Value::Text(Cow::Owned(id.to_string()))
 }
 

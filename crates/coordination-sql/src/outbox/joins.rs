@@ -140,10 +140,10 @@ impl<D: Database> Joins for Provider<D> {
         let start = async {
             let (engine, sql) = (self.engine(), &self.sql().joins);
             let mut transaction = engine.begin().await?;
-            let values = vec![id(join.id()), Value::Int(expected)];
+            let values = vec![id(&join.id()), Value::Int(expected)];
             if engine.execute_in(&mut transaction, &sql.start, values).await? > 0 {
                 engine.fetch_in(&mut transaction, &sql.lock_messages, vec![ids(&members)]).await?;
-                let values = vec![id(join.id()), ids(&members)];
+                let values = vec![id(&join.id()), ids(&members)];
                 engine.execute_in(&mut transaction, &sql.add_members, values).await?;
             }
             Ok(transaction.commit().await?)
@@ -154,7 +154,7 @@ impl<D: Database> Joins for Provider<D> {
 
     async fn join_progress(&self, join: JoinId) -> Result<JoinProgress, JoinError> {
         let read = async {
-            let rows = self.engine().read(&self.sql().joins.progress, vec![id(join)]).await?;
+            let rows = self.engine().read(&self.sql().joins.progress, vec![id(&join)]).await?;
             let Some(row) = rows.first() else { return Ok(None) };
             let (completed, failed) = (counted(row, "completed")?, counted(row, "failed")?);
             let expected = counted(row, "expected")?;

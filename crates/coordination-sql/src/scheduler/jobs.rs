@@ -139,7 +139,7 @@ impl JobSql {
             return Ok(None);
         }
         let now = engine.now_in(&mut transaction).await?;
-        let values = || vec![id(run), name.as_str().into(), now.into()];
+        let values = || vec![id(&run), name.as_str().into(), now.into()];
         engine.execute_in(&mut transaction, &self.trigger, values()).await?;
         let rows = engine.fetch_in(&mut transaction, &self.run_of, values()).await?;
         let made = rows.first().ok_or(sqlx::Error::RowNotFound)?.named("id", str::parse)?;

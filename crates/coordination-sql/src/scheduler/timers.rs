@@ -45,7 +45,7 @@ impl TimerSql {
         timer: &NewTimer,
     ) -> Result<usize, Failure> {
         let values = vec![
-            id(timer.id),
+            id(&timer.id),
             timer.topic.as_str().into(),
             (&timer.payload).into(),
             Value::MaybeText(timer.correlation_id.as_ref().map(CorrelationId::as_str)),
@@ -59,7 +59,7 @@ impl TimerSql {
         engine: &E,
         timer: TimerId,
     ) -> Result<usize, Failure> {
-        engine.execute(&self.cancel, vec![id(timer)]).await
+        engine.execute(&self.cancel, vec![id(&timer)]).await
     }
 }
 

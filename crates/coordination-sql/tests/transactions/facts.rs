@@ -41,7 +41,7 @@ pub(crate) async fn a_message_goes_with_a_transaction_that_is_undone<W: World>()
     assert!(claim(&provider, "a").await.is_empty());
     assert_eq!(world.orders(&provider).await, 0);
     // The ID was never known, so the message can be sent after all.
-    provider.enqueue_all(&[lost.clone()]).await.unwrap();
+    provider.enqueue_all(std::slice::from_ref(&lost)).await.unwrap();
     assert_eq!(claim(&provider, "a").await, [lost.id]);
 }
 

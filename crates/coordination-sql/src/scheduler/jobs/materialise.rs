@@ -37,7 +37,7 @@ impl MaterialiseSql {
             ),
             due_jobs: statement(&format!(
                 "SELECT name, topic, payload, cron, time_zone, catch_up_max, next_tick FROM {{jobs}}
-                 WHERE next_tick <= {{now}} ORDER BY next_tick, name LIMIT {JOBS_BATCH} {{for_update}}"
+                 WHERE next_tick <= $1 ORDER BY next_tick, name LIMIT {JOBS_BATCH} {{for_update}}"
             )),
             set_next_tick: statement("UPDATE {jobs} SET next_tick = $2 WHERE name = $1"),
             add_runs: Insert::quiet(
@@ -128,7 +128,9 @@ impl JobSql {
     ) -> Result<(usize, usize), Failure> {
         let sql = &self.materialise;
         let now = engine.now_in(connection).await?;
-        let due = engine.fetch_in(connection, &sql.due_jobs, Vec::new()).await?;
+        // One moment for all of it: a tick between two would be due by one and still to come by the
+        // other.
+        let due = engine.fetch_in(connection, &sql.due_jobs, vec![now.into()]).await?;
         let mut jobs = Vec::with_capacity(due.len());
         for row in &due {
             jobs.push((definition(row)?, row.moment("next_tick")?));
@@ -138,7 +140,7 @@ impl JobSql {
             runs.extend(
                 ticks(job, *first, now)
                     .into_iter()
-                    .map(|tick| vec![id(RunId::random()), job.name.as_str().into(), tick.into()]),
+                    .map(|tick| vec![id(&RunId::random()), job.name.as_str().into(), tick.into()]),
             );
         }
         let made = if runs.is_empty() {
