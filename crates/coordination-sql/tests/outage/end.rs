@@ -19,7 +19,9 @@ pub fn is_asked_to_hold() -> bool {
 /// Starts a cluster, says its folder, and waits to be killed.
 pub fn hold() {
     let cluster = TestCluster::start(Durability::ServerCrash);
-    writeln!(std::io::stdout(), "{}", cluster.folder().display()).unwrap();
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "{}", cluster.folder().display()).unwrap();
+    stdout.flush().unwrap();
     // Nothing is ever written, so this returns when the other process has ended.
     let _ended = std::io::stdin().read(&mut [0]);
 }
