@@ -32,7 +32,7 @@ struct Sizes {
 pub(crate) type PlainLeases = HashMap<u128, [(u64, u64); LIMITS_PER_CALL]>;
 
 pub(crate) fn run(scale: Scale, progress: &Progress) -> Section {
-    let full = Sizes { models: 1_000, leases: 10_000, operations: 50_000, rounds: 11 };
+    let full = Sizes { models: 1_000, leases: 10_000, operations: 25_000, rounds: 11 };
     let quick = Sizes { models: 1, leases: 10, operations: 100, rounds: 2 };
     let sizes = scale.pick(full, quick);
     let rounds = measure(sizes, progress);

@@ -73,7 +73,7 @@ pub(crate) fn run(scale: Scale, progress: &Progress) -> Section {
     let full = Sizes {
         models: [1, 1_000, 100_000],
         live_leases: [1_000, 10_000, 100_000, 1_000_000],
-        operations: 50_000,
+        operations: 25_000,
         rounds: 11,
     };
     let quick =
