@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 /// The moment it is by the server's clock, in microseconds. Stable within a statement, so that an
 /// index can be searched with it.
+#[cfg(feature = "postgres")]
 const POSTGRES_NOW: &str = "(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000)::bigint";
 
 /// A statement as its database reads it.
