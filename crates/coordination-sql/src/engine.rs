@@ -119,7 +119,6 @@ pub trait Engine: Clone + Debug + Send + Sync + 'static {
 /// An insertion of one row, and the same of many.
 #[derive(Debug, Clone)]
 pub(crate) struct Insert {
-    #[cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "SQLite inserts one by one"))]
     pub(crate) one: Statement,
     #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "PostgreSQL at once"))]
     pub(crate) many: Statement,
