@@ -95,7 +95,7 @@ pub fn read<B: Body>(bytes: &[u8]) -> Result<B::Request, Refusal> {
 /// # Errors
 /// The bytes are not JSON, or not a list of 1 to 256 requests.
 pub fn read_batch<B: Body>(bytes: &[u8]) -> Result<Vec<Result<B::Request, Refusal>>, Refusal> {
-    if let Ok(BatchBody { requests }) = serde_json::from_slice::<BatchBody<B>>(bytes) {
+    if let Ok(BatchBody { requests }) = parse::<BatchBody<B>>(bytes) {
         check_batch_count(requests.len())?;
         return Ok(requests.into_iter().map(B::into_request).collect());
     }
@@ -114,7 +114,15 @@ fn check_batch_count(count: usize) -> Result<(), Refusal> {
 
 /// The plain reader is fast; only when it fails does a second look find out which field was wrong.
 pub(crate) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Refusal> {
-    serde_json::from_slice(bytes).map_err(|error| explain::<T>(bytes, &error))
+    parse(bytes).map_err(|error| explain::<T>(bytes, &error))
+}
+
+/// Whether the bytes are text is looked at once for all of them, not again for each string in them.
+fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, serde_json::Error> {
+    match str::from_utf8(bytes) {
+        Ok(text) => serde_json::from_str(text),
+        Err(_) => serde_json::from_slice(bytes),
+    }
 }
 
 #[cold]
