@@ -1,6 +1,7 @@
 //! Durable jobs on the memory provider, in tokio's paused time.
 
 #![allow(clippy::unwrap_used, reason = "in a test crate a failed unwrap is a failed test")]
+#![allow(clippy::panic, reason = "and so is a panic")]
 
 mod crashes;
 mod crashing;
@@ -112,10 +113,7 @@ impl Jobs {
         }
     }
 
-    fn run<L: Limiter + 'static>(&self, limiter: &L, handler: impl JobHandler) -> Running
-    where
-        L: Clone,
-    {
+    fn run<L: Limiter + Clone + 'static>(&self, limiter: &L, handler: impl JobHandler) -> Running {
         self.run_with(limiter, handler, RunnerSettings::default())
     }
 

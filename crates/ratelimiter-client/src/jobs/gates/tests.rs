@@ -140,7 +140,14 @@ async fn a_tenant_without_budget_waits_alone_and_longer_each_time() {
     for _ in 0..4 {
         let id = MessageId::random();
         let hint = Duration::from_millis(600);
-        waits.push(gates.denied(now, id, &topic("a"), &[budget.clone()], Some(&budget), hint));
+        waits.push(gates.denied(
+            now,
+            id,
+            &topic("a"),
+            std::slice::from_ref(&budget),
+            Some(&budget),
+            hint,
+        ));
     }
     assert_eq!(waits, [600, 600, 1000, 2000].map(Duration::from_millis));
     assert_eq!(claims(&mut gates, now), "all", "the model is not gated");
@@ -155,14 +162,14 @@ async fn a_job_that_was_denied_too_often_goes_first() {
     let (mut gates, mut now) = (gates(), Instant::now());
     let (large, limit) = (MessageId::random(), key("tpm"));
     for count in 1..=STARVING_AFTER {
-        gates.denied(now, large, &topic("a"), &[limit.clone()], None, secs(1));
-        let opens_early = gates.released(&[limit.clone()]);
+        gates.denied(now, large, &topic("a"), std::slice::from_ref(&limit), None, secs(1));
+        let opens_early = gates.released(std::slice::from_ref(&limit));
         assert_eq!(opens_early, count < STARVING_AFTER, "denied {count} times");
         now += secs(2);
     }
     // Not for ever.
     now += FIRST_FOR_MAX;
-    gates.denied(now, large, &topic("a"), &[limit.clone()], None, secs(1));
+    gates.denied(now, large, &topic("a"), std::slice::from_ref(&limit), None, secs(1));
     assert!(gates.released(&[limit]));
 }
 
@@ -180,7 +187,7 @@ async fn gates_tenants_and_denied_jobs_are_bounded() {
             now,
             MessageId::random(),
             &topic("0"),
-            &[budget.clone()],
+            std::slice::from_ref(&budget),
             Some(&budget),
             secs(1),
         );
