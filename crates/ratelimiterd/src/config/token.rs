@@ -103,7 +103,9 @@ impl fmt::Debug for Token {
 /// The tokens of a config. What is wrong is said without what was given, which may be a secret.
 pub(super) fn list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Token>, D::Error> {
     let Value::Array(items) = Value::deserialize(deserializer)? else {
-        return Err(D::Error::custom("must be a list of tokens, such as [\"file:/run/secrets/token\"]"));
+        return Err(D::Error::custom(
+            "must be a list of tokens, such as [\"file:/run/secrets/token\"]",
+        ));
     };
     let token = |item| match item {
         Value::String(text) => Token::new(&text).map_err(D::Error::custom),

@@ -80,7 +80,8 @@ fn the_example_limits_load() {
 fn the_proofs_of_the_security_document_exist() {
     let document = std::fs::read_to_string(root().join("docs/security.md")).unwrap();
     let rows = document.lines().filter(|line| line.starts_with("| "));
-    let names = |row: &str| row.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+    let names =
+        |row: &str| row.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
     let is_test = |name: &String| name.matches('_').count() >= 3 && !name.contains(['.', ' ', '/']);
     let named: Vec<String> = rows.flat_map(names).filter(is_test).collect();
     assert!(named.len() > 20, "{named:?}");
