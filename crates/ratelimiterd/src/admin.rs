@@ -10,9 +10,7 @@ use std::io;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use ratelimiter::{
-    DefineError, DeleteError, Limit, LimitKey, LimitStatus, RegisteredLimit, Unanswered,
-};
+use ratelimiter::{DefineError, DeleteError, Limit, LimitKey, LimitStatus, Unanswered};
 use tokio::sync::Mutex;
 
 use self::book::Book;
@@ -120,9 +118,8 @@ impl<B: HostedBackend> Admin<B> {
         let mut book = self.book.lock().await;
         let _lock = self.begin_change(&mut book).await?;
         let key = limit.key.clone();
-        let before = book.registry.get(&key).cloned();
         let limits_max = book.file.limits_max();
-        if before.is_none() && book.registry.len() >= limits_max {
+        if book.registry.get(&key).is_none() && book.registry.len() >= limits_max {
             return Err(ChangeError::TooManyLimits { limits_max });
         }
         let mut next = book.registry.clone();
@@ -136,7 +133,7 @@ impl<B: HostedBackend> Admin<B> {
             }
         };
         if let Err(error) = staged.commit().await {
-            self.undo(&key, before).await;
+            self.undo(&mut book, &key).await;
             book.is_behind = true;
             return Err(not_kept(&error).into());
         }
@@ -151,14 +148,14 @@ impl<B: HostedBackend> Admin<B> {
         let mut book = self.book.lock().await;
         let _lock = self.begin_change(&mut book).await?;
         let mut next = book.registry.clone();
-        let before = next.remove(key);
+        next.remove(key);
         let staged = book.stage(&next).await.map_err(|error| not_kept(&error))?;
         if let Err(error) = self.backend.delete(key).await {
             staged.discard().await;
             return Err(error);
         }
         if let Err(error) = staged.commit().await {
-            self.undo(key, before).await;
+            self.undo(&mut book, key).await;
             book.is_behind = true;
             return Err(not_kept(&error).into());
         }
@@ -167,14 +164,33 @@ impl<B: HostedBackend> Admin<B> {
         Ok(())
     }
 
-    /// Puts the backend back where the registry is, after a change that could not be kept.
-    async fn undo(&self, key: &LimitKey, before: Option<RegisteredLimit>) {
-        let undone = match before {
-            Some(registered) => self.backend.restore(registered).await.map(|_| ()).is_ok(),
-            None => self.backend.delete(key).await.is_ok(),
+    /// Puts the backend back where the registry is, after a change that could not be kept. What it does not answer is
+    /// tried again by the next tick.
+    async fn undo(&self, book: &mut Book, key: &LimitKey) {
+        let undone = match book.registry.get(key).cloned() {
+            Some(registered) => self.backend.restore(registered).await.is_ok(),
+            None => {
+                let deleted = self.backend.delete(key).await;
+                matches!(deleted, Ok(()) | Err(DeleteError::UnknownKey { .. }))
+            }
         };
-        if !undone {
-            tracing::error!(%key, "a limit that could not be kept stays in force until a restart");
+        if undone {
+            book.parted.remove(key);
+        } else if book.parted.insert(key.clone()) {
+            tracing::error!(%key, "a change that could not be kept is in force until the backend answers");
+        }
+    }
+
+    async fn undo_again(&self, book: &mut Book) {
+        if book.parted.is_empty() {
+            return;
+        }
+        // Another server may have changed these limits meanwhile, and then its word counts.
+        let Ok(_lock) = self.begin_change(book).await else {
+            return;
+        };
+        for key in book.parted.clone() {
+            self.undo(book, &key).await;
         }
     }
 
@@ -189,6 +205,7 @@ impl<B: HostedBackend> Admin<B> {
         if self.backend.is_shared() {
             self.follow_file(&mut book).await;
         }
+        self.undo_again(&mut book).await;
         let mut settled = Vec::new();
         for key in book.decreasing() {
             // No answer, no change: the next tick asks again.

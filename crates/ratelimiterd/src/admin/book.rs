@@ -1,5 +1,6 @@
 //! The definitions as the limits file has them, or should have them.
 
+use std::collections::BTreeSet;
 use std::io;
 
 use ratelimiter::{LimitKey, LimitStatus, Registry};
@@ -13,6 +14,8 @@ pub(super) struct Book {
     pub(super) registry: Registry,
     /// Which content of the file was taken over last, where others change it too.
     pub(super) stamp: Option<Stamp>,
+    /// Limits whose change could not be kept, and not yet be taken back in the backend either.
+    pub(super) parted: BTreeSet<LimitKey>,
     /// The file could not follow the registry; the next tick tries again.
     pub(super) is_behind: bool,
     /// It was said that something is wrong with the file, and need not be said again.
@@ -25,7 +28,14 @@ pub(super) struct MaybeStaged(Option<Staged>);
 impl Book {
     pub(super) fn new(file: LimitsFile) -> Self {
         let registry = Registry::new();
-        Self { file, registry, stamp: None, is_behind: false, is_reported: false }
+        Self {
+            file,
+            registry,
+            stamp: None,
+            parted: BTreeSet::new(),
+            is_behind: false,
+            is_reported: false,
+        }
     }
 
     /// A registry that the file already has needs no staging.

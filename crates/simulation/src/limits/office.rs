@@ -9,9 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::{Either, select};
-use ratelimiter::{
-    Backend, DefineError, Limit, LimitKey, LimitStatus, RegisteredLimit, Registry, Unanswered,
-};
+use ratelimiter::{Backend, DefineError, Limit, LimitKey, LimitStatus, Registry, Unanswered};
 use ratelimiter_tigerbeetle::ledger::Ledger;
 use ratelimiter_tigerbeetle::limiter::TigerBeetleLimiter;
 
@@ -34,8 +32,6 @@ pub(super) struct LimitsFile {
 struct Content {
     stamp: u64,
     registry: Registry,
-    /// Limits whose change could neither be kept nor undone: it stays in force until a restart, as the log says.
-    not_undone: BTreeSet<LimitKey>,
 }
 
 pub(super) struct Office<L> {
@@ -50,6 +46,7 @@ pub(super) struct Office<L> {
 struct Book {
     registry: Registry,
     stamp: u64,
+    parted: BTreeSet<LimitKey>,
     is_behind: bool,
 }
 
@@ -62,11 +59,6 @@ impl LimitsFile {
 
     pub(super) fn read(&self) -> Registry {
         self.content().registry.clone()
-    }
-
-    /// Whether the file and the backend are known to have parted.
-    pub(super) fn has_parted(&self, key: &LimitKey) -> bool {
-        self.content().not_undone.contains(key)
     }
 
     fn content(&self) -> MutexGuard<'_, Content> {
@@ -104,7 +96,6 @@ impl<L: Ledger> Office<L> {
         let _lock = self.lock_file(CHANGE_PATIENCE).await?;
         self.refresh(&mut book).await?;
         let key = limit.key.clone();
-        let before = book.registry.get(&key).cloned();
         let mut next = book.registry.clone();
         next.put(book.registry.plan(limit.clone())?);
         let step = Duration::from_millis(disk.slow_ms);
@@ -115,7 +106,7 @@ impl<L: Ledger> Office<L> {
         let status = self.limiter.define(limit).await?;
         self.executor.sleep(step).await;
         if disk.full == DiskFull::WhenCommitted {
-            self.undo(&key, before).await;
+            self.undo(&mut book, &key).await;
             book.is_behind = true;
             return Err(unanswered("the disk is full").into());
         }
@@ -126,13 +117,29 @@ impl<L: Ledger> Office<L> {
         Ok(status)
     }
 
-    async fn undo(&self, key: &LimitKey, before: Option<RegisteredLimit>) {
-        let undone = match before {
+    async fn undo(&self, book: &mut Book, key: &LimitKey) {
+        let undone = match book.registry.get(key).cloned() {
             Some(registered) => self.limiter.restore(registered).await.is_ok(),
             None => self.limiter.delete(key).await.is_ok(),
         };
-        if !undone {
-            self.file.content().not_undone.insert(key.clone());
+        match undone {
+            true => book.parted.remove(key),
+            false => book.parted.insert(key.clone()),
+        };
+    }
+
+    async fn undo_again(&self, book: &mut Book) {
+        if book.parted.is_empty() {
+            return;
+        }
+        let Ok(_lock) = self.lock_file(CHANGE_PATIENCE).await else {
+            return;
+        };
+        if self.refresh(book).await.is_err() {
+            return;
+        }
+        for key in book.parted.clone() {
+            self.undo(book, &key).await;
         }
     }
 
@@ -143,6 +150,7 @@ impl<L: Ledger> Office<L> {
         self.limiter.tick().await;
         let mut book = self.book.lock().await;
         self.follow_file(&mut book).await;
+        self.undo_again(&mut book).await;
         let mut settled = Vec::new();
         for key in book.decreasing() {
             if let Ok(Some(state)) = self.limiter.state(&key).await

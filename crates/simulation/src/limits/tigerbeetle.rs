@@ -155,9 +155,6 @@ impl Site {
                 violation(Promise::BackToZero, format!("{used} units of {key} are still held"));
             }
             let is_there = reading.capacity == u128::from(registered.target().get());
-            if self.file.has_parted(key) {
-                continue;
-            }
             if !is_there || registered.status != LimitStatus::Active {
                 let detail =
                     format!("{key} has {}, the file says {registered:?}", reading.capacity);
@@ -191,7 +188,7 @@ impl Site {
         let stuck = |detail| Err(Violation { promise: Promise::ProgressResumes, detail });
         for (limit, registered) in registry.iter().enumerate() {
             let capacity = registered.limit.capacity.get();
-            if capacity == 0 || self.file.has_parted(&registered.limit.key) {
+            if capacity == 0 {
                 continue;
             }
             let Some(host) = self.stage.host(server) else {
