@@ -8,7 +8,6 @@ mod leases;
 mod limits;
 mod scheduler;
 mod slow_ack;
-mod spans;
 mod unreliable;
 
 use std::sync::Arc;

@@ -1,22 +1,41 @@
-//! A message is handled in a span that carries its correlation ID.
+//! A message is handled in a span that carries its correlation ID. A process of its own with one
+//! subscriber for all its threads: which spans are enabled is remembered for the whole process, so a
+//! subscriber of one thread sees nothing of a span that another thread met first.
+
+#![allow(clippy::unwrap_used, reason = "in a test crate a failed unwrap is a failed test")]
 
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
 
 use coordination::{
-    CorrelationId, Leases, NewTimer, Outbox, OutboxDispatcher, OutboxMessage, Payload, Scheduler,
-    SchedulerSettings, SchedulerWorker, TopicHandlers, WorkerSettings,
+    CorrelationId, Leases, MemoryProvider, MonotonicClock, NewOutboxMessage, NewTimer, Outbox,
+    OutboxDispatcher, OutboxMessage, Payload, Scheduler, SchedulerSettings, SchedulerWorker, Topic,
+    TopicHandlers, WorkerSettings,
 };
 use tokio_util::sync::CancellationToken;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-use crate::{eventually, outbox_message, provider, topic};
+/// The spans of this process. What looks at them first turns the recording on.
+static SPANS: LazyLock<Spans> = LazyLock::new(|| {
+    let spans = Spans::default();
+    tracing::subscriber::set_global_default(spans.clone()).unwrap();
+    spans
+});
 
 /// Keeps the fields of each new span as text.
 #[derive(Debug, Clone, Default)]
 struct Spans(Arc<Mutex<Vec<String>>>);
+
+impl Spans {
+    #[track_caller]
+    fn assert_has(&self, expected: &str) {
+        let spans = self.0.lock().unwrap();
+        assert!(spans.iter().any(|span| span == expected), "{expected} is not in {spans:?}");
+    }
+}
 
 impl Subscriber for Spans {
     fn enabled(&self, _: &Metadata<'_>) -> bool {
@@ -46,13 +65,21 @@ impl Visit for Fields {
     }
 }
 
+fn topic(text: &str) -> Topic {
+    Topic::new(text).unwrap()
+}
+
+fn provider() -> MemoryProvider {
+    let start = "2026-03-01T12:00:00Z".parse().unwrap();
+    MemoryProvider::with_clock(Arc::new(MonotonicClock::starting_at(start)))
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_span_of_a_message_carries_its_correlation_id() {
-    let spans = Spans::default();
-    let _here = tracing::subscriber::set_default(spans.clone());
+    let spans = &*SPANS;
     let outbox = provider();
-    let message =
-        outbox_message("order", "1").correlated_with(CorrelationId::new("request-7").unwrap());
+    let message = NewOutboxMessage::new(topic("order"), Payload::new("1").unwrap())
+        .correlated_with(CorrelationId::new("request-7").unwrap());
     let id = Outbox::enqueue(&outbox, message).await.unwrap();
     let stop = CancellationToken::new();
     let done = stop.clone();
@@ -62,16 +89,14 @@ async fn the_span_of_a_message_carries_its_correlation_id() {
     });
     let worker = OutboxDispatcher::new(outbox, handlers, WorkerSettings::default()).unwrap();
     worker.run(stop).await;
-    let spans = spans.0.lock().unwrap();
-    let expected =
-        format!("handle queue=\"outbox\" id={id} topic=order correlation_id=request-7 attempt=1");
-    assert!(spans.contains(&expected), "{spans:?}");
+    spans.assert_has(&format!(
+        "handle queue=\"outbox\" id={id} topic=order correlation_id=request-7 attempt=1"
+    ));
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_span_of_a_timer_on_its_way_carries_its_correlation_id() {
-    let spans = Spans::default();
-    let _here = tracing::subscriber::set_default(spans.clone());
+    let spans = &*SPANS;
     let memory = provider();
     let timer = NewTimer::new(topic("remind"), Payload::empty(), memory.clock().now())
         .correlated_with(CorrelationId::new("request-8").unwrap());
@@ -81,11 +106,13 @@ async fn the_span_of_a_timer_on_its_way_carries_its_correlation_id() {
         SchedulerWorker::new(memory.clone(), memory.clone(), memory.clone(), settings).unwrap();
     let (metrics, stop) = (worker.metrics(), CancellationToken::new());
     let running = tokio::spawn(worker.run(stop.clone()));
-    eventually("the timer is moved", || metrics.snapshot().acknowledged == 1).await;
+    let mut tick = tokio::time::interval(Duration::from_millis(10));
+    while metrics.snapshot().acknowledged == 0 {
+        tick.tick().await;
+    }
     stop.cancel();
     running.await.unwrap();
-    let spans = spans.0.lock().unwrap();
-    let expected =
-        format!("move queue=\"scheduler\" id={id} topic=remind correlation_id=request-8");
-    assert!(spans.contains(&expected), "{spans:?}");
+    spans.assert_has(&format!(
+        "move queue=\"scheduler\" id={id} topic=remind correlation_id=request-8"
+    ));
 }
