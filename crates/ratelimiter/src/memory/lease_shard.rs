@@ -37,6 +37,7 @@ struct Padded(Mutex<LeaseShard>);
 pub(super) struct LeaseShard {
     /// The places of all leases, by the hash of their IDs.
     index: LeaseIndex,
+    open_count: usize,
     past: PastLeases,
     /// Where the jitter of hints comes from.
     pub(super) random: fastrand::Rng,
@@ -66,7 +67,7 @@ impl Leases {
             let rest = usize::from(number < options.remember_max % count);
             let past = PastLeases::new(options.remember_for, share + rest);
             let index = LeaseIndex::default();
-            Padded(Mutex::new(LeaseShard { index, past, random: seeds.fork() }))
+            Padded(Mutex::new(LeaseShard { index, open_count: 0, past, random: seeds.fork() }))
         };
         let shards = (0..count).map(shard).collect();
         Self { shards, hasher }
@@ -129,6 +130,7 @@ impl LeaseShard {
     /// Adds a lease that was allowed and is not known.
     #[inline]
     pub(super) fn allow(&mut self, id: HashedId, place: LeasePlace) {
+        self.open_count += 1;
         self.enter(id, Place { list: place.group, at: place.slot });
     }
 
@@ -142,6 +144,7 @@ impl LeaseShard {
     /// Ends the open lease that was found.
     #[inline]
     pub(super) fn end(&mut self, now: Timestamp, id: LeaseId, found: FoundLease) {
+        self.open_count -= 1;
         let at = self.past.push(now, id, Past::Ended);
         self.index.replace(found, Place { list: PAST, at });
         self.past.forget_excess(now);
@@ -155,10 +158,10 @@ impl LeaseShard {
 
     /// Forgets what is too old, and gives unused room back.
     pub(super) fn sweep(&mut self, now: Timestamp) {
-        let Self { index, past, .. } = self;
+        let Self { index, past, open_count, .. } = self;
         past.forget_old(now);
         past.give_room_back();
-        index.give_room_back(|place| is_needed(past, place));
+        index.give_room_back(*open_count + past.len(), |place| is_needed(past, place));
     }
 
     pub(super) fn past_count(&self) -> usize {

@@ -125,9 +125,9 @@ impl PlaceIndex {
         self.entries.iter().filter(|entry| !entry.is_free() && is_needed(entry.place)).count()
     }
 
-    /// Gives room back if much more is kept than the places need.
-    pub(super) fn give_room_back(&mut self, is_needed: impl Fn(Place) -> bool) {
-        if self.entries.len() <= ROOM_KEPT {
+    /// Gives room back if much more is kept than the places need, which are at least so many.
+    pub(super) fn give_room_back(&mut self, needed_min: usize, is_needed: impl Fn(Place) -> bool) {
+        if self.entries.len() <= ROOM_KEPT || needed_min >= self.entries.len() / 8 {
             return;
         }
         let count = self.needed_count(&is_needed);
@@ -177,7 +177,7 @@ mod tests {
                 assert_eq!(found.map(|found| found.place), Some(place(n)));
             }
             if n % 100 == 0 {
-                index.give_room_back(|place| place.at >= needed);
+                index.give_room_back(0, |place| place.at >= needed);
             }
         }
         assert!(index.entries.len() <= 1_024, "{}", index.entries.len());
@@ -197,7 +197,7 @@ mod tests {
     fn room_is_given_back() {
         let mut index = PlaceIndex::default();
         (0..10_000).for_each(|n| index.insert(n, place(n), all));
-        index.give_room_back(|place| place.at < 10);
+        index.give_room_back(10, |place| place.at < 10);
         assert!(index.entries.len() <= 32, "{}", index.entries.len());
         assert!((0..10).all(|n| index.find(n, |found| found == place(n)).is_some()));
         assert_eq!(index.len(), 10);
