@@ -6,9 +6,11 @@
 
 mod binary;
 mod cluster;
+mod expiry;
 mod replica;
 mod suite;
 
 pub use binary::{BINARY_VARIABLE, find_binary};
 pub use cluster::{Mode, TestCluster};
+pub use expiry::outlast;
 pub use suite::{Fixture, REQUIRED_VARIABLE, Suite};

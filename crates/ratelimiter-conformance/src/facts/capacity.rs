@@ -55,7 +55,7 @@ pub(crate) async fn def_06_a_decrease_in_use_can_be_repeated(on: &Stage) {
         on.reserve(round, [("slots", 10)]).await.is_allowed();
         on.decrease(on.concurrency_limit("slots", 60, 5)).await;
         on.complete(round, []).await.is_ok();
-        on.let_decrease_settle().await;
+        on.let_decrease_settle("slots").await;
         assert_eq!(on.status("slots").await, LimitStatus::Active);
         assert_eq!(on.capacity("slots").await, 5);
         on.concurrency("slots", 60, 10).await;
@@ -100,7 +100,7 @@ pub(crate) async fn def_07_a_decrease_is_applied_when_enough_has_expired(on: &St
     on.pass_seconds(1).await;
     assert_eq!(on.status("rate").await, decreasing_to(2));
     on.outlast_seconds(1).await;
-    on.let_decrease_settle().await;
+    on.let_decrease_settle("rate").await;
     assert_eq!(on.status("rate").await, LimitStatus::Active);
     assert_eq!(on.capacity("rate").await, 2);
     on.reserve("C", [("rate", 2)]).await.is_allowed();
@@ -114,7 +114,7 @@ pub(crate) async fn def_07_a_decrease_is_applied_when_enough_was_released(on: &S
     on.reserve("B", [("slots", 3)]).await.is_allowed();
     on.decrease(on.concurrency_limit("slots", 60, 3)).await;
     on.complete("A", []).await.is_ok();
-    on.let_decrease_settle().await;
+    on.let_decrease_settle("slots").await;
     assert_eq!(on.status("slots").await, LimitStatus::Active);
     assert_eq!(on.capacity("slots").await, 3);
     on.reserve("C", [("slots", 1)]).await.is_denied_for(["slots"]);
@@ -128,7 +128,7 @@ pub(crate) async fn def_07_a_reconciled_reservation_lets_a_decrease_through(on: 
     on.reserve("A", [("rate", 8)]).await.is_allowed();
     on.decrease(on.rolling_limit("rate", 60, 5)).await;
     on.complete("A", [("rate", 3)]).await.is_ok();
-    on.let_decrease_settle().await;
+    on.let_decrease_settle("rate").await;
     assert_eq!(on.status("rate").await, LimitStatus::Active);
     assert_eq!(on.used("rate").await, 3);
     on.reserve("B", [("rate", 2)]).await.is_allowed();
@@ -144,7 +144,7 @@ pub(crate) async fn def_07_another_lower_capacity_replaces_the_target(on: &Stage
         assert_eq!(on.status("slots").await, decreasing_to(target));
     }
     on.complete("A", []).await.is_ok();
-    on.let_decrease_settle().await;
+    on.let_decrease_settle("slots").await;
     assert_eq!(on.capacity("slots").await, 4);
 }
 
@@ -176,7 +176,7 @@ pub(crate) async fn def_07_a_decrease_to_zero_stops_a_limit(on: &Stage) {
     on.reserve("A", [("slots", 1)]).await.is_allowed();
     on.decrease(on.concurrency_limit("slots", 60, 0)).await;
     on.complete("A", []).await.is_ok();
-    on.let_decrease_settle().await;
+    on.let_decrease_settle("slots").await;
     let answer = on.reserve("B", [("slots", 1)]).await;
     answer.is_refused_for_more_than_capacity_of("slots");
     on.concurrency("slots", 60, 2).await;

@@ -39,7 +39,7 @@ pub(crate) async fn def_08_a_decrease_survives_a_restart(on: &mut Stage) {
     };
     assert_eq!(target.get(), 5);
     on.complete("A", []).await.is_ok();
-    on.let_decrease_settle().await;
+    on.let_decrease_settle("slots").await;
     assert_eq!(on.capacity("slots").await, 5);
     on.reserve("B", [("slots", 5)]).await.is_allowed();
 }

@@ -101,7 +101,7 @@ pub(crate) async fn com_03_a_decreasing_limit_has_no_room_for_an_excess(on: &Sta
     assert_eq!(on.used("tokens").await, 60);
     assert_eq!(on.debt("tokens").await, 1);
     on.complete("B", [("tokens", 20)]).await.is_ok();
-    on.let_decrease_settle().await;
+    on.let_decrease_settle("tokens").await;
     assert_eq!(on.status("tokens").await, LimitStatus::Active);
     assert_eq!(on.used("tokens").await, 50);
 }

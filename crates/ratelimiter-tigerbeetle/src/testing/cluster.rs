@@ -9,6 +9,12 @@ use super::binary::find_binary;
 use super::replica::Replica;
 use crate::ledger::cluster::ClusterSettings;
 
+/// How long a request of a test waits for its answer: a development server on a busy disk pauses
+/// for seconds at a checkpoint, and few tests are about that.
+const REQUEST_TIMEOUT_MS: u64 = 60_000;
+/// How often ports are chosen for a cluster. Others may take one before its server does.
+const CHOICES_MAX: usize = 20;
+
 static CLUSTERS_STARTED: AtomicU64 = AtomicU64::new(0);
 
 /// How a server is started.
@@ -38,7 +44,7 @@ impl TestCluster {
     /// Without a server binary, or when the server does not start.
     pub fn start(mode: Mode) -> Self {
         let mut cluster = Self::format(mode, 1);
-        let port = cluster.replicas[0].start("0");
+        let port = cluster.replicas[0].start("0").expect("a port that the server chooses is free");
         cluster.ports = vec![port.expect("the server chooses a port for the address 0")];
         cluster
     }
@@ -49,16 +55,20 @@ impl TestCluster {
     /// Without a server binary, or when a server does not start.
     pub fn start_three(mode: Mode) -> Self {
         let mut cluster = Self::format(mode, 3);
-        let listeners: Vec<TcpListener> = (0..3)
-            .map(|_| TcpListener::bind("127.0.0.1:0").expect("the system has a free port"))
-            .collect();
-        let port = |listener: &TcpListener| listener.local_addr().expect("it is bound").port();
-        cluster.ports = listeners.iter().map(port).collect();
-        drop(listeners);
-        for index in 0..3 {
-            cluster.restart(index);
-        }
+        let all_start = (0..CHOICES_MAX).any(|_| cluster.start_on(free_ports()));
+        assert!(all_start, "ports are taken: {cluster:?}");
         cluster
+    }
+
+    /// Starts all servers; none if a port is taken.
+    fn start_on(&mut self, ports: Vec<u16>) -> bool {
+        self.ports = ports;
+        let addresses = self.addresses().join(",");
+        let all_start = self.replicas.iter_mut().all(|one| one.start(&addresses).is_some());
+        if !all_start {
+            self.replicas.iter_mut().for_each(Replica::kill);
+        }
+        all_start
     }
 
     fn format(mode: Mode, count: usize) -> Self {
@@ -83,9 +93,10 @@ impl TestCluster {
         self.ports.iter().map(|port| format!("127.0.0.1:{port}")).collect()
     }
 
-    /// The default settings for this cluster.
+    /// The default settings for this cluster, but that requests wait a minute for their answers.
     pub fn settings(&self) -> ClusterSettings {
-        ClusterSettings::new(self.cluster_id, self.addresses())
+        let settings = ClusterSettings::new(self.cluster_id, self.addresses());
+        ClusterSettings { request_timeout_ms: REQUEST_TIMEOUT_MS, ..settings }
     }
 
     /// `SIGSTOP`: the server neither answers nor goes away.
@@ -104,10 +115,22 @@ impl TestCluster {
     }
 
     /// Starts a replica that was killed, on the port that it had.
+    ///
+    /// # Panics
+    /// When it does not start, or the port stays taken.
     pub fn restart(&mut self, replica: usize) {
         let addresses = self.addresses().join(",");
-        self.replicas[replica].start(&addresses);
+        let mut starts = 0..CHOICES_MAX;
+        let started = starts.find_map(|_| self.replicas[replica].start(&addresses));
+        assert!(started.is_some(), "the port is taken: {self:?}");
     }
+}
+
+/// Three ports that nobody has, for the moment.
+fn free_ports() -> Vec<u16> {
+    let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").expect("ports are free"));
+    let port = |listener: &TcpListener| listener.local_addr().expect("it is bound").port();
+    listeners.iter().map(port).collect()
 }
 
 impl Mode {

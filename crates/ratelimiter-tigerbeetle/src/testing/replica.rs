@@ -15,7 +15,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::cluster::Mode;
 
 /// A development server listens after 2 s, three of them on two cores after 6 s.
-const START_TIMEOUT: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
+/// What the server says before it ends because another program has its port.
+const PORT_TAKEN: &str = "AddressInUse";
 /// How much of the server's log to show when it does not start.
 const LOG_LINES_SHOWN: usize = 20;
 
@@ -50,10 +52,11 @@ impl Replica {
         Self { binary: binary.to_owned(), data_file, mode, process: None, log }
     }
 
-    /// Starts the server and waits until it listens; returns the port if `addresses` is `0`.
+    /// Starts the server and waits until it listens; `None` if another program has its port. Says
+    /// the port if `addresses` is `0`.
     ///
     /// With `0` the server chooses a free port, and ends by itself when this process does.
-    pub(super) fn start(&mut self, addresses: &str) -> Option<u16> {
+    pub(super) fn start(&mut self, addresses: &str) -> Option<Option<u16>> {
         assert!(self.process.is_none(), "the server is stopped");
         let mut command = Command::new(&self.binary);
         command.arg("start").args(self.mode.start_flags());
@@ -63,34 +66,41 @@ impl Replica {
         let stdout = process.stdout.take().expect("it is piped");
         let stderr = process.stderr.take().expect("it is piped");
         self.process = Some(process);
-        self.wait_until_it_listens(stderr);
-        if addresses != "0" {
+        if !self.comes_to_listen(stderr) {
+            self.kill();
             return None;
+        }
+        if addresses != "0" {
+            return Some(None);
         }
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line).expect("the server says its port");
-        Some(line.trim().parse().expect("the server says its port"))
+        Some(Some(line.trim().parse().expect("the server says its port")))
     }
 
-    fn wait_until_it_listens(&self, stderr: impl std::io::Read + Send + 'static) {
-        let (listening, listens) = mpsc::channel();
+    /// Waits until the server listens, or ends because it cannot.
+    fn comes_to_listen(&self, stderr: impl std::io::Read + Send + 'static) -> bool {
+        let (saying, said) = mpsc::channel();
         let log = Arc::clone(&self.log);
         // Reads to the end, because a server whose log is not read stops when the pipe is full.
         thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                if line.contains("listening on") {
-                    // Only the first such line is waited for.
-                    let _later = listening.send(());
-                }
+                let listens = line.contains("listening on");
+                let is_taken = line.contains(PORT_TAKEN);
                 let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
                 log.push_back(line);
                 if log.len() > LOG_LINES_SHOWN {
                     log.pop_front();
                 }
+                if listens || is_taken {
+                    // Only the first such line is waited for.
+                    let _later = saying.send(listens);
+                }
             }
         });
-        let listens = listens.recv_timeout(START_TIMEOUT).is_ok();
-        assert!(listens, "the server does not listen:\n{self:?}");
+        let listens = said.recv_timeout(START_TIMEOUT);
+        assert!(listens.is_ok(), "the server does not listen:\n{self:?}");
+        listens == Ok(true)
     }
 
     /// Stops its clock and its connections without closing them.

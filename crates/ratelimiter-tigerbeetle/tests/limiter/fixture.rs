@@ -36,7 +36,8 @@ impl<L: Ledger + Clone> Fixture for OnLedger<L> {
     fn powers(&self) -> Powers {
         match self.scene.hand {
             Some(_) => powers(Duration::from_millis(1)),
-            None => powers(Duration::from_millis(700)),
+            // What is later is waited for.
+            None => powers(Duration::from_millis(100)),
         }
     }
 

@@ -8,7 +8,8 @@ use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use ratelimiter_conformance::suite::{FACTS, play};
+use ratelimiter_conformance::at_pace;
+use ratelimiter_conformance::suite::{FACTS, play_in_real_time};
 use ratelimiter_tigerbeetle::ledger::cluster::{ClusterConfig, ClusterLedger, Unobserved};
 use ratelimiter_tigerbeetle::testing::{Fixture, Suite};
 
@@ -37,7 +38,11 @@ async fn on_server(fixture: &Fixture) -> Scene<Arc<ClusterLedger>> {
 macro_rules! with_scenarios {
     ($($module:ident :: $scenario:ident,)*) => {
         |suite: Suite| suite$(.test(stringify!($scenario), |fixture| {
-            run(async { $module::$scenario(on_server(fixture).await).await });
+            at_pace(stringify!($scenario), |pace| run(async {
+                let scene = on_server(fixture).await.at(pace.clone());
+                pace.begin();
+                $module::$scenario(scene).await;
+            }));
         }))*
     };
 }
@@ -48,7 +53,7 @@ fn main() -> ExitCode {
     let powers = fixture::powers(Duration::ZERO);
     for fact in FACTS.iter().filter(|fact| fact.skipped_with(&powers).is_none()) {
         suite = suite.test(fact.name, |fixture| {
-            play(fact.name, async { OnLedger::new(on_server(fixture).await) });
+            play_in_real_time(fact.name, || async { OnLedger::new(on_server(fixture).await) });
         });
     }
     let with_scenarios = crate::scenarios::all! { with_scenarios };

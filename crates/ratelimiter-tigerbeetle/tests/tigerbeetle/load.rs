@@ -7,10 +7,10 @@ use std::time::Duration;
 use ratelimiter_tigerbeetle::ledger::{AccountId, Ledger, TransferStatus, WorkItem};
 use tokio::task::JoinSet;
 
-use crate::scene::{limits, pending};
+use crate::scene::{answered, limits, pending};
 
 /// The request timeout of any test, and much time for a loaded machine.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(40);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 /// The legs of one lease.
 pub const CHAIN: usize = 4;
 
@@ -58,7 +58,7 @@ impl Load {
             caller.unwrap();
         }
         let done = self.done.load(Ordering::Relaxed);
-        for row in ledger.lookup_accounts(self.accounts).await.unwrap() {
+        for row in answered(|| ledger.lookup_accounts(self.accounts.clone())).await {
             assert_eq!(row.balances.debits_pending, done as u128, "each lease counts once");
         }
         done

@@ -24,7 +24,6 @@ pub struct Counts {
     pub refused_batches: usize,
     pub sessions_busy_max: usize,
     pub evictions: usize,
-    pub troubles: usize,
     /// The longest that a request took.
     pub took_max: Duration,
     pub failures: BTreeMap<&'static str, usize>,
@@ -68,7 +67,6 @@ impl Observer for Tally {
                 counts.sessions_busy_max = counts.sessions_busy_max.max(count);
             }
             Observation::SessionTroubled { problem } => {
-                counts.troubles += 1;
                 counts.evictions += usize::from(*problem == SessionProblem::Evicted);
             }
             Observation::CallFailed { error } => {

@@ -9,25 +9,38 @@
 )]
 
 use std::process::ExitCode;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use ratelimiter_client::HttpLimiter;
-use ratelimiter_conformance::suite::{FACTS, play};
+use ratelimiter_conformance::suite::{FACTS, play_in_real_time};
 use ratelimiter_conformance::{Fixture, Powers};
-use ratelimiter_tigerbeetle::testing::{self, Suite};
+use ratelimiter_tigerbeetle::ledger::cluster::{ClusterConfig, ClusterLedger, Unobserved};
+use ratelimiter_tigerbeetle::testing::{self, Suite, outlast};
 
 use crate::servers::{Deployment, ServerProcess};
 
 mod servers;
 
-/// A development server takes eight connections, and a fact needs up to two.
+/// A development server takes eight connections, a fact needs up to two, and all together one.
 const THREADS: usize = 3;
 
 /// Servers of one limits file, one after another or side by side. They end with the fact.
 struct Served {
     deployment: Deployment,
     servers: Mutex<Vec<ServerProcess>>,
+    /// For looking whether the cluster is late.
+    ledger: Arc<ClusterLedger>,
+}
+
+/// The session that all facts share.
+fn ledger(fixture: &testing::Fixture) -> Arc<ClusterLedger> {
+    static LEDGER: OnceLock<Arc<ClusterLedger>> = OnceLock::new();
+    let ledger = LEDGER.get_or_init(|| {
+        let config = ClusterConfig::new(&fixture.development().settings()).unwrap();
+        Arc::new(ClusterLedger::open(config, Unobserved).unwrap())
+    });
+    Arc::clone(ledger)
 }
 
 impl Served {
@@ -51,8 +64,7 @@ impl Fixture for Served {
     }
 
     async fn advance(&self, by: Duration) {
-        // Nothing is waited for but time itself.
-        let _passed = tokio::time::timeout(by, std::future::pending::<()>()).await;
+        outlast(&*self.ledger, by).await;
     }
 
     async fn restarted(&self) -> HttpLimiter {
@@ -68,7 +80,8 @@ impl Fixture for Served {
 
 fn powers() -> Powers {
     Powers {
-        expiry_lag: Duration::from_millis(700),
+        // What is later is waited for.
+        expiry_lag: Duration::from_millis(100),
         reconciled_expiry_lag: Duration::from_secs(1),
         exact_time: Err("it is the cluster's time, which passes by itself"),
         exact_hints: Err("a hint would need a read; every hint is the backoff"),
@@ -88,8 +101,10 @@ fn main() -> ExitCode {
     // What cannot be shown is left out, so that what is counted was run.
     for fact in FACTS.iter().filter(|fact| fact.skipped_with(&powers()).is_none()) {
         suite = suite.test(fact.name, |fixture: &testing::Fixture| {
-            let deployment = Deployment::on(fixture.development());
-            play(fact.name, async { Served { deployment, servers: Mutex::default() } });
+            play_in_real_time(fact.name, || async {
+                let deployment = Deployment::on(fixture.development());
+                Served { deployment, servers: Mutex::default(), ledger: ledger(fixture) }
+            });
         });
     }
     suite.run()

@@ -23,7 +23,7 @@ fn short_or_long<T>(short: T, long: T) -> T {
 pub fn a_replica_of_three_is_killed_and_restarted_under_load(_: &Fixture) {
     run(async {
         let mut cluster = TestCluster::start_three(Mode::Development);
-        let on = Deployment::on(&cluster);
+        let on = Deployment::on(&cluster).with_brief_timeouts();
         let servers = [on.server().await];
         let load = Load::start(on, &servers).await;
         let rounds = short_or_long(2, 30);
@@ -44,7 +44,7 @@ pub fn a_replica_of_three_is_killed_and_restarted_under_load(_: &Fixture) {
 pub fn a_server_is_killed_again_and_again_under_load(_: &Fixture) {
     run(async {
         let cluster = TestCluster::start(Mode::Development);
-        let on = Deployment::on(&cluster);
+        let on = Deployment::on(&cluster).with_brief_timeouts();
         let mut servers = [on.server().await];
         let load = Load::start(on, &servers).await;
         let rounds: u64 = short_or_long(3, 50);
@@ -57,6 +57,8 @@ pub fn a_server_is_killed_again_and_again_under_load(_: &Fixture) {
             killed.kill();
             load.replace(0, &servers[0]);
             away.push(load.progress(BACK).await);
+            let is_ready = async || servers[0].get("/readyz").await.0 == 200;
+            eventually("it is ready", is_ready).await;
             let state = load.on().state(&servers[0].limiter(), "generation").await;
             let kept = state.expect("no definition is lost").limit.capacity.get();
             assert_eq!(kept, round, "the last definition that was answered");
@@ -71,7 +73,7 @@ pub fn a_server_is_killed_again_and_again_under_load(_: &Fixture) {
 pub fn a_cluster_is_stopped_for_a_while_under_load(_: &Fixture) {
     run(async {
         let cluster = TestCluster::start(Mode::Development);
-        let on = Deployment::on(&cluster);
+        let on = Deployment::on(&cluster).with_brief_timeouts();
         let servers = [on.server().await];
         let load = Load::start(on, &servers).await;
         let (rounds, stopped_for) = short_or_long((1, 2), (6, 10));

@@ -8,17 +8,18 @@ use ratelimiter::{Backend, Limiter, ReserveError};
 use ratelimiter_tigerbeetle::testing::{Fixture, Mode, TestCluster};
 use tokio::task::JoinSet;
 
+use crate::load::insist_on_define;
 use crate::servers::{Deployment, eventually, new_lease, run};
 
 /// A request is answered within the server's own deadline, whatever the cluster does.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_PATIENCE: Duration = Duration::from_secs(120);
 
 pub fn a_cluster_that_is_not_there_is_said_and_heals_by_itself(_: &Fixture) {
     run(async {
         let mut cluster = TestCluster::start(Mode::Development);
-        let on = Deployment::on(&cluster);
+        let on = Deployment::on(&cluster).with_brief_timeouts();
         let first = on.server().await;
-        first.limiter().define(on.rolling("rate", 60, 5)).await.unwrap();
+        insist_on_define(&first.limiter(), on.rolling("rate", 60, 5)).await;
         first.kill();
         cluster.kill(0);
         let server = on.listening();
@@ -33,8 +34,10 @@ pub fn a_cluster_that_is_not_there_is_said_and_heals_by_itself(_: &Fixture) {
         assert!(matches!(answer, Err(ReserveError::Unanswered(_))), "{answer:?}");
         cluster.restart(0);
         eventually("it is ready", async || server.get("/readyz").await.0 == 200).await;
-        assert!(server.limiter().reserve(&request).await.unwrap().is_allowed());
-        assert_eq!(on.state(&server.limiter(), "rate").await.unwrap().usage.used, 1);
+        let limiter = server.limiter();
+        let is_allowed = async || limiter.reserve(&request).await.is_ok_and(|one| one.is_allowed());
+        eventually("the lease is allowed", is_allowed).await;
+        assert_eq!(on.state(&limiter, "rate").await.unwrap().usage.used, 1);
     });
 }
 
@@ -64,9 +67,9 @@ pub fn tb_10_a_killed_cluster_under_load_answers_in_time_and_heals(_: &Fixture) 
 fn outage_under_load(begin: fn(&mut TestCluster), end: fn(&mut TestCluster)) {
     run(async {
         let mut cluster = TestCluster::start(Mode::Development);
-        let on = Arc::new(Deployment::on(&cluster));
+        let on = Arc::new(Deployment::on(&cluster).with_brief_timeouts());
         let server = on.server().await;
-        server.limiter().define(on.concurrency("slots", 600, 1_000)).await.unwrap();
+        insist_on_define(&server.limiter(), on.concurrency("slots", 600, 1_000)).await;
         let (stop, allowed, unanswered) =
             (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)), Arc::default());
         let mut callers = JoinSet::new();
@@ -145,13 +148,14 @@ pub fn metrics_tell_of_the_cluster(fixture: &Fixture) {
             // The reservation, and the debt.
             "ratelimiter_tb_lease_transfers_total 2".to_owned(),
             "ratelimiter_tb_limits_disagreeing 0".to_owned(),
-            "ratelimiter_tb_expiry_lag_seconds 0".to_owned(),
             format!("ratelimiter_limit_used{{key=\"{key}\"}} 4"),
             format!("ratelimiter_overage_units_total{{key=\"{key}\",policy=\"debt\"}} 11"),
         ] {
             assert!(text.lines().any(|l| l == line), "{line}\n{text}");
         }
-        for name in ["ratelimiter_tb_batch_events_count", "ratelimiter_tb_sessions_busy"] {
+        // How late the cluster is depends on the machine.
+        let lag = "ratelimiter_tb_expiry_lag_seconds";
+        for name in [lag, "ratelimiter_tb_batch_events_count", "ratelimiter_tb_sessions_busy"] {
             assert!(text.lines().any(|line| line.starts_with(name)), "{name}\n{text}");
         }
         assert_eq!(on.state(&limiter, "tokens").await.unwrap().usage.debt, 11);

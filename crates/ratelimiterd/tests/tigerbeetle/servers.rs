@@ -17,7 +17,11 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Nothing here takes this long unless it hangs.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a request waits for the cluster: usually as long as it takes, since a busy machine is slow and few tests are
+/// about that; briefly where it is to be seen what happens then.
+const PATIENT_MS: u64 = 60_000;
+const BRIEF_MS: u64 = 1_000;
 
 /// What the servers of one test share.
 pub struct Deployment {
@@ -26,12 +30,15 @@ pub struct Deployment {
     folder: TempDir,
     /// What this test's keys begin with, so that tests can share a cluster.
     prefix: String,
+    request_timeout_ms: u64,
 }
 
 /// A server. It is killed when it is dropped.
 pub struct ServerProcess {
     child: Child,
     addr: String,
+    /// Later than the server's own deadline.
+    client_timeout: Duration,
 }
 
 impl Deployment {
@@ -41,7 +48,13 @@ impl Deployment {
 
     pub fn at(cluster_id: u128, addresses: String) -> Self {
         let prefix = format!("test:{}:", new_lease());
-        Self { cluster_id, addresses, folder: tempfile::tempdir().unwrap(), prefix }
+        let folder = tempfile::tempdir().unwrap();
+        Self { cluster_id, addresses, folder, prefix, request_timeout_ms: PATIENT_MS }
+    }
+
+    /// The same, with servers that soon give up on the cluster.
+    pub fn with_brief_timeouts(self) -> Self {
+        Self { request_timeout_ms: BRIEF_MS, ..self }
     }
 
     pub fn limits_path(&self) -> PathBuf {
@@ -55,7 +68,11 @@ impl Deployment {
         command.arg(self.limits_path());
         command.env("RATELIMITER_TIGERBEETLE__CLUSTER_ID", self.cluster_id.to_string());
         command.env("RATELIMITER_TIGERBEETLE__ADDRESSES", &self.addresses);
-        command.env("RATELIMITER_TIGERBEETLE__REQUEST_TIMEOUT_MS", "1000");
+        let timeout_ms = self.request_timeout_ms.to_string();
+        command.env("RATELIMITER_TIGERBEETLE__REQUEST_TIMEOUT_MS", timeout_ms);
+        // The server's own deadline is later, so that it is the cluster's that is met.
+        let timeout_ms = (self.request_timeout_ms + 4_000).to_string();
+        command.env("RATELIMITER_SERVER__REQUEST_TIMEOUT_MS", timeout_ms);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap());
@@ -70,7 +87,8 @@ impl Deployment {
         };
         // The pipe must be read on, or the server would wait for it to have room.
         std::thread::spawn(move || log.read_to_end(&mut Vec::new()));
-        ServerProcess { child, addr }
+        let client_timeout = Duration::from_millis(self.request_timeout_ms + 8_000);
+        ServerProcess { child, addr, client_timeout }
     }
 
     /// Starts a server and waits until it is ready.
@@ -106,8 +124,19 @@ impl Deployment {
         CompleteRequest::new(lease, Actuals::of(actuals).unwrap())
     }
 
+    /// The state, asked for until there is an answer: after an outage the first ones may be late.
     pub async fn state(&self, at: &HttpLimiter, name: &str) -> Option<LimitState> {
-        at.state(&self.key(name)).await.unwrap()
+        let key = self.key(name);
+        let mut state = None;
+        eventually("the state is told", async || match at.state(&key).await {
+            Ok(told) => {
+                state = told;
+                true
+            }
+            Err(_) => false,
+        })
+        .await;
+        state
     }
 }
 
@@ -115,7 +144,7 @@ impl ServerProcess {
     /// A client of this server that repeats nothing by itself.
     pub fn limiter(&self) -> HttpLimiter {
         let options = HttpOptions {
-            timeout: Duration::from_secs(8),
+            timeout: self.client_timeout,
             repeat_for: Duration::ZERO,
             ..HttpOptions::default()
         };

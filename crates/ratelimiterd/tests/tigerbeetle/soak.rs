@@ -18,7 +18,7 @@ pub fn servers_and_cluster_are_killed_and_nothing_is_admitted_twice_or_left(_: &
 
 async fn soak(lasts: Duration) {
     let mut cluster = TestCluster::start(Mode::Development);
-    let on = Deployment::on(&cluster);
+    let on = Deployment::on(&cluster).with_brief_timeouts();
     let mut servers = [on.server().await, on.server().await];
     let load = Load::start(on, &servers).await;
     let kill_every = KILL_EVERY.min(lasts / 5);

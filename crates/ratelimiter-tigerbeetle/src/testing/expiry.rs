@@ -1,0 +1,70 @@
+//! Time that passes on a cluster.
+
+use std::num::{NonZeroU16, NonZeroU32};
+use std::time::Duration;
+
+use crate::ledger::{
+    AccountId, AccountStatus, Action, Ledger, Movement, NewAccount, Transfer, TransferId,
+    TransferStatus, UserData, WorkItem,
+};
+
+/// How often it is looked whether something has expired.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// No cluster is so late.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Lets so much time pass, and waits until the cluster has released what was to expire within the
+/// whole seconds of it. A busy cluster releases late, but in the order of time: so when a hold that
+/// is made now is gone, everything is that was to expire before it.
+///
+/// # Panics
+/// The cluster does not answer, or does not release.
+pub async fn outlast(ledger: &impl Ledger, by: Duration) {
+    let seconds = u32::try_from(by.as_secs()).expect("nobody waits for years");
+    let held = match NonZeroU32::new(seconds) {
+        Some(seconds) => Some(hold(ledger, seconds).await),
+        None => None,
+    };
+    // Nothing is waited for but time itself.
+    let _passed = tokio::time::timeout(by, std::future::pending::<()>()).await;
+    let Some(account) = held else {
+        return;
+    };
+    let released = async {
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        loop {
+            look.tick().await;
+            let rows = ledger.lookup_accounts(vec![account]).await.expect("the cluster answers");
+            if rows[0].balances.debits_pending == 0 {
+                return;
+            }
+        }
+    };
+    let released = tokio::time::timeout(PATIENCE, released).await;
+    released.expect("the cluster releases what has expired");
+}
+
+/// Makes a hold that nobody else knows; says the account that has it.
+async fn hold(ledger: &impl Ledger, seconds: NonZeroU32) -> AccountId {
+    let account = || NewAccount {
+        id: AccountId::nearest(fastrand::u128(..)),
+        code: NonZeroU16::MIN,
+        debits_must_not_exceed_credits: false,
+        user_data: UserData::default(),
+    };
+    let accounts = [account(), account()];
+    let [debit, credit] = accounts.map(|account| account.id);
+    for made in ledger.create_accounts(accounts.to_vec()).await.expect("the cluster answers") {
+        assert_eq!(made.status, AccountStatus::Created);
+    }
+    let action = Action::Pending {
+        movement: Movement { debit, credit, amount: 1, code: NonZeroU16::MIN },
+        timeout_seconds: Some(seconds),
+        closes_debit_account: false,
+    };
+    let id = TransferId::nearest(fastrand::u128(..));
+    let item = WorkItem::new().with(Transfer { id, action, user_data: UserData::default() });
+    let made = ledger.create_transfers(item).await.expect("the cluster answers");
+    assert_eq!(made[0].status, TransferStatus::Created);
+    debit
+}
