@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::Fixture;
 
 /// After how long a wait for something that should happen by itself counts as failed.
-const GIVE_UP_AFTER: Duration = Duration::from_secs(20);
+const GIVE_UP_AFTER: Duration = Duration::from_secs(120);
 
 /// One thing that every provider does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

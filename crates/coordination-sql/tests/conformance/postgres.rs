@@ -16,7 +16,7 @@ use coordination_conformance::{
 use coordination_sql::testing::Suite;
 use expect_test::expect_file;
 
-use self::postgres_fixture::PostgresFixture;
+use self::postgres_fixture::{PostgresFixture, alone_and_slowly, beside_others};
 use self::sqlite_fixture::SqliteFixture;
 
 const INTRODUCTION: &str = "\
@@ -50,8 +50,15 @@ fn main() -> ExitCode {
     exit_code
 }
 
+/// Runs a case. If it fails, that may be the machine's fault, which was busy for too long; but not
+/// when it is run again with ten times the time, and nothing beside it.
+#[expect(clippy::print_stderr, reason = "whoever runs the tests may have too slow a machine")]
 fn run(case: Case, outcomes: &Outcomes) {
-    let outcome = case.outcome();
+    let mut outcome = beside_others(|| case.outcome());
+    if let Outcome::Failed { reason } = &outcome {
+        eprintln!("{} runs again, alone and slowly: {reason}", case.scenario.test);
+        outcome = alone_and_slowly(|| case.outcome());
+    }
     let failed = match &outcome {
         Outcome::Passed => None,
         Outcome::Failed { reason } => Some(reason.clone()),

@@ -1,11 +1,38 @@
 //! A schema of its own, and the server's clock.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use coordination::Timestamp;
 use coordination_conformance::{DurableFixture, Fixture};
 use coordination_sql::testing::TestSchema;
 use coordination_sql::{PostgresConfig, PostgresProvider, SchemaName, sqlx};
+
+/// The unit in milliseconds. Half of a lease of 10 units is a second: the most that a busy machine
+/// may take.
+const UNIT_MS: u64 = 200;
+/// The unit of a scenario that runs alone, because the machine may have been busier than that.
+const LONG_UNIT_MS: u64 = 2_000;
+
+static UNIT_NOW_MS: AtomicU64 = AtomicU64::new(UNIT_MS);
+/// Read by those that run side by side, written by the one that runs alone.
+static RUNNING: RwLock<()> = RwLock::new(());
+
+/// Runs a scenario beside others.
+pub(crate) fn beside_others<T>(run: impl FnOnce() -> T) -> T {
+    let _others_too = RUNNING.read().unwrap_or_else(PoisonError::into_inner);
+    run()
+}
+
+/// Runs a scenario when no other runs, with a unit that is ten times as long.
+pub(crate) fn alone_and_slowly<T>(run: impl FnOnce() -> T) -> T {
+    let _alone = RUNNING.write().unwrap_or_else(PoisonError::into_inner);
+    UNIT_NOW_MS.store(LONG_UNIT_MS, Ordering::SeqCst);
+    let outcome = run();
+    UNIT_NOW_MS.store(UNIT_MS, Ordering::SeqCst);
+    outcome
+}
 
 #[derive(Debug)]
 pub(crate) struct PostgresFixture {
@@ -19,7 +46,8 @@ impl PostgresFixture {
             schema: SchemaName::new(schema.name()).expect("a valid name"),
             // Many scenarios run at a time, on one server.
             connections_max: 4,
-            ..PostgresConfig::default()
+            connect_timeout: Duration::from_secs(60),
+            answer_timeout: Duration::from_secs(120),
         };
         let provider = PostgresProvider::connect_with(schema.url(), config).await;
         PostgresFixture { provider: provider.expect("the server answers"), schema }
@@ -78,9 +106,8 @@ impl Fixture for PostgresFixture {
         }
     }
 
-    /// Half of a lease of 10 units is a second: the most that a busy machine may take.
     fn unit() -> Duration {
-        Duration::from_millis(200)
+        Duration::from_millis(UNIT_NOW_MS.load(Ordering::SeqCst))
     }
 }
 

@@ -1,5 +1,7 @@
 //! The tables of a schema.
 
+use std::time::Duration;
+
 use coordination::{NewOutboxMessage, Outbox, Payload, Topic};
 use coordination_sql::testing::TestSchema;
 use coordination_sql::{
@@ -10,7 +12,13 @@ use tokio::task::JoinSet;
 
 async fn open(schema: &TestSchema) -> Result<PostgresProvider, OpenError> {
     let name = SchemaName::new(schema.name()).unwrap();
-    let config = PostgresConfig { schema: name, connections_max: 2, ..PostgresConfig::default() };
+    let patience = Duration::from_secs(120);
+    let config = PostgresConfig {
+        schema: name,
+        connections_max: 2,
+        connect_timeout: patience,
+        answer_timeout: patience,
+    };
     PostgresProvider::connect_with(schema.url(), config).await
 }
 

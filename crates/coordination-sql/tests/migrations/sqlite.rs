@@ -1,7 +1,7 @@
 //! The tables of a file.
 
 use coordination::{NewOutboxMessage, Outbox, Payload, Topic};
-use coordination_sql::{NEWEST_MIGRATION, OpenError, SqliteProvider, sqlx};
+use coordination_sql::{NEWEST_MIGRATION, OpenError, SqliteConfig, SqliteProvider, sqlx};
 use tokio::task::JoinSet;
 
 pub(crate) async fn opening_again_changes_nothing() {
@@ -24,7 +24,9 @@ pub(crate) async fn many_that_open_a_new_file_at_once_all_do() {
         let mut opening = JoinSet::new();
         for _ in 0..8 {
             let path = path.clone();
-            opening.spawn(async move { SqliteProvider::open(path).await });
+            let busy_timeout = std::time::Duration::from_secs(120);
+            let config = SqliteConfig { busy_timeout, ..SqliteConfig::default() };
+            opening.spawn(async move { SqliteProvider::open_with(path, config).await });
         }
         for opened in opening.join_all().await {
             let provider = opened.unwrap();

@@ -33,6 +33,15 @@ pub async fn connect(cluster: &TestCluster) -> Result<PostgresProvider, OpenErro
     PostgresProvider::connect_with(&cluster.url(), config).await
 }
 
+/// The same from a server that is there, however busy the machine is.
+pub async fn open(cluster: &TestCluster) -> PostgresProvider {
+    loop {
+        if let Ok(provider) = connect(cluster).await {
+            return provider;
+        }
+    }
+}
+
 /// Returns when the condition holds.
 pub async fn until(mut condition: impl FnMut() -> bool) {
     let mut look = interval(LOOK_EVERY);

@@ -4,21 +4,24 @@ use std::time::Duration;
 
 use coordination::{
     CancellationToken, Clock, LeaseDuration, NewTimer, OutboxDispatcher, OutboxMessage, Payload,
-    Scheduler, SchedulerSettings, SchedulerWorker, SystemClock, TopicHandlers,
+    Scheduler, SchedulerSettings, SchedulerWorker, SystemClock, TopicHandlers, WorkerSettings,
 };
 
-use crate::scene::{Journal, connect, quick, run, topic, until};
+use crate::scene::{Journal, open, quick, run, topic, until};
 
 pub fn come_due() {
     run(async |mut cluster| {
-        let provider = connect(&cluster).await.unwrap();
+        let provider = open(&cluster).await;
         let (journal, shutdown) = (Journal::default(), CancellationToken::new());
         let handled = journal.clone();
         let handlers = TopicHandlers::new().on(topic(), move |message: OutboxMessage| {
             handled.note(&message.id);
             async { Ok(()) }
         });
-        let dispatcher = OutboxDispatcher::new(provider.clone(), handlers, quick()).unwrap();
+        // Nobody else gets the message while a busy machine has not acknowledged it yet.
+        let minute = LeaseDuration::new(Duration::from_secs(60)).unwrap();
+        let patient = WorkerSettings { claim_for: minute, ..quick() };
+        let dispatcher = OutboxDispatcher::new(provider.clone(), handlers, patient).unwrap();
         let settings = SchedulerSettings {
             // The lease that the worker had is soon free again.
             lease: LeaseDuration::new(Duration::from_secs(2)).unwrap(),
@@ -37,7 +40,7 @@ pub fn come_due() {
         let due_at = SystemClock.now().after(Duration::from_secs(1));
         let timer = NewTimer::new(topic(), Payload::empty(), due_at);
         let id = timer.id.to_string();
-        provider.schedule_timer(timer).await.unwrap();
+        while provider.schedule_timer(timer.clone()).await.is_err() {}
         cluster.stop();
         SystemClock.wait_until(due_at).await;
         until(|| metrics.snapshot().provider_errors > 0).await;

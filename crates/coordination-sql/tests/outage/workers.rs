@@ -10,7 +10,7 @@ use coordination::{
 use coordination_sql::PostgresProvider;
 use coordination_sql::testing::TestCluster;
 
-use crate::scene::{Journal, connect, enqueue, quick, run, topic, until};
+use crate::scene::{Journal, enqueue, open, quick, run, topic, until};
 
 const OUTAGES: usize = 3;
 /// How many messages are sent around each outage: some before it, the others when it is over.
@@ -19,7 +19,7 @@ const MESSAGES: usize = 200;
 /// From the outbox through the inbox to the journal, with an outage every now and then.
 pub fn resume(take_away: fn(&mut TestCluster)) {
     run(async |mut cluster| {
-        let provider = connect(&cluster).await.unwrap();
+        let provider = open(&cluster).await;
         let (journal, shutdown) = (Journal::default(), CancellationToken::new());
         let outbox_worker = outbox_to_inbox(&provider);
         let inbox_worker = inbox_to(&provider, &journal);
@@ -53,7 +53,7 @@ pub fn resume(take_away: fn(&mut TestCluster)) {
 /// The worker never polls, so it can only have been told.
 pub fn hear_again() {
     run(async |mut cluster| {
-        let provider = connect(&cluster).await.unwrap();
+        let provider = open(&cluster).await;
         let (journal, shutdown) = (Journal::default(), CancellationToken::new());
         let hour = Duration::from_secs(3600);
         let settings =

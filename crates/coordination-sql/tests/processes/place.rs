@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use coordination::{Inbox, InboxKey, Joins, OwnerToken};
 use coordination_sql::sqlx;
@@ -11,6 +12,9 @@ use coordination_sql::{
     PostgresConfig, PostgresProvider, SchemaName, SqliteConfig, SqliteProvider,
 };
 use tempfile::TempDir;
+
+/// How long a call may wait for its turn among many on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Debug, Clone)]
 pub enum Place {
@@ -64,13 +68,22 @@ pub async fn open_postgres(url: &str, schema: &str) -> PostgresProvider {
     let separator = if url.contains('?') { '&' } else { '?' };
     let url = format!("{url}{separator}options[search_path]={schema}");
     let schema = SchemaName::new(schema).unwrap();
-    let config = PostgresConfig { schema, connections_max: 4, ..PostgresConfig::default() };
+    let config = PostgresConfig {
+        schema,
+        connections_max: 4,
+        connect_timeout: PATIENCE,
+        answer_timeout: PATIENCE,
+    };
     PostgresProvider::connect_with(&url, config).await.unwrap()
 }
 
 pub async fn open_sqlite(file: &PathBuf) -> SqliteProvider {
     // Processes are killed here, not machines.
-    let config = SqliteConfig { survives_power_loss: false, ..SqliteConfig::default() };
+    let config = SqliteConfig {
+        survives_power_loss: false,
+        busy_timeout: PATIENCE,
+        ..SqliteConfig::default()
+    };
     SqliteProvider::open_with(file, config).await.unwrap()
 }
 

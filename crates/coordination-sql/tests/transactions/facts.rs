@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::world::World;
 
 /// After this a wait for something that should happen counts as failed.
-const GIVE_UP_AFTER: Duration = Duration::from_secs(30);
+const GIVE_UP_AFTER: Duration = Duration::from_secs(120);
 
 pub(crate) async fn a_message_is_there_when_the_transaction_commits<W: World>() {
     let world = W::new().await;

@@ -2,14 +2,18 @@
 //! of the application in it.
 
 use std::future::Future;
+use std::time::Duration;
 
 use coordination_sql::testing::TestSchema;
 use coordination_sql::{
     Database, Postgres, PostgresConfig, PostgresProvider, Provider, SchemaName, Sqlite,
-    SqliteProvider, sqlx,
+    SqliteConfig, SqliteProvider, sqlx,
 };
 use sqlx::Transaction;
 use tempfile::TempDir;
+
+/// How long a call may wait for its turn among many on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) trait World: Sized + Send + Sync + 'static {
     type Driver: sqlx::Database;
@@ -50,7 +54,8 @@ impl World for SqliteWorld {
     }
 
     async fn open(&self) -> SqliteProvider {
-        SqliteProvider::open(self.0.path().join("shop.sqlite")).await.unwrap()
+        let config = SqliteConfig { busy_timeout: PATIENCE, ..SqliteConfig::default() };
+        SqliteProvider::open_with(self.0.path().join("shop.sqlite"), config).await.unwrap()
     }
 
     async fn close(provider: &SqliteProvider) {
@@ -87,7 +92,12 @@ impl World for PostgresWorld {
 
     async fn open(&self) -> PostgresProvider {
         let schema = SchemaName::new(self.0.name()).unwrap();
-        let config = PostgresConfig { schema, connections_max: 4, ..PostgresConfig::default() };
+        let config = PostgresConfig {
+            schema,
+            connections_max: 4,
+            connect_timeout: PATIENCE,
+            answer_timeout: PATIENCE,
+        };
         PostgresProvider::connect_with(self.0.url(), config).await.unwrap()
     }
 
