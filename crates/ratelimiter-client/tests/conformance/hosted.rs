@@ -38,6 +38,7 @@ impl Hosted {
         let mut config = Config::default();
         config.server.listen_addr = ListenAddr::free_port();
         config.registry.path = self.folder.path().join("limits.json");
+        config.server.request_timeout_ms = 60_000;
         let server = Server::bind(&config, memory.clone()).await.unwrap();
         *self.running.borrow_mut() = Some((server, memory));
     }
@@ -46,7 +47,9 @@ impl Hosted {
         let running = self.running.borrow();
         let (server, _) = running.as_ref().unwrap();
         let url = format!("http://{}", server.local_addr());
-        HttpLimiter::with_options(&url, self.options.clone()).unwrap()
+        // A busy machine is slow, and no fact is about that.
+        let options = HttpOptions { timeout: Duration::from_secs(60), ..self.options.clone() };
+        HttpLimiter::with_options(&url, options).unwrap()
     }
 
     pub(crate) async fn restart(&self) {

@@ -64,6 +64,7 @@ fn trusting(pem: Vec<u8>) -> HttpOptions {
     HttpOptions {
         roots: TrustedRoots::Pem(pem),
         repeat_for: Duration::ZERO,
+        timeout: Duration::from_secs(60),
         ..HttpOptions::default()
     }
 }

@@ -26,10 +26,14 @@ impl ServerProcess {
         format!("http://{}", self.address)
     }
 
-    /// Kills it as a machine without power would, and starts another one in its place.
-    pub(crate) fn kill_and_restart(&mut self) {
+    /// Kills it as a machine without power would.
+    pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// Starts another one in the place of one that was killed.
+    pub(crate) fn restart(&mut self) {
         let started = (0..STARTS_MAX).find_map(|_| start(&self.address, &self.folder));
         let (child, address) = started.unwrap();
         assert_eq!(address, self.address);
