@@ -15,6 +15,9 @@ pub const INPUT_BYTES_MAX: usize = 64 * 1024;
 const MEMORY_BASE_BYTES: usize = 4 * 1024 * 1024;
 const MEMORY_PER_BYTE: usize = 1024;
 
+/// Names the seed of a run, to play it again.
+pub const SEED_VARIABLE: &str = "RATELIMITER_TEST_SEED";
+
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
 
@@ -40,13 +43,13 @@ pub struct Report {
     pub took_max: Duration,
 }
 
-/// `RATELIMITER_TEST_SEED`, or a new one.
+/// The seed that [`SEED_VARIABLE`] names, if it does.
 ///
 /// # Panics
 /// The variable is not a number.
-pub fn seed_from_environment() -> u64 {
-    let given = std::env::var("RATELIMITER_TEST_SEED").ok();
-    given.map_or_else(|| fastrand::u64(..), |text| text.parse().expect("a seed is a number"))
+pub fn seed_from_environment() -> Option<u64> {
+    let given = std::env::var(SEED_VARIABLE).ok();
+    given.map(|text| text.parse().expect("a seed is a number"))
 }
 
 impl Fuzzer {
@@ -102,6 +105,6 @@ impl Fuzzer {
     fn fail(&self, input: &[u8], what: &str) -> bool {
         let (name, seed) = (self.target.name, self.seed);
         let shown = String::from_utf8_lossy(input);
-        panic!("{name}: {what}, with RATELIMITER_TEST_SEED={seed}, for the input {shown:?}");
+        panic!("{name}: {what}, with {SEED_VARIABLE}={seed}, for the input {shown:?}");
     }
 }

@@ -9,5 +9,5 @@ mod fuzzer;
 mod mutate;
 mod targets;
 
-pub use fuzzer::{Fuzzer, INPUT_BYTES_MAX, Report, seed_from_environment};
+pub use fuzzer::{Fuzzer, INPUT_BYTES_MAX, Report, SEED_VARIABLE, seed_from_environment};
 pub use targets::{TARGETS, Target};

@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use fuzz::{Fuzzer, Report, TARGETS, Target, seed_from_environment};
+use fuzz::{Fuzzer, Report, SEED_VARIABLE, TARGETS, Target, seed_from_environment};
 use ratelimiter::clock::{Clock, SystemClock};
 
 /// How many inputs are read between two looks at the clock.
@@ -23,8 +23,8 @@ fn main() -> ExitCode {
         println!("usage: fuzz --seconds N [TARGET…], with the targets {known}");
         return ExitCode::FAILURE;
     };
-    let seed = seed_from_environment();
-    println!("RATELIMITER_TEST_SEED={seed}");
+    let seed = seed_from_environment().unwrap_or_else(|| fastrand::u64(..));
+    println!("{SEED_VARIABLE}={seed}");
     for target in &TARGETS {
         if names.is_empty() || names.iter().any(|name| name == target.name) {
             run(target, seed, Duration::from_secs(seconds));
