@@ -28,7 +28,7 @@ mod sweeper;
 use std::sync::Arc;
 
 use self::groups::{Groups, LockedGroups};
-use self::lease_shard::{Known, Leases};
+use self::lease_shard::Leases;
 use self::live_limit::LiveLimit;
 pub use self::options::MemoryOptions;
 use self::reserve::{Need, Needs};
@@ -134,7 +134,7 @@ impl MemoryLimiter {
             });
             if known.is_none() && is_unsure && home.is_none() {
                 locked.unlock();
-                home = Some(groups.find_lease(id, &lease_shard).map(|(place, _)| place.group));
+                home = Some(groups.find_lease(id, &lease_shard).map(|found| found.place().group));
                 continue;
             }
             let lease = (id, known);
@@ -158,15 +158,16 @@ impl MemoryLimiter {
         let State { clock, groups, leases, .. } = &*self.state;
         let (id, mut lease_shard) = leases.lock(request.lease);
         let mut locked = LockedGroups::default();
-        let known = lease_shard.find(id, |place| {
+        let found = lease_shard.find_open(id, |place| {
             // One at a time: what was locked for another lease is unlocked.
             locked.unlock();
             groups.lock(&mut locked, &std::iter::once(place.group));
             locked.first().1.leases.at(place.slot).id == id.id
         });
-        let Some(Known::Open(place, found)) = known else {
+        let Some(found) = found else {
             return Ok(());
         };
+        let place = found.place();
         let lease = locked.first().1.leases.take(place.slot);
         groups.lock(&mut locked, &lease.reservations.iter().map(|held| held.limit.group));
         let now = clock.now();
@@ -178,7 +179,7 @@ impl MemoryLimiter {
         }
         group.leases.remove(place.slot);
         locked.unlock();
-        lease_shard.end(now, id.id, found);
+        lease_shard.end(now, id, found);
         Ok(())
     }
 
@@ -270,9 +271,10 @@ impl State {
     fn end(&self, id: LeaseId) {
         let (id, mut lease_shard) = self.leases.lock(id);
         // It may have been completed meanwhile.
-        let Some((place, found)) = self.groups.find_lease(id, &lease_shard) else {
+        let Some(found) = self.groups.find_lease(id, &lease_shard) else {
             return;
         };
+        let place = found.place();
         let mut locked = LockedGroups::default();
         self.groups.lock(&mut locked, &std::iter::once(place.group));
         let now = self.clock.now();
@@ -282,7 +284,7 @@ impl State {
             return group.leases.put_back(place.slot, lease);
         }
         group.leases.remove(place.slot);
-        lease_shard.end(now, id.id, found);
+        lease_shard.end(now, id, found);
     }
 }
 

@@ -11,9 +11,9 @@ use arrayvec::ArrayVec;
 
 use super::group::Group;
 use super::lease_index::{FoundLease, HashedId};
-use super::lease_shard::{Known, LeaseShard};
+use super::lease_shard::LeaseShard;
 use super::live_limit::LiveLimit;
-use super::open_leases::{LeasePlace, LimitPlace};
+use super::open_leases::LimitPlace;
 use crate::clock::Timestamp;
 use crate::error::ReserveError;
 use crate::key::LimitKey;
@@ -211,17 +211,8 @@ impl Groups {
 
     /// Finds an open lease, while no group is locked.
     #[cold]
-    pub(super) fn find_lease(
-        &self,
-        id: HashedId,
-        leases: &LeaseShard,
-    ) -> Option<(LeasePlace, FoundLease)> {
-        let has_id =
-            |place: LeasePlace| self.lock_one(place.group).leases.at(place.slot).id == id.id;
-        match leases.find(id, has_id)? {
-            Known::Open(place, found) => Some((place, found)),
-            Known::Past(_) => None,
-        }
+    pub(super) fn find_lease(&self, id: HashedId, leases: &LeaseShard) -> Option<FoundLease> {
+        leases.find_open(id, |place| self.lock_one(place.group).leases.at(place.slot).id == id.id)
     }
 
     /// Does something to every group in turn, and takes those out that have nothing then.

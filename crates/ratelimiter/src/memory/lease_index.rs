@@ -1,16 +1,18 @@
-//! Where leases stand, by their IDs: the newest in a small table, which stays near the processor, all others in a large one.
+//! Where open leases stand, by their IDs: the newest in a small table, which stays near the processor, all others in a large one.
 //!
-//! An ID begins with the time at which it was made, so a new one is mostly greater than all that stand in the large table. That
-//! it is not known is then told without a look at memory that is far away.
+//! An ID begins with the time at which it was made, so a new one is mostly greater than all that stand here, or at least than all in
+//! the large table. That it is not known is then told without a look at memory that is far away.
 
-use super::place_index::{Found, Place, PlaceIndex};
+use super::open_leases::LeasePlace;
+use super::place_index::{Found, PlaceIndex};
 use crate::lease::LeaseId;
 
 /// How many leases the small table has before they move to the large one, all at once: the machine fetches the places
 /// that are far apart side by side.
 const YOUNG_MAX: usize = 96;
+const LEAST: LeaseId = LeaseId::from_u128(0);
 
-/// Where leases stand.
+/// Where open leases stand.
 #[derive(Debug)]
 pub(super) struct LeaseIndex {
     young: PlaceIndex,
@@ -37,28 +39,29 @@ pub(super) struct FoundLease {
 
 impl Default for LeaseIndex {
     fn default() -> Self {
-        let least = LeaseId::from_u128(0);
         let (young, old) = (PlaceIndex::default(), PlaceIndex::default());
-        Self { young, young_greatest: least, old, old_greatest: least }
+        Self { young, young_greatest: LEAST, old, old_greatest: LEAST }
     }
 }
 
 impl FoundLease {
     #[inline]
-    pub(super) const fn place(self) -> Place {
+    pub(super) const fn place(self) -> LeasePlace {
         self.found.place
     }
 }
 
 impl LeaseIndex {
-    /// Finds the place of a lease; `is_it` tells whether the lease there has the ID.
+    /// Finds an open lease; `is_it` tells whether the lease at a place has the ID.
     #[inline]
     pub(super) fn find(
         &self,
         HashedId { id, hash }: HashedId,
-        mut is_it: impl FnMut(Place) -> bool,
+        mut is_it: impl FnMut(LeasePlace) -> bool,
     ) -> Option<FoundLease> {
-        if let Some(found) = self.young.find(hash, &mut is_it) {
+        if id <= self.young_greatest
+            && let Some(found) = self.young.find(hash, &mut is_it)
+        {
             return Some(FoundLease { found, is_young: true });
         }
         if id > self.old_greatest {
@@ -67,52 +70,42 @@ impl LeaseIndex {
         self.old.find(hash, is_it).map(|found| FoundLease { found, is_young: false })
     }
 
-    /// Adds a lease that is not in there; `is_needed` tells which places still have a lease.
+    /// Adds a lease that is not in there.
     #[inline]
-    pub(super) fn insert(
-        &mut self,
-        HashedId { id, hash }: HashedId,
-        place: Place,
-        is_needed: impl Fn(Place) -> bool,
-    ) {
+    pub(super) fn insert(&mut self, HashedId { id, hash }: HashedId, place: LeasePlace) {
         if self.young.len() == YOUNG_MAX {
-            self.grow_old(&is_needed);
+            self.grow_old();
         }
         self.young_greatest = self.young_greatest.max(id);
-        self.young.insert(hash, place, |_| true);
+        self.young.insert(hash, place);
     }
 
     #[cold]
-    fn grow_old(&mut self, is_needed: impl Fn(Place) -> bool) {
+    fn grow_old(&mut self) {
         let Self { young, old, .. } = self;
-        young.drain(|hash, place| {
-            if is_needed(place) {
-                old.insert(hash, place, &is_needed);
-            }
-        });
+        young.drain(|hash, place| old.insert(hash, place));
         self.old_greatest = self.old_greatest.max(self.young_greatest);
-        self.young_greatest = LeaseId::from_u128(0);
+        self.young_greatest = LEAST;
     }
 
-    /// A lease that was found stands elsewhere now.
+    /// Takes out a lease that was found.
     #[inline]
-    pub(super) fn replace(&mut self, FoundLease { found, is_young }: FoundLease, place: Place) {
-        let table = if is_young { &mut self.young } else { &mut self.old };
-        table.replace(found, place);
+    pub(super) fn remove(&mut self, FoundLease { found, is_young }: FoundLease) {
+        if !is_young {
+            return self.old.remove(found);
+        }
+        self.young.remove(found);
+        if self.young.len() == 0 {
+            self.young_greatest = LEAST;
+        }
     }
 
-    /// Gives room back if much more is kept than the leases need, of which there are so many. A table that is not much too large
-    /// is not walked: with a million leases, that would take longer than all else that a sweep does.
-    pub(super) fn give_room_back(
-        &mut self,
-        needed_count: usize,
-        is_needed: impl Fn(Place) -> bool,
-    ) {
-        let needed_of_old = needed_count.saturating_sub(self.young.len());
-        self.young.give_room_back(0, &is_needed);
-        self.old.give_room_back(needed_of_old, &is_needed);
+    /// Gives room back if much more is kept than the leases need.
+    pub(super) fn give_room_back(&mut self) {
+        self.young.give_room_back();
+        self.old.give_room_back();
         if self.old.len() == 0 {
-            self.old_greatest = LeaseId::from_u128(0);
+            self.old_greatest = LEAST;
         }
     }
 }
@@ -126,23 +119,33 @@ mod tests {
     fn leases_are_found_whatever_the_order_of_their_ids() {
         for order in 0..3 {
             let id_of = |n: u32| match order {
-                0 => u128::from(n),
+                0 => u128::from(n) + 1,
                 1 => u128::from(u32::MAX - n),
-                _ => u128::from(n.wrapping_mul(0x9e37_79b9)),
+                _ => u128::from(n.wrapping_mul(0x9e37_79b9)) + 1,
             };
             let hashed = |n: u32| HashedId { id: LeaseId::from_u128(id_of(n)), hash: n % 5_000 };
-            let place = |n: u32| Place { list: 7, at: n };
+            let place = |n: u32| LeasePlace { group: 7, slot: n };
+            let find =
+                |index: &LeaseIndex, n: u32| index.find(hashed(n), |found| found == place(n));
             let mut index = LeaseIndex::default();
             for n in 0..10_000_u32 {
-                let is_needed = |place: Place| place.at >= n.saturating_sub(3_000);
-                assert!(index.find(hashed(n), |found| found == place(n)).is_none(), "{n}");
-                index.insert(hashed(n), place(n), is_needed);
+                assert!(find(&index, n).is_none(), "{n}");
+                index.insert(hashed(n), place(n));
+                // Of four leases one ends at once, one when it is no longer young, and two never.
+                for (ends, rest) in [(n, 0), (n.saturating_sub(1_000), 2)] {
+                    if ends % 4 == rest
+                        && let Some(found) = find(&index, ends)
+                    {
+                        index.remove(found);
+                    }
+                }
                 for other in [n, n.saturating_sub(100), n.saturating_sub(3_000)] {
-                    let found = index.find(hashed(other), |found| found == place(other));
-                    assert_eq!(found.map(FoundLease::place), Some(place(other)), "{other}");
+                    let has_ended = other % 4 == 0 || other % 4 == 2 && other + 1_000 <= n;
+                    let found = find(&index, other).map(FoundLease::place);
+                    assert_eq!(found, (!has_ended).then(|| place(other)), "{other} at {n}");
                 }
                 if n % 1_000 == 0 {
-                    index.give_room_back(3_000.min(n as usize), is_needed);
+                    index.give_room_back();
                 }
             }
         }

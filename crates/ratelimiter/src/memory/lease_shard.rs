@@ -8,8 +8,7 @@ use foldhash::fast::RandomState;
 use super::MemoryOptions;
 use super::lease_index::{FoundLease, HashedId, LeaseIndex};
 use super::open_leases::LeasePlace;
-use super::past_leases::{Past, PastLeases};
-use super::place_index::Place;
+use super::past_leases::{Past, PastLeases, PastPlace};
 use crate::clock::Timestamp;
 use crate::lease::LeaseId;
 
@@ -31,28 +30,23 @@ pub(super) struct Leases {
 #[repr(align(128))]
 struct Padded(Mutex<LeaseShard>);
 
-/// A part of the leases. A lease is in the index from its first reserve until it is forgotten. While it is open, it stands in the
-/// group of its limits, and the index tells where; when it ends, only the place that the index tells changes.
+/// A part of the leases. An open lease stands in the group of its limits, and the index tells where.
 #[derive(Debug)]
 pub(super) struct LeaseShard {
-    /// The places of all leases, by the hash of their IDs.
+    /// The places of the open leases, by the hash of their IDs.
     index: LeaseIndex,
-    open_count: usize,
     past: PastLeases,
     /// Where the jitter of hints comes from.
     pub(super) random: fastrand::Rng,
 }
 
-/// What is known of a lease, and where the index tells it.
+/// What is known of a lease.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Known {
-    Open(LeasePlace, FoundLease),
+    Open(FoundLease),
     /// It is past, unless that is too long ago.
-    Past(u32),
+    Past(PastPlace),
 }
-
-/// In the place of a group's number: the lease is past.
-const PAST: u32 = u32::MAX - 1;
 
 impl Leases {
     pub(super) fn new(options: &MemoryOptions) -> Self {
@@ -67,7 +61,7 @@ impl Leases {
             let rest = usize::from(number < options.remember_max % count);
             let past = PastLeases::new(options.remember_for, share + rest);
             let index = LeaseIndex::default();
-            Padded(Mutex::new(LeaseShard { index, open_count: 0, past, random: seeds.fork() }))
+            Padded(Mutex::new(LeaseShard { index, past, random: seeds.fork() }))
         };
         let shards = (0..count).map(shard).collect();
         Self { shards, hasher }
@@ -105,22 +99,27 @@ impl LeaseShard {
     pub(super) fn find(
         &self,
         id: HashedId,
-        mut is_open: impl FnMut(LeasePlace) -> bool,
+        is_open: impl FnMut(LeasePlace) -> bool,
     ) -> Option<Known> {
-        let is_it = |place: Place| match place.list {
-            PAST => self.past.id_at(place.at) == Some(id.id),
-            group => is_open(LeasePlace { group, slot: place.at }),
-        };
-        let found = self.index.find(id, is_it)?;
-        Some(match found.place() {
-            Place { list: PAST, at } => Known::Past(at),
-            Place { list: group, at: slot } => Known::Open(LeasePlace { group, slot }, found),
-        })
+        match self.find_open(id, is_open) {
+            Some(found) => Some(Known::Open(found)),
+            None => self.past.find(id).map(Known::Past),
+        }
+    }
+
+    /// The same for a lease that matters only if it is open.
+    #[inline]
+    pub(super) fn find_open(
+        &self,
+        id: HashedId,
+        is_open: impl FnMut(LeasePlace) -> bool,
+    ) -> Option<FoundLease> {
+        self.index.find(id, is_open)
     }
 
     /// What became of a lease that was found to be past; `None` if it is forgotten by now.
-    pub(super) fn past(&mut self, now: Timestamp, at: u32) -> Option<Past> {
-        let past = self.past.past_at(at, now);
+    pub(super) fn past(&mut self, now: Timestamp, place: PastPlace) -> Option<Past> {
+        let past = self.past.past_at(place, now);
         if past.is_none() {
             self.past.forget_old(now);
         }
@@ -130,49 +129,31 @@ impl LeaseShard {
     /// Adds a lease that was allowed and is not known.
     #[inline]
     pub(super) fn allow(&mut self, id: HashedId, place: LeasePlace) {
-        self.open_count += 1;
-        self.enter(id, Place { list: place.group, at: place.slot });
+        self.index.insert(id, place);
     }
 
     /// Remembers a lease that is not known as one that was denied for want of room, first at the limit whose key has this tag.
     pub(super) fn deny(&mut self, now: Timestamp, id: HashedId, key_tag: u32) {
-        let at = self.past.push(now, id.id, Past::Denied(key_tag));
-        self.enter(id, Place { list: PAST, at });
-        self.past.forget_excess(now);
+        self.past.push(now, id, Past::Denied(key_tag));
     }
 
     /// Ends the open lease that was found.
     #[inline]
-    pub(super) fn end(&mut self, now: Timestamp, id: LeaseId, found: FoundLease) {
-        self.open_count -= 1;
-        let at = self.past.push(now, id, Past::Ended);
-        self.index.replace(found, Place { list: PAST, at });
-        self.past.forget_excess(now);
-    }
-
-    #[inline]
-    fn enter(&mut self, id: HashedId, place: Place) {
-        let Self { index, past, .. } = self;
-        index.insert(id, place, |place| is_needed(past, place));
+    pub(super) fn end(&mut self, now: Timestamp, id: HashedId, found: FoundLease) {
+        self.index.remove(found);
+        self.past.push(now, id, Past::Ended);
     }
 
     /// Forgets what is too old, and gives unused room back.
     pub(super) fn sweep(&mut self, now: Timestamp) {
-        let Self { index, past, open_count, .. } = self;
-        past.forget_old(now);
-        past.give_room_back();
-        index.give_room_back(*open_count + past.len(), |place| is_needed(past, place));
+        self.past.forget_old(now);
+        self.past.give_room_back();
+        self.index.give_room_back();
     }
 
     pub(super) fn past_count(&self) -> usize {
         self.past.len()
     }
-}
-
-/// True if a lease stands at this place: an open one, which leaves its place only when it ends, or a past one that is remembered.
-#[inline]
-fn is_needed(past: &PastLeases, place: Place) -> bool {
-    place.list != PAST || past.id_at(place.at).is_some()
 }
 
 #[cfg(test)]
@@ -199,7 +180,7 @@ mod tests {
         let (hashed, mut shard) = leases.lock(LeaseId::from_u128(id));
         let known = shard.find(hashed, |found| found == place(id))?;
         match known {
-            Known::Open(..) => Some(known),
+            Known::Open(_) => Some(known),
             Known::Past(at) => shard.past(now, at).map(|_| known),
         }
     }
@@ -211,10 +192,10 @@ mod tests {
 
     fn end(leases: &Leases, now: Timestamp, id: u128) {
         let (hashed, mut shard) = leases.lock(LeaseId::from_u128(id));
-        let Some(Known::Open(_, found)) = shard.find(hashed, |found| found == place(id)) else {
+        let Some(found) = shard.find_open(hashed, |found| found == place(id)) else {
             panic!("{id} is open");
         };
-        shard.end(now, hashed.id, found);
+        shard.end(now, hashed, found);
     }
 
     /// A lease that is allowed and ends at once.
@@ -281,7 +262,7 @@ mod tests {
             }
         }
         for id in 0..20_000 {
-            let is_open = matches!(find(&leases, at(1), id), Some(Known::Open(found, _)) if found == place(id));
+            let is_open = matches!(find(&leases, at(1), id), Some(Known::Open(found)) if found.place() == place(id));
             assert_eq!(is_open, open.contains(&id), "{id}");
         }
     }

@@ -1,11 +1,14 @@
-//! A hash table of places: it tells where something with a hash may stand, and the caller looks whether it does.
+//! A hash table of places: it tells where a lease with a hash may stand, and the caller looks whether it does.
 //!
-//! A hash and a place are 12 bytes, and the entries of equal hashes stand beside each other, so that a look-up and an insertion touch
-//! one cache line or two. A place that is not needed any more is taken out with many others, when the table is full: one at a time,
-//! each would be a cache line that is far away.
+//! A hash and a place are 12 bytes, and the entries of equal hashes stand beside each other, so that a look-up and an insertion
+//! touch one cache line or two.
+
+use super::open_leases::LeasePlace;
 
 /// Tables of this many entries and fewer are not made smaller.
 const ROOM_KEPT: usize = 16;
+/// Marks a free entry: no group has this number.
+const NOWHERE: LeasePlace = LeasePlace { group: u32::MAX, slot: 0 };
 
 /// Places by hash: open addressing with linear probing. At most three quarters of the entries are in use.
 #[derive(Debug, Default)]
@@ -16,33 +19,26 @@ pub(super) struct PlaceIndex {
     count: usize,
 }
 
-/// Where something stands: a list's number below 2^32 - 1, and a place in the list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) list: u32,
-    pub(super) at: u32,
-}
-
 /// A part of a hash, and a place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 struct Entry {
     hash: u32,
-    place: Place,
+    place: LeasePlace,
 }
 
 /// Where a place stands in an index, until the index is changed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Found {
     at: usize,
-    pub(super) place: Place,
+    pub(super) place: LeasePlace,
 }
 
 impl Entry {
-    const FREE: Self = Self { hash: 0, place: Place { list: u32::MAX, at: 0 } };
+    const FREE: Self = Self { hash: 0, place: NOWHERE };
 
     #[inline]
     const fn is_free(self) -> bool {
-        self.place.list == u32::MAX
+        self.place.group == NOWHERE.group
     }
 }
 
@@ -58,7 +54,11 @@ impl PlaceIndex {
 
     /// Finds the place with this hash that `is_it`.
     #[inline]
-    pub(super) fn find(&self, hash: u32, mut is_it: impl FnMut(Place) -> bool) -> Option<Found> {
+    pub(super) fn find(
+        &self,
+        hash: u32,
+        mut is_it: impl FnMut(LeasePlace) -> bool,
+    ) -> Option<Found> {
         let mask = self.mask();
         let mut at = hash as usize & mask;
         loop {
@@ -74,12 +74,12 @@ impl PlaceIndex {
         }
     }
 
-    /// Adds a place. If there is no room, those that are not needed any more leave before the table grows.
+    /// Adds a place.
     #[inline]
-    pub(super) fn insert(&mut self, hash: u32, place: Place, is_needed: impl Fn(Place) -> bool) {
-        debug_assert!(place.list < u32::MAX, "the last number means that an entry is free");
+    pub(super) fn insert(&mut self, hash: u32, place: LeasePlace) {
+        debug_assert!(place.group != NOWHERE.group, "that means that an entry is free");
         if self.count * 4 >= self.entries.len() * 3 {
-            self.make_room(is_needed);
+            self.rebuild();
         }
         self.count += 1;
         self.put(Entry { hash, place });
@@ -95,14 +95,30 @@ impl PlaceIndex {
         self.entries[at] = entry;
     }
 
-    /// Something that was found stands elsewhere now.
+    /// Takes out something that was found. What stands behind it moves up, so that no look-up stops too early.
     #[inline]
-    pub(super) fn replace(&mut self, found: Found, place: Place) {
-        self.entries[found.at].place = place;
+    pub(super) fn remove(&mut self, found: Found) {
+        let mask = self.mask();
+        let (mut hole, mut at) = (found.at, found.at);
+        loop {
+            at = (at + 1) & mask;
+            let entry = self.entries[at];
+            if entry.is_free() {
+                break;
+            }
+            // An entry may stand in the hole if that is not before its home.
+            let from_home = at.wrapping_sub(entry.hash as usize) & mask;
+            if from_home >= at.wrapping_sub(hole) & mask {
+                self.entries[hole] = entry;
+                hole = at;
+            }
+        }
+        self.entries[hole] = Entry::FREE;
+        self.count -= 1;
     }
 
     /// Takes out all places, and hands them with their hashes to `taken`.
-    pub(super) fn drain(&mut self, mut taken: impl FnMut(u32, Place)) {
+    pub(super) fn drain(&mut self, mut taken: impl FnMut(u32, LeasePlace)) {
         for entry in &mut self.entries {
             if let Entry { hash, place } = *entry
                 && !entry.is_free()
@@ -114,35 +130,20 @@ impl PlaceIndex {
         self.count = 0;
     }
 
+    /// Gives room back if much more is kept than the places need.
+    pub(super) fn give_room_back(&mut self) {
+        if self.entries.len() > ROOM_KEPT && self.count < self.entries.len() / 8 {
+            self.rebuild();
+        }
+    }
+
+    /// Makes the table half full at the most, so that it is long until the next time.
     #[cold]
-    fn make_room(&mut self, is_needed: impl Fn(Place) -> bool) {
-        let count = self.needed_count(&is_needed);
-        // Half full at the most, so that it is long until the next time.
-        self.rebuild((count * 2).next_power_of_two().max(8), is_needed);
-    }
-
-    fn needed_count(&self, is_needed: impl Fn(Place) -> bool) -> usize {
-        self.entries.iter().filter(|entry| !entry.is_free() && is_needed(entry.place)).count()
-    }
-
-    /// Gives room back if much more is kept than the places need, which are at least so many.
-    pub(super) fn give_room_back(&mut self, needed_min: usize, is_needed: impl Fn(Place) -> bool) {
-        if self.entries.len() <= ROOM_KEPT || needed_min >= self.entries.len() / 8 {
-            return;
-        }
-        let count = self.needed_count(&is_needed);
-        if count < self.entries.len() / 8 {
-            self.rebuild((count * 2).next_power_of_two().max(8), is_needed);
-        }
-    }
-
-    fn rebuild(&mut self, room: usize, is_needed: impl Fn(Place) -> bool) {
-        debug_assert!(room.is_power_of_two());
+    fn rebuild(&mut self) {
+        let room = ((self.count + 1) * 2).next_power_of_two().max(8);
         let entries = std::mem::replace(&mut self.entries, vec![Entry::FREE; room].into());
-        self.count = 0;
         for entry in entries {
-            if !entry.is_free() && is_needed(entry.place) {
-                self.count += 1;
+            if !entry.is_free() {
                 self.put(entry);
             }
         }
@@ -153,51 +154,49 @@ impl PlaceIndex {
 mod tests {
     use super::*;
 
-    fn place(at: u32) -> Place {
-        Place { list: at % 3, at }
-    }
-
-    fn all(_: Place) -> bool {
-        true
+    fn place(slot: u32) -> LeasePlace {
+        LeasePlace { group: slot % 3, slot }
     }
 
     #[test]
-    fn places_are_found_whatever_is_not_needed_any_more() {
-        // Few different hashes, so that they collide; the last ones go round the end of the table.
-        let hash_of = |n: u32| (n % 7).wrapping_sub(3);
+    fn places_are_found_whatever_was_taken_out() {
+        let mut random = fastrand::Rng::with_seed(3);
+        // Few different hashes, so that they collide; some go round the end of the table.
+        let hash_of = |n: u32| (n % 50).wrapping_sub(3);
         let mut index = PlaceIndex::default();
-        let mut needed = 0;
-        for n in 0..4_000_u32 {
-            // Of the places that were added last, more are needed at one time than at another.
-            needed = n.saturating_sub(if n / 1_000 % 2 == 0 { 300 } else { 20 }).max(needed);
-            assert!(index.find(hash_of(n), |found| found == place(n)).is_none(), "{n}");
-            index.insert(hash_of(n), place(n), |place| place.at >= needed);
-            for n in needed..=n {
-                let found = index.find(hash_of(n), |found| found == place(n));
-                assert_eq!(found.map(|found| found.place), Some(place(n)));
+        let mut expected = std::collections::BTreeSet::new();
+        for round in 0..40_000 {
+            // More at one time than at another, so that the table grows and shrinks.
+            let n = random.u32(..if round / 5_000 % 2 == 0 { 400 } else { 20 });
+            let found = index.find(hash_of(n), |found| found == place(n));
+            assert_eq!(found.map(|found| found.place), expected.get(&n).map(|n| place(*n)));
+            if let Some(found) = found {
+                index.remove(found);
+                expected.remove(&n);
+            } else {
+                index.insert(hash_of(n), place(n));
+                expected.insert(n);
             }
-            if n % 100 == 0 {
-                index.give_room_back(0, |place| place.at >= needed);
+            assert_eq!(index.len(), expected.len());
+            if round % 100 == 0 {
+                index.give_room_back();
             }
         }
-        assert!(index.entries.len() <= 1_024, "{}", index.entries.len());
-    }
-
-    #[test]
-    fn a_place_that_was_found_is_replaced() {
-        let mut index = PlaceIndex::default();
-        (0..100).for_each(|n| index.insert(n, place(n), all));
-        let found = index.find(50, |found| found == place(50)).unwrap();
-        index.replace(found, place(500));
-        assert!(index.find(50, |found| found == place(50)).is_none());
-        assert!(index.find(50, |found| found == place(500)).is_some());
+        let mut drained = Vec::new();
+        index.drain(|_, place| drained.push(place.slot));
+        drained.sort_unstable();
+        assert_eq!(drained, expected.into_iter().collect::<Vec<_>>());
     }
 
     #[test]
     fn room_is_given_back() {
         let mut index = PlaceIndex::default();
-        (0..10_000).for_each(|n| index.insert(n, place(n), all));
-        index.give_room_back(10, |place| place.at < 10);
+        (0..10_000).for_each(|n| index.insert(n, place(n)));
+        for n in 10..10_000 {
+            let found = index.find(n, |found| found == place(n)).unwrap();
+            index.remove(found);
+        }
+        index.give_room_back();
         assert!(index.entries.len() <= 32, "{}", index.entries.len());
         assert!((0..10).all(|n| index.find(n, |found| found == place(n)).is_some()));
         assert_eq!(index.len(), 10);

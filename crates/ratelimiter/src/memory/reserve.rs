@@ -96,7 +96,8 @@ pub(super) fn reserve(
     let all_fit = look_at_all(needs, groups)?;
     match known {
         None => {}
-        Some(Known::Open(LeasePlace { group, slot }, _)) => {
+        Some(Known::Open(found)) => {
+            let LeasePlace { group, slot } = found.place();
             let lease = groups.group(groups.find(group)).leases.at(slot);
             return replay(now, lease, needs, groups);
         }
