@@ -5,8 +5,8 @@ mod family;
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher};
-use std::sync::Arc;
 
+use arcstr::ArcStr;
 pub use family::{KeyFamily, LlmDimension};
 
 /// The most bytes that a key may have.
@@ -26,36 +26,48 @@ pub const KEY_BYTES_MAX: usize = 256;
 /// ```
 #[derive(Clone)]
 pub struct LimitKey {
-    text: Arc<str>,
+    text: ArcStr,
     /// Made once, since a key is looked up far more often than it is made.
     place: KeyPlace,
 }
 
-/// Where a key belongs among the limits: the same for equal keys, in every process. The high half tells the group, the low half
-/// the key.
+/// Where a key belongs among the limits, and what it is known by there: the same for equal keys, in every process.
 ///
 /// The limits of one model are mostly needed together, so they form a group, which stands in one place and is locked as one;
-/// every other key is a group of its own. That the place can be computed by anyone is harmless, since only an administrator
-/// adds keys.
+/// every other key is a group of its own.
+///
+/// A limit is known by these 96 bits alone, since texts are far apart in memory. Two keys that agree in all of them by chance are
+/// one in 2^96 pairs. Somebody can construct such a key, since anyone can compute a place; but then it names a limit that could
+/// have been named by its own key just as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct KeyPlace(u64);
+pub(crate) struct KeyPlace {
+    fingerprint: u64,
+    group: u32,
+}
 
 impl KeyPlace {
     fn of(text: &str) -> Self {
-        let hasher = foldhash::fast::FixedState::with_seed(0);
-        let high = |text| hasher.hash_one(text) >> 32;
-        Self(high(family::group(text)) << 32 | high(text))
+        let hash = |seed, text| foldhash::fast::FixedState::with_seed(seed).hash_one(text);
+        let [.., a, b, c, d] = hash(0, family::group(text)).to_le_bytes();
+        Self { fingerprint: hash(1, text), group: u32::from_le_bytes([a, b, c, d]) }
     }
 
     /// The group that the key belongs to. Two groups may have the same number, and are one then.
+    #[inline]
     pub(crate) const fn group(self) -> u32 {
-        let [.., a, b, c, d] = self.0.to_le_bytes();
-        u32::from_le_bytes([a, b, c, d])
+        self.group
     }
 
-    /// A hash of the key, to know it again when nothing else is left of it.
+    /// Tells the key among those of its group.
+    #[inline]
+    pub(crate) const fn fingerprint(self) -> u64 {
+        self.fingerprint
+    }
+
+    /// A part of the fingerprint, to know the key again when nothing else is left of it.
+    #[inline]
     pub(crate) const fn tag(self) -> u32 {
-        let [a, b, c, d, ..] = self.0.to_le_bytes();
+        let [a, b, c, d, ..] = self.fingerprint.to_le_bytes();
         u32::from_le_bytes([a, b, c, d])
     }
 }
@@ -115,7 +127,7 @@ impl LimitKey {
         if !is_plain_ascii(text) {
             check_characters(text)?;
         }
-        Ok(Self { text: Arc::from(text), place: KeyPlace::of(text) })
+        Ok(Self { text: ArcStr::from(text), place: KeyPlace::of(text) })
     }
 
     /// The key's text.
@@ -150,7 +162,7 @@ impl PartialEq for LimitKey {
     fn eq(&self, other: &Self) -> bool {
         // Of two keys that differ, the places nearly always do.
         self.place == other.place
-            && (Arc::ptr_eq(&self.text, &other.text) || self.text == other.text)
+            && (ArcStr::ptr_eq(&self.text, &other.text) || self.text == other.text)
     }
 }
 
@@ -171,7 +183,7 @@ impl Ord for LimitKey {
 impl Hash for LimitKey {
     /// As the text does, so that a map of keys can be asked for a text.
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.text.hash(state);
+        self.as_str().hash(state);
     }
 }
 
@@ -183,7 +195,7 @@ impl fmt::Display for LimitKey {
 
 impl fmt::Debug for LimitKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&*self.text, f)
+        fmt::Debug::fmt(self.as_str(), f)
     }
 }
 

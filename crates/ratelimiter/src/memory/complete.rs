@@ -42,7 +42,7 @@ pub(super) fn complete(
 fn takes(age: Age, held: &Reservation, key: &LimitKey, groups: &LockedGroups<'_>) -> bool {
     held.key_tag == key.place().tag()
         && !held.made.lifetime.is_hold()
-        && (!age.is_live(held) || groups.limit(held.limit).key() == key)
+        && (!age.is_live(held) || groups.limit(held.limit).has_key(key))
 }
 
 /// An actual is about none of the reservations, which is a mistake if anything is left that it could be wrong about.

@@ -32,7 +32,7 @@ impl Group {
     #[inline]
     pub(super) fn find(&self, key: &LimitKey) -> Option<(u32, &LiveLimit)> {
         (0..).zip(&self.limits).find_map(|(slot, limit)| {
-            let limit = limit.as_ref().filter(|limit| limit.key() == key && !limit.is_deleted())?;
+            let limit = limit.as_ref().filter(|limit| limit.is_in_force_as(key))?;
             Some((slot, limit))
         })
     }

@@ -1,5 +1,7 @@
 //! The holds on one concurrency limit that last equally long, if nobody releases them.
 
+use smallvec::SmallVec;
+
 use crate::clock::Timestamp;
 
 /// Room for this many holds is kept when the last one leaves, until a sweep.
@@ -13,7 +15,8 @@ const NONE: u32 = u32::MAX;
 /// are linked as well.
 #[derive(Debug)]
 pub(super) struct Holds {
-    slots: Vec<Hold>,
+    /// The first ones stand right here, so that a limit with few holds needs one cache line for them.
+    slots: SmallVec<[Hold; 2]>,
     oldest: u32,
     newest: u32,
     /// The first free slot, which links to the others by `newer`.
@@ -31,7 +34,7 @@ struct Hold {
 
 impl Default for Holds {
     fn default() -> Self {
-        Self { slots: Vec::new(), oldest: NONE, newest: NONE, free: NONE }
+        Self { slots: SmallVec::new(), oldest: NONE, newest: NONE, free: NONE }
     }
 }
 
@@ -125,7 +128,7 @@ impl Holds {
             return;
         }
         self.slots.truncate(used);
-        self.slots.shrink_to(used + used / 2);
+        self.slots.shrink_to_fit();
         self.free = NONE;
         for (slot, hold) in (0..).zip(&mut self.slots) {
             if hold.amount == 0 {
