@@ -3,7 +3,7 @@
 use ratelimiter::{Backend, Limiter, ReserveError};
 use ratelimiter_tigerbeetle::testing::Fixture;
 
-use crate::servers::{Deployment, new_lease, run};
+use crate::servers::{Deployment, eventually, new_lease, run};
 
 const NEEDS: [(&str, u64); 2] = [("tokens", 50), ("slots", 1)];
 
@@ -25,10 +25,10 @@ pub fn com_07_a_lease_of_a_killed_server_is_completed_at_another(fixture: &Fixtu
         let second = second.limiter();
         second.complete(&on.complete(lease, &[("tokens", 20)])).await.unwrap();
         // The second server may not have read of these limits yet when it completes them.
-        crate::servers::eventually("the limits are known", async || {
-            on.state(&second, "slots").await.is_some()
-        })
-        .await;
+        for name in ["slots", "tokens"] {
+            let is_known = async || on.state(&second, name).await.is_some();
+            eventually("the limits are known", is_known).await;
+        }
         assert_eq!(on.state(&second, "slots").await.unwrap().usage.used, 0);
         assert_eq!(on.state(&second, "tokens").await.unwrap().usage.used, 20);
     });
