@@ -27,11 +27,11 @@ mod sweeper;
 
 use std::sync::Arc;
 
-use self::groups::{Groups, LockedGroups};
+use self::groups::{GroupNumbers, Groups, LockedGroups};
 use self::lease_shard::Leases;
 use self::live_limit::LiveLimit;
 pub use self::options::MemoryOptions;
-use self::reserve::{Need, Needs};
+use self::reserve::Needs;
 use self::sweeper::Sweeper;
 use crate::clock::{Clock, Timestamp};
 use crate::decision::Decision;
@@ -118,9 +118,13 @@ impl MemoryLimiter {
         let mut home: Option<Option<u32>> = None;
         loop {
             let mut needs = Needs::new();
-            reserve::find_groups(request, groups, &mut needs)?;
+            let mut numbers = GroupNumbers::default();
+            reserve::find_groups(request, groups, &mut needs, &mut numbers)?;
+            if let Some(Some(home)) = home {
+                numbers.add(home);
+            }
             let mut locked = LockedGroups::default();
-            groups.lock(&mut locked, &needs.iter().map(Need::number).chain(home.flatten()));
+            groups.lock(&mut locked, &numbers);
             let now = clock.now();
             // Under all the locks: that an ID is not known is mostly told by memory that is far away, and what follows need not
             // wait for it.
@@ -160,8 +164,7 @@ impl MemoryLimiter {
         let mut locked = LockedGroups::default();
         let found = lease_shard.find_open(id, |place| {
             // One at a time: what was locked for another lease is unlocked.
-            locked.unlock();
-            groups.lock(&mut locked, &std::iter::once(place.group));
+            groups.lock_first(&mut locked, place.group);
             locked.first().1.leases.at(place.slot).id == id.id
         });
         let Some(found) = found else {
@@ -169,7 +172,13 @@ impl MemoryLimiter {
         };
         let place = found.place();
         let lease = locked.first().1.leases.take(place.slot);
-        groups.lock(&mut locked, &lease.reservations.iter().map(|held| held.limit.group));
+        let mut others = GroupNumbers::default();
+        for held in &lease.reservations {
+            if held.limit.group != place.group {
+                others.add(held.limit.group);
+            }
+        }
+        groups.lock(&mut locked, &others);
         let now = clock.now();
         let completed = complete::complete(now, &lease, &request.actuals, &mut locked);
         let (_, group) = locked.first();
@@ -276,7 +285,7 @@ impl State {
         };
         let place = found.place();
         let mut locked = LockedGroups::default();
-        self.groups.lock(&mut locked, &std::iter::once(place.group));
+        self.groups.lock_first(&mut locked, place.group);
         let now = self.clock.now();
         let (_, group) = locked.first();
         let lease = group.leases.take(place.slot);

@@ -27,9 +27,9 @@ pub(super) fn complete(
             None => return refuse(age, lease, &actual.key, groups),
         }
     }
-    for (held, n) in lease.reservations.iter().zip(actual_of) {
+    for (held, n) in lease.reservations.iter().zip(&actual_of) {
         if age.is_live(held) {
-            let actual = actuals.get(usize::from(n)).map(|actual| actual.amount);
+            let actual = actuals.get(usize::from(*n)).map(|actual| actual.amount);
             let group = groups.find(held.limit.group);
             groups.group_mut(group).end(held.limit.slot, held.made, actual);
         }

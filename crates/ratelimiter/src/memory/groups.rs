@@ -228,20 +228,37 @@ impl Groups {
         }
     }
 
+    /// Locks one group, and unlocks whatever was locked.
+    #[inline]
+    pub(super) fn lock_first<'a>(&'a self, locked: &mut LockedGroups<'a>, number: u32) {
+        locked.unlock();
+        locked.guards.push((number, self.lock_one(number)));
+    }
+
     /// Locks groups, always in the order of their numbers, so that no two threads wait for each other. Those that are
     /// locked already have lower numbers.
     #[inline]
-    pub(super) fn lock<'a>(
-        &'a self,
-        locked: &mut LockedGroups<'a>,
-        numbers: &(impl Iterator<Item = u32> + Clone),
-    ) {
-        let mut start = locked.guards.last().map_or(0, |(last, _)| last + 1);
-        // They are few: the next one is the lowest of those that are left.
-        while let Some(number) = numbers.clone().filter(|number| *number >= start).min() {
+    pub(super) fn lock<'a>(&'a self, locked: &mut LockedGroups<'a>, numbers: &GroupNumbers) {
+        for &number in &numbers.0 {
             locked.guards.push((number, self.lock_one(number)));
-            start = number + 1;
         }
+    }
+}
+
+/// Different numbers of groups that are to be locked, in their order.
+#[derive(Debug, Clone, Default)]
+pub(super) struct GroupNumbers(ArrayVec<u32, { REQUIREMENTS_MAX + 1 }>);
+
+impl GroupNumbers {
+    /// Adds a number if it is not there.
+    #[inline]
+    pub(super) fn add(&mut self, number: u32) {
+        // They are few, and those that belong together mostly come together.
+        if self.0.contains(&number) {
+            return;
+        }
+        let at = self.0.iter().rposition(|other| *other < number).map_or(0, |at| at + 1);
+        self.0.insert(at, number);
     }
 }
 

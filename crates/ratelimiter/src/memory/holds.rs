@@ -71,12 +71,12 @@ impl Holds {
         self.slots[slot as usize].amount
     }
 
-    /// Takes a hold out.
+    /// Takes a hold out, and answers with its amount.
     #[inline]
-    pub(super) fn release(&mut self, slot: u32) {
+    pub(super) fn release(&mut self, slot: u32) -> u64 {
         let hold = &mut self.slots[slot as usize];
-        assert!(hold.amount > 0, "a hold is released once");
-        let Hold { older, newer, .. } = *hold;
+        let Hold { amount, older, newer, .. } = *hold;
+        assert!(amount > 0, "a hold is released once");
         hold.amount = 0;
         hold.newer = self.free;
         self.free = slot;
@@ -85,6 +85,7 @@ impl Holds {
         if self.is_empty() && self.slots.capacity() > ROOM_KEPT_BETWEEN_SWEEPS {
             *self = Self::default();
         }
+        amount
     }
 
     /// What links to the hold after this one.
@@ -108,10 +109,8 @@ impl Holds {
     /// Takes out what has expired by `now`, and hands the amounts to `departed`.
     #[inline]
     pub(super) fn expire(&mut self, now: Timestamp, mut departed: impl FnMut(u64)) {
-        while let Some(hold) = self.slots.get(self.oldest as usize).filter(|h| h.expires_at <= now)
-        {
-            departed(hold.amount);
-            self.release(self.oldest);
+        while self.next_expiry().is_some_and(|expires_at| expires_at <= now) {
+            departed(self.release(self.oldest));
         }
     }
 
@@ -201,7 +200,9 @@ mod tests {
     fn mem_03_the_room_of_many_holds_is_given_back() {
         let mut holds = Holds::default();
         let slots: Vec<_> = (0..1_000).map(|_| holds.push(at(1), 1)).collect();
-        slots[2..].iter().for_each(|slot| holds.release(*slot));
+        for slot in &slots[2..] {
+            holds.release(*slot);
+        }
         holds.give_room_back();
         assert!(holds.slots.capacity() <= 4, "{}", holds.slots.capacity());
         holds.release(slots[0]);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::queue::{Departed, Lifetime, Queue};
+use super::queue::{Closed, Departed, Lifetime, Queue};
 use super::rolling::freed_at_over;
 use crate::clock::Timestamp;
 use crate::error::DefineError;
@@ -198,34 +198,33 @@ impl LiveLimit {
     /// The lease of a live reservation has ended; `actual` is what it used, if that is known. Of a hold nothing stays.
     #[inline]
     pub(super) fn end(&mut self, made: Made, actual: Option<u64>) {
-        let reserved = self.amount_of(made);
-        let kept = match actual {
-            _ if made.lifetime.is_hold() => 0,
-            None => reserved,
-            Some(actual) if actual <= reserved => actual,
-            Some(actual) => self.grown(reserved, actual),
+        let room = if self.is_decreasing() { 0 } else { self.available };
+        let kept_of = |reserved: u64| match actual {
+            // The excess is reserved only if all of it has room.
+            Some(actual) if actual <= reserved || actual - reserved <= room => actual,
+            _ => reserved,
         };
+        let Closed { reserved, kept } = self.queue_mut(made.lifetime).close(made.number, kept_of);
         self.available = self.available + reserved - kept;
         self.open_count -= 1;
-        self.queue_mut(made.lifetime).close(made.number, kept);
+        if let Some(actual) = actual
+            && actual > kept
+        {
+            self.note_uncovered(actual - kept);
+        }
         if self.terms.is(Terms::OLDER | Terms::DECREASING) {
             self.rest.older.retain(|(_, queue)| !queue.is_empty());
             self.tidy();
         }
     }
 
-    /// How much stays reserved when more was used: the excess is reserved only if all of it has room.
+    /// So much was used above what was reserved, and had no room.
     #[cold]
-    fn grown(&mut self, reserved: u64, actual: u64) -> u64 {
-        let excess = actual - reserved;
-        if !self.is_decreasing() && excess <= self.available() {
-            return actual;
-        }
+    fn note_uncovered(&mut self, excess: u64) {
         self.rest.uncovered += u128::from(excess);
         if self.rest.registered.limit.overage == Overage::Debt {
             self.rest.debt += u128::from(excess);
         }
-        reserved
     }
 
     /// Returns what has expired by `now`, and ends a decrease that has become possible.

@@ -24,6 +24,14 @@ pub(super) struct Departed {
     pub(super) is_open: bool,
 }
 
+/// A reservation whose lease has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Closed {
+    pub(super) reserved: u64,
+    /// How much of it stays until it expires.
+    pub(super) kept: u64,
+}
+
 impl Lifetime {
     /// A lifetime needs no more than so many bits: 31 days need 22, and one is for the kind.
     pub(super) const BITS: u32 = 23;
@@ -88,12 +96,12 @@ impl Queue {
         }
     }
 
-    /// The lease of a reservation has ended, and so much of it stays: of a hold, nothing.
+    /// The lease of a reservation has ended, and `kept_of` tells how much stays of what was reserved: of a hold, nothing.
     #[inline]
-    pub(super) fn close(&mut self, number: u32, kept: u64) {
+    pub(super) fn close(&mut self, number: u32, kept_of: impl FnOnce(u64) -> u64) -> Closed {
         match self {
-            Self::Rolling(rolling) => rolling.close(number, kept),
-            Self::Holds(holds) => holds.release(number),
+            Self::Rolling(rolling) => rolling.close(number, kept_of),
+            Self::Holds(holds) => Closed { reserved: holds.release(number), kept: 0 },
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 
-use super::groups::{Groups, LockedGroup, LockedGroups};
+use super::groups::{GroupNumbers, Groups, LockedGroup, LockedGroups};
 use super::lease_index::HashedId;
 use super::lease_shard::{Known, LeaseShard};
 use super::live_limit::LiveLimit;
@@ -60,15 +60,19 @@ pub(super) fn find_groups<'a>(
     request: &'a ReserveRequest,
     groups: &Groups,
     needs: &mut Needs<'a>,
+    numbers: &mut GroupNumbers,
 ) -> Result<(), ReserveError> {
     for requirement in request.requirements.iter() {
         // Requirements that belong together mostly stand together.
         let number = match needs.last() {
-            Some(last) if last.is_beside(&requirement.key) => Some(last.number()),
-            _ => groups.number_of(&requirement.key),
-        };
-        let Some(number) = number else {
-            return Err(groups.first_unknown(request));
+            Some(last) if last.is_beside(&requirement.key) => last.number(),
+            _ => {
+                let Some(number) = groups.number_of(&requirement.key) else {
+                    return Err(groups.first_unknown(request));
+                };
+                numbers.add(number);
+                number
+            }
         };
         needs.push(Need::new(requirement, number));
     }
