@@ -1,20 +1,28 @@
 //! Writing answers.
 
-use axum::body::Body;
+use axum::body::Bytes;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
-use axum::response::Response;
+use http_body_util::Full;
 use ratelimiter_wire::{ErrorBody, ErrorWord};
 use serde::Serialize;
 
-/// Nearly all answers are shorter.
+/// An answer, which is whole before its first byte is sent.
+pub(crate) type Response = hyper::Response<Full<Bytes>>;
+
+/// Nearly all answers to one call are shorter, and so are their parts in the answer to a batch.
 const BODY_BYTES_USUAL: usize = 128;
 
 /// A JSON answer.
 pub(crate) fn json(status: u16, body: &impl Serialize) -> Response {
-    let mut bytes = Vec::with_capacity(BODY_BYTES_USUAL);
+    json_of_many(status, 1, body)
+}
+
+/// A JSON answer with so many parts.
+pub(crate) fn json_of_many(status: u16, count: usize, body: &impl Serialize) -> Response {
+    let mut bytes = Vec::with_capacity(BODY_BYTES_USUAL * count);
     serde_json::to_writer(&mut bytes, body).expect("wire types are JSON");
-    let mut response = Response::new(Body::from(bytes));
+    let mut response = Response::new(bytes.into());
     *response.status_mut() = StatusCode::from_u16(status).expect("the wire's statuses are valid");
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -40,8 +48,8 @@ pub(crate) fn error(body: &ErrorBody) -> Response {
 }
 
 /// A text.
-pub(crate) fn text(content_type: &'static str, text: impl Into<Body>) -> Response {
-    let mut response = Response::new(text.into());
+pub(crate) fn text(content_type: &'static str, text: impl Into<Bytes>) -> Response {
+    let mut response = Response::new(Full::new(text.into()));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }

@@ -14,13 +14,16 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use axum::Router;
-use axum::body::{Body, Bytes, to_bytes};
+use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::http::header::CONTENT_LENGTH;
-use axum::http::request::Parts;
-use axum::response::Response;
+use axum::http::{HeaderMap, Method};
 use axum::routing::{get, post};
+use axum::{BoxError, Router};
+use http_body_util::{BodyExt, Either, Full, LengthLimitError, Limited};
+use hyper::body::{Body as HttpBody, Incoming};
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
 use ratelimiter::Unanswered;
 use ratelimiter_wire::{ErrorBody, ErrorWord, Refusal};
 use tokio::time::error::Elapsed;
@@ -28,7 +31,7 @@ use tokio::time::error::Elapsed;
 use self::complete::Complete;
 use self::reserve::Reserve;
 use crate::admin::Admin;
-use crate::answer;
+use crate::answer::{self, Response};
 use crate::auth::{Access, Need};
 use crate::hosted::HostedBackend;
 use crate::metrics::Metrics;
@@ -48,13 +51,65 @@ pub(crate) struct App<B> {
     pub(crate) request_timeout: Duration,
 }
 
-/// All paths of the API.
-pub(crate) fn router<B: HostedBackend>(app: Arc<App<B>>) -> Router {
+/// The body of a request, wherever it comes from.
+trait ReadBody: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send {}
+
+impl<D: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send> ReadBody for D {}
+
+/// Answers requests. The calls of the limiter are nearly all there are, and their paths are known; they are answered at once, and a
+/// router finds who answers the others.
+#[derive(Debug)]
+pub(crate) struct Routes<B> {
+    app: Arc<App<B>>,
+    router: TowerToHyperService<Router>,
+}
+
+/// The body of an answer.
+pub(crate) type AnswerBody = Either<Full<Bytes>, Body>;
+
+impl<B: HostedBackend> Routes<B> {
+    pub(crate) fn new(app: App<B>) -> Self {
+        let app = Arc::new(app);
+        Self { router: TowerToHyperService::new(router(Arc::clone(&app))), app }
+    }
+
+    pub(crate) async fn answer(
+        &self,
+        request: hyper::Request<Incoming>,
+    ) -> hyper::Response<AnswerBody> {
+        let app = &*self.app;
+        let answer = match (request.method(), request.uri().path()) {
+            (&Method::POST, paths::RESERVE) => call::one::<Reserve, B>(app, request).await,
+            (&Method::POST, paths::RESERVE_BATCH) => call::batch::<Reserve, B>(app, request).await,
+            (&Method::POST, paths::COMPLETE) => call::one::<Complete, B>(app, request).await,
+            (&Method::POST, paths::COMPLETE_BATCH) => {
+                call::batch::<Complete, B>(app, request).await
+            }
+            _ => {
+                // In a box, so that what every call needs to go on stays small.
+                let Ok(answer) = Box::pin(self.router.call(request)).await;
+                return answer.map(Either::Right);
+            }
+        };
+        answer.map(Either::Left)
+    }
+}
+
+/// Where the limiter is called.
+mod paths {
+    pub(super) const RESERVE: &str = "/v1/reserve";
+    pub(super) const RESERVE_BATCH: &str = "/v1/reserve/batch";
+    pub(super) const COMPLETE: &str = "/v1/complete";
+    pub(super) const COMPLETE_BATCH: &str = "/v1/complete/batch";
+}
+
+/// All paths of the API. A call of the limiter is answered before; what comes here has another method, and hears which one to take.
+fn router<B: HostedBackend>(app: Arc<App<B>>) -> Router {
     Router::new()
-        .route("/v1/reserve", post(call::one::<Reserve, B>))
-        .route("/v1/reserve/batch", post(call::batch::<Reserve, B>))
-        .route("/v1/complete", post(call::one::<Complete, B>))
-        .route("/v1/complete/batch", post(call::batch::<Complete, B>))
+        .route(paths::RESERVE, post(no_such_method))
+        .route(paths::RESERVE_BATCH, post(no_such_method))
+        .route(paths::COMPLETE, post(no_such_method))
+        .route(paths::COMPLETE_BATCH, post(no_such_method))
         .route("/v1/admin/limits", get(limits::list::<B>).put(limits::put::<B>))
         .route("/v1/admin/limits/{*key}", get(limits::get::<B>).delete(limits::delete::<B>))
         .route("/healthz", get(operation::healthz))
@@ -79,24 +134,19 @@ async fn no_such_method(request: Request) -> Response {
 
 impl<B> App<B> {
     /// Lets a request in and reads its body.
-    async fn admit(&self, request: Request, need: Need) -> Result<(Parts, Bytes), Refusal> {
-        let (parts, body) = request.into_parts();
-        self.access.check(&parts.headers, need)?;
-        let bytes = self.read_body(&parts, body).await?;
-        Ok((parts, bytes))
-    }
-
-    async fn read_body(&self, parts: &Parts, body: Body) -> Result<Bytes, Refusal> {
-        let length = parts
-            .headers
-            .get(CONTENT_LENGTH)
-            .and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-        if length.is_some_and(|length| length > BODY_BYTES_MAX as u64) {
+    async fn admit(
+        &self,
+        request: hyper::Request<impl ReadBody>,
+        need: Need,
+    ) -> Result<Bytes, Refusal> {
+        self.access.check(request.headers(), need)?;
+        if body_length(request.headers()).is_some_and(|length| length > BODY_BYTES_MAX as u64) {
             return Err(body_too_large());
         }
-        match within(self.request_timeout, to_bytes(body, BODY_BYTES_MAX)).await {
-            Ok(Ok(bytes)) => Ok(bytes),
-            Ok(Err(error)) if is_length_limit(&error) => Err(body_too_large()),
+        let body = Limited::new(request.into_body(), BODY_BYTES_MAX);
+        match within(self.request_timeout, body.collect()).await {
+            Ok(Ok(body)) => Ok(body.to_bytes()),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(body_too_large()),
             Ok(Err(error)) => {
                 Err(Refusal::of_field("body", format!("the body broke off: {error}")))
             }
@@ -142,13 +192,7 @@ fn body_too_large() -> Refusal {
     Refusal { error: ErrorWord::BodyTooLarge, message }
 }
 
-fn is_length_limit(error: &axum::Error) -> bool {
-    let mut source = std::error::Error::source(error);
-    while let Some(error) = source {
-        if error.is::<http_body_util::LengthLimitError>() {
-            return true;
-        }
-        source = error.source();
-    }
-    false
+/// How long the body will be, if the client says so.
+fn body_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }

@@ -22,7 +22,7 @@ use crate::auth::Access;
 use crate::config::{Config, ListenAddr, TokenError};
 use crate::hosted::HostedBackend;
 use crate::metrics::Metrics;
-use crate::routes::{App, router};
+use crate::routes::{App, Routes};
 use crate::tls::{Tls, TlsError};
 
 /// How often the backend does its regular work. A decrease is applied at most a second after it becomes possible
@@ -104,7 +104,7 @@ impl Server {
             metrics: Metrics::new(as_usize(config.metrics.keys_max)),
             request_timeout: Duration::from_millis(config.server.request_timeout_ms),
         };
-        let connections = Connections::new(&config.server, router(Arc::new(app)), tls.clone());
+        let connections = Connections::new(&config.server, Routes::new(app), tls.clone());
         let accepting = tokio::spawn(accept(listener, connections, stop.clone()));
         Ok(Self { local_addr, limit_count, stop, accepting, ticking, tls })
     }

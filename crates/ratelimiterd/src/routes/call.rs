@@ -1,16 +1,14 @@
 //! What reserve and complete have in common: read, ask the backend, tell, count, answer; one by one and in batches.
 
 use std::future::Future;
-use std::sync::Arc;
 
-use axum::extract::{Request, State};
-use axum::response::Response;
+use hyper::Request;
 use ratelimiter::Unanswered;
 use ratelimiter_wire::{BatchAnswer, Body, Refusal, read, read_batch};
 use serde::Serialize;
 
-use super::App;
-use crate::answer;
+use super::{App, ReadBody};
+use crate::answer::{self, Response};
 use crate::auth::Need;
 use crate::hosted::HostedBackend;
 use crate::metrics::{Metrics, Route};
@@ -59,11 +57,11 @@ pub(super) trait Call: 'static {
 }
 
 pub(super) async fn one<C: Call, B: HostedBackend>(
-    State(app): State<Arc<App<B>>>,
-    request: Request,
+    app: &App<B>,
+    request: Request<impl ReadBody>,
 ) -> Response {
     let started = app.metrics.start();
-    let answer = match answer_one::<C, B>(&app, request).await {
+    let answer = match answer_one::<C, B>(app, request).await {
         Ok(result) => C::answer(result),
         Err(refusal) => refusal.into(),
     };
@@ -75,9 +73,9 @@ pub(super) async fn one<C: Call, B: HostedBackend>(
 
 async fn answer_one<C: Call, B: HostedBackend>(
     app: &App<B>,
-    request: Request,
+    request: Request<impl ReadBody>,
 ) -> Result<Result<C::Answered, C::Error>, Refusal> {
-    let (_, bytes) = app.admit(request, Need::Client).await?;
+    let bytes = app.admit(request, Need::Client).await?;
     let request = read::<C::Body>(&bytes)?;
     let result = app.within_time(C::ask(&*app.backend, &request)).await;
     C::tell(&request, &result);
@@ -85,12 +83,12 @@ async fn answer_one<C: Call, B: HostedBackend>(
 }
 
 pub(super) async fn batch<C: Call, B: HostedBackend>(
-    State(app): State<Arc<App<B>>>,
-    request: Request,
+    app: &App<B>,
+    request: Request<impl ReadBody>,
 ) -> Response {
     let started = app.metrics.start();
-    let response = match answer_batch::<C, B>(&app, request).await {
-        Ok(answer) => answer::json(200, &answer),
+    let response = match answer_batch::<C, B>(app, request).await {
+        Ok(answer) => answer::json_of_many(200, answer.results.len(), &answer),
         Err(refusal) => answer::error(&refusal.into()),
     };
     app.metrics.stop(C::BATCH, started);
@@ -99,9 +97,9 @@ pub(super) async fn batch<C: Call, B: HostedBackend>(
 
 async fn answer_batch<C: Call, B: HostedBackend>(
     app: &App<B>,
-    request: Request,
+    request: Request<impl ReadBody>,
 ) -> Result<BatchAnswer<C::Answer>, Refusal> {
-    let (_, bytes) = app.admit(request, Need::Client).await?;
+    let bytes = app.admit(request, Need::Client).await?;
     let items = read_batch::<C::Body>(&bytes)?;
     let mut requests = Vec::with_capacity(items.len());
     let mut asked_or_refused = Vec::with_capacity(items.len());

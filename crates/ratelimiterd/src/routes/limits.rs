@@ -5,7 +5,6 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use axum::response::Response;
 use ratelimiter::{Backend, StateError};
 use ratelimiter_wire::{
     DefineAnswer, DefinitionBody, DeleteAnswer, ErrorBody, ErrorWord, ListAnswer, Refusal,
@@ -15,7 +14,7 @@ use ratelimiter_wire::{
 use super::App;
 use super::key_in_path::{key_of, page_of};
 use crate::admin::ChangeError;
-use crate::answer;
+use crate::answer::{self, Response};
 use crate::auth::Need;
 use crate::hosted::HostedBackend;
 use crate::metrics::Route;
@@ -26,7 +25,7 @@ pub(super) async fn put<B: HostedBackend>(
 ) -> Response {
     let started = app.metrics.start();
     let read = match app.admit(request, Need::Admin).await {
-        Ok((_, bytes)) => read::<DefinitionBody>(&bytes),
+        Ok(bytes) => read::<DefinitionBody>(&bytes),
         Err(refusal) => Err(refusal),
     };
     let answer = match read {

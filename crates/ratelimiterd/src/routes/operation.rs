@@ -4,12 +4,11 @@ use std::sync::{Arc, LazyLock};
 
 use axum::body::Bytes;
 use axum::extract::{Request, State};
-use axum::response::Response;
 use ratelimiter::{Backend, Page};
 use ratelimiter_wire::{ErrorBody, ErrorWord};
 
 use super::App;
-use crate::answer;
+use crate::answer::{self, Response};
 use crate::auth::Need;
 use crate::hosted::HostedBackend;
 use crate::openapi;

@@ -4,11 +4,10 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::response::Response;
 use ratelimiter::{Backend, LimitState, LimitStatus, Page};
 
 use super::App;
-use crate::answer;
+use crate::answer::{self, Response};
 use crate::auth::Need;
 use crate::hosted::HostedBackend;
 

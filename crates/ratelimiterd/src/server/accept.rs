@@ -9,14 +9,12 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use axum::response::Response;
 use futures::FutureExt;
+use http_body_util::Either;
 use hyper::body::Incoming;
-use hyper::service::{Service, service_fn};
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::service::TowerToHyperService;
 use ratelimiter_wire::{ErrorBody, ErrorWord};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -31,6 +29,8 @@ use super::lazy_timer::LazyTimer;
 use super::stalled_writes::StalledWrites;
 use crate::answer;
 use crate::config::ServerConfig;
+use crate::hosted::HostedBackend;
+use crate::routes::{AnswerBody, Routes};
 use crate::tls::Tls;
 
 /// The most bytes of a request's head over HTTP/1.1.
@@ -47,8 +47,8 @@ const HTTP2_PING_EVERY: Duration = Duration::from_secs(30);
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// The connections of a server.
-pub(super) struct Connections {
-    router: Router,
+pub(super) struct Connections<B> {
+    routes: Arc<Routes<B>>,
     protocol: auto::Builder<TokioExecutor>,
     tls: Option<Arc<Tls>>,
     header_read_timeout: Duration,
@@ -58,8 +58,8 @@ pub(super) struct Connections {
     open: TaskTracker,
 }
 
-impl Connections {
-    pub(super) fn new(config: &ServerConfig, router: Router, tls: Option<Arc<Tls>>) -> Self {
+impl<B: HostedBackend> Connections<B> {
+    pub(super) fn new(config: &ServerConfig, routes: Routes<B>, tls: Option<Arc<Tls>>) -> Self {
         let header_read_timeout = Duration::from_millis(config.header_read_timeout_ms);
         let mut protocol = auto::Builder::new(TokioExecutor::new());
         protocol
@@ -78,7 +78,7 @@ impl Connections {
             .keep_alive_timeout(header_read_timeout);
         let connections_max = as_usize(config.connections_max).min(Semaphore::MAX_PERMITS);
         Self {
-            router,
+            routes: Arc::new(routes),
             protocol,
             tls,
             header_read_timeout,
@@ -135,8 +135,8 @@ impl Connections {
     ) {
         let stream = StalledWrites::new(stream, self.write_timeout);
         let stream = TokioIo::new(FirstBytes::new(stream, self.header_read_timeout));
-        let service = TowerToHyperService::new(self.router.clone());
-        let service = service_fn(move |request| answer_anyway(&service, request));
+        let routes = Arc::clone(&self.routes);
+        let service = service_fn(move |request| answer_anyway(Arc::clone(&routes), request));
         let mut protocol = self.protocol.clone();
         protocol.http1().timer(LazyTimer::default());
         let connection = protocol.serve_connection(stream, service).into_owned();
@@ -160,24 +160,23 @@ impl Connections {
 
 /// Answers a request. If that fails by a mistake of ours, the caller is told so, instead of being hung up on: the outcome
 /// is unknown, and with the same lease ID it can be asked for again.
-fn answer_anyway(
-    service: &TowerToHyperService<Router>,
+async fn answer_anyway<B: HostedBackend>(
+    routes: Arc<Routes<B>>,
     request: hyper::Request<Incoming>,
-) -> impl Future<Output = Result<Response, Infallible>> + use<> {
-    let answering = AssertUnwindSafe(service.call(request)).catch_unwind();
-    answering.map(|answered| {
-        answered.unwrap_or_else(|_| {
-            tracing::error!("a request was not answered because of a mistake in the server");
-            let message = "a mistake in the server; its log says more".to_owned();
-            Ok(answer::error(&ErrorBody { error: ErrorWord::BackendError, message }))
-        })
-    })
+) -> Result<hyper::Response<AnswerBody>, Infallible> {
+    let answering = AssertUnwindSafe(routes.answer(request)).catch_unwind();
+    Ok(answering.await.unwrap_or_else(|_| {
+        tracing::error!("a request was not answered because of a mistake in the server");
+        let message = "a mistake in the server; its log says more".to_owned();
+        let error = ErrorBody { error: ErrorWord::BackendError, message };
+        answer::error(&error).map(Either::Left)
+    }))
 }
 
 /// Accepts connections until the server stops, then waits for those that are open.
-pub(super) async fn accept(
+pub(super) async fn accept<B: HostedBackend>(
     listener: TcpListener,
-    connections: Connections,
+    connections: Connections<B>,
     stop: CancellationToken,
 ) {
     let connections = Arc::new(connections);
