@@ -245,6 +245,7 @@ table_of_facts! { $
     batches {
         res_01_the_requests_of_a_batch_are_independent: "RES-01",
         res_02_a_batch_shares_the_room_in_order: "RES-02",
+        res_02_a_batch_of_256_is_answered_in_order: "RES-02",
         res_04_a_lease_twice_in_a_batch_counts_once: "RES-04",
         res_05_a_lease_denied_in_a_batch_stays_denied: "RES-05",
         com_01_a_batch_completes_each_lease: "COM-01, COM-02",

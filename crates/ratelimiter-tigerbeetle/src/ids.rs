@@ -3,6 +3,8 @@
 //! A transfer's ID starts with its lease's time: TigerBeetle takes ordered IDs five times as fast
 //! as random ones (`TB-01`).
 
+use std::sync::LazyLock;
+
 use ratelimiter::{LeaseId, LimitKey};
 use sha2::{Digest, Sha256};
 
@@ -24,9 +26,19 @@ pub enum TransferRole {
     Debt,
 }
 
+/// The IDs of the transfers that play one role for one lease. What they have in common is computed once.
+#[derive(Clone, Debug)]
+pub(crate) struct LeaseTransfers {
+    unix_ms: u64,
+    /// Knows the label up to the key.
+    hash: Sha256,
+}
+
 /// The account that every capacity comes from and every reservation goes to.
 pub fn operator_account() -> AccountId {
-    account("acct:operator")
+    // Every reserve needs it.
+    static OPERATOR: LazyLock<AccountId> = LazyLock::new(|| account("acct:operator"));
+    *OPERATOR
 }
 
 /// The account whose free credit is the free capacity of the limit `key`.
@@ -51,14 +63,31 @@ pub fn probe_account(server: u128) -> AccountId {
 
 /// `TB-01`: the ID of the transfer that plays `role` for `lease` on the limit `key`.
 pub fn transfer(role: TransferRole, lease: LeaseId, key: &LimitKey) -> TransferId {
-    let label = format!("xfer:{}:{lease}:{key}", role.label());
-    transfer_at(lease.timestamp_ms(), &label)
+    LeaseTransfers::new(role, lease).on(key)
+}
+
+impl LeaseTransfers {
+    /// The transfers that play `role` for `lease`.
+    pub(crate) fn new(role: TransferRole, lease: LeaseId) -> Self {
+        let label = format!("xfer:{}:{lease}:", role.label());
+        Self { unix_ms: lease.timestamp_ms(), hash: Sha256::new_with_prefix(label) }
+    }
+
+    /// The one on the limit `key`.
+    pub(crate) fn on(&self, key: &LimitKey) -> TransferId {
+        let hash = self.hash.clone().chain_update(key.as_str());
+        transfer_of(self.unix_ms, hash)
+    }
 }
 
 /// The ID of a transfer that belongs to no lease, made at `unix_ms`: the same layout from any
 /// label. Only the low 48 bits of `unix_ms` are used, which last until the year 10889.
 pub fn transfer_at(unix_ms: u64, label: &str) -> TransferId {
-    let digest = Sha256::digest(label);
+    transfer_of(unix_ms, Sha256::new_with_prefix(label))
+}
+
+fn transfer_of(unix_ms: u64, label: Sha256) -> TransferId {
+    let digest = label.finalize();
     let mut first_80_bits = [0; 16];
     first_80_bits[6..].copy_from_slice(&digest[..10]);
     let time = u128::from(unix_ms) << HASH_BITS;

@@ -42,6 +42,7 @@ use self::lease_cache::LeaseCache;
 use self::observations::Counters;
 pub use self::observations::Observations;
 pub use self::options::LimiterOptions;
+use self::reserve::PartSize;
 use self::table::Table;
 use self::unanswered::unanswered;
 use self::upkeep::{Admin, Agreement};
@@ -57,6 +58,7 @@ pub struct TigerBeetleLimiter<L> {
     options: LimiterOptions,
     table: RwLock<Table>,
     cache: LeaseCache,
+    part_size: PartSize,
     time: ClusterTime,
     random: Mutex<fastrand::Rng>,
     /// Changes of limits take turns here.
@@ -76,6 +78,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             ledger,
             table: RwLock::default(),
             cache: LeaseCache::new(options.leases_cached_max),
+            part_size: PartSize::default(),
             time: ClusterTime::default(),
             random: Mutex::new(random),
             admin: tokio::sync::Mutex::default(),
@@ -158,7 +161,7 @@ impl<L: Ledger> Limiter for TigerBeetleLimiter<L> {
         &self,
         requests: &[ReserveRequest],
     ) -> Vec<Result<Decision, ReserveError>> {
-        join_all(requests.iter().map(|request| self.reserve_one(request))).await
+        self.reserve_many(requests).await
     }
 
     /// All at once: they join each other in one request to the cluster, in their order.

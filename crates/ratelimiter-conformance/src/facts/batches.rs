@@ -46,6 +46,25 @@ pub(crate) async fn res_02_a_batch_shares_the_room_in_order(on: &Stage) {
     assert_eq!(on.used("rate").await, 5);
 }
 
+/// RES-02
+pub(crate) async fn res_02_a_batch_of_256_is_answered_in_order(on: &Stage) {
+    for name in ["a", "b", "c"] {
+        on.rolling(name, 60, 1_000).await;
+    }
+    on.rolling("rate", 60, 200).await;
+    let request =
+        |n: usize| on.to_reserve(&n.to_string(), [("a", 1), ("b", 1), ("c", 1), ("rate", 1)]);
+    let requests: Vec<_> = (0..256).map(request).collect();
+    let answers = on.reserve_batch(&requests).await;
+    for answer in &answers[..200] {
+        answer.is_allowed();
+    }
+    for answer in &answers[200..] {
+        answer.is_denied_for(["rate"]);
+    }
+    assert_eq!((on.used("a").await, on.used("rate").await), (200, 200));
+}
+
 /// RES-04
 pub(crate) async fn res_04_a_lease_twice_in_a_batch_counts_once(on: &Stage) {
     on.rolling("rate", 60, 10).await;

@@ -1,61 +1,93 @@
 //! Reserve: what can be known here is answered here, and all else is one chain (`TB-03`).
 
+mod batch;
 mod chain;
 
 use std::time::Duration;
 
 use ratelimiter::{Decision, Denial, DenialReason, LeaseId, ReserveError, ReserveRequest};
-use smallvec::SmallVec;
 
+pub(super) use self::batch::PartSize;
 use self::chain::Reply;
 use super::TigerBeetleLimiter;
 use super::lease::{Lease, ReadBack};
 use super::table::Need;
 use super::unanswered::{not_foreseen, unanswered};
-use crate::ledger::{Ledger, TransferId, TransferResult};
+use crate::ledger::{Ledger, TransferId, TransferResult, WorkItem};
 
 /// What is suggested when a lease was denied long ago: a new lease ID may be tried at once.
 const AT_ONCE: Duration = Duration::from_millis(1);
 
-/// The transfers of one chain.
-type Transfers = SmallVec<[TransferId; 4]>;
+/// What a reserve needs, and how the ledger is asked for it.
+enum Question {
+    /// By its chain. The needs are sorted by key.
+    Chain(Vec<Need>),
+    /// The lease was allowed here. Another server may have completed it, so the ledger says what became of it.
+    Known(Vec<Need>),
+    /// The capacity of one of the limits is on its way down, so nothing new is admitted.
+    Decreasing {
+        needs: Vec<Need>,
+        /// Which one.
+        at: usize,
+    },
+}
 
 impl<L: Ledger> TigerBeetleLimiter<L> {
     pub(super) async fn reserve_one(
         &self,
         request: &ReserveRequest,
     ) -> Result<Decision, ReserveError> {
-        let needs = self.read_table().find(&request.requirements)?;
         let lease = request.lease;
-        if self.cache.has(lease) {
-            // Another server may have completed it, so the ledger is asked all the same.
-            return self.replay(lease, &needs).await;
+        match self.question(request)? {
+            Question::Chain(needs) => {
+                let mut item = WorkItem::new();
+                chain::push(&mut item, lease, &needs);
+                let transfers: Vec<_> = transfers_of(&item).collect();
+                let results = self.ledger.create_transfers(item).await.map_err(unanswered)?;
+                self.hear(lease, &needs, &transfers, &results).await
+            }
+            Question::Known(needs) => self.replay(lease, &needs).await,
+            Question::Decreasing { needs, at } => {
+                self.deny_unless_known(lease, &needs, &needs[at]).await
+            }
+        }
+    }
+
+    /// What can be known here is answered here, and all else is a question to the ledger.
+    fn question(&self, request: &ReserveRequest) -> Result<Question, ReserveError> {
+        let mut needs = self.read_table().find(&request.requirements)?;
+        if self.cache.has(request.lease) {
+            return Ok(Question::Known(needs));
         }
         if let Some(need) = needs.iter().find(|need| need.exceeds_capacity()) {
             let key = need.limit.key().clone();
             return Err(ReserveError::AmountExceedsCapacity { key });
         }
-        if let Some(need) = needs.iter().find(|need| need.limit.is_decreasing()) {
-            return self.deny_unless_known(lease, &needs, need).await;
+        if let Some(at) = needs.iter().position(|need| need.limit.is_decreasing()) {
+            return Ok(Question::Decreasing { needs, at });
         }
         self.turn_away_when_expiry_lags()?;
-        self.send(lease, needs).await
+        needs.sort_unstable_by(|a, b| a.limit.key().cmp(b.limit.key()));
+        Ok(Question::Chain(needs))
     }
 
-    async fn send(&self, lease: LeaseId, mut needs: Vec<Need>) -> Result<Decision, ReserveError> {
-        needs.sort_unstable_by(|a, b| a.limit.key().cmp(b.limit.key()));
-        let item = chain::chain(lease, &needs);
-        let transfers: Transfers = item.events().iter().map(|event| event.transfer.id).collect();
-        let results = self.ledger.create_transfers(item).await.map_err(unanswered)?;
-        match chain::read(&results) {
-            Reply::Allowed => Ok(self.allow(lease, &needs, &transfers, &results)),
+    /// What the ledger's answer to a chain means.
+    async fn hear(
+        &self,
+        lease: LeaseId,
+        needs: &[Need],
+        transfers: &[TransferId],
+        results: &[TransferResult],
+    ) -> Result<Decision, ReserveError> {
+        match chain::read(results) {
+            Reply::Allowed => Ok(self.allow(lease, needs, transfers, results)),
             Reply::NoRoom { at } => {
                 let streak = needs[at].limit.counts.note_denial();
                 Ok(self.deny(&needs[at], streak))
             }
             Reply::DeniedBefore { at } => Ok(self.deny_again(&needs[at])),
             Reply::Decreasing { at } => Ok(self.deny_decreasing(&needs[at])),
-            Reply::Known => self.replay(lease, &needs).await,
+            Reply::Known => self.replay(lease, needs).await,
             Reply::Unexpected(status) => {
                 let reason = not_foreseen("reserve", status);
                 tracing::error!(%lease, ?status, "tigerbeetle refused a reserve unexpectedly");
@@ -144,4 +176,9 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
 fn no_room(need: &Need, retry_after: Duration) -> Decision {
     let reason = DenialReason::NoRoom { keys: vec![need.limit.key().clone()] };
     Decision::Denied(Denial { reason, retry_after })
+}
+
+/// The IDs of an item's transfers, in their order.
+fn transfers_of(item: &WorkItem) -> impl Iterator<Item = TransferId> {
+    item.events().iter().map(|event| event.transfer.id)
 }

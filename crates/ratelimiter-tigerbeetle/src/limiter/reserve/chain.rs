@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use ratelimiter::{LeaseId, LimitKind};
 
-use crate::ids::{self, TransferRole};
+use crate::ids::{self, LeaseTransfers, TransferRole};
 use crate::ledger::{Action, Movement, Transfer, TransferResult, TransferStatus, WorkItem};
 use crate::limiter::codes::{Tenure, TransferCode, user_data};
 use crate::limiter::table::Need;
@@ -35,15 +35,16 @@ pub(super) enum Reply {
     Unexpected(TransferStatus),
 }
 
-/// The chain that reserves all that a lease needs. The needs are sorted by key (`TB-02`).
-pub(super) fn chain(lease: LeaseId, needs: &[Need]) -> WorkItem {
+/// Adds the chain that reserves all that a lease needs. The needs are sorted by key (`TB-02`).
+pub(super) fn push(item: &mut WorkItem, lease: LeaseId, needs: &[Need]) {
     let sorted = needs.is_sorted_by(|a, b| a.limit.key() < b.limit.key());
     assert!(sorted, "a replay in another order must make the same chain");
     let operator = ids::operator_account();
+    let transfers = LeaseTransfers::new(TransferRole::Reserve, lease);
     let reservation = |need: &Need| {
         let kind = need.limit.registered.limit.kind;
         Transfer {
-            id: ids::transfer(TransferRole::Reserve, lease, need.limit.key()),
+            id: transfers.on(need.limit.key()),
             action: Action::Pending {
                 movement: Movement {
                     debit: need.limit.account,
@@ -57,7 +58,7 @@ pub(super) fn chain(lease: LeaseId, needs: &[Need]) -> WorkItem {
             user_data: user_data(lease, Some(Tenure::of(kind))),
         }
     };
-    WorkItem::new().with_chain(needs.iter().map(reservation))
+    item.push_chain(needs.iter().map(reservation));
 }
 
 fn lifetime(kind: LimitKind) -> NonZeroU32 {

@@ -1,0 +1,145 @@
+//! Several reserves at once: their chains travel as few work items, since each item is queued, waited for and answered on its own.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures::future::join_all;
+use ratelimiter::{Decision, ReserveError, ReserveRequest};
+
+use super::super::TigerBeetleLimiter;
+use super::super::table::Need;
+use super::super::unanswered::unanswered;
+use super::{Question, chain, transfers_of};
+use crate::ledger::{ItemTooLarge, Ledger, LedgerError, WorkItem};
+
+/// Small enough that several parts share a request to the cluster, and that several sessions share a large batch.
+const PART_EVENTS_MAX: usize = 1_024;
+
+/// How many events the chains of one work item may have together.
+#[derive(Debug)]
+pub(in super::super) struct PartSize(AtomicUsize);
+
+impl Default for PartSize {
+    fn default() -> Self {
+        Self(AtomicUsize::new(PART_EVENTS_MAX))
+    }
+}
+
+impl PartSize {
+    fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// A ledger with smaller requests has refused an item. How much smaller they are it does not say, so half of it is tried.
+    fn learn(&self, ItemTooLarge { refused_events, .. }: ItemTooLarge) {
+        self.0.fetch_min(refused_events / 2, Ordering::Relaxed);
+    }
+}
+
+/// What becomes of one request of a part.
+enum Asked {
+    /// Its chain is at this place of the item.
+    InItem(Vec<Need>, Range<usize>),
+    /// The ledger has to be asked for it alone.
+    Alone,
+    Refused(ReserveError),
+}
+
+impl<L: Ledger> TigerBeetleLimiter<L> {
+    /// Answers several reserves, independent of each other.
+    pub(in super::super) async fn reserve_many(
+        &self,
+        requests: &[ReserveRequest],
+    ) -> Vec<Result<Decision, ReserveError>> {
+        let parts = parts(requests, self.part_size.get());
+        let mut answers = join_all(parts.map(|part| self.reserve_part(part))).await;
+        if answers.len() == 1 {
+            return answers.remove(0);
+        }
+        answers.into_iter().flatten().collect()
+    }
+
+    async fn reserve_part(
+        &self,
+        requests: &[ReserveRequest],
+    ) -> Vec<Result<Decision, ReserveError>> {
+        let mut item = WorkItem::new();
+        let mut ask = |request| match self.question(request) {
+            Ok(Question::Chain(needs)) => {
+                let start = item.len();
+                chain::push(&mut item, request.lease, &needs);
+                Asked::InItem(needs, start..item.len())
+            }
+            Ok(Question::Known(_) | Question::Decreasing { .. }) => Asked::Alone,
+            Err(error) => Asked::Refused(error),
+        };
+        let asked: Vec<_> = requests.iter().map(&mut ask).collect();
+        let transfers: Vec<_> = transfers_of(&item).collect();
+        let results = self.ledger.create_transfers(item).await;
+        if let Err(LedgerError::ItemTooLarge(too_large)) = &results
+            && requests.len() > 1
+        {
+            // Nothing was sent.
+            self.part_size.learn(*too_large);
+            return Box::pin(self.reserve_many(requests)).await;
+        }
+        let mut answers = Vec::with_capacity(requests.len());
+        for (request, asked) in requests.iter().zip(asked) {
+            answers.push(match (asked, &results) {
+                (Asked::Refused(error), _) => Err(error),
+                (Asked::InItem(needs, at), Ok(results)) => {
+                    let (transfers, results) = (&transfers[at.clone()], &results[at]);
+                    self.hear(request.lease, &needs, transfers, results).await
+                }
+                (Asked::InItem(..), Err(error)) => Err(unanswered(error.clone()).into()),
+                (Asked::Alone, _) => self.reserve_one(request).await,
+            });
+        }
+        answers
+    }
+}
+
+/// Requests that have at most so many requirements together, or a single one.
+fn parts(
+    mut requests: &[ReserveRequest],
+    events_max: usize,
+) -> impl Iterator<Item = &[ReserveRequest]> {
+    std::iter::from_fn(move || {
+        let mut events = 0;
+        let fits = |request: &&ReserveRequest| {
+            events += request.requirements.len();
+            events <= events_max
+        };
+        let count = requests.iter().take_while(fits).count().max(1);
+        let (part, others) = requests.split_at_checked(count)?;
+        requests = others;
+        Some(part)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use ratelimiter::{LeaseId, LimitKey, Requirements};
+
+    use super::*;
+
+    fn request(requirements: u64) -> ReserveRequest {
+        let pairs = (0..requirements).map(|n| (LimitKey::new(format!("k{n}")).unwrap(), 1));
+        ReserveRequest::new(LeaseId::from_u128(1), Requirements::of(pairs).unwrap())
+    }
+
+    fn check(requirements: &[u64], events_max: usize, expected: &[usize]) {
+        let requests: Vec<_> = requirements.iter().copied().map(request).collect();
+        let lens: Vec<_> = parts(&requests, events_max).map(<[_]>::len).collect();
+        assert_eq!(lens, expected);
+    }
+
+    #[test]
+    fn a_part_has_as_many_requests_as_fit_and_at_least_one() {
+        check(&[], 8, &[]);
+        check(&[4, 4, 4], 8, &[2, 1]);
+        check(&[4, 4], 8, &[2]);
+        check(&[1, 9, 9, 1, 1], 8, &[1, 1, 1, 2]);
+        check(&[2, 2], 0, &[1, 1]);
+    }
+}
