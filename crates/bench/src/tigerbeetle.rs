@@ -144,18 +144,19 @@ fn closed_loops(sizes: Sizes, servers: &Servers, direct: &Direct, progress: &Pro
         for (reserves, connections) in BATCHES {
             let target = batch_target(server, models, reserves);
             contest.add(batch_name(sessions, reserves, connections), move || {
-                closed::drive(server, &target, connections, turn).rate
+                closed::drive(server, &target, connections, turn).turn.rate
             });
         }
         let target = single_target(server, models);
         contest.add(single_name(sizes, sessions), move || {
-            closed::drive(server, &target, connections, turn).rate
+            closed::drive(server, &target, connections, turn).turn.rate
         });
     }
     let server = servers.unbatched();
     let target = single_target(server, models);
-    contest
-        .add(unbatched_name(sizes), move || closed::drive(server, &target, connections, turn).rate);
+    contest.add(unbatched_name(sizes), move || {
+        closed::drive(server, &target, connections, turn).turn.rate
+    });
     contest.run(rounds, progress, "TigerBeetle")
 }
 

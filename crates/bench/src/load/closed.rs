@@ -5,23 +5,39 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
+use ratelimiter::LeaseId;
 use ratelimiter::clock::{Clock, SystemClock};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::task::{JoinSet, LocalSet};
 
-use super::reply::read_one;
+use super::reply::{BATCH_COMPLETED, read_one};
+use super::request::complete_batch;
 use super::{Latencies, Target, Turn, with_cpu_seconds};
 use crate::child::Server;
 
 /// More than any reply has.
 const REPLY_BYTES_MAX: usize = 64 * 1_024;
+/// How many leases are completed by one request.
+const COMPLETED_AT_ONCE: usize = ratelimiter_wire::BATCH_ITEMS_MAX;
+
+/// What a turn measured, and the leases that it made.
+#[derive(Debug)]
+pub(crate) struct Driven {
+    pub(crate) turn: Turn,
+    pub(crate) leases: Vec<LeaseId>,
+}
 
 /// Drives a server with so many connections for so long.
-pub(crate) fn drive(server: &Server, target: &Target, connections: usize, turn: Duration) -> Turn {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.expect("the system has room for a runtime");
+pub(crate) fn drive(
+    server: &Server,
+    target: &Target,
+    connections: usize,
+    turn: Duration,
+) -> Driven {
+    let runtime = one_thread();
     let clock = SystemClock::new();
+    let leases = Rc::new(RefCell::new(Vec::new()));
     let latencies = Rc::new(RefCell::new(Latencies::new()));
     let open = async {
         let mut open = Vec::with_capacity(connections);
@@ -39,11 +55,13 @@ pub(crate) fn drive(server: &Server, target: &Target, connections: usize, turn: 
             let mut running = JoinSet::new();
             for (first, mut connection) in open.into_iter().enumerate() {
                 let (target, clock) = (target.clone(), clock.clone());
-                let latencies = Rc::clone(&latencies);
+                let (latencies, leases) = (Rc::clone(&latencies), Rc::clone(&leases));
                 running.spawn_local(async move {
                     let mut sent_at = clock.now();
                     for template in target.templates.iter().cycle().skip(first) {
-                        template.fill(sent_at, &mut connection.request);
+                        template.fill(sent_at, &mut connection.request, |lease| {
+                            leases.borrow_mut().push(lease);
+                        });
                         connection.ask(&target).await.expect("the server answers");
                         let answered_at = clock.now();
                         latencies.borrow_mut().record(answered_at.since(sent_at));
@@ -62,7 +80,25 @@ pub(crate) fn drive(server: &Server, target: &Target, connections: usize, turn: 
         runtime.block_on(tasks.run_until(drive));
         clock.now().since(started_at)
     });
-    latencies.borrow().turn(target.reserves_each, took, server_seconds)
+    let turn = latencies.borrow().turn(target.reserves_each, took, server_seconds);
+    Driven { turn, leases: leases.take() }
+}
+
+/// Completes leases, so that the next turn begins as the last one did.
+pub(crate) fn complete(target: &Target, leases: &[LeaseId]) {
+    one_thread().block_on(async {
+        let target = Target { replies: BATCH_COMPLETED, ..target.clone() };
+        let mut connection = Connection::open(&target).await.expect("the server accepts it");
+        for leases in leases.chunks(COMPLETED_AT_ONCE) {
+            connection.request = complete_batch(leases);
+            connection.ask(&target).await.expect("the server answers");
+        }
+    });
+}
+
+fn one_thread() -> tokio::runtime::Runtime {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("the system has room for a runtime")
 }
 
 struct Connection {

@@ -136,7 +136,7 @@ fn send_all(
     let mut request = Vec::new();
     for (due_at, template) in schedule.zip(templates.iter().cycle()) {
         let lane = &mut lanes[frees.recv().expect("a reader frees its connection")];
-        template.fill(clock.now(), &mut request);
+        template.fill(clock.now(), &mut request, drop);
         let due = u64::try_from(due_at.since(began_at).as_nanos()).expect("a run is short");
         lane.due_nanos.store(due, Ordering::Release);
         lane.stream.write_all(&request).expect("a request fits a socket's buffer");

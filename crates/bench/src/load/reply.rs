@@ -24,6 +24,8 @@ pub(crate) enum Replies {
 pub(crate) const ALLOWED: Replies = Replies::Http { body: br#"{"allowed":true"# };
 /// A batch whose first reserve was allowed.
 pub(crate) const BATCH_ALLOWED: Replies = Replies::Http { body: br#"{"results":[{"allowed":true"# };
+/// A batch of completes, of which the first was right.
+pub(crate) const BATCH_COMPLETED: Replies = Replies::Http { body: br#"{"results":[{"ok":true"# };
 
 /// What is known of a reply so far.
 #[derive(Debug, PartialEq, Eq)]

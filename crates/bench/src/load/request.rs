@@ -43,8 +43,8 @@ impl Template {
         Self { bytes, leases: Vec::new() }
     }
 
-    /// Writes the request in the place of whatever is in `buffer`, with leases of this moment.
-    pub(crate) fn fill(&self, now: Timestamp, buffer: &mut Vec<u8>) {
+    /// Writes the request in the place of whatever is in `buffer`, with leases of this moment, which are handed to `made`.
+    pub(crate) fn fill(&self, now: Timestamp, buffer: &mut Vec<u8>, mut made: impl FnMut(LeaseId)) {
         buffer.clear();
         buffer.extend_from_slice(&self.bytes);
         for &at in &self.leases {
@@ -52,8 +52,17 @@ impl Template {
             let lease = LeaseId::from_u128(u128::from(now.unix_ms()) << 80 | random);
             let mut place = &mut buffer[at..at + LEASE_CHARACTERS];
             write!(place, "{lease}").expect("a lease ID has as many characters as its place");
+            made(lease);
         }
     }
+}
+
+/// `POST /v1/complete/batch` for leases of which it is not known what they used.
+pub(crate) fn complete_batch(leases: &[LeaseId]) -> Vec<u8> {
+    let bodies: Vec<_> =
+        leases.iter().map(|lease| format!(r#"{{"lease_id":"{lease}"}}"#)).collect();
+    let body = format!(r#"{{"requests":[{}]}}"#, bodies.join(","));
+    post("/v1/complete/batch", &body).into_bytes()
 }
 
 fn post(path: &str, body: &str) -> String {
@@ -78,12 +87,14 @@ mod tests {
         let template = Template::reserve_batch([3, 5, 3]);
         let now = Timestamp::from_unix_ms(1_736_660_000_123);
         let mut buffer = b"what was here before".to_vec();
-        template.fill(now, &mut buffer);
+        let mut made = Vec::new();
+        template.fill(now, &mut buffer, |lease| made.push(lease));
         let text = String::from_utf8(buffer).unwrap();
         let leases: Vec<LeaseId> = text
             .match_indices(r#""lease_id":""#)
             .map(|(at, found)| text[at + found.len()..][..LEASE_CHARACTERS].parse().unwrap())
             .collect();
+        assert_eq!(leases, made);
         assert_eq!(leases.len(), 3);
         assert!(leases.iter().all(|lease| lease.timestamp_ms() == 1_736_660_000_123));
         assert!(leases[0] != leases[1] && leases[1] != leases[2] && leases[0] != leases[2]);
