@@ -5,9 +5,11 @@ mod family;
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher};
+use std::sync::LazyLock;
 
 use arcstr::ArcStr;
 pub use family::{KeyFamily, LlmDimension};
+use foldhash::fast::RandomState;
 
 /// The most bytes that a key may have.
 pub const KEY_BYTES_MAX: usize = 256;
@@ -31,14 +33,14 @@ pub struct LimitKey {
     place: KeyPlace,
 }
 
-/// Where a key belongs among the limits, and what it is known by there: the same for equal keys, in every process.
+/// Where a key belongs among the limits, and what it is known by there: the same for equal keys of one process.
 ///
 /// The limits of one model are mostly needed together, so they form a group, which stands in one place and is locked as one;
 /// every other key is a group of its own.
 ///
 /// A limit is known by these 96 bits alone, since texts are far apart in memory. Two keys that agree in all of them by chance are
-/// one in 2^96 pairs. Somebody can construct such a key, since anyone can compute a place; but then it names a limit that could
-/// have been named by its own key just as well.
+/// one in 2^96 pairs, and nobody can construct them, since the hashes are keyed at random: who chooses a tenant's name must not
+/// be able to choose another tenant's limit with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KeyPlace {
     fingerprint: u64,
@@ -47,9 +49,10 @@ pub(crate) struct KeyPlace {
 
 impl KeyPlace {
     fn of(text: &str) -> Self {
-        let hash = |seed, text| foldhash::fast::FixedState::with_seed(seed).hash_one(text);
-        let [.., a, b, c, d] = hash(0, family::group(text)).to_le_bytes();
-        Self { fingerprint: hash(1, text), group: u32::from_le_bytes([a, b, c, d]) }
+        static HASHERS: LazyLock<[RandomState; 2]> = LazyLock::new(Default::default);
+        let [of_groups, of_keys] = &*HASHERS;
+        let [.., a, b, c, d] = of_groups.hash_one(family::group(text)).to_le_bytes();
+        Self { fingerprint: of_keys.hash_one(text), group: u32::from_le_bytes([a, b, c, d]) }
     }
 
     /// The group that the key belongs to. Two groups may have the same number, and are one then.
@@ -143,7 +146,8 @@ impl LimitKey {
 
 /// True when every byte is printable ASCII, which nearly all keys are; the slow look is for the rest.
 fn is_plain_ascii(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_graphic())
+    // To the end, whatever is found: the compiler then looks at many bytes at once.
+    text.bytes().fold(true, |is_plain, byte| is_plain & byte.is_ascii_graphic())
 }
 
 fn check_characters(text: &str) -> Result<(), KeyError> {
