@@ -30,6 +30,8 @@ pub(super) struct Rolling {
     tail: Option<Box<Block>>,
     /// What stands before the tail.
     long: Option<Box<Long>>,
+    /// True if `long` has sums; without them, what is new or ends need not look there.
+    has_sums: bool,
 }
 
 /// An entry that is not in use may be anything.
@@ -42,10 +44,10 @@ struct Long {
     blocks: VecDeque<Box<Block>>,
     /// A block that has expired, to be the next tail.
     spare: Option<Box<Block>>,
+    /// Sums over the amounts, made when a hint first needs them, and kept true until nothing is left.
+    sums: Sums,
     /// The number of the first entry as it is for the sums, which do not go round.
     first: u64,
-    /// Sums over the amounts, made when a hint first needs them, and kept true until nothing is left.
-    sums: Option<Sums>,
 }
 
 /// One reservation.
@@ -109,8 +111,8 @@ impl Rolling {
         let tail = self.tail.get_or_insert_with(|| Box::new([Entry::UNUSED; BLOCK_ENTRIES]));
         tail[(number % BLOCK) as usize] = Entry { expires_at, held: Held::open(amount) };
         self.next = number.wrapping_add(1);
-        if self.long.is_some() {
-            self.count_in(number, amount);
+        if let Some((sums, number)) = self.sums_mut(number) {
+            sums.add(number, amount);
         }
         if self.next.is_multiple_of(BLOCK) {
             self.begin_block();
@@ -122,26 +124,20 @@ impl Rolling {
     #[cold]
     fn begin_block(&mut self) {
         assert!(self.len() < u32::MAX - BLOCK, "32 bits tell a number");
-        let first = u64::from(self.first);
-        let long = self.long.get_or_insert_with(|| Box::new(Long { first, ..Long::default() }));
+        let long = self.long.get_or_insert_default();
         let spare = long.spare.take();
         let full = std::mem::replace(&mut self.tail, spare);
         long.blocks.push_back(full.expect("an entry was added to it"));
     }
 
-    /// Counts a new entry in the sums, if there are any.
-    fn count_in(&mut self, number: u32, amount: u64) {
-        if let Some((sums, number)) = self.sums_mut(number) {
-            sums.add(number, amount);
-        }
-    }
-
     /// The sums, if there are any, with the number that they know an entry by.
     #[inline]
     fn sums_mut(&mut self, number: u32) -> Option<(&mut Sums, u64)> {
+        if !self.has_sums {
+            return None;
+        }
         let Long { first, sums, .. } = &mut **self.long.as_mut()?;
-        let number = *first + u64::from(number.wrapping_sub(self.first));
-        sums.as_mut().map(|sums| (sums, number))
+        Some((sums, *first + u64::from(number.wrapping_sub(self.first))))
     }
 
     /// True if a number's block is the tail.
@@ -231,11 +227,13 @@ impl Rolling {
     #[inline]
     fn drop_first(&mut self) {
         self.first = self.first.wrapping_add(1);
+        let ends_block = self.first.is_multiple_of(BLOCK);
+        if !self.has_sums && !ends_block {
+            return;
+        }
         if let Some(long) = &mut self.long {
             long.first += 1;
-            if self.first.is_multiple_of(BLOCK)
-                && let Some(block) = long.blocks.pop_front()
-            {
+            if ends_block && let Some(block) = long.blocks.pop_front() {
                 long.spare = Some(block);
             }
         }
@@ -265,6 +263,7 @@ impl Rolling {
             return;
         }
         self.long = None;
+        self.has_sums = false;
         self.next = self.next.wrapping_add(BLOCK - 1) / BLOCK * BLOCK;
         self.first = self.next;
     }

@@ -28,13 +28,15 @@ impl Rolling {
         if self.len() <= WALKED_MAX {
             return None;
         }
-        let first = self.long.as_ref()?.first;
-        if self.long.as_ref()?.sums.is_none() {
+        if !self.has_sums {
+            let first = u64::from(self.first);
             let amounts = self.entries(0).map(|entry| entry.held.amount());
             let sums = Sums::over((first..).zip(amounts));
-            self.long.as_mut()?.sums = Some(sums);
+            let long = self.long.as_mut().expect("so many need more than the tail");
+            (long.sums, long.first) = (sums, first);
+            self.has_sums = true;
         }
-        self.long.as_ref()?.sums.as_ref().map(|sums| (sums, first))
+        self.long.as_ref().map(|long| (&long.sums, long.first))
     }
 
     /// How much will have expired by `moment`, if nothing else changes.
