@@ -19,7 +19,8 @@ use std::time::Duration;
 
 use ratelimiter_client::simulation::ProviderLimits;
 use ratelimiter_client::{
-    Backend, Batcher, Done, HttpLimiter, HttpOptions, Job, Limiter, LlmRequest, Page, Scheduler,
+    Backend, Batcher, CompleteError, CompleteRequest, Decision, Done, HttpLimiter, HttpOptions,
+    Job, Limiter, LlmRequest, Page, ReserveError, ReserveRequest, Scheduler,
 };
 use tokio::sync::{Semaphore, mpsc};
 
@@ -63,7 +64,9 @@ async fn every_job_ends_exactly_once<L: Limiter + 'static>(wrap: impl FnOnce(Htt
     for limit in LIMITS.limits("p", "m").unwrap() {
         admin.define(limit).await.unwrap();
     }
-    let scheduler = Scheduler::new(wrap(admin.clone()), WORKERS);
+    let unanswered = Arc::new(AtomicU32::new(0));
+    let watched = Watched { inner: wrap(admin.clone()), unanswered: Arc::clone(&unanswered) };
+    let scheduler = Scheduler::new(watched, WORKERS);
     let runs: Arc<[AtomicU32]> = (0..JOBS).map(|_| AtomicU32::new(0)).collect();
     let (started, mut starts) = mpsc::unbounded_channel();
     // So many jobs run before the next kill; the others wait, with leases or for them.
@@ -87,12 +90,12 @@ async fn every_job_ends_exactly_once<L: Limiter + 'static>(wrap: impl FnOnce(Htt
             starts.recv().await.unwrap();
             started_count += 1;
         }
-        let unanswered_before = scheduler.counters().unanswered;
         server.kill();
+        unanswered.store(0, Ordering::SeqCst);
         turns.add_permits(next - killed_after);
         let noticed = async {
             let mut looks = tokio::time::interval(Duration::from_millis(5));
-            while scheduler.counters().unanswered == unanswered_before {
+            while unanswered.load(Ordering::SeqCst) == 0 {
                 looks.tick().await;
             }
         };
@@ -109,6 +112,29 @@ async fn every_job_ends_exactly_once<L: Limiter + 'static>(wrap: impl FnOnce(Htt
     let slots = admin.states(&Page::default()).await.unwrap();
     let slots = slots.iter().find(|state| state.limit.kind.is_concurrency()).unwrap();
     assert_eq!(slots.usage.used, 0, "no lease is left over");
+}
+
+/// A limiter that counts its calls without an answer.
+#[derive(Debug)]
+struct Watched<L> {
+    inner: L,
+    unanswered: Arc<AtomicU32>,
+}
+
+impl<L: Limiter> Limiter for Watched<L> {
+    async fn reserve(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
+        let answer = self.inner.reserve(request).await;
+        let is_unanswered = matches!(answer, Err(ReserveError::Unanswered(_)));
+        self.unanswered.fetch_add(u32::from(is_unanswered), Ordering::SeqCst);
+        answer
+    }
+
+    async fn complete(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
+        let answer = self.inner.complete(request).await;
+        let is_unanswered = matches!(answer, Err(CompleteError::Unanswered(_)));
+        self.unanswered.fetch_add(u32::from(is_unanswered), Ordering::SeqCst);
+        answer
+    }
 }
 
 fn request() -> LlmRequest {
