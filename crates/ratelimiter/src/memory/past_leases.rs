@@ -91,6 +91,8 @@ struct FarLeases {
 
 #[derive(Debug)]
 struct Chunk {
+    /// No ID in this chunk or in one before it is greater, so that whoever looks for one that is only a little late stops here.
+    greatest_until: LeaseId,
     outline: Outline,
     leases: Box<[PastLease]>,
 }
@@ -155,7 +157,9 @@ impl FarLeases {
         if self.filling.len() == CHUNK {
             let outline = std::mem::replace(&mut self.outline, Outline::of_none());
             let leases = std::mem::take(&mut self.filling).into_boxed_slice();
-            self.chunks.push_back(Chunk { outline, leases });
+            let before = self.chunks.back().map_or(outline.greatest, |chunk| chunk.greatest_until);
+            let greatest_until = before.max(outline.greatest);
+            self.chunks.push_back(Chunk { greatest_until, outline, leases });
         }
     }
 
@@ -166,8 +170,9 @@ impl FarLeases {
         {
             return Some(self.chunks.len() * CHUNK + at);
         }
-        let mut chunks = self.chunks.iter().enumerate().rev();
-        chunks.find_map(|(n, Chunk { outline, leases })| {
+        let chunks = self.chunks.iter().enumerate().rev();
+        let mut late = chunks.take_while(|(_, chunk)| id.id <= chunk.greatest_until);
+        late.find_map(|(n, Chunk { outline, leases, .. })| {
             let at = outline.may_have(id).then(|| position_in(leases, id))??;
             Some(n * CHUNK + at)
         })
