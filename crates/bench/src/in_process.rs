@@ -2,6 +2,7 @@
 
 pub(crate) mod peers;
 
+use std::hint::black_box;
 use std::thread;
 
 use ratelimiter::LeaseId;
@@ -22,6 +23,8 @@ const LIMITADOR: &str = "limitador in memory, 4 counters";
 const RESERVE: &str = "ratelimiter, reserve(4)";
 const CYCLE: &str = "ratelimiter, reserve(4) + complete";
 const FROM_TEXT: &str = "the same, its keys made from text each time";
+const OWN_LIMITERS: &str = "the same, each thread on a limiter of its own";
+const ARITHMETIC: &str = "arithmetic alone, nothing shared";
 const DENY: &str = "ratelimiter, reserve(4) denied";
 
 /// How much is measured.
@@ -98,6 +101,10 @@ pub(crate) fn run(scale: Scale, progress: &Progress) -> Section {
     let denied = denied(sizes, progress);
     section.table(table("Denied by the third of four limits, 1 thread:", &denied, GOVERNOR));
     let by_threads = by_threads(sizes, progress);
+    section.text(
+        "The last two rows are what this machine allows: the same work where threads share nothing but the machine, and work that needs no \
+         memory.",
+    );
     section.table(table_of_threads(&by_threads));
     section.panels.push(chart_of_threads(&by_threads));
     let by_leases = by_leases(sizes, progress);
@@ -186,8 +193,24 @@ fn by_threads(sizes: Sizes, progress: &Progress) -> Rounds {
         contest.add(threads_name(CYCLE, threads), move || {
             together(operations, parts.iter_mut().collect(), |workload, n| workload.cycle(n))
         });
+        let mut own: Vec<_> = (0..threads).map(|_| Workload::new(models / threads)).collect();
+        contest.add(threads_name(OWN_LIMITERS, threads), move || {
+            together(operations, own.iter_mut().collect(), |workload, n| workload.cycle(n))
+        });
+        contest.add(threads_name(ARITHMETIC, threads), move || {
+            together(operations, vec![(); threads], |(), n| arithmetic(n as u64))
+        });
     }
     contest.run(rounds, progress, "threads")
+}
+
+/// Work of a few hundred nanoseconds that keeps the units of a processor busy: several sums that do not wait for each other.
+fn arithmetic(seed: u64) {
+    let mut sums = [1, 2, 3, 4, 5, 6, 7, 8].map(|lane| seed ^ lane);
+    for _ in 0..200 {
+        sums = sums.map(|sum| sum.rotate_left(7).wrapping_add(sum));
+        black_box(&mut sums);
+    }
 }
 
 /// Lets each part do its share of the operations on a thread of its own.
@@ -245,7 +268,7 @@ fn table(caption: &str, rounds: &Rounds, other: &str) -> Table {
 fn table_of_threads(rounds: &Rounds) -> Table {
     let caption = "Allowed, each thread on models of its own; how many times the calls per second of 1 thread:";
     let mut table = Table::new(caption, ["work", "ns with 1 thread", "2 threads", "4 threads"]);
-    for name in [GOVERNOR, THROTTLECRAB, LIMITADOR, CYCLE] {
+    for name in [GOVERNOR, THROTTLECRAB, LIMITADOR, CYCLE, OWN_LIMITERS, ARITHMETIC] {
         let alone = threads_name(name, 1);
         let speedup =
             |threads| rounds.ratio(&alone, &threads_name(name, threads), itself).to_string();

@@ -126,8 +126,9 @@ impl Workload {
             .map(|thread| Self {
                 limiter: limiter.clone(),
                 requests: Vec::new(),
-                // As far apart as 128 bits allow, so that no two threads ever take the same ID.
-                next_lease: next_lease.wrapping_add(thread * (u128::MAX / threads as u128)),
+                // As IDs of one process are: made at the same time, growing, and different in their random part. Steps are far
+                // greater than the number of threads, so no two threads ever take the same ID.
+                next_lease: next_lease + thread,
             })
             .collect();
         for (at, request) in requests.into_iter().enumerate() {
