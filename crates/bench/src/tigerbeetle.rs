@@ -89,7 +89,7 @@ pub(crate) fn run(scale: Scale, progress: &Progress) -> Result<Section, NotRun> 
         sessions: &[1, 2, 4, 8],
         models: 250,
         connections: 256,
-        turn: Duration::from_millis(600),
+        turn: Duration::from_millis(1_500),
         open_turn: Duration::from_secs(2),
         rounds: 5,
     };

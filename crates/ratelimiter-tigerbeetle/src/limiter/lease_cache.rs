@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use foldhash::fast::RandomState;
 use ratelimiter::LeaseId;
 
 use super::lease::Lease;
@@ -19,7 +20,7 @@ pub(super) struct LeaseCache {
 
 #[derive(Debug, Default)]
 struct Shard {
-    leases: HashMap<LeaseId, Lease>,
+    leases: HashMap<LeaseId, Lease, RandomState>,
     /// Their IDs, oldest first, and some that are gone; at most twice as many as leases may be.
     order: VecDeque<LeaseId>,
 }

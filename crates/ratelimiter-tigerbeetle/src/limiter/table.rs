@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use foldhash::fast::RandomState;
 use ratelimiter::{
     LimitKey, LimitStatus, Page, RegisteredLimit, Requirement, Requirements, ReserveError,
 };
@@ -14,8 +15,8 @@ use crate::ledger::AccountId;
 /// The limits that are defined here.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    limits: HashMap<LimitKey, Arc<KnownLimit>>,
-    keys: HashMap<AccountId, LimitKey>,
+    limits: HashMap<LimitKey, Arc<KnownLimit>, RandomState>,
+    keys: HashMap<AccountId, LimitKey, RandomState>,
 }
 
 /// A limit with its accounts.
