@@ -291,11 +291,11 @@ impl Rolling {
 mod tests {
     use super::*;
 
-    fn at(seconds: u64) -> Timestamp {
+    pub(super) fn at(seconds: u64) -> Timestamp {
         Timestamp::from_unix_ms(seconds * 1_000)
     }
 
-    fn expired(rolling: &mut Rolling, now: u64) -> Vec<u64> {
+    pub(super) fn expired(rolling: &mut Rolling, now: u64) -> Vec<u64> {
         let mut amounts = Vec::new();
         rolling.expire(at(now), |held| amounts.push(held.amount()));
         amounts

@@ -100,17 +100,8 @@ fn position(count: u64) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{at, expired};
     use super::*;
-
-    fn at(seconds: u64) -> Timestamp {
-        Timestamp::from_unix_ms(seconds * 1_000)
-    }
-
-    fn expired(rolling: &mut Rolling, now: u64) -> Vec<u64> {
-        let mut amounts = Vec::new();
-        rolling.expire(at(now), |held| amounts.push(held.amount()));
-        amounts
-    }
 
     /// What `freed_at` must say, by a walk in the order of expiry.
     fn walked(queues: &[&mut Rolling], amount: u64) -> Option<Timestamp> {
