@@ -33,26 +33,25 @@ pub struct LimitKey {
     place: KeyPlace,
 }
 
-/// Where a key belongs among the limits, and what it is known by there: the same for equal keys of one process.
+/// Where a key belongs among the limits, and what tells it from nearly all others there: the same for equal keys of one process.
 ///
 /// The limits of one model are mostly needed together, so they form a group, which stands in one place and is locked as one;
 /// every other key is a group of its own.
 ///
-/// A limit is known by these 96 bits alone, since texts are far apart in memory. Two keys that agree in all of them by chance are
-/// one in 2^96 pairs, and nobody can construct them, since the hashes are keyed at random: who chooses a tenant's name must not
-/// be able to choose another tenant's limit with it.
+/// Different keys may agree in all of this: the text decides. The hashes are keyed at random, so that nobody can construct keys that
+/// make it slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KeyPlace {
-    fingerprint: u64,
     group: u32,
+    tag: u32,
 }
 
 impl KeyPlace {
     fn of(text: &str) -> Self {
         static HASHERS: LazyLock<[RandomState; 2]> = LazyLock::new(Default::default);
         let [of_groups, of_keys] = &*HASHERS;
-        let [.., a, b, c, d] = of_groups.hash_one(family::group(text)).to_le_bytes();
-        Self { fingerprint: of_keys.hash_one(text), group: u32::from_le_bytes([a, b, c, d]) }
+        let group = high_half(of_groups.hash_one(family::group(text)));
+        Self { group, tag: high_half(of_keys.hash_one(text)) }
     }
 
     /// The group that the key belongs to. Two groups may have the same number, and are one then.
@@ -61,18 +60,16 @@ impl KeyPlace {
         self.group
     }
 
-    /// Tells the key among those of its group.
-    #[inline]
-    pub(crate) const fn fingerprint(self) -> u64 {
-        self.fingerprint
-    }
-
-    /// A part of the fingerprint, to know the key again when nothing else is left of it.
+    /// A hash of the key, to know it again when nothing else is left of it.
     #[inline]
     pub(crate) const fn tag(self) -> u32 {
-        let [a, b, c, d, ..] = self.fingerprint.to_le_bytes();
-        u32::from_le_bytes([a, b, c, d])
+        self.tag
     }
+}
+
+const fn high_half(hash: u64) -> u32 {
+    let [.., a, b, c, d] = hash.to_le_bytes();
+    u32::from_le_bytes([a, b, c, d])
 }
 
 /// Why a text is not a key.
@@ -138,9 +135,23 @@ impl LimitKey {
         &self.text
     }
 
+    /// The key's text, which clones share.
+    #[inline]
+    pub(crate) const fn text(&self) -> &ArcStr {
+        &self.text
+    }
+
     /// Where the key belongs among the limits.
     pub(crate) const fn place(&self) -> KeyPlace {
         self.place
+    }
+}
+
+#[cfg(test)]
+impl LimitKey {
+    /// A key that only its text tells from all others that were made so.
+    pub(crate) fn colliding(text: &str) -> Self {
+        Self { text: ArcStr::from(text), place: KeyPlace { group: 0, tag: 0 } }
     }
 }
 
@@ -165,8 +176,7 @@ fn check_characters(text: &str) -> Result<(), KeyError> {
 impl PartialEq for LimitKey {
     fn eq(&self, other: &Self) -> bool {
         // Of two keys that differ, the places nearly always do.
-        self.place == other.place
-            && (ArcStr::ptr_eq(&self.text, &other.text) || self.text == other.text)
+        self.place == other.place && self.text == other.text
     }
 }
 

@@ -8,6 +8,8 @@
 //! A group keeps what is reserved of its limits, and the open leases that began there. Shards of leases tell where a lease is, from
 //! its reserve until it is forgotten.
 
+#[cfg(test)]
+mod colliding_keys;
 mod complete;
 mod group;
 mod groups;

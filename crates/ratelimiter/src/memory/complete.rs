@@ -24,7 +24,7 @@ pub(super) fn complete(
         let takes = |held: &Reservation| takes(age, held, &actual.key, groups);
         match lease.reservations.iter().position(takes) {
             Some(at) => actual_of[at] = n,
-            None => return refuse(age, lease, &actual.key, groups),
+            None => check_expired(age, lease, &actual.key, groups)?,
         }
     }
     for (held, n) in lease.reservations.iter().zip(&actual_of) {
@@ -37,24 +37,30 @@ pub(super) fn complete(
     Ok(())
 }
 
-/// True if an actual for the key is about this reservation. Once it has expired, only the key's tag tells.
+/// True if an actual for the key is about this live reservation.
 #[inline]
 fn takes(age: Age, held: &Reservation, key: &LimitKey, groups: &LockedGroups<'_>) -> bool {
     held.key_tag == key.place().tag()
         && !held.made.lifetime.is_hold()
-        && (!age.is_live(held) || groups.limit(held.limit).has_key(key))
+        && age.is_live(held)
+        && groups.limit(held.limit).has_key(key)
 }
 
-/// An actual is about none of the reservations, which is a mistake if anything is left that it could be wrong about.
+/// An actual is about no live reservation. It is a mistake if it is about no expired one either, and anything is left that it could be
+/// wrong about. Of a key whose reservation has expired only the tag is known; a mistake that passes for another key changes nothing.
 #[cold]
-fn refuse(
+fn check_expired(
     age: Age,
     lease: &OpenLease,
     key: &LimitKey,
     groups: &LockedGroups<'_>,
 ) -> Result<(), CompleteError> {
+    let is_about = |held: &Reservation| {
+        !age.is_live(held) && held.key_tag == key.place().tag() && !held.made.lifetime.is_hold()
+    };
     let is_left = |held: &Reservation| age.is_live(held) && !groups.limit(held.limit).is_deleted();
-    if lease.reservations.iter().any(is_left) {
+    let reservations = &lease.reservations;
+    if !reservations.iter().any(is_about) && reservations.iter().any(is_left) {
         return Err(CompleteError::InvalidActual { key: key.clone() });
     }
     Ok(())

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use arcstr::ArcStr;
+
 use super::queue::{Closed, Departed, Lifetime, Queue};
 use super::rolling::freed_at_over;
 use crate::clock::Timestamp;
@@ -15,8 +17,8 @@ use crate::registry::{LimitState, LimitStatus, RegisteredLimit, Usage};
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct LiveLimit {
-    /// Tells the key among those of its group.
-    fingerprint: u64,
+    /// The key's text, here because every request looks at it.
+    key_text: ArcStr,
     /// How many units could be reserved now: the capacity in force without the sum of all live amounts.
     available: u64,
     /// How many live reservations belong to open leases, whose completion may free room early.
@@ -27,7 +29,8 @@ pub(super) struct LiveLimit {
     rest: Box<Rest>,
 }
 
-/// The present lifetime, and in the bits above it what is out of the ordinary, for which most requests then need not look elsewhere.
+/// The present lifetime, in the bits above it what is out of the ordinary, for which most requests then need not look elsewhere, and in the
+/// highest bits those of the key's tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Terms(u32);
 
@@ -61,6 +64,13 @@ impl Terms {
     const DELETED: u32 = 4 << Lifetime::BITS;
     /// There is a streak of denials.
     const DENIED: u32 = 8 << Lifetime::BITS;
+    /// All bits above these.
+    const TAG: u32 = !0 << (Lifetime::BITS + 4);
+
+    #[inline]
+    const fn tag_of(key: &LimitKey) -> u32 {
+        key.place().tag() & Self::TAG
+    }
 
     #[inline]
     const fn lifetime(self) -> Lifetime {
@@ -83,10 +93,10 @@ impl LiveLimit {
         let lifetime = Lifetime::of(registered.limit.kind);
         let (older, denial_streak) = (Vec::new(), 0);
         let mut limit = Self {
-            fingerprint: registered.limit.key.place().fingerprint(),
+            key_text: registered.limit.key.text().clone(),
             available: registered.limit.capacity.get(),
             open_count: 0,
-            terms: Terms(lifetime.to_bits()),
+            terms: Terms(lifetime.to_bits() | Terms::tag_of(&registered.limit.key)),
             present: Queue::new(lifetime),
             rest: Box::new(Rest { registered, older, denial_streak, debt: 0, uncovered: 0 }),
         };
@@ -96,14 +106,14 @@ impl LiveLimit {
 
     /// True if it is in force under a key of its group.
     #[inline]
-    pub(super) const fn is_in_force_as(&self, key: &LimitKey) -> bool {
+    pub(super) fn is_in_force_as(&self, key: &LimitKey) -> bool {
         self.has_key(key) && !self.is_deleted()
     }
 
-    /// True if this is its key.
+    /// True if this is its key. The text decides; a few bits mostly spare the look at another key's text.
     #[inline]
-    pub(super) const fn has_key(&self, key: &LimitKey) -> bool {
-        self.fingerprint == key.place().fingerprint()
+    pub(super) fn has_key(&self, key: &LimitKey) -> bool {
+        self.terms.0 & Terms::TAG == Terms::tag_of(key) && self.key_text == *key.text()
     }
 
     pub(super) const fn key(&self) -> &LimitKey {

@@ -18,7 +18,7 @@ use crate::key::LimitKey;
 use crate::request::{REQUIREMENTS_MAX, Requirement, ReserveRequest};
 
 /// What is suggested when a denied lease is repeated although there is room by now: a new lease ID may be tried at once.
-const AT_ONCE: Duration = Duration::from_millis(1);
+pub(super) const AT_ONCE: Duration = Duration::from_millis(1);
 
 /// A requirement and where its limit is.
 #[derive(Debug, Clone, Copy)]
@@ -220,8 +220,10 @@ fn replay(
         return Err(ReserveError::LeaseConflict);
     }
     for need in needs {
-        let tag = need.key.place().tag();
-        let same = |held: &&Reservation| held.key_tag == tag;
+        // All are live, so their limits stand where they stood, deleted ones too; and the groups of all needs are locked.
+        let same = |held: &&Reservation| {
+            held.limit.group == need.number() && groups.limit(held.limit).has_key(need.key)
+        };
         let Some(held) = lease.reservations.iter().find(same) else {
             return Err(ReserveError::LeaseConflict);
         };
