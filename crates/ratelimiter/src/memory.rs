@@ -24,6 +24,7 @@ mod place_index;
 mod queue;
 mod reserve;
 mod rolling;
+mod soundness;
 mod sums;
 mod sweeper;
 
@@ -37,7 +38,7 @@ use self::reserve::Needs;
 use self::sweeper::Sweeper;
 use crate::clock::{Clock, Timestamp};
 use crate::decision::Decision;
-use crate::error::{CompleteError, DefineError, DeleteError, ReserveError, StateError};
+use crate::error::{CompleteError, DefineError, DeleteError, ReserveError, StateError, Unanswered};
 use crate::hint::HintPolicy;
 use crate::key::LimitKey;
 use crate::lease::LeaseId;
@@ -77,6 +78,9 @@ pub struct MemoryLimiter {
     _sweeper: Option<Arc<Sweeper>>,
 }
 
+/// What calls rely on that have no error to answer with.
+const SOUND: &str = "the limiter has not panicked in the midst of a change";
+
 #[derive(Debug)]
 struct State {
     clock: Arc<dyn Clock>,
@@ -109,6 +113,15 @@ impl MemoryLimiter {
         self.state.clock.now()
     }
 
+    /// Whether the limiter's state may be trusted. Once it has panicked in the midst of a change it answers nothing any more, and
+    /// must be made anew; a panic that changed nothing, of the clock for example, does no harm.
+    ///
+    /// # Errors
+    /// What every call answers from then on.
+    pub fn check_sound(&self) -> Result<(), Unanswered> {
+        self.state.groups.soundness.check()
+    }
+
     /// [`Limiter::reserve`] without a future.
     ///
     /// # Errors
@@ -116,6 +129,7 @@ impl MemoryLimiter {
     pub fn reserve_now(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
         let State { clock, hints, groups, leases } = &*self.state;
         let (id, mut lease_shard) = leases.lock(request.lease);
+        groups.soundness.check()?;
         // The group of the lease, if it is open with other limits than it asks for now; looked for at most once.
         let mut home: Option<Option<u32>> = None;
         loop {
@@ -128,6 +142,7 @@ impl MemoryLimiter {
             let mut locked = LockedGroups::default();
             groups.lock(&mut locked, &numbers);
             let now = clock.now();
+            let _change = groups.soundness.begin_change()?;
             // Under all the locks: that an ID is not known is mostly told by memory that is far away, and what follows need not
             // wait for it.
             let mut is_unsure = false;
@@ -163,6 +178,7 @@ impl MemoryLimiter {
     pub fn complete_now(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
         let State { clock, groups, leases, .. } = &*self.state;
         let (id, mut lease_shard) = leases.lock(request.lease);
+        groups.soundness.check()?;
         let mut locked = LockedGroups::default();
         let found = lease_shard.find_open(id, |place| {
             // One at a time: what was locked for another lease is unlocked.
@@ -173,15 +189,16 @@ impl MemoryLimiter {
             return Ok(());
         };
         let place = found.place();
-        let lease = locked.first().1.leases.take(place.slot);
         let mut others = GroupNumbers::default();
-        for held in &lease.reservations {
+        for held in &locked.first().1.leases.at(place.slot).reservations {
             if held.limit.group != place.group {
                 others.add(held.limit.group);
             }
         }
         groups.lock(&mut locked, &others);
         let now = clock.now();
+        let _change = groups.soundness.begin_change()?;
+        let lease = locked.first().1.leases.take(place.slot);
         let completed = complete::complete(now, &lease, &request.actuals, &mut locked);
         let (_, group) = locked.first();
         if completed.is_err() {
@@ -200,16 +217,23 @@ impl MemoryLimiter {
     /// As there.
     pub fn define_now(&self, limit: Limit) -> Result<LimitStatus, DefineError> {
         let State { clock, groups, .. } = &*self.state;
-        let mut group = groups.lock_or_make(&limit.key);
-        group.define(clock.now(), limit)
+        let mut group = groups.lock_or_make(&limit.key)?;
+        let now = clock.now();
+        let _change = groups.soundness.begin_change()?;
+        group.define(now, limit)
     }
 
     /// Puts a limit back as it was registered, in the place of whatever has its key. What is live of a limit of the same kind
     /// stays; where nothing is live, a decrease that was under way ends at once.
+    ///
+    /// # Panics
+    /// When the state cannot be trusted; see [`MemoryLimiter::check_sound`].
     pub fn restore(&self, registered: RegisteredLimit) -> LimitStatus {
         let State { clock, groups, .. } = &*self.state;
-        let mut group = groups.lock_or_make(&registered.limit.key);
-        group.restore(clock.now(), registered)
+        let mut group = groups.lock_or_make(&registered.limit.key).expect(SOUND);
+        let now = clock.now();
+        let _change = groups.soundness.begin_change().expect(SOUND);
+        group.restore(now, registered)
     }
 
     /// [`Backend::delete`] without a future.
@@ -217,38 +241,36 @@ impl MemoryLimiter {
     /// # Errors
     /// As there.
     pub fn delete_now(&self, key: &LimitKey) -> Result<(), DeleteError> {
-        if self.state.groups.lock_for(key).is_some_and(|mut group| group.remove(key)) {
-            Ok(())
-        } else {
-            Err(DeleteError::UnknownKey { key: key.clone() })
+        let groups = &self.state.groups;
+        if let Some(mut group) = groups.lock_for(key) {
+            let _change = groups.soundness.begin_change()?;
+            if group.remove(key) {
+                return Ok(());
+            }
         }
+        Err(DeleteError::UnknownKey { key: key.clone() })
     }
 
     /// [`Backend::state`] without a future.
+    ///
+    /// # Panics
+    /// When the state cannot be trusted; see [`MemoryLimiter::check_sound`].
     pub fn state_now(&self, key: &LimitKey) -> Option<LimitState> {
-        let State { clock, groups, .. } = &*self.state;
-        let mut group = groups.lock_for(key)?;
-        group.expire(clock.now());
-        group.find(key).map(|(_, limit)| limit.state())
+        self.state.state(key).expect(SOUND)
     }
 
     /// [`Backend::states`] without a future.
+    ///
+    /// # Panics
+    /// When the state cannot be trusted; see [`MemoryLimiter::check_sound`].
     pub fn states_now(&self, page: &Page) -> Vec<LimitState> {
-        let State { clock, groups, .. } = &*self.state;
-        let mut states = Vec::new();
-        for mut group in groups.each() {
-            group.expire(clock.now());
-            let limits = group.limits().filter(|limit| page.has(limit.key()));
-            states.extend(limits.map(LiveLimit::state));
-        }
-        states.sort_unstable_by(|a, b| a.limit.key.cmp(&b.limit.key));
-        states.truncate(page.count_max.unwrap_or(usize::MAX));
-        states
+        self.state.states(page).expect(SOUND)
     }
 
-    /// Returns what has expired, applies decreases that have become possible, forgets what may be forgotten.
+    /// Returns what has expired, applies decreases that have become possible, forgets what may be forgotten. Does nothing when the
+    /// state cannot be trusted; see [`MemoryLimiter::check_sound`].
     pub fn sweep(&self) {
-        self.state.sweep();
+        self.state.sweep().unwrap_or_default();
     }
 
     /// How many leases are open: allowed, not completed, and not yet swept away.
@@ -263,39 +285,74 @@ impl MemoryLimiter {
 }
 
 impl State {
-    fn sweep(&self) {
+    fn state(&self, key: &LimitKey) -> Result<Option<LimitState>, Unanswered> {
+        let Some(mut group) = self.groups.lock_for(key) else {
+            return self.groups.soundness.check().map(|()| None);
+        };
+        let now = self.clock.now();
+        let _change = self.groups.soundness.begin_change()?;
+        group.expire(now);
+        Ok(group.find(key).map(|(_, limit)| limit.state()))
+    }
+
+    fn states(&self, page: &Page) -> Result<Vec<LimitState>, Unanswered> {
+        let mut states = Vec::new();
+        for mut group in self.groups.each() {
+            let now = self.clock.now();
+            let _change = self.groups.soundness.begin_change()?;
+            group.expire(now);
+            let limits = group.limits().filter(|limit| page.has(limit.key()));
+            states.extend(limits.map(LiveLimit::state));
+        }
+        states.sort_unstable_by(|a, b| a.limit.key.cmp(&b.limit.key));
+        states.truncate(page.count_max.unwrap_or(usize::MAX));
+        Ok(states)
+    }
+
+    /// A state that cannot be trusted stays as it is.
+    fn sweep(&self) -> Result<(), Unanswered> {
+        let soundness = &self.groups.soundness;
         let mut ended = Vec::new();
         self.groups.sweep(|group| {
             let now = self.clock.now();
+            let _change = soundness.begin_change()?;
             group.sweep(now);
             ended.extend(group.leases.ended(now));
-        });
+            Ok(())
+        })?;
         for id in ended {
-            self.end(id);
+            self.end(id)?;
         }
         for mut shard in self.leases.each() {
-            shard.sweep(self.clock.now());
+            let now = self.clock.now();
+            let _change = soundness.begin_change()?;
+            shard.sweep(now);
         }
+        Ok(())
     }
 
     /// Ends an open lease of which nothing is live any more.
-    fn end(&self, id: LeaseId) {
+    fn end(&self, id: LeaseId) -> Result<(), Unanswered> {
         let (id, mut lease_shard) = self.leases.lock(id);
+        self.groups.soundness.check()?;
         // It may have been completed meanwhile.
         let Some(found) = self.groups.find_lease(id, &lease_shard) else {
-            return;
+            return Ok(());
         };
         let place = found.place();
         let mut locked = LockedGroups::default();
         self.groups.lock_first(&mut locked, place.group);
         let now = self.clock.now();
+        let _change = self.groups.soundness.begin_change()?;
         let (_, group) = locked.first();
         let lease = group.leases.take(place.slot);
         if lease.ends_at > now {
-            return group.leases.put_back(place.slot, lease);
+            group.leases.put_back(place.slot, lease);
+            return Ok(());
         }
         group.leases.remove(place.slot);
         lease_shard.end(now, id, found);
+        Ok(())
     }
 }
 
@@ -325,10 +382,10 @@ impl Backend for MemoryLimiter {
     }
 
     async fn state(&self, key: &LimitKey) -> Result<Option<LimitState>, StateError> {
-        Ok(self.state_now(key))
+        Ok(self.state.state(key)?)
     }
 
     async fn states(&self, page: &Page) -> Result<Vec<LimitState>, StateError> {
-        Ok(self.states_now(page))
+        Ok(self.state.states(page)?)
     }
 }

@@ -48,18 +48,22 @@ pub struct NotReady {
 
 impl HostedBackend for MemoryLimiter {
     async fn restore(&self, registered: RegisteredLimit) -> Result<LimitStatus, DefineError> {
+        self.check_sound()?;
         Ok(MemoryLimiter::restore(self, registered))
     }
 
     async fn ready(&self) -> Result<(), NotReady> {
-        Ok(())
+        self.check_sound().map_err(|unanswered| NotReady { reason: unanswered.reason })
     }
 
     async fn tick(&self) {
         // A sweep takes as long as there is to sweep, so it must not hold up the threads that answer requests.
         let limiter = self.clone();
         let swept = tokio::task::spawn_blocking(move || limiter.sweep()).await;
-        swept.expect("a sweep does not panic");
+        if let Err(error) = swept {
+            // The next tick may fare better; if not, `ready` tells.
+            tracing::error!(%error, "a sweep of the limits did not come to its end");
+        }
     }
 
     fn open_leases(&self) -> Option<u64> {

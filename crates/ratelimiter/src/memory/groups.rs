@@ -14,8 +14,9 @@ use super::lease_index::{FoundLease, HashedId};
 use super::lease_shard::LeaseShard;
 use super::live_limit::LiveLimit;
 use super::open_leases::LimitPlace;
+use super::soundness::{Soundness, guard};
 use crate::clock::Timestamp;
-use crate::error::ReserveError;
+use crate::error::{ReserveError, Unanswered};
 use crate::key::LimitKey;
 use crate::request::{REQUIREMENTS_MAX, ReserveRequest};
 
@@ -38,6 +39,8 @@ pub(super) struct Groups {
     /// Which table is in force.
     table: AtomicUsize,
     changes: Mutex<Changes>,
+    /// Of the groups, the tables that lead to them, and the leases.
+    pub(super) soundness: Soundness,
 }
 
 /// A group on a cache line of its own, so that threads on different groups do not slow each other.
@@ -69,7 +72,7 @@ impl Groups {
 
     #[inline]
     fn lock_one(&self, number: u32) -> MutexGuard<'_, Group> {
-        self.at(number).lock().expect("no thread has panicked while it held a lock")
+        guard(self.at(number).lock())
     }
 
     /// The number of a group, as it was a moment ago. A group that was moved in the table meanwhile may be missed.
@@ -88,7 +91,7 @@ impl Groups {
     }
 
     fn lock_changes(&self) -> MutexGuard<'_, Changes> {
-        self.changes.lock().expect("no thread has panicked while it held a lock")
+        guard(self.changes.lock())
     }
 
     /// The number of the group that a key belongs to, if there is one.
@@ -142,16 +145,17 @@ impl Groups {
     }
 
     /// Locks the group that a key belongs to, and makes it if there is none.
-    pub(super) fn lock_or_make(&self, key: &LimitKey) -> MutexGuard<'_, Group> {
+    pub(super) fn lock_or_make(&self, key: &LimitKey) -> Result<MutexGuard<'_, Group>, Unanswered> {
         let hash = key.place().group();
         let mut changes = self.lock_changes();
+        let _change = self.soundness.begin_change()?;
         if let Some(number) = self.glance(hash) {
-            return self.lock_one(number);
+            return Ok(self.lock_one(number));
         }
         let number = changes.free.pop().unwrap_or_else(|| self.make_number(&mut changes));
         changes.hashes[number as usize] = Some(hash);
         self.enter(hash, number, &changes);
-        self.lock_one(number)
+        Ok(self.lock_one(number))
     }
 
     fn make_number(&self, changes: &mut Changes) -> u32 {
@@ -188,19 +192,21 @@ impl Groups {
     }
 
     /// Takes a group out that has nothing.
-    fn release(&self, number: u32) {
+    fn release(&self, number: u32) -> Result<(), Unanswered> {
         let mut changes = self.lock_changes();
         let mut group = self.lock_one(number);
+        let _change = self.soundness.begin_change()?;
         if !group.is_unused() {
-            return;
+            return Ok(());
         }
         let Some(hash) = changes.hashes[number as usize].take() else {
-            return;
+            return Ok(());
         };
         *group = Group::default();
         let table = self.tables[self.table.load(Ordering::Relaxed)].get();
         take_out(table.expect("a group is in the table"), hash);
         changes.free.push(number);
+        Ok(())
     }
 
     /// Locks every group in turn.
@@ -216,16 +222,20 @@ impl Groups {
     }
 
     /// Does something to every group in turn, and takes those out that have nothing then.
-    pub(super) fn sweep(&self, mut sweep: impl FnMut(&mut Group)) {
+    pub(super) fn sweep(
+        &self,
+        mut sweep: impl FnMut(&mut Group) -> Result<(), Unanswered>,
+    ) -> Result<(), Unanswered> {
         let made = self.lock_changes().made;
         for number in 0..made {
             let mut group = self.lock_one(number);
-            sweep(&mut group);
+            sweep(&mut group)?;
             if group.is_unused() {
                 drop(group);
-                self.release(number);
+                self.release(number)?;
             }
         }
+        Ok(())
     }
 
     /// Locks one group, and unlocks whatever was locked.
@@ -392,7 +402,7 @@ mod tests {
     fn define(groups: &Groups, key: &LimitKey) {
         let kind = LimitKind::Concurrency { timeout: HoldTimeout::from_seconds(1).unwrap() };
         let limit = Limit::new(key.clone(), kind, Capacity::new(1).unwrap());
-        groups.lock_or_make(key).define(Timestamp::from_unix_nanos(0), limit).unwrap();
+        groups.lock_or_make(key).unwrap().define(Timestamp::from_unix_nanos(0), limit).unwrap();
     }
 
     #[test]
@@ -407,7 +417,7 @@ mod tests {
             } else {
                 expected.remove(&n);
                 assert!(groups.lock_for(&key(n)).unwrap().remove(&key(n)));
-                groups.sweep(|_| {});
+                groups.sweep(|_| Ok(())).unwrap();
             }
         }
         for n in 0..2_000 {
@@ -422,7 +432,7 @@ mod tests {
         for n in 0..10_000 {
             define(&groups, &key(n));
             groups.lock_for(&key(n)).unwrap().remove(&key(n));
-            groups.sweep(|_| {});
+            groups.sweep(|_| Ok(())).unwrap();
         }
         assert_eq!(groups.lock_changes().made, 1);
     }
@@ -437,7 +447,7 @@ mod tests {
                     define(&groups, &key(n));
                     if n % 3 > 0 {
                         groups.lock_for(&key(n)).unwrap().remove(&key(n));
-                        groups.sweep(|_| {});
+                        groups.sweep(|_| Ok(())).unwrap();
                     }
                 }
             });

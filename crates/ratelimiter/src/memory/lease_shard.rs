@@ -9,6 +9,7 @@ use super::MemoryOptions;
 use super::lease_index::{FoundLease, HashedId, LeaseIndex};
 use super::open_leases::LeasePlace;
 use super::past_leases::{Past, PastLeases, PastPlace};
+use super::soundness::guard;
 use crate::clock::Timestamp;
 use crate::lease::LeaseId;
 
@@ -90,7 +91,7 @@ fn hash_by(hasher: &RandomState, id: LeaseId) -> (u32, u32) {
 
 #[inline]
 fn lock(shard: &Padded) -> MutexGuard<'_, LeaseShard> {
-    shard.0.lock().expect("no thread has panicked while it held a lock")
+    guard(shard.0.lock())
 }
 
 impl LeaseShard {

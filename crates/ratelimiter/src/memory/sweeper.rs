@@ -1,5 +1,6 @@
 //! The thread that sweeps a limiter while nobody calls it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -30,6 +31,10 @@ fn sweep_until(stopped: &mpsc::Receiver<()>, state: &Weak<State>, every: Duratio
         let Some(state) = state.upgrade() else {
             return;
         };
-        state.sweep();
+        // What panicked before a change did no harm and may be tried again; after one, nobody can sweep any more.
+        let swept = catch_unwind(AssertUnwindSafe(|| state.sweep()));
+        if let Ok(Err(_)) = swept {
+            return;
+        }
     }
 }

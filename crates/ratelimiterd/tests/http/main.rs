@@ -18,6 +18,7 @@ mod hostile;
 mod no_answer;
 mod operation;
 mod outcomes;
+mod panics;
 mod persistence;
 mod shapes;
 mod stop;
