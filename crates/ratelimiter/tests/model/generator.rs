@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use ratelimiter::{CAPACITY_MAX, Overage};
 
-use crate::operation::Operation;
+use crate::operation::{FIRST_OF_MODELS, Operation, UNKNOWN};
 
 /// A list of operations and what the limiter is made with.
 #[derive(Debug, Clone)]
@@ -26,14 +26,21 @@ pub(crate) enum Flaw {
 /// What kind of script is written.
 #[derive(Debug, Clone, Copy)]
 struct Profile {
+    first_key: u8,
     key_count: u8,
     operation_count: usize,
     amount_max: u64,
     capacity_min: u64,
     capacity_max: u64,
     seconds_max: u32,
+    /// Of how many leases one is repeated that may be long past.
+    leases_back: u32,
+    /// Whether lease IDs grow, as those do that real clients make.
+    has_growing_ids: bool,
     /// How often a limit is changed, in a hundred operations.
     change_percent: u8,
+    /// Of how many changes one is a deletion.
+    deletions_one_in: u8,
     /// How often time passes, in a hundred operations.
     advance_percent: u8,
 }
@@ -44,8 +51,7 @@ impl Script {
         let mut random = Rng::with_seed(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let profile = Profile::for_script(number, &mut random);
         let mut writer = Writer { random, profile, next_lease: 0 };
-        let mut operations: Vec<Operation> =
-            (0..profile.key_count).map(|key| writer.define(key)).collect();
+        let mut operations: Vec<Operation> = profile.keys().map(|key| writer.define(key)).collect();
         operations.extend((0..profile.operation_count).map(|_| writer.operation()));
         let has_jitter = writer.random.u8(..4) == 0;
         let remember_seconds = if writer.random.bool() { 5 } else { 600 };
@@ -56,31 +62,54 @@ impl Script {
 impl Profile {
     fn for_script(number: u64, random: &mut Rng) -> Self {
         let crowded = Self {
+            first_key: 0,
             key_count: random.u8(1..=4),
             operation_count: random.usize(10..=80),
             amount_max: 6,
             capacity_min: 0,
             capacity_max: 12,
             seconds_max: 4,
+            leases_back: 8,
+            has_growing_ids: true,
             change_percent: 8,
+            deletions_one_in: 12,
             advance_percent: 15,
         };
+        // Long enough that one limit has hundreds of live reservations, and that past leases fill several chunks.
+        let long = Self {
+            key_count: 2,
+            operation_count: 2_000,
+            amount_max: 2,
+            capacity_min: 380,
+            capacity_max: 420,
+            seconds_max: 60,
+            leases_back: 1_000,
+            change_percent: 1,
+            advance_percent: 1,
+            ..crowded
+        };
         match number % 200 {
-            // Long enough that one limit has hundreds of live reservations.
-            0 => Self {
-                key_count: 2,
-                operation_count: 2_000,
-                amount_max: 2,
-                capacity_min: 380,
-                capacity_max: 420,
-                seconds_max: 60,
-                change_percent: 1,
-                advance_percent: 1,
-            },
+            // Every step walks over all that is live, so there are few of these.
+            100 if number % 1_000 == 100 => {
+                Self { first_key: FIRST_OF_MODELS, key_count: 3, has_growing_ids: false, ..long }
+            }
+            0 => long,
             // Figures at the end of what a number can hold.
             1..=9 => Self { amount_max: u64::MAX, capacity_max: CAPACITY_MAX, ..crowded },
+            // The limits of a model or two, which are one group each, and limits beside them.
+            100..=199 => Self {
+                first_key: FIRST_OF_MODELS,
+                key_count: random.u8(2..=6),
+                has_growing_ids: random.bool(),
+                deletions_one_in: 4,
+                ..crowded
+            },
             _ => crowded,
         }
+    }
+
+    fn keys(self) -> std::ops::Range<u8> {
+        self.first_key..self.first_key + self.key_count
     }
 }
 
@@ -92,11 +121,11 @@ struct Writer {
 
 impl Writer {
     fn operation(&mut self) -> Operation {
-        let Profile { change_percent, advance_percent, .. } = self.profile;
+        let Profile { change_percent, deletions_one_in, advance_percent, .. } = self.profile;
         let percent = self.random.u8(..100);
         if percent < change_percent {
             let key = self.key();
-            return match self.random.u8(..12) {
+            return match self.random.u8(..deletions_one_in) {
                 0 => Operation::Delete { key },
                 _ => self.define(key),
             };
@@ -126,7 +155,7 @@ impl Writer {
             0 => self.known_lease(),
             _ => {
                 self.next_lease += 1;
-                self.next_lease
+                self.lease(self.next_lease)
             }
         };
         let needs = self.keys().into_iter().map(|key| (key, self.amount())).collect();
@@ -145,10 +174,16 @@ impl Writer {
         Operation::Complete { lease, actuals }
     }
 
-    /// A lease that was made lately; now and then one that was not made.
+    /// A lease that was made lately, or long ago; now and then one that was not made.
     fn known_lease(&mut self) -> u32 {
-        let lately = self.random.u32(0..8);
-        self.next_lease.saturating_sub(lately)
+        let back = if self.random.u8(..4) == 0 { self.profile.leases_back } else { 8 };
+        let lately = self.random.u32(0..back);
+        self.lease(self.next_lease.saturating_sub(lately))
+    }
+
+    /// The number of the lease that is made as the so manyth.
+    const fn lease(&self, nth: u32) -> u32 {
+        if self.profile.has_growing_ids { nth } else { nth.wrapping_mul(0x9e37_79b9) }
     }
 
     fn advance(&mut self) -> Operation {
@@ -162,14 +197,14 @@ impl Writer {
     }
 
     fn key(&mut self) -> u8 {
-        self.random.u8(..self.profile.key_count)
+        self.random.u8(self.profile.keys())
     }
 
     /// One key or more, each once, in any order; rarely one that nobody defined.
     fn keys(&mut self) -> Vec<u8> {
-        let mut keys: Vec<u8> = (0..self.profile.key_count).collect();
+        let mut keys: Vec<u8> = self.profile.keys().collect();
         if self.random.u8(..30) == 0 {
-            keys.push(99);
+            keys.push(UNKNOWN);
         }
         self.random.shuffle(&mut keys);
         keys.truncate(self.random.usize(1..=keys.len()));

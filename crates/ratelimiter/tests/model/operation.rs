@@ -38,10 +38,24 @@ pub(crate) enum Operation {
     Sweep,
 }
 
+/// The first of the keys that stand together as the limits of models do: three of a model, then one that stands alone, and again.
+/// All keys below it stand alone.
+pub(crate) const FIRST_OF_MODELS: u8 = 10;
+/// A key that nobody defines.
+pub(crate) const UNKNOWN: u8 = 99;
+
 pub(crate) fn key(number: u8) -> LimitKey {
-    LimitKey::new(format!("k{number}")).unwrap()
+    let in_model = number.checked_sub(FIRST_OF_MODELS).filter(|_| number != UNKNOWN);
+    let made = match in_model.map(|n| (n % 4, format!("m{}", n / 4))) {
+        Some((0, model)) => LimitKey::llm_rpm("p", &model),
+        Some((1, model)) => LimitKey::llm_concurrency("p", &model),
+        Some((2, model)) => LimitKey::llm_tpm("p", &model),
+        _ => LimitKey::new(format!("k{number}")),
+    };
+    made.unwrap()
 }
 
+/// In the order of the numbers where these are small; the others are spread over all that there are.
 pub(crate) fn lease(number: u32) -> LeaseId {
     LeaseId::from_u128(u128::from(number) + 1)
 }

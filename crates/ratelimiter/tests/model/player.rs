@@ -29,6 +29,9 @@ pub(crate) fn play(script: &Script) -> Result<(), String> {
     ))
 }
 
+/// So few that all leases share one shard, and its index and its chunks of past leases fill up.
+const REMEMBER_MAX: usize = 8_000;
+
 struct Player {
     clock: Arc<FakeClock>,
     limiter: MemoryLimiter,
@@ -50,9 +53,11 @@ impl Player {
         let oracle = Oracle::new(clock.now().unix_nanos(), remember_for, script.has_jitter);
         let mut options =
             MemoryOptions { hints, remember_for, ..MemoryOptions::for_tests(clock.clone()) };
-        if matches!(script.flaw, Some(Flaw::ForgetsLeases)) {
-            options.remember_max = 0;
-        }
+        options.remember_max = match script.flaw {
+            Some(Flaw::ForgetsLeases) => 0,
+            // One shard for all leases, and room for those of every script.
+            _ => REMEMBER_MAX,
+        };
         Self { clock, limiter: MemoryLimiter::with_options(options), oracle }
     }
 

@@ -5,7 +5,11 @@
 //! over-admitted (RES-02). Time moves only between steps, so that nothing expires unnoticed. When all threads rest, the
 //! notes and the limiter's figures must be equal, so that no denial has left a trace (RES-01).
 
-#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected stops there")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that meets the unexpected stops there"
+)]
 
 mod free_running;
 mod world;
@@ -17,7 +21,9 @@ use std::time::Duration;
 use fastrand::Rng;
 use ratelimiter::{LeaseId, Page, Requirements, ReserveRequest};
 
-use world::{CAPACITY, HOLDS, Open, PAIR, ROLLING, WINDOW_SECONDS, World, key};
+use world::{
+    BESIDE, CAPACITY, FLEETING, HOLDS, MODEL, Open, PAIR, ROLLING, WINDOW_SECONDS, World, key,
+};
 
 const THREADS: u64 = 8;
 /// Each thread does 100 000 operations, in rounds after which all rest and the figures are compared.
@@ -44,27 +50,34 @@ impl Worker {
                 let lease = open.swap_remove(random.usize(..open.len()));
                 world.complete(lease, random);
             } else {
-                open.extend(world.reserve(&random_needs(random)));
+                open.extend(world.reserve(&random_needs(random), random));
             }
             // Besides the thread that does nothing else, which a busy machine may leave waiting.
             if random.u8(..100) == 0 {
                 world.advance(Duration::from_millis(random.u64(1..=50)));
+                world.change_a_limit(random);
             }
         }
     }
 }
 
-/// The pair, or a rolling key and a hold, or all; in any order.
+/// The pair, or a rolling key and a hold, or both, or the limits of a model with or without these; in any order.
 fn random_needs(random: &mut Rng) -> Vec<(&'static str, u64)> {
     let mut needs = Vec::new();
-    let choice = random.u8(..4);
-    if choice != 0 {
+    let choice = random.u8(..8);
+    if matches!(choice, 0 | 1 | 5) {
         let amount = random.u64(1..=4);
         needs.extend(PAIR.map(|name| (name, amount)));
     }
-    if choice != 1 {
+    if matches!(choice, 0 | 2 | 6) {
         needs.push((ROLLING[random.usize(..2)], random.u64(1..=4)));
         needs.push((HOLDS[random.usize(..2)], random.u64(1..=4)));
+    }
+    match choice {
+        3..=5 => needs.extend(MODEL.map(|name| (name, random.u64(1..=4)))),
+        6 => needs.extend(BESIDE.into_iter().chain([FLEETING[0]]).map(|name| (name, 1))),
+        7 => needs.extend(FLEETING.map(|name| (name, 1))),
+        _ => {}
     }
     random.shuffle(&mut needs);
     needs
@@ -80,7 +93,8 @@ fn run_round(world: &World, workers: &mut [Worker], seed: u64) {
             let mut random = Rng::with_seed(seed);
             while !is_over.load(Ordering::SeqCst) {
                 world.advance(Duration::from_millis(random.u64(1..=50)));
-                if random.u8(..50) == 0 {
+                world.change_a_limit(&mut random);
+                if random.u8(..10) == 0 {
                     world.limiter.sweep();
                 }
                 std::thread::yield_now();
@@ -115,6 +129,7 @@ fn mem_05_eight_threads_never_hold_more_than_the_capacity_and_leave_nothing() {
         }
     }
     world.compare();
+    world.end_changes();
     world.advance(Duration::from_secs(WINDOW_SECONDS));
     world.compare();
     for state in world.limiter.states_now(&Page::default()) {
@@ -124,7 +139,8 @@ fn mem_05_eight_threads_never_hold_more_than_the_capacity_and_leave_nothing() {
     }
     world.limiter.sweep();
     assert_eq!(world.limiter.open_leases(), 0);
-    let decisions = [&world.allowed_count, &world.denied_count].map(|n| n.load(Ordering::SeqCst));
+    let decisions = [&world.allowed_count, &world.denied_count, &world.unknown_count];
+    let decisions = decisions.map(|count| count.load(Ordering::SeqCst));
     assert!(decisions.iter().all(|count| *count > 10_000), "{decisions:?} of each are too few");
 }
 

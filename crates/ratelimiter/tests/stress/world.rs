@@ -9,19 +9,36 @@ use fastrand::Rng;
 use ratelimiter::clock::{Clock, FakeClock, Timestamp};
 use ratelimiter::memory::MemoryOptions;
 use ratelimiter::{
-    Actuals, Capacity, CompleteRequest, Decision, HoldTimeout, LeaseId, Limit, LimitKey, LimitKind,
-    MemoryLimiter, Requirements, ReserveRequest, Window,
+    Actuals, Capacity, CompleteRequest, Decision, DenialReason, HoldTimeout, LeaseId, Limit,
+    LimitKey, LimitKind, MemoryLimiter, Requirements, ReserveError, ReserveRequest, Window,
 };
 
 pub(crate) const CAPACITY: u64 = 60;
 pub(crate) const WINDOW_SECONDS: u64 = 2;
 /// Longer than all of the test's time, so that holds end by Complete alone.
 const TIMEOUT_SECONDS: u64 = 86_400;
+/// More than the test has leases. A shard of them comes to have some thousand, which are many chunks.
+const REMEMBER_MAX: usize = 2_000_000;
 
 /// The limits: two that are always reserved together with equal amounts, and others.
 pub(crate) const PAIR: [&str; 2] = ["pair:left", "pair:right"];
 pub(crate) const ROLLING: [&str; 2] = ["rolling:a", "rolling:b"];
 pub(crate) const HOLDS: [&str; 2] = ["holds:a", "holds:b"];
+/// The limits of a model, which are one group. They are defined anew all the time, with a lower capacity and the whole one.
+pub(crate) const MODEL: [&str; 3] =
+    ["global:llm:p:model:rpm", "global:llm:p:model:tpm", "global:llm:p:model:concurrency"];
+/// Two limits of another model, beside one that comes and goes.
+pub(crate) const BESIDE: [&str; 2] =
+    ["global:llm:p:changing:rpm", "global:llm:p:changing:concurrency"];
+/// Limits that come and go: one of a group that stays, and all of a group that goes with them. There are no accounts of them.
+pub(crate) const FLEETING: [&str; 4] = [
+    "global:llm:p:changing:tpm",
+    "global:llm:p:fleeting:rpm",
+    "global:llm:p:fleeting:tpm",
+    "global:llm:p:fleeting:concurrency",
+];
+/// Of how many leases that are over one is asked for again.
+const ASKED_AGAIN_ONE_IN: u8 = 16;
 
 /// What was granted of one key, as the threads noted it.
 #[derive(Debug, Default)]
@@ -38,9 +55,11 @@ pub(crate) struct World {
     accounts: HashMap<&'static str, Account>,
     /// Read during a step, written while time moves.
     time: RwLock<()>,
+    capacity: u64,
     next_lease: AtomicU64,
     pub(crate) allowed_count: AtomicU64,
     pub(crate) denied_count: AtomicU64,
+    pub(crate) unknown_count: AtomicU64,
 }
 
 /// A lease that was allowed.
@@ -55,24 +74,38 @@ pub(crate) fn key(name: &str) -> LimitKey {
 }
 
 fn is_rolling(name: &str) -> bool {
-    !HOLDS.contains(&name)
+    !HOLDS.contains(&name) && !name.ends_with(":concurrency")
+}
+
+fn limit(name: &str, capacity: u64) -> Limit {
+    let window = Window::from_seconds(WINDOW_SECONDS).unwrap();
+    let timeout = HoldTimeout::from_seconds(TIMEOUT_SECONDS).unwrap();
+    let kind = match is_rolling(name) {
+        true => LimitKind::Rolling { window },
+        false => LimitKind::Concurrency { timeout },
+    };
+    Limit::new(key(name), kind, Capacity::new(capacity).unwrap())
+}
+
+fn reserve_request(lease: LeaseId, needs: &[(&'static str, u64)]) -> ReserveRequest {
+    let pairs = needs.iter().map(|(name, amount)| (key(name), *amount));
+    ReserveRequest::new(lease, Requirements::of(pairs).unwrap())
+}
+
+fn is_asked_again(random: &mut Rng) -> bool {
+    random.u8(..ASKED_AGAIN_ONE_IN) == 0
 }
 
 impl World {
     pub(crate) fn new(capacity: u64) -> Self {
         let clock = Arc::new(FakeClock::new());
-        let limiter = MemoryLimiter::with_options(MemoryOptions::for_tests(clock.clone()));
+        let mut options = MemoryOptions::for_tests(clock.clone());
+        // However fast time goes, a lease that is over stays known.
+        (options.remember_for, options.remember_max) = (Duration::MAX, REMEMBER_MAX);
+        let limiter = MemoryLimiter::with_options(options);
         let mut accounts = HashMap::new();
-        for name in PAIR.into_iter().chain(ROLLING).chain(HOLDS) {
-            let window = Window::from_seconds(WINDOW_SECONDS).unwrap();
-            let timeout = HoldTimeout::from_seconds(TIMEOUT_SECONDS).unwrap();
-            let kind = match is_rolling(name) {
-                true => LimitKind::Rolling { window },
-                false => LimitKind::Concurrency { timeout },
-            };
-            limiter
-                .define_now(Limit::new(key(name), kind, Capacity::new(capacity).unwrap()))
-                .unwrap();
+        for name in PAIR.into_iter().chain(ROLLING).chain(HOLDS).chain(MODEL).chain(BESIDE) {
+            limiter.define_now(limit(name, capacity)).unwrap();
             accounts.insert(name, Account::default());
         }
         Self {
@@ -80,26 +113,77 @@ impl World {
             limiter,
             accounts,
             time: RwLock::new(()),
+            capacity,
             next_lease: AtomicU64::new(1),
             allowed_count: AtomicU64::new(0),
             denied_count: AtomicU64::new(0),
+            unknown_count: AtomicU64::new(0),
+        }
+    }
+
+    /// A lease ID that nobody had. They come in no order, so that what is known of the others must be looked for.
+    fn new_lease(&self) -> LeaseId {
+        let n = self.next_lease.fetch_add(1, Ordering::Relaxed);
+        LeaseId::from_u128(n.wrapping_mul(0x9e37_79b9_7f4a_7c15).into())
+    }
+
+    /// Defines or deletes one of the limits that this may happen to at any time.
+    pub(crate) fn change_a_limit(&self, random: &mut Rng) {
+        match random.usize(..MODEL.len() + FLEETING.len()) {
+            at if at < MODEL.len() => {
+                let capacity = self.capacity / random.u64(1..=2);
+                self.limiter.define_now(limit(MODEL[at], capacity)).unwrap();
+            }
+            at if random.bool() => {
+                let name = FLEETING[at - MODEL.len()];
+                self.limiter.define_now(limit(name, self.capacity)).unwrap();
+            }
+            at => {
+                // It may be gone already.
+                drop(self.limiter.delete_now(&key(FLEETING[at - MODEL.len()])));
+            }
+        }
+    }
+
+    /// Ends what changes of limits have left: all are as they were at the start, and those that come and go are gone.
+    pub(crate) fn end_changes(&self) {
+        for name in MODEL {
+            self.limiter.define_now(limit(name, self.capacity)).unwrap();
+        }
+        for name in FLEETING {
+            drop(self.limiter.delete_now(&key(name)));
         }
     }
 
     /// Reserves; a grant is noted at once, and no note may exceed the capacity.
-    pub(crate) fn reserve(&self, needs: &[(&'static str, u64)]) -> Option<Open> {
+    pub(crate) fn reserve(&self, needs: &[(&'static str, u64)], random: &mut Rng) -> Option<Open> {
         let _standing_still = self.time.read().unwrap();
-        let lease = LeaseId::from_u128(self.next_lease.fetch_add(1, Ordering::Relaxed).into());
-        let pairs = needs.iter().map(|(name, amount)| (key(name), *amount));
-        let request = ReserveRequest::new(lease, Requirements::of(pairs).unwrap());
-        let Decision::Allowed { reserved_at } = self.limiter.reserve_now(&request).unwrap() else {
-            self.denied_count.fetch_add(1, Ordering::Relaxed);
-            return None;
+        let lease = self.new_lease();
+        let request = reserve_request(lease, needs);
+        let reserved_at = match self.limiter.reserve_now(&request) {
+            Ok(Decision::Allowed { reserved_at }) => reserved_at,
+            Ok(Decision::Denied(denial)) => {
+                self.denied_count.fetch_add(1, Ordering::Relaxed);
+                if matches!(denial.reason, DenialReason::NoRoom { .. }) && is_asked_again(random) {
+                    self.ask_again(&request, |answer| {
+                        matches!(
+                            answer,
+                            Ok(Decision::Denied(_)) | Err(ReserveError::UnknownKey { .. })
+                        )
+                    });
+                }
+                return None;
+            }
+            Err(ReserveError::UnknownKey { key }) if FLEETING.contains(&key.as_str()) => {
+                self.unknown_count.fetch_add(1, Ordering::Relaxed);
+                return None;
+            }
+            Err(error) => panic!("{needs:?}: {error}"),
         };
         self.allowed_count.fetch_add(1, Ordering::Relaxed);
         let expires_at = reserved_at.after(Duration::from_secs(WINDOW_SECONDS));
         for (name, amount) in needs {
-            let account = &self.accounts[name];
+            let Some(account) = self.accounts.get(name) else { continue };
             if is_rolling(name) {
                 *account.returns.lock().unwrap().entry(expires_at).or_default() += amount;
             }
@@ -115,6 +199,7 @@ impl World {
         let is_expired = open.expires_at <= self.clock.now();
         let share = random.u64(0..=2);
         let mut actuals = Vec::new();
+        let again = reserve_request(open.lease, &open.granted);
         for (name, amount) in open.granted {
             let returned = match is_rolling(name) {
                 true => {
@@ -125,7 +210,7 @@ impl World {
                 }
                 false => amount,
             };
-            let account = &self.accounts[name];
+            let Some(account) = self.accounts.get(name) else { continue };
             if is_rolling(name) && returned > 0 {
                 *account.returns.lock().unwrap().get_mut(&open.expires_at).unwrap() -= returned;
             }
@@ -133,6 +218,21 @@ impl World {
         }
         let request = CompleteRequest::new(open.lease, Actuals::of(actuals).unwrap());
         self.limiter.complete_now(&request).unwrap();
+        if is_asked_again(random) {
+            self.ask_again(&again, |answer| {
+                matches!(answer, Err(ReserveError::LeaseEnded | ReserveError::UnknownKey { .. }))
+            });
+        }
+    }
+
+    /// RES-05, RES-09: a lease that is over is never allowed again. It may be that a key of it is gone.
+    fn ask_again(
+        &self,
+        request: &ReserveRequest,
+        is_right: impl Fn(&Result<Decision, ReserveError>) -> bool,
+    ) {
+        let answer = self.limiter.reserve_now(request);
+        assert!(is_right(&answer), "RES-09: a lease that was over, asked for again: {answer:?}");
     }
 
     /// Moves time while no step is under way, and strikes out what has expired.
@@ -156,6 +256,11 @@ impl World {
         for (name, account) in &self.accounts {
             let used = self.limiter.state_now(&key(name)).unwrap().usage.used;
             assert_eq!(used, account.live.load(Ordering::SeqCst), "RES-01: {name}");
+        }
+        for name in FLEETING {
+            let state = self.limiter.state_now(&key(name));
+            let used = state.map_or(0, |state| state.usage.used);
+            assert!(used <= self.capacity, "RES-02: {used} units of {name} are live");
         }
         let [left, right] = PAIR.map(|name| self.accounts[name].live.load(Ordering::SeqCst));
         assert_eq!(left, right, "RES-01: always reserved together");

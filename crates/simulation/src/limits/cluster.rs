@@ -254,8 +254,8 @@ impl Reply {
 
 fn event_text(event: &Event) -> String {
     let account = |id: AccountId| {
-        let limit = (0..8).find(|n| ids::limit_account(&key(*n)) == id);
-        let debt = (0..8).find(|n| ids::debt_account(&key(*n)) == id);
+        let limit = (0..4).find(|n| ids::limit_account(&key(*n)) == id);
+        let debt = (0..4).find(|n| ids::debt_account(&key(*n)) == id);
         match (limit, debt) {
             (Some(limit), _) => key(limit).to_string(),
             (None, Some(debt)) => format!("debt:{}", key(debt)),

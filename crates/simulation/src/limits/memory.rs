@@ -5,15 +5,19 @@ use std::time::Duration;
 
 use ratelimiter::memory::MemoryOptions;
 use ratelimiter::{
-    CompleteError, CompleteRequest, Decision, DefineError, HintPolicy, Limit, LimitStatus,
-    MemoryLimiter, RegisteredLimit, Registry, ReserveError, ReserveRequest, Unanswered,
+    Actuals, CompleteError, CompleteRequest, Decision, DefineError, HintPolicy, LeaseId, Limit,
+    LimitStatus, MemoryLimiter, Overage, RegisteredLimit, Registry, Requirements, ReserveError,
+    ReserveRequest, Unanswered,
 };
 
 use super::client::schedule;
 use super::flawed_limiter::FlawedHost;
 use super::host::{Answer, Disasters, Host};
 use super::oracle::{Lateness, Reading};
-use super::plan::{Disk, DiskFull, LimitsPlan, QUIET_MS, Setting, key, lease_id, reserve_request};
+use super::plan::{
+    BESIDE, Disk, DiskFull, LimitSetup, LimitsPlan, QUIET_MS, Setting, key, key_of, lease_id,
+    reserve_request,
+};
 use super::stage::{OUTSIDE, Stage, group};
 use crate::executor::Executor;
 use crate::flaw::Flaw;
@@ -21,6 +25,10 @@ use crate::outcome::{Outcome, Promise, Violation};
 use crate::run::World;
 
 const SWEEP_EVERY: Duration = Duration::from_millis(500);
+/// How often something is done to limits beside those of the plan. In a run there are several hundred leases there.
+const CHANGE_EVERY: Duration = Duration::from_millis(31);
+/// So few that all leases share one shard, and the past ones there fill more than a chunk.
+const REMEMBER_MAX: usize = 8_000;
 /// The memory backend is exact.
 const ON_TIME: Lateness =
     Lateness { expiry_lag: Duration::ZERO, reconciled: Duration::ZERO, noticed: Duration::ZERO };
@@ -57,7 +65,35 @@ fn new_limiter(executor: &Executor, seed: u64) -> MemoryLimiter {
     let mut hints = HintPolicy::default();
     (hints.rolling.jitter, hints.concurrency.jitter) = (Duration::ZERO, Duration::ZERO);
     let options = MemoryOptions::for_tests(executor.clock(0));
-    MemoryLimiter::with_options(MemoryOptions { seed, hints, ..options })
+    MemoryLimiter::with_options(MemoryOptions {
+        seed,
+        hints,
+        remember_max: REMEMBER_MAX,
+        ..options
+    })
+}
+
+/// Defines and deletes limits of the group that the last limit is in, and has leases there: nobody is told of them, and whatever
+/// becomes of them, the limit beside them stays as it is.
+fn change_beside(limiter: &MemoryLimiter, random: &mut fastrand::Rng, nth: u128) {
+    let is_concurrency = random.bool();
+    let seconds = random.u64(1..=2);
+    let setup = LimitSetup { is_concurrency, seconds, capacity: 5, overage: Overage::Debt };
+    let key = key_of(BESIDE[usize::from(random.bool())]);
+    // All of these may be refused: the kind is the other one, the limit or the lease is gone.
+    match random.u8(..6) {
+        0 => drop(limiter.delete_now(&key)),
+        1 => drop(limiter.define_now(Limit { key, ..setup.limit(0, 5) })),
+        2..=4 => {
+            let requirements = Requirements::of([(key, random.u64(1..=3))]).expect("one key");
+            let lease = LeaseId::from_u128(u128::MAX - nth);
+            drop(limiter.reserve_now(&ReserveRequest::new(lease, requirements)));
+        }
+        _ => {
+            let lease = LeaseId::from_u128(u128::MAX - nth + random.u128(1..=20).min(nth));
+            drop(limiter.complete_now(&CompleteRequest::new(lease, Actuals::default())));
+        }
+    }
 }
 
 fn readings(limiter: &MemoryLimiter, limits: usize) -> Vec<Reading> {
@@ -114,6 +150,14 @@ impl Site {
             loop {
                 executor.sleep(SWEEP_EVERY).await;
                 sweeps.sweep();
+            }
+        });
+        let (beside, executor) = (limiter.clone(), stage.executor().clone());
+        let mut random = fastrand::Rng::with_seed(stage.plan().seed);
+        stage.executor().spawn(group(0), stage.upkeep(0), async move {
+            for nth in 0.. {
+                executor.sleep(CHANGE_EVERY).await;
+                change_beside(&beside, &mut random, nth);
             }
         });
         let registry = Arc::clone(&self.registry);

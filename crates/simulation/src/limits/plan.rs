@@ -147,15 +147,26 @@ impl LimitSetup {
     }
 }
 
-/// The key of a limit, in the order of the numbers.
+/// What follows `global:llm:p:` in the keys, in the order of the numbers and of the texts: the limits of one model, which are one group in
+/// memory, and one of another model.
+const KEYS: [&str; 4] = ["m:concurrency", "m:rpm", "m:tpm", "n:rpm"];
+/// The same of the other model's limits, which no plan has.
+pub(super) const BESIDE: [&str; 2] = ["n:concurrency", "n:tpm"];
+const PREFIX: &str = "global:llm:p:";
+
+/// The key of a limit.
 pub(super) fn key(number: usize) -> LimitKey {
-    let letter = char::from(b'a' + u8::try_from(number).expect("plans have few limits"));
-    LimitKey::new(letter.to_string()).expect("a letter is a key")
+    key_of(KEYS[number])
+}
+
+pub(super) fn key_of(rest: &str) -> LimitKey {
+    LimitKey::new(format!("{PREFIX}{rest}")).expect("a text without white space")
 }
 
 /// The number of the limit that has this key.
 pub(super) fn number(key: &LimitKey) -> usize {
-    usize::from(key.as_str().as_bytes()[0] - b'a')
+    let is_it = |rest: &&str| key.as_str().strip_prefix(PREFIX) == Some(rest);
+    KEYS.iter().position(is_it).expect("plans have only these")
 }
 
 /// The ID of a lease: its number in the random part, spread, so that it is one among many.
