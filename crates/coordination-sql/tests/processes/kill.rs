@@ -13,6 +13,7 @@ use coordination::{
     CancellationToken, InboxDispatcher, InboxMessage, MessageId, NewOutboxMessage, Outbox,
     OutboxStatus, Payload, Processed, TopicHandlers,
 };
+use testkit::RunSeed;
 use tokio::time::{Instant, interval};
 
 use crate::child::{Role, runtime};
@@ -95,10 +96,18 @@ async fn kill_and_count<P: Provider>(
     seen: impl AsyncFn() -> Counts,
 ) {
     let number = |variable| env::var(variable).ok().map(|text| text.parse::<u64>().unwrap());
-    let seed = number(SEED_VARIABLE).unwrap_or(SEED_DEFAULT);
     let rounds = number(ROUNDS_VARIABLE).unwrap_or(rounds);
-    eprintln!("{SEED_VARIABLE}={seed}");
-    let (sent, dispatched) = kill_rounds(&provider, place, role, rounds, seed, &seen).await;
+    let own = RunSeed::for_command("cargo test -p coordination-sql --test processes kill");
+    let turns: Vec<(u64, u64)> = match number(SEED_VARIABLE) {
+        Some(seed) => vec![(seed, rounds)],
+        None => {
+            let own = own.seeds(1).map(|seed| (seed, rounds.div_ceil(4)));
+            std::iter::once((SEED_DEFAULT, rounds)).chain(own).collect()
+        }
+    };
+    let rounds: u64 = turns.iter().map(|(_, rounds)| rounds).sum();
+    eprintln!("{SEED_VARIABLE}={:?}", turns.iter().map(|(seed, _)| seed).collect::<Vec<_>>());
+    let (sent, dispatched) = kill_rounds(&provider, place, role, &turns, &seen).await;
 
     let consumed = seen().await;
     let lost = sent.iter().filter(|id| !consumed.contains_key(&id.to_string())).count();
@@ -120,22 +129,23 @@ async fn kill_and_count<P: Provider>(
     }
 }
 
-/// What was sent, and what the workers said to have dispatched.
+/// What was sent, and what the workers said to have dispatched. A turn is a seed and its rounds.
 async fn kill_rounds<P: Provider>(
     provider: &P,
     place: &Place,
     role: Role,
-    rounds: u64,
-    seed: u64,
+    turns: &[(u64, u64)],
     seen: &impl AsyncFn() -> Counts,
 ) -> (Vec<MessageId>, Counts) {
-    let mut random = fastrand::Rng::with_seed(seed);
+    let rounds = turns.iter().flat_map(|&(seed, rounds)| {
+        let mut random = fastrand::Rng::with_seed(seed);
+        (0..rounds).map(move |_| (random.usize(..2), random.usize(1..=DISPATCHED_BEFORE_KILL_MAX)))
+    });
     let mut enqueue = interval(ENQUEUE_EVERY);
     let (mut sent, mut dispatched) = (Vec::new(), Counts::new());
     let mut workers = [role.start(Some(place)), role.start(Some(place))];
-    for _ in 0..rounds {
-        let victim = &mut workers[random.usize(..2)];
-        let mut lines = random.usize(1..=DISPATCHED_BEFORE_KILL_MAX);
+    for (victim, mut lines) in rounds {
+        let victim = &mut workers[victim];
         while lines > 0 {
             tokio::select! {
                 line = victim.next_line() => {

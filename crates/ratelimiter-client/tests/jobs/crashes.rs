@@ -102,7 +102,10 @@ async fn a_crash_at_any_step_loses_no_job() {
 
 #[tokio::test(start_paused = true)]
 async fn crashes_and_lost_answers_in_any_order_lose_no_job() {
-    for seed in 0..40 {
+    let own = testkit::RunSeed::for_command(
+        "cargo test -p ratelimiter-client --all-features --test jobs in_any_order",
+    );
+    for seed in (0..40).chain(own.seeds(10)) {
         let mut random = fastrand::Rng::with_seed(seed);
         let (jobs, world) = (Jobs::new(), limited());
         let mut ids = Vec::new();

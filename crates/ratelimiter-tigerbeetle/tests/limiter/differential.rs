@@ -14,6 +14,8 @@ use ratelimiter::{
 use ratelimiter_tigerbeetle::ledger::model::ModelLedger;
 use ratelimiter_tigerbeetle::limiter::{LimiterOptions, TigerBeetleLimiter};
 
+use testkit::RunSeed;
+
 use self::script::{Script, Step};
 use crate::scene::run;
 
@@ -23,8 +25,9 @@ const STEPS: usize = 150;
 /// Memory against TigerBeetle, with a lease cache and without.
 #[test]
 fn both_backends_answer_the_same_script_alike() {
+    let own = RunSeed::for_command("cargo test -p ratelimiter-tigerbeetle --test limiter alike");
     run(async {
-        for seed in SEEDS {
+        for seed in SEEDS.chain(own.seeds(60)) {
             let leases_cached_max = if seed % 2 == 0 { 1_000 } else { 0 };
             play(seed, leases_cached_max).await;
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use ratelimiter::{Backend, LimitStatus};
 use ratelimiter_tigerbeetle::ids;
 use ratelimiter_tigerbeetle::ledger::{AccountRow, Ledger};
+use testkit::RunSeed;
 
 use crate::on_model::on_watched_model;
 use crate::scene::Scene;
@@ -22,7 +23,8 @@ async fn account<L: Ledger + Clone>(on: &Scene<L>) -> AccountRow {
 /// TB-07
 #[test]
 fn tb_07_racing_changes_end_at_a_target_whatever_the_interleaving() {
-    for seed in SEEDS {
+    let own = RunSeed::for_command("cargo test -p ratelimiter-tigerbeetle --test limiter tb_07");
+    for seed in SEEDS.chain(own.seeds(100)) {
         // One thread, so that the seed alone decides who comes when.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(race(seed));

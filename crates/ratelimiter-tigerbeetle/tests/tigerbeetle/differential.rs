@@ -18,6 +18,7 @@ use ratelimiter_tigerbeetle::ledger::{
     WorkItem,
 };
 use ratelimiter_tigerbeetle::testing::Fixture;
+use testkit::RunSeed;
 
 use self::generator::{Generator, SHORT_TIMEOUT_SECONDS};
 use crate::scene::{PATIENCE, config, open, run, soon};
@@ -76,8 +77,18 @@ const ALL_STATUSES: [&str; 33] = [
 
 pub fn the_model_agrees_with_the_server(fixture: &Fixture) {
     let number = |name: &str| env::var(name).ok().map(|text| text.parse().expect("a number"));
-    let seed = number(SEED_VARIABLE).unwrap_or(SEED_DEFAULT);
     let events = number(EVENTS_VARIABLE).unwrap_or(EVENTS_DEFAULT);
+    if let Some(seed) = number(SEED_VARIABLE) {
+        return the_model_agrees(fixture, seed, events);
+    }
+    the_model_agrees(fixture, SEED_DEFAULT, events);
+    let own = RunSeed::for_command("cargo test -p ratelimiter-tigerbeetle --test tigerbeetle");
+    for seed in own.seeds(1) {
+        the_model_agrees(fixture, seed, events);
+    }
+}
+
+fn the_model_agrees(fixture: &Fixture, seed: u64, events: u64) {
     eprintln!("{SEED_VARIABLE}={seed} {EVENTS_VARIABLE}={events}");
     run(async {
         let ledger = open(config(&fixture.development().settings()), Unobserved).await;

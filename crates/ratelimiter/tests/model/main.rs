@@ -1,6 +1,6 @@
 //! MEM-05: random operations on the memory backend and on a simple oracle, compared after every step.
 //!
-//! `SCRIPTS=100000` runs more scripts, `SEED=…` runs other ones. A script that fails is made as short as it can be
+//! `SCRIPTS=100000` runs more scripts, `SEED=…` runs other ones, and a run that has a seed some of its own. A script that fails is made as short as it can be
 //! before it is shown.
 
 #![allow(
@@ -17,6 +17,7 @@ mod player;
 use std::io::Write;
 
 use generator::{Flaw, Script};
+use testkit::RunSeed;
 
 const SCRIPTS_IN_CI: u64 = 10_000;
 /// The same scripts each time, so that nothing fails by chance.
@@ -31,8 +32,18 @@ fn from_environment(name: &str) -> Option<u64> {
 /// MEM-05
 #[test]
 fn mem_05_the_limiter_and_the_oracle_agree_at_every_step() {
-    let seed = from_environment("SEED").unwrap_or(SEED_IN_CI);
     let count = from_environment("SCRIPTS").unwrap_or(SCRIPTS_IN_CI);
+    if let Some(seed) = from_environment("SEED") {
+        return run_all(seed, count);
+    }
+    run_all(SEED_IN_CI, count);
+    let own = RunSeed::for_command("cargo test -p ratelimiter --test model");
+    for seed in own.seeds(1) {
+        run_all(seed, count / 5);
+    }
+}
+
+fn run_all(seed: u64, count: u64) {
     // Written past the harness, which keeps what a passing test prints to itself.
     writeln!(std::io::stderr(), "model test: SEED={seed} SCRIPTS={count}").unwrap();
     std::thread::scope(|scope| {

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use ratelimiter::{LeaseId, Page, Requirements, ReserveRequest};
+use testkit::RunSeed;
 
 use world::{
     BESIDE, CAPACITY, FLEETING, HOLDS, MODEL, Open, PAIR, ROLLING, WINDOW_SECONDS, World, key,
@@ -111,17 +112,24 @@ fn run_round(world: &World, workers: &mut [Worker], seed: u64) {
     world.compare();
 }
 
-fn workers() -> Vec<Worker> {
-    (0..THREADS).map(Worker::new).collect()
+fn workers(seed: u64) -> Vec<Worker> {
+    (seed..seed + THREADS).map(Worker::new).collect()
 }
 
 /// MEM-05, MEM-02, RES-01, RES-02
 #[test]
 fn mem_05_eight_threads_never_hold_more_than_the_capacity_and_leave_nothing() {
+    let own = RunSeed::for_command("cargo test -p ratelimiter --test stress");
+    for seed in std::iter::once(0).chain(own.seeds(1)) {
+        eight_threads_never_hold_more_than_the_capacity_and_leave_nothing(seed);
+    }
+}
+
+fn eight_threads_never_hold_more_than_the_capacity_and_leave_nothing(seed: u64) {
     let world = World::new(CAPACITY);
-    let mut workers = workers();
+    let mut workers = workers(seed);
     for round in 0..ROUNDS {
-        run_round(&world, &mut workers, round);
+        run_round(&world, &mut workers, seed + round);
     }
     for Worker { open, random } in &mut workers {
         for lease in open.drain(..) {
@@ -149,7 +157,7 @@ fn mem_05_eight_threads_never_hold_more_than_the_capacity_and_leave_nothing() {
 #[should_panic(expected = "RES-02")]
 fn mem_05_over_admission_is_noticed() {
     let world = World::new(CAPACITY + 1);
-    run_round(&world, &mut workers(), 0);
+    run_round(&world, &mut workers(0), 0);
 }
 
 /// MEM-05: the accounts notice units that nobody was granted.
@@ -160,5 +168,5 @@ fn mem_05_a_trace_of_a_denial_is_noticed() {
     let requirements = Requirements::of([(key(HOLDS[0]), 1)]).unwrap();
     let unnoted = ReserveRequest::new(LeaseId::from_u128(u128::MAX), requirements);
     assert!(world.limiter.reserve_now(&unnoted).unwrap().is_allowed());
-    run_round(&world, &mut workers(), 0);
+    run_round(&world, &mut workers(0), 0);
 }

@@ -56,6 +56,8 @@ pub(crate) struct World {
     /// Read during a step, written while time moves.
     time: RwLock<()>,
     capacity: u64,
+    /// Some of the leases that were completed.
+    over: Mutex<Vec<ReserveRequest>>,
     next_lease: AtomicU64,
     pub(crate) allowed_count: AtomicU64,
     pub(crate) denied_count: AtomicU64,
@@ -114,6 +116,7 @@ impl World {
             accounts,
             time: RwLock::new(()),
             capacity,
+            over: Mutex::default(),
             next_lease: AtomicU64::new(1),
             allowed_count: AtomicU64::new(0),
             denied_count: AtomicU64::new(0),
@@ -219,6 +222,12 @@ impl World {
         let request = CompleteRequest::new(open.lease, Actuals::of(actuals).unwrap());
         self.limiter.complete_now(&request).unwrap();
         if is_asked_again(random) {
+            // It, or one that is over for long.
+            let again = {
+                let mut over = self.over.lock().unwrap();
+                over.push(again);
+                over[random.usize(..over.len())].clone()
+            };
             self.ask_again(&again, |answer| {
                 matches!(answer, Err(ReserveError::LeaseEnded | ReserveError::UnknownKey { .. }))
             });

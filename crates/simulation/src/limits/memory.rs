@@ -27,7 +27,7 @@ use crate::run::World;
 const SWEEP_EVERY: Duration = Duration::from_millis(500);
 /// How often something is done to limits beside those of the plan. In a run there are several hundred leases there.
 const CHANGE_EVERY: Duration = Duration::from_millis(31);
-/// So few that all leases share one shard, and the past ones there fill more than a chunk.
+/// So few that all leases share one shard, and a new one is looked for in several chunks of past ones.
 const REMEMBER_MAX: usize = 8_000;
 /// The memory backend is exact.
 const ON_TIME: Lateness =

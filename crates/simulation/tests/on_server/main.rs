@@ -15,6 +15,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ratelimiter_tigerbeetle::testing::{Fixture, Suite};
+use testkit::RunSeed;
 
 use crate::script::Script;
 use crate::trio::Trio;
@@ -40,12 +41,16 @@ fn run(scenario: impl Future<Output = ()>) {
 }
 
 fn the_same_script_is_answered_alike_in_memory_on_the_model_and_on_the_server(fixture: &Fixture) {
-    let first = from_environment("SEED").unwrap_or(0);
     let count = from_environment("SCRIPTS").unwrap_or(SCRIPTS);
+    let own = RunSeed::for_command("cargo test -p simulation --test on_server");
+    let seeds: Vec<u64> = match from_environment("SEED") {
+        Some(first) => (first..first + count).collect(),
+        None => (0..count).chain(own.seeds(3)).collect(),
+    };
     run(async {
         let server = trio::connect(fixture).await;
         let mut answers = 0;
-        for seed in first..first + count {
+        for &seed in &seeds {
             let mut trio = Trio::new(&server, seed);
             let mut script = Script::new(seed, trio.prefix());
             for number in 0..STEPS {
@@ -54,6 +59,7 @@ fn the_same_script_is_answered_alike_in_memory_on_the_model_and_on_the_server(fi
                 answers += 1;
             }
         }
+        let (count, first) = (seeds.len(), seeds[0]);
         let line = format!("{count} scripts from SEED={first}, {answers} steps, answered alike\n");
         std::io::stderr().write_all(line.as_bytes()).unwrap();
     });

@@ -1,4 +1,5 @@
-//! 2 000 seeds, always the same ones, so that nothing fails by chance. The command plays others.
+//! 2 000 seeds, always the same ones, so that nothing fails by chance, and a fifth more that belong to the run, if it has a seed. The
+//! command plays others.
 
 use std::io::Write;
 
@@ -6,6 +7,7 @@ use coordination_conformance::MemoryFixture;
 use simulation::report;
 use simulation::run::{Until, World, run};
 use simulation::worlds::{CoordinationWorld, MemoryWorld, TigerBeetleWorld};
+use testkit::RunSeed;
 
 /// How many seeds of each test; together with those of the other worlds, 2 000.
 const ON_A_LEDGER: u64 = 400;
@@ -14,6 +16,15 @@ const COORDINATION: u64 = 500;
 
 #[track_caller]
 fn keeps_every_promise<W: World>(world: &W, first: u64, seeds: u64) {
+    keeps_every_promise_from(world, first, seeds);
+    let own = RunSeed::for_command("cargo test -p simulation --test simulation promise");
+    for own_first in own.seeds(1) {
+        keeps_every_promise_from(world, own_first + first, seeds / 5);
+    }
+}
+
+#[track_caller]
+fn keeps_every_promise_from<W: World>(world: &W, first: u64, seeds: u64) {
     let summary = run(world, first, Until::Seeds(seeds));
     if let Some(failure) = &summary.failure {
         panic!("{}", report::failure(W::NAME, failure));

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use testkit::RunSeed;
+
 use super::exchange;
 use crate::harness::{KEY, TestServer, complete_body, reserve_body};
 
@@ -58,10 +60,20 @@ async fn is_answered(addr: SocketAddr, sent: &[u8]) -> bool {
 
 #[tokio::test]
 async fn garbage_is_refused_and_the_server_goes_on() {
-    let seed = std::env::var("RATELIMITER_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
-    // The same each time, so that nothing fails by chance.
-    let seed = seed.unwrap_or(1);
     let rounds = std::env::var("RATELIMITER_GARBAGE_ROUNDS").ok().map(|text| text.parse().unwrap());
+    let rounds = rounds.unwrap_or(ROUNDS);
+    if let Ok(seed) = std::env::var("RATELIMITER_TEST_SEED") {
+        return garbage_is_refused(seed.parse().unwrap(), rounds).await;
+    }
+    // The same each time, so that nothing fails by chance.
+    garbage_is_refused(1, rounds).await;
+    let own = RunSeed::for_command("cargo test -p ratelimiterd --test http garbage");
+    for seed in own.seeds(1) {
+        garbage_is_refused(seed, rounds / 4).await;
+    }
+}
+
+async fn garbage_is_refused(seed: u64, rounds: usize) {
     println!("RATELIMITER_TEST_SEED={seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     let server = TestServer::start_with(|config| {
@@ -70,7 +82,7 @@ async fn garbage_is_refused_and_the_server_goes_on() {
     })
     .await;
     let requests = requests();
-    for _ in 0..rounds.unwrap_or(ROUNDS) {
+    for _ in 0..rounds {
         let sent = match random.u8(..8) {
             0 => (0..random.usize(1..2_000)).map(|_| random.u8(..)).collect(),
             _ => changed(&mut random, &requests),
