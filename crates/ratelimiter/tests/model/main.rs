@@ -45,7 +45,8 @@ fn mem_05_the_limiter_and_the_oracle_agree_at_every_step() {
 
 fn run_all(seed: u64, count: u64) {
     // Written past the harness, which keeps what a passing test prints to itself.
-    writeln!(std::io::stderr(), "model test: SEED={seed} SCRIPTS={count}").unwrap();
+    let line = format!("model test: SEED={seed} SCRIPTS={count}\n");
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
     std::thread::scope(|scope| {
         for first in 0..THREADS {
             scope.spawn(move || {
