@@ -25,6 +25,7 @@ fn def_08_a_kill_at_any_instant_leaves_the_old_or_the_new_file() {
     }
 }
 
+#[expect(clippy::print_stdout, reason = "who repeats the run needs its seed")]
 fn kill_at_any_instant(seed: u64, rounds: u64) {
     println!("RATELIMITER_TEST_SEED={seed}");
     let mut random = fastrand::Rng::with_seed(seed);

@@ -73,6 +73,7 @@ async fn garbage_is_refused_and_the_server_goes_on() {
     }
 }
 
+#[expect(clippy::print_stdout, reason = "who repeats the run needs its seed")]
 async fn garbage_is_refused(seed: u64, rounds: usize) {
     println!("RATELIMITER_TEST_SEED={seed}");
     let mut random = fastrand::Rng::with_seed(seed);
