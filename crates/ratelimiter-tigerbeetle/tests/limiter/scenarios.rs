@@ -25,7 +25,7 @@ macro_rules! all {
             complete::tb_06_a_reservation_shrinks_while_its_limit_decreases,
             complete::com_03_an_excess_that_is_refused_becomes_debt_once,
             complete::tb_15_a_lease_makes_no_transfer_that_it_does_not_need,
-            once::com_05_the_first_complete_stands_whatever_later_ones_say,
+            once::com_05_a_stale_server_changes_nothing_after_another_has_completed,
             once::com_05_the_first_complete_stands_when_its_hold_would_have_expired,
             once::com_05_of_two_completes_at_once_one_counts_for_all_keys,
             once::com_05_the_first_complete_stands_while_a_limit_decreases,

@@ -196,8 +196,8 @@ impl Plan {
         Reply::Unexpected(status)
     }
 
-    /// What the refusal of a step's event means. Some ID that exists, or a reservation that was
-    /// voided, can only be the work of a release that knew no markers.
+    /// What the refusal of a step's event means. An ID that exists, or a reservation that was voided,
+    /// though the marker is not there: a release that knew no markers has completed the lease.
     fn read_step(&mut self, index: usize, event: usize, status: TransferStatus) -> Reply {
         let step = &mut self.steps[index];
         match step {
