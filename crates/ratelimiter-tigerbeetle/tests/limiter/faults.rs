@@ -95,6 +95,29 @@ fn com_05_a_complete_that_was_cut_short_is_all_or_nothing() {
     });
 }
 
+/// COM-03, TB-16: an excess that was refused when the complete was cut short is held if there is room
+/// when it is repeated.
+#[test]
+fn com_03_an_excess_is_held_if_there_is_room_when_the_complete_takes_effect() {
+    run(async {
+        let on = on_watched_model();
+        let limiter = on.limiter();
+        limiter.define(on.rolling("tokens", 60, 50)).await.unwrap();
+        let lease = on.lease();
+        assert!(on.reserve(&limiter, lease, [("tokens", 50)]).await.unwrap().is_allowed());
+        on.ledger.fail_from(1, Fault::Lost);
+        assert!(
+            on.complete(&limiter, lease, [("tokens", 57)]).await.is_err(),
+            "refused, then lost"
+        );
+        on.ledger.heal();
+        limiter.define(on.rolling("tokens", 60, 60)).await.unwrap();
+        on.complete(&limiter, lease, [("tokens", 57)]).await.unwrap();
+        let tokens = on.state(&limiter, "tokens").await.usage;
+        assert_eq!((tokens.used, tokens.debt, tokens.uncovered), (57, 0, 0));
+    });
+}
+
 /// TB-07, TB-08: the process ends at any call of a change, with the old file or with the new one.
 #[test]
 fn tb_08_a_change_that_was_cut_short_anywhere_heals_at_the_start() {

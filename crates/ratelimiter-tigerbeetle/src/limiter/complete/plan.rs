@@ -43,7 +43,7 @@ enum Step {
     /// A reservation becomes smaller: a void, and a reservation in its place.
     Shrink { key: LimitKey, reservation: Reservation, actual: u64, account: Account },
     /// An overage: a reservation if there is room; else, as the policy says, debt.
-    Cover { key: LimitKey, reservation: Reservation, excess: u64, overage: Overage },
+    Cover { key: LimitKey, reservation: Reservation, excess: u64, overage: Overage, burned: bool },
     /// An overage without room.
     Debt { key: LimitKey, excess: u64 },
 }
@@ -141,7 +141,8 @@ fn reconcile(
     }
     // A limit that was deleted has no policy, and nobody who would ask for its debt.
     let overage = overage.filter(|_| actual > reserved)?;
-    Some(Step::Cover { key, reservation, excess: actual - reserved, overage })
+    let excess = actual - reserved;
+    Some(Step::Cover { key, reservation, excess, overage, burned: false })
 }
 
 impl Plan {
@@ -208,6 +209,11 @@ impl Plan {
             }
             Step::Shrink { account: known, .. } if status == TransferStatus::IdAlreadyFailed => {
                 *known = Account::Burned;
+                return Reply::Again;
+            }
+            // It had no room when it was tried before, in vain; it may have some now.
+            Step::Cover { burned, .. } if status == TransferStatus::IdAlreadyFailed && !*burned => {
+                *burned = true;
                 return Reply::Again;
             }
             Step::Shrink { reservation, .. }
@@ -288,8 +294,11 @@ impl Step {
                     }
                 }
             }
-            Self::Cover { key, reservation, excess, .. } => {
-                let id = ids::transfer(TransferRole::Rereserve, lease, key);
+            Self::Cover { key, reservation, excess, burned, .. } => {
+                let id = match burned {
+                    true => rereserve_id(lease, key, attempt()),
+                    false => ids::transfer(TransferRole::Rereserve, lease, key),
+                };
                 chain.push(rereserve(id, lease, reservation, *excess, now));
             }
             Self::Debt { key, excess } => chain.push(debt(lease, key, *excess)),
@@ -313,14 +322,9 @@ fn has_moved(status: TransferStatus) -> bool {
     was_done(status) || closed.contains(&status)
 }
 
-/// No room for an excess, now or when this was tried before.
+/// No room for an excess.
 fn has_no_room(status: TransferStatus) -> bool {
-    matches!(
-        status,
-        TransferStatus::ExceedsCredits
-            | TransferStatus::DebitAccountAlreadyClosed
-            | TransferStatus::IdAlreadyFailed
-    )
+    matches!(status, TransferStatus::ExceedsCredits | TransferStatus::DebitAccountAlreadyClosed)
 }
 
 /// The whole seconds until `expires_at`, rounded up, so that nothing returns before its time.
