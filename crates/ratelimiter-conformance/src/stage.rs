@@ -152,6 +152,19 @@ impl Stage {
         self.completed(format!("complete {lease} {actuals:?}"), result)
     }
 
+    /// Completes with an actual of one key, or with none.
+    pub(crate) async fn complete_with(
+        &self,
+        lease: &str,
+        name: &str,
+        actual: Option<u64>,
+    ) -> Completed {
+        match actual {
+            Some(actual) => self.complete(lease, [(name, actual)]).await,
+            None => self.complete(lease, []).await,
+        }
+    }
+
     pub(crate) async fn reserve_batch(&self, requests: &[ReserveRequest]) -> Vec<Reserved> {
         let results = self.world.reserve_batch(requests).await;
         assert_eq!(results.len(), requests.len(), "one answer per request");

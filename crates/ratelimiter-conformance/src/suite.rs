@@ -224,6 +224,7 @@ table_of_facts! { $
         com_04_a_rolling_key_without_an_actual_keeps_its_reservation: "COM-04",
         com_05_completing_an_unknown_lease_is_ok: "COM-05",
         com_05_completing_twice_is_completing_once: "COM-05",
+        com_05_the_first_complete_stands_whatever_later_ones_say: "COM-05",
         com_05_overage_counts_once: "COM-05",
         com_05_completing_an_expired_lease_changes_nothing: "COM-05",
         com_06_an_actual_for_a_key_that_the_lease_does_not_hold: "COM-06",
@@ -257,6 +258,7 @@ table_of_facts! { $
         def_08_a_decrease_survives_a_restart: "DEF-08" needs KeepsDefinitions,
         com_07_complete_after_a_restart_releases_and_reconciles: "COM-07" needs KeepsLeases,
         com_07_complete_at_another_server_releases_and_reconciles: "COM-07" needs SecondServer,
+        com_05_the_first_complete_stands_at_another_server: "COM-05, COM-07" needs SecondServer,
         com_07_leases_are_known_after_a_restart: "COM-07, RES-04, RES-05, RES-09" needs KeepsLeases,
     }
     listing {

@@ -135,6 +135,7 @@ mod conformance {
             hint_02_without_open_leases_the_hint_is_exact,
             com_03_uncovered_use_is_counted_whatever_the_policy,
             com_07_complete_after_a_restart_releases_and_reconciles,
+            com_05_the_first_complete_stands_at_another_server,
             com_07_complete_at_another_server_releases_and_reconciles,
             com_07_leases_are_known_after_a_restart,
         ],

@@ -46,6 +46,7 @@ faults! {
     DiskFull = "full disk under the limits file",
     NeverCompleted = "lease never completed",
     CompletedTwice = "lease completed again",
+    CompletedOtherwise = "lease completed again with other actuals",
     CompletedApart = "lease completed with other actuals at another server at once",
     CompletedLate = "lease completed after it expired",
     Retried = "lease reserved again",

@@ -70,7 +70,7 @@ impl Place {
 flaws! {
     SkipsOneLimit in TigerBeetle within 20 breaks HeldAsPromised:
         "the last limit of a reserve is not checked",
-    NeverExpires in TigerBeetle within 20 breaks CountedOnce:
+    NeverExpires in TigerBeetle within 20 breaks CountedOnce | AnswersHaveReasons:
         "reservations are not released when they expire",
     SplitsChains in TigerBeetle within 20 breaks CountedOnce | AnswersHaveReasons:
         "the chain of a lease is split",
@@ -85,10 +85,14 @@ flaws! {
     ForgetsDebt in TigerBeetle within 50 breaks DebtAsUsed:
         "debt is forgotten",
     CountsDebtAgain in TigerBeetle within 50 breaks DebtAsUsed:
-        "completing twice counts debt twice",
+        "debt is recorded twice",
+    IgnoresMarkers in TigerBeetle within 50 breaks HeldAsPromised | CountedOnce | DebtAsUsed | FirstCompleteStands:
+        "a server completes a lease that another one has completed",
+    TakesVoidedForExpired in TigerBeetle within 100 breaks HeldAsPromised | CountedOnce | DebtAsUsed | FirstCompleteStands:
+        "a hold that was released is taken for one that has expired",
     DenialLeavesHold in TigerBeetle within 20 breaks CountedOnce | AnswersHaveReasons:
         "a denial leaves a hold behind",
-    NewLeaseAfterSilence in TigerBeetle within 50 breaks CountedOnce | SameLeaseSameAnswer:
+    NewLeaseAfterSilence in TigerBeetle within 50 breaks CountedOnce | SameLeaseSameAnswer | DeniedStaysDenied:
         "a reserve without an answer is repeated under a new lease ID",
     ReleasesEarly in TigerBeetle within 50 breaks HeldAsPromised:
         "a reconciled reservation is released a second after",
@@ -96,9 +100,9 @@ flaws! {
         "a complete is answered and releases nothing",
     NeverReopens in TigerBeetle within 20 breaks ProgressResumes:
         "a limit that was closed for a decrease is not opened again",
-    SkipsOneLimitInMemory in Memory within 20 breaks HeldAsPromised:
+    SkipsOneLimitInMemory in Memory within 20 breaks HeldAsPromised | NeverAboveCapacity:
         "the last limit of a reserve is not checked",
-    ForgetsCompletes in Memory within 20 breaks CountedOnce:
+    ForgetsCompletes in Memory within 20 breaks CountedOnce | EndedStaysEnded:
         "a complete is answered and not carried out",
     CompletesAgain in Memory within 20 breaks CountedOnce:
         "completing twice counts twice",

@@ -25,6 +25,8 @@ pub enum Promise {
     CapacityAsAsked,
     /// `COM-03`
     DebtAsUsed,
+    /// `COM-05`
+    FirstCompleteStands,
     /// `RES-02`, `RES-03`
     BackToZero,
     /// `TB-10`
@@ -86,6 +88,7 @@ impl Promise {
             Self::AnswersHaveReasons => "every refusal has its reason",
             Self::CapacityAsAsked => "the capacity is one that was asked for",
             Self::DebtAsUsed => "debt is what was used without room, once",
+            Self::FirstCompleteStands => "the first complete of a lease stands, for all its limits",
             Self::BackToZero => "after everything expired all accounts are back to zero",
             Self::EveryRequestAnswered => "every request is answered or reported unknown",
             Self::ProgressResumes => "progress resumes after the last fault",

@@ -116,6 +116,35 @@ pub(crate) async fn com_05_completing_twice_is_completing_once(on: &Stage) {
     assert_eq!(on.debt("tokens").await, 0);
 }
 
+/// COM-05: whatever the first one said, also if it changed nothing.
+pub(crate) async fn com_05_the_first_complete_stands_whatever_later_ones_say(on: &Stage) {
+    on.concurrency("slots", 60, 100).await;
+    for (number, first) in ACTUALS.into_iter().enumerate() {
+        for has_hold in [true, false] {
+            let lease = format!("{number} hold {has_hold}");
+            let tokens = format!("tokens:{number}:{has_hold}");
+            on.rolling(&tokens, 60, 20).await;
+            match has_hold {
+                true => {
+                    on.reserve(&lease, [(tokens.as_str(), 10), ("slots", 1)]).await.is_allowed()
+                }
+                false => on.reserve(&lease, [(tokens.as_str(), 10)]).await.is_allowed(),
+            };
+            on.complete_with(&lease, &tokens, first).await.is_ok();
+            let completed = (on.used(&tokens).await, on.debt(&tokens).await);
+            for later in ACTUALS {
+                on.complete_with(&lease, &tokens, later).await.is_ok();
+                let after = (on.used(&tokens).await, on.debt(&tokens).await);
+                assert_eq!(after, completed, "{first:?}, then {later:?}, hold {has_hold}");
+            }
+        }
+    }
+    assert_eq!(on.used("slots").await, 0);
+}
+
+/// Of 10 that are reserved where 20 may be: unsaid, all, some, none, more with room, more without.
+const ACTUALS: [Option<u64>; 6] = [None, Some(10), Some(4), Some(0), Some(12), Some(30)];
+
 /// COM-05
 pub(crate) async fn com_05_overage_counts_once(on: &Stage) {
     on.rolling("tokens", 60, 50).await;

@@ -61,6 +61,27 @@ pub(crate) async fn com_07_complete_at_another_server_releases_and_reconciles(on
     complete_and_look(on).await;
 }
 
+/// COM-05, COM-07
+pub(crate) async fn com_05_the_first_complete_stands_at_another_server(on: &mut Stage) {
+    let actuals = [None, Some(50), Some(20), Some(70)];
+    on.rolling("tokens", 60, 1_000).await;
+    on.concurrency("slots", 60, 10).await;
+    for first in actuals {
+        let lease = format!("{first:?}");
+        on.reserve(&lease, [("tokens", 50), ("slots", 1)]).await.is_allowed();
+        on.complete_with(&lease, "tokens", first).await.is_ok();
+    }
+    let used = 50 + 50 + 20 + 70;
+    assert_eq!(on.used("tokens").await, used);
+    on.move_to_another_server().await;
+    for first in actuals {
+        for later in [None, Some(0), Some(50), Some(90)] {
+            on.complete_with(&format!("{first:?}"), "tokens", later).await.is_ok();
+            assert_eq!(on.used("tokens").await, used, "{first:?}, then {later:?}");
+        }
+    }
+}
+
 /// COM-07, RES-04, RES-05, RES-09
 pub(crate) async fn com_07_leases_are_known_after_a_restart(on: &mut Stage) {
     on.rolling("tokens", 60, 100).await;

@@ -1,6 +1,6 @@
 //! The memory backend with one fault.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -40,6 +40,8 @@ pub(crate) enum Fault {
     LosesDebt,
     TurnsDenyIntoDebt,
     FreesWithoutActual,
+    /// A later complete counts what it names.
+    CompletesAgain,
     RefusesUnknownLeases,
     TakesAnyActual,
     /// After a denial the rest of a batch is denied unseen.
@@ -48,7 +50,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    pub(crate) const ALL: [Self; 27] = [
+    pub(crate) const ALL: [Self; 28] = [
         Self::MixesUpCase,
         Self::CutsWindows,
         Self::DropsDescriptions,
@@ -72,6 +74,7 @@ impl Fault {
         Self::LosesDebt,
         Self::TurnsDenyIntoDebt,
         Self::FreesWithoutActual,
+        Self::CompletesAgain,
         Self::RefusesUnknownLeases,
         Self::TakesAnyActual,
         Self::StopsBatches,
@@ -86,11 +89,12 @@ pub(crate) struct Faulty {
     fault: Option<Fault>,
     /// The lease that stands for another at the inner limiter, and the last request for it.
     leases: Mutex<HashMap<LeaseId, ReserveRequest>>,
+    completed: Mutex<HashSet<LeaseId>>,
 }
 
 impl Faulty {
     pub(crate) fn new(inner: MemoryLimiter, fault: Option<Fault>) -> Self {
-        Self { inner, fault, leases: Mutex::default() }
+        Self { inner, fault, leases: Mutex::default(), completed: Mutex::default() }
     }
 
     fn has(&self, fault: Fault) -> bool {
@@ -208,6 +212,15 @@ impl Faulty {
             && self.has(Fault::FreesWithoutActual)
         {
             actuals.extend(self.zeroes_for_the_rest(known, &actuals));
+        }
+        let is_later = !self.completed.lock().unwrap().insert(request.lease);
+        if is_later && self.has(Fault::CompletesAgain) {
+            let used = actuals.iter().filter(|actual| actual.amount > 0);
+            let used: Vec<_> = used.map(|actual| (actual.key.clone(), actual.amount)).collect();
+            if let Ok(needs) = Requirements::of(used) {
+                let lease = LeaseId::generate(SystemClock::new().now());
+                drop(self.inner.reserve_now(&ReserveRequest::new(lease, needs)));
+            }
         }
         let passed_on = CompleteRequest::new(lease, Actuals::new(actuals).unwrap());
         let mut result = self.inner.complete_now(&passed_on);

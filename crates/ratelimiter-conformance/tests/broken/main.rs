@@ -84,6 +84,7 @@ fn each_fault_fails_the_facts_of_the_rule_that_it_breaks() {
         (Fault::IgnoresActuals, "com_02_a_reservation_shrinks_to_the_actual"),
         (Fault::LosesDebt, "com_03_an_excess_without_room_is_debt_as_a_whole"),
         (Fault::FreesWithoutActual, "com_04_a_rolling_key_without_an_actual_keeps_its_reservation"),
+        (Fault::CompletesAgain, "com_05_the_first_complete_stands_whatever_later_ones_say"),
         (Fault::RefusesUnknownLeases, "com_05_completing_an_unknown_lease_is_ok"),
         (Fault::TakesAnyActual, "com_06_an_actual_for_a_concurrency_key"),
         (Fault::StopsBatches, "res_01_the_requests_of_a_batch_are_independent"),

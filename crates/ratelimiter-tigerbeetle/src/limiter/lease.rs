@@ -8,8 +8,8 @@ use super::codes::{Tenure, TransferCode};
 use super::table::Need;
 use crate::ledger::{AccountId, RowKind, TransferId, TransferRow};
 
-/// The most transfers of one lease: its reservations, and for each of them a void, a reservation in
-/// its place, and a debt or a marker.
+/// At least as many as one lease has transfers: its reservations, for each of them a void and a
+/// reservation in its place, and a marker.
 pub(super) const LEASE_ROWS_MAX: usize = 4 * REQUIREMENTS_MAX;
 
 /// A lease that was allowed and, as far as is known here, not completed.
@@ -87,8 +87,8 @@ impl Lease {
 }
 
 impl ReadBack {
-    /// Reads the transfers that carry the lease, oldest first. Every complete leaves at least one
-    /// that is no reservation, so that a lease is known to be completed for ever.
+    /// Reads the transfers that carry the lease, oldest first. Every complete leaves its marker, which
+    /// is no reservation, so that a lease is known to be completed for ever.
     pub(super) fn from_rows(id: LeaseId, rows: &[TransferRow]) -> Self {
         let mut reserved_at = None;
         let mut reservations = SmallVec::new();

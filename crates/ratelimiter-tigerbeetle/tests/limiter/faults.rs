@@ -60,6 +60,64 @@ fn com_05_a_complete_without_an_answer_is_repeated_and_counts_once() {
     });
 }
 
+/// COM-05, TB-16: cut short at any call, while an account is closed and another has no room, and
+/// then completed at another server with other actuals: one of the two counts, for all keys.
+#[test]
+fn com_05_a_complete_that_was_cut_short_is_all_or_nothing() {
+    run(async {
+        let mut outcomes = std::collections::BTreeSet::new();
+        for (number, fault) in every_fault() {
+            let on = on_watched_model();
+            let limiter = on.limiter();
+            for name in ["closed", "full"] {
+                limiter.define(on.rolling(name, 60, 50)).await.unwrap();
+            }
+            limiter.define(on.concurrency("slots", 60, 5)).await.unwrap();
+            let lease = on.lease();
+            let needs = [("closed", 50), ("full", 50), ("slots", 1)];
+            assert!(on.reserve(&limiter, lease, needs).await.unwrap().is_allowed());
+            limiter.define(on.rolling("closed", 60, 10)).await.unwrap();
+            on.ledger.fail_from(number, fault);
+            let actuals = [("closed", 20), ("full", 57)];
+            let answer = on.complete(&limiter, lease, actuals).await;
+            on.ledger.heal();
+            let another = on.successor(&limiter).await;
+            on.complete(&another, lease, [("closed", 30), ("full", 40)]).await.unwrap();
+            let full = on.state(&another, "full").await.usage;
+            let outcome = (on.used(&another, "closed").await, full.used, full.debt);
+            let expected =
+                if answer.is_ok() { &[(20, 50, 7)][..] } else { &[(20, 50, 7), (30, 40, 0)] };
+            assert!(expected.contains(&outcome), "{number} {fault:?}: {outcome:?}");
+            assert_eq!(on.used(&another, "slots").await, 0, "{number} {fault:?}");
+            outcomes.insert((answer.is_ok(), outcome));
+        }
+        assert_eq!(outcomes.len(), 3, "answered; not, and done; not, and not done: {outcomes:?}");
+    });
+}
+
+/// COM-03, TB-16: an excess that was refused when the complete was cut short is held if there is room
+/// when it is repeated.
+#[test]
+fn com_03_an_excess_is_held_if_there_is_room_when_the_complete_takes_effect() {
+    run(async {
+        let on = on_watched_model();
+        let limiter = on.limiter();
+        limiter.define(on.rolling("tokens", 60, 50)).await.unwrap();
+        let lease = on.lease();
+        assert!(on.reserve(&limiter, lease, [("tokens", 50)]).await.unwrap().is_allowed());
+        on.ledger.fail_from(1, Fault::Lost);
+        assert!(
+            on.complete(&limiter, lease, [("tokens", 57)]).await.is_err(),
+            "refused, then lost"
+        );
+        on.ledger.heal();
+        limiter.define(on.rolling("tokens", 60, 60)).await.unwrap();
+        on.complete(&limiter, lease, [("tokens", 57)]).await.unwrap();
+        let tokens = on.state(&limiter, "tokens").await.usage;
+        assert_eq!((tokens.used, tokens.debt, tokens.uncovered), (57, 0, 0));
+    });
+}
+
 /// TB-07, TB-08: the process ends at any call of a change, with the old file or with the new one.
 #[test]
 fn tb_08_a_change_that_was_cut_short_anywhere_heals_at_the_start() {

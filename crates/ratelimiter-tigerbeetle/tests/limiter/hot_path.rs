@@ -40,7 +40,7 @@ fn tb_03_a_reserve_and_a_complete_are_one_write_each() {
         }
         on.complete(&limiter, lease, [("a", 1), ("b", 1), ("c", 9)]).await.unwrap();
         let item = only_item(&on.ledger.take_calls());
-        assert_eq!(item.len(), 1 + 2 + 3, "a void, a pair, and an excess with its debt");
+        assert_eq!(item.len(), 1 + 2 + 1, "the marker, a pair, and an excess");
     });
 }
 
@@ -82,9 +82,9 @@ fn res_06_permanent_refusals_ask_the_cluster_nothing() {
     });
 }
 
-/// TB-06: holds are released each on its own, so that one that has expired harms no other.
+/// TB-16: so that it happens once and altogether, or not at all.
 #[test]
-fn tb_06_voids_of_holds_are_independent() {
+fn tb_16_a_complete_is_one_chain() {
     run(async {
         let on = on_watched_model();
         let limiter = on.limiter();
@@ -97,10 +97,9 @@ fn tb_06_voids_of_holds_are_independent() {
         on.ledger.take_calls();
         on.complete(&limiter, lease, []).await.unwrap();
         let item = only_item(&on.ledger.take_calls());
-        let is_lone_void = |event: &Event| {
-            matches!(event.transfer.action, Action::VoidPending { .. }) && !event.linked
-        };
-        assert_eq!(item.len(), 3);
-        assert!(item.events().iter().all(is_lone_void), "{item:?}");
+        let linked: Vec<bool> = item.events().iter().map(|event| event.linked).collect();
+        assert_eq!(linked, [true, true, false]);
+        let is_void = |event: &Event| matches!(event.transfer.action, Action::VoidPending { .. });
+        assert!(item.events().iter().all(is_void), "the marker is the first void: {item:?}");
     });
 }

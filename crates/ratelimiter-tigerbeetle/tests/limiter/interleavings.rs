@@ -1,5 +1,5 @@
-//! `TB-07`: two or three limiters change one capacity while others reserve and complete, with every
-//! call to the ledger overtaking or overtaken, as a seed says.
+//! Two or three limiters change one capacity while others reserve and complete (`TB-07`), or complete
+//! one lease (`COM-05`), with every call to the ledger overtaking or overtaken, as a seed says.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,15 +20,26 @@ async fn account<L: Ledger + Clone>(on: &Scene<L>) -> AccountRow {
     on.ledger.lookup_accounts(vec![id]).await.unwrap()[0]
 }
 
-/// TB-07
-#[test]
-fn tb_07_racing_changes_end_at_a_target_whatever_the_interleaving() {
-    let own = RunSeed::for_command("cargo test -p ratelimiter-tigerbeetle --test limiter tb_07");
+/// Plays every seed on one thread, so that the seed alone decides who comes when.
+fn play<F: Future<Output = ()>>(race: impl Fn(u64) -> F) {
+    let own =
+        RunSeed::for_command("cargo test -p ratelimiter-tigerbeetle --test limiter interleavings");
     for seed in SEEDS.chain(own.seeds(100)) {
-        // One thread, so that the seed alone decides who comes when.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(race(seed));
     }
+}
+
+/// TB-07
+#[test]
+fn tb_07_racing_changes_end_at_a_target_whatever_the_interleaving() {
+    play(race);
+}
+
+/// COM-05, TB-16
+#[test]
+fn com_05_one_of_racing_completes_counts_for_all_keys_whatever_the_interleaving() {
+    play(race_completes);
 }
 
 async fn race(seed: u64) {
@@ -82,4 +93,49 @@ async fn race(seed: u64) {
     let state = on.state(&survivor, "tokens").await;
     assert_eq!(state.status, LimitStatus::Active, "seed {seed}");
     assert_eq!(state.usage.used, 0, "seed {seed}: nothing stays held");
+}
+
+/// Three limiters complete one lease, each with other actuals, while a decrease closes an account.
+async fn race_completes(seed: u64) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let on = Arc::new(on_watched_model());
+    let limiters: Vec<_> = (0..3).map(|_| on.limiter()).collect();
+    for limiter in &limiters {
+        limiter.define(on.rolling("closing", 60, CAPACITY)).await.unwrap();
+        limiter.define(on.rolling("full", 60, CAPACITY)).await.unwrap();
+        limiter.define(on.rolling("roomy", 60, 100 * CAPACITY)).await.unwrap();
+        limiter.define(on.concurrency("slots", 60, CAPACITY)).await.unwrap();
+    }
+    let (lease, needs) = (on.lease(), ["closing", "full", "roomy"].map(|key| (key, CAPACITY)));
+    let allowed = match random.bool() {
+        true => on.reserve(&limiters[0], lease, needs).await,
+        false => {
+            on.reserve(&limiters[0], lease, [needs[0], needs[1], needs[2], ("slots", 1)]).await
+        }
+    };
+    assert!(allowed.unwrap().is_allowed());
+    on.ledger.shuffle(seed);
+    let mut tasks = tokio::task::JoinSet::new();
+    let (at, lower) = (Arc::clone(&limiters[0]), on.rolling("closing", 60, 1));
+    tasks.spawn(async move { assert!(at.define(lower).await.is_ok()) });
+    let mut outcomes = Vec::new();
+    for limiter in &limiters {
+        // A closed account has no room for an excess, and before it is closed there is none either.
+        let actuals = needs.map(|(key, _)| (key, random.u64(..2 * CAPACITY)));
+        let [closing, full, (_, roomy)] = actuals;
+        let tight = [closing, full].map(|(_, n)| (n.min(CAPACITY), n.saturating_sub(CAPACITY)));
+        outcomes.push([tight[0], tight[1], (roomy, 0)].map(|(used, debt)| (used, debt.into())));
+        let (on, limiter) = (Arc::clone(&on), Arc::clone(limiter));
+        tasks.spawn(async move { on.complete(&limiter, lease, actuals).await.unwrap() });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.unwrap();
+    }
+    let mut outcome = [(0, 0); 3];
+    for (at, (key, _)) in needs.iter().enumerate() {
+        let usage = on.state(&limiters[0], key).await.usage;
+        outcome[at] = (usage.used, usage.debt);
+    }
+    assert!(outcomes.contains(&outcome), "seed {seed}: {outcome:?} is none of {outcomes:?}");
+    assert_eq!(on.used(&limiters[0], "slots").await, 0, "seed {seed}");
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ratelimiter::clock::FakeClock;
 use ratelimiter_tigerbeetle::ledger::model::ModelLedger;
 
-use crate::scenarios::{anywhere, capacity, complete, replay, start};
+use crate::scenarios::{anywhere, capacity, complete, once, replay, start};
 use crate::scene::{Scene, run};
 use crate::watched_ledger::WatchedLedger;
 

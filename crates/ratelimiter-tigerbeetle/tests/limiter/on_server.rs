@@ -14,7 +14,7 @@ use ratelimiter_tigerbeetle::ledger::cluster::{ClusterConfig, ClusterLedger, Uno
 use ratelimiter_tigerbeetle::testing::{Fixture, Suite};
 
 use crate::fixture::OnLedger;
-use crate::scenarios::{anywhere, capacity, complete, replay, start};
+use crate::scenarios::{anywhere, capacity, complete, once, replay, start};
 use crate::scene::{Scene, run};
 
 mod fixture;

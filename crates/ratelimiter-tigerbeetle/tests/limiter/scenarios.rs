@@ -4,6 +4,7 @@
 pub mod anywhere;
 pub mod capacity;
 pub mod complete;
+pub mod once;
 pub mod replay;
 pub mod start;
 
@@ -24,6 +25,10 @@ macro_rules! all {
             complete::tb_06_a_reservation_shrinks_while_its_limit_decreases,
             complete::com_03_an_excess_that_is_refused_becomes_debt_once,
             complete::tb_15_a_lease_makes_no_transfer_that_it_does_not_need,
+            once::com_05_a_stale_server_changes_nothing_after_another_has_completed,
+            once::com_05_the_first_complete_stands_when_its_hold_would_have_expired,
+            once::com_05_of_two_completes_at_once_one_counts_for_all_keys,
+            once::com_05_the_first_complete_stands_while_a_limit_decreases,
             capacity::tb_07_a_capacity_can_change_any_number_of_times,
             capacity::tb_07_a_decrease_can_be_cancelled_any_number_of_times,
             capacity::tb_07_a_server_that_did_not_take_the_put_denies_too,

@@ -1,4 +1,4 @@
-//! `COM-07`: leases outlive the server that made them.
+//! `COM-05`, `COM-07`: leases outlive the server that made them, and end once.
 
 use ratelimiter::{Backend, Limiter, ReserveError};
 use ratelimiter_tigerbeetle::testing::Fixture;
@@ -56,5 +56,30 @@ pub fn com_07_a_lease_of_a_killed_server_is_known_to_the_one_in_its_place(fixtur
         assert_eq!(second.reserve(&request).await, Err(ReserveError::LeaseEnded));
         let again = second.reserve(&on.reserve(denied, &NEEDS)).await.unwrap();
         assert!(!again.is_allowed(), "there is room, but it was denied");
+    });
+}
+
+/// COM-05: the first server still has the lease in memory as it was when the second one completed it.
+pub fn com_05_a_complete_at_one_server_stands_at_the_other(fixture: &Fixture) {
+    run(async {
+        let on = Deployment::on(fixture.development());
+        let servers = (on.server().await, on.server().await);
+        let (first, second) = (servers.0.limiter(), servers.1.limiter());
+        define(&on, &first).await;
+        let is_known = async || on.state(&second, "slots").await.is_some();
+        eventually("the limits are known", is_known).await;
+        for (needs, used) in [(&NEEDS[..], 80), (&NEEDS[..1], 160)] {
+            let lease = new_lease();
+            assert!(first.reserve(&on.reserve(lease, needs)).await.unwrap().is_allowed());
+            second.complete(&on.complete(lease, &[("tokens", 80)])).await.unwrap();
+            for actual in [0, 10, 90] {
+                first.complete(&on.complete(lease, &[("tokens", actual)])).await.unwrap();
+                let tokens = on.state(&first, "tokens").await.unwrap().usage;
+                assert_eq!((tokens.used, tokens.debt), (used, 0), "{actual} of {needs:?}");
+            }
+            let more = first.reserve(&on.reserve(new_lease(), &[("tokens", 60)])).await.unwrap();
+            assert!(!more.is_allowed(), "20 are free");
+            first.define(on.rolling("tokens", 60, used + 100)).await.unwrap();
+        }
     });
 }

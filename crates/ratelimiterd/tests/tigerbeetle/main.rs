@@ -28,6 +28,7 @@ fn main() -> ExitCode {
     suite!("ratelimiterd":
         leases::com_07_a_lease_of_a_killed_server_is_completed_at_another,
         leases::com_07_a_lease_of_a_killed_server_is_known_to_the_one_in_its_place,
+        leases::com_05_a_complete_at_one_server_stands_at_the_other,
         definitions::a_put_at_one_server_reaches_the_others,
         definitions::a_delete_at_one_server_reaches_the_others,
         definitions::def_07_a_decrease_holds_at_every_server_and_ends_at_all,

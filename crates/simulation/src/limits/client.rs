@@ -216,7 +216,11 @@ fn note_lease(
         }
     }
     for pair in completes.windows(2) {
-        let is_apart = pair[0].0 == pair[1].0 && pair[0].1 != pair[1].1;
-        stage.fault(if is_apart { Fault::CompletedApart } else { Fault::CompletedTwice });
+        let is_at_once = pair[0].0 == pair[1].0;
+        stage.fault(match pair[0].1 == pair[1].1 {
+            true => Fault::CompletedTwice,
+            false if is_at_once => Fault::CompletedApart,
+            false => Fault::CompletedOtherwise,
+        });
     }
 }

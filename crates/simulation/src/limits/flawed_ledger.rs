@@ -13,12 +13,13 @@ use ratelimiter_tigerbeetle::ledger::{
 
 use crate::flaw::Flaw;
 
-/// The code of a lease's reservation, of its re-reservation, of debt, and of a change of capacity; they are on disk in
-/// every cluster and never change.
+/// The code of a lease's reservation, of its re-reservation, of debt, of a change of capacity, and of a marker; they are
+/// on disk in every cluster and never change.
 const RESERVATION: u16 = 1;
 const RERESERVATION: u16 = 2;
 const DEBT: u16 = 3;
 const CAPACITY: u16 = 4;
+const MARKER: u16 = 6;
 
 /// A ledger with a bug around it, or none.
 pub(super) struct FlawedLedger<L> {
@@ -42,6 +43,27 @@ impl<L: Ledger> FlawedLedger<L> {
         ids::transfer_at(0, &format!("flaw:{number}:{}", like.get()))
     }
 
+    /// Misreads what the ledger says of a complete's marker.
+    fn misread_marker(&self, results: &mut [TransferResult]) {
+        let [marker, others @ ..] = results else {
+            return;
+        };
+        let is_done = |status: TransferStatus| {
+            status.exists() || status == TransferStatus::PendingTransferAlreadyVoided
+        };
+        if !is_done(marker.status) {
+            return;
+        }
+        if self.has(Flaw::TakesVoidedForExpired) {
+            marker.status = TransferStatus::PendingTransferExpired;
+        }
+        if self.has(Flaw::IgnoresMarkers) && !others.is_empty() {
+            let all_created = others.iter().all(|r| r.status == TransferStatus::Created);
+            let hidden = [TransferStatus::LinkedEventFailed, TransferStatus::Created];
+            marker.status = hidden[usize::from(all_created)];
+        }
+    }
+
     /// What is sent instead of an item; `None` in the place of an event that is not.
     fn tamper(&self, item: &WorkItem) -> Vec<Option<Event>> {
         let count = item.len();
@@ -52,6 +74,7 @@ impl<L: Ledger> FlawedLedger<L> {
                 return Some(event);
             };
             match flaw {
+                Flaw::IgnoresMarkers if at == 0 && is_complete(item) => event.linked = false,
                 Flaw::SkipsOneLimit if is_reserve && is_last && count > 1 => return None,
                 Flaw::SplitsChains if is_reserve => event.linked = false,
                 Flaw::NeverExpires if is_reserve => set_timeout(&mut event.transfer, None),
@@ -71,9 +94,6 @@ impl<L: Ledger> FlawedLedger<L> {
                     return None;
                 }
                 Flaw::ForgetsDebt if code(&event) == Some(DEBT) => return None,
-                Flaw::CountsDebtAgain if code(&event) == Some(DEBT) => {
-                    event.transfer.id = self.new_id(event.transfer.id);
-                }
                 _ => {}
             }
             Some(event)
@@ -97,11 +117,22 @@ impl<L: Ledger> FlawedLedger<L> {
                 false
             }
         };
+        let is_debt = |event: &&Event| code(event) == Some(DEBT);
         let was_done = results.iter().all(|r| r.status == TransferStatus::Created);
-        let decrease = item.events().iter().find(is_decrease);
-        let decrease = decrease.filter(|_| was_done && self.has(Flaw::DecreasesTwice))?;
-        Some(Transfer { id: self.new_id(decrease.transfer.id), ..decrease.transfer })
+        let again = match self.flaw? {
+            Flaw::DecreasesTwice if was_done => item.events().iter().find(is_decrease),
+            Flaw::CountsDebtAgain if was_done => item.events().iter().find(is_debt),
+            _ => None,
+        }?;
+        Some(Transfer { id: self.new_id(again.transfer.id), ..again.transfer })
     }
+}
+
+/// Whether an item ends a lease: it begins with a marker of that lease, a transfer or a void.
+fn is_complete(item: &WorkItem) -> bool {
+    let marks = |event: &Event| is_void(event) || code(event) == Some(MARKER);
+    let first = item.events().first();
+    first.is_some_and(|event| event.transfer.user_data.data_128 != 0 && marks(event))
 }
 
 fn code(event: &Event) -> Option<u16> {
@@ -174,6 +205,9 @@ impl<L: Ledger> Ledger for FlawedLedger<L> {
         }
         if self.has(Flaw::IgnoresExists) && results.iter().any(|r| r.status.exists()) {
             results.iter_mut().for_each(|result| result.status = TransferStatus::Created);
+        }
+        if is_complete(&item) {
+            self.misread_marker(&mut results);
         }
         if let Some(sequel) = self.sequel(&item, &results) {
             // Nobody looks at what became of it; that is part of the bug.

@@ -102,7 +102,7 @@ fn readings(limiter: &MemoryLimiter, limits: usize) -> Vec<Reading> {
             capacity: u128::from(state.limit.capacity.get()),
             used: u128::from(state.usage.used),
             debt: state.usage.debt,
-            is_closed: false,
+            is_closed: state.status != LimitStatus::Active,
         })
     };
     (0..limits).map(reading).collect()

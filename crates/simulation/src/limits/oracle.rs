@@ -3,8 +3,10 @@
 //! For every lease and limit the oracle knows two bounds: the units that *must* be held now, because somebody was told
 //! so, and those that *may* be held, because a request was sent and its end is unknown. Whatever a backend does in
 //! between is right; above or below it has over-admitted, leaked, or lost something. [`bounds`] has the arithmetic.
+//! Of the completes of a lease the first that took effect counts, alone and for all limits; [`once`] has which that may be.
 
 mod bounds;
+mod once;
 mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,13 +61,14 @@ struct LimitFacts {
     debt_min: u128,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct LeaseFacts {
     variants: Vec<Variant>,
     completes: Vec<CompleteFacts>,
 }
 
 /// One set of requirements that was sent for a lease. There should be one.
+#[derive(Clone)]
 struct Variant {
     needs: BTreeMap<usize, u64>,
     operations: Vec<Operation>,
@@ -77,6 +80,7 @@ struct Variant {
     denied: bool,
 }
 
+#[derive(Clone)]
 struct CompleteFacts {
     operation: Operation,
     actuals: BTreeMap<usize, u64>,
@@ -89,9 +93,12 @@ struct CompleteFacts {
     told_at: Option<Timestamp>,
     /// Limits that had no room for the excess, at any moment since it was sent.
     tight: BTreeSet<usize>,
-    /// Limits that were closed at some moment while somebody worked for it. There a reservation shrinks in a step of its
-    /// own, which a crash may prevent: then all of it stays until it expires.
-    met_closed: BTreeSet<usize>,
+    /// Limits that certainly had room for the excess, at every moment since it was sent.
+    roomy: BTreeSet<usize>,
+    /// Limits at which the excess is certainly held.
+    covered: BTreeSet<usize>,
+    /// Another complete of the lease took effect before, so this one has changed nothing and never will.
+    is_ruled_out: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -180,7 +187,8 @@ impl Oracle {
         let facts = self.leases.entry(lease).or_default();
         let actuals: BTreeMap<usize, u64> = actuals.iter().copied().collect();
         let after_allow = facts.variants.iter().any(|variant| variant.allowed.is_some());
-        let tight = actuals.keys().copied().collect();
+        let limits: BTreeSet<usize> = actuals.keys().copied().collect();
+        let is_ruled_out = facts.is_completed();
         facts.completes.push(CompleteFacts {
             operation,
             actuals,
@@ -189,8 +197,10 @@ impl Oracle {
             touched_at: None,
             told: Told::Nothing,
             told_at: None,
-            tight,
-            met_closed: BTreeSet::new(),
+            tight: limits.clone(),
+            roomy: limits,
+            covered: BTreeSet::new(),
+            is_ruled_out,
         });
     }
 
@@ -286,7 +296,7 @@ impl Oracle {
             self.limits[limit].debt = debt;
         }
         self.note_room(readings, &spans);
-        Ok(())
+        self.rule_out(now, readings, &spans)
     }
 
     /// Keeps up who certainly had room, and who certainly had none.
@@ -309,12 +319,11 @@ impl Oracle {
                     continue;
                 }
                 let actuals = &complete.actuals;
-                let is_worked_for =
-                    self.operations.get(&complete.operation).is_some_and(|facts| facts.hands > 0);
-                if is_worked_for {
-                    let closed = actuals.keys().filter(|limit| readings[**limit].is_closed);
-                    complete.met_closed.extend(closed);
-                }
+                // What it asks for is in the sum already.
+                complete.roomy.retain(|limit| {
+                    let Reading { capacity, is_closed, .. } = readings[*limit];
+                    !is_closed && spans[*limit].may <= capacity
+                });
                 complete.tight.retain(|limit| {
                     let reserved =
                         lease.variants.iter().filter_map(|variant| variant.needs.get(limit));

@@ -53,6 +53,8 @@ found! {
     a_decrease_that_is_applied_twice_is_found: DecreasesTwice,
     forgotten_debt_is_found: ForgetsDebt,
     debt_that_is_counted_twice_is_found: CountsDebtAgain,
+    com_05_a_complete_after_another_is_found: IgnoresMarkers,
+    com_05_a_released_hold_that_is_taken_for_an_expired_one_is_found: TakesVoidedForExpired,
     a_denial_that_leaves_a_hold_is_found: DenialLeavesHold,
     a_new_lease_after_silence_is_found: NewLeaseAfterSilence,
     an_early_release_is_found: ReleasesEarly,

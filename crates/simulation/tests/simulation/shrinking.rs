@@ -16,7 +16,7 @@ fn a_limit_that_is_not_checked_is_shown_by_one_reserve() {
 #[test]
 fn a_forgotten_complete_is_shown_by_a_reserve_and_its_complete() {
     let world = MemoryWorld { flaw: Some(Flaw::ForgetsCompletes) };
-    let Failure { events: (_, after), trace, .. } = explain(&world, 0);
+    let Failure { events: (_, after), trace, .. } = explain(&world, 1);
     assert_eq!(after, 2, "{trace}");
 }
 

@@ -162,6 +162,27 @@ fn one_expired_void_takes_a_chain_down_but_not_its_unlinked_neighbours() {
     );
 }
 
+/// TB-16: a hold ends in one of the two ways, and a void tells which for ever.
+#[test]
+fn a_hold_that_was_voided_never_expires_and_one_that_expired_is_never_voided() {
+    check(
+        "credit 1 A 100
+         hold 2 A 10 1s ; hold 3 A 10 1s
+         void 4 2
+         at 2.0s
+         void 4 2 ; void 5 2 ; void 6 3
+         void 5 2 + void 7 3 ; void 6 3",
+        &expect![[r#"
+            credit 1 A 100 -> Created
+            hold 2 A 10 1s ; hold 3 A 10 1s -> Created, Created
+            void 4 2 -> Created
+            at 2.0s -> 1 expired
+            void 4 2 ; void 5 2 ; void 6 3 -> Exists, PendingTransferAlreadyVoided, PendingTransferExpired
+            void 5 2 + void 7 3 ; void 6 3 -> PendingTransferAlreadyVoided, LinkedEventFailed, PendingTransferExpired
+        "#]],
+    );
+}
+
 #[test]
 fn a_closed_account_takes_voids_and_expiries_only() {
     check(

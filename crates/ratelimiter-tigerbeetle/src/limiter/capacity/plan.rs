@@ -109,19 +109,20 @@ impl Version {
         WorkItem::new().with_chain(chain)
     }
 
-    /// The transfers that open a closed account for two others, and close it again, as one: a closed
-    /// account lets a reservation end, but no smaller one begin.
+    /// The transfers that open a closed account for two others, the fourth and the fifth, and close it
+    /// again: a closed account lets a reservation end, but no smaller one begin. They are one chain,
+    /// or a part of one.
     pub(in crate::limiter) fn while_open(
         &self,
         key: &LimitKey,
         void: Transfer,
         smaller: Transfer,
         attempt: Attempt,
-    ) -> WorkItem {
+    ) -> [Transfer; 6] {
         assert!(self.is_closed(), "an open account needs no opening");
         let [credit, debit] = self.step(key, attempt);
         let closing = self.closing(self.closing_id(key, 1));
-        WorkItem::new().with_chain([self.leave(key), credit, debit, void, smaller, closing])
+        [self.leave(key), credit, debit, void, smaller, closing]
     }
 
     /// The one transfer that leaves this version.

@@ -43,8 +43,8 @@ pub async fn tb_15_a_lease_makes_no_transfer_that_it_does_not_need<L: Ledger + C
         (vec![("a", 0), ("b", 10)], 6),
         // Less: a void and a reservation.
         (vec![("a", 4)], 7),
-        // More: a reservation of the rest, and the mark that it is no debt.
-        (vec![("a", 11)], 7),
+        // More: a reservation of the rest.
+        (vec![("a", 11)], 6),
     ] {
         let lease = on.lease();
         let needs = [("a", 10), ("b", 10), ("c", 10), ("slots", 1)];
@@ -55,12 +55,16 @@ pub async fn tb_15_a_lease_makes_no_transfer_that_it_does_not_need<L: Ledger + C
         assert_eq!(after - before, transfers, "{actuals:?}");
         before = after;
     }
-    let lease = on.lease();
-    assert!(on.reserve(&limiter, lease, [("a", 10)]).await.unwrap().is_allowed());
-    on.complete(&limiter, lease, []).await.unwrap();
-    let after = limiter.observations().lease_transfers;
-    assert_eq!(after - before, 2, "without anything to change a mark says that it is over");
-    assert_eq!(limiter.observations().leases_allowed, 5);
+    // Without a hold, a mark says that it is over.
+    for (actual, transfers) in [(10, 2), (0, 3), (4, 4), (11, 3)] {
+        let lease = on.lease();
+        assert!(on.reserve(&limiter, lease, [("a", 10)]).await.unwrap().is_allowed());
+        on.complete(&limiter, lease, [("a", actual)]).await.unwrap();
+        let after = limiter.observations().lease_transfers;
+        assert_eq!(after - before, transfers, "{actual}");
+        before = after;
+    }
+    assert_eq!(limiter.observations().leases_allowed, 8);
 }
 
 /// TB-06, TB-07: a closed account lets reservations shrink all the same.

@@ -6,7 +6,7 @@ use ratelimiter::clock::Timestamp;
 
 use super::{CompleteFacts, Lateness, LeaseFacts, Oracle, Told, Variant};
 
-/// Units of one limit, summed over all leases.
+/// Units of one limit: those of one lease, or summed over all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Span {
     /// Somebody was told that they are held.
@@ -19,26 +19,46 @@ pub(super) struct Span {
     pub(super) accounted: u128,
 }
 
+impl Span {
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            must: self.must + other.must,
+            may: self.may + other.may,
+            debt_max: self.debt_max + other.debt_max,
+            accounted: self.accounted + other.accounted,
+        }
+    }
+
+    /// Without a part of it.
+    pub(super) fn minus(self, part: Self) -> Self {
+        Self {
+            must: self.must - part.must,
+            may: self.may - part.may,
+            debt_max: self.debt_max - part.debt_max,
+            accounted: self.accounted - part.accounted,
+        }
+    }
+}
+
 impl Oracle {
     /// How many units of a limit must be held now, how many may be, and how many may be held or be debt.
     pub(super) fn span(&self, limit: usize, now: Timestamp) -> Span {
-        let mut span = Span::default();
-        for lease in self.leases.values() {
-            let mut may = 0;
-            for variant in &lease.variants {
-                let Some(reserved) = variant.needs.get(&limit).copied() else {
-                    continue;
-                };
-                span.must += u128::from(self.must_hold(lease, variant, limit, reserved, now));
+        let shares = self.leases.values().map(|lease| self.share(lease, limit, now));
+        shares.fold(Span::default(), Span::plus)
+    }
+
+    /// What one lease has of a limit.
+    pub(super) fn share(&self, lease: &LeaseFacts, limit: usize, now: Timestamp) -> Span {
+        let (mut must, mut may) = (0, 0);
+        for variant in &lease.variants {
+            if let Some(reserved) = variant.needs.get(&limit).copied() {
+                must += u128::from(self.must_hold(lease, variant, limit, reserved, now));
                 may += u128::from(self.may_hold(lease, variant, limit, reserved, now));
             }
-            span.may += may;
-            // An excess is held or it is debt, not both.
-            let excess = if self.is_debt(limit) { lease.excess(limit) } else { 0 };
-            span.debt_max += u128::from(excess);
-            span.accounted += may.max(u128::from(excess));
         }
-        span
+        // An excess is held or it is debt, not both.
+        let debt_max = u128::from(if self.is_debt(limit) { lease.excess(limit) } else { 0 });
+        Span { must, may, debt_max, accounted: may.max(debt_max) }
     }
 
     fn must_hold(
@@ -57,10 +77,14 @@ impl Oracle {
         }
         // A complete may be carried out from the moment on at which it is sent.
         if self.limits[limit].setup.is_concurrency {
-            return if lease.sent_completes().next().is_some() { 0 } else { reserved };
+            return if lease.candidates().next().is_some() { 0 } else { reserved };
         }
-        let actuals = lease.sent_completes().filter_map(|complete| complete.actuals.get(&limit));
-        reserved.min(actuals.min().copied().unwrap_or(reserved))
+        let held = lease.candidates().map(|complete| match complete.actuals.get(&limit).copied() {
+            Some(actual) if complete.covered.contains(&limit) => actual,
+            Some(actual) => reserved.min(actual),
+            None => reserved,
+        });
+        held.min().unwrap_or(reserved)
     }
 
     fn may_hold(
@@ -91,7 +115,6 @@ impl Oracle {
         match (is_settled, is_concurrency) {
             (true, true) => 0,
             (false, true) => reserved,
-            (true, false) if lease.may_be_half_completed(limit) => lease.most(limit, reserved),
             (true, false) => lease.most_reconciled(limit, reserved),
             (false, false) => lease.most(limit, reserved),
         }
@@ -104,7 +127,7 @@ impl Oracle {
         let expires_at = began_at.after(self.lifetime(limit));
         let mut ends_at = expires_at;
         if !self.limits[limit].setup.is_concurrency {
-            for complete in lease.sent_completes() {
+            for complete in lease.candidates() {
                 let touched_at = complete.touched_at.unwrap_or(began_at);
                 let left = expires_at.since(complete.sent_at).min(self.lifetime(limit));
                 let again = touched_at.after(left).max(expires_at);
@@ -134,23 +157,19 @@ impl LeaseFacts {
         others.iter().any(is_apart)
     }
 
-    /// The completes that may have been carried out.
-    pub(super) fn sent_completes(&self) -> impl Iterator<Item = &CompleteFacts> {
-        self.completes.iter().filter(|complete| complete.told != Told::Refused)
-    }
-
-    /// A complete that met a closed limit has not said that it is done.
-    fn may_be_half_completed(&self, limit: usize) -> bool {
-        let is_half = |complete: &CompleteFacts| {
-            complete.told == Told::Nothing && complete.met_closed.contains(&limit)
+    /// The completes of which one has counted, or will: those that may have been the first.
+    pub(super) fn candidates(&self) -> impl Iterator<Item = &CompleteFacts> {
+        let is_muddled = self.is_muddled();
+        let may_count = move |complete: &&CompleteFacts| {
+            complete.told != Told::Refused && (is_muddled || !complete.is_ruled_out)
         };
-        self.completes.iter().any(is_half)
+        self.completes.iter().filter(may_count)
     }
 
     /// The most that any of its completes has used above what was reserved.
     fn excess(&self, limit: usize) -> u64 {
         let reserved = self.variants.iter().filter_map(|variant| variant.needs.get(&limit)).min();
-        let actuals = self.sent_completes().filter_map(|complete| complete.actuals.get(&limit));
+        let actuals = self.candidates().filter_map(|complete| complete.actuals.get(&limit));
         match (reserved, actuals.max()) {
             (Some(reserved), Some(actual)) => actual.saturating_sub(*reserved),
             (None, _) | (_, None) => 0,
@@ -165,7 +184,7 @@ impl LeaseFacts {
     /// The most that it may hold after it was completed; what has no actual keeps its reservation.
     fn most_reconciled(&self, limit: usize, reserved: u64) -> u64 {
         let actual = |complete: &CompleteFacts| complete.actuals.get(&limit).copied();
-        let actuals = self.sent_completes().map(|complete| actual(complete).unwrap_or(reserved));
+        let actuals = self.candidates().map(|complete| actual(complete).unwrap_or(reserved));
         actuals.max().unwrap_or(reserved)
     }
 }

@@ -180,7 +180,7 @@ impl Oracle {
             None | Some(Err(CompleteError::Unanswered(_) | CompleteError::Refused(_))) => Ok(()),
             Some(Ok(())) => {
                 complete.told = Told::Done;
-                self.note_debt(lease, operation, now);
+                self.note_excess(lease, operation, now);
                 Ok(())
             }
             Some(Err(CompleteError::InvalidActual { key })) => {
@@ -199,8 +199,9 @@ impl Oracle {
         }
     }
 
-    /// A complete that was the only one, in time, and had no room for its excess at any moment, has made debt.
-    fn note_debt(&mut self, lease: usize, operation: Operation, now: Timestamp) {
+    /// The excess of a complete that was the only one, and in time, is debt if it had no room at any moment, and held if
+    /// it had room at every moment.
+    fn note_excess(&mut self, lease: usize, operation: Operation, now: Timestamp) {
         let facts = &self.leases[&lease];
         let ([variant], [complete]) = (&facts.variants[..], &facts.completes[..]) else {
             return;
@@ -212,15 +213,21 @@ impl Oracle {
         if !complete.settles() {
             return;
         }
+        let in_time = |limit: &&usize| {
+            let is_live = now < reserved_at.after(self.lifetime(**limit));
+            is_live && variant.needs.contains_key(limit)
+        };
         let mut due = Vec::new();
-        for limit in &complete.tight {
-            let in_time = now < reserved_at.after(self.lifetime(*limit));
-            if in_time && self.is_debt(*limit) && variant.needs.contains_key(limit) {
+        for limit in complete.tight.iter().filter(in_time) {
+            if self.is_debt(*limit) {
                 due.push((*limit, complete.actuals[limit] - variant.needs[limit]));
             }
         }
+        let covered = complete.roomy.iter().filter(in_time).copied().collect();
         for (limit, excess) in due {
             self.limits[limit].debt_min += u128::from(excess);
         }
+        let facts = self.leases.get_mut(&lease).expect("it was looked at");
+        facts.completes[0].covered = covered;
     }
 }

@@ -156,13 +156,16 @@ impl Generator {
             let server = self.server();
             let what = What::Complete { server, lease, actuals: actuals.clone() };
             self.event(end_ms, client, what);
-            if !self.percent(25) {
+            if !self.percent(35) {
                 return;
             }
-            match self.percent(40) {
-                // At the same time, about something else.
-                true => actuals = self.actuals(&needs),
-                false => end_ms += self.random.u64(1..=1_500),
+            // Again later, or at the same time; with what was said before, or with something else.
+            let is_later = self.percent(60);
+            if is_later {
+                end_ms += self.random.u64(1..=1_500);
+            }
+            if !is_later || self.percent(50) {
+                actuals = self.actuals(&needs);
             }
         }
     }

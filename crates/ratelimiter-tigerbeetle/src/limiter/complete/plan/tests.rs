@@ -1,9 +1,12 @@
+use std::num::NonZeroU128;
+
 use expect_test::{Expect, expect};
 use ratelimiter::{Capacity, Limit, LimitKind, RegisteredLimit, Window};
 
 use super::*;
 use crate::ids::limit_account;
-use crate::ledger::Event;
+use crate::ledger::{AccountRow, Balances, Event, UserData};
+use crate::limiter::codes::AccountCode;
 
 const LEASE: LeaseId = LeaseId::from_u128(0x0156_3E3A_B5D3_D676_4C61_EFB9_9302_BD5B);
 
@@ -46,55 +49,74 @@ fn describe(event: &Event) -> String {
         Action::Pending { movement, timeout_seconds: Some(seconds), .. } => {
             format!("reserve {} for {seconds}s", movement.amount)
         }
-        Action::Posted(movement) if movement.amount == 0 => "mark".to_owned(),
+        Action::Pending { .. } => "close".to_owned(),
+        Action::Posted(movement) if movement.code == TransferCode::Marker.number() => {
+            "end".to_owned()
+        }
+        Action::Posted(movement) if movement.code == TransferCode::Capacity.number() => {
+            "step".to_owned()
+        }
         Action::Posted(movement) => format!("debt {}", movement.amount),
-        other @ (Action::Pending { .. } | Action::PostPending { .. }) => format!("{other:?}"),
+        other @ Action::PostPending { .. } => format!("{other:?}"),
     };
     if event.linked { format!("{what} +") } else { format!("{what};") }
 }
 
-fn check(reserved: &[(&str, u64)], actuals: &[(&str, u64)], overage: Overage, expect: &Expect) {
+fn attempt() -> Attempt {
+    Attempt { unix_ms: 1, nonce: NonZeroU128::new(7).unwrap() }
+}
+
+fn chain(plan: &Plan) -> String {
+    let item = plan.item(at(10), attempt);
+    item.events().iter().map(describe).collect::<Vec<_>>().join(" ")
+}
+
+fn planned(
+    reserved: &[(&str, u64)],
+    actuals: &[(&str, u64)],
+    overage: Overage,
+) -> Result<Option<Plan>, CompleteError> {
     let actuals = Actuals::of(actuals.iter().map(|(name, n)| (key(name), *n))).unwrap();
-    let planned = plan(&lease(reserved), &actuals, at(10), &table(overage));
-    let text = match planned {
-        Ok(plan) => plan.item.events().iter().map(describe).collect::<Vec<_>>().join(" "),
+    plan(&lease(reserved), &actuals, at(10), &table(overage))
+}
+
+fn check(reserved: &[(&str, u64)], actuals: &[(&str, u64)], expect: &Expect) {
+    let text = match planned(reserved, actuals, Overage::Debt) {
+        Ok(Some(plan)) => chain(&plan),
+        Ok(None) => String::new(),
         Err(error) => error.to_string(),
     };
     expect.assert_eq(&text);
 }
 
-/// TB-06
+/// TB-16, TB-15: one chain, its marker first, and nothing that need not be there.
 #[test]
-fn tb_06_the_end_of_a_lease_is_one_item() {
-    let debt = |reserved: &[(&str, u64)], actuals: &[(&str, u64)], expect: &Expect| {
-        check(reserved, actuals, Overage::Debt, expect);
-    };
-    debt(&[("slots:a", 1), ("slots:b", 2)], &[], &expect!["void; void;"]);
-    debt(&[("tokens", 50)], &[("tokens", 20)], &expect!["void + reserve 20 for 50s;"]);
-    debt(&[("tokens", 50)], &[("tokens", 0)], &expect!["void;"]);
-    debt(&[("tokens", 50)], &[("tokens", 50)], &expect!["mark;"]);
-    debt(&[("tokens", 50)], &[], &expect!["mark;"]);
-    debt(&[("tokens", 50)], &[("tokens", 57)], &expect!["reserve 7 for 50s + mark; debt 7;"]);
-    debt(
+fn tb_16_the_end_of_a_lease_is_one_chain_that_begins_with_its_marker() {
+    check(&[("slots:a", 1), ("slots:b", 2)], &[], &expect!["void + void;"]);
+    check(&[("slots", 1), ("tokens", 50)], &[], &expect!["void;"]);
+    check(&[("slots", 1), ("tokens", 50)], &[("tokens", 50)], &expect!["void;"]);
+    check(&[("tokens", 50)], &[], &expect!["end;"]);
+    check(&[("tokens", 50)], &[("tokens", 50)], &expect!["end;"]);
+    check(&[("tokens", 50)], &[("tokens", 20)], &expect!["end + void + reserve 20 for 50s;"]);
+    check(&[("tokens", 50)], &[("tokens", 0)], &expect!["end + void;"]);
+    check(&[("tokens", 50)], &[("tokens", 57)], &expect!["end + reserve 7 for 50s;"]);
+    check(
         &[("a", 5), ("b", 5), ("slots", 1)],
         &[("b", 4), ("a", 5)],
-        &expect!["void + reserve 4 for 50s; void;"],
-    );
-    check(
-        &[("tokens", 50)],
-        &[("tokens", 57)],
-        Overage::Deny,
-        &expect!["reserve 7 for 50s; mark;"],
+        &expect!["void + void + reserve 4 for 50s;"],
     );
 }
 
-/// TB-06: what has expired is left out, so that it takes nothing down.
+/// TB-06, TB-16: what has expired is left out, but for the first hold, which alone shows whether the
+/// lease was completed before it expired.
 #[test]
-fn tb_06_what_has_expired_is_left_alone() {
+fn tb_16_what_has_expired_is_left_out_but_for_the_marker() {
     let expired = [("slots:brief", 1), ("tokens:brief", 50)];
-    check(&expired, &[("tokens:brief", 90)], Overage::Debt, &expect![""]);
+    check(&expired, &[("tokens:brief", 90)], &expect![""]);
     let some = [("slots:brief", 1), ("tokens:brief", 50), ("slots", 1)];
-    check(&some, &[("tokens:brief", 90)], Overage::Debt, &expect!["void;"]);
+    check(&some, &[("tokens:brief", 90)], &expect!["void + void;"]);
+    let some = [("slots", 1), ("slots:brief", 1), ("tokens", 1)];
+    check(&some, &[("tokens", 0)], &expect!["void + void;"]);
 }
 
 /// COM-06
@@ -104,64 +126,148 @@ fn com_06_a_wrong_actual_is_refused_before_anything_is_sent() {
         "the lease has no rolling reservation of other; actuals name rolling keys of the lease's requirements"
     ];
     let reserved = [("tokens", 50), ("slots", 1)];
-    check(&reserved, &[("tokens", 1), ("other", 1)], Overage::Debt, &refused);
+    check(&reserved, &[("tokens", 1), ("other", 1)], &refused);
     let refused = expect![
         "the lease has no rolling reservation of slots; actuals name rolling keys of the lease's requirements"
     ];
-    check(&reserved, &[("slots", 1)], Overage::Debt, &refused);
-    check(&[("tokens:brief", 50)], &[("other", 1)], Overage::Debt, &expect![""]);
+    check(&reserved, &[("slots", 1)], &refused);
+    check(&[("tokens:brief", 50)], &[("other", 1)], &expect![""]);
 }
 
-fn read(
-    actual: u64,
-    overage: Overage,
-    statuses: &[TransferStatus],
-) -> (Vec<u64>, usize, Option<TransferStatus>) {
-    let actuals = Actuals::of([(key("tokens"), actual)]).unwrap();
-    let planned = plan(&lease(&[("tokens", 50)]), &actuals, at(10), &table(overage)).unwrap();
-    let result = |status: &TransferStatus| TransferResult { status: *status, timestamp: at(10) };
-    let outcome = planned.read(&statuses.iter().map(result).collect::<Vec<_>>());
-    let uncovered = outcome.uncovered.iter().map(|(_, units)| *units).collect();
-    (uncovered, outcome.unshrunk.len(), outcome.unexpected)
-}
-
-/// TB-06
-#[test]
-fn tb_06_what_was_done_before_is_done() {
-    use TransferStatus as S;
-    const LEF: TransferStatus = S::LinkedEventFailed;
-    let nothing = (vec![], 0, None);
-    for void in [S::Exists, S::PendingTransferExpired, S::PendingTransferAlreadyVoided] {
-        assert_eq!(read(20, Overage::Debt, &[void, LEF]), nothing, "{void:?}");
-        assert_eq!(read(0, Overage::Debt, &[void]), nothing, "{void:?}");
+/// What a complete of 50 reserved tokens and a hold makes of each answer in turn, and the chain that
+/// it would try next.
+fn check_replies(actual: u64, overage: Overage, replies: &[(&[TransferStatus], &Expect)]) {
+    let reserved = [("slots", 1), ("tokens", 50)];
+    let mut plan = planned(&reserved, &[("tokens", actual)], overage).unwrap().unwrap();
+    for (statuses, expect) in replies {
+        let result =
+            |status: &TransferStatus| TransferResult { status: *status, timestamp: at(10) };
+        let results: Vec<_> = statuses.iter().map(result).collect();
+        assert_eq!(results.len(), plan.item(at(10), attempt).len(), "one result an event");
+        let reply = plan.read(&results);
+        let reply = match reply {
+            Reply::Look(account) if account == limit_account(&key("tokens")) => "Look".to_owned(),
+            Reply::Look(_)
+            | Reply::Done { .. }
+            | Reply::DoneBefore
+            | Reply::Again
+            | Reply::Unexpected(_) => format!("{reply:?}"),
+        };
+        let uncovered: u64 = plan.uncovered().iter().map(|(_, units)| units).sum();
+        expect.assert_eq(&format!("{reply}, {}, {uncovered} uncovered", chain(&plan)));
     }
-    assert_eq!(read(57, Overage::Debt, &[S::Exists, LEF, S::ExistsWithDifferentAmount]), nothing);
-    assert_eq!(read(57, Overage::Debt, &[S::IdAlreadyFailed, LEF, S::Exists]), nothing);
-    assert_eq!(read(57, Overage::Deny, &[S::IdAlreadyFailed, S::Exists]), nothing);
-    assert_eq!(read(20, Overage::Debt, &[S::Other(99), LEF]), (vec![], 0, Some(S::Other(99))));
 }
 
-/// TB-06, COM-03
-#[test]
-fn com_03_an_excess_without_room_is_counted_when_it_is_refused_first() {
-    use TransferStatus as S;
-    const LEF: TransferStatus = S::LinkedEventFailed;
-    let seven = (vec![7], 0, None);
-    assert_eq!(read(57, Overage::Debt, &[S::ExceedsCredits, LEF, S::Created]), seven);
-    assert_eq!(read(57, Overage::Debt, &[S::DebitAccountAlreadyClosed, LEF, S::Created]), seven);
-    assert_eq!(read(57, Overage::Deny, &[S::ExceedsCredits, S::Created]), seven);
-    let covered = [S::Created, S::Created, S::ExistsWithDifferentFlags];
-    assert_eq!(read(57, Overage::Debt, &covered), (vec![], 0, None));
-}
+const LEF: TransferStatus = TransferStatus::LinkedEventFailed;
 
-/// TB-06, TB-07
+/// TB-16, COM-05: an answer to the marker that says so, or to anything else, ends the matter.
 #[test]
-fn tb_06_a_reservation_that_a_closed_account_kept_large_is_tried_again() {
+fn com_05_what_was_done_before_is_done() {
     use TransferStatus as S;
-    for status in [S::DebitAccountAlreadyClosed, S::IdAlreadyFailed] {
-        let answer = [S::LinkedEventFailed, status];
-        assert_eq!(read(20, Overage::Debt, &answer), (vec![], 1, None));
+    let before = expect!["DoneBefore, void + void + reserve 20 for 50s;, 0 uncovered"];
+    for status in [S::Exists, S::ExistsWithDifferentFlags, S::PendingTransferAlreadyVoided] {
+        check_replies(20, Overage::Debt, &[(&[status, LEF, LEF], &before)]);
+        check_replies(20, Overage::Debt, &[(&[LEF, status, LEF], &before)]);
+        check_replies(20, Overage::Debt, &[(&[LEF, LEF, status], &before)]);
     }
+    let done = expect!["Done { created_count: 3 }, void + void + reserve 20 for 50s;, 0 uncovered"];
+    check_replies(20, Overage::Debt, &[(&[S::Created; 3], &done)]);
+    let unsaid =
+        expect!["Unexpected(LinkedEventFailed), void + void + reserve 20 for 50s;, 0 uncovered"];
+    check_replies(20, Overage::Debt, &[(&[LEF; 3], &unsaid)]);
+    let unknown = expect!["Unexpected(Other(99)), void + void + reserve 20 for 50s;, 0 uncovered"];
+    check_replies(20, Overage::Debt, &[(&[LEF, S::Other(99), LEF], &unknown)]);
+}
+
+/// TB-16: the ledger alone says that the hold has expired and was never voided.
+#[test]
+fn tb_16_the_end_marker_follows_a_hold_that_has_expired() {
+    use TransferStatus as S;
+    let expired = expect!["Again, end + void + reserve 20 for 50s;, 0 uncovered"];
+    let other = expect!["Again, end;, 0 uncovered"];
+    let done = expect!["DoneBefore, end;, 0 uncovered"];
+    check_replies(
+        20,
+        Overage::Debt,
+        &[
+            (&[S::PendingTransferExpired, LEF, LEF], &expired),
+            (&[LEF, S::PendingTransferExpired, LEF], &other),
+            (&[S::Exists], &done),
+        ],
+    );
+}
+
+/// TB-16, COM-03: an excess without room follows the policy.
+#[test]
+fn com_03_an_excess_without_room_follows_the_policy() {
+    use TransferStatus as S;
+    for status in [S::ExceedsCredits, S::DebitAccountAlreadyClosed] {
+        let debt = expect!["Again, void + debt 7;, 7 uncovered"];
+        let done = expect!["Done { created_count: 2 }, void + debt 7;, 7 uncovered"];
+        check_replies(57, Overage::Debt, &[(&[LEF, status], &debt), (&[S::Created; 2], &done)]);
+        let left_out = expect!["Again, void;, 7 uncovered"];
+        check_replies(57, Overage::Deny, &[(&[LEF, status], &left_out)]);
+    }
+}
+
+/// TB-16, TB-07: a closed account is opened for the smaller reservation, in the same chain.
+#[test]
+fn tb_16_a_reservation_shrinks_on_a_closed_account_in_the_same_chain() {
+    use TransferStatus as S;
+    let look = expect!["Look, void + void + reserve 20 for 50s;, 0 uncovered"];
+    let reserved = [("slots", 1), ("tokens", 50)];
+    let mut plan = planned(&reserved, &[("tokens", 20)], Overage::Debt).unwrap().unwrap();
+    check_replies(20, Overage::Debt, &[(&[LEF, LEF, S::DebitAccountAlreadyClosed], &look)]);
+    let deterministic = plan.item(at(10), attempt).events()[2].transfer.id;
+    let account = limit_account(&key("tokens"));
+    plan.found(account, version(account, true));
+    let opens = expect!["void + void + step + step + void + reserve 20 for 50s + close;"];
+    opens.assert_eq(&chain(&plan));
+    let mut answer = |at: usize, status: TransferStatus| {
+        let mut results = vec![TransferResult { status: LEF, timestamp: self::at(10) }; 7];
+        results[at].status = status;
+        plan.read(&results)
+    };
+    for moved in [S::Exists, S::PendingTransferAlreadyVoided] {
+        assert_eq!(answer(1, moved), Reply::Look(account), "somebody opened it");
+        assert_eq!(answer(4, moved), Reply::DoneBefore, "somebody completed the lease");
+    }
+    assert_eq!(answer(6, S::Exists), Reply::Look(account));
+    plan.found(account, version(account, false));
+    expect!["void + void + reserve 20 for 50s;"].assert_eq(&chain(&plan));
+    let fresh = plan.item(at(10), attempt).events()[2].transfer.id;
+    assert_ne!(fresh, deterministic, "that one is burned");
+}
+
+/// TB-16: a try of before that was refused has burned the ID, of a smaller reservation or of an excess.
+#[test]
+fn tb_16_a_burned_id_is_replaced() {
+    use TransferStatus as S;
+    let reserved = [("slots", 1), ("tokens", 50)];
+    for (actual, refused) in
+        [(20, &[LEF, LEF, S::IdAlreadyFailed][..]), (57, &[LEF, S::IdAlreadyFailed])]
+    {
+        let mut plan = planned(&reserved, &[("tokens", actual)], Overage::Debt).unwrap().unwrap();
+        let id = |plan: &Plan| plan.item(at(10), attempt).events().last().unwrap().transfer.id;
+        let (burned, tried) = (id(&plan), chain(&plan));
+        let result =
+            |status: &TransferStatus| TransferResult { status: *status, timestamp: at(10) };
+        assert_eq!(plan.read(&refused.iter().map(result).collect::<Vec<_>>()), Reply::Again);
+        assert_ne!(id(&plan), burned);
+        assert_eq!((chain(&plan), plan.uncovered().len()), (tried, 0), "the same otherwise");
+    }
+}
+
+fn version(id: AccountId, closed: bool) -> Version {
+    Version::of(AccountRow {
+        id,
+        code: AccountCode::Limit.number(),
+        debits_must_not_exceed_credits: true,
+        closed,
+        balances: Balances { credits_posted: 100, debits_pending: 50, ..Balances::default() },
+        user_data: UserData::default(),
+        timestamp: at(0),
+    })
 }
 
 /// TB-06: never early, at least a second.
