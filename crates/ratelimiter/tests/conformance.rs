@@ -81,6 +81,7 @@ mod swept {
         skips: [
             def_08_definitions_survive_a_restart,
             def_08_a_decrease_survives_a_restart,
+            def_08_a_pause_survives_a_restart,
             com_07_complete_after_a_restart_releases_and_reconciles,
             com_07_complete_at_another_server_releases_and_reconciles,
             com_07_leases_are_known_after_a_restart,
@@ -97,6 +98,7 @@ mod unswept {
             res_09_a_forgotten_lease_is_new_and_counts_in_full,
             def_08_definitions_survive_a_restart,
             def_08_a_decrease_survives_a_restart,
+            def_08_a_pause_survives_a_restart,
             com_07_complete_after_a_restart_releases_and_reconciles,
             com_07_complete_at_another_server_releases_and_reconciles,
             com_07_leases_are_known_after_a_restart,

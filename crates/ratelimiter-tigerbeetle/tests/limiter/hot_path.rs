@@ -68,17 +68,36 @@ fn tb_02_the_order_of_the_requirements_does_not_matter() {
     });
 }
 
-/// RES-06: what the definitions decide is decided without the cluster.
+/// RES-06: an unknown key is refused without the cluster; what the definitions refuse asks it whether the lease is known,
+/// and leaves nothing behind.
 #[test]
-fn res_06_permanent_refusals_ask_the_cluster_nothing() {
+fn res_06_what_the_definitions_refuse_changes_nothing_in_the_cluster() {
     run(async {
         let on = on_watched_model();
         let limiter = on.limiter();
         limiter.define(on.rolling("small", 60, 1)).await.unwrap();
         on.ledger.take_calls();
-        assert!(on.reserve(&limiter, on.lease(), [("small", 2)]).await.is_err());
-        assert!(on.reserve(&limiter, on.lease(), [("unknown", 2)]).await.is_err());
+        let lease = on.lease();
+        assert!(on.reserve(&limiter, lease, [("unknown", 2)]).await.is_err());
         assert!(on.ledger.take_calls().is_empty());
+        for _ in 0..2 {
+            assert!(on.reserve(&limiter, lease, [("small", 2)]).await.is_err());
+        }
+        let from_an_account_to_itself = |event: &Event| match event.transfer.action {
+            Action::Posted(movement) => movement.debit == movement.credit,
+            _ => false,
+        };
+        for call in on.ledger.take_calls() {
+            match call {
+                Call::CreateTransfers(item) => {
+                    assert!(item.events().iter().all(from_an_account_to_itself), "{item:?}");
+                }
+                Call::Query => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        limiter.define(on.rolling("small", 60, 2)).await.unwrap();
+        assert!(on.reserve(&limiter, lease, [("small", 2)]).await.unwrap().is_allowed());
     });
 }
 

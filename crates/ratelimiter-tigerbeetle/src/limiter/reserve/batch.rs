@@ -70,7 +70,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                 chain::push(&mut item, request.lease, &needs);
                 Asked::InItem(needs, start..item.len())
             }
-            Ok(Question::Known(_) | Question::Decreasing { .. }) => Asked::Alone,
+            Ok(Question::Known(_) | Question::Closed { .. }) => Asked::Alone,
             Err(error) => Asked::Refused(error),
         };
         let asked: Vec<_> = requests.iter().map(&mut ask).collect();
