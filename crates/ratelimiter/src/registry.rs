@@ -113,6 +113,9 @@ impl RegisteredLimit {
     }
 
     /// A limit whose capacity goes down to `to` as soon as enough units have returned.
+    ///
+    /// # Panics
+    /// If `to` is not below the capacity in force.
     pub fn going_down(limit: Limit, to: Capacity) -> Self {
         assert!(to < limit.capacity, "a decrease goes down");
         let paused = to.get() == 0;
