@@ -21,6 +21,7 @@ pub use self::joins::{
 pub use self::outcomes::{
     outbox_t_an_outcome_is_kept_until_it_is_purged, outbox_u_a_message_can_be_read_in_every_state,
     outbox_v_only_the_owner_extends_begins_finishes_and_postpones,
+    outbox_w_a_failed_message_is_listed_and_can_be_revived,
 };
 use crate::Fixture;
 use crate::fixture::{advance_to, lease, units};
@@ -89,6 +90,8 @@ suite! {
         "`record` shows a message in every state with its counts and its last error; an unknown one is none.";
     "OUTBOX-V" outbox_v_only_the_owner_extends_begins_finishes_and_postpones:
         "Extend, begin, finish and postpone by another owner, or after the claim was lost, change nothing.";
+    "OUTBOX-W" outbox_w_a_failed_message_is_listed_and_can_be_revived:
+        "`dead` lists failed messages; `revive` makes them ready with all their attempts, and no others.";
 }
 
 /// PRIM-INMEMORY-OUTBOX-001

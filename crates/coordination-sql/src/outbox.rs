@@ -31,6 +31,10 @@ const TABLE: Table = Table {
     comes_back: None,
 };
 
+/// What a record is made of, beside its ID.
+const RECORD: &str = "topic, payload, correlation_id, due_at, retry_count, attempts, last_error, \
+                      state, claimed_until, outcome";
+
 #[derive(Debug)]
 pub(crate) struct OutboxSql {
     enqueue: Insert,
@@ -42,6 +46,12 @@ pub(crate) struct OutboxSql {
     postpone: Statement,
     reschedule: Statement,
     fail: Statement,
+    dead: Statement,
+    /// Which of these are dead.
+    dead_of: Statement,
+    /// Joins go on counting these as failed.
+    stay_failed: Statement,
+    revive: Statement,
     record: Statement,
     reap: Statement,
 }
@@ -71,16 +81,26 @@ impl OutboxSql {
                      outcome = $3
                  WHERE {held}"
             )),
-            postpone: announced(&TABLE.give_back("")),
+            postpone: announced(&TABLE.give_back(&note_error(4))),
             reschedule: announced(
                 &TABLE.give_back(&format!(", retry_count = retry_count + 1{}", note_error(4))),
             ),
             fail: statement(&settle("outbox", "dead", &note_error(3))),
-            record: statement(
-                "SELECT topic, payload, correlation_id, due_at, retry_count, attempts, last_error,
-                        state, claimed_until, outcome
-                 FROM {outbox} WHERE id = $1",
+            dead: statement(&format!(
+                "SELECT id, {RECORD} FROM {{outbox}} WHERE state = 'dead' AND id > $1 ORDER BY id LIMIT $2"
+            )),
+            dead_of: statement("SELECT id FROM {outbox} WHERE id {in:1} AND state = 'dead'"),
+            stay_failed: statement(
+                "UPDATE {join_members} SET outcome = 'dead' WHERE outcome IS NULL AND message_id {in:1}",
             ),
+            revive: announced(&format!(
+                "UPDATE {{outbox}}
+                 SET state = CASE WHEN $2 = 0 THEN 'due' ELSE 'waiting' END, due_at = {{now}} + $2,
+                     finished_at = NULL, retry_count = 0, attempts = 0{}
+                 WHERE id {{in:1}} AND state = 'dead'",
+                note_error(3)
+            )),
+            record: statement(&format!("SELECT {RECORD} FROM {{outbox}} WHERE id = $1")),
             reap: announced(&TABLE.reap(dialect)),
         }
     }
@@ -245,13 +265,14 @@ impl<D: Database> Outbox for Provider<D> {
         self.settle("outbox finish", &self.sql().outbox.finish, &[message], values).await
     }
 
-    async fn postpone(
+    async fn postpone_because(
         &self,
         owner: &OwnerToken,
         messages: &[MessageId],
         delay: Delay,
+        reason: &ErrorText,
     ) -> Result<usize, ProviderError> {
-        let values = vec![owner.into(), ids(messages), delay.into()];
+        let values = vec![owner.into(), ids(messages), delay.into(), reason.into()];
         let postpone = &self.sql().outbox.postpone;
         let count = self.settle("outbox postpone", postpone, messages, values).await?;
         self.engine().announce(Queue::Outbox);
@@ -280,6 +301,48 @@ impl<D: Database> Outbox for Provider<D> {
     ) -> Result<usize, ProviderError> {
         let values = vec![owner.into(), ids(messages), error.into()];
         self.settle("outbox fail", &self.sql().outbox.fail, messages, values).await
+    }
+
+    async fn dead(
+        &self,
+        after: Option<MessageId>,
+        max: BatchSize,
+    ) -> Result<Vec<OutboxRecord>, ProviderError> {
+        let read = async {
+            let after =
+                Value::Text(after.map_or_else(String::new, |after| after.to_string()).into());
+            let values = vec![after, Value::Int(i64::from(max.get()))];
+            let rows = self.engine().read(&self.sql().outbox.dead, values).await?;
+            let record = |row| record::<D>(Columns::named(row, "id", str::parse)?, row);
+            rows.iter().map(record).collect::<Result<Vec<_>, _>>()
+        };
+        read.await.map_err(Failure::of("outbox dead"))
+    }
+
+    async fn revive(
+        &self,
+        messages: &[MessageId],
+        reason: &ErrorText,
+        delay: Delay,
+    ) -> Result<usize, ProviderError> {
+        if messages.is_empty() {
+            return Ok(0);
+        }
+        let (engine, sql) = (self.engine(), &self.sql().outbox);
+        let revive = async {
+            let mut transaction = engine.begin().await?;
+            let rows = engine.fetch_in(&mut transaction, &sql.dead_of, vec![ids(messages)]).await?;
+            let dead = rows.iter().map(|row| row.text("id").map(str::to_owned));
+            let dead = Value::Texts(dead.collect::<Result<Vec<_>, _>>()?);
+            engine.execute_in(&mut transaction, &sql.stay_failed, vec![dead.clone()]).await?;
+            let values = vec![dead, delay.into(), reason.into()];
+            let count = engine.execute_in(&mut transaction, &sql.revive, values).await?;
+            transaction.commit().await?;
+            Ok(count)
+        };
+        let count = revive.await.map_err(Failure::of("outbox revive"))?;
+        engine.announce(Queue::Outbox);
+        Ok(count)
     }
 
     async fn record(&self, message: MessageId) -> Result<Option<OutboxRecord>, ProviderError> {

@@ -143,13 +143,26 @@ pub trait Outbox: Send + Sync + 'static {
     ) -> impl Future<Output = Result<usize, ProviderError>> + Send;
 
     /// Gives claimed messages back, due after `delay`, as if they had not been tried: no retry is
-    /// counted and the last error stays. Says how many.
+    /// counted. Says how many.
+    ///
+    /// The reason is kept as the last error; an empty one keeps the one before.
+    fn postpone_because(
+        &self,
+        owner: &OwnerToken,
+        ids: &[MessageId],
+        delay: Delay,
+        reason: &ErrorText,
+    ) -> impl Future<Output = Result<usize, ProviderError>> + Send;
+
+    /// [`postpone_because`](Outbox::postpone_because) of nothing: the last error stays.
     fn postpone(
         &self,
         owner: &OwnerToken,
         ids: &[MessageId],
         delay: Delay,
-    ) -> impl Future<Output = Result<usize, ProviderError>> + Send;
+    ) -> impl Future<Output = Result<usize, ProviderError>> + Send {
+        async move { self.postpone_because(owner, ids, delay, &ErrorText::default()).await }
+    }
 
     /// Gives claimed messages back, due after `delay`, with one more retry. Says how many.
     ///
@@ -168,6 +181,26 @@ pub trait Outbox: Send + Sync + 'static {
         owner: &OwnerToken,
         ids: &[MessageId],
         error: &ErrorText,
+    ) -> impl Future<Output = Result<usize, ProviderError>> + Send;
+
+    /// Up to `max` failed messages whose ID is greater than `after`, in the order of their IDs. For people
+    /// who look after the system: it may look at every message that is kept.
+    fn dead(
+        &self,
+        after: Option<MessageId>,
+        max: BatchSize,
+    ) -> impl Future<Output = Result<Vec<OutboxRecord>, ProviderError>> + Send;
+
+    /// Makes failed messages ready again, due after `delay`, with all their attempts: retries and
+    /// attempts count from 0. Others are left as they are. Says how many.
+    ///
+    /// The reason is kept as the last error; an empty one keeps the one before. For a join the message
+    /// stays failed: the first outcome counts.
+    fn revive(
+        &self,
+        ids: &[MessageId],
+        reason: &ErrorText,
+        delay: Delay,
     ) -> impl Future<Output = Result<usize, ProviderError>> + Send;
 
     /// The message with this ID; none if it is unknown or was purged.

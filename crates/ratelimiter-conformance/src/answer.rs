@@ -73,6 +73,16 @@ impl Reserved {
         denial
     }
 
+    /// Denied because this limit is paused.
+    #[track_caller]
+    pub(crate) fn is_denied_by_pause_of(&self, name: &str) -> &Denial {
+        let denial = self.denial("denied by a pause");
+        let key = self.key(name);
+        let asked = &self.asked;
+        assert_eq!(denial.reason, DenialReason::Paused { key }, "{asked}");
+        denial
+    }
+
     /// Denied because this limit is decreasing.
     #[track_caller]
     pub(crate) fn is_denied_by_decrease_of(&self, name: &str) -> &Denial {

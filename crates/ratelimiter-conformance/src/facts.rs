@@ -8,5 +8,6 @@ pub(crate) mod durability;
 pub(crate) mod hints;
 pub(crate) mod listing;
 pub(crate) mod overage;
+pub(crate) mod pause;
 pub(crate) mod replay;
 pub(crate) mod reserve;

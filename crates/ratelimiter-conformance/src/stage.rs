@@ -269,7 +269,7 @@ impl Stage {
             return;
         }
         for _ in 0..LOOKS_MAX {
-            if self.status(name).await == LimitStatus::Active {
+            if !self.state(name).await.waits() {
                 return;
             }
             self.world.advance(LOOK_EVERY).await;

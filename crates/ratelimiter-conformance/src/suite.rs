@@ -135,7 +135,6 @@ table_of_facts! { $
         def_01_keys_that_differ_in_a_byte_are_two_limits: "DEF-01",
         def_02_the_shortest_and_the_longest_durations_are_kept: "DEF-02",
         def_03_all_of_a_definition_is_kept: "DEF-03",
-        def_03_a_capacity_of_zero_admits_nothing: "DEF-03",
         def_04_the_kind_of_a_limit_cannot_change: "DEF-04",
         def_05_an_equal_definition_changes_nothing: "DEF-05",
         def_05_an_equal_decrease_answers_like_the_first: "DEF-05",
@@ -158,7 +157,18 @@ table_of_facts! { $
         def_07_another_lower_capacity_replaces_the_target: "DEF-07",
         def_07_a_target_that_fits_ends_the_decrease: "DEF-07",
         def_07_only_the_capacity_of_a_decrease_waits: "DEF-07",
-        def_07_a_decrease_to_zero_stops_a_limit: "DEF-07",
+    }
+    pause {
+        pause_01_a_capacity_of_zero_denies_with_a_fixed_hint: "PAUSE-01, DEF-03, HINT-04",
+        pause_01_a_lease_that_met_a_pause_goes_on_when_the_capacity_returns: "PAUSE-01",
+        pause_01_a_limit_in_use_is_paused_from_the_put_on: "PAUSE-01, DEF-07",
+        pause_01_a_pause_of_a_limit_in_use_ends_with_a_higher_capacity: "PAUSE-01, DEF-06",
+        pause_01_leases_of_a_paused_limit_complete: "PAUSE-01, COM-03",
+        pause_01_only_the_requests_of_a_batch_that_name_a_paused_limit_are_denied: "PAUSE-01",
+        res_06_a_pause_comes_before_an_amount_over_capacity_and_a_decrease: "RES-06",
+        res_06_what_is_known_of_a_lease_comes_before_a_pause: "RES-06",
+        res_06_a_denied_lease_stays_denied_when_the_capacity_has_dropped: "RES-06, RES-05",
+        def_08_a_pause_survives_a_restart: "DEF-08, PAUSE-01" needs KeepsDefinitions,
     }
     reserve {
         res_01_an_allowed_call_holds_all_that_it_needs: "RES-01",

@@ -18,7 +18,7 @@ pub struct DefineAnswer {
     /// True if the limit is defined, and will be after a restart.
     #[serde(default)]
     pub ok: bool,
-    /// Whether the new capacity is in force.
+    /// What the limit admits from now on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<StatusBody>,
     /// Why the request was refused: a stable word, then `:` and the key or field it is about.
@@ -53,6 +53,7 @@ impl DefineAnswer {
             Ok(status) => {
                 let status = match status {
                     LimitStatus::Active => StatusBody::Active,
+                    LimitStatus::Paused => StatusBody::Paused,
                     LimitStatus::Decreasing { to: _ } => StatusBody::Decreasing,
                 };
                 return Self { ok: true, status: Some(status), ..Self::default() };
@@ -89,6 +90,7 @@ impl DefineAnswer {
         let word = match (status, error) {
             (_, Some(word)) => word,
             (Some(StatusBody::Active), None) => return Ok(LimitStatus::Active),
+            (Some(StatusBody::Paused), None) => return Ok(LimitStatus::Paused),
             (Some(StatusBody::Decreasing), None) => {
                 return Ok(LimitStatus::Decreasing { to: asked.capacity });
             }

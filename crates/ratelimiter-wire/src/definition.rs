@@ -20,7 +20,7 @@ pub struct DefinitionBody {
     pub key: LimitKey,
     /// How its units return.
     pub kind: KindBody,
-    /// The most units held at a time: 0 to 2^63-1.
+    /// The most units held at a time: 0 to 2^63-1. 0 pauses the limit: reserves are denied until it is raised.
     #[serde(deserialize_with = "field::capacity", serialize_with = "field::write_capacity")]
     #[cfg_attr(feature = "openapi", schema(value_type = u64, maximum = 9_223_372_036_854_775_807_i64))]
     pub capacity: Capacity,
@@ -68,15 +68,17 @@ pub enum OverageBody {
     Deny,
 }
 
-/// Whether a limit's capacity is on its way down.
+/// What a limit admits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum StatusBody {
-    /// The capacity is what was asked for.
+    /// What its capacity has room for.
     #[default]
     Active,
-    /// A lower capacity waits until enough units have returned.
+    /// Nothing, until its capacity, which was set to 0, is raised.
+    Paused,
+    /// Nothing for now: a lower capacity waits until enough units have returned.
     Decreasing,
 }
 

@@ -27,6 +27,7 @@ impl Failure {
             | ErrorWord::DuplicateKey { .. }
             | ErrorWord::UnknownLimitKey { .. }
             | ErrorWord::AmountExceedsCapacity { .. }
+            | ErrorWord::LimitPaused { .. }
             | ErrorWord::LimitDecreasing { .. }
             | ErrorWord::LeaseConflict
             | ErrorWord::LeaseEnded

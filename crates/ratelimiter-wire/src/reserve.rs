@@ -132,6 +132,12 @@ impl ReserveAnswer {
         let denied = Self { retry_after_ms, reserved_at_unix_ms: Some(0), ..Self::default() };
         match denial.reason {
             DenialReason::NoRoom { keys } => Self { denied_keys: keys, ..denied },
+            DenialReason::Paused { key } => {
+                let message =
+                    format!("{key} is paused (capacity 0); nothing is admitted until it is raised");
+                let error = Some(ErrorWord::LimitPaused { key });
+                Self { error, message: Some(message), ..denied }
+            }
             DenialReason::Decreasing { key } => {
                 let message =
                     format!("the capacity of {key} is going down; until then nothing is admitted");
@@ -185,6 +191,10 @@ impl ReserveAnswer {
             }
             (false, None) => {
                 let reason = DenialReason::NoRoom { keys: denied_keys };
+                Ok(Decision::Denied(Denial { reason, retry_after }))
+            }
+            (false, Some(ErrorWord::LimitPaused { key })) => {
+                let reason = DenialReason::Paused { key };
                 Ok(Decision::Denied(Denial { reason, retry_after }))
             }
             (false, Some(ErrorWord::LimitDecreasing { key })) => {

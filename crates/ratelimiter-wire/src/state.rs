@@ -37,9 +37,9 @@ pub struct StateBody {
     pub description: String,
     /// What becomes of use above the reservation that has no room.
     pub overage: OverageBody,
-    /// Whether the capacity is on its way down.
+    /// What the limit admits.
     pub status: StatusBody,
-    /// The capacity that waits, while the status is `decreasing`.
+    /// The capacity that waits for units to return: while the status is `decreasing`, and 0 while a `paused` limit is in use.
     pub pending_decrease_to: Option<u64>,
     /// Units in live reservations or holds.
     pub used: u64,
@@ -83,7 +83,7 @@ impl From<&LimitState> for StateBody {
             description,
             overage,
         } = limit.into();
-        let (status, pending_decrease_to) = write_status(*status);
+        let (status, pending_decrease_to) = write_status(*status, capacity);
         let Usage { used, available, debt, uncovered } = *usage;
         Self {
             key,
@@ -142,15 +142,30 @@ impl TryFrom<StateBody> for LimitState {
     }
 }
 
-/// The two fields that say whether a capacity is on its way down.
-pub(crate) const fn write_status(status: LimitStatus) -> (StatusBody, Option<u64>) {
+/// The two fields that say what a limit with this capacity in force admits.
+const fn write_status(status: LimitStatus, capacity: Capacity) -> (StatusBody, Option<u64>) {
     match status {
         LimitStatus::Active => (StatusBody::Active, None),
+        LimitStatus::Paused if capacity.get() == 0 => (StatusBody::Paused, None),
+        LimitStatus::Paused => (StatusBody::Paused, Some(0)),
         LimitStatus::Decreasing { to } => (StatusBody::Decreasing, Some(to.get())),
     }
 }
 
-/// The inverse of [`write_status`]: a decrease has a target below the capacity in force, and only it has one.
+/// The same two fields in the words of the first edition, in which a pause is a capacity of 0 or a decrease to it.
+/// Limits files use them, so that an older server can read them.
+pub(crate) const fn write_status_v1(
+    status: LimitStatus,
+    capacity: Capacity,
+) -> (StatusBody, Option<u64>) {
+    match write_status(status, capacity) {
+        (StatusBody::Paused, None) => (StatusBody::Active, None),
+        (StatusBody::Paused, to) => (StatusBody::Decreasing, to),
+        status => status,
+    }
+}
+
+/// The inverse of both: a decrease has a target below the capacity in force, and so has a pause while units are in use.
 pub(crate) fn read_status(
     status: StatusBody,
     pending_decrease_to: Option<u64>,
@@ -158,12 +173,20 @@ pub(crate) fn read_status(
 ) -> Result<LimitStatus, Refusal> {
     let fault = |message: String| Err(Refusal::of_field("pending_decrease_to", message));
     match (status, pending_decrease_to) {
+        (StatusBody::Active | StatusBody::Paused, None) if capacity == Capacity::ZERO => {
+            Ok(LimitStatus::Paused)
+        }
         (StatusBody::Active, None) => Ok(LimitStatus::Active),
+        (StatusBody::Paused, Some(0)) if capacity > Capacity::ZERO => Ok(LimitStatus::Paused),
+        (StatusBody::Paused, _) => {
+            fault("a paused limit has the capacity 0, or goes down to 0".to_owned())
+        }
         (StatusBody::Active, Some(_)) => fault("an active limit has none; leave it out".to_owned()),
         (StatusBody::Decreasing, None) => {
             fault("a decreasing limit needs the capacity that waits".to_owned())
         }
         (StatusBody::Decreasing, Some(to)) => match Capacity::new(to) {
+            Ok(Capacity::ZERO) if Capacity::ZERO < capacity => Ok(LimitStatus::Paused),
             Ok(to) if to < capacity => Ok(LimitStatus::Decreasing { to }),
             Ok(_) | Err(_) => fault(format!("must be below the capacity of {capacity}, not {to}")),
         },

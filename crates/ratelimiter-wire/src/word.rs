@@ -32,8 +32,13 @@ pub enum ErrorWord {
         /// Which key.
         key: LimitKey,
     },
-    /// `amount_exceeds_capacity:<key>`: more than the limit could ever hold.
+    /// `amount_exceeds_capacity:<key>`: more than the limit, which has a capacity above 0, could ever hold.
     AmountExceedsCapacity {
+        /// Which key.
+        key: LimitKey,
+    },
+    /// `limit_paused:<key>`: the capacity is 0 until somebody raises it.
+    LimitPaused {
         /// Which key.
         key: LimitKey,
     },
@@ -82,7 +87,7 @@ impl ErrorWord {
     /// The HTTP status that goes with the word. Nothing else decides a status.
     pub const fn http_status(&self) -> u16 {
         match self {
-            Self::LimitDecreasing { .. } => 200,
+            Self::LimitPaused { .. } | Self::LimitDecreasing { .. } => 200,
             Self::InvalidRequest { .. }
             | Self::DuplicateKey { .. }
             | Self::InvalidActual { .. } => 400,
@@ -109,6 +114,7 @@ impl ErrorWord {
             Self::DuplicateKey { key } => ("duplicate_key", Some(key.as_str())),
             Self::UnknownLimitKey { key } => ("unknown_limit_key", Some(key.as_str())),
             Self::AmountExceedsCapacity { key } => ("amount_exceeds_capacity", Some(key.as_str())),
+            Self::LimitPaused { key } => ("limit_paused", Some(key.as_str())),
             Self::LimitDecreasing { key } => ("limit_decreasing", Some(key.as_str())),
             Self::LeaseConflict => ("lease_conflict", None),
             Self::LeaseEnded => ("lease_ended", None),
@@ -135,6 +141,7 @@ impl ErrorWord {
             "duplicate_key" => Self::DuplicateKey { key: key()? },
             "unknown_limit_key" => Self::UnknownLimitKey { key: key()? },
             "amount_exceeds_capacity" => Self::AmountExceedsCapacity { key: key()? },
+            "limit_paused" => Self::LimitPaused { key: key()? },
             "limit_decreasing" => Self::LimitDecreasing { key: key()? },
             "lease_conflict" => Self::LeaseConflict,
             "lease_ended" => Self::LeaseEnded,
@@ -181,11 +188,12 @@ mod tests {
     use super::*;
 
     /// Every word with its status, as `http-api.md` fixes them.
-    const WORDS: [(&str, u16); 18] = [
+    const WORDS: [(&str, u16); 19] = [
         ("invalid_request:requirements[0].amount", 400),
         ("duplicate_key:a:b", 400),
         ("unknown_limit_key:a:b", 404),
         ("amount_exceeds_capacity:a:b", 422),
+        ("limit_paused:a:b", 200),
         ("limit_decreasing:a:b", 200),
         ("lease_conflict", 409),
         ("lease_ended", 409),

@@ -40,6 +40,7 @@ fn reserve_results() -> Vec<Result<Decision, ReserveError>> {
     vec![
         Ok(Decision::Allowed { reserved_at: Timestamp::from_unix_ms(1_736_660_000_000) }),
         denied(DenialReason::NoRoom { keys: vec![key("a"), key("b")] }, 120),
+        denied(DenialReason::Paused { key: key("a") }, 10_000),
         denied(DenialReason::Decreasing { key: key("a") }, 10_000),
         Err(ReserveError::UnknownKey { key: key("a:b") }),
         Err(ReserveError::AmountExceedsCapacity { key: key("a") }),
@@ -62,6 +63,7 @@ fn an_answer_to_a_reserve_has_its_status_and_its_shape() {
     expect![[r#"
         200 {"allowed":true,"retry_after_ms":0,"reserved_at_unix_ms":1736660000000}
         200 {"allowed":false,"retry_after_ms":120,"reserved_at_unix_ms":0,"denied_keys":["a","b"]}
+        200 {"allowed":false,"retry_after_ms":10000,"reserved_at_unix_ms":0,"error":"limit_paused:a","message":"a is paused (capacity 0); nothing is admitted until it is raised"}
         200 {"allowed":false,"retry_after_ms":10000,"reserved_at_unix_ms":0,"error":"limit_decreasing:a","message":"the capacity of a is going down; until then nothing is admitted"}
         404 {"allowed":false,"retry_after_ms":0,"error":"unknown_limit_key:a:b","message":"no limit is defined for a:b"}
         422 {"allowed":false,"retry_after_ms":0,"error":"amount_exceeds_capacity:a","message":"more is asked of a than its whole capacity; waiting cannot help"}
@@ -154,8 +156,9 @@ fn a_caller_reads_what_became_of_a_complete() {
 
 #[test]
 fn a_caller_reads_what_became_of_a_definition() {
-    let results: [(Result<LimitStatus, DefineError>, _); 5] = [
+    let results: [(Result<LimitStatus, DefineError>, _); 6] = [
         (Ok(LimitStatus::Active), r#"200 {"ok":true,"status":"active"}"#),
+        (Ok(LimitStatus::Paused), r#"200 {"ok":true,"status":"paused"}"#),
         (
             Ok(LimitStatus::Decreasing { to: limit().capacity }),
             r#"200 {"ok":true,"status":"decreasing"}"#,
@@ -211,6 +214,22 @@ fn com_03_a_state_is_read_as_it_was_written_a_large_debt_included() {
     expect![[r#"{"key":"k","kind":"rolling","capacity":10,"window_seconds":60,"timeout_seconds":0,"unit":"","description":"","overage":"debt","status":"decreasing","pending_decrease_to":3,"used":7,"available":3,"debt":340282366920938463463374607431768211455,"uncovered":18446744073709551616}"#]].assert_eq(&json);
     let body: StateBody = serde_json::from_str(&json).unwrap();
     assert_eq!(LimitState::try_from(body).unwrap(), state);
+}
+
+/// PAUSE-01: in use or not.
+#[test]
+fn pause_01_a_paused_state_is_read_as_it_was_written() {
+    for (capacity, fields) in [
+        (0, r#""status":"paused","pending_decrease_to":null"#),
+        (10, r#""status":"paused","pending_decrease_to":0"#),
+    ] {
+        let limit = Limit { capacity: Capacity::new(capacity).unwrap(), ..limit() };
+        let state = LimitState { limit, status: LimitStatus::Paused, usage: Usage::default() };
+        let json = serde_json::to_string(&StateBody::from(&state)).unwrap();
+        assert!(json.contains(fields), "{json}");
+        let body: StateBody = serde_json::from_str(&json).unwrap();
+        assert_eq!(LimitState::try_from(body).unwrap(), state);
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
 use expect_test::{Expect, expect};
+use ratelimiter::LimitStatus;
 use ratelimiter_wire::{read_limits_file, write_limits_file};
 
 fn check(text: &str, expected: &Expect) {
@@ -40,6 +41,35 @@ fn def_08_a_limits_file_is_read_as_it_was_written_a_decrease_included() {
 "#;
     let registry = read_limits_file(text.as_bytes()).unwrap();
     assert_eq!(write_limits_file(registry.iter()), text);
+}
+
+/// PAUSE-01: an older server, which knows only `active` and `decreasing`, reads what this one writes.
+#[test]
+fn pause_01_a_pause_is_written_in_the_words_of_the_first_edition_and_read_in_both() {
+    let entry =
+        |fields: &str| format!(r#"{{"key":"k","kind":"rolling","window_seconds":60,{fields}}}"#);
+    for (fields, written) in [
+        (r#""capacity":0"#, r#""status": "active""#),
+        (r#""capacity":0,"status":"paused""#, r#""status": "active""#),
+        (
+            r#""capacity":5,"status":"decreasing","pending_decrease_to":0"#,
+            r#""status": "decreasing""#,
+        ),
+        (r#""capacity":5,"status":"paused","pending_decrease_to":0"#, r#""status": "decreasing""#),
+    ] {
+        let registry = read_limits_file(format!("[{}]", entry(fields)).as_bytes()).unwrap();
+        let paused = registry.iter().next().unwrap();
+        assert_eq!(paused.status, LimitStatus::Paused, "{fields}");
+        let text = write_limits_file(registry.iter());
+        assert!(text.contains(written), "{text}");
+        assert_eq!(read_limits_file(text.as_bytes()).unwrap(), registry);
+    }
+    check(
+        &format!("[{}]", entry(r#""capacity":5,"status":"paused""#)),
+        &expect![
+            "line 1: k: pending_decrease_to: a paused limit has the capacity 0, or goes down to 0"
+        ],
+    );
 }
 
 #[test]

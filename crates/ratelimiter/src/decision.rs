@@ -35,6 +35,12 @@ pub enum DenialReason {
         /// The limits, in the request's order. A backend may name only the first.
         keys: Vec<LimitKey>,
     },
+    /// This limit is paused: its capacity was set to 0, and nothing is admitted until somebody raises it. The lease
+    /// ID may be used again.
+    Paused {
+        /// The limit.
+        key: LimitKey,
+    },
     /// This limit's capacity is on its way down, and until it is there nothing is admitted.
     Decreasing {
         /// The limit.
@@ -68,7 +74,9 @@ impl Denial {
     pub fn keys(&self) -> &[LimitKey] {
         match &self.reason {
             DenialReason::NoRoom { keys } => keys,
-            DenialReason::Decreasing { key } => std::slice::from_ref(key),
+            DenialReason::Paused { key } | DenialReason::Decreasing { key } => {
+                std::slice::from_ref(key)
+            }
         }
     }
 }

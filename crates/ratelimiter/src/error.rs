@@ -16,7 +16,7 @@ pub enum ReserveError {
         /// The first unknown key.
         key: LimitKey,
     },
-    /// More is asked for than the limit could ever hold. Waiting cannot help.
+    /// More is asked for than the limit could ever hold, and it could hold some. Waiting cannot help.
     #[error("more is asked of {key} than its whole capacity; waiting cannot help")]
     AmountExceedsCapacity {
         /// The first such key.

@@ -11,7 +11,7 @@ pub struct HintPolicy {
     pub concurrency: Backoff,
     /// For rolling limits; the base is a tenth of the window where that is longer.
     pub rolling: Backoff,
-    /// While a limit is decreasing; fixed.
+    /// While a limit is paused or decreasing; fixed.
     pub decreasing: Duration,
 }
 

@@ -33,7 +33,7 @@ pub struct Limit {
     pub key: LimitKey,
     /// How its units return.
     pub kind: LimitKind,
-    /// The most units held at a time. 0 admits nothing.
+    /// The most units held at a time. 0 is a pause: nothing is admitted until it is raised.
     pub capacity: Capacity,
     /// What becomes of use above the reservation that has no room.
     pub overage: Overage,

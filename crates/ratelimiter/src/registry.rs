@@ -20,19 +20,21 @@ pub struct Registry {
 pub struct RegisteredLimit {
     /// The limit with the capacity that is in force.
     pub limit: Limit,
-    /// Whether the capacity is on its way down.
+    /// What it admits.
     pub status: LimitStatus,
 }
 
-/// Whether a limit's capacity is on its way down.
+/// What a limit admits, as its last definition says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LimitStatus {
-    /// The capacity is what was asked for.
+    /// What its capacity has room for. That is above 0.
     #[default]
     Active,
-    /// A lower capacity waits until enough units have returned; until then nothing is admitted.
+    /// Nothing: the capacity that was asked for is 0. It is in force as soon as all units have returned.
+    Paused,
+    /// Nothing for now: a lower capacity waits until enough units have returned.
     Decreasing {
-        /// The capacity that waits. Lower than the one in force.
+        /// The capacity that waits. Lower than the one in force, and above 0.
         to: Capacity,
     },
 }
@@ -42,7 +44,7 @@ pub enum LimitStatus {
 pub struct LimitState {
     /// The limit with the capacity that is in force.
     pub limit: Limit,
-    /// Whether the capacity is on its way down.
+    /// What it admits.
     pub status: LimitStatus,
     /// The figures of the moment.
     pub usage: Usage,
@@ -80,10 +82,45 @@ impl Page {
     }
 }
 
+impl LimitState {
+    /// True while the capacity that was asked for last is not in force yet: units have to return first.
+    pub const fn waits(&self) -> bool {
+        self.status.target(self.limit.capacity).get() < self.limit.capacity.get()
+    }
+}
+
+impl LimitStatus {
+    /// The status of a limit whose capacity is in force.
+    const fn in_force_at(capacity: Capacity) -> Self {
+        if capacity.get() == 0 { Self::Paused } else { Self::Active }
+    }
+
+    /// The capacity that was asked for last, of a limit that has this one in force.
+    const fn target(self, in_force: Capacity) -> Capacity {
+        match self {
+            Self::Active => in_force,
+            Self::Paused => Capacity::ZERO,
+            Self::Decreasing { to } => to,
+        }
+    }
+}
+
 impl RegisteredLimit {
-    /// A limit that is in force as it stands.
-    pub const fn active(limit: Limit) -> Self {
-        Self { limit, status: LimitStatus::Active }
+    /// A limit that is in force as it stands: active, or paused if its capacity is 0.
+    pub const fn in_force(limit: Limit) -> Self {
+        let status = LimitStatus::in_force_at(limit.capacity);
+        Self { limit, status }
+    }
+
+    /// A limit whose capacity goes down to `to` as soon as enough units have returned.
+    ///
+    /// # Panics
+    /// If `to` is not below the capacity in force.
+    pub fn going_down(limit: Limit, to: Capacity) -> Self {
+        assert!(to < limit.capacity, "a decrease goes down");
+        let paused = to.get() == 0;
+        let status = if paused { LimitStatus::Paused } else { LimitStatus::Decreasing { to } };
+        Self { limit, status }
     }
 
     /// What becomes of this limit when it is defined anew as `new`: a capacity at or above the one in force holds at
@@ -97,24 +134,26 @@ impl RegisteredLimit {
         }
         let in_force = self.limit.capacity;
         if new.capacity >= in_force {
-            return Ok(Self::active(new));
+            return Ok(Self::in_force(new));
         }
-        let status = LimitStatus::Decreasing { to: new.capacity };
-        Ok(Self { limit: Limit { capacity: in_force, ..new }, status })
+        let to = new.capacity;
+        Ok(Self::going_down(Limit { capacity: in_force, ..new }, to))
     }
 
     /// The capacity that was asked for last: the one that waits, or else the one in force.
     pub const fn target(&self) -> Capacity {
-        match self.status {
-            LimitStatus::Active => self.limit.capacity,
-            LimitStatus::Decreasing { to } => to,
-        }
+        self.status.target(self.limit.capacity)
+    }
+
+    /// True while the capacity that was asked for last is not in force yet: units have to return first.
+    pub const fn waits(&self) -> bool {
+        self.target().get() < self.limit.capacity.get()
     }
 
     /// The capacity that waits comes into force.
     pub const fn settle(&mut self) {
         self.limit.capacity = self.target();
-        self.status = LimitStatus::Active;
+        self.status = LimitStatus::in_force_at(self.limit.capacity);
     }
 }
 
@@ -151,7 +190,7 @@ impl Registry {
     pub fn plan(&self, limit: Limit) -> Result<RegisteredLimit, DefineError> {
         match self.get(&limit.key) {
             Some(registered) => registered.redefined(limit),
-            None => Ok(RegisteredLimit::active(limit)),
+            None => Ok(RegisteredLimit::in_force(limit)),
         }
     }
 
@@ -205,7 +244,7 @@ mod tests {
     /// DEF-04
     #[test]
     fn def_04_the_kind_cannot_change() {
-        let registered = RegisteredLimit::active(limit("k", 10));
+        let registered = RegisteredLimit::in_force(limit("k", 10));
         let timeout = HoldTimeout::from_seconds(60).unwrap();
         let other = Limit { kind: LimitKind::Concurrency { timeout }, ..limit("k", 10) };
         let error = registered.redefined(other.clone()).unwrap_err();
@@ -219,14 +258,14 @@ mod tests {
         let decreasing = RegisteredLimit { limit: limit("k", 10), status };
         for capacity in [10, 11] {
             let next = decreasing.redefined(limit("k", capacity)).unwrap();
-            assert_eq!(next, RegisteredLimit::active(limit("k", capacity)));
+            assert_eq!(next, RegisteredLimit::in_force(limit("k", capacity)));
         }
     }
 
     /// DEF-07
     #[test]
     fn def_07_only_the_capacity_of_a_decrease_waits() {
-        let registered = RegisteredLimit::active(limit("k", 10));
+        let registered = RegisteredLimit::in_force(limit("k", 10));
         let window = Window::from_seconds(30).unwrap();
         let new = Limit { kind: LimitKind::Rolling { window }, ..limit("k", 4) };
         let mut next = registered.redefined(new.clone()).unwrap();
@@ -236,13 +275,13 @@ mod tests {
         let lower = next.redefined(limit("k", 3)).unwrap();
         assert_eq!(lower.target().get(), 3, "another lower value replaces the target");
         next.settle();
-        assert_eq!(next, RegisteredLimit::active(new));
+        assert_eq!(next, RegisteredLimit::in_force(new));
     }
 
     #[test]
     fn a_page_is_a_sorted_part_of_the_limits() {
         let registry: Registry = ["b:2", "a:1", "b:1", "c", "b:3"]
-            .map(|key| RegisteredLimit::active(limit(key, 1)))
+            .map(|key| RegisteredLimit::in_force(limit(key, 1)))
             .into_iter()
             .collect();
         let list = |prefix: &str, after: Option<&str>, count_max| {

@@ -81,6 +81,7 @@ mod swept {
         skips: [
             def_08_definitions_survive_a_restart,
             def_08_a_decrease_survives_a_restart,
+            def_08_a_pause_survives_a_restart,
             com_07_complete_after_a_restart_releases_and_reconciles,
             com_05_the_first_complete_stands_at_another_server,
             com_07_complete_at_another_server_releases_and_reconciles,
@@ -98,6 +99,7 @@ mod unswept {
             res_09_a_forgotten_lease_is_new_and_counts_in_full,
             def_08_definitions_survive_a_restart,
             def_08_a_decrease_survives_a_restart,
+            def_08_a_pause_survives_a_restart,
             com_07_complete_after_a_restart_releases_and_reconciles,
             com_05_the_first_complete_stands_at_another_server,
             com_07_complete_at_another_server_releases_and_reconciles,

@@ -98,7 +98,7 @@ fn def_08_a_limit_that_is_put_back_keeps_its_reservations() {
     let raised = Limit { capacity: Capacity::new(3).unwrap(), ..before.limit.clone() };
     limiter.define_now(raised).unwrap();
 
-    let status = limiter.restore(RegisteredLimit::active(before.limit.clone()));
+    let status = limiter.restore(RegisteredLimit::in_force(before.limit.clone()));
     assert_eq!(status, LimitStatus::Active);
     assert_eq!(limiter.state_now(&rpm()).unwrap().usage.used, 1);
     assert!(!limiter.reserve_now(&request(2)).unwrap().is_allowed());
@@ -114,7 +114,7 @@ fn def_08_a_limit_that_is_put_back_below_its_use_waits() {
     for lease in 1..=3 {
         assert!(limiter.reserve_now(&request(lease)).unwrap().is_allowed());
     }
-    let status = limiter.restore(RegisteredLimit::active(before.limit.clone()));
+    let status = limiter.restore(RegisteredLimit::in_force(before.limit.clone()));
     assert_eq!(status, LimitStatus::Decreasing { to: before.limit.capacity });
     assert_eq!(limiter.state_now(&rpm()).unwrap().usage.used, 3);
 }

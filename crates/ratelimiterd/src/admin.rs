@@ -210,7 +210,7 @@ impl<B: HostedBackend> Admin<B> {
         for key in book.decreasing() {
             // No answer, no change: the next tick asks again.
             if let Ok(Some(state)) = self.backend.state(&key).await
-                && state.status == LimitStatus::Active
+                && !state.waits()
             {
                 settled.push(key);
             }

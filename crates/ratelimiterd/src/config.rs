@@ -199,7 +199,7 @@ pub struct HintsConfig {
     /// Rolling limits: the most jitter.
     #[serde(deserialize_with = "number::whole::<0, 3_600_000, _>")]
     pub rolling_jitter_ms: u64,
-    /// While a limit is decreasing.
+    /// While a limit is paused or decreasing.
     #[serde(deserialize_with = "number::whole::<1, 3_600_000, _>")]
     pub decreasing_ms: u64,
 }

@@ -222,7 +222,7 @@ mod tests {
             let mut limit = Limit::new(key, kind, Capacity::new(1).unwrap());
             limit.unit = Note::new("u".repeat(1_024)).unwrap();
             limit.description = limit.unit.clone();
-            registry.put(RegisteredLimit::active(limit));
+            registry.put(RegisteredLimit::in_force(limit));
         }
         let refused = file.stage(&registry).unwrap_err();
         assert!(refused.to_string().contains("which no server reads"), "{refused}");

@@ -50,6 +50,7 @@ pub(crate) enum Route {
 enum ReserveOutcome {
     Allowed,
     Denied,
+    Paused,
     Decreasing,
     UnknownKey,
     OverCapacity,
@@ -85,9 +86,10 @@ impl Route {
 }
 
 impl ReserveOutcome {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Allowed,
         Self::Denied,
+        Self::Paused,
         Self::Decreasing,
         Self::UnknownKey,
         Self::OverCapacity,
@@ -102,6 +104,7 @@ impl ReserveOutcome {
         match self {
             Self::Allowed => "allowed",
             Self::Denied => "denied",
+            Self::Paused => "limit_paused",
             Self::Decreasing => "limit_decreasing",
             Self::UnknownKey => "unknown_limit_key",
             Self::OverCapacity => "amount_exceeds_capacity",
@@ -118,6 +121,7 @@ impl ReserveOutcome {
             return if answer.allowed { Self::Allowed } else { Self::Denied };
         };
         match word {
+            ErrorWord::LimitPaused { .. } => Self::Paused,
             ErrorWord::LimitDecreasing { .. } => Self::Decreasing,
             ErrorWord::UnknownLimitKey { .. } => Self::UnknownKey,
             ErrorWord::AmountExceedsCapacity { .. } => Self::OverCapacity,
@@ -163,6 +167,7 @@ impl CompleteOutcome {
             | ErrorWord::DuplicateKey { .. }
             | ErrorWord::UnknownLimitKey { .. }
             | ErrorWord::AmountExceedsCapacity { .. }
+            | ErrorWord::LimitPaused { .. }
             | ErrorWord::LimitDecreasing { .. }
             | ErrorWord::LeaseConflict
             | ErrorWord::LeaseEnded
@@ -208,7 +213,9 @@ impl Metrics {
         for key in &answer.denied_keys {
             self.denied.count(key);
         }
-        if let Some(ErrorWord::LimitDecreasing { key }) = &answer.error {
+        if let Some(ErrorWord::LimitPaused { key } | ErrorWord::LimitDecreasing { key }) =
+            &answer.error
+        {
             self.denied.count(key);
         }
     }

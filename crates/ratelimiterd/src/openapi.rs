@@ -45,7 +45,7 @@ const CALLS: [Call; 13] = [
     Call {
         method: "post",
         path: "/v1/reserve",
-        summary: "May this call go ahead? Reserves all that it needs, or nothing.",
+        summary: "May this call go ahead? Reserves all that it needs, or nothing. A denial is 200, with `denied_keys`, or with `limit_paused:<key>` or `limit_decreasing:<key>` as its `error`.",
         body: Some("ReserveBody"),
         answer: Some("ReserveAnswer"),
         content_type: JSON,
@@ -57,7 +57,7 @@ const CALLS: [Call; 13] = [
             UNAUTHORIZED,
             ("404", "`unknown_limit_key:<key>`."),
             ("409", "`lease_conflict` or `lease_ended`; take a new lease ID."),
-            ("422", "`amount_exceeds_capacity:<key>`; waiting cannot help."),
+            ("422", "`amount_exceeds_capacity:<key>`, of a capacity above 0; waiting cannot help."),
             ("503", "`backend_error`: the outcome is unknown; repeat with the same lease ID."),
         ],
         parameters: &[],
@@ -102,7 +102,7 @@ const CALLS: [Call; 13] = [
     Call {
         method: "put",
         path: "/v1/admin/limits",
-        summary: "Defines a limit, or changes one. When it answers, the definition is safe on disk.",
+        summary: "Defines a limit, or changes one; a capacity of 0 pauses it. When it answers, the definition is safe on disk.",
         body: Some("DefinitionBody"),
         answer: Some("DefineAnswer"),
         content_type: JSON,

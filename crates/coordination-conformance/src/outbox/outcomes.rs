@@ -99,3 +99,47 @@ pub async fn outbox_v_only_the_owner_extends_begins_finishes_and_postpones<F: Fi
     assert_eq!(record.status, OutboxStatus::Done { outcome: Some(payload("yes")) });
     assert_eq!((record.retry_count, record.attempts), (0, 0));
 }
+
+/// OUTBOX-W
+pub async fn outbox_w_a_failed_message_is_listed_and_can_be_revived<F: Fixture>(fixture: F) {
+    let outbox = fixture.outbox();
+    let mut ids = Vec::new();
+    for text in ["1", "2", "3", "4"] {
+        ids.push(answer(outbox.enqueue(outbox_message(text))).await);
+    }
+    ids.sort_unstable();
+    let join = NewJoin::over(ids.clone()).expect("a valid join");
+    answer(outbox.start_join(join.clone())).await;
+    claim_ids(&fixture, "a").await;
+    answer(outbox.begin(&owner("a"), ids[0], lease::<F>(10))).await;
+    answer(outbox.reschedule(&owner("a"), &ids[..1], Delay::ZERO, &error("down"))).await;
+    claim_ids(&fixture, "a").await;
+    assert_eq!(answer(outbox.fail(&owner("a"), &ids[..3], &error("broken"))).await, 3);
+
+    let dead = async |after, max| {
+        let records = answer(outbox.dead(after, batch(max))).await;
+        assert!(records.iter().all(|record| record.status == OutboxStatus::Dead), "{records:?}");
+        records.into_iter().map(|record| record.id).collect::<Vec<_>>()
+    };
+    assert_eq!(dead(None, 10).await, ids[..3]);
+    assert_eq!(dead(None, 2).await, ids[..2]);
+    assert_eq!(dead(Some(ids[1]), 10).await, ids[2..3]);
+
+    let delay = Delay::new(units::<F>(10)).expect("a valid delay");
+    let revived = [&ids[..1], &ids[3..], &[MessageId::random()]].concat();
+    assert_eq!(answer(outbox.revive(&revived, &error("fixed"), delay)).await, 1, "only dead ones");
+    assert_eq!(answer(outbox.revive(&revived, &error("again"), Delay::ZERO)).await, 0);
+    assert_eq!(answer(outbox.revive(&[], &error("none"), Delay::ZERO)).await, 0);
+    assert_eq!(dead(None, 10).await, ids[1..3]);
+    let record = answer(outbox.record(ids[0])).await.expect("it is known");
+    assert_eq!((record.status, record.last_error.as_str()), (OutboxStatus::Ready, "fixed"));
+    assert_eq!((record.retry_count, record.attempts), (0, 0), "it has all its attempts");
+    assert_eq!(answer(outbox.mark_dispatched(&owner("a"), &ids[3..])).await, 1);
+    assert_eq!(claim_ids(&fixture, "a").await, [], "not before the delay is over");
+    fixture.advance(units::<F>(10)).await;
+    assert_eq!(claim_ids(&fixture, "a").await, ids[..1]);
+    assert_eq!(answer(outbox.finish(&owner("a"), ids[0], &payload("done"))).await, 1);
+    let progress = outbox.join_progress(join.id()).await.expect("a known join");
+    let expected = JoinProgress { expected: 4, completed: 1, failed: 3 };
+    assert_eq!(progress, expected, "the first outcome counts");
+}

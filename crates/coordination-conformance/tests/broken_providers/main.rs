@@ -88,7 +88,8 @@ flaws! {
         PRIM-FLAWED-OUTBOX-P
         PRIM-FLAWED-OUTBOX-Q
         PRIM-FLAWED-OUTBOX-T
-        PRIM-FLAWED-OUTBOX-V"#]];
+        PRIM-FLAWED-OUTBOX-V
+        PRIM-FLAWED-OUTBOX-W"#]];
     a_provider_that_reaps_finished_messages_fails: ReapsFinishedMessages, expect![[r#"
         PRIM-FLAWED-OUTBOX-005
         PRIM-FLAWED-OUTBOX-D"#]];

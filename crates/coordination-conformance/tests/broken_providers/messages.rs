@@ -93,18 +93,34 @@ impl Outbox for Flawed {
         }
     }
 
-    async fn postpone(
+    async fn postpone_because(
         &self,
         owner: &OwnerToken,
         ids: &[MessageId],
         delay: Delay,
+        reason: &ErrorText,
     ) -> Result<usize, ProviderError> {
         match self.flaw {
-            Flaw::CountsPostponements => {
-                self.inner.reschedule(owner, ids, delay, &ErrorText::default()).await
-            }
-            _ => self.inner.postpone(owner, ids, delay).await,
+            Flaw::CountsPostponements => self.inner.reschedule(owner, ids, delay, reason).await,
+            _ => self.inner.postpone_because(owner, ids, delay, reason).await,
         }
+    }
+
+    async fn dead(
+        &self,
+        after: Option<MessageId>,
+        max: BatchSize,
+    ) -> Result<Vec<OutboxRecord>, ProviderError> {
+        Outbox::dead(&self.inner, after, max).await
+    }
+
+    async fn revive(
+        &self,
+        ids: &[MessageId],
+        reason: &ErrorText,
+        delay: Delay,
+    ) -> Result<usize, ProviderError> {
+        Outbox::revive(&self.inner, ids, reason, delay).await
     }
 
     async fn record(&self, id: MessageId) -> Result<Option<OutboxRecord>, ProviderError> {
@@ -273,7 +289,7 @@ impl Inbox for Flawed {
         reason: &ErrorText,
         delay: Delay,
     ) -> Result<usize, ProviderError> {
-        self.inner.revive(keys, reason, delay).await
+        Inbox::revive(&self.inner, keys, reason, delay).await
     }
 
     async fn reap(&self) -> Result<usize, ProviderError> {

@@ -128,12 +128,14 @@ impl OutboxState {
         owner: &OwnerToken,
         ids: &[MessageId],
         delay: Delay,
+        reason: &ErrorText,
     ) -> usize {
         let due_at = now.after(delay.get());
         let mut count = 0;
         for id in ids {
             if let Some(kept) = self.messages.give_back(owner, id, due_at) {
                 kept.begun = false;
+                kept.note(reason);
                 count += 1;
             }
         }
@@ -173,6 +175,33 @@ impl OutboxState {
             if let Some(kept) = self.messages.finish(now, owner, id, Outcome::Dead) {
                 kept.note(error);
                 self.joins.count(now, *id, Outcome::Dead);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    pub(super) fn dead(&self, after: Option<MessageId>, max: BatchSize) -> Vec<OutboxRecord> {
+        let listed = |id: &MessageId| after.is_none_or(|after| *id > after);
+        let mut ids: Vec<_> = self.messages.dead().copied().filter(listed).collect();
+        ids.sort_unstable();
+        ids.truncate(max.as_usize());
+        ids.into_iter().filter_map(|id| self.record(id)).collect()
+    }
+
+    pub(super) fn revive(
+        &mut self,
+        now: Timestamp,
+        ids: &[MessageId],
+        reason: &ErrorText,
+        delay: Delay,
+    ) -> usize {
+        let due_at = now.after(delay.get());
+        let mut count = 0;
+        for id in ids {
+            if let Some((kept, _)) = self.messages.revive(id, due_at) {
+                (kept.begun, kept.retry_count, kept.attempts) = (false, 0, 0);
+                kept.note(reason);
                 count += 1;
             }
         }

@@ -71,13 +71,14 @@ impl Outbox for MemoryProvider {
         Ok(self.shared.outbox.lock().finish(self.now(), owner, id, outcome))
     }
 
-    async fn postpone(
+    async fn postpone_because(
         &self,
         owner: &OwnerToken,
         ids: &[MessageId],
         delay: Delay,
+        reason: &ErrorText,
     ) -> Result<usize, ProviderError> {
-        let count = self.shared.outbox.lock().postpone(self.now(), owner, ids, delay);
+        let count = self.shared.outbox.lock().postpone(self.now(), owner, ids, delay, reason);
         self.shared.outbox.tell_of_work(count);
         Ok(count)
     }
@@ -101,6 +102,25 @@ impl Outbox for MemoryProvider {
         error: &ErrorText,
     ) -> Result<usize, ProviderError> {
         Ok(self.shared.outbox.lock().fail(self.now(), owner, ids, error))
+    }
+
+    async fn dead(
+        &self,
+        after: Option<MessageId>,
+        max: BatchSize,
+    ) -> Result<Vec<OutboxRecord>, ProviderError> {
+        Ok(self.shared.outbox.lock().dead(after, max))
+    }
+
+    async fn revive(
+        &self,
+        ids: &[MessageId],
+        reason: &ErrorText,
+        delay: Delay,
+    ) -> Result<usize, ProviderError> {
+        let count = self.shared.outbox.lock().revive(self.now(), ids, reason, delay);
+        self.shared.outbox.tell_of_work(count);
+        Ok(count)
     }
 
     async fn record(&self, id: MessageId) -> Result<Option<OutboxRecord>, ProviderError> {

@@ -202,6 +202,14 @@ impl<K: Clone + Eq + Hash, V, L: Ord + Clone> WorkItems<K, V, L> {
         Some(self.list_finished(now, key, Outcome::Dead))
     }
 
+    /// The dead items, in no order.
+    pub(super) fn dead(&self) -> impl Iterator<Item = &K> {
+        let is_dead = |(_, item): &(&K, &Item<V, L>)| {
+            matches!(item.state, State::Finished { outcome: Outcome::Dead, .. })
+        };
+        self.items.iter().filter(is_dead).map(|(key, _)| key)
+    }
+
     /// Makes a dead item ready at `due_at`; the answer has how often it was claimed before.
     pub(super) fn revive(&mut self, key: &K, due_at: Timestamp) -> Option<(&mut V, u32)> {
         let item = self.items.get(key)?;

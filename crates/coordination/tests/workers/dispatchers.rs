@@ -149,7 +149,10 @@ async fn a_message_that_takes_its_workers_down_is_failed_in_the_end() {
     assert_eq!(message.last_error.as_str(), "gave up: claimed 6 times without an outcome");
 
     let keys = [key("1")];
-    assert_eq!(inbox.revive(&keys, &ErrorText::new("fixed"), Delay::ZERO).await.unwrap(), 1);
+    assert_eq!(
+        Inbox::revive(&inbox, &keys, &ErrorText::new("fixed"), Delay::ZERO).await.unwrap(),
+        1
+    );
     let handlers = TopicHandlers::new().on(topic("order"), |_: InboxMessage| async { Ok(()) });
     let worker = InboxDispatcher::new(inbox, handlers, WorkerSettings::default()).unwrap();
     let (metrics, stop) = (worker.metrics(), CancellationToken::new());

@@ -78,13 +78,33 @@ impl Outbox for Unreliable {
         self.lose(answer)
     }
 
-    async fn postpone(
+    async fn postpone_because(
         &self,
         owner: &OwnerToken,
         ids: &[MessageId],
         delay: Delay,
+        reason: &ErrorText,
     ) -> Result<usize, ProviderError> {
-        let answer = self.inner.postpone(owner, ids, delay).await?;
+        let answer = self.inner.postpone_because(owner, ids, delay, reason).await?;
+        self.lose(answer)
+    }
+
+    async fn dead(
+        &self,
+        after: Option<MessageId>,
+        max: BatchSize,
+    ) -> Result<Vec<OutboxRecord>, ProviderError> {
+        let answer = Outbox::dead(&self.inner, after, max).await?;
+        self.lose(answer)
+    }
+
+    async fn revive(
+        &self,
+        ids: &[MessageId],
+        reason: &ErrorText,
+        delay: Delay,
+    ) -> Result<usize, ProviderError> {
+        let answer = Outbox::revive(&self.inner, ids, reason, delay).await?;
         self.lose(answer)
     }
 
@@ -209,13 +229,31 @@ impl Outbox for Stuck {
         self.inner.finish(owner, id, outcome).await
     }
 
-    async fn postpone(
+    async fn postpone_because(
         &self,
         owner: &OwnerToken,
         ids: &[MessageId],
         delay: Delay,
+        reason: &ErrorText,
     ) -> Result<usize, ProviderError> {
-        self.inner.postpone(owner, ids, delay).await
+        self.inner.postpone_because(owner, ids, delay, reason).await
+    }
+
+    async fn dead(
+        &self,
+        after: Option<MessageId>,
+        max: BatchSize,
+    ) -> Result<Vec<OutboxRecord>, ProviderError> {
+        Outbox::dead(&self.inner, after, max).await
+    }
+
+    async fn revive(
+        &self,
+        ids: &[MessageId],
+        reason: &ErrorText,
+        delay: Delay,
+    ) -> Result<usize, ProviderError> {
+        Outbox::revive(&self.inner, ids, reason, delay).await
     }
 
     async fn record(&self, id: MessageId) -> Result<Option<OutboxRecord>, ProviderError> {

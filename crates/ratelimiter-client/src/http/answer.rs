@@ -44,9 +44,9 @@ impl Answer {
             403 => Err(HttpFault::Forbidden { url: url.to_string(), message: answer.message() }),
             300..=399 => {
                 let location = parts.headers.get(LOCATION);
-                let location =
-                    location.map_or("elsewhere", |to| to.to_str().unwrap_or("elsewhere"));
-                Err(answer.not_ours(format!("a redirection to {location}")))
+                let location = location.and_then(|to| to.to_str().ok()).unwrap_or("elsewhere");
+                let (url, location) = (url.to_string(), location.to_owned());
+                Err(HttpFault::Redirected { url, status, location })
             }
             // The server did not begin, or nobody knows how far it came; whoever stands between says the same.
             408 | 425 | 429 | 502..=504 => Err(answer.unavailable(&parts.headers)),

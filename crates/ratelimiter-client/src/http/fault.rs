@@ -51,7 +51,10 @@ pub enum HttpFault {
         retry_after: Option<Duration>,
     },
     /// The request came without a token that the server knows.
-    #[error("{url} does not accept the token (401){}", said(message))]
+    #[error(
+        "{url} does not accept the token (401){}; give the client a token that stands in the server's configuration",
+        said(message)
+    )]
     Unauthorized {
         /// The server.
         url: String,
@@ -59,16 +62,31 @@ pub enum HttpFault {
         message: String,
     },
     /// The token is known, but not for this request.
-    #[error("{url} does not allow this with this token (403){}", said(message))]
+    #[error(
+        "{url} does not allow this with this token (403){}; give the client one that may",
+        said(message)
+    )]
     Forbidden {
         /// The server.
         url: String,
         /// What it said, for people.
         message: String,
     },
+    /// The answer leads elsewhere, and the client does not follow: the token is for this server only.
+    #[error(
+        "{url} redirects to {location} (status {status}), and the client does not follow; give it the URL of the server itself"
+    )]
+    Redirected {
+        /// The server.
+        url: String,
+        /// The HTTP status.
+        status: u16,
+        /// Where to.
+        location: String,
+    },
     /// The server answers in another language: a web page, another program's JSON.
     #[error(
-        "{url} answers with {kind} (status {status}), which is no answer of a ratelimiter server: {begins}"
+        "{url} answers with {kind} (status {status}), which is no answer of a ratelimiter server; check the URL, and any proxy before it: {begins}"
     )]
     NotOurs {
         /// The server.
@@ -94,7 +112,10 @@ impl HttpFault {
             | Self::Silent { .. }
             | Self::CutShort { .. }
             | Self::Unavailable { .. } => true,
-            Self::Unauthorized { .. } | Self::Forbidden { .. } | Self::NotOurs { .. } => false,
+            Self::Unauthorized { .. }
+            | Self::Forbidden { .. }
+            | Self::Redirected { .. }
+            | Self::NotOurs { .. } => false,
         }
     }
 
@@ -110,6 +131,7 @@ impl HttpFault {
             | Self::CutShort { .. }
             | Self::Unauthorized { .. }
             | Self::Forbidden { .. }
+            | Self::Redirected { .. }
             | Self::NotOurs { .. } => RETRY_AFTER,
         }
     }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use coordination::{Delay, ErrorText, MessageId, Outbox, Topic};
 use ratelimiter::clock::{Clock, Timestamp};
 use ratelimiter::{
-    CompleteRequest, Decision, Denial, JobId, LeaseId, Limiter, ReserveError, ReserveRequest,
+    CompleteRequest, Decision, Denial, DenialReason, JobId, LeaseId, LimitKey, Limiter,
+    ReserveError, ReserveRequest,
 };
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
@@ -18,6 +19,9 @@ use crate::completing::{Completing, Ended};
 use crate::llm::LlmNeeds;
 use crate::no_answer;
 use crate::scheduler::{JobView, Permit};
+
+/// How long a job waits that cannot be allowed before somebody puts something right.
+const POSTPONED_FOR: Duration = Duration::from_secs(10);
 
 /// A job in hand that asks.
 #[derive(Debug)]
@@ -115,7 +119,15 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
                     lease = LeaseId::generate(self.clock.now());
                     unanswered_count = 0;
                 }
-                Some(Err(error)) => return self.refused(&error),
+                Some(Err(error @ ReserveError::AmountExceedsCapacity { .. })) => {
+                    return self.refused(&error);
+                }
+                Some(Err(
+                    error @ (ReserveError::UnknownKey { .. }
+                    | ReserveError::LeaseEnded
+                    | ReserveError::LeaseConflict
+                    | ReserveError::Refused(_)),
+                )) => return self.postponed(asking, &error),
             }
         }
     }
@@ -140,7 +152,33 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
         let wait = self.gates().denied(Instant::now(), *id, topic, denial.keys(), budget, wait);
         // The gate's time is one to wake up at.
         self.changed.notify_one();
-        Asked::put_off(wait)
+        match &denial.reason {
+            DenialReason::Paused { key } => {
+                tracing::info!(%key, ?wait, "job waits, its limit is paused");
+                self.counts().paused.add(1);
+                Asked::put_off_because(wait, format!("waits: {key} is paused (capacity 0)"))
+            }
+            DenialReason::NoRoom { .. } | DenialReason::Decreasing { .. } => Asked::put_off(wait),
+        }
+    }
+
+    /// The job cannot be allowed before somebody puts something right that is not the job's: a key, a token, a URL, a
+    /// client that was shut down. It waits, and so do the jobs that would meet the same.
+    fn postponed(&self, asking: &Asking, error: &ReserveError) -> Asked {
+        let wait = POSTPONED_FOR + self.jitter(POSTPONED_FOR);
+        tracing::warn!(%error, ?wait, "job postponed");
+        self.counts().postponed.add(1);
+        let budget = asking.needs.daily_tokens();
+        let keys: Vec<LimitKey> = if let ReserveError::UnknownKey { key } = error {
+            vec![key.clone()]
+        } else {
+            let keys = asking.needs.requirements().iter().map(|needed| &needed.key);
+            keys.filter(|key| Some(*key) != budget).cloned().collect()
+        };
+        let Asking { id, topic, .. } = asking;
+        let wait = self.gates().denied(Instant::now(), *id, topic, &keys, budget, wait);
+        self.changed.notify_one();
+        Asked::put_off_because(wait, format!("postponed: {error}"))
     }
 
     fn refused(&self, error: &ReserveError) -> Asked {
@@ -185,9 +223,13 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
 
 impl Asked {
     fn put_off(wait: Duration) -> Asked {
+        Asked::put_off_because(wait, String::new())
+    }
+
+    fn put_off_because(wait: Duration, reason: String) -> Asked {
         let wait = wait.min(coordination::DELAY_MAX);
         let delay = Delay::new(wait).expect("it was just bounded");
-        Asked::Settled(Settlement::PutOff { delay })
+        Asked::Settled(Settlement::PutOff { delay, reason: ErrorText::new(reason) })
     }
 }
 

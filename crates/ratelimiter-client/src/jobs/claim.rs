@@ -40,8 +40,8 @@ pub(super) enum Settlement {
     Retry { delay: Delay, error: ErrorText },
     /// It has failed for good.
     Fail { error: ErrorText },
-    /// It was not tried, and is not before this is over.
-    PutOff { delay: Delay },
+    /// It was not tried, and is not before this is over. The reason is empty where it is only its turn that has not come.
+    PutOff { delay: Delay, reason: ErrorText },
 }
 
 impl<O: Outbox> Claim<O> {
@@ -88,7 +88,9 @@ impl<O: Outbox> Claim<O> {
                         outbox.reschedule(owner, &ids, *delay, error).await
                     }
                     Settlement::Fail { error } => outbox.fail(owner, &ids, error).await,
-                    Settlement::PutOff { delay } => outbox.postpone(owner, &ids, *delay).await,
+                    Settlement::PutOff { delay, reason } => {
+                        outbox.postpone_because(owner, &ids, *delay, reason).await
+                    }
                 }?;
                 if changed == 0 && again { self.was_settled(settlement).await } else { Ok(changed) }
             }

@@ -42,6 +42,11 @@ counters! {
     allowed,
     /// Asked and denied: put off by the hint.
     denied,
+    /// Denied because a limit is paused; counted as denied too.
+    paused,
+    /// Asked and postponed, because something has to be put right first: an unknown key, a token that is not accepted, a
+    /// server that is none, a client that was shut down. The job's record says what.
+    postponed,
     /// Asked without an answer: asked again with the same lease.
     unanswered,
     /// Jobs put off without asking, because their tenant had just been denied.
@@ -54,7 +59,7 @@ counters! {
     retried,
     /// Jobs that failed for good, those that the limiter refused included.
     failed,
-    /// Jobs that the limiter refused for good.
+    /// Jobs that the limiter refused for good: they ask for more than a whole capacity.
     refused,
     /// Attempts that panicked.
     panicked,

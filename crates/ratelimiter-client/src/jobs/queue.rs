@@ -1,11 +1,12 @@
 //! Submitting jobs, and reading back what came of them.
 
 use coordination::{
-    CorrelationId, MessageId, Outbox, OutboxRecord, OutboxStatus, Payload, ProviderError, Timestamp,
+    BatchSize, CorrelationId, Delay, ErrorText, MessageId, Outbox, OutboxRecord, OutboxStatus,
+    Payload, ProviderError, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
-use super::job::{LlmJob, UnreadableJob};
+use super::job::{LlmJob, UnreadableJob, is_job};
 
 /// The version of the outcome that this program writes.
 const RESULT_VERSION: u32 = 1;
@@ -52,7 +53,7 @@ pub struct JobRecord {
     pub attempts: u32,
     /// How many of them failed and are followed by another.
     pub retries: u32,
-    /// What went wrong last, if anything did.
+    /// What went wrong last, or why it was postponed; none if neither happened.
     pub last_error: Option<String>,
     /// Where it is in its life.
     pub state: JobState,
@@ -132,6 +133,40 @@ impl<O: Outbox> JobQueue<O> {
             Some(record) => Ok(Some(JobRecord::read(record)?)),
             None => Ok(None),
         }
+    }
+}
+
+impl<O: Outbox> JobQueue<O> {
+    /// Up to `max` failed jobs whose ID is greater than `after`, in the order of their IDs. Messages that are no jobs, or
+    /// jobs of a newer program, are left out.
+    ///
+    /// # Errors
+    /// [`ProviderError`] if the outbox does not answer.
+    pub async fn failed(
+        &self,
+        mut after: Option<MessageId>,
+        max: BatchSize,
+    ) -> Result<Vec<JobRecord>, ProviderError> {
+        let mut jobs = Vec::new();
+        loop {
+            let records = self.outbox.dead(after, max).await?;
+            let is_last = records.len() < max.as_usize();
+            after = records.last().map(|record| record.id);
+            let read = records.into_iter().filter(|record| is_job(&record.topic));
+            jobs.extend(read.filter_map(|record| JobRecord::read(record).ok()));
+            if is_last || jobs.len() >= max.as_usize() {
+                jobs.truncate(max.as_usize());
+                return Ok(jobs);
+            }
+        }
+    }
+
+    /// Lets failed jobs run again, with all their attempts. Others are left as they are. Says how many.
+    ///
+    /// # Errors
+    /// [`ProviderError`]: nobody knows which of them were revived; repeating it does no harm.
+    pub async fn revive(&self, ids: &[MessageId]) -> Result<usize, ProviderError> {
+        self.outbox.revive(ids, &ErrorText::default(), Delay::ZERO).await
     }
 }
 

@@ -85,7 +85,10 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
             Err(error @ UnreadableJob::TooNew { .. }) => {
                 tracing::warn!(%error, "job left for a newer runner");
                 let delay = coordination::Delay::new(NEWER_AFTER).expect("a minute is in range");
-                return Err(Settlement::PutOff { delay });
+                return Err(Settlement::PutOff {
+                    delay,
+                    reason: ErrorText::new(error.to_string()),
+                });
             }
             Err(error) => return Err(fail(error.to_string())),
         };
@@ -184,7 +187,8 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
             }
             None => {
                 self.counts().given_back.add(1);
-                let settlement = Settlement::PutOff { delay: coordination::Delay::ZERO };
+                let (delay, reason) = (coordination::Delay::ZERO, ErrorText::default());
+                let settlement = Settlement::PutOff { delay, reason };
                 Ran { settlement, tokens: known, end: JobEnd::Cancelled }
             }
         }
@@ -219,7 +223,9 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
                 tracing::warn!(%error, "job failed");
                 self.counts().failed.add(1);
             }
-            Settlement::PutOff { delay } => tracing::debug!(?delay, "job put off"),
+            Settlement::PutOff { delay, reason } => {
+                tracing::debug!(?delay, %reason, "job put off");
+            }
         }
     }
 

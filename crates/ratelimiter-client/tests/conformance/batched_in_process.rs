@@ -46,6 +46,7 @@ ratelimiter_conformance::conformance! {
         res_09_the_oldest_ended_leases_are_forgotten_first,
         def_08_definitions_survive_a_restart,
         def_08_a_decrease_survives_a_restart,
+        def_08_a_pause_survives_a_restart,
         com_07_complete_after_a_restart_releases_and_reconciles,
         com_05_the_first_complete_stands_at_another_server,
         com_07_complete_at_another_server_releases_and_reconciles,

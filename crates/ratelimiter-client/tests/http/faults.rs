@@ -77,8 +77,9 @@ async fn cli_01_another_programs_json_is_no_answer() {
 async fn cli_01_a_redirection_is_not_followed() {
     let reply = answer("302 Found", "location: https://login.example.org/\r\n", "");
     let (fault, error) = faults(Reply::Bytes(reply)).await;
-    assert!(matches!(fault, HttpFault::NotOurs { status: 302, .. }), "{fault:?}");
-    assert_refused(&error, "a redirection to https://login.example.org/");
+    assert!(matches!(fault, HttpFault::Redirected { status: 302, .. }), "{fault:?}");
+    assert_refused(&error, "redirects to https://login.example.org/");
+    assert_refused(&error, "give it the URL of the server itself");
 }
 
 /// CLI-01
@@ -87,7 +88,10 @@ async fn cli_01_a_token_that_is_not_accepted_is_said_to_be_so() {
     let body = r#"{"error":"unauthorized","message":"no such token"}"#;
     let (fault, error) = faults(json("401 Unauthorized", body)).await;
     assert!(matches!(fault, HttpFault::Unauthorized { .. }), "{fault:?}");
-    assert_refused(&error, "does not accept the token (401): no such token");
+    assert_refused(
+        &error,
+        "does not accept the token (401): no such token; give the client a token",
+    );
 
     let body = r#"{"error":"forbidden","message":"an admin token is needed"}"#;
     let (fault, error) = faults(json("403 Forbidden", body)).await;

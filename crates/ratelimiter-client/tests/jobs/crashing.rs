@@ -125,13 +125,14 @@ impl<O: Outbox> Outbox for Crashing<O> {
         self.around(self.inner.finish(owner, id, outcome)).await
     }
 
-    async fn postpone(
+    async fn postpone_because(
         &self,
         owner: &OwnerToken,
         ids: &[MessageId],
         delay: Delay,
+        reason: &ErrorText,
     ) -> Result<usize, ProviderError> {
-        self.around(self.inner.postpone(owner, ids, delay)).await
+        self.around(self.inner.postpone_because(owner, ids, delay, reason)).await
     }
 
     async fn reschedule(
@@ -151,6 +152,23 @@ impl<O: Outbox> Outbox for Crashing<O> {
         error: &ErrorText,
     ) -> Result<usize, ProviderError> {
         self.around(self.inner.fail(owner, ids, error)).await
+    }
+
+    async fn dead(
+        &self,
+        after: Option<MessageId>,
+        max: BatchSize,
+    ) -> Result<Vec<OutboxRecord>, ProviderError> {
+        self.around(self.inner.dead(after, max)).await
+    }
+
+    async fn revive(
+        &self,
+        ids: &[MessageId],
+        reason: &ErrorText,
+        delay: Delay,
+    ) -> Result<usize, ProviderError> {
+        self.around(self.inner.revive(ids, reason, delay)).await
     }
 
     async fn record(&self, id: MessageId) -> Result<Option<OutboxRecord>, ProviderError> {

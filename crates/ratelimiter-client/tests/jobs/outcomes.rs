@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use coordination::{NewOutboxMessage, Outbox, OutboxStatus, Payload, Topic};
+use coordination::{BatchSize, NewOutboxMessage, Outbox, OutboxStatus, Payload, Topic};
 use ratelimiter_client::jobs::{HandlerError, JobCall, JobResult, JobState, RunnerSettings};
-use ratelimiter_client::{Done, JobEnd, JobView, Observer};
+use ratelimiter_client::{Batcher, Done, JobEnd, JobView, Observer};
 
-use crate::world::{Luck, ModelLimits, World, budgeted, call, secs};
+use crate::world::{Luck, ModelLimits, ROOMY, World, budgeted, call, secs};
 use crate::{Jobs, is_done, pass, reason};
 
 #[tokio::test(start_paused = true)]
@@ -88,20 +88,113 @@ async fn a_complete_without_an_answer_is_repeated_and_the_result_is_there_before
     assert_eq!(world.use_of_p(), (1, 100, 0));
 }
 
+/// PAUSE-02: what can never succeed fails; it is listed, and revived it runs when the capacity allows it.
 #[tokio::test(start_paused = true)]
-async fn a_permanent_refusal_fails_the_job_with_the_reason() {
+async fn pause_02_more_than_a_capacity_above_0_fails_the_job_which_can_be_revived() {
     let limits = ModelLimits { rpm: 10, tpm: 1_000, slots: 10 };
     let (jobs, world) = (Jobs::new(), World::new().with_model("p", limits));
     let runner = jobs.run(&world, jobs.lasting(secs(1)));
-    let unknown = jobs.submit(&call("unheard-of", "acme", 100)).await;
     let too_large = jobs.submit(&call("p", "acme", 1_001)).await;
-    let ended = jobs.ended(&[unknown, too_large]).await;
-    let key = "global:llm:unheard-of:m:rpm";
-    assert!(reason(&ended[0]).contains(key), "{}", reason(&ended[0]));
-    assert!(reason(&ended[1]).contains("whole capacity"), "{}", reason(&ended[1]));
-    assert!(jobs.calls().is_empty());
+    let fine = jobs.submit(&call("p", "acme", 1)).await;
+    let ended = jobs.ended(&[too_large, fine]).await;
+    assert!(reason(&ended[0]).contains("whole capacity"), "{}", reason(&ended[0]));
+    assert_eq!(jobs.calls().len(), 1);
+
+    let queue = jobs.queue();
+    let max = BatchSize::new(10).unwrap();
+    assert_eq!(queue.failed(None, max).await.unwrap(), ended[..1]);
+    assert_eq!(queue.failed(Some(too_large), max).await.unwrap(), []);
+    let world = world.with_model("p", ModelLimits { tpm: 2_000, ..limits });
+    assert_eq!(queue.revive(&[too_large, fine]).await.unwrap(), 1);
+    assert!(is_done(&jobs.ended(&[too_large]).await[0]));
+    assert_eq!(queue.failed(None, max).await.unwrap(), []);
     let counters = runner.stop().await;
-    assert_eq!((counters.refused, counters.failed), (2, 2));
+    assert_eq!((counters.refused, counters.failed, counters.succeeded), (1, 1, 2));
+    drop(world);
+}
+
+/// PAUSE-02, PAUSE-01
+#[tokio::test(start_paused = true)]
+async fn pause_02_jobs_wait_through_a_pause_and_say_so() {
+    let (jobs, world) = (Jobs::new(), World::roomy());
+    world.set_rpm("p", 0);
+    let runner = jobs.run(&world, jobs.lasting(secs(1)));
+    let ids = jobs.submit_all(&call("p", "acme", 100), 20).await;
+    pass(secs(3600)).await;
+    let first = jobs.job(ids[0]).await;
+    assert!(matches!(first.state, JobState::Waiting { .. }), "{first:?}");
+    assert_eq!((first.attempts, first.retries), (0, 0));
+    let why = first.last_error.unwrap();
+    assert!(why.contains("global:llm:p:m:rpm is paused"), "{why}");
+    assert!(jobs.calls().is_empty());
+
+    world.set_rpm("p", 1_000);
+    assert!(jobs.ended(&ids).await.iter().all(is_done));
+    let counters = runner.stop().await;
+    assert_eq!(counters.failed, 0);
+    assert!(counters.paused >= 300, "asked every ten seconds: {counters:?}");
+    assert!(counters.paused < 800, "and one for all: {counters:?}");
+}
+
+/// PAUSE-02: a token that is not accepted, a page of a proxy, a client that was shut down: all are refusals to look.
+#[tokio::test(start_paused = true)]
+async fn pause_02_a_job_whose_limiter_refuses_to_look_is_postponed_and_says_why() {
+    let (jobs, world) = (Jobs::new(), World::roomy());
+    world.reserves_fare(std::iter::repeat_n(Luck::Refused, 50));
+    let runner = jobs.run(&world, jobs.lasting(secs(1)));
+    let ids = jobs.submit_all(&call("p", "acme", 100), 20).await;
+    pass(secs(60)).await;
+    let first = jobs.job(ids[0]).await;
+    assert!(matches!(first.state, JobState::Waiting { .. }), "{first:?}");
+    assert_eq!(first.last_error.as_deref(), Some("postponed: refused: no such token"));
+    assert!(jobs.ended(&ids).await.iter().all(is_done));
+    let counters = runner.stop().await;
+    assert_eq!((counters.postponed, counters.failed, counters.refused), (50, 0, 0));
+    assert_eq!(counters.succeeded, 20);
+}
+
+/// PAUSE-02
+#[tokio::test(start_paused = true)]
+async fn pause_02_a_job_of_an_unknown_model_waits_until_somebody_defines_it() {
+    let (jobs, world) = (Jobs::new(), World::roomy());
+    let runner = jobs.run(&world, jobs.lasting(secs(1)));
+    let unknown = jobs.submit(&call("unheard-of", "acme", 100)).await;
+    let poor = jobs.submit(&budgeted("p", "nobody", 100)).await;
+    let known = jobs.submit(&call("p", "acme", 100)).await;
+    assert!(
+        is_done(&jobs.ended(&[known]).await[0]),
+        "a tenant's unknown key stops no other tenant"
+    );
+    pass(secs(60)).await;
+    for (id, key) in
+        [(unknown, "global:llm:unheard-of:m:rpm"), (poor, "tenant:nobody:llm:daily_tokens")]
+    {
+        let job = jobs.job(id).await;
+        assert!(matches!(job.state, JobState::Waiting { .. }), "{job:?}");
+        let why = job.last_error.unwrap();
+        assert!(why.contains(key), "{why}");
+    }
+    let world = world.with_model("unheard-of", ROOMY).with_budget("nobody", 1_000);
+    assert!(jobs.ended(&[unknown, poor]).await.iter().all(is_done));
+    assert_eq!(runner.stop().await.failed, 0);
+    drop(world);
+}
+
+/// PAUSE-02
+#[tokio::test(start_paused = true)]
+async fn pause_02_a_job_behind_a_batcher_that_was_shut_down_is_postponed() {
+    let (jobs, world) = (Jobs::new(), World::roomy());
+    let batcher = Batcher::new(world.clone());
+    batcher.shutdown().await;
+    let runner = jobs.run(&batcher, jobs.lasting(secs(1)));
+    let id = jobs.submit(&call("p", "acme", 100)).await;
+    pass(secs(60)).await;
+    assert_eq!(runner.stop().await.failed, 0);
+    let job = jobs.job(id).await;
+    assert!(job.last_error.as_ref().is_some_and(|why| why.contains("shut down")), "{job:?}");
+    let runner = jobs.run(&world, jobs.lasting(secs(1)));
+    assert!(is_done(&jobs.ended(&[id]).await[0]));
+    runner.stop().await;
 }
 
 #[tokio::test(start_paused = true)]

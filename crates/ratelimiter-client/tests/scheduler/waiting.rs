@@ -2,7 +2,7 @@
 
 use ratelimiter_client::{JobReport, SchedulerOptions};
 
-use crate::world::{ModelLimits, ROOMY, World, call, lasting, secs};
+use crate::world::{Luck, ModelLimits, ROOMY, World, call, lasting, secs};
 
 /// SCH-08
 #[tokio::test(start_paused = true)]
@@ -43,4 +43,26 @@ async fn sch_08_a_submit_wakes_a_scheduler_that_waits_for_long() {
     result.unwrap();
     assert_eq!(waited, secs(0));
     assert!(blocked.await.waited >= secs(60));
+}
+
+/// PAUSE-02, SCH-02: a job waits through a pause, whatever it asks for, and fails at once on an unknown key.
+#[tokio::test(start_paused = true)]
+async fn pause_02_a_job_waits_through_a_pause_and_fails_at_once_on_an_unknown_key() {
+    let world = World::roomy();
+    let scheduler = world.scheduler(4);
+    world.reserves_fare([Luck::Refused]);
+    let refused = scheduler.submit(lasting(&call("p", "t", 1), secs(0))).await.unwrap();
+    assert!(refused.await.result.is_err(), "and when the limiter refuses to look");
+    world.set_rpm("p", 0);
+    let waiting = scheduler.submit(lasting(&call("p", "t", 1), secs(0))).await.unwrap();
+    let unknown = scheduler.submit(lasting(&call("unheard-of", "t", 1), secs(0))).await.unwrap();
+    assert!(unknown.await.result.is_err());
+    tokio::time::sleep_until(tokio::time::Instant::now() + secs(3_600)).await;
+    let counters = scheduler.counters();
+    assert_eq!(counters.waiting, 1, "{counters:?}");
+    assert!((300..=400).contains(&counters.denied), "every ten seconds: {counters:?}");
+    world.set_rpm("p", 10);
+    let JobReport { result, waited, .. } = waiting.await;
+    result.unwrap();
+    assert!(waited < secs(3_615), "{waited:?}");
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use ratelimiter_client::memory::MemoryOptions;
 use ratelimiter_client::{
     Capacity, CompleteError, CompleteRequest, Decision, Done, HoldTimeout, Job, JobId, LeaseId,
-    Limit, LimitKey, LimitKind, Limiter, LlmRequest, MemoryLimiter, ReserveError, ReserveRequest,
-    Scheduler, SchedulerOptions, TokioClock, Unanswered, Window,
+    Limit, LimitKey, LimitKind, Limiter, LlmRequest, MemoryLimiter, Refused, ReserveError,
+    ReserveRequest, Scheduler, SchedulerOptions, TokioClock, Unanswered, Window,
 };
 
 /// What becomes of one request.
@@ -18,6 +18,8 @@ pub(crate) enum Luck {
     Answered,
     /// It never arrives.
     Lost,
+    /// Nobody looks at it.
+    Refused,
     /// It is carried out, and its answer is lost.
     AnswerLost,
     /// It is carried out, and answered a second later.
@@ -72,6 +74,11 @@ impl World {
         let key = LimitKey::llm_concurrency(provider, "m").unwrap();
         self.memory.define_now(Limit::new(key, kind, Capacity::new(slots).unwrap())).unwrap();
         self
+    }
+
+    /// Sets the requests of a model, paused or not.
+    pub(crate) fn set_rpm(&self, provider: &str, rpm: u64) {
+        self.rolling(LimitKey::llm_rpm(provider, "m").unwrap(), rpm, 60);
     }
 
     pub(crate) fn with_budget(self, tenant: &str, tokens: u64) -> Self {
@@ -137,6 +144,7 @@ impl Limiter for World {
         match luck.unwrap_or(Luck::Answered) {
             Luck::Answered => self.memory.reserve_now(request),
             Luck::Lost => Err(no_answer().into()),
+            Luck::Refused => Err(Refused { reason: "no such token".to_owned() }.into()),
             Luck::AnswerLost => {
                 drop(self.memory.reserve_now(request));
                 Err(no_answer().into())
@@ -156,6 +164,7 @@ impl Limiter for World {
         match luck.unwrap_or(Luck::Answered) {
             Luck::Answered => self.memory.complete_now(request),
             Luck::Lost => Err(no_answer().into()),
+            Luck::Refused => Err(Refused { reason: "no such token".to_owned() }.into()),
             Luck::AnswerLost => {
                 drop(self.memory.complete_now(request));
                 Err(no_answer().into())

@@ -169,16 +169,3 @@ pub(crate) async fn def_07_only_the_capacity_of_a_decrease_waits(on: &Stage) {
     let capacity = Capacity::new(10).expect("facts use valid capacities");
     assert_eq!(in_force, Limit { capacity, ..lower });
 }
-
-/// DEF-07
-pub(crate) async fn def_07_a_decrease_to_zero_stops_a_limit(on: &Stage) {
-    on.concurrency("slots", 60, 2).await;
-    on.reserve("A", [("slots", 1)]).await.is_allowed();
-    on.decrease(on.concurrency_limit("slots", 60, 0)).await;
-    on.complete("A", []).await.is_ok();
-    on.let_decrease_settle("slots").await;
-    let answer = on.reserve("B", [("slots", 1)]).await;
-    answer.is_refused_for_more_than_capacity_of("slots");
-    on.concurrency("slots", 60, 2).await;
-    on.reserve("C", [("slots", 2)]).await.is_allowed();
-}

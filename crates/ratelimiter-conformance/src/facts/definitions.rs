@@ -69,14 +69,6 @@ pub(crate) async fn def_03_all_of_a_definition_is_kept(on: &Stage) {
     assert_eq!(state.usage.debt, 0);
 }
 
-/// DEF-03
-pub(crate) async fn def_03_a_capacity_of_zero_admits_nothing(on: &Stage) {
-    on.rolling("off", 60, 0).await;
-    let answer = on.reserve("A", [("off", 1)]).await;
-    answer.is_refused_for_more_than_capacity_of("off");
-    assert_eq!(on.available("off").await, 0);
-}
-
 /// DEF-04
 pub(crate) async fn def_04_the_kind_of_a_limit_cannot_change(on: &Stage) {
     on.rolling("rate", 60, 5).await;

@@ -1,6 +1,6 @@
 //! `DEF-08` and `COM-07`: what outlives a server.
 
-use ratelimiter::{Limit, LimitStatus, Note, Overage};
+use ratelimiter::{Capacity, Limit, LimitStatus, Note, Overage};
 
 use crate::stage::Stage;
 
@@ -35,6 +35,7 @@ pub(crate) async fn def_08_a_decrease_survives_a_restart(on: &mut Stage) {
     let state = on.state("slots").await;
     let target = match state.status {
         LimitStatus::Active => state.limit.capacity,
+        LimitStatus::Paused => Capacity::ZERO,
         LimitStatus::Decreasing { to } => to,
     };
     assert_eq!(target.get(), 5);

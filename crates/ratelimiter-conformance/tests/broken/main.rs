@@ -73,6 +73,8 @@ fn each_fault_fails_the_facts_of_the_rule_that_it_breaks() {
         (Fault::CountsReplays, "res_04_a_repeated_reserve_counts_once"),
         (Fault::ForgetsDenials, "res_05_a_denied_lease_stays_denied"),
         (Fault::LooksAtCapacityFirst, "res_06_an_unknown_key_comes_before_an_amount_over_capacity"),
+        (Fault::LooksAtCapacityFirst, "pause_01_a_capacity_of_zero_denies_with_a_fixed_hint"),
+        (Fault::HintsOneSecond, "pause_01_a_capacity_of_zero_denies_with_a_fixed_hint"),
         (Fault::CutsAmounts, "res_07_an_amount_near_the_largest_number_is_refused"),
         (Fault::NamesNoKeys, "res_08_a_denial_names_a_key_without_room_and_a_hint"),
         (Fault::ForgetsEnds, "res_09_a_completed_lease_is_never_allowed_again"),

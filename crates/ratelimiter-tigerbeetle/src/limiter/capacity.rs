@@ -95,10 +95,10 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     ) -> Result<LimitStatus, Unanswered> {
         let settled = self.settle(&limit.key, limit.capacity, stragglers).await?;
         let registered = match settled {
-            Settled::There => RegisteredLimit::active(limit),
+            Settled::There => RegisteredLimit::in_force(limit),
             Settled::Waits { in_force } => {
-                let status = LimitStatus::Decreasing { to: limit.capacity };
-                RegisteredLimit { limit: Limit { capacity: in_force, ..limit }, status }
+                let to = limit.capacity;
+                RegisteredLimit::going_down(Limit { capacity: in_force, ..limit }, to)
             }
         };
         let status = registered.status;

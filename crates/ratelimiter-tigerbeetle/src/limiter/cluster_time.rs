@@ -9,7 +9,7 @@ use ratelimiter::clock::Timestamp;
 
 use super::codes::TransferCode;
 use crate::ids;
-use crate::ledger::{Action, Movement, Transfer, TransferResult, UserData, WorkItem};
+use crate::ledger::{Action, Movement, Transfer, TransferId, TransferResult, UserData, WorkItem};
 
 /// No answer has told anything yet.
 const UNKNOWN: i64 = i64::MIN;
@@ -55,18 +55,21 @@ impl ClusterTime {
     }
 }
 
-/// A question for the time alone: TigerBeetle refuses a transfer from an account to itself before it
-/// looks at anything, writes nothing down, and says when that was.
+/// A question for the time alone: the refusal says when it was.
 pub(super) fn question() -> WorkItem {
+    WorkItem::new().with(never_made(ids::transfer_at(0, "xfer:time")))
+}
+
+/// A transfer from an account to itself. TigerBeetle looks whether its ID exists or was burned, then refuses it without
+/// burning the ID, and does not look at any account.
+pub(super) fn never_made(id: TransferId) -> Transfer {
     let movement = Movement {
         debit: ids::operator_account(),
         credit: ids::operator_account(),
         amount: 0,
         code: TransferCode::Marker.number(),
     };
-    let id = ids::transfer_at(0, "xfer:time");
-    let user_data = UserData::default();
-    WorkItem::new().with(Transfer { id, action: Action::Posted(movement), user_data })
+    Transfer { id, action: Action::Posted(movement), user_data: UserData::default() }
 }
 
 #[cfg(test)]

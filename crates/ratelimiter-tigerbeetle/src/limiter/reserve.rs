@@ -5,10 +5,11 @@ mod chain;
 
 use std::time::Duration;
 
+use futures::future::try_join;
 use ratelimiter::{Decision, Denial, DenialReason, LeaseId, ReserveError, ReserveRequest};
 
 pub(super) use self::batch::PartSize;
-use self::chain::Reply;
+use self::chain::Refusal;
 use super::TigerBeetleLimiter;
 use super::lease::{Lease, ReadBack};
 use super::table::Need;
@@ -24,11 +25,11 @@ enum Question {
     Chain(Vec<Need>),
     /// The lease was allowed here. Another server may have completed it, so the ledger says what became of it.
     Known(Vec<Need>),
-    /// The capacity of one of the limits is on its way down, so nothing new is admitted.
-    Decreasing {
+    /// The definitions admit nothing new, so only what is known of the lease counts (`RES-06`).
+    Closed {
         needs: Vec<Need>,
-        /// Which one.
-        at: usize,
+        /// What a lease hears of which nothing is known.
+        otherwise: Result<Decision, ReserveError>,
     },
 }
 
@@ -47,8 +48,8 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                 self.hear(lease, &needs, &transfers, &results).await
             }
             Question::Known(needs) => self.replay(lease, &needs).await,
-            Question::Decreasing { needs, at } => {
-                self.deny_unless_known(lease, &needs, &needs[at]).await
+            Question::Closed { needs, otherwise } => {
+                self.look_for_known(lease, &needs).await.unwrap_or(otherwise)
             }
         }
     }
@@ -59,16 +60,26 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         if self.cache.has(request.lease) {
             return Ok(Question::Known(needs));
         }
-        if let Some(need) = needs.iter().find(|need| need.exceeds_capacity()) {
-            let key = need.limit.key().clone();
-            return Err(ReserveError::AmountExceedsCapacity { key });
-        }
-        if let Some(at) = needs.iter().position(|need| need.limit.is_decreasing()) {
-            return Ok(Question::Decreasing { needs, at });
+        if let Some(otherwise) = self.refuse_by_definition(&needs) {
+            return Ok(Question::Closed { needs, otherwise });
         }
         self.turn_away_when_expiry_lags()?;
         needs.sort_unstable_by(|a, b| a.limit.key().cmp(b.limit.key()));
         Ok(Question::Chain(needs))
+    }
+
+    /// What the definitions alone refuse, in the order of the checks; none if there may be room.
+    fn refuse_by_definition(&self, needs: &[Need]) -> Option<Result<Decision, ReserveError>> {
+        if let Some(need) = needs.iter().find(|need| need.limit.is_paused()) {
+            let reason = DenialReason::Paused { key: need.limit.key().clone() };
+            return Some(Ok(self.deny_closed(reason)));
+        }
+        if let Some(need) = needs.iter().find(|need| need.exceeds_capacity()) {
+            let key = need.limit.key().clone();
+            return Some(Err(ReserveError::AmountExceedsCapacity { key }));
+        }
+        let decreasing = needs.iter().find(|need| need.limit.is_decreasing())?;
+        Some(Ok(self.deny_decreasing(decreasing)))
     }
 
     /// What the ledger's answer to a chain means.
@@ -80,15 +91,27 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         results: &[TransferResult],
     ) -> Result<Decision, ReserveError> {
         match chain::read(results) {
-            Reply::Allowed => Ok(self.allow(lease, needs, transfers, results)),
-            Reply::NoRoom { at } => {
+            Ok(()) => Ok(self.allow(lease, needs, transfers, results)),
+            Err(refusal) => self.refuse(refusal, lease, needs).await,
+        }
+    }
+
+    /// What a lease hears that reserved nothing new.
+    async fn refuse(
+        &self,
+        refusal: Refusal,
+        lease: LeaseId,
+        needs: &[Need],
+    ) -> Result<Decision, ReserveError> {
+        match refusal {
+            Refusal::NoRoom { at } => {
                 let streak = needs[at].limit.counts.note_denial();
                 Ok(self.deny(&needs[at], streak))
             }
-            Reply::DeniedBefore { at } => Ok(self.deny_again(&needs[at])),
-            Reply::Decreasing { at } => Ok(self.deny_decreasing(&needs[at])),
-            Reply::Known => self.replay(lease, needs).await,
-            Reply::Unexpected(status) => {
+            Refusal::DeniedBefore { at } => Ok(self.deny_again(&needs[at])),
+            Refusal::Decreasing { at } => Ok(self.deny_decreasing(&needs[at])),
+            Refusal::Known => self.replay(lease, needs).await,
+            Refusal::Unexpected(status) => {
                 let reason = not_foreseen("reserve", status);
                 tracing::error!(%lease, ?status, "tigerbeetle refused a reserve unexpectedly");
                 Err(reason.into())
@@ -118,39 +141,57 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
 
     /// The lease is there already, or may be: the ledger says what became of it.
     async fn replay(&self, lease: LeaseId, needs: &[Need]) -> Result<Decision, ReserveError> {
-        match self.read_back(lease).await? {
+        let read_back = self.read_back(lease).await?;
+        self.answer_known(lease, needs, read_back).unwrap_or_else(|| {
+            // Two leases would have to agree in 80 bits of a hash and in a millisecond.
+            tracing::error!(%lease, "a lease's transfers exist, but not under its name");
+            Err(ReserveError::LeaseConflict)
+        })
+    }
+
+    /// What a lease hears that the ledger knows; none if it was never allowed.
+    fn answer_known(
+        &self,
+        lease: LeaseId,
+        needs: &[Need],
+        read_back: ReadBack,
+    ) -> Option<Result<Decision, ReserveError>> {
+        match read_back {
             ReadBack::Open(known) => {
                 let decision = known.replay(needs, self.cluster_now());
                 if decision.is_ok() {
                     self.cache.insert(*known);
                 }
-                decision
+                Some(decision)
             }
             ReadBack::Completed => {
                 self.cache.remove(lease);
-                Err(ReserveError::LeaseEnded)
+                Some(Err(ReserveError::LeaseEnded))
             }
-            // Two leases would have to agree in 80 bits of a hash and in a millisecond.
-            ReadBack::Unknown => {
-                tracing::error!(%lease, "a lease's transfers exist, but not under its name");
-                Err(ReserveError::LeaseConflict)
-            }
+            ReadBack::Unknown => None,
         }
     }
 
-    /// Nothing new is admitted while a capacity is on its way down; but a lease that was allowed
-    /// before, perhaps at another server, must not be told that it has nothing.
-    async fn deny_unless_known(
+    /// A lease that was allowed or denied before, perhaps at another server, hears so whatever has become of the limits
+    /// since (`RES-06`). An allowed one shows in its transfers, a denied one only in an ID that it burned; neither look
+    /// changes anything. None if nothing is known of it.
+    async fn look_for_known(
         &self,
         lease: LeaseId,
         needs: &[Need],
-        decreasing: &Need,
-    ) -> Result<Decision, ReserveError> {
-        match self.read_back(lease).await? {
-            ReadBack::Open(known) => known.replay(needs, self.cluster_now()),
-            ReadBack::Completed => Err(ReserveError::LeaseEnded),
-            ReadBack::Unknown => Ok(self.deny_decreasing(decreasing)),
+    ) -> Option<Result<Decision, ReserveError>> {
+        let probe = async {
+            let probed = self.ledger.create_transfers(chain::probe(lease, needs)).await;
+            probed.map_err(unanswered)
+        };
+        let (read_back, probed) = match try_join(self.read_back(lease), probe).await {
+            Ok(seen) => seen,
+            Err(unanswered) => return Some(Err(unanswered.into())),
+        };
+        if let Some(answer) = self.answer_known(lease, needs, read_back) {
+            return Some(answer);
         }
+        Some(self.refuse(chain::read_probe(&probed)?, lease, needs).await)
     }
 
     fn deny(&self, need: &Need, streak: u32) -> Decision {
@@ -168,7 +209,11 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     }
 
     fn deny_decreasing(&self, need: &Need) -> Decision {
-        let reason = DenialReason::Decreasing { key: need.limit.key().clone() };
+        self.deny_closed(DenialReason::Decreasing { key: need.limit.key().clone() })
+    }
+
+    /// Denied by a definition: the hint is fixed (`HINT-04`).
+    fn deny_closed(&self, reason: DenialReason) -> Decision {
         Decision::Denied(Denial { reason, retry_after: self.options.hints.decreasing })
     }
 }

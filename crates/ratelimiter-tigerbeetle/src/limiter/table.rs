@@ -116,7 +116,11 @@ impl KnownLimit {
     }
 
     pub(super) fn is_decreasing(&self) -> bool {
-        self.registered.status != LimitStatus::Active
+        self.registered.waits()
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.registered.status == LimitStatus::Paused
     }
 }
 

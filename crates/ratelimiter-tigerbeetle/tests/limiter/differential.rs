@@ -71,16 +71,15 @@ async fn play(seed: u64, leases_cached_max: usize) {
     }
 }
 
-/// Whether both said the same, but for what this backend documents: hints are backoffs, one key is
-/// named (that for which the lease was denied first), and what the definitions decide is decided
-/// before a lease is looked at that is not in memory.
+/// Whether both said the same, but for what this backend documents: hints are backoffs, and one key is
+/// named (that for which the lease was denied first).
 fn agree(
     memory: &Result<Decision, ReserveError>,
     tigerbeetle: &Result<Decision, ReserveError>,
     was_denied: bool,
 ) -> bool {
     use Decision::{Allowed, Denied};
-    use DenialReason::{Decreasing, NoRoom};
+    use DenialReason::NoRoom;
     match (memory, tigerbeetle) {
         (Ok(Allowed { reserved_at: memory }), Ok(Allowed { reserved_at: tigerbeetle })) => {
             tigerbeetle.since(*memory) < Duration::from_millis(1)
@@ -89,15 +88,6 @@ fn agree(
             Ok(Denied(Denial { reason: NoRoom { keys: memory }, .. })),
             Ok(Denied(Denial { reason: NoRoom { keys: tigerbeetle }, .. })),
         ) => tigerbeetle.len() == 1 && (memory.contains(&tigerbeetle[0]) || was_denied),
-        (
-            Ok(Denied(Denial { reason: NoRoom { .. }, .. })),
-            Ok(Denied(Denial { reason: Decreasing { .. }, .. }))
-            | Err(ReserveError::AmountExceedsCapacity { .. }),
-        ) => was_denied,
-        (
-            Err(ReserveError::LeaseEnded | ReserveError::LeaseConflict),
-            Err(ReserveError::AmountExceedsCapacity { .. }),
-        ) => true,
         (memory, tigerbeetle) => memory == tigerbeetle,
     }
 }

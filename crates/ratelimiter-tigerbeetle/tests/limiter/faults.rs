@@ -137,8 +137,9 @@ fn tb_08_a_change_that_was_cut_short_anywhere_heals_at_the_start() {
                 on.ledger.heal();
 
                 let limiter = on.limiter();
-                let planned = RegisteredLimit::active(old.clone()).redefined(new).unwrap();
-                let file = if is_new_file { planned } else { RegisteredLimit::active(old.clone()) };
+                let planned = RegisteredLimit::in_force(old.clone()).redefined(new).unwrap();
+                let file =
+                    if is_new_file { planned } else { RegisteredLimit::in_force(old.clone()) };
                 let target = file.target();
                 let status = limiter.restore(file).await.unwrap();
                 let cut =

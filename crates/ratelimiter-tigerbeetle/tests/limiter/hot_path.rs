@@ -1,11 +1,11 @@
 //! `TB-01` to `TB-04`: what a reserve and a complete ask of the ledger, and what they do not.
 
-use ratelimiter::Backend;
+use ratelimiter::{Backend, Decision, Limiter};
 use ratelimiter_tigerbeetle::ids::{self, TransferRole};
 use ratelimiter_tigerbeetle::ledger::{Action, Event, WorkItem};
 
 use crate::on_model::on_watched_model;
-use crate::scene::run;
+use crate::scene::{restore_all, run};
 use crate::watched_ledger::Call;
 
 /// The one item that was asked for.
@@ -68,17 +68,66 @@ fn tb_02_the_order_of_the_requirements_does_not_matter() {
     });
 }
 
-/// RES-06: what the definitions decide is decided without the cluster.
+/// RES-06: an unknown key is refused without the cluster; what the definitions refuse asks it whether the lease is known,
+/// and leaves nothing behind.
 #[test]
-fn res_06_permanent_refusals_ask_the_cluster_nothing() {
+fn res_06_what_the_definitions_refuse_changes_nothing_in_the_cluster() {
     run(async {
         let on = on_watched_model();
         let limiter = on.limiter();
         limiter.define(on.rolling("small", 60, 1)).await.unwrap();
         on.ledger.take_calls();
-        assert!(on.reserve(&limiter, on.lease(), [("small", 2)]).await.is_err());
-        assert!(on.reserve(&limiter, on.lease(), [("unknown", 2)]).await.is_err());
+        let lease = on.lease();
+        assert!(on.reserve(&limiter, lease, [("unknown", 2)]).await.is_err());
         assert!(on.ledger.take_calls().is_empty());
+        for _ in 0..2 {
+            assert!(on.reserve(&limiter, lease, [("small", 2)]).await.is_err());
+        }
+        let from_an_account_to_itself = |event: &Event| matches!(event.transfer.action, Action::Posted(moved) if moved.debit == moved.credit);
+        for call in on.ledger.take_calls() {
+            if let Call::CreateTransfers(item) = call {
+                assert!(item.events().iter().all(from_an_account_to_itself), "{item:?}");
+            } else {
+                assert!(matches!(call, Call::Query), "{call:?}");
+            }
+        }
+        limiter.define(on.rolling("small", 60, 2)).await.unwrap();
+        assert!(on.reserve(&limiter, lease, [("small", 2)]).await.unwrap().is_allowed());
+    });
+}
+
+/// TB-05: a batch whose answer was lost is repeated in as many round trips as one lease needs, whatever its size.
+#[test]
+fn tb_05_a_repeated_batch_is_read_back_at_once() {
+    run(async {
+        let on = on_watched_model();
+        let first = on.limiter();
+        first.define(on.rolling("tokens", 60, 1_000)).await.unwrap();
+        first.define(on.rolling("full", 60, 1)).await.unwrap();
+        let request = |(lease, name)| on.to_reserve(lease, &[(name, 1)]);
+        let leases: Vec<_> = (0..256).map(|_| on.lease()).collect();
+        let names = std::iter::repeat(["tokens", "full"]).flatten();
+        let requests: Vec<_> = leases.iter().copied().zip(names).map(request).collect();
+        let answers = first.reserve_batch(&requests).await;
+        assert_eq!(answers.iter().flatten().filter(|answer| answer.is_allowed()).count(), 129);
+
+        // The first remembers the leases, the second does not.
+        let second = on.forgetful_limiter();
+        restore_all(&second, &first).await;
+        for limiter in [&first, &second] {
+            let (one, rounds_of_one) =
+                on.ledger.count_rounds(limiter.reserve_batch(&requests[..1])).await;
+            assert_eq!(one, answers[..1]);
+            let (again, rounds) = on.ledger.count_rounds(limiter.reserve_batch(&requests)).await;
+            assert!(rounds <= rounds_of_one.max(2), "{rounds} round trips, one after another");
+            for (again, answer) in again.iter().zip(&answers) {
+                if answer.as_ref().is_ok_and(Decision::is_allowed) {
+                    assert_eq!(again, answer);
+                } else {
+                    assert!(again.as_ref().unwrap().denial().is_some(), "{again:?}");
+                }
+            }
+        }
     });
 }
 

@@ -131,8 +131,12 @@ impl<L: Ledger + Clone> Scene<L> {
         lease: LeaseId,
         needs: [(&str, u64); N],
     ) -> Result<Decision, ReserveError> {
-        let needs = needs.map(|(name, amount)| (self.key(name), amount));
-        at.reserve(&ReserveRequest::new(lease, Requirements::of(needs).unwrap())).await
+        at.reserve(&self.to_reserve(lease, &needs)).await
+    }
+
+    pub fn to_reserve(&self, lease: LeaseId, needs: &[(&str, u64)]) -> ReserveRequest {
+        let needs = needs.iter().map(|(name, amount)| (self.key(name), *amount));
+        ReserveRequest::new(lease, Requirements::of(needs).unwrap())
     }
 
     pub async fn complete<const N: usize>(

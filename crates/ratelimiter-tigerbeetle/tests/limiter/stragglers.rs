@@ -69,7 +69,7 @@ fn tb_08_a_change_of_a_process_that_is_gone_arrives_after_the_start_and_changes_
             on.ledger.heal();
 
             let limiter = on.limiter();
-            limiter.restore(RegisteredLimit::active(old)).await.unwrap();
+            limiter.restore(RegisteredLimit::in_force(old)).await.unwrap();
             for item in stragglers {
                 on.ledger.create_transfers(item).await.unwrap();
             }

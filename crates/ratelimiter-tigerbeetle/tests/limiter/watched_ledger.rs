@@ -1,7 +1,11 @@
 //! A ledger that notes what it is asked, answers in its own time, and sometimes does not answer.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+use futures::channel::oneshot;
+use futures::poll;
 
 use ratelimiter_tigerbeetle::ledger::{
     AccountId, AccountResult, AccountRow, Ledger, LedgerError, NewAccount, TransferId,
@@ -22,6 +26,8 @@ struct Watch {
     fault: Option<(usize, Fault)>,
     /// Answers come after other callers have had their turn, as often as this says.
     delays: Option<fastrand::Rng>,
+    /// The calls that wait to be let through, while rounds are counted.
+    held_back: Option<Vec<oneshot::Sender<()>>>,
 }
 
 /// What a ledger was asked.
@@ -69,11 +75,37 @@ impl<L: Ledger> WatchedLedger<L> {
         self.watch.lock().unwrap().delays = Some(fastrand::Rng::with_seed(seed));
     }
 
+    /// How many round trips to the ledger, one after another, something takes: calls are held back until nobody can go
+    /// on without an answer, and are then answered together.
+    pub async fn count_rounds<T>(&self, work: impl Future<Output = T>) -> (T, usize) {
+        self.watch.lock().unwrap().held_back = Some(Vec::new());
+        let mut work = pin!(work);
+        let mut rounds = 0;
+        loop {
+            if let std::task::Poll::Ready(done) = poll!(work.as_mut()) {
+                self.watch.lock().unwrap().held_back = None;
+                return (done, rounds);
+            }
+            let held_back = self.watch.lock().unwrap().held_back.replace(Vec::new()).unwrap();
+            assert!(!held_back.is_empty(), "what waits, waits for the ledger");
+            held_back.into_iter().for_each(|call| call.send(()).unwrap());
+            rounds += 1;
+        }
+    }
+
     async fn call<T>(
         &self,
         call: Call,
         answer: impl Future<Output = Result<T, LedgerError>>,
     ) -> Result<T, LedgerError> {
+        let let_through = self.watch.lock().unwrap().held_back.as_mut().map(|held_back| {
+            let (let_through, waits) = oneshot::channel();
+            held_back.push(let_through);
+            waits
+        });
+        if let Some(waits) = let_through {
+            waits.await.unwrap();
+        }
         let (fault, turns) = {
             let mut watch = self.watch.lock().unwrap();
             let number = watch.calls.len();

@@ -10,7 +10,7 @@ use crate::decode::{Body, Refusal, decode};
 use crate::definition::{DefinitionBody, KindBody, OverageBody, StatusBody};
 use crate::field;
 use crate::object::object_only;
-use crate::state::{read_status, write_status};
+use crate::state::{read_status, write_status_v1};
 use crate::word::ErrorWord;
 
 /// A limit as it is in force, and whether its capacity is on its way down.
@@ -53,7 +53,7 @@ impl From<&RegisteredLimit> for Entry {
             description,
             overage,
         } = limit.into();
-        let (status, pending_decrease_to) = write_status(*status);
+        let (status, pending_decrease_to) = write_status_v1(*status, capacity);
         Self {
             key,
             kind,

@@ -110,7 +110,7 @@ impl Group {
         self.expire(now);
         match self.find(&limit.key) {
             Some((slot, _)) => self.limit_mut(slot).redefine(limit),
-            None => Ok(self.insert(RegisteredLimit::active(limit))),
+            None => Ok(self.insert(RegisteredLimit::in_force(limit))),
         }
     }
 

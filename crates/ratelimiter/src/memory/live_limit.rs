@@ -154,6 +154,11 @@ impl LiveLimit {
         self.rest.registered.status
     }
 
+    /// True if nothing is admitted until somebody raises the capacity.
+    pub(super) fn is_paused(&self) -> bool {
+        self.status() == LimitStatus::Paused
+    }
+
     /// True if nothing of it is live.
     pub(super) fn is_idle(&self) -> bool {
         self.present.is_empty() && !self.terms.is(Terms::OLDER)
@@ -309,12 +314,12 @@ impl LiveLimit {
     /// Ends a decrease for which the room is free; so much is live. Brings up to date what follows from the definition.
     fn settle_if_possible(&mut self, used: u64) {
         let registered = &mut self.rest.registered;
-        if registered.status != LimitStatus::Active && used <= registered.target().get() {
+        if registered.waits() && used <= registered.target().get() {
             registered.settle();
         }
-        let is_decreasing = registered.status != LimitStatus::Active;
+        let waits = registered.waits();
         self.available = registered.limit.capacity.get() - used;
-        self.terms.set(Terms::DECREASING, is_decreasing);
+        self.terms.set(Terms::DECREASING, waits);
     }
 
     /// Defines the limit anew. A lifetime that changes applies to reservations from now on.

@@ -157,12 +157,15 @@ fn refuse(
     groups: &mut LockedGroups<'_>,
     policy: &HintPolicy,
 ) -> Result<Decision, ReserveError> {
+    let closed = |reason| Ok(Decision::Denied(Denial { reason, retry_after: policy.decreasing }));
+    if let Some(need) = needs.iter().find(|n| n.limit(groups).is_paused()) {
+        return closed(DenialReason::Paused { key: need.key.clone() });
+    }
     if let Some(need) = needs.iter().find(|n| n.amount > n.limit(groups).capacity()) {
         return Err(ReserveError::AmountExceedsCapacity { key: need.key.clone() });
     }
     if let Some(need) = needs.iter().find(|n| n.limit(groups).is_decreasing()) {
-        let reason = DenialReason::Decreasing { key: need.key.clone() };
-        return Ok(Decision::Denied(Denial { reason, retry_after: policy.decreasing }));
+        return closed(DenialReason::Decreasing { key: need.key.clone() });
     }
     let full = without_room(needs, groups);
     leases.deny(now, id, full[0].key.place().tag());

@@ -21,6 +21,9 @@ pub(crate) enum Expected {
     },
     /// A denied lease again: some key, some hint.
     DeniedAgain,
+    Paused {
+        key: LimitKey,
+    },
     Decreasing {
         key: LimitKey,
     },
@@ -154,7 +157,7 @@ impl Oracle {
     pub(crate) fn states(&self) -> Vec<LimitState> {
         let state = |(key, defined): (&LimitKey, &DefinedLimit)| LimitState {
             limit: defined.limit.clone(),
-            status: status(defined.target),
+            status: defined.status(),
             usage: Usage {
                 used: self.used(key),
                 available: self.available(key),
@@ -166,8 +169,16 @@ impl Oracle {
     }
 }
 
-fn status(target: Option<Capacity>) -> LimitStatus {
-    target.map_or(LimitStatus::Active, |to| LimitStatus::Decreasing { to })
+impl DefinedLimit {
+    fn status(&self) -> LimitStatus {
+        match self.target {
+            _ if self.target.unwrap_or(self.limit.capacity) == Capacity::ZERO => {
+                LimitStatus::Paused
+            }
+            Some(to) => LimitStatus::Decreasing { to },
+            None => LimitStatus::Active,
+        }
+    }
 }
 
 /// Definitions.
@@ -199,7 +210,7 @@ impl Oracle {
             self.limits.insert(new.key.clone(), defined);
         }
         self.settle();
-        Ok(status(self.limits[&new.key].target))
+        Ok(self.limits[&new.key].status())
     }
 
     pub(crate) fn delete(&mut self, key: &LimitKey) -> bool {
@@ -220,6 +231,10 @@ impl Oracle {
             Some(Lease::Denied { .. }) => return Expected::DeniedAgain,
             Some(Lease::Open { .. }) => return self.replay(request.lease, &needs),
             None => {}
+        }
+        let is_paused = |key: &LimitKey| self.limits[key].status() == LimitStatus::Paused;
+        if let Some((key, _)) = needs.iter().find(|(key, _)| is_paused(key)) {
+            return Expected::Paused { key: key.clone() };
         }
         let capacity = |key: &LimitKey| self.limits[key].limit.capacity.get();
         if let Some((key, _)) = needs.iter().find(|(key, amount)| *amount > capacity(key)) {

@@ -163,6 +163,10 @@ fn agree_on_reserve(
                 matches!(&denial.reason, DenialReason::NoRoom { keys } if !keys.is_empty());
             names_keys && denial.retry_after_ms() >= 1
         }
+        (Ok(Decision::Denied(denial)), Expected::Paused { key }) => {
+            denial.reason == (DenialReason::Paused { key: key.clone() })
+                && denial.retry_after == Duration::from_secs(10)
+        }
         (Ok(Decision::Denied(denial)), Expected::Decreasing { key }) => {
             denial.reason == (DenialReason::Decreasing { key: key.clone() })
                 && denial.retry_after == Duration::from_secs(10)

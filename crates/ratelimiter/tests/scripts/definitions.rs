@@ -4,9 +4,9 @@ use expect_test::expect;
 
 use crate::check;
 
-/// DEF-03
+/// PAUSE-01
 #[test]
-fn def_03_a_capacity_of_zero_is_a_switch() {
+fn pause_01_a_capacity_of_zero_is_a_pause() {
     check(
         "limit rpm rolling 60s 0
              0s reserve A rpm=1
@@ -18,14 +18,14 @@ fn def_03_a_capacity_of_zero_is_a_switch() {
              61s state rpm
              61s reserve D rpm=1",
         expect![[r#"
-            0s reserve A rpm=1 -> exceeds capacity of rpm
+            0s reserve A rpm=1 -> rpm is paused, retry after 10s
             1s define rpm rolling 60s 1 -> active
             1s reserve B rpm=1 -> allowed
-            2s define rpm rolling 60s 0 -> decreasing to 0
-            2s reserve C rpm=1 -> rpm is decreasing, retry after 10s
-            60s state rpm -> decreasing to 0, used 1 of 1
-            61s state rpm -> active, used 0 of 0
-            61s reserve D rpm=1 -> exceeds capacity of rpm
+            2s define rpm rolling 60s 0 -> paused
+            2s reserve C rpm=1 -> rpm is paused, retry after 10s
+            60s state rpm -> paused, used 1 of 1
+            61s state rpm -> paused, used 0 of 0
+            61s reserve D rpm=1 -> rpm is paused, retry after 10s
         "#]],
     );
 }

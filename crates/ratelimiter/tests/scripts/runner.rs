@@ -182,6 +182,7 @@ fn denial_text(denial: &Denial) -> String {
             let keys: Vec<&str> = keys.iter().map(LimitKey::as_str).collect();
             format!("denied {}, retry after {retry_after:?}", keys.join(" "))
         }
+        DenialReason::Paused { key } => format!("{key} is paused, retry after {retry_after:?}"),
         DenialReason::Decreasing { key } => {
             format!("{key} is decreasing, retry after {retry_after:?}")
         }
@@ -199,6 +200,7 @@ fn define_text(answer: Result<LimitStatus, DefineError>) -> String {
 fn status_text(status: LimitStatus) -> String {
     match status {
         LimitStatus::Active => "active".to_owned(),
+        LimitStatus::Paused => "paused".to_owned(),
         LimitStatus::Decreasing { to } => format!("decreasing to {to}"),
     }
 }

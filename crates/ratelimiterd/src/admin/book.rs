@@ -53,7 +53,7 @@ impl Book {
         let Some(registered) = self.registry.get_mut(key) else {
             return;
         };
-        if status == LimitStatus::Active && registered.status != LimitStatus::Active {
+        if status == LimitStatus::Active && registered.waits() {
             registered.settle();
             self.is_behind = true;
             tracing::info!(%key, capacity = %registered.limit.capacity, "decrease applied");
@@ -62,7 +62,7 @@ impl Book {
 
     /// The limits whose capacity is on its way down, as far as the file knows.
     pub(super) fn decreasing(&self) -> Vec<LimitKey> {
-        let decreasing = self.registry.iter().filter(|limit| limit.status != LimitStatus::Active);
+        let decreasing = self.registry.iter().filter(|limit| limit.waits());
         decreasing.map(|registered| registered.limit.key.clone()).collect()
     }
 

@@ -198,6 +198,7 @@ fn limits_file_of(states: &[LimitState]) -> String {
 fn shown(status: LimitStatus) -> String {
     match status {
         LimitStatus::Active => "active".to_owned(),
+        LimitStatus::Paused => "paused".to_owned(),
         LimitStatus::Decreasing { to } => format!("decreasing to {to}"),
     }
 }

@@ -86,6 +86,7 @@ fn render(states: &[LimitState], now: &Look, before: &Look, every: Duration) -> 
         let denied_before = before.denied.get(key).copied().unwrap_or(0);
         let note = match status {
             LimitStatus::Active => String::new(),
+            LimitStatus::Paused => "  (paused)".to_owned(),
             LimitStatus::Decreasing { to } => format!("  (decreasing to {to})"),
         };
         screen += &format!(

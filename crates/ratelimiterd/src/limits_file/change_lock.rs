@@ -87,7 +87,7 @@ mod tests {
     fn registry(capacity: u64) -> Registry {
         let kind = LimitKind::Rolling { window: Window::from_seconds(60).unwrap() };
         let limit = Limit::new(LimitKey::new("k").unwrap(), kind, Capacity::new(capacity).unwrap());
-        [RegisteredLimit::active(limit)].into_iter().collect()
+        [RegisteredLimit::in_force(limit)].into_iter().collect()
     }
 
     #[tokio::test]

@@ -41,6 +41,7 @@ fn render(states: &[LimitState]) -> String {
     for LimitState { limit, status, usage } in states {
         let status = match status {
             LimitStatus::Active => "active".to_owned(),
+            LimitStatus::Paused => "paused".to_owned(),
             LimitStatus::Decreasing { to } => format!("decreasing to {to}"),
         };
         let kind = format!("{}, {} s", limit.kind.name(), limit.kind.lifetime_seconds());

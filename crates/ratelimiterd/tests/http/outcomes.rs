@@ -58,6 +58,30 @@ async fn def_07_a_reserve_on_a_decreasing_limit_says_so() {
         .assert_eq(&answer.line());
 }
 
+/// PAUSE-01, HINT-04: idle or in use, whatever the amount; and the same lease goes on when the capacity returns.
+#[tokio::test]
+async fn pause_01_a_reserve_on_a_paused_limit_is_denied_and_may_come_back() {
+    let server = TestServer::start().await;
+    for lease in [1, 2] {
+        let answer = server.define_rolling(KEY, 0).await;
+        expect![[r#"200 {"ok":true,"status":"paused"}"#]]
+            .assert_eq(&format!("{} {}", answer.status, answer.body));
+        let answer = server.reserve(lease, &[(KEY, 11)]).await;
+        expect![[r#"200 {"allowed":false,"error":"limit_paused:global:llm:openai:gpt-4o:rpm","reserved_at_unix_ms":0,"retry_after_ms":10000}"#]]
+            .assert_eq(&answer.line());
+        assert_eq!(answer.header("retry-after"), Some("10"));
+        server.define_rolling(KEY, 100).await;
+        assert!(server.reserve(lease, &[(KEY, 11)]).await.body.contains("\"allowed\":true"));
+    }
+    let metrics = server.get("/metrics").await.body;
+    for line in [
+        r#"ratelimiter_reserve_total{outcome="limit_paused"} 2"#,
+        r#"ratelimiter_denied_total{key="global:llm:openai:gpt-4o:rpm"} 2"#,
+    ] {
+        assert!(metrics.contains(line), "{metrics}");
+    }
+}
+
 /// RES-06
 #[tokio::test]
 async fn res_06_an_unknown_key_is_not_found() {

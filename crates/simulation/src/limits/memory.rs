@@ -124,7 +124,7 @@ impl World for MemoryWorld {
         let stage = Stage::new(plan, executor, ON_TIME, traced, read);
         let setups = plan.limits.iter().enumerate();
         let setups = setups.map(|(number, setup)| setup.limit(number, setup.capacity));
-        let registry: Registry = setups.map(RegisteredLimit::active).collect();
+        let registry: Registry = setups.map(RegisteredLimit::in_force).collect();
         let registry = Arc::new(Mutex::new(registry));
         let site = Arc::new(Site { stage: stage.clone(), current, registry, flaw: self.flaw });
         site.start();
@@ -257,7 +257,8 @@ impl Host for Process {
             let planned = lock(&self.registry).plan(limit.clone())?;
             let status = self.limiter.define_now(limit)?;
             let mut planned = planned;
-            if status == LimitStatus::Active {
+            let state = self.limiter.state_now(&planned.limit.key);
+            if state.is_some_and(|state| !state.waits()) {
                 planned.settle();
             }
             lock(&self.registry).put(planned);

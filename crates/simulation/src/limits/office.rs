@@ -154,7 +154,7 @@ impl<L: Ledger> Office<L> {
         let mut settled = Vec::new();
         for key in book.decreasing() {
             if let Ok(Some(state)) = self.limiter.state(&key).await
-                && state.status == LimitStatus::Active
+                && !state.waits()
             {
                 settled.push(key);
             }
@@ -243,14 +243,14 @@ impl Book {
         let Some(registered) = self.registry.get_mut(key) else {
             return;
         };
-        if status == LimitStatus::Active && registered.status != LimitStatus::Active {
+        if status == LimitStatus::Active && registered.waits() {
             registered.settle();
             self.is_behind = true;
         }
     }
 
     fn decreasing(&self) -> Vec<LimitKey> {
-        let decreasing = self.registry.iter().filter(|limit| limit.status != LimitStatus::Active);
+        let decreasing = self.registry.iter().filter(|limit| limit.waits());
         decreasing.map(|registered| registered.limit.key.clone()).collect()
     }
 }

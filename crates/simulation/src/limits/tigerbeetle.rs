@@ -89,7 +89,7 @@ impl World for TigerBeetleWorld {
         });
         let limits = plan.limits.iter().enumerate();
         let limits = limits.map(|(number, setup)| setup.limit(number, setup.capacity));
-        site.file.write(&limits.map(RegisteredLimit::active).collect());
+        site.file.write(&limits.map(RegisteredLimit::in_force).collect());
         for (server, skew_ms) in plan.skews_ms.iter().enumerate() {
             site.start(server, *skew_ms);
         }
@@ -155,7 +155,7 @@ impl Site {
                 violation(Promise::BackToZero, format!("{used} units of {key} are still held"));
             }
             let is_there = reading.capacity == u128::from(registered.target().get());
-            if !is_there || registered.status != LimitStatus::Active {
+            if !is_there || registered.waits() {
                 let detail =
                     format!("{key} has {}, the file says {registered:?}", reading.capacity);
                 violation(Promise::ProgressResumes, detail);

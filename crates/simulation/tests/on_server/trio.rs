@@ -153,29 +153,20 @@ fn reason(answer: &Result<Decision, ReserveError>) -> Result<Option<DenialReason
 }
 
 /// Whether both said the same, but for what is documented: TigerBeetle names one key, that for which the lease was
-/// denied first, and what the definitions decide is decided before a lease is looked at that is not in memory.
+/// denied first.
 fn agree(
     memory: &Result<Decision, ReserveError>,
     tigerbeetle: &Result<Decision, ReserveError>,
     was_denied: bool,
 ) -> bool {
     use Decision::{Allowed, Denied};
-    use DenialReason::{Decreasing, NoRoom};
+    use DenialReason::NoRoom;
     match (memory, tigerbeetle) {
         (Ok(Allowed { .. }), Ok(Allowed { .. })) => true,
         (
             Ok(Denied(Denial { reason: NoRoom { keys: memory }, .. })),
             Ok(Denied(Denial { reason: NoRoom { keys: tigerbeetle }, .. })),
         ) => tigerbeetle.len() == 1 && (memory.contains(&tigerbeetle[0]) || was_denied),
-        (
-            Ok(Denied(Denial { reason: NoRoom { .. }, .. })),
-            Ok(Denied(Denial { reason: Decreasing { .. }, .. }))
-            | Err(ReserveError::AmountExceedsCapacity { .. }),
-        ) => was_denied,
-        (
-            Err(ReserveError::LeaseEnded | ReserveError::LeaseConflict),
-            Err(ReserveError::AmountExceedsCapacity { .. }),
-        ) => true,
         (memory, tigerbeetle) => memory == tigerbeetle,
     }
 }

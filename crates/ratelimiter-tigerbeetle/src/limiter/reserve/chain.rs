@@ -6,14 +6,13 @@ use ratelimiter::{LeaseId, LimitKind};
 
 use crate::ids::{self, LeaseTransfers, TransferRole};
 use crate::ledger::{Action, Movement, Transfer, TransferResult, TransferStatus, WorkItem};
+use crate::limiter::cluster_time::never_made;
 use crate::limiter::codes::{Tenure, TransferCode, user_data};
 use crate::limiter::table::Need;
 
-/// What the answer to a chain means (`TB-05`).
+/// Why a chain reserved nothing (`TB-05`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Reply {
-    /// All of it is reserved.
-    Allowed,
+pub(super) enum Refusal {
     /// This event had no room.
     NoRoom {
         /// Which one of the chain.
@@ -61,33 +60,59 @@ pub(super) fn push(item: &mut WorkItem, lease: LeaseId, needs: &[Need]) {
     item.push_chain(needs.iter().map(reservation));
 }
 
+/// Asks whether the IDs of a lease's chain are taken or burned, one event per need, and changes nothing.
+pub(super) fn probe(lease: LeaseId, needs: &[Need]) -> WorkItem {
+    let transfers = LeaseTransfers::new(TransferRole::Reserve, lease);
+    let mut item = WorkItem::new();
+    for need in needs {
+        item.push(never_made(transfers.on(need.limit.key())));
+    }
+    item
+}
+
+/// Reads the answer to a probe; none if this lease was neither allowed nor denied with these limits.
+pub(super) fn read_probe(results: &[TransferResult]) -> Option<Refusal> {
+    let mut seen = None;
+    for (at, TransferResult { status, .. }) in results.iter().enumerate() {
+        if status.exists() {
+            return Some(Refusal::Known);
+        }
+        if *status == TransferStatus::IdAlreadyFailed {
+            seen = seen.or(Some(Refusal::DeniedBefore { at }));
+        } else if *status != TransferStatus::AccountsMustBeDifferent {
+            return Some(Refusal::Unexpected(*status));
+        }
+    }
+    seen
+}
+
 fn lifetime(kind: LimitKind) -> NonZeroU32 {
     NonZeroU32::new(kind.lifetime_seconds()).expect("a window or timeout is at least a second")
 }
 
 /// Reads the answer. In a chain that failed one event says why; the others only say that they
 /// failed with it.
-pub(super) fn read(results: &[TransferResult]) -> Reply {
+pub(super) fn read(results: &[TransferResult]) -> Result<(), Refusal> {
     let quiet = [TransferStatus::Created, TransferStatus::LinkedEventFailed];
     let Some(at) = results.iter().position(|result| !quiet.contains(&result.status)) else {
         let created = results.iter().all(|result| result.status == TransferStatus::Created);
-        let unsaid = Reply::Unexpected(TransferStatus::LinkedEventFailed);
-        return if created { Reply::Allowed } else { unsaid };
+        let unsaid = Refusal::Unexpected(TransferStatus::LinkedEventFailed);
+        return if created { Ok(()) } else { Err(unsaid) };
     };
     let status = results[at].status;
     if status.exists() {
-        return Reply::Known;
+        return Err(Refusal::Known);
     }
     if status == TransferStatus::ExceedsCredits {
-        return Reply::NoRoom { at };
+        return Err(Refusal::NoRoom { at });
     }
     if status == TransferStatus::IdAlreadyFailed {
-        return Reply::DeniedBefore { at };
+        return Err(Refusal::DeniedBefore { at });
     }
     if status == TransferStatus::DebitAccountAlreadyClosed {
-        return Reply::Decreasing { at };
+        return Err(Refusal::Decreasing { at });
     }
-    Reply::Unexpected(status)
+    Err(Refusal::Unexpected(status))
 }
 
 #[cfg(test)]
@@ -97,7 +122,7 @@ mod tests {
     use super::*;
     use TransferStatus as S;
 
-    fn check(statuses: &[TransferStatus], expected: Reply) {
+    fn check(statuses: &[TransferStatus], expected: Result<(), Refusal>) {
         let timestamp = Timestamp::from_unix_ms(1);
         let result = |&status: &TransferStatus| TransferResult { status, timestamp };
         let results: Vec<_> = statuses.iter().map(result).collect();
@@ -108,17 +133,35 @@ mod tests {
     #[test]
     fn tb_05_every_answer_of_a_live_server_is_read() {
         const LEF: TransferStatus = S::LinkedEventFailed;
-        check(&[S::Created], Reply::Allowed);
-        check(&[S::Created, S::Created, S::Created], Reply::Allowed);
-        check(&[LEF, LEF, S::ExceedsCredits, LEF], Reply::NoRoom { at: 2 });
-        check(&[LEF, LEF, S::IdAlreadyFailed, LEF], Reply::DeniedBefore { at: 2 });
-        check(&[S::DebitAccountAlreadyClosed, LEF], Reply::Decreasing { at: 0 });
-        check(&[S::Exists, LEF, LEF, LEF], Reply::Known);
-        check(&[LEF, S::ExistsWithDifferentAmount], Reply::Known);
-        check(&[S::ExistsWithDifferentTimeout], Reply::Known);
-        check(&[S::ExistsWithDifferentFlags], Reply::Known);
-        check(&[LEF, S::DebitAccountNotFound], Reply::Unexpected(S::DebitAccountNotFound));
-        check(&[S::Other(99)], Reply::Unexpected(S::Other(99)));
-        check(&[LEF, LEF], Reply::Unexpected(LEF));
+        check(&[S::Created], Ok(()));
+        check(&[S::Created, S::Created, S::Created], Ok(()));
+        check(&[LEF, LEF, S::ExceedsCredits, LEF], Err(Refusal::NoRoom { at: 2 }));
+        check(&[LEF, LEF, S::IdAlreadyFailed, LEF], Err(Refusal::DeniedBefore { at: 2 }));
+        check(&[S::DebitAccountAlreadyClosed, LEF], Err(Refusal::Decreasing { at: 0 }));
+        check(&[S::Exists, LEF, LEF, LEF], Err(Refusal::Known));
+        check(&[LEF, S::ExistsWithDifferentAmount], Err(Refusal::Known));
+        check(&[S::ExistsWithDifferentTimeout], Err(Refusal::Known));
+        check(&[S::ExistsWithDifferentFlags], Err(Refusal::Known));
+        check(&[LEF, S::DebitAccountNotFound], Err(Refusal::Unexpected(S::DebitAccountNotFound)));
+        check(&[S::Other(99)], Err(Refusal::Unexpected(S::Other(99))));
+        check(&[LEF, LEF], Err(Refusal::Unexpected(LEF)));
+    }
+
+    /// RES-06
+    #[test]
+    fn res_06_a_probe_tells_an_allowed_lease_from_a_denied_and_a_new_one() {
+        const FREE: TransferStatus = S::AccountsMustBeDifferent;
+        let timestamp = Timestamp::from_unix_ms(1);
+        for (statuses, expected) in [
+            (vec![FREE, FREE], None),
+            (vec![FREE, S::IdAlreadyFailed, FREE], Some(Refusal::DeniedBefore { at: 1 })),
+            (vec![S::ExistsWithDifferentFlags, S::Exists], Some(Refusal::Known)),
+            (vec![S::IdAlreadyFailed, S::ExistsWithDifferentFlags], Some(Refusal::Known)),
+            (vec![FREE, S::Other(99)], Some(Refusal::Unexpected(S::Other(99)))),
+        ] {
+            let result = |&status: &TransferStatus| TransferResult { status, timestamp };
+            let results: Vec<_> = statuses.iter().map(result).collect();
+            assert_eq!(read_probe(&results), expected, "{statuses:?}");
+        }
     }
 }

@@ -25,7 +25,8 @@ pub async fn tb_07_a_capacity_can_change_any_number_of_times<L: Ledger + Clone>(
     for round in 0..4 {
         for units in [10, 5, 10, 0] {
             let limit = on.concurrency("slots", 60, units);
-            assert_eq!(limiter.define(limit).await, Ok(LimitStatus::Active));
+            let status = if units == 0 { LimitStatus::Paused } else { LimitStatus::Active };
+            assert_eq!(limiter.define(limit).await, Ok(status));
             assert_eq!(capacity(&on, "slots").await, u128::from(units), "round {round}");
         }
     }
@@ -74,6 +75,42 @@ pub async fn tb_07_a_server_that_did_not_take_the_put_denies_too<L: Ledger + Clo
     assert_eq!(on.state(&first, "slots").await.status, LimitStatus::Active);
     assert_eq!(capacity(&on, "slots").await, 5);
     assert!(on.reserve(&second, on.lease(), [("slots", 5)]).await.unwrap().is_allowed());
+}
+
+/// PAUSE-01: a server that has not heard of a pause denies, and refuses nothing for good.
+pub async fn pause_01_a_server_that_did_not_take_the_put_denies_too<L: Ledger + Clone>(
+    on: Scene<L>,
+) {
+    let first = on.limiter();
+    for name in ["idle", "used"] {
+        first.define(on.concurrency(name, 60, 10)).await.unwrap();
+    }
+    let second = on.limiter();
+    restore_all(&second, &first).await;
+    let lease = on.lease();
+    assert!(on.reserve(&first, lease, [("used", 8)]).await.unwrap().is_allowed());
+    for name in ["idle", "used"] {
+        let paused = first.define(on.concurrency(name, 60, 0)).await;
+        assert_eq!(paused, Ok(LimitStatus::Paused));
+        for amount in [1, 10] {
+            let answer = on.reserve(&second, on.lease(), [(name, amount)]).await.unwrap();
+            assert!(answer.denial().is_some(), "{name}");
+        }
+    }
+    restore_all(&second, &first).await;
+    on.complete(&second, lease, []).await.unwrap();
+    on.pass(Duration::from_millis(1_700)).await;
+    for (limiter, name) in
+        [(&first, "idle"), (&first, "used"), (&second, "idle"), (&second, "used")]
+    {
+        let state = on.state(limiter, name).await;
+        assert_eq!((state.status, state.usage.available), (LimitStatus::Paused, 0), "{name}");
+        assert_eq!(capacity(&on, name).await, 0);
+    }
+    for name in ["idle", "used"] {
+        first.define(on.concurrency(name, 60, 10)).await.unwrap();
+        assert!(on.reserve(&first, on.lease(), [(name, 10)]).await.unwrap().is_allowed());
+    }
 }
 
 /// TB-07: whatever the order, the account ends at what one of them asked for last.

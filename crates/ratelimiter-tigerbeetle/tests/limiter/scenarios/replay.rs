@@ -121,3 +121,40 @@ pub async fn tb_05_an_allowed_lease_is_known_while_its_limit_decreases<L: Ledger
     let key = on.key("slots");
     assert_eq!(other.denial().unwrap().reason, DenialReason::Decreasing { key });
 }
+
+/// RES-06, RES-05: a denied lease is known at every server, whatever has become of its limit, and looking for it burns no ID.
+pub async fn res_06_a_denied_lease_is_known_whatever_became_of_its_limit<L: Ledger + Clone>(
+    on: Scene<L>,
+) {
+    let first = on.limiter();
+    first.define(on.rolling("free", 60, 100)).await.unwrap();
+    let second = on.forgetful_limiter();
+    let no_room = DenialReason::NoRoom { keys: vec![on.key("tokens")] };
+    let needs = [("free", 1), ("tokens", 60)];
+    for capacity in [0, 50] {
+        first.define(on.rolling("tokens", 60, 100)).await.unwrap();
+        let [holder, denied, new] = [(); 3].map(|()| on.lease());
+        assert!(on.reserve(&first, holder, [("tokens", 60)]).await.unwrap().is_allowed());
+        assert!(!on.reserve(&first, denied, needs).await.unwrap().is_allowed());
+        on.complete(&first, holder, [("tokens", 0)]).await.unwrap();
+        first.define(on.rolling("tokens", 60, capacity)).await.unwrap();
+        restore_all(&second, &first).await;
+        for limiter in [&first, &second] {
+            let again = on.reserve(limiter, denied, needs).await.unwrap();
+            assert_eq!(again.denial().unwrap().reason, no_room, "{capacity}");
+            let answer = on.reserve(limiter, new, needs).await;
+            let key = on.key("tokens");
+            match capacity {
+                0 => assert_eq!(
+                    answer.unwrap().denial().unwrap().reason,
+                    DenialReason::Paused { key }
+                ),
+                _ => assert_eq!(answer, Err(ReserveError::AmountExceedsCapacity { key })),
+            }
+        }
+        first.define(on.rolling("tokens", 60, 100)).await.unwrap();
+        assert!(on.reserve(&first, new, needs).await.unwrap().is_allowed(), "not burned");
+        on.complete(&first, new, [("tokens", 0)]).await.unwrap();
+    }
+    assert_eq!(on.used(&first, "free").await, 2);
+}

@@ -11,7 +11,7 @@ use crate::scene::Scene;
 /// TB-08
 pub async fn tb_08_missing_accounts_are_made_and_funded<L: Ledger + Clone>(on: Scene<L>) {
     let limiter = on.limiter();
-    let registered = RegisteredLimit::active(on.rolling("tokens", 60, 100));
+    let registered = RegisteredLimit::in_force(on.rolling("tokens", 60, 100));
     assert_eq!(limiter.restore(registered.clone()).await, Ok(LimitStatus::Active));
     assert_eq!(on.state(&limiter, "tokens").await.usage.available, 100);
     assert_eq!(limiter.restore(registered).await, Ok(LimitStatus::Active), "twice is once");
@@ -25,7 +25,7 @@ pub async fn tb_08_an_account_follows_the_definition_up_and_down<L: Ledger + Clo
         before.define(on.concurrency(name, 60, in_cluster)).await.unwrap();
         drop(before);
         let limiter = on.limiter();
-        let registered = RegisteredLimit::active(on.concurrency(name, 60, 10));
+        let registered = RegisteredLimit::in_force(on.concurrency(name, 60, 10));
         assert_eq!(limiter.restore(registered).await, Ok(LimitStatus::Active), "{name}");
         assert_eq!(on.state(&limiter, name).await.usage.available, 10, "{name}");
     }
@@ -60,7 +60,7 @@ pub async fn tb_08_a_decrease_that_was_not_kept_is_taken_back<L: Ledger + Clone>
     assert!(on.reserve(&before, lease, [("slots", 8)]).await.unwrap().is_allowed());
     before.define(on.concurrency("slots", 60, 5)).await.unwrap();
     let limiter = on.limiter();
-    let registered = RegisteredLimit::active(on.concurrency("slots", 60, 10));
+    let registered = RegisteredLimit::in_force(on.concurrency("slots", 60, 10));
     assert_eq!(limiter.restore(registered).await, Ok(LimitStatus::Active));
     assert!(on.reserve(&limiter, on.lease(), [("slots", 2)]).await.unwrap().is_allowed());
 }

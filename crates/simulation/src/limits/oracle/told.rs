@@ -38,6 +38,13 @@ impl Oracle {
             }
             Some(Ok(Decision::Denied(denial))) => match &denial.reason {
                 DenialReason::Decreasing { .. } => Ok(()),
+                DenialReason::Paused { key } if self.limits[plan::number(key)].asked_for_zero => {
+                    Ok(())
+                }
+                DenialReason::Paused { key } => {
+                    let detail = format!("{key} is paused, which nobody asked for");
+                    violation(Promise::AnswersHaveReasons, detail)
+                }
                 DenialReason::NoRoom { keys } => {
                     let roomy = keys.iter().find(|key| roomy.contains(&plan::number(key)));
                     self.told_denied(operation, lease, roomy.map(|key| format!("{key}")))
@@ -139,7 +146,7 @@ impl Oracle {
             ReserveError::AmountExceedsCapacity { key } => {
                 let limit = plan::number(key);
                 let capacity_min = self.limits[limit].asked.range(1..).next();
-                variant.needs.get(&limit) > capacity_min || self.limits[limit].asked_for_zero
+                variant.needs.get(&limit) > capacity_min
             }
             ReserveError::UnknownKey { .. } => false,
             ReserveError::Unanswered(_) | ReserveError::Refused(_) => true,

@@ -38,7 +38,7 @@ fn table(overage: Overage) -> Table {
         let window = Window::from_seconds(60).unwrap();
         let kind = LimitKind::Rolling { window };
         let limit = Limit::new(key(name), kind, Capacity::new(100).unwrap());
-        table.put(RegisteredLimit::active(Limit { overage, ..limit }));
+        table.put(RegisteredLimit::in_force(Limit { overage, ..limit }));
     }
     table
 }
