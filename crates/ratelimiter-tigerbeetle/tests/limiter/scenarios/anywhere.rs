@@ -81,7 +81,7 @@ pub async fn def_09_a_key_can_be_defined_again_while_old_leases_hold_it<L: Ledge
     on: Scene<L>,
 ) {
     let limiter = on.limiter();
-    limiter.define(on.rolling("key", 2, 10)).await.unwrap();
+    limiter.define(on.rolling("key", 60, 10)).await.unwrap();
     let old = on.lease();
     assert!(on.reserve(&limiter, old, [("key", 6)]).await.unwrap().is_allowed());
     limiter.delete(&on.key("key")).await.unwrap();
@@ -94,7 +94,12 @@ pub async fn def_09_a_key_can_be_defined_again_while_old_leases_hold_it<L: Ledge
     assert_eq!(on.used(&limiter, "key").await, 5, "the old one is reconciled as what it was");
     on.complete(&limiter, new, []).await.unwrap();
     assert_eq!(on.used(&limiter, "key").await, 1);
-    on.pass(Duration::from_millis(3_700)).await;
-    assert_eq!(on.used(&limiter, "key").await, 0);
-    assert!(on.reserve(&limiter, on.lease(), [("key", 10)]).await.unwrap().is_allowed());
+
+    limiter.define(on.rolling("brief", 1, 10)).await.unwrap();
+    assert!(on.reserve(&limiter, on.lease(), [("brief", 6)]).await.unwrap().is_allowed());
+    limiter.delete(&on.key("brief")).await.unwrap();
+    limiter.define(on.concurrency("brief", 60, 10)).await.unwrap();
+    on.pass(Duration::from_millis(1_700)).await;
+    assert_eq!(on.used(&limiter, "brief").await, 0, "the old one expires as what it was");
+    assert!(on.reserve(&limiter, on.lease(), [("brief", 10)]).await.unwrap().is_allowed());
 }
