@@ -23,8 +23,9 @@ use crate::servers::{Deployment, ServerProcess};
 
 mod servers;
 
-/// A development server takes eight connections, a fact needs up to two, and all together one.
-const THREADS: usize = 3;
+/// A development server takes eight connections. A server has two, one fact needs two servers, and all together need
+/// the two of their ledger.
+const THREADS: usize = 2;
 
 /// Servers of one limits file, one after another or side by side. They end with the fact.
 struct Served {

@@ -1,11 +1,10 @@
 //! What callers and sessions share: the queue, the sessions' health, and who waits for what.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use ratelimiter::clock::{Clock, SystemClock, Timestamp};
 use tokio::sync::oneshot;
 
-use super::batch_limit::BatchLimit;
 use super::config::ClusterConfig;
 use super::observer::{Observation, Observer, Operation};
 use super::queue::{Queue, Readiness};
@@ -15,10 +14,20 @@ use crate::ledger::{ItemTooLarge, LedgerError, SessionProblem};
 /// The answer to one caller, when it comes.
 pub(super) type Answer = oneshot::Receiver<Result<Reply, LedgerError>>;
 
+/// What the sessions at one queue are for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Duty {
+    /// Everything but queries, one request after another.
+    Write,
+    /// Queries, by one session, in waves.
+    Read,
+}
+
 pub(super) struct Shared {
     pub(super) config: ClusterConfig,
+    pub(super) duty: Duty,
     pub(super) clock: SystemClock,
-    pub(super) observer: Box<dyn Observer>,
+    pub(super) observer: Arc<dyn Observer>,
     state: Mutex<State>,
     /// One for each session; all go with `state`.
     wakes: Vec<Condvar>,
@@ -51,7 +60,11 @@ pub(super) enum Next {
 }
 
 impl Shared {
-    pub(super) fn new(config: ClusterConfig, observer: Box<dyn Observer>) -> Self {
+    pub(super) fn new(config: ClusterConfig, duty: Duty, observer: Arc<dyn Observer>) -> Self {
+        let (sessions, queue_max) = match duty {
+            Duty::Write => (config.sessions, config.queue_events_max),
+            Duty::Read => (1, config.queue_reads_max),
+        };
         let session = || Session {
             health: Err(SessionProblem::Opening),
             sleeps_until_items: None,
@@ -59,13 +72,17 @@ impl Shared {
             ended: false,
         };
         let state = State {
-            queue: Queue::new(config.queue_events_max),
-            sessions: (0..config.sessions).map(|_| session()).collect(),
+            queue: Queue::new(queue_max),
+            sessions: (0..sessions).map(|_| session()).collect(),
             watchers: Vec::new(),
             closing: false,
         };
-        let wakes = (0..config.sessions).map(|_| Condvar::new()).collect();
-        Self { config, clock: SystemClock::new(), observer, state: Mutex::new(state), wakes }
+        let wakes = (0..sessions).map(|_| Condvar::new()).collect();
+        Self { config, duty, clock: SystemClock::new(), observer, state: Mutex::new(state), wakes }
+    }
+
+    pub(super) fn sessions(&self) -> usize {
+        self.wakes.len()
     }
 
     pub(super) fn now(&self) -> Timestamp {
@@ -106,12 +123,12 @@ impl Shared {
         Ok(answer)
     }
 
-    /// Waits until there is something for session `index` to do.
+    /// Waits until there is something for session `index` to do; says how much it takes at the most.
     pub(super) fn next(
         &self,
         index: usize,
         items_expected: usize,
-        limits: &[BatchLimit; Operation::ALL.len()],
+        events_max: impl Fn(Operation) -> usize,
     ) -> Next {
         let free_since = self.now();
         let linger_until = free_since.after(self.config.flush_interval);
@@ -125,7 +142,7 @@ impl Shared {
             let linger = (now < linger_until).then_some(items_expected);
             let (until, items) = match state.queue.readiness(linger) {
                 Readiness::Ready(operation) => {
-                    let batch = state.queue.take(operation, limits[operation.index()].next());
+                    let batch = state.queue.take(operation, events_max(operation));
                     return Next::Send(operation, batch);
                 }
                 Readiness::Linger => (linger_until, items_expected),
@@ -195,11 +212,12 @@ impl Shared {
         };
         match health {
             Ok(()) => {
-                tracing::info!(session = index, "tigerbeetle session ready");
+                tracing::info!(duty = ?self.duty, session = index, "tigerbeetle session ready");
                 self.observer.observe(&Observation::SessionReady);
             }
             Err(problem) => {
-                tracing::warn!(session = index, %problem, "tigerbeetle session in trouble");
+                let duty = self.duty;
+                tracing::warn!(?duty, session = index, %problem, "tigerbeetle session in trouble");
                 self.observer.observe(&Observation::SessionTroubled { problem });
             }
         }
@@ -213,6 +231,46 @@ impl Shared {
         state.watchers.retain(|watcher| !watcher.is_closed());
         state.watchers.push(watcher);
         (state.sessions.iter().map(|session| session.health.clone()).collect(), changed)
+    }
+
+    /// Waits until every session works; ends with the first that is in trouble.
+    pub(super) async fn warm_up(&self) -> Result<(), SessionProblem> {
+        loop {
+            let (sessions, changed) = self.watch();
+            let opening = |health: &Result<_, _>| *health == Err(SessionProblem::Opening);
+            if let Some(trouble) =
+                sessions.iter().find(|health| health.is_err() && !opening(health))
+            {
+                return trouble.clone();
+            }
+            if sessions.iter().all(Result::is_ok) {
+                return Ok(());
+            }
+            // An error would mean a change as well: look again.
+            drop(changed.await);
+        }
+    }
+
+    /// Waits until at least one session works.
+    pub(super) async fn ready(&self) {
+        loop {
+            let (sessions, changed) = self.watch();
+            if sessions.iter().any(Result::is_ok) {
+                return;
+            }
+            drop(changed.await);
+        }
+    }
+
+    /// Waits until every session has ended.
+    pub(super) async fn ended(&self) {
+        loop {
+            let (_, changed) = self.watch();
+            if self.lock().sessions.iter().all(|session| session.ended) {
+                return;
+            }
+            drop(changed.await);
+        }
     }
 
     /// `Ok` while at least one session works.
@@ -252,10 +310,6 @@ impl Shared {
             self.close();
         }
         tell(watchers);
-    }
-
-    pub(super) fn all_ended(&self) -> bool {
-        self.lock().sessions.iter().all(|session| session.ended)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
