@@ -80,7 +80,8 @@ impl ClusterLedger {
         self.reading.ready().await;
     }
 
-    /// Whether a session for writes and the one for queries work.
+    /// Whether the cluster answers, as far as is known: a session for writes and the one for queries
+    /// work, and since the last answer no caller has waited in vain.
     ///
     /// # Errors
     /// What is probably wrong.

@@ -21,8 +21,9 @@ pub const REQUEST_TIMEOUT_MS_MAX: u64 = 600_000;
 /// meanwhile wait for them there.
 pub const WAVE_QUERIES_MAX: usize = 512;
 
-/// How long a session may be idle before it makes itself heard, so that it is never the oldest.
-const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// How long a session may be idle before it makes itself heard: so that it is never the oldest, and
+/// so that a cluster that is gone is known to be before anybody asks.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_millis(500);
 /// Sixteen full requests: under half a second of work for a server at its best.
 const QUEUE_EVENTS_MAX: usize = 16 * MAX_BATCH_EVENTS_MAX as usize;
 /// Thirty-two full waves, which take a server about as long.

@@ -33,6 +33,8 @@ const REGISTER_TIMEOUT: Duration = Duration::from_millis(1500);
 const SURVEY_INTERVAL: Duration = Duration::from_secs(10);
 /// How long to wait before a session that could not be opened is tried again.
 const REOPEN_PAUSE: Duration = Duration::from_secs(1);
+/// A probe is answered in a millisecond; a cluster that needs longer than this does not answer.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// For so long after a call that was answered, a session cannot have become the oldest of 64. Only
 /// then is a wave submitted: an eviction that came between its calls would abort the process.
 const NOT_EVICTED_FOR: Duration = Duration::from_millis(200);
@@ -109,7 +111,10 @@ impl Session {
         let mut late_at = started_at.after(REGISTER_TIMEOUT);
         loop {
             match self.wait(call.as_mut(), &mut Vec::new(), Some(late_at)) {
-                Waited::Done(Ok(_)) => return Ok(()),
+                Waited::Done(Ok(_)) => {
+                    self.shared.note_answer();
+                    return Ok(());
+                }
                 Waited::Done(Err(error)) => return Err(Ended::Lost(problem(error))),
                 Waited::Closing => return Err(Ended::Closing),
                 Waited::Late => {
@@ -152,8 +157,10 @@ impl Session {
                 Next::Close => return Err(Ended::Closing),
                 Next::KeepAlive => {
                     let call = client.lookup_accounts(&[PROBE_ACCOUNT]);
-                    let answer = self.answer(pin!(call), &mut Vec::new(), addresses)?;
+                    let late_after = PROBE_TIMEOUT.min(self.shared.config.request_timeout);
+                    let answer = self.answer(pin!(call), &mut Vec::new(), addresses, late_after)?;
                     answer.map_err(|error| Ended::Lost(problem(error)))?;
+                    self.shared.note_answer();
                     heard_at = Some(sent_at);
                     items_expected = 0;
                 }
@@ -190,11 +197,13 @@ impl Session {
         shared.set_busy(self.index, true);
         let sent_at = shared.now();
         let mut call = request::call(client, &batch);
-        let answer = self.answer(call.as_mut(), &mut batch, addresses);
+        let late_after = shared.config.request_timeout;
+        let answer = self.answer(call.as_mut(), &mut batch, addresses, late_after);
         shared.set_busy(self.index, false);
         match answer {
             Ok(Ok(reply)) => {
                 limit.accept(events);
+                shared.note_answer();
                 let took = shared.now().since(sent_at);
                 shared.observer.observe(&Observation::RequestAnswered { operation, events, took });
                 request::answer(batch, reply);
@@ -234,7 +243,8 @@ impl Session {
         shared.observer.observe(&Observation::RequestSent { operation, items: events, events });
         let sent_at = shared.now();
         let wave = pin!(wave::submit(client, &batch));
-        let Wave { answers, broken } = match self.answer(wave, &mut batch, addresses) {
+        let late_after = shared.config.request_timeout;
+        let Wave { answers, broken } = match self.answer(wave, &mut batch, addresses, late_after) {
             Ok(wave) => wave,
             Err(ended) => return Err(self.abandon(operation, batch, ended)),
         };
@@ -258,6 +268,7 @@ impl Session {
             return Err(Ended::Lost(problem(error)));
         }
         assert!(unanswered.is_empty(), "a wave ends when every query has its answer");
+        shared.note_answer();
         let took = shared.now().since(sent_at);
         shared.observer.observe(&Observation::RequestAnswered { operation, events, took });
         Ok(is_heard)
@@ -291,9 +302,10 @@ impl Session {
         mut call: Pin<&mut (impl Future<Output = T> + ?Sized)>,
         batch: &mut Batch,
         addresses: &[SocketAddr],
+        late_after: Duration,
     ) -> Result<T, Ended> {
         let sent_at = self.shared.now();
-        let mut late_at = sent_at.after(self.shared.config.request_timeout);
+        let mut late_at = sent_at.after(late_after);
         let mut was_late = false;
         loop {
             match self.wait(call.as_mut(), batch, Some(late_at)) {
@@ -350,7 +362,7 @@ impl Session {
         for queued in batch {
             let waited = now.since(queued.queued_at);
             if waited >= self.shared.config.request_timeout {
-                self.shared.fail(&mut queued.item, LedgerError::NoAnswer { waited });
+                self.shared.fail_late(&mut queued.item, waited);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! What callers and sessions share: the queue, the sessions' health, and who waits for what.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ratelimiter::clock::{Clock, SystemClock, Timestamp};
 use tokio::sync::oneshot;
@@ -36,6 +37,8 @@ pub(super) struct Shared {
 struct State {
     queue: Queue<Job>,
     sessions: Vec<Session>,
+    /// How long a caller has waited in vain, if nothing was answered since.
+    waited_in_vain: Option<Duration>,
     /// Told once about the next change of a session's health.
     watchers: Vec<oneshot::Sender<()>>,
     closing: bool,
@@ -74,6 +77,7 @@ impl Shared {
         let state = State {
             queue: Queue::new(queue_max),
             sessions: (0..sessions).map(|_| session()).collect(),
+            waited_in_vain: None,
             watchers: Vec::new(),
             closing: false,
         };
@@ -161,6 +165,9 @@ impl Shared {
         let (expired, problem) = {
             let mut state = self.lock();
             let expired = state.queue.expire(now, self.config.request_timeout);
+            if let Some(first) = expired.first() {
+                state.waited_in_vain = Some(now.since(first.queued_at));
+            }
             (expired, state.problem())
         };
         for mut queued in expired {
@@ -172,6 +179,19 @@ impl Shared {
             };
             self.fail(&mut queued.item, error);
         }
+    }
+
+    /// Tells a caller that its time is up. Whoever asks for the health from then on hears of it too.
+    pub(super) fn fail_late(&self, job: &mut Job, waited: Duration) {
+        if !job.is_answered() {
+            self.lock().waited_in_vain = Some(waited);
+            self.fail(job, LedgerError::NoAnswer { waited });
+        }
+    }
+
+    /// Notes that the cluster has answered a session.
+    pub(super) fn note_answer(&self) {
+        self.lock().waited_in_vain = None;
     }
 
     /// Tells one caller, unless it was told before.
@@ -273,9 +293,12 @@ impl Shared {
         }
     }
 
-    /// `Ok` while at least one session works.
+    /// `Ok` while at least one session works and nobody has waited in vain since the last answer.
     pub(super) fn health(&self) -> Result<(), SessionProblem> {
-        self.lock().problem().map_or(Ok(()), Err)
+        let state = self.lock();
+        let in_vain = |waited| SessionProblem::NoAnswer { waited };
+        let problem = state.problem().or(state.waited_in_vain.map(in_vain));
+        problem.map_or(Ok(()), Err)
     }
 
     /// Sends nothing more. What is queued fails; what is under way is given up.
