@@ -29,7 +29,8 @@ const LOADS: [u32; 4] = [25, 50, 75, 90];
 #[derive(Debug, Clone, Copy)]
 struct Sizes {
     mode: Mode,
-    /// How many sessions our servers have. All of them together, and one or two more, are connections of one cluster.
+    /// How many sessions our servers have, besides the one that reads. All of them together, and one more, are
+    /// connections of one cluster.
     sessions: &'static [u32],
     models: usize,
     /// Of the single endpoint.

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use ratelimiter::clock::{Clock, SystemClock};
+use ratelimiter::clock::{Clock, SystemClock, Timestamp};
 use ratelimiter::{Backend, LeaseId};
 
 /// One fact's world: a limiter without limits of ours, and power over its time.
@@ -24,6 +24,12 @@ pub trait Fixture {
 
     /// Lets time pass for the limiter: a fake clock moves at once, a real one is waited for.
     fn advance(&self, by: Duration) -> impl Future<Output = ()>;
+
+    /// The moment, where time passes by itself: calls take some of it, and what lasts for seconds may be over before a
+    /// fact has looked. `None` where time moves only as far as [`Fixture::advance`] is told.
+    fn now(&self) -> Option<Timestamp> {
+        None
+    }
 
     /// What the keys of this fixture begin with: unique, at most 64 bytes.
     fn prefix(&self) -> String {

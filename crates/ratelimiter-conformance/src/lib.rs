@@ -71,10 +71,8 @@
 mod answer;
 mod facts;
 mod fixture;
-mod pace;
 mod stage;
 pub mod suite;
 mod world;
 
 pub use fixture::{Fixture, Power, Powers};
-pub use pace::{Pace, at_pace};

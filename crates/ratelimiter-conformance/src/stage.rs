@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::time::Duration;
 
+use ratelimiter::clock::Timestamp;
 use ratelimiter::{
     Actuals, Capacity, CompleteRequest, DefineError, DeleteError, HoldTimeout, LeaseId, Limit,
     LimitKey, LimitKind, LimitState, LimitStatus, Page, Requirements, ReserveRequest, Window,
@@ -14,7 +15,7 @@ use ratelimiter::{
 
 use crate::answer::{Completed, Reserved};
 use crate::fixture::Powers;
-use crate::pace::Pace;
+use crate::suite::say;
 use crate::world::World;
 
 /// How often it is looked whether something has happened that may be late, and how often at the most.
@@ -23,15 +24,24 @@ const LOOKS_MAX: usize = 1_200;
 
 /// A limiter on which one fact is played.
 pub(crate) struct Stage {
+    /// The name of the fact.
+    fact: &'static str,
     world: Box<dyn World>,
     powers: Powers,
     prefix: String,
     leases: RefCell<HashMap<String, LeaseId>>,
-    pace: Pace,
+}
+
+/// Something that lasts, as far as that is for sure.
+#[derive(Clone, Copy)]
+pub(crate) struct Lasting {
+    seconds: u64,
+    /// `None` where time stands still.
+    until: Option<Timestamp>,
 }
 
 impl Stage {
-    pub(crate) fn of(world: Box<dyn World>, pace: Pace) -> Self {
+    pub(crate) fn of(fact: &'static str, world: Box<dyn World>) -> Self {
         let powers = world.powers();
         let prefix = world.prefix();
         assert!(
@@ -39,8 +49,7 @@ impl Stage {
             "facts count whole seconds, so an expiry may not be a second late"
         );
         assert!(prefix.len() <= 64, "a prefix leaves room for the longest names");
-        pace.begin();
-        Self { world, powers, prefix, leases: RefCell::default(), pace }
+        Self { fact, world, powers, prefix, leases: RefCell::default() }
     }
 
     pub(crate) fn powers(&self) -> &Powers {
@@ -246,8 +255,26 @@ impl Stage {
     }
 
     pub(crate) async fn pass(&self, by: Duration) {
-        self.pace.ask(by);
         self.world.advance(by).await;
+    }
+
+    /// What is reserved after this and lasts so long.
+    pub(crate) fn lasting_seconds(&self, seconds: u64) -> Lasting {
+        Lasting {
+            seconds,
+            until: self.world.now().map(|now| now.after(Duration::from_secs(seconds))),
+        }
+    }
+
+    /// Whether all answers so far came while this lasted for sure. Where time passes by itself a slow machine may be
+    /// late; what it saw may then be of before the end or of after it, and a fact says no more about it.
+    pub(crate) fn in_time_for(&self, lasting: Lasting) -> bool {
+        let Lasting { seconds, until } = lasting;
+        let in_time = until.is_none_or(|until| self.world.now().is_none_or(|now| now < until));
+        if !in_time {
+            say(&format!("{}: looked too late at what lasts {seconds} s", self.fact));
+        }
+        in_time
     }
 
     /// Lets seconds pass until what lasts that long from now is seen to have expired.

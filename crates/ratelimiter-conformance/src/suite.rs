@@ -8,7 +8,6 @@ use futures::future::LocalBoxFuture;
 
 use crate::facts;
 use crate::fixture::{Fixture, Power, Powers};
-use crate::pace::{Pace, at_pace};
 use crate::stage::Stage;
 use crate::world::{Played, World};
 
@@ -49,31 +48,18 @@ pub fn the_skipped_facts_are<F: Fixture>(fixture: impl Future<Output = F>, named
 
 /// Plays the fact of this name. Panics if it does not hold, or if there is no such fact.
 pub fn play<F: Fixture + 'static>(name: &str, fixture: impl Future<Output = F>) {
-    play_with(name, fixture, &Pace::default());
-}
-
-/// Plays the fact of this name where time is the machine's: a failure counts only if the machine kept [pace](at_pace).
-/// Panics as [`play`].
-pub fn play_in_real_time<F: Fixture + 'static, Made: Future<Output = F>>(
-    name: &str,
-    fixture: impl Fn() -> Made,
-) {
-    at_pace(name, |pace| play_with(name, fixture(), pace));
-}
-
-fn play_with<F: Fixture + 'static>(name: &str, fixture: impl Future<Output = F>, pace: &Pace) {
     let world = async { Box::new(Played::of(fixture.await).await) as Box<dyn World> };
-    play_in(name, world.boxed_local(), pace);
+    play_in(name, world.boxed_local());
 }
 
-fn play_in(name: &str, world: LocalBoxFuture<'_, Box<dyn World>>, pace: &Pace) {
+fn play_in(name: &str, world: LocalBoxFuture<'_, Box<dyn World>>) {
     let fact = FACTS.iter().find(|fact| fact.name == name);
     let fact = fact.expect("a fact of the table");
     let played = async {
         let world = world.await;
         match fact.skipped_with(&world.powers()) {
             Some(reason) => say(&format!("skipped {}: {reason}", fact.name)),
-            None => (fact.play)(&mut Stage::of(world, pace.clone())).await,
+            None => (fact.play)(&mut Stage::of(fact.name, world)).await,
         }
     };
     run_to_end(played.boxed_local());

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
+use ratelimiter::clock::Timestamp;
 use ratelimiter::{
     Backend, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, LeaseId, Limit,
     LimitKey, LimitState, LimitStatus, Limiter, Page, ReserveError, ReserveRequest, StateError,
@@ -16,6 +17,7 @@ pub(crate) trait World {
     fn powers(&self) -> Powers;
     fn prefix(&self) -> String;
     fn lease(&self) -> LeaseId;
+    fn now(&self) -> Option<Timestamp>;
     fn advance(&self, by: Duration) -> LocalBoxFuture<'_, ()>;
     fn restart(&mut self) -> LocalBoxFuture<'_, ()>;
     fn move_to_another_server(&mut self) -> LocalBoxFuture<'_, ()>;
@@ -75,6 +77,10 @@ impl<F: Fixture> World for Played<F> {
 
     fn lease(&self) -> LeaseId {
         self.fixture.lease()
+    }
+
+    fn now(&self) -> Option<Timestamp> {
+        self.fixture.now()
     }
 
     fn advance(&self, by: Duration) -> LocalBoxFuture<'_, ()> {

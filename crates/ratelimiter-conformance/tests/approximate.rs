@@ -2,18 +2,20 @@
 //!
 //! The limiter here behaves as one behind a network and a database would: time goes on during every call, what expires
 //! is seen late, and a denial names one key. It passes all facts but those that it skips by name, on a fake clock, so
-//! that nobody waits.
+//! that nobody waits; also where every call takes a second. Where calls are quick, one that ends leases too early fails.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratelimiter::clock::FakeClock;
+use ratelimiter::clock::{Clock, FakeClock, Timestamp};
 use ratelimiter::memory::MemoryOptions;
 use ratelimiter::{
     Backend, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, DenialReason,
     Limit, LimitKey, LimitState, LimitStatus, Limiter, MemoryLimiter, Page, ReserveError,
     ReserveRequest, StateError,
 };
+use ratelimiter_conformance::suite::{self, FACTS};
 use ratelimiter_conformance::{Fixture, Powers};
 
 /// How long every call takes.
@@ -21,19 +23,74 @@ const CALL: Duration = Duration::from_millis(7);
 /// How much less time seems to have passed after each wait than was waited for.
 const LATE: Duration = Duration::from_millis(90);
 
+#[derive(Debug, Clone)]
 struct OnAClockThatRuns {
+    /// The true time.
     clock: Arc<FakeClock>,
+    /// What the limiter takes for it.
+    limiter_clock: Arc<FakeClock>,
+    /// How much faster that one runs.
+    limiter_speed: u32,
+    call: Duration,
 }
 
 #[derive(Debug)]
 struct Approximate {
-    clock: Arc<FakeClock>,
+    time: OnAClockThatRuns,
     inner: MemoryLimiter,
 }
 
 impl OnAClockThatRuns {
     fn new() -> Self {
-        Self { clock: Arc::new(FakeClock::new()) }
+        Self { clock: Arc::default(), limiter_clock: Arc::default(), limiter_speed: 1, call: CALL }
+    }
+
+    fn pass(&self, by: Duration) {
+        self.clock.advance(by);
+        self.limiter_clock.advance(by * self.limiter_speed);
+    }
+
+    /// The facts that do not hold.
+    fn failures(&self) -> Vec<&'static str> {
+        let powers = self.powers();
+        let shown = FACTS.iter().filter(|fact| fact.skipped_with(&powers).is_none());
+        let fresh = || Self { limiter_speed: self.limiter_speed, call: self.call, ..Self::new() };
+        let fails = |name: &&str| {
+            let play = || suite::play(name, async { fresh() });
+            catch_unwind(AssertUnwindSafe(play)).is_err()
+        };
+        shown.map(|fact| fact.name).filter(fails).collect()
+    }
+}
+
+/// CRD-19: a slow machine is no failure.
+#[test]
+fn facts_hold_however_long_a_call_takes() {
+    for ms in [100, 400, 700, 1_000, 1_500] {
+        let slow = OnAClockThatRuns { call: Duration::from_millis(ms), ..OnAClockThatRuns::new() };
+        assert_eq!(slow.failures(), [""; 0], "{ms} ms");
+    }
+}
+
+/// CRD-19: and a limiter that ends leases too early is one, where there is time to see it.
+#[test]
+fn a_limiter_whose_clock_runs_too_fast_is_found_out() {
+    let fast = OnAClockThatRuns { limiter_speed: 3, ..OnAClockThatRuns::new() };
+    let failures = fast.failures();
+    for expected in [
+        "def_07_a_decrease_is_applied_when_enough_has_expired",
+        "def_10_a_shorter_window_is_for_new_reservations",
+        "def_10_a_longer_window_is_for_new_reservations",
+        "def_10_a_timeout_is_for_new_holds",
+        "res_02_a_reservation_counts_for_its_window_and_returns",
+        "res_02_each_reservation_returns_at_its_own_time",
+        "res_03_a_hold_ends_by_itself_after_its_timeout",
+        "res_04_a_repeated_reserve_does_not_last_longer",
+        "com_02_a_shrunk_reservation_keeps_its_expiry",
+        "com_03_a_reserved_excess_returns_with_its_reservation",
+        "com_04_a_rolling_key_without_an_actual_keeps_its_reservation",
+    ] {
+        assert!(failures.contains(&expected), "{expected} holds; only {failures:?} do not");
     }
 }
 
@@ -58,19 +115,22 @@ impl Fixture for OnAClockThatRuns {
     }
 
     async fn limiter(&self) -> Approximate {
-        let clock = self.clock.clone();
-        let inner = MemoryLimiter::with_options(MemoryOptions::for_tests(clock.clone()));
-        Approximate { clock, inner }
+        let options = MemoryOptions::for_tests(self.limiter_clock.clone());
+        Approximate { time: self.clone(), inner: MemoryLimiter::with_options(options) }
     }
 
     async fn advance(&self, by: Duration) {
-        self.clock.advance(by.saturating_sub(LATE));
+        self.pass(by.saturating_sub(LATE));
+    }
+
+    fn now(&self) -> Option<Timestamp> {
+        Some(self.clock.now())
     }
 }
 
 impl Limiter for Approximate {
     async fn reserve(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
-        self.clock.advance(CALL);
+        self.time.pass(self.time.call);
         let mut decision = self.inner.reserve_now(request)?;
         if let Decision::Denied(denial) = &mut decision
             && let DenialReason::NoRoom { keys } = &mut denial.reason
@@ -82,24 +142,24 @@ impl Limiter for Approximate {
     }
 
     async fn complete(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
-        self.clock.advance(CALL);
+        self.time.pass(self.time.call);
         self.inner.complete_now(request)
     }
 }
 
 impl Backend for Approximate {
     async fn define(&self, limit: Limit) -> Result<LimitStatus, DefineError> {
-        self.clock.advance(CALL);
+        self.time.pass(self.time.call);
         self.inner.define_now(limit)
     }
 
     async fn delete(&self, key: &LimitKey) -> Result<(), DeleteError> {
-        self.clock.advance(CALL);
+        self.time.pass(self.time.call);
         self.inner.delete_now(key)
     }
 
     async fn state(&self, key: &LimitKey) -> Result<Option<LimitState>, StateError> {
-        self.clock.advance(CALL);
+        self.time.pass(self.time.call);
         let hide_uncovered = |mut state: LimitState| {
             state.usage.uncovered = 0;
             state
@@ -108,7 +168,7 @@ impl Backend for Approximate {
     }
 
     async fn states(&self, page: &Page) -> Result<Vec<LimitState>, StateError> {
-        self.clock.advance(CALL);
+        self.time.pass(self.time.call);
         Ok(self.inner.states_now(page))
     }
 }

@@ -37,7 +37,7 @@ use self::capacity::Attempt;
 use self::cluster_time::{ClusterTime, question};
 use self::codes::lease_data;
 use self::expiry_probe::ExpiryProbe;
-use self::lease::{LEASE_ROWS_MAX, ReadBack};
+use self::lease::{FEW_LEASE_ROWS_MAX, LEASE_ROWS_MAX, ReadBack};
 use self::lease_cache::LeaseCache;
 use self::observations::Counters;
 pub use self::observations::Observations;
@@ -104,9 +104,14 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             let results = self.ledger.create_transfers(question()).await.map_err(unanswered)?;
             self.time.observe(&results, self.options.clock.now());
         }
-        let rows_max = u32::try_from(LEASE_ROWS_MAX).expect("a small number");
-        let query = TransferQuery::new(lease_data(lease)).rows_max(rows_max);
-        let rows = self.ledger.query_transfers(query).await.map_err(unanswered)?;
+        let query = |rows_max: usize| {
+            let rows_max = u32::try_from(rows_max).expect("a small number");
+            self.ledger.query_transfers(TransferQuery::new(lease_data(lease)).rows_max(rows_max))
+        };
+        let mut rows = query(FEW_LEASE_ROWS_MAX).await.map_err(unanswered)?;
+        if rows.len() == FEW_LEASE_ROWS_MAX {
+            rows = query(LEASE_ROWS_MAX).await.map_err(unanswered)?;
+        }
         Ok(ReadBack::from_rows(lease, &rows))
     }
 

@@ -226,7 +226,8 @@ pub struct TigerBeetleConfig {
     /// The replicas' addresses, in the cluster's order.
     #[serde(deserialize_with = "number::addresses")]
     pub addresses: Vec<String>,
-    /// How many sessions send batches side by side. One is fastest: batches grow by themselves while it is busy.
+    /// How many sessions send batches side by side. One is fastest: batches grow by themselves while it is busy. There
+    /// is always one more, for reading leases back.
     #[serde(deserialize_with = "number::whole::<1, TIGERBEETLE_SESSIONS_MAX, _>")]
     pub sessions: u64,
     /// How many events a batch has at the most.

@@ -49,9 +49,9 @@ pub(crate) async fn res_02_a_batch_shares_the_room_in_order(on: &Stage) {
 /// RES-02
 pub(crate) async fn res_02_a_batch_of_256_is_answered_in_order(on: &Stage) {
     for name in ["a", "b", "c"] {
-        on.rolling(name, 60, 1_000).await;
+        on.rolling(name, 3_600, 1_000).await;
     }
-    on.rolling("rate", 60, 200).await;
+    on.rolling("rate", 3_600, 200).await;
     let request =
         |n: usize| on.to_reserve(&n.to_string(), [("a", 1), ("b", 1), ("c", 1), ("rate", 1)]);
     let requests: Vec<_> = (0..256).map(request).collect();

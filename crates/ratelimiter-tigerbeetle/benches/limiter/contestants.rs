@@ -23,7 +23,7 @@ const WINDOW_SECONDS: u64 = 3_600;
 const CHAINS_PER_CALL: usize = 2_000;
 const LONE_REQUESTS: usize = 400;
 
-type TestedLimiter = TigerBeetleLimiter<ClusterLedger>;
+pub type TestedLimiter = TigerBeetleLimiter<ClusterLedger>;
 
 /// One server, and everything that takes turns on it.
 pub struct Contest {
@@ -152,7 +152,7 @@ impl Contest {
     }
 }
 
-async fn open(cluster: &TestCluster, max_batch_events: u32) -> Arc<TestedLimiter> {
+pub async fn open(cluster: &TestCluster, max_batch_events: u32) -> Arc<TestedLimiter> {
     let mut settings = cluster.settings();
     settings.max_batch_events = max_batch_events;
     settings.request_timeout_ms = 30_000;
@@ -177,16 +177,16 @@ fn request(clock: &SystemClock) -> ReserveRequest {
     ReserveRequest::new(LeaseId::generate(clock.now()), Requirements::of(needs).unwrap())
 }
 
-fn median(mut figures: Vec<f64>) -> f64 {
+pub fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures[figures.len() / 2]
 }
 
-fn micros(duration: Duration) -> f64 {
+pub fn micros(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
-fn per_second(count: u64, took: Duration) -> f64 {
+pub fn per_second(count: u64, took: Duration) -> f64 {
     count as f64 / took.as_secs_f64()
 }

@@ -2,9 +2,10 @@
 //!
 //! Callers put work items into a bounded queue. A free session takes all that is queued at once, up
 //! to the largest request, so batches grow by themselves while sessions are busy and nobody waits
-//! for a batch to fill (`TB-09`). Deadlines are ours (`TB-10`), an evicted session is replaced
-//! and its items sent again (`TB-11`), and a session that cannot work says what is probably wrong
-//! while it goes on trying (`TB-12`).
+//! for a batch to fill (`TB-09`). Queries have a queue and a session of their own, which sends them
+//! in waves (`TB-23`), so that writes do not wait behind them. Deadlines are ours (`TB-10`), an
+//! evicted session is replaced and its items sent again (`TB-11`), and a session that cannot work
+//! says what is probably wrong while it goes on trying (`TB-12`).
 
 use std::fmt;
 use std::io;
@@ -13,7 +14,7 @@ use std::thread;
 
 use self::request::{Reply, Request};
 use self::session::Session;
-use self::shared::Shared;
+use self::shared::{Duty, Shared};
 use super::{
     AccountId, AccountResult, AccountRow, Ledger, LedgerError, NewAccount, SessionProblem,
     TransferId, TransferQuery, TransferResult, TransferRow, WorkItem,
@@ -27,17 +28,19 @@ mod queue;
 mod request;
 mod session;
 mod shared;
+mod wave;
 mod wire;
 
 pub use config::{
     ADDRESSES_MAX, ClusterConfig, ClusterSettings, ConfigError, FLUSH_INTERVAL_MICROS_MAX,
-    MAX_BATCH_EVENTS_MAX, REQUEST_TIMEOUT_MS_MAX, SESSIONS_MAX,
+    MAX_BATCH_EVENTS_MAX, REQUEST_TIMEOUT_MS_MAX, SESSIONS_MAX, WAVE_QUERIES_MAX,
 };
 pub use observer::{Observation, Observer, Operation, Unobserved};
 
 /// A TigerBeetle cluster. Dropping it closes its sessions in the background.
 pub struct ClusterLedger {
-    shared: Arc<Shared>,
+    writing: Arc<Shared>,
+    reading: Arc<Shared>,
 }
 
 impl ClusterLedger {
@@ -47,12 +50,17 @@ impl ClusterLedger {
     /// # Errors
     /// When the system starts no more threads.
     pub fn open(config: ClusterConfig, observer: impl Observer) -> io::Result<Self> {
-        let sessions = config.sessions;
-        let ledger = Self { shared: Arc::new(Shared::new(config, Box::new(observer))) };
-        for index in 0..sessions {
-            let shared = Arc::clone(&ledger.shared);
-            let name = format!("tb-session-{index}");
-            thread::Builder::new().name(name).spawn(move || Session::run(shared, index))?;
+        let observer: Arc<dyn Observer> = Arc::new(observer);
+        let ledger = Self {
+            writing: Arc::new(Shared::new(config.clone(), Duty::Write, Arc::clone(&observer))),
+            reading: Arc::new(Shared::new(config, Duty::Read, observer)),
+        };
+        for (shared, name) in [(&ledger.writing, "tb-session"), (&ledger.reading, "tb-reader")] {
+            for index in 0..shared.sessions() {
+                let shared = Arc::clone(shared);
+                let thread = thread::Builder::new().name(format!("{name}-{index}"));
+                thread.spawn(move || Session::run(shared, index))?;
+            }
         }
         Ok(ledger)
     }
@@ -62,54 +70,33 @@ impl ClusterLedger {
     /// # Errors
     /// As soon as a session is in trouble, with the probable cause. It goes on trying.
     pub async fn warm_up(&self) -> Result<(), SessionProblem> {
-        loop {
-            let (sessions, changed) = self.shared.watch();
-            let opening = |health: &Result<_, _>| *health == Err(SessionProblem::Opening);
-            if let Some(trouble) =
-                sessions.iter().find(|health| health.is_err() && !opening(health))
-            {
-                return trouble.clone();
-            }
-            if sessions.iter().all(Result::is_ok) {
-                return Ok(());
-            }
-            // An error would mean a change as well: look again.
-            drop(changed.await);
-        }
+        self.writing.warm_up().await?;
+        self.reading.warm_up().await
     }
 
-    /// Waits, without end, until at least one session works.
+    /// Waits, without end, until there is a session that works for writes, and one for queries.
     pub async fn ready(&self) {
-        loop {
-            let (sessions, changed) = self.shared.watch();
-            if sessions.iter().any(Result::is_ok) {
-                return;
-            }
-            // An error would mean a change as well: look again.
-            drop(changed.await);
-        }
+        self.writing.ready().await;
+        self.reading.ready().await;
     }
 
-    /// Whether at least one session works.
+    /// Whether the cluster answers, as far as is known: a session for writes and the one for queries
+    /// work, and since the last answer no caller has waited in vain.
     ///
     /// # Errors
     /// What is probably wrong.
     pub fn health(&self) -> Result<(), SessionProblem> {
-        self.shared.health()
+        self.writing.health()?;
+        self.reading.health()
     }
 
     /// Closes the sessions and waits until they are. What is queued fails, what is under way is
     /// given up with an unknown outcome.
     pub async fn close(&self) {
-        self.shared.close();
-        loop {
-            let (_, changed) = self.shared.watch();
-            if self.shared.all_ended() {
-                return;
-            }
-            // An error would mean a change as well: look again.
-            drop(changed.await);
-        }
+        self.writing.close();
+        self.reading.close();
+        self.writing.ended().await;
+        self.reading.ended().await;
     }
 
     async fn ask<T>(
@@ -117,10 +104,17 @@ impl ClusterLedger {
         request: Request,
         answer: impl FnOnce(Reply) -> Option<T>,
     ) -> Result<T, LedgerError> {
-        let asked_at = self.shared.now();
-        let Ok(reply) = self.shared.submit(request)?.await else {
+        let shared = match request.operation() {
+            Operation::QueryTransfers => &self.reading,
+            Operation::CreateAccounts
+            | Operation::CreateTransfers
+            | Operation::LookupAccounts
+            | Operation::LookupTransfers => &self.writing,
+        };
+        let asked_at = shared.now();
+        let Ok(reply) = shared.submit(request)?.await else {
             // The session's thread has gone without an answer, which only a bug can do.
-            let waited = self.shared.now().since(asked_at);
+            let waited = shared.now().since(asked_at);
             return Err(LedgerError::NoAnswer { waited });
         };
         Ok(answer(reply?).expect("a session answers in kind"))
@@ -179,14 +173,15 @@ impl Ledger for ClusterLedger {
 
 impl Drop for ClusterLedger {
     fn drop(&mut self) {
-        self.shared.close();
+        self.writing.close();
+        self.reading.close();
     }
 }
 
 impl fmt::Debug for ClusterLedger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClusterLedger")
-            .field("config", &self.shared.config)
+            .field("config", &self.writing.config)
             .field("health", &self.health())
             .finish_non_exhaustive()
     }

@@ -11,6 +11,9 @@ use crate::ledger::{AccountId, RowKind, TransferId, TransferRow};
 /// At least as many as one lease has transfers: its reservations, for each of them a void and a
 /// reservation in its place, and a marker.
 pub(super) const LEASE_ROWS_MAX: usize = 4 * REQUIREMENTS_MAX;
+/// More than an open lease usually has. It is asked for first: a message to the cluster carries as
+/// many queries as there is room for the rows that they ask for.
+pub(super) const FEW_LEASE_ROWS_MAX: usize = 8;
 
 /// A lease that was allowed and, as far as is known here, not completed.
 ///

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ratelimiter::LeaseId;
+use ratelimiter::clock::Timestamp;
 use ratelimiter_conformance::{Fixture, Powers};
 use ratelimiter_tigerbeetle::ledger::Ledger;
 use ratelimiter_tigerbeetle::limiter::TigerBeetleLimiter;
@@ -49,6 +50,10 @@ impl<L: Ledger + Clone> Fixture for OnLedger<L> {
 
     async fn advance(&self, by: Duration) {
         self.scene.pass(by).await;
+    }
+
+    fn now(&self) -> Option<Timestamp> {
+        self.scene.hand.is_none().then(|| self.scene.clock.now())
     }
 
     fn lease(&self) -> LeaseId {

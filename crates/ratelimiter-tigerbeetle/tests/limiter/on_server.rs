@@ -8,8 +8,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use ratelimiter_conformance::at_pace;
-use ratelimiter_conformance::suite::{FACTS, play_in_real_time};
+use ratelimiter_conformance::suite::{self, FACTS};
 use ratelimiter_tigerbeetle::ledger::cluster::{ClusterConfig, ClusterLedger, Unobserved};
 use ratelimiter_tigerbeetle::testing::{Fixture, Suite};
 
@@ -38,24 +37,20 @@ async fn on_server(fixture: &Fixture) -> Scene<Arc<ClusterLedger>> {
 macro_rules! with_scenarios {
     ($($module:ident :: $scenario:ident,)*) => {
         |suite: Suite| suite$(.test(stringify!($scenario), |fixture| {
-            at_pace(stringify!($scenario), |pace| run(async {
-                let scene = on_server(fixture).await.at(pace.clone());
-                pace.begin();
-                $module::$scenario(scene).await;
-            }));
+            run(async { $module::$scenario(on_server(fixture).await).await });
         }))*
     };
 }
 
 fn main() -> ExitCode {
-    let mut suite = Suite::new("limiter").threads(THREADS);
+    let mut tests = Suite::new("limiter").threads(THREADS);
     // What cannot be shown is left out, so that what is counted was run; the model's test has the list.
     let powers = fixture::powers(Duration::ZERO);
     for fact in FACTS.iter().filter(|fact| fact.skipped_with(&powers).is_none()) {
-        suite = suite.test(fact.name, |fixture| {
-            play_in_real_time(fact.name, || async { OnLedger::new(on_server(fixture).await) });
+        tests = tests.test(fact.name, |fixture| {
+            suite::play(fact.name, async { OnLedger::new(on_server(fixture).await) });
         });
     }
     let with_scenarios = crate::scenarios::all! { with_scenarios };
-    with_scenarios(suite).run()
+    with_scenarios(tests).run()
 }

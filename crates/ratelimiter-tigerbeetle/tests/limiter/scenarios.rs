@@ -19,6 +19,7 @@ macro_rules! all {
             replay::tb_05_an_allowed_lease_is_known_while_its_limit_decreases,
             replay::res_06_a_denied_lease_is_known_whatever_became_of_its_limit,
             anywhere::com_07_another_limiter_completes_what_the_first_one_allowed,
+            anywhere::com_07_a_lease_of_many_limits_is_completed_at_another_limiter,
             anywhere::com_07_completing_at_both_limiters_is_completing_once,
             anywhere::com_07_what_a_deleted_limit_holds_is_released_anywhere,
             anywhere::def_09_a_key_can_be_defined_again_while_old_leases_hold_it,

@@ -10,7 +10,6 @@ use ratelimiter::{
     Limit, LimitKey, LimitKind, LimitState, Limiter, Page, RegisteredLimit, Requirements,
     ReserveError, ReserveRequest, Window,
 };
-use ratelimiter_conformance::Pace;
 use ratelimiter_tigerbeetle::ledger::Ledger;
 use ratelimiter_tigerbeetle::limiter::{LimiterOptions, TigerBeetleLimiter};
 use ratelimiter_tigerbeetle::testing::outlast;
@@ -28,8 +27,6 @@ pub struct Scene<L: Ledger> {
     prefix: String,
     /// Those that somebody still has.
     limiters: Mutex<Vec<Weak<TigerBeetleLimiter<L>>>>,
-    /// Whether the machine keeps pace with real time.
-    pace: Pace,
 }
 
 impl<L: Ledger + Clone> Scene<L> {
@@ -40,13 +37,7 @@ impl<L: Ledger + Clone> Scene<L> {
             None => Arc::new(SystemClock::new()),
         };
         let prefix = format!("scene:{}:", LeaseId::generate(clock.now()));
-        Self { ledger, clock, hand, prefix, limiters: Mutex::default(), pace: Pace::default() }
-    }
-
-    /// The same scene, which says what time it asks for.
-    #[allow(dead_code, reason = "in virtual time nobody asks")]
-    pub fn at(self, pace: Pace) -> Self {
-        Self { pace, ..self }
+        Self { ledger, clock, hand, prefix, limiters: Mutex::default() }
     }
 
     /// A limiter without limits, which ticks as time passes.
@@ -84,7 +75,6 @@ impl<L: Ledger + Clone> Scene<L> {
     /// Lets time pass, in which limiters tick as they do on a server.
     pub async fn pass(&self, by: Duration) {
         let Some(clock) = &self.hand else {
-            self.pace.ask(by);
             outlast(&self.ledger, by).await;
             // Ticks of their own may be late on a busy machine.
             return self.tick().await;

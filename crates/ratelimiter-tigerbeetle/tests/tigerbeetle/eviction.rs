@@ -1,5 +1,6 @@
 //! `TB-11`: a cluster has 64 sessions, and the oldest goes when another comes.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,12 +10,13 @@ use tigerbeetle as tb;
 use tokio::task::JoinSet;
 
 use crate::load::Load;
+use crate::reading::{are_found, leases, read_all};
 use crate::scene::{config, open, run, soon};
 use crate::tally::Tally;
 
 const OTHERS: usize = 70;
 /// With those of the tests, below the 8 connections of a development server.
-const OTHERS_AT_A_TIME: usize = 5;
+const OTHERS_AT_A_TIME: usize = 3;
 const NEVER: Duration = Duration::from_secs(86_400);
 
 /// A development server on a busy disk pauses for seconds at a checkpoint. That is `TB-10`'s matter;
@@ -72,6 +74,23 @@ pub fn tb_11_an_evicted_session_is_replaced_and_a_kept_alive_one_stays(_: &Fixtu
     });
 }
 
+/// TB-11, TB-23: the first of many queries learns of the eviction. If the others had been submitted
+/// with it, the process would abort.
+pub fn tb_23_an_evicted_reader_is_replaced_and_nobody_notices(_: &Fixture) {
+    run(async {
+        let cluster = TestCluster::start(Mode::Development);
+        let tally = Tally::default();
+        let quiet = patient(&cluster).with_keep_alive_interval(NEVER);
+        let ledger = Arc::new(open(quiet, tally.clone()).await);
+        let leases = leases(&*ledger).await;
+        others_come_and_go(&cluster).await;
+        are_found(read_all(&ledger, &leases), &leases).await;
+        assert_eq!(tally.counts().evictions, 1);
+        assert!(tally.counts().failures.is_empty(), "{:?}", tally.counts());
+        ledger.close().await;
+    });
+}
+
 pub fn tb_11_seventy_sessions_under_load_harm_nobody(_: &Fixture) {
     run(async {
         let cluster = TestCluster::start(Mode::Development);
@@ -79,7 +98,12 @@ pub fn tb_11_seventy_sessions_under_load_harm_nobody(_: &Fixture) {
         let ledger = Arc::new(open(patient(&cluster), tally.clone()).await);
         let load = Load::start(&ledger, 64).await;
         soon("progress", load.progress(500)).await;
-        others_come_and_go(&cluster).await;
+        let leases = leases(&*ledger).await;
+        let mut others = pin!(others_come_and_go(&cluster));
+        // Waves go on meanwhile, one after another.
+        while futures::poll!(&mut others).is_pending() {
+            are_found(read_all(&ledger, &leases), &leases).await;
+        }
         soon("progress", load.progress(500)).await;
         let done = load.finish(&*ledger).await;
         assert!(tally.counts().failures.is_empty(), "{:?}", tally.counts());

@@ -14,6 +14,7 @@ mod deadlines;
 mod differential;
 mod eviction;
 mod load;
+mod reading;
 mod replicas;
 mod request_size;
 mod scene;
@@ -32,6 +33,9 @@ fn main() -> ExitCode {
         batching::tb_04_another_session_finds_a_lease_that_it_did_not_make,
         batching::tb_09_batches_grow_by_themselves_while_the_session_is_busy,
         batching::tb_09_a_lonely_caller_is_not_kept_waiting,
+        reading::tb_23_a_thousand_queries_at_once_take_few_waves,
+        reading::tb_23_writes_do_not_queue_behind_reads,
+        reading::tb_23_a_full_queue_of_reads_answers_at_once,
         request_size::tb_13_the_limit_of_the_server_is_learned_and_no_chain_is_split,
         request_size::tb_13_an_item_that_fits_no_request_is_refused_and_its_neighbours_are_not,
         request_size::tb_13_a_production_server_takes_8189_events,
@@ -44,6 +48,7 @@ fn main() -> ExitCode {
         deadlines::tb_10_a_dropped_caller_does_not_cancel,
         deadlines::tb_09_a_full_queue_answers_at_once,
         eviction::tb_11_seventy_sessions_under_load_harm_nobody,
+        eviction::tb_23_an_evicted_reader_is_replaced_and_nobody_notices,
         eviction::tb_11_an_evicted_session_is_replaced_and_a_kept_alive_one_stays,
         replicas::a_cluster_of_three_goes_on_without_one,
     )

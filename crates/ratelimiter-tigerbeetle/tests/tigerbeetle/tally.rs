@@ -19,6 +19,9 @@ pub struct Tally {
 pub struct Counts {
     pub requests: usize,
     pub items: usize,
+    /// Waves of queries that were sent, and that were answered.
+    pub waves: usize,
+    pub waves_answered: usize,
     /// The greatest request that was answered.
     pub answered_events_max: usize,
     pub refused_batches: usize,
@@ -53,6 +56,12 @@ impl Observer for Tally {
             Observation::RequestSent { operation: Operation::CreateTransfers, items, .. } => {
                 counts.requests += 1;
                 counts.items += items;
+            }
+            Observation::RequestSent { operation: Operation::QueryTransfers, .. } => {
+                counts.waves += 1;
+            }
+            Observation::RequestAnswered { operation: Operation::QueryTransfers, .. } => {
+                counts.waves_answered += 1;
             }
             &Observation::RequestAnswered {
                 operation: Operation::CreateTransfers,

@@ -25,7 +25,7 @@ impl Cluster {
         Ok(Self { ledger, figures })
     }
 
-    /// Whether at least one session works.
+    /// Whether the cluster answers, as far as is known.
     ///
     /// # Errors
     /// What is probably wrong.

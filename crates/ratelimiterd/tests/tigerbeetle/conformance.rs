@@ -12,8 +12,9 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use ratelimiter::clock::{Clock, SystemClock, Timestamp};
 use ratelimiter_client::HttpLimiter;
-use ratelimiter_conformance::suite::{FACTS, play_in_real_time};
+use ratelimiter_conformance::suite::{self, FACTS};
 use ratelimiter_conformance::{Fixture, Powers};
 use ratelimiter_tigerbeetle::ledger::cluster::{ClusterConfig, ClusterLedger, Unobserved};
 use ratelimiter_tigerbeetle::testing::{self, Suite, outlast};
@@ -22,8 +23,9 @@ use crate::servers::{Deployment, ServerProcess};
 
 mod servers;
 
-/// A development server takes eight connections, a fact needs up to two, and all together one.
-const THREADS: usize = 3;
+/// A development server takes eight connections. A server has two, one fact needs two servers, and all together need
+/// the two of their ledger.
+const THREADS: usize = 2;
 
 /// Servers of one limits file, one after another or side by side. They end with the fact.
 struct Served {
@@ -31,6 +33,7 @@ struct Served {
     servers: Mutex<Vec<ServerProcess>>,
     /// For looking whether the cluster is late.
     ledger: Arc<ClusterLedger>,
+    clock: SystemClock,
 }
 
 /// The session that all facts share.
@@ -61,6 +64,10 @@ impl Fixture for Served {
 
     async fn limiter(&self) -> HttpLimiter {
         self.another_server().await
+    }
+
+    fn now(&self) -> Option<Timestamp> {
+        Some(self.clock.now())
     }
 
     async fn advance(&self, by: Duration) {
@@ -97,15 +104,20 @@ fn powers() -> Powers {
 }
 
 fn main() -> ExitCode {
-    let mut suite = Suite::new("ratelimiterd-conformance").threads(THREADS);
+    let mut tests = Suite::new("ratelimiterd-conformance").threads(THREADS);
     // What cannot be shown is left out, so that what is counted was run.
     for fact in FACTS.iter().filter(|fact| fact.skipped_with(&powers()).is_none()) {
-        suite = suite.test(fact.name, |fixture: &testing::Fixture| {
-            play_in_real_time(fact.name, || async {
+        tests = tests.test(fact.name, |fixture: &testing::Fixture| {
+            suite::play(fact.name, async {
                 let deployment = Deployment::on(fixture.development());
-                Served { deployment, servers: Mutex::default(), ledger: ledger(fixture) }
+                Served {
+                    deployment,
+                    servers: Mutex::default(),
+                    ledger: ledger(fixture),
+                    clock: SystemClock::new(),
+                }
             });
         });
     }
-    suite.run()
+    tests.run()
 }

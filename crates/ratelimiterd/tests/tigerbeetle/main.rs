@@ -37,6 +37,8 @@ fn main() -> ExitCode {
         definitions::tb_08_a_server_killed_while_it_defines_heals_at_its_start,
         outages::a_cluster_that_is_not_there_is_said_and_heals_by_itself,
         outages::a_wrong_cluster_id_is_said,
+        outages::a_caller_without_an_answer_means_not_ready_at_once,
+        outages::a_cluster_that_goes_away_is_noticed_without_a_call,
         outages::tb_10_a_stopped_cluster_under_load_answers_in_time_and_heals,
         outages::tb_10_a_killed_cluster_under_load_answers_in_time_and_heals,
         outages::metrics_tell_of_the_cluster,

@@ -54,6 +54,49 @@ pub fn a_wrong_cluster_id_is_said(fixture: &Fixture) {
     });
 }
 
+/// `/readyz` is 200 only while the backend answers: whoever has just had no answer hears the same there.
+pub fn a_caller_without_an_answer_means_not_ready_at_once(_: &Fixture) {
+    run(async {
+        let mut cluster = TestCluster::start(Mode::Development);
+        // A reserve is a write; the complete of a lease that is not known here begins with a query.
+        for (sessions, completes) in [(1, false), (2, false), (1, true)] {
+            let on = Deployment::on(&cluster).with_brief_timeouts().with_sessions(sessions);
+            let server = on.server().await;
+            let limiter = server.limiter();
+            insist_on_define(&limiter, on.rolling("rate", 60, 5)).await;
+            let request = on.reserve(new_lease(), &[("rate", 1)]);
+            cluster.kill(0);
+            let is_unanswered = if completes {
+                limiter.complete(&on.complete(new_lease(), &[])).await.is_err()
+            } else {
+                limiter.reserve(&request).await.is_err()
+            };
+            let (status, body) = server.get("/readyz").await;
+            assert!(is_unanswered, "a killed cluster does not answer");
+            assert_eq!(status, 503, "{sessions} sessions: {body}");
+            assert!(body.contains("the cluster is down, unreachable, or stuck"), "{body}");
+            cluster.restart(0);
+            eventually("it is ready", async || server.get("/readyz").await.0 == 200).await;
+            let is_allowed =
+                async || limiter.reserve(&request).await.is_ok_and(|one| one.is_allowed());
+            eventually("the lease is allowed", is_allowed).await;
+        }
+    });
+}
+
+/// However long a caller would wait.
+pub fn a_cluster_that_goes_away_is_noticed_without_a_call(_: &Fixture) {
+    run(async {
+        let mut cluster = TestCluster::start(Mode::Development);
+        let on = Deployment::on(&cluster).with_endless_timeouts();
+        let server = on.server().await;
+        cluster.kill(0);
+        eventually("it is not ready", async || server.get("/readyz").await.0 == 503).await;
+        cluster.restart(0);
+        eventually("it is ready", async || server.get("/readyz").await.0 == 200).await;
+    });
+}
+
 /// TB-10
 pub fn tb_10_a_stopped_cluster_under_load_answers_in_time_and_heals(_: &Fixture) {
     outage_under_load(|cluster| cluster.pause(0), |cluster| cluster.resume(0));

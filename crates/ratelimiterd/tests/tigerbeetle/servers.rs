@@ -22,6 +22,8 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 /// about that; briefly where it is to be seen what happens then.
 const PATIENT_MS: u64 = 60_000;
 const BRIEF_MS: u64 = 1_000;
+/// Longer than any test waits.
+const ENDLESS_MS: u64 = 500_000;
 
 /// What the servers of one test share.
 pub struct Deployment {
@@ -31,6 +33,7 @@ pub struct Deployment {
     /// What this test's keys begin with, so that tests can share a cluster.
     prefix: String,
     request_timeout_ms: u64,
+    sessions: u32,
 }
 
 /// A server. It is killed when it is dropped.
@@ -49,12 +52,23 @@ impl Deployment {
     pub fn at(cluster_id: u128, addresses: String) -> Self {
         let prefix = format!("test:{}:", new_lease());
         let folder = tempfile::tempdir().unwrap();
-        Self { cluster_id, addresses, folder, prefix, request_timeout_ms: PATIENT_MS }
+        let (request_timeout_ms, sessions) = (PATIENT_MS, 1);
+        Self { cluster_id, addresses, folder, prefix, request_timeout_ms, sessions }
     }
 
     /// The same, with servers that soon give up on the cluster.
     pub fn with_brief_timeouts(self) -> Self {
         Self { request_timeout_ms: BRIEF_MS, ..self }
+    }
+
+    /// The same, with servers that never give up on the cluster.
+    pub fn with_endless_timeouts(self) -> Self {
+        Self { request_timeout_ms: ENDLESS_MS, ..self }
+    }
+
+    /// The same, with servers that have so many sessions for writes.
+    pub fn with_sessions(self, sessions: u32) -> Self {
+        Self { sessions, ..self }
     }
 
     pub fn limits_path(&self) -> PathBuf {
@@ -68,6 +82,7 @@ impl Deployment {
         command.arg(self.limits_path());
         command.env("RATELIMITER_TIGERBEETLE__CLUSTER_ID", self.cluster_id.to_string());
         command.env("RATELIMITER_TIGERBEETLE__ADDRESSES", &self.addresses);
+        command.env("RATELIMITER_TIGERBEETLE__SESSIONS", self.sessions.to_string());
         let timeout_ms = self.request_timeout_ms.to_string();
         command.env("RATELIMITER_TIGERBEETLE__REQUEST_TIMEOUT_MS", timeout_ms);
         // The server's own deadline is later, so that it is the cluster's that is met.

@@ -17,10 +17,17 @@ pub const FLUSH_INTERVAL_MICROS_MAX: u64 = 1_000_000;
 /// Ten minutes.
 pub const REQUEST_TIMEOUT_MS_MAX: u64 = 600_000;
 
-/// How long a session may be idle before it makes itself heard, so that it is never the oldest.
-const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// The most queries that are under way at a time. A server takes 10 ms for so many; writes that come
+/// meanwhile wait for them there.
+pub const WAVE_QUERIES_MAX: usize = 512;
+
+/// How long a session may be idle before it makes itself heard: so that it is never the oldest, and
+/// so that a cluster that is gone is known to be before anybody asks.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_millis(500);
 /// Sixteen full requests: under half a second of work for a server at its best.
 const QUEUE_EVENTS_MAX: usize = 16 * MAX_BATCH_EVENTS_MAX as usize;
+/// Thirty-two full waves, which take a server about as long.
+const QUEUE_READS_MAX: usize = 32 * WAVE_QUERIES_MAX;
 
 /// The settings as an operator writes them; [`ClusterConfig::new`] checks them.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,7 +36,8 @@ pub struct ClusterSettings {
     pub cluster_id: u128,
     /// `host:port` of each replica, in their order.
     pub addresses: Vec<String>,
-    /// How many requests may be under way at a time. One is best unless measured otherwise.
+    /// How many requests may be under way at a time, besides queries, which have a session of their
+    /// own. One is best unless measured otherwise.
     pub sessions: u32,
     /// The most events in one request. A smaller limit of the server is found by itself.
     pub max_batch_events: u32,
@@ -54,6 +62,8 @@ pub struct ClusterConfig {
     pub(super) keep_alive_interval: Duration,
     /// At least `max_batch_events`, so that any item that fits a request fits an empty queue.
     pub(super) queue_events_max: usize,
+    /// At least 1. How many queries may wait for the reader.
+    pub(super) queue_reads_max: usize,
 }
 
 /// A setting that is not valid, with its name and what it may be.
@@ -155,6 +165,7 @@ impl ClusterConfig {
             request_timeout: Duration::from_millis(request_timeout_ms),
             keep_alive_interval: KEEP_ALIVE_INTERVAL,
             queue_events_max: QUEUE_EVENTS_MAX,
+            queue_reads_max: QUEUE_READS_MAX,
         })
     }
 
@@ -169,6 +180,13 @@ impl ClusterConfig {
     #[must_use]
     pub fn with_queue_events_max(mut self, queue_events_max: usize) -> Self {
         self.queue_events_max = queue_events_max.max(self.max_batch_events);
+        self
+    }
+
+    /// Another bound on the queries that may wait for the reader, but never below one.
+    #[must_use]
+    pub fn with_queue_reads_max(mut self, queue_reads_max: usize) -> Self {
+        self.queue_reads_max = queue_reads_max.max(1);
         self
     }
 }

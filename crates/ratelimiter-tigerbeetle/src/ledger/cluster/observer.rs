@@ -23,7 +23,7 @@ pub enum Operation {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Observation {
-    /// A batch went to the client.
+    /// A batch, or a wave of queries, went to the client.
     RequestSent {
         /// Which one.
         operation: Operation,
@@ -48,7 +48,7 @@ pub enum Observation {
         /// How many events.
         events: usize,
     },
-    /// How many sessions have a request under way now.
+    /// How many sessions have a request under way now; the one for queries does not count.
     SessionsBusy {
         /// At most the configured number.
         count: usize,
@@ -99,11 +99,6 @@ impl Operation {
 
     pub(super) const fn index(self) -> usize {
         self as usize
-    }
-
-    /// Whether several callers' events can share a request.
-    pub(super) const fn is_batched(self) -> bool {
-        !matches!(self, Self::QueryTransfers)
     }
 
     /// The word for logs and metrics.

@@ -102,7 +102,6 @@ impl<T> Queue<T> {
             events <= events_max
         };
         let together = lane.iter().take_while(fits).count().max(1).min(lane.len());
-        let together = if operation.is_batched() { together } else { together.min(1) };
         let batch: Vec<Queued<T>> = lane.drain(..together).collect();
         self.count_out(&batch);
         batch

@@ -36,7 +36,7 @@ pub(super) enum Reply {
 /// A request and whom to tell. Nobody may be listening any more; it is sent all the same.
 #[derive(Debug)]
 pub(super) struct Job {
-    request: Request,
+    pub(super) request: Request,
     /// `None` once the caller has been told.
     reply: Option<oneshot::Sender<Result<Reply, LedgerError>>>,
 }
@@ -87,7 +87,7 @@ impl Request {
     }
 
     /// Hands the request to the client, which queues it at once.
-    fn call(&self, client: &tb::Client) -> Call {
+    pub(super) fn call(&self, client: &tb::Client) -> Call {
         match self {
             Self::CreateAccounts(events) => {
                 let call = client.create_accounts(events);

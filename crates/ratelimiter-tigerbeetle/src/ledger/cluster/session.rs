@@ -1,5 +1,5 @@
 //! One session with the cluster: a thread of its own with one client, and at most one call under
-//! way (`TB-11`).
+//! way (`TB-11`), or one wave of queries (`TB-23`).
 //!
 //! A thread and not a task: it waits in microseconds, resolves names, and does not depend on the
 //! caller's runtime being alive. Deadlines are kept here, because the client has none (`TB-10`).
@@ -18,9 +18,11 @@ use tokio::sync::oneshot;
 
 use super::address::{self, Survey};
 use super::batch_limit::BatchLimit;
+use super::config::WAVE_QUERIES_MAX;
 use super::observer::{Observation, Operation};
 use super::request::{self, Batch};
-use super::shared::{Next, Shared};
+use super::shared::{Duty, Next, Shared};
+use super::wave::{self, QueryTooLarge, Wave};
 use crate::ledger::{ItemTooLarge, LedgerError, SessionProblem};
 
 /// The longest a waiting session sleeps before it looks at the deadlines again.
@@ -31,6 +33,11 @@ const REGISTER_TIMEOUT: Duration = Duration::from_millis(1500);
 const SURVEY_INTERVAL: Duration = Duration::from_secs(10);
 /// How long to wait before a session that could not be opened is tried again.
 const REOPEN_PAUSE: Duration = Duration::from_secs(1);
+/// A probe is answered in a millisecond; a cluster that needs longer than this does not answer.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+/// For so long after a call that was answered, a session cannot have become the oldest of 64. Only
+/// then is a wave submitted: an eviction that came between its calls would abort the process.
+const NOT_EVICTED_FOR: Duration = Duration::from_millis(200);
 /// What warm-ups and keep-alives look up; whether it exists does not matter.
 const PROBE_ACCOUNT: u128 = 1;
 
@@ -104,7 +111,10 @@ impl Session {
         let mut late_at = started_at.after(REGISTER_TIMEOUT);
         loop {
             match self.wait(call.as_mut(), &mut Vec::new(), Some(late_at)) {
-                Waited::Done(Ok(_)) => return Ok(()),
+                Waited::Done(Ok(_)) => {
+                    self.shared.note_answer();
+                    return Ok(());
+                }
                 Waited::Done(Err(error)) => return Err(Ended::Lost(problem(error))),
                 Waited::Closing => return Err(Ended::Closing),
                 Waited::Late => {
@@ -132,19 +142,40 @@ impl Session {
         let max_batch_events = self.shared.config.max_batch_events;
         let mut limits = [BatchLimit::new(max_batch_events); Operation::ALL.len()];
         let mut items_expected = 0;
+        // When the last call was sent that was answered.
+        let mut heard_at = None;
         loop {
-            match self.shared.next(self.index, items_expected, &limits) {
+            let is_fresh = |at: Timestamp| self.shared.now().since(at) < NOT_EVICTED_FOR;
+            let events_max = |operation: Operation| match self.shared.duty {
+                Duty::Write => limits[operation.index()].next(),
+                Duty::Read if heard_at.is_some_and(is_fresh) => WAVE_QUERIES_MAX,
+                Duty::Read => 1,
+            };
+            let next = self.shared.next(self.index, items_expected, events_max);
+            let sent_at = self.shared.now();
+            match next {
                 Next::Close => return Err(Ended::Closing),
                 Next::KeepAlive => {
                     let call = client.lookup_accounts(&[PROBE_ACCOUNT]);
-                    let answer = self.answer(pin!(call), &mut Vec::new(), addresses)?;
+                    let late_after = PROBE_TIMEOUT.min(self.shared.config.request_timeout);
+                    let answer = self.answer(pin!(call), &mut Vec::new(), addresses, late_after)?;
                     answer.map_err(|error| Ended::Lost(problem(error)))?;
+                    self.shared.note_answer();
+                    heard_at = Some(sent_at);
                     items_expected = 0;
                 }
                 Next::Send(operation, batch) => {
                     items_expected = batch.len();
-                    let limit = &mut limits[operation.index()];
-                    self.send(client, addresses, operation, batch, limit)?;
+                    match self.shared.duty {
+                        Duty::Write => {
+                            let limit = &mut limits[operation.index()];
+                            self.send(client, addresses, operation, batch, limit)?;
+                        }
+                        Duty::Read => {
+                            let is_heard = self.send_wave(client, addresses, operation, batch)?;
+                            heard_at = is_heard.then_some(sent_at);
+                        }
+                    }
                 }
             }
         }
@@ -166,11 +197,13 @@ impl Session {
         shared.set_busy(self.index, true);
         let sent_at = shared.now();
         let mut call = request::call(client, &batch);
-        let answer = self.answer(call.as_mut(), &mut batch, addresses);
+        let late_after = shared.config.request_timeout;
+        let answer = self.answer(call.as_mut(), &mut batch, addresses, late_after);
         shared.set_busy(self.index, false);
         match answer {
             Ok(Ok(reply)) => {
                 limit.accept(events);
+                shared.note_answer();
                 let took = shared.now().since(sent_at);
                 shared.observer.observe(&Observation::RequestAnswered { operation, events, took });
                 request::answer(batch, reply);
@@ -192,14 +225,62 @@ impl Session {
                 self.give_back_sent(operation, batch);
                 Err(Ended::Lost(problem(error)))
             }
-            Err(ended) => {
-                match ended {
-                    Ended::Lost(_) => self.give_back_sent(operation, batch),
-                    Ended::Closing => self.fail_unanswered(batch),
+            Err(ended) => Err(self.abandon(operation, batch, ended)),
+        }
+    }
+
+    /// Sends one wave and deals out the answers; what has none is put back for another try. Says
+    /// whether the cluster has answered.
+    fn send_wave(
+        &self,
+        client: &tb::Client,
+        addresses: &[SocketAddr],
+        operation: Operation,
+        mut batch: Batch,
+    ) -> Result<bool, Ended> {
+        let shared = &self.shared;
+        let events = batch.len();
+        shared.observer.observe(&Observation::RequestSent { operation, items: events, events });
+        let sent_at = shared.now();
+        let wave = pin!(wave::submit(client, &batch));
+        let late_after = shared.config.request_timeout;
+        let Wave { answers, broken } = match self.answer(wave, &mut batch, addresses, late_after) {
+            Ok(wave) => wave,
+            Err(ended) => return Err(self.abandon(operation, batch, ended)),
+        };
+        let mut unanswered = Batch::new();
+        let mut is_heard = false;
+        for (mut queued, answer) in batch.into_iter().zip(answers) {
+            match answer {
+                Some(Ok(reply)) => {
+                    is_heard = true;
+                    queued.item.answer(Ok(reply));
                 }
-                Err(ended)
+                Some(Err(QueryTooLarge)) => {
+                    let error = ItemTooLarge { events: 1, refused_events: 1 };
+                    shared.fail(&mut queued.item, error.into());
+                }
+                None => unanswered.push(queued),
             }
         }
+        if let Some(error) = broken {
+            self.give_back_sent(operation, unanswered);
+            return Err(Ended::Lost(problem(error)));
+        }
+        assert!(unanswered.is_empty(), "a wave ends when every query has its answer");
+        shared.note_answer();
+        let took = shared.now().since(sent_at);
+        shared.observer.observe(&Observation::RequestAnswered { operation, events, took });
+        Ok(is_heard)
+    }
+
+    /// What becomes of a batch that is under way when its session ends.
+    fn abandon(&self, operation: Operation, batch: Batch, ended: Ended) -> Ended {
+        match ended {
+            Ended::Lost(_) => self.give_back_sent(operation, batch),
+            Ended::Closing => self.fail_unanswered(batch),
+        }
+        ended
     }
 
     fn give_back_sent(&self, operation: Operation, mut batch: Batch) {
@@ -221,9 +302,10 @@ impl Session {
         mut call: Pin<&mut (impl Future<Output = T> + ?Sized)>,
         batch: &mut Batch,
         addresses: &[SocketAddr],
+        late_after: Duration,
     ) -> Result<T, Ended> {
         let sent_at = self.shared.now();
-        let mut late_at = sent_at.after(self.shared.config.request_timeout);
+        let mut late_at = sent_at.after(late_after);
         let mut was_late = false;
         loop {
             match self.wait(call.as_mut(), batch, Some(late_at)) {
@@ -280,7 +362,7 @@ impl Session {
         for queued in batch {
             let waited = now.since(queued.queued_at);
             if waited >= self.shared.config.request_timeout {
-                self.shared.fail(&mut queued.item, LedgerError::NoAnswer { waited });
+                self.shared.fail_late(&mut queued.item, waited);
             }
         }
     }

@@ -1,11 +1,11 @@
 //! What callers and sessions share: the queue, the sessions' health, and who waits for what.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ratelimiter::clock::{Clock, SystemClock, Timestamp};
 use tokio::sync::oneshot;
 
-use super::batch_limit::BatchLimit;
 use super::config::ClusterConfig;
 use super::observer::{Observation, Observer, Operation};
 use super::queue::{Queue, Readiness};
@@ -15,10 +15,20 @@ use crate::ledger::{ItemTooLarge, LedgerError, SessionProblem};
 /// The answer to one caller, when it comes.
 pub(super) type Answer = oneshot::Receiver<Result<Reply, LedgerError>>;
 
+/// What the sessions at one queue are for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Duty {
+    /// Everything but queries, one request after another.
+    Write,
+    /// Queries, by one session, in waves.
+    Read,
+}
+
 pub(super) struct Shared {
     pub(super) config: ClusterConfig,
+    pub(super) duty: Duty,
     pub(super) clock: SystemClock,
-    pub(super) observer: Box<dyn Observer>,
+    pub(super) observer: Arc<dyn Observer>,
     state: Mutex<State>,
     /// One for each session; all go with `state`.
     wakes: Vec<Condvar>,
@@ -27,6 +37,8 @@ pub(super) struct Shared {
 struct State {
     queue: Queue<Job>,
     sessions: Vec<Session>,
+    /// How long a caller has waited in vain, if nothing was answered since.
+    waited_in_vain: Option<Duration>,
     /// Told once about the next change of a session's health.
     watchers: Vec<oneshot::Sender<()>>,
     closing: bool,
@@ -51,7 +63,11 @@ pub(super) enum Next {
 }
 
 impl Shared {
-    pub(super) fn new(config: ClusterConfig, observer: Box<dyn Observer>) -> Self {
+    pub(super) fn new(config: ClusterConfig, duty: Duty, observer: Arc<dyn Observer>) -> Self {
+        let (sessions, queue_max) = match duty {
+            Duty::Write => (config.sessions, config.queue_events_max),
+            Duty::Read => (1, config.queue_reads_max),
+        };
         let session = || Session {
             health: Err(SessionProblem::Opening),
             sleeps_until_items: None,
@@ -59,13 +75,18 @@ impl Shared {
             ended: false,
         };
         let state = State {
-            queue: Queue::new(config.queue_events_max),
-            sessions: (0..config.sessions).map(|_| session()).collect(),
+            queue: Queue::new(queue_max),
+            sessions: (0..sessions).map(|_| session()).collect(),
+            waited_in_vain: None,
             watchers: Vec::new(),
             closing: false,
         };
-        let wakes = (0..config.sessions).map(|_| Condvar::new()).collect();
-        Self { config, clock: SystemClock::new(), observer, state: Mutex::new(state), wakes }
+        let wakes = (0..sessions).map(|_| Condvar::new()).collect();
+        Self { config, duty, clock: SystemClock::new(), observer, state: Mutex::new(state), wakes }
+    }
+
+    pub(super) fn sessions(&self) -> usize {
+        self.wakes.len()
     }
 
     pub(super) fn now(&self) -> Timestamp {
@@ -106,12 +127,12 @@ impl Shared {
         Ok(answer)
     }
 
-    /// Waits until there is something for session `index` to do.
+    /// Waits until there is something for session `index` to do; says how much it takes at the most.
     pub(super) fn next(
         &self,
         index: usize,
         items_expected: usize,
-        limits: &[BatchLimit; Operation::ALL.len()],
+        events_max: impl Fn(Operation) -> usize,
     ) -> Next {
         let free_since = self.now();
         let linger_until = free_since.after(self.config.flush_interval);
@@ -125,7 +146,7 @@ impl Shared {
             let linger = (now < linger_until).then_some(items_expected);
             let (until, items) = match state.queue.readiness(linger) {
                 Readiness::Ready(operation) => {
-                    let batch = state.queue.take(operation, limits[operation.index()].next());
+                    let batch = state.queue.take(operation, events_max(operation));
                     return Next::Send(operation, batch);
                 }
                 Readiness::Linger => (linger_until, items_expected),
@@ -144,6 +165,9 @@ impl Shared {
         let (expired, problem) = {
             let mut state = self.lock();
             let expired = state.queue.expire(now, self.config.request_timeout);
+            if let Some(first) = expired.first() {
+                state.waited_in_vain = Some(now.since(first.queued_at));
+            }
             (expired, state.problem())
         };
         for mut queued in expired {
@@ -155,6 +179,19 @@ impl Shared {
             };
             self.fail(&mut queued.item, error);
         }
+    }
+
+    /// Tells a caller that its time is up. Whoever asks for the health from then on hears of it too.
+    pub(super) fn fail_late(&self, job: &mut Job, waited: Duration) {
+        if !job.is_answered() {
+            self.lock().waited_in_vain = Some(waited);
+            self.fail(job, LedgerError::NoAnswer { waited });
+        }
+    }
+
+    /// Notes that the cluster has answered a session.
+    pub(super) fn note_answer(&self) {
+        self.lock().waited_in_vain = None;
     }
 
     /// Tells one caller, unless it was told before.
@@ -195,11 +232,12 @@ impl Shared {
         };
         match health {
             Ok(()) => {
-                tracing::info!(session = index, "tigerbeetle session ready");
+                tracing::info!(duty = ?self.duty, session = index, "tigerbeetle session ready");
                 self.observer.observe(&Observation::SessionReady);
             }
             Err(problem) => {
-                tracing::warn!(session = index, %problem, "tigerbeetle session in trouble");
+                let duty = self.duty;
+                tracing::warn!(?duty, session = index, %problem, "tigerbeetle session in trouble");
                 self.observer.observe(&Observation::SessionTroubled { problem });
             }
         }
@@ -215,9 +253,52 @@ impl Shared {
         (state.sessions.iter().map(|session| session.health.clone()).collect(), changed)
     }
 
-    /// `Ok` while at least one session works.
+    /// Waits until every session works; ends with the first that is in trouble.
+    pub(super) async fn warm_up(&self) -> Result<(), SessionProblem> {
+        loop {
+            let (sessions, changed) = self.watch();
+            let opening = |health: &Result<_, _>| *health == Err(SessionProblem::Opening);
+            if let Some(trouble) =
+                sessions.iter().find(|health| health.is_err() && !opening(health))
+            {
+                return trouble.clone();
+            }
+            if sessions.iter().all(Result::is_ok) {
+                return Ok(());
+            }
+            // An error would mean a change as well: look again.
+            drop(changed.await);
+        }
+    }
+
+    /// Waits until at least one session works.
+    pub(super) async fn ready(&self) {
+        loop {
+            let (sessions, changed) = self.watch();
+            if sessions.iter().any(Result::is_ok) {
+                return;
+            }
+            drop(changed.await);
+        }
+    }
+
+    /// Waits until every session has ended.
+    pub(super) async fn ended(&self) {
+        loop {
+            let (_, changed) = self.watch();
+            if self.lock().sessions.iter().all(|session| session.ended) {
+                return;
+            }
+            drop(changed.await);
+        }
+    }
+
+    /// `Ok` while at least one session works and nobody has waited in vain since the last answer.
     pub(super) fn health(&self) -> Result<(), SessionProblem> {
-        self.lock().problem().map_or(Ok(()), Err)
+        let state = self.lock();
+        let in_vain = |waited| SessionProblem::NoAnswer { waited };
+        let problem = state.problem().or(state.waited_in_vain.map(in_vain));
+        problem.map_or(Ok(()), Err)
     }
 
     /// Sends nothing more. What is queued fails; what is under way is given up.
@@ -252,10 +333,6 @@ impl Shared {
             self.close();
         }
         tell(watchers);
-    }
-
-    pub(super) fn all_ended(&self) -> bool {
-        self.lock().sessions.iter().all(|session| session.ended)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

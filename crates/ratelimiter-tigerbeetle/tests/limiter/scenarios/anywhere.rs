@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ratelimiter::{Backend, CompleteError};
+use ratelimiter::{Backend, CompleteError, Limiter, Requirements, ReserveError, ReserveRequest};
 use ratelimiter_tigerbeetle::ledger::Ledger;
 
 use crate::scene::{Scene, restore_all};
@@ -28,6 +28,30 @@ pub async fn com_07_another_limiter_completes_what_the_first_one_allowed<L: Ledg
     on.complete(&second, lease, [("tokens", 20)]).await.unwrap();
     for (name, used) in [("tokens", 20), ("requests", 1), ("slots", 0)] {
         assert_eq!(on.used(&second, name).await, used, "{name}");
+    }
+}
+
+/// COM-07, TB-04: a lease with more transfers than most have is read back as a whole.
+pub async fn com_07_a_lease_of_many_limits_is_completed_at_another_limiter<L: Ledger + Clone>(
+    on: Scene<L>,
+) {
+    const NEEDS: [(&str, u64); 9] =
+        [("a", 1), ("b", 1), ("c", 1), ("d", 1), ("e", 1), ("f", 1), ("g", 1), ("h", 1), ("i", 1)];
+    for count in 7..=NEEDS.len() {
+        let (first, second) = (on.limiter(), on.forgetful_limiter());
+        for (name, _) in NEEDS {
+            first.define(on.concurrency(name, 60, 1)).await.unwrap();
+        }
+        restore_all(&second, &first).await;
+        let lease = on.lease();
+        let needs = NEEDS[..count].iter().map(|&(name, amount)| (on.key(name), amount));
+        let request = ReserveRequest::new(lease, Requirements::of(needs).unwrap());
+        assert!(first.reserve(&request).await.unwrap().is_allowed());
+        on.complete(&second, lease, []).await.unwrap();
+        for (name, _) in NEEDS {
+            assert_eq!(on.used(&first, name).await, 0, "{name} of {count}");
+        }
+        assert_eq!(second.reserve(&request).await, Err(ReserveError::LeaseEnded));
     }
 }
 
@@ -81,7 +105,7 @@ pub async fn def_09_a_key_can_be_defined_again_while_old_leases_hold_it<L: Ledge
     on: Scene<L>,
 ) {
     let limiter = on.limiter();
-    limiter.define(on.rolling("key", 2, 10)).await.unwrap();
+    limiter.define(on.rolling("key", 60, 10)).await.unwrap();
     let old = on.lease();
     assert!(on.reserve(&limiter, old, [("key", 6)]).await.unwrap().is_allowed());
     limiter.delete(&on.key("key")).await.unwrap();
@@ -94,7 +118,12 @@ pub async fn def_09_a_key_can_be_defined_again_while_old_leases_hold_it<L: Ledge
     assert_eq!(on.used(&limiter, "key").await, 5, "the old one is reconciled as what it was");
     on.complete(&limiter, new, []).await.unwrap();
     assert_eq!(on.used(&limiter, "key").await, 1);
-    on.pass(Duration::from_millis(3_700)).await;
-    assert_eq!(on.used(&limiter, "key").await, 0);
-    assert!(on.reserve(&limiter, on.lease(), [("key", 10)]).await.unwrap().is_allowed());
+
+    limiter.define(on.rolling("brief", 1, 10)).await.unwrap();
+    assert!(on.reserve(&limiter, on.lease(), [("brief", 6)]).await.unwrap().is_allowed());
+    limiter.delete(&on.key("brief")).await.unwrap();
+    limiter.define(on.concurrency("brief", 60, 10)).await.unwrap();
+    on.pass(Duration::from_millis(1_700)).await;
+    assert_eq!(on.used(&limiter, "brief").await, 0, "the old one expires as what it was");
+    assert!(on.reserve(&limiter, on.lease(), [("brief", 10)]).await.unwrap().is_allowed());
 }
