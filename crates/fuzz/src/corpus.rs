@@ -73,10 +73,11 @@ pub(crate) const CRON: [&str; 6] = [
 pub(crate) const ADDRESSES: [&str; 5] =
     [":8080", "127.0.0.1:0", "[::1]:8080", "localhost:65535", "rate.example.org:443"];
 
-pub(crate) const ERROR_WORDS: [&str; 5] = [
+pub(crate) const ERROR_WORDS: [&str; 6] = [
     "invalid_request:requirements[0].amount",
     "unknown_limit_key:global:llm:openai:gpt-4o:rpm",
     "lease_conflict",
     "too_many_limits",
+    "limits_read_only",
     "kind_conflict:k",
 ];

@@ -129,6 +129,7 @@ impl ReserveOutcome {
             | ErrorWord::InvalidActual { .. }
             | ErrorWord::KindConflict { .. }
             | ErrorWord::TooManyLimits
+            | ErrorWord::LimitsReadOnly
             | ErrorWord::NotFound
             | ErrorWord::MethodNotAllowed
             | ErrorWord::BodyTooLarge
@@ -168,6 +169,7 @@ impl CompleteOutcome {
             | ErrorWord::LeaseEnded
             | ErrorWord::KindConflict { .. }
             | ErrorWord::TooManyLimits
+            | ErrorWord::LimitsReadOnly
             | ErrorWord::NotFound
             | ErrorWord::MethodNotAllowed
             | ErrorWord::BodyTooLarge
