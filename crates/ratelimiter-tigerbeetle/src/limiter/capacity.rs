@@ -223,13 +223,13 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         goals: &[Goal],
         settled: &mut [Option<Settled>],
     ) -> Result<Round, Unanswered> {
-        let open: Vec<usize> = (0..goals.len()).filter(|at| settled[*at].is_none()).collect();
-        let accounts = open.iter().map(|at| ids::limit_account(&goals[*at].key)).collect();
-        let rows = self.rows_of(accounts).await?;
+        let open = (0..goals.len()).filter(|at| settled[*at].is_none());
+        let open: Vec<_> = open.map(|at| (at, ids::limit_account(&goals[at].key))).collect();
+        let rows = self.rows_of(open.iter().map(|(_, account)| *account).collect()).await?;
         let (mut round, mut missing) = (Round::default(), Vec::new());
-        for at in open {
+        for (at, account) in open {
             let goal = &goals[at];
-            let Some(row) = rows.get(&ids::limit_account(&goal.key)) else {
+            let Some(row) = rows.get(&account) else {
                 match goal.aim {
                     // Without an account there is nothing that a straggler could change.
                     Aim::Guard => settled[at] = Some(Settled::There),

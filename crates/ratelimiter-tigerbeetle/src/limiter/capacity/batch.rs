@@ -14,8 +14,9 @@ use crate::limiter::unanswered::unanswered;
 /// How many accounts or transfers go together in one call: within what any server takes. Calls that
 /// are under way at the same time join each other in larger requests, where the server takes them.
 const EVENTS_PER_CALL: usize = 200;
-/// How many calls are under way at a time: together they fill a request of the largest size.
-const CALLS_AT_ONCE: usize = 40;
+/// How many calls are under way at a time. More would not make requests much larger, and the last of them would
+/// have to wait for all others within the time that a call has.
+const CALLS_AT_ONCE: usize = 10;
 /// A limit has two accounts of its own, and shares two.
 const LIMITS_PER_CALL: usize = (EVENTS_PER_CALL - 2) / 2;
 
