@@ -27,13 +27,16 @@ pub(crate) const DEFINITION: [&str; 3] = [
     r#"{"key":"off","kind":"rolling","capacity":0,"window_seconds":2678400}"#,
 ];
 
-pub(crate) const LIMITS_FILE: [&str; 3] = [
+pub(crate) const LIMITS_FILE: [&str; 4] = [
     r#"[
   {"key":"global:llm:openai:gpt-4o:rpm","kind":"rolling","capacity":500,"window_seconds":60,"timeout_seconds":0,"unit":"requests","description":"","overage":"debt","status":"active","pending_decrease_to":null},
   {"key":"global:llm:openai:gpt-4o:concurrency","kind":"concurrency","capacity":10,"window_seconds":0,"timeout_seconds":600,"unit":"","description":"calls","overage":"deny","status":"decreasing","pending_decrease_to":5}
 ]
 "#,
     r#"[{"key":"k","kind":"rolling","capacity":1,"window_seconds":60}]"#,
+    r#"{"version":2,"edited_by":{"name":"é"},"limits":[
+  {"key":"b","kind":"rolling","capacity":1,"window_seconds":60,"mode":"shadow","tags":[1, 2.50]},
+  {"key":"a","kind":"calendar","period":"day","capacity":9}]}"#,
     "[]",
 ];
 
@@ -70,10 +73,11 @@ pub(crate) const CRON: [&str; 6] = [
 pub(crate) const ADDRESSES: [&str; 5] =
     [":8080", "127.0.0.1:0", "[::1]:8080", "localhost:65535", "rate.example.org:443"];
 
-pub(crate) const ERROR_WORDS: [&str; 5] = [
+pub(crate) const ERROR_WORDS: [&str; 6] = [
     "invalid_request:requirements[0].amount",
     "unknown_limit_key:global:llm:openai:gpt-4o:rpm",
     "lease_conflict",
     "too_many_limits",
+    "limits_read_only",
     "kind_conflict:k",
 ];

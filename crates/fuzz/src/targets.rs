@@ -6,8 +6,7 @@ use std::str::FromStr;
 use coordination::{CronSchedule, Timestamp};
 use ratelimiter::{LeaseId, LimitKey};
 use ratelimiter_wire::{
-    Body, CompleteBody, DefinitionBody, ErrorWord, ReserveBody, read, read_batch, read_limits_file,
-    write_limits_file,
+    Body, CompleteBody, DefinitionBody, ErrorWord, LimitsDocument, ReserveBody, read, read_batch,
 };
 use ratelimiterd::config::{Layers, ListenAddr};
 
@@ -84,15 +83,16 @@ where
 }
 
 fn limits_file(input: &[u8]) -> Result<bool, String> {
-    let registry = match read_limits_file(input) {
-        Ok(registry) => registry,
+    let LimitsDocument { registry, kept, .. } = match LimitsDocument::read(input) {
+        Ok(document) => document,
         Err(error) if error.faults.is_empty() => return Err("refused without a fault".to_owned()),
         Err(_) => return Ok(false),
     };
-    let printed = write_limits_file(registry.iter());
-    let again = read_limits_file(printed.as_bytes()).map_err(|error| format!("{error:?}"))?;
-    same(&printed, &write_limits_file(again.iter()))?;
-    same(&registry, &again)
+    let printed = kept.write(registry.iter());
+    let again = LimitsDocument::read(printed.as_bytes()).map_err(|error| format!("{error:?}"))?;
+    same(&printed, &again.kept.write(again.registry.iter()))?;
+    same(&kept, &again.kept)?;
+    same(&registry, &again.registry)
 }
 
 /// The file, and one value of it from the environment. Names of files would make it depend on the machine.

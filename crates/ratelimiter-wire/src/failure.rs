@@ -34,6 +34,7 @@ impl Failure {
             | ErrorWord::InvalidActual { .. }
             | ErrorWord::KindConflict { .. }
             | ErrorWord::TooManyLimits
+            | ErrorWord::LimitsReadOnly
             | ErrorWord::NotFound
             | ErrorWord::Unauthorized
             | ErrorWord::Forbidden

@@ -23,7 +23,8 @@ pub use decode::{
 };
 pub use definition::{DefinitionBody, KindBody, OverageBody, StatusBody};
 pub use limits_file::{
-    FileFault, LIMITS_FILE_BYTES_MAX, LimitsFileError, read_limits_file, write_limits_file,
+    FileFault, Kept, LIMITS_FILE_BYTES_MAX, LIMITS_FILE_VERSION, LimitsDocument, LimitsFileError,
+    read_limits_file, write_limits_file,
 };
 pub use reserve::{RequirementBody, ReserveAnswer, ReserveBody};
 pub use state::{ListAnswer, StateAnswer, StateBody};

@@ -63,6 +63,8 @@ pub enum ErrorWord {
     },
     /// `too_many_limits`: the server keeps no more of them.
     TooManyLimits,
+    /// `limits_read_only`: nothing can be written where the server keeps its limits. Repeating does not help.
+    LimitsReadOnly,
     /// `not_found`: no such limit, or no such path.
     NotFound,
     /// `unauthorized`: no valid token came with the request.
@@ -99,7 +101,8 @@ impl ErrorWord {
             Self::LeaseConflict
             | Self::LeaseEnded
             | Self::KindConflict { .. }
-            | Self::TooManyLimits => 409,
+            | Self::TooManyLimits
+            | Self::LimitsReadOnly => 409,
             Self::BodyTooLarge => 413,
             Self::AmountExceedsCapacity { .. } => 422,
             Self::BackendRefused | Self::Other(_) => 500,
@@ -121,6 +124,7 @@ impl ErrorWord {
             Self::InvalidActual { key } => ("invalid_actual", Some(key.as_str())),
             Self::KindConflict { key } => ("kind_conflict", Some(key.as_str())),
             Self::TooManyLimits => ("too_many_limits", None),
+            Self::LimitsReadOnly => ("limits_read_only", None),
             Self::NotFound => ("not_found", None),
             Self::Unauthorized => ("unauthorized", None),
             Self::Forbidden => ("forbidden", None),
@@ -148,6 +152,7 @@ impl ErrorWord {
             "invalid_actual" => Self::InvalidActual { key: key()? },
             "kind_conflict" => Self::KindConflict { key: key()? },
             "too_many_limits" => Self::TooManyLimits,
+            "limits_read_only" => Self::LimitsReadOnly,
             "not_found" => Self::NotFound,
             "unauthorized" => Self::Unauthorized,
             "forbidden" => Self::Forbidden,

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
 use expect_test::{Expect, expect};
-use ratelimiter::LimitStatus;
-use ratelimiter_wire::{read_limits_file, write_limits_file};
+use ratelimiter::{LimitKey, LimitStatus};
+use ratelimiter_wire::{LimitsDocument, read_limits_file, write_limits_file};
 
 fn check(text: &str, expected: &Expect) {
     expected.assert_eq(&read_limits_file(text.as_bytes()).unwrap_err().to_string());
@@ -139,14 +139,122 @@ fn a_truncated_file_is_refused_with_the_last_limit_that_was_whole() {
         &expect!["line 4: EOF while parsing a string at line 4 column 3, after the limit a"],
     );
     check("[]\n[]", &expect!["line 2: trailing characters at line 2 column 1"]);
-    check(
-        "{\"limits\":[]}",
-        &expect!["line 1: invalid type: map, expected a list of limits at line 1 column 0"],
-    );
 }
 
 #[test]
 fn a_file_that_is_no_text_is_refused_with_its_line() {
     let error = read_limits_file(b"[\n\xff]").unwrap_err();
     expect!["line 2: the file is not UTF-8"].assert_eq(&error.to_string());
+}
+
+/// OPS-05: a file of version 2 is written as it was read, with what only a newer server knows.
+#[test]
+fn ops_05_what_a_newer_server_wrote_is_kept_where_it_stood() {
+    let text = r#"{
+  "version": 3,
+  "written_by": {"name":  "newer"},
+  "limits": [
+    {"key": "a", "kind": "calendar", "period": "day",
+     "capacity": "ten a day"},
+    {
+      "key": "b",
+      "kind": "rolling",
+      "capacity": 5,
+      "window_seconds": 60,
+      "timeout_seconds": 0,
+      "unit": "",
+      "description": "",
+      "overage": "debt",
+      "status": "active",
+      "pending_decrease_to": null,
+      "mode": "shadow",
+      "tags": [1, 2.50]
+    }
+  ]
+}
+"#;
+    let LimitsDocument { registry, kept, notes } = LimitsDocument::read(text.as_bytes()).unwrap();
+    let keys: Vec<_> = registry.iter().map(|limit| limit.limit.key.as_str()).collect();
+    assert_eq!(keys, ["b"], "what is understood is served");
+    assert_eq!(kept.unknown_kind_of(&LimitKey::new("a").unwrap()), Some("calendar"));
+    assert_eq!(kept.unknown_kind_of(&LimitKey::new("b").unwrap()), None);
+    assert_eq!(kept.write(registry.iter()), text);
+    let notes: Vec<_> = notes.iter().map(ToString::to_string).collect();
+    expect![[r#"
+        line 5: a: kind: "calendar" is not known to this version; this limit is kept, and not served
+        line 18: b: mode: not known to this version; kept, and not heeded
+        line 19: b: tags: not known to this version; kept, and not heeded"#]]
+    .assert_eq(&notes.join("\n"));
+}
+
+/// OPS-05: a limit that is deleted takes its unknown fields along, one that is defined anew keeps them.
+#[test]
+fn ops_05_unknown_fields_go_with_their_limit() {
+    let text = r#"{"version":2,"limits":[
+        {"key":"a","kind":"rolling","capacity":1,"window_seconds":60,"mode":"shadow"},
+        {"key":"b","kind":"rolling","capacity":1,"window_seconds":60,"mode":"enforce"}]}"#;
+    let LimitsDocument { mut registry, kept, .. } = LimitsDocument::read(text.as_bytes()).unwrap();
+    registry.remove(&LimitKey::new("a").unwrap());
+    let written = kept.write(registry.iter());
+    assert!(!written.contains("shadow") && written.contains("enforce"), "{written}");
+    assert!(written.contains("\"version\": 2"), "{written}");
+}
+
+/// OPS-05: without anything to keep, an array stays one, so that an older server can read it.
+#[test]
+fn ops_05_a_file_is_written_in_the_form_in_which_it_was_read() {
+    let entry = r#"{"key":"a","kind":"rolling","capacity":1,"window_seconds":60}"#;
+    let array = LimitsDocument::read(format!("[{entry}]").as_bytes()).unwrap();
+    assert!(array.kept.write(array.registry.iter()).starts_with('['));
+    let object = format!(r#"{{"limits":[{entry}],"version":2}}"#);
+    let object = LimitsDocument::read(object.as_bytes()).unwrap();
+    assert!(object.kept.write(object.registry.iter()).starts_with("{\n  \"version\": 2"));
+    assert!(object.kept.is_empty(), "nothing in it is unknown");
+    assert_eq!(object.registry, array.registry);
+}
+
+/// OPS-05: what no newer server would write is a fault there too.
+#[test]
+fn ops_05_faults_of_a_file_with_a_version_are_reported() {
+    check(
+        r#"{"version":2,"limits":[
+  {"key":"a","kind":"rolling","capacity":-1,"window_seconds":60,"mode":"shadow"},
+  {"key":"b","kind":7,"capacity":1,"window_seconds":60},
+  {"kind":"calendar"},
+  {"key":"c","kind":"calendar"},
+  {"key":"c","kind":"rolling","capacity":1,"window_seconds":60},
+  {"key":"d","kind":"rolling","capacity":1,"mode":1},
+  {"key":"e","kind":"rolling","capacity":1,"window_seconds":60,"mode":1,"mode":2}]}"#,
+        &expect![[r#"
+            line 2: a: capacity: invalid value: integer `-1`, expected a whole number from 0 to 9223372036854775807
+            line 3: b: kind: the body is not JSON: expected value
+            line 4: kind: unknown variant `calendar`, expected `rolling` or `concurrency`
+            line 6: c: key: the key stands there twice, first on line 5
+            line 7: d: window_seconds: a rolling limit's window is 1 to 2678400 seconds (31 days), not 0
+            line 8: e: mode: stands there twice"#]],
+    );
+    check(
+        r#"{"limits":[]}"#,
+        &expect![[
+            r#"line 1: version: missing; a file that is an object says "version": 2, and one of the first edition is a list"#
+        ]],
+    );
+    check(r#"{"version":2}"#, &expect!["line 1: limits: missing; it is the list of limits"]);
+    check(r#"{"version":1,"limits":[]}"#, &expect!["line 1: version: is a whole number from 2 on"]);
+    check(
+        "{\"version\":\n\"two\",\"limits\":{}}",
+        &expect![[r#"
+        line 2: invalid type: map, expected a list of limits at line 2 column 15
+        line 2: version: is a whole number from 2 on"#]],
+    );
+    check(
+        "{\"version\":2,\"limits\":[],\n\"limits\":[]}",
+        &expect!["line 2: limits: stands there twice"],
+    );
+    check(
+        "{\"version\":2,\"limits\":[\n{\"key\":\"a\"},",
+        &expect![[r#"
+        line 2: EOF while parsing a value at line 2 column 12, after the limit a
+        line 2: a: kind: missing field `kind`"#]],
+    );
 }

@@ -4,18 +4,25 @@
 //! whoever asked for it has gone away, so that the two never part.
 
 mod book;
+mod change;
 mod shared;
 
+use std::collections::BTreeSet;
 use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use ratelimiter::{DefineError, DeleteError, Limit, LimitKey, LimitStatus, Unanswered};
+use ratelimiter_wire::LimitsDocument;
 use tokio::sync::Mutex;
 
 use self::book::Book;
+pub(crate) use self::change::ChangeError;
+use self::change::{NotBegun, Progress, unanswered};
 use crate::hosted::HostedBackend;
-use crate::limits_file::{LimitsFile, LoadError};
+use crate::limits_file::{Claim, Leftover, LimitsFile, LoadError, NotOwned, Owned};
 
 /// When to repeat a change that could not be kept.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -24,6 +31,8 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Admin<B> {
     backend: Arc<B>,
+    /// Where the server listens, for others that want the same file.
+    addr: SocketAddr,
     book: Mutex<Book>,
     /// How many limits the file had at the start.
     limit_count: usize,
@@ -31,36 +40,26 @@ pub(crate) struct Admin<B> {
     waiting: std::sync::Mutex<Option<String>>,
 }
 
-/// Why a definition was not taken.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ChangeError {
-    /// There is no room for another limit.
-    #[error(
-        "{limits_max} limits are defined, which is all that registry.limits_max allows; delete some, or raise it"
-    )]
-    TooManyLimits { limits_max: usize },
-    /// The backend says no, or it could not be kept.
-    #[error(transparent)]
-    Define(#[from] DefineError),
-}
-
-impl From<Unanswered> for ChangeError {
-    fn from(unanswered: Unanswered) -> Self {
-        Self::Define(unanswered.into())
-    }
-}
-
 /// Why the definitions could not be taken over.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
+    /// The limits file belongs to others (`OPS-06`).
+    #[error(
+        "the limits file {} is in use by {by}; stop that, or give this server a file of its own (--limits)",
+        path.display()
+    )]
+    Taken {
+        /// Which file.
+        path: PathBuf,
+        /// Whose it is.
+        by: String,
+    },
     /// The limits file cannot be used.
     #[error(transparent)]
     File(#[from] LoadError),
-    /// The backend did not take a limit.
-    #[error("the backend does not take the limit {key}: {reason}")]
+    /// The backend did not take the limits.
+    #[error("the backend does not take the limits: {reason}")]
     Backend {
-        /// Which limit.
-        key: LimitKey,
         /// Why.
         reason: DefineError,
     },
@@ -71,103 +70,170 @@ impl<B: HostedBackend> Admin<B> {
     /// with the first tick that finds it.
     ///
     /// # Errors
-    /// The file has faults, or the backend does not take what it says.
-    pub(crate) async fn restore(backend: Arc<B>, file: LimitsFile) -> Result<Self, RestoreError> {
-        let registry = file.load()?;
+    /// The file is another server's or has faults, or the backend does not take what it says.
+    pub(crate) async fn restore(
+        backend: Arc<B>,
+        file: LimitsFile,
+        addr: SocketAddr,
+    ) -> Result<Self, RestoreError> {
+        let owned = own(&file, claim(&*backend), addr).await;
+        if let Err(NotOwned::Taken { by }) = owned {
+            return Err(RestoreError::Taken { path: file.path().to_owned(), by });
+        }
+        let LimitsDocument { registry, kept, notes } = file.load()?;
+        // Whoever cannot write here cannot lose what others write.
+        if let Err(NotOwned::NoLock(error)) = &owned {
+            let path = file.path().display();
+            tracing::warn!(%path, %error, "the limits file cannot be locked, and so not be changed here");
+        }
+        let is_owned = owned.is_ok();
         let limit_count = registry.len();
-        let mut book = Book::new(file);
+        let mut book = Book::new(file, owned.ok());
+        book.report_notes(&notes);
         let mut waiting = None;
         if backend.is_shared() {
             waiting = Some("the backend does not have the definitions yet".to_owned());
         } else {
-            for registered in registry.iter() {
-                let restored = backend.restore(registered.clone()).await;
-                let status = restored.map_err(|reason| RestoreError::Backend {
-                    key: registered.limit.key.clone(),
-                    reason,
-                })?;
-                book.registry.put(registered.clone());
-                book.follow(&registered.limit.key, status);
+            let limits: Vec<_> = registry.iter().cloned().collect();
+            let restored = backend.restore_all(limits.clone(), &BTreeSet::new()).await;
+            let statuses = restored.map_err(|reason| RestoreError::Backend { reason })?;
+            for (registered, status) in limits.into_iter().zip(statuses) {
+                let key = registered.limit.key.clone();
+                book.put(registered);
+                book.follow(&key, status);
+            }
+            book.kept = kept;
+            if is_owned {
+                // Nothing of a process outlives it here, so what it has staged is only in the way.
+                let leftovers = book.file.leftovers().unwrap_or_default();
+                leftovers.into_iter().for_each(Leftover::remove);
             }
         }
         let waiting = std::sync::Mutex::new(waiting);
-        Ok(Self { backend, book: Mutex::new(book), limit_count, waiting })
+        Ok(Self { backend, addr, book: Mutex::new(book), limit_count, waiting })
     }
 
     /// Defines a limit, or changes one. When this answers, the definition is safe on disk.
     ///
     /// # Errors
-    /// As the backend's define, and when the definition could not be kept. Nothing has changed then.
-    pub(crate) async fn define(self: &Arc<Self>, limit: Limit) -> Result<LimitStatus, ChangeError> {
-        let admin = Arc::clone(self);
-        let change = tokio::spawn(async move { admin.carry_out_define(limit).await });
-        change.await.unwrap_or_else(|_| Err(interrupted().into()))
+    /// As the backend's define, and when the definition could not be kept. Nothing has changed then, and nothing will;
+    /// the one exception says that it is not known yet.
+    pub(crate) async fn define(
+        self: &Arc<Self>,
+        limit: Limit,
+        patience: Duration,
+    ) -> Result<LimitStatus, ChangeError<DefineError>> {
+        let (admin, progress) = (Arc::clone(self), Progress::default());
+        let seen = progress.clone();
+        let change = tokio::spawn(async move { admin.carry_out_define(limit, &seen).await });
+        let ended = async { change.await.unwrap_or_else(|_| Err(interrupted().into())) };
+        progress.outcome(patience, ended).await
     }
 
     /// Removes a limit. When this answers, it is gone from the disk too.
     ///
     /// # Errors
-    /// As the backend's delete, and when the removal could not be kept. Nothing has changed then.
-    pub(crate) async fn delete(self: &Arc<Self>, key: LimitKey) -> Result<(), DeleteError> {
-        let admin = Arc::clone(self);
-        let change = tokio::spawn(async move { admin.carry_out_delete(&key).await });
-        change.await.unwrap_or_else(|_| Err(interrupted().into()))
+    /// As the backend's delete, and when the removal could not be kept; otherwise as [`Admin::define`].
+    pub(crate) async fn delete(
+        self: &Arc<Self>,
+        key: LimitKey,
+        patience: Duration,
+    ) -> Result<(), ChangeError<DeleteError>> {
+        let (admin, progress) = (Arc::clone(self), Progress::default());
+        let seen = progress.clone();
+        let change = tokio::spawn(async move { admin.carry_out_delete(&key, &seen).await });
+        let ended = async { change.await.unwrap_or_else(|_| Err(interrupted().into())) };
+        progress.outcome(patience, ended).await
     }
 
-    async fn carry_out_define(&self, limit: Limit) -> Result<LimitStatus, ChangeError> {
+    async fn carry_out_define(
+        &self,
+        limit: Limit,
+        progress: &Progress,
+    ) -> Result<LimitStatus, ChangeError<DefineError>> {
         let mut book = self.book.lock().await;
         let _lock = self.begin_change(&mut book).await?;
         let key = limit.key.clone();
         let limits_max = book.file.limits_max();
-        if book.registry.get(&key).is_none() && book.registry.len() >= limits_max {
+        if book.registry().get(&key).is_none() && book.registry().len() >= limits_max {
             return Err(ChangeError::TooManyLimits { limits_max });
         }
-        let mut next = book.registry.clone();
-        next.put(book.registry.plan(limit.clone())?);
-        let staged = book.stage(&next).await.map_err(|error| not_kept(&error))?;
+        if book.kept.unknown_kind_of(&key).is_some() {
+            let is = "newer server's";
+            return Err(DefineError::KindConflict { key, is }.into());
+        }
+        let planned = book.registry().plan(limit.clone())?;
+        let mut next = book.registry().clone();
+        next.put(planned.clone());
+        let staged = book.stage(&next).await.map_err(|error| not_written(&error))?;
+        if let Err(withdrawn) = progress.begin() {
+            staged.discard().await;
+            return Err(withdrawn.into());
+        }
         let status = match self.backend.define(limit).await {
             Ok(status) => status,
             Err(error) => {
-                staged.discard().await;
+                // It may still arrive at a backend that others have too, whoever is there then.
+                let is_unknown = matches!(error, DefineError::Unanswered(_));
+                match is_unknown && self.backend.is_shared() {
+                    true => book.is_unconfirmed |= staged.leave(),
+                    false => staged.discard().await,
+                }
                 return Err(error.into());
             }
         };
         if let Err(error) = staged.commit().await {
-            self.undo(&mut book, &key).await;
-            book.is_behind = true;
-            return Err(not_kept(&error).into());
+            return Err(self.take_back(&mut book, &key, &error).await.into());
         }
-        book.registry = next;
+        book.put(planned);
         book.follow(&key, status);
         book.catch_up().await;
         tracing::info!(%key, ?status, "limit defined");
         Ok(status)
     }
 
-    async fn carry_out_delete(&self, key: &LimitKey) -> Result<(), DeleteError> {
+    async fn carry_out_delete(
+        &self,
+        key: &LimitKey,
+        progress: &Progress,
+    ) -> Result<(), ChangeError<DeleteError>> {
         let mut book = self.book.lock().await;
         let _lock = self.begin_change(&mut book).await?;
-        let mut next = book.registry.clone();
+        let mut next = book.registry().clone();
         next.remove(key);
-        let staged = book.stage(&next).await.map_err(|error| not_kept(&error))?;
+        let staged = book.stage(&next).await.map_err(|error| not_written(&error))?;
+        if let Err(withdrawn) = progress.begin() {
+            staged.discard().await;
+            return Err(withdrawn.into());
+        }
         if let Err(error) = self.backend.delete(key).await {
             staged.discard().await;
-            return Err(error);
+            return Err(error.into());
         }
         if let Err(error) = staged.commit().await {
-            self.undo(&mut book, key).await;
-            book.is_behind = true;
-            return Err(not_kept(&error).into());
+            return Err(self.take_back(&mut book, key, &error).await.into());
         }
-        book.registry = next;
+        book.remove(key);
         tracing::info!(%key, "limit deleted");
         Ok(())
+    }
+
+    /// Takes a change back that the backend has and the file not: here, in the backend, and in the file too, should it
+    /// have got there without being safe.
+    async fn take_back(&self, book: &mut Book, key: &LimitKey, error: &io::Error) -> Unanswered {
+        tracing::error!(%error, "the limits file cannot be written");
+        self.undo(book, key).await;
+        book.is_behind = true;
+        book.catch_up().await;
+        unanswered(format!(
+            "the limits file cannot be written, so the change is taken back: {error}"
+        ))
     }
 
     /// Puts the backend back where the registry is, after a change that could not be kept. What it does not answer is
     /// tried again by the next tick.
     async fn undo(&self, book: &mut Book, key: &LimitKey) {
-        let undone = match book.registry.get(key).cloned() {
+        let undone = match book.registry().get(key).cloned() {
             Some(registered) => self.backend.restore(registered).await.is_ok(),
             None => {
                 let deleted = self.backend.delete(key).await;
@@ -182,7 +248,7 @@ impl<B: HostedBackend> Admin<B> {
     }
 
     async fn undo_again(&self, book: &mut Book) {
-        if book.parted.is_empty() {
+        if book.parted.is_empty() && !book.is_unconfirmed {
             return;
         }
         // Another server may have changed these limits meanwhile, and then its word counts.
@@ -209,9 +275,7 @@ impl<B: HostedBackend> Admin<B> {
         let mut settled = Vec::new();
         for key in book.decreasing() {
             // No answer, no change: the next tick asks again.
-            if let Ok(Some(state)) = self.backend.state(&key).await
-                && !state.waits()
-            {
+            if self.backend.waits(&key).await == Ok(Some(false)) {
                 settled.push(key);
             }
         }
@@ -235,12 +299,23 @@ impl<B> Admin<B> {
     }
 }
 
-fn not_kept(error: &io::Error) -> Unanswered {
-    tracing::error!(%error, "the limits file cannot be written");
-    let reason = format!("the limits file cannot be written, so nothing was changed: {error}");
-    Unanswered { reason, retry_after: RETRY_AFTER }
+fn claim(backend: &impl HostedBackend) -> Claim {
+    if backend.is_shared() { Claim::Together } else { Claim::Alone }
+}
+
+async fn own(file: &LimitsFile, claim: Claim, addr: SocketAddr) -> Result<Owned, NotOwned> {
+    let file = file.clone();
+    let owned = tokio::task::spawn_blocking(move || file.own(claim, addr)).await;
+    owned.unwrap_or_else(|error| Err(NotOwned::NoLock(io::Error::other(error))))
+}
+
+fn not_written(error: &io::Error) -> NotBegun {
+    NotBegun::of("the limits file cannot be written", error)
 }
 
 fn interrupted() -> Unanswered {
-    Unanswered { reason: "the change was interrupted".to_owned(), retry_after: RETRY_AFTER }
+    unanswered("the change was interrupted".to_owned())
 }
+
+#[cfg(test)]
+mod tests;

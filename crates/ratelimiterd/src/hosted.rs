@@ -1,9 +1,12 @@
 //! What a backend must do, beyond deciding, so that a server can host it.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
 
-use ratelimiter::{Backend, DefineError, LimitStatus, MemoryLimiter, RegisteredLimit};
+use ratelimiter::{
+    Backend, DefineError, LimitKey, LimitStatus, MemoryLimiter, RegisteredLimit, StateError,
+};
 
 /// A backend that a server can host.
 pub trait HostedBackend: Backend + 'static {
@@ -15,6 +18,37 @@ pub trait HostedBackend: Backend + 'static {
         &self,
         registered: RegisteredLimit,
     ) -> impl Future<Output = Result<LimitStatus, DefineError>> + Send;
+
+    /// Puts limits back as they were registered; how each of them is then, in their order. `unconfirmed` are limits of
+    /// which a change was begun, here or elsewhere, and not confirmed: a shared backend takes care that it does not
+    /// arrive later. They need not be among `limits`.
+    ///
+    /// # Errors
+    /// The backend could not be provisioned; it may have some of the limits.
+    fn restore_all(
+        &self,
+        limits: Vec<RegisteredLimit>,
+        _unconfirmed: &BTreeSet<LimitKey>,
+    ) -> impl Future<Output = Result<Vec<LimitStatus>, DefineError>> + Send {
+        async move {
+            let mut statuses = Vec::with_capacity(limits.len());
+            for registered in limits {
+                statuses.push(self.restore(registered).await?);
+            }
+            Ok(statuses)
+        }
+    }
+
+    /// Whether a lower capacity of the limit waits for units to return; `None` if the limit is not defined.
+    ///
+    /// # Errors
+    /// The backend gave no answer.
+    fn waits(
+        &self,
+        key: &LimitKey,
+    ) -> impl Future<Output = Result<Option<bool>, StateError>> + Send {
+        async { Ok(self.state(key).await?.map(|state| state.waits())) }
+    }
 
     /// Whether servers beside this one work on the same backend. They then share the limits file too, and this one
     /// follows what the others write there; and it starts without the backend, which may come later.
@@ -77,6 +111,21 @@ impl<B: HostedBackend> HostedBackend for Arc<B> {
         registered: RegisteredLimit,
     ) -> impl Future<Output = Result<LimitStatus, DefineError>> + Send {
         (**self).restore(registered)
+    }
+
+    fn restore_all(
+        &self,
+        limits: Vec<RegisteredLimit>,
+        unconfirmed: &BTreeSet<LimitKey>,
+    ) -> impl Future<Output = Result<Vec<LimitStatus>, DefineError>> + Send {
+        (**self).restore_all(limits, unconfirmed)
+    }
+
+    fn waits(
+        &self,
+        key: &LimitKey,
+    ) -> impl Future<Output = Result<Option<bool>, StateError>> + Send {
+        (**self).waits(key)
     }
 
     fn is_shared(&self) -> bool {

@@ -2,27 +2,34 @@
 //!
 //! A new content is first *staged*: written beside the file and flushed. A full disk shows there, before anything was
 //! applied. Then it is *committed*: renamed over the file, and the folder flushed. A crash at any instant leaves the old
-//! or the new file, never a part of one.
+//! or the new file, never a part of one; and what was staged and not committed stays beside it, which tells the next
+//! server which change may have been begun (`leftovers`).
 
 mod change_lock;
+mod leftovers;
+mod owner;
 
+use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use ratelimiter::Registry;
-use ratelimiter_wire::{
-    LIMITS_FILE_BYTES_MAX, LimitsFileError, read_limits_file, write_limits_file,
-};
+use ratelimiter::clock::{Clock, SystemClock};
+use ratelimiter::{LeaseId, Registry};
+use ratelimiter_wire::{Kept, LIMITS_FILE_BYTES_MAX, LimitsDocument, LimitsFileError};
 
 pub(crate) use self::change_lock::{ChangeLock, Stamp};
+pub(crate) use self::leftovers::Leftover;
+pub(crate) use self::owner::{Claim, NotOwned, Owned};
 
 /// Where the definitions are kept.
 #[derive(Debug, Clone)]
 pub struct LimitsFile {
     path: PathBuf,
     limits_max: usize,
+    /// What this server's staged contents are named after, since others may stage theirs beside them.
+    name: LeaseId,
 }
 
 /// A new content that is safe on disk, beside the file.
@@ -54,7 +61,8 @@ impl LimitsFile {
 
     /// The file at this path, which need not exist yet.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), limits_max: Self::LIMITS_MAX_USUAL }
+        let name = LeaseId::generate(SystemClock::new().now());
+        Self { path: path.into(), limits_max: Self::LIMITS_MAX_USUAL, name }
     }
 
     /// The same file with another bound on the number of its limits.
@@ -77,12 +85,12 @@ impl LimitsFile {
     ///
     /// # Errors
     /// The file cannot be read, or has faults: all of them are reported.
-    pub fn load(&self) -> Result<Registry, LoadError> {
+    pub fn load(&self) -> Result<LimitsDocument, LoadError> {
         match self.load_existing() {
             Err(LoadError { reason: LoadReason::Unreadable(error), .. })
                 if error.kind() == io::ErrorKind::NotFound =>
             {
-                Ok(Registry::new())
+                Ok(LimitsDocument::default())
             }
             loaded => loaded,
         }
@@ -92,20 +100,20 @@ impl LimitsFile {
     ///
     /// # Errors
     /// As [`LimitsFile::load`], and when there is no file.
-    pub fn load_existing(&self) -> Result<Registry, LoadError> {
+    pub fn load_existing(&self) -> Result<LimitsDocument, LoadError> {
         let fault = |reason| LoadError { path: self.path.clone(), reason };
         let bytes = match self.read() {
             Ok(Ok(bytes)) => bytes,
             Ok(Err(what)) => return Err(fault(LoadReason::NotAFile(what))),
             Err(error) => return Err(fault(LoadReason::Unreadable(error))),
         };
-        let read = read_limits_file(&bytes);
-        let registry = read.map_err(|error| fault(LoadReason::Faulty(error)))?;
-        let (count, limits_max) = (registry.len(), self.limits_max);
+        let read = LimitsDocument::read(&bytes);
+        let document = read.map_err(|error| fault(LoadReason::Faulty(error)))?;
+        let (count, limits_max) = (document.registry.len(), self.limits_max);
         if count > limits_max {
             return Err(fault(LoadReason::TooMany { count, limits_max }));
         }
-        Ok(registry)
+        Ok(document)
     }
 
     /// The bytes, or what is there in place of a file. Opening a pipe would wait for whoever writes to it.
@@ -127,12 +135,11 @@ impl LimitsFile {
     ///
     /// # Errors
     /// It cannot be written; the file is as it was.
-    pub(crate) fn stage(&self, registry: &Registry) -> io::Result<Staged> {
+    pub(crate) fn stage(&self, registry: &Registry, kept: &Kept) -> io::Result<Staged> {
         fs::create_dir_all(folder_of(&self.path))?;
-        let mut name = self.path.file_name().unwrap_or_default().to_owned();
-        name.push(".tmp");
-        let staged = Staged { temporary: self.path.with_file_name(name), path: self.path.clone() };
-        let text = write_limits_file(registry.iter());
+        let temporary = self.beside(&format!("{}.tmp", self.name));
+        let staged = Staged { temporary, path: self.path.clone() };
+        let text = kept.write(registry.iter());
         if text.len() > LIMITS_FILE_BYTES_MAX {
             let reason = format!(
                 "it would have more than {LIMITS_FILE_BYTES_MAX} bytes, which no server reads"
@@ -146,6 +153,18 @@ impl LimitsFile {
                 Err(error)
             }
         }
+    }
+
+    /// The file beside this one whose name goes on like this.
+    fn beside(&self, extension: &str) -> PathBuf {
+        let mut name = self.file_name();
+        name.push(".");
+        name.push(extension);
+        self.path.with_file_name(name)
+    }
+
+    fn file_name(&self) -> OsString {
+        self.path.file_name().unwrap_or_default().to_owned()
     }
 }
 
@@ -161,17 +180,27 @@ impl Staged {
     /// # Errors
     /// The old file may still be there, or the new one may not survive a crash of the machine.
     pub(crate) fn commit(self) -> io::Result<()> {
-        if let Err(error) = fs::rename(&self.temporary, &self.path) {
-            self.discard();
-            return Err(error);
+        let folder = File::open(folder_of(&self.path));
+        let renamed = folder.and_then(|folder| {
+            fs::rename(&self.temporary, &self.path)?;
+            Ok(folder)
+        });
+        match renamed {
+            Ok(folder) => folder.sync_all(),
+            Err(error) => {
+                self.discard();
+                Err(error)
+            }
         }
-        File::open(folder_of(&self.path))?.sync_all()
     }
 
     /// Forgets the content. What cannot be removed is overwritten by the next one.
     pub(crate) fn discard(self) {
         drop(fs::remove_file(&self.temporary));
     }
+
+    /// Leaves the content beside the file: the change was begun, and nobody knows how it ended.
+    pub(crate) fn leave(self) {}
 }
 
 fn folder_of(path: &Path) -> &Path {
@@ -224,7 +253,7 @@ mod tests {
             limit.description = limit.unit.clone();
             registry.put(RegisteredLimit::in_force(limit));
         }
-        let refused = file.stage(&registry).unwrap_err();
+        let refused = file.stage(&registry, &Kept::default()).unwrap_err();
         assert!(refused.to_string().contains("which no server reads"), "{refused}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing was written");
     }

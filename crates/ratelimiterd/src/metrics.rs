@@ -133,6 +133,7 @@ impl ReserveOutcome {
             | ErrorWord::InvalidActual { .. }
             | ErrorWord::KindConflict { .. }
             | ErrorWord::TooManyLimits
+            | ErrorWord::LimitsReadOnly
             | ErrorWord::NotFound
             | ErrorWord::MethodNotAllowed
             | ErrorWord::BodyTooLarge
@@ -173,6 +174,7 @@ impl CompleteOutcome {
             | ErrorWord::LeaseEnded
             | ErrorWord::KindConflict { .. }
             | ErrorWord::TooManyLimits
+            | ErrorWord::LimitsReadOnly
             | ErrorWord::NotFound
             | ErrorWord::MethodNotAllowed
             | ErrorWord::BodyTooLarge

@@ -29,6 +29,10 @@ const UNAUTHORIZED: (&str, &str) = ("401", "No valid token: `unauthorized`.");
 const FORBIDDEN: (&str, &str) = ("403", "The token is of the wrong class: `forbidden`.");
 const NO_ANSWER: (&str, &str) =
     ("503", "No answer in time, so the outcome is unknown: `backend_error`.");
+const NOT_CHANGED: (&str, &str) = (
+    "503",
+    "`backend_error`: the change is withdrawn, and does not take effect later; or the message says that its outcome is not known yet.",
+);
 /// Every call with a body.
 const BODY_REFUSALS: [(&str, &str); 2] = [
     ("408", "The body did not arrive in time: `request_timeout`."),
@@ -112,9 +116,9 @@ const CALLS: [Call; 13] = [
             FORBIDDEN,
             (
                 "409",
-                "`kind_conflict:<key>`: the kind of a limit cannot change; or `too_many_limits`: there is no room for another.",
+                "`kind_conflict:<key>`: the kind of a limit cannot change; `too_many_limits`: there is no room for another; or `limits_read_only`: the server cannot write its limits file.",
             ),
-            ("503", "`backend_error`: the definition could not be kept; nothing has changed."),
+            NOT_CHANGED,
         ],
         parameters: &[],
     },
@@ -149,7 +153,14 @@ const CALLS: [Call; 13] = [
         body: None,
         answer: Some("DeleteAnswer"),
         content_type: JSON,
-        refusals: &[INVALID, UNAUTHORIZED, FORBIDDEN, ("404", "`not_found`."), NO_ANSWER],
+        refusals: &[
+            INVALID,
+            UNAUTHORIZED,
+            FORBIDDEN,
+            ("404", "`not_found`."),
+            ("409", "`limits_read_only`: the server cannot write its limits file."),
+            NOT_CHANGED,
+        ],
         parameters: &[KEY],
     },
     page("/healthz", TEXT, "200 while the process lives.", &[]),

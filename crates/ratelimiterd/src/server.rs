@@ -93,7 +93,7 @@ impl Server {
         })?;
         let backend = Arc::new(backend);
         let file = config.registry.limits_file();
-        let admin = Arc::new(Admin::restore(Arc::clone(&backend), file).await?);
+        let admin = Arc::new(Admin::restore(Arc::clone(&backend), file, local_addr).await?);
         let limit_count = admin.limit_count();
         let stop = CancellationToken::new();
         let ticking = tokio::spawn(tick(Arc::clone(&admin), stop.clone()));

@@ -3,12 +3,13 @@
 mod cluster;
 mod figures;
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratelimiter::{DefineError, HintPolicy, LimitStatus, RegisteredLimit};
+use ratelimiter::{DefineError, HintPolicy, LimitKey, LimitStatus, RegisteredLimit, StateError};
 use ratelimiter_tigerbeetle::ledger::cluster::{ClusterConfig, ClusterSettings, ConfigError};
 use ratelimiter_tigerbeetle::limiter::{LimiterOptions, Observations, TigerBeetleLimiter};
 
@@ -55,6 +56,19 @@ pub(crate) fn checked(config: &TigerBeetleConfig) -> Result<ClusterConfig, Confi
 impl HostedBackend for HostedTigerBeetle {
     async fn restore(&self, registered: RegisteredLimit) -> Result<LimitStatus, DefineError> {
         Self::restore(self, registered).await
+    }
+
+    async fn restore_all(
+        &self,
+        limits: Vec<RegisteredLimit>,
+        unconfirmed: &BTreeSet<LimitKey>,
+    ) -> Result<Vec<LimitStatus>, DefineError> {
+        Ok(Self::restore_all(self, limits, unconfirmed).await?)
+    }
+
+    /// The cluster need not be asked.
+    async fn waits(&self, key: &LimitKey) -> Result<Option<bool>, StateError> {
+        Ok(Self::waits(self, key))
     }
 
     fn is_shared(&self) -> bool {

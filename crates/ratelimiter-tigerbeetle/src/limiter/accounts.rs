@@ -12,23 +12,24 @@ use super::unanswered::{RETRY_AFTER, unanswered};
 use crate::ids;
 use crate::ledger::{AccountId, AccountRow, AccountStatus, Ledger, NewAccount, UserData};
 
-/// How many limits are looked at in one request: two accounts each, within what any server takes.
-const LIMITS_PER_LOOKUP: usize = 100;
-
-/// The accounts that a limit needs, those that all limits share included.
-pub(super) fn of_limit(key: &LimitKey) -> [NewAccount; 4] {
-    [
+/// The accounts that limits need, those that all limits share included. They are made in this order,
+/// so that whoever sees a limit's own account can rely on the others.
+pub(super) fn of_limits(keys: &[&LimitKey]) -> Vec<NewAccount> {
+    let mut accounts = vec![
         new_account(ids::operator_account(), AccountCode::Operator),
         new_account(ids::marker_account(), AccountCode::Marker),
-        new_account(ids::limit_account(key), AccountCode::Limit),
-        new_account(ids::debt_account(key), AccountCode::Debt),
-    ]
+    ];
+    for key in keys {
+        accounts.push(new_account(ids::debt_account(key), AccountCode::Debt));
+        accounts.push(new_account(ids::limit_account(key), AccountCode::Limit));
+    }
+    accounts
 }
 
 /// The account that one server's probes come from.
-pub(super) fn of_probe(id: AccountId) -> [NewAccount; 2] {
+pub(super) fn of_probe(id: AccountId) -> Vec<NewAccount> {
     let operator = new_account(ids::operator_account(), AccountCode::Operator);
-    [operator, new_account(id, AccountCode::Probe)]
+    vec![operator, new_account(id, AccountCode::Probe)]
 }
 
 fn new_account(id: AccountId, code: AccountCode) -> NewAccount {
@@ -43,8 +44,8 @@ fn new_account(id: AccountId, code: AccountCode) -> NewAccount {
 impl<L: Ledger> TigerBeetleLimiter<L> {
     /// Creates those of the accounts that are not there. A closed account says that it is there with
     /// other flags.
-    pub(super) async fn make_missing(&self, accounts: &[NewAccount]) -> Result<(), Unanswered> {
-        let results = self.ledger.create_accounts(accounts.to_vec()).await.map_err(unanswered)?;
+    pub(super) async fn make_missing(&self, accounts: Vec<NewAccount>) -> Result<(), Unanswered> {
+        let results = self.ledger.create_accounts(accounts.clone()).await.map_err(unanswered)?;
         for (account, result) in accounts.iter().zip(results) {
             let is_there = matches!(
                 result.status,
@@ -66,23 +67,9 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         &self,
         limits: &[Arc<KnownLimit>],
     ) -> Result<Vec<LimitState>, Unanswered> {
-        let mut states = Vec::with_capacity(limits.len());
-        for limits in limits.chunks(LIMITS_PER_LOOKUP) {
-            let rows = self.rows_of(limits).await?;
-            for limit in limits {
-                states.push(state(limit, &rows)?);
-            }
-        }
-        Ok(states)
-    }
-
-    async fn rows_of(
-        &self,
-        limits: &[Arc<KnownLimit>],
-    ) -> Result<HashMap<AccountId, AccountRow>, Unanswered> {
-        let ids = limits.iter().flat_map(|limit| [limit.account, limit.debt_account]);
-        let rows = self.ledger.lookup_accounts(ids.collect()).await.map_err(unanswered)?;
-        Ok(rows.into_iter().map(|row| (row.id, row)).collect())
+        let accounts = limits.iter().flat_map(|limit| [limit.account, limit.debt_account]);
+        let rows = self.rows_of(accounts.collect()).await?;
+        limits.iter().map(|limit| state(limit, &rows)).collect()
     }
 }
 

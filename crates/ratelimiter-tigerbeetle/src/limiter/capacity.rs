@@ -1,16 +1,22 @@
-//! Capacity: bringing a limit's account to what its definition says.
+//! Capacity: bringing the accounts of limits to what their definitions say, many at a time.
+//!
+//! All accounts are looked up, a plain function says what each needs (`plan`), and only that is
+//! written: an account that is where it shall be costs no transfer. Whoever else changes an account
+//! meanwhile has left its version, so that ours does nothing, and it is looked at again.
 
+mod batch;
 mod plan;
+
+use std::collections::BTreeSet;
 
 use ratelimiter::{
     Capacity, DefineError, DeleteError, Limit, LimitKey, LimitStatus, RegisteredLimit, Unanswered,
 };
 
+use self::plan::{Aim, ChangeReply, Goal, Settled, Step, Stragglers};
 pub(super) use self::plan::{Attempt, Version};
-use self::plan::{ChangeReply, read};
 use super::TigerBeetleLimiter;
-use super::accounts::of_limit;
-use super::unanswered::{RETRY_AFTER, not_foreseen, unanswered};
+use super::unanswered::{RETRY_AFTER, not_foreseen};
 use super::upkeep::Admin;
 use crate::ids;
 use crate::ledger::{Ledger, WorkItem};
@@ -19,91 +25,101 @@ use crate::ledger::{Ledger, WorkItem};
 /// one of them gets through, so this many must be at it.
 pub(super) const CHANGE_ATTEMPTS_MAX: usize = 64;
 
-/// What came of bringing an account to a capacity.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Settled {
-    /// It has the capacity.
-    There,
-    /// The units are in use; until they are free the account is closed and has this capacity.
-    Waits { in_force: Capacity },
-}
-
-/// Whether a change of before may still arrive: one without an answer, or one of a process that is
-/// gone. An account is not settled while it could be changed by such a straggler.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stragglers {
-    None,
-    Possible,
+/// Chains that go together, each with the goal that it is for.
+#[derive(Default)]
+struct Round {
+    /// Which goal, what it has come to once the chain is applied, and whether that changes a capacity.
+    goals: Vec<(usize, Settled, bool)>,
+    chains: Vec<WorkItem>,
 }
 
 impl<L: Ledger> TigerBeetleLimiter<L> {
+    /// Whether a lower capacity of the limit waits for units to return; `None` if the limit is not
+    /// defined here.
+    pub fn waits(&self, key: &LimitKey) -> Option<bool> {
+        self.read_table().get(key).map(|limit| limit.registered.waits())
+    }
+
     pub(super) async fn define_limit(&self, limit: Limit) -> Result<LimitStatus, DefineError> {
         let mut admin = self.admin.lock().await;
-        let key = limit.key.clone();
-        if let Some(known) = self.read_table().get(&key).cloned() {
+        let known = self.read_table().get(&limit.key).cloned();
+        if let Some(known) = &known {
             known.registered.redefined(limit.clone())?;
         }
-        Ok(self.provision_certainly(&mut admin, limit).await?)
+        // Somebody else may have tried to define a limit that is new here.
+        let is_uncertain = known.is_none() || admin.uncertain.contains(&limit.key);
+        let goal = goal(&limit.key, Aim::Bring { to: limit.capacity }, is_uncertain);
+        let settled = self.settle_all(&mut admin, vec![goal]).await?;
+        let registered = registered_as(limit, settled[0])?;
+        let status = registered.status;
+        self.write_table().put(registered);
+        Ok(status)
     }
 
     pub(super) async fn delete_limit(&self, key: &LimitKey) -> Result<(), DeleteError> {
-        let mut admin = self.admin.lock().await;
-        admin.uncertain.remove(key);
+        let _turn = self.admin.lock().await;
         if self.write_table().remove(key) {
             return Ok(());
         }
         Err(DeleteError::UnknownKey { key: key.clone() })
     }
 
-    /// Puts a limit back as it was registered, and brings its account there (`TB-08`): what is
-    /// missing is made, the capacity is funded or taken back, and a decrease is resumed. It does
-    /// not matter at which point an earlier change was cut short.
+    /// As [`restore_all`](Self::restore_all), with one limit of which no change is unconfirmed.
     ///
     /// # Errors
-    /// The cluster gave no answer; the limit is not defined then.
+    /// The cluster gave no answer; the limit is as it was here.
     pub async fn restore(&self, registered: RegisteredLimit) -> Result<LimitStatus, DefineError> {
+        Ok(self.restore_all(vec![registered], &BTreeSet::new()).await?[0])
+    }
+
+    /// Puts limits back as they were registered, and brings their accounts there (`TB-08`): what is
+    /// missing is made, the capacity is funded or taken back, and a decrease is resumed. It does
+    /// not matter at which point an earlier change was cut short. Nothing is written for an account
+    /// that is there already.
+    ///
+    /// `unconfirmed` are the limits whose last change was begun and not confirmed, by a process that
+    /// may be gone: it may still be on its way, and is shut out. They need not be among `limits`.
+    ///
+    /// # Errors
+    /// The cluster gave no answer; the limits are as they were here.
+    pub async fn restore_all(
+        &self,
+        limits: Vec<RegisteredLimit>,
+        unconfirmed: &BTreeSet<LimitKey>,
+    ) -> Result<Vec<LimitStatus>, Unanswered> {
         let mut admin = self.admin.lock().await;
-        let target = registered.target();
-        let limit = Limit { capacity: target, ..registered.limit };
-        Ok(self.provision_certainly(&mut admin, limit).await?)
+        let is_uncertain =
+            |key: &LimitKey| unconfirmed.contains(key) || admin.uncertain.contains(key);
+        let mut goals: Vec<Goal> = Vec::with_capacity(limits.len());
+        for registered in &limits {
+            let key = &registered.limit.key;
+            goals.push(goal(key, Aim::Bring { to: registered.target() }, is_uncertain(key)));
+        }
+        let given: BTreeSet<&LimitKey> = limits.iter().map(|limit| &limit.limit.key).collect();
+        for key in unconfirmed.iter().filter(|key| !given.contains(key)) {
+            goals.push(goal(key, self.aim_of(key), true));
+        }
+        let settled = self.settle_all(&mut admin, goals).await?;
+        let registered = limits.into_iter().zip(settled).map(|(registered, settled)| {
+            let limit = Limit { capacity: registered.target(), ..registered.limit };
+            registered_as(limit, settled)
+        });
+        let registered = registered.collect::<Result<Vec<_>, _>>()?;
+        let mut table = self.write_table();
+        let put = |registered: RegisteredLimit| {
+            let status = registered.status;
+            table.put(registered);
+            status
+        };
+        Ok(registered.into_iter().map(put).collect())
     }
 
-    /// As [`provision`](Self::provision). Should the answer be lost, the account may have changed, or
-    /// may still change, although the definition has not: the next tick sees to it.
-    async fn provision_certainly(
-        &self,
-        admin: &mut Admin,
-        limit: Limit,
-    ) -> Result<LimitStatus, Unanswered> {
-        let key = limit.key.clone();
-        let is_first = self.read_table().get(&key).is_none();
-        let is_uncertain = !admin.uncertain.insert(key.clone());
-        let stragglers = match is_first || is_uncertain {
-            true => Stragglers::Possible,
-            false => Stragglers::None,
-        };
-        let status = self.provision(limit, stragglers).await?;
-        admin.uncertain.remove(&key);
-        Ok(status)
-    }
-
-    /// Brings the account to the limit's capacity as far as it goes, then holds the limit defined.
-    async fn provision(
-        &self,
-        limit: Limit,
-        stragglers: Stragglers,
-    ) -> Result<LimitStatus, Unanswered> {
-        let settled = self.settle(&limit.key, limit.capacity, stragglers).await?;
-        let registered = match settled {
-            Settled::There => RegisteredLimit::in_force(limit),
-            Settled::Waits { in_force } => {
-                let to = limit.capacity;
-                RegisteredLimit::going_down(Limit { capacity: in_force, ..limit }, to)
-            }
-        };
-        let status = registered.status;
-        self.write_table().put(registered);
-        Ok(status)
+    /// What an account whose last change is uncertain shall come to.
+    fn aim_of(&self, key: &LimitKey) -> Aim {
+        match self.read_table().get(key) {
+            Some(limit) => Aim::Bring { to: limit.registered.target() },
+            None => Aim::Guard,
+        }
     }
 
     /// Ends the decreases that have become possible, and brings accounts back to their definitions
@@ -112,106 +128,145 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let Ok(mut admin) = self.admin.try_lock() else {
             return Ok(());
         };
-        let mut keys: Vec<LimitKey> = admin.uncertain.iter().cloned().collect();
+        let uncertain = admin.uncertain.iter();
+        let mut goals: Vec<Goal> = uncertain.map(|key| goal(key, self.aim_of(key), true)).collect();
         for limit in self.read_table().decreasing() {
             if !admin.uncertain.contains(limit.key()) {
-                keys.push(limit.key().clone());
+                let aim = Aim::Finish { to: limit.registered.target() };
+                goals.push(goal(limit.key(), aim, false));
             }
         }
-        for key in keys {
-            let Some(limit) = self.read_table().get(&key).cloned() else {
-                admin.uncertain.remove(&key);
-                continue;
-            };
-            let target = limit.registered.target();
-            if admin.uncertain.contains(&key) || self.has_room_for(&key, target).await? {
-                let limit = Limit { capacity: target, ..limit.registered.limit.clone() };
-                let status = self.provision_certainly(&mut admin, limit).await?;
-                tracing::info!(%key, ?status, "capacity settled");
+        if goals.is_empty() {
+            return Ok(());
+        }
+        let settled = self.settle_all(&mut admin, goals.clone()).await?;
+        let mut noted = Ok(());
+        for (Goal { key, aim, .. }, settled) in goals.iter().zip(settled) {
+            let goes_on = matches!((aim, settled), (Aim::Finish { .. }, Settled::Waits { .. }));
+            if !goes_on {
+                noted = noted.and(self.take_note(key, settled));
             }
+        }
+        noted
+    }
+
+    /// Holds a limit defined as its account is now.
+    fn take_note(&self, key: &LimitKey, settled: Settled) -> Result<(), Unanswered> {
+        let mut table = self.write_table();
+        let Some(known) = table.get(key).cloned() else {
+            return Ok(());
+        };
+        let capacity = known.registered.target();
+        let limit = Limit { capacity, ..known.registered.limit.clone() };
+        let registered = registered_as(limit, settled)?;
+        if registered != known.registered {
+            let status = registered.status;
+            table.put(registered);
+            drop(table);
+            tracing::info!(%key, ?status, "capacity settled");
         }
         Ok(())
     }
 
-    /// Whether a decrease would go through, as far as a look can tell. Trying costs an ID each time.
-    async fn has_room_for(&self, key: &LimitKey, target: Capacity) -> Result<bool, Unanswered> {
-        let account = ids::limit_account(key);
-        let rows = self.ledger.lookup_accounts(vec![account]).await.map_err(unanswered)?;
-        let used = rows.first().map_or(0, |row| row.balances.debits_pending);
-        Ok(used <= u128::from(target.get()))
-    }
-
-    /// Brings an account to a capacity, or closes it until that is possible.
-    async fn settle(
+    /// Brings accounts to their goals, as far as it goes; what each has come to, in their order.
+    ///
+    /// A goal whose chain has no answer stays among the uncertain ones.
+    async fn settle_all(
         &self,
-        key: &LimitKey,
-        target: Capacity,
-        stragglers: Stragglers,
-    ) -> Result<Settled, Unanswered> {
-        self.make_missing(&of_limit(key)).await?;
+        admin: &mut Admin,
+        mut goals: Vec<Goal>,
+    ) -> Result<Vec<Settled>, Unanswered> {
+        let mut settled: Vec<Option<Settled>> = vec![None; goals.len()];
         for _ in 0..CHANGE_ATTEMPTS_MAX {
-            let version = self.version(key).await?;
-            let attempt = self.new_attempt();
-            // What leaves the version lets no straggler through; what finds it right must leave it too.
-            let (settled, item) = match version.change(key, target, attempt) {
-                None if stragglers == Stragglers::None => return Ok(Settled::There),
-                None => (Settled::There, version.supersede(key, attempt)),
-                Some(change) => match self.carry_out(change).await? {
+            let round = self.plan_round(&goals, &mut settled).await?;
+            if round.goals.is_empty() && settled.iter().all(Option::is_some) {
+                break;
+            }
+            let sent = || round.goals.iter().map(|(at, ..)| &goals[*at]);
+            admin.uncertain.extend(sent().map(|goal| goal.key.clone()));
+            let replies = self.carry_out(round.chains).await?;
+            // What was uncertain before is so until it is settled.
+            for goal in sent().filter(|goal| goal.stragglers == Stragglers::None) {
+                admin.uncertain.remove(&goal.key);
+            }
+            for ((at, then, is_change), reply) in round.goals.into_iter().zip(replies) {
+                match reply {
                     ChangeReply::Applied => {
-                        self.counters.capacity_changes.add(1);
-                        return Ok(Settled::There);
+                        settled[at] = Some(then);
+                        self.counters.capacity_changes.add(u64::from(is_change));
                     }
-                    ChangeReply::NoRoom if !version.is_closed() => {
-                        (waits(key, &version)?, version.close(key))
-                    }
-                    ChangeReply::NoRoom if stragglers == Stragglers::None => {
-                        return waits(key, &version);
-                    }
-                    ChangeReply::NoRoom => {
-                        (waits(key, &version)?, version.supersede(key, self.new_attempt()))
-                    }
-                    ChangeReply::Moved => continue,
+                    ChangeReply::NoRoom => goals[at].was_refused = true,
+                    ChangeReply::Moved => {}
                     ChangeReply::Unexpected(status) => {
-                        tracing::error!(%key, %version, ?status, "a capacity could not be changed");
+                        let key = &goals[at].key;
+                        tracing::error!(%key, ?status, "a capacity could not be changed");
                         return Err(not_foreseen("change of a capacity", status));
                     }
-                },
-            };
-            match self.carry_out(item).await? {
-                ChangeReply::Applied => return Ok(settled),
-                ChangeReply::Moved => {}
-                ChangeReply::NoRoom => unreachable!("these take no units"),
-                ChangeReply::Unexpected(status) => {
-                    return Err(not_foreseen("change of a capacity", status));
                 }
             }
         }
-        let reason = format!("others change the capacity of {key} at the same time");
-        Err(Unanswered { reason, retry_after: RETRY_AFTER })
+        let contested = settled.iter().position(Option::is_none).map(|at| &goals[at].key);
+        if let Some(key) = contested {
+            let reason = format!("others change the capacity of {key} at the same time");
+            return Err(Unanswered { reason, retry_after: RETRY_AFTER });
+        }
+        // A goal that needed no chain is certain too.
+        for goal in &goals {
+            admin.uncertain.remove(&goal.key);
+        }
+        Ok(settled.into_iter().flatten().collect())
     }
 
-    async fn version(&self, key: &LimitKey) -> Result<Version, Unanswered> {
-        let account = ids::limit_account(key);
-        let rows = self.ledger.lookup_accounts(vec![account]).await.map_err(unanswered)?;
-        let row = rows.first().ok_or_else(|| {
-            let reason = format!("the account of {key} is not there");
-            Unanswered { reason, retry_after: RETRY_AFTER }
-        })?;
-        Ok(Version::of(*row))
-    }
-
-    async fn carry_out(&self, item: WorkItem) -> Result<ChangeReply, Unanswered> {
-        let results = self.ledger.create_transfers(item).await.map_err(unanswered)?;
-        Ok(read(&results))
+    /// Looks at the accounts of all goals that are not settled. Those that are missing are made, and
+    /// have their turn in the next round.
+    async fn plan_round(
+        &self,
+        goals: &[Goal],
+        settled: &mut [Option<Settled>],
+    ) -> Result<Round, Unanswered> {
+        let open = (0..goals.len()).filter(|at| settled[*at].is_none());
+        let open: Vec<_> = open.map(|at| (at, ids::limit_account(&goals[at].key))).collect();
+        let rows = self.rows_of(open.iter().map(|(_, account)| *account).collect()).await?;
+        let (mut round, mut missing) = (Round::default(), Vec::new());
+        for (at, account) in open {
+            let goal = &goals[at];
+            let Some(row) = rows.get(&account) else {
+                match goal.aim {
+                    // Without an account there is nothing that a straggler could change.
+                    Aim::Guard => settled[at] = Some(Settled::There),
+                    Aim::Bring { .. } | Aim::Finish { .. } => missing.push(&goal.key),
+                }
+                continue;
+            };
+            match Version::of(*row).step_to(goal, self.new_attempt()) {
+                Step::Settled(outcome) => settled[at] = Some(outcome),
+                Step::Send { chain, then, is_change } => {
+                    round.goals.push((at, then, is_change));
+                    round.chains.push(chain);
+                }
+            }
+        }
+        self.make_accounts_of(&missing).await?;
+        Ok(round)
     }
 }
 
-fn waits(key: &LimitKey, version: &Version) -> Result<Settled, Unanswered> {
-    let capacity = u64::try_from(version.capacity()).ok().map(Capacity::new);
-    let Some(Ok(in_force)) = capacity else {
-        let capacity = version.capacity();
+fn goal(key: &LimitKey, aim: Aim, is_uncertain: bool) -> Goal {
+    let stragglers = if is_uncertain { Stragglers::Possible } else { Stragglers::None };
+    Goal { key: key.clone(), aim, stragglers, was_refused: false }
+}
+
+/// The limit as it is in force, when its account has come to this.
+fn registered_as(limit: Limit, settled: Settled) -> Result<RegisteredLimit, Unanswered> {
+    let capacity = match settled {
+        Settled::There => return Ok(RegisteredLimit::in_force(limit)),
+        Settled::Waits { in_force } => in_force,
+    };
+    let Some(Ok(in_force)) = u64::try_from(capacity).ok().map(Capacity::new) else {
+        let key = &limit.key;
         let reason = format!("the account of {key} has a capacity of {capacity}, which none has");
         return Err(Unanswered { reason, retry_after: RETRY_AFTER });
     };
-    Ok(Settled::Waits { in_force })
+    let to = limit.capacity;
+    Ok(RegisteredLimit::going_down(Limit { capacity: in_force, ..limit }, to))
 }

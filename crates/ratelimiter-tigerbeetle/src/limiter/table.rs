@@ -1,6 +1,7 @@
 //! The limits that are defined here, each with its accounts and what this server counts for it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,6 +18,10 @@ use crate::ledger::AccountId;
 pub(super) struct Table {
     limits: HashMap<LimitKey, Arc<KnownLimit>, RandomState>,
     keys: HashMap<AccountId, LimitKey, RandomState>,
+    /// The same limits, sorted by key.
+    sorted: BTreeMap<LimitKey, Arc<KnownLimit>>,
+    /// Those whose capacity is on its way down.
+    decreasing: BTreeSet<LimitKey>,
 }
 
 /// A limit with its accounts.
@@ -70,8 +75,14 @@ impl Table {
                 counts: Arc::default(),
             },
         };
+        match limit.is_decreasing() {
+            true => self.decreasing.insert(key.clone()),
+            false => self.decreasing.remove(&key),
+        };
+        let limit = Arc::new(limit);
         self.keys.insert(limit.account, key.clone());
-        self.limits.insert(key, Arc::new(limit));
+        self.sorted.insert(key.clone(), Arc::clone(&limit));
+        self.limits.insert(key, limit);
     }
 
     /// Takes out the limit with this key; false if there is none.
@@ -79,6 +90,8 @@ impl Table {
         let removed = self.limits.remove(key);
         if let Some(known) = &removed {
             self.keys.remove(&known.account);
+            self.sorted.remove(key);
+            self.decreasing.remove(key);
         }
         removed.is_some()
     }
@@ -92,21 +105,28 @@ impl Table {
         requirements.iter().map(find).collect()
     }
 
-    /// The limits of a page, sorted by key.
+    /// The limits of a page, sorted by key. What comes before it and after it costs nothing.
     pub(super) fn page(&self, page: &Page) -> Vec<Arc<KnownLimit>> {
-        let on_page = |limit: &&Arc<KnownLimit>| page.has(limit.key());
-        let mut limits: Vec<_> = self.limits.values().filter(on_page).cloned().collect();
-        limits.sort_unstable_by(|a, b| a.key().cmp(b.key()));
-        limits.truncate(page.count_max.unwrap_or(usize::MAX));
-        limits
+        let prefix = page.prefix.as_str();
+        let start = match &page.after {
+            Some(after) if after.as_str() >= prefix => Bound::Excluded(after.as_str()),
+            _ => Bound::Included(prefix),
+        };
+        self.sorted
+            .range::<str, _>((start, Bound::Unbounded))
+            .take_while(|(key, _)| key.as_str().starts_with(prefix))
+            .map(|(_, limit)| Arc::clone(limit))
+            .take(page.count_max.unwrap_or(usize::MAX))
+            .collect()
     }
 
     /// The limits whose capacity is on its way down, sorted by key, so that a run can be repeated.
-    pub(super) fn decreasing(&self) -> Vec<Arc<KnownLimit>> {
-        let decreasing = self.limits.values().filter(|limit| limit.is_decreasing());
-        let mut limits: Vec<_> = decreasing.cloned().collect();
-        limits.sort_unstable_by(|a, b| a.key().cmp(b.key()));
-        limits
+    pub(super) fn decreasing(&self) -> impl Iterator<Item = &Arc<KnownLimit>> {
+        self.decreasing.iter().filter_map(|key| self.limits.get(key))
+    }
+
+    pub(super) fn decreasing_count(&self) -> usize {
+        self.decreasing.len()
     }
 }
 

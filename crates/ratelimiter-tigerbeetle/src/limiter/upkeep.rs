@@ -26,7 +26,8 @@ const DISAGREEMENT_AFTER: Duration = Duration::from_secs(3);
 /// What only changes of limits, and the upkeep, look at.
 #[derive(Debug, Default)]
 pub(super) struct Admin {
-    /// Limits whose last change was not answered.
+    /// Limits whose last change was not answered, so that it may still arrive. The next tick shuts
+    /// such a straggler out.
     pub(super) uncertain: BTreeSet<LimitKey>,
 }
 
@@ -62,7 +63,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             cold_reads: self.counters.cold_reads.get(),
             leases_cached: self.cache.len() as u64,
             capacity_changes: self.counters.capacity_changes.get(),
-            limits_decreasing: self.read_table().decreasing().len() as u64,
+            limits_decreasing: self.read_table().decreasing_count() as u64,
             limits_disagreeing: self.lock_agreement().said() as u64,
             expiry_lag: self.lock_probe().lag(),
             turned_away: self.counters.turned_away.get(),
@@ -88,7 +89,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         match step {
             ProbeStep::Wait => {}
             ProbeStep::Send => {
-                self.make_missing(&of_probe(account)).await?;
+                self.make_missing(of_probe(account)).await?;
                 let probe = WorkItem::new().with(self.probe());
                 let results = self.ledger.create_transfers(probe).await.map_err(unanswered)?;
                 let result = results[0];
@@ -132,8 +133,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let after = self.lock_agreement().looked_at.clone();
         let page = Page { after, count_max: Some(LIMITS_CHECKED_AT_ONCE), ..Page::default() };
         let limits = self.read_table().page(&page);
-        let accounts = limits.iter().map(|limit| limit.account).collect();
-        let rows = self.ledger.lookup_accounts(accounts).await.map_err(unanswered)?;
+        let rows = self.rows_of(limits.iter().map(|limit| limit.account).collect()).await?;
         let now = self.options.clock.now();
         let mut agreement = self.lock_agreement();
         agreement.looked_at = limits
@@ -141,8 +141,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             .map(|limit| limit.key().clone())
             .filter(|_| limits.len() == LIMITS_CHECKED_AT_ONCE);
         for limit in limits {
-            let version =
-                rows.iter().find(|row| row.id == limit.account).map(|row| Version::of(*row));
+            let version = rows.get(&limit.account).map(|row| Version::of(*row));
             let capacity = u128::from(limit.registered.limit.capacity.get());
             let agrees = version.is_some_and(|version| {
                 version.capacity() == capacity && version.is_closed() == limit.is_decreasing()

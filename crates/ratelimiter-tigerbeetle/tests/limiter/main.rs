@@ -13,6 +13,7 @@ mod fixture;
 mod fresh_cluster;
 mod hot_path;
 mod interleavings;
+mod many_limits;
 mod on_model;
 mod scenarios;
 mod scene;

@@ -19,6 +19,8 @@ use crate::scene::{Scene, run};
 mod fixture;
 mod scenarios;
 mod scene;
+#[allow(dead_code, reason = "a real server is not troubled")]
+mod watched_ledger;
 
 /// Most of a test is waiting for a second to pass.
 const THREADS: usize = 4;

@@ -40,6 +40,7 @@ macro_rules! all {
             start::tb_08_an_account_follows_the_definition_up_and_down,
             start::tb_08_a_decrease_is_resumed,
             start::tb_08_a_decrease_that_was_not_kept_is_taken_back,
+            start::tb_08_a_start_writes_nothing_when_nothing_has_changed,
         }
     };
 }

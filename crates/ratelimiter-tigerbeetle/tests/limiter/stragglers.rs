@@ -1,11 +1,15 @@
 //! A change without an answer may arrive long after everybody has given it up, and then does nothing.
 
-use ratelimiter::{Backend, LimitState, LimitStatus, RegisteredLimit};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ratelimiter::{Backend, Limit, LimitState, LimitStatus, RegisteredLimit};
+use ratelimiter_tigerbeetle::ledger::model::ModelLedger;
 use ratelimiter_tigerbeetle::ledger::{Ledger, WorkItem};
 
 use crate::on_model::on_watched_model;
-use crate::scene::run;
-use crate::watched_ledger::{Call, Fault};
+use crate::scene::{Scene, run};
+use crate::watched_ledger::{Call, Fault, WatchedLedger};
 
 /// The items that were asked for.
 fn items(calls: Vec<Call>) -> Vec<WorkItem> {
@@ -49,32 +53,81 @@ fn tb_07_a_change_that_arrives_after_it_was_taken_back_changes_nothing() {
     });
 }
 
-/// TB-08, TB-10: the process that sent the change is gone, and its successor has the old file.
+/// A change that a process sent without hearing of it, and the old definition, which is in the file.
+struct CutShort {
+    on: Scene<WatchedLedger<Arc<ModelLedger>>>,
+    old: Limit,
+    stragglers: Vec<WorkItem>,
+}
+
+async fn cut_short(used: u64, capacity: u64) -> CutShort {
+    let on = on_watched_model();
+    let before = on.limiter();
+    let old = on.concurrency("slots", 60, 10);
+    before.define(old.clone()).await.unwrap();
+    if used > 0 {
+        assert!(on.reserve(&before, on.lease(), [("slots", used)]).await.is_ok());
+    }
+    on.ledger.fail_from(1, Fault::Lost);
+    assert!(before.define(on.concurrency("slots", 60, capacity)).await.is_err());
+    let stragglers = items(on.ledger.take_calls());
+    assert!(!stragglers.is_empty(), "the change was sent");
+    on.ledger.heal();
+    CutShort { on, old, stragglers }
+}
+
+/// TB-08, TB-10: the process that sent the change is gone, and its successor has the old file. It knows
+/// which change was staged and not confirmed.
 #[test]
 fn tb_08_a_change_of_a_process_that_is_gone_arrives_after_the_start_and_changes_nothing() {
     run(async {
         for (used, capacity) in [(0, 20), (0, 5), (8, 20), (8, 5)] {
-            let on = on_watched_model();
-            let before = on.limiter();
-            let old = on.concurrency("slots", 60, 10);
-            before.define(old.clone()).await.unwrap();
-            if used > 0 {
-                assert!(on.reserve(&before, on.lease(), [("slots", used)]).await.is_ok());
-            }
-            on.ledger.fail_from(2, Fault::Lost);
-            drop(before.define(on.concurrency("slots", 60, capacity)).await);
-            let stragglers = items(on.ledger.take_calls());
-            assert!(!stragglers.is_empty(), "the change was sent");
-            drop(before);
-            on.ledger.heal();
-
+            let CutShort { on, old, stragglers } = cut_short(used, capacity).await;
             let limiter = on.limiter();
-            limiter.restore(RegisteredLimit::in_force(old)).await.unwrap();
+            let unconfirmed = BTreeSet::from([old.key.clone()]);
+            let limits = vec![RegisteredLimit::in_force(old)];
+            limiter.restore_all(limits, &unconfirmed).await.unwrap();
             for item in stragglers {
                 on.ledger.create_transfers(item).await.unwrap();
             }
             let state = on.state(&limiter, "slots").await;
             assert_eq!(state.usage.available, 10 - used, "10 to {capacity} with {used} used");
         }
+    });
+}
+
+/// TB-08: the guard is what does it. Without the word that a change is unconfirmed nothing is written, and
+/// the straggler is let through.
+#[test]
+fn tb_08_without_the_word_that_a_change_is_unconfirmed_it_arrives() {
+    run(async {
+        let CutShort { on, old, stragglers } = cut_short(0, 20).await;
+        let limiter = on.limiter();
+        limiter.restore(RegisteredLimit::in_force(old)).await.unwrap();
+        for item in stragglers {
+            on.ledger.create_transfers(item).await.unwrap();
+        }
+        assert_eq!(on.state(&limiter, "slots").await.usage.available, 20);
+    });
+}
+
+/// TB-07, TB-10: a limit that was never defined has an account all the same, and a change of that may be late too.
+#[test]
+fn tb_07_a_late_change_of_a_limit_that_was_never_defined_is_shut_out_by_the_next_tick() {
+    run(async {
+        let on = on_watched_model();
+        let limiter = on.limiter();
+        // Look, make the accounts, look again, and then the change.
+        on.ledger.fail_from(3, Fault::Lost);
+        assert!(limiter.define(on.rolling("tokens", 60, 20)).await.is_err());
+        let stragglers = items(on.ledger.take_calls());
+        assert!(!stragglers.is_empty(), "the change was sent");
+        on.ledger.heal();
+        limiter.tick().await;
+        limiter.define(on.rolling("tokens", 60, 0)).await.unwrap();
+        for item in stragglers {
+            on.ledger.create_transfers(item).await.unwrap();
+        }
+        assert_eq!(on.state(&limiter, "tokens").await.usage.available, 0);
     });
 }

@@ -39,6 +39,13 @@ pub enum Call {
     Query,
 }
 
+/// How often a ledger was asked, and how many transfers it was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    pub calls: usize,
+    pub transfers: usize,
+}
+
 /// What becomes of a call that has no answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
@@ -56,6 +63,16 @@ impl<L: Ledger> WatchedLedger<L> {
     /// What was asked since this was asked last.
     pub fn take_calls(&self) -> Vec<Call> {
         std::mem::take(&mut self.watch.lock().unwrap().calls)
+    }
+
+    /// How much was asked since this was asked last.
+    pub fn take_asked(&self) -> Asked {
+        let calls = self.take_calls();
+        let transfers = |call: &Call| match call {
+            Call::CreateTransfers(item) => item.len(),
+            Call::CreateAccounts | Call::Lookup | Call::Query => 0,
+        };
+        Asked { calls: calls.len(), transfers: calls.iter().map(transfers).sum() }
     }
 
     /// From the call with this number on, counted from 0, there is no answer; the one call meets this

@@ -1,11 +1,13 @@
 //! One entry of a limits file.
 
+use std::collections::BTreeSet;
+
 use ratelimiter::{Capacity, LimitKey, RegisteredLimit};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::fault::FileFault;
-use super::scan::Fields;
+use super::scan::{Field, Fields};
 use crate::decode::{Body, Refusal, decode};
 use crate::definition::{DefinitionBody, KindBody, OverageBody, StatusBody};
 use crate::field;
@@ -39,6 +41,20 @@ pub(super) struct Entry {
 }
 
 object_only!(Entry);
+
+/// The fields of an [`Entry`].
+const KNOWN_FIELDS: [&str; 10] = [
+    "key",
+    "kind",
+    "capacity",
+    "window_seconds",
+    "timeout_seconds",
+    "unit",
+    "description",
+    "overage",
+    "status",
+    "pending_decrease_to",
+];
 
 impl From<&RegisteredLimit> for Entry {
     fn from(registered: &RegisteredLimit) -> Self {
@@ -100,28 +116,98 @@ impl TryFrom<Entry> for RegisteredLimit {
     }
 }
 
+/// What becomes of a field or a kind that this version does not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Strictness {
+    /// It is a slip of the pen.
+    FirstEdition,
+    /// A newer server may have written it.
+    KeepsUnknown,
+}
+
+/// An entry that was read.
+pub(super) enum Reading<'a> {
+    Understood {
+        registered: Box<RegisteredLimit>,
+        unknown: Vec<Field<'a>>,
+    },
+    UnknownKind {
+        key: String,
+        kind: String,
+        /// Of the kind.
+        line: usize,
+        text: &'a str,
+    },
+}
+
 /// Reads one entry; `line` is where it begins.
-pub(super) fn read(line: usize, text: &str) -> Result<RegisteredLimit, Vec<FileFault>> {
-    let whole = decode::<Entry>(text.as_bytes()).and_then(RegisteredLimit::try_from);
-    whole.map_err(|refusal| faults(line, text, refusal))
+pub(super) fn read(
+    line: usize,
+    text: &str,
+    strictness: Strictness,
+) -> Result<Reading<'_>, Vec<FileFault>> {
+    let refusal = match understood(text) {
+        Ok(registered) => return Ok(Reading::Understood { registered, unknown: Vec::new() }),
+        Err(refusal) => refusal,
+    };
+    let Some(Fields(fields)) = Fields::of(line, text) else {
+        return Err(vec![FileFault::at_line(line, without_place(&refusal.message))]);
+    };
+    let key = fields.iter().find_map(|field| text_in(field, "key"));
+    if strictness == Strictness::FirstEdition {
+        return Err(faults(line, key, &fields, refusal));
+    }
+    let kind = fields.iter().find_map(|field| Some((text_in(field, "kind")?, field.1)));
+    if let (Some(key), Some((kind, line))) = (&key, kind)
+        && serde_json::from_value::<KindBody>(kind.clone().into()).is_err()
+    {
+        return Ok(Reading::UnknownKind { key: key.clone(), kind, line, text });
+    }
+    let (known, unknown): (Vec<_>, Vec<_>) =
+        fields.into_iter().partition(|(name, ..)| KNOWN_FIELDS.contains(&name.as_str()));
+    let mut names = BTreeSet::new();
+    if let Some((name, line, _)) = unknown.iter().find(|(name, ..)| !names.insert(name)) {
+        let (field, message) = (Some(name.clone()), "stands there twice".to_owned());
+        return Err(vec![FileFault { line: *line, key, field, message }]);
+    }
+    match understood(&object_of(&known)) {
+        Ok(registered) => Ok(Reading::Understood { registered, unknown }),
+        Err(refusal) => Err(faults(line, key, &known, refusal)),
+    }
+}
+
+fn understood(text: &str) -> Result<Box<RegisteredLimit>, Refusal> {
+    decode::<Entry>(text.as_bytes()).and_then(RegisteredLimit::try_from).map(Box::new)
+}
+
+fn object_of(fields: &[Field<'_>]) -> String {
+    let name = |name: &String| serde_json::to_string(name).expect("a string is JSON");
+    let fields: Vec<_> =
+        fields.iter().map(|(field, _, raw)| format!("{}:{raw}", name(field))).collect();
+    format!("{{{}}}", fields.join(","))
+}
+
+/// The text of the field with this name.
+fn text_in((field, _, raw): &Field<'_>, name: &str) -> Option<String> {
+    (field == name).then(|| serde_json::from_str(raw.get()).ok())?
 }
 
 /// The key of an entry, if it has one that can be read.
 pub(super) fn key_of(text: &str) -> Option<String> {
     let Fields(fields) = Fields::of(1, text)?;
-    let (_, _, raw) = fields.into_iter().find(|(name, ..)| name == "key")?;
-    serde_json::from_str(raw.get()).ok()
+    fields.iter().find_map(|field| text_in(field, "key"))
 }
 
 /// Looks at every field by itself. Where each is right alone, the fault is the one that the whole entry showed.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the other words do not come from a limit")]
-fn faults(line: usize, text: &str, whole: Refusal) -> Vec<FileFault> {
-    let key = key_of(text);
-    let Some(Fields(fields)) = Fields::of(line, text) else {
-        return vec![FileFault::at_line(line, without_place(&whole.message))];
-    };
+fn faults(
+    line: usize,
+    key: Option<String>,
+    fields: &[Field<'_>],
+    whole: Refusal,
+) -> Vec<FileFault> {
     let mut faults = Vec::new();
-    for (name, line, raw) in &fields {
+    for (name, line, raw) in fields {
         if let Some(message) = fault_of_field(name, raw) {
             let field = Some(name.clone());
             faults.push(FileFault { line: *line, key: key.clone(), field, message });
@@ -153,4 +239,18 @@ fn fault_of_field(name: &str, raw: &RawValue) -> Option<String> {
 /// The message without the reader's own place, which counts from the entry and not from the file.
 fn without_place(message: &str) -> &str {
     message.rsplit_once(" at line ").map_or(message, |(message, _)| message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_known_fields_are_those_of_an_entry() {
+        let text = r#"{"key":"k","kind":"rolling","capacity":1,"window_seconds":60}"#;
+        let entry = serde_json::to_string(&decode::<Entry>(text.as_bytes()).unwrap()).unwrap();
+        let Fields(fields) = Fields::of(1, &entry).unwrap();
+        let names: Vec<_> = fields.iter().map(|(name, ..)| name.as_str()).collect();
+        assert_eq!(names, KNOWN_FIELDS);
+    }
 }

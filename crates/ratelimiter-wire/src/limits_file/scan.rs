@@ -1,35 +1,139 @@
 //! Finding the entries of a limits file and their lines, as far as the file is JSON.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::LIMITS_FILE_VERSION;
 use super::fault::FileFault;
 
-/// The entries with their lines, and why there are no more.
+/// A field's name, its line, and its JSON.
+pub(super) type Field<'a> = (String, usize, &'a RawValue);
+
+/// The entries with their lines, what stands around them, and why there are no more.
 pub(super) struct Scan<'a> {
+    /// `None` for an array.
+    pub(super) envelope: Option<Envelope<'a>>,
     pub(super) entries: Vec<(usize, &'a RawValue)>,
-    pub(super) fault: Option<FileFault>,
+    pub(super) faults: Vec<FileFault>,
+}
+
+/// What stands around the entries since version 2.
+pub(super) struct Envelope<'a> {
+    pub(super) version: u64,
+    /// The fields that this version does not know.
+    pub(super) fields: Vec<Field<'a>>,
+}
+
+/// All that was read before a fault.
+#[derive(Default)]
+struct Parts<'a> {
+    /// The fields of the object around the entries, but for the entries.
+    around: Vec<(String, &'a RawValue)>,
+    entries: Option<Vec<&'a RawValue>>,
 }
 
 impl<'a> Scan<'a> {
     pub(super) fn of(text: &'a str) -> Self {
-        let mut raws = Vec::new();
+        let mut parts = Parts::default();
         let mut json = serde_json::Deserializer::from_str(text);
-        let result = Entries(&mut raws).deserialize(&mut json).and_then(|()| json.end());
+        let is_object = text.trim_start().starts_with('{');
+        let result = match is_object {
+            true => Around(&mut parts).deserialize(&mut json),
+            false => Entries(parts.entries.insert(Vec::new())).deserialize(&mut json),
+        };
+        let fault = result.and_then(|()| json.end()).err();
+        let Parts { around, entries } = parts;
+        let is_whole = fault.is_none();
+        let has_entries = entries.is_some();
         let mut lines = Lines::of(text);
-        let entries: Vec<_> = raws.into_iter().map(|raw| (lines.line_of(raw), raw)).collect();
-        let fault = result.err().map(|error| {
+        let entries: Vec<_> =
+            entries.into_iter().flatten().map(|raw| (lines.line_of(raw), raw)).collect();
+        let mut faults = Vec::from_iter(fault.map(|error| {
             let after = entries.last().and_then(|(_, raw)| super::entry::key_of(raw.get()));
             let message = match after {
                 Some(key) => format!("{error}, after the limit {key}"),
                 None => error.to_string(),
             };
             FileFault::at_line(error.line().max(1), message)
-        });
-        Self { entries, fault }
+        }));
+        let envelope = is_object.then(|| Envelope::of(text, around, is_whole, &mut faults));
+        if is_object && is_whole && !has_entries {
+            faults.push(of_file(1, "limits", "missing; it is the list of limits"));
+        }
+        Self { envelope, entries, faults }
+    }
+}
+
+impl<'a> Envelope<'a> {
+    fn of(
+        text: &'a str,
+        around: Vec<(String, &'a RawValue)>,
+        is_whole: bool,
+        faults: &mut Vec<FileFault>,
+    ) -> Self {
+        let mut version = None;
+        let (mut fields, mut seen) = (Vec::new(), BTreeSet::new());
+        for (name, raw) in around {
+            let line = Lines::of(text).line_of(raw);
+            // The first list of limits is not among these.
+            if name == "limits" || !seen.insert(name.clone()) {
+                faults.push(of_file(line, &name, "stands there twice"));
+            } else if name == "version" {
+                let number = serde_json::from_str(raw.get()).ok();
+                version = number.filter(|number| *number >= LIMITS_FILE_VERSION);
+                if version.is_none() {
+                    let message = format!("is a whole number from {LIMITS_FILE_VERSION} on");
+                    faults.push(of_file(line, &name, message));
+                }
+            } else {
+                fields.push((name, line, raw));
+            }
+        }
+        if is_whole && !seen.contains("version") {
+            let message = format!(
+                "missing; a file that is an object says \"version\": {LIMITS_FILE_VERSION}, and one of the first edition is a list"
+            );
+            faults.push(of_file(1, "version", message));
+        }
+        Self { version: version.unwrap_or(LIMITS_FILE_VERSION), fields }
+    }
+}
+
+fn of_file(line: usize, field: &str, message: impl Into<String>) -> FileFault {
+    FileFault { line, key: None, field: Some(field.to_owned()), message: message.into() }
+}
+
+/// Collects the fields outside, so that those before a fault are not lost with it.
+struct Around<'v, 'a>(&'v mut Parts<'a>);
+
+impl<'a> DeserializeSeed<'a> for Around<'_, 'a> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'a>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'a> Visitor<'a> for Around<'_, 'a> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of limits, or an object with version and limits")
+    }
+
+    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(name) = map.next_key::<String>()? {
+            if name == "limits" && self.0.entries.is_none() {
+                map.next_value_seed(Entries(self.0.entries.insert(Vec::new())))?;
+            } else {
+                self.0.around.push((name, map.next_value()?));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -85,7 +189,7 @@ pub(super) fn newlines(text: &str) -> usize {
 }
 
 /// The fields of one entry with their lines, in order.
-pub(super) struct Fields<'a>(pub(super) Vec<(String, usize, &'a RawValue)>);
+pub(super) struct Fields<'a>(pub(super) Vec<Field<'a>>);
 
 impl<'a> Fields<'a> {
     /// `None` if the text is no object. `first_line` is where the text begins.
@@ -109,10 +213,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Pairs<'a> {
                 f.write_str("a limit")
             }
 
-            fn visit_map<A>(self, mut map: A) -> Result<Self::Value, A::Error>
-            where
-                A: serde::de::MapAccess<'de>,
-            {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut pairs = Vec::new();
                 while let Some(pair) = map.next_entry::<String, &'de RawValue>()? {
                     pairs.push(pair);

@@ -3,19 +3,32 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use ratelimiter::{LimitKey, LimitStatus, Registry};
+use ratelimiter::{LimitKey, LimitStatus, RegisteredLimit, Registry};
+use ratelimiter_wire::{FileFault, Kept};
 
-use crate::limits_file::{LimitsFile, Staged, Stamp};
+use crate::limits_file::{LimitsFile, Owned, Staged, Stamp};
+
+/// How much of what was not understood is said each time; the rest is counted.
+const NOTES_SAID_MAX: usize = 20;
 
 /// The definitions and the file that they are kept in.
 #[derive(Debug)]
 pub(super) struct Book {
     pub(super) file: LimitsFile,
-    pub(super) registry: Registry,
+    /// The right to the file; `None` while there can be no lock.
+    pub(super) owned: Option<Owned>,
+    registry: Registry,
+    /// The limits of the registry that are on their way down.
+    decreasing: BTreeSet<LimitKey>,
+    /// What the file says beyond the limits that this version understands.
+    pub(super) kept: Kept,
     /// Which content of the file was taken over last, where others change it too.
     pub(super) stamp: Option<Stamp>,
     /// Limits whose change could not be kept, and not yet be taken back in the backend either.
     pub(super) parted: BTreeSet<LimitKey>,
+    /// A change was begun, and nobody knows whether it has reached the backend. What was staged for it is beside the
+    /// file until it is shut out.
+    pub(super) is_unconfirmed: bool,
     /// The file could not follow the registry; the next tick tries again.
     pub(super) is_behind: bool,
     /// It was said that something is wrong with the file, and need not be said again.
@@ -26,16 +39,37 @@ pub(super) struct Book {
 pub(super) struct MaybeStaged(Option<Staged>);
 
 impl Book {
-    pub(super) fn new(file: LimitsFile) -> Self {
-        let registry = Registry::new();
+    pub(super) fn new(file: LimitsFile, owned: Option<Owned>) -> Self {
         Self {
             file,
-            registry,
+            owned,
+            registry: Registry::new(),
+            decreasing: BTreeSet::new(),
+            kept: Kept::default(),
             stamp: None,
             parted: BTreeSet::new(),
+            is_unconfirmed: false,
             is_behind: false,
             is_reported: false,
         }
+    }
+
+    pub(super) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    pub(super) fn put(&mut self, registered: RegisteredLimit) {
+        let key = &registered.limit.key;
+        match registered.waits() {
+            true => self.decreasing.insert(key.clone()),
+            false => self.decreasing.remove(key),
+        };
+        self.registry.put(registered);
+    }
+
+    pub(super) fn remove(&mut self, key: &LimitKey) {
+        self.decreasing.remove(key);
+        self.registry.remove(key);
     }
 
     /// A registry that the file already has needs no staging.
@@ -43,18 +77,26 @@ impl Book {
         if *next == self.registry && !self.is_behind {
             return Ok(MaybeStaged(None));
         }
-        let (file, next) = (self.file.clone(), next.clone());
-        Ok(MaybeStaged(Some(on_disk(move || file.stage(&next)).await?)))
+        let (file, next, kept) = (self.file.clone(), next.clone(), self.kept.clone());
+        Ok(MaybeStaged(Some(on_disk(move || file.stage(&next, &kept)).await?)))
     }
 
-    /// The backend says that a decrease has come to its end.
+    /// The backend has taken a definition over. A pause may wait or not; the next tick tells.
     pub(super) fn follow(&mut self, key: &LimitKey, status: LimitStatus) {
+        if status == LimitStatus::Active {
+            self.settle(key);
+        }
+    }
+
+    /// The backend says that the limit's capacity waits for nothing.
+    pub(super) fn settle(&mut self, key: &LimitKey) {
         // Another server may have deleted the limit meanwhile.
         let Some(registered) = self.registry.get_mut(key) else {
             return;
         };
-        if status == LimitStatus::Active && registered.waits() {
+        if registered.waits() {
             registered.settle();
+            self.decreasing.remove(key);
             self.is_behind = true;
             tracing::info!(%key, capacity = %registered.limit.capacity, "decrease applied");
         }
@@ -62,8 +104,7 @@ impl Book {
 
     /// The limits whose capacity is on its way down, as far as the file knows.
     pub(super) fn decreasing(&self) -> Vec<LimitKey> {
-        let decreasing = self.registry.iter().filter(|limit| limit.waits());
-        decreasing.map(|registered| registered.limit.key.clone()).collect()
+        self.decreasing.iter().cloned().collect()
     }
 
     /// Writes the file if it is behind. It may stay behind: what it says until then is a decrease that a restart
@@ -92,6 +133,17 @@ impl Book {
             self.is_reported = true;
         }
     }
+
+    /// Says what of the file was not understood (`OPS-05`).
+    pub(super) fn report_notes(&self, notes: &[FileFault]) {
+        let path = self.file.path().display();
+        for note in notes.iter().take(NOTES_SAID_MAX) {
+            tracing::warn!(%path, %note, "the limits file was written by a newer version");
+        }
+        if let Some(more) = notes.len().checked_sub(NOTES_SAID_MAX).filter(|more| *more > 0) {
+            tracing::warn!(%path, more, "the limits file was written by a newer version");
+        }
+    }
 }
 
 impl MaybeStaged {
@@ -110,6 +162,11 @@ impl MaybeStaged {
             });
             discarded.await.expect("discarding does not fail");
         }
+    }
+
+    /// Leaves it beside the file; true if there is something.
+    pub(super) fn leave(self) -> bool {
+        self.0.map(Staged::leave).is_some()
     }
 }
 

@@ -5,19 +5,35 @@
 //! replaced. Definitions go from the file into the backend when the file changes, never by themselves: two servers with
 //! different files on one backend disagree once for each change, and do not flap.
 
+use std::collections::BTreeSet;
+use std::io;
 use std::time::Duration;
 
-use ratelimiter::{DefineError, DeleteError, LimitKey, Registry, Unanswered};
+use ratelimiter::{DeleteError, LimitKey, RegisteredLimit, Registry, Unanswered};
+use ratelimiter_wire::LimitsDocument;
 
+use super::Admin;
 use super::book::{Book, on_disk};
-use super::{Admin, RETRY_AFTER};
+use super::change::{NotBegun, unanswered};
 use crate::hosted::HostedBackend;
-use crate::limits_file::ChangeLock;
+use crate::limits_file::{ChangeLock, Leftover, NotOwned};
 
 /// For how long a change waits for another server's.
 const CHANGE_PATIENCE: Duration = Duration::from_secs(4);
 /// For how long the regular work waits for another server's change, before it goes on without.
 const TICK_PATIENCE: Duration = Duration::from_millis(200);
+/// So many limits are named when they are taken over while the server runs; more are only counted.
+const NAMED_MAX: usize = 100;
+
+/// Whether the file may be changed now.
+enum Turn {
+    /// Nobody else changes it.
+    Ours(ChangeLock),
+    /// Nobody can lock it from here, so it is only read. A file that others replace meanwhile is read again.
+    ReadOnly(io::Error),
+    /// Another server is changing it.
+    Theirs,
+}
 
 impl<B: HostedBackend> Admin<B> {
     /// Takes the definitions over into a shared backend, if that was not done yet; true once it is done.
@@ -26,51 +42,63 @@ impl<B: HostedBackend> Admin<B> {
             return true;
         }
         let mut book = self.book.lock().await;
-        let started = match self.lock_file(&book, CHANGE_PATIENCE).await {
-            Ok(lock) => self.start_locked(&mut book, &lock).await,
-            Err(unanswered) => Err(unanswered),
-        };
+        let started = self.start_with(&mut book).await;
         let mut waiting = self.waiting.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         *waiting = started.err().map(|unanswered| unanswered.reason);
         if waiting.is_none() {
-            let limits = book.registry.len();
+            let limits = book.registry().len();
             tracing::info!(limits, "the backend has the definitions");
         }
         waiting.is_none()
     }
 
-    /// A file that does not exist yet holds no limits.
-    async fn start_locked(&self, book: &mut Book, lock: &ChangeLock) -> Result<(), Unanswered> {
+    async fn start_with(&self, book: &mut Book) -> Result<(), Unanswered> {
         self.backend.ready().await.map_err(|not_ready| unanswered(not_ready.to_string()))?;
-        let file = book.file.clone();
-        let stamp = on_disk(move || file.stamp()).await.map_err(|e| unanswered(e.to_string()))?;
-        if stamp.is_none() {
-            return Ok(());
+        match self.turn(book, CHANGE_PATIENCE).await {
+            Turn::Ours(lock) => self.refresh(book, Some(&lock)).await,
+            Turn::ReadOnly(_) => self.refresh(book, None).await,
+            Turn::Theirs => Err(unanswered(THEIRS.to_owned())),
         }
-        self.refresh(book, lock).await
     }
 
     /// Begins a change: from here on no other server makes one, and what they have made is taken over.
     ///
     /// # Errors
-    /// Another server keeps the lock, or its changes could not be taken over.
+    /// The file is not ours to change, now or at all, or others' changes could not be taken over.
     pub(super) async fn begin_change(
         &self,
         book: &mut Book,
-    ) -> Result<Option<ChangeLock>, Unanswered> {
+    ) -> Result<Option<ChangeLock>, NotBegun> {
+        if let Some(unanswered) = self.not_started() {
+            return Err(unanswered.into());
+        }
+        if book.owned.is_none() {
+            let owned = super::own(&book.file, super::claim(&*self.backend), self.addr).await;
+            book.owned = Some(owned.map_err(|not_owned| match not_owned {
+                NotOwned::Taken { by } => {
+                    NotBegun::ReadOnly { reason: format!("it is in use by {by}") }
+                }
+                NotOwned::NoLock(error) => not_locked(&error),
+            })?);
+        }
         if !self.backend.is_shared() {
             return Ok(None);
         }
-        let lock = self.lock_file(book, CHANGE_PATIENCE).await?;
-        self.refresh(book, &lock).await?;
-        Ok(Some(lock))
+        match self.turn(book, CHANGE_PATIENCE).await {
+            Turn::Ours(lock) => {
+                self.refresh(book, Some(&lock)).await?;
+                Ok(Some(lock))
+            }
+            Turn::ReadOnly(error) => Err(not_locked(&error)),
+            Turn::Theirs => Err(unanswered(THEIRS.to_owned()).into()),
+        }
     }
 
-    async fn lock_file(&self, book: &Book, patience: Duration) -> Result<ChangeLock, Unanswered> {
+    async fn turn(&self, book: &Book, patience: Duration) -> Turn {
         match book.file.lock(patience).await {
-            Ok(Some(lock)) => Ok(lock),
-            Ok(None) => Err(unanswered("another server is changing the limits".to_owned())),
-            Err(error) => Err(unanswered(format!("the limits file cannot be locked: {error}"))),
+            Ok(Some(lock)) => Turn::Ours(lock),
+            Ok(None) => Turn::Theirs,
+            Err(error) => Turn::ReadOnly(error),
         }
     }
 
@@ -82,84 +110,124 @@ impl<B: HostedBackend> Admin<B> {
             Ok(_) => {}
             Err(error) => return book.report(&error.to_string(), "the limits file cannot be read"),
         }
-        let Ok(lock) = self.lock_file(book, TICK_PATIENCE).await else {
+        let refreshed = match self.turn(book, TICK_PATIENCE).await {
+            Turn::Ours(lock) => self.refresh(book, Some(&lock)).await,
+            Turn::ReadOnly(_) => self.refresh(book, None).await,
             // Whoever has it is about to write; there will be more to take over.
-            return;
+            Turn::Theirs => return,
         };
-        if let Err(Unanswered { reason, .. }) = self.refresh(book, &lock).await {
+        if let Err(Unanswered { reason, .. }) = refreshed {
             book.report(&reason, "the limits file is not followed; trying again");
         }
     }
 
     /// Writes what has come to its end by itself, unless another server was faster.
     pub(super) async fn keep_settled(&self, book: &mut Book, settled: &[LimitKey]) {
-        let lock = match self.backend.is_shared() {
-            true => self.lock_file(book, TICK_PATIENCE).await.map(Some),
-            false => Ok(None),
-        };
-        let Ok(lock) = lock else {
-            return;
-        };
-        if let Some(lock) = &lock
-            && self.refresh(book, lock).await.is_err()
-        {
-            return;
+        let mut _lock = None;
+        if self.backend.is_shared() {
+            match self.turn(book, TICK_PATIENCE).await {
+                Turn::Ours(lock) => {
+                    if self.refresh(book, Some(&lock)).await.is_err() {
+                        return;
+                    }
+                    _lock = Some(lock);
+                }
+                Turn::ReadOnly(_) | Turn::Theirs => return,
+            }
         }
         for key in settled {
-            book.follow(key, ratelimiter::LimitStatus::Active);
+            book.settle(key);
         }
-        book.catch_up().await;
+        if book.owned.is_some() {
+            book.catch_up().await;
+        }
     }
 
     /// Makes book and backend what the file says. A file that is gone or has faults changes nothing: it is a person's
-    /// mistake, and not the wish that all limits go.
-    async fn refresh(&self, book: &mut Book, _lock: &ChangeLock) -> Result<(), Unanswered> {
-        let file = book.file.clone();
+    /// mistake, and not the wish that all limits go. One that was never there holds no limits.
+    ///
+    /// Under the lock, what others have staged and not confirmed is shut out of the backend too.
+    async fn refresh(&self, book: &mut Book, lock: Option<&ChangeLock>) -> Result<(), Unanswered> {
+        let (file, before, is_locked) = (book.file.clone(), book.stamp, lock.is_some());
+        let was_empty = book.registry().is_empty();
         let read = on_disk(move || {
             let stamp = file.stamp()?;
-            Ok((stamp, file.load_existing()))
+            let leftovers = if is_locked { file.leftovers()? } else { Vec::new() };
+            if stamp == before && leftovers.is_empty() {
+                return Ok(None);
+            }
+            let is_new = stamp.is_none() && before.is_none() && was_empty;
+            let loaded = if is_new { file.load() } else { file.load_existing() };
+            Ok(Some((stamp, leftovers, loaded)))
         });
-        let (stamp, loaded) = read.await.map_err(|error| unanswered(error.to_string()))?;
-        if stamp == book.stamp {
-            return Ok(());
+        let read = read.await.map_err(|error| unanswered(error.to_string()))?;
+        if let Some((stamp, leftovers, loaded)) = read {
+            let LimitsDocument { registry, kept, notes } =
+                loaded.map_err(|error| unanswered(error.to_string()))?;
+            let unconfirmed =
+                leftovers.iter().flat_map(|leftover| leftover.unconfirmed(&registry)).collect();
+            self.take_over(book, &registry, &unconfirmed).await?;
+            if book.kept != kept {
+                book.report_notes(&notes);
+                book.kept = kept;
+            }
+            book.stamp = stamp;
+            book.is_reported = false;
+            let removed = on_disk(move || {
+                leftovers.into_iter().for_each(Leftover::remove);
+                Ok(())
+            });
+            removed.await.expect("removing does not fail");
         }
-        let registry = loaded.map_err(|error| unanswered(error.to_string()))?;
-        self.take_over(book, registry).await?;
-        book.stamp = stamp;
-        book.is_reported = false;
+        if is_locked {
+            book.is_unconfirmed = false;
+        }
         Ok(())
     }
 
-    async fn take_over(&self, book: &mut Book, registry: Registry) -> Result<(), Unanswered> {
-        for registered in registry.iter() {
+    async fn take_over(
+        &self,
+        book: &mut Book,
+        registry: &Registry,
+        unconfirmed: &BTreeSet<LimitKey>,
+    ) -> Result<(), Unanswered> {
+        let is_other = |registered: &&RegisteredLimit| {
             let key = &registered.limit.key;
-            if book.registry.get(key) == Some(registered) {
-                continue;
+            book.registry().get(key) != Some(registered) || unconfirmed.contains(key)
+        };
+        let others: Vec<_> = registry.iter().filter(is_other).cloned().collect();
+        let restored = self.backend.restore_all(others.clone(), unconfirmed).await;
+        let statuses = restored.map_err(|error| {
+            unanswered(format!("the backend does not take the limits: {error}"))
+        })?;
+        let is_named = self.not_started().is_none() && others.len() <= NAMED_MAX;
+        if !is_named {
+            tracing::info!(limits = others.len(), "limits taken over from the limits file");
+        }
+        for (registered, status) in others.into_iter().zip(statuses) {
+            let key = registered.limit.key.clone();
+            book.put(registered);
+            book.follow(&key, status);
+            if is_named {
+                tracing::info!(%key, ?status, "limit taken over from the limits file");
             }
-            let restored = self.backend.restore(registered.clone()).await;
-            let status = restored.map_err(|error| not_taken(key, &error))?;
-            book.registry.put(registered.clone());
-            book.follow(key, status);
-            tracing::info!(%key, ?status, "limit taken over from the limits file");
         }
         let is_gone = |key: &LimitKey| registry.get(key).is_none();
-        let keys = book.registry.iter().map(|registered| registered.limit.key.clone());
+        let keys = book.registry().iter().map(|registered| registered.limit.key.clone());
         for key in keys.filter(is_gone).collect::<Vec<_>>() {
             match self.backend.delete(&key).await {
                 Ok(()) | Err(DeleteError::UnknownKey { .. }) => {}
                 Err(error) => return Err(unanswered(error.to_string())),
             }
-            book.registry.remove(&key);
+            book.remove(&key);
             tracing::info!(%key, "limit gone from the limits file");
         }
         Ok(())
     }
 }
 
-fn not_taken(key: &LimitKey, error: &DefineError) -> Unanswered {
-    unanswered(format!("the backend does not take the limit {key}: {error}"))
-}
+const THEIRS: &str = "another server is changing the limits";
 
-fn unanswered(reason: String) -> Unanswered {
-    Unanswered { reason, retry_after: RETRY_AFTER }
+fn not_locked(error: &io::Error) -> NotBegun {
+    NotBegun::of("it cannot be locked", error)
 }

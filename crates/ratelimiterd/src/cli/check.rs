@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use ratelimiter_wire::LimitsDocument;
+
 use super::{Failure, Settings};
 use crate::LimitsFile;
 
@@ -23,9 +25,12 @@ pub(super) fn run(
     let mut summary = "config: ok".to_owned();
     if let Some(file) = file {
         match file.load() {
-            Ok(registry) => {
+            Ok(LimitsDocument { registry, notes, .. }) => {
                 let (path, count) = (file.path().display(), registry.len());
                 summary += &format!("\n{path}: ok, {count} limits");
+                for note in notes {
+                    summary += &format!("\n{path}: {note}");
+                }
             }
             Err(error) => faults.push(error.to_string()),
         }

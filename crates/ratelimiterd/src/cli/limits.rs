@@ -131,7 +131,11 @@ pub(super) async fn run(limits: Limits) -> Result<ExitCode, Failure> {
         }
         Action::Apply { file, dry_run, keep_others } => {
             let wanted = LimitsFile::new(file).load_existing().map_err(Failure::of)?;
-            apply(&server, &wanted, dry_run, keep_others).await?
+            if let Some(note) = wanted.notes.first() {
+                let reason = "this version cannot apply the file, which says more than it knows";
+                return Err(Failure(format!("{reason}: {note}")));
+            }
+            apply(&server, &wanted.registry, dry_run, keep_others).await?
         }
     };
     io::stdout().write_all(text.as_bytes()).map_err(Failure::of)?;

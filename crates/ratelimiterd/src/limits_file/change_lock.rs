@@ -53,10 +53,7 @@ impl LimitsFile {
     /// The lock is a file of its own, since the limits file is another one after each change.
     fn open_lock(&self) -> io::Result<File> {
         fs::create_dir_all(folder_of(&self.path))?;
-        let mut name = self.path.file_name().unwrap_or_default().to_owned();
-        name.push(".lock");
-        let path = self.path.with_file_name(name);
-        File::options().create(true).truncate(false).write(true).open(path)
+        File::options().create(true).truncate(false).write(true).open(self.beside("lock"))
     }
 
     /// Which content the file has now; `None` if it is not there. The file is opened for this, so that a network
@@ -81,6 +78,7 @@ impl LimitsFile {
 #[cfg(test)]
 mod tests {
     use ratelimiter::{Capacity, Limit, LimitKey, LimitKind, RegisteredLimit, Registry, Window};
+    use ratelimiter_wire::Kept;
 
     use super::*;
 
@@ -108,7 +106,7 @@ mod tests {
         assert_eq!(file.stamp().unwrap(), None);
         let mut seen = Vec::new();
         for capacity in [1, 2, 1, 2] {
-            file.stage(&registry(capacity)).unwrap().commit().unwrap();
+            file.stage(&registry(capacity), &Kept::default()).unwrap().commit().unwrap();
             let stamp = file.stamp().unwrap().unwrap();
             assert_ne!(seen.last(), Some(&stamp));
             seen.push(stamp);

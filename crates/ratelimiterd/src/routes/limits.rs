@@ -29,12 +29,12 @@ pub(super) async fn put<B: HostedBackend>(
         Err(refusal) => Err(refusal),
     };
     let answer = match read {
-        Ok(limit) => match app.within_time(app.admin.define(limit)).await {
+        Ok(limit) => match app.admin.define(limit, app.request_timeout).await {
             Ok(status) => DefineAnswer::of(Ok(status)),
-            Err(ChangeError::Define(error)) => DefineAnswer::of(Err(error)),
-            Err(error @ ChangeError::TooManyLimits { .. }) => {
-                Refusal { error: ErrorWord::TooManyLimits, message: error.to_string() }.into()
-            }
+            Err(error) => match refused(error) {
+                Ok(error) => DefineAnswer::of(Err(error)),
+                Err(refusal) => refusal.into(),
+            },
         },
         Err(refusal) => refusal.into(),
     };
@@ -52,11 +52,28 @@ pub(super) async fn delete<B: HostedBackend>(
         Err(refusal) => Err(refusal),
     };
     let answer = match key {
-        Ok(key) => DeleteAnswer::of(app.within_time(app.admin.delete(key)).await),
+        Ok(key) => match app.admin.delete(key, app.request_timeout).await {
+            Ok(()) => DeleteAnswer::of(Ok(())),
+            Err(error) => match refused(error) {
+                Ok(error) => DeleteAnswer::of(Err(error)),
+                Err(refusal) => refusal.into(),
+            },
+        },
         Err(refusal) => refusal.into(),
     };
     app.metrics.stop(Route::Admin, started);
     answer::json(answer.http_status(), &answer)
+}
+
+/// What the server itself says no to; the rest is the backend's.
+fn refused<E: std::error::Error>(error: ChangeError<E>) -> Result<E, Refusal> {
+    let message = error.to_string();
+    let error = match error {
+        ChangeError::Backend(error) => return Ok(error),
+        ChangeError::TooManyLimits { .. } => ErrorWord::TooManyLimits,
+        ChangeError::ReadOnly { .. } => ErrorWord::LimitsReadOnly,
+    };
+    Err(Refusal { error, message })
 }
 
 pub(super) async fn list<B: HostedBackend>(

@@ -71,8 +71,8 @@ fn the_example_config_shows_every_default() {
 
 #[test]
 fn the_example_limits_load() {
-    let registry = LimitsFile::new(root().join("limits.example.json")).load_existing().unwrap();
-    assert_eq!(registry.len(), 4);
+    let document = LimitsFile::new(root().join("limits.example.json")).load_existing().unwrap();
+    assert_eq!(document.registry.len(), 4);
 }
 
 /// Every test that docs/security.md names as a proof is there.

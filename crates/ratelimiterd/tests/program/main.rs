@@ -12,6 +12,7 @@ mod crash;
 mod crowd;
 mod documents;
 mod encrypted;
+mod limits_file;
 mod process;
 mod secrets;
 mod start;

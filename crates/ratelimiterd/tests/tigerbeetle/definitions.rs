@@ -1,10 +1,11 @@
 //! Definitions at several servers: a change at one reaches the others, and whatever was cut short heals.
 
 use ratelimiter::clock::{Clock, SystemClock};
-use ratelimiter::{Backend, LimitState, LimitStatus, Limiter};
+use ratelimiter::{Backend, DefineError, LimitState, LimitStatus, Limiter, Refused};
 use ratelimiter_client::HttpLimiter;
-use ratelimiter_tigerbeetle::testing::Fixture;
+use ratelimiter_tigerbeetle::testing::{Fixture, Mode, TestCluster};
 
+use crate::load::insist_on_define;
 use crate::servers::{Deployment, ServerProcess, eventually, new_lease, run};
 
 async fn capacity(on: &Deployment, at: &HttpLimiter, name: &str) -> Option<u64> {
@@ -166,6 +167,66 @@ pub fn tb_08_a_server_killed_while_it_defines_heals_at_its_start(fixture: &Fixtu
                 assert!(file.contains(&format!("\"capacity\": {}", limit.capacity)), "{file}");
                 assert_eq!(usage.available, limit.capacity.get());
             }
+        }
+    });
+}
+
+/// Nothing can be written, as where a `ConfigMap` is mounted: every server serves what the file says, and says why it
+/// cannot be changed.
+pub fn a_read_only_limits_file_is_served_and_a_put_says_why_it_cannot_be_changed(
+    fixture: &Fixture,
+) {
+    run(async {
+        let on = Deployment::on(fixture.development());
+        let limits = [on.rolling("rate", 60, 5), on.concurrency("slots", 60, 3)];
+        let on = on.with_read_only_limits(&limits);
+        let servers = [on.server().await, on.server().await];
+        let limiters = servers.each_ref().map(ServerProcess::limiter);
+        for limiter in &limiters {
+            let request = on.reserve(new_lease(), &[("rate", 1), ("slots", 1)]);
+            assert!(limiter.reserve(&request).await.unwrap().is_allowed());
+            let refused = limiter.define(on.rolling("rate", 60, 6)).await;
+            let Err(DefineError::Refused(Refused { reason })) = refused else {
+                panic!("it must not be repeated: {refused:?}");
+            };
+            assert!(reason.contains("limits_read_only"), "{reason}");
+            assert!(reason.contains("Permission denied"), "{reason}");
+        }
+        let usage = on.state(&limiters[0], "rate").await.unwrap().usage;
+        assert_eq!((usage.used, usage.available), (2, 3));
+        on.make_writable();
+    });
+}
+
+/// TB-08: a PUT that the cluster did not answer is withdrawn, by the server that took it or by the one in its place.
+pub fn tb_08_a_put_without_an_answer_does_not_take_effect_later(_: &Fixture) {
+    run(async {
+        for is_killed in [false, true] {
+            let cluster = TestCluster::start(Mode::Development);
+            let on = Deployment::on(&cluster).with_brief_timeouts();
+            let mut server = on.server().await;
+            insist_on_define(&server.limiter(), on.rolling("rate", 60, 5)).await;
+            cluster.pause(0);
+            let answer = server.limiter().define(on.rolling("rate", 60, 50)).await;
+            assert!(matches!(answer, Err(DefineError::Unanswered(_))), "{answer:?}");
+            if is_killed {
+                server.kill();
+                server = on.listening();
+            }
+            cluster.resume(0);
+            eventually("it is ready", async || server.get("/readyz").await.0 == 200).await;
+            let limiter = server.limiter();
+            insist_on_define(&limiter, on.rolling("another", 60, 1)).await;
+            eventually("the change is taken back", async || {
+                let state = on.state(&limiter, "rate").await.unwrap();
+                (state.limit.capacity.get(), state.usage.available) == (5, 5)
+            })
+            .await;
+            let names = std::fs::read_dir(on.limits_path().parent().unwrap()).unwrap();
+            let staged = names.filter(|entry| {
+                entry.as_ref().unwrap().file_name().to_string_lossy().ends_with(".tmp")
+            });
+            assert_eq!(staged.count(), 0, "nothing is unconfirmed any more");
         }
     });
 }

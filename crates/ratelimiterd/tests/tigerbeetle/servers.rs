@@ -1,7 +1,10 @@
 //! Servers as processes of their own, on one cluster and one limits file.
 
+use std::fs::Permissions;
 use std::future::Future;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -9,10 +12,11 @@ use std::time::Duration;
 use ratelimiter::clock::{Clock, SystemClock};
 use ratelimiter::{
     Actuals, Backend, Capacity, CompleteRequest, HoldTimeout, LeaseId, Limit, LimitKey, LimitKind,
-    LimitState, Requirements, ReserveRequest, Window,
+    LimitState, RegisteredLimit, Requirements, ReserveRequest, Window,
 };
 use ratelimiter_client::{HttpLimiter, HttpOptions};
 use ratelimiter_tigerbeetle::testing::TestCluster;
+use ratelimiter_wire::write_limits_file;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -24,6 +28,9 @@ const PATIENT_MS: u64 = 60_000;
 const BRIEF_MS: u64 = 1_000;
 /// Longer than any test waits.
 const ENDLESS_MS: u64 = 500_000;
+const PROGRAM: &str = env!("CARGO_BIN_EXE_ratelimiterd");
+/// Somebody who may not write where only the owner may.
+const NOBODY: u32 = 65_534;
 
 /// What the servers of one test share.
 pub struct Deployment {
@@ -34,6 +41,8 @@ pub struct Deployment {
     prefix: String,
     request_timeout_ms: u64,
     sessions: u32,
+    /// Nothing can be written where the limits file is.
+    is_read_only: bool,
 }
 
 /// A server. It is killed when it is dropped.
@@ -52,8 +61,38 @@ impl Deployment {
     pub fn at(cluster_id: u128, addresses: String) -> Self {
         let prefix = format!("test:{}:", new_lease());
         let folder = tempfile::tempdir().unwrap();
-        let (request_timeout_ms, sessions) = (PATIENT_MS, 1);
-        Self { cluster_id, addresses, folder, prefix, request_timeout_ms, sessions }
+        let (request_timeout_ms, sessions, is_read_only) = (PATIENT_MS, 1, false);
+        Self { cluster_id, addresses, folder, prefix, request_timeout_ms, sessions, is_read_only }
+    }
+
+    /// The same, with a limits file that no server can write, beside which nothing can be written either. Root may write
+    /// anywhere, so that a server of root becomes somebody else's.
+    pub fn with_read_only_limits(self, limits: &[Limit]) -> Self {
+        let registered: Vec<_> = limits.iter().cloned().map(RegisteredLimit::in_force).collect();
+        std::fs::write(self.limits_path(), write_limits_file(&registered)).unwrap();
+        let copy = self.folder.path().join("ratelimiterd");
+        std::fs::copy(PROGRAM, &copy).unwrap();
+        std::fs::set_permissions(&copy, Permissions::from_mode(0o755)).unwrap();
+        std::fs::set_permissions(self.folder.path(), Permissions::from_mode(0o555)).unwrap();
+        Self { is_read_only: true, ..self }
+    }
+
+    /// So that the folder can be removed.
+    pub fn make_writable(&self) {
+        std::fs::set_permissions(self.folder.path(), Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn program(&self) -> Command {
+        if !self.is_read_only {
+            return Command::new(PROGRAM);
+        }
+        let mut command = Command::new(self.folder.path().join("ratelimiterd"));
+        let probe = self.folder.path().join("probe");
+        if std::fs::write(&probe, "").is_ok() {
+            std::fs::remove_file(probe).unwrap();
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        command
     }
 
     /// The same, with servers that soon give up on the cluster.
@@ -77,7 +116,7 @@ impl Deployment {
 
     /// Starts a server on a free port and waits until it listens.
     pub fn listening(&self) -> ServerProcess {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimiterd"));
+        let mut command = self.program();
         command.args(["--listen", "127.0.0.1:0", "--backend", "tigerbeetle", "--limits"]);
         command.arg(self.limits_path());
         command.env("RATELIMITER_TIGERBEETLE__CLUSTER_ID", self.cluster_id.to_string());

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::{Either, select};
-use ratelimiter::{Backend, DefineError, Limit, LimitKey, LimitStatus, Registry, Unanswered};
+use ratelimiter::{
+    Backend, DefineError, Limit, LimitKey, LimitStatus, RegisteredLimit, Registry, Unanswered,
+};
 use ratelimiter_tigerbeetle::ledger::Ledger;
 use ratelimiter_tigerbeetle::limiter::TigerBeetleLimiter;
 
@@ -32,6 +34,8 @@ pub(super) struct LimitsFile {
 struct Content {
     stamp: u64,
     registry: Registry,
+    /// Limits whose change was staged and not confirmed; what is staged stays beside the file, whoever crashes.
+    unconfirmed: BTreeSet<LimitKey>,
 }
 
 pub(super) struct Office<L> {
@@ -47,6 +51,7 @@ struct Book {
     registry: Registry,
     stamp: u64,
     parted: BTreeSet<LimitKey>,
+    is_unconfirmed: bool,
     is_behind: bool,
 }
 
@@ -103,8 +108,19 @@ impl<L: Ledger> Office<L> {
         if disk.full == DiskFull::WhenStaged {
             return Err(unanswered("the disk is full").into());
         }
-        let status = self.limiter.define(limit).await?;
+        self.file.content().unconfirmed.insert(key.clone());
+        let status = match self.limiter.define(limit).await {
+            Ok(status) => status,
+            Err(error) => {
+                book.is_unconfirmed = matches!(error, DefineError::Unanswered(_));
+                if !book.is_unconfirmed {
+                    self.file.content().unconfirmed.remove(&key);
+                }
+                return Err(error);
+            }
+        };
         self.executor.sleep(step).await;
+        self.file.content().unconfirmed.remove(&key);
         if disk.full == DiskFull::WhenCommitted {
             self.undo(&mut book, &key).await;
             book.is_behind = true;
@@ -129,7 +145,7 @@ impl<L: Ledger> Office<L> {
     }
 
     async fn undo_again(&self, book: &mut Book) {
-        if book.parted.is_empty() {
+        if book.parted.is_empty() && !book.is_unconfirmed {
             return;
         }
         let Ok(_lock) = self.lock_file(CHANGE_PATIENCE).await else {
@@ -153,9 +169,7 @@ impl<L: Ledger> Office<L> {
         self.undo_again(&mut book).await;
         let mut settled = Vec::new();
         for key in book.decreasing() {
-            if let Ok(Some(state)) = self.limiter.state(&key).await
-                && !state.waits()
-            {
+            if self.limiter.waits(&key) == Some(false) {
                 settled.push(key);
             }
         }
@@ -206,23 +220,25 @@ impl<L: Ledger> Office<L> {
         }
     }
 
-    /// Makes book and backend what the file says.
+    /// Makes book and backend what the file says, and shuts out what was not confirmed.
     async fn refresh(&self, book: &mut Book) -> Result<(), Unanswered> {
-        let Content { stamp, registry, .. } = self.file.content().clone();
-        if stamp == book.stamp {
-            return Ok(());
-        }
-        for registered in registry.iter() {
-            let key = &registered.limit.key;
-            if book.registry.get(key) == Some(registered) {
-                continue;
+        let Content { stamp, registry, unconfirmed } = self.file.content().clone();
+        if stamp != book.stamp || !unconfirmed.is_empty() {
+            let is_other = |registered: &&RegisteredLimit| {
+                let key = &registered.limit.key;
+                book.registry.get(key) != Some(registered) || unconfirmed.contains(key)
+            };
+            let others: Vec<_> = registry.iter().filter(is_other).cloned().collect();
+            let statuses = self.limiter.restore_all(others.clone(), &unconfirmed).await?;
+            for (registered, status) in others.into_iter().zip(statuses) {
+                let key = registered.limit.key.clone();
+                book.registry.put(registered);
+                book.follow(&key, status);
             }
-            let restored = self.limiter.restore(registered.clone()).await;
-            let status = restored.map_err(|error| unanswered(&error.to_string()))?;
-            book.registry.put(registered.clone());
-            book.follow(key, status);
+            book.stamp = stamp;
+            self.file.content().unconfirmed.clear();
         }
-        book.stamp = stamp;
+        book.is_unconfirmed = false;
         Ok(())
     }
 

@@ -35,6 +35,53 @@ pub(in crate::limiter) struct Attempt {
     pub(in crate::limiter) nonce: NonZeroU128,
 }
 
+/// What an account shall come to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(in crate::limiter) struct Goal {
+    pub(in crate::limiter) key: LimitKey,
+    pub(in crate::limiter) aim: Aim,
+    pub(in crate::limiter) stragglers: Stragglers,
+    /// The ledger has refused the decrease, although a look had shown room.
+    pub(in crate::limiter) was_refused: bool,
+}
+
+/// How far to go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::limiter) enum Aim {
+    /// To this capacity; where it is in use, the account is closed until it is free.
+    Bring { to: Capacity },
+    /// To this capacity, if it is free; otherwise the account stays as it is.
+    Finish { to: Capacity },
+    /// Nowhere; only stragglers are shut out. The limit is not defined.
+    Guard,
+}
+
+/// Whether a change of before may still arrive: one without an answer, or one of a process that is
+/// gone. An account is not settled while it could be changed by such a straggler.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::limiter) enum Stragglers {
+    None,
+    Possible,
+}
+
+/// What came of bringing an account to a capacity.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::limiter) enum Settled {
+    /// It has the capacity.
+    There,
+    /// The units are in use. The account has this capacity, and admits nothing where it was closed.
+    Waits { in_force: u128 },
+}
+
+/// What is to be done about a goal.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(in crate::limiter) enum Step {
+    /// Nothing: this is what it has come to.
+    Settled(Settled),
+    /// This chain; what it has come to once that is applied, and whether it changes the capacity.
+    Send { chain: WorkItem, then: Settled, is_change: bool },
+}
+
 /// What became of a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::limiter) enum ChangeReply {
@@ -67,6 +114,37 @@ impl Version {
 
     pub(in crate::limiter) const fn is_closed(&self) -> bool {
         self.row.closed
+    }
+
+    /// The next step to a goal. Nothing is written for an account that is where it shall be, unless
+    /// a straggler could take it away from there: what leaves the version lets none through.
+    pub(in crate::limiter) fn step_to(&self, goal: &Goal, attempt: Attempt) -> Step {
+        let key = &goal.key;
+        let settle = |settled| match goal.stragglers {
+            Stragglers::None => Step::Settled(settled),
+            Stragglers::Possible => {
+                let chain = self.supersede(key, attempt);
+                Step::Send { chain, then: settled, is_change: false }
+            }
+        };
+        let (to, closes) = match goal.aim {
+            Aim::Bring { to } => (to, true),
+            Aim::Finish { to } => (to, false),
+            Aim::Guard => return settle(Settled::There),
+        };
+        let Some(change) = self.change(key, to, attempt) else {
+            return settle(Settled::There);
+        };
+        let to = u128::from(to.get());
+        let has_room = self.used() <= to && !goal.was_refused;
+        if has_room || to >= self.capacity() {
+            return Step::Send { chain: change, then: Settled::There, is_change: true };
+        }
+        let waits = Settled::Waits { in_force: self.capacity() };
+        if closes && !self.is_closed() {
+            return Step::Send { chain: self.close(key), then: waits, is_change: false };
+        }
+        settle(waits)
     }
 
     /// The transfers that bring the account to `target` and leave it open; `None` if it is there.

@@ -1,12 +1,16 @@
 //! `TB-08`: a limiter that starts brings the accounts to what its definitions say.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ratelimiter::{Backend, LimitStatus, RegisteredLimit};
 use ratelimiter_tigerbeetle::ids;
 use ratelimiter_tigerbeetle::ledger::Ledger;
+use ratelimiter_tigerbeetle::limiter::{LimiterOptions, TigerBeetleLimiter};
 
 use crate::scene::Scene;
+use crate::watched_ledger::{Asked, WatchedLedger};
 
 /// TB-08
 pub async fn tb_08_missing_accounts_are_made_and_funded<L: Ledger + Clone>(on: Scene<L>) {
@@ -63,4 +67,31 @@ pub async fn tb_08_a_decrease_that_was_not_kept_is_taken_back<L: Ledger + Clone>
     let registered = RegisteredLimit::in_force(on.concurrency("slots", 60, 10));
     assert_eq!(limiter.restore(registered).await, Ok(LimitStatus::Active));
     assert!(on.reserve(&limiter, on.lease(), [("slots", 2)]).await.unwrap().is_allowed());
+}
+
+/// TB-08: three starts with the same file, of which the first has all to do and the others nothing; then
+/// one with a change.
+pub async fn tb_08_a_start_writes_nothing_when_nothing_has_changed<L: Ledger + Clone>(
+    on: Scene<L>,
+) {
+    let ledger = WatchedLedger::new(on.ledger.clone());
+    let limit = |number: usize| on.rolling(&format!("{number:03}"), 60, 10);
+    let mut limits: Vec<_> = (0..600).map(limit).map(RegisteredLimit::in_force).collect();
+    let start = async |limits: &[RegisteredLimit]| {
+        // One that does not tick, since its ticks would be counted too.
+        let options = LimiterOptions { clock: Arc::clone(&on.clock), ..LimiterOptions::default() };
+        let limiter = TigerBeetleLimiter::new(ledger.clone(), options);
+        let statuses = limiter.restore_all(limits.to_vec(), &BTreeSet::new()).await.unwrap();
+        assert_eq!(statuses, vec![LimitStatus::Active; limits.len()]);
+        ledger.take_asked()
+    };
+    let first = start(&limits).await;
+    assert_eq!(first.transfers, 1_200, "each account is funded once");
+    assert!(first.calls < 24, "{first:?}");
+    for _ in 0..2 {
+        assert_eq!(start(&limits).await, Asked { calls: 3, transfers: 0 });
+    }
+    limits[300].limit.capacity = on.rolling("", 60, 11).capacity;
+    assert_eq!(start(&limits).await, Asked { calls: 4, transfers: 2 });
+    assert_eq!(start(&limits).await, Asked { calls: 3, transfers: 0 });
 }

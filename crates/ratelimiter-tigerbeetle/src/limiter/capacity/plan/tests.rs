@@ -118,3 +118,49 @@ fn tb_07_the_answer_to_a_change_is_read() {
     let not_found = S::PendingTransferNotFound;
     check(&[not_found, LEF], ChangeReply::Unexpected(not_found));
 }
+
+/// TB-08: what is written for an account, by where it is and where it shall be. 3 units are used.
+#[test]
+fn tb_08_only_what_differs_is_written() {
+    use Settled::There;
+    use Stragglers::{None as Nobody, Possible};
+    const ALL: Settled = Settled::Waits { in_force: 10 };
+    let (open, closed) = (version(15, 5, false), version(15, 5, true));
+    let bring = |to| Aim::Bring { to: Capacity::new(to).unwrap() };
+    let finish = |to| Aim::Finish { to: Capacity::new(to).unwrap() };
+    // From, aim, stragglers, refused before; how many transfers, what it comes to, whether a capacity changes.
+    let table = [
+        (&open, bring(10), Nobody, false, 0, There, false),
+        (&open, bring(10), Possible, false, 3, There, false),
+        (&open, bring(12), Nobody, false, 2, There, true),
+        (&open, bring(12), Possible, false, 2, There, true),
+        (&open, bring(3), Nobody, false, 2, There, true),
+        (&open, bring(2), Nobody, false, 2, ALL, false),
+        (&open, bring(2), Possible, false, 2, ALL, false),
+        (&open, bring(5), Nobody, true, 2, ALL, false),
+        (&open, bring(12), Nobody, true, 2, There, true),
+        (&open, finish(10), Nobody, false, 0, There, false),
+        (&open, finish(3), Nobody, false, 2, There, true),
+        (&open, finish(2), Nobody, false, 0, ALL, false),
+        (&open, Aim::Guard, Possible, false, 3, There, false),
+        (&closed, bring(10), Nobody, false, 3, There, true),
+        (&closed, bring(12), Nobody, false, 2, There, true),
+        (&closed, bring(3), Nobody, false, 2, There, true),
+        (&closed, bring(2), Nobody, false, 0, ALL, false),
+        (&closed, bring(2), Possible, false, 4, ALL, false),
+        (&closed, bring(5), Nobody, true, 0, ALL, false),
+        (&closed, finish(3), Nobody, false, 2, There, true),
+        (&closed, finish(3), Nobody, true, 0, ALL, false),
+        (&closed, finish(2), Nobody, false, 0, ALL, false),
+        (&closed, Aim::Guard, Possible, false, 4, There, false),
+    ];
+    for (from, aim, stragglers, was_refused, transfers, settled, changes) in table {
+        let goal = Goal { key: key(), aim, stragglers, was_refused };
+        let attempt = Attempt { unix_ms: 1, nonce: NonZeroU128::MIN };
+        let (count, then, is_change) = match from.step_to(&goal, attempt) {
+            Step::Settled(settled) => (0, settled, false),
+            Step::Send { chain, then, is_change } => (chain.len(), then, is_change),
+        };
+        assert_eq!((count, then, is_change), (transfers, settled, changes), "{from}: {goal:?}");
+    }
+}

@@ -1,0 +1,143 @@
+//! What whoever asked for a change is told, and why it is so: an answer means what it says.
+//!
+//! A change can be withdrawn until it is *begun*, which is when the backend hears of it. From then on it runs to its end,
+//! whoever still waits for it, and its end is the answer.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use ratelimiter::{DefineError, DeleteError, Unanswered};
+use tokio::time::timeout;
+
+use super::RETRY_AFTER;
+
+/// Why a change was not made. Where the outcome is not known, the message says so.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ChangeError<E> {
+    /// There is no room for another limit.
+    #[error(
+        "{limits_max} limits are defined, which is all that registry.limits_max allows; delete some, or raise it"
+    )]
+    TooManyLimits { limits_max: usize },
+    /// Nothing can be written where the limits file is.
+    #[error("the limits file cannot be changed through this server: {reason}")]
+    ReadOnly { reason: String },
+    /// The backend says no, or it could not be kept.
+    #[error(transparent)]
+    Backend(E),
+}
+
+/// Why a change was not begun.
+pub(super) enum NotBegun {
+    ReadOnly { reason: String },
+    Unanswered(Unanswered),
+}
+
+/// How far a change is, for the one who carries it out and the one who waits.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Progress(Arc<AtomicU8>);
+
+const WAITING: u8 = 0;
+const BEGUN: u8 = 1;
+const WITHDRAWN: u8 = 2;
+
+impl Progress {
+    /// From here on it cannot be withdrawn.
+    ///
+    /// # Errors
+    /// It was withdrawn.
+    pub(super) fn begin(&self) -> Result<(), Unanswered> {
+        match self.leave_waiting(BEGUN) {
+            true => Ok(()),
+            false => Err(unanswered("the change was withdrawn".to_owned())),
+        }
+    }
+
+    /// True if it had not begun, and will not.
+    fn withdraw(&self) -> bool {
+        self.leave_waiting(WITHDRAWN)
+    }
+
+    fn leave_waiting(&self, next: u8) -> bool {
+        self.0.compare_exchange(WAITING, next, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Waits for a change that others carry out. One that has not begun in time is withdrawn; one that has gets as much
+    /// time again to come to its end.
+    pub(super) async fn outcome<T, E: From<Unanswered>>(
+        &self,
+        patience: Duration,
+        change: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        let mut change = std::pin::pin!(change);
+        if let Ok(result) = timeout(patience, change.as_mut()).await {
+            return result;
+        }
+        let ms = patience.as_millis();
+        if self.withdraw() {
+            let reason = format!(
+                "other changes were under way for {ms} ms; this one was withdrawn: nothing was changed, and nothing will be"
+            );
+            return Err(unanswered(reason).into());
+        }
+        timeout(patience, change).await.unwrap_or_else(|_| {
+            let reason = format!(
+                "the change has not come to its end within {ms} ms, and goes on; whether it takes effect is not known yet"
+            );
+            Err(unanswered(reason).into())
+        })
+    }
+}
+
+impl NotBegun {
+    /// Nothing can be written, or not at the moment.
+    pub(super) fn of(what: &str, error: &io::Error) -> Self {
+        let reason = format!("{what}: {error}");
+        let never = [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem];
+        if never.contains(&error.kind()) {
+            return Self::ReadOnly { reason };
+        }
+        tracing::error!(%error, "{what}");
+        Self::Unanswered(unanswered(format!("{reason}; nothing was changed")))
+    }
+}
+
+impl<E: From<Unanswered>> From<NotBegun> for ChangeError<E> {
+    fn from(not_begun: NotBegun) -> Self {
+        match not_begun {
+            NotBegun::ReadOnly { reason } => Self::ReadOnly { reason },
+            NotBegun::Unanswered(unanswered) => unanswered.into(),
+        }
+    }
+}
+
+impl<E: From<Unanswered>> From<Unanswered> for ChangeError<E> {
+    fn from(unanswered: Unanswered) -> Self {
+        Self::Backend(unanswered.into())
+    }
+}
+
+impl From<Unanswered> for NotBegun {
+    fn from(unanswered: Unanswered) -> Self {
+        Self::Unanswered(unanswered)
+    }
+}
+
+impl From<DefineError> for ChangeError<DefineError> {
+    fn from(error: DefineError) -> Self {
+        Self::Backend(error)
+    }
+}
+
+impl From<DeleteError> for ChangeError<DeleteError> {
+    fn from(error: DeleteError) -> Self {
+        Self::Backend(error)
+    }
+}
+
+pub(super) fn unanswered(reason: String) -> Unanswered {
+    Unanswered { reason, retry_after: RETRY_AFTER }
+}

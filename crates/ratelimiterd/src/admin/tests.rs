@@ -1,0 +1,263 @@
+use std::future::pending;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ratelimiter::{
+    Backend, Capacity, CompleteError, CompleteRequest, Decision, LimitKind, LimitState, Limiter,
+    MemoryLimiter, Page, RegisteredLimit, ReserveError, ReserveRequest, StateError, Window,
+};
+use tokio::sync::{Notify, Semaphore};
+
+use super::*;
+use crate::NotReady;
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A backend in memory whose definitions can be held up or go without an answer, and which can say that others share it.
+#[derive(Debug)]
+struct Troubled {
+    memory: MemoryLimiter,
+    is_shared: bool,
+    answers: AtomicBool,
+    /// One for each definition that may go on.
+    turns: Semaphore,
+    asked: Notify,
+    /// What was said to be unconfirmed, each time that there was something.
+    unconfirmed: std::sync::Mutex<Vec<BTreeSet<LimitKey>>>,
+}
+
+impl Troubled {
+    fn new(is_shared: bool, turns: usize) -> Arc<Self> {
+        Arc::new(Self {
+            memory: MemoryLimiter::new(),
+            is_shared,
+            answers: AtomicBool::new(true),
+            turns: Semaphore::new(turns),
+            asked: Notify::new(),
+            unconfirmed: std::sync::Mutex::default(),
+        })
+    }
+
+    fn take_unconfirmed(&self) -> Vec<BTreeSet<LimitKey>> {
+        std::mem::take(&mut self.unconfirmed.lock().unwrap())
+    }
+}
+
+impl Limiter for Troubled {
+    async fn reserve(&self, _: &ReserveRequest) -> Result<Decision, ReserveError> {
+        pending().await
+    }
+
+    async fn complete(&self, _: &CompleteRequest) -> Result<(), CompleteError> {
+        pending().await
+    }
+}
+
+impl Backend for Troubled {
+    async fn define(&self, limit: Limit) -> Result<LimitStatus, DefineError> {
+        self.asked.notify_one();
+        self.turns.acquire().await.unwrap().forget();
+        if !self.answers.load(Ordering::Relaxed) {
+            return Err(unanswered("nobody knows".to_owned()).into());
+        }
+        Backend::define(&self.memory, limit).await
+    }
+
+    async fn delete(&self, key: &LimitKey) -> Result<(), DeleteError> {
+        Backend::delete(&self.memory, key).await
+    }
+
+    async fn state(&self, key: &LimitKey) -> Result<Option<LimitState>, StateError> {
+        Backend::state(&self.memory, key).await
+    }
+
+    async fn states(&self, page: &Page) -> Result<Vec<LimitState>, StateError> {
+        Backend::states(&self.memory, page).await
+    }
+}
+
+impl HostedBackend for Troubled {
+    async fn restore(&self, registered: RegisteredLimit) -> Result<LimitStatus, DefineError> {
+        HostedBackend::restore(&self.memory, registered).await
+    }
+
+    async fn restore_all(
+        &self,
+        limits: Vec<RegisteredLimit>,
+        unconfirmed: &BTreeSet<LimitKey>,
+    ) -> Result<Vec<LimitStatus>, DefineError> {
+        if !unconfirmed.is_empty() {
+            self.unconfirmed.lock().unwrap().push(unconfirmed.clone());
+        }
+        self.memory.restore_all(limits, unconfirmed).await
+    }
+
+    fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    async fn ready(&self) -> Result<(), NotReady> {
+        Ok(())
+    }
+
+    async fn tick(&self) {}
+
+    fn open_leases(&self) -> Option<u64> {
+        None
+    }
+}
+
+fn limit(key: &str, capacity: u64) -> Limit {
+    let kind = LimitKind::Rolling { window: Window::from_seconds(60).unwrap() };
+    Limit::new(LimitKey::new(key).unwrap(), kind, Capacity::new(capacity).unwrap())
+}
+
+async fn start(folder: &tempfile::TempDir, backend: &Arc<Troubled>) -> Arc<Admin<Troubled>> {
+    let file = LimitsFile::new(folder.path().join("limits.json"));
+    let addr = "127.0.0.1:1".parse().unwrap();
+    let admin = Arc::new(Admin::restore(Arc::clone(backend), file, addr).await.unwrap());
+    admin.tick().await;
+    assert_eq!(admin.not_started(), None);
+    admin
+}
+
+fn file(folder: &tempfile::TempDir) -> String {
+    std::fs::read_to_string(folder.path().join("limits.json")).unwrap_or_default()
+}
+
+fn staged_count(folder: &tempfile::TempDir) -> usize {
+    let names = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    names.filter(|name| name.to_string_lossy().ends_with(".tmp")).count()
+}
+
+fn reason<T>(answer: Result<T, ChangeError<DefineError>>) -> String {
+    match answer {
+        Err(ChangeError::Backend(DefineError::Unanswered(Unanswered { reason, .. }))) => reason,
+        _ => panic!("there was an answer"),
+    }
+}
+
+/// DEF-08: what was answered with "nothing was changed" does not happen later.
+#[tokio::test(start_paused = true)]
+async fn def_08_a_change_that_has_not_begun_in_time_is_withdrawn_for_good() {
+    let folder = tempfile::tempdir().unwrap();
+    let backend = Troubled::new(false, 0);
+    let admin = start(&folder, &backend).await;
+    let first = tokio::spawn({
+        let admin = Arc::clone(&admin);
+        async move { admin.define(limit("first", 1), 100 * PATIENCE).await }
+    });
+    backend.asked.notified().await;
+    let second = reason(admin.define(limit("second", 1), PATIENCE).await);
+    assert!(second.contains("nothing was changed, and nothing will be"), "{second}");
+    backend.turns.add_permits(10);
+    assert_eq!(first.await.unwrap(), Ok(LimitStatus::Active));
+    // Changes take turns, so after this one the second has had its own.
+    assert_eq!(admin.define(limit("third", 1), PATIENCE).await, Ok(LimitStatus::Active));
+    let keys: Vec<_> = backend.memory.states_now(&Page::default());
+    let keys: Vec<_> = keys.iter().map(|state| state.limit.key.as_str()).collect();
+    assert_eq!(keys, ["first", "third"]);
+    assert!(!file(&folder).contains("\"second\""));
+}
+
+/// DEF-08: a change that has begun is not given up on while its end is in sight.
+#[tokio::test(start_paused = true)]
+async fn def_08_a_change_that_has_begun_is_answered_by_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let backend = Troubled::new(false, 0);
+    let admin = start(&folder, &backend).await;
+    let slow = tokio::spawn({
+        let backend = Arc::clone(&backend);
+        async move {
+            backend.asked.notified().await;
+            let waited = tokio::time::timeout(PATIENCE + PATIENCE / 2, pending::<()>()).await;
+            assert!(waited.is_err());
+            backend.turns.add_permits(1);
+        }
+    });
+    assert_eq!(admin.define(limit("slow", 1), PATIENCE).await, Ok(LimitStatus::Active));
+    slow.await.unwrap();
+    assert!(file(&folder).contains("slow"));
+}
+
+/// DEF-08: whatever the backend does, there is an answer, and it does not say more than is known.
+#[tokio::test(start_paused = true)]
+async fn def_08_a_change_without_an_end_is_said_to_be_unknown() {
+    let folder = tempfile::tempdir().unwrap();
+    let backend = Troubled::new(false, 0);
+    let admin = start(&folder, &backend).await;
+    let answer = reason(admin.define(limit("k", 1), PATIENCE).await);
+    assert!(answer.contains("not known yet"), "{answer}");
+}
+
+/// TB-08: what was staged stays until the backend has shut the change out, by this server's next tick or by another one.
+#[tokio::test]
+async fn tb_08_a_change_without_an_answer_is_known_to_whoever_comes_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let backend = Troubled::new(true, 10);
+    let admin = start(&folder, &backend).await;
+    admin.define(limit("k", 1), PATIENCE).await.unwrap();
+    backend.answers.store(false, Ordering::Relaxed);
+    let key = BTreeSet::from([limit("k", 2).key]);
+    for is_crash in [false, true] {
+        reason(admin.define(limit("k", 2), PATIENCE).await);
+        assert_eq!((staged_count(&folder), backend.take_unconfirmed().len()), (1, 0));
+        match is_crash {
+            false => admin.tick().await,
+            true => drop(start(&folder, &backend).await),
+        }
+        assert_eq!(backend.take_unconfirmed(), std::slice::from_ref(&key));
+        assert_eq!(staged_count(&folder), 0, "it is said once");
+        assert!(file(&folder).contains("\"capacity\": 1"), "the change is withdrawn");
+    }
+}
+
+/// TB-08: where nothing was left behind, nothing is unconfirmed.
+#[tokio::test]
+async fn tb_08_a_start_after_a_clean_end_finds_nothing_unconfirmed() {
+    let folder = tempfile::tempdir().unwrap();
+    let backend = Troubled::new(true, 10);
+    let admin = start(&folder, &backend).await;
+    admin.define(limit("k", 1), PATIENCE).await.unwrap();
+    admin.delete(limit("k", 1).key, PATIENCE).await.unwrap();
+    admin.define(limit("l", 1), PATIENCE).await.unwrap();
+    drop(start(&folder, &backend).await);
+    assert_eq!(backend.take_unconfirmed(), []);
+}
+
+/// A shared backend serves from a file that cannot be locked; it only cannot be changed.
+#[tokio::test]
+async fn a_file_that_cannot_be_locked_is_served_and_not_changed() {
+    for is_shared in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let text = r#"[{"key":"k","kind":"rolling","capacity":7,"window_seconds":60}]"#;
+        std::fs::write(folder.path().join("limits.json"), text).unwrap();
+        for lock in ["limits.json.lock", "limits.json.owner"] {
+            std::fs::create_dir(folder.path().join(lock)).unwrap();
+        }
+        let backend = Troubled::new(is_shared, 10);
+        let admin = start(&folder, &backend).await;
+        let state = backend.memory.state_now(&limit("k", 7).key).unwrap();
+        assert_eq!(state.limit.capacity.get(), 7);
+        let answer = reason(admin.define(limit("k", 8), PATIENCE).await);
+        assert!(answer.contains("it cannot be locked: Is a directory"), "{answer}");
+        assert_eq!(file(&folder), text);
+        std::fs::remove_dir(folder.path().join("limits.json.lock")).unwrap();
+        std::fs::remove_dir(folder.path().join("limits.json.owner")).unwrap();
+        let answer = admin.define(limit("k", 8), PATIENCE).await;
+        assert_eq!(answer, Ok(LimitStatus::Active), "when it can be locked, it can be changed");
+    }
+}
+
+#[test]
+fn what_can_never_be_written_is_told_from_what_cannot_be_written_now() {
+    use io::ErrorKind as Kind;
+    let is_read_only = |kind: Kind| match NotBegun::of("it cannot be written", &kind.into()) {
+        NotBegun::ReadOnly { reason } => {
+            assert!(reason.starts_with("it cannot be written: "), "{reason}");
+            true
+        }
+        NotBegun::Unanswered(_) => false,
+    };
+    assert!([Kind::PermissionDenied, Kind::ReadOnlyFilesystem].into_iter().all(is_read_only));
+    assert!(![Kind::StorageFull, Kind::NotADirectory, Kind::Other].into_iter().any(is_read_only));
+}

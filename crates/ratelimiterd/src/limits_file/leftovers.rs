@@ -1,0 +1,116 @@
+//! Contents that were staged and not committed: the process ended in between, or did not hear what became of the change.
+//!
+//! Whoever stages holds the file's lock. So whoever holds it next, and finds one, knows which limits a change was begun of
+//! that may still arrive at the backend, and can shut it out there (`TB-08`). A part of a content says that nothing was
+//! begun, since that comes after it is whole.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use ratelimiter::{LeaseId, LimitKey, Registry};
+use ratelimiter_wire::read_limits_file;
+
+use super::{LimitsFile, folder_of};
+
+/// A content that was staged and not committed.
+#[derive(Debug)]
+pub(crate) struct Leftover {
+    path: PathBuf,
+    registry: Option<Registry>,
+}
+
+impl LimitsFile {
+    /// What is left beside the file; only for whoever holds its lock.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub(crate) fn leftovers(&self) -> io::Result<Vec<Leftover>> {
+        let folder = match fs::read_dir(folder_of(&self.path)) {
+            Ok(folder) => folder,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mut leftovers = Vec::new();
+        for entry in folder {
+            let entry = entry?;
+            if self.is_staged_name(&entry.file_name().to_string_lossy()) {
+                let path = entry.path();
+                let registry = fs::read(&path).ok().and_then(|bytes| read_limits_file(&bytes).ok());
+                leftovers.push(Leftover { path, registry });
+            }
+        }
+        Ok(leftovers)
+    }
+
+    /// `limits.json.<the server's name>.tmp`; earlier versions left the name out.
+    fn is_staged_name(&self, name: &str) -> bool {
+        let rest = name.strip_prefix(&*self.file_name().to_string_lossy());
+        let between = rest.and_then(|rest| rest.strip_suffix(".tmp"));
+        let is_name = |name: &str| name.parse::<LeaseId>().is_ok();
+        between.is_some_and(|between| {
+            between.is_empty() || between.strip_prefix('.').is_some_and(is_name)
+        })
+    }
+}
+
+impl Leftover {
+    /// The limits of which a change may have been begun, when the file has these.
+    pub(crate) fn unconfirmed(&self, registry: &Registry) -> BTreeSet<LimitKey> {
+        let Some(staged) = &self.registry else {
+            return BTreeSet::new();
+        };
+        let both = staged.iter().chain(registry.iter());
+        let keys = both.map(|registered| &registered.limit.key);
+        keys.filter(|key| staged.get(key) != registry.get(key)).cloned().collect()
+    }
+
+    /// Removes it, since nothing unconfirmed is left of it. What cannot be removed is found again.
+    pub(crate) fn remove(self) {
+        drop(fs::remove_file(self.path));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratelimiter::{Capacity, Limit, LimitKind, RegisteredLimit, Window};
+    use ratelimiter_wire::Kept;
+
+    use super::*;
+
+    fn registry(limits: &[(&str, u64)]) -> Registry {
+        let kind = LimitKind::Rolling { window: Window::from_seconds(60).unwrap() };
+        let limit = |(key, capacity): &(&str, u64)| {
+            Limit::new(LimitKey::new(*key).unwrap(), kind, Capacity::new(*capacity).unwrap())
+        };
+        limits.iter().map(limit).map(RegisteredLimit::in_force).collect()
+    }
+
+    /// TB-08
+    #[test]
+    fn tb_08_what_was_staged_and_not_committed_names_the_limits_that_it_would_have_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("limits.json");
+        let file = LimitsFile::new(&path);
+        let old = registry(&[("a", 1), ("b", 1), ("c", 1)]);
+        file.stage(&old, &Kept::default()).unwrap().commit().unwrap();
+        assert!(file.leftovers().unwrap().is_empty());
+        file.stage(&old, &Kept::default()).unwrap().discard();
+        assert!(file.leftovers().unwrap().is_empty());
+
+        let new = registry(&[("a", 2), ("b", 1), ("d", 1)]);
+        LimitsFile::new(&path).stage(&new, &Kept::default()).unwrap().leave();
+        fs::write(folder.path().join("limits.json.tmp"), "[ {").unwrap();
+        fs::write(folder.path().join("limits.json.mine.tmp"), "a person's own").unwrap();
+        let leftovers = file.leftovers().unwrap();
+        assert_eq!(leftovers.len(), 2, "of this server or of another");
+        let keys: BTreeSet<_> =
+            leftovers.iter().flat_map(|leftover| leftover.unconfirmed(&old)).collect();
+        let keys: Vec<_> = keys.iter().map(LimitKey::as_str).collect();
+        assert_eq!(keys, ["a", "c", "d"]);
+        leftovers.into_iter().for_each(Leftover::remove);
+        assert!(file.leftovers().unwrap().is_empty());
+        assert!(folder.path().join("limits.json.mine.tmp").exists());
+    }
+}

@@ -1,0 +1,121 @@
+//! Whose a limits file is (`OPS-06`): one server's alone, or that of all servers on one shared backend.
+//!
+//! A server on memory writes what it knows, and knows nothing of others. Two of them on one file would take turns in
+//! losing each other's definitions, so the second does not start. It is a lock of the operating system that says so,
+//! which goes with its process, however that ends.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::net::SocketAddr;
+
+use super::{LimitsFile, folder_of};
+
+/// The most that is read of who the owner is.
+const OWNER_BYTES_MAX: u64 = 200;
+
+/// How a server uses its limits file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// Nobody else may use it.
+    Alone,
+    /// Others may use it who do so together, too.
+    Together,
+}
+
+/// The right to use a limits file. It ends when this is dropped, or with the process.
+#[derive(Debug)]
+pub(crate) struct Owned {
+    _file: File,
+}
+
+/// Why a limits file cannot be had.
+#[derive(Debug)]
+pub(crate) enum NotOwned {
+    /// Others have it.
+    Taken {
+        /// Who, for people.
+        by: String,
+    },
+    /// There can be no lock where the file is, for example because nothing can be written there.
+    NoLock(io::Error),
+}
+
+impl LimitsFile {
+    /// Takes the file for a server that listens there.
+    ///
+    /// # Errors
+    /// See [`NotOwned`].
+    pub(crate) fn own(&self, claim: Claim, addr: SocketAddr) -> Result<Owned, NotOwned> {
+        let mut file = self.open_owner().map_err(NotOwned::NoLock)?;
+        let locked = match claim {
+            Claim::Alone => file.try_lock(),
+            Claim::Together => file.try_lock_shared(),
+        };
+        match locked {
+            Ok(()) => {
+                if claim == Claim::Alone {
+                    // Whom the next one is told of; the lock holds without it, on a full disk for example.
+                    drop(introduce(&mut file, addr));
+                }
+                Ok(Owned { _file: file })
+            }
+            Err(TryLockError::WouldBlock) => Err(NotOwned::Taken { by: holder(file) }),
+            Err(TryLockError::Error(error)) => Err(NotOwned::NoLock(error)),
+        }
+    }
+
+    fn open_owner(&self) -> io::Result<File> {
+        fs::create_dir_all(folder_of(&self.path))?;
+        let mut options = File::options();
+        options.create(true).truncate(false).read(true).write(true).open(self.beside("owner"))
+    }
+}
+
+fn introduce(file: &mut File, addr: SocketAddr) -> io::Result<()> {
+    file.set_len(0)?;
+    writeln!(file, "PID {} on {addr}", std::process::id())
+}
+
+/// Who has the lock. Those that share it are not named, since there may be any number of them.
+fn holder(mut file: File) -> String {
+    if file.try_lock_shared().is_ok() {
+        return "servers with server.backend: tigerbeetle".to_owned();
+    }
+    let mut text = String::new();
+    let read = file.rewind().and_then(|()| file.take(OWNER_BYTES_MAX).read_to_string(&mut text));
+    match (read, text.trim()) {
+        (Err(_), _) | (_, "") => "another server".to_owned(),
+        (Ok(_), owner) => format!("the server with {owner}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken_by(owned: Result<Owned, NotOwned>) -> String {
+        match owned {
+            Err(NotOwned::Taken { by }) => by,
+            other => panic!("somebody has it: {other:?}"),
+        }
+    }
+
+    /// OPS-06
+    #[test]
+    fn ops_06_a_file_belongs_to_one_server_or_to_those_that_share_a_backend() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = LimitsFile::new(folder.path().join("data/limits.json"));
+        let addr: SocketAddr = "127.0.0.1:8080".parse().unwrap();
+        let alone = file.own(Claim::Alone, addr).unwrap();
+        let owner = format!("the server with PID {} on {addr}", std::process::id());
+        assert_eq!(taken_by(file.own(Claim::Alone, addr)), owner);
+        assert_eq!(taken_by(file.own(Claim::Together, addr)), owner);
+        drop(alone);
+        let together = [file.own(Claim::Together, addr), file.own(Claim::Together, addr)];
+        assert!(together.iter().all(Result::is_ok));
+        let others = "servers with server.backend: tigerbeetle";
+        assert_eq!(taken_by(file.own(Claim::Alone, addr)), others);
+        drop(together);
+        assert!(file.own(Claim::Alone, addr).is_ok());
+    }
+}

@@ -1,0 +1,153 @@
+//! Whose a limits file is, one that cannot be written, and one that a newer server wrote.
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use crate::process::{PROGRAM, Process, program, run, stderr, stdout, without_settings};
+
+/// Somebody who may not write where only the owner may.
+const NOBODY: u32 = 65_534;
+
+fn serving(folder: &Path, backend: &str) -> Command {
+    let mut command = program();
+    command.args(["--listen", "127.0.0.1:0", "--backend", backend, "--limits", "limits.json"]);
+    command.current_dir(folder);
+    command
+}
+
+/// Starts a server that must not start, and says why not.
+fn refused(folder: &Path, backend: &str) -> String {
+    let output = serving(folder, backend).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    stderr(&output)
+}
+
+/// OPS-06
+#[test]
+fn ops_06_a_second_memory_server_is_refused_until_the_first_is_gone_however_it_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = Process::start_as(serving(folder.path(), "memory"), folder.path());
+    let (pid, addr) = (first.child.id(), first.addr.clone());
+    let reason = "stop that, or give this server a file of its own (--limits)";
+    assert_eq!(
+        refused(folder.path(), "memory"),
+        format!(
+            "ratelimiterd: the limits file limits.json is in use by the server with PID {pid} on {addr}; {reason}\n"
+        )
+    );
+    assert_eq!(first.put("k", 7).unwrap().0, 200, "the first one goes on");
+    first.signal("KILL");
+    first.wait();
+    let second = Process::start_as(serving(folder.path(), "memory"), folder.path());
+    assert_eq!(second.put("l", 7).unwrap().0, 200);
+    let (_, limits) = second.ask("GET", "/v1/admin/limits", "").unwrap();
+    assert!(limits.contains("\"k\"") && limits.contains("\"l\""), "{limits}");
+}
+
+/// OPS-06: servers on TigerBeetle share their file, with each other and with nobody else. They listen without a cluster.
+#[test]
+fn ops_06_servers_on_tigerbeetle_share_a_file_and_a_memory_server_keeps_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let shared =
+        [(); 2].map(|()| Process::start_as(serving(folder.path(), "tigerbeetle"), folder.path()));
+    let text = refused(folder.path(), "memory");
+    assert!(text.contains("is in use by servers with server.backend: tigerbeetle"), "{text}");
+    drop(shared);
+    let memory = Process::start_as(serving(folder.path(), "memory"), folder.path());
+    let text = refused(folder.path(), "tigerbeetle");
+    assert!(text.contains(&format!("the server with PID {}", memory.child.id())), "{text}");
+}
+
+/// A program that may not write into the folder. Root may write anywhere, and so becomes somebody else.
+fn without_permission(folder: &Path) -> Command {
+    let mode = |mode| std::fs::Permissions::from_mode(mode);
+    let copy = folder.join("ratelimiterd");
+    std::fs::copy(PROGRAM, &copy).unwrap();
+    std::fs::set_permissions(&copy, mode(0o755)).unwrap();
+    std::fs::set_permissions(folder, mode(0o555)).unwrap();
+    let mut command = without_settings(Command::new(copy));
+    command.args(["--listen", "127.0.0.1:0", "--limits", "limits.json"]);
+    let probe = folder.join("probe");
+    if std::fs::write(&probe, "").is_ok() {
+        std::fs::remove_file(probe).unwrap();
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    command
+}
+
+const ONE_LIMIT: &str = r#"[{"key":"k","kind":"rolling","capacity":7,"window_seconds":60}]"#;
+
+/// A folder that cannot be written, as a `ConfigMap` is: it serves, and says why a limit cannot be changed.
+#[test]
+fn a_limits_file_in_a_read_only_folder_is_served_and_a_put_says_why_it_cannot_be_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("limits.json"), ONE_LIMIT).unwrap();
+    let server = Process::start_as(without_permission(folder.path()), folder.path());
+    assert_eq!(server.ask("GET", "/readyz", "").unwrap().0, 200);
+    let lease = "01J9ZC3V9W8Q4N2M6T5R7Y1K0D";
+    let body = format!(r#"{{"lease_id":"{lease}","requirements":[{{"key":"k","amount":1}}]}}"#);
+    assert!(server.ask("POST", "/v1/reserve", &body).unwrap().1.contains("\"allowed\":true"));
+    for answer in [server.put("k", 8), server.ask("DELETE", "/v1/admin/limits/k", "")] {
+        let (status, body) = answer.unwrap();
+        assert_eq!(status, 409, "{body}");
+        assert!(body.contains("\"error\":\"limits_read_only\""), "{body}");
+        assert!(body.contains("Permission denied"), "{body}");
+    }
+    server.says("the limits file cannot be locked, and so not be changed here");
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+const NEWER: &str = r#"{
+  "version": 3,
+  "limits": [
+    {"key": "budget", "kind": "calendar", "period": "day", "capacity": 9},
+    {"key": "k", "kind": "rolling", "capacity": 7, "window_seconds": 60, "mode": "shadow"}
+  ]
+}
+"#;
+
+/// OPS-05
+#[test]
+fn ops_05_what_a_newer_server_wrote_is_served_as_far_as_it_is_understood_and_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("limits.json"), NEWER).unwrap();
+    let server = Process::start_as(serving(folder.path(), "memory"), folder.path());
+    server.says("line 4: budget: kind: \"calendar\" is not known to this version");
+    server.says("line 5: k: mode: not known to this version");
+    assert_eq!(server.ask("GET", "/v1/admin/limits/k", "").unwrap().0, 200);
+    assert_eq!(server.ask("GET", "/v1/admin/limits/budget", "").unwrap().0, 404);
+    let (status, body) = server.put("budget", 5).unwrap();
+    assert_eq!(status, 409, "{body}");
+    assert!(body.contains("kind_conflict:budget"), "{body}");
+    assert_eq!(server.put("k", 8).unwrap().0, 200);
+    assert_eq!(server.put("new", 1).unwrap().0, 200);
+    let text = std::fs::read_to_string(folder.path().join("limits.json")).unwrap();
+    for kept in [
+        "\"version\": 3",
+        r#"{"key": "budget", "kind": "calendar", "period": "day", "capacity": 9}"#,
+        "\"mode\": \"shadow\"",
+        "\"capacity\": 8",
+        "\"key\": \"new\"",
+    ] {
+        assert!(text.contains(kept), "{kept}: {text}");
+    }
+}
+
+/// OPS-05: `apply` defines and deletes by the file, so it must understand all of it.
+#[test]
+fn ops_05_check_shows_what_is_not_understood_and_apply_does_not_guess() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.json");
+    std::fs::write(&path, NEWER).unwrap();
+    let path = path.to_str().unwrap();
+    let checked = run(&["check", "--limits", path]);
+    assert_eq!(checked.status.code(), Some(0), "{}", stdout(&checked));
+    let text = stdout(&checked);
+    assert!(text.contains("ok, 1 limits"), "{text}");
+    assert!(text.contains("line 4: budget: kind: \"calendar\" is not known"), "{text}");
+    let applied = run(&["limits", "apply", path, "--url", "http://127.0.0.1:1"]);
+    assert_eq!(applied.status.code(), Some(1));
+    assert!(stderr(&applied).contains("cannot apply the file"), "{}", stderr(&applied));
+}
