@@ -9,7 +9,7 @@ use coordination::{
 };
 
 use crate::Fixture;
-use crate::fixture::{advance_to, lease, units};
+use crate::fixture::{Machine, advance_to, lease, units};
 use crate::sample::{batch, error, inbox_message, key, owner, payload, topic};
 use crate::scenario::{answer, suite};
 
@@ -34,7 +34,7 @@ suite! {
     "INBOX-008" inbox_008_a_dead_message_can_be_revived:
         "`revive` requeues dead messages, and only those, after the delay, with the reason.";
     "INBOX-009" inbox_009_the_providers_clock_decides:
-        "Claim eligibility is based on the provider's time source.";
+        "Claim eligibility is based on the provider's time source, however wrong the machine's clock is.";
     "INBOX-A" inbox_a_a_message_is_delivered_once_however_often_it_is_sent:
         "Deduplication by (source, message ID): a second enqueue never makes a second delivery; done and dead keep their status.";
     "INBOX-B" inbox_b_the_same_message_id_of_another_source_is_another_message:
@@ -185,15 +185,24 @@ pub async fn inbox_008_a_dead_message_can_be_revived<F: Fixture>(fixture: F) {
 
 /// PRIM-INMEMORY-INBOX-009
 pub async fn inbox_009_the_providers_clock_decides<F: Fixture>(fixture: F) {
-    let now = fixture.now().await;
-    let near = inbox_message("near").due_at(now.after(units::<F>(10)));
-    let far = inbox_message("far").due_at(now.after(units::<F>(3600)));
-    for message in [far, near] {
-        assert_eq!(answer(fixture.inbox().enqueue(message)).await, Enqueued::Added);
+    let inbox = fixture.inbox();
+    for (round, machine) in [Machine::Ahead, Machine::Behind].into_iter().enumerate() {
+        let now = machine.meets(&fixture).await;
+        let [near, far, due] = ["near", "far", "now"].map(|name| format!("{name}-{round}"));
+        let far_at = now.after(units::<F>(3600));
+        for (name, due_at) in [(&far, far_at), (&near, now.after(units::<F>(10)))] {
+            let message = inbox_message(name).due_at(due_at);
+            assert_eq!(answer(inbox.enqueue(message)).await, Enqueued::Added);
+        }
+        assert_eq!(claim_keys(&fixture, "a").await, [], "{machine:?}");
+        fixture.advance(units::<F>(10)).await;
+        assert_eq!(claim_keys(&fixture, "a").await, [key("shop", &near)], "{machine:?}");
+        let enqueued = answer(inbox.enqueue(inbox_message(&due).due_at(now))).await;
+        assert_eq!(enqueued, Enqueued::Added);
+        assert_eq!(claim_keys(&fixture, "a").await, [key("shop", &due)], "{machine:?}");
+        advance_to(&fixture, far_at).await;
+        assert_eq!(claim_keys(&fixture, "a").await, [key("shop", &far)], "{machine:?}");
     }
-    assert_eq!(claim_keys(&fixture, "a").await, []);
-    fixture.advance(units::<F>(10)).await;
-    assert_eq!(claim_keys(&fixture, "a").await, [key("shop", "near")]);
 }
 
 /// INBOX-A

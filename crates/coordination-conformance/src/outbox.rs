@@ -7,7 +7,7 @@ mod outcomes;
 use std::collections::HashSet;
 use std::time::Duration;
 
-use coordination::{CorrelationId, Delay, ErrorText, MessageId, Outbox};
+use coordination::{CorrelationId, Delay, ErrorText, MessageId, Outbox, OutboxStatus};
 
 pub use self::claims::{
     outbox_m_a_claim_takes_only_its_topics, outbox_n_a_claim_takes_all_but_some_topics,
@@ -23,7 +23,7 @@ pub use self::outcomes::{
     outbox_v_only_the_owner_extends_begins_finishes_and_postpones,
 };
 use crate::Fixture;
-use crate::fixture::{advance_to, lease, units};
+use crate::fixture::{Machine, advance_to, lease, units};
 use crate::sample::{batch, error, outbox_message, owner, payload, topic};
 use crate::scenario::{answer, suite};
 
@@ -48,7 +48,7 @@ suite! {
     "OUTBOX-008" outbox_008_a_failed_message_is_not_claimed_again:
         "`fail` marks a message as failed and unavailable for claim.";
     "OUTBOX-009" outbox_009_the_providers_clock_decides:
-        "Claim eligibility is based on the provider's time source.";
+        "Claim eligibility is based on the provider's time source, however wrong the machine's clock is.";
     "OUTBOX-A" outbox_a_claims_come_in_the_order_of_creation:
         "Claims come in creation order, whatever the due times and retries, and at most `max`.";
     "OUTBOX-B" outbox_b_another_owner_changes_nothing:
@@ -187,24 +187,36 @@ pub async fn outbox_008_a_failed_message_is_not_claimed_again<F: Fixture>(fixtur
     let id = answer(outbox.enqueue(outbox_message("42"))).await;
     claim_ids(&fixture, "a").await;
     assert_eq!(answer(outbox.fail(&owner("a"), &[id], &error("no"))).await, 1);
+    let failed = async || {
+        let record = answer(outbox.record(id)).await.expect("it is kept");
+        assert_eq!((record.status, record.last_error), (OutboxStatus::Dead, error("no")));
+    };
+    failed().await;
     fixture.advance(units::<F>(20)).await;
-    answer(outbox.reap()).await;
+    assert_eq!(answer(outbox.reap()).await, 0, "it is nobody's claim");
     assert_eq!(claim_ids(&fixture, "a").await, []);
     let count = answer(outbox.mark_dispatched(&owner("a"), &[id])).await;
     assert_eq!(count, 0, "failed is final");
+    failed().await;
 }
 
 /// PRIM-INMEMORY-OUTBOX-009
 pub async fn outbox_009_the_providers_clock_decides<F: Fixture>(fixture: F) {
     let outbox = fixture.outbox();
-    let now = fixture.now().await;
-    let near = outbox_message("near").due_at(now.after(units::<F>(10)));
-    let far = outbox_message("far").due_at(now.after(units::<F>(3600)));
-    answer(outbox.enqueue(far)).await;
-    let near = answer(outbox.enqueue(near)).await;
-    assert_eq!(claim_ids(&fixture, "a").await, []);
-    fixture.advance(units::<F>(10)).await;
-    assert_eq!(claim_ids(&fixture, "a").await, [near], "only what the clock has reached");
+    for machine in [Machine::Ahead, Machine::Behind] {
+        let now = machine.meets(&fixture).await;
+        let near = outbox_message("near").due_at(now.after(units::<F>(10)));
+        let far = outbox_message("far").due_at(now.after(units::<F>(3600)));
+        answer(outbox.enqueue(far.clone())).await;
+        let near = answer(outbox.enqueue(near)).await;
+        assert_eq!(claim_ids(&fixture, "a").await, [], "{machine:?}");
+        fixture.advance(units::<F>(10)).await;
+        assert_eq!(claim_ids(&fixture, "a").await, [near], "{machine:?}: what the clock reached");
+        let due = answer(outbox.enqueue(outbox_message("now").due_at(now))).await;
+        assert_eq!(claim_ids(&fixture, "a").await, [due], "{machine:?}: due when it is enqueued");
+        advance_to(&fixture, far.due_at.expect("it has one")).await;
+        assert_eq!(claim_ids(&fixture, "a").await, [far.id], "{machine:?}");
+    }
 }
 
 /// OUTBOX-A

@@ -16,6 +16,7 @@ impl Outbox for Flawed {
         if self.has(Flaw::IgnoresDueTimes) {
             message.due_at = None;
         }
+        message.due_at = self.due_at(message.due_at);
         self.notes().enqueued.insert(message.id, message.clone());
         Outbox::enqueue(&self.inner, message).await
     }
@@ -162,7 +163,15 @@ impl Outbox for Flawed {
         ids: &[MessageId],
         error: &ErrorText,
     ) -> Result<usize, ProviderError> {
-        Outbox::fail(&self.inner, owner, ids, error).await
+        if self.has(Flaw::FailsInWordsOnly) {
+            return self.inner.mark_dispatched(owner, ids).await;
+        }
+        let mut count = 0;
+        for id in ids {
+            let owner = self.owner_of_failure(owner, &id.to_string());
+            count += Outbox::fail(&self.inner, &owner, &[*id], error).await?;
+        }
+        Ok(count)
     }
 
     async fn reap(&self) -> Result<usize, ProviderError> {
@@ -221,6 +230,7 @@ impl Inbox for Flawed {
         if self.has(Flaw::IgnoresDueTimes) {
             message.due_at = None;
         }
+        message.due_at = self.due_at(message.due_at);
         Inbox::enqueue(&self.inner, message).await
     }
 
@@ -260,7 +270,12 @@ impl Inbox for Flawed {
         keys: &[InboxKey],
         error: &ErrorText,
     ) -> Result<usize, ProviderError> {
-        Inbox::fail(&self.inner, owner, keys, error).await
+        let mut count = 0;
+        for key in keys {
+            let owner = self.owner_of_failure(owner, &key.to_string());
+            count += Inbox::fail(&self.inner, &owner, std::slice::from_ref(key), error).await?;
+        }
+        Ok(count)
     }
 
     async fn get(&self, key: &InboxKey) -> Result<InboxMessage, GetError> {
