@@ -1,13 +1,18 @@
 //! What every inbox does.
 
+mod retention;
+
 use std::collections::HashSet;
-use std::time::Duration;
 
 use coordination::{
     ContentHash, CorrelationId, Delay, Enqueued, ErrorText, GetError, Inbox, InboxKey, InboxStatus,
     Processed,
 };
 
+pub use self::retention::{
+    inbox_j_purge_forgets_only_old_finished_messages,
+    inbox_y_a_purge_forgets_by_topic_and_keeps_the_dead_for_longer,
+};
 use crate::Fixture;
 use crate::fixture::{Machine, advance_to, lease, units};
 use crate::sample::{batch, error, inbox_message, key, owner, payload, topic};
@@ -55,6 +60,8 @@ suite! {
         "`purge` forgets finished messages by age and nothing else.";
     "INBOX-K" inbox_k_the_age_of_the_oldest_ready_message_is_known:
         "`oldest_ready_age` is the time since the oldest due and unclaimed message became due.";
+    "INBOX-Y" inbox_y_a_purge_forgets_by_topic_and_keeps_the_dead_for_longer:
+        "`purge` forgets messages of its topics alone, and dead ones after a time of their own.";
 }
 
 /// PRIM-INMEMORY-INBOX-001
@@ -374,25 +381,6 @@ pub async fn inbox_h_reap_never_touches_finished_messages<F: Fixture>(fixture: F
     assert_eq!(claim_keys(&fixture, "c").await, keys[2..3]);
     assert_eq!(status(&fixture, &keys[0]).await, InboxStatus::Done);
     assert_eq!(status(&fixture, &keys[1]).await, InboxStatus::Dead);
-}
-
-/// INBOX-J
-pub async fn inbox_j_purge_forgets_only_old_finished_messages<F: Fixture>(fixture: F) {
-    let inbox = fixture.inbox();
-    let mut keys = Vec::new();
-    for message_id in ["done", "dead", "claimed", "ready"] {
-        keys.push(add(&fixture, message_id).await);
-    }
-    answer(inbox.claim(&owner("a"), lease::<F>(3600), batch(3))).await;
-    answer(inbox.ack(&owner("a"), &keys[..1])).await;
-    answer(inbox.fail(&owner("a"), &keys[1..2], &error("x"))).await;
-    assert_eq!(answer(inbox.purge(units::<F>(10))).await, 0, "too young");
-    fixture.advance(units::<F>(10)).await;
-    assert_eq!(answer(inbox.purge(units::<F>(10))).await, 2);
-    assert_eq!(answer(inbox.purge(Duration::ZERO)).await, 0, "no unfinished ones");
-    assert!(inbox.get(&keys[0]).await.is_err(), "forgotten");
-    assert!(matches!(status(&fixture, &keys[2]).await, InboxStatus::Claimed { .. }));
-    assert_eq!(status(&fixture, &keys[3]).await, InboxStatus::Ready);
 }
 
 /// INBOX-K

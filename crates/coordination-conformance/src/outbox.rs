@@ -3,9 +3,9 @@
 mod claims;
 mod joins;
 mod outcomes;
+mod retention;
 
 use std::collections::HashSet;
-use std::time::Duration;
 
 use coordination::{CorrelationId, Delay, ErrorText, MessageId, Outbox, OutboxStatus};
 
@@ -21,6 +21,10 @@ pub use self::joins::{
 pub use self::outcomes::{
     outbox_t_an_outcome_is_kept_until_it_is_purged, outbox_u_a_message_can_be_read_in_every_state,
     outbox_v_only_the_owner_extends_begins_finishes_and_postpones,
+};
+pub use self::retention::{
+    outbox_g_purge_forgets_only_old_finished_messages,
+    outbox_y_a_purge_forgets_by_topic_and_keeps_the_dead_for_longer,
 };
 use crate::Fixture;
 use crate::fixture::{Machine, advance_to, lease, units};
@@ -89,6 +93,8 @@ suite! {
         "`record` shows a message in every state with its counts and its last error; an unknown one is none.";
     "OUTBOX-V" outbox_v_only_the_owner_extends_begins_finishes_and_postpones:
         "Extend, begin, finish and postpone by another owner, or after the claim was lost, change nothing.";
+    "OUTBOX-Y" outbox_y_a_purge_forgets_by_topic_and_keeps_the_dead_for_longer:
+        "`purge` forgets messages of its topics alone, dead ones after a time of their own, and a join with its last message.";
 }
 
 /// PRIM-INMEMORY-OUTBOX-001
@@ -339,25 +345,6 @@ pub async fn outbox_f_racing_claims_hand_out_each_message_once<F: Fixture>(fixtu
     }
     assert_eq!(got.len(), enqueued.len(), "each message once");
     assert_eq!(got.into_iter().collect::<HashSet<_>>(), enqueued, "and all of them");
-}
-
-/// OUTBOX-G
-pub async fn outbox_g_purge_forgets_only_old_finished_messages<F: Fixture>(fixture: F) {
-    let outbox = fixture.outbox();
-    let messages: Vec<_> = ["old", "failed", "claimed", "ready"].map(outbox_message).to_vec();
-    for message in &messages {
-        answer(outbox.enqueue(message.clone())).await;
-    }
-    answer(outbox.claim_due(&owner("a"), lease::<F>(3600), batch(3))).await;
-    answer(outbox.mark_dispatched(&owner("a"), &[messages[0].id])).await;
-    answer(outbox.fail(&owner("a"), &[messages[1].id], &error("x"))).await;
-    assert_eq!(answer(outbox.purge(units::<F>(10))).await, 0, "too young");
-    fixture.advance(units::<F>(10)).await;
-    assert_eq!(answer(outbox.purge(units::<F>(10))).await, 2);
-    assert_eq!(answer(outbox.purge(Duration::ZERO)).await, 0, "no unfinished ones");
-    assert_eq!(claim_ids(&fixture, "b").await, [messages[3].id]);
-    let count = answer(outbox.mark_dispatched(&owner("a"), &[messages[2].id])).await;
-    assert_eq!(count, 1, "the claim was not touched");
 }
 
 /// OUTBOX-H

@@ -38,6 +38,8 @@ pub(crate) enum Flaw {
     FailsForTheWrongOwner,
     AsksTheMachinesClock,
     RenewsTheLost,
+    PurgesForOthers,
+    PurgesTheDeadEarly,
 }
 
 /// Names a flaw in a type, because the suite makes its fixtures by type.

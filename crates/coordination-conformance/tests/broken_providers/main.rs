@@ -123,7 +123,8 @@ flaws! {
         PRIM-FLAWED-OUTBOX-J
         PRIM-FLAWED-OUTBOX-K
         PRIM-FLAWED-OUTBOX-L
-        PRIM-FLAWED-OUTBOX-T"#]];
+        PRIM-FLAWED-OUTBOX-T
+        PRIM-FLAWED-OUTBOX-Y"#]];
     a_provider_that_claims_newest_first_fails: ClaimsNewestFirst, expect![[r#"
         PRIM-FLAWED-OUTBOX-004
         PRIM-FLAWED-OUTBOX-A
@@ -152,7 +153,8 @@ flaws! {
         PRIM-FLAWED-OUTBOX-J
         PRIM-FLAWED-OUTBOX-K
         PRIM-FLAWED-OUTBOX-L
-        PRIM-FLAWED-OUTBOX-U"#]];
+        PRIM-FLAWED-OUTBOX-U
+        PRIM-FLAWED-OUTBOX-Y"#]];
     a_provider_that_fails_for_the_wrong_owner_fails: FailsForTheWrongOwner, expect![[r#"
         PRIM-FLAWED-GEN-003
         PRIM-FLAWED-OUTBOX-B
@@ -170,6 +172,12 @@ flaws! {
         PRIM-FLAWED-INBOX-003
         PRIM-FLAWED-INBOX-007
         PRIM-FLAWED-INBOX-009"#]];
+    a_provider_that_purges_for_others_fails: PurgesForOthers, expect![[r#"
+        PRIM-FLAWED-OUTBOX-Y
+        PRIM-FLAWED-INBOX-Y"#]];
+    a_provider_that_purges_the_dead_early_fails: PurgesTheDeadEarly, expect![[r#"
+        PRIM-FLAWED-OUTBOX-Y
+        PRIM-FLAWED-INBOX-Y"#]];
     a_provider_that_renews_the_lost_fails: RenewsTheLost, expect![[r#"
         PRIM-FLAWED-LEASE-006
         PRIM-FLAWED-LEASE-008

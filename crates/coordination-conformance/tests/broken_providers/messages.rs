@@ -6,7 +6,7 @@ use coordination::{
     BatchSize, ContentHash, Delay, Enqueued, ErrorText, GetError, Inbox, InboxKey, InboxMessage,
     JoinError, JoinId, JoinProgress, Joins, LeaseDuration, MessageId, NewInboxMessage, NewJoin,
     NewOutboxMessage, Outbox, OutboxMessage, OutboxRecord, OutboxStatus, OwnerToken, Payload,
-    Processed, ProviderError, SourceMessageId, TopicSet, Topics,
+    Processed, ProviderError, Retention, SourceMessageId, TopicSet, Topics,
 };
 
 use crate::flawed::{Flaw, Flawed};
@@ -189,8 +189,9 @@ impl Outbox for Flawed {
         }
     }
 
-    async fn purge(&self, older_than: Duration) -> Result<usize, ProviderError> {
-        Outbox::purge(&self.inner, older_than).await
+    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize, ProviderError> {
+        let (topics, keep) = self.purged(topics, keep);
+        Outbox::purge(&self.inner, &topics, keep).await
     }
 
     async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {
@@ -295,11 +296,23 @@ impl Inbox for Flawed {
         if self.has(Flaw::NeverReaps) { Ok(0) } else { Inbox::reap(&self.inner).await }
     }
 
-    async fn purge(&self, older_than: Duration) -> Result<usize, ProviderError> {
-        Inbox::purge(&self.inner, older_than).await
+    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize, ProviderError> {
+        let (topics, keep) = self.purged(topics, keep);
+        Inbox::purge(&self.inner, &topics, keep).await
     }
 
     async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {
         Inbox::oldest_ready_age(&self.inner).await
+    }
+}
+
+impl Flawed {
+    /// What a purge is about.
+    fn purged(&self, topics: &Topics, keep: Retention) -> (Topics, Retention) {
+        match self.flaw {
+            Flaw::PurgesForOthers => (Topics::All, keep),
+            Flaw::PurgesTheDeadEarly => (topics.clone(), Retention::of_all(keep.done)),
+            _ => (topics.clone(), keep),
+        }
     }
 }
