@@ -5,14 +5,25 @@
 //! cargo run -p coordination-sql --example migrate -- --print billing_work 0   # from version 0 on
 //! ```
 
-#![allow(clippy::print_stdout, reason = "a program for the command line")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for the command line")]
 
 use std::error::Error;
+use std::process::ExitCode;
 
 use coordination_sql::{NEWEST_MIGRATION, PostgresConfig, PostgresProvider, SchemaName};
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["--print", schema, found] => {
