@@ -4,15 +4,13 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::time::Duration;
 
-use coordination::{Inbox, Joins, LeaseDuration, Leases, Scheduler, Timestamp};
+use coordination::{Clock, Inbox, Joins, LeaseDuration, Leases, Scheduler, SystemClock, Timestamp};
 
 /// A fresh, empty provider and its clock.
 ///
-/// The suite never looks at the machine's time. A provider with a clock that can be set moves it in
-/// [`advance`](Fixture::advance); one with a database's clock waits there, and makes
-/// [`unit`](Fixture::unit) short. All times in the suite are multiples of the unit (cron's apart,
-/// which are whole seconds), and no scenario breaks when more time passes than it asked for, unless
-/// a wait of 5 units takes 10.
+/// The suite's time is the provider's own, and moves only in [`advance`](Fixture::advance): no
+/// scenario waits for time to pass, races with it, or is run twice (`CRD-19`). A provider with a
+/// clock of its own, such as a database's, is given one that can be set.
 pub trait Fixture: Debug + Sized + Send + Sync + 'static {
     /// The provider's part of the scenario IDs: `INMEMORY`, `SQLITE`.
     const PROVIDER: &'static str;
@@ -26,7 +24,8 @@ pub trait Fixture: Debug + Sized + Send + Sync + 'static {
     /// The leases under test.
     type Leases: Leases;
 
-    /// A provider that shares nothing with any other.
+    /// A provider that shares nothing with any other, by a clock that is more than a day behind
+    /// the machine's: whoever asks the wrong one is found out.
     fn fresh() -> impl Future<Output = Self> + Send;
 
     /// Its outbox.
@@ -44,13 +43,8 @@ pub trait Fixture: Debug + Sized + Send + Sync + 'static {
     /// The moment it is by the provider's clock.
     fn now(&self) -> impl Future<Output = Timestamp> + Send;
 
-    /// Returns when at least `span` more has passed by the provider's clock.
+    /// Moves the provider's clock on.
     fn advance(&self, span: Duration) -> impl Future<Output = ()> + Send;
-
-    /// The unit of the suite's times.
-    fn unit() -> Duration {
-        Duration::from_secs(1)
-    }
 
     /// Runs one scenario to its end: by default on a runtime of its own with several threads, so
     /// that races are real.
@@ -70,9 +64,33 @@ pub trait DurableFixture: Fixture {
     fn reopen(self) -> impl Future<Output = Self> + Send;
 }
 
-/// So many units.
+/// How the clock of this machine stands to the provider's. Scenarios about whose clock decides run
+/// with either.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Machine {
+    Ahead,
+    Behind,
+}
+
+impl Machine {
+    /// Moves the provider's clock to where this machine's is off by more than a day. Says what it
+    /// is by the provider's.
+    pub(crate) async fn meets<F: Fixture>(self, fixture: &F) -> Timestamp {
+        let (day, machine) = (Duration::from_secs(24 * 60 * 60), SystemClock.now());
+        match self {
+            Machine::Ahead => {
+                assert!(fixture.now().await.after(day) < machine, "the fixture's clock is behind");
+            }
+            Machine::Behind => advance_to(fixture, machine.after(day * 2)).await,
+        }
+        fixture.now().await
+    }
+}
+
+/// So many units of the suite's times.
+#[expect(clippy::extra_unused_type_parameters, reason = "the unit is the same for all fixtures")]
 pub(crate) fn units<F: Fixture>(count: u32) -> Duration {
-    F::unit() * count
+    Duration::from_secs(1) * count
 }
 
 /// A claim or lease of so many units.

@@ -39,20 +39,49 @@ suite! {
 /// PRIM-INMEMORY-GEN-003
 pub async fn gen_003_only_the_owner_settles_a_claim<F: Fixture>(fixture: F) {
     let (outbox, inbox, scheduler) = (fixture.outbox(), fixture.inbox(), fixture.scheduler());
-    let (a, b) = (owner("a"), owner("b"));
-    let message = answer(outbox.enqueue(outbox_message("1"))).await;
-    assert_eq!(answer(inbox.enqueue(inbox_message("1"))).await, Enqueued::Added);
+    let text = error("x");
     let now = fixture.now().await;
-    let timer_id = answer(scheduler.schedule_timer(timer("1", now))).await;
-    claim_ids(&fixture, "a").await;
-    claim_keys(&fixture, "a").await;
-    answer(scheduler.claim_timers(&a, lease::<F>(10), batch(1))).await;
-    let keys = [key("shop", "1")];
-    for (by, expected) in [(&b, 0), (&a, 1), (&a, 0)] {
-        assert_eq!(answer(outbox.mark_dispatched(by, &[message])).await, expected);
-        assert_eq!(answer(inbox.ack(by, &keys)).await, expected);
-        assert_eq!(answer(scheduler.ack_timers(by, &[timer_id])).await, expected);
+    let (mut messages, mut keys, mut timers, mut runs) = (vec![], vec![], vec![], vec![]);
+    for to_be in ["acknowledged", "abandoned", "failed"] {
+        messages.push(answer(outbox.enqueue(outbox_message(to_be))).await);
+        assert_eq!(answer(inbox.enqueue(inbox_message(to_be))).await, Enqueued::Added);
+        keys.push(key("shop", to_be));
+        timers.push(answer(scheduler.schedule_timer(timer(to_be, now))).await);
+        answer(scheduler.create_or_update_job(job_by(to_be, "0 0 1 1 *"))).await;
+        let run = scheduler.trigger_job(&job_name(to_be), RunId::random()).await;
+        runs.push(run.expect("a known job"));
     }
+    let claimed = async |by: &str| {
+        let (owner, lease) = (owner(by), lease::<F>(10));
+        let timers = answer(scheduler.claim_timers(&owner, lease, batch(50))).await;
+        let runs = answer(scheduler.claim_job_runs(&owner, lease, batch(50))).await;
+        let messages = (claim_ids(&fixture, by).await, claim_keys(&fixture, by).await);
+        [messages.0.len(), messages.1.len(), timers.len(), runs.len()]
+    };
+    assert_eq!(claimed("a").await, [3; 4]);
+    // The owner's calls change something once; nobody else's ever do.
+    for (by, expected) in [("b", 0), ("a", 1), ("a", 0)] {
+        let by = owner(by);
+        assert_eq!(answer(outbox.mark_dispatched(&by, &messages[..1])).await, expected);
+        assert_eq!(answer(inbox.ack(&by, &keys[..1])).await, expected);
+        assert_eq!(answer(scheduler.ack_timers(&by, &timers[..1])).await, expected);
+        assert_eq!(answer(scheduler.ack_job_runs(&by, &runs[..1])).await, expected);
+        assert_eq!(answer(outbox.fail(&by, &messages[2..], &text)).await, expected);
+        assert_eq!(answer(inbox.fail(&by, &keys[2..], &text)).await, expected);
+        let (back, zero) = (1..2, Delay::ZERO);
+        let given_back = outbox.reschedule(&by, &messages[back.clone()], zero, &text);
+        assert_eq!(answer(given_back).await, expected);
+        assert_eq!(answer(inbox.abandon(&by, &keys[back.clone()], &text, zero)).await, expected);
+        assert_eq!(
+            answer(scheduler.abandon_timers(&by, &timers[back.clone()], zero)).await,
+            expected
+        );
+        assert_eq!(answer(scheduler.abandon_job_runs(&by, &runs[back], zero)).await, expected);
+        if expected == 0 && by == owner("b") {
+            assert_eq!(claimed("b").await, [0; 4], "the claims stand");
+        }
+    }
+    assert_eq!(claimed("b").await, [1; 4], "what was given back, and nothing else");
 }
 
 /// PRIM-GEN-A

@@ -1,15 +1,20 @@
 //! What every inbox does.
 
+mod retention;
+
 use std::collections::HashSet;
-use std::time::Duration;
 
 use coordination::{
     ContentHash, CorrelationId, Delay, Enqueued, ErrorText, GetError, Inbox, InboxKey, InboxStatus,
     Processed,
 };
 
+pub use self::retention::{
+    inbox_j_purge_forgets_only_old_finished_messages,
+    inbox_y_a_purge_forgets_by_topic_and_keeps_the_dead_for_longer,
+};
 use crate::Fixture;
-use crate::fixture::{advance_to, lease, units};
+use crate::fixture::{Machine, advance_to, lease, units};
 use crate::sample::{batch, error, inbox_message, key, owner, payload, topic};
 use crate::scenario::{answer, suite};
 
@@ -34,7 +39,7 @@ suite! {
     "INBOX-008" inbox_008_a_dead_message_can_be_revived:
         "`revive` requeues dead messages, and only those, after the delay, with the reason.";
     "INBOX-009" inbox_009_the_providers_clock_decides:
-        "Claim eligibility is based on the provider's time source.";
+        "Claim eligibility is based on the provider's time source, however wrong the machine's clock is.";
     "INBOX-A" inbox_a_a_message_is_delivered_once_however_often_it_is_sent:
         "Deduplication by (source, message ID): a second enqueue never makes a second delivery; done and dead keep their status.";
     "INBOX-B" inbox_b_the_same_message_id_of_another_source_is_another_message:
@@ -55,6 +60,8 @@ suite! {
         "`purge` forgets finished messages by age and nothing else.";
     "INBOX-K" inbox_k_the_age_of_the_oldest_ready_message_is_known:
         "`oldest_ready_age` is the time since the oldest due and unclaimed message became due.";
+    "INBOX-Y" inbox_y_a_purge_forgets_by_topic_and_keeps_the_dead_for_longer:
+        "`purge` forgets messages of its topics alone, and dead ones after a time of their own.";
 }
 
 /// PRIM-INMEMORY-INBOX-001
@@ -185,15 +192,24 @@ pub async fn inbox_008_a_dead_message_can_be_revived<F: Fixture>(fixture: F) {
 
 /// PRIM-INMEMORY-INBOX-009
 pub async fn inbox_009_the_providers_clock_decides<F: Fixture>(fixture: F) {
-    let now = fixture.now().await;
-    let near = inbox_message("near").due_at(now.after(units::<F>(10)));
-    let far = inbox_message("far").due_at(now.after(units::<F>(3600)));
-    for message in [far, near] {
-        assert_eq!(answer(fixture.inbox().enqueue(message)).await, Enqueued::Added);
+    let inbox = fixture.inbox();
+    for (round, machine) in [Machine::Ahead, Machine::Behind].into_iter().enumerate() {
+        let now = machine.meets(&fixture).await;
+        let [near, far, due] = ["near", "far", "now"].map(|name| format!("{name}-{round}"));
+        let far_at = now.after(units::<F>(3600));
+        for (name, due_at) in [(&far, far_at), (&near, now.after(units::<F>(10)))] {
+            let message = inbox_message(name).due_at(due_at);
+            assert_eq!(answer(inbox.enqueue(message)).await, Enqueued::Added);
+        }
+        assert_eq!(claim_keys(&fixture, "a").await, [], "{machine:?}");
+        fixture.advance(units::<F>(10)).await;
+        assert_eq!(claim_keys(&fixture, "a").await, [key("shop", &near)], "{machine:?}");
+        let enqueued = answer(inbox.enqueue(inbox_message(&due).due_at(now))).await;
+        assert_eq!(enqueued, Enqueued::Added);
+        assert_eq!(claim_keys(&fixture, "a").await, [key("shop", &due)], "{machine:?}");
+        advance_to(&fixture, far_at).await;
+        assert_eq!(claim_keys(&fixture, "a").await, [key("shop", &far)], "{machine:?}");
     }
-    assert_eq!(claim_keys(&fixture, "a").await, []);
-    fixture.advance(units::<F>(10)).await;
-    assert_eq!(claim_keys(&fixture, "a").await, [key("shop", "near")]);
 }
 
 /// INBOX-A
@@ -365,25 +381,6 @@ pub async fn inbox_h_reap_never_touches_finished_messages<F: Fixture>(fixture: F
     assert_eq!(claim_keys(&fixture, "c").await, keys[2..3]);
     assert_eq!(status(&fixture, &keys[0]).await, InboxStatus::Done);
     assert_eq!(status(&fixture, &keys[1]).await, InboxStatus::Dead);
-}
-
-/// INBOX-J
-pub async fn inbox_j_purge_forgets_only_old_finished_messages<F: Fixture>(fixture: F) {
-    let inbox = fixture.inbox();
-    let mut keys = Vec::new();
-    for message_id in ["done", "dead", "claimed", "ready"] {
-        keys.push(add(&fixture, message_id).await);
-    }
-    answer(inbox.claim(&owner("a"), lease::<F>(3600), batch(3))).await;
-    answer(inbox.ack(&owner("a"), &keys[..1])).await;
-    answer(inbox.fail(&owner("a"), &keys[1..2], &error("x"))).await;
-    assert_eq!(answer(inbox.purge(units::<F>(10))).await, 0, "too young");
-    fixture.advance(units::<F>(10)).await;
-    assert_eq!(answer(inbox.purge(units::<F>(10))).await, 2);
-    assert_eq!(answer(inbox.purge(Duration::ZERO)).await, 0, "no unfinished ones");
-    assert!(inbox.get(&keys[0]).await.is_err(), "forgotten");
-    assert!(matches!(status(&fixture, &keys[2]).await, InboxStatus::Claimed { .. }));
-    assert_eq!(status(&fixture, &keys[3]).await, InboxStatus::Ready);
 }
 
 /// INBOX-K

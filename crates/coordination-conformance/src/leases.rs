@@ -26,9 +26,9 @@ suite! {
     "LEASE-007" lease_007_ensure_held_fails_after_the_loss:
         "`ensure_held` is `LostLease` after the loss.";
     "LEASE-008" lease_008_a_lost_lease_is_not_renewed:
-        "`try_renew_now` is false after the lease is lost.";
+        "`try_renew_now` is false after the lease is lost, by the holder's clock or to the provider.";
     "LEASE-009" lease_009_a_dropped_or_released_lease_frees_the_resource:
-        "Dropping or releasing a lease gives up ownership and allows acquisition.";
+        "Dropping or releasing a lease gives up ownership before it expires and allows acquisition.";
     "LEASE-010" lease_010_an_expired_lease_can_be_acquired_anew:
         "An expired lease can be acquired by a new lease instance.";
     "LEASE-A" lease_a_the_same_owner_is_refused_too:
@@ -132,12 +132,23 @@ pub async fn lease_007_ensure_held_fails_after_the_loss<F: Fixture>(fixture: F) 
 
 /// PRIM-INMEMORY-LEASE-008
 pub async fn lease_008_a_lost_lease_is_not_renewed<F: Fixture>(fixture: F) {
+    let leases = fixture.leases();
     let held = acquire(&fixture, "a").await.expect("nobody holds it");
     fixture.advance(units::<F>(10)).await;
     assert!(!held.try_renew_now().await);
+    let refused = answer(leases.try_renew(&tenure(&held), lease::<F>(10))).await;
+    assert_eq!(refused, None, "the provider says so too, and not only the holder's clock");
     let again = acquire(&fixture, "b").await;
-    assert!(again.is_some(), "the attempt did not take the resource");
+    let again = again.expect("the attempt did not take the resource");
     assert!(!held.try_renew_now().await, "lost stays lost");
+
+    // Lost to the provider while the holder's clock says that it is held: the provider refuses.
+    assert_eq!(answer(leases.release(&tenure(&again))).await, 1);
+    let third = acquire(&fixture, "c").await.expect("it was released");
+    assert_eq!(again.ensure_held(), Ok(()), "nobody has told the holder");
+    assert!(!again.try_renew_now().await);
+    assert!(again.ensure_held().is_err(), "now it knows");
+    assert!(third.try_renew_now().await, "the new holder's is whole");
 }
 
 /// PRIM-INMEMORY-LEASE-009
@@ -150,13 +161,16 @@ pub async fn lease_009_a_dropped_or_released_lease_frees_the_resource<F: Fixture
     let lost = held.lost();
     drop(held);
     assert!(lost.is_cancelled());
-    // A provider with I/O gives up a dropped lease on a task of its own.
+    // A provider with I/O gives up a dropped lease on a task of its own. No time passes, so that
+    // the lease cannot have run out.
+    let dropped_at = fixture.now().await;
     within("the dropped lease is given up", async {
         while acquire(&fixture, "c").await.is_none() {
             tokio::task::yield_now().await;
         }
     })
     .await;
+    assert_eq!(fixture.now().await, dropped_at, "long before its end");
 }
 
 /// PRIM-INMEMORY-LEASE-010

@@ -3,11 +3,11 @@
 mod claims;
 mod joins;
 mod outcomes;
+mod retention;
 
 use std::collections::HashSet;
-use std::time::Duration;
 
-use coordination::{CorrelationId, Delay, ErrorText, MessageId, Outbox};
+use coordination::{CorrelationId, Delay, ErrorText, MessageId, Outbox, OutboxStatus};
 
 pub use self::claims::{
     outbox_m_a_claim_takes_only_its_topics, outbox_n_a_claim_takes_all_but_some_topics,
@@ -23,8 +23,12 @@ pub use self::outcomes::{
     outbox_v_only_the_owner_extends_begins_finishes_and_postpones,
     outbox_w_a_failed_message_is_listed_and_can_be_revived,
 };
+pub use self::retention::{
+    outbox_g_purge_forgets_only_old_finished_messages,
+    outbox_y_a_purge_forgets_by_topic_and_keeps_the_dead_for_longer,
+};
 use crate::Fixture;
-use crate::fixture::{advance_to, lease, units};
+use crate::fixture::{Machine, advance_to, lease, units};
 use crate::sample::{batch, error, outbox_message, owner, payload, topic};
 use crate::scenario::{answer, suite};
 
@@ -49,7 +53,7 @@ suite! {
     "OUTBOX-008" outbox_008_a_failed_message_is_not_claimed_again:
         "`fail` marks a message as failed and unavailable for claim.";
     "OUTBOX-009" outbox_009_the_providers_clock_decides:
-        "Claim eligibility is based on the provider's time source.";
+        "Claim eligibility is based on the provider's time source, however wrong the machine's clock is.";
     "OUTBOX-A" outbox_a_claims_come_in_the_order_of_creation:
         "Claims come in creation order, whatever the due times and retries, and at most `max`.";
     "OUTBOX-B" outbox_b_another_owner_changes_nothing:
@@ -92,6 +96,8 @@ suite! {
         "Extend, begin, finish and postpone by another owner, or after the claim was lost, change nothing.";
     "OUTBOX-W" outbox_w_a_failed_message_is_listed_and_can_be_revived:
         "`dead` lists failed messages; `revive` makes them ready with all their attempts, and no others.";
+    "OUTBOX-Y" outbox_y_a_purge_forgets_by_topic_and_keeps_the_dead_for_longer:
+        "`purge` forgets messages of its topics alone, dead ones after a time of their own, and a join with its last message.";
 }
 
 /// PRIM-INMEMORY-OUTBOX-001
@@ -190,24 +196,36 @@ pub async fn outbox_008_a_failed_message_is_not_claimed_again<F: Fixture>(fixtur
     let id = answer(outbox.enqueue(outbox_message("42"))).await;
     claim_ids(&fixture, "a").await;
     assert_eq!(answer(outbox.fail(&owner("a"), &[id], &error("no"))).await, 1);
+    let failed = async || {
+        let record = answer(outbox.record(id)).await.expect("it is kept");
+        assert_eq!((record.status, record.last_error), (OutboxStatus::Dead, error("no")));
+    };
+    failed().await;
     fixture.advance(units::<F>(20)).await;
-    answer(outbox.reap()).await;
+    assert_eq!(answer(outbox.reap()).await, 0, "it is nobody's claim");
     assert_eq!(claim_ids(&fixture, "a").await, []);
     let count = answer(outbox.mark_dispatched(&owner("a"), &[id])).await;
     assert_eq!(count, 0, "failed is final");
+    failed().await;
 }
 
 /// PRIM-INMEMORY-OUTBOX-009
 pub async fn outbox_009_the_providers_clock_decides<F: Fixture>(fixture: F) {
     let outbox = fixture.outbox();
-    let now = fixture.now().await;
-    let near = outbox_message("near").due_at(now.after(units::<F>(10)));
-    let far = outbox_message("far").due_at(now.after(units::<F>(3600)));
-    answer(outbox.enqueue(far)).await;
-    let near = answer(outbox.enqueue(near)).await;
-    assert_eq!(claim_ids(&fixture, "a").await, []);
-    fixture.advance(units::<F>(10)).await;
-    assert_eq!(claim_ids(&fixture, "a").await, [near], "only what the clock has reached");
+    for machine in [Machine::Ahead, Machine::Behind] {
+        let now = machine.meets(&fixture).await;
+        let near = outbox_message("near").due_at(now.after(units::<F>(10)));
+        let far = outbox_message("far").due_at(now.after(units::<F>(3600)));
+        answer(outbox.enqueue(far.clone())).await;
+        let near = answer(outbox.enqueue(near)).await;
+        assert_eq!(claim_ids(&fixture, "a").await, [], "{machine:?}");
+        fixture.advance(units::<F>(10)).await;
+        assert_eq!(claim_ids(&fixture, "a").await, [near], "{machine:?}: what the clock reached");
+        let due = answer(outbox.enqueue(outbox_message("now").due_at(now))).await;
+        assert_eq!(claim_ids(&fixture, "a").await, [due], "{machine:?}: due when it is enqueued");
+        advance_to(&fixture, far.due_at.expect("it has one")).await;
+        assert_eq!(claim_ids(&fixture, "a").await, [far.id], "{machine:?}");
+    }
 }
 
 /// OUTBOX-A
@@ -330,25 +348,6 @@ pub async fn outbox_f_racing_claims_hand_out_each_message_once<F: Fixture>(fixtu
     }
     assert_eq!(got.len(), enqueued.len(), "each message once");
     assert_eq!(got.into_iter().collect::<HashSet<_>>(), enqueued, "and all of them");
-}
-
-/// OUTBOX-G
-pub async fn outbox_g_purge_forgets_only_old_finished_messages<F: Fixture>(fixture: F) {
-    let outbox = fixture.outbox();
-    let messages: Vec<_> = ["old", "failed", "claimed", "ready"].map(outbox_message).to_vec();
-    for message in &messages {
-        answer(outbox.enqueue(message.clone())).await;
-    }
-    answer(outbox.claim_due(&owner("a"), lease::<F>(3600), batch(3))).await;
-    answer(outbox.mark_dispatched(&owner("a"), &[messages[0].id])).await;
-    answer(outbox.fail(&owner("a"), &[messages[1].id], &error("x"))).await;
-    assert_eq!(answer(outbox.purge(units::<F>(10))).await, 0, "too young");
-    fixture.advance(units::<F>(10)).await;
-    assert_eq!(answer(outbox.purge(units::<F>(10))).await, 2);
-    assert_eq!(answer(outbox.purge(Duration::ZERO)).await, 0, "no unfinished ones");
-    assert_eq!(claim_ids(&fixture, "b").await, [messages[3].id]);
-    let count = answer(outbox.mark_dispatched(&owner("a"), &[messages[2].id])).await;
-    assert_eq!(count, 1, "the claim was not touched");
 }
 
 /// OUTBOX-H

@@ -3,7 +3,7 @@
 use coordination::{
     BatchSize, CronSchedule, ErrorText, Fence, FencingToken, InboxKey, JobDefinition, JobName,
     NewInboxMessage, NewOutboxMessage, NewTimer, OwnerToken, Payload, ResourceName, Source,
-    SourceMessageId, Timestamp, Topic,
+    SourceMessageId, Timestamp, Topic, TopicSet, Topics,
 };
 
 pub(crate) fn topic(text: &str) -> Topic {
@@ -65,4 +65,16 @@ pub(crate) fn resource(text: &str) -> ResourceName {
 
 pub(crate) fn fence(token: u64) -> Fence {
     Fence { resource: resource("scheduler"), token: FencingToken::new(token) }
+}
+
+pub(crate) fn only(topics: &[&str]) -> Topics {
+    Topics::Only(set(topics))
+}
+
+pub(crate) fn except(topics: &[&str]) -> Topics {
+    Topics::Except(set(topics))
+}
+
+fn set(topics: &[&str]) -> TopicSet {
+    TopicSet::of(topics.iter().map(|text| topic(text))).expect("a few topics")
 }

@@ -102,6 +102,21 @@ pub enum OpenError {
         /// The newest version that this program knows.
         known: i64,
     },
+    /// The tables are missing or older than this program, and were not to be changed, or the role
+    /// may not change them.
+    #[error(
+        "migration_needed: {database} is at version {found}, this program needs {known}; run \
+         PostgresProvider::migrate, or the SQL of PostgresProvider::migration_sql({found}), as a \
+         role that may create tables there"
+    )]
+    MigrationNeeded {
+        /// Which, without its password.
+        database: String,
+        /// The newest version there; 0 without any tables.
+        found: i64,
+        /// The version that this program needs.
+        known: i64,
+    },
     /// The tables could not be made.
     #[error("migration_failed: {database}: version {version}: {source}")]
     Migration {

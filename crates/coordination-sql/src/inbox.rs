@@ -6,7 +6,7 @@ use std::time::Duration;
 use coordination::{
     BatchSize, ContentHash, CorrelationId, Delay, Enqueued, ErrorText, GetError, Inbox, InboxKey,
     InboxMessage, InboxStatus, LeaseDuration, NewInboxMessage, OwnerToken, Processed,
-    ProviderError, Source, SourceMessageId, Topic,
+    ProviderError, Retention, Source, SourceMessageId, Topic, Topics,
 };
 
 use crate::engine::{Database, Values};
@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::provider::Provider;
 use crate::statement::{Dialect, Queue, Statement};
 use crate::value::{Columns, Value, id, maybe_moment, read};
-use crate::work::{Table, WorkSql, note_error, settle};
+use crate::work::{OldSql, Table, WorkSql, note_error, settle};
 
 /// Stands between the source and its message ID in an identity; names have no control characters.
 const SEPARATOR: char = '\t';
@@ -27,6 +27,7 @@ const SHOWN: &str = "id, topic, payload, correlation_id, hash, state, claimed_un
 #[derive(Debug)]
 pub(crate) struct InboxSql {
     work: WorkSql,
+    old: OldSql,
     enqueue: Statement,
     processed: Statement,
     abandon: Statement,
@@ -40,6 +41,7 @@ impl InboxSql {
         let statement = |text: &str| dialect.statement(text);
         InboxSql {
             work: WorkSql::new(dialect, &TABLE),
+            old: OldSql::new(dialect, &TABLE),
             enqueue: dialect.announced(
                 Queue::Inbox,
                 "INSERT INTO {inbox} (id, topic, payload, correlation_id, hash, due_at, state)
@@ -73,11 +75,11 @@ impl<D: Database> Provider<D> {
     /// [`ProviderError`] if there was no answer; the transaction is as after any failed statement.
     pub async fn receive_in(
         &self,
-        transaction: &mut sqlx::Transaction<'_, D::Driver>,
+        connection: &mut <D::Driver as sqlx::Database>::Connection,
         message: NewInboxMessage,
     ) -> Result<Enqueued, ProviderError> {
         let insert = &self.sql().inbox.enqueue;
-        let added = self.engine().execute_in(transaction, insert, row(&message)).await;
+        let added = self.engine().execute_in(connection, insert, row(&message)).await;
         Ok(enqueued(added.map_err(Failure::of("inbox enqueue"))?))
     }
 
@@ -89,7 +91,7 @@ impl<D: Database> Provider<D> {
     /// [`ProviderError`] if there was no answer; the transaction is as after any failed statement.
     pub async fn ack_in(
         &self,
-        transaction: &mut sqlx::Transaction<'_, D::Driver>,
+        connection: &mut <D::Driver as sqlx::Database>::Connection,
         owner: &OwnerToken,
         keys: &[InboxKey],
     ) -> Result<usize, ProviderError> {
@@ -98,7 +100,7 @@ impl<D: Database> Provider<D> {
         }
         let (ack, values) =
             (self.sql().inbox.work.finish_statement(), vec![owner.into(), ids(keys)]);
-        let acked = self.engine().execute_in(transaction, ack, values).await;
+        let acked = self.engine().execute_in(connection, ack, values).await;
         acked.map_err(Failure::of("inbox ack"))
     }
 }
@@ -191,8 +193,8 @@ impl<D: Database> Inbox for Provider<D> {
         self.sql().inbox.work.reap(self.engine()).await.map_err(Failure::of("inbox reap"))
     }
 
-    async fn purge(&self, older_than: Duration) -> Result<usize, ProviderError> {
-        let purged = self.sql().inbox.work.purge(self.engine(), older_than).await;
+    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize, ProviderError> {
+        let purged = self.sql().inbox.old.purge(self.engine(), topics, keep).await;
         purged.map_err(Failure::of("inbox purge"))
     }
 

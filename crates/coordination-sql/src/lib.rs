@@ -6,7 +6,8 @@
 //! | [`PostgresProvider`] | many machines | `FOR UPDATE SKIP LOCKED`, the server's clock, `LISTEN`/`NOTIFY` |
 //!
 //! Both implement all traits of [`coordination`] and pass its whole suite, so what is said there
-//! holds here. Opening a provider makes its tables.
+//! holds here. Opening a provider makes its tables; on PostgreSQL that can be a step, and a role, of
+//! its own ([`PostgresProvider::migrate`], [`PostgresProvider::open`]).
 //!
 //! ```
 //! # #[cfg(feature = "sqlite")]

@@ -1,4 +1,4 @@
-//! The tables, made and brought up to date when a provider is opened.
+//! The tables: made, brought up to date, and printed for review (`CRD-16`).
 //!
 //! A migration runs once, in a transaction, under a lock that makes a second process wait and then
 //! find it done. Migrations are only ever added to the end of the list.
@@ -10,11 +10,13 @@ use crate::statement::{Dialect, Statement};
 use crate::value::{Columns, Value};
 
 /// In their order; the first is version 1.
-const MIGRATIONS: &[Migration] =
-    &[Migration { name: "primitives", text: include_str!("migrations/0001_primitives.sql") }];
+const MIGRATIONS: &[Migration] = &[
+    Migration { name: "primitives", text: include_str!("migrations/0001_primitives.sql") },
+    Migration { name: "retention", text: include_str!("migrations/0003_retention.sql") },
+];
 
 /// The version that this program brings a database to.
-pub const NEWEST: i64 = 1;
+pub const NEWEST: i64 = 2;
 
 #[derive(Debug)]
 struct Migration {
@@ -70,14 +72,18 @@ impl MigrationSql {
             let database = database.to_owned();
             return Err(OpenError::TooNew { database, found, known: NEWEST });
         }
-        for (migration, version) in MIGRATIONS.iter().zip(1..) {
-            if version > found {
-                self.apply(engine, connection, migration, version)
-                    .await
-                    .map_err(failed(version))?;
-            }
+        for (migration, version) in after(found) {
+            let applied = self.apply(engine, connection, migration, version).await;
+            applied.map_err(failed(version))?;
         }
         Ok(())
+    }
+
+    /// The version that the tables are at.
+    #[cfg(feature = "postgres")]
+    pub(crate) async fn found<E: Engine>(&self, engine: &E) -> Result<i64, Failure> {
+        let rows = engine.read(&self.newest, Vec::new()).await?;
+        rows.first().ok_or(Failure::Driver(sqlx::Error::RowNotFound))?.int("version")
     }
 
     async fn apply<E: Engine>(
@@ -96,6 +102,33 @@ impl MigrationSql {
         tracing::info!(version, name = migration.name, "migration applied");
         Ok(())
     }
+}
+
+/// What [`MigrationSql::run`] does to tables at this version, to be read, and to be run by hand in a
+/// transaction.
+pub(crate) fn script(dialect: &Dialect, found: i64) -> String {
+    let sql = MigrationSql::new(dialect);
+    let mut script = format!("{};\n", sql.create_table.text);
+    for (migration, version) in after(found) {
+        script.push_str(&format!("\n-- Version {version}: {}\n", migration.name));
+        for text in statements(migration.text) {
+            script.push_str(dialect.statement(text).text.trim_start());
+            script.push_str(";\n");
+        }
+        let now = dialect.now_by_itself();
+        let record = dialect.statement(&format!(
+            "INSERT INTO {{migrations}} (version, name, applied_at)
+             VALUES ({version}, '{}', {now});\n",
+            migration.name
+        ));
+        script.push_str(&record.text);
+    }
+    script
+}
+
+/// The migrations that tables at this version lack.
+fn after(found: i64) -> impl Iterator<Item = (&'static Migration, i64)> {
+    MIGRATIONS.iter().zip(1..).filter(move |(_, version)| *version > found)
 }
 
 /// The statements of a migration, one by one.

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use coordination::{
     BatchSize, CorrelationId, Delay, ErrorText, LeaseDuration, MessageId, NewOutboxMessage, Outbox,
-    OutboxMessage, OutboxRecord, OutboxStatus, OwnerToken, Payload, ProviderError, Topic, Topics,
+    OutboxMessage, OutboxRecord, OutboxStatus, OwnerToken, Payload, ProviderError, Retention,
+    Topic, Topics,
 };
 
 pub(crate) use self::joins::JoinSql;
@@ -18,7 +19,7 @@ use crate::failure::Failure;
 use crate::provider::Provider;
 use crate::statement::{Dialect, Queue, Statement};
 use crate::value::{Columns, Value, id, ids, maybe_moment};
-use crate::work::{Table, WorkSql, note_error, settle};
+use crate::work::{OldSql, Table, WorkSql, in_batches, note_error, settle};
 
 /// How many messages one statement adds.
 const ENQUEUE_BATCH: usize = 500;
@@ -39,6 +40,7 @@ const RECORD: &str = "topic, payload, correlation_id, due_at, retry_count, attem
 pub(crate) struct OutboxSql {
     enqueue: Insert,
     work: WorkSql,
+    old: OldSql,
     topics: TopicSql,
     begin: Statement,
     extend: Statement,
@@ -64,6 +66,7 @@ impl OutboxSql {
         OutboxSql {
             enqueue: enqueue(dialect),
             work: WorkSql::new(dialect, &TABLE),
+            old: OldSql::new(dialect, &TABLE),
             topics: TopicSql::new(dialect, &TABLE),
             begin: statement(&format!(
                 "UPDATE {{outbox}}
@@ -103,6 +106,13 @@ impl OutboxSql {
             record: statement(&format!("SELECT {RECORD} FROM {{outbox}} WHERE id = $1")),
             reap: announced(&TABLE.reap(dialect)),
         }
+    }
+}
+
+#[cfg(feature = "testing")]
+impl OutboxSql {
+    pub(crate) fn measured(&self) -> [&Statement; 2] {
+        [&self.work.claim.claim, self.work.finish_statement()]
     }
 }
 
@@ -182,11 +192,11 @@ impl<D: Database> Provider<D> {
     /// [`ProviderError`] if there was no answer; the transaction is as after any failed statement.
     pub async fn enqueue_in(
         &self,
-        transaction: &mut sqlx::Transaction<'_, D::Driver>,
+        connection: &mut <D::Driver as sqlx::Database>::Connection,
         message: NewOutboxMessage,
     ) -> Result<MessageId, ProviderError> {
         let insert = &self.sql().outbox.enqueue.one;
-        let added = self.engine().execute_in(transaction, insert, row(&message)).await;
+        let added = self.engine().execute_in(connection, insert, row(&message)).await;
         added.map_err(Failure::of("outbox enqueue"))?;
         Ok(message.id)
     }
@@ -354,7 +364,8 @@ impl<D: Database> Outbox for Provider<D> {
     }
 
     async fn reap(&self) -> Result<usize, ProviderError> {
-        let reaped = self.engine().execute(&self.sql().outbox.reap, Vec::new()).await;
+        let reap = &self.sql().outbox.reap;
+        let reaped = in_batches(|| self.engine().execute(reap, Vec::new())).await;
         let count = reaped.map_err(Failure::of("outbox reap"))?;
         if count > 0 {
             self.engine().announce(Queue::Outbox);
@@ -362,9 +373,10 @@ impl<D: Database> Outbox for Provider<D> {
         Ok(count)
     }
 
-    async fn purge(&self, older_than: Duration) -> Result<usize, ProviderError> {
-        let purged = self.sql().joins.purge(self.engine(), older_than).await;
-        purged.map_err(Failure::of("outbox purge"))
+    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize, ProviderError> {
+        let (joins, old) = (&self.sql().joins, &self.sql().outbox.old);
+        let purge = in_batches(|| joins.purge_batch(self.engine(), old, topics, keep));
+        purge.await.map_err(Failure::of("outbox purge"))
     }
 
     async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {

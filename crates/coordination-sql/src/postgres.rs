@@ -1,16 +1,19 @@
 //! The provider in a PostgreSQL database.
 
+use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::str::FromStr;
 
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{Executor, PgPool, Row};
 
-use crate::config::{OpenError, PostgresConfig};
+use crate::config::{OpenError, PostgresConfig, SchemaName};
 use crate::engine::Engine;
-use crate::engine::postgres::Postgres;
+use crate::engine::postgres::{PoolOwner, Postgres};
 use crate::failure::Failure;
-use crate::migrations::MigrationSql;
+use crate::migrations::{self, MigrationSql};
 use crate::provider::Provider;
+use crate::statement::Dialect;
 
 /// Outbox, inbox, scheduler and leases in one schema of a PostgreSQL database: for many machines.
 ///
@@ -32,8 +35,11 @@ use crate::provider::Provider;
 pub type PostgresProvider = Provider<Postgres>;
 
 impl Provider<Postgres> {
-    /// Connects to the database with this address, makes the schema `coordination` if it is
+    /// Connects to the database with this address; makes the schema `coordination` if it is
     /// missing, and brings its tables up to date.
+    ///
+    /// If they are, nothing is changed, so that a role that may only read and write them can
+    /// connect.
     ///
     /// # Errors
     /// [`OpenError`], which says what to look at.
@@ -49,15 +55,59 @@ impl Provider<Postgres> {
         url: &str,
         config: PostgresConfig,
     ) -> Result<PostgresProvider, OpenError> {
-        config.check()?;
-        let options = PgConnectOptions::from_str(url)
-            .map_err(|error| OpenError::InvalidUrl { reason: error.to_string() })?;
-        let name = name(&options, &config);
-        let unavailable =
-            |source: Failure| OpenError::Unavailable { database: name.clone(), source };
-        let engine = Postgres::connect(options, &config, &name).await.map_err(unavailable)?;
-        migrate(&engine, &name).await?;
-        Ok(Provider::new(engine))
+        let target = Target::connect(url, &config).await?;
+        match target.check().await {
+            Err(OpenError::MigrationNeeded { .. }) => target.migrate().await?,
+            checked => checked?,
+        }
+        Ok(Provider::new(target.engine))
+    }
+
+    /// Connects to the database with this address and changes no table: whoever deploys has
+    /// [migrated](PostgresProvider::migrate) before.
+    ///
+    /// # Errors
+    /// [`OpenError`], which says what to look at: [`OpenError::MigrationNeeded`] if the tables are
+    /// not up to date.
+    pub async fn open(url: &str, config: PostgresConfig) -> Result<PostgresProvider, OpenError> {
+        let target = Target::connect(url, &config).await?;
+        target.check().await?;
+        Ok(Provider::new(target.engine))
+    }
+
+    /// The same on connections of the application's own. `connections_max` and `connect_timeout`
+    /// are the pool's; nothing is set in its sessions, and [`close`](PostgresProvider::close) leaves
+    /// it open. While a worker waits for work, it listens on one more connection.
+    ///
+    /// # Errors
+    /// As [`open`](PostgresProvider::open).
+    pub async fn from_pool(
+        pool: PgPool,
+        config: PostgresConfig,
+    ) -> Result<PostgresProvider, OpenError> {
+        let target = Target::over(pool, &config)?;
+        target.check().await?;
+        Ok(Provider::new(target.engine))
+    }
+
+    /// Makes the schema and its tables, or brings them up to date: once, however many processes do
+    /// it together, all or nothing. The role must own the schema, or be allowed to make it.
+    ///
+    /// # Errors
+    /// [`OpenError`], which says what to look at.
+    pub async fn migrate(url: &str, config: PostgresConfig) -> Result<(), OpenError> {
+        let target = Target::connect(url, &config).await?;
+        let migrated = target.migrate().await;
+        target.engine.close().await;
+        migrated
+    }
+
+    /// What [`migrate`](PostgresProvider::migrate) does to tables at version `found`, 0 without
+    /// any, as a script for review, and for whoever runs it by hand.
+    pub fn migration_sql(schema: &SchemaName, found: i64) -> String {
+        let script = migrations::script(&Dialect::postgres(schema), found);
+        let lock = LOCK.replace("$1", &format!("'{schema}'"));
+        format!("BEGIN;\n{lock};\nCREATE SCHEMA IF NOT EXISTS \"{schema}\";\n{script}COMMIT;\n")
     }
 
     /// The connections, for the application's own statements.
@@ -68,6 +118,91 @@ impl Provider<Postgres> {
     /// Closes all connections of this provider and its clones; calls after it fail.
     pub async fn close(&self) {
         self.engine().close().await;
+    }
+}
+
+/// Makes others that migrate the same schema wait until the transaction has ended.
+const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('coordination ' || $1, 0))";
+
+/// A schema that is being opened.
+struct Target {
+    engine: Postgres,
+    /// What errors call it.
+    name: String,
+}
+
+impl Target {
+    /// The first connection is made here.
+    async fn connect(url: &str, config: &PostgresConfig) -> Result<Target, OpenError> {
+        config.check()?;
+        let options = PgConnectOptions::from_str(url)
+            .map_err(|error| OpenError::InvalidUrl { reason: error.to_string() })?;
+        let name = name(&options, config);
+        match Postgres::connect(options, config, &name).await {
+            Ok(engine) => Ok(Target { engine, name }),
+            Err(source) => Err(OpenError::Unavailable { database: name, source }),
+        }
+    }
+
+    fn over(pool: PgPool, config: &PostgresConfig) -> Result<Target, OpenError> {
+        config.check()?;
+        let name = name(&pool.connect_options(), config);
+        let engine = Postgres::over(pool, PoolOwner::Application, config, &name);
+        Ok(Target { engine, name })
+    }
+
+    fn unavailable(&self, source: impl Into<Failure>) -> OpenError {
+        OpenError::Unavailable { database: self.name.clone(), source: source.into() }
+    }
+
+    /// Whether the tables are those of this program.
+    async fn check(&self) -> Result<(), OpenError> {
+        let found = match MigrationSql::new(self.engine.dialect()).found(&self.engine).await {
+            Err(Failure::Driver(error)) if is_missing(&error) => 0,
+            found => found.map_err(|failure| self.unavailable(failure))?,
+        };
+        let (database, known) = (self.name.clone(), migrations::NEWEST);
+        match found.cmp(&known) {
+            Ordering::Equal => Ok(()),
+            Ordering::Greater => Err(OpenError::TooNew { database, found, known }),
+            Ordering::Less => Err(OpenError::MigrationNeeded { database, found, known }),
+        }
+    }
+
+    /// Makes the schema and its tables. If the role may not, that is what is said.
+    async fn migrate(&self) -> Result<(), OpenError> {
+        match self.run_migrations().await {
+            Err(
+                OpenError::Unavailable { source: Failure::Driver(error), .. }
+                | OpenError::Migration { source: Failure::Driver(error), .. },
+            ) if is_forbidden(&error) => {
+                tracing::warn!(database = %self.name, %error, "this role may not migrate");
+                // Others may have migrated meanwhile.
+                self.check().await
+            }
+            migrated => migrated,
+        }
+    }
+
+    async fn run_migrations(&self) -> Result<(), OpenError> {
+        let begun = self.engine.begin().await;
+        let mut transaction = begun.map_err(|failure| self.unavailable(failure))?;
+        let make_schema = async {
+            let schema = self.engine.schema().as_str();
+            sqlx::query(LOCK).bind(schema).execute(&mut *transaction).await?;
+            let exists = "SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1) AS found";
+            let exists = sqlx::query(exists).bind(schema).fetch_one(&mut *transaction).await?;
+            // Whoever may only use a schema that is there may not ask for one to be made.
+            if !exists.try_get::<bool, _>("found")? {
+                let create = format!("CREATE SCHEMA \"{schema}\"");
+                (*transaction).execute(sqlx::AssertSqlSafe(create)).await?;
+            }
+            Ok::<_, sqlx::Error>(())
+        };
+        make_schema.await.map_err(|error| self.unavailable(error))?;
+        let migrations = MigrationSql::new(self.engine.dialect());
+        migrations.run(&self.engine, &mut transaction, &self.name).await?;
+        transaction.commit().await.map_err(|error| self.unavailable(error))
     }
 }
 
@@ -85,26 +220,16 @@ fn name(options: &PgConnectOptions, config: &PostgresConfig) -> String {
     )
 }
 
-/// Makes the schema and its tables, under a lock of the schema's own that ends with the
-/// transaction.
-async fn migrate(engine: &Postgres, name: &str) -> Result<(), OpenError> {
-    let unavailable =
-        |source: Failure| OpenError::Unavailable { database: name.to_owned(), source };
-    let mut transaction = engine.begin().await.map_err(unavailable)?;
-    let make_schema = async {
-        let schema = engine.schema().as_str();
-        let lock = "SELECT pg_advisory_xact_lock(hashtextextended('coordination ' || $1, 0))";
-        sqlx::query(lock).bind(schema).execute(&mut *transaction).await?;
-        let exists = "SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1) AS found";
-        let exists = sqlx::query(exists).bind(schema).fetch_one(&mut *transaction).await?;
-        // Whoever may only use a schema that is there may not ask for one to be made.
-        if !exists.try_get::<bool, _>("found")? {
-            let create = format!("CREATE SCHEMA \"{schema}\"");
-            (*transaction).execute(sqlx::AssertSqlSafe(create)).await?;
-        }
-        Ok::<_, sqlx::Error>(())
-    };
-    make_schema.await.map_err(|error| unavailable(error.into()))?;
-    MigrationSql::new(engine.dialect()).run(engine, &mut transaction, name).await?;
-    transaction.commit().await.map_err(|error| unavailable(error.into()))
+/// Whether there is no such table, or no such schema.
+fn is_missing(error: &sqlx::Error) -> bool {
+    matches!(code(error).as_deref(), Some("42P01" | "3F000"))
+}
+
+/// Whether the role lacks a right.
+fn is_forbidden(error: &sqlx::Error) -> bool {
+    code(error).as_deref() == Some("42501")
+}
+
+fn code(error: &sqlx::Error) -> Option<Cow<'_, str>> {
+    error.as_database_error().and_then(sqlx::error::DatabaseError::code)
 }

@@ -69,6 +69,12 @@ impl<D: Database> Provider<D> {
         begun.map_err(Failure::of("begin transaction"))
     }
 
+    /// How the outbox claims and acknowledges, to be measured beside the provider.
+    #[cfg(feature = "testing")]
+    pub fn outbox_statements(&self) -> [String; 2] {
+        self.sql().outbox.measured().map(|statement| statement.text.to_string())
+    }
+
     /// Runs a statement about items that the caller names. Says how many it changed; without any
     /// there is nothing to ask.
     pub(crate) async fn settle<I: Sync>(

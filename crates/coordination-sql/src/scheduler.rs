@@ -139,8 +139,8 @@ impl<D: Database> Scheduler for Provider<D> {
 
     async fn purge(&self, older_than: Duration) -> Result<usize, ProviderError> {
         let purge = async {
-            let timers = self.sql().timers.work.purge(self.engine(), older_than).await?;
-            Ok(timers + self.sql().jobs.runs.purge(self.engine(), older_than).await?)
+            let timers = self.sql().timers.purge.run(self.engine(), older_than).await?;
+            Ok(timers + self.sql().jobs.purge_runs.run(self.engine(), older_than).await?)
         };
         purge.await.map_err(Failure::of("scheduler purge"))
     }

@@ -8,8 +8,9 @@ use crate::config::{OpenError, SqliteConfig};
 use crate::engine::Engine;
 use crate::engine::sqlite::Sqlite;
 use crate::failure::Failure;
-use crate::migrations::MigrationSql;
+use crate::migrations::{self, MigrationSql};
 use crate::provider::Provider;
+use crate::statement::Dialect;
 
 /// Outbox, inbox, scheduler and leases in one SQLite file: for one machine, durable, nothing to
 /// install. Several processes may open the same file.
@@ -68,6 +69,11 @@ impl Provider<Sqlite> {
         MigrationSql::new(engine.dialect()).run(&engine, &mut transaction, &name).await?;
         transaction.commit().await.map_err(|error| unavailable(error.into()))?;
         Ok(Provider::new(engine))
+    }
+
+    /// What opening a file at version `found`, 0 for a new one, does to it, as a script for review.
+    pub fn migration_sql(found: i64) -> String {
+        format!("BEGIN;\n{}COMMIT;\n", migrations::script(&Dialect::sqlite(), found))
     }
 
     /// Connections to the same file, for the application's own statements.

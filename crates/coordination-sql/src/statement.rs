@@ -27,6 +27,9 @@ pub(crate) struct Statement {
     /// Whether the clock's time is one more parameter, the last one.
     #[cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "a server has a clock"))]
     pub(crate) takes_now: bool,
+    /// Whether it looks for rows, so that the right plan depends on how large the tables are now.
+    #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "SQLite names its indexes"))]
+    pub(crate) searches: bool,
 }
 
 /// What differs between the databases in a statement's text.
@@ -100,7 +103,17 @@ impl Dialect {
             rest = after;
         }
         text.push_str(rest);
-        Statement { text: Arc::from(text), takes_now }
+        Statement { text: Arc::from(text), takes_now, searches: template.contains("WHERE") }
+    }
+
+    /// The moment it is, in a statement without parameters.
+    pub(crate) fn now_by_itself(&self) -> &'static str {
+        match self.kind {
+            #[cfg(feature = "sqlite")]
+            Kind::Sqlite => "CAST(strftime('%s', 'now') AS INTEGER) * 1000000",
+            #[cfg(feature = "postgres")]
+            Kind::Postgres => POSTGRES_NOW,
+        }
     }
 
     /// A change that tells `queue` of its rows as new work when it commits.

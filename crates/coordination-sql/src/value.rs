@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use coordination::{Delay, ErrorText, LeaseDuration, OwnerToken, Payload, Timestamp};
+use coordination::{Delay, ErrorText, LeaseDuration, OwnerToken, Payload, Timestamp, Topics};
 
 use crate::failure::Failure;
 
@@ -93,6 +93,16 @@ pub(crate) fn ids<I: ToString>(ids: &[I]) -> Value<'static> {
     Value::Texts(ids.iter().map(ToString::to_string).collect())
 }
 
+/// The topics that are named, as one parameter.
+pub(crate) fn topics_value(topics: &Topics) -> Option<Value<'static>> {
+    match topics {
+        Topics::All => None,
+        Topics::Only(set) | Topics::Except(set) => {
+            Some(Value::Texts(set.iter().map(|topic| topic.as_str().to_owned()).collect()))
+        }
+    }
+}
+
 /// An identity.
 pub(crate) fn id(id: &impl ToString) -> Value<'static> {
     Value::Text(Cow::Owned(id.to_string()))
@@ -106,6 +116,12 @@ pub(crate) fn maybe_moment(at: Option<Timestamp>) -> Value<'static> {
 impl<'a> From<&'a str> for Value<'a> {
     fn from(text: &'a str) -> Value<'a> {
         Value::Text(Cow::Borrowed(text))
+    }
+}
+
+impl From<String> for Value<'_> {
+    fn from(text: String) -> Self {
+        Value::Text(Cow::Owned(text))
     }
 }
 

@@ -4,18 +4,23 @@
 //! until a claim notices that it is due; what is due has an index in the order of creation. So a
 //! claim costs what it hands out, however many items wait or are finished.
 
+mod retention;
+
 use std::time::Duration;
 
 use coordination::{BatchSize, LeaseDuration, OwnerToken};
 
+pub(crate) use self::retention::{OldSql, PurgeSql};
 use crate::engine::{Engine, Values};
 use crate::failure::Failure;
 use crate::statement::{Dialect, Kind, Statement};
 use crate::value::{Columns, Value, read};
 
-/// How many finished items one statement forgets, so that a large purge does not hold up the
-/// others.
-const PURGE_BATCH: i64 = 5000;
+/// How many items one statement of upkeep is about: notices to be due, reaps or forgets. However many
+/// there are, no statement holds the others up (`CRD-14`). No claim takes more.
+pub(crate) const BATCH: usize = 1000;
+/// How many such statements one call runs. What is left is for the next call.
+const BATCHES_MAX: usize = 100;
 
 /// What differs between the tables of work items.
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +41,6 @@ pub(crate) struct WorkSql {
     finish: Statement,
     give_back: Statement,
     reap: Statement,
-    purge: Statement,
     oldest: Statement,
 }
 
@@ -65,24 +69,16 @@ impl WorkSql {
     pub(crate) fn new(dialect: &Dialect, table: &Table) -> WorkSql {
         let Table { name, .. } = table;
         let statement = |text: String| dialect.statement(&text);
-        let old = dialect.found(&format!(
-            "SELECT id FROM {{{name}}} {{by:{name}_finished}}
-             WHERE state IN ('done', 'dead') AND finished_at <= {{now}} - $1
-             ORDER BY finished_at LIMIT {PURGE_BATCH}"
-        ));
         WorkSql {
             claim: ClaimSql::new(dialect, table, Among::All),
             finish: statement(settle(name, "done", "")),
             give_back: statement(table.give_back("")),
             reap: statement(table.reap(dialect)),
-            purge: statement(format!("DELETE FROM {{{name}}} WHERE id {old}")),
             oldest: statement(format!(
                 "SELECT {{now}} - MIN(due_at) AS age FROM (
-                     SELECT MIN(due_at) AS due_at FROM {{{name}}} {{by:{name}_due_since}}
-                     WHERE state = 'due'
-                     UNION ALL
-                     SELECT MIN(due_at) FROM {{{name}}} {{by:{name}_waiting}}
-                     WHERE state = 'waiting') AS ready"
+                     SELECT ({}) AS due_at UNION ALL SELECT ({})) AS ready",
+                first_due(name, "due"),
+                first_due(name, "waiting"),
             )),
         }
     }
@@ -109,23 +105,7 @@ impl WorkSql {
 
     /// Makes items ready whose claim has run out. Says how many.
     pub(crate) async fn reap<E: Engine>(&self, engine: &E) -> Result<usize, Failure> {
-        engine.execute(&self.reap, Vec::new()).await
-    }
-
-    /// Forgets items that were finished so long ago. Says how many.
-    pub(crate) async fn purge<E: Engine>(
-        &self,
-        engine: &E,
-        older_than: Duration,
-    ) -> Result<usize, Failure> {
-        let mut count = 0;
-        loop {
-            let purged = engine.execute(&self.purge, vec![span(older_than)]).await?;
-            count += purged;
-            if i64::try_from(purged).is_ok_and(|purged| purged < PURGE_BATCH) {
-                return Ok(count);
-            }
-        }
+        in_batches(|| engine.execute(&self.reap, Vec::new())).await
     }
 
     /// How long the oldest due item has been due.
@@ -140,6 +120,22 @@ impl WorkSql {
     }
 }
 
+/// Runs a call about up to [`BATCH`] items until there are no more, or for long enough. Says how
+/// many items.
+pub(crate) async fn in_batches<F: Future<Output = Result<usize, Failure>> + Send>(
+    mut batch: impl FnMut() -> F + Send,
+) -> Result<usize, Failure> {
+    let mut count = 0;
+    for _ in 0..BATCHES_MAX {
+        let changed = batch().await?;
+        count += changed;
+        if changed < BATCH {
+            break;
+        }
+    }
+    Ok(count)
+}
+
 impl ClaimSql {
     pub(crate) fn new(dialect: &Dialect, table: &Table, among: Among) -> ClaimSql {
         let Table { name, .. } = table;
@@ -149,10 +145,7 @@ impl ClaimSql {
              SELECT 1 FROM {{{name}}} {{by:{name}_waiting}}
              WHERE state = 'waiting' AND due_at <= {{now}} LIMIT 1"
         ));
-        let notice = dialect.statement(&format!(
-            "UPDATE {{{name}}} {{by:{name}_waiting}} SET state = 'due'
-             WHERE state = 'waiting' AND due_at <= {{now}}"
-        ));
+        let notice = dialect.statement(&notice(name, among));
         let claim = match dialect.kind() {
             #[cfg(feature = "sqlite")]
             Kind::Sqlite => sqlite_claim(table, among),
@@ -203,7 +196,8 @@ impl Table {
         let due = self.coming_back("'due'");
         let expired = dialect.found(&format!(
             "SELECT id FROM {{{name}}} {{by:{name}_claimed}}
-             WHERE state = 'claimed' AND claimed_until <= {{now}}"
+             WHERE state = 'claimed' AND claimed_until <= {{now}}
+             ORDER BY claimed_until LIMIT {BATCH}"
         ));
         format!(
             "UPDATE {{{name}}}
@@ -244,14 +238,24 @@ pub(crate) fn settle(table: &str, state: &str, also: &str) -> String {
 
 /// All topics that have items in a state, found by jumping from one to the next in the index.
 pub(crate) fn topics_with(table: &str, state: &str) -> String {
+    topics_as("topics", table, state)
+}
+
+fn topics_as(topics: &str, table: &str, state: &str) -> String {
+    // Not MIN(topic): in a table that it thinks empty, the server would rather read all of them.
+    let first = |condition: &str| {
+        format!(
+            "SELECT topic FROM {{{table}}} {{by:{table}_{state}_of_topic}}
+             WHERE state = '{state}' AND {condition} ORDER BY topic LIMIT 1"
+        )
+    };
     format!(
-        "topics (topic) AS (
-             SELECT MIN(topic) FROM {{{table}}} {{by:{table}_{state}_of_topic}}
-             WHERE state = '{state}'
+        "{topics} (topic) AS (
+             SELECT ({})
              UNION ALL
-             SELECT (SELECT MIN(topic) FROM {{{table}}} {{by:{table}_{state}_of_topic}}
-                     WHERE state = '{state}' AND topic > topics.topic)
-             FROM topics WHERE topic IS NOT NULL)"
+             SELECT ({}) FROM {topics} WHERE topic IS NOT NULL)",
+        first("TRUE"),
+        first(&format!("topic > {topics}.topic")),
     )
 }
 
@@ -261,9 +265,45 @@ pub(crate) fn span(span: Duration) -> Value<'static> {
     Value::Int(i64::try_from(span.as_micros()).map_or(calendar, |micros| micros.min(calendar)))
 }
 
+/// When the first item in a state is due. An index gives it, whatever the server thinks of the table.
+pub(crate) fn first_due(table: &str, state: &str) -> String {
+    let index = if state == "due" { "due_since" } else { state };
+    format!(
+        "SELECT due_at FROM {{{table}}} {{by:{table}_{index}}} WHERE state = '{state}'
+         ORDER BY due_at LIMIT 1"
+    )
+}
+
 /// How many rows there are by a column that counts them.
 pub(crate) fn counted(row: &impl Columns, column: &'static str) -> Result<usize, Failure> {
     read(column, usize::try_from(row.int(column)?))
+}
+
+/// What SQLite notices to be due before a claim, in a batch: of the topics in `$1`, up to `$2` each.
+fn notice(name: &str, among: Among) -> String {
+    let due = "state = 'waiting' AND due_at <= {now}";
+    if among == Among::All {
+        return format!(
+            "UPDATE {{{name}}} SET state = 'due' WHERE place IN (
+                 SELECT place FROM {{{name}}} {{by:{name}_waiting}} WHERE {due}
+                 ORDER BY due_at, place LIMIT {BATCH})"
+        );
+    }
+    let (topics, fits) = match among {
+        Among::All | Among::Only => {
+            ("topics (topic) AS (SELECT id FROM {list:1} AS listed)".to_owned(), "TRUE")
+        }
+        Among::Except => (topics_with(name, "waiting"), "topics.topic {not_in:1}"),
+    };
+    format!(
+        "WITH RECURSIVE {topics}
+         UPDATE {{{name}}} SET state = 'due' WHERE place IN (
+             SELECT item.place FROM topics CROSS JOIN {{{name}}} AS item
+             WHERE topics.topic IS NOT NULL AND {fits} AND item.place IN (
+                 SELECT place FROM {{{name}}} {{by:{name}_waiting_of_topic}}
+                 WHERE {due} AND topic = topics.topic ORDER BY due_at, place LIMIT $2)
+             ORDER BY item.due_at, item.place LIMIT {BATCH})"
+    )
 }
 
 #[cfg(feature = "sqlite")]
@@ -305,53 +345,70 @@ fn sqlite_claim(table: &Table, among: Among) -> String {
     )
 }
 
-/// In one statement: `ready` is what was known to be due, `fresh` what has become due since; of both
-/// the first in the order of creation are taken, and the rest of the fresh is noticed.
+/// In one statement: `ready` is what was known to be due, `fresh` the first of what has become due
+/// since; of both the first in the order of creation are taken, and the rest of the fresh is noticed.
 ///
 /// Rows that another claim has in its hands are skipped. Rows are found again by their identity and
 /// not joined, so that the plan cannot become another one when the table grows.
 #[cfg(feature = "postgres")]
 fn postgres_claim(table: &Table, among: Among) -> String {
     let Table { name, on_claim, shown, .. } = table;
-    let (recursive, of_fresh) = match among {
-        Among::All => (String::new(), "TRUE".to_owned()),
-        Among::Only => (
-            "topics (topic) AS (SELECT id FROM {list:4} AS listed),".to_owned(),
-            "topic {in:4}".to_owned(),
+    let listed =
+        |topics: &str| format!("{topics} (topic) AS (SELECT id FROM {{list:4}} AS listed)");
+    let recursive = match among {
+        Among::All => String::new(),
+        Among::Only => format!("{}, {},", listed("due_topics"), listed("waiting_topics")),
+        Among::Except => format!(
+            "{}, {},",
+            topics_as("due_topics", name, "due"),
+            topics_as("waiting_topics", name, "waiting")
         ),
-        Among::Except => (format!("{},", topics_with(name, "due")), "topic {not_in:4}".to_owned()),
     };
-    let topic = if among == Among::All { "" } else { ", topic" };
-    let ready = if among == Among::All {
-        format!(
-            "SELECT id, place FROM {{{name}}} WHERE state = 'due' AND due_at <= {{now}}
-             ORDER BY place LIMIT $3 FOR UPDATE SKIP LOCKED"
+    let (ready, fresh) = if among == Among::All {
+        (
+            format!(
+                "SELECT id, place FROM {{{name}}} WHERE state = 'due' AND due_at <= {{now}}
+                 ORDER BY place LIMIT $3 FOR UPDATE SKIP LOCKED"
+            ),
+            format!(
+                "SELECT id, place FROM {{{name}}} WHERE state = 'waiting' AND due_at <= {{now}}
+                 ORDER BY due_at, place LIMIT {BATCH} FOR UPDATE SKIP LOCKED"
+            ),
         )
     } else {
-        let named = if among == Among::Except { "AND topics.topic {not_in:4}" } else { "" };
+        let named = if among == Among::Except { "AND topic {not_in:4}" } else { "" };
         // Some more than are asked for, because others may have the first ones in their hands.
-        format!(
-            "SELECT id, place FROM {{{name}}}
-             WHERE state = 'due' AND id = ANY(ARRAY(
-                 SELECT first.id FROM topics CROSS JOIN LATERAL (
-                     SELECT id, place FROM {{{name}}}
-                     WHERE state = 'due' AND topic = topics.topic AND due_at <= {{now}}
-                     ORDER BY place LIMIT $3 * 4) AS first
-                 WHERE topics.topic IS NOT NULL {named}
-                 ORDER BY first.place LIMIT $3 * 4))
-             ORDER BY place LIMIT $3 FOR UPDATE SKIP LOCKED"
+        let first = |state: &str, order: &str, max: &str| {
+            format!(
+                "state = '{state}' AND id = ANY(ARRAY(
+                     SELECT first.id FROM {state}_topics CROSS JOIN LATERAL (
+                         SELECT id, place, due_at FROM {{{name}}}
+                         WHERE state = '{state}' AND topic = {state}_topics.topic
+                               AND due_at <= {{now}}
+                         ORDER BY {order} LIMIT $3 * 4) AS first
+                     WHERE topic IS NOT NULL {named} ORDER BY {order} LIMIT {max}))"
+            )
+        };
+        (
+            format!(
+                "SELECT id, place FROM {{{name}}} WHERE {}
+                 ORDER BY place LIMIT $3 FOR UPDATE SKIP LOCKED",
+                first("due", "place", "$3 * 4")
+            ),
+            format!(
+                "SELECT id, place FROM {{{name}}} WHERE {} FOR UPDATE SKIP LOCKED",
+                first("waiting", "due_at, place", &BATCH.to_string())
+            ),
         )
     };
     format!(
         "WITH RECURSIVE {recursive}
-         fresh AS MATERIALIZED (
-             SELECT id, place{topic} FROM {{{name}}}
-             WHERE state = 'waiting' AND due_at <= {{now}} FOR UPDATE SKIP LOCKED),
+         fresh AS MATERIALIZED ({fresh}),
          ready AS MATERIALIZED ({ready}),
          taken AS MATERIALIZED (
              SELECT id FROM (
                  SELECT id, place FROM ready
-                 UNION ALL SELECT id, place FROM fresh WHERE {of_fresh}) AS candidates
+                 UNION ALL SELECT id, place FROM fresh) AS candidates
              ORDER BY place LIMIT $3),
          noticed AS (
              UPDATE {{{name}}} SET state = 'due'

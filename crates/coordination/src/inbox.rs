@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::{
     BatchSize, ContentHash, CorrelationId, Delay, ErrorText, LeaseDuration, OwnerToken, Payload,
-    ProviderError, Source, SourceMessageId, Timestamp, Topic,
+    ProviderError, Retention, Source, SourceMessageId, Timestamp, Topic, Topics,
 };
 
 /// The identity of an inbox message: who sent it, and what the sender calls it.
@@ -193,12 +193,14 @@ pub trait Inbox: Send + Sync + 'static {
     /// Makes messages ready whose claim has run out. Says how many.
     fn reap(&self) -> impl Future<Output = Result<usize, ProviderError>> + Send;
 
-    /// Forgets messages that were finished `older_than` ago or before. Says how many.
+    /// Forgets finished messages of these topics that were kept for long enough. Says how many. What
+    /// is left after very many is for the next call.
     ///
     /// A forgotten message is unknown again: the sender's next copy would be delivered.
     fn purge(
         &self,
-        older_than: Duration,
+        topics: &Topics,
+        keep: Retention,
     ) -> impl Future<Output = Result<usize, ProviderError>> + Send;
 
     /// How long the oldest due and unclaimed message has been due, by the provider's clock.

@@ -46,6 +46,7 @@ mod outbox;
 mod payload;
 mod provider_error;
 mod quantity;
+mod retention;
 mod scheduler;
 mod timestamp;
 mod worker;
@@ -75,6 +76,7 @@ pub use provider_error::ProviderError;
 pub use quantity::{
     BATCH_SIZE_MAX, BatchSize, DELAY_MAX, Delay, InvalidQuantity, LEASE_DURATION_MAX, LeaseDuration,
 };
+pub use retention::Retention;
 pub use scheduler::job::{
     CATCH_UP_MAX, CatchUp, CatchUpMax, InvalidCatchUp, JobDefinition, JobRun, TriggerError,
 };

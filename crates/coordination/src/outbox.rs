@@ -11,7 +11,7 @@ use self::record::OutboxRecord;
 use self::topics::Topics;
 use crate::{
     BatchSize, CorrelationId, Delay, ErrorText, LeaseDuration, MessageId, OwnerToken, Payload,
-    ProviderError, Timestamp, Topic,
+    ProviderError, Retention, Timestamp, Topic,
 };
 
 /// A message to enqueue. Its identity is made here, so enqueueing the same value again adds
@@ -212,13 +212,16 @@ pub trait Outbox: Send + Sync + 'static {
     /// Makes messages ready whose claim has run out. Says how many.
     fn reap(&self) -> impl Future<Output = Result<usize, ProviderError>> + Send;
 
-    /// Forgets messages, and complete joins, that were finished `older_than` ago or before. Says
-    /// how many messages.
+    /// Forgets finished messages of these topics that were kept for long enough, and joins with the
+    /// last of their messages. Says how many messages. What is left after very many is for the next
+    /// call.
     ///
-    /// A forgotten ID is unknown again: enqueueing it would deliver it again.
+    /// A worker names its own topics, so that none forgets what others keep (`CRD-07`). A forgotten
+    /// ID is unknown again: enqueueing it would deliver it again.
     fn purge(
         &self,
-        older_than: Duration,
+        topics: &Topics,
+        keep: Retention,
     ) -> impl Future<Output = Result<usize, ProviderError>> + Send;
 
     /// How long the oldest due and unclaimed message has been due, by the provider's clock.

@@ -28,6 +28,14 @@ pub enum JobSaved {
 pub enum Materialised {
     /// So many runs were made.
     Runs(usize),
+    /// So many runs were made, and due jobs were left alone whose definition this build cannot read:
+    /// a newer one wrote them, and its workers will (`CRD-13`).
+    Partly {
+        /// How many runs.
+        runs: usize,
+        /// How many jobs were left alone.
+        unreadable: usize,
+    },
     /// The fencing token was smaller than one that was here before: nothing changed.
     StaleFence {
         /// The token that was here before.

@@ -4,6 +4,13 @@ mod prim_inmemory {
     use coordination_conformance::MemoryFixture;
 
     coordination_conformance::in_memory_suite!(MemoryFixture);
+
+    /// What the scenarios of a provider in memory start this binary for.
+    #[test]
+    fn second_process() {
+        coordination_conformance::in_memory::second_process::<MemoryFixture>();
+    }
+
     coordination_conformance::general_suite!(MemoryFixture);
     coordination_conformance::outbox_suite!(MemoryFixture);
     coordination_conformance::inbox_suite!(MemoryFixture);

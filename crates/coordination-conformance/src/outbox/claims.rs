@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use coordination::{Delay, MessageId, NewOutboxMessage, Outbox, TopicSet, Topics};
+use coordination::{Delay, MessageId, NewOutboxMessage, Outbox, Topics};
 
 use super::claim_ids;
 use crate::Fixture;
 use crate::fixture::{advance_to, lease, units};
-use crate::sample::{batch, error, outbox_message, owner, payload, topic};
+use crate::sample::{batch, error, except, only, outbox_message, owner, payload, topic};
 use crate::scenario::answer;
 
 /// OUTBOX-M
@@ -149,16 +149,4 @@ async fn claim_of<F: Fixture>(fixture: &F, max: u32, topics: &Topics) -> Vec<Mes
     let (by, lease) = (owner("a"), lease::<F>(3600));
     let claimed = answer(fixture.outbox().claim_due_of(&by, lease, batch(max), topics)).await;
     claimed.into_iter().map(|message| message.id).collect()
-}
-
-fn only(topics: &[&str]) -> Topics {
-    Topics::Only(set(topics))
-}
-
-fn except(topics: &[&str]) -> Topics {
-    Topics::Except(set(topics))
-}
-
-fn set(topics: &[&str]) -> TopicSet {
-    TopicSet::of(topics.iter().map(|text| topic(text))).expect("a few topics")
 }

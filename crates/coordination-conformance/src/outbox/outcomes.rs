@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use coordination::{
     CorrelationId, Delay, JoinProgress, Joins, MessageId, NewJoin, Outbox, OutboxStatus,
-    PAYLOAD_BYTES_MAX, Payload,
+    PAYLOAD_BYTES_MAX, Payload, Retention, Topics,
 };
 
 use super::claim_ids;
@@ -32,7 +32,7 @@ pub async fn outbox_t_an_outcome_is_kept_until_it_is_purged<F: Fixture>(fixture:
         fixture.advance(units::<F>(20)).await;
         answer(outbox.reap()).await;
         assert_eq!(claim_ids(&fixture, "a").await, [], "finished is final");
-        assert_eq!(answer(outbox.purge(Duration::ZERO)).await, 1);
+        assert_eq!(answer(outbox.purge(&Topics::All, Retention::of_all(Duration::ZERO))).await, 1);
         assert_eq!(answer(outbox.record(id)).await, None);
     }
 }

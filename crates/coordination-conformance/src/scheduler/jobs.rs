@@ -352,6 +352,7 @@ async fn materialise<F: Fixture>(fixture: &F, token: u64) -> usize {
     let made = answer(fixture.scheduler().create_job_runs_from_due_jobs(&fence(token))).await;
     match made {
         Materialised::Runs(count) => count,
+        Materialised::Partly { unreadable, .. } => unreachable!("{unreadable} unreadable jobs"),
         Materialised::StaleFence { recorded } => {
             unreachable!("{token} is stale, {} is recorded", recorded.get())
         }

@@ -5,7 +5,9 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use coordination::{MessageId, NewOutboxMessage, OwnerToken, ResourceName, Timestamp};
+use coordination::{
+    Clock, FakeClock, MessageId, NewOutboxMessage, OwnerToken, ResourceName, SystemClock, Timestamp,
+};
 use coordination_conformance::{Fixture, MemoryFixture};
 
 /// What is wrong.
@@ -32,6 +34,12 @@ pub(crate) enum Flaw {
     ExtendsInWordsOnly,
     ForgetsOutcomes,
     ShowsTheDeadAsReady,
+    FailsInWordsOnly,
+    FailsForTheWrongOwner,
+    AsksTheMachinesClock,
+    RenewsTheLost,
+    PurgesForOthers,
+    PurgesTheDeadEarly,
 }
 
 /// Names a flaw in a type, because the suite makes its fixtures by type.
@@ -50,6 +58,7 @@ pub(crate) struct FlawedFixture<N> {
 pub(crate) struct Flawed {
     pub(crate) inner: coordination::MemoryProvider,
     pub(crate) flaw: Flaw,
+    clock: FakeClock,
     notes: Arc<Mutex<Notes>>,
 }
 
@@ -81,6 +90,23 @@ impl Flawed {
         notes.claimed_by.extend(ids.map(|id| (id, owner.clone())));
     }
 
+    /// When a message is due by the provider's clock if the machine's is asked.
+    pub(crate) fn due_at(&self, due_at: Option<Timestamp>) -> Option<Timestamp> {
+        let (machine, provider) = (SystemClock.now(), self.clock.now());
+        match due_at {
+            Some(due_at) if self.has(Flaw::AsksTheMachinesClock) => {
+                Some(due_at.before(machine.since(provider)).after(provider.since(machine)))
+            }
+            due_at => due_at,
+        }
+    }
+
+    /// The owner that a failure is noted for.
+    pub(crate) fn owner_of_failure(&self, owner: &OwnerToken, id: &str) -> OwnerToken {
+        let claimer = self.notes().claimed_by.get(id).cloned();
+        claimer.filter(|_| self.has(Flaw::FailsForTheWrongOwner)).unwrap_or(owner.clone())
+    }
+
     /// The owner that an acknowledgement is done for.
     pub(crate) fn owner_for(&self, owner: &OwnerToken, id: &str) -> OwnerToken {
         let claimer = self.notes().claimed_by.get(id).cloned();
@@ -101,7 +127,8 @@ impl<N: Named> Fixture for FlawedFixture<N> {
     async fn fresh() -> FlawedFixture<N> {
         let memory = MemoryFixture::fresh().await;
         let inner = memory.provider().clone();
-        let flawed = Flawed { inner, flaw: N::FLAW, notes: Arc::default() };
+        let clock = memory.clock().clone();
+        let flawed = Flawed { inner, flaw: N::FLAW, clock, notes: Arc::default() };
         FlawedFixture { memory, flawed, named: PhantomData }
     }
 

@@ -72,10 +72,12 @@ flaws! {
         PRIM-FLAWED-SCHED-001
         PRIM-FLAWED-SCHED-010"#]];
     a_provider_that_hands_out_twice_fails: HandsOutTwice, expect![[r#"
+        PRIM-FLAWED-GEN-003
         PRIM-FLAWED-GEN-C
         PRIM-FLAWED-OUTBOX-005
         PRIM-FLAWED-OUTBOX-006
         PRIM-FLAWED-OUTBOX-008
+        PRIM-FLAWED-OUTBOX-009
         PRIM-FLAWED-OUTBOX-A
         PRIM-FLAWED-OUTBOX-B
         PRIM-FLAWED-OUTBOX-C
@@ -122,7 +124,8 @@ flaws! {
         PRIM-FLAWED-OUTBOX-J
         PRIM-FLAWED-OUTBOX-K
         PRIM-FLAWED-OUTBOX-L
-        PRIM-FLAWED-OUTBOX-T"#]];
+        PRIM-FLAWED-OUTBOX-T
+        PRIM-FLAWED-OUTBOX-Y"#]];
     a_provider_that_claims_newest_first_fails: ClaimsNewestFirst, expect![[r#"
         PRIM-FLAWED-OUTBOX-004
         PRIM-FLAWED-OUTBOX-A
@@ -143,5 +146,41 @@ flaws! {
     a_provider_that_forgets_outcomes_fails: ForgetsOutcomes, expect![[r#"
         PRIM-FLAWED-OUTBOX-T
         PRIM-FLAWED-OUTBOX-V"#]];
-    a_provider_that_shows_the_dead_as_ready_fails: ShowsTheDeadAsReady, expect!["PRIM-FLAWED-OUTBOX-U"];
+    a_provider_that_shows_the_dead_as_ready_fails: ShowsTheDeadAsReady, expect![[r#"
+        PRIM-FLAWED-OUTBOX-008
+        PRIM-FLAWED-OUTBOX-U"#]];
+    a_provider_that_fails_in_words_only_fails: FailsInWordsOnly, expect![[r#"
+        PRIM-FLAWED-OUTBOX-008
+        PRIM-FLAWED-OUTBOX-J
+        PRIM-FLAWED-OUTBOX-K
+        PRIM-FLAWED-OUTBOX-L
+        PRIM-FLAWED-OUTBOX-U
+        PRIM-FLAWED-OUTBOX-Y"#]];
+    a_provider_that_fails_for_the_wrong_owner_fails: FailsForTheWrongOwner, expect![[r#"
+        PRIM-FLAWED-GEN-003
+        PRIM-FLAWED-OUTBOX-B
+        PRIM-FLAWED-OUTBOX-C
+        PRIM-FLAWED-OUTBOX-K
+        PRIM-FLAWED-INBOX-F"#]];
+    a_provider_that_asks_the_machines_clock_fails: AsksTheMachinesClock, expect![[r#"
+        PRIM-FLAWED-GEN-A
+        PRIM-FLAWED-OUTBOX-003
+        PRIM-FLAWED-OUTBOX-004
+        PRIM-FLAWED-OUTBOX-009
+        PRIM-FLAWED-OUTBOX-H
+        PRIM-FLAWED-OUTBOX-S
+        PRIM-FLAWED-OUTBOX-U
+        PRIM-FLAWED-INBOX-003
+        PRIM-FLAWED-INBOX-007
+        PRIM-FLAWED-INBOX-009"#]];
+    a_provider_that_purges_for_others_fails: PurgesForOthers, expect![[r#"
+        PRIM-FLAWED-OUTBOX-Y
+        PRIM-FLAWED-INBOX-Y"#]];
+    a_provider_that_purges_the_dead_early_fails: PurgesTheDeadEarly, expect![[r#"
+        PRIM-FLAWED-OUTBOX-Y
+        PRIM-FLAWED-INBOX-Y"#]];
+    a_provider_that_renews_the_lost_fails: RenewsTheLost, expect![[r#"
+        PRIM-FLAWED-LEASE-006
+        PRIM-FLAWED-LEASE-008
+        PRIM-FLAWED-LEASE-C"#]];
 }

@@ -6,7 +6,7 @@ use coordination::{
     BatchSize, ContentHash, Delay, Enqueued, ErrorText, GetError, Inbox, InboxKey, InboxMessage,
     JoinError, JoinId, JoinProgress, Joins, LeaseDuration, MessageId, NewInboxMessage, NewJoin,
     NewOutboxMessage, Outbox, OutboxMessage, OutboxRecord, OutboxStatus, OwnerToken, Payload,
-    Processed, ProviderError, SourceMessageId, TopicSet, Topics,
+    Processed, ProviderError, Retention, SourceMessageId, TopicSet, Topics,
 };
 
 use crate::flawed::{Flaw, Flawed};
@@ -16,6 +16,7 @@ impl Outbox for Flawed {
         if self.has(Flaw::IgnoresDueTimes) {
             message.due_at = None;
         }
+        message.due_at = self.due_at(message.due_at);
         self.notes().enqueued.insert(message.id, message.clone());
         Outbox::enqueue(&self.inner, message).await
     }
@@ -178,7 +179,15 @@ impl Outbox for Flawed {
         ids: &[MessageId],
         error: &ErrorText,
     ) -> Result<usize, ProviderError> {
-        Outbox::fail(&self.inner, owner, ids, error).await
+        if self.has(Flaw::FailsInWordsOnly) {
+            return self.inner.mark_dispatched(owner, ids).await;
+        }
+        let mut count = 0;
+        for id in ids {
+            let owner = self.owner_of_failure(owner, &id.to_string());
+            count += Outbox::fail(&self.inner, &owner, &[*id], error).await?;
+        }
+        Ok(count)
     }
 
     async fn reap(&self) -> Result<usize, ProviderError> {
@@ -196,8 +205,9 @@ impl Outbox for Flawed {
         }
     }
 
-    async fn purge(&self, older_than: Duration) -> Result<usize, ProviderError> {
-        Outbox::purge(&self.inner, older_than).await
+    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize, ProviderError> {
+        let (topics, keep) = self.purged(topics, keep);
+        Outbox::purge(&self.inner, &topics, keep).await
     }
 
     async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {
@@ -237,6 +247,7 @@ impl Inbox for Flawed {
         if self.has(Flaw::IgnoresDueTimes) {
             message.due_at = None;
         }
+        message.due_at = self.due_at(message.due_at);
         Inbox::enqueue(&self.inner, message).await
     }
 
@@ -276,7 +287,12 @@ impl Inbox for Flawed {
         keys: &[InboxKey],
         error: &ErrorText,
     ) -> Result<usize, ProviderError> {
-        Inbox::fail(&self.inner, owner, keys, error).await
+        let mut count = 0;
+        for key in keys {
+            let owner = self.owner_of_failure(owner, &key.to_string());
+            count += Inbox::fail(&self.inner, &owner, std::slice::from_ref(key), error).await?;
+        }
+        Ok(count)
     }
 
     async fn get(&self, key: &InboxKey) -> Result<InboxMessage, GetError> {
@@ -296,11 +312,23 @@ impl Inbox for Flawed {
         if self.has(Flaw::NeverReaps) { Ok(0) } else { Inbox::reap(&self.inner).await }
     }
 
-    async fn purge(&self, older_than: Duration) -> Result<usize, ProviderError> {
-        Inbox::purge(&self.inner, older_than).await
+    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize, ProviderError> {
+        let (topics, keep) = self.purged(topics, keep);
+        Inbox::purge(&self.inner, &topics, keep).await
     }
 
     async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {
         Inbox::oldest_ready_age(&self.inner).await
+    }
+}
+
+impl Flawed {
+    /// What a purge is about.
+    fn purged(&self, topics: &Topics, keep: Retention) -> (Topics, Retention) {
+        match self.flaw {
+            Flaw::PurgesForOthers => (Topics::All, keep),
+            Flaw::PurgesTheDeadEarly => (topics.clone(), Retention::of_all(keep.done)),
+            _ => (topics.clone(), keep),
+        }
     }
 }

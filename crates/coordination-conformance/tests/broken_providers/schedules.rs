@@ -160,7 +160,10 @@ impl Leases for Flawed {
         tenure: &Tenure,
         duration: LeaseDuration,
     ) -> Result<Option<FencingToken>, ProviderError> {
-        let token = self.inner.try_renew(&self.real(tenure), duration).await?;
+        let mut token = self.inner.try_renew(&self.real(tenure), duration).await?;
+        if self.has(Flaw::RenewsTheLost) {
+            token = token.or(Some(FencingToken::new(tenure.token.get() + 1)));
+        }
         self.notes().renewals += 1;
         let renewals = self.notes().renewals;
         Ok(token.map(|token| match self.flaw {

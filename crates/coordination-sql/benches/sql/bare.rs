@@ -14,6 +14,8 @@ pub(crate) struct Bare {
     enqueue: String,
     claim: String,
     acknowledge: String,
+    /// Whether claims and acknowledgements are planned once, and not each time.
+    keeps_plans: bool,
 }
 
 /// A queue as the textbook has it: one table, one index, nothing but what a claim needs.
@@ -25,8 +27,8 @@ const TEXTBOOK: &str = "
     CREATE INDEX textbook_due ON textbook (place) WHERE state = 'due'";
 
 impl Bare {
-    /// The very statements and settings that the provider has used so far, in its schema. The
-    /// provider must have one connection.
+    /// The very statements that the provider uses, in its schema. It must have one connection, and
+    /// have enqueued.
     pub(crate) async fn as_used_by(provider: &PostgresProvider, cluster: &TestCluster) -> Bare {
         let prepared = sqlx::query_scalar("SELECT statement FROM pg_prepared_statements");
         let prepared: Vec<String> = prepared.fetch_all(provider.pool()).await.unwrap();
@@ -34,19 +36,13 @@ impl Bare {
             let found = prepared.iter().find(|text| text.contains(part));
             found.expect("the provider has used it").clone()
         };
-        let settings =
-            sqlx::query("SELECT name, setting FROM pg_settings WHERE source = 'session'");
-        let mut connection = PgConnection::connect(&cluster.url()).await.unwrap();
-        for row in settings.fetch_all(provider.pool()).await.unwrap() {
-            let set = sqlx::query("SELECT set_config($1, $2, FALSE)");
-            let set = set.bind(row.get::<String, _>("name")).bind(row.get::<String, _>("setting"));
-            set.execute(&mut connection).await.unwrap();
-        }
+        let [claim, acknowledge] = provider.outbox_statements();
         Bare {
-            connection,
+            connection: PgConnection::connect(&cluster.url()).await.unwrap(),
             enqueue: find(".outbox (id, topic"),
-            claim: find("SKIP LOCKED"),
-            acknowledge: find("SET state = 'done'"),
+            claim,
+            acknowledge,
+            keeps_plans: false,
         }
     }
 
@@ -67,6 +63,7 @@ impl Bare {
             claim: claim.to_owned(),
             acknowledge: "UPDATE textbook SET state = 'done' WHERE owner = $1 AND id = ANY($2)"
                 .to_owned(),
+            keeps_plans: true,
         }
     }
 
@@ -86,11 +83,12 @@ impl Bare {
         let owner = coordination::OwnerToken::random();
         let claim = sqlx::query(AssertSqlSafe(self.claim.as_str())).bind(owner.as_str());
         let claim = claim.bind(3_600_000_000_i64).bind(i64::from(BATCH));
+        let claim = claim.persistent(self.keeps_plans);
         let rows = claim.fetch_all(&mut self.connection).await.unwrap();
         let ids: Vec<String> = rows.iter().map(|row| row.get("id")).collect();
         assert_eq!(ids.len(), BATCH as usize);
         let acknowledge = sqlx::query(AssertSqlSafe(self.acknowledge.as_str()));
-        let acknowledge = acknowledge.bind(owner.as_str()).bind(ids);
+        let acknowledge = acknowledge.bind(owner.as_str()).bind(ids).persistent(self.keeps_plans);
         let done = acknowledge.execute(&mut self.connection).await.unwrap();
         assert_eq!(done.rows_affected(), u64::from(BATCH));
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use coordination::{Clock, MonotonicClock, Timestamp};
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgPoolOptions, PgRow};
-use sqlx::{Arguments, AssertSqlSafe, Connection, Executor, PgPool, Row, Transaction};
+use sqlx::{Arguments, AssertSqlSafe, Connection, PgPool, Row, Transaction};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
@@ -19,10 +19,6 @@ use crate::value::{Columns, Value};
 use crate::wake::Wake;
 use crate::work::ClaimSql;
 
-/// Every statement of this crate has an index made for it. A plan that was made while a table was
-/// empty must not read the whole of it when it has grown.
-const SESSION: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; \
-                       SET enable_hashjoin = off; SET enable_mergejoin = off";
 /// A connection that was idle for so long is looked at before it is used.
 const LOOK_AFTER_IDLE: Duration = Duration::from_secs(1);
 /// How often a statement is tried that the server undid because of others: a deadlock.
@@ -45,9 +41,17 @@ struct Shared {
     clock: Arc<dyn Clock>,
     now: Statement,
     pool: PgPool,
-    options: PgConnectOptions,
+    owner: PoolOwner,
     wake: Arc<Wake>,
     listener: OnceLock<AbortHandle>,
+}
+
+/// Whose connections they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PoolOwner {
+    Provider,
+    /// Closing the provider leaves them open.
+    Application,
 }
 
 type Driver = sqlx::Postgres;
@@ -74,25 +78,32 @@ impl Postgres {
                     Ok(idle.idle_for < LOOK_AFTER_IDLE || connection.ping().await.is_ok())
                 })
             })
-            .after_connect(|connection, _| {
-                Box::pin(async move { connection.execute(SESSION).await.map(|_| ()) })
-            })
-            .connect_lazy_with(options.clone());
+            .connect_lazy_with(options);
+        Ok(Postgres::over(pool, PoolOwner::Provider, config, name))
+    }
+
+    /// On connections that are there.
+    pub(crate) fn over(
+        pool: PgPool,
+        owner: PoolOwner,
+        config: &PostgresConfig,
+        name: &str,
+    ) -> Postgres {
         let dialect = Dialect::postgres(&config.schema);
         let shared = Shared {
             now: dialect.statement("SELECT {now} AS now"),
             dialect,
             schema: config.schema.clone(),
             name: name.to_owned(),
-            connect_timeout: config.connect_timeout,
+            connect_timeout: pool.options().get_acquire_timeout(),
             answer_timeout: config.answer_timeout,
             clock: Arc::new(MonotonicClock::new()),
             pool,
-            options,
+            owner,
             wake: Arc::default(),
             listener: OnceLock::new(),
         };
-        Ok(Postgres { shared: Arc::new(shared) })
+        Postgres { shared: Arc::new(shared) }
     }
 
     /// The connections.
@@ -108,7 +119,9 @@ impl Postgres {
         if let Some(listener) = self.shared.listener.get() {
             listener.abort();
         }
-        self.shared.pool.close().await;
+        if self.shared.owner == PoolOwner::Provider {
+            self.shared.pool.close().await;
+        }
     }
 
     fn failure(&self, error: sqlx::Error) -> Failure {
@@ -238,10 +251,10 @@ impl Engine for Postgres {
     }
 
     fn work_added(&self, queue: Queue) -> impl Future<Output = ()> + Send {
-        let Shared { options, dialect, wake, .. } = &*self.shared;
+        let Shared { pool, dialect, wake, .. } = &*self.shared;
         self.shared.listener.get_or_init(|| {
-            let listening =
-                listener::run(options.clone(), dialect.channel().to_owned(), Arc::clone(wake));
+            let options = PgConnectOptions::clone(&pool.connect_options());
+            let listening = listener::run(options, dialect.channel().to_owned(), Arc::clone(wake));
             tokio::spawn(listening).abort_handle()
         });
         wake.told(queue)
@@ -267,6 +280,9 @@ fn was_undone(error: &sqlx::Error) -> bool {
     matches!(code.as_deref(), Some("40P01" | "40001"))
 }
 
+/// A statement that looks for rows is planned each time it runs. The server would keep a plan that it
+/// made while a table was small, and read the whole of it when it has grown; and to forbid it such
+/// plans would be to change the session, which may be the application's (`CRD-15`).
 fn query(
     statement: &Statement,
     values: &Values<'_>,
@@ -275,7 +291,8 @@ fn query(
     for value in values {
         add(&mut arguments, value).map_err(sqlx::Error::Encode)?;
     }
-    Ok(sqlx::query_with(AssertSqlSafe(Arc::clone(&statement.text)), arguments))
+    let query = sqlx::query_with(AssertSqlSafe(Arc::clone(&statement.text)), arguments);
+    Ok(query.persistent(!statement.searches))
 }
 
 fn add(arguments: &mut PgArguments, value: &Value<'_>) -> Result<(), sqlx::error::BoxDynError> {

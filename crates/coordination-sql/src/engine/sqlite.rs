@@ -191,7 +191,12 @@ impl Engine for Sqlite {
             return Ok(Vec::new());
         }
         let mut transaction = self.begin().await?;
-        self.execute_in(&mut transaction, &claim.notice, Vec::new()).await?;
+        // Of a claim's values, the topics are the last and the batch is before them.
+        let notice = match values.get(3) {
+            Some(topics) => vec![topics.clone(), values[2].clone()],
+            None => Vec::new(),
+        };
+        self.execute_in(&mut transaction, &claim.notice, notice).await?;
         let rows = self.fetch_in(&mut transaction, &claim.claim, values).await?;
         transaction.commit().await?;
         Ok(rows)

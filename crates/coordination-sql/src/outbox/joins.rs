@@ -4,19 +4,16 @@
 //! acknowledging costs no more for them and two that end at once cannot miss each other. Only what a
 //! purge takes away is written down first.
 
-use std::time::Duration;
-
-use coordination::{JoinError, JoinId, JoinProgress, Joins, NewJoin, ProviderError};
+use coordination::{
+    JoinError, JoinId, JoinProgress, Joins, NewJoin, ProviderError, Retention, Topics,
+};
 
 use crate::engine::{Database, Engine};
 use crate::failure::Failure;
 use crate::provider::Provider;
 use crate::statement::{Dialect, Statement};
 use crate::value::{Columns, Value, id, ids};
-use crate::work::{counted, span};
-
-/// How many finished messages one transaction forgets.
-const PURGE_BATCH: usize = 5000;
+use crate::work::{OldSql, counted};
 
 #[derive(Debug)]
 pub(crate) struct JoinSql {
@@ -24,21 +21,15 @@ pub(crate) struct JoinSql {
     lock_messages: Statement,
     add_members: Statement,
     progress: Statement,
-    is_there_old: Statement,
-    finished: Statement,
     note_outcomes: Statement,
-    forget_messages: Statement,
-    forget_members: Statement,
+    joins_of: Statement,
     forget_joins: Statement,
+    forget_members: Statement,
 }
 
 impl JoinSql {
     pub(crate) fn new(dialect: &Dialect) -> JoinSql {
         let statement = |text: &str| dialect.statement(text);
-        let complete = "SELECT id FROM {joins} AS old
-             WHERE started_at <= $1 AND NOT EXISTS (
-                 SELECT 1 FROM {join_members} AS member
-                 WHERE member.join_id = old.id AND member.outcome IS NULL)";
         JoinSql {
             start: statement(
                 "INSERT INTO {joins} (id, expected, started_at) VALUES ($1, $2, {now})
@@ -66,70 +57,57 @@ impl JoinSql {
                  LEFT JOIN {outbox} AS message ON message.id = member.message_id
                  WHERE joins.id = $1 GROUP BY joins.expected",
             ),
-            is_there_old: statement(
-                "SELECT 1 FROM (
-                     SELECT MIN(finished_at) AS since FROM {outbox} {by:outbox_finished}
-                     WHERE state IN ('done', 'dead')
-                     UNION ALL
-                     SELECT MIN(started_at) FROM {joins}) AS oldest
-                 WHERE since <= {now} - $1",
-            ),
-            finished: statement(&format!(
-                "SELECT id FROM {{outbox}} {{by:outbox_finished}}
-                 WHERE state IN ('done', 'dead') AND finished_at <= $1
-                 ORDER BY finished_at LIMIT {PURGE_BATCH}"
-            )),
             note_outcomes: statement(
                 "UPDATE {join_members}
                  SET outcome = (SELECT state FROM {outbox} WHERE id = message_id)
                  WHERE outcome IS NULL AND message_id {in:1}",
             ),
-            forget_messages: statement(
-                "DELETE FROM {outbox} WHERE id {in:1} AND state IN ('done', 'dead')",
+            joins_of: statement(
+                "SELECT DISTINCT join_id AS id FROM {join_members} WHERE message_id {in:1}",
             ),
-            forget_members: statement(&format!(
-                "DELETE FROM {{join_members}} WHERE join_id IN ({complete})"
-            )),
             forget_joins: statement(
-                "DELETE FROM {joins} AS old WHERE old.started_at <= $1 AND NOT EXISTS (
-                     SELECT 1 FROM {join_members} AS member WHERE member.join_id = old.id)",
+                "DELETE FROM {joins} WHERE id {in:1} AND NOT EXISTS (
+                     SELECT 1 FROM {join_members} AS member
+                     LEFT JOIN {outbox} AS message ON message.id = member.message_id
+                     WHERE member.join_id = {joins}.id
+                           AND (member.outcome IS NULL OR message.id IS NOT NULL))",
+            ),
+            forget_members: statement(
+                "DELETE FROM {join_members} WHERE join_id {in:1} AND NOT EXISTS (
+                     SELECT 1 FROM {joins} AS kept WHERE kept.id = join_id)",
             ),
         }
     }
 
-    /// Forgets messages, and joins that are complete, that were finished so long ago. Says how many
-    /// messages.
-    pub(crate) async fn purge<E: Engine>(
+    /// Forgets a batch of messages that need not be kept any more, and the joins whose last message
+    /// was among them. Says how many messages.
+    pub(crate) async fn purge_batch<E: Engine>(
         &self,
         engine: &E,
-        older_than: Duration,
+        messages: &OldSql,
+        topics: &Topics,
+        keep: Retention,
     ) -> Result<usize, Failure> {
-        let old = engine.read(&self.is_there_old, vec![span(older_than)]).await?;
+        let old = messages.find(engine, topics, keep).await?;
         if old.is_empty() {
             return Ok(0);
         }
-        let mut count = 0;
-        loop {
-            let mut transaction = engine.begin().await?;
-            let until = engine.now_in(&mut transaction).await?.before(older_than);
-            let rows =
-                engine.fetch_in(&mut transaction, &self.finished, vec![until.into()]).await?;
-            let old = rows.iter().map(|row| row.text("id").map(str::to_owned));
-            let old = old.collect::<Result<Vec<_>, _>>()?;
-            let found = old.len();
-            if found > 0 {
-                let old = Value::Texts(old);
-                engine.execute_in(&mut transaction, &self.note_outcomes, vec![old.clone()]).await?;
-                count +=
-                    engine.execute_in(&mut transaction, &self.forget_messages, vec![old]).await?;
-            }
-            engine.execute_in(&mut transaction, &self.forget_members, vec![until.into()]).await?;
-            engine.execute_in(&mut transaction, &self.forget_joins, vec![until.into()]).await?;
-            transaction.commit().await?;
-            if found < PURGE_BATCH {
-                return Ok(count);
+        let old = || vec![Value::Texts(old.clone())];
+        let mut transaction = engine.begin().await?;
+        engine.execute_in(&mut transaction, &self.note_outcomes, old()).await?;
+        let forget = messages.forget_statement();
+        let count = engine.execute_in(&mut transaction, forget, old()).await?;
+        // After the messages: a join that starts meanwhile has their locks, and is seen here.
+        let rows = engine.fetch_in(&mut transaction, &self.joins_of, old()).await?;
+        if !rows.is_empty() {
+            let joins = rows.iter().map(|row| row.text("id").map(str::to_owned));
+            let joins = Value::Texts(joins.collect::<Result<Vec<_>, _>>()?);
+            for forget in [&self.forget_joins, &self.forget_members] {
+                engine.execute_in(&mut transaction, forget, vec![joins.clone()]).await?;
             }
         }
+        transaction.commit().await?;
+        Ok(count)
     }
 }
 

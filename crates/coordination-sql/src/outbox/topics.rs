@@ -12,7 +12,7 @@ use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::statement::{Dialect, Statement};
 use crate::value::Columns;
-use crate::work::{Among, ClaimSql, Table, topics_with};
+use crate::work::{Among, ClaimSql, Table, first_due, topics_with};
 
 #[derive(Debug)]
 pub(super) struct TopicSql {
@@ -28,14 +28,9 @@ impl TopicSql {
         TopicSql {
             only: ClaimSql::new(dialect, table, Among::Only),
             except: ClaimSql::new(dialect, table, Among::Except),
-            next_of_all: dialect.statement(
-                "SELECT {now} AS now, MIN(due_at) AS due_at FROM (
-                     SELECT MIN(due_at) AS due_at FROM {outbox} {by:outbox_due_since}
-                     WHERE state = 'due'
-                     UNION ALL
-                     SELECT MIN(due_at) FROM {outbox} {by:outbox_waiting}
-                     WHERE state = 'waiting') AS ready",
-            ),
+            next_of_all: dialect.statement(&next_of(|state| {
+                format!("SELECT ({}) AS due_at", first_due("outbox", state))
+            })),
             next_of_only: dialect.statement(&next_of(|state| {
                 let listed = "topics (topic) AS (SELECT id FROM {list:1} AS listed)";
                 next_in(state, listed, "TRUE")

@@ -1,6 +1,7 @@
 //! Jobs: definitions, their next ticks, and their runs.
 
 mod materialise;
+mod unreadable;
 
 use coordination::{
     CatchUp, CatchUpMax, CronSchedule, JobDefinition, JobName, JobRun, JobSaved, RunId, Timestamp,
@@ -8,11 +9,12 @@ use coordination::{
 };
 
 use self::materialise::MaterialiseSql;
+use self::unreadable::UnreadableJobs;
 use crate::engine::{Database, Engine, Values};
 use crate::failure::Failure;
 use crate::statement::{Dialect, Queue, Statement};
 use crate::value::{Columns, Value, id, maybe_moment, read};
-use crate::work::{Table, WorkSql};
+use crate::work::{PurgeSql, Table, WorkSql, first_due};
 
 /// A run has no topic and payload of its own: it is shown with those of its job, as they are now.
 const RUNS: Table = Table {
@@ -27,6 +29,8 @@ const RUNS: Table = Table {
 #[derive(Debug)]
 pub(crate) struct JobSql {
     pub(super) runs: WorkSql,
+    pub(super) purge_runs: PurgeSql,
+    unreadable: UnreadableJobs,
     materialise: MaterialiseSql,
     create: Statement,
     get: Statement,
@@ -45,6 +49,8 @@ impl JobSql {
         let announced = |text: &str| dialect.announced(Queue::Scheduler, text);
         JobSql {
             runs: WorkSql::new(dialect, &RUNS),
+            purge_runs: PurgeSql::new(dialect, &RUNS),
+            unreadable: UnreadableJobs::default(),
             materialise: MaterialiseSql::new(dialect),
             create: announced(
                 "INSERT INTO {jobs} (name, topic, payload, cron, time_zone, catch_up_max, next_tick)
@@ -94,11 +100,13 @@ impl JobSql {
                 let rows = engine.fetch_in(&mut transaction, &self.get, values).await?;
                 // Deleted in this very moment: whoever repeats the call makes it anew.
                 let kept = rows.first().ok_or(sqlx::Error::RowNotFound)?;
-                let (definition, next_tick) = (definition(kept)?, kept.maybe_int("next_tick")?);
-                if definition == *job {
+                // One that cannot be read is another one.
+                let (definition, next_tick) = (definition(kept).ok(), kept.maybe_int("next_tick")?);
+                if definition.as_ref() == Some(job) {
                     JobSaved::Unchanged
                 } else {
-                    let next_tick = if definition.schedule == job.schedule {
+                    let is_same_schedule = |kept: JobDefinition| kept.schedule == job.schedule;
+                    let next_tick = if definition.is_some_and(is_same_schedule) {
                         next_tick.map(Timestamp::from_unix_micros).transpose()
                     } else {
                         Ok(first_tick)
@@ -109,6 +117,7 @@ impl JobSql {
                 }
             };
         transaction.commit().await?;
+        self.unreadable.forget();
         Ok(saved)
     }
 
@@ -152,19 +161,19 @@ impl JobSql {
         &self,
         engine: &E,
     ) -> Result<Option<Timestamp>, Failure> {
-        let rows = engine.read(&self.next_event, Vec::new()).await?;
+        let unreadable = Value::Texts(self.unreadable.names());
+        let rows = engine.read(&self.next_event, vec![unreadable]).await?;
         let at = rows.first().map(|row| row.maybe_int("at")).transpose()?.flatten();
         read("due_at", at.map(Timestamp::from_unix_micros).transpose())
     }
 }
 
 fn next_event() -> String {
-    let mut earliest = vec!["SELECT MIN(next_tick) AS at FROM {jobs}".to_owned()];
+    let ticks = "SELECT MIN(next_tick) AS at FROM {jobs} WHERE name {not_in:1}";
+    let mut earliest = vec![ticks.to_owned()];
     for table in ["timers", "job_runs"] {
-        for (state, index) in [("due", "due_since"), ("waiting", "waiting")] {
-            earliest.push(format!(
-                "SELECT MIN(due_at) FROM {{{table}}} {{by:{table}_{index}}} WHERE state = '{state}'"
-            ));
+        for state in ["due", "waiting"] {
+            earliest.push(format!("SELECT ({})", first_due(table, state)));
         }
     }
     format!("SELECT MIN(at) AS at FROM ({}) AS events", earliest.join(" UNION ALL "))
@@ -204,9 +213,18 @@ fn definition(row: &impl Columns) -> Result<JobDefinition, Failure> {
     })
 }
 
-/// A claimed run. None if its job was deleted as it was claimed; it ends when the claim does.
+/// A claimed run. None if its job was deleted as it was claimed, or cannot be read by this build; it
+/// ends, or is another worker's, when the claim runs out.
 pub(super) fn shown<D: Database>(row: &D::Row) -> Result<Option<JobRun>, Failure> {
-    let Some(topic) = row.maybe_named("topic", Topic::new)? else { return Ok(None) };
+    let topic = match row.maybe_named("topic", Topic::new) {
+        Err(Failure::Unreadable { column, reason }) => {
+            let job = row.text("job")?;
+            tracing::warn!(job, column, reason, "run left alone, its job cannot be read");
+            return Ok(None);
+        }
+        topic => topic?,
+    };
+    let Some(topic) = topic else { return Ok(None) };
     Ok(Some(JobRun {
         id: row.named("id", str::parse)?,
         job: row.named("job", JobName::new)?,

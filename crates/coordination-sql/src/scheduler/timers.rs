@@ -6,7 +6,7 @@ use crate::engine::{Database, Engine};
 use crate::failure::Failure;
 use crate::statement::{Dialect, Queue, Statement};
 use crate::value::{Columns, Value, id};
-use crate::work::{Table, WorkSql};
+use crate::work::{PurgeSql, Table, WorkSql};
 
 const TABLE: Table = Table {
     name: "timers",
@@ -18,6 +18,7 @@ const TABLE: Table = Table {
 #[derive(Debug)]
 pub(crate) struct TimerSql {
     pub(super) work: WorkSql,
+    pub(super) purge: PurgeSql,
     schedule: Statement,
     cancel: Statement,
 }
@@ -26,6 +27,7 @@ impl TimerSql {
     pub(crate) fn new(dialect: &Dialect) -> TimerSql {
         TimerSql {
             work: WorkSql::new(dialect, &TABLE),
+            purge: PurgeSql::new(dialect, &TABLE),
             schedule: dialect.announced(
                 Queue::Scheduler,
                 "INSERT INTO {timers} (id, topic, payload, correlation_id, due_at, state)

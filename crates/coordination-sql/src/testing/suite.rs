@@ -24,7 +24,6 @@ pub struct Suite {
     /// How many of the trials need a server, and how many of these were begun.
     needing_count: usize,
     begun_count: Arc<AtomicUsize>,
-    threads: Option<usize>,
     /// What is missing, so that tests which need a server cannot run.
     missing: Option<&'static str>,
 }
@@ -34,14 +33,7 @@ impl Suite {
     pub fn new(name: &'static str) -> Self {
         let missing = (given_url().is_none() && find_binaries().is_none())
             .then_some("neither DATABASE_URL nor an installed server");
-        Self {
-            name,
-            trials: Vec::new(),
-            needing_count: 0,
-            begun_count: Arc::default(),
-            threads: None,
-            missing,
-        }
+        Self { name, trials: Vec::new(), needing_count: 0, begun_count: Arc::default(), missing }
     }
 
     /// A suite without tests, for tests that stop and start a [cluster](super::TestCluster) of
@@ -80,19 +72,11 @@ impl Suite {
         self
     }
 
-    /// Runs so many tests at a time. Without it, one for each core.
-    #[must_use]
-    pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = Some(threads);
-        self
-    }
-
     /// Runs what the command line asks for, as `cargo test` would.
     #[expect(clippy::print_stderr, reason = "how many tests ran is the suite's answer")]
     pub fn run(self) -> ExitCode {
-        let Self { name, trials, needing_count, begun_count, threads, missing } = self;
+        let Self { name, trials, needing_count, begun_count, missing } = self;
         let mut arguments = Arguments::from_args();
-        arguments.test_threads = arguments.test_threads.or(threads);
         if missing.is_some() {
             // Whoever asks for ignored tests too gets them ignored all the same.
             arguments.include_ignored = false;

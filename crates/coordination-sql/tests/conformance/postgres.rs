@@ -16,7 +16,7 @@ use coordination_conformance::{
 use coordination_sql::testing::Suite;
 use expect_test::expect_file;
 
-use self::postgres_fixture::{PostgresFixture, alone_and_slowly, beside_others};
+use self::postgres_fixture::PostgresFixture;
 use self::sqlite_fixture::SqliteFixture;
 
 const INTRODUCTION: &str = "\
@@ -32,6 +32,10 @@ that the scenario is not one of the provider's: a memory is not durable, and a d
 type Outcomes = Arc<Mutex<Vec<(Scenario, Outcome)>>>;
 
 fn main() -> ExitCode {
+    if in_memory::is_second_process() {
+        in_memory::second_process::<MemoryFixture>();
+        return ExitCode::SUCCESS;
+    }
     let cases = [cases::<PostgresFixture>(), durable::cases::<PostgresFixture>()].concat();
     let outcomes = Outcomes::default();
     let suite = cases.iter().fold(Suite::new("conformance"), |suite, case| {
@@ -39,8 +43,7 @@ fn main() -> ExitCode {
         let name = format!("prim_postgres::{}", case.scenario.test);
         suite.test(name, move || run(case, &outcomes))
     });
-    // They mostly wait for time to pass.
-    let exit_code = suite.threads(12).run();
+    let exit_code = suite.run();
     let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner).clone();
     if outcomes.len() == cases.len() {
         let place = |scenario: &Scenario| cases.iter().position(|case| case.scenario == *scenario);
@@ -50,15 +53,9 @@ fn main() -> ExitCode {
     exit_code
 }
 
-/// Runs a case. If it fails, that may be the machine's fault, which was busy for too long; but not
-/// when it is run again with ten times the time, and nothing beside it.
-#[expect(clippy::print_stderr, reason = "whoever runs the tests may have too slow a machine")]
+/// Runs a case once, and notes how it went (`CRD-19`).
 fn run(case: Case, outcomes: &Outcomes) {
-    let mut outcome = beside_others(|| case.outcome());
-    if let Outcome::Failed { reason } = &outcome {
-        eprintln!("{} runs again, alone and slowly: {reason}", case.scenario.test);
-        outcome = alone_and_slowly(|| case.outcome());
-    }
+    let outcome = case.outcome();
     let failed = match &outcome {
         Outcome::Passed => None,
         Outcome::Failed { reason } => Some(reason.clone()),

@@ -1,56 +1,63 @@
-//! A schema of its own, and the server's clock.
+//! A schema of its own, and a server whose clock moves when told to.
+//!
+//! The provider's statements ask `statement_timestamp()`, without a schema. The sessions of this
+//! fixture find a function of that name in the test's schema first, which reads a table: the very
+//! statements that ship run on a real server, and no scenario depends on how fast the machine is.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use coordination::Timestamp;
+use coordination::{
+    Clock, FakeClock, FencingToken, LeaseDuration, Leases, OwnerToken, ProviderError, ResourceName,
+    Tenure, Timestamp,
+};
 use coordination_conformance::{DurableFixture, Fixture};
 use coordination_sql::testing::TestSchema;
 use coordination_sql::{PostgresConfig, PostgresProvider, SchemaName, sqlx};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
-/// The unit in milliseconds. Half of a lease of 10 units is a second: the most that a busy machine
-/// may take.
-const UNIT_MS: u64 = 200;
-/// The unit of a scenario that runs alone, because the machine may have been busier than that.
-const LONG_UNIT_MS: u64 = 2_000;
+/// How long a call may wait for its turn on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
 
-static UNIT_NOW_MS: AtomicU64 = AtomicU64::new(UNIT_MS);
-/// Read by those that run side by side, written by the one that runs alone.
-static RUNNING: RwLock<()> = RwLock::new(());
-
-/// Runs a scenario beside others.
-pub(crate) fn beside_others<T>(run: impl FnOnce() -> T) -> T {
-    let _others_too = RUNNING.read().unwrap_or_else(PoisonError::into_inner);
-    run()
-}
-
-/// Runs a scenario when no other runs, with a unit that is ten times as long.
-pub(crate) fn alone_and_slowly<T>(run: impl FnOnce() -> T) -> T {
-    let _alone = RUNNING.write().unwrap_or_else(PoisonError::into_inner);
-    UNIT_NOW_MS.store(LONG_UNIT_MS, Ordering::SeqCst);
-    let outcome = run();
-    UNIT_NOW_MS.store(UNIT_MS, Ordering::SeqCst);
-    outcome
-}
+const MAKE_CLOCK: &str = "
+    CREATE SCHEMA {schema};
+    CREATE TABLE {schema}.test_clock (micros BIGINT NOT NULL);
+    INSERT INTO {schema}.test_clock VALUES ({micros});
+    CREATE FUNCTION {schema}.statement_timestamp() RETURNS timestamptz LANGUAGE sql STABLE AS
+        'SELECT timestamptz ''epoch'' + micros * interval ''1 microsecond''
+         FROM {schema}.test_clock'";
 
 #[derive(Debug)]
 pub(crate) struct PostgresFixture {
     provider: PostgresProvider,
+    leases: VirtualLeases,
+    clock: FakeClock,
     schema: TestSchema,
 }
 
+/// The provider's leases, which a holder judges by the clock that is moved with the server's.
+#[derive(Debug, Clone)]
+pub(crate) struct VirtualLeases {
+    provider: PostgresProvider,
+    clock: FakeClock,
+}
+
 impl PostgresFixture {
-    async fn connect(schema: TestSchema) -> PostgresFixture {
+    async fn connect(schema: TestSchema, clock: FakeClock) -> PostgresFixture {
         let config = PostgresConfig {
             schema: SchemaName::new(schema.name()).expect("a valid name"),
-            // Many scenarios run at a time, on one server.
             connections_max: 4,
-            connect_timeout: Duration::from_secs(60),
-            answer_timeout: Duration::from_secs(120),
+            connect_timeout: PATIENCE,
+            answer_timeout: PATIENCE,
         };
-        let provider = PostgresProvider::connect_with(schema.url(), config).await;
-        PostgresFixture { provider: provider.expect("the server answers"), schema }
+        let separator = if schema.url().contains('?') { '&' } else { '?' };
+        let (url, name) = (schema.url(), schema.name());
+        // Named, the server's own functions are not the first to be found.
+        let url = format!("{url}{separator}options[search_path]={name},pg_catalog");
+        let provider = PostgresProvider::connect_with(&url, config).await;
+        let provider = provider.expect("the server answers");
+        let leases = VirtualLeases { provider: provider.clone(), clock: clock.clone() };
+        PostgresFixture { provider, leases, clock, schema }
     }
 }
 
@@ -59,10 +66,20 @@ impl Fixture for PostgresFixture {
     type Outbox = PostgresProvider;
     type Inbox = PostgresProvider;
     type Scheduler = PostgresProvider;
-    type Leases = PostgresProvider;
+    type Leases = VirtualLeases;
 
     async fn fresh() -> PostgresFixture {
-        PostgresFixture::connect(TestSchema::new()).await
+        let start: Timestamp = "2026-03-01T12:00:00.25Z".parse().expect("a valid moment");
+        let schema = TestSchema::new();
+        let make_clock = MAKE_CLOCK
+            .replace("{schema}", schema.name())
+            .replace("{micros}", &start.unix_micros().to_string());
+        let connection = PgConnection::connect(schema.url()).await;
+        let mut connection = connection.expect("the server answers");
+        let made = sqlx::raw_sql(AssertSqlSafe(make_clock)).execute(&mut connection).await;
+        made.expect("the schema is new");
+        connection.close().await.expect("the server answers");
+        PostgresFixture::connect(schema, FakeClock::at(start)).await
     }
 
     fn outbox(&self) -> &PostgresProvider {
@@ -77,43 +94,56 @@ impl Fixture for PostgresFixture {
         &self.provider
     }
 
-    fn leases(&self) -> &PostgresProvider {
-        &self.provider
+    fn leases(&self) -> &VirtualLeases {
+        &self.leases
     }
 
     async fn now(&self) -> Timestamp {
-        let now = "SELECT (EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::bigint";
-        let micros: i64 = sqlx::query_scalar(now)
-            .fetch_one(self.provider.pool())
-            .await
-            .expect("the server answers");
-        Timestamp::from_unix_micros(micros).expect("a moment of the calendar")
+        self.clock.now()
     }
 
-    /// Waits where the clock is.
+    /// The server's clock first: what wakes by the other one asks the server.
     async fn advance(&self, span: Duration) {
-        let until = self.now().await.after(span);
-        loop {
-            let left = until.since(self.now().await);
-            if left.is_zero() {
-                return;
-            }
-            sqlx::query("SELECT pg_sleep($1)")
-                .bind(left.as_secs_f64())
-                .execute(self.provider.pool())
-                .await
-                .expect("the server answers");
-        }
-    }
-
-    fn unit() -> Duration {
-        Duration::from_millis(UNIT_NOW_MS.load(Ordering::SeqCst))
+        let advance = format!("UPDATE {}.test_clock SET micros = $1", self.schema.name());
+        let moved = sqlx::query(AssertSqlSafe(advance))
+            .bind(self.clock.now().after(span).unix_micros())
+            .execute(self.provider.pool())
+            .await;
+        assert_eq!(moved.expect("the server answers").rows_affected(), 1, "one clock");
+        self.clock.advance(span);
     }
 }
 
 impl DurableFixture for PostgresFixture {
     async fn reopen(self) -> PostgresFixture {
         self.provider.close().await;
-        PostgresFixture::connect(self.schema).await
+        PostgresFixture::connect(self.schema, self.clock).await
+    }
+}
+
+impl Leases for VirtualLeases {
+    async fn try_acquire(
+        &self,
+        resource: &ResourceName,
+        duration: LeaseDuration,
+        owner: &OwnerToken,
+    ) -> Result<Option<FencingToken>, ProviderError> {
+        self.provider.try_acquire(resource, duration, owner).await
+    }
+
+    async fn try_renew(
+        &self,
+        tenure: &Tenure,
+        duration: LeaseDuration,
+    ) -> Result<Option<FencingToken>, ProviderError> {
+        self.provider.try_renew(tenure, duration).await
+    }
+
+    async fn release(&self, tenure: &Tenure) -> Result<usize, ProviderError> {
+        self.provider.release(tenure).await
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::new(self.clock.clone())
     }
 }

@@ -7,7 +7,9 @@ mod postgres;
 mod sqlite;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
+use coordination::{JoinError, JoinId, Joins, Retention, Topics};
 use coordination_sql::testing::Suite;
 
 fn main() -> ExitCode {
@@ -17,6 +19,9 @@ fn main() -> ExitCode {
         })
         .test_without_server("sqlite::many_that_open_a_new_file_at_once_all_do", || {
             run(sqlite::many_that_open_a_new_file_at_once_all_do());
+        })
+        .test_without_server("sqlite::a_file_of_version_1_is_brought_up_to_date", || {
+            run(sqlite::a_file_of_version_1_is_brought_up_to_date());
         })
         .test_without_server("sqlite::a_newer_file_is_refused", || {
             run(sqlite::a_newer_file_is_refused());
@@ -43,6 +48,9 @@ fn main() -> ExitCode {
             run(postgres::many_that_open_a_new_schema_at_once_all_do());
         })
         .test("postgres::schemas_share_nothing", || run(postgres::schemas_share_nothing()))
+        .test("postgres::a_schema_of_version_1_is_brought_up_to_date", || {
+            run(postgres::a_schema_of_version_1_is_brought_up_to_date());
+        })
         .test("postgres::a_newer_schema_is_refused", || {
             run(postgres::a_newer_schema_is_refused());
         })
@@ -50,6 +58,36 @@ fn main() -> ExitCode {
             run(postgres::a_migration_that_fails_leaves_nothing());
         })
         .run()
+}
+
+/// The part of a migration script that makes version 1.
+fn version_1(script: &str) -> String {
+    let (first, _) = script.split_once("\n-- Version 2:").unwrap();
+    format!("{first}\nCOMMIT;")
+}
+
+/// In tables of version 1: a message that is done, a join of it, and a join whose message is gone.
+const DATA_OF_VERSION_1: &str = "
+    INSERT INTO {outbox} (id, state, due_at, finished_at, topic, payload)
+        VALUES ('01ARZ3NDEKTSV4RRFFQ69G5FAV', 'done', 1, 1, 't', '');
+    INSERT INTO {joins} (id, expected, started_at)
+        VALUES ('01ARZ3NDEKTSV4RRFFQ69G5FA1', 1, 1), ('01ARZ3NDEKTSV4RRFFQ69G5FA2', 1, 1);
+    INSERT INTO {join_members} (join_id, message_id, outcome)
+        VALUES ('01ARZ3NDEKTSV4RRFFQ69G5FA1', '01ARZ3NDEKTSV4RRFFQ69G5FAV', NULL),
+               ('01ARZ3NDEKTSV4RRFFQ69G5FA2', '01ARZ3NDEKTSV4RRFFQ69G5FAX', 'done')";
+
+/// What became of [`DATA_OF_VERSION_1`].
+async fn check_data(provider: &impl Joins) {
+    let join = |text: &str| text.parse::<JoinId>().unwrap();
+    let kept = join("01ARZ3NDEKTSV4RRFFQ69G5FA1");
+    let progress = provider.join_progress(kept).await.unwrap();
+    assert_eq!((progress.expected, progress.completed), (1, 1));
+    let old = provider.join_progress(join("01ARZ3NDEKTSV4RRFFQ69G5FA2")).await;
+    assert!(matches!(old, Err(JoinError::Unknown { .. })), "its message is gone: {old:?}");
+    let keep = Retention::of_all(Duration::ZERO);
+    assert_eq!(provider.purge(&Topics::All, keep).await.unwrap(), 1);
+    let gone = provider.join_progress(kept).await;
+    assert!(matches!(gone, Err(JoinError::Unknown { .. })), "with its message: {gone:?}");
 }
 
 fn run(fact: impl Future<Output = ()>) {

@@ -10,6 +10,8 @@ use coordination_sql::{
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tokio::task::JoinSet;
 
+use crate::{DATA_OF_VERSION_1, check_data, version_1};
+
 async fn open(schema: &TestSchema) -> Result<PostgresProvider, OpenError> {
     let name = SchemaName::new(schema.name()).unwrap();
     let patience = Duration::from_secs(120);
@@ -62,6 +64,21 @@ pub(crate) async fn schemas_share_nothing() {
     let id = one.enqueue(message).await.unwrap();
     assert!(one.record(id).await.unwrap().is_some());
     assert!(other.record(id).await.unwrap().is_none());
+}
+
+pub(crate) async fn a_schema_of_version_1_is_brought_up_to_date() {
+    let schema = TestSchema::new();
+    let name = SchemaName::new(schema.name()).unwrap();
+    let data = ["outbox", "join_members", "joins"]
+        .iter()
+        .fold(DATA_OF_VERSION_1.to_owned(), |text, table| {
+            text.replace(&format!("{{{table}}}"), &format!("{name}.{table}"))
+        });
+    let mut connection = PgConnection::connect(schema.url()).await.unwrap();
+    for text in [version_1(&PostgresProvider::migration_sql(&name, 0)), data] {
+        sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut connection).await.unwrap();
+    }
+    check_data(&open(&schema).await.unwrap()).await;
 }
 
 pub(crate) async fn a_newer_schema_is_refused() {

@@ -2,7 +2,10 @@
 
 use coordination::{NewOutboxMessage, Outbox, Payload, Topic};
 use coordination_sql::{NEWEST_MIGRATION, OpenError, SqliteConfig, SqliteProvider, sqlx};
+use sqlx::{ConnectOptions, Connection};
 use tokio::task::JoinSet;
+
+use crate::{DATA_OF_VERSION_1, check_data, version_1};
 
 pub(crate) async fn opening_again_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -33,6 +36,23 @@ pub(crate) async fn many_that_open_a_new_file_at_once_all_do() {
             assert_eq!(Outbox::oldest_ready_age(&provider).await.unwrap(), None);
         }
     }
+}
+
+pub(crate) async fn a_file_of_version_1_is_brought_up_to_date() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("work.sqlite");
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(&path).create_if_missing(true);
+    let mut connection = options.connect().await.unwrap();
+    let data = ["outbox", "join_members", "joins"]
+        .iter()
+        .fold(DATA_OF_VERSION_1.to_owned(), |text, table| {
+            text.replace(&format!("{{{table}}}"), &format!("coordination_{table}"))
+        });
+    for text in [version_1(&SqliteProvider::migration_sql(0)), data] {
+        sqlx::raw_sql(sqlx::AssertSqlSafe(text)).execute(&mut connection).await.unwrap();
+    }
+    connection.close().await.unwrap();
+    check_data(&SqliteProvider::open(&path).await.unwrap()).await;
 }
 
 pub(crate) async fn a_newer_file_is_refused() {

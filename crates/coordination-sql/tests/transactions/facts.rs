@@ -4,9 +4,10 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use coordination::{
-    BatchSize, Delay, Enqueued, ErrorText, Inbox, InboxKey, JoinError, Joins, LeaseDuration,
-    Leases, MessageId, NewInboxMessage, NewJoin, NewOutboxMessage, Outbox, OwnerToken, Payload,
-    ResourceName, Source, SourceMessageId, Topic, TopicSet, Topics,
+    BatchSize, CronSchedule, Delay, Enqueued, ErrorText, Fence, FencingToken, Inbox, InboxKey,
+    JobDefinition, JobName, JoinError, Joins, LeaseDuration, Leases, Materialised, MessageId,
+    NewInboxMessage, NewJoin, NewOutboxMessage, Outbox, OwnerToken, Payload, ResourceName,
+    Retention, RunId, Scheduler, Source, SourceMessageId, Topic, TopicSet, Topics,
 };
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -275,13 +276,19 @@ pub(crate) async fn a_join_outlives_its_messages_until_it_is_old<W: World>() {
     assert_eq!(claim(&provider, "a").await, [first, second]);
     let failed = Outbox::fail(&provider, &me, &[first], &ErrorText::new("no")).await;
     assert_eq!(failed.unwrap(), 1);
-    assert_eq!(Outbox::purge(&provider, Duration::ZERO).await.unwrap(), 1);
+    assert_eq!(
+        Outbox::purge(&provider, &Topics::All, Retention::of_all(Duration::ZERO)).await.unwrap(),
+        1
+    );
     let progress = provider.join_progress(join).await.unwrap();
     assert_eq!((progress.completed, progress.failed), (0, 1), "purged, and still counted");
     provider.mark_dispatched(&me, &[second]).await.unwrap();
     let progress = provider.join_progress(join).await.unwrap();
     assert_eq!((progress.completed, progress.failed), (1, 1));
-    assert_eq!(Outbox::purge(&provider, Duration::ZERO).await.unwrap(), 1);
+    assert_eq!(
+        Outbox::purge(&provider, &Topics::All, Retention::of_all(Duration::ZERO)).await.unwrap(),
+        1
+    );
     let gone = provider.join_progress(join).await;
     assert!(matches!(gone, Err(JoinError::Unknown { .. })), "{gone:?}");
 }
@@ -297,6 +304,60 @@ pub(crate) async fn a_call_after_the_close_says_so<W: World>() {
     assert!(refused.to_string().starts_with("provider_unavailable: outbox enqueue: "), "{refused}");
     let again = world.open().await;
     assert_eq!(claim(&again, "a").await.len(), 1, "nothing was lost");
+}
+
+/// More of them than one batch looks at, all due before the others.
+pub(crate) async fn crd_13_jobs_that_cannot_be_read_stop_nobody_else<W: World>() {
+    let world = W::new().await;
+    let provider = world.open().await;
+    let fence =
+        Fence { resource: ResourceName::new("scheduler").unwrap(), token: FencingToken::new(1) };
+    let make_runs = async || provider.create_job_runs_from_due_jobs(&fence).await.unwrap();
+    world
+        .execute_newer(
+            &provider,
+            "WITH RECURSIVE number (n) AS (
+                 SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < 600)
+             INSERT INTO {jobs} (name, topic, payload, cron, time_zone, next_tick)
+             SELECT 'newer-' || n, 'report', '', 'at the full moon', 'UTC', 0 FROM number",
+        )
+        .await;
+    provider.create_or_update_job(job("nightly")).await.unwrap();
+    let due = "UPDATE {jobs} SET next_tick = 1 WHERE name = 'nightly'";
+    world.execute_newer(&provider, due).await;
+    assert_eq!(make_runs().await, Materialised::Partly { runs: 1, unreadable: 600 });
+    let runs = provider.claim_job_runs(&owner("a"), lease(60), batch(10)).await.unwrap();
+    assert_eq!(runs.len(), 1, "the job that can be read has its run");
+    assert_eq!(runs[0].job.as_str(), "nightly");
+    assert_eq!(make_runs().await, Materialised::Partly { runs: 0, unreadable: 600 });
+    // A worker that waits for the next event does not wake for what it cannot read.
+    let next = provider.next_event_time().await.unwrap().unwrap();
+    assert!(next > runs[0].scheduled_at.after(Duration::from_secs(60)), "{next}");
+
+    // They are as they were, for whoever can read them; and can be saved anew.
+    provider.create_or_update_job(job("newer-7")).await.unwrap();
+    assert_eq!(make_runs().await, Materialised::Partly { runs: 0, unreadable: 599 });
+    world.execute_newer(&provider, "DELETE FROM {jobs} WHERE cron = 'at the full moon'").await;
+    provider.create_or_update_job(job("other")).await.unwrap();
+    assert_eq!(make_runs().await, Materialised::Runs(0));
+}
+
+pub(crate) async fn crd_13_a_run_whose_job_cannot_be_read_is_left_alone<W: World>() {
+    let world = W::new().await;
+    let provider = world.open().await;
+    for name in ["newer", "known"] {
+        provider.create_or_update_job(job(name)).await.unwrap();
+        provider.trigger_job(&job(name).name, RunId::random()).await.unwrap();
+    }
+    world.execute_newer(&provider, "UPDATE {jobs} SET topic = '' WHERE name = 'newer'").await;
+    let runs = provider.claim_job_runs(&owner("a"), lease(60), batch(10)).await.unwrap();
+    assert_eq!(runs.len(), 1);
+    assert_eq!(runs[0].job.as_str(), "known");
+}
+
+fn job(name: &str) -> JobDefinition {
+    let schedule = CronSchedule::parse("0 0 1 1 *", "UTC").unwrap();
+    JobDefinition::new(JobName::new(name).unwrap(), topic(0), schedule)
 }
 
 async fn claim<D: coordination_sql::Database>(

@@ -37,6 +37,13 @@ pub(crate) trait World: Sized + Send + Sync + 'static {
         transaction: &mut Transaction<'static, Self::Driver>,
     ) -> impl Future<Output = ()> + Send;
 
+    /// Runs a statement that a newer program may run; `{jobs}` is the table of jobs.
+    fn execute_newer(
+        &self,
+        provider: &Provider<Self::Db>,
+        text: &str,
+    ) -> impl Future<Output = ()> + Send;
+
     /// How many orders there are.
     fn orders(&self, provider: &Provider<Self::Db>) -> impl Future<Output = i64> + Send;
 }
@@ -68,6 +75,11 @@ impl World for SqliteWorld {
 
     async fn add_order(&self, transaction: &mut Transaction<'static, sqlx::Sqlite>) {
         sqlx::query("INSERT INTO orders VALUES (1)").execute(&mut **transaction).await.unwrap();
+    }
+
+    async fn execute_newer(&self, provider: &SqliteProvider, text: &str) {
+        let text = sqlx::AssertSqlSafe(text.replace("{jobs}", "coordination_jobs"));
+        sqlx::query(text).execute(provider.pool()).await.unwrap();
     }
 
     async fn orders(&self, provider: &SqliteProvider) -> i64 {
@@ -113,6 +125,11 @@ impl World for PostgresWorld {
     async fn add_order(&self, transaction: &mut Transaction<'static, sqlx::Postgres>) {
         let insert = self.sql("INSERT INTO orders VALUES (1)");
         sqlx::query(insert).execute(&mut **transaction).await.unwrap();
+    }
+
+    async fn execute_newer(&self, provider: &PostgresProvider, text: &str) {
+        let text = text.replace("{jobs}", &format!("{}.jobs", self.0.name()));
+        sqlx::query(sqlx::AssertSqlSafe(text)).execute(provider.pool()).await.unwrap();
     }
 
     async fn orders(&self, provider: &PostgresProvider) -> i64 {

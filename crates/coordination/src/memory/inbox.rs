@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
-use super::work::{Outcome, State, View, WorkItems};
+use super::outbox::among;
+use super::work::{Among, Outcome, State, View, WorkItems};
 use crate::{
     BatchSize, ContentHash, CorrelationId, Delay, Enqueued, ErrorText, InboxKey, InboxMessage,
-    InboxStatus, LeaseDuration, NewInboxMessage, OwnerToken, Payload, Processed, Timestamp, Topic,
+    InboxStatus, LeaseDuration, NewInboxMessage, OwnerToken, Payload, Processed, Retention,
+    Timestamp, Topic, Topics,
 };
 
 #[derive(Debug, Default)]
 pub(super) struct InboxState {
-    messages: WorkItems<InboxKey, Kept>,
+    messages: WorkItems<InboxKey, Kept, Topic>,
 }
 
 /// What is kept of a message beside its place in the order of work.
@@ -55,10 +57,10 @@ impl InboxState {
         if self.messages.contains(&key) {
             return Enqueued::Duplicate;
         }
-        let last_error = ErrorText::default();
+        let (lane, last_error) = (topic.clone(), ErrorText::default());
         let kept =
             Kept { topic, payload, correlation_id, hash, attempts_at_revival: 0, last_error };
-        self.messages.add(key, due_at.unwrap_or(now), kept);
+        self.messages.add_to(lane, key, due_at.unwrap_or(now), kept);
         Enqueued::Added
     }
 
@@ -69,7 +71,8 @@ impl InboxState {
         lease: LeaseDuration,
         max: BatchSize,
     ) -> Vec<InboxMessage> {
-        self.messages.claim(now, owner, lease, max, |key, view| shown(key, &view))
+        let see = |key: &InboxKey, view: View<'_, Kept>| shown(key, &view);
+        self.messages.claim_among(now, owner, lease, max, &Among::All, see)
     }
 
     pub(super) fn ack(&mut self, now: Timestamp, owner: &OwnerToken, keys: &[InboxKey]) -> usize {
@@ -141,8 +144,8 @@ impl InboxState {
         self.messages.reap(now).len()
     }
 
-    pub(super) fn purge(&mut self, now: Timestamp, older_than: Duration) -> usize {
-        self.messages.purge(now.before(older_than), |_, _| {})
+    pub(super) fn purge(&mut self, now: Timestamp, topics: &Topics, keep: Retention) -> usize {
+        self.messages.purge(now, &among(topics), keep, |_, _| {})
     }
 
     pub(super) fn oldest_ready_age(&self, now: Timestamp) -> Option<Duration> {

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-use super::work::{Outcome, State, WorkItems};
+use super::work::{Among, Outcome, State, WorkItems};
 use crate::{
     BatchSize, Delay, Fence, FencingToken, JobDefinition, JobName, JobRun, JobSaved, LeaseDuration,
-    Materialised, OwnerToken, ResourceName, RunId, Timestamp,
+    Materialised, OwnerToken, ResourceName, Retention, RunId, Timestamp,
 };
 
 #[derive(Debug, Default)]
@@ -166,7 +166,7 @@ impl JobState {
 
     pub(super) fn purge(&mut self, now: Timestamp, older_than: Duration) -> usize {
         let run_of = &mut self.run_of;
-        self.runs.purge(now.before(older_than), |_, occurrence| {
+        self.runs.purge(now, &Among::All, Retention::of_all(older_than), |_, occurrence| {
             run_of.remove(&occurrence);
         })
     }

@@ -1,26 +1,36 @@
-//! Joins, as the outbox counts them.
+//! Joins, as the outbox counts them. A join is forgotten with the last of its messages.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use super::work::Outcome;
 use crate::outbox::join::{JoinProgress, NewJoin};
-use crate::{JoinId, MessageId, Timestamp};
+use crate::{JoinId, MessageId};
 
 #[derive(Debug, Default)]
 pub(super) struct JoinTable {
-    joins: HashMap<JoinId, JoinProgress>,
-    /// The joins that wait for a message. A message leaves with its first outcome, so it counts
-    /// once.
-    waiting_for: HashMap<MessageId, Vec<JoinId>>,
-    /// Complete joins by when they became complete.
-    complete: BTreeSet<(Timestamp, JoinId)>,
+    joins: HashMap<JoinId, Join>,
+    /// The joins that a message is a member of, and whether it has counted for them.
+    members: HashMap<MessageId, Vec<(JoinId, Counted)>>,
+}
+
+#[derive(Debug)]
+struct Join {
+    progress: JoinProgress,
+    /// How many members were not forgotten yet.
+    kept: usize,
+}
+
+/// A member counts with its first outcome, once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Counted {
+    Yes,
+    No,
 }
 
 impl JoinTable {
     /// Starts a join, unless it is known. `outcome_of` tells the outcome of a finished message.
     pub(super) fn start(
         &mut self,
-        now: Timestamp,
         join: &NewJoin,
         outcome_of: impl Fn(&MessageId) -> Option<Outcome>,
     ) {
@@ -28,45 +38,43 @@ impl JoinTable {
             return;
         }
         let expected = join.members().len();
-        self.joins.insert(join.id(), JoinProgress { expected, completed: 0, failed: 0 });
+        let progress = JoinProgress { expected, completed: 0, failed: 0 };
+        self.joins.insert(join.id(), Join { progress, kept: expected });
         for member in join.members() {
-            match outcome_of(member) {
-                Some(outcome) => self.add(now, join.id(), outcome),
-                None => self.waiting_for.entry(*member).or_default().push(join.id()),
+            self.members.entry(*member).or_default().push((join.id(), Counted::No));
+            if let Some(outcome) = outcome_of(member) {
+                self.count(*member, outcome);
             }
         }
     }
 
     /// Counts the outcome of a message for all joins that wait for it.
-    pub(super) fn count(&mut self, now: Timestamp, member: MessageId, outcome: Outcome) {
-        for join in self.waiting_for.remove(&member).unwrap_or_default() {
-            self.add(now, join, outcome);
+    pub(super) fn count(&mut self, member: MessageId, outcome: Outcome) {
+        for (join, counted) in self.members.get_mut(&member).into_iter().flatten() {
+            if std::mem::replace(counted, Counted::Yes) == Counted::Yes {
+                continue;
+            }
+            let join = self.joins.get_mut(join).expect("a join is kept as long as its members");
+            match outcome {
+                Outcome::Done => join.progress.completed += 1,
+                Outcome::Dead => join.progress.failed += 1,
+            }
         }
     }
 
     pub(super) fn progress(&self, id: JoinId) -> Option<JoinProgress> {
-        self.joins.get(&id).copied()
+        self.joins.get(&id).map(|join| join.progress)
     }
 
-    /// Forgets joins that became complete at `complete_until` or before.
-    pub(super) fn purge(&mut self, complete_until: Timestamp) {
-        while let Some(&(at, join)) = self.complete.first() {
-            if at > complete_until {
-                break;
+    /// A finished message was forgotten, and the joins whose last one it was.
+    pub(super) fn forget(&mut self, member: MessageId) {
+        for (id, _) in self.members.remove(&member).unwrap_or_default() {
+            let join = self.joins.get_mut(&id).expect("a join is kept as long as its members");
+            join.kept -= 1;
+            if join.kept == 0 {
+                assert!(join.progress.is_complete(), "only finished messages are forgotten");
+                self.joins.remove(&id);
             }
-            self.complete.pop_first();
-            self.joins.remove(&join).expect("complete joins are kept");
-        }
-    }
-
-    fn add(&mut self, now: Timestamp, join: JoinId, outcome: Outcome) {
-        let progress = self.joins.get_mut(&join).expect("a join is kept until it is complete");
-        match outcome {
-            Outcome::Done => progress.completed += 1,
-            Outcome::Dead => progress.failed += 1,
-        }
-        if progress.is_complete() {
-            self.complete.insert((now, join));
         }
     }
 }

@@ -8,7 +8,8 @@ use super::work::{Among, Outcome, State, View, WorkItems};
 use crate::outbox::join::{JoinProgress, NewJoin};
 use crate::{
     BatchSize, CorrelationId, Delay, ErrorText, JoinId, LeaseDuration, MessageId, NewOutboxMessage,
-    OutboxMessage, OutboxRecord, OutboxStatus, OwnerToken, Payload, Timestamp, Topic, Topics,
+    OutboxMessage, OutboxRecord, OutboxStatus, OwnerToken, Payload, Retention, Timestamp, Topic,
+    Topics,
 };
 
 #[derive(Debug, Default)]
@@ -100,7 +101,7 @@ impl OutboxState {
         let mut count = 0;
         for id in ids {
             if self.messages.finish(now, owner, id, Outcome::Done).is_some() {
-                self.joins.count(now, *id, Outcome::Done);
+                self.joins.count(*id, Outcome::Done);
                 count += 1;
             }
         }
@@ -118,7 +119,7 @@ impl OutboxState {
             return 0;
         };
         kept.outcome = Some(outcome.clone());
-        self.joins.count(now, id, Outcome::Done);
+        self.joins.count(id, Outcome::Done);
         1
     }
 
@@ -174,7 +175,7 @@ impl OutboxState {
         for id in ids {
             if let Some(kept) = self.messages.finish(now, owner, id, Outcome::Dead) {
                 kept.note(error);
-                self.joins.count(now, *id, Outcome::Dead);
+                self.joins.count(*id, Outcome::Dead);
                 count += 1;
             }
         }
@@ -220,10 +221,9 @@ impl OutboxState {
         reaped.len()
     }
 
-    pub(super) fn purge(&mut self, now: Timestamp, older_than: Duration) -> usize {
-        let finished_until = now.before(older_than);
-        self.joins.purge(finished_until);
-        self.messages.purge(finished_until, |_, _| {})
+    pub(super) fn purge(&mut self, now: Timestamp, topics: &Topics, keep: Retention) -> usize {
+        let joins = &mut self.joins;
+        self.messages.purge(now, &among(topics), keep, |id, _| joins.forget(id))
     }
 
     pub(super) fn oldest_ready_age(&self, now: Timestamp) -> Option<Duration> {
@@ -234,9 +234,9 @@ impl OutboxState {
         self.messages.next_due_after(now, &among(topics))
     }
 
-    pub(super) fn start_join(&mut self, now: Timestamp, join: &NewJoin) -> JoinId {
+    pub(super) fn start_join(&mut self, join: &NewJoin) -> JoinId {
         let messages = &self.messages;
-        self.joins.start(now, join, |member| match messages.get(member)?.state {
+        self.joins.start(join, |member| match messages.get(member)?.state {
             State::Finished { outcome, .. } => Some(*outcome),
             State::Ready | State::Claimed { .. } => None,
         });
@@ -256,7 +256,7 @@ impl Kept {
     }
 }
 
-fn among(topics: &Topics) -> Among<'_, Topic> {
+pub(super) fn among(topics: &Topics) -> Among<'_, Topic> {
     match topics {
         Topics::All => Among::All,
         Topics::Only(set) => Among::Only(set.as_set()),

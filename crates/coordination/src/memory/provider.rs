@@ -10,7 +10,7 @@ use crate::{
     Inbox, InboxKey, InboxMessage, JobDefinition, JobName, JobRun, JobSaved, JoinId, LeaseDuration,
     Leases, Materialised, MessageId, NewInboxMessage, NewOutboxMessage, NewTimer, Outbox,
     OutboxMessage, OutboxRecord, OwnerToken, Payload, Processed, ProviderError, ResourceName,
-    RunId, Scheduler, Tenure, Timer, TimerId, Timestamp, Topics, TriggerError,
+    Retention, RunId, Scheduler, Tenure, Timer, TimerId, Timestamp, Topics, TriggerError,
 };
 
 impl MemoryProvider {
@@ -133,8 +133,8 @@ impl Outbox for MemoryProvider {
         Ok(count)
     }
 
-    async fn purge(&self, older_than: Duration) -> Result<usize, ProviderError> {
-        Ok(self.shared.outbox.lock().purge(self.now(), older_than))
+    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize, ProviderError> {
+        Ok(self.shared.outbox.lock().purge(self.now(), topics, keep))
     }
 
     async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {
@@ -153,7 +153,7 @@ impl Outbox for MemoryProvider {
 
 impl Joins for MemoryProvider {
     async fn start_join(&self, join: NewJoin) -> Result<JoinId, ProviderError> {
-        Ok(self.shared.outbox.lock().start_join(self.now(), &join))
+        Ok(self.shared.outbox.lock().start_join(&join))
     }
 
     async fn join_progress(&self, id: JoinId) -> Result<JoinProgress, JoinError> {
@@ -228,8 +228,8 @@ impl Inbox for MemoryProvider {
         Ok(self.shared.inbox.lock().reap(self.now()))
     }
 
-    async fn purge(&self, older_than: Duration) -> Result<usize, ProviderError> {
-        Ok(self.shared.inbox.lock().purge(self.now(), older_than))
+    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize, ProviderError> {
+        Ok(self.shared.inbox.lock().purge(self.now(), topics, keep))
     }
 
     async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::work::{Outcome, WorkItems};
+use super::work::{Among, Outcome, WorkItems};
 use crate::{
-    BatchSize, CorrelationId, Delay, LeaseDuration, NewTimer, OwnerToken, Payload, Timer, TimerId,
-    Timestamp, Topic,
+    BatchSize, CorrelationId, Delay, LeaseDuration, NewTimer, OwnerToken, Payload, Retention,
+    Timer, TimerId, Timestamp, Topic,
 };
 
 #[derive(Debug, Default)]
@@ -73,7 +73,7 @@ impl TimerState {
     }
 
     pub(super) fn purge(&mut self, now: Timestamp, older_than: Duration) -> usize {
-        self.timers.purge(now.before(older_than), |_, _| {})
+        self.timers.purge(now, &Among::All, Retention::of_all(older_than), |_, _| {})
     }
 
     pub(super) fn next_due_at(&self) -> Option<Timestamp> {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 pub(super) use self::ready::Among;
 use self::ready::Ready;
-use crate::{BatchSize, LeaseDuration, OwnerToken, Timestamp};
+use crate::{BatchSize, LeaseDuration, OwnerToken, Retention, Timestamp};
 
 /// Work items by key, with what the caller keeps of each. Those that are claimed apart from each
 /// other stand in lanes `L`.
@@ -23,7 +23,8 @@ pub(super) struct WorkItems<K, V, L = ()> {
     next_place: u64,
     ready: Ready<K, L>,
     claimed: BTreeMap<(Timestamp, u64), K>,
-    finished: BTreeMap<(Timestamp, u64), K>,
+    /// By lane and outcome, each by when it was finished. Only those with items.
+    finished: BTreeMap<(L, Outcome), BTreeMap<(Timestamp, u64), K>>,
 }
 
 #[derive(Debug)]
@@ -52,7 +53,7 @@ pub(super) enum State {
     },
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Outcome {
     Done,
     Dead,
@@ -217,7 +218,12 @@ impl<K: Clone + Eq + Hash, V, L: Ord + Clone> WorkItems<K, V, L> {
             return None;
         };
         let (place, attempts) = (item.place, item.attempts);
-        self.finished.remove(&(at, place)).expect("finished items are listed");
+        let lane = (item.lane.clone(), Outcome::Dead);
+        let listed = self.finished.get_mut(&lane).expect("finished items are listed");
+        listed.remove(&(at, place)).expect("finished items are listed");
+        if listed.is_empty() {
+            self.finished.remove(&lane);
+        }
         Some((self.list_ready(key, due_at), attempts))
     }
 
@@ -236,22 +242,36 @@ impl<K: Clone + Eq + Hash, V, L: Ord + Clone> WorkItems<K, V, L> {
         reaped
     }
 
-    /// Forgets items that were finished at `finished_until` or before, and shows each to `forget`.
+    /// Forgets finished items of these lanes that were kept for long enough, and shows each to
+    /// `forget`.
     pub(super) fn purge(
         &mut self,
-        finished_until: Timestamp,
+        now: Timestamp,
+        among: &Among<'_, L>,
+        keep: Retention,
         mut forget: impl FnMut(K, V),
     ) -> usize {
         let mut count = 0;
-        while let Some(entry) = self.finished.first_entry() {
-            if entry.key().0 > finished_until {
-                break;
+        let items = &mut self.items;
+        self.finished.retain(|(lane, outcome), listed| {
+            if !among.contains(lane) {
+                return true;
             }
-            let key = entry.remove();
-            let item = self.items.remove(&key).expect("every listed key has an item");
-            forget(key, item.value);
-            count += 1;
-        }
+            let finished_until = match outcome {
+                Outcome::Done => now.before(keep.done),
+                Outcome::Dead => now.before(keep.dead),
+            };
+            while let Some(entry) = listed.first_entry() {
+                if entry.key().0 > finished_until {
+                    break;
+                }
+                let key = entry.remove();
+                let item = items.remove(&key).expect("every listed key has an item");
+                forget(key, item.value);
+                count += 1;
+            }
+            !listed.is_empty()
+        });
         count
     }
 
@@ -305,7 +325,8 @@ impl<K: Clone + Eq + Hash, V, L: Ord + Clone> WorkItems<K, V, L> {
     fn list_finished(&mut self, now: Timestamp, key: &K, outcome: Outcome) -> &mut V {
         let item = self.items.get_mut(key).expect("the caller looked the item up");
         item.state = State::Finished { outcome, at: now };
-        self.finished.insert((now, item.place), key.clone());
+        let listed = self.finished.entry((item.lane.clone(), outcome)).or_default();
+        listed.insert((now, item.place), key.clone());
         &mut item.value
     }
 }

@@ -19,7 +19,8 @@ use super::handler::{BoxedHandler, HandlerError, TopicHandlers};
 use super::metrics::{Counter, WorkerMetrics};
 use super::settings::WorkerSettings;
 use crate::{
-    BatchSize, CorrelationId, Delay, ErrorText, LeaseDuration, OwnerToken, ProviderError, Topic,
+    BatchSize, CorrelationId, Delay, ErrorText, LeaseDuration, OwnerToken, ProviderError,
+    Retention, Topic, Topics,
 };
 
 /// How often a settlement is tried before the item is left to be reaped.
@@ -47,7 +48,8 @@ pub(super) trait Queue: Clone + Send + Sync + 'static {
     fn reap(&self) -> impl Future<Output = Result<usize, ProviderError>> + Send;
     fn purge(
         &self,
-        older_than: Duration,
+        topics: &Topics,
+        keep: Retention,
     ) -> impl Future<Output = Result<usize, ProviderError>> + Send;
     fn oldest_ready_age(
         &self,
@@ -274,9 +276,11 @@ impl<Q: Queue> Dispatch<Q> {
             Ok(count) => counters.reaped.add(count),
             Err(error) => self.note_no_answer(&error),
         }
-        match self.queue.purge(self.settings.keep_finished_for).await {
-            Ok(count) => counters.purged.add(count),
-            Err(error) => self.note_no_answer(&error),
+        for (topics, keep) in self.settings.retentions(self.handlers.topics()) {
+            match self.queue.purge(&topics, keep).await {
+                Ok(count) => counters.purged.add(count),
+                Err(error) => self.note_no_answer(&error),
+            }
         }
         match self.queue.oldest_ready_age().await {
             Ok(age) => counters.set_oldest_ready_age(age),

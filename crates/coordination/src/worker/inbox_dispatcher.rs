@@ -9,7 +9,8 @@ use super::handler::TopicHandlers;
 use super::metrics::WorkerMetrics;
 use super::settings::{InvalidSettings, WorkerSettings};
 use crate::{
-    BatchSize, CorrelationId, Inbox, InboxMessage, LeaseDuration, OwnerToken, ProviderError, Topic,
+    BatchSize, CorrelationId, Inbox, InboxMessage, LeaseDuration, OwnerToken, ProviderError,
+    Retention, Topic, Topics,
 };
 
 /// Claims due messages, calls the topic's handler, and acknowledges, abandons or fails them.
@@ -80,8 +81,8 @@ impl<I: Inbox + Clone> Queue for InboxQueue<I> {
         self.0.reap().await
     }
 
-    async fn purge(&self, older_than: Duration) -> Result<usize, ProviderError> {
-        self.0.purge(older_than).await
+    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize, ProviderError> {
+        self.0.purge(topics, keep).await
     }
 
     async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {

@@ -10,7 +10,7 @@ pub struct WorkerMetrics {
     counters: Arc<Counters>,
 }
 
-/// A worker's counters at one moment. All but the last grow for as long as the worker lives.
+/// A worker's counters at one moment. All but the last two grow for as long as the worker lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MetricsSnapshot {
     /// Items claimed.
@@ -29,6 +29,8 @@ pub struct MetricsSnapshot {
     pub too_late: u64,
     /// Calls that the provider gave no answer to.
     pub provider_errors: u64,
+    /// Due jobs whose definition this build cannot read, when they were last looked at.
+    pub unreadable_jobs: u64,
     /// How long the oldest ready item had been due, when it was last measured; none if none was.
     pub oldest_ready_age: Option<Duration>,
 }
@@ -43,6 +45,7 @@ pub(super) struct Counters {
     pub(super) purged: Counter,
     pub(super) too_late: Counter,
     pub(super) provider_errors: Counter,
+    pub(super) unreadable_jobs: Counter,
     oldest_ready_age: Mutex<Option<Duration>>,
 }
 
@@ -53,6 +56,11 @@ impl Counter {
     pub(super) fn add(&self, count: usize) {
         let count = u64::try_from(count).expect("a count of items in memory fits");
         self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(super) fn set(&self, count: usize) {
+        let count = u64::try_from(count).expect("a count of items in memory fits");
+        self.0.store(count, Ordering::Relaxed);
     }
 
     fn get(&self) -> u64 {
@@ -84,6 +92,7 @@ impl WorkerMetrics {
             purged: counters.purged.get(),
             too_late: counters.too_late.get(),
             provider_errors: counters.provider_errors.get(),
+            unreadable_jobs: counters.unreadable_jobs.get(),
             oldest_ready_age: *age,
         }
     }

@@ -10,7 +10,7 @@ use super::metrics::WorkerMetrics;
 use super::settings::{InvalidSettings, WorkerSettings};
 use crate::{
     BatchSize, CorrelationId, LeaseDuration, Outbox, OutboxMessage, OwnerToken, ProviderError,
-    TooManyTopics, Topic, TopicSet, Topics,
+    Retention, TooManyTopics, Topic, TopicSet, Topics,
 };
 
 /// Claims due messages, calls the topic's handler, and marks them dispatched, reschedules or fails
@@ -128,8 +128,8 @@ impl<O: Outbox + Clone> Queue for OutboxQueue<O> {
         self.outbox.reap().await
     }
 
-    async fn purge(&self, older_than: Duration) -> Result<usize, ProviderError> {
-        self.outbox.purge(older_than).await
+    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize, ProviderError> {
+        self.outbox.purge(topics, keep).await
     }
 
     async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {

@@ -202,8 +202,10 @@ impl<S: Scheduler, O: Outbox, L: Leases> SchedulerWorker<S, O, L> {
         shutdown: &CancellationToken,
     ) -> Result<Round, Stopped> {
         lease.ensure_held()?;
+        let unreadable_jobs = &self.metrics.counters().unreadable_jobs;
         match self.scheduler.create_job_runs_from_due_jobs(&lease.fence()).await? {
-            Materialised::Runs(_) => {}
+            Materialised::Runs(_) => unreadable_jobs.set(0),
+            Materialised::Partly { unreadable, .. } => unreadable_jobs.set(unreadable),
             Materialised::StaleFence { .. } => return Err(Stopped::LeaseLost),
         }
         let SchedulerSettings { batch, claim_for, .. } = self.settings;

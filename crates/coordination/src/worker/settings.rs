@@ -1,10 +1,11 @@
 //! How a worker goes about its work: sizes, times and bounds.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::{BatchSize, LeaseDuration};
+use crate::{BatchSize, LeaseDuration, Retention, TOPICS_MAX, Topic, TopicSet, Topics};
 
 /// The most items that one worker has in its hands.
 pub const IN_FLIGHT_MAX: usize = 1000;
@@ -39,8 +40,11 @@ pub struct WorkerSettings {
     pub poll_interval: Duration,
     /// How often the worker reaps, purges and measures: every 5 s.
     pub upkeep_interval: Duration,
-    /// How long finished items are kept: 7 days.
-    pub keep_finished_for: Duration,
+    /// How long finished items of the worker's topics are kept: 7 days, and dead ones 30. Topics
+    /// that it has no handler for are left alone: others keep those.
+    pub keep: Retention,
+    /// The topics for which that is different. Workers that share a topic agree on it.
+    pub keep_topics: BTreeMap<Topic, Retention>,
     /// How long a worker that is told to stop waits for its handlers: 30 s.
     pub drain_timeout: Duration,
 }
@@ -81,13 +85,34 @@ impl Default for WorkerSettings {
             in_flight_max: 64,
             poll_interval: Duration::from_millis(500),
             upkeep_interval: Duration::from_secs(5),
-            keep_finished_for: Duration::from_secs(7 * 24 * 60 * 60),
+            keep: Retention::default(),
+            keep_topics: BTreeMap::new(),
             drain_timeout: Duration::from_secs(30),
         }
     }
 }
 
 impl WorkerSettings {
+    /// For how long these topics are kept, those that are kept alike together.
+    pub(super) fn retentions<'a>(
+        &self,
+        topics: impl Iterator<Item = &'a Topic>,
+    ) -> Vec<(Topics, Retention)> {
+        let mut alike: BTreeMap<Retention, Vec<Topic>> = BTreeMap::new();
+        for topic in topics {
+            let keep = self.keep_topics.get(topic).copied().unwrap_or(self.keep);
+            alike.entry(keep).or_default().push(topic.clone());
+        }
+        let mut retentions = Vec::new();
+        for (keep, topics) in alike {
+            for some in topics.chunks(TOPICS_MAX) {
+                let some = TopicSet::of(some.iter().cloned()).expect("a chunk is within the bound");
+                retentions.push((Topics::Only(some), keep));
+            }
+        }
+        retentions
+    }
+
     pub(super) fn check(&self) -> Result<(), InvalidSettings> {
         let zeros = [
             ("handler_timeout", self.handler_timeout.is_zero()),
@@ -133,6 +158,27 @@ mod tests {
         assert_eq!(settings.check(), Err(InvalidSettings::Zero { name: "attempts_max" }));
         let settings = WorkerSettings { poll_interval: Duration::ZERO, ..Default::default() };
         assert_eq!(settings.check(), Err(InvalidSettings::Zero { name: "poll_interval" }));
+    }
+
+    /// CRD-07
+    #[test]
+    fn crd_07_topics_that_are_kept_alike_are_purged_together() {
+        let topic = |text: &str| Topic::new(text).unwrap();
+        let hour = Retention::of_all(Duration::from_secs(3600));
+        let settings = WorkerSettings {
+            keep_topics: BTreeMap::from([(topic("log"), hour), (topic("unhandled"), hour)]),
+            ..Default::default()
+        };
+        let only = |topics: &[&str]| {
+            Topics::Only(TopicSet::of(topics.iter().map(|text| topic(text))).unwrap())
+        };
+        let handled = ["a", "log", "b"].map(topic);
+        assert_eq!(
+            settings.retentions(handled.iter()),
+            [(only(&["log"]), hour), (only(&["a", "b"]), Retention::default())]
+        );
+        let many: Vec<_> = (0..=TOPICS_MAX).map(|number| topic(&number.to_string())).collect();
+        assert_eq!(settings.retentions(many.iter()).len(), 2, "no call names too many");
     }
 
     #[test]

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use coordination::{
-    HandlerError, Inbox, InboxDispatcher, InboxMessage, InboxStatus, Outbox, OutboxDispatcher,
-    OutboxMessage, TopicHandlers, WorkerSettings,
+    BatchSize, ErrorText, HandlerError, Inbox, InboxDispatcher, InboxMessage, InboxStatus, Outbox,
+    OutboxDispatcher, OutboxMessage, OwnerToken, Retention, TopicHandlers, WorkerSettings,
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::{eventually, inbox_message, key, outbox_message, pass, provider, topic};
+use crate::{eventually, inbox_message, key, lease, outbox_message, pass, provider, topic};
 
 /// Counts how many calls run at once.
 #[derive(Debug, Default)]
@@ -186,8 +186,8 @@ async fn finished_messages_are_purged_by_age() {
     let inbox = provider();
     let _added = Inbox::enqueue(&inbox, inbox_message("order", "1")).await.unwrap();
     let handlers = TopicHandlers::new().on(topic("order"), |_: InboxMessage| async { Ok(()) });
-    let settings =
-        WorkerSettings { keep_finished_for: Duration::from_secs(60), ..Default::default() };
+    let keep = Retention::of_all(Duration::from_secs(60));
+    let settings = WorkerSettings { keep, ..Default::default() };
     let worker = InboxDispatcher::new(inbox.clone(), handlers, settings).unwrap();
     let (metrics, stop) = (worker.metrics(), CancellationToken::new());
     let running = tokio::spawn(worker.run(stop.clone()));
@@ -196,6 +196,49 @@ async fn finished_messages_are_purged_by_age() {
     pass(Duration::from_secs(20)).await;
     assert!(inbox.get(&key("1")).await.is_err());
     assert_eq!(metrics.snapshot().purged, 1);
+    stop.cancel();
+    running.await.unwrap();
+}
+
+/// CRD-07: each topic as long as its worker says, dead ones apart, and nothing of others' topics.
+#[tokio::test(start_paused = true)]
+async fn crd_07_a_worker_purges_its_own_topics_each_after_its_time() {
+    let outbox = provider();
+    let (a, text) = (OwnerToken::random(), ErrorText::new("broken"));
+    let mut ids = Vec::new();
+    for name in ["log", "log", "order", "another worker's"] {
+        ids.push(Outbox::enqueue(&outbox, outbox_message(name, "x")).await.unwrap());
+    }
+    outbox.claim_due(&a, lease(60), BatchSize::new(10).unwrap()).await.unwrap();
+    outbox.mark_dispatched(&a, &[ids[0], ids[2], ids[3]]).await.unwrap();
+    Outbox::fail(&outbox, &a, &ids[1..2], &text).await.unwrap();
+    let handlers = TopicHandlers::new()
+        .on(topic("log"), |_: OutboxMessage| async { Ok(()) })
+        .on(topic("order"), |_: OutboxMessage| async { Ok(()) });
+    let seconds = Duration::from_secs;
+    let settings = WorkerSettings {
+        keep: Retention::of_all(seconds(600)),
+        keep_topics: [(topic("log"), Retention { done: seconds(60), dead: seconds(300) })].into(),
+        ..Default::default()
+    };
+    let worker = OutboxDispatcher::new(outbox.clone(), handlers, settings).unwrap();
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(worker.run(stop.clone()));
+    let kept = async || {
+        let mut kept = Vec::new();
+        for id in &ids {
+            kept.push(outbox.record(*id).await.unwrap().is_some());
+        }
+        kept
+    };
+    pass(seconds(50)).await;
+    assert_eq!(kept().await, [true; 4]);
+    pass(seconds(20)).await;
+    assert_eq!(kept().await, [false, true, true, true], "the topic's own time");
+    pass(seconds(250)).await;
+    assert_eq!(kept().await, [false, false, true, true], "the dead's own time");
+    pass(seconds(600)).await;
+    assert_eq!(kept().await, [false, false, false, true], "what another keeps stays");
     stop.cancel();
     running.await.unwrap();
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use coordination::{
     BatchSize, Delay, ErrorText, LeaseDuration, MemoryProvider, MessageId, NewOutboxMessage,
-    Outbox, OutboxMessage, OutboxRecord, OwnerToken, Payload, ProviderError, Topics,
+    Outbox, OutboxMessage, OutboxRecord, OwnerToken, Payload, ProviderError, Retention, Topics,
 };
 
 #[derive(Debug, Clone)]
@@ -153,8 +153,8 @@ impl Outbox for Unreliable {
         self.lose(answer)
     }
 
-    async fn purge(&self, older_than: Duration) -> Result<usize, ProviderError> {
-        let answer = Outbox::purge(&self.inner, older_than).await?;
+    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize, ProviderError> {
+        let answer = Outbox::purge(&self.inner, topics, keep).await?;
         self.lose(answer)
     }
 
@@ -295,8 +295,8 @@ impl Outbox for Stuck {
         Outbox::reap(&self.inner).await
     }
 
-    async fn purge(&self, older_than: Duration) -> Result<usize, ProviderError> {
-        Outbox::purge(&self.inner, older_than).await
+    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize, ProviderError> {
+        Outbox::purge(&self.inner, topics, keep).await
     }
 
     async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {

@@ -1,6 +1,6 @@
 //! The runner: claims jobs that may have room, and lets each go its way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use coordination::{
     BATCH_SIZE_MAX, BatchSize, CancellationToken, Delay, MessageId, Outbox, OutboxMessage,
-    OwnerToken, ProviderError, Topic,
+    OwnerToken, ProviderError, TOPICS_MAX, Topic, TopicSet, Topics,
 };
 use ratelimiter::Limiter;
 use tokio::sync::Notify;
@@ -55,6 +55,8 @@ pub(super) struct Shared<O, L, H> {
     pub(super) estimate: Estimate,
     counters: JobCounters,
     gates: Mutex<Gates>,
+    /// Topics that it had jobs of, up to [`TOPICS_MAX`].
+    met: Mutex<BTreeSet<Topic>>,
     pub(super) clock: TokioClock,
     /// How often it looked for work.
     looks: AtomicUsize,
@@ -122,6 +124,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> JobRunner<O, L, H> 
             estimate,
             counters,
             gates,
+            met: Mutex::default(),
             clock: TokioClock::new(),
             looks: AtomicUsize::new(0),
             changed: Notify::new(),
@@ -237,7 +240,10 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
             if !is_job(&message.topic) {
                 gates.is_foreign(&message.topic);
                 left.push(message.id);
-            } else if gates.take(&message.topic) {
+                continue;
+            }
+            self.meet(&message.topic);
+            if gates.take(&message.topic) {
                 by_topic.entry(message.topic.clone()).or_default().push(message);
             } else {
                 self.counts().given_back.add(1);
@@ -272,15 +278,33 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
         }
     }
 
+    fn meet(&self, topic: &Topic) {
+        let mut met = self.met.lock().expect("nobody panics with the topics in hand");
+        if met.len() < TOPICS_MAX && !met.contains(topic) {
+            met.insert(topic.clone());
+        }
+    }
+
     /// Makes lost claims ready, and forgets what was finished long ago.
     async fn keep_up(&self) {
         match self.outbox.reap().await {
             Ok(count) => self.counts().reaped.add(count),
             Err(error) => self.note_no_answer(&error),
         }
-        match self.outbox.purge(self.settings.keep_finished_for).await {
+        match self.outbox.purge(&self.own_topics(), self.settings.keep).await {
             Ok(count) => self.counts().purged.add(count),
             Err(error) => self.note_no_answer(&error),
+        }
+    }
+
+    /// The topics that this runner keeps: those of its models, of all models those it has met.
+    fn own_topics(&self) -> Topics {
+        match &self.settings.models.only {
+            Some(only) => Topics::Only(only.clone()),
+            None => {
+                let met = self.met.lock().expect("nobody panics with the topics in hand");
+                Topics::Only(TopicSet::of(met.iter().cloned()).expect("their number is bounded"))
+            }
         }
     }
 

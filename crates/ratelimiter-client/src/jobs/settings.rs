@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coordination::{InvalidName, LeaseDuration, TooManyTopics, TopicSet};
+use coordination::{InvalidName, LeaseDuration, Retention, TooManyTopics, TopicSet};
 
 use super::job::LlmJob;
 use crate::scheduler::{NoObserver, Observer};
@@ -43,8 +43,8 @@ pub struct RunnerSettings {
     pub poll_interval: Duration,
     /// How often it reaps lost claims and purges what is old: every 5 s.
     pub upkeep_interval: Duration,
-    /// How long finished messages of the outbox are kept: 7 days.
-    pub keep_finished_for: Duration,
+    /// How long finished jobs of its models are kept: 7 days, and failed ones 30.
+    pub keep: Retention,
     /// How long a runner that is told to stop waits for its handlers: 30 s.
     pub drain_timeout: Duration,
     /// By how much a wait may be longer than a denial's hint, at random, so that runners do not come back together: 50 ms. A
@@ -99,7 +99,7 @@ impl Default for RunnerSettings {
             lost_attempts_max: 10,
             poll_interval: Duration::from_secs(1),
             upkeep_interval: Duration::from_secs(5),
-            keep_finished_for: Duration::from_secs(7 * 24 * 60 * 60),
+            keep: Retention::default(),
             drain_timeout: Duration::from_secs(30),
             jitter: Duration::from_millis(50),
             complete_for: Duration::from_secs(60),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use coordination::{
     BatchSize, CancellationToken, Delay, ErrorText, LeaseDuration, MemoryProvider, MessageId,
     NewOutboxMessage, Outbox, OutboxMessage, OutboxRecord, OwnerToken, Payload, ProviderError,
-    Topics,
+    Retention, Topics,
 };
 use ratelimiter_client::jobs::{HandlerError, JobCall, JobHandler};
 use ratelimiter_client::{
@@ -179,8 +179,8 @@ impl<O: Outbox> Outbox for Crashing<O> {
         self.around(self.inner.reap()).await
     }
 
-    async fn purge(&self, older_than: Duration) -> Result<usize, ProviderError> {
-        self.around(self.inner.purge(older_than)).await
+    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize, ProviderError> {
+        self.around(self.inner.purge(topics, keep)).await
     }
 
     async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {

@@ -3,8 +3,11 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use coordination::{CancellationToken, Outbox};
-use ratelimiter_client::jobs::{JobRunner, JobState, RunnerSettings};
+use coordination::{
+    BatchSize, CancellationToken, LeaseDuration, NewOutboxMessage, Outbox, OwnerToken, Payload,
+    Retention, Topic,
+};
+use ratelimiter_client::jobs::{JobRunner, JobState, Models, RunnerSettings};
 
 use crate::crashing::Steps;
 use crate::world::{Luck, ModelLimits, World, call, secs};
@@ -27,6 +30,32 @@ async fn several_runners_run_each_job_once_and_exceed_no_limit() {
     assert!(jobs.started.elapsed() < secs(250), "and they use it: {:?}", jobs.started.elapsed());
     for runner in runners {
         assert!(runner.stop().await.succeeded > 0, "each had its share");
+    }
+}
+
+/// CRD-07: other messages of the outbox, and other models' jobs, are kept by whoever handles them.
+#[tokio::test(start_paused = true)]
+async fn crd_07_a_runner_forgets_its_own_models_jobs_alone() {
+    let (jobs, world) = (Jobs::new(), World::roomy());
+    let (keep, request) = (Retention::of_all(secs(60)), call("p", "acme", 10));
+    let its_model = [(request.provider.as_str(), request.model.as_str())];
+    for models in [Models::all(), Models::only(its_model).unwrap()] {
+        // Dispatched by another worker, before any runner is there.
+        let topic = Topic::new("order.placed").unwrap();
+        let other = NewOutboxMessage::new(topic, Payload::empty());
+        let other = jobs.outbox.enqueue(other).await.unwrap();
+        let (me, lease) = (OwnerToken::random(), LeaseDuration::new(secs(60)).unwrap());
+        jobs.outbox.claim_due(&me, lease, BatchSize::ONE).await.unwrap();
+        assert_eq!(jobs.outbox.mark_dispatched(&me, &[other]).await.unwrap(), 1);
+
+        let settings = RunnerSettings { keep, models, ..RunnerSettings::default() };
+        let runner = jobs.run_with(&world, jobs.lasting(secs(1)), settings);
+        let id = jobs.submit(&request).await;
+        assert!(is_done(&jobs.ended(&[id]).await[0]));
+        pass(secs(120)).await;
+        assert!(jobs.outbox.record(id).await.unwrap().is_none(), "its own is forgotten");
+        assert!(jobs.outbox.record(other).await.unwrap().is_some(), "the other is not its own");
+        assert_eq!(runner.stop().await.purged, 1);
     }
 }
 

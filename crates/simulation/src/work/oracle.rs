@@ -185,7 +185,9 @@ impl Oracle {
                 self.runs_made += count;
                 Ok(())
             }
-            Materialised::StaleFence { .. } | Materialised::Runs(_) => {
+            Materialised::StaleFence { .. }
+            | Materialised::Runs(_)
+            | Materialised::Partly { .. } => {
                 let detail = format!("under {token:?}, after {recorded:?}: {made:?}");
                 violation(Promise::StaleFenceChangesNothing, detail)
             }

@@ -1,5 +1,7 @@
 //! Runs out of ticks: which have come, and what becomes of those that were missed.
 
+use std::collections::BTreeSet;
+
 use coordination::{Fence, FencingToken, JobDefinition, Materialised, RunId, Timestamp};
 
 use super::{JobSql, definition};
@@ -8,8 +10,10 @@ use crate::failure::Failure;
 use crate::statement::{Dialect, Statement};
 use crate::value::{Columns, Value, id, maybe_moment, read};
 
-/// How many jobs' ticks become runs in one transaction.
+/// How many due jobs one statement looks at, and how many runs one transaction makes before it leaves
+/// the rest of them to the next. One job makes up to `CATCH_UP_MAX`.
 const JOBS_BATCH: usize = 500;
+const RUNS_BATCH: usize = 1000;
 
 #[derive(Debug)]
 pub(super) struct MaterialiseSql {
@@ -17,8 +21,19 @@ pub(super) struct MaterialiseSql {
     fence: Statement,
     raise_fence: Statement,
     due_jobs: Statement,
-    set_next_tick: Statement,
+    set_next_ticks: Insert,
     add_runs: Insert,
+}
+
+/// How far a materialisation has come. All of it is about one moment, so that it ends: a job that was
+/// looked at is not due again by it.
+#[derive(Debug)]
+struct Pass {
+    now: Timestamp,
+    /// The last job that was looked at, in the order of ticks and names.
+    last: (i64, String),
+    runs: usize,
+    unreadable: BTreeSet<String>,
 }
 
 impl MaterialiseSql {
@@ -27,7 +42,8 @@ impl MaterialiseSql {
         MaterialiseSql {
             look: statement(
                 "SELECT (SELECT token FROM {fences} WHERE resource = $1) AS token,
-                        (SELECT MIN(next_tick) FROM {jobs}) - {now} AS next_after",
+                        (SELECT MIN(next_tick) FROM {jobs} WHERE name {not_in:2}) - {now}
+                            AS next_after",
             ),
             fence: statement("SELECT token FROM {fences} WHERE resource = $1 {for_share}"),
             raise_fence: statement(
@@ -37,9 +53,16 @@ impl MaterialiseSql {
             ),
             due_jobs: statement(&format!(
                 "SELECT name, topic, payload, cron, time_zone, catch_up_max, next_tick FROM {{jobs}}
-                 WHERE next_tick <= $1 ORDER BY next_tick, name LIMIT {JOBS_BATCH} {{for_update}}"
+                 WHERE next_tick <= $1 AND (next_tick, name) > ($2, $3)
+                 ORDER BY next_tick, name LIMIT {JOBS_BATCH} {{for_update}}"
             )),
-            set_next_tick: statement("UPDATE {jobs} SET next_tick = $2 WHERE name = $1"),
+            set_next_ticks: Insert::quiet(
+                dialect,
+                "UPDATE {jobs} SET next_tick = $2 WHERE name = $1",
+                "UPDATE {jobs} AS job SET next_tick = new.next_tick
+                 FROM unnest($1::text[], $2::bigint[]) AS new (name, next_tick)
+                 WHERE job.name = new.name",
+            ),
             add_runs: Insert::quiet(
                 dialect,
                 "INSERT INTO {job_runs} (id, job, scheduled_at, due_at, state)
@@ -62,10 +85,11 @@ impl JobSql {
     ) -> Result<Materialised, Failure> {
         // A token that the tables cannot hold was given by nobody.
         let token = read("token", i64::try_from(fence.token.get()))?;
-        if self.is_nothing_due(engine, fence, token).await? {
-            return Ok(Materialised::Runs(0));
+        let left_out = self.unreadable.names();
+        if self.is_nothing_due(engine, fence, token, &left_out).await? {
+            return Ok(materialised(0, left_out.len()));
         }
-        let mut count = 0;
+        let mut pass: Option<Pass> = None;
         loop {
             let mut transaction = engine.begin().await?;
             if let Some(recorded) =
@@ -73,12 +97,18 @@ impl JobSql {
             {
                 return Ok(Materialised::StaleFence { recorded });
             }
-            let (jobs, runs) = self.materialise_batch(engine, &mut transaction).await?;
+            let mut this = match pass.take() {
+                Some(pass) => pass,
+                None => Pass::at(engine.now_in(&mut transaction).await?),
+            };
+            let may_have_more = self.materialise_batch(engine, &mut transaction, &mut this).await?;
             transaction.commit().await?;
-            count += runs;
-            if jobs < JOBS_BATCH {
-                return Ok(Materialised::Runs(count));
+            if !may_have_more {
+                let made = materialised(this.runs, this.unreadable.len());
+                self.unreadable.note(this.unreadable);
+                return Ok(made);
             }
+            pass = Some(this);
         }
     }
 
@@ -89,8 +119,9 @@ impl JobSql {
         engine: &E,
         fence: &Fence,
         token: i64,
+        left_out: &[String],
     ) -> Result<bool, Failure> {
-        let values = vec![fence.resource.as_str().into()];
+        let values = vec![fence.resource.as_str().into(), Value::Texts(left_out.to_vec())];
         let rows = engine.read(&self.materialise.look, values).await?;
         let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
         let is_due = row.maybe_int("next_after")?.is_some_and(|next_after| next_after <= 0);
@@ -120,40 +151,59 @@ impl JobSql {
         Ok((recorded > fence.token.get()).then_some(FencingToken::new(recorded)))
     }
 
-    /// Makes the runs of some jobs whose tick has come. Says of how many jobs, and how many runs.
+    /// Makes the runs of some jobs whose tick has come, with one statement for the runs and one for
+    /// the next ticks. Says whether there may be more.
     async fn materialise_batch<E: Engine>(
         &self,
         engine: &E,
         connection: &mut E::Connection,
-    ) -> Result<(usize, usize), Failure> {
+        pass: &mut Pass,
+    ) -> Result<bool, Failure> {
         let sql = &self.materialise;
-        let now = engine.now_in(connection).await?;
-        // One moment for all of it: a tick between two would be due by one and still to come by the
-        // other.
-        let due = engine.fetch_in(connection, &sql.due_jobs, vec![now.into()]).await?;
-        let mut jobs = Vec::with_capacity(due.len());
+        let (tick, name) = &pass.last;
+        let values = vec![pass.now.into(), Value::Int(*tick), name.clone().into()];
+        let due = engine.fetch_in(connection, &sql.due_jobs, values).await?;
+        let (mut runs, mut next_ticks): (Vec<Values<'_>>, Vec<Values<'_>>) = (vec![], vec![]);
+        let mut looked_at = 0;
         for row in &due {
-            jobs.push((definition(row)?, row.moment("next_tick")?));
+            if runs.len() >= RUNS_BATCH {
+                break;
+            }
+            let name = row.text("name")?;
+            pass.last = (row.int("next_tick")?, name.to_owned());
+            looked_at += 1;
+            let job = match definition(row) {
+                Err(failure @ Failure::Unreadable { .. }) => {
+                    if !self.unreadable.is_known(name) {
+                        tracing::warn!(job = name, %failure, "job skipped, it cannot be read");
+                    }
+                    pass.unreadable.insert(name.to_owned());
+                    continue;
+                }
+                job => job?,
+            };
+            let run = |tick: Timestamp| vec![id(&RunId::random()), name.into(), tick.into()];
+            runs.extend(ticks(&job, row.moment("next_tick")?, pass.now).into_iter().map(run));
+            next_ticks.push(vec![name.into(), maybe_moment(job.schedule.next_after(pass.now))]);
         }
-        let mut runs: Vec<Values<'_>> = Vec::new();
-        for (job, first) in &jobs {
-            runs.extend(
-                ticks(job, *first, now)
-                    .into_iter()
-                    .map(|tick| vec![id(&RunId::random()), job.name.as_str().into(), tick.into()]),
-            );
+        if !next_ticks.is_empty() {
+            pass.runs += engine.insert_in(connection, &sql.add_runs, &runs).await?;
+            engine.insert_in(connection, &sql.set_next_ticks, &next_ticks).await?;
         }
-        let made = if runs.is_empty() {
-            0
-        } else {
-            engine.insert_in(connection, &sql.add_runs, &runs).await?
-        };
-        for (job, _) in &jobs {
-            let next_tick = maybe_moment(job.schedule.next_after(now));
-            let values = vec![job.name.as_str().into(), next_tick];
-            engine.execute_in(connection, &sql.set_next_tick, values).await?;
-        }
-        Ok((jobs.len(), made))
+        Ok(looked_at < due.len() || due.len() == JOBS_BATCH)
+    }
+}
+
+impl Pass {
+    fn at(now: Timestamp) -> Pass {
+        Pass { now, last: (i64::MIN, String::new()), runs: 0, unreadable: BTreeSet::new() }
+    }
+}
+
+fn materialised(runs: usize, unreadable: usize) -> Materialised {
+    match unreadable {
+        0 => Materialised::Runs(runs),
+        unreadable => Materialised::Partly { runs, unreadable },
     }
 }
 

@@ -38,6 +38,17 @@ pub(in super::super) enum Among<'a, L> {
     Except(&'a BTreeSet<L>),
 }
 
+impl<L: Ord> Among<'_, L> {
+    /// Whether this lane is among them.
+    pub(super) fn contains(&self, lane: &L) -> bool {
+        match self {
+            Among::All => true,
+            Among::Only(lanes) => lanes.contains(lane),
+            Among::Except(lanes) => !lanes.contains(lane),
+        }
+    }
+}
+
 impl<K, L> Default for Ready<K, L> {
     fn default() -> Ready<K, L> {
         Ready {

@@ -37,7 +37,7 @@ impl Model {
         among: &Among<'_, u8>,
     ) -> Vec<u32> {
         let due = |item: &&mut Modelled| {
-            item.state == Simple::Ready && item.due_at <= now && contains(among, item.lane)
+            item.state == Simple::Ready && item.due_at <= now && among.contains(&item.lane)
         };
         let mut claimed = Vec::new();
         for item in self.items.iter_mut().filter(due).take(max) {
@@ -64,26 +64,20 @@ impl Model {
         reaped
     }
 
-    fn purge(&mut self, until: Timestamp) -> usize {
+    fn purge(&mut self, now: Timestamp, among: &Among<'_, u8>, keep: Retention) -> usize {
         let before = self.items.len();
         self.items.retain(|item| match item.state {
-            Simple::Done { at } | Simple::Dead { at } => at > until,
+            _ if !among.contains(&item.lane) => true,
+            Simple::Done { at } => at > now.before(keep.done),
+            Simple::Dead { at } => at > now.before(keep.dead),
             Simple::Ready | Simple::Claimed { .. } => true,
         });
         before - self.items.len()
     }
 
     fn next_due_at(&self, among: &Among<'_, u8>) -> Option<Timestamp> {
-        let ready = |item: &&Modelled| item.state == Simple::Ready && contains(among, item.lane);
+        let ready = |item: &&Modelled| item.state == Simple::Ready && among.contains(&item.lane);
         self.items.iter().filter(ready).map(|item| item.due_at).min()
-    }
-}
-
-fn contains(among: &Among<'_, u8>, lane: u8) -> bool {
-    match among {
-        Among::All => true,
-        Among::Only(lanes) => lanes.contains(&lane),
-        Among::Except(lanes) => !lanes.contains(&lane),
     }
 }
 
@@ -139,7 +133,7 @@ fn step(random: &mut fastrand::Rng, now: Timestamp, work: &mut Work, model: &mut
                 (item.state, item.due_at) = (Simple::Ready, later);
             }
         }
-        _ => step_from_outside(random, now, work, model),
+        _ => step_from_outside(random, now, among, work, model),
     }
     assert_eq!(work.next_due_at(), model.next_due_at(&Among::All));
     let next_due_after = model.next_due_at(among).map(|due_at| due_at.since(now));
@@ -151,6 +145,7 @@ fn step(random: &mut fastrand::Rng, now: Timestamp, work: &mut Work, model: &mut
 fn step_from_outside(
     random: &mut fastrand::Rng,
     now: Timestamp,
+    among: &Among<'_, u8>,
     work: &mut Work,
     model: &mut Model,
 ) {
@@ -184,8 +179,10 @@ fn step_from_outside(
         }
         _ => {
             assert_eq!(work.reap(now).into_iter().collect::<Keys>(), model.reap(now));
-            let until = now.before(Duration::from_secs(random.u64(..30)));
-            assert_eq!(work.purge(until, |_, ()| {}), model.purge(until));
+            let [done, dead] = [30, 60].map(|max| Duration::from_secs(random.u64(..max)));
+            let keep = Retention { done, dead };
+            let purged = work.purge(now, among, keep, |_, ()| {});
+            assert_eq!(purged, model.purge(now, among, keep));
         }
     }
 }
@@ -196,7 +193,9 @@ fn check_lists(work: &Work) {
     work.ready.check();
     assert_eq!(work.ready.len(), count(|state| matches!(state, State::Ready)));
     assert_eq!(work.claimed.len(), count(|state| matches!(state, State::Claimed { .. })));
-    assert_eq!(work.finished.len(), count(|state| matches!(state, State::Finished { .. })));
+    let finished: usize = work.finished.values().map(BTreeMap::len).sum();
+    assert_eq!(finished, count(|state| matches!(state, State::Finished { .. })));
+    assert!(work.finished.values().all(|listed| !listed.is_empty()), "no empty list is kept");
 }
 
 #[test]
