@@ -152,3 +152,22 @@ fn tb_16_a_complete_is_one_chain() {
         assert!(item.events().iter().all(is_void), "the marker is the first void: {item:?}");
     });
 }
+
+/// TB-13: a batch that is too large for a request of this server is split, and what is asked first is admitted first.
+#[test]
+fn tb_13_a_batch_that_must_be_split_keeps_its_order() {
+    run(async {
+        let on = on_watched_model();
+        let limiter = on.limiter();
+        for (name, capacity) in [("a", 1_000), ("b", 1_000), ("c", 1_000), ("rate", 200)] {
+            limiter.define(on.rolling(name, 60, capacity)).await.unwrap();
+        }
+        let needs = [("a", 1), ("b", 1), ("c", 1), ("rate", 1)];
+        let requests: Vec<_> = (0..256).map(|_| on.to_reserve(on.lease(), &needs)).collect();
+        on.ledger.refuse_items_over(253);
+        let answers = limiter.reserve_batch(&requests).await;
+        let allowed = answers.iter().map(|answer| answer.as_ref().unwrap().is_allowed());
+        let expected = (0..256).map(|number| number < 200);
+        assert!(allowed.eq(expected), "{answers:?}");
+    });
+}

@@ -8,9 +8,12 @@ use futures::channel::oneshot;
 use futures::poll;
 
 use ratelimiter_tigerbeetle::ledger::{
-    AccountId, AccountResult, AccountRow, Ledger, LedgerError, NewAccount, TransferId,
-    TransferQuery, TransferResult, TransferRow, WorkItem,
+    AccountId, AccountResult, AccountRow, ItemTooLarge, Ledger, LedgerError, NewAccount,
+    TransferId, TransferQuery, TransferResult, TransferRow, WorkItem,
 };
+
+/// More refusals than any test provokes.
+const REFUSALS_MAX: usize = 100;
 
 /// A ledger that can be watched and troubled. Clones share it.
 #[derive(Clone, Debug)]
@@ -26,6 +29,8 @@ struct Watch {
     fault: Option<(usize, Fault)>,
     /// Answers come after other callers have had their turn, as often as this says.
     delays: Option<fastrand::Rng>,
+    /// The most events of an item, and how many were refused for having more.
+    item_events_max: Option<(usize, usize)>,
     /// The calls that wait to be let through, while rounds are counted.
     held_back: Option<Vec<oneshot::Sender<()>>>,
 }
@@ -90,6 +95,23 @@ impl<L: Ledger> WatchedLedger<L> {
     /// From now on callers overtake each other.
     pub fn shuffle(&self, seed: u64) {
         self.watch.lock().unwrap().delays = Some(fastrand::Rng::with_seed(seed));
+    }
+
+    /// From now on items with more events are refused. A refusal overtakes all before it.
+    pub fn refuse_items_over(&self, events: usize) {
+        self.watch.lock().unwrap().item_events_max = Some((events, 0));
+    }
+
+    async fn check_size(&self, item: &WorkItem) -> Result<(), LedgerError> {
+        let turns = match &mut self.watch.lock().unwrap().item_events_max {
+            Some((events_max, refused)) if item.len() > *events_max => {
+                *refused += 1;
+                REFUSALS_MAX - *refused
+            }
+            _ => return Ok(()),
+        };
+        pass_turns(turns).await;
+        Err(ItemTooLarge { events: item.len(), refused_events: item.len() }.into())
     }
 
     /// How many round trips to the ledger, one after another, something takes: calls are held back until nobody can go
@@ -161,6 +183,7 @@ impl<L: Ledger> Ledger for WatchedLedger<L> {
     }
 
     async fn create_transfers(&self, item: WorkItem) -> Result<Vec<TransferResult>, LedgerError> {
+        self.check_size(&item).await?;
         let call = Call::CreateTransfers(item.clone());
         self.call(call, self.below.create_transfers(item)).await
     }

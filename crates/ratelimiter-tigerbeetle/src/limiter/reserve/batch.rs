@@ -52,17 +52,29 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         requests: &[ReserveRequest],
     ) -> Vec<Result<Decision, ReserveError>> {
         let parts = parts(requests, self.part_size.get());
-        let mut answers = join_all(parts.map(|part| self.reserve_part(part))).await;
-        if answers.len() == 1 {
-            return answers.remove(0);
+        let send = async |part| (part, self.reserve_part(part).await);
+        let mut answers = Vec::with_capacity(requests.len());
+        for (part, answered) in join_all(parts.map(send)).await {
+            match answered {
+                Ok(answered) => answers.extend(answered),
+                // Nothing of it was sent. One after another, so that what is asked first is admitted first.
+                Err(too_large) => {
+                    self.part_size.learn(too_large);
+                    answers.extend(Box::pin(self.reserve_many(part)).await);
+                }
+            }
         }
-        answers.into_iter().flatten().collect()
+        answers
     }
 
+    /// Sends the chains of these requests as one item.
+    ///
+    /// # Errors
+    /// The item is too large, and could be split.
     async fn reserve_part(
         &self,
         requests: &[ReserveRequest],
-    ) -> Vec<Result<Decision, ReserveError>> {
+    ) -> Result<Vec<Result<Decision, ReserveError>>, ItemTooLarge> {
         let mut item = WorkItem::new();
         let mut ask = |request| match self.question(request) {
             Ok(Question::Chain(needs)) => {
@@ -79,9 +91,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         if let Err(LedgerError::ItemTooLarge(too_large)) = &results
             && requests.len() > 1
         {
-            // Nothing was sent.
-            self.part_size.learn(*too_large);
-            return Box::pin(self.reserve_many(requests)).await;
+            return Err(*too_large);
         }
         let answer = async |request: &ReserveRequest, asked| match (asked, &results) {
             (Asked::Refused(error), _) => Err(error),
@@ -93,7 +103,8 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             (Asked::Alone, _) => self.reserve_one(request).await,
         };
         // Together, so that a repeated batch, whose leases are all read back, takes as long as one lease does.
-        join_all(requests.iter().zip(asked).map(|(request, asked)| answer(request, asked))).await
+        let answers = requests.iter().zip(asked).map(|(request, asked)| answer(request, asked));
+        Ok(join_all(answers).await)
     }
 }
 
