@@ -127,7 +127,7 @@ impl<D: Database> Provider<D> {
                 let insert = &self.sql().outbox.enqueue;
                 self.engine().insert_in(&mut transaction, insert, &rows).await?;
             }
-            Ok(transaction.commit().await?)
+            self.engine().commit(transaction).await
         };
         add.await.map_err(Failure::of("outbox enqueue all"))?;
         self.engine().announce(Queue::Outbox);

@@ -106,5 +106,5 @@ async fn migrate(engine: &Postgres, name: &str) -> Result<(), OpenError> {
     };
     make_schema.await.map_err(|error| unavailable(error.into()))?;
     MigrationSql::new(engine.dialect()).run(engine, &mut transaction, name).await?;
-    transaction.commit().await.map_err(|error| unavailable(error.into()))
+    engine.commit(transaction).await.map_err(unavailable)
 }

@@ -125,7 +125,7 @@ impl JoinSql {
             }
             engine.execute_in(&mut transaction, &self.forget_members, vec![until.into()]).await?;
             engine.execute_in(&mut transaction, &self.forget_joins, vec![until.into()]).await?;
-            transaction.commit().await?;
+            engine.commit(transaction).await?;
             if found < PURGE_BATCH {
                 return Ok(count);
             }
@@ -146,7 +146,7 @@ impl<D: Database> Joins for Provider<D> {
                 let values = vec![id(&join.id()), ids(&members)];
                 engine.execute_in(&mut transaction, &sql.add_members, values).await?;
             }
-            Ok(transaction.commit().await?)
+            self.engine().commit(transaction).await
         };
         start.await.map_err(Failure::of("outbox start join"))?;
         Ok(join.id())

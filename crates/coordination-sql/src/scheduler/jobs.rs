@@ -108,7 +108,7 @@ impl JobSql {
                     JobSaved::Updated
                 }
             };
-        transaction.commit().await?;
+        engine.commit(transaction).await?;
         Ok(saved)
     }
 
@@ -122,7 +122,7 @@ impl JobSql {
         // The job first: whoever makes runs of it has its row, and what they made is seen after.
         let deleted = engine.execute_in(&mut transaction, &self.delete, named()).await?;
         engine.execute_in(&mut transaction, &self.cancel_runs, named()).await?;
-        transaction.commit().await?;
+        engine.commit(transaction).await?;
         Ok(deleted)
     }
 
@@ -143,7 +143,7 @@ impl JobSql {
         engine.execute_in(&mut transaction, &self.trigger, values()).await?;
         let rows = engine.fetch_in(&mut transaction, &self.run_of, values()).await?;
         let made = rows.first().ok_or(sqlx::Error::RowNotFound)?.named("id", str::parse)?;
-        transaction.commit().await?;
+        engine.commit(transaction).await?;
         Ok(Some(made))
     }
 

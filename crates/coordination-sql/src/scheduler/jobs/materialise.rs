@@ -74,7 +74,7 @@ impl JobSql {
                 return Ok(Materialised::StaleFence { recorded });
             }
             let (jobs, runs) = self.materialise_batch(engine, &mut transaction).await?;
-            transaction.commit().await?;
+            engine.commit(transaction).await?;
             count += runs;
             if jobs < JOBS_BATCH {
                 return Ok(Materialised::Runs(count));
