@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::provider::Provider;
 use crate::statement::{Dialect, Queue, Statement};
 use crate::value::{Columns, Value, id, ids, maybe_moment};
-use crate::work::{Table, WorkSql, note_error, settle};
+use crate::work::{TRIED, Table, TopicClaims, UNTRIED, WorkSql, begin, note_error, settle};
 
 /// How many messages one statement adds.
 const ENQUEUE_BATCH: usize = 500;
@@ -35,6 +35,7 @@ const TABLE: Table = Table {
 pub(crate) struct OutboxSql {
     enqueue: Insert,
     work: WorkSql,
+    claims: TopicClaims,
     topics: TopicSql,
     begin: Statement,
     extend: Statement,
@@ -54,13 +55,9 @@ impl OutboxSql {
         OutboxSql {
             enqueue: enqueue(dialect),
             work: WorkSql::new(dialect, &TABLE),
-            topics: TopicSql::new(dialect, &TABLE),
-            begin: statement(&format!(
-                "UPDATE {{outbox}}
-                 SET attempts = attempts + CASE WHEN begun THEN 0 ELSE 1 END, begun = TRUE,
-                     claimed_until = {{greatest}}(claimed_until, {{now}} + $3)
-                 WHERE {held} RETURNING attempts"
-            )),
+            claims: TopicClaims::new(dialect, &TABLE),
+            topics: TopicSql::new(dialect),
+            begin: statement(&begin("outbox")),
             extend: statement(
                 "UPDATE {outbox} SET claimed_until = {greatest}(claimed_until, {now} + $3)
                  WHERE id {in:2} AND state = 'claimed' AND owner = $1",
@@ -71,9 +68,10 @@ impl OutboxSql {
                      outcome = $3
                  WHERE {held}"
             )),
-            postpone: announced(&TABLE.give_back("")),
+            postpone: announced(&TABLE.give_back(UNTRIED)),
             reschedule: announced(
-                &TABLE.give_back(&format!(", retry_count = retry_count + 1{}", note_error(4))),
+                &TABLE
+                    .give_back(&format!("{TRIED}, retry_count = retry_count + 1{}", note_error(4))),
             ),
             fail: statement(&settle("outbox", "dead", &note_error(3))),
             record: statement(
@@ -189,16 +187,8 @@ impl<D: Database> Outbox for Provider<D> {
         max: BatchSize,
         topics: &Topics,
     ) -> Result<Vec<OutboxMessage>, ProviderError> {
-        let (engine, sql, by) = (self.engine(), &self.sql().outbox, (owner, lease, max));
-        let claimed = match topics {
-            Topics::All => sql.work.claim(engine, by, claimed::<D>).await,
-            Topics::Only(set) => {
-                sql.topics.only.run(engine, by, Some(named(set)), claimed::<D>).await
-            }
-            Topics::Except(set) => {
-                sql.topics.except.run(engine, by, Some(named(set)), claimed::<D>).await
-            }
-        };
+        let (sql, by) = (&self.sql().outbox, (owner, lease, max));
+        let claimed = sql.claims.run(self.engine(), by, topics, claimed::<D>).await;
         claimed.map_err(Failure::of("outbox claim"))
     }
 
@@ -318,11 +308,6 @@ impl<D: Database> Outbox for Provider<D> {
     fn work_added(&self) -> impl Future<Output = ()> + Send {
         self.engine().work_added(Queue::Outbox)
     }
-}
-
-/// Topics as one parameter.
-fn named(set: &coordination::TopicSet) -> Value<'static> {
-    Value::Texts(set.iter().map(|topic| topic.as_str().to_owned()).collect())
 }
 
 fn claimed<D: Database>(row: &D::Row) -> Result<OutboxMessage, Failure> {

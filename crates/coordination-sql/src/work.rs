@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use coordination::{BatchSize, LeaseDuration, OwnerToken};
+use coordination::{BatchSize, LeaseDuration, OwnerToken, TopicSet, Topics};
 
 use crate::engine::{Engine, Values};
 use crate::failure::Failure;
@@ -184,6 +184,42 @@ impl ClaimSql {
     }
 }
 
+/// Claims by topic, of a table with topics. What one costs does not grow with the messages of other
+/// topics: each topic that has messages is looked at through an index of its own, and the topics are
+/// found by jumping from one to the next.
+#[derive(Debug)]
+pub(crate) struct TopicClaims {
+    all: ClaimSql,
+    only: ClaimSql,
+    except: ClaimSql,
+}
+
+impl TopicClaims {
+    pub(crate) fn new(dialect: &Dialect, table: &Table) -> TopicClaims {
+        let claim = |among| ClaimSql::new(dialect, table, among);
+        TopicClaims {
+            all: claim(Among::All),
+            only: claim(Among::Only),
+            except: claim(Among::Except),
+        }
+    }
+
+    pub(crate) async fn run<E: Engine, T>(
+        &self,
+        engine: &E,
+        by: (&OwnerToken, LeaseDuration, BatchSize),
+        topics: &Topics,
+        shown: impl Fn(&E::Row) -> Result<T, Failure>,
+    ) -> Result<Vec<T>, Failure> {
+        let (claim, names) = match topics {
+            Topics::All => (&self.all, None),
+            Topics::Only(set) => (&self.only, Some(named(set))),
+            Topics::Except(set) => (&self.except, Some(named(set))),
+        };
+        claim.run(engine, by, names, shown).await
+    }
+}
+
 impl Table {
     /// The statement that gives back items that `$1` has claimed, with what it sets beside.
     pub(crate) fn give_back(&self, also: &str) -> String {
@@ -226,6 +262,28 @@ impl Table {
             Some(condition) => format!("CASE WHEN {condition} THEN NULL ELSE {{now}} END"),
         }
     }
+}
+
+/// What an attempt that is not to be counted sets: nothing is left of one that began.
+pub(crate) const UNTRIED: &str =
+    ", attempts = attempts - CASE WHEN begun THEN 1 ELSE 0 END, begun = FALSE";
+/// What an attempt that failed sets: it counts whether or not it was said to begin.
+pub(crate) const TRIED: &str =
+    ", attempts = attempts + CASE WHEN begun THEN 0 ELSE 1 END, begun = FALSE";
+
+/// The statement that begins an attempt on the item `$2` that `$1` has claimed.
+pub(crate) fn begin(table: &str) -> String {
+    format!(
+        "UPDATE {{{table}}}
+         SET attempts = attempts + CASE WHEN begun THEN 0 ELSE 1 END, begun = TRUE,
+             claimed_until = {{greatest}}(claimed_until, {{now}} + $3)
+         WHERE id = $2 AND state = 'claimed' AND owner = $1 RETURNING attempts"
+    )
+}
+
+/// Topics as one parameter.
+pub(crate) fn named(set: &TopicSet) -> Value<'static> {
+    Value::Texts(set.iter().map(|topic| topic.as_str().to_owned()).collect())
 }
 
 /// Keeps the last error when the new one, this parameter, is empty.

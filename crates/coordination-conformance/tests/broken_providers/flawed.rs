@@ -32,6 +32,8 @@ pub(crate) enum Flaw {
     ExtendsInWordsOnly,
     ForgetsOutcomes,
     ShowsTheDeadAsReady,
+    BeginsWhatItHandsOut,
+    ForgetsLostAttempts,
 }
 
 /// Names a flaw in a type, because the suite makes its fixtures by type.

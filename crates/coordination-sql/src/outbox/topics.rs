@@ -1,33 +1,28 @@
-//! Claims among some topics, and when the next message of them is due.
+//! When the next message of some topics is due.
 //!
-//! Neither costs more for the messages of other topics: each topic that has messages is looked at
+//! It costs no more for the messages of other topics: each topic that has messages is looked at
 //! through an index of its own, and the topics are found by jumping from one to the next.
 
 use std::time::Duration;
 
 use coordination::Topics;
 
-use super::named;
 use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::statement::{Dialect, Statement};
 use crate::value::Columns;
-use crate::work::{Among, ClaimSql, Table, topics_with};
+use crate::work::{named, topics_with};
 
 #[derive(Debug)]
 pub(super) struct TopicSql {
-    pub(super) only: ClaimSql,
-    pub(super) except: ClaimSql,
     next_of_all: Statement,
     next_of_only: Statement,
     next_of_except: Statement,
 }
 
 impl TopicSql {
-    pub(super) fn new(dialect: &Dialect, table: &Table) -> TopicSql {
+    pub(super) fn new(dialect: &Dialect) -> TopicSql {
         TopicSql {
-            only: ClaimSql::new(dialect, table, Among::Only),
-            except: ClaimSql::new(dialect, table, Among::Except),
             next_of_all: dialect.statement(
                 "SELECT {now} AS now, MIN(due_at) AS due_at FROM (
                      SELECT MIN(due_at) AS due_at FROM {outbox} {by:outbox_due_since}
