@@ -47,6 +47,16 @@ pub trait Fixture: Debug + Sized + Send + Sync + 'static {
     /// Returns when at least `span` more has passed by the provider's clock.
     fn advance(&self, span: Duration) -> impl Future<Output = ()> + Send;
 
+    /// Does something while the provider's clock is ahead by so much, and sets it right again.
+    ///
+    /// A provider whose clock cannot be set does it by the right time, and then moves on by so much
+    /// what it has noted of the ticks of jobs.
+    fn while_ahead(
+        &self,
+        by: Duration,
+        something: impl Future<Output = ()> + Send,
+    ) -> impl Future<Output = ()> + Send;
+
     /// The unit of the suite's times.
     fn unit() -> Duration {
         Duration::from_secs(1)

@@ -130,4 +130,8 @@ impl<N: Named> Fixture for FlawedFixture<N> {
     async fn advance(&self, span: Duration) {
         self.memory.advance(span).await;
     }
+
+    async fn while_ahead(&self, by: Duration, something: impl Future<Output = ()> + Send) {
+        self.memory.while_ahead(by, something).await;
+    }
 }

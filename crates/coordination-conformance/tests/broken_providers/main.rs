@@ -114,7 +114,8 @@ flaws! {
     a_provider_that_ignores_fences_fails: IgnoresFences, expect!["PRIM-FLAWED-SCHED-J"];
     a_provider_that_makes_up_for_missed_ticks_fails: MakesUpForMissedTicks, expect![[r#"
         PRIM-FLAWED-SCHED-G
-        PRIM-FLAWED-SCHED-H"#]];
+        PRIM-FLAWED-SCHED-H
+        PRIM-FLAWED-SCHED-S"#]];
     a_provider_that_forgets_retries_fails: ForgetsRetries, expect![[r#"
         PRIM-FLAWED-OUTBOX-006
         PRIM-FLAWED-OUTBOX-P

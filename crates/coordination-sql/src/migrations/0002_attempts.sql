@@ -9,3 +9,8 @@ UPDATE {inbox} SET attempts_at_revival = attempts WHERE state IN ('waiting', 'du
 -- And what was rescheduled had not been said to begin.
 UPDATE {outbox} SET attempts = retry_count
 WHERE state IN ('waiting', 'due', 'claimed') AND attempts < retry_count;
+
+-- By which moment a job's next tick was found. A moment that is still to come was never there: the
+-- clock was ahead when the tick was found.
+ALTER TABLE {jobs} ADD COLUMN ticked_at BIGINT NOT NULL DEFAULT 0;
+CREATE INDEX {index:jobs_ticked_at} ON {jobs} (ticked_at);

@@ -47,8 +47,9 @@ impl JobSql {
             runs: WorkSql::new(dialect, &RUNS),
             materialise: MaterialiseSql::new(dialect),
             create: announced(
-                "INSERT INTO {jobs} (name, topic, payload, cron, time_zone, catch_up_max, next_tick)
-                 VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (name) DO NOTHING",
+                "INSERT INTO {jobs}
+                     (name, topic, payload, cron, time_zone, catch_up_max, next_tick, ticked_at)
+                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (name) DO NOTHING",
             ),
             get: statement(
                 "SELECT name, topic, payload, cron, time_zone, catch_up_max, next_tick
@@ -56,7 +57,7 @@ impl JobSql {
             ),
             update: announced(
                 "UPDATE {jobs} SET topic = $2, payload = $3, cron = $4, time_zone = $5,
-                     catch_up_max = $6, next_tick = $7
+                     catch_up_max = $6, next_tick = $7, ticked_at = $8
                  WHERE name = $1",
             ),
             delete: statement("DELETE FROM {jobs} WHERE name = $1"),
@@ -86,28 +87,29 @@ impl JobSql {
         let mut transaction = engine.begin().await?;
         let now = engine.now_in(&mut transaction).await?;
         let first_tick = job.schedule.next_after(now);
-        let saved =
-            if engine.execute_in(&mut transaction, &self.create, row(job, first_tick)).await? > 0 {
-                JobSaved::Created
+        let created = row(job, first_tick, now);
+        let saved = if engine.execute_in(&mut transaction, &self.create, created).await? > 0 {
+            JobSaved::Created
+        } else {
+            let values = vec![job.name.as_str().into()];
+            let rows = engine.fetch_in(&mut transaction, &self.get, values).await?;
+            // Deleted in this very moment: whoever repeats the call makes it anew.
+            let kept = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+            let (definition, next_tick) = (definition(kept)?, kept.maybe_int("next_tick")?);
+            if definition == *job {
+                JobSaved::Unchanged
             } else {
-                let values = vec![job.name.as_str().into()];
-                let rows = engine.fetch_in(&mut transaction, &self.get, values).await?;
-                // Deleted in this very moment: whoever repeats the call makes it anew.
-                let kept = rows.first().ok_or(sqlx::Error::RowNotFound)?;
-                let (definition, next_tick) = (definition(kept)?, kept.maybe_int("next_tick")?);
-                if definition == *job {
-                    JobSaved::Unchanged
+                let kept = next_tick.map(Timestamp::from_unix_micros).transpose();
+                let next_tick = if definition.schedule == job.schedule {
+                    earliest(read("next_tick", kept)?, first_tick)
                 } else {
-                    let next_tick = if definition.schedule == job.schedule {
-                        next_tick.map(Timestamp::from_unix_micros).transpose()
-                    } else {
-                        Ok(first_tick)
-                    };
-                    let values = row(job, read("next_tick", next_tick)?);
-                    engine.execute_in(&mut transaction, &self.update, values).await?;
-                    JobSaved::Updated
-                }
-            };
+                    first_tick
+                };
+                let values = row(job, next_tick, now);
+                engine.execute_in(&mut transaction, &self.update, values).await?;
+                JobSaved::Updated
+            }
+        };
         engine.commit(transaction).await?;
         Ok(saved)
     }
@@ -170,7 +172,12 @@ fn next_event() -> String {
     format!("SELECT MIN(at) AS at FROM ({}) AS events", earliest.join(" UNION ALL "))
 }
 
-fn row(job: &JobDefinition, next_tick: Option<Timestamp>) -> Values<'_> {
+/// A next tick is never later than the one after now, unless the clock was ahead when it was found.
+fn earliest(kept: Option<Timestamp>, after_now: Option<Timestamp>) -> Option<Timestamp> {
+    kept.into_iter().chain(after_now).min()
+}
+
+fn row(job: &JobDefinition, next_tick: Option<Timestamp>, now: Timestamp) -> Values<'_> {
     let catch_up_max = match job.catch_up {
         CatchUp::Coalesce => None,
         CatchUp::All(max) => Some(i64::from(max.get())),
@@ -183,6 +190,7 @@ fn row(job: &JobDefinition, next_tick: Option<Timestamp>) -> Values<'_> {
         job.schedule.zone_name().into(),
         Value::MaybeInt(catch_up_max),
         maybe_moment(next_tick),
+        now.into(),
     ]
 }
 

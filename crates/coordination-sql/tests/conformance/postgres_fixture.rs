@@ -106,6 +106,19 @@ impl Fixture for PostgresFixture {
         }
     }
 
+    async fn while_ahead(&self, by: Duration, something: impl Future<Output = ()> + Send) {
+        something.await;
+        let move_on = format!(
+            "UPDATE \"{}\".jobs SET next_tick = next_tick + $1, ticked_at = ticked_at + $1",
+            self.schema.name()
+        );
+        sqlx::query(sqlx::AssertSqlSafe(move_on))
+            .bind(i64::try_from(by.as_micros()).expect("it fits"))
+            .execute(self.provider.pool())
+            .await
+            .expect("the server answers");
+    }
+
     fn unit() -> Duration {
         Duration::from_millis(UNIT_NOW_MS.load(Ordering::SeqCst))
     }

@@ -2,7 +2,7 @@
 
 use coordination::{Fence, FencingToken, JobDefinition, Materialised, RunId, Timestamp};
 
-use super::{JobSql, definition};
+use super::{JobSql, definition, earliest};
 use crate::engine::{Engine, Insert, Values};
 use crate::failure::Failure;
 use crate::statement::{Dialect, Statement};
@@ -17,6 +17,7 @@ pub(super) struct MaterialiseSql {
     fence: Statement,
     raise_fence: Statement,
     due_jobs: Statement,
+    ticked_later: Statement,
     set_next_tick: Statement,
     add_runs: Insert,
 }
@@ -27,7 +28,8 @@ impl MaterialiseSql {
         MaterialiseSql {
             look: statement(
                 "SELECT (SELECT token FROM {fences} WHERE resource = $1) AS token,
-                        (SELECT MIN(next_tick) FROM {jobs}) - {now} AS next_after",
+                        (SELECT MIN(next_tick) FROM {jobs}) - {now} AS next_after,
+                        (SELECT MAX(ticked_at) FROM {jobs}) - {now} AS clock_back_by",
             ),
             fence: statement("SELECT token FROM {fences} WHERE resource = $1 {for_share}"),
             raise_fence: statement(
@@ -39,7 +41,13 @@ impl MaterialiseSql {
                 "SELECT name, topic, payload, cron, time_zone, catch_up_max, next_tick FROM {{jobs}}
                  WHERE next_tick <= $1 ORDER BY next_tick, name LIMIT {JOBS_BATCH} {{for_update}}"
             )),
-            set_next_tick: statement("UPDATE {jobs} SET next_tick = $2 WHERE name = $1"),
+            ticked_later: statement(&format!(
+                "SELECT name, topic, payload, cron, time_zone, catch_up_max, next_tick FROM {{jobs}}
+                 WHERE ticked_at > $1 ORDER BY ticked_at DESC LIMIT {JOBS_BATCH} {{for_update}}"
+            )),
+            set_next_tick: statement(
+                "UPDATE {jobs} SET next_tick = $2, ticked_at = $3 WHERE name = $1",
+            ),
             add_runs: Insert::quiet(
                 dialect,
                 "INSERT INTO {job_runs} (id, job, scheduled_at, due_at, state)
@@ -73,10 +81,11 @@ impl JobSql {
             {
                 return Ok(Materialised::StaleFence { recorded });
             }
+            let set_right = self.set_ticks_right(engine, &mut transaction).await?;
             let (jobs, runs) = self.materialise_batch(engine, &mut transaction).await?;
             engine.commit(transaction).await?;
             count += runs;
-            if jobs < JOBS_BATCH {
+            if jobs.max(set_right) < JOBS_BATCH {
                 return Ok(Materialised::Runs(count));
             }
         }
@@ -94,7 +103,32 @@ impl JobSql {
         let rows = engine.read(&self.materialise.look, values).await?;
         let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
         let is_due = row.maybe_int("next_after")?.is_some_and(|next_after| next_after <= 0);
-        Ok(row.maybe_int("token")? == Some(token) && !is_due)
+        let was_ahead = row.maybe_int("clock_back_by")?.is_some_and(|back_by| back_by > 0);
+        Ok(row.maybe_int("token")? == Some(token) && !is_due && !was_ahead)
+    }
+
+    /// Finds next ticks again that were found by a clock that was ahead, and says how many: nothing
+    /// else would before that clock's time has come.
+    async fn set_ticks_right<E: Engine>(
+        &self,
+        engine: &E,
+        connection: &mut E::Connection,
+    ) -> Result<usize, Failure> {
+        let sql = &self.materialise;
+        let now = engine.now_in(connection).await?;
+        let rows = engine.fetch_in(connection, &sql.ticked_later, vec![now.into()]).await?;
+        let mut ticks = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let kept = row.maybe_int("next_tick")?.map(Timestamp::from_unix_micros).transpose();
+            let job = definition(row)?;
+            let next_tick = earliest(read("next_tick", kept)?, job.schedule.next_after(now));
+            ticks.push((job.name, next_tick));
+        }
+        for (name, next_tick) in &ticks {
+            let values = vec![name.as_str().into(), maybe_moment(*next_tick), now.into()];
+            engine.execute_in(connection, &sql.set_next_tick, values).await?;
+        }
+        Ok(ticks.len())
     }
 
     /// Records the token, and holds what is recorded until the transaction ends. The answer is a
@@ -150,7 +184,7 @@ impl JobSql {
         };
         for (job, _) in &jobs {
             let next_tick = maybe_moment(job.schedule.next_after(now));
-            let values = vec![job.name.as_str().into(), next_tick];
+            let values = vec![job.name.as_str().into(), next_tick, now.into()];
             engine.execute_in(connection, &sql.set_next_tick, values).await?;
         }
         Ok((jobs.len(), made))
