@@ -46,6 +46,13 @@ pub trait Fixture: Debug + Sized + Send + Sync + 'static {
     /// Moves the provider's clock on.
     fn advance(&self, span: Duration) -> impl Future<Output = ()> + Send;
 
+    /// Does something while the provider's clock is ahead by so much, and sets it right again.
+    fn while_ahead(
+        &self,
+        by: Duration,
+        something: impl Future<Output = ()> + Send,
+    ) -> impl Future<Output = ()> + Send;
+
     /// Runs one scenario to its end: by default on a runtime of its own with several threads, so
     /// that races are real.
     fn block_on(scenario: impl Future<Output = ()>) {

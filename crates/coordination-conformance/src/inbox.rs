@@ -1,5 +1,6 @@
 //! What every inbox does.
 
+mod claims;
 mod retention;
 
 use std::collections::HashSet;
@@ -9,6 +10,11 @@ use coordination::{
     Processed,
 };
 
+pub use self::claims::{
+    inbox_l_a_claim_takes_only_its_topics, inbox_m_a_claim_takes_all_but_some_topics,
+    inbox_n_a_postponed_message_was_not_tried, inbox_p_an_attempt_is_counted_once_a_claim,
+    inbox_q_lost_attempts_are_counted_apart,
+};
 pub use self::retention::{
     inbox_j_purge_forgets_only_old_finished_messages,
     inbox_y_a_purge_forgets_by_topic_and_keeps_the_dead_for_longer,
@@ -44,8 +50,8 @@ suite! {
         "Deduplication by (source, message ID): a second enqueue never makes a second delivery; done and dead keep their status.";
     "INBOX-B" inbox_b_the_same_message_id_of_another_source_is_another_message:
         "The same message ID from another source is another message.";
-    "INBOX-C" inbox_c_the_attempt_count_is_the_number_of_claims:
-        "The attempt count is the number of claims, through abandon, reap and revive.";
+    "INBOX-C" inbox_c_attempts_are_those_that_began_or_were_abandoned:
+        "The attempt count is the number of attempts that began or were abandoned, through reap and revive; a claim alone is none (`CRD-02`).";
     "INBOX-D" inbox_d_an_unknown_message_is_an_error_value:
         "`get` of an unknown message is an error value.";
     "INBOX-E" inbox_e_already_processed_knows_the_done_messages:
@@ -60,6 +66,16 @@ suite! {
         "`purge` forgets finished messages by age and nothing else.";
     "INBOX-K" inbox_k_the_age_of_the_oldest_ready_message_is_known:
         "`oldest_ready_age` is the time since the oldest due and unclaimed message became due.";
+    "INBOX-L" inbox_l_a_claim_takes_only_its_topics:
+        "A claim of some topics takes their messages alone, in creation order (`CRD-01`).";
+    "INBOX-M" inbox_m_a_claim_takes_all_but_some_topics:
+        "A claim of all but some topics is not held up by the messages of those (`CRD-01`).";
+    "INBOX-N" inbox_n_a_postponed_message_was_not_tried:
+        "`postpone` gives back after the delay, counts no attempt, not even one that began, and keeps the last error (`CRD-02`).";
+    "INBOX-P" inbox_p_an_attempt_is_counted_once_a_claim:
+        "`begin` counts an attempt once a claim, extends the claim, and only by its owner (`CRD-02`).";
+    "INBOX-Q" inbox_q_lost_attempts_are_counted_apart:
+        "An attempt that began and was reaped is lost; abandoned, postponed and unbegun ones are not; a revival counts anew (`CRD-03`).";
     "INBOX-Y" inbox_y_a_purge_forgets_by_topic_and_keeps_the_dead_for_longer:
         "`purge` forgets messages of its topics alone, and dead ones after a time of their own.";
 }
@@ -182,7 +198,7 @@ pub async fn inbox_008_a_dead_message_can_be_revived<F: Fixture>(fixture: F) {
     fixture.advance(units::<F>(10)).await;
     let claimed = answer(inbox.claim(&owner("b"), lease::<F>(10), batch(1))).await;
     assert_eq!(claimed[0].last_error, error("fixed"));
-    assert_eq!(claimed[0].attempts_since_revival(), 1, "its attempts are its own again");
+    assert_eq!(claimed[0].attempts_since_revival(), 0, "its attempts are its own again");
     answer(inbox.ack(&owner("b"), &keys)).await;
     let revived = answer(inbox.revive(&keys, &error("x"), Delay::ZERO)).await;
     assert_eq!(revived, 0, "a done one is not dead");
@@ -254,7 +270,7 @@ pub async fn inbox_b_the_same_message_id_of_another_source_is_another_message<F:
 }
 
 /// INBOX-C
-pub async fn inbox_c_the_attempt_count_is_the_number_of_claims<F: Fixture>(fixture: F) {
+pub async fn inbox_c_attempts_are_those_that_began_or_were_abandoned<F: Fixture>(fixture: F) {
     let inbox = fixture.inbox();
     let keys = [add(&fixture, "1").await];
     let attempts = |expected: u32| {
@@ -265,19 +281,25 @@ pub async fn inbox_c_the_attempt_count_is_the_number_of_claims<F: Fixture>(fixtu
     };
     attempts(0).await;
     claim_keys(&fixture, "a").await;
-    attempts(1).await;
+    attempts(0).await;
     answer(inbox.abandon(&owner("a"), &keys, &error("x"), Delay::ZERO)).await;
     attempts(1).await;
+    for _ in 0..2 {
+        claim_keys(&fixture, "a").await;
+        fixture.advance(units::<F>(10)).await;
+        answer(inbox.reap()).await;
+        attempts(1).await;
+    }
     claim_keys(&fixture, "a").await;
-    fixture.advance(units::<F>(10)).await;
-    answer(inbox.reap()).await;
+    answer(inbox.begin(&owner("a"), &keys[0], lease::<F>(10))).await;
+    attempts(2).await;
+    answer(inbox.abandon(&owner("a"), &keys, &error("x"), Delay::ZERO)).await;
     attempts(2).await;
     claim_keys(&fixture, "a").await;
+    answer(inbox.begin(&owner("a"), &keys[0], lease::<F>(10))).await;
     answer(inbox.fail(&owner("a"), &keys, &error("x"))).await;
     answer(inbox.revive(&keys, &error("x"), Delay::ZERO)).await;
     attempts(3).await;
-    claim_keys(&fixture, "a").await;
-    attempts(4).await;
 }
 
 /// INBOX-D

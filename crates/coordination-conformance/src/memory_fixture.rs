@@ -63,6 +63,12 @@ impl Fixture for MemoryFixture {
     async fn advance(&self, span: Duration) {
         self.clock.advance(span);
     }
+
+    async fn while_ahead(&self, by: Duration, something: impl Future<Output = ()> + Send) {
+        self.clock.advance(by);
+        something.await;
+        self.clock.set(self.clock.now().before(by));
+    }
 }
 
 /// Forgets everything, as memory does: the durable scenarios must fail with it.

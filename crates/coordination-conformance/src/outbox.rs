@@ -13,6 +13,7 @@ pub use self::claims::{
     outbox_m_a_claim_takes_only_its_topics, outbox_n_a_claim_takes_all_but_some_topics,
     outbox_p_a_postponed_message_was_not_tried, outbox_q_an_extended_claim_lasts,
     outbox_r_an_attempt_is_counted_once_a_claim, outbox_s_the_next_due_time_is_known_by_topic,
+    outbox_x_lost_attempts_are_counted_apart,
 };
 pub use self::joins::{
     outbox_j_each_member_of_a_join_counts_once, outbox_k_only_what_really_happened_counts,
@@ -96,6 +97,8 @@ suite! {
         "Extend, begin, finish and postpone by another owner, or after the claim was lost, change nothing.";
     "OUTBOX-W" outbox_w_a_failed_message_is_listed_and_can_be_revived:
         "`dead` lists failed messages; `revive` makes them ready with all their attempts, and no others.";
+    "OUTBOX-X" outbox_x_lost_attempts_are_counted_apart:
+        "An attempt that began and was reaped is lost; rescheduled, postponed and unbegun ones are not (`CRD-02`, `CRD-03`).";
     "OUTBOX-Y" outbox_y_a_purge_forgets_by_topic_and_keeps_the_dead_for_longer:
         "`purge` forgets messages of its topics alone, dead ones after a time of their own, and a join with its last message.";
 }

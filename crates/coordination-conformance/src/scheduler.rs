@@ -65,4 +65,6 @@ suite! {
         "A job's next tick is its schedule's next moment in its time zone.";
     "SCHED-R" sched_r_the_age_of_the_oldest_ready_item_is_known:
         "`oldest_ready_age` is the time since the oldest due and unclaimed timer or run became due.";
+    "SCHED-S" sched_s_ticks_go_on_when_a_clock_that_was_ahead_is_set_right:
+        "When a clock that was ahead is set right, jobs go on by the right time.";
 }

@@ -41,6 +41,10 @@ impl Fixture for KeptFixture {
         self.0.now().await
     }
 
+    async fn while_ahead(&self, by: Duration, something: impl Future<Output = ()> + Send) {
+        self.0.while_ahead(by, something).await;
+    }
+
     async fn advance(&self, span: Duration) {
         self.0.advance(span).await;
     }

@@ -75,6 +75,12 @@ pub trait Engine: Clone + Debug + Send + Sync + 'static {
         &self,
     ) -> impl Future<Output = Result<Transaction<'static, Self::Driver>, Failure>> + Send;
 
+    /// Commits a transaction. Without an answer nobody knows whether it did.
+    fn commit(
+        &self,
+        transaction: Transaction<'static, Self::Driver>,
+    ) -> impl Future<Output = Result<(), Failure>> + Send;
+
     /// Like [`fetch`](Engine::fetch), on a connection.
     fn fetch_in(
         &self,

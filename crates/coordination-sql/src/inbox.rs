@@ -13,23 +13,33 @@ use crate::engine::{Database, Values};
 use crate::failure::Failure;
 use crate::provider::Provider;
 use crate::statement::{Dialect, Queue, Statement};
-use crate::value::{Columns, Value, id, maybe_moment, read};
-use crate::work::{OldSql, Table, WorkSql, note_error, settle};
+use crate::value::{Columns, Value, id, maybe_moment, read, topics_value};
+use crate::work::{
+    ByTopic, ClaimSql, OldSql, TRIED, Table, UNTRIED, WorkSql, begin, note_error, settle,
+};
 
 /// Stands between the source and its message ID in an identity; names have no control characters.
 const SEPARATOR: char = '\t';
 
-const TABLE: Table =
-    Table { name: "inbox", on_claim: "attempts = attempts + 1", shown: SHOWN, comes_back: None };
+const TABLE: Table = Table {
+    name: "inbox",
+    // What has begun and not ended when it is claimed again never will.
+    on_claim: "lost_attempts = lost_attempts + CASE WHEN begun THEN 1 ELSE 0 END, begun = FALSE",
+    shown: SHOWN,
+    comes_back: None,
+};
 const SHOWN: &str = "id, topic, payload, correlation_id, hash, state, claimed_until, due_at, \
-                     attempts, attempts_at_revival, last_error";
+                     attempts, attempts_at_revival, lost_attempts, last_error";
 
 #[derive(Debug)]
 pub(crate) struct InboxSql {
     work: WorkSql,
+    claims: ByTopic<ClaimSql>,
     old: OldSql,
     enqueue: Statement,
     processed: Statement,
+    begin: Statement,
+    postpone: Statement,
     abandon: Statement,
     fail: Statement,
     get: Statement,
@@ -41,6 +51,7 @@ impl InboxSql {
         let statement = |text: &str| dialect.statement(text);
         InboxSql {
             work: WorkSql::new(dialect, &TABLE),
+            claims: ByTopic::new(|among| ClaimSql::new(dialect, &TABLE, among)),
             old: OldSql::new(dialect, &TABLE),
             enqueue: dialect.announced(
                 Queue::Inbox,
@@ -50,7 +61,9 @@ impl InboxSql {
                  ON CONFLICT (id) DO NOTHING",
             ),
             processed: statement("SELECT hash FROM {inbox} WHERE id = $1 AND state = 'done'"),
-            abandon: statement(&TABLE.give_back(&note_error(4))),
+            begin: statement(&begin("inbox")),
+            postpone: dialect.announced(Queue::Inbox, &TABLE.give_back(UNTRIED)),
+            abandon: statement(&TABLE.give_back(&format!("{TRIED}{}", note_error(4)))),
             fail: statement(&settle("inbox", "dead", &note_error(3))),
             get: statement(&format!("SELECT {SHOWN} FROM {{inbox}} WHERE id = $1")),
             revive: dialect.announced(
@@ -59,7 +72,7 @@ impl InboxSql {
                     "UPDATE {{inbox}}
                      SET state = CASE WHEN $2 = 0 THEN 'due' ELSE 'waiting' END,
                          due_at = {{now}} + $2, finished_at = NULL,
-                         attempts_at_revival = attempts{}
+                         attempts_at_revival = attempts, lost_attempts = 0, begun = FALSE{}
                      WHERE id {{in:1}} AND state = 'dead'",
                     note_error(3)
                 ),
@@ -131,15 +144,44 @@ impl<D: Database> Inbox for Provider<D> {
         Ok(enqueued)
     }
 
-    async fn claim(
+    async fn claim_of(
         &self,
         owner: &OwnerToken,
         lease: LeaseDuration,
         max: BatchSize,
+        topics: &Topics,
     ) -> Result<Vec<InboxMessage>, ProviderError> {
-        let work = &self.sql().inbox.work;
-        let claimed = work.claim(self.engine(), (owner, lease, max), shown::<D>).await;
+        let (sql, by) = (&self.sql().inbox, (owner, lease, max));
+        let claimed =
+            sql.claims.of(topics).run(self.engine(), by, topics_value(topics), shown::<D>).await;
         claimed.map_err(Failure::of("inbox claim"))
+    }
+
+    async fn begin(
+        &self,
+        owner: &OwnerToken,
+        key: &InboxKey,
+        lease: LeaseDuration,
+    ) -> Result<Option<u32>, ProviderError> {
+        let begin = async {
+            let values = vec![owner.into(), identity(key), lease.into()];
+            let rows = self.engine().fetch(&self.sql().inbox.begin, values).await?;
+            rows.first().map(|row| row.count("attempts")).transpose()
+        };
+        begin.await.map_err(Failure::of("inbox begin"))
+    }
+
+    async fn postpone(
+        &self,
+        owner: &OwnerToken,
+        keys: &[InboxKey],
+        delay: Delay,
+    ) -> Result<usize, ProviderError> {
+        let values = vec![owner.into(), ids(keys), delay.into()];
+        let postpone = &self.sql().inbox.postpone;
+        let count = self.settle("inbox postpone", postpone, keys, values).await?;
+        self.engine().announce(Queue::Inbox);
+        Ok(count)
     }
 
     async fn ack(&self, owner: &OwnerToken, keys: &[InboxKey]) -> Result<usize, ProviderError> {
@@ -261,6 +303,7 @@ fn shown<D: Database>(row: &D::Row) -> Result<InboxMessage, Failure> {
         due_at: row.moment("due_at")?,
         attempts: row.count("attempts")?,
         attempts_at_revival: row.count("attempts_at_revival")?,
+        lost_attempts: row.count("lost_attempts")?,
         last_error: row.error_text("last_error")?,
     })
 }

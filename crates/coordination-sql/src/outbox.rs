@@ -18,8 +18,11 @@ use crate::engine::{Database, Insert, Values};
 use crate::failure::Failure;
 use crate::provider::Provider;
 use crate::statement::{Dialect, Queue, Statement};
-use crate::value::{Columns, Value, id, ids, maybe_moment};
-use crate::work::{OldSql, Table, WorkSql, in_batches, note_error, settle};
+use crate::value::{Columns, Value, id, ids, maybe_moment, topics_value};
+use crate::work::{
+    ByTopic, ClaimSql, OldSql, TRIED, Table, UNTRIED, WorkSql, begin, in_batches, note_error,
+    settle,
+};
 
 /// How many messages one statement adds.
 const ENQUEUE_BATCH: usize = 500;
@@ -40,6 +43,7 @@ const RECORD: &str = "topic, payload, correlation_id, due_at, retry_count, attem
 pub(crate) struct OutboxSql {
     enqueue: Insert,
     work: WorkSql,
+    claims: ByTopic<ClaimSql>,
     old: OldSql,
     topics: TopicSql,
     begin: Statement,
@@ -66,14 +70,10 @@ impl OutboxSql {
         OutboxSql {
             enqueue: enqueue(dialect),
             work: WorkSql::new(dialect, &TABLE),
+            claims: ByTopic::new(|among| ClaimSql::new(dialect, &TABLE, among)),
             old: OldSql::new(dialect, &TABLE),
-            topics: TopicSql::new(dialect, &TABLE),
-            begin: statement(&format!(
-                "UPDATE {{outbox}}
-                 SET attempts = attempts + CASE WHEN begun THEN 0 ELSE 1 END, begun = TRUE,
-                     claimed_until = {{greatest}}(claimed_until, {{now}} + $3)
-                 WHERE {held} RETURNING attempts"
-            )),
+            topics: TopicSql::new(dialect),
+            begin: statement(&begin("outbox")),
             extend: statement(
                 "UPDATE {outbox} SET claimed_until = {greatest}(claimed_until, {now} + $3)
                  WHERE id {in:2} AND state = 'claimed' AND owner = $1",
@@ -84,9 +84,10 @@ impl OutboxSql {
                      outcome = $3
                  WHERE {held}"
             )),
-            postpone: announced(&TABLE.give_back(&note_error(4))),
+            postpone: announced(&TABLE.give_back(&format!("{UNTRIED}{}", note_error(4)))),
             reschedule: announced(
-                &TABLE.give_back(&format!(", retry_count = retry_count + 1{}", note_error(4))),
+                &TABLE
+                    .give_back(&format!("{TRIED}, retry_count = retry_count + 1{}", note_error(4))),
             ),
             fail: statement(&settle("outbox", "dead", &note_error(3))),
             dead: statement(&format!(
@@ -112,7 +113,7 @@ impl OutboxSql {
 #[cfg(feature = "testing")]
 impl OutboxSql {
     pub(crate) fn measured(&self) -> [&Statement; 2] {
-        [&self.work.claim.claim, self.work.finish_statement()]
+        [&self.claims.of(&Topics::All).claim, self.work.finish_statement()]
     }
 }
 
@@ -157,7 +158,7 @@ impl<D: Database> Provider<D> {
                 let insert = &self.sql().outbox.enqueue;
                 self.engine().insert_in(&mut transaction, insert, &rows).await?;
             }
-            Ok(transaction.commit().await?)
+            self.engine().commit(transaction).await
         };
         add.await.map_err(Failure::of("outbox enqueue all"))?;
         self.engine().announce(Queue::Outbox);
@@ -219,16 +220,9 @@ impl<D: Database> Outbox for Provider<D> {
         max: BatchSize,
         topics: &Topics,
     ) -> Result<Vec<OutboxMessage>, ProviderError> {
-        let (engine, sql, by) = (self.engine(), &self.sql().outbox, (owner, lease, max));
-        let claimed = match topics {
-            Topics::All => sql.work.claim(engine, by, claimed::<D>).await,
-            Topics::Only(set) => {
-                sql.topics.only.run(engine, by, Some(named(set)), claimed::<D>).await
-            }
-            Topics::Except(set) => {
-                sql.topics.except.run(engine, by, Some(named(set)), claimed::<D>).await
-            }
-        };
+        let (sql, by) = (&self.sql().outbox, (owner, lease, max));
+        let claimed =
+            sql.claims.of(topics).run(self.engine(), by, topics_value(topics), claimed::<D>).await;
         claimed.map_err(Failure::of("outbox claim"))
     }
 
@@ -347,7 +341,7 @@ impl<D: Database> Outbox for Provider<D> {
             engine.execute_in(&mut transaction, &sql.stay_failed, vec![dead.clone()]).await?;
             let values = vec![dead, delay.into(), reason.into()];
             let count = engine.execute_in(&mut transaction, &sql.revive, values).await?;
-            transaction.commit().await?;
+            engine.commit(transaction).await?;
             Ok(count)
         };
         let count = revive.await.map_err(Failure::of("outbox revive"))?;
@@ -393,11 +387,6 @@ impl<D: Database> Outbox for Provider<D> {
     fn work_added(&self) -> impl Future<Output = ()> + Send {
         self.engine().work_added(Queue::Outbox)
     }
-}
-
-/// Topics as one parameter.
-fn named(set: &coordination::TopicSet) -> Value<'static> {
-    Value::Texts(set.iter().map(|topic| topic.as_str().to_owned()).collect())
 }
 
 fn claimed<D: Database>(row: &D::Row) -> Result<OutboxMessage, Failure> {

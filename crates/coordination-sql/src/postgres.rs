@@ -202,7 +202,7 @@ impl Target {
         make_schema.await.map_err(|error| self.unavailable(error))?;
         let migrations = MigrationSql::new(self.engine.dialect());
         migrations.run(&self.engine, &mut transaction, &self.name).await?;
-        transaction.commit().await.map_err(|error| self.unavailable(error))
+        self.engine.commit(transaction).await.map_err(|failure| self.unavailable(failure))
     }
 }
 

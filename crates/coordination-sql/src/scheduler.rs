@@ -39,8 +39,8 @@ impl<D: Database> Scheduler for Provider<D> {
         lease: LeaseDuration,
         max: BatchSize,
     ) -> Result<Vec<Timer>, ProviderError> {
-        let work = &self.sql().timers.work;
-        let claimed = work.claim(self.engine(), (owner, lease, max), timers::shown::<D>).await;
+        let (claim, by) = (&self.sql().timers.claim, (owner, lease, max));
+        let claimed = claim.run(self.engine(), by, None, timers::shown::<D>).await;
         claimed.map_err(Failure::of("claim timers"))
     }
 
@@ -101,8 +101,8 @@ impl<D: Database> Scheduler for Provider<D> {
         lease: LeaseDuration,
         max: BatchSize,
     ) -> Result<Vec<JobRun>, ProviderError> {
-        let runs = &self.sql().jobs.runs;
-        let claimed = runs.claim(self.engine(), (owner, lease, max), jobs::shown::<D>).await;
+        let (claim, by) = (&self.sql().jobs.claim_runs, (owner, lease, max));
+        let claimed = claim.run(self.engine(), by, None, jobs::shown::<D>).await;
         claimed
             .map(|runs| runs.into_iter().flatten().collect())
             .map_err(Failure::of("claim job runs"))

@@ -67,7 +67,7 @@ impl Provider<Sqlite> {
         let engine = Sqlite::open(path, &config).await.map_err(unavailable)?;
         let mut transaction = engine.begin_exclusive().await.map_err(unavailable)?;
         MigrationSql::new(engine.dialect()).run(&engine, &mut transaction, &name).await?;
-        transaction.commit().await.map_err(|error| unavailable(error.into()))?;
+        engine.commit(transaction).await.map_err(unavailable)?;
         Ok(Provider::new(engine))
     }
 

@@ -8,7 +8,7 @@ mod retention;
 
 use std::time::Duration;
 
-use coordination::{BatchSize, LeaseDuration, OwnerToken};
+use coordination::{BatchSize, LeaseDuration, OwnerToken, Topics};
 
 pub(crate) use self::retention::{OldSql, PurgeSql};
 use crate::engine::{Engine, Values};
@@ -34,10 +34,9 @@ pub(crate) struct Table {
     pub(crate) comes_back: Option<&'static str>,
 }
 
-/// The statements of a table of work items.
+/// The statements of a table of work items, but for those that claim.
 #[derive(Debug, Clone)]
 pub(crate) struct WorkSql {
-    pub(crate) claim: ClaimSql,
     finish: Statement,
     give_back: Statement,
     reap: Statement,
@@ -70,7 +69,6 @@ impl WorkSql {
         let Table { name, .. } = table;
         let statement = |text: String| dialect.statement(&text);
         WorkSql {
-            claim: ClaimSql::new(dialect, table, Among::All),
             finish: statement(settle(name, "done", "")),
             give_back: statement(table.give_back("")),
             reap: statement(table.reap(dialect)),
@@ -81,16 +79,6 @@ impl WorkSql {
                 first_due(name, "waiting"),
             )),
         }
-    }
-
-    /// Claims due items for `lease`, in the order of their creation.
-    pub(crate) async fn claim<E: Engine, T>(
-        &self,
-        engine: &E,
-        by: (&OwnerToken, LeaseDuration, BatchSize),
-        shown: impl Fn(&E::Row) -> Result<T, Failure>,
-    ) -> Result<Vec<T>, Failure> {
-        self.claim.run(engine, by, None, shown).await
     }
 
     /// The statement that finishes claimed items: of the owner `$1`, the identities `$2`.
@@ -155,7 +143,8 @@ impl ClaimSql {
         ClaimSql { look, notice, claim: dialect.statement(&claim) }
     }
 
-    /// Claims due items, among those of some topics if there are any.
+    /// Claims due items for `lease`, in the order of their creation, among those of some topics if
+    /// there are any.
     pub(crate) async fn run<E: Engine, T>(
         &self,
         engine: &E,
@@ -174,6 +163,31 @@ impl ClaimSql {
         // The order in which an update returns its rows is not promised.
         claimed.sort_by_key(|(place, _)| *place);
         Ok(claimed.into_iter().map(|(_, item)| item).collect())
+    }
+}
+
+/// The same about all topics, about some, and about all but some. What it costs does not grow with the
+/// messages of other topics: each topic that has messages is looked at through an index of its own, and
+/// the topics are found by jumping from one to the next.
+#[derive(Debug, Clone)]
+pub(crate) struct ByTopic<T> {
+    all: T,
+    only: T,
+    except: T,
+}
+
+impl<T> ByTopic<T> {
+    pub(crate) fn new(of: impl Fn(Among) -> T) -> ByTopic<T> {
+        ByTopic { all: of(Among::All), only: of(Among::Only), except: of(Among::Except) }
+    }
+
+    /// The one about these topics, which are its last parameter unless they are all.
+    pub(crate) fn of(&self, topics: &Topics) -> &T {
+        match topics {
+            Topics::All => &self.all,
+            Topics::Only(_) => &self.only,
+            Topics::Except(_) => &self.except,
+        }
     }
 }
 
@@ -220,6 +234,23 @@ impl Table {
             Some(condition) => format!("CASE WHEN {condition} THEN NULL ELSE {{now}} END"),
         }
     }
+}
+
+/// What an attempt that is not to be counted sets: nothing is left of one that began.
+pub(crate) const UNTRIED: &str =
+    ", attempts = attempts - CASE WHEN begun THEN 1 ELSE 0 END, begun = FALSE";
+/// What an attempt that failed sets: it counts whether or not it was said to begin.
+pub(crate) const TRIED: &str =
+    ", attempts = attempts + CASE WHEN begun THEN 0 ELSE 1 END, begun = FALSE";
+
+/// The statement that begins an attempt on the item `$2` that `$1` has claimed.
+pub(crate) fn begin(table: &str) -> String {
+    format!(
+        "UPDATE {{{table}}}
+         SET attempts = attempts + CASE WHEN begun THEN 0 ELSE 1 END, begun = TRUE,
+             claimed_until = {{greatest}}(claimed_until, {{now}} + $3)
+         WHERE id = $2 AND state = 'claimed' AND owner = $1 RETURNING attempts"
+    )
 }
 
 /// Keeps the last error when the new one, this parameter, is empty.

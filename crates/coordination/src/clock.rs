@@ -11,8 +11,15 @@ use tokio::time::Instant;
 use crate::Timestamp;
 
 /// The longest that [`SystemClock`] waits without looking at the machine's time again, so that a
-/// step of the wall clock is noticed.
+/// step of the wall clock is noticed; the least for [`MonotonicClock`].
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// [`MonotonicClock`] looks again after this part of what is left, so that a suspension of the
+/// machine is noticed and a long wait costs few looks.
+const LOOK_AGAIN_DIVISOR: u32 = 10;
+
+/// Less time in suspend than this is taken for the time between the readings of two clocks.
+const SUSPENDED_MICROS_MIN: i64 = 10_000;
 
 /// A wait for a moment. Boxed, because clocks are shared as `Arc<dyn Clock>`.
 pub type Wait<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
@@ -33,11 +40,16 @@ pub struct SystemClock;
 /// The machine's wall clock as it stood when this was made, moved on by the monotonic clock.
 ///
 /// Steps of the wall clock do not reach it, which makes it the clock by which a process judges that
-/// a lease from a remote provider has run out. In a paused tokio runtime it stands still with it.
+/// a lease from a remote provider has run out. On Linux it counts the time in which the machine is
+/// suspended, in which [`std::time::Instant`] stands still: a lease runs out in that time too. In a
+/// paused tokio runtime it stands still with it.
 #[derive(Debug, Clone, Copy)]
 pub struct MonotonicClock {
     started_at: Timestamp,
     started: Instant,
+    /// For how long the machine has been suspended, from a moment of its own.
+    suspended_micros: fn() -> i64,
+    suspended_micros_before: i64,
 }
 
 /// A clock that moves only when told to, for tests.
@@ -86,8 +98,53 @@ impl MonotonicClock {
 
     /// A clock that shows `started_at` now.
     pub fn starting_at(started_at: Timestamp) -> MonotonicClock {
-        MonotonicClock { started_at, started: Instant::now() }
+        MonotonicClock::on_machine(started_at, suspended_micros)
     }
+
+    pub(crate) fn on_machine(
+        started_at: Timestamp,
+        suspended_micros: fn() -> i64,
+    ) -> MonotonicClock {
+        let suspended_micros_before = suspended_micros();
+        let started = Instant::now();
+        MonotonicClock { started_at, started, suspended_micros, suspended_micros_before }
+    }
+
+    fn suspended(&self) -> Duration {
+        let micros = (self.suspended_micros)() - self.suspended_micros_before;
+        match u64::try_from(micros) {
+            Ok(suspended) if micros >= SUSPENDED_MICROS_MIN => Duration::from_micros(suspended),
+            Ok(_) | Err(_) => Duration::ZERO,
+        }
+    }
+}
+
+/// By how much the clock that counts the time in suspend is ahead of the one that does not.
+#[cfg(target_os = "linux")]
+fn suspended_micros() -> i64 {
+    use rustix::time::{ClockId, clock_gettime};
+    const READS_MAX: usize = 10;
+    const CLOSE_MICROS: i64 = 1000;
+    let micros = |clock: ClockId| {
+        let time = clock_gettime(clock);
+        time.tv_sec * 1_000_000 + time.tv_nsec / 1000
+    };
+    let mut ahead_by = 0;
+    for _ in 0..READS_MAX {
+        let before = micros(ClockId::Monotonic);
+        let boottime = micros(ClockId::Boottime);
+        let after = micros(ClockId::Monotonic);
+        ahead_by = boottime - after;
+        if after - before < CLOSE_MICROS {
+            break;
+        }
+    }
+    ahead_by
+}
+
+#[cfg(not(target_os = "linux"))]
+fn suspended_micros() -> i64 {
+    0
 }
 
 impl Default for MonotonicClock {
@@ -98,7 +155,7 @@ impl Default for MonotonicClock {
 
 impl Clock for MonotonicClock {
     fn now(&self) -> Timestamp {
-        self.started_at.after(self.started.elapsed())
+        self.started_at.after(self.started.elapsed() + self.suspended())
     }
 
     fn wait_until(&self, at: Timestamp) -> Wait<'_> {
@@ -109,8 +166,9 @@ impl Clock for MonotonicClock {
                     return;
                 }
                 // Tokio's timers count whole milliseconds, so one that fires a little early is
-                // met by a second round.
-                tokio::time::sleep_until(Instant::now() + remaining).await;
+                // met by a second round. They stand still in suspend.
+                let look_after = (remaining / LOOK_AGAIN_DIVISOR).max(LOOK_AGAIN_AFTER);
+                tokio::time::sleep_until(Instant::now() + remaining.min(look_after)).await;
             }
         })
     }
@@ -146,6 +204,23 @@ impl Clock for FakeClock {
     }
 }
 
+/// A machine that is suspended when a test says so, one for each thread.
+#[cfg(test)]
+pub(crate) mod suspension {
+    use std::cell::Cell;
+    use std::time::Duration;
+
+    thread_local!(static MICROS: Cell<i64> = const { Cell::new(0) });
+
+    pub(crate) fn micros() -> i64 {
+        MICROS.get()
+    }
+
+    pub(crate) fn add(span: Duration) {
+        MICROS.set(MICROS.get() + i64::try_from(span.as_micros()).unwrap());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,6 +247,26 @@ mod tests {
         clock.wait_until(at).await;
         assert!(clock.now() >= at);
         assert!(clock.now() < at.after(Duration::from_secs(1)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_monotonic_clock_counts_the_time_in_suspend() {
+        let clock = MonotonicClock::on_machine(Timestamp::MIN, suspension::micros);
+        let at = |seconds| Timestamp::MIN.after(Duration::from_secs(seconds));
+        let waiter = tokio::spawn(async move { clock.wait_until(at(15)).await });
+        tokio::time::sleep_until(Instant::now() + Duration::from_secs(5)).await;
+        assert_eq!((clock.now(), waiter.is_finished()), (at(5), false));
+        suspension::add(Duration::from_secs(3600));
+        assert_eq!(clock.now(), at(3605));
+        waiter.await.unwrap();
+        assert!(clock.now() <= at(3606), "noticed within a second, or a tenth of the wait");
+    }
+
+    #[test]
+    fn the_time_in_suspend_does_not_grow_while_the_machine_runs() {
+        let before = suspended_micros();
+        let grown = (0..1000).map(|_| suspended_micros() - before).max();
+        assert!(grown < Some(SUSPENDED_MICROS_MIN), "{grown:?}");
     }
 
     #[tokio::test]

@@ -66,10 +66,13 @@ pub struct InboxMessage {
     pub status: InboxStatus,
     /// When it became due: as asked for, as abandoned or revived, or when it was enqueued.
     pub due_at: Timestamp,
-    /// How often it was claimed.
+    /// How many attempts began ([`Inbox::begin`]) or were abandoned, over all its claims.
     pub attempts: u32,
-    /// How often it had been claimed when it was last revived; 0 if it never was.
+    /// How many there had been when it was last revived; 0 if it never was.
     pub attempts_at_revival: u32,
+    /// How many attempts since then began and had not ended when their claim ran out, as of the last
+    /// claim: its process died, or could not say what came of it.
+    pub lost_attempts: u32,
     /// What went wrong last, or why it was revived; empty if nothing did.
     pub last_error: ErrorText,
 }
@@ -145,13 +148,38 @@ pub trait Inbox: Send + Sync + 'static {
         message: NewInboxMessage,
     ) -> impl Future<Output = Result<Enqueued, ProviderError>> + Send;
 
-    /// Claims up to `max` due messages for `lease`, in the order of their creation.
+    /// Claims up to `max` due messages of these topics for `lease`, in the order of their creation
+    /// whatever their topics. What it costs does not grow with the messages of other topics.
+    fn claim_of(
+        &self,
+        owner: &OwnerToken,
+        lease: LeaseDuration,
+        max: BatchSize,
+        topics: &Topics,
+    ) -> impl Future<Output = Result<Vec<InboxMessage>, ProviderError>> + Send;
+
+    /// Claims up to `max` due messages of all topics.
     fn claim(
         &self,
         owner: &OwnerToken,
         lease: LeaseDuration,
         max: BatchSize,
-    ) -> impl Future<Output = Result<Vec<InboxMessage>, ProviderError>> + Send;
+    ) -> impl Future<Output = Result<Vec<InboxMessage>, ProviderError>> + Send {
+        async move { self.claim_of(owner, lease, max, &Topics::All).await }
+    }
+
+    /// Says that work on a claimed message begins, and makes its claim last for `lease` from now,
+    /// unless it lasts longer anyway. The answer is how many attempts there were, this one included;
+    /// none if `owner` has not claimed it.
+    ///
+    /// Counted once a claim, so the call may be repeated; and counted before the work, so that a
+    /// message that takes its workers down with it shows.
+    fn begin(
+        &self,
+        owner: &OwnerToken,
+        key: &InboxKey,
+        lease: LeaseDuration,
+    ) -> impl Future<Output = Result<Option<u32>, ProviderError>> + Send;
 
     /// Finishes claimed messages. Says how many.
     fn ack(
@@ -160,8 +188,17 @@ pub trait Inbox: Send + Sync + 'static {
         keys: &[InboxKey],
     ) -> impl Future<Output = Result<usize, ProviderError>> + Send;
 
-    /// Gives claimed messages back, due after `delay`. Says how many. An empty `error` keeps the
-    /// last one.
+    /// Gives claimed messages back, due after `delay`, as if they had not been tried: an attempt that
+    /// began is not counted and the last error stays. Says how many.
+    fn postpone(
+        &self,
+        owner: &OwnerToken,
+        keys: &[InboxKey],
+        delay: Delay,
+    ) -> impl Future<Output = Result<usize, ProviderError>> + Send;
+
+    /// Gives claimed messages back after a failed attempt, which counts whether or not it was said
+    /// to begin; due after `delay`. Says how many. An empty `error` keeps the last one.
     fn abandon(
         &self,
         owner: &OwnerToken,
@@ -241,13 +278,13 @@ impl NewInboxMessage {
 }
 
 impl InboxMessage {
-    /// How often it was claimed since it was enqueued or last revived: what a worker counts against
-    /// its bound, so that a revived message has all its attempts again.
+    /// How many attempts there were since it was enqueued or last revived, so that a revived message
+    /// has all its attempts again.
     ///
     /// # Panics
     /// If there were more attempts at the last revival than there are, which no provider reports.
     pub fn attempts_since_revival(&self) -> u32 {
-        assert!(self.attempts_at_revival <= self.attempts, "claims are only ever added");
+        assert!(self.attempts_at_revival <= self.attempts, "a revived message keeps its attempts");
         self.attempts - self.attempts_at_revival
     }
 }

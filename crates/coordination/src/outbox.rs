@@ -56,7 +56,7 @@ pub struct OutboxMessage {
     pub due_at: Timestamp,
     /// How often it was rescheduled.
     pub retry_count: u32,
-    /// How many attempts began ([`Outbox::begin`]), over all its claims.
+    /// How many attempts began ([`Outbox::begin`]) or were rescheduled, over all its claims.
     pub attempts: u32,
     /// What went wrong last; empty if nothing did.
     pub last_error: ErrorText,
@@ -142,8 +142,8 @@ pub trait Outbox: Send + Sync + 'static {
         outcome: &Payload,
     ) -> impl Future<Output = Result<usize, ProviderError>> + Send;
 
-    /// Gives claimed messages back, due after `delay`, as if they had not been tried: no retry is
-    /// counted. Says how many.
+    /// Gives claimed messages back, due after `delay`, as if they had not been tried: neither a retry
+    /// nor an attempt that began is counted. Says how many.
     ///
     /// The reason is kept as the last error; an empty one keeps the one before.
     fn postpone_because(
@@ -164,7 +164,8 @@ pub trait Outbox: Send + Sync + 'static {
         async move { self.postpone_because(owner, ids, delay, &ErrorText::default()).await }
     }
 
-    /// Gives claimed messages back, due after `delay`, with one more retry. Says how many.
+    /// Gives claimed messages back after a failed attempt, which counts whether or not it was said
+    /// to begin; due after `delay`, with one more retry. Says how many.
     ///
     /// An empty `error` keeps the last one.
     fn reschedule(
@@ -269,5 +270,14 @@ impl NewOutboxMessage {
     #[must_use]
     pub fn due_at(self, due_at: Timestamp) -> NewOutboxMessage {
         NewOutboxMessage { due_at: Some(due_at), ..self }
+    }
+}
+
+impl OutboxMessage {
+    /// How many attempts began and had not ended when their claim ran out: its process died, or
+    /// could not say what came of it. Of a claimed message whose present attempt has not begun.
+    pub fn lost_attempts(&self) -> u32 {
+        // There may be more retries: earlier releases rescheduled what they had not begun.
+        self.attempts.saturating_sub(self.retry_count)
     }
 }

@@ -7,6 +7,7 @@ pub(crate) mod backoff;
 mod dispatch;
 pub(crate) mod handler;
 pub(crate) mod inbox_dispatcher;
+mod lanes;
 pub(crate) mod metrics;
 pub(crate) mod outbox_dispatcher;
 pub(crate) mod scheduler_worker;

@@ -52,6 +52,8 @@ faults! {
     Retried = "lease reserved again",
     Reused = "lease ID used for other requirements",
     WorkerCrash = "worker crashed with what it held",
+    WorkerStop = "worker told to stop",
+    Poison = "message that kills its process",
     AnswerLost = "answer of the provider lost",
     CalledAgain = "call to the provider repeated",
     TooLate = "worker came after its claim had run out",

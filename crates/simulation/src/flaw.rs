@@ -54,6 +54,8 @@ pub enum Place {
     Memory,
     /// The coordination primitives.
     Coordination,
+    /// The dispatchers of outbox and inbox.
+    Dispatch,
 }
 
 impl Place {
@@ -63,6 +65,7 @@ impl Place {
             Self::TigerBeetle => "tigerbeetle",
             Self::Memory => "memory",
             Self::Coordination => "coordination",
+            Self::Dispatch => "dispatch",
         }
     }
 }
@@ -126,4 +129,10 @@ flaws! {
         "a lease that is held is given to another",
     IgnoresFences in Coordination within 50 breaks StaleFenceChangesNothing:
         "runs are made under an old fencing token",
+    NeverBegins in Dispatch within 20 breaks GivenUpInTheEnd:
+        "the dispatcher of the outbox does not say that work begins",
+    CountsLostTwice in Dispatch within 50 breaks NoUnhandledDeath:
+        "an attempt that never ended is counted twice",
+    StopsLate in Dispatch within 50 breaks NothingStartsAfterStop:
+        "a dispatcher hears a second late that it should stop",
 }

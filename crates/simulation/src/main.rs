@@ -9,10 +9,10 @@ use coordination_conformance::MemoryFixture;
 use simulation::flaw::Flaw;
 use simulation::report;
 use simulation::run::{Summary, Until, World, run};
-use simulation::worlds::{CoordinationWorld, MemoryWorld, TigerBeetleWorld};
+use simulation::worlds::{CoordinationWorld, DispatchWorld, MemoryWorld, TigerBeetleWorld};
 
 const USAGE: &str = "\
-simulation [--world tigerbeetle|memory|coordination] [--seeds N | --for 30s|10m|8h] [--seed S]
+simulation [--world tigerbeetle|memory|coordination|dispatch] [--seeds N | --for 30s|10m|8h] [--seed S]
 
   --seeds N   plays N seeds in each world (1000 if neither this nor --for is given)
   --for T     plays for so long, the time divided between the worlds
@@ -69,18 +69,23 @@ fn play_worlds(arguments: &Arguments) -> Result<bool, String> {
         let named = arguments.world.as_deref().or(flaw.map(|flaw| flaw.place().name()));
         named.is_none_or(|world| world == name)
     };
-    let names =
-        [TigerBeetleWorld::NAME, MemoryWorld::NAME, CoordinationWorld::<MemoryFixture>::NAME];
+    let names = [
+        TigerBeetleWorld::NAME,
+        MemoryWorld::NAME,
+        CoordinationWorld::<MemoryFixture>::NAME,
+        DispatchWorld::NAME,
+    ];
     let asked: Vec<&str> = names.into_iter().filter(|name| is_asked(name)).collect();
     if asked.is_empty() {
         return Err(format!("there is no world {:?}", arguments.world));
     }
-    let part = u32::try_from(asked.len()).expect("there are three");
+    let part = u32::try_from(asked.len()).expect("there are four");
     let mut summaries = Vec::new();
     for name in asked {
         let summary = match name {
             TigerBeetleWorld::NAME => play(&TigerBeetleWorld { flaw }, arguments, part),
             MemoryWorld::NAME => play(&MemoryWorld { flaw }, arguments, part),
+            DispatchWorld::NAME => play(&DispatchWorld { flaw }, arguments, part),
             _ => play(&CoordinationWorld::<MemoryFixture>::new(flaw), arguments, part),
         };
         summaries.push((name, summary));

@@ -49,6 +49,12 @@ pub enum Promise {
     FencingGrows,
     /// Scheduler: a smaller token than the one recorded changes nothing
     StaleFenceChangesNothing,
+    /// `CRD-02`
+    NoUnhandledDeath,
+    /// `CRD-03`
+    GivenUpInTheEnd,
+    /// `CRD-04`
+    NothingStartsAfterStop,
 }
 
 /// A promise that was not kept.
@@ -100,6 +106,9 @@ impl Promise {
             Self::DeliveredAsOne => "what was sent twice is delivered as one",
             Self::FencingGrows => "a resource's fencing token grows for ever",
             Self::StaleFenceChangesNothing => "work under an old fencing token changes nothing",
+            Self::NoUnhandledDeath => "no message dies before its attempts are used up",
+            Self::GivenUpInTheEnd => "a message that fails or kills its process is given up",
+            Self::NothingStartsAfterStop => "a worker that is told to stop starts nothing",
         }
     }
 }

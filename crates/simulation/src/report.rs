@@ -6,7 +6,7 @@ use crate::fault::{Fault, Faults};
 use crate::flaw::{Flaw, Place};
 use crate::outcome::Violation;
 use crate::run::{Failure, Summary, first_failure};
-use crate::worlds::{CoordinationWorld, MemoryWorld, TigerBeetleWorld};
+use crate::worlds::{CoordinationWorld, DispatchWorld, MemoryWorld, TigerBeetleWorld};
 
 /// One world's summary in a few lines.
 pub fn summary(world: &str, summary: &Summary) -> String {
@@ -54,6 +54,7 @@ pub fn find(flaw: Flaw) -> Option<(u64, Violation)> {
     match flaw.place() {
         Place::TigerBeetle => first_failure(&TigerBeetleWorld { flaw: Some(flaw) }, 0, within),
         Place::Memory => first_failure(&MemoryWorld { flaw: Some(flaw) }, 0, within),
+        Place::Dispatch => first_failure(&DispatchWorld { flaw: Some(flaw) }, 0, within),
         Place::Coordination => first_failure(
             &CoordinationWorld::<coordination_conformance::MemoryFixture>::new(Some(flaw)),
             0,

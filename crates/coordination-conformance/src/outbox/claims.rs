@@ -133,6 +133,38 @@ pub async fn outbox_s_the_next_due_time_is_known_by_topic<F: Fixture>(fixture: F
     }
 }
 
+/// OUTBOX-X, `CRD-02`, `CRD-03`
+pub async fn outbox_x_lost_attempts_are_counted_apart<F: Fixture>(fixture: F) {
+    let outbox = fixture.outbox();
+    let id = enqueue_all(&fixture, &["a"]).await[0];
+    let begin = async || answer(outbox.begin(&owner("a"), id, lease::<F>(10))).await;
+    let reap = async || {
+        fixture.advance(units::<F>(10)).await;
+        assert_eq!(answer(outbox.reap()).await, 1);
+    };
+    let counts = async || {
+        let claimed = answer(outbox.claim_due(&owner("a"), lease::<F>(10), batch(1))).await;
+        (claimed[0].attempts, claimed[0].lost_attempts())
+    };
+    assert_eq!(counts().await, (0, 0));
+    reap().await;
+    assert_eq!(counts().await, (0, 0), "it did not begin");
+    begin().await;
+    reap().await;
+    assert_eq!(counts().await, (1, 1), "lost");
+    begin().await;
+    answer(outbox.reschedule(&owner("a"), &[id], Delay::ZERO, &error("x"))).await;
+    assert_eq!(counts().await, (2, 1), "failed");
+    answer(outbox.reschedule(&owner("a"), &[id], Delay::ZERO, &error("x"))).await;
+    assert_eq!(counts().await, (3, 1), "failed too, and not said to begin");
+    begin().await;
+    answer(outbox.postpone(&owner("a"), &[id], Delay::ZERO)).await;
+    assert_eq!(counts().await, (3, 1), "put off");
+    begin().await;
+    reap().await;
+    assert_eq!(counts().await, (4, 2), "lost again");
+}
+
 fn message(topic_text: &str) -> NewOutboxMessage {
     NewOutboxMessage { topic: topic(topic_text), payload: payload("x"), ..outbox_message("x") }
 }

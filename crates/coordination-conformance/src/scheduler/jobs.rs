@@ -340,6 +340,29 @@ pub async fn sched_r_the_age_of_the_oldest_ready_item_is_known<F: Fixture>(fixtu
     assert_eq!(answer(scheduler.oldest_ready_age()).await, None, "claimed");
 }
 
+/// SCHED-S
+pub async fn sched_s_ticks_go_on_when_a_clock_that_was_ahead_is_set_right<F: Fixture>(fixture: F) {
+    let (scheduler, year) = (fixture.scheduler(), Duration::from_secs(365 * 24 * 60 * 60));
+    answer(scheduler.create_or_update_job(job("report"))).await;
+    for updated in [None, Some(job("report").with_payload(payload("new")))] {
+        let meanwhile = async {
+            materialise(&fixture, 1).await;
+            claim_runs(&fixture, "a").await;
+        };
+        fixture.while_ahead(year, meanwhile).await;
+        if let Some(updated) = updated {
+            answer(scheduler.create_or_update_job(updated)).await;
+        }
+        materialise(&fixture, 1).await;
+        // The first tick may have had its run while the clock was ahead.
+        for _ in 0..2 {
+            fixture.advance(TICK).await;
+            materialise(&fixture, 1).await;
+        }
+        assert!(!claim_runs(&fixture, "b").await.is_empty(), "a tick has come");
+    }
+}
+
 /// Saves a job whose tick is far off and triggers it.
 async fn trigger<F: Fixture>(fixture: &F, name: &str) -> RunId {
     let scheduler = fixture.scheduler();

@@ -40,6 +40,8 @@ pub(crate) enum Flaw {
     RenewsTheLost,
     PurgesForOthers,
     PurgesTheDeadEarly,
+    BeginsWhatItHandsOut,
+    ForgetsLostAttempts,
 }
 
 /// Names a flaw in a type, because the suite makes its fixtures by type.
@@ -154,5 +156,9 @@ impl<N: Named> Fixture for FlawedFixture<N> {
 
     async fn advance(&self, span: Duration) {
         self.memory.advance(span).await;
+    }
+
+    async fn while_ahead(&self, by: Duration, something: impl Future<Output = ()> + Send) {
+        self.memory.while_ahead(by, something).await;
     }
 }

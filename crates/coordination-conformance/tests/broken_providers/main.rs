@@ -105,8 +105,10 @@ flaws! {
         PRIM-FLAWED-OUTBOX-Q
         PRIM-FLAWED-OUTBOX-R
         PRIM-FLAWED-OUTBOX-V
-        PRIM-FLAWED-INBOX-C
+        PRIM-FLAWED-OUTBOX-X
         PRIM-FLAWED-INBOX-H
+        PRIM-FLAWED-INBOX-P
+        PRIM-FLAWED-INBOX-Q
         PRIM-FLAWED-SCHED-005
         PRIM-FLAWED-SCHED-M"#]];
     a_provider_that_delivers_duplicates_fails: DeliversDuplicates, expect![[r#"
@@ -115,10 +117,12 @@ flaws! {
     a_provider_that_ignores_fences_fails: IgnoresFences, expect!["PRIM-FLAWED-SCHED-J"];
     a_provider_that_makes_up_for_missed_ticks_fails: MakesUpForMissedTicks, expect![[r#"
         PRIM-FLAWED-SCHED-G
-        PRIM-FLAWED-SCHED-H"#]];
+        PRIM-FLAWED-SCHED-H
+        PRIM-FLAWED-SCHED-S"#]];
     a_provider_that_forgets_retries_fails: ForgetsRetries, expect![[r#"
         PRIM-FLAWED-OUTBOX-006
-        PRIM-FLAWED-OUTBOX-P"#]];
+        PRIM-FLAWED-OUTBOX-P
+        PRIM-FLAWED-OUTBOX-X"#]];
     a_provider_that_counts_joins_by_calls_fails: CountsJoinsByCalls, expect![[r#"
         PRIM-FLAWED-GEN-E
         PRIM-FLAWED-OUTBOX-J
@@ -136,10 +140,19 @@ flaws! {
     a_provider_that_ignores_topics_fails: IgnoresTopics, expect![[r#"
         PRIM-FLAWED-OUTBOX-M
         PRIM-FLAWED-OUTBOX-N
-        PRIM-FLAWED-OUTBOX-S"#]];
+        PRIM-FLAWED-OUTBOX-S
+        PRIM-FLAWED-INBOX-L
+        PRIM-FLAWED-INBOX-M"#]];
     a_provider_that_claims_topic_by_topic_fails: ClaimsTopicByTopic, expect!["PRIM-FLAWED-OUTBOX-M"];
-    a_provider_that_counts_postponements_fails: CountsPostponements, expect!["PRIM-FLAWED-OUTBOX-P"];
-    a_provider_that_counts_every_begin_fails: CountsEveryBegin, expect!["PRIM-FLAWED-OUTBOX-R"];
+    a_provider_that_counts_postponements_fails: CountsPostponements, expect![[r#"
+        PRIM-FLAWED-OUTBOX-P
+        PRIM-FLAWED-OUTBOX-R
+        PRIM-FLAWED-OUTBOX-X
+        PRIM-FLAWED-INBOX-N
+        PRIM-FLAWED-INBOX-Q"#]];
+    a_provider_that_counts_every_begin_fails: CountsEveryBegin, expect![[r#"
+        PRIM-FLAWED-OUTBOX-R
+        PRIM-FLAWED-INBOX-P"#]];
     a_provider_that_extends_in_words_only_fails: ExtendsInWordsOnly, expect![[r#"
         PRIM-FLAWED-OUTBOX-Q
         PRIM-FLAWED-OUTBOX-V"#]];
@@ -155,6 +168,7 @@ flaws! {
         PRIM-FLAWED-OUTBOX-K
         PRIM-FLAWED-OUTBOX-L
         PRIM-FLAWED-OUTBOX-U
+        PRIM-FLAWED-OUTBOX-W
         PRIM-FLAWED-OUTBOX-Y"#]];
     a_provider_that_fails_for_the_wrong_owner_fails: FailsForTheWrongOwner, expect![[r#"
         PRIM-FLAWED-GEN-003
@@ -183,4 +197,11 @@ flaws! {
         PRIM-FLAWED-LEASE-006
         PRIM-FLAWED-LEASE-008
         PRIM-FLAWED-LEASE-C"#]];
+    a_provider_that_begins_what_it_hands_out_fails: BeginsWhatItHandsOut, expect![[r#"
+        PRIM-FLAWED-INBOX-008
+        PRIM-FLAWED-INBOX-C
+        PRIM-FLAWED-INBOX-N
+        PRIM-FLAWED-INBOX-P
+        PRIM-FLAWED-INBOX-Q"#]];
+    a_provider_that_forgets_lost_attempts_fails: ForgetsLostAttempts, expect!["PRIM-FLAWED-INBOX-Q"];
 }

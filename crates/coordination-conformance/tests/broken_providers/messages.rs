@@ -59,7 +59,7 @@ impl Outbox for Flawed {
         id: MessageId,
         lease: LeaseDuration,
     ) -> Result<Option<u32>, ProviderError> {
-        let attempts = self.inner.begin(owner, id, lease).await?;
+        let attempts = Outbox::begin(&self.inner, owner, id, lease).await?;
         if self.has(Flaw::CountsEveryBegin) && attempts.is_some() {
             self.notes().begun += 1;
             return Ok(Some(self.notes().begun));
@@ -251,15 +251,55 @@ impl Inbox for Flawed {
         Inbox::enqueue(&self.inner, message).await
     }
 
-    async fn claim(
+    async fn claim_of(
         &self,
         owner: &OwnerToken,
         lease: LeaseDuration,
         max: BatchSize,
+        topics: &Topics,
     ) -> Result<Vec<InboxMessage>, ProviderError> {
-        let claimed = self.inner.claim(owner, lease, max).await?;
+        let topics = if self.has(Flaw::IgnoresTopics) { &Topics::All } else { topics };
+        let mut claimed = self.inner.claim_of(owner, lease, max, topics).await?;
         self.note_claim(owner, claimed.iter().map(|message| message.key.to_string()));
+        for message in &mut claimed {
+            match self.flaw {
+                Flaw::BeginsWhatItHandsOut => {
+                    let begun = Inbox::begin(&self.inner, owner, &message.key, lease).await?;
+                    message.attempts = begun.expect("it was just claimed");
+                }
+                Flaw::ForgetsLostAttempts => message.lost_attempts = 0,
+                _ => {}
+            }
+        }
         Ok(claimed)
+    }
+
+    async fn begin(
+        &self,
+        owner: &OwnerToken,
+        key: &InboxKey,
+        lease: LeaseDuration,
+    ) -> Result<Option<u32>, ProviderError> {
+        let attempts = Inbox::begin(&self.inner, owner, key, lease).await?;
+        if self.has(Flaw::CountsEveryBegin) && attempts.is_some() {
+            self.notes().begun += 1;
+            return Ok(Some(self.notes().begun));
+        }
+        Ok(attempts)
+    }
+
+    async fn postpone(
+        &self,
+        owner: &OwnerToken,
+        keys: &[InboxKey],
+        delay: Delay,
+    ) -> Result<usize, ProviderError> {
+        match self.flaw {
+            Flaw::CountsPostponements => {
+                self.inner.abandon(owner, keys, &ErrorText::default(), delay).await
+            }
+            _ => Inbox::postpone(&self.inner, owner, keys, delay).await,
+        }
     }
 
     async fn ack(&self, owner: &OwnerToken, keys: &[InboxKey]) -> Result<usize, ProviderError> {

@@ -205,6 +205,10 @@ impl Engine for Postgres {
         self.begin().await
     }
 
+    async fn commit(&self, transaction: Transaction<'static, Driver>) -> Result<(), Failure> {
+        self.answer(transaction.commit()).await
+    }
+
     async fn fetch_in(
         &self,
         connection: &mut PgConnection,

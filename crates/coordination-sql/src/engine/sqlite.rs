@@ -198,7 +198,7 @@ impl Engine for Sqlite {
         };
         self.execute_in(&mut transaction, &claim.notice, notice).await?;
         let rows = self.fetch_in(&mut transaction, &claim.claim, values).await?;
-        transaction.commit().await?;
+        self.commit(transaction).await?;
         Ok(rows)
     }
 
@@ -208,6 +208,10 @@ impl Engine for Sqlite {
 
     async fn begin_for_application(&self) -> Result<Transaction<'static, Driver>, Failure> {
         self.shared.others.begin_with(BEGIN).await.map_err(|error| self.failure(error))
+    }
+
+    async fn commit(&self, transaction: Transaction<'static, Driver>) -> Result<(), Failure> {
+        transaction.commit().await.map_err(|error| self.failure(error))
     }
 
     async fn fetch_in(

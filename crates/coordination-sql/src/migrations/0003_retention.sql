@@ -16,6 +16,8 @@ CREATE INDEX {index:outbox_waiting_of_topic} ON {outbox} (topic, due_at, place)
     WHERE state = 'waiting';
 DROP INDEX {inbox_waiting};
 CREATE INDEX {index:inbox_waiting} ON {inbox} (due_at, place) WHERE state = 'waiting';
+CREATE INDEX {index:inbox_waiting_of_topic} ON {inbox} (topic, due_at, place)
+    WHERE state = 'waiting';
 DROP INDEX {timers_waiting};
 CREATE INDEX {index:timers_waiting} ON {timers} (due_at, place) WHERE state = 'waiting';
 DROP INDEX {job_runs_waiting};

@@ -106,7 +106,7 @@ impl JoinSql {
                 engine.execute_in(&mut transaction, forget, vec![joins.clone()]).await?;
             }
         }
-        transaction.commit().await?;
+        engine.commit(transaction).await?;
         Ok(count)
     }
 }
@@ -124,7 +124,7 @@ impl<D: Database> Joins for Provider<D> {
                 let values = vec![id(&join.id()), ids(&members)];
                 engine.execute_in(&mut transaction, &sql.add_members, values).await?;
             }
-            Ok(transaction.commit().await?)
+            self.engine().commit(transaction).await
         };
         start.await.map_err(Failure::of("outbox start join"))?;
         Ok(join.id())

@@ -1,44 +1,35 @@
-//! Claims among some topics, and when the next message of them is due.
+//! When the next message of some topics is due.
 //!
-//! Neither costs more for the messages of other topics: each topic that has messages is looked at
+//! It costs no more for the messages of other topics: each topic that has messages is looked at
 //! through an index of its own, and the topics are found by jumping from one to the next.
 
 use std::time::Duration;
 
 use coordination::Topics;
 
-use super::named;
 use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::statement::{Dialect, Statement};
-use crate::value::Columns;
-use crate::work::{Among, ClaimSql, Table, first_due, topics_with};
+use crate::value::{Columns, topics_value};
+use crate::work::{Among, ByTopic, first_due, topics_with};
 
 #[derive(Debug)]
 pub(super) struct TopicSql {
-    pub(super) only: ClaimSql,
-    pub(super) except: ClaimSql,
-    next_of_all: Statement,
-    next_of_only: Statement,
-    next_of_except: Statement,
+    next: ByTopic<Statement>,
 }
 
 impl TopicSql {
-    pub(super) fn new(dialect: &Dialect, table: &Table) -> TopicSql {
-        TopicSql {
-            only: ClaimSql::new(dialect, table, Among::Only),
-            except: ClaimSql::new(dialect, table, Among::Except),
-            next_of_all: dialect.statement(&next_of(|state| {
-                format!("SELECT ({}) AS due_at", first_due("outbox", state))
-            })),
-            next_of_only: dialect.statement(&next_of(|state| {
+    pub(super) fn new(dialect: &Dialect) -> TopicSql {
+        let next = |among, state: &str| match among {
+            Among::All => format!("SELECT ({}) AS due_at", first_due("outbox", state)),
+            Among::Only => {
                 let listed = "topics (topic) AS (SELECT id FROM {list:1} AS listed)";
                 next_in(state, listed, "TRUE")
-            })),
-            next_of_except: dialect.statement(&next_of(|state| {
-                next_in(state, &topics_with("outbox", state), "topic {not_in:1}")
-            })),
-        }
+            }
+            Among::Except => next_in(state, &topics_with("outbox", state), "topic {not_in:1}"),
+        };
+        let statement = |among| dialect.statement(&next_of(|state| next(among, state)));
+        TopicSql { next: ByTopic::new(statement) }
     }
 
     /// How long until the next ready message of these topics is due.
@@ -47,12 +38,8 @@ impl TopicSql {
         engine: &E,
         topics: &Topics,
     ) -> Result<Option<Duration>, Failure> {
-        let (statement, values) = match topics {
-            Topics::All => (&self.next_of_all, Vec::new()),
-            Topics::Only(set) => (&self.next_of_only, vec![named(set)]),
-            Topics::Except(set) => (&self.next_of_except, vec![named(set)]),
-        };
-        let rows = engine.read(statement, values).await?;
+        let values = topics_value(topics).into_iter().collect();
+        let rows = engine.read(self.next.of(topics), values).await?;
         let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
         let (now, due_at) = (row.int("now")?, row.maybe_int("due_at")?);
         // What is due already is due after no time.

@@ -14,7 +14,7 @@ use crate::engine::{Database, Engine, Values};
 use crate::failure::Failure;
 use crate::statement::{Dialect, Queue, Statement};
 use crate::value::{Columns, Value, id, maybe_moment, read};
-use crate::work::{PurgeSql, Table, WorkSql, first_due};
+use crate::work::{Among, ClaimSql, PurgeSql, Table, WorkSql, first_due};
 
 /// A run has no topic and payload of its own: it is shown with those of its job, as they are now.
 const RUNS: Table = Table {
@@ -28,6 +28,7 @@ const RUNS: Table = Table {
 
 #[derive(Debug)]
 pub(crate) struct JobSql {
+    pub(super) claim_runs: ClaimSql,
     pub(super) runs: WorkSql,
     pub(super) purge_runs: PurgeSql,
     unreadable: UnreadableJobs,
@@ -48,13 +49,15 @@ impl JobSql {
         let statement = |text: &str| dialect.statement(text);
         let announced = |text: &str| dialect.announced(Queue::Scheduler, text);
         JobSql {
+            claim_runs: ClaimSql::new(dialect, &RUNS, Among::All),
             runs: WorkSql::new(dialect, &RUNS),
             purge_runs: PurgeSql::new(dialect, &RUNS),
             unreadable: UnreadableJobs::default(),
             materialise: MaterialiseSql::new(dialect),
             create: announced(
-                "INSERT INTO {jobs} (name, topic, payload, cron, time_zone, catch_up_max, next_tick)
-                 VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (name) DO NOTHING",
+                "INSERT INTO {jobs}
+                     (name, topic, payload, cron, time_zone, catch_up_max, next_tick, ticked_at)
+                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (name) DO NOTHING",
             ),
             get: statement(
                 "SELECT name, topic, payload, cron, time_zone, catch_up_max, next_tick
@@ -62,7 +65,7 @@ impl JobSql {
             ),
             update: announced(
                 "UPDATE {jobs} SET topic = $2, payload = $3, cron = $4, time_zone = $5,
-                     catch_up_max = $6, next_tick = $7
+                     catch_up_max = $6, next_tick = $7, ticked_at = $8
                  WHERE name = $1",
             ),
             delete: statement("DELETE FROM {jobs} WHERE name = $1"),
@@ -92,31 +95,32 @@ impl JobSql {
         let mut transaction = engine.begin().await?;
         let now = engine.now_in(&mut transaction).await?;
         let first_tick = job.schedule.next_after(now);
-        let saved =
-            if engine.execute_in(&mut transaction, &self.create, row(job, first_tick)).await? > 0 {
-                JobSaved::Created
+        let created = row(job, first_tick, now);
+        let saved = if engine.execute_in(&mut transaction, &self.create, created).await? > 0 {
+            JobSaved::Created
+        } else {
+            let values = vec![job.name.as_str().into()];
+            let rows = engine.fetch_in(&mut transaction, &self.get, values).await?;
+            // Deleted in this very moment: whoever repeats the call makes it anew.
+            let kept = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+            // One that cannot be read is another one.
+            let (definition, next_tick) = (definition(kept).ok(), kept.maybe_int("next_tick")?);
+            if definition.as_ref() == Some(job) {
+                JobSaved::Unchanged
             } else {
-                let values = vec![job.name.as_str().into()];
-                let rows = engine.fetch_in(&mut transaction, &self.get, values).await?;
-                // Deleted in this very moment: whoever repeats the call makes it anew.
-                let kept = rows.first().ok_or(sqlx::Error::RowNotFound)?;
-                // One that cannot be read is another one.
-                let (definition, next_tick) = (definition(kept).ok(), kept.maybe_int("next_tick")?);
-                if definition.as_ref() == Some(job) {
-                    JobSaved::Unchanged
+                let is_same_schedule = |kept: JobDefinition| kept.schedule == job.schedule;
+                let next_tick = if definition.is_some_and(is_same_schedule) {
+                    let kept = next_tick.map(Timestamp::from_unix_micros).transpose();
+                    earliest(read("next_tick", kept)?, first_tick)
                 } else {
-                    let is_same_schedule = |kept: JobDefinition| kept.schedule == job.schedule;
-                    let next_tick = if definition.is_some_and(is_same_schedule) {
-                        next_tick.map(Timestamp::from_unix_micros).transpose()
-                    } else {
-                        Ok(first_tick)
-                    };
-                    let values = row(job, read("next_tick", next_tick)?);
-                    engine.execute_in(&mut transaction, &self.update, values).await?;
-                    JobSaved::Updated
-                }
-            };
-        transaction.commit().await?;
+                    first_tick
+                };
+                let values = row(job, next_tick, now);
+                engine.execute_in(&mut transaction, &self.update, values).await?;
+                JobSaved::Updated
+            }
+        };
+        engine.commit(transaction).await?;
         self.unreadable.forget();
         Ok(saved)
     }
@@ -131,7 +135,7 @@ impl JobSql {
         // The job first: whoever makes runs of it has its row, and what they made is seen after.
         let deleted = engine.execute_in(&mut transaction, &self.delete, named()).await?;
         engine.execute_in(&mut transaction, &self.cancel_runs, named()).await?;
-        transaction.commit().await?;
+        engine.commit(transaction).await?;
         Ok(deleted)
     }
 
@@ -152,7 +156,7 @@ impl JobSql {
         engine.execute_in(&mut transaction, &self.trigger, values()).await?;
         let rows = engine.fetch_in(&mut transaction, &self.run_of, values()).await?;
         let made = rows.first().ok_or(sqlx::Error::RowNotFound)?.named("id", str::parse)?;
-        transaction.commit().await?;
+        engine.commit(transaction).await?;
         Ok(Some(made))
     }
 
@@ -179,7 +183,12 @@ fn next_event() -> String {
     format!("SELECT MIN(at) AS at FROM ({}) AS events", earliest.join(" UNION ALL "))
 }
 
-fn row(job: &JobDefinition, next_tick: Option<Timestamp>) -> Values<'_> {
+/// A next tick is never later than the one after now, unless the clock was ahead when it was found.
+fn earliest(kept: Option<Timestamp>, after_now: Option<Timestamp>) -> Option<Timestamp> {
+    kept.into_iter().chain(after_now).min()
+}
+
+fn row(job: &JobDefinition, next_tick: Option<Timestamp>, now: Timestamp) -> Values<'_> {
     let catch_up_max = match job.catch_up {
         CatchUp::Coalesce => None,
         CatchUp::All(max) => Some(i64::from(max.get())),
@@ -192,6 +201,7 @@ fn row(job: &JobDefinition, next_tick: Option<Timestamp>) -> Values<'_> {
         job.schedule.zone_name().into(),
         Value::MaybeInt(catch_up_max),
         maybe_moment(next_tick),
+        now.into(),
     ]
 }
 

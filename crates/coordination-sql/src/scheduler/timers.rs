@@ -6,7 +6,7 @@ use crate::engine::{Database, Engine};
 use crate::failure::Failure;
 use crate::statement::{Dialect, Queue, Statement};
 use crate::value::{Columns, Value, id};
-use crate::work::{PurgeSql, Table, WorkSql};
+use crate::work::{Among, ClaimSql, PurgeSql, Table, WorkSql};
 
 const TABLE: Table = Table {
     name: "timers",
@@ -17,6 +17,7 @@ const TABLE: Table = Table {
 
 #[derive(Debug)]
 pub(crate) struct TimerSql {
+    pub(super) claim: ClaimSql,
     pub(super) work: WorkSql,
     pub(super) purge: PurgeSql,
     schedule: Statement,
@@ -26,6 +27,7 @@ pub(crate) struct TimerSql {
 impl TimerSql {
     pub(crate) fn new(dialect: &Dialect) -> TimerSql {
         TimerSql {
+            claim: ClaimSql::new(dialect, &TABLE, Among::All),
             work: WorkSql::new(dialect, &TABLE),
             purge: PurgeSql::new(dialect, &TABLE),
             schedule: dialect.announced(

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use coordination::{Retention, Topics};
 
-use super::{Among, BATCH, Table, in_batches, span, topics_with};
+use super::{Among, BATCH, ByTopic, Table, in_batches, span, topics_with};
 use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::statement::{Dialect, Kind, Statement};
@@ -17,9 +17,7 @@ pub(crate) struct PurgeSql(Statement);
 /// What finds old items of a table that is kept by topic: the first of them, dead ones apart.
 #[derive(Debug, Clone)]
 pub(crate) struct OldSql {
-    all: Statement,
-    only: Statement,
-    except: Statement,
+    find: ByTopic<Statement>,
     forget: Statement,
 }
 
@@ -57,9 +55,7 @@ impl OldSql {
             ))
         };
         OldSql {
-            all: find(Among::All),
-            only: find(Among::Only),
-            except: find(Among::Except),
+            find: ByTopic::new(find),
             forget: dialect.statement(&format!(
                 "DELETE FROM {{{name}}} WHERE id {{in:1}} AND state IN ('done', 'dead')"
             )),
@@ -74,13 +70,8 @@ impl OldSql {
         keep: Retention,
     ) -> Result<Vec<String>, Failure> {
         let mut values = vec![span(keep.done), span(keep.dead)];
-        let statement = match topics {
-            Topics::All => &self.all,
-            Topics::Only(_) => &self.only,
-            Topics::Except(_) => &self.except,
-        };
         values.extend(topics_value(topics));
-        let rows = engine.read(statement, values).await?;
+        let rows = engine.read(self.find.of(topics), values).await?;
         rows.iter().map(|row| row.text("id").map(str::to_owned)).collect()
     }
 

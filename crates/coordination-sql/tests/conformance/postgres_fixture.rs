@@ -59,6 +59,13 @@ impl PostgresFixture {
         let leases = VirtualLeases { provider: provider.clone(), clock: clock.clone() };
         PostgresFixture { provider, leases, clock, schema }
     }
+
+    async fn set_server(&self, now: Timestamp) {
+        let set = format!("UPDATE {}.test_clock SET micros = $1", self.schema.name());
+        let set = sqlx::query(AssertSqlSafe(set)).bind(now.unix_micros());
+        let set = set.execute(self.provider.pool()).await.expect("the server answers");
+        assert_eq!(set.rows_affected(), 1, "one clock");
+    }
 }
 
 impl Fixture for PostgresFixture {
@@ -104,13 +111,16 @@ impl Fixture for PostgresFixture {
 
     /// The server's clock first: what wakes by the other one asks the server.
     async fn advance(&self, span: Duration) {
-        let advance = format!("UPDATE {}.test_clock SET micros = $1", self.schema.name());
-        let moved = sqlx::query(AssertSqlSafe(advance))
-            .bind(self.clock.now().after(span).unix_micros())
-            .execute(self.provider.pool())
-            .await;
-        assert_eq!(moved.expect("the server answers").rows_affected(), 1, "one clock");
+        self.set_server(self.clock.now().after(span)).await;
         self.clock.advance(span);
+    }
+
+    async fn while_ahead(&self, by: Duration, something: impl Future<Output = ()> + Send) {
+        self.advance(by).await;
+        something.await;
+        let right = self.clock.now().before(by);
+        self.set_server(right).await;
+        self.clock.set(right);
     }
 }
 

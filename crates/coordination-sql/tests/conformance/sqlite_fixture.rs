@@ -60,6 +60,12 @@ impl Fixture for SqliteFixture {
     async fn advance(&self, span: Duration) {
         self.clock.advance(span);
     }
+
+    async fn while_ahead(&self, by: Duration, something: impl Future<Output = ()> + Send) {
+        self.clock.advance(by);
+        something.await;
+        self.clock.set(self.clock.now().before(by));
+    }
 }
 
 impl DurableFixture for SqliteFixture {

@@ -5,7 +5,8 @@ use std::time::Duration;
 use coordination::{
     BatchSize, LeaseDuration, NewOutboxMessage, Outbox, OwnerToken, Payload, ProviderError,
 };
-use coordination_sql::OpenError;
+use coordination_sql::{OpenError, PostgresConfig, PostgresProvider, sqlx};
+use sqlx::Executor as _;
 
 use crate::scene::{connect, enqueue_until_answered, open, run, topic};
 
@@ -53,5 +54,26 @@ pub fn during_an_outage() {
         };
         let ids: Vec<_> = claimed.into_iter().map(|message| message.id).collect();
         assert_eq!(ids, [before.id, during.id], "what was answered is there, and each once");
+    });
+}
+
+/// What a commit waits for on the server: a trigger that is put off to the end of its transaction.
+const WAIT_AT_COMMIT: &str = "
+    CREATE FUNCTION coordination.wait() RETURNS trigger LANGUAGE plpgsql
+        AS 'BEGIN PERFORM pg_sleep(86400); RETURN NULL; END';
+    CREATE CONSTRAINT TRIGGER wait AFTER INSERT ON coordination.outbox
+        DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION coordination.wait()";
+
+pub fn commit_without_an_answer() {
+    run(async |cluster| {
+        open(&cluster).await.pool().execute(WAIT_AT_COMMIT).await.unwrap();
+        let answer_timeout = Duration::from_secs(5);
+        let config = PostgresConfig { answer_timeout, ..PostgresConfig::default() };
+        let outbox = PostgresProvider::connect_with(&cluster.url(), config).await.unwrap();
+        let message = NewOutboxMessage::new(topic(), Payload::new("1").unwrap());
+        let refused = outbox.enqueue_all(&[message]).await.unwrap_err();
+        let text = refused.to_string();
+        eprintln!("{text}");
+        assert!(text.contains("outbox enqueue all: no_answer: "), "{text}");
     });
 }

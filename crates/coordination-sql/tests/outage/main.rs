@@ -25,6 +25,7 @@ fn main() -> ExitCode {
     Suite::with_clusters_of_its_own("outage")
         .test("a_database_that_is_not_there_is_named", calls::not_there_at_the_start)
         .test("a_call_during_an_outage_ends_with_an_error", calls::during_an_outage)
+        .test("a_commit_without_an_answer_ends_with_an_error", calls::commit_without_an_answer)
         .test("workers_resume_after_a_stop_and_lose_nothing", || {
             workers::resume(TestCluster::stop);
         })

@@ -75,6 +75,7 @@ pub fn quick() -> WorkerSettings {
         claim_for: LeaseDuration::new(Duration::from_secs(2)).unwrap(),
         handler_timeout: Duration::from_secs(1),
         attempts_max: 1000,
+        lost_attempts_max: 1000,
         poll_interval: Duration::from_millis(50),
         upkeep_interval: Duration::from_millis(200),
         ..WorkerSettings::default()

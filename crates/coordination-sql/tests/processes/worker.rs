@@ -85,6 +85,7 @@ pub fn eager() -> WorkerSettings {
     WorkerSettings {
         // A message may be in the hands of many workers that are killed.
         attempts_max: 1000,
+        lost_attempts_max: 1000,
         poll_interval: Duration::from_millis(50),
         ..WorkerSettings::default()
     }

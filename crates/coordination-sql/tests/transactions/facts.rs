@@ -141,7 +141,10 @@ async fn race<W: World>(topics: impl Fn(usize) -> Topics) {
                 let ids: Vec<_> = claimed.iter().map(|message| message.id).collect();
                 let (done, back) = ids.split_at(ids.len().div_ceil(2));
                 assert_eq!(provider.mark_dispatched(&me, done).await.unwrap(), done.len());
-                assert_eq!(provider.postpone(&me, back, Delay::ZERO).await.unwrap(), back.len());
+                assert_eq!(
+                    Outbox::postpone(&provider, &me, back, Delay::ZERO).await.unwrap(),
+                    back.len()
+                );
                 empty_rounds = if ids.is_empty() { empty_rounds + 1 } else { 0 };
                 got.extend_from_slice(done);
             }

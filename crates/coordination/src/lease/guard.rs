@@ -279,3 +279,29 @@ impl Held {
 fn percent_of(duration: LeaseDuration, percent: u32) -> Duration {
     duration.get() * percent / 100
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::suspension;
+    use crate::{MemoryProvider, MonotonicClock};
+
+    /// The provider gave it to another while this machine was suspended.
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_ran_out_in_suspend_is_not_held() {
+        let clock = MonotonicClock::on_machine(Timestamp::MIN, suspension::micros);
+        let leases = MemoryProvider::with_clock(Arc::new(clock));
+        let resource = ResourceName::new("report").unwrap();
+        let duration = LeaseDuration::new(Duration::from_secs(30)).unwrap();
+        let lease = leases.acquire(&resource, duration, None).await.unwrap().unwrap();
+        suspension::add(Duration::from_secs(20));
+        assert_eq!(lease.ensure_held(), Ok(()));
+        suspension::add(Duration::from_secs(10));
+        assert!(lease.ensure_held().is_err());
+
+        let lease = leases.acquire(&resource, duration, None).await.unwrap().unwrap();
+        suspension::add(Duration::from_secs(30));
+        let noticed = tokio::time::timeout(Duration::from_secs(3), lease.lost().cancelled()).await;
+        assert!(noticed.is_ok(), "nobody has to ask");
+    }
+}

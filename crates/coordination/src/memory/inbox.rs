@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::outbox::among;
-use super::work::{Among, Outcome, State, View, WorkItems};
+use super::work::{Outcome, State, View, WorkItems, among};
 use crate::{
     BatchSize, ContentHash, CorrelationId, Delay, Enqueued, ErrorText, InboxKey, InboxMessage,
     InboxStatus, LeaseDuration, NewInboxMessage, OwnerToken, Payload, Processed, Retention,
@@ -22,7 +21,12 @@ struct Kept {
     payload: Payload,
     correlation_id: Option<CorrelationId>,
     hash: Option<ContentHash>,
+    /// How many attempts began or were abandoned.
+    attempts: u32,
     attempts_at_revival: u32,
+    lost_attempts: u32,
+    /// Whether an attempt began in the last claim and has not ended.
+    begun: bool,
     last_error: ErrorText,
 }
 
@@ -57,9 +61,18 @@ impl InboxState {
         if self.messages.contains(&key) {
             return Enqueued::Duplicate;
         }
-        let (lane, last_error) = (topic.clone(), ErrorText::default());
-        let kept =
-            Kept { topic, payload, correlation_id, hash, attempts_at_revival: 0, last_error };
+        let lane = topic.clone();
+        let kept = Kept {
+            topic,
+            payload,
+            correlation_id,
+            hash,
+            attempts: 0,
+            attempts_at_revival: 0,
+            lost_attempts: 0,
+            begun: false,
+            last_error: ErrorText::default(),
+        };
         self.messages.add_to(lane, key, due_at.unwrap_or(now), kept);
         Enqueued::Added
     }
@@ -70,9 +83,48 @@ impl InboxState {
         owner: &OwnerToken,
         lease: LeaseDuration,
         max: BatchSize,
+        topics: &Topics,
     ) -> Vec<InboxMessage> {
-        let see = |key: &InboxKey, view: View<'_, Kept>| shown(key, &view);
-        self.messages.claim_among(now, owner, lease, max, &Among::All, see)
+        let see = |key: &InboxKey, _: View<'_, Kept>| key.clone();
+        let keys = self.messages.claim_among(now, owner, lease, max, &among(topics), see);
+        let claimed = keys.into_iter().map(|key| {
+            let kept = self.messages.get_mut(&key).expect("it was just claimed");
+            kept.lost_attempts += u32::from(std::mem::take(&mut kept.begun));
+            shown(&key, &self.messages.get(&key).expect("it was just claimed"))
+        });
+        claimed.collect()
+    }
+
+    pub(super) fn begin(
+        &mut self,
+        now: Timestamp,
+        owner: &OwnerToken,
+        key: &InboxKey,
+        lease: LeaseDuration,
+    ) -> Option<u32> {
+        let kept = self.messages.extend(owner, key, now.after(lease.get()))?;
+        if !std::mem::replace(&mut kept.begun, true) {
+            kept.attempts += 1;
+        }
+        Some(kept.attempts)
+    }
+
+    pub(super) fn postpone(
+        &mut self,
+        now: Timestamp,
+        owner: &OwnerToken,
+        keys: &[InboxKey],
+        delay: Delay,
+    ) -> usize {
+        let due_at = now.after(delay.get());
+        let mut count = 0;
+        for key in keys {
+            if let Some(kept) = self.messages.give_back(owner, key, due_at) {
+                kept.attempts -= u32::from(std::mem::take(&mut kept.begun));
+                count += 1;
+            }
+        }
+        count
     }
 
     pub(super) fn ack(&mut self, now: Timestamp, owner: &OwnerToken, keys: &[InboxKey]) -> usize {
@@ -93,6 +145,7 @@ impl InboxState {
         let mut count = 0;
         for key in keys {
             if let Some(kept) = self.messages.give_back(owner, key, due_at) {
+                kept.attempts += u32::from(!std::mem::take(&mut kept.begun));
                 kept.note(error);
                 count += 1;
             }
@@ -131,8 +184,10 @@ impl InboxState {
         let due_at = now.after(delay.get());
         let mut count = 0;
         for key in keys {
-            if let Some((kept, attempts)) = self.messages.revive(key, due_at) {
-                kept.attempts_at_revival = attempts;
+            if let Some(kept) = self.messages.revive(key, due_at) {
+                kept.attempts_at_revival = kept.attempts;
+                kept.lost_attempts = 0;
+                kept.begun = false;
                 kept.note(reason);
                 count += 1;
             }
@@ -177,8 +232,9 @@ fn shown(key: &InboxKey, view: &View<'_, Kept>) -> InboxMessage {
         hash: kept.hash.clone(),
         status,
         due_at: view.due_at,
-        attempts: view.attempts,
+        attempts: kept.attempts,
         attempts_at_revival: kept.attempts_at_revival,
+        lost_attempts: kept.lost_attempts,
         last_error: kept.last_error.clone(),
     }
 }

@@ -14,6 +14,8 @@ pub(super) struct JobState {
     jobs: HashMap<JobName, Job>,
     /// The jobs by their next tick.
     ticks: BTreeSet<(Timestamp, JobName)>,
+    /// The latest moment by which a next tick was found; none before the first.
+    ticked_at: Option<Timestamp>,
     runs: WorkItems<RunId, Occurrence>,
     /// The run of each moment of each job, for as long as the run is kept.
     run_of: BTreeMap<Occurrence, RunId>,
@@ -37,6 +39,7 @@ struct Occurrence {
 
 impl JobState {
     pub(super) fn save(&mut self, now: Timestamp, definition: JobDefinition) -> JobSaved {
+        self.notice_a_clock_set_back(now);
         let name = definition.name.clone();
         let (saved, next_tick) = match self.jobs.get(&name) {
             None => (JobSaved::Created, definition.schedule.next_after(now)),
@@ -82,6 +85,7 @@ impl JobState {
             return Materialised::StaleFence { recorded };
         }
         self.fences.insert(fence.resource.clone(), fence.token);
+        self.notice_a_clock_set_back(now);
         let mut count = 0;
         while let Some((tick, name)) = self.ticks.first().cloned() {
             if tick > now {
@@ -202,6 +206,22 @@ impl JobState {
         assert!(matches!(view.state, State::Ready), "a run that was given back waits");
         if !self.jobs.contains_key(&view.value.job) {
             self.runs.cancel(now, id);
+        }
+    }
+
+    /// A next tick is never later than the one after now, unless the clock was ahead when it was
+    /// found. Then it is found again.
+    fn notice_a_clock_set_back(&mut self, now: Timestamp) {
+        let before = self.ticked_at.replace(now);
+        if before.is_none_or(|before| before <= now) {
+            return;
+        }
+        let names: Vec<JobName> = self.jobs.keys().cloned().collect();
+        for name in names {
+            let Job { definition, next_tick } = &self.jobs[&name];
+            let after_now = definition.schedule.next_after(now);
+            let earliest = after_now.into_iter().chain(*next_tick).min();
+            self.set_next_tick(&name, earliest);
         }
     }
 

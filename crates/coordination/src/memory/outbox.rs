@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::joins::JoinTable;
-use super::work::{Among, Outcome, State, View, WorkItems};
+use super::work::{Outcome, State, View, WorkItems, among};
 use crate::outbox::join::{JoinProgress, NewJoin};
 use crate::{
     BatchSize, CorrelationId, Delay, ErrorText, JoinId, LeaseDuration, MessageId, NewOutboxMessage,
@@ -135,7 +135,7 @@ impl OutboxState {
         let mut count = 0;
         for id in ids {
             if let Some(kept) = self.messages.give_back(owner, id, due_at) {
-                kept.begun = false;
+                kept.attempts -= u32::from(std::mem::take(&mut kept.begun));
                 kept.note(reason);
                 count += 1;
             }
@@ -155,7 +155,7 @@ impl OutboxState {
         let mut count = 0;
         for id in ids {
             if let Some(kept) = self.messages.give_back(owner, id, due_at) {
-                kept.begun = false;
+                kept.attempts += u32::from(!std::mem::take(&mut kept.begun));
                 kept.retry_count += 1;
                 kept.note(error);
                 count += 1;
@@ -200,7 +200,7 @@ impl OutboxState {
         let due_at = now.after(delay.get());
         let mut count = 0;
         for id in ids {
-            if let Some((kept, _)) = self.messages.revive(id, due_at) {
+            if let Some(kept) = self.messages.revive(id, due_at) {
                 (kept.begun, kept.retry_count, kept.attempts) = (false, 0, 0);
                 kept.note(reason);
                 count += 1;
@@ -253,14 +253,6 @@ impl Kept {
         if !error.is_empty() {
             self.last_error = error.clone();
         }
-    }
-}
-
-pub(super) fn among(topics: &Topics) -> Among<'_, Topic> {
-    match topics {
-        Topics::All => Among::All,
-        Topics::Only(set) => Among::Only(set.as_set()),
-        Topics::Except(set) => Among::Except(set.as_set()),
     }
 }
 

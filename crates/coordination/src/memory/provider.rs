@@ -176,13 +176,34 @@ impl Inbox for MemoryProvider {
         Ok(enqueued)
     }
 
-    async fn claim(
+    async fn claim_of(
         &self,
         owner: &OwnerToken,
         lease: LeaseDuration,
         max: BatchSize,
+        topics: &Topics,
     ) -> Result<Vec<InboxMessage>, ProviderError> {
-        Ok(self.shared.inbox.lock().claim(self.now(), owner, lease, max))
+        Ok(self.shared.inbox.lock().claim(self.now(), owner, lease, max, topics))
+    }
+
+    async fn begin(
+        &self,
+        owner: &OwnerToken,
+        key: &InboxKey,
+        lease: LeaseDuration,
+    ) -> Result<Option<u32>, ProviderError> {
+        Ok(self.shared.inbox.lock().begin(self.now(), owner, key, lease))
+    }
+
+    async fn postpone(
+        &self,
+        owner: &OwnerToken,
+        keys: &[InboxKey],
+        delay: Delay,
+    ) -> Result<usize, ProviderError> {
+        let count = self.shared.inbox.lock().postpone(self.now(), owner, keys, delay);
+        self.shared.inbox.tell_of_work(count);
+        Ok(count)
     }
 
     async fn ack(&self, owner: &OwnerToken, keys: &[InboxKey]) -> Result<usize, ProviderError> {

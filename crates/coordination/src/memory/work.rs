@@ -12,7 +12,7 @@ use std::time::Duration;
 
 pub(super) use self::ready::Among;
 use self::ready::Ready;
-use crate::{BatchSize, LeaseDuration, OwnerToken, Retention, Timestamp};
+use crate::{BatchSize, LeaseDuration, OwnerToken, Retention, Timestamp, Topic, Topics};
 
 /// Work items by key, with what the caller keeps of each. Those that are claimed apart from each
 /// other stand in lanes `L`.
@@ -66,6 +66,15 @@ pub(super) struct View<'a, V> {
     pub(super) due_at: Timestamp,
     pub(super) attempts: u32,
     pub(super) value: &'a V,
+}
+
+/// The lanes of these topics, where each topic has one.
+pub(super) fn among(topics: &Topics) -> Among<'_, Topic> {
+    match topics {
+        Topics::All => Among::All,
+        Topics::Only(set) => Among::Only(set.as_set()),
+        Topics::Except(set) => Among::Except(set.as_set()),
+    }
 }
 
 impl<K, V, L> Default for WorkItems<K, V, L> {
@@ -211,20 +220,20 @@ impl<K: Clone + Eq + Hash, V, L: Ord + Clone> WorkItems<K, V, L> {
         self.items.iter().filter(is_dead).map(|(key, _)| key)
     }
 
-    /// Makes a dead item ready at `due_at`; the answer has how often it was claimed before.
-    pub(super) fn revive(&mut self, key: &K, due_at: Timestamp) -> Option<(&mut V, u32)> {
+    /// Makes a dead item ready at `due_at`.
+    pub(super) fn revive(&mut self, key: &K, due_at: Timestamp) -> Option<&mut V> {
         let item = self.items.get(key)?;
         let State::Finished { outcome: Outcome::Dead, at } = item.state else {
             return None;
         };
-        let (place, attempts) = (item.place, item.attempts);
+        let place = item.place;
         let lane = (item.lane.clone(), Outcome::Dead);
         let listed = self.finished.get_mut(&lane).expect("finished items are listed");
         listed.remove(&(at, place)).expect("finished items are listed");
         if listed.is_empty() {
             self.finished.remove(&lane);
         }
-        Some((self.list_ready(key, due_at), attempts))
+        Some(self.list_ready(key, due_at))
     }
 
     /// Makes items ready whose claim has run out; they are due since they were before.

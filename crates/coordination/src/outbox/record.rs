@@ -17,7 +17,7 @@ pub struct OutboxRecord {
     pub due_at: Timestamp,
     /// How often it was rescheduled.
     pub retry_count: u32,
-    /// How many attempts began ([`Outbox::begin`](crate::Outbox::begin)).
+    /// How many attempts began ([`Outbox::begin`](crate::Outbox::begin)) or were rescheduled.
     pub attempts: u32,
     /// What went wrong last; empty if nothing did.
     pub last_error: ErrorText,

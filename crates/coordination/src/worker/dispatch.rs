@@ -1,6 +1,5 @@
 //! What the outbox and the inbox dispatcher share: claim, handle within bounds, settle, keep up.
 
-use std::collections::HashMap;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -8,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
@@ -16,16 +15,19 @@ use tracing::Instrument;
 
 use super::backoff;
 use super::handler::{BoxedHandler, HandlerError, TopicHandlers};
+use super::lanes::{Ask, Lanes};
 use super::metrics::{Counter, WorkerMetrics};
-use super::settings::WorkerSettings;
+use super::settings::{InvalidSettings, WorkerSettings};
 use crate::{
     BatchSize, CorrelationId, Delay, ErrorText, LeaseDuration, OwnerToken, ProviderError,
-    Retention, Topic, Topics,
+    Retention, TOPICS_MAX, TooManyTopics, Topic, Topics,
 };
 
-/// How often a settlement is tried before the item is left to be reaped.
-const SETTLE_ATTEMPTS_MAX: usize = 3;
-const SETTLE_AGAIN_AFTER: Duration = Duration::from_millis(200);
+/// How often the provider is told of a beginning or an end before the item is left to be reaped.
+const TELL_ATTEMPTS_MAX: usize = 3;
+const TELL_AGAIN_AFTER: Duration = Duration::from_millis(200);
+/// How long a worker that stops waits for its last messages to be given back.
+const GIVE_BACK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A queue that a dispatcher works on: the outbox or the inbox behind one face.
 pub(super) trait Queue: Clone + Send + Sync + 'static {
@@ -38,7 +40,14 @@ pub(super) trait Queue: Clone + Send + Sync + 'static {
         owner: &OwnerToken,
         lease: LeaseDuration,
         max: BatchSize,
+        topics: &Topics,
     ) -> impl Future<Output = Result<Vec<Self::Item>, ProviderError>> + Send;
+    fn begin(
+        &self,
+        owner: &OwnerToken,
+        item: &Self::Item,
+        lease: LeaseDuration,
+    ) -> impl Future<Output = Result<Option<u32>, ProviderError>> + Send;
     fn settle(
         &self,
         owner: &OwnerToken,
@@ -62,25 +71,38 @@ pub(super) trait Work: Clone + Send + Sync + 'static {
     fn id(&self) -> String;
     fn topic(&self) -> &Topic;
     fn correlation_id(&self) -> Option<&CorrelationId>;
-    /// Which attempt this is, from 1.
-    fn attempt(&self) -> u32;
+    /// How many attempts there were, over all its claims.
+    fn attempts(&self) -> u32;
+    /// How many of those that count against its bounds ended, without success.
+    fn failed_attempts(&self) -> u32;
+    /// How many of those that count against its bounds began and never ended.
+    fn lost_attempts(&self) -> u32;
+    /// The same as its handler sees it, whose attempt is counted.
+    fn begun(self, attempts: u32) -> Self;
 }
 
-/// What becomes of an item after its handler.
+/// What becomes of an item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Settlement {
     Acknowledge,
-    Retry { delay: Delay, error: ErrorText },
-    Fail { error: ErrorText },
+    Retry {
+        delay: Delay,
+        error: ErrorText,
+    },
+    Fail {
+        error: ErrorText,
+    },
+    /// At once, and untried.
+    GiveBack,
 }
 
-/// One claim. Each has an owner token of its own, so that a message that comes back to the same
-/// worker after its claim ran out is not settled by the handler from before.
+/// What tells a worker's tasks to stop.
 #[derive(Debug, Clone)]
-struct Claim {
-    owner: OwnerToken,
-    /// Before the claim was asked for, which is never later than the provider's start of it.
-    at: Instant,
+struct Stop {
+    /// Nothing more is started.
+    shutdown: CancellationToken,
+    /// Handlers that still run are dropped.
+    deadline: CancellationToken,
 }
 
 #[derive(Debug)]
@@ -89,88 +111,100 @@ pub(super) struct Dispatch<Q: Queue> {
     handlers: TopicHandlers<Q::Item>,
     settings: WorkerSettings,
     metrics: WorkerMetrics,
-    /// One for each topic with a handler.
-    permits: HashMap<Topic, Arc<Semaphore>>,
+    /// Whether messages without a handler are claimed, to fail them.
+    claims_others: bool,
 }
 
 impl<Q: Queue> Dispatch<Q> {
-    /// The settings must have been checked.
     pub(super) fn new(
         queue: Q,
         handlers: TopicHandlers<Q::Item>,
         settings: WorkerSettings,
-    ) -> Dispatch<Q> {
-        let permit = |topic: &Topic| {
-            (topic.clone(), Arc::new(Semaphore::new(settings.topic_concurrency_max)))
-        };
-        let permits = handlers.topics().map(permit).collect();
-        Dispatch { queue, handlers, settings, metrics: WorkerMetrics::default(), permits }
+    ) -> Result<Dispatch<Q>, InvalidSettings> {
+        settings.check()?;
+        let count = handlers.topics().count();
+        if count > TOPICS_MAX {
+            return Err(TooManyTopics { count }.into());
+        }
+        let metrics = WorkerMetrics::default();
+        Ok(Dispatch { queue, handlers, settings, metrics, claims_others: true })
     }
 
-    /// The topics with a handler.
-    pub(super) fn topics(&self) -> impl Iterator<Item = &Topic> {
-        self.handlers.topics()
-    }
-
-    pub(super) fn queue_mut(&mut self) -> &mut Q {
-        &mut self.queue
+    pub(super) fn leave_others_alone(&mut self) {
+        self.claims_others = false;
     }
 
     pub(super) fn metrics(&self) -> WorkerMetrics {
         self.metrics.clone()
     }
 
-    /// Works until `shutdown` fires, then finishes what it has claimed, for `drain_timeout` at
-    /// most.
+    /// Works until `shutdown` fires. Then it starts nothing more, gives its handlers `drain_timeout`
+    /// to finish, and gives back what they have not finished.
     pub(super) async fn run(self, shutdown: CancellationToken) {
         let worker = Arc::new(self);
+        let settings = &worker.settings;
+        let mut lanes = Lanes::new(worker.handlers.topics(), worker.claims_others, settings);
+        let stop = Stop { shutdown, deadline: CancellationToken::new() };
         let mut tasks = JoinSet::new();
-        let mut poll = interval(worker.settings.poll_interval);
+        let mut poll = interval(settings.poll_interval);
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut upkeep = interval(worker.settings.upkeep_interval);
+        let mut upkeep = interval(settings.upkeep_interval);
         upkeep.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut may_have_more = true;
-        while !shutdown.is_cancelled() {
+        // Made before the first claim, and made anew before the claims that it causes, so that no
+        // work that comes after a claim is missed.
+        let mut work_added = pin!(worker.queue.work_added());
+        while !stop.shutdown.is_cancelled() {
             while let Some(ended) = tasks.try_join_next() {
                 note_end(ended);
             }
-            let room = worker.settings.in_flight_max - tasks.len();
-            // Made before the claim, so that no work that comes after it is missed.
-            let work_added = worker.queue.work_added();
-            if may_have_more && room > 0 {
-                may_have_more = worker.claim_and_spawn(room, &mut tasks).await;
+            let ask = lanes.next_ask(tasks.len());
+            let may_have_more = ask.is_some();
+            if let Some(ask) = ask {
+                worker.claim_and_spawn(&ask, &mut lanes, &mut tasks, &stop).await;
             }
-            let has_room = tasks.len() < worker.settings.in_flight_max;
             tokio::select! {
                 biased;
-                () = shutdown.cancelled() => break,
+                () = stop.shutdown.cancelled() => break,
                 _ = upkeep.tick() => {
                     worker.keep_up().await;
-                    may_have_more = true;
+                    lanes.wake();
                 }
-                () = tokio::task::yield_now(), if may_have_more && has_room => {}
+                () = &mut work_added => {
+                    work_added.set(worker.queue.work_added());
+                    lanes.wake();
+                }
+                () = tokio::task::yield_now(), if may_have_more => {}
                 Some(ended) = tasks.join_next(), if !tasks.is_empty() => note_end(ended),
-                () = work_added => may_have_more = true,
-                _ = poll.tick() => may_have_more = true,
+                _ = poll.tick() => lanes.wake(),
             }
         }
-        worker.drain(tasks).await;
+        worker.drain(tasks, &stop.deadline).await;
     }
 
-    /// Claims what there is room for. Says whether there may be more.
-    async fn claim_and_spawn(self: &Arc<Self>, room: usize, tasks: &mut JoinSet<()>) -> bool {
-        let room = u32::try_from(room).expect("what is in flight is bounded");
-        let max = BatchSize::new(room.min(self.settings.batch.get())).expect("there is room");
-        let claim = Claim { owner: OwnerToken::random(), at: Instant::now() };
-        let items = match self.queue.claim(&claim.owner, self.settings.claim_for, max).await {
+    /// Claims what is asked for, and starts it.
+    async fn claim_and_spawn(
+        self: &Arc<Self>,
+        ask: &Ask,
+        lanes: &mut Lanes,
+        tasks: &mut JoinSet<()>,
+        stop: &Stop,
+    ) {
+        // Each claim has an owner token of its own, so that a message that comes back to the same
+        // worker after its claim ran out is not settled by the handler from before.
+        let owner = OwnerToken::random();
+        let claim_for = self.settings.claim_for;
+        let items = match self.queue.claim(&owner, claim_for, ask.max, &ask.topics).await {
             Ok(items) => items,
             Err(error) => {
                 self.note_no_answer(&error);
-                return false;
+                lanes.rest();
+                return;
             }
         };
         self.metrics.counters().claimed.add(items.len());
-        let may_have_more = items.len() == max.as_usize();
+        if items.len() < ask.max.as_usize() {
+            lanes.dry(ask);
+        }
         for item in items {
             let span = tracing::info_span!(
                 "handle",
@@ -178,43 +212,84 @@ impl<Q: Queue> Dispatch<Q> {
                 id = %item.id(),
                 topic = %item.topic(),
                 correlation_id = item.correlation_id().map(tracing::field::display),
-                attempt = item.attempt(),
+                attempt = item.attempts().saturating_add(1),
             );
-            tasks.spawn(Arc::clone(self).handle_and_settle(item, claim.clone()).instrument(span));
+            let permit = lanes.start(item.topic());
+            let (worker, owner, stop) = (Arc::clone(self), owner.clone(), stop.clone());
+            let handling =
+                async move { worker.handle_and_settle(item, &owner, permit, &stop).await };
+            tasks.spawn(handling.instrument(span));
         }
-        may_have_more
     }
 
-    async fn handle_and_settle(self: Arc<Self>, item: Q::Item, claim: Claim) {
-        let handler = self.handlers.for_topic(item.topic());
-        let settlement = match (handler, self.permits.get(item.topic())) {
-            (Some(_), _) if item.attempt() > self.settings.attempts_max => {
-                // Claimed that often and never settled: it takes its workers down with it.
-                let error = format!("gave up: claimed {} times without an outcome", item.attempt());
-                Settlement::Fail { error: ErrorText::new(error) }
-            }
-            (Some(handler), Some(permits)) => {
-                let _permit = permits.acquire().await.expect("the semaphore is never closed");
-                let time_left = self.settings.claim_for.get().saturating_sub(claim.at.elapsed());
-                if time_left < self.settings.handler_timeout {
-                    // The claim could run out under the handler. Left alone, it is reaped and comes
-                    // again.
-                    tracing::debug!("claim too old to start its handler");
-                    self.metrics.counters().too_late.add(1);
-                    return;
-                }
-                self.handle(&*handler, item.clone()).await
-            }
-            (None, _) | (_, None) => {
+    async fn handle_and_settle(
+        &self,
+        item: Q::Item,
+        owner: &OwnerToken,
+        permit: Option<OwnedSemaphorePermit>,
+        stop: &Stop,
+    ) {
+        let lost = item.lost_attempts();
+        let settlement = match (self.handlers.for_topic(item.topic()), &permit) {
+            (None, _) => {
                 let error = ErrorText::new(format!("no handler for topic {}", item.topic()));
-                Settlement::Fail { error }
+                Some(Settlement::Fail { error })
             }
+            (Some(_), _) if lost >= self.settings.lost_attempts_max => {
+                let error = format!("gave up: {lost} attempts began and never ended");
+                Some(Settlement::Fail { error: ErrorText::new(error) })
+            }
+            (Some(handler), Some(_)) => self.start(&*handler, &item, owner, stop).await,
+            // The provider has handed out more than it was asked for.
+            (Some(_), None) => Some(Settlement::GiveBack),
         };
-        self.settle(&claim, &item, &settlement).await;
+        if let Some(settlement) = settlement {
+            self.settle(owner, &item, &settlement).await;
+        }
     }
 
-    async fn handle(&self, handler: &dyn BoxedHandler<Q::Item>, item: Q::Item) -> Settlement {
-        let attempt = item.attempt();
+    /// Says that the attempt begins, and calls the handler. None if the item is not ours any more.
+    async fn start(
+        &self,
+        handler: &dyn BoxedHandler<Q::Item>,
+        item: &Q::Item,
+        owner: &OwnerToken,
+        stop: &Stop,
+    ) -> Option<Settlement> {
+        if stop.shutdown.is_cancelled() {
+            return Some(Settlement::GiveBack);
+        }
+        // Before it is asked for, which is never later than the provider's start of the claim.
+        let begun_at = Instant::now();
+        let WorkerSettings { claim_for, handler_timeout, .. } = self.settings;
+        let attempts = match self.tell(|| self.queue.begin(owner, item, claim_for)).await {
+            Some(Some(attempts)) => attempts,
+            Some(None) => {
+                tracing::warn!("message was not ours any more when it was started");
+                self.metrics.counters().too_late.add(1);
+                return None;
+            }
+            // Whether it was counted is not known; what is given back is not.
+            None => return Some(Settlement::GiveBack),
+        };
+        let may_outlive_claim = begun_at.elapsed() + handler_timeout > claim_for.get();
+        if may_outlive_claim || stop.shutdown.is_cancelled() {
+            return Some(Settlement::GiveBack);
+        }
+        let handling = self.handle(handler, item.clone().begun(attempts), item.failed_attempts());
+        tokio::select! {
+            biased;
+            settlement = handling => Some(settlement),
+            () = stop.deadline.cancelled() => Some(Settlement::GiveBack),
+        }
+    }
+
+    async fn handle(
+        &self,
+        handler: &dyn BoxedHandler<Q::Item>,
+        item: Q::Item,
+        failed_before: u32,
+    ) -> Settlement {
         let handling = catching_panics(|| handler.handle_boxed(item));
         let result = match timeout(self.settings.handler_timeout, handling).await {
             Ok(result) => result,
@@ -223,23 +298,24 @@ impl<Q: Queue> Dispatch<Q> {
                 Err(HandlerError::retry(format!("handler timed out after {after:?}")))
             }
         };
+        let attempts = failed_before.saturating_add(1);
         match result {
             Ok(()) => Settlement::Acknowledge,
             Err(HandlerError::Permanent { reason }) => {
                 Settlement::Fail { error: ErrorText::new(reason) }
             }
-            Err(HandlerError::Retry { reason }) if attempt >= self.settings.attempts_max => {
-                let error = format!("gave up after {attempt} attempts: {reason}");
+            Err(HandlerError::Retry { reason }) if attempts >= self.settings.attempts_max => {
+                let error = format!("gave up after {attempts} attempts: {reason}");
                 Settlement::Fail { error: ErrorText::new(error) }
             }
             Err(HandlerError::Retry { reason }) => Settlement::Retry {
-                delay: backoff::retry_delay(attempt.saturating_sub(1), fastrand::f64()),
+                delay: backoff::retry_delay(failed_before, fastrand::f64()),
                 error: ErrorText::new(reason),
             },
         }
     }
 
-    async fn settle(&self, claim: &Claim, item: &Q::Item, settlement: &Settlement) {
+    async fn settle(&self, owner: &OwnerToken, item: &Q::Item, settlement: &Settlement) {
         let counters = self.metrics.counters();
         let counter: &Counter = match settlement {
             Settlement::Acknowledge => &counters.acknowledged,
@@ -251,23 +327,35 @@ impl<Q: Queue> Dispatch<Q> {
                 tracing::warn!(%error, "message failed");
                 &counters.failed
             }
+            Settlement::GiveBack => {
+                tracing::info!("message given back untried");
+                &counters.given_back
+            }
         };
-        let mut again = interval(SETTLE_AGAIN_AFTER);
-        for _ in 0..SETTLE_ATTEMPTS_MAX {
+        match self.tell(|| self.queue.settle(owner, item, settlement)).await {
+            Some(0) => {
+                tracing::warn!("message was not ours any more when it was settled");
+                counters.too_late.add(1);
+            }
+            Some(count) => counter.add(count),
+            None => {}
+        }
+    }
+
+    /// Tells the provider until it answers. None if it does not.
+    async fn tell<T, F>(&self, mut call: impl FnMut() -> F) -> Option<T>
+    where
+        F: Future<Output = Result<T, ProviderError>> + Send,
+    {
+        let mut again = interval(TELL_AGAIN_AFTER);
+        for _ in 0..TELL_ATTEMPTS_MAX {
             again.tick().await;
-            match self.queue.settle(&claim.owner, item, settlement).await {
-                Ok(0) => {
-                    tracing::warn!("message was not ours any more when it was settled");
-                    counters.too_late.add(1);
-                    return;
-                }
-                Ok(count) => {
-                    counter.add(count);
-                    return;
-                }
+            match call().await {
+                Ok(answer) => return Some(answer),
                 Err(error) => self.note_no_answer(&error),
             }
         }
+        None
     }
 
     async fn keep_up(&self) {
@@ -288,15 +376,15 @@ impl<Q: Queue> Dispatch<Q> {
         }
     }
 
-    async fn drain(&self, mut tasks: JoinSet<()>) {
-        let drained = timeout(self.settings.drain_timeout, async {
-            while tasks.join_next().await.is_some() {}
-        });
-        if drained.await.is_err() {
-            tracing::warn!(
-                left = tasks.len(),
-                "handlers did not finish in time, their messages will be reaped"
-            );
+    async fn drain(&self, mut tasks: JoinSet<()>, deadline: &CancellationToken) {
+        if end_within(self.settings.drain_timeout, &mut tasks).await {
+            return;
+        }
+        let left = tasks.len();
+        tracing::warn!(left, "handlers did not finish in time, their messages go back");
+        deadline.cancel();
+        if !end_within(GIVE_BACK_TIMEOUT, &mut tasks).await {
+            tracing::warn!(left = tasks.len(), "messages not given back, they will be reaped");
             tasks.shutdown().await;
         }
     }
@@ -305,6 +393,16 @@ impl<Q: Queue> Dispatch<Q> {
         self.metrics.counters().provider_errors.add(1);
         tracing::warn!(queue = Q::NAME, %error, "provider gave no answer");
     }
+}
+
+/// Whether all tasks end within a time.
+async fn end_within(span: Duration, tasks: &mut JoinSet<()>) -> bool {
+    let end = async {
+        while let Some(ended) = tasks.join_next().await {
+            note_end(ended);
+        }
+    };
+    timeout(span, end).await.is_ok()
 }
 
 fn note_end(ended: Result<(), JoinError>) {

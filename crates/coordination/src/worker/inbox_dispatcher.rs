@@ -9,7 +9,7 @@ use super::handler::TopicHandlers;
 use super::metrics::WorkerMetrics;
 use super::settings::{InvalidSettings, WorkerSettings};
 use crate::{
-    BatchSize, CorrelationId, Inbox, InboxMessage, LeaseDuration, OwnerToken, ProviderError,
+    BatchSize, CorrelationId, Delay, Inbox, InboxMessage, LeaseDuration, OwnerToken, ProviderError,
     Retention, Topic, Topics,
 };
 
@@ -34,8 +34,7 @@ impl<I: Inbox + Clone> InboxDispatcher<I> {
         handlers: TopicHandlers<InboxMessage>,
         settings: WorkerSettings,
     ) -> Result<InboxDispatcher<I>, InvalidSettings> {
-        settings.check()?;
-        Ok(InboxDispatcher { dispatch: Dispatch::new(InboxQueue(inbox), handlers, settings) })
+        Ok(InboxDispatcher { dispatch: Dispatch::new(InboxQueue(inbox), handlers, settings)? })
     }
 
     /// Its counters, to look at while it runs.
@@ -43,8 +42,9 @@ impl<I: Inbox + Clone> InboxDispatcher<I> {
         self.dispatch.metrics()
     }
 
-    /// Works until `shutdown` fires, then finishes what it has claimed, for `drain_timeout` at
-    /// most. Dropping the future stops it at once; what it had claimed is reaped.
+    /// Works until `shutdown` fires. Then it starts nothing more, gives its handlers `drain_timeout`
+    /// to finish, and gives back what they have not finished. Dropping the future stops it at once;
+    /// what it had claimed is reaped.
     pub async fn run(self, shutdown: CancellationToken) {
         self.dispatch.run(shutdown).await;
     }
@@ -59,8 +59,18 @@ impl<I: Inbox + Clone> Queue for InboxQueue<I> {
         owner: &OwnerToken,
         lease: LeaseDuration,
         max: BatchSize,
+        topics: &Topics,
     ) -> Result<Vec<InboxMessage>, ProviderError> {
-        self.0.claim(owner, lease, max).await
+        self.0.claim_of(owner, lease, max, topics).await
+    }
+
+    async fn begin(
+        &self,
+        owner: &OwnerToken,
+        message: &InboxMessage,
+        lease: LeaseDuration,
+    ) -> Result<Option<u32>, ProviderError> {
+        self.0.begin(owner, &message.key, lease).await
     }
 
     async fn settle(
@@ -74,6 +84,7 @@ impl<I: Inbox + Clone> Queue for InboxQueue<I> {
             Settlement::Acknowledge => self.0.ack(owner, keys).await,
             Settlement::Retry { delay, error } => self.0.abandon(owner, keys, error, *delay).await,
             Settlement::Fail { error } => self.0.fail(owner, keys, error).await,
+            Settlement::GiveBack => self.0.postpone(owner, keys, Delay::ZERO).await,
         }
     }
 
@@ -107,7 +118,19 @@ impl Work for InboxMessage {
         self.correlation_id.as_ref()
     }
 
-    fn attempt(&self) -> u32 {
-        self.attempts_since_revival()
+    fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    fn failed_attempts(&self) -> u32 {
+        self.attempts_since_revival() - self.lost_attempts
+    }
+
+    fn lost_attempts(&self) -> u32 {
+        self.lost_attempts
+    }
+
+    fn begun(self, attempts: u32) -> InboxMessage {
+        InboxMessage { attempts, ..self }
     }
 }

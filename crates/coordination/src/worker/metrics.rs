@@ -19,13 +19,15 @@ pub struct MetricsSnapshot {
     pub acknowledged: u64,
     /// Items given back to be tried again.
     pub abandoned: u64,
+    /// Items given back untried: the worker was told to stop, or they could not be started in time.
+    pub given_back: u64,
     /// Items failed for good.
     pub failed: u64,
     /// Items whose claim had run out, made ready again. Not only this worker's.
     pub reaped: u64,
     /// Finished items forgotten.
     pub purged: u64,
-    /// Items that were no longer this worker's when it wanted to settle them.
+    /// Items that were no longer this worker's when it wanted to start or settle them.
     pub too_late: u64,
     /// Calls that the provider gave no answer to.
     pub provider_errors: u64,
@@ -40,6 +42,7 @@ pub(super) struct Counters {
     pub(super) claimed: Counter,
     pub(super) acknowledged: Counter,
     pub(super) abandoned: Counter,
+    pub(super) given_back: Counter,
     pub(super) failed: Counter,
     pub(super) reaped: Counter,
     pub(super) purged: Counter,
@@ -87,6 +90,7 @@ impl WorkerMetrics {
             claimed: counters.claimed.get(),
             acknowledged: counters.acknowledged.get(),
             abandoned: counters.abandoned.get(),
+            given_back: counters.given_back.get(),
             failed: counters.failed.get(),
             reaped: counters.reaped.get(),
             purged: counters.purged.get(),

@@ -9,8 +9,8 @@ use super::handler::TopicHandlers;
 use super::metrics::WorkerMetrics;
 use super::settings::{InvalidSettings, WorkerSettings};
 use crate::{
-    BatchSize, CorrelationId, LeaseDuration, Outbox, OutboxMessage, OwnerToken, ProviderError,
-    Retention, TooManyTopics, Topic, TopicSet, Topics,
+    BatchSize, CorrelationId, Delay, LeaseDuration, Outbox, OutboxMessage, OwnerToken,
+    ProviderError, Retention, Topic, Topics,
 };
 
 /// Claims due messages, calls the topic's handler, and marks them dispatched, reschedules or fails
@@ -51,11 +51,7 @@ pub struct OutboxDispatcher<O: Outbox + Clone> {
 }
 
 #[derive(Debug, Clone)]
-struct OutboxQueue<O> {
-    outbox: O,
-    /// Which messages it claims.
-    topics: Topics,
-}
+struct OutboxQueue<O>(O);
 
 impl<O: Outbox + Clone> OutboxDispatcher<O> {
     /// A dispatcher; each of its claims has an owner token of its own.
@@ -67,20 +63,15 @@ impl<O: Outbox + Clone> OutboxDispatcher<O> {
         handlers: TopicHandlers<OutboxMessage>,
         settings: WorkerSettings,
     ) -> Result<OutboxDispatcher<O>, InvalidSettings> {
-        settings.check()?;
-        let queue = OutboxQueue { outbox, topics: Topics::All };
-        Ok(OutboxDispatcher { dispatch: Dispatch::new(queue, handlers, settings) })
+        Ok(OutboxDispatcher { dispatch: Dispatch::new(OutboxQueue(outbox), handlers, settings)? })
     }
 
     /// The same, which leaves alone what it has no handler for: other workers share the outbox and
     /// have theirs. Otherwise a message without a handler is failed with that reason.
-    ///
-    /// # Errors
-    /// [`TooManyTopics`] if there are more handlers than one claim can name.
-    pub fn only_handled_topics(mut self) -> Result<OutboxDispatcher<O>, TooManyTopics> {
-        let handled = TopicSet::of(self.dispatch.topics().cloned())?;
-        self.dispatch.queue_mut().topics = Topics::Only(handled);
-        Ok(self)
+    #[must_use]
+    pub fn only_handled_topics(mut self) -> OutboxDispatcher<O> {
+        self.dispatch.leave_others_alone();
+        self
     }
 
     /// Its counters, to look at while it runs.
@@ -88,8 +79,9 @@ impl<O: Outbox + Clone> OutboxDispatcher<O> {
         self.dispatch.metrics()
     }
 
-    /// Works until `shutdown` fires, then finishes what it has claimed, for `drain_timeout` at
-    /// most. Dropping the future stops it at once; what it had claimed is reaped.
+    /// Works until `shutdown` fires. Then it starts nothing more, gives its handlers `drain_timeout`
+    /// to finish, and gives back what they have not finished. Dropping the future stops it at once;
+    /// what it had claimed is reaped.
     pub async fn run(self, shutdown: CancellationToken) {
         self.dispatch.run(shutdown).await;
     }
@@ -104,8 +96,18 @@ impl<O: Outbox + Clone> Queue for OutboxQueue<O> {
         owner: &OwnerToken,
         lease: LeaseDuration,
         max: BatchSize,
+        topics: &Topics,
     ) -> Result<Vec<OutboxMessage>, ProviderError> {
-        self.outbox.claim_due_of(owner, lease, max, &self.topics).await
+        self.0.claim_due_of(owner, lease, max, topics).await
+    }
+
+    async fn begin(
+        &self,
+        owner: &OwnerToken,
+        message: &OutboxMessage,
+        lease: LeaseDuration,
+    ) -> Result<Option<u32>, ProviderError> {
+        self.0.begin(owner, message.id, lease).await
     }
 
     async fn settle(
@@ -116,28 +118,29 @@ impl<O: Outbox + Clone> Queue for OutboxQueue<O> {
     ) -> Result<usize, ProviderError> {
         let ids = [message.id];
         match settlement {
-            Settlement::Acknowledge => self.outbox.mark_dispatched(owner, &ids).await,
+            Settlement::Acknowledge => self.0.mark_dispatched(owner, &ids).await,
             Settlement::Retry { delay, error } => {
-                self.outbox.reschedule(owner, &ids, *delay, error).await
+                self.0.reschedule(owner, &ids, *delay, error).await
             }
-            Settlement::Fail { error } => self.outbox.fail(owner, &ids, error).await,
+            Settlement::Fail { error } => self.0.fail(owner, &ids, error).await,
+            Settlement::GiveBack => self.0.postpone(owner, &ids, Delay::ZERO).await,
         }
     }
 
     async fn reap(&self) -> Result<usize, ProviderError> {
-        self.outbox.reap().await
+        self.0.reap().await
     }
 
     async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize, ProviderError> {
-        self.outbox.purge(topics, keep).await
+        self.0.purge(topics, keep).await
     }
 
     async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {
-        self.outbox.oldest_ready_age().await
+        self.0.oldest_ready_age().await
     }
 
     fn work_added(&self) -> impl Future<Output = ()> + Send {
-        self.outbox.work_added()
+        self.0.work_added()
     }
 }
 
@@ -154,7 +157,19 @@ impl Work for OutboxMessage {
         self.correlation_id.as_ref()
     }
 
-    fn attempt(&self) -> u32 {
-        self.retry_count.saturating_add(1)
+    fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    fn failed_attempts(&self) -> u32 {
+        self.retry_count
+    }
+
+    fn lost_attempts(&self) -> u32 {
+        self.lost_attempts()
+    }
+
+    fn begun(self, attempts: u32) -> OutboxMessage {
+        OutboxMessage { attempts, ..self }
     }
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::{BatchSize, LeaseDuration, Retention, TOPICS_MAX, Topic, TopicSet, Topics};
+use crate::{
+    BatchSize, LeaseDuration, Retention, TOPICS_MAX, TooManyTopics, Topic, TopicSet, Topics,
+};
 
 /// The most items that one worker has in its hands.
 pub const IN_FLIGHT_MAX: usize = 1000;
@@ -28,12 +30,15 @@ pub struct WorkerSettings {
     /// How long a handler may take for one message: 30 s. Then its future is dropped and the
     /// message is retried.
     pub handler_timeout: Duration,
-    /// How often a message is tried before it is failed: 5 times.
+    /// How often a message's handler is called and fails before the message is failed: 5 times.
     pub attempts_max: u32,
+    /// How many attempts may begin and never end before the message is failed: 10. Such a message
+    /// takes its process down with it, or has bad luck.
+    pub lost_attempts_max: u32,
     /// How many messages of one topic are handled at a time: 8.
     pub topic_concurrency_max: usize,
-    /// How many claimed messages the worker has in its hands: 64, at most [`IN_FLIGHT_MAX`].
-    /// Messages that wait for their topic count.
+    /// How many claimed messages the worker has in its hands: 64, at most [`IN_FLIGHT_MAX`]. With
+    /// fewer than there are topics, a slow topic can hold another up.
     pub in_flight_max: usize,
     /// How long the worker waits before it asks again for work: 500 ms. Providers that tell of new
     /// work wake it earlier.
@@ -45,7 +50,8 @@ pub struct WorkerSettings {
     pub keep: Retention,
     /// The topics for which that is different. Workers that share a topic agree on it.
     pub keep_topics: BTreeMap<Topic, Retention>,
-    /// How long a worker that is told to stop waits for its handlers: 30 s.
+    /// How long a worker that is told to stop waits for its handlers: 30 s. Then their futures are
+    /// dropped and their messages go back untried.
     pub drain_timeout: Duration,
 }
 
@@ -64,6 +70,9 @@ pub enum InvalidSettings {
         /// The number asked for.
         asked: usize,
     },
+    /// Handlers of more topics than one claim can name.
+    #[error(transparent)]
+    TooManyTopics(#[from] TooManyTopics),
     /// A handler could outlive the claim on its message, so that two workers handle it at once.
     #[error("handler_outlives_claim: the timeout {timeout:?} must be below the claim's {claim:?}")]
     HandlerOutlivesClaim {
@@ -81,6 +90,7 @@ impl Default for WorkerSettings {
             claim_for: LeaseDuration::new(Duration::from_secs(60)).expect("60 s are"),
             handler_timeout: Duration::from_secs(30),
             attempts_max: 5,
+            lost_attempts_max: 10,
             topic_concurrency_max: 8,
             in_flight_max: 64,
             poll_interval: Duration::from_millis(500),
@@ -117,6 +127,7 @@ impl WorkerSettings {
         let zeros = [
             ("handler_timeout", self.handler_timeout.is_zero()),
             ("attempts_max", self.attempts_max == 0),
+            ("lost_attempts_max", self.lost_attempts_max == 0),
             ("topic_concurrency_max", self.topic_concurrency_max == 0),
             ("in_flight_max", self.in_flight_max == 0),
             ("poll_interval", self.poll_interval.is_zero()),

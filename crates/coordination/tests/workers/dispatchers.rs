@@ -128,13 +128,16 @@ async fn a_handler_that_hangs_is_timed_out() {
     assert_eq!(message.last_error.as_str(), "handler timed out after 30s");
 }
 
+/// `CRD-03`
 #[tokio::test(start_paused = true)]
 async fn a_message_that_takes_its_workers_down_is_failed_in_the_end() {
     let inbox = provider();
     let _added = Inbox::enqueue(&inbox, inbox_message("order", "1")).await.unwrap();
-    for _ in 0..5 {
+    for attempts in 1..=10 {
         let owner = coordination::OwnerToken::random();
         inbox.claim(&owner, crate::lease(1), coordination::BatchSize::ONE).await.unwrap();
+        let begun = Inbox::begin(&inbox, &owner, &key("1"), crate::lease(1)).await.unwrap();
+        assert_eq!(begun, Some(attempts));
         pass(Duration::from_secs(1)).await;
         assert_eq!(Inbox::reap(&inbox).await.unwrap(), 1);
     }
@@ -146,7 +149,7 @@ async fn a_message_that_takes_its_workers_down_is_failed_in_the_end() {
     stop.cancel();
     running.await.unwrap();
     let message = inbox.get(&key("1")).await.unwrap();
-    assert_eq!(message.last_error.as_str(), "gave up: claimed 6 times without an outcome");
+    assert_eq!(message.last_error.as_str(), "gave up: 10 attempts began and never ended");
 
     let keys = [key("1")];
     assert_eq!(
@@ -259,7 +262,7 @@ async fn two_dispatchers_share_one_outbox_by_topic() {
         let handlers = TopicHandlers::new().on(topic(name), |_: OutboxMessage| async { Ok(()) });
         let settings = WorkerSettings::default();
         let worker = OutboxDispatcher::new(outbox.clone(), handlers, settings).unwrap();
-        let worker = worker.only_handled_topics().unwrap();
+        let worker = worker.only_handled_topics();
         let (metrics, stop) = (worker.metrics(), CancellationToken::new());
         running.push((metrics, stop.clone(), tokio::spawn(worker.run(stop))));
     }

@@ -8,6 +8,7 @@ mod leases;
 mod limits;
 mod scheduler;
 mod slow_ack;
+mod starting;
 mod unreliable;
 
 use std::sync::Arc;

@@ -15,11 +15,23 @@ pub(crate) struct Unreliable {
     inner: MemoryProvider,
     calls: Arc<AtomicUsize>,
     lost_every: usize,
+    beginnings: Arc<AtomicUsize>,
+    first_beginning_takes: Duration,
 }
 
 impl Unreliable {
     pub(crate) fn every_third_answer_is_lost(inner: MemoryProvider) -> Unreliable {
-        Unreliable { inner, calls: Arc::default(), lost_every: 3 }
+        Unreliable { lost_every: 3, ..Unreliable::first_beginning_takes(inner, Duration::ZERO) }
+    }
+
+    pub(crate) fn first_beginning_takes(inner: MemoryProvider, span: Duration) -> Unreliable {
+        Unreliable {
+            inner,
+            calls: Arc::default(),
+            lost_every: usize::MAX,
+            beginnings: Arc::default(),
+            first_beginning_takes: span,
+        }
     }
 
     fn lose<T>(&self, answer: T) -> Result<T, ProviderError> {
@@ -55,6 +67,9 @@ impl Outbox for Unreliable {
         lease: LeaseDuration,
     ) -> Result<Option<u32>, ProviderError> {
         let answer = self.inner.begin(owner, id, lease).await?;
+        if self.beginnings.fetch_add(1, Ordering::SeqCst) == 0 {
+            crate::pass(self.first_beginning_takes).await;
+        }
         self.lose(answer)
     }
 

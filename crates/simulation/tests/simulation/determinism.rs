@@ -2,7 +2,7 @@
 
 use coordination_conformance::MemoryFixture;
 use simulation::run::World;
-use simulation::worlds::{CoordinationWorld, MemoryWorld, TigerBeetleWorld};
+use simulation::worlds::{CoordinationWorld, DispatchWorld, MemoryWorld, TigerBeetleWorld};
 
 const SEEDS: u64 = 25;
 
@@ -34,4 +34,9 @@ fn a_run_in_memory_can_be_repeated() {
 #[test]
 fn a_run_of_workers_can_be_repeated() {
     is_repeatable(&CoordinationWorld::<MemoryFixture>::new(None));
+}
+
+#[test]
+fn a_run_of_dispatchers_can_be_repeated() {
+    is_repeatable(&DispatchWorld::default());
 }

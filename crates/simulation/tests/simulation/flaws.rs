@@ -4,7 +4,7 @@ use coordination_conformance::MemoryFixture;
 use simulation::flaw::{Flaw, Place};
 use simulation::report::find;
 use simulation::run::{Failure, explain};
-use simulation::worlds::{CoordinationWorld, MemoryWorld, TigerBeetleWorld};
+use simulation::worlds::{CoordinationWorld, DispatchWorld, MemoryWorld, TigerBeetleWorld};
 
 fn is_found(flaw: Flaw) {
     let (within, place) = (flaw.found_within(), flaw.place());
@@ -17,6 +17,7 @@ fn is_found(flaw: Flaw) {
     let Failure { trace, events: (before, after), .. } = match place {
         Place::TigerBeetle => explain(&TigerBeetleWorld { flaw: Some(flaw) }, seed),
         Place::Memory => explain(&MemoryWorld { flaw: Some(flaw) }, seed),
+        Place::Dispatch => explain(&DispatchWorld { flaw: Some(flaw) }, seed),
         Place::Coordination => explain(&CoordinationWorld::<MemoryFixture>::new(Some(flaw)), seed),
     };
     assert!(after <= before, "{after} of {before} events");
@@ -73,4 +74,7 @@ found! {
     a_fencing_token_that_starts_again_is_found: ResetsFencing,
     a_lease_that_is_given_twice_is_found: LeasesTwice,
     work_under_an_old_fence_is_found: IgnoresFences,
+    crd_03_a_dispatcher_that_does_not_begin_is_found: NeverBegins,
+    crd_02_a_lost_attempt_that_is_counted_twice_is_found: CountsLostTwice,
+    crd_04_a_dispatcher_that_stops_late_is_found: StopsLate,
 }

@@ -1,4 +1,4 @@
-//! 2 000 seeds, always the same ones, so that nothing fails by chance, and a fifth more that belong to the run, if it has a seed. The
+//! 2 200 seeds, always the same ones, so that nothing fails by chance, and a fifth more that belong to the run, if it has a seed. The
 //! command plays others.
 
 use std::io::Write;
@@ -6,13 +6,14 @@ use std::io::Write;
 use coordination_conformance::MemoryFixture;
 use simulation::report;
 use simulation::run::{Until, World, run};
-use simulation::worlds::{CoordinationWorld, MemoryWorld, TigerBeetleWorld};
+use simulation::worlds::{CoordinationWorld, DispatchWorld, MemoryWorld, TigerBeetleWorld};
 use testkit::RunSeed;
 
-/// How many seeds of each test; together with those of the other worlds, 2 000.
+/// How many seeds of each test; together with those of the other worlds, 2 200.
 const ON_A_LEDGER: u64 = 400;
 const IN_MEMORY: u64 = 700;
 const COORDINATION: u64 = 500;
+const DISPATCH: u64 = 200;
 
 #[track_caller]
 fn keeps_every_promise<W: World>(world: &W, first: u64, seeds: u64) {
@@ -55,4 +56,10 @@ fn a_server_in_memory_keeps_every_promise() {
 #[test]
 fn workers_on_a_provider_in_memory_keep_every_promise() {
     keeps_every_promise(&CoordinationWorld::<MemoryFixture>::new(None), 0, COORDINATION);
+}
+
+/// `CRD-02`, `CRD-03`, `CRD-04`
+#[test]
+fn dispatchers_keep_every_promise() {
+    keeps_every_promise(&DispatchWorld::default(), 0, DISPATCH);
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use coordination::{Fence, FencingToken, JobDefinition, Materialised, RunId, Timestamp};
 
-use super::{JobSql, definition};
+use super::{JobSql, definition, earliest};
 use crate::engine::{Engine, Insert, Values};
 use crate::failure::Failure;
 use crate::statement::{Dialect, Statement};
@@ -21,6 +21,7 @@ pub(super) struct MaterialiseSql {
     fence: Statement,
     raise_fence: Statement,
     due_jobs: Statement,
+    ticked_later: Statement,
     set_next_ticks: Insert,
     add_runs: Insert,
 }
@@ -32,6 +33,8 @@ struct Pass {
     now: Timestamp,
     /// The last job that was looked at, in the order of ticks and names.
     last: (i64, String),
+    /// The last job whose tick was found by a clock that was ahead, in the order of those moments.
+    last_ahead: (i64, String),
     runs: usize,
     unreadable: BTreeSet<String>,
 }
@@ -43,7 +46,9 @@ impl MaterialiseSql {
             look: statement(
                 "SELECT (SELECT token FROM {fences} WHERE resource = $1) AS token,
                         (SELECT MIN(next_tick) FROM {jobs} WHERE name {not_in:2}) - {now}
-                            AS next_after",
+                            AS next_after,
+                        (SELECT MAX(ticked_at) FROM {jobs} WHERE name {not_in:2}) - {now}
+                            AS clock_back_by",
             ),
             fence: statement("SELECT token FROM {fences} WHERE resource = $1 {for_share}"),
             raise_fence: statement(
@@ -56,11 +61,17 @@ impl MaterialiseSql {
                  WHERE next_tick <= $1 AND (next_tick, name) > ($2, $3)
                  ORDER BY next_tick, name LIMIT {JOBS_BATCH} {{for_update}}"
             )),
+            ticked_later: statement(&format!(
+                "SELECT name, topic, payload, cron, time_zone, catch_up_max, next_tick, ticked_at
+                 FROM {{jobs}} WHERE ticked_at > {{now}} AND (ticked_at, name) > ($1, $2)
+                 ORDER BY ticked_at, name LIMIT {JOBS_BATCH} {{for_update}}"
+            )),
             set_next_ticks: Insert::quiet(
                 dialect,
-                "UPDATE {jobs} SET next_tick = $2 WHERE name = $1",
-                "UPDATE {jobs} AS job SET next_tick = new.next_tick
-                 FROM unnest($1::text[], $2::bigint[]) AS new (name, next_tick)
+                "UPDATE {jobs} SET next_tick = $2, ticked_at = $3 WHERE name = $1",
+                "UPDATE {jobs} AS job SET next_tick = new.next_tick, ticked_at = new.ticked_at
+                 FROM unnest($1::text[], $2::bigint[], $3::bigint[])
+                      AS new (name, next_tick, ticked_at)
                  WHERE job.name = new.name",
             ),
             add_runs: Insert::quiet(
@@ -101,9 +112,10 @@ impl JobSql {
                 Some(pass) => pass,
                 None => Pass::at(engine.now_in(&mut transaction).await?),
             };
-            let may_have_more = self.materialise_batch(engine, &mut transaction, &mut this).await?;
-            transaction.commit().await?;
-            if !may_have_more {
+            let more_ahead = self.set_ticks_right(engine, &mut transaction, &mut this).await?;
+            let more_due = self.materialise_batch(engine, &mut transaction, &mut this).await?;
+            engine.commit(transaction).await?;
+            if !more_ahead && !more_due {
                 let made = materialised(this.runs, this.unreadable.len());
                 self.unreadable.note(this.unreadable);
                 return Ok(made);
@@ -125,7 +137,61 @@ impl JobSql {
         let rows = engine.read(&self.materialise.look, values).await?;
         let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
         let is_due = row.maybe_int("next_after")?.is_some_and(|next_after| next_after <= 0);
-        Ok(row.maybe_int("token")? == Some(token) && !is_due)
+        let was_ahead = row.maybe_int("clock_back_by")?.is_some_and(|back_by| back_by > 0);
+        Ok(row.maybe_int("token")? == Some(token) && !is_due && !was_ahead)
+    }
+
+    /// Finds next ticks again, of some jobs, that were found by a clock that was ahead: nothing else
+    /// would before that clock's time has come. Says whether there may be more.
+    async fn set_ticks_right<E: Engine>(
+        &self,
+        engine: &E,
+        connection: &mut E::Connection,
+        pass: &mut Pass,
+    ) -> Result<bool, Failure> {
+        let sql = &self.materialise;
+        let (ticked_at, name) = &pass.last_ahead;
+        let values = vec![Value::Int(*ticked_at), name.clone().into()];
+        let ahead = engine.fetch_in(connection, &sql.ticked_later, values).await?;
+        if ahead.is_empty() {
+            return Ok(false);
+        }
+        // Asked once the rows are ours: what others found meanwhile was not found ahead of it.
+        let now = engine.now_in(connection).await?;
+        let mut next_ticks: Vec<Values<'_>> = Vec::new();
+        for row in &ahead {
+            let name = row.text("name")?;
+            pass.last_ahead = (row.int("ticked_at")?, name.to_owned());
+            if row.moment("ticked_at")? <= now {
+                continue;
+            }
+            let Some(job) = self.readable(row, pass)? else { continue };
+            let kept = row.maybe_int("next_tick")?.map(Timestamp::from_unix_micros).transpose();
+            let next_tick = earliest(read("next_tick", kept)?, job.schedule.next_after(now));
+            next_ticks.push(vec![name.into(), maybe_moment(next_tick), now.into()]);
+        }
+        if !next_ticks.is_empty() {
+            engine.insert_in(connection, &sql.set_next_ticks, &next_ticks).await?;
+        }
+        Ok(ahead.len() == JOBS_BATCH)
+    }
+
+    /// A job, unless it cannot be read: such a one is noted, and told of once.
+    fn readable(
+        &self,
+        row: &impl Columns,
+        pass: &mut Pass,
+    ) -> Result<Option<JobDefinition>, Failure> {
+        match definition(row) {
+            Err(failure @ Failure::Unreadable { .. }) => {
+                let name = row.text("name")?;
+                if pass.unreadable.insert(name.to_owned()) && !self.unreadable.is_known(name) {
+                    tracing::warn!(job = name, %failure, "job skipped, it cannot be read");
+                }
+                Ok(None)
+            }
+            job => job.map(Some),
+        }
     }
 
     /// Records the token, and holds what is recorded until the transaction ends. The answer is a
@@ -172,19 +238,11 @@ impl JobSql {
             let name = row.text("name")?;
             pass.last = (row.int("next_tick")?, name.to_owned());
             looked_at += 1;
-            let job = match definition(row) {
-                Err(failure @ Failure::Unreadable { .. }) => {
-                    if !self.unreadable.is_known(name) {
-                        tracing::warn!(job = name, %failure, "job skipped, it cannot be read");
-                    }
-                    pass.unreadable.insert(name.to_owned());
-                    continue;
-                }
-                job => job?,
-            };
+            let Some(job) = self.readable(row, pass)? else { continue };
             let run = |tick: Timestamp| vec![id(&RunId::random()), name.into(), tick.into()];
             runs.extend(ticks(&job, row.moment("next_tick")?, pass.now).into_iter().map(run));
-            next_ticks.push(vec![name.into(), maybe_moment(job.schedule.next_after(pass.now))]);
+            let next_tick = maybe_moment(job.schedule.next_after(pass.now));
+            next_ticks.push(vec![name.into(), next_tick, pass.now.into()]);
         }
         if !next_ticks.is_empty() {
             pass.runs += engine.insert_in(connection, &sql.add_runs, &runs).await?;
@@ -196,7 +254,9 @@ impl JobSql {
 
 impl Pass {
     fn at(now: Timestamp) -> Pass {
-        Pass { now, last: (i64::MIN, String::new()), runs: 0, unreadable: BTreeSet::new() }
+        let first = || (i64::MIN, String::new());
+        let unreadable = BTreeSet::new();
+        Pass { now, last: first(), last_ahead: first(), runs: 0, unreadable }
     }
 }
 
