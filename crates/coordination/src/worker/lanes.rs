@@ -138,14 +138,17 @@ impl Lanes {
     /// How many messages each lane can start. One place is kept for every other lane that has
     /// nothing running.
     fn startable(&self, room: usize) -> Vec<usize> {
-        let is_idle = |lane: &Lane| lane.permits.available_permits() == self.topic_concurrency_max;
-        let idle = self.lanes.iter().filter(|lane| is_idle(lane)).count();
-        let startable = |lane: &Lane| {
-            let own = usize::from(is_idle(lane));
+        // Read once: handlers that end meanwhile give their permits back.
+        let free = self.lanes.iter().map(|lane| lane.permits.available_permits());
+        let free: Vec<_> = free.collect();
+        let is_idle = |free: usize| free == self.topic_concurrency_max;
+        let idle = free.iter().filter(|free| is_idle(**free)).count();
+        let startable = |free: usize| {
+            let own = usize::from(is_idle(free));
             let room = room.saturating_sub(idle - own).max(own);
-            lane.permits.available_permits().min(room)
+            free.min(room)
         };
-        self.lanes.iter().map(startable).collect()
+        free.into_iter().map(startable).collect()
     }
 
     fn turn_all(&mut self, from: Turn, to: Turn) {
