@@ -1,0 +1,261 @@
+//! Claims: what is due is noticed, and handed out in the order of creation, by topic where a table
+//! has topics.
+
+use coordination::{BatchSize, LeaseDuration, OwnerToken, Topics};
+
+use super::{BATCH, Table};
+use crate::engine::{Engine, Values};
+use crate::failure::Failure;
+use crate::statement::{Dialect, Kind, Statement};
+use crate::value::{Columns, Value};
+
+/// A claim: PostgreSQL does all in one statement. SQLite looks first whether there is anything, so
+/// that an idle worker never takes the write lock, and notices what has become due.
+#[derive(Debug, Clone)]
+pub(crate) struct ClaimSql {
+    #[cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "one statement does all"))]
+    pub(crate) look: Statement,
+    #[cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "one statement does all"))]
+    pub(crate) notice: Statement,
+    pub(crate) claim: Statement,
+}
+
+/// Which topics a statement is about. Unless they are all, they are its last parameter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Among {
+    All,
+    Only,
+    /// All but those of the parameter.
+    Except,
+}
+
+/// The same about all topics, about some, and about all but some. What it costs does not grow with the
+/// messages of other topics: each topic that has messages is looked at through an index of its own, and
+/// the topics are found by jumping from one to the next.
+#[derive(Debug, Clone)]
+pub(crate) struct ByTopic<T> {
+    all: T,
+    only: T,
+    except: T,
+}
+
+impl ClaimSql {
+    pub(crate) fn new(dialect: &Dialect, table: &Table, among: Among) -> ClaimSql {
+        let Table { name, .. } = table;
+        let look = dialect.statement(&format!(
+            "SELECT 1 FROM {{{name}}} {{by:{name}_due}} WHERE state = 'due'
+             UNION ALL
+             SELECT 1 FROM {{{name}}} {{by:{name}_waiting}}
+             WHERE state = 'waiting' AND due_at <= {{now}} LIMIT 1"
+        ));
+        let notice = dialect.statement(&notice(name, among));
+        let claim = match dialect.kind() {
+            #[cfg(feature = "sqlite")]
+            Kind::Sqlite => sqlite_claim(table, among),
+            #[cfg(feature = "postgres")]
+            Kind::Postgres => postgres_claim(table, among),
+        };
+        ClaimSql { look, notice, claim: dialect.statement(&claim) }
+    }
+
+    /// Claims due items for `lease`, in the order of their creation, among those of some topics if
+    /// there are any.
+    pub(crate) async fn run<E: Engine, T>(
+        &self,
+        engine: &E,
+        (owner, lease, max): (&OwnerToken, LeaseDuration, BatchSize),
+        topics: Option<Value<'_>>,
+        shown: impl Fn(&E::Row) -> Result<T, Failure>,
+    ) -> Result<Vec<T>, Failure> {
+        let mut values: Values<'_> =
+            vec![owner.into(), lease.into(), Value::Int(i64::from(max.get()))];
+        values.extend(topics);
+        let rows = engine.claim(self, values).await?;
+        let mut claimed = Vec::with_capacity(rows.len());
+        for row in &rows {
+            claimed.push((row.int("place")?, shown(row)?));
+        }
+        // The order in which an update returns its rows is not promised.
+        claimed.sort_by_key(|(place, _)| *place);
+        Ok(claimed.into_iter().map(|(_, item)| item).collect())
+    }
+}
+
+impl<T> ByTopic<T> {
+    pub(crate) fn new(of: impl Fn(Among) -> T) -> ByTopic<T> {
+        ByTopic { all: of(Among::All), only: of(Among::Only), except: of(Among::Except) }
+    }
+
+    /// The one about these topics.
+    pub(crate) fn of(&self, topics: &Topics) -> &T {
+        match topics {
+            Topics::All => &self.all,
+            Topics::Only(_) => &self.only,
+            Topics::Except(_) => &self.except,
+        }
+    }
+}
+
+/// All topics that have items in a state, found by jumping from one to the next in the index.
+pub(crate) fn topics_with(table: &str, state: &str) -> String {
+    topics_as("topics", table, state)
+}
+
+fn topics_as(topics: &str, table: &str, state: &str) -> String {
+    // Not MIN(topic): in a table that it thinks empty, the server would rather read all of them.
+    let first = |condition: &str| {
+        format!(
+            "SELECT topic FROM {{{table}}} {{by:{table}_{state}_of_topic}}
+             WHERE state = '{state}' AND {condition} ORDER BY topic LIMIT 1"
+        )
+    };
+    format!(
+        "{topics} (topic) AS (
+             SELECT ({})
+             UNION ALL
+             SELECT ({}) FROM {topics} WHERE topic IS NOT NULL)",
+        first("TRUE"),
+        first(&format!("topic > {topics}.topic")),
+    )
+}
+
+/// What SQLite notices to be due before a claim, in a batch: of the topics in `$1`, up to `$2` each.
+fn notice(name: &str, among: Among) -> String {
+    let due = "state = 'waiting' AND due_at <= {now}";
+    if among == Among::All {
+        return format!(
+            "UPDATE {{{name}}} SET state = 'due' WHERE place IN (
+                 SELECT place FROM {{{name}}} {{by:{name}_waiting}} WHERE {due}
+                 ORDER BY due_at, place LIMIT {BATCH})"
+        );
+    }
+    let (topics, fits) = match among {
+        Among::All | Among::Only => {
+            ("topics (topic) AS (SELECT id FROM {list:1} AS listed)".to_owned(), "TRUE")
+        }
+        Among::Except => (topics_with(name, "waiting"), "topics.topic {not_in:1}"),
+    };
+    format!(
+        "WITH RECURSIVE {topics}
+         UPDATE {{{name}}} SET state = 'due' WHERE place IN (
+             SELECT item.place FROM topics CROSS JOIN {{{name}}} AS item
+             WHERE topics.topic IS NOT NULL AND {fits} AND item.place IN (
+                 SELECT place FROM {{{name}}} {{by:{name}_waiting_of_topic}}
+                 WHERE {due} AND topic = topics.topic ORDER BY due_at, place LIMIT $2)
+             ORDER BY item.due_at, item.place LIMIT {BATCH})"
+    )
+}
+
+#[cfg(feature = "sqlite")]
+fn sqlite_claim(table: &Table, among: Among) -> String {
+    let Table { name, on_claim, shown, .. } = table;
+    let (with, topics) = match among {
+        Among::All => (String::new(), ""),
+        Among::Only => (
+            "WITH topics (topic) AS (SELECT id FROM {list:4})".to_owned(),
+            "topics.topic IS NOT NULL",
+        ),
+        Among::Except => (
+            format!("WITH RECURSIVE {}", topics_with(name, "due")),
+            "topics.topic IS NOT NULL AND topics.topic {not_in:4}",
+        ),
+    };
+    // The index is named, because a walk along the table itself would be in the right order too,
+    // past all that is finished.
+    let taken = if among == Among::All {
+        format!(
+            "SELECT place FROM {{{name}}} INDEXED BY {{index:{name}_due}}
+             WHERE state = 'due' AND due_at <= {{now}} ORDER BY place LIMIT $3"
+        )
+    } else {
+        format!(
+            "SELECT item.place FROM topics CROSS JOIN {{{name}}} AS item
+             WHERE {topics} AND item.place IN (
+                 SELECT place FROM {{{name}}} INDEXED BY {{index:{name}_due_of_topic}}
+                 WHERE state = 'due' AND topic = topics.topic AND due_at <= {{now}}
+                 ORDER BY place LIMIT $3)
+             ORDER BY item.place LIMIT $3"
+        )
+    };
+    format!(
+        "{with} UPDATE {{{name}}}
+         SET state = 'claimed', owner = $1, claimed_until = {{now}} + $2, {on_claim}
+         WHERE place IN ({taken})
+         RETURNING place, {shown}"
+    )
+}
+
+/// In one statement: `ready` is what was known to be due, `fresh` the first of what has become due
+/// since; of both the first in the order of creation are taken, and the rest of the fresh is noticed.
+///
+/// Rows that another claim has in its hands are skipped. Rows are found again by their identity and
+/// not joined, so that the plan cannot become another one when the table grows.
+#[cfg(feature = "postgres")]
+fn postgres_claim(table: &Table, among: Among) -> String {
+    let Table { name, on_claim, shown, .. } = table;
+    let listed =
+        |topics: &str| format!("{topics} (topic) AS (SELECT id FROM {{list:4}} AS listed)");
+    let recursive = match among {
+        Among::All => String::new(),
+        Among::Only => format!("{}, {},", listed("due_topics"), listed("waiting_topics")),
+        Among::Except => format!(
+            "{}, {},",
+            topics_as("due_topics", name, "due"),
+            topics_as("waiting_topics", name, "waiting")
+        ),
+    };
+    let (ready, fresh) = if among == Among::All {
+        (
+            format!(
+                "SELECT id, place FROM {{{name}}} WHERE state = 'due' AND due_at <= {{now}}
+                 ORDER BY place LIMIT $3 FOR UPDATE SKIP LOCKED"
+            ),
+            format!(
+                "SELECT id, place FROM {{{name}}} WHERE state = 'waiting' AND due_at <= {{now}}
+                 ORDER BY due_at, place LIMIT {BATCH} FOR UPDATE SKIP LOCKED"
+            ),
+        )
+    } else {
+        let named = if among == Among::Except { "AND topic {not_in:4}" } else { "" };
+        // Some more than are asked for, because others may have the first ones in their hands.
+        let first = |state: &str, order: &str, max: &str| {
+            format!(
+                "state = '{state}' AND id = ANY(ARRAY(
+                     SELECT first.id FROM {state}_topics CROSS JOIN LATERAL (
+                         SELECT id, place, due_at FROM {{{name}}}
+                         WHERE state = '{state}' AND topic = {state}_topics.topic
+                               AND due_at <= {{now}}
+                         ORDER BY {order} LIMIT $3 * 4) AS first
+                     WHERE topic IS NOT NULL {named} ORDER BY {order} LIMIT {max}))"
+            )
+        };
+        (
+            format!(
+                "SELECT id, place FROM {{{name}}} WHERE {}
+                 ORDER BY place LIMIT $3 FOR UPDATE SKIP LOCKED",
+                first("due", "place", "$3 * 4")
+            ),
+            format!(
+                "SELECT id, place FROM {{{name}}} WHERE {} FOR UPDATE SKIP LOCKED",
+                first("waiting", "due_at, place", &BATCH.to_string())
+            ),
+        )
+    };
+    format!(
+        "WITH RECURSIVE {recursive}
+         fresh AS MATERIALIZED ({fresh}),
+         ready AS MATERIALIZED ({ready}),
+         taken AS MATERIALIZED (
+             SELECT id FROM (
+                 SELECT id, place FROM ready
+                 UNION ALL SELECT id, place FROM fresh) AS candidates
+             ORDER BY place LIMIT $3),
+         noticed AS (
+             UPDATE {{{name}}} SET state = 'due'
+             WHERE id = ANY(ARRAY(SELECT id FROM fresh EXCEPT SELECT id FROM taken)))
+         UPDATE {{{name}}}
+         SET state = 'claimed', owner = $1, claimed_until = {{now}} + $2, {on_claim}
+         WHERE id = ANY(ARRAY(SELECT id FROM taken))
+         RETURNING place, {shown}"
+    )
+}
