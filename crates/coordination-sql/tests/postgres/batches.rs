@@ -97,6 +97,17 @@ pub(crate) async fn crd_14_reaping_and_purging_change_a_bounded_number_of_rows_a
     assert_eq!(number(&schema, "SELECT MAX(rows) FROM {schema}.statements").await, BATCH);
 }
 
+/// How many rows each statement makes or changes.
+const NOTE_STATEMENTS: &str = "
+    CREATE TABLE {schema}.statements (table_name TEXT, rows BIGINT);
+    CREATE FUNCTION {schema}.note() RETURNS trigger LANGUAGE plpgsql AS
+        'BEGIN INSERT INTO {schema}.statements SELECT TG_TABLE_NAME, COUNT(*) FROM made;
+         RETURN NULL; END';
+    CREATE TRIGGER note AFTER INSERT ON {schema}.job_runs REFERENCING NEW TABLE AS made
+        FOR EACH STATEMENT EXECUTE FUNCTION {schema}.note();
+    CREATE TRIGGER note AFTER UPDATE ON {schema}.jobs REFERENCING NEW TABLE AS made
+        FOR EACH STATEMENT EXECUTE FUNCTION {schema}.note()";
+
 /// More jobs are due than one batch takes, each with more missed ticks than it makes up for.
 pub(crate) async fn crd_14_materialising_makes_a_bounded_number_of_runs_at_a_time() {
     let schema = TestSchema::new();
@@ -104,19 +115,10 @@ pub(crate) async fn crd_14_materialising_makes_a_bounded_number_of_runs_at_a_tim
     let jobs = "
         INSERT INTO {schema}.jobs (name, topic, payload, cron, time_zone, catch_up_max, next_tick)
             SELECT 'job-' || n, 't', '', '* * * * *', 'UTC', 5, 0
-            FROM generate_series(1, 1200) AS n;
-        CREATE TABLE {schema}.statements (table_name TEXT, rows BIGINT);
-        CREATE FUNCTION {schema}.note() RETURNS trigger LANGUAGE plpgsql AS
-            'BEGIN INSERT INTO {schema}.statements SELECT TG_TABLE_NAME, COUNT(*) FROM made;
-             RETURN NULL; END';
-        CREATE TRIGGER note AFTER INSERT ON {schema}.job_runs REFERENCING NEW TABLE AS made
-            FOR EACH STATEMENT EXECUTE FUNCTION {schema}.note();
-        CREATE TRIGGER note AFTER UPDATE ON {schema}.jobs REFERENCING NEW TABLE AS made
-            FOR EACH STATEMENT EXECUTE FUNCTION {schema}.note()";
+            FROM generate_series(1, 1200) AS n";
     execute(&schema, jobs).await;
-    let resource = ResourceName::new("scheduler").unwrap();
-    let fence = Fence { resource, token: FencingToken::new(1) };
-    let made = provider.create_job_runs_from_due_jobs(&fence).await.unwrap();
+    execute(&schema, NOTE_STATEMENTS).await;
+    let made = provider.create_job_runs_from_due_jobs(&fence()).await.unwrap();
     assert_eq!(made, Materialised::Runs(6000), "all of them in one call, which ends");
     let largest = "SELECT MAX(rows) FROM {schema}.statements";
     assert!(number(&schema, largest).await <= 2 * BATCH);
@@ -125,4 +127,28 @@ pub(crate) async fn crd_14_materialising_makes_a_bounded_number_of_runs_at_a_tim
     let inserts = "SELECT COUNT(*) FROM {schema}.statements WHERE table_name = 'job_runs'";
     assert_eq!(number(&schema, updates).await, number(&schema, inserts).await);
     assert_eq!(number(&schema, updates).await, 6);
+}
+
+/// A clock that was ahead may have found the ticks of every job.
+pub(crate) async fn crd_14_ticks_are_set_right_a_bounded_number_at_a_time() {
+    let schema = TestSchema::new();
+    let provider = connect(&schema).await;
+    let jobs = "
+        INSERT INTO {schema}.jobs (name, topic, payload, cron, time_zone, next_tick, ticked_at)
+            SELECT 'job-' || n, 't', '', '0 0 1 1 *', 'UTC', 9e15, 8e15
+            FROM generate_series(1, 1200) AS n";
+    execute(&schema, jobs).await;
+    execute(&schema, NOTE_STATEMENTS).await;
+    let made = provider.create_job_runs_from_due_jobs(&fence()).await.unwrap();
+    assert_eq!(made, Materialised::Runs(0));
+    let ahead = "SELECT COUNT(*) FROM {schema}.jobs WHERE next_tick >= 8e15 OR ticked_at >= 8e15";
+    assert_eq!(number(&schema, ahead).await, 0, "all of them in one call");
+    let largest = "SELECT MAX(rows) FROM {schema}.statements";
+    assert_eq!(number(&schema, largest).await, BATCH / 2);
+    assert_eq!(number(&schema, "SELECT COUNT(*) FROM {schema}.statements").await, 3);
+}
+
+fn fence() -> Fence {
+    let resource = ResourceName::new("scheduler").unwrap();
+    Fence { resource, token: FencingToken::new(1) }
 }

@@ -36,6 +36,7 @@ fn main() -> ExitCode {
         batches::crd_14_a_claim_by_topic_finds_its_own_behind_many_others,
         batches::crd_14_reaping_and_purging_change_a_bounded_number_of_rows_at_a_time,
         batches::crd_14_materialising_makes_a_bounded_number_of_runs_at_a_time,
+        batches::crd_14_ticks_are_set_right_a_bounded_number_at_a_time,
     ]
     .run()
 }

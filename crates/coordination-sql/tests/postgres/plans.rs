@@ -105,6 +105,12 @@ async fn round(provider: &PostgresProvider) {
     let received = NewInboxMessage::new(key.clone(), topic(), Payload::empty());
     let _added = Inbox::enqueue(provider, received).await.unwrap();
     let keys = [key];
+    for topics in [&only, &except] {
+        let claimed = provider.claim_of(&me, lease(), batch(10), topics).await.unwrap();
+        assert_eq!(claimed.len(), 1);
+        Inbox::begin(provider, &me, &keys[0], lease()).await.unwrap();
+        Inbox::postpone(provider, &me, &keys, Delay::ZERO).await.unwrap();
+    }
     assert_eq!(provider.claim(&me, lease(), batch(10)).await.unwrap().len(), 1);
     Inbox::abandon(provider, &me, &keys, &text, Delay::ZERO).await.unwrap();
     assert_eq!(provider.claim(&me, lease(), batch(10)).await.unwrap().len(), 1);

@@ -345,6 +345,34 @@ pub(crate) async fn crd_13_jobs_that_cannot_be_read_stop_nobody_else<W: World>()
     assert_eq!(make_runs().await, Materialised::Runs(0));
 }
 
+/// More of them than one batch looks at, all before the other.
+pub(crate) async fn crd_13_ticks_are_set_right_past_jobs_that_cannot_be_read<W: World>() {
+    let world = W::new().await;
+    let provider = world.open().await;
+    let fence =
+        Fence { resource: ResourceName::new("scheduler").unwrap(), token: FencingToken::new(1) };
+    let make_runs = async || provider.create_job_runs_from_due_jobs(&fence).await.unwrap();
+    world
+        .execute_newer(
+            &provider,
+            "WITH RECURSIVE number (n) AS (
+                 SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < 600)
+             INSERT INTO {jobs} (name, topic, payload, cron, time_zone, next_tick, ticked_at)
+             SELECT 'newer-' || n, 'report', '', 'at the full moon', 'UTC', 9000000000000000,
+                    8000000000000000 FROM number",
+        )
+        .await;
+    provider.create_or_update_job(job("yearly")).await.unwrap();
+    let ahead = "UPDATE {jobs} SET next_tick = 9000000000000000, ticked_at = 8000000000000001
+                 WHERE name = 'yearly'";
+    world.execute_newer(&provider, ahead).await;
+    for _ in 0..2 {
+        assert_eq!(make_runs().await, Materialised::Partly { runs: 0, unreadable: 600 });
+        let next = provider.next_event_time().await.unwrap().unwrap();
+        assert!(next.unix_micros() < 8_000_000_000_000_000, "{next}");
+    }
+}
+
 pub(crate) async fn crd_13_a_run_whose_job_cannot_be_read_is_left_alone<W: World>() {
     let world = W::new().await;
     let provider = world.open().await;

@@ -44,6 +44,7 @@ fn main() -> ExitCode {
         a_join_outlives_its_messages_until_it_is_old,
         a_call_after_the_close_says_so,
         crd_13_jobs_that_cannot_be_read_stop_nobody_else,
+        crd_13_ticks_are_set_right_past_jobs_that_cannot_be_read,
         crd_13_a_run_whose_job_cannot_be_read_is_left_alone,
     ]
     .run()
