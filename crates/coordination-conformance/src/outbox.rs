@@ -82,7 +82,7 @@ suite! {
     "OUTBOX-N" outbox_n_a_claim_takes_all_but_some_topics:
         "`claim_due_of` takes messages of all topics but the named ones, in creation order, however many of those wait.";
     "OUTBOX-P" outbox_p_a_postponed_message_was_not_tried:
-        "`postpone` makes messages ready after the delay, counts no retry and keeps error and place.";
+        "`postpone` makes messages ready after the delay in their place, counts no retry and no attempt that began, and notes its reason or keeps the error.";
     "OUTBOX-Q" outbox_q_an_extended_claim_lasts:
         "`extend` makes a claim last longer and never shorter, and says how many were still the owner's.";
     "OUTBOX-R" outbox_r_an_attempt_is_counted_once_a_claim:

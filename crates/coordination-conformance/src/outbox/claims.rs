@@ -54,10 +54,12 @@ pub async fn outbox_p_a_postponed_message_was_not_tried<F: Fixture>(fixture: F) 
     assert_eq!(answer(outbox.postpone(&owner("a"), &ids[1..], Delay::ZERO)).await, 1);
     assert_eq!(claim_ids(&fixture, "b").await, ids[1..], "a delay of 0 is allowed");
     let (by, reason) = (owner("b"), error("paused"));
+    answer(outbox.begin(&by, ids[1], lease::<F>(10))).await;
     let postponed = answer(outbox.postpone_because(&by, &ids[1..], Delay::ZERO, &reason)).await;
     assert_eq!(postponed, 1);
     let record = answer(outbox.record(ids[1])).await.expect("it is known");
     assert_eq!((record.retry_count, record.last_error.as_str()), (0, "paused"));
+    assert_eq!(record.attempts, 0, "not even the one that began");
 }
 
 /// OUTBOX-Q
