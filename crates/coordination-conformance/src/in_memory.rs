@@ -1,6 +1,6 @@
 //! What a provider in memory is: its process's alone.
 //!
-//! The scenarios start a second process: this binary again, with [`ROLE_VARIABLE`] set. A binary
+//! The scenarios start a second process: this binary again, with `ROLE_VARIABLE` set. A binary
 //! that runs them has a test `second_process` which calls [`second_process`], or calls it first.
 
 use std::process::Command;
