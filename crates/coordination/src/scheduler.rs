@@ -28,7 +28,7 @@ pub enum JobSaved {
 pub enum Materialised {
     /// So many runs were made.
     Runs(usize),
-    /// So many runs were made, and due jobs were left alone whose definition this build cannot read:
+    /// So many runs were made, and jobs were left alone whose definition this build cannot read:
     /// a newer one wrote them, and its workers will (`CRD-13`).
     Partly {
         /// How many runs.
