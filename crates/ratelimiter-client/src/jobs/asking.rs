@@ -74,7 +74,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
             return Asked::put_off(Duration::ZERO);
         }
         let budget = asking.needs.daily_tokens();
-        let waits = budget.and_then(|key| self.gates().tenant_waits(Instant::now(), key));
+        let waits = budget.and_then(|key| self.gates().put_off(Instant::now(), key));
         if let Some(wait) = waits {
             self.counts().put_off.add(1);
             return Asked::put_off(wait + self.jitter(wait));

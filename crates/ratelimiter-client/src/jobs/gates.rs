@@ -14,6 +14,9 @@ use tokio::time::Instant;
 
 use super::settings::Models;
 
+/// How far apart the jobs of a tenant without budget come back. All at once they would stand before every younger job again
+/// and again, and with some 100 000 of them nobody else's turn would come.
+const TENANT_RETURNS_EVERY: Duration = Duration::from_millis(10);
 /// How many tenants without budget are remembered.
 const TENANTS_MAX: usize = 10_000;
 /// After how many denials a job goes first.
@@ -77,6 +80,8 @@ struct Gate {
 #[derive(Debug)]
 struct Tenant {
     until: Instant,
+    /// When the next job that is put off comes back. Never before `until`.
+    returns_at: Instant,
     /// Denials in a row.
     denials: u32,
 }
@@ -197,10 +202,12 @@ impl Gates {
         self.closed.get(topic).is_none_or(|gate| gate.is_open(now))
     }
 
-    /// For how long a job with this budget had better not ask.
-    pub(super) fn tenant_waits(&self, now: Instant, budget: &LimitKey) -> Option<Duration> {
-        let tenant = self.tenants.get(budget)?;
-        tenant.until.checked_duration_since(now).filter(|wait| !wait.is_zero())
+    /// For how long a job with this budget is to be put off; none if it may ask.
+    pub(super) fn put_off(&mut self, now: Instant, budget: &LimitKey) -> Option<Duration> {
+        let tenant = self.tenants.get_mut(budget).filter(|tenant| tenant.until > now)?;
+        let wait = tenant.returns_at.duration_since(now);
+        tenant.returns_at += TENANT_RETURNS_EVERY;
+        Some(wait)
     }
 
     /// A job was allowed: its model and its tenant have room.
@@ -274,12 +281,15 @@ impl Gates {
     /// The wait grows with every denial in a row, because each costs the jobs of all tenants a little.
     fn tenant_denied(&mut self, now: Instant, budget: &LimitKey, wait: Duration) -> Duration {
         if self.tenants.len() >= TENANTS_MAX {
-            self.tenants.retain(|_, tenant| tenant.until > now);
+            self.tenants.retain(|_, tenant| tenant.returns_at > now);
         }
-        let denials = self.tenants.get(budget).map_or(0, |tenant| tenant.denials);
+        let known = self.tenants.get(budget);
+        let denials = known.map_or(0, |tenant| tenant.denials);
         let wait = wait.max(retry_delay(denials, 0.0).get());
+        let until = now + wait;
+        let returns_at = known.map_or(until, |tenant| tenant.returns_at.max(until));
         if self.tenants.len() < TENANTS_MAX {
-            let tenant = Tenant { until: now + wait, denials: denials.saturating_add(1) };
+            let tenant = Tenant { until, returns_at, denials: denials.saturating_add(1) };
             self.tenants.insert(budget.clone(), tenant);
         }
         wait

@@ -1,5 +1,8 @@
 //! Who is claimed next, as plain data.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use super::*;
 
 fn topic(name: &str) -> Topic {
@@ -151,10 +154,33 @@ async fn a_tenant_without_budget_waits_alone_and_longer_each_time() {
     }
     assert_eq!(waits, [600, 600, 1000, 2000].map(Duration::from_millis));
     assert_eq!(claims(&mut gates, now), "all", "the model is not gated");
-    assert_eq!(gates.tenant_waits(now, &budget), Some(secs(2)));
-    assert_eq!(gates.tenant_waits(now + secs(2), &budget), None);
+    assert_eq!(gates.put_off(now, &budget), Some(secs(2)));
+    assert_eq!(gates.put_off(now + secs(2), &budget), None);
     gates.allowed(MessageId::random(), &topic("a"), Some(&budget));
-    assert_eq!(gates.tenant_waits(now, &budget), None);
+    assert_eq!(gates.put_off(now, &budget), None);
+}
+
+/// A runner that deals with a thousand jobs a second, those that are due first.
+#[tokio::test]
+async fn a_hundred_thousand_jobs_of_a_tenant_without_budget_leave_others_their_turn() {
+    let (mut gates, mut now) = (gates(), Instant::now());
+    let budget = key("tenant:poor:llm:daily_tokens");
+    let keys = std::slice::from_ref(&budget);
+    let mut due = BinaryHeap::from(vec![Reverse(now); 100_000]);
+    let mut turns_of_others = 0;
+    for _ in 0..600_000 {
+        if due.peek().is_some_and(|Reverse(due_at)| *due_at <= now) {
+            due.pop();
+            let wait = gates.put_off(now, &budget).unwrap_or_else(|| {
+                gates.denied(now, MessageId::random(), &topic("a"), keys, Some(&budget), secs(5))
+            });
+            due.push(Reverse(now + wait));
+        } else {
+            turns_of_others += 1;
+        }
+        now += Duration::from_millis(1);
+    }
+    assert!(turns_of_others > 400_000, "{turns_of_others} of 600 000");
 }
 
 #[tokio::test]
