@@ -55,6 +55,11 @@ pub trait Ledger: Send + Sync + 'static {
         accounts: Vec<NewAccount>,
     ) -> impl Future<Output = Result<Vec<AccountResult>, LedgerError>> + Send;
 
+    /// How many events a caller may hand over at a time, as far as is known before anything is sent.
+    fn events_max(&self) -> usize {
+        usize::MAX
+    }
+
     /// Creates the transfers of one work item in one request, possibly together with other items.
     fn create_transfers(
         &self,
@@ -81,6 +86,10 @@ pub trait Ledger: Send + Sync + 'static {
 }
 
 impl<L: Ledger> Ledger for Arc<L> {
+    fn events_max(&self) -> usize {
+        (**self).events_max()
+    }
+
     fn create_accounts(
         &self,
         accounts: Vec<NewAccount>,

@@ -122,6 +122,10 @@ impl ClusterLedger {
 }
 
 impl Ledger for ClusterLedger {
+    fn events_max(&self) -> usize {
+        self.writing.config.max_batch_events
+    }
+
     async fn create_accounts(
         &self,
         accounts: Vec<NewAccount>,

@@ -48,6 +48,17 @@ fn tb_08_a_start_writes_only_what_differs() {
     });
 }
 
+/// TB-08, TB-13: a start stays within the events of a request that the settings allow.
+#[test]
+fn tb_08_a_start_keeps_to_the_events_that_a_request_may_have() {
+    run(async {
+        let on = on_watched_model();
+        on.ledger.refuse_items_over(4);
+        let statuses = restore(&on.limiter(), limits(&on, 10)).await;
+        assert_eq!(statuses, vec![LimitStatus::Active; LIMITS]);
+    });
+}
+
 /// DEF-07: all decreases that have become possible end in one tick, in few calls.
 #[test]
 fn def_07_two_thousand_decreases_end_in_one_tick() {

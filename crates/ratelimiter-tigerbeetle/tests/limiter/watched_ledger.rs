@@ -175,6 +175,11 @@ async fn pass_turns(count: usize) {
 }
 
 impl<L: Ledger> Ledger for WatchedLedger<L> {
+    fn events_max(&self) -> usize {
+        let item_events_max = self.watch.lock().unwrap().item_events_max;
+        item_events_max.map_or(usize::MAX, |(events_max, _)| events_max)
+    }
+
     async fn create_accounts(
         &self,
         accounts: Vec<NewAccount>,

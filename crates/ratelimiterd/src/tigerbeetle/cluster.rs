@@ -39,6 +39,10 @@ impl Cluster {
 }
 
 impl Ledger for Cluster {
+    fn events_max(&self) -> usize {
+        self.ledger.events_max()
+    }
+
     async fn create_accounts(
         &self,
         accounts: Vec<NewAccount>,

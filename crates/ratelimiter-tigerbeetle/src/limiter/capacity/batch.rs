@@ -11,29 +11,33 @@ use crate::limiter::TigerBeetleLimiter;
 use crate::limiter::accounts::of_limits;
 use crate::limiter::unanswered::unanswered;
 
-/// How many accounts or transfers go together in one call: within what any server takes. Calls that
-/// are under way at the same time join each other in larger requests, where the server takes them.
-const EVENTS_PER_CALL: usize = 200;
+/// How many accounts or transfers go together in one call, unless the settings allow fewer: within what
+/// any server takes. Calls that are under way at the same time join each other in larger requests, where
+/// the server takes them.
+const EVENTS_PER_CALL_MAX: usize = 200;
 /// How many calls are under way at a time. More would not make requests much larger, and the last of them would
 /// have to wait for all others within the time that a call has.
 const CALLS_AT_ONCE: usize = 10;
-/// A limit has two accounts of its own, and shares two.
-const LIMITS_PER_CALL: usize = (EVENTS_PER_CALL - 2) / 2;
 
 impl<L: Ledger> TigerBeetleLimiter<L> {
+    fn events_per_call(&self) -> usize {
+        EVENTS_PER_CALL_MAX.min(self.ledger.events_max())
+    }
+
     /// Those of the accounts that are there.
     pub(in crate::limiter) async fn rows_of(
         &self,
         accounts: Vec<AccountId>,
     ) -> Result<HashMap<AccountId, AccountRow>, Unanswered> {
-        let calls = accounts.chunks(EVENTS_PER_CALL).map(<[_]>::to_vec);
+        let calls = accounts.chunks(self.events_per_call()).map(<[_]>::to_vec);
         let rows = in_turn(calls, |accounts| self.ledger.lookup_accounts(accounts)).await?;
         Ok(rows.into_iter().flatten().map(|row| (row.id, row)).collect())
     }
 
-    /// Makes the accounts of these limits.
+    /// Makes the accounts of these limits: each has two of its own, and shares two.
     pub(super) async fn make_accounts_of(&self, keys: &[&LimitKey]) -> Result<(), Unanswered> {
-        let calls: Vec<_> = keys.chunks(LIMITS_PER_CALL).map(of_limits).collect();
+        let limits_per_call = (self.events_per_call().saturating_sub(2) / 2).max(1);
+        let calls: Vec<_> = keys.chunks(limits_per_call).map(of_limits).collect();
         let made = stream::iter(calls).map(|accounts| self.make_missing(accounts));
         made.buffered(CALLS_AT_ONCE).try_collect().await
     }
@@ -43,11 +47,12 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         &self,
         chains: Vec<WorkItem>,
     ) -> Result<Vec<ChangeReply>, Unanswered> {
+        let events_per_call = self.events_per_call();
         let mut items: Vec<WorkItem> = Vec::new();
         for chain in &chains {
             let events = chain.events().iter().map(|event| event.transfer);
             match items.last_mut() {
-                Some(item) if item.len() + chain.len() <= EVENTS_PER_CALL => {
+                Some(item) if item.len() + chain.len() <= events_per_call => {
                     item.push_chain(events);
                 }
                 _ => items.push(WorkItem::new().with_chain(events)),
