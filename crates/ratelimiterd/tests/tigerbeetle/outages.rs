@@ -188,8 +188,8 @@ pub fn metrics_tell_of_the_cluster(fixture: &Fixture) {
         let key = on.key("tokens");
         for line in [
             "ratelimiter_tb_leases_total 1".to_owned(),
-            // The reservation, and the debt.
-            "ratelimiter_tb_lease_transfers_total 2".to_owned(),
+            // The reservation, the marker of its end, and the debt.
+            "ratelimiter_tb_lease_transfers_total 3".to_owned(),
             "ratelimiter_tb_limits_disagreeing 0".to_owned(),
             format!("ratelimiter_limit_used{{key=\"{key}\"}} 4"),
             format!("ratelimiter_overage_units_total{{key=\"{key}\",policy=\"debt\"}} 11"),
