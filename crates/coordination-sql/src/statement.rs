@@ -6,6 +6,7 @@
 //! | `{index:name}` | `name` | `coordination_name` |
 //! | `{now}` | the server's clock | one more parameter, from the provider's clock |
 //! | `{in:2}`, `{not_in:2}` | `= ANY($2)`, `<> ALL($2)` | `[NOT] IN (SELECT value FROM json_each($2))` |
+//! | `{locked:2:outbox}` | as `{in:2}`, with the rows of the table locked in the order of their IDs | as `{in:2}`: there is one writer |
 //! | `{list:2}` | the texts of `$2` as rows `(id)` | the same |
 //! | `{by:name}` | nothing | `INDEXED BY coordination_name` |
 //! | `{for_update}`, `{for_share}` | the lock | nothing: there is one writer |
@@ -160,6 +161,10 @@ impl Dialect {
     fn sqlite_token(&self, token: &str) -> String {
         match token.split_once(':') {
             Some(("in", number)) => format!("IN (SELECT value FROM json_each(${number}))"),
+            Some(("locked", rest)) => {
+                let (number, _) = rest.split_once(':').expect("a parameter and a table");
+                format!("IN (SELECT value FROM json_each(${number}))")
+            }
             Some(("not_in", number)) => format!("NOT IN (SELECT value FROM json_each(${number}))"),
             Some(("list", number)) => format!("(SELECT value AS id FROM json_each(${number}))"),
             Some(("by", name)) => format!("INDEXED BY {}{name}", self.index_prefix),
@@ -183,6 +188,13 @@ impl Dialect {
     fn postgres_token(&self, token: &str) -> String {
         match token.split_once(':') {
             Some(("in", number)) => format!("= ANY(${number})"),
+            Some(("locked", rest)) => {
+                let (number, table) = rest.split_once(':').expect("a parameter and a table");
+                let table = format!("{}{table}", self.table_prefix);
+                format!(
+                    "= ANY(ARRAY(SELECT id FROM {table} WHERE id = ANY(${number}) ORDER BY id FOR UPDATE))"
+                )
+            }
             Some(("not_in", number)) => format!("<> ALL(${number})"),
             Some(("list", number)) => {
                 format!("(SELECT unnest(${number}::text[]) COLLATE \"C\" AS id)")
@@ -259,7 +271,7 @@ fn parameters_in(template: &str) -> usize {
             .max()
             .unwrap_or(0)
     };
-    named("$").max(named("in:")).max(named("list:"))
+    named("$").max(named("in:")).max(named("list:")).max(named("locked:"))
 }
 
 #[cfg(all(test, feature = "sqlite", feature = "postgres"))]

@@ -112,7 +112,7 @@ impl Table {
             "UPDATE {{{name}}}
              SET state = CASE WHEN $3 = 0 THEN {due} ELSE {waiting} END, due_at = {{now}} + $3,
                  finished_at = {finished_at}, owner = NULL, claimed_until = NULL{also}
-             WHERE id {{in:2}} AND state = 'claimed' AND owner = $1"
+             WHERE id {{locked:2:{name}}} AND state = 'claimed' AND owner = $1"
         )
     }
 
@@ -170,12 +170,13 @@ pub(crate) fn note_error(parameter: usize) -> String {
     format!(", last_error = CASE WHEN ${parameter} = '' THEN last_error ELSE ${parameter} END")
 }
 
-/// The statement that ends items that `$1` has claimed, with what it sets beside.
+/// The statement that ends items that `$1` has claimed, with what it sets beside. A join that starts
+/// locks its members in the same order, so that neither waits for the other.
 pub(crate) fn settle(table: &str, state: &str, also: &str) -> String {
     format!(
         "UPDATE {{{table}}}
          SET state = '{state}', finished_at = {{now}}, owner = NULL, claimed_until = NULL{also}
-         WHERE id {{in:2}} AND state = 'claimed' AND owner = $1"
+         WHERE id {{locked:2:{table}}} AND state = 'claimed' AND owner = $1"
     )
 }
 
