@@ -6,7 +6,7 @@ use ratelimiter_tigerbeetle::ledger::{Ledger, LedgerError, SessionProblem, WorkI
 use ratelimiter_tigerbeetle::testing::{Fixture, Mode, TestCluster};
 
 use crate::load::Load;
-use crate::scene::{config, limits, open, pending, run, soon};
+use crate::scene::{NEVER, config, limits, open, pending, run, soon};
 use crate::tally::{Counts, Tally};
 
 const CALLERS: usize = 64;
@@ -51,7 +51,8 @@ pub fn tb_10_a_dropped_caller_does_not_cancel(_: &Fixture) {
     run(async {
         let cluster = TestCluster::start(Mode::Development);
         let tally = Tally::default();
-        let ledger = open(config(&cluster.settings()), tally.clone()).await;
+        let ledger =
+            open(config(&cluster.settings()).with_keep_alive_interval(NEVER), tally.clone()).await;
         let (operator, accounts) = limits(&ledger, 1, 10).await;
         let sent_before = tally.counts().requests;
         cluster.pause(0);
@@ -87,7 +88,7 @@ pub fn tb_09_a_full_queue_answers_at_once(_: &Fixture) {
         settings.max_batch_events = 2;
         settings.request_timeout_ms = 30_000;
         let tally = Tally::default();
-        let config = config(&settings).with_queue_events_max(4);
+        let config = config(&settings).with_queue_events_max(4).with_keep_alive_interval(NEVER);
         let ledger = Arc::new(open(config, tally.clone()).await);
         let (operator, accounts) = limits(&*ledger, 1, 100).await;
         let sent_before = tally.counts().requests;

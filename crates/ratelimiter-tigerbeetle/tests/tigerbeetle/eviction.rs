@@ -11,13 +11,12 @@ use tokio::task::JoinSet;
 
 use crate::load::Load;
 use crate::reading::{are_found, leases, read_all};
-use crate::scene::{config, open, run, soon};
+use crate::scene::{NEVER, config, open, run, soon};
 use crate::tally::Tally;
 
 const OTHERS: usize = 70;
 /// With those of the tests, below the 8 connections of a development server.
 const OTHERS_AT_A_TIME: usize = 3;
-const NEVER: Duration = Duration::from_secs(86_400);
 
 /// A development server on a busy disk pauses for seconds at a checkpoint. That is `TB-10`'s matter;
 /// here nobody shall fail.

@@ -4,19 +4,24 @@ use std::num::NonZeroU128;
 use std::sync::Arc;
 
 use futures::future::join_all;
-use ratelimiter_tigerbeetle::ledger::cluster::{ClusterLedger, WAVE_QUERIES_MAX};
+use ratelimiter_tigerbeetle::ledger::cluster::{ClusterConfig, ClusterLedger, WAVE_QUERIES_MAX};
 use ratelimiter_tigerbeetle::ledger::{
     AccountId, Ledger, LedgerError, Transfer, TransferQuery, TransferRow, UserData, WorkItem,
 };
 use ratelimiter_tigerbeetle::testing::{Fixture, Mode, TestCluster};
 use tokio::task::JoinSet;
 
-use crate::scene::{config, limits, open, pending, run, soon};
+use crate::scene::{NEVER, config, limits, open, pending, run, soon};
 use crate::tally::Tally;
 
 pub const LEASES: usize = 1_000;
 
 pub type Reads = JoinSet<Result<Vec<TransferRow>, LedgerError>>;
+
+/// The server is stopped while a query waits for it, which would otherwise queue behind a keep-alive.
+fn without_keep_alives(cluster: &TestCluster) -> ClusterConfig {
+    config(&cluster.settings()).with_keep_alive_interval(NEVER)
+}
 
 /// Transfers that each carry user data of their own.
 pub async fn leases(ledger: &impl Ledger) -> Vec<NonZeroU128> {
@@ -65,7 +70,7 @@ pub fn tb_23_a_thousand_queries_at_once_take_few_waves(_: &Fixture) {
     run(async {
         let cluster = TestCluster::start(Mode::Development);
         let tally = Tally::default();
-        let ledger = Arc::new(open(config(&cluster.settings()), tally.clone()).await);
+        let ledger = Arc::new(open(without_keep_alives(&cluster), tally.clone()).await);
         let leases = leases(&*ledger).await;
         let (first, others) = leases.split_at(1);
         let before = tally.counts().waves;
@@ -89,7 +94,7 @@ pub fn tb_23_a_thousand_queries_at_once_take_few_waves(_: &Fixture) {
             let rows = rows.unwrap();
             assert_eq!((rows.len(), rows[0].user_data.data_128), (1, lease.get()));
         }
-        // After a pause, also one that a busy machine makes, a query goes alone before the next wave.
+        // After a pause that a busy machine makes, a query goes alone before the next wave.
         let waves = tally.counts().waves - before;
         let waves_max = 2 * (1 + others.len().div_ceil(WAVE_QUERIES_MAX));
         assert!(waves <= waves_max, "{waves} waves of {WAVE_QUERIES_MAX} for {LEASES} queries");
@@ -101,7 +106,7 @@ pub fn tb_23_writes_do_not_queue_behind_reads(_: &Fixture) {
     run(async {
         let cluster = TestCluster::start(Mode::Development);
         let tally = Tally::default();
-        let ledger = Arc::new(open(config(&cluster.settings()), tally.clone()).await);
+        let ledger = Arc::new(open(without_keep_alives(&cluster), tally.clone()).await);
         let leases = leases(&*ledger).await;
         let (operator, accounts) = limits(&*ledger, 1, 10).await;
         let before = tally.counts();
@@ -125,7 +130,7 @@ pub fn tb_23_a_full_queue_of_reads_answers_at_once(_: &Fixture) {
     run(async {
         let cluster = TestCluster::start(Mode::Development);
         let tally = Tally::default();
-        let config = config(&cluster.settings()).with_queue_reads_max(2);
+        let config = without_keep_alives(&cluster).with_queue_reads_max(2);
         let ledger = Arc::new(open(config, tally.clone()).await);
         let lease = NonZeroU128::MIN;
         let before = tally.counts().waves;

@@ -56,6 +56,8 @@ pub fn config(settings: &ClusterSettings) -> ClusterConfig {
     ClusterConfig::new(settings).expect("the settings are valid")
 }
 
+pub const NEVER: Duration = Duration::from_secs(86_400);
+
 /// A ledger whose sessions work.
 pub async fn open(config: ClusterConfig, observer: impl Observer) -> ClusterLedger {
     let ledger = ClusterLedger::open(config, observer).expect("the system starts threads");

@@ -14,12 +14,15 @@ type Actuals = &'static [(&'static str, u64)];
 /// With room for an excess, without, and without one that is remembered; beside them a hold.
 const KEYS: [&str; 4] = ["roomy", "full", "denying", "slots"];
 
+/// Nothing expires while a scenario runs, on however slow a machine.
+const DAY: u64 = 86_400;
+
 async fn define(on: &Scene<impl Ledger + Clone>, at: &impl Backend) {
-    at.define(on.rolling("roomy", 60, 10_000)).await.unwrap();
-    at.define(on.rolling("full", 60, 10)).await.unwrap();
-    let denying = Limit { overage: Overage::Deny, ..on.rolling("denying", 60, 10) };
+    at.define(on.rolling("roomy", DAY, 10_000)).await.unwrap();
+    at.define(on.rolling("full", DAY, 10)).await.unwrap();
+    let denying = Limit { overage: Overage::Deny, ..on.rolling("denying", DAY, 10) };
     at.define(denying).await.unwrap();
-    at.define(on.concurrency("slots", 60, 1)).await.unwrap();
+    at.define(on.concurrency("slots", DAY, 1)).await.unwrap();
 }
 
 /// What is held and owed of every key.
@@ -90,7 +93,7 @@ fn every_pair() -> impl Iterator<Item = (bool, Actuals, Actuals)> {
 async fn make_room<L: Ledger + Clone>(on: &Scene<L>, at: &impl Backend) {
     for name in ["full", "denying"] {
         let used = on.state(at, name).await.usage.used;
-        let limit = on.rolling(name, 60, 10 + used);
+        let limit = on.rolling(name, DAY, 10 + used);
         let overage = if name == "denying" { Overage::Deny } else { Overage::Debt };
         at.define(Limit { overage, ..limit }).await.unwrap();
     }
