@@ -35,8 +35,9 @@ const SURVEY_INTERVAL: Duration = Duration::from_secs(10);
 const REOPEN_PAUSE: Duration = Duration::from_secs(1);
 /// A probe is answered in a millisecond; a cluster that needs longer than this does not answer.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
-/// For so long after a call that was answered, a session cannot have become the oldest of 64. Only
-/// then is a wave submitted: an eviction that came between its calls would abort the process.
+/// For so long after an answer a session has not become the oldest of 64, unless as many others
+/// registered within this and the round trip. Only then is a wave submitted: an eviction that came
+/// between its calls would abort the process.
 const NOT_EVICTED_FOR: Duration = Duration::from_millis(200);
 /// What warm-ups and keep-alives look up; whether it exists does not matter.
 const PROBE_ACCOUNT: u128 = 1;
@@ -142,7 +143,8 @@ impl Session {
         let max_batch_events = self.shared.config.max_batch_events;
         let mut limits = [BatchLimit::new(max_batch_events); Operation::ALL.len()];
         let mut items_expected = 0;
-        // When the last call was sent that was answered.
+        // When the last answer came. Not when its question was sent: with a slow cluster that would always
+        // be too long ago, and every query would go alone.
         let mut heard_at = None;
         loop {
             let is_fresh = |at: Timestamp| self.shared.now().since(at) < NOT_EVICTED_FOR;
@@ -151,9 +153,7 @@ impl Session {
                 Duty::Read if heard_at.is_some_and(is_fresh) => WAVE_QUERIES_MAX,
                 Duty::Read => 1,
             };
-            let next = self.shared.next(self.index, items_expected, events_max);
-            let sent_at = self.shared.now();
-            match next {
+            match self.shared.next(self.index, items_expected, events_max) {
                 Next::Close => return Err(Ended::Closing),
                 Next::KeepAlive => {
                     let call = client.lookup_accounts(&[PROBE_ACCOUNT]);
@@ -161,7 +161,7 @@ impl Session {
                     let answer = self.answer(pin!(call), &mut Vec::new(), addresses, late_after)?;
                     answer.map_err(|error| Ended::Lost(problem(error)))?;
                     self.shared.note_answer();
-                    heard_at = Some(sent_at);
+                    heard_at = Some(self.shared.now());
                     items_expected = 0;
                 }
                 Next::Send(operation, batch) => {
@@ -173,7 +173,7 @@ impl Session {
                         }
                         Duty::Read => {
                             let is_heard = self.send_wave(client, addresses, operation, batch)?;
-                            heard_at = is_heard.then_some(sent_at);
+                            heard_at = is_heard.then(|| self.shared.now());
                         }
                     }
                 }
@@ -268,7 +268,9 @@ impl Session {
             return Err(Ended::Lost(problem(error)));
         }
         assert!(unanswered.is_empty(), "a wave ends when every query has its answer");
-        shared.note_answer();
+        if is_heard {
+            shared.note_answer();
+        }
         let took = shared.now().since(sent_at);
         shared.observer.observe(&Observation::RequestAnswered { operation, events, took });
         Ok(is_heard)
