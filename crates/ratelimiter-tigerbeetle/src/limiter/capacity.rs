@@ -25,13 +25,18 @@ use crate::ledger::{Ledger, WorkItem};
 /// one of them gets through, so this many must be at it.
 pub(super) const CHANGE_ATTEMPTS_MAX: usize = 64;
 
-/// Chains that go together, each with the goal that it is for.
-#[derive(Default)]
-struct Round {
-    /// Which goal, what it has come to once the chain is applied, and whether that changes a capacity.
-    goals: Vec<(usize, Settled, bool)>,
-    chains: Vec<WorkItem>,
+/// A chain to send.
+struct Change {
+    /// The number of the goal that it is for.
+    goal: usize,
+    chain: WorkItem,
+    /// What the goal has come to once it is applied, and whether that changes a capacity.
+    then: Settled,
+    is_change: bool,
 }
+
+/// What has become of a goal; `None` while it is not known.
+type Outcome = Option<Result<Settled, Unanswered>>;
 
 impl<L: Ledger> TigerBeetleLimiter<L> {
     /// Whether a lower capacity of the limit waits for units to return; `None` if the limit is not
@@ -49,8 +54,9 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         // Somebody else may have tried to define a limit that is new here.
         let is_uncertain = known.is_none() || admin.uncertain.contains(&limit.key);
         let goal = goal(&limit.key, Aim::Bring { to: limit.capacity }, is_uncertain);
-        let settled = self.settle_all(&mut admin, vec![goal]).await?;
-        let registered = registered_as(limit, settled[0])?;
+        let mut outcomes = self.settle_all(&mut admin, vec![goal]).await;
+        let settled = outcomes.pop().expect("there is one outcome a goal")?;
+        let registered = registered_as(limit, settled)?;
         let status = registered.status;
         self.write_table().put(registered);
         Ok(status)
@@ -81,7 +87,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     /// may be gone: it may still be on its way, and is shut out. They need not be among `limits`.
     ///
     /// # Errors
-    /// The cluster gave no answer; the limits are as they were here.
+    /// The cluster gave no answer for at least one of them; that one is as it was here.
     pub async fn restore_all(
         &self,
         limits: Vec<RegisteredLimit>,
@@ -99,19 +105,26 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         for key in unconfirmed.iter().filter(|key| !given.contains(key)) {
             goals.push(goal(key, self.aim_of(key), true));
         }
-        let settled = self.settle_all(&mut admin, goals).await?;
-        let registered = limits.into_iter().zip(settled).map(|(registered, settled)| {
-            let limit = Limit { capacity: registered.target(), ..registered.limit };
-            registered_as(limit, settled)
-        });
-        let registered = registered.collect::<Result<Vec<_>, _>>()?;
+        let outcomes = self.settle_all(&mut admin, goals).await;
+        let shut_out = outcomes[limits.len()..].iter().find_map(|outcome| outcome.clone().err());
+        let mut statuses = Ok(Vec::with_capacity(limits.len()));
         let mut table = self.write_table();
-        let put = |registered: RegisteredLimit| {
-            let status = registered.status;
-            table.put(registered);
-            status
-        };
-        Ok(registered.into_iter().map(put).collect())
+        for (registered, outcome) in limits.into_iter().zip(outcomes) {
+            let limit = Limit { capacity: registered.target(), ..registered.limit };
+            match outcome.and_then(|settled| registered_as(limit, settled)) {
+                Ok(registered) => {
+                    if let Ok(statuses) = &mut statuses {
+                        statuses.push(registered.status);
+                    }
+                    table.put(registered);
+                }
+                Err(unanswered) => statuses = statuses.and(Err(unanswered)),
+            }
+        }
+        match shut_out {
+            Some(unanswered) => statuses.and(Err(unanswered)),
+            None => statuses,
+        }
     }
 
     /// What an account whose last change is uncertain shall come to.
@@ -139,13 +152,13 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         if goals.is_empty() {
             return Ok(());
         }
-        let settled = self.settle_all(&mut admin, goals.clone()).await?;
+        let outcomes = self.settle_all(&mut admin, goals.clone()).await;
         let mut noted = Ok(());
-        for (Goal { key, aim, .. }, settled) in goals.iter().zip(settled) {
-            let goes_on = matches!((aim, settled), (Aim::Finish { .. }, Settled::Waits { .. }));
-            if !goes_on {
-                noted = noted.and(self.take_note(key, settled));
-            }
+        for (Goal { key, aim, .. }, outcome) in goals.iter().zip(outcomes) {
+            noted = noted.and(match (aim, outcome) {
+                (Aim::Finish { .. }, Ok(Settled::Waits { .. })) => Ok(()),
+                (_, outcome) => outcome.and_then(|settled| self.take_note(key, settled)),
+            });
         }
         noted
     }
@@ -168,87 +181,109 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         Ok(())
     }
 
-    /// Brings accounts to their goals, as far as it goes; what each has come to, in their order.
+    /// Brings accounts to their goals, as far as it goes; what has become of each, in their order.
     ///
     /// A goal whose chain has no answer stays among the uncertain ones.
     async fn settle_all(
         &self,
         admin: &mut Admin,
         mut goals: Vec<Goal>,
-    ) -> Result<Vec<Settled>, Unanswered> {
-        let mut settled: Vec<Option<Settled>> = vec![None; goals.len()];
+    ) -> Vec<Result<Settled, Unanswered>> {
+        let mut outcomes: Vec<Outcome> = vec![None; goals.len()];
         for _ in 0..CHANGE_ATTEMPTS_MAX {
-            let round = self.plan_round(&goals, &mut settled).await?;
-            if round.goals.is_empty() && settled.iter().all(Option::is_some) {
+            if let Err(unanswered) = self.try_all(admin, &mut goals, &mut outcomes).await {
+                for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_none()) {
+                    *outcome = Some(Err(unanswered.clone()));
+                }
+            }
+            if outcomes.iter().all(Option::is_some) {
                 break;
             }
-            let sent = || round.goals.iter().map(|(at, ..)| &goals[*at]);
-            admin.uncertain.extend(sent().map(|goal| goal.key.clone()));
-            let replies = self.carry_out(round.chains).await?;
-            // What was uncertain before is so until it is settled.
-            for goal in sent().filter(|goal| goal.stragglers == Stragglers::None) {
+        }
+        let result = |(goal, outcome): (&Goal, Outcome)| {
+            let outcome = outcome.unwrap_or_else(|| Err(contested(&goal.key)));
+            if outcome.is_ok() {
                 admin.uncertain.remove(&goal.key);
             }
-            for ((at, then, is_change), reply) in round.goals.into_iter().zip(replies) {
+            outcome
+        };
+        goals.iter().zip(outcomes).map(result).collect()
+    }
+
+    /// Tries once what the goals need that have no outcome yet.
+    async fn try_all(
+        &self,
+        admin: &mut Admin,
+        goals: &mut [Goal],
+        outcomes: &mut [Outcome],
+    ) -> Result<(), Unanswered> {
+        let changes = self.plan_changes(goals, outcomes).await?;
+        for changes in batch::parts(changes, self.events_at_once()) {
+            // Also if this is given up before there is an answer.
+            admin.uncertain.extend(changes.iter().map(|change| goals[change.goal].key.clone()));
+            let replies = self.carry_out(&changes).await?;
+            for (Change { goal: at, then, is_change, .. }, reply) in
+                changes.into_iter().zip(replies)
+            {
+                let goal = &mut goals[at];
+                // What was uncertain before is so until it is settled.
+                if goal.stragglers == Stragglers::None {
+                    admin.uncertain.remove(&goal.key);
+                }
                 match reply {
                     ChangeReply::Applied => {
-                        settled[at] = Some(then);
+                        outcomes[at] = Some(Ok(then));
                         self.counters.capacity_changes.add(u64::from(is_change));
                     }
-                    ChangeReply::NoRoom => goals[at].was_refused = true,
+                    ChangeReply::NoRoom => goal.was_refused = true,
                     ChangeReply::Moved => {}
                     ChangeReply::Unexpected(status) => {
-                        let key = &goals[at].key;
+                        let key = &goal.key;
                         tracing::error!(%key, ?status, "a capacity could not be changed");
-                        return Err(not_foreseen("change of a capacity", status));
+                        outcomes[at] = Some(Err(not_foreseen("change of a capacity", status)));
                     }
                 }
             }
         }
-        let contested = settled.iter().position(Option::is_none).map(|at| &goals[at].key);
-        if let Some(key) = contested {
-            let reason = format!("others change the capacity of {key} at the same time");
-            return Err(Unanswered { reason, retry_after: RETRY_AFTER });
-        }
-        // A goal that needed no chain is certain too.
-        for goal in &goals {
-            admin.uncertain.remove(&goal.key);
-        }
-        Ok(settled.into_iter().flatten().collect())
+        Ok(())
     }
 
-    /// Looks at the accounts of all goals that are not settled. Those that are missing are made, and
-    /// have their turn in the next round.
-    async fn plan_round(
+    /// Looks at the accounts of all goals that have no outcome. Those that are missing are made, and
+    /// have their turn the next time.
+    async fn plan_changes(
         &self,
         goals: &[Goal],
-        settled: &mut [Option<Settled>],
-    ) -> Result<Round, Unanswered> {
-        let open = (0..goals.len()).filter(|at| settled[*at].is_none());
+        outcomes: &mut [Outcome],
+    ) -> Result<Vec<Change>, Unanswered> {
+        let open = (0..goals.len()).filter(|at| outcomes[*at].is_none());
         let open: Vec<_> = open.map(|at| (at, ids::limit_account(&goals[at].key))).collect();
         let rows = self.rows_of(open.iter().map(|(_, account)| *account).collect()).await?;
-        let (mut round, mut missing) = (Round::default(), Vec::new());
+        let (mut changes, mut missing) = (Vec::new(), Vec::new());
         for (at, account) in open {
             let goal = &goals[at];
             let Some(row) = rows.get(&account) else {
                 match goal.aim {
                     // Without an account there is nothing that a straggler could change.
-                    Aim::Guard => settled[at] = Some(Settled::There),
+                    Aim::Guard => outcomes[at] = Some(Ok(Settled::There)),
                     Aim::Bring { .. } | Aim::Finish { .. } => missing.push(&goal.key),
                 }
                 continue;
             };
             match Version::of(*row).step_to(goal, self.new_attempt()) {
-                Step::Settled(outcome) => settled[at] = Some(outcome),
+                Step::Settled(settled) => outcomes[at] = Some(Ok(settled)),
                 Step::Send { chain, then, is_change } => {
-                    round.goals.push((at, then, is_change));
-                    round.chains.push(chain);
+                    changes.push(Change { goal: at, chain, then, is_change });
                 }
             }
         }
         self.make_accounts_of(&missing).await?;
-        Ok(round)
+        Ok(changes)
     }
+}
+
+fn contested(key: &LimitKey) -> Unanswered {
+    let reason = format!("others change the capacity of {key} at the same time");
+    Unanswered { reason, retry_after: RETRY_AFTER }
 }
 
 fn goal(key: &LimitKey, aim: Aim, is_uncertain: bool) -> Goal {

@@ -1,15 +1,20 @@
 //! Many limits at a time: few requests, and nothing is written where nothing has changed.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use ratelimiter::{Backend, LimitStatus, RegisteredLimit};
+use ratelimiter_tigerbeetle::ids;
 use ratelimiter_tigerbeetle::ledger::model::ModelLedger;
+use ratelimiter_tigerbeetle::ledger::{
+    Action, Ledger, Movement, Transfer, TransferId, TransferStatus, UserData, WorkItem,
+};
 use ratelimiter_tigerbeetle::limiter::TigerBeetleLimiter;
 
 use crate::on_model::on_watched_model;
 use crate::scene::{Scene, run};
-use crate::watched_ledger::{Asked, WatchedLedger};
+use crate::watched_ledger::{Asked, Call, Fault, WatchedLedger};
 
 const LIMITS: usize = 2_000;
 
@@ -94,5 +99,70 @@ fn def_07_two_thousand_decreases_end_in_one_tick() {
         assert_eq!(limiter.observations().limits_decreasing, 0);
         let states = limiter.states(&ratelimiter::Page::default()).await.unwrap();
         assert!(states.iter().all(|state| state.usage.available == 5), "all are in force");
+    });
+}
+
+/// DEF-07: an account that cannot be changed, here because somebody else has closed it, keeps no other
+/// limit from its end.
+#[test]
+fn def_07_a_decrease_ends_although_another_cannot() {
+    run(async {
+        let on = on_watched_model();
+        let limiter = on.limiter();
+        let mut leases = Vec::new();
+        for name in ["closed-by-others", "ours"] {
+            limiter.define(on.concurrency(name, 60, 10)).await.unwrap();
+            let lease = on.lease();
+            assert!(on.reserve(&limiter, lease, [(name, 8)]).await.unwrap().is_allowed());
+            leases.push(lease);
+        }
+        let movement = Movement {
+            debit: ids::limit_account(&on.key("closed-by-others")),
+            credit: ids::operator_account(),
+            amount: 0,
+            code: NonZeroU16::MAX,
+        };
+        let action =
+            Action::Pending { movement, timeout_seconds: None, closes_debit_account: true };
+        let id = TransferId::nearest(7);
+        let closing = Transfer { id, action, user_data: UserData::default() };
+        let results = on.ledger.create_transfers(WorkItem::new().with(closing)).await.unwrap();
+        assert_eq!(results[0].status, TransferStatus::Created);
+        for name in ["closed-by-others", "ours"] {
+            let lower = on.concurrency(name, 60, 5);
+            let to = lower.capacity;
+            assert_eq!(limiter.define(lower).await, Ok(LimitStatus::Decreasing { to }));
+        }
+        for lease in leases {
+            on.complete(&limiter, lease, []).await.unwrap();
+        }
+        limiter.tick().await;
+        assert_eq!(on.state(&limiter, "ours").await.status, LimitStatus::Active);
+        assert_eq!(limiter.observations().limits_decreasing, 1);
+    });
+}
+
+/// TB-08, TB-15: an answer that does not come makes only those limits uncertain whose changes were under way.
+#[test]
+fn tb_08_a_lost_answer_makes_few_limits_uncertain() {
+    const UNDER_WAY_MAX: usize = 1_000;
+    run(async {
+        let first = on_watched_model();
+        restore(&first.limiter(), limits(&first, 10)).await;
+        let calls = first.ledger.take_calls();
+        let is_change = |call: &Call| matches!(call, Call::CreateTransfers(_));
+        let number = calls.iter().position(is_change).unwrap();
+
+        let on = on_watched_model();
+        let limiter = on.limiter();
+        on.ledger.fail_from(number, Fault::Lost);
+        assert!(limiter.restore_all(limits(&on, 10), &BTreeSet::new()).await.is_err());
+        on.ledger.heal();
+        on.ledger.take_asked();
+        limiter.tick().await;
+        let Asked { transfers, .. } = on.ledger.take_asked();
+        // Three shut out what may still arrive; the tick itself asks for one more.
+        assert!(transfers <= 3 * UNDER_WAY_MAX + 1, "{transfers} of {LIMITS} limits");
+        assert_eq!(restore(&limiter, limits(&on, 10)).await, vec![LimitStatus::Active; LIMITS]);
     });
 }

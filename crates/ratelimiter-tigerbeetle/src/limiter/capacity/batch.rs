@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use ratelimiter::{LimitKey, Unanswered};
 
+use super::Change;
 use super::plan::{ChangeReply, read};
 use crate::ledger::{AccountId, AccountRow, Ledger, LedgerError, WorkItem};
 use crate::limiter::TigerBeetleLimiter;
@@ -42,14 +43,19 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         made.buffered(CALLS_AT_ONCE).try_collect().await
     }
 
+    /// How many transfers are under way at a time.
+    pub(super) fn events_at_once(&self) -> usize {
+        CALLS_AT_ONCE * self.events_per_call()
+    }
+
     /// Sends the chains; what became of each, in their order.
     pub(super) async fn carry_out(
         &self,
-        chains: Vec<WorkItem>,
+        changes: &[Change],
     ) -> Result<Vec<ChangeReply>, Unanswered> {
         let events_per_call = self.events_per_call();
         let mut items: Vec<WorkItem> = Vec::new();
-        for chain in &chains {
+        for Change { chain, .. } in changes {
             let events = chain.events().iter().map(|event| event.transfer);
             match items.last_mut() {
                 Some(item) if item.len() + chain.len() <= events_per_call => {
@@ -60,12 +66,28 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         }
         let results = in_turn(items, |item| self.ledger.create_transfers(item)).await?;
         let mut results = results.into_iter().flatten();
-        let reply = |chain: &WorkItem| {
-            let results: Vec<_> = results.by_ref().take(chain.len()).collect();
+        let reply = |change: &Change| {
+            let results: Vec<_> = results.by_ref().take(change.chain.len()).collect();
             read(&results)
         };
-        Ok(chains.iter().map(reply).collect())
+        Ok(changes.iter().map(reply).collect())
     }
+}
+
+/// Parts of the changes, in their order, each with at most as many events.
+pub(super) fn parts(changes: Vec<Change>, events_max: usize) -> Vec<Vec<Change>> {
+    let (mut parts, mut events) = (Vec::<Vec<Change>>::new(), 0);
+    for change in changes {
+        events += change.chain.len();
+        match parts.last_mut() {
+            Some(part) if events <= events_max => part.push(change),
+            _ => {
+                events = change.chain.len();
+                parts.push(vec![change]);
+            }
+        }
+    }
+    parts
 }
 
 /// Calls several times, with a bounded number of calls under way; the answers in their order.

@@ -89,7 +89,7 @@ pub(in crate::limiter) enum ChangeReply {
     Applied,
     /// The units are in use.
     NoRoom,
-    /// Somebody else has left the version; it has to be read again.
+    /// Somebody else has left the version, or the attempt is used up; it has to be read again.
     Moved,
     /// Nothing that the rules foresee.
     Unexpected(TransferStatus),
@@ -292,7 +292,9 @@ pub(in crate::limiter) fn read(results: &[TransferResult]) -> ChangeReply {
         status,
         TransferStatus::DebitAccountAlreadyClosed | TransferStatus::CreditAccountAlreadyClosed
     );
-    if status.exists() || closed_meanwhile {
+    // A request that is sent again after an eviction may have been refused before, unheard.
+    let refused_before = status == TransferStatus::IdAlreadyFailed;
+    if status.exists() || closed_meanwhile || refused_before {
         return ChangeReply::Moved;
     }
     if status == TransferStatus::ExceedsCredits {

@@ -115,6 +115,7 @@ fn tb_07_the_answer_to_a_change_is_read() {
     check(&[LEF, S::ExceedsCredits], ChangeReply::NoRoom);
     check(&[S::Exists, LEF], ChangeReply::Moved);
     check(&[LEF, S::CreditAccountAlreadyClosed], ChangeReply::Moved);
+    check(&[LEF, S::IdAlreadyFailed], ChangeReply::Moved);
     let not_found = S::PendingTransferNotFound;
     check(&[not_found, LEF], ChangeReply::Unexpected(not_found));
 }
