@@ -3,6 +3,7 @@
 mod plan;
 
 use ratelimiter::{CompleteError, CompleteRequest, REQUIREMENTS_MAX, Unanswered};
+use tokio::sync::OwnedMutexGuard;
 
 use self::plan::{Plan, Reply};
 use super::TigerBeetleLimiter;
@@ -14,6 +15,15 @@ use crate::ledger::{AccountId, Ledger, TransferStatus};
 /// How often the end of a lease is tried. The marker is replaced once, and what a key needs is left
 /// out or replaced at most twice; beyond that, others open and close its accounts all the time.
 const TRIES_MAX: usize = 1 + 2 * REQUIREMENTS_MAX + CHANGE_ATTEMPTS_MAX;
+
+/// The closed accounts that this server opens for nobody else meanwhile. Of several that open one
+/// version, one succeeds; without turns all others would try again, each time.
+#[derive(Default)]
+struct Turns {
+    /// Sorted.
+    accounts: Vec<AccountId>,
+    guards: Vec<OwnedMutexGuard<()>>,
+}
 
 impl<L: Ledger> TigerBeetleLimiter<L> {
     pub(super) async fn complete_one(
@@ -48,6 +58,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     /// Tries the plan until it, or another complete of the lease, has succeeded: one request, unless
     /// something in it is refused.
     async fn end(&self, mut plan: Plan) -> Result<(), Unanswered> {
+        let mut turns = Turns::default();
         for _ in 0..TRIES_MAX {
             let item = plan.item(self.cluster_now(), || self.new_attempt());
             let results = self.ledger.create_transfers(item).await.map_err(unanswered)?;
@@ -60,7 +71,12 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                 }
                 Reply::DoneBefore => return Ok(()),
                 Reply::Again => {}
-                Reply::Look(account) => plan.found(account, self.version_of(account).await?),
+                Reply::Look(account) => {
+                    if !turns.accounts.contains(&account) {
+                        turns = self.take_turns(turns, account).await;
+                    }
+                    plan.found(account, self.version_of(account).await?);
+                }
                 Reply::Unexpected(status) => {
                     tracing::error!(?status, "tigerbeetle refused a complete unexpectedly");
                     return Err(not_foreseen("complete", status));
@@ -69,6 +85,23 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         }
         let reason = "the limits of the lease are opened and closed without pause".to_owned();
         Err(Unanswered { reason, retry_after: RETRY_AFTER })
+    }
+
+    /// Waits for a turn on one more closed account. All are taken anew, in one order, so that no two
+    /// completes wait for each other.
+    async fn take_turns(&self, earlier: Turns, account: AccountId) -> Turns {
+        let Turns { mut accounts, guards } = earlier;
+        drop(guards);
+        accounts.push(account);
+        accounts.sort_unstable();
+        let mut guards = Vec::with_capacity(accounts.len());
+        for account in &accounts {
+            let turn = self.read_table().turn_on(*account);
+            if let Some(turn) = turn {
+                guards.push(turn.lock_owned().await);
+            }
+        }
+        Turns { accounts, guards }
     }
 
     fn count_uncovered(&self, plan: &Plan) {

@@ -32,6 +32,8 @@ pub(super) struct KnownLimit {
     pub(super) debt_account: AccountId,
     /// Goes on when the limit is defined anew.
     pub(super) counts: Arc<KeyCounts>,
+    /// Held by the complete that opens the closed account; goes on as well.
+    turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// What this server counts for one key.
@@ -58,6 +60,12 @@ impl Table {
         self.keys.get(&account)
     }
 
+    /// The turn on this account; `None` if no limit that is defined here has it.
+    pub(super) fn turn_on(&self, account: AccountId) -> Option<Arc<tokio::sync::Mutex<()>>> {
+        let limit = self.key_of(account).and_then(|key| self.get(key));
+        limit.map(|limit| Arc::clone(&limit.turn))
+    }
+
     /// The account of the limit `key`, defined here or not.
     pub(super) fn account_of(&self, key: &LimitKey) -> AccountId {
         self.limits.get(key).map_or_else(|| ids::limit_account(key), |limit| limit.account)
@@ -73,6 +81,7 @@ impl Table {
                 account: ids::limit_account(&key),
                 debt_account: ids::debt_account(&key),
                 counts: Arc::default(),
+                turn: Arc::default(),
             },
         };
         match limit.is_decreasing() {

@@ -171,3 +171,39 @@ fn tb_13_a_batch_that_must_be_split_keeps_its_order() {
         assert!(allowed.eq(expected), "{answers:?}");
     });
 }
+
+/// COM-01, DEF-07: on a closed account each complete opens it for itself. They take turns, so that each tries
+/// only as often as it must.
+#[test]
+fn com_01_completes_on_a_decreasing_limit_take_turns() {
+    const LEASES: usize = 200;
+    run(async {
+        let on = on_watched_model();
+        let limiter = on.limiter();
+        for name in ["day", "tokens"] {
+            limiter.define(on.rolling(name, 60, 2_000)).await.unwrap();
+        }
+        limiter.define(on.concurrency("slots", 60, 200)).await.unwrap();
+        let mut completes = Vec::new();
+        for number in 0..LEASES {
+            let lease = on.lease();
+            let needs = [("day", 10), ("tokens", 10), ("slots", 1)];
+            assert!(on.reserve(&limiter, lease, needs).await.unwrap().is_allowed());
+            let actuals = [[("tokens", 4), ("day", 10)], [("tokens", 4), ("day", 4)]];
+            completes.push(on.to_complete(lease, &actuals[number % 2]));
+        }
+        for name in ["day", "tokens"] {
+            limiter.define(on.rolling(name, 60, 10)).await.unwrap();
+        }
+        on.ledger.take_asked();
+        on.ledger.shuffle(1);
+        let answers = limiter.complete_batch(&completes).await;
+        assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+        // The first try, and for each closed account a look and another try.
+        let asked = on.ledger.take_asked();
+        assert!(asked.calls <= 7 * LEASES, "{asked:?}");
+        assert_eq!(on.used(&limiter, "tokens").await, 800);
+        assert_eq!(on.used(&limiter, "day").await, 1_400);
+        assert_eq!(on.used(&limiter, "slots").await, 0);
+    });
+}

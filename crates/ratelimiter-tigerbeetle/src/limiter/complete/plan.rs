@@ -211,8 +211,9 @@ impl Plan {
                 *known = Account::Burned;
                 return Reply::Again;
             }
-            // It had no room when it was tried before, in vain; it may have some now.
-            Step::Cover { burned, .. } if status == TransferStatus::IdAlreadyFailed && !*burned => {
+            // It had no room when it was tried before, in vain; it may have some now. A request that is
+            // sent again after an eviction may find an ID burned that replaced one.
+            Step::Cover { burned, .. } if status == TransferStatus::IdAlreadyFailed => {
                 *burned = true;
                 return Reply::Again;
             }

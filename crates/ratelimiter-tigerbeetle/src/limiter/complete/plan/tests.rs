@@ -254,6 +254,8 @@ fn tb_16_a_burned_id_is_replaced() {
             |status: &TransferStatus| TransferResult { status: *status, timestamp: at(10) };
         assert_eq!(plan.read(&refused.iter().map(result).collect::<Vec<_>>()), Reply::Again);
         assert_ne!(id(&plan), burned);
+        let again = plan.read(&refused.iter().map(result).collect::<Vec<_>>());
+        assert_eq!(again, Reply::Again, "a request that was sent again has burned that one too");
         assert_eq!((chain(&plan), plan.uncovered().len()), (tried, 0), "the same otherwise");
     }
 }
