@@ -23,6 +23,7 @@ pub(crate) struct JoinSql {
     progress: Statement,
     note_outcomes: Statement,
     joins_of: Statement,
+    lock_joins: Statement,
     forget_joins: Statement,
     forget_members: Statement,
 }
@@ -65,6 +66,11 @@ impl JoinSql {
             joins_of: statement(
                 "SELECT DISTINCT join_id AS id FROM {join_members} WHERE message_id {in:1}",
             ),
+            // Of two that purge the last messages of a join, neither sees that the other does. The
+            // one that comes second waits here, and looks again.
+            lock_joins: statement(
+                "SELECT id FROM {joins} WHERE id {in:1} ORDER BY id {for_update}",
+            ),
             forget_joins: statement(
                 "DELETE FROM {joins} WHERE id {in:1} AND NOT EXISTS (
                      SELECT 1 FROM {join_members} AS member
@@ -102,6 +108,7 @@ impl JoinSql {
         if !rows.is_empty() {
             let joins = rows.iter().map(|row| row.text("id").map(str::to_owned));
             let joins = Value::Texts(joins.collect::<Result<Vec<_>, _>>()?);
+            engine.fetch_in(&mut transaction, &self.lock_joins, vec![joins.clone()]).await?;
             for forget in [&self.forget_joins, &self.forget_members] {
                 engine.execute_in(&mut transaction, forget, vec![joins.clone()]).await?;
             }

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that gets no answer fails")]
 
 mod batches;
+mod locks;
 mod plans;
 mod roles;
 mod server;
@@ -37,6 +38,8 @@ fn main() -> ExitCode {
         batches::crd_14_reaping_and_purging_change_a_bounded_number_of_rows_at_a_time,
         batches::crd_14_materialising_makes_a_bounded_number_of_runs_at_a_time,
         batches::crd_14_ticks_are_set_right_a_bounded_number_at_a_time,
+        locks::a_join_is_forgotten_whoever_purge_its_last_messages,
+        locks::messages_are_locked_in_the_order_of_their_ids,
     ]
     .run()
 }
