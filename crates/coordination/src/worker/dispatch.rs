@@ -150,6 +150,9 @@ impl<Q: Queue> Dispatch<Q> {
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut upkeep = interval(settings.upkeep_interval);
         upkeep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // At most one: what there is to reap and purge may take long, and holds up neither claims nor
+        // the stop.
+        let mut keeping_up = JoinSet::new();
         // Made before the first claim, and made anew before the claims that it causes, so that no
         // work that comes after a claim is missed.
         let mut work_added = pin!(worker.queue.work_added());
@@ -165,8 +168,12 @@ impl<Q: Queue> Dispatch<Q> {
             tokio::select! {
                 biased;
                 () = stop.shutdown.cancelled() => break,
-                _ = upkeep.tick() => {
-                    worker.keep_up().await;
+                _ = upkeep.tick(), if keeping_up.is_empty() => {
+                    let worker = Arc::clone(&worker);
+                    keeping_up.spawn(async move { worker.keep_up().await });
+                }
+                Some(ended) = keeping_up.join_next(), if !keeping_up.is_empty() => {
+                    note_end(ended);
                     lanes.wake();
                 }
                 () = &mut work_added => {
@@ -178,6 +185,8 @@ impl<Q: Queue> Dispatch<Q> {
                 _ = poll.tick() => lanes.wake(),
             }
         }
+        // What it had not committed is undone.
+        keeping_up.shutdown().await;
         worker.drain(tasks, &stop.deadline).await;
     }
 
@@ -407,7 +416,7 @@ async fn end_within(span: Duration, tasks: &mut JoinSet<()>) -> bool {
 
 fn note_end(ended: Result<(), JoinError>) {
     if let Err(error) = ended {
-        tracing::error!(%error, "a task of the worker itself broke, its message will be reaped");
+        tracing::error!(%error, "a task of the worker itself broke, a message that it had will be reaped");
     }
 }
 

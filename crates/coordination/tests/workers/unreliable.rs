@@ -17,6 +17,7 @@ pub(crate) struct Unreliable {
     lost_every: usize,
     beginnings: Arc<AtomicUsize>,
     first_beginning_takes: Duration,
+    reaping_ends: bool,
 }
 
 impl Unreliable {
@@ -31,7 +32,20 @@ impl Unreliable {
             lost_every: usize::MAX,
             beginnings: Arc::default(),
             first_beginning_takes: span,
+            reaping_ends: true,
         }
+    }
+
+    pub(crate) fn reaping_never_ends(inner: MemoryProvider) -> Unreliable {
+        Unreliable {
+            reaping_ends: false,
+            ..Unreliable::first_beginning_takes(inner, Duration::ZERO)
+        }
+    }
+
+    /// How often an attempt was said to begin.
+    pub(crate) fn beginnings(&self) -> usize {
+        self.beginnings.load(Ordering::SeqCst)
     }
 
     fn lose<T>(&self, answer: T) -> Result<T, ProviderError> {
@@ -164,6 +178,9 @@ impl Outbox for Unreliable {
     }
 
     async fn reap(&self) -> Result<usize, ProviderError> {
+        if !self.reaping_ends {
+            std::future::pending::<()>().await;
+        }
         let answer = Outbox::reap(&self.inner).await?;
         self.lose(answer)
     }
