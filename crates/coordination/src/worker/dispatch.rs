@@ -26,6 +26,10 @@ use crate::{
 /// How often the provider is told of a beginning or an end before the item is left to be reaped.
 const TELL_ATTEMPTS_MAX: usize = 3;
 const TELL_AGAIN_AFTER: Duration = Duration::from_millis(200);
+/// How often an attempt is said to begin until enough of its claim is left for the handler.
+const BEGIN_ATTEMPTS_MAX: usize = 2;
+/// How long a message waits whose beginning was told too late each time.
+const BEGIN_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// How long a worker that stops waits for its last messages to be given back.
 const GIVE_BACK_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -92,8 +96,14 @@ pub(super) enum Settlement {
     Fail {
         error: ErrorText,
     },
-    /// At once, and untried.
-    GiveBack,
+    /// Untried.
+    GiveBack {
+        delay: Delay,
+    },
+}
+
+impl Settlement {
+    const BACK_AT_ONCE: Settlement = Settlement::GiveBack { delay: Delay::ZERO };
 }
 
 /// What tells a worker's tasks to stop.
@@ -250,7 +260,7 @@ impl<Q: Queue> Dispatch<Q> {
             }
             (Some(handler), Some(_)) => self.start(&*handler, &item, owner, stop).await,
             // The provider has handed out more than it was asked for.
-            (Some(_), None) => Some(Settlement::GiveBack),
+            (Some(_), None) => Some(Settlement::BACK_AT_ONCE),
         };
         if let Some(settlement) = settlement {
             self.settle(owner, &item, &settlement).await;
@@ -265,32 +275,59 @@ impl<Q: Queue> Dispatch<Q> {
         owner: &OwnerToken,
         stop: &Stop,
     ) -> Option<Settlement> {
-        if stop.shutdown.is_cancelled() {
-            return Some(Settlement::GiveBack);
-        }
-        // Before it is asked for, which is never later than the provider's start of the claim.
-        let begun_at = Instant::now();
-        let WorkerSettings { claim_for, handler_timeout, .. } = self.settings;
-        let attempts = match self.tell(|| self.queue.begin(owner, item, claim_for)).await {
-            Some(Some(attempts)) => attempts,
-            Some(None) => {
-                tracing::warn!("message was not ours any more when it was started");
-                self.metrics.counters().too_late.add(1);
-                return None;
-            }
-            // Whether it was counted is not known; what is given back is not.
-            None => return Some(Settlement::GiveBack),
+        let attempts = match self.begin(item, owner, stop).await {
+            Ok(attempts) => attempts,
+            Err(settlement) => return settlement,
         };
-        let may_outlive_claim = begun_at.elapsed() + handler_timeout > claim_for.get();
-        if may_outlive_claim || stop.shutdown.is_cancelled() {
-            return Some(Settlement::GiveBack);
-        }
         let handling = self.handle(handler, item.clone().begun(attempts), item.failed_attempts());
         tokio::select! {
             biased;
             settlement = handling => Some(settlement),
-            () = stop.deadline.cancelled() => Some(Settlement::GiveBack),
+            () = stop.deadline.cancelled() => Some(Settlement::BACK_AT_ONCE),
         }
+    }
+
+    /// Says that the attempt begins, which extends the claim. The answer is the attempts, or what
+    /// becomes of an item that is not to be started.
+    async fn begin(
+        &self,
+        item: &Q::Item,
+        owner: &OwnerToken,
+        stop: &Stop,
+    ) -> Result<u32, Option<Settlement>> {
+        let WorkerSettings { claim_for, handler_timeout, .. } = self.settings;
+        for _ in 0..BEGIN_ATTEMPTS_MAX {
+            if stop.shutdown.is_cancelled() {
+                return Err(Some(Settlement::BACK_AT_ONCE));
+            }
+            // Before it is asked for, which is never later than the provider's start of the claim.
+            let mut begun_at = Instant::now();
+            let begin = || {
+                begun_at = Instant::now();
+                self.queue.begin(owner, item, claim_for)
+            };
+            match self.tell(begin).await {
+                Some(Some(_)) if stop.shutdown.is_cancelled() => {
+                    return Err(Some(Settlement::BACK_AT_ONCE));
+                }
+                Some(Some(attempts)) if begun_at.elapsed() + handler_timeout <= claim_for.get() => {
+                    return Ok(attempts);
+                }
+                Some(Some(_)) => tracing::warn!(
+                    after = ?begun_at.elapsed(),
+                    "too little of the claim is left for the handler"
+                ),
+                Some(None) => {
+                    tracing::warn!("message was not ours any more when it was started");
+                    self.metrics.counters().too_late.add(1);
+                    return Err(None);
+                }
+                // Whether it was counted is not known; what is given back is not.
+                None => return Err(Some(Settlement::BACK_AT_ONCE)),
+            }
+        }
+        let delay = Delay::new(BEGIN_AGAIN_AFTER).expect("it is within the bounds");
+        Err(Some(Settlement::GiveBack { delay }))
     }
 
     async fn handle(
@@ -336,8 +373,8 @@ impl<Q: Queue> Dispatch<Q> {
                 tracing::warn!(%error, "message failed");
                 &counters.failed
             }
-            Settlement::GiveBack => {
-                tracing::info!("message given back untried");
+            Settlement::GiveBack { delay } => {
+                tracing::info!(?delay, "message given back untried");
                 &counters.given_back
             }
         };

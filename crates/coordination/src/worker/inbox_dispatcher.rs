@@ -9,7 +9,7 @@ use super::handler::TopicHandlers;
 use super::metrics::WorkerMetrics;
 use super::settings::{InvalidSettings, WorkerSettings};
 use crate::{
-    BatchSize, CorrelationId, Delay, Inbox, InboxMessage, LeaseDuration, OwnerToken, ProviderError,
+    BatchSize, CorrelationId, Inbox, InboxMessage, LeaseDuration, OwnerToken, ProviderError,
     Retention, Topic, Topics,
 };
 
@@ -84,7 +84,7 @@ impl<I: Inbox + Clone> Queue for InboxQueue<I> {
             Settlement::Acknowledge => self.0.ack(owner, keys).await,
             Settlement::Retry { delay, error } => self.0.abandon(owner, keys, error, *delay).await,
             Settlement::Fail { error } => self.0.fail(owner, keys, error).await,
-            Settlement::GiveBack => self.0.postpone(owner, keys, Delay::ZERO).await,
+            Settlement::GiveBack { delay } => self.0.postpone(owner, keys, *delay).await,
         }
     }
 

@@ -16,7 +16,8 @@ pub(crate) struct Unreliable {
     calls: Arc<AtomicUsize>,
     lost_every: usize,
     beginnings: Arc<AtomicUsize>,
-    first_beginning_takes: Duration,
+    slow_beginnings: usize,
+    slow_beginning_takes: Duration,
     reaping_ends: bool,
 }
 
@@ -31,9 +32,14 @@ impl Unreliable {
             calls: Arc::default(),
             lost_every: usize::MAX,
             beginnings: Arc::default(),
-            first_beginning_takes: span,
+            slow_beginnings: 1,
+            slow_beginning_takes: span,
             reaping_ends: true,
         }
+    }
+
+    pub(crate) fn every_beginning_takes(inner: MemoryProvider, span: Duration) -> Unreliable {
+        Unreliable { slow_beginnings: usize::MAX, ..Unreliable::first_beginning_takes(inner, span) }
     }
 
     pub(crate) fn reaping_never_ends(inner: MemoryProvider) -> Unreliable {
@@ -81,8 +87,8 @@ impl Outbox for Unreliable {
         lease: LeaseDuration,
     ) -> Result<Option<u32>, ProviderError> {
         let answer = self.inner.begin(owner, id, lease).await?;
-        if self.beginnings.fetch_add(1, Ordering::SeqCst) == 0 {
-            crate::pass(self.first_beginning_takes).await;
+        if self.beginnings.fetch_add(1, Ordering::SeqCst) < self.slow_beginnings {
+            crate::pass(self.slow_beginning_takes).await;
         }
         self.lose(answer)
     }
