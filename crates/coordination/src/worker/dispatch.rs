@@ -1,10 +1,8 @@
 //! What the outbox and the inbox dispatcher share: claim, handle within bounds, settle, keep up.
 
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
@@ -14,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::backoff;
-use super::handler::{BoxedHandler, HandlerError, TopicHandlers};
+use super::handler::{BoxedHandler, HandlerError, TopicHandlers, catching_panics};
 use super::lanes::{Ask, Lanes};
 use super::metrics::{Counter, WorkerMetrics};
 use super::settings::{InvalidSettings, WorkerSettings};
@@ -455,29 +453,4 @@ fn note_end(ended: Result<(), JoinError>) {
     if let Err(error) = ended {
         tracing::error!(%error, "a task of the worker itself broke, a message that it had will be reaped");
     }
-}
-
-/// A handler's future, with a panic in it or in making it turned into a reason to retry.
-async fn catching_panics<'a>(
-    handle: impl FnOnce() -> super::handler::Handling<'a>,
-) -> Result<(), HandlerError> {
-    let handling = match catch_unwind(AssertUnwindSafe(handle)) {
-        Ok(handling) => handling,
-        Err(panic) => return Err(panicked(&*panic)),
-    };
-    let mut handling = pin!(handling);
-    std::future::poll_fn(|context| {
-        // Unwind-safe: a future that panicked is not polled again.
-        match catch_unwind(AssertUnwindSafe(|| handling.as_mut().poll(context))) {
-            Ok(poll) => poll,
-            Err(panic) => Poll::Ready(Err(panicked(&*panic))),
-        }
-    })
-    .await
-}
-
-fn panicked(panic: &(dyn std::any::Any + Send)) -> HandlerError {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    HandlerError::retry(format!("handler panicked: {}", text.as_deref().unwrap_or("no message")))
 }
