@@ -24,6 +24,10 @@ const LOOK_AFTER_IDLE: Duration = Duration::from_secs(1);
 /// How often a statement is tried that the server undid because of others: a deadlock.
 const UNDONE_ATTEMPTS_MAX: usize = 3;
 
+/// How long a statement of a migration may take. It may rewrite a large table, or wait for another
+/// process that does.
+const MIGRATION_ANSWER_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+
 /// One schema of a PostgreSQL database.
 #[derive(Debug, Clone)]
 pub struct Postgres {
@@ -106,6 +110,17 @@ impl Postgres {
         Postgres { shared: Arc::new(shared) }
     }
 
+    /// The same connections for a migration.
+    pub(crate) fn migrating(&self) -> Postgres {
+        let Shared { schema, pool, name, .. } = &*self.shared;
+        let config = PostgresConfig {
+            schema: schema.clone(),
+            answer_timeout: MIGRATION_ANSWER_TIMEOUT,
+            ..PostgresConfig::default()
+        };
+        Postgres::over(pool.clone(), PoolOwner::Application, &config, name)
+    }
+
     /// The connections.
     pub(crate) fn pool(&self) -> &PgPool {
         &self.shared.pool
@@ -133,7 +148,7 @@ impl Postgres {
     }
 
     /// What the database answers, unless it takes too long.
-    async fn answer<T>(
+    pub(crate) async fn answer<T>(
         &self,
         call: impl Future<Output = Result<T, sqlx::Error>> + Send,
     ) -> Result<T, Failure> {

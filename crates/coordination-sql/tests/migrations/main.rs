@@ -51,6 +51,9 @@ fn main() -> ExitCode {
         .test("postgres::a_schema_of_version_1_is_brought_up_to_date", || {
             run(postgres::a_schema_of_version_1_is_brought_up_to_date());
         })
+        .test("postgres::a_migration_may_take_longer_than_a_call", || {
+            run(postgres::a_migration_may_take_longer_than_a_call());
+        })
         .test("postgres::a_newer_schema_is_refused", || {
             run(postgres::a_newer_schema_is_refused());
         })
