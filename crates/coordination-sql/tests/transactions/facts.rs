@@ -376,11 +376,18 @@ pub(crate) async fn crd_13_ticks_are_set_right_past_jobs_that_cannot_be_read<W: 
 pub(crate) async fn crd_13_a_run_whose_job_cannot_be_read_is_left_alone<W: World>() {
     let world = W::new().await;
     let provider = world.open().await;
-    for name in ["newer", "known"] {
+    for name in ["newer-topic", "newer-payload", "newer-name", "known"] {
         provider.create_or_update_job(job(name)).await.unwrap();
         provider.trigger_job(&job(name).name, RunId::random()).await.unwrap();
     }
-    world.execute_newer(&provider, "UPDATE {jobs} SET topic = '' WHERE name = 'newer'").await;
+    for text in [
+        "UPDATE {jobs} SET topic = '' WHERE name = 'newer-topic'",
+        "UPDATE {jobs} SET payload = {two_megabytes} WHERE name = 'newer-payload'",
+        "UPDATE {jobs} SET name = '' WHERE name = 'newer-name'",
+        "UPDATE {job_runs} SET job = '' WHERE job = 'newer-name'",
+    ] {
+        world.execute_newer(&provider, text).await;
+    }
     let runs = provider.claim_job_runs(&owner("a"), lease(60), batch(10)).await.unwrap();
     assert_eq!(runs.len(), 1);
     assert_eq!(runs[0].job.as_str(), "known");
