@@ -123,14 +123,46 @@ impl Work for InboxMessage {
     }
 
     fn failed_attempts(&self) -> u32 {
-        self.attempts_since_revival() - self.lost_attempts
+        self.attempts_since_revival() - Work::lost_attempts(self)
     }
 
+    /// A build from before lost attempts were counted may revive a message while it is being replaced,
+    /// and leaves those from before the revival: there are no more than attempts since.
     fn lost_attempts(&self) -> u32 {
-        self.lost_attempts
+        self.lost_attempts.min(self.attempts_since_revival())
     }
 
     fn begun(self, attempts: u32) -> InboxMessage {
         InboxMessage { attempts, ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ErrorText, InboxKey, InboxStatus, Payload, Source, SourceMessageId, Timestamp};
+
+    #[test]
+    fn lost_attempts_that_an_older_build_left_at_a_revival_do_not_count() {
+        let message = |attempts| InboxMessage {
+            key: InboxKey {
+                source: Source::new("shop").unwrap(),
+                message_id: SourceMessageId::new("1").unwrap(),
+            },
+            topic: Topic::new("order").unwrap(),
+            payload: Payload::empty(),
+            correlation_id: None,
+            hash: None,
+            status: InboxStatus::Ready,
+            due_at: Timestamp::MIN,
+            attempts,
+            attempts_at_revival: 7,
+            lost_attempts: 3,
+            last_error: ErrorText::default(),
+        };
+        let counts =
+            |message: InboxMessage| (message.failed_attempts(), Work::lost_attempts(&message));
+        assert_eq!(counts(message(7)), (0, 0), "as the older build revived it");
+        assert_eq!(counts(message(12)), (2, 3));
     }
 }
