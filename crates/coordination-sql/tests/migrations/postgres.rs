@@ -69,7 +69,7 @@ pub(crate) async fn schemas_share_nothing() {
 pub(crate) async fn a_schema_of_version_1_is_brought_up_to_date() {
     let schema = TestSchema::new();
     let name = SchemaName::new(schema.name()).unwrap();
-    let data = ["outbox", "join_members", "joins"]
+    let data = ["outbox", "join_members", "joins", "jobs"]
         .iter()
         .fold(DATA_OF_VERSION_1.to_owned(), |text, table| {
             text.replace(&format!("{{{table}}}"), &format!("{name}.{table}"))
