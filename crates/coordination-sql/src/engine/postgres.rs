@@ -255,8 +255,8 @@ impl Engine for Postgres {
             let cells = rows.iter().map(|row| &row[column]);
             add_column(&mut arguments, cells).map_err(sqlx::Error::Encode)?;
         }
-        let text = AssertSqlSafe(Arc::clone(&insert.many.text));
-        let done = self.answer(sqlx::query_with(text, arguments).execute(connection)).await?;
+        let query = planned(&insert.many, arguments);
+        let done = self.answer(query.execute(connection)).await?;
         Ok(usize::try_from(done.rows_affected()).expect("a count of rows fits"))
     }
 
@@ -299,9 +299,6 @@ fn was_undone(error: &sqlx::Error) -> bool {
     matches!(code.as_deref(), Some("40P01" | "40001"))
 }
 
-/// A statement that looks for rows is planned each time it runs. The server would keep a plan that it
-/// made while a table was small, and read the whole of it when it has grown; and to forbid it such
-/// plans would be to change the session, which may be the application's (`CRD-15`).
 fn query(
     statement: &Statement,
     values: &Values<'_>,
@@ -310,8 +307,18 @@ fn query(
     for value in values {
         add(&mut arguments, value).map_err(sqlx::Error::Encode)?;
     }
+    Ok(planned(statement, arguments))
+}
+
+/// A statement that looks for rows is planned each time it runs. The server would keep a plan that it
+/// made while a table was small, and read the whole of it when it has grown; and to forbid it such
+/// plans would be to change the session, which may be the application's (`CRD-15`).
+fn planned(
+    statement: &Statement,
+    arguments: PgArguments,
+) -> sqlx::query::Query<'static, Driver, PgArguments> {
     let query = sqlx::query_with(AssertSqlSafe(Arc::clone(&statement.text)), arguments);
-    Ok(query.persistent(!statement.searches))
+    query.persistent(!statement.searches)
 }
 
 fn add(arguments: &mut PgArguments, value: &Value<'_>) -> Result<(), sqlx::error::BoxDynError> {

@@ -28,6 +28,7 @@ fn main() -> ExitCode {
     suite![
         sessions::crd_15_calls_leave_no_setting_in_a_session,
         sessions::crd_15_a_provider_works_on_the_applications_pool,
+        sessions::crd_15_no_plan_of_a_search_is_kept,
         plans::crd_15_calls_read_no_more_when_the_tables_have_grown,
         roles::crd_16_a_role_that_may_only_read_and_write_connects,
         roles::crd_16_such_a_role_is_told_what_to_run,
