@@ -322,3 +322,21 @@ async fn of_two_workers_one_leads_and_the_other_takes_over() {
     stop.cancel();
     follower.await.unwrap();
 }
+
+/// `CRD-04`
+#[tokio::test(start_paused = true)]
+async fn crd_04_a_worker_told_to_stop_does_not_wait_for_its_upkeep() {
+    let memory = provider();
+    let scheduler = SlowAck::reaping_never_ends(memory.clone());
+    let settings = SchedulerSettings::default();
+    let resource = settings.resource.clone();
+    let worker = SchedulerWorker::new(scheduler, memory.clone(), memory.clone(), settings).unwrap();
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(worker.run(stop.clone()));
+    pass(Duration::from_secs(10)).await;
+    stop.cancel();
+    let stopped = tokio::time::timeout(Duration::from_secs(3600), running).await;
+    stopped.expect("it stops").unwrap();
+    let next = memory.acquire(&resource, lease(60), None).await.unwrap();
+    assert!(next.is_some(), "and gives its lease up");
+}
