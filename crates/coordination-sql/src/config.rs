@@ -45,7 +45,7 @@ pub struct PostgresConfig {
     pub connections_max: u32,
     /// How long a call waits for a connection: 5 s.
     pub connect_timeout: Duration,
-    /// How long a call waits for its answer: 30 s.
+    /// How long a call waits for its answer: 30 s. A statement of a migration may take longer.
     pub answer_timeout: Duration,
 }
 

@@ -73,7 +73,7 @@ impl InboxSql {
                      SET state = CASE WHEN $2 = 0 THEN 'due' ELSE 'waiting' END,
                          due_at = {{now}} + $2, finished_at = NULL,
                          attempts_at_revival = attempts, lost_attempts = 0, begun = FALSE{}
-                     WHERE id {{in:1}} AND state = 'dead'",
+                     WHERE id {{locked:1:inbox}} AND state = 'dead'",
                     note_error(3)
                 ),
             ),

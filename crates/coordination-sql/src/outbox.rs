@@ -76,7 +76,7 @@ impl OutboxSql {
             begin: statement(&begin("outbox")),
             extend: statement(
                 "UPDATE {outbox} SET claimed_until = {greatest}(claimed_until, {now} + $3)
-                 WHERE id {in:2} AND state = 'claimed' AND owner = $1",
+                 WHERE id {locked:2:outbox} AND state = 'claimed' AND owner = $1",
             ),
             finish: statement(&format!(
                 "UPDATE {{outbox}}
@@ -93,7 +93,9 @@ impl OutboxSql {
             dead: statement(&format!(
                 "SELECT id, {RECORD} FROM {{outbox}} WHERE state = 'dead' AND id > $1 ORDER BY id LIMIT $2"
             )),
-            dead_of: statement("SELECT id FROM {outbox} WHERE id {in:1} AND state = 'dead'"),
+            dead_of: statement(
+                "SELECT id FROM {outbox} WHERE id {in:1} AND state = 'dead' ORDER BY id {for_update}",
+            ),
             stay_failed: statement(
                 "UPDATE {join_members} SET outcome = 'dead' WHERE outcome IS NULL AND message_id {in:1}",
             ),

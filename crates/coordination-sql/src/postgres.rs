@@ -91,7 +91,8 @@ impl Provider<Postgres> {
     }
 
     /// Makes the schema and its tables, or brings them up to date: once, however many processes do
-    /// it together, all or nothing. The role must own the schema, or be allowed to make it.
+    /// it together, all or nothing. The role must own the schema, or be allowed to make it. A statement
+    /// may take an hour, whatever `answer_timeout` is: some rewrite a table.
     ///
     /// # Errors
     /// [`OpenError`], which says what to look at.
@@ -185,10 +186,11 @@ impl Target {
     }
 
     async fn run_migrations(&self) -> Result<(), OpenError> {
-        let begun = self.engine.begin().await;
+        let engine = self.engine.migrating();
+        let begun = engine.begin().await;
         let mut transaction = begun.map_err(|failure| self.unavailable(failure))?;
         let make_schema = async {
-            let schema = self.engine.schema().as_str();
+            let schema = engine.schema().as_str();
             sqlx::query(LOCK).bind(schema).execute(&mut *transaction).await?;
             let exists = "SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1) AS found";
             let exists = sqlx::query(exists).bind(schema).fetch_one(&mut *transaction).await?;
@@ -199,10 +201,10 @@ impl Target {
             }
             Ok::<_, sqlx::Error>(())
         };
-        make_schema.await.map_err(|error| self.unavailable(error))?;
-        let migrations = MigrationSql::new(self.engine.dialect());
-        migrations.run(&self.engine, &mut transaction, &self.name).await?;
-        self.engine.commit(transaction).await.map_err(|failure| self.unavailable(failure))
+        engine.answer(make_schema).await.map_err(|failure| self.unavailable(failure))?;
+        let migrations = MigrationSql::new(engine.dialect());
+        migrations.run(&engine, &mut transaction, &self.name).await?;
+        engine.commit(transaction).await.map_err(|failure| self.unavailable(failure))
     }
 }
 

@@ -24,6 +24,10 @@ const LOOK_AFTER_IDLE: Duration = Duration::from_secs(1);
 /// How often a statement is tried that the server undid because of others: a deadlock.
 const UNDONE_ATTEMPTS_MAX: usize = 3;
 
+/// How long a statement of a migration may take. It may rewrite a large table, or wait for another
+/// process that does.
+const MIGRATION_ANSWER_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+
 /// One schema of a PostgreSQL database.
 #[derive(Debug, Clone)]
 pub struct Postgres {
@@ -106,6 +110,17 @@ impl Postgres {
         Postgres { shared: Arc::new(shared) }
     }
 
+    /// The same connections for a migration.
+    pub(crate) fn migrating(&self) -> Postgres {
+        let Shared { schema, pool, name, .. } = &*self.shared;
+        let config = PostgresConfig {
+            schema: schema.clone(),
+            answer_timeout: MIGRATION_ANSWER_TIMEOUT,
+            ..PostgresConfig::default()
+        };
+        Postgres::over(pool.clone(), PoolOwner::Application, &config, name)
+    }
+
     /// The connections.
     pub(crate) fn pool(&self) -> &PgPool {
         &self.shared.pool
@@ -133,7 +148,7 @@ impl Postgres {
     }
 
     /// What the database answers, unless it takes too long.
-    async fn answer<T>(
+    pub(crate) async fn answer<T>(
         &self,
         call: impl Future<Output = Result<T, sqlx::Error>> + Send,
     ) -> Result<T, Failure> {
@@ -240,8 +255,8 @@ impl Engine for Postgres {
             let cells = rows.iter().map(|row| &row[column]);
             add_column(&mut arguments, cells).map_err(sqlx::Error::Encode)?;
         }
-        let text = AssertSqlSafe(Arc::clone(&insert.many.text));
-        let done = self.answer(sqlx::query_with(text, arguments).execute(connection)).await?;
+        let query = planned(&insert.many, arguments);
+        let done = self.answer(query.execute(connection)).await?;
         Ok(usize::try_from(done.rows_affected()).expect("a count of rows fits"))
     }
 
@@ -284,9 +299,6 @@ fn was_undone(error: &sqlx::Error) -> bool {
     matches!(code.as_deref(), Some("40P01" | "40001"))
 }
 
-/// A statement that looks for rows is planned each time it runs. The server would keep a plan that it
-/// made while a table was small, and read the whole of it when it has grown; and to forbid it such
-/// plans would be to change the session, which may be the application's (`CRD-15`).
 fn query(
     statement: &Statement,
     values: &Values<'_>,
@@ -295,8 +307,18 @@ fn query(
     for value in values {
         add(&mut arguments, value).map_err(sqlx::Error::Encode)?;
     }
+    Ok(planned(statement, arguments))
+}
+
+/// A statement that looks for rows is planned each time it runs. The server would keep a plan that it
+/// made while a table was small, and read the whole of it when it has grown; and to forbid it such
+/// plans would be to change the session, which may be the application's (`CRD-15`).
+fn planned(
+    statement: &Statement,
+    arguments: PgArguments,
+) -> sqlx::query::Query<'static, Driver, PgArguments> {
     let query = sqlx::query_with(AssertSqlSafe(Arc::clone(&statement.text)), arguments);
-    Ok(query.persistent(!statement.searches))
+    query.persistent(!statement.searches)
 }
 
 fn add(arguments: &mut PgArguments, value: &Value<'_>) -> Result<(), sqlx::error::BoxDynError> {

@@ -13,4 +13,6 @@ WHERE state IN ('waiting', 'due', 'claimed') AND attempts < retry_count;
 -- By which moment a job's next tick was found. A moment that is still to come was never there: the
 -- clock was ahead when the tick was found.
 ALTER TABLE {jobs} ADD COLUMN ticked_at BIGINT NOT NULL DEFAULT 0;
+-- Of those there are nobody knows: the end of the calendar makes the next worker find them again.
+UPDATE {jobs} SET ticked_at = 253402207200000000;
 CREATE INDEX {index:jobs_ticked_at} ON {jobs} (ticked_at);

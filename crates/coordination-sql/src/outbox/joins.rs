@@ -21,8 +21,10 @@ pub(crate) struct JoinSql {
     lock_messages: Statement,
     add_members: Statement,
     progress: Statement,
+    lock_old: Statement,
     note_outcomes: Statement,
     joins_of: Statement,
+    lock_joins: Statement,
     forget_joins: Statement,
     forget_members: Statement,
 }
@@ -57,6 +59,11 @@ impl JoinSql {
                  LEFT JOIN {outbox} AS message ON message.id = member.message_id
                  WHERE joins.id = $1 GROUP BY joins.expected",
             ),
+            // First of all: of two that purge the same messages, one waits for the other here.
+            lock_old: statement(
+                "SELECT id FROM {outbox} WHERE id {in:1} AND state IN ('done', 'dead')
+                 ORDER BY id {for_update}",
+            ),
             note_outcomes: statement(
                 "UPDATE {join_members}
                  SET outcome = (SELECT state FROM {outbox} WHERE id = message_id)
@@ -64,6 +71,11 @@ impl JoinSql {
             ),
             joins_of: statement(
                 "SELECT DISTINCT join_id AS id FROM {join_members} WHERE message_id {in:1}",
+            ),
+            // Of two that purge the last messages of a join, neither sees that the other does. The
+            // one that comes second waits here, and looks again.
+            lock_joins: statement(
+                "SELECT id FROM {joins} WHERE id {in:1} ORDER BY id {for_update}",
             ),
             forget_joins: statement(
                 "DELETE FROM {joins} WHERE id {in:1} AND NOT EXISTS (
@@ -92,16 +104,19 @@ impl JoinSql {
         if old.is_empty() {
             return Ok(0);
         }
-        let old = || vec![Value::Texts(old.clone())];
         let mut transaction = engine.begin().await?;
+        let rows =
+            engine.fetch_in(&mut transaction, &self.lock_old, vec![Value::Texts(old)]).await?;
+        let old = listed(&rows)?;
+        let old = || vec![old.clone()];
         engine.execute_in(&mut transaction, &self.note_outcomes, old()).await?;
         let forget = messages.forget_statement();
         let count = engine.execute_in(&mut transaction, forget, old()).await?;
         // After the messages: a join that starts meanwhile has their locks, and is seen here.
         let rows = engine.fetch_in(&mut transaction, &self.joins_of, old()).await?;
         if !rows.is_empty() {
-            let joins = rows.iter().map(|row| row.text("id").map(str::to_owned));
-            let joins = Value::Texts(joins.collect::<Result<Vec<_>, _>>()?);
+            let joins = listed(&rows)?;
+            engine.fetch_in(&mut transaction, &self.lock_joins, vec![joins.clone()]).await?;
             for forget in [&self.forget_joins, &self.forget_members] {
                 engine.execute_in(&mut transaction, forget, vec![joins.clone()]).await?;
             }
@@ -109,6 +124,12 @@ impl JoinSql {
         engine.commit(transaction).await?;
         Ok(count)
     }
+}
+
+/// The IDs of these rows, as a parameter.
+fn listed(rows: &[impl Columns]) -> Result<Value<'static>, Failure> {
+    let ids = rows.iter().map(|row| row.text("id").map(str::to_owned));
+    Ok(Value::Texts(ids.collect::<Result<Vec<_>, _>>()?))
 }
 
 impl<D: Database> Joins for Provider<D> {

@@ -226,15 +226,18 @@ fn definition(row: &impl Columns) -> Result<JobDefinition, Failure> {
 /// A claimed run. None if its job was deleted as it was claimed, or cannot be read by this build; it
 /// ends, or is another worker's, when the claim runs out.
 pub(super) fn shown<D: Database>(row: &D::Row) -> Result<Option<JobRun>, Failure> {
-    let topic = match row.maybe_named("topic", Topic::new) {
-        Err(Failure::Unreadable { column, reason }) => {
+    match run::<D>(row) {
+        Err(failure @ Failure::Unreadable { .. }) => {
             let job = row.text("job")?;
-            tracing::warn!(job, column, reason, "run left alone, its job cannot be read");
-            return Ok(None);
+            tracing::warn!(job, %failure, "run left alone, it cannot be read");
+            Ok(None)
         }
-        topic => topic?,
-    };
-    let Some(topic) = topic else { return Ok(None) };
+        run => run,
+    }
+}
+
+fn run<D: Database>(row: &D::Row) -> Result<Option<JobRun>, Failure> {
+    let Some(topic) = row.maybe_named("topic", Topic::new)? else { return Ok(None) };
     Ok(Some(JobRun {
         id: row.named("id", str::parse)?,
         job: row.named("job", JobName::new)?,

@@ -217,10 +217,11 @@ fn postgres_claim(table: &Table, among: Among) -> String {
         )
     } else {
         let named = if among == Among::Except { "AND topic {not_in:4}" } else { "" };
-        // Some more than are asked for, because others may have the first ones in their hands.
+        // Some more than are asked for, because others may have the first ones in their hands. What is
+        // found is looked at again once it is locked: it may have been claimed and put off since.
         let first = |state: &str, order: &str, max: &str| {
             format!(
-                "state = '{state}' AND id = ANY(ARRAY(
+                "state = '{state}' AND due_at <= {{now}} AND id = ANY(ARRAY(
                      SELECT first.id FROM {state}_topics CROSS JOIN LATERAL (
                          SELECT id, place, due_at FROM {{{name}}}
                          WHERE state = '{state}' AND topic = {state}_topics.topic

@@ -57,7 +57,7 @@ impl OldSql {
         OldSql {
             find: ByTopic::new(find),
             forget: dialect.statement(&format!(
-                "DELETE FROM {{{name}}} WHERE id {{in:1}} AND state IN ('done', 'dead')"
+                "DELETE FROM {{{name}}} WHERE id {{locked:1:{name}}} AND state IN ('done', 'dead')"
             )),
         }
     }

@@ -9,7 +9,10 @@ mod sqlite;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use coordination::{JoinError, JoinId, Joins, Retention, Topics};
+use coordination::{
+    Fence, FencingToken, JoinError, JoinId, Joins, Materialised, Outbox, ResourceName, Retention,
+    Scheduler, Topics,
+};
 use coordination_sql::testing::Suite;
 
 fn main() -> ExitCode {
@@ -51,6 +54,9 @@ fn main() -> ExitCode {
         .test("postgres::a_schema_of_version_1_is_brought_up_to_date", || {
             run(postgres::a_schema_of_version_1_is_brought_up_to_date());
         })
+        .test("postgres::a_migration_may_take_longer_than_a_call", || {
+            run(postgres::a_migration_may_take_longer_than_a_call());
+        })
         .test("postgres::a_newer_schema_is_refused", || {
             run(postgres::a_newer_schema_is_refused());
         })
@@ -66,7 +72,8 @@ fn version_1(script: &str) -> String {
     format!("{first}\nCOMMIT;")
 }
 
-/// In tables of version 1: a message that is done, a join of it, and a join whose message is gone.
+/// In tables of version 1: a message that is done, a join of it, a join whose message is gone, and a
+/// job whose tick was found by a clock that was centuries ahead.
 const DATA_OF_VERSION_1: &str = "
     INSERT INTO {outbox} (id, state, due_at, finished_at, topic, payload)
         VALUES ('01ARZ3NDEKTSV4RRFFQ69G5FAV', 'done', 1, 1, 't', '');
@@ -74,10 +81,12 @@ const DATA_OF_VERSION_1: &str = "
         VALUES ('01ARZ3NDEKTSV4RRFFQ69G5FA1', 1, 1), ('01ARZ3NDEKTSV4RRFFQ69G5FA2', 1, 1);
     INSERT INTO {join_members} (join_id, message_id, outcome)
         VALUES ('01ARZ3NDEKTSV4RRFFQ69G5FA1', '01ARZ3NDEKTSV4RRFFQ69G5FAV', NULL),
-               ('01ARZ3NDEKTSV4RRFFQ69G5FA2', '01ARZ3NDEKTSV4RRFFQ69G5FAX', 'done')";
+               ('01ARZ3NDEKTSV4RRFFQ69G5FA2', '01ARZ3NDEKTSV4RRFFQ69G5FAX', 'done');
+    INSERT INTO {jobs} (name, topic, payload, cron, time_zone, next_tick)
+        VALUES ('yearly', 't', '', '0 0 1 1 *', 'UTC', 9000000000000000)";
 
 /// What became of [`DATA_OF_VERSION_1`].
-async fn check_data(provider: &impl Joins) {
+async fn check_data(provider: &(impl Joins + Scheduler)) {
     let join = |text: &str| text.parse::<JoinId>().unwrap();
     let kept = join("01ARZ3NDEKTSV4RRFFQ69G5FA1");
     let progress = provider.join_progress(kept).await.unwrap();
@@ -85,9 +94,15 @@ async fn check_data(provider: &impl Joins) {
     let old = provider.join_progress(join("01ARZ3NDEKTSV4RRFFQ69G5FA2")).await;
     assert!(matches!(old, Err(JoinError::Unknown { .. })), "its message is gone: {old:?}");
     let keep = Retention::of_all(Duration::ZERO);
-    assert_eq!(provider.purge(&Topics::All, keep).await.unwrap(), 1);
+    assert_eq!(Outbox::purge(provider, &Topics::All, keep).await.unwrap(), 1);
     let gone = provider.join_progress(kept).await;
     assert!(matches!(gone, Err(JoinError::Unknown { .. })), "with its message: {gone:?}");
+    let fence =
+        Fence { resource: ResourceName::new("scheduler").unwrap(), token: FencingToken::new(1) };
+    let made = provider.create_job_runs_from_due_jobs(&fence).await.unwrap();
+    assert_eq!(made, Materialised::Runs(0));
+    let next = provider.next_event_time().await.unwrap().unwrap();
+    assert!(next.unix_micros() < 8_000_000_000_000_000, "by the right time: {next}");
 }
 
 fn run(fact: impl Future<Output = ()>) {

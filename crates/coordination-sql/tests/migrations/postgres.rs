@@ -69,7 +69,7 @@ pub(crate) async fn schemas_share_nothing() {
 pub(crate) async fn a_schema_of_version_1_is_brought_up_to_date() {
     let schema = TestSchema::new();
     let name = SchemaName::new(schema.name()).unwrap();
-    let data = ["outbox", "join_members", "joins"]
+    let data = ["outbox", "join_members", "joins", "jobs"]
         .iter()
         .fold(DATA_OF_VERSION_1.to_owned(), |text, table| {
             text.replace(&format!("{{{table}}}"), &format!("{name}.{table}"))
@@ -79,6 +79,20 @@ pub(crate) async fn a_schema_of_version_1_is_brought_up_to_date() {
         sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut connection).await.unwrap();
     }
     check_data(&open(&schema).await.unwrap()).await;
+}
+
+/// A statement that rewrites a large table takes longer than any call may.
+pub(crate) async fn a_migration_may_take_longer_than_a_call() {
+    let schema = TestSchema::new();
+    let config = PostgresConfig {
+        schema: SchemaName::new(schema.name()).unwrap(),
+        connect_timeout: Duration::from_secs(120),
+        // No answer of a server comes so early.
+        answer_timeout: Duration::from_nanos(1),
+        ..PostgresConfig::default()
+    };
+    PostgresProvider::migrate(schema.url(), config).await.unwrap();
+    open(&schema).await.unwrap();
 }
 
 pub(crate) async fn a_newer_schema_is_refused() {

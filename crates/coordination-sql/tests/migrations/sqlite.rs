@@ -43,7 +43,7 @@ pub(crate) async fn a_file_of_version_1_is_brought_up_to_date() {
     let path = folder.path().join("work.sqlite");
     let options = sqlx::sqlite::SqliteConnectOptions::new().filename(&path).create_if_missing(true);
     let mut connection = options.connect().await.unwrap();
-    let data = ["outbox", "join_members", "joins"]
+    let data = ["outbox", "join_members", "joins", "jobs"]
         .iter()
         .fold(DATA_OF_VERSION_1.to_owned(), |text, table| {
             text.replace(&format!("{{{table}}}"), &format!("coordination_{table}"))

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that gets no answer fails")]
 
 mod batches;
+mod locks;
 mod plans;
 mod roles;
 mod server;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
     suite![
         sessions::crd_15_calls_leave_no_setting_in_a_session,
         sessions::crd_15_a_provider_works_on_the_applications_pool,
+        sessions::crd_15_no_plan_of_a_search_is_kept,
         plans::crd_15_calls_read_no_more_when_the_tables_have_grown,
         roles::crd_16_a_role_that_may_only_read_and_write_connects,
         roles::crd_16_such_a_role_is_told_what_to_run,
@@ -37,6 +39,8 @@ fn main() -> ExitCode {
         batches::crd_14_reaping_and_purging_change_a_bounded_number_of_rows_at_a_time,
         batches::crd_14_materialising_makes_a_bounded_number_of_runs_at_a_time,
         batches::crd_14_ticks_are_set_right_a_bounded_number_at_a_time,
+        locks::a_join_is_forgotten_whoever_purge_its_last_messages,
+        locks::messages_are_locked_in_the_order_of_their_ids,
     ]
     .run()
 }

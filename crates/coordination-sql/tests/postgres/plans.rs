@@ -6,8 +6,8 @@ use coordination::{
     Delay, ErrorText, Inbox, InboxKey, NewInboxMessage, NewOutboxMessage, NewTimer, Outbox,
     Payload, Retention, Scheduler, Source, SourceMessageId, Timestamp, Topic, TopicSet, Topics,
 };
-use coordination_sql::PostgresProvider;
 use coordination_sql::testing::TestSchema;
+use coordination_sql::{PostgresProvider, sqlx};
 use tokio::time::{interval, timeout};
 
 use crate::server::{PATIENCE, batch, connect, execute, lease, number, owner, text};
@@ -60,19 +60,20 @@ pub(crate) async fn crd_15_calls_read_no_more_when_the_tables_have_grown() {
     for _ in 0..ROUNDS {
         round(&provider).await;
     }
-    // The session tells what it has read when it ends.
+    // The session has told all that it has read when it is gone.
+    let session: i32 =
+        sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(provider.pool()).await.unwrap();
     provider.close().await;
+    let sessions = format!("SELECT COUNT(*) FROM pg_stat_activity WHERE pid = {session}");
     let mut look = interval(Duration::from_millis(20));
-    let read = timeout(PATIENCE, async {
-        loop {
+    let gone = timeout(PATIENCE, async {
+        while number(&schema, &sessions).await > 0 {
             look.tick().await;
-            let read = number(&schema, READ).await;
-            if read > 0 {
-                return read;
-            }
         }
     });
-    let read = read.await.expect("the session has told");
+    gone.await.expect("the session ends");
+    let read = number(&schema, READ).await;
+    assert!(read > 0, "what was read is counted");
     assert!(read < 50_000, "{read} rows: {}", text(&schema, BY_INDEX).await);
 }
 

@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use coordination::{
-    Fence, FencingToken, Inbox, InboxKey, Leases, NewInboxMessage, NewOutboxMessage, Outbox,
-    Payload, ResourceName, Retention, Scheduler, Source, SourceMessageId, Topic, Topics,
+    CronSchedule, Fence, FencingToken, Inbox, InboxKey, JobDefinition, JobName, Leases,
+    Materialised, NewInboxMessage, NewOutboxMessage, Outbox, Payload, ResourceName, Retention,
+    Scheduler, Source, SourceMessageId, Topic, Topics,
 };
 use coordination_sql::testing::TestSchema;
 use coordination_sql::{PostgresProvider, sqlx};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection, PgConnection};
 
-use crate::server::{batch, config, connect, lease, owner};
+use crate::server::{batch, config, connect, execute, lease, owner};
 
 /// Settings that were changed after the session began.
 const CHANGED: &str = "SELECT name || ' = ' || setting FROM pg_settings WHERE source = 'session'";
@@ -48,6 +49,25 @@ pub(crate) async fn crd_15_a_provider_works_on_the_applications_pool() {
     provider.close().await;
     let answer: i32 = sqlx::query_scalar("SELECT 1").fetch_one(&pool).await.unwrap();
     assert_eq!(answer, 1, "the pool is the application's");
+}
+
+/// A statement that looks for rows is planned anew each time.
+pub(crate) async fn crd_15_no_plan_of_a_search_is_kept() {
+    let schema = TestSchema::new();
+    let provider = connect(&schema).await;
+    let schedule = CronSchedule::parse("0 0 1 1 *", "UTC").unwrap();
+    let job = JobDefinition::new(JobName::new("j").unwrap(), Topic::new("t").unwrap(), schedule);
+    provider.create_or_update_job(job).await.unwrap();
+    execute(&schema, "UPDATE {schema}.jobs SET next_tick = 1").await;
+    let fence = Fence { resource: ResourceName::new("s").unwrap(), token: FencingToken::new(1) };
+    let made = provider.create_job_runs_from_due_jobs(&fence).await.unwrap();
+    assert_eq!(made, Materialised::Runs(1));
+    make_calls(&provider).await;
+    let kept = "SELECT statement FROM pg_prepared_statements
+                WHERE statement LIKE '%' || $1 || '%WHERE%'";
+    let kept = sqlx::query_scalar(kept).bind(schema.name());
+    let kept: Vec<String> = kept.fetch_all(provider.pool()).await.unwrap();
+    assert_eq!(kept, Vec::<String>::new());
 }
 
 /// A call of each kind.

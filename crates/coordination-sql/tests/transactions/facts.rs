@@ -333,9 +333,6 @@ pub(crate) async fn crd_13_jobs_that_cannot_be_read_stop_nobody_else<W: World>()
     assert_eq!(runs.len(), 1, "the job that can be read has its run");
     assert_eq!(runs[0].job.as_str(), "nightly");
     assert_eq!(make_runs().await, Materialised::Partly { runs: 0, unreadable: 600 });
-    // A worker that waits for the next event does not wake for what it cannot read.
-    let next = provider.next_event_time().await.unwrap().unwrap();
-    assert!(next > runs[0].scheduled_at.after(Duration::from_secs(60)), "{next}");
 
     // They are as they were, for whoever can read them; and can be saved anew.
     provider.create_or_update_job(job("newer-7")).await.unwrap();
@@ -376,11 +373,18 @@ pub(crate) async fn crd_13_ticks_are_set_right_past_jobs_that_cannot_be_read<W: 
 pub(crate) async fn crd_13_a_run_whose_job_cannot_be_read_is_left_alone<W: World>() {
     let world = W::new().await;
     let provider = world.open().await;
-    for name in ["newer", "known"] {
+    for name in ["newer-topic", "newer-payload", "newer-name", "known"] {
         provider.create_or_update_job(job(name)).await.unwrap();
         provider.trigger_job(&job(name).name, RunId::random()).await.unwrap();
     }
-    world.execute_newer(&provider, "UPDATE {jobs} SET topic = '' WHERE name = 'newer'").await;
+    for text in [
+        "UPDATE {jobs} SET topic = '' WHERE name = 'newer-topic'",
+        "UPDATE {jobs} SET payload = {two_megabytes} WHERE name = 'newer-payload'",
+        "UPDATE {jobs} SET name = '' WHERE name = 'newer-name'",
+        "UPDATE {job_runs} SET job = '' WHERE job = 'newer-name'",
+    ] {
+        world.execute_newer(&provider, text).await;
+    }
     let runs = provider.claim_job_runs(&owner("a"), lease(60), batch(10)).await.unwrap();
     assert_eq!(runs.len(), 1);
     assert_eq!(runs[0].job.as_str(), "known");

@@ -37,7 +37,8 @@ pub(crate) trait World: Sized + Send + Sync + 'static {
         transaction: &mut Transaction<'static, Self::Driver>,
     ) -> impl Future<Output = ()> + Send;
 
-    /// Runs a statement that a newer program may run; `{jobs}` is the table of jobs.
+    /// Runs a statement that a newer program may run; `{jobs}` and `{job_runs}` are tables,
+    /// `{two_megabytes}` is more than a payload may be.
     fn execute_newer(
         &self,
         provider: &Provider<Self::Db>,
@@ -78,8 +79,11 @@ impl World for SqliteWorld {
     }
 
     async fn execute_newer(&self, provider: &SqliteProvider, text: &str) {
-        let text = sqlx::AssertSqlSafe(text.replace("{jobs}", "coordination_jobs"));
-        sqlx::query(text).execute(provider.pool()).await.unwrap();
+        let text = text
+            .replace("{jobs}", "coordination_jobs")
+            .replace("{job_runs}", "coordination_job_runs")
+            .replace("{two_megabytes}", "zeroblob(2000000)");
+        sqlx::query(sqlx::AssertSqlSafe(text)).execute(provider.pool()).await.unwrap();
     }
 
     async fn orders(&self, provider: &SqliteProvider) -> i64 {
@@ -128,7 +132,10 @@ impl World for PostgresWorld {
     }
 
     async fn execute_newer(&self, provider: &PostgresProvider, text: &str) {
-        let text = text.replace("{jobs}", &format!("{}.jobs", self.0.name()));
+        let text = text
+            .replace("{jobs}", &format!("{}.jobs", self.0.name()))
+            .replace("{job_runs}", &format!("{}.job_runs", self.0.name()))
+            .replace("{two_megabytes}", "decode(repeat('00', 2000000), 'hex')");
         sqlx::query(sqlx::AssertSqlSafe(text)).execute(provider.pool()).await.unwrap();
     }
 

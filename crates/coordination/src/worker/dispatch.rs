@@ -1,10 +1,8 @@
 //! What the outbox and the inbox dispatcher share: claim, handle within bounds, settle, keep up.
 
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
@@ -14,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::backoff;
-use super::handler::{BoxedHandler, HandlerError, TopicHandlers};
+use super::handler::{BoxedHandler, HandlerError, TopicHandlers, catching_panics};
 use super::lanes::{Ask, Lanes};
 use super::metrics::{Counter, WorkerMetrics};
 use super::settings::{InvalidSettings, WorkerSettings};
@@ -26,6 +24,10 @@ use crate::{
 /// How often the provider is told of a beginning or an end before the item is left to be reaped.
 const TELL_ATTEMPTS_MAX: usize = 3;
 const TELL_AGAIN_AFTER: Duration = Duration::from_millis(200);
+/// How often an attempt is said to begin until enough of its claim is left for the handler.
+const BEGIN_ATTEMPTS_MAX: usize = 2;
+/// How long a message waits whose beginning was told too late each time.
+const BEGIN_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// How long a worker that stops waits for its last messages to be given back.
 const GIVE_BACK_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -92,8 +94,14 @@ pub(super) enum Settlement {
     Fail {
         error: ErrorText,
     },
-    /// At once, and untried.
-    GiveBack,
+    /// Untried.
+    GiveBack {
+        delay: Delay,
+    },
+}
+
+impl Settlement {
+    const BACK_AT_ONCE: Settlement = Settlement::GiveBack { delay: Delay::ZERO };
 }
 
 /// What tells a worker's tasks to stop.
@@ -150,6 +158,9 @@ impl<Q: Queue> Dispatch<Q> {
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut upkeep = interval(settings.upkeep_interval);
         upkeep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // At most one: what there is to reap and purge may take long, and holds up neither claims nor
+        // the stop.
+        let mut keeping_up = JoinSet::new();
         // Made before the first claim, and made anew before the claims that it causes, so that no
         // work that comes after a claim is missed.
         let mut work_added = pin!(worker.queue.work_added());
@@ -165,8 +176,12 @@ impl<Q: Queue> Dispatch<Q> {
             tokio::select! {
                 biased;
                 () = stop.shutdown.cancelled() => break,
-                _ = upkeep.tick() => {
-                    worker.keep_up().await;
+                _ = upkeep.tick(), if keeping_up.is_empty() => {
+                    let worker = Arc::clone(&worker);
+                    keeping_up.spawn(async move { worker.keep_up().await });
+                }
+                Some(ended) = keeping_up.join_next(), if !keeping_up.is_empty() => {
+                    note_end(ended);
                     lanes.wake();
                 }
                 () = &mut work_added => {
@@ -178,6 +193,8 @@ impl<Q: Queue> Dispatch<Q> {
                 _ = poll.tick() => lanes.wake(),
             }
         }
+        // What it had not committed is undone.
+        keeping_up.shutdown().await;
         worker.drain(tasks, &stop.deadline).await;
     }
 
@@ -241,7 +258,7 @@ impl<Q: Queue> Dispatch<Q> {
             }
             (Some(handler), Some(_)) => self.start(&*handler, &item, owner, stop).await,
             // The provider has handed out more than it was asked for.
-            (Some(_), None) => Some(Settlement::GiveBack),
+            (Some(_), None) => Some(Settlement::BACK_AT_ONCE),
         };
         if let Some(settlement) = settlement {
             self.settle(owner, &item, &settlement).await;
@@ -256,32 +273,59 @@ impl<Q: Queue> Dispatch<Q> {
         owner: &OwnerToken,
         stop: &Stop,
     ) -> Option<Settlement> {
-        if stop.shutdown.is_cancelled() {
-            return Some(Settlement::GiveBack);
-        }
-        // Before it is asked for, which is never later than the provider's start of the claim.
-        let begun_at = Instant::now();
-        let WorkerSettings { claim_for, handler_timeout, .. } = self.settings;
-        let attempts = match self.tell(|| self.queue.begin(owner, item, claim_for)).await {
-            Some(Some(attempts)) => attempts,
-            Some(None) => {
-                tracing::warn!("message was not ours any more when it was started");
-                self.metrics.counters().too_late.add(1);
-                return None;
-            }
-            // Whether it was counted is not known; what is given back is not.
-            None => return Some(Settlement::GiveBack),
+        let attempts = match self.begin(item, owner, stop).await {
+            Ok(attempts) => attempts,
+            Err(settlement) => return settlement,
         };
-        let may_outlive_claim = begun_at.elapsed() + handler_timeout > claim_for.get();
-        if may_outlive_claim || stop.shutdown.is_cancelled() {
-            return Some(Settlement::GiveBack);
-        }
         let handling = self.handle(handler, item.clone().begun(attempts), item.failed_attempts());
         tokio::select! {
             biased;
             settlement = handling => Some(settlement),
-            () = stop.deadline.cancelled() => Some(Settlement::GiveBack),
+            () = stop.deadline.cancelled() => Some(Settlement::BACK_AT_ONCE),
         }
+    }
+
+    /// Says that the attempt begins, which extends the claim. The answer is the attempts, or what
+    /// becomes of an item that is not to be started.
+    async fn begin(
+        &self,
+        item: &Q::Item,
+        owner: &OwnerToken,
+        stop: &Stop,
+    ) -> Result<u32, Option<Settlement>> {
+        let WorkerSettings { claim_for, handler_timeout, .. } = self.settings;
+        for _ in 0..BEGIN_ATTEMPTS_MAX {
+            if stop.shutdown.is_cancelled() {
+                return Err(Some(Settlement::BACK_AT_ONCE));
+            }
+            // Before it is asked for, which is never later than the provider's start of the claim.
+            let mut begun_at = Instant::now();
+            let begin = || {
+                begun_at = Instant::now();
+                self.queue.begin(owner, item, claim_for)
+            };
+            match self.tell(begin).await {
+                Some(Some(_)) if stop.shutdown.is_cancelled() => {
+                    return Err(Some(Settlement::BACK_AT_ONCE));
+                }
+                Some(Some(attempts)) if begun_at.elapsed() + handler_timeout <= claim_for.get() => {
+                    return Ok(attempts);
+                }
+                Some(Some(_)) => tracing::warn!(
+                    after = ?begun_at.elapsed(),
+                    "too little of the claim is left for the handler"
+                ),
+                Some(None) => {
+                    tracing::warn!("message was not ours any more when it was started");
+                    self.metrics.counters().too_late.add(1);
+                    return Err(None);
+                }
+                // Whether it was counted is not known; what is given back is not.
+                None => return Err(Some(Settlement::BACK_AT_ONCE)),
+            }
+        }
+        let delay = Delay::new(BEGIN_AGAIN_AFTER).expect("it is within the bounds");
+        Err(Some(Settlement::GiveBack { delay }))
     }
 
     async fn handle(
@@ -327,8 +371,8 @@ impl<Q: Queue> Dispatch<Q> {
                 tracing::warn!(%error, "message failed");
                 &counters.failed
             }
-            Settlement::GiveBack => {
-                tracing::info!("message given back untried");
+            Settlement::GiveBack { delay } => {
+                tracing::info!(?delay, "message given back untried");
                 &counters.given_back
             }
         };
@@ -407,31 +451,6 @@ async fn end_within(span: Duration, tasks: &mut JoinSet<()>) -> bool {
 
 fn note_end(ended: Result<(), JoinError>) {
     if let Err(error) = ended {
-        tracing::error!(%error, "a task of the worker itself broke, its message will be reaped");
+        tracing::error!(%error, "a task of the worker itself broke, a message that it had will be reaped");
     }
-}
-
-/// A handler's future, with a panic in it or in making it turned into a reason to retry.
-async fn catching_panics<'a>(
-    handle: impl FnOnce() -> super::handler::Handling<'a>,
-) -> Result<(), HandlerError> {
-    let handling = match catch_unwind(AssertUnwindSafe(handle)) {
-        Ok(handling) => handling,
-        Err(panic) => return Err(panicked(&*panic)),
-    };
-    let mut handling = pin!(handling);
-    std::future::poll_fn(|context| {
-        // Unwind-safe: a future that panicked is not polled again.
-        match catch_unwind(AssertUnwindSafe(|| handling.as_mut().poll(context))) {
-            Ok(poll) => poll,
-            Err(panic) => Poll::Ready(Err(panicked(&*panic))),
-        }
-    })
-    .await
-}
-
-fn panicked(panic: &(dyn std::any::Any + Send)) -> HandlerError {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    HandlerError::retry(format!("handler panicked: {}", text.as_deref().unwrap_or("no message")))
 }

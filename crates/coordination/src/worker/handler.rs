@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
-use std::pin::Pin;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 
 use thiserror::Error;
 
@@ -145,4 +147,29 @@ impl<M> fmt::Debug for TopicHandlers<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.by_topic.keys()).finish()
     }
+}
+
+/// A handler's future, with a panic in it or in making it turned into a reason to retry.
+pub(super) async fn catching_panics<'a>(
+    handle: impl FnOnce() -> Handling<'a>,
+) -> Result<(), HandlerError> {
+    let handling = match catch_unwind(AssertUnwindSafe(handle)) {
+        Ok(handling) => handling,
+        Err(panic) => return Err(panicked(&*panic)),
+    };
+    let mut handling = pin!(handling);
+    std::future::poll_fn(|context| {
+        // Unwind-safe: a future that panicked is not polled again.
+        match catch_unwind(AssertUnwindSafe(|| handling.as_mut().poll(context))) {
+            Ok(poll) => poll,
+            Err(panic) => Poll::Ready(Err(panicked(&*panic))),
+        }
+    })
+    .await
+}
+
+fn panicked(panic: &(dyn std::any::Any + Send)) -> HandlerError {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    HandlerError::retry(format!("handler panicked: {}", text.as_deref().unwrap_or("no message")))
 }

@@ -9,7 +9,7 @@ use super::handler::TopicHandlers;
 use super::metrics::WorkerMetrics;
 use super::settings::{InvalidSettings, WorkerSettings};
 use crate::{
-    BatchSize, CorrelationId, Delay, Inbox, InboxMessage, LeaseDuration, OwnerToken, ProviderError,
+    BatchSize, CorrelationId, Inbox, InboxMessage, LeaseDuration, OwnerToken, ProviderError,
     Retention, Topic, Topics,
 };
 
@@ -84,7 +84,7 @@ impl<I: Inbox + Clone> Queue for InboxQueue<I> {
             Settlement::Acknowledge => self.0.ack(owner, keys).await,
             Settlement::Retry { delay, error } => self.0.abandon(owner, keys, error, *delay).await,
             Settlement::Fail { error } => self.0.fail(owner, keys, error).await,
-            Settlement::GiveBack => self.0.postpone(owner, keys, Delay::ZERO).await,
+            Settlement::GiveBack { delay } => self.0.postpone(owner, keys, *delay).await,
         }
     }
 
@@ -123,14 +123,46 @@ impl Work for InboxMessage {
     }
 
     fn failed_attempts(&self) -> u32 {
-        self.attempts_since_revival() - self.lost_attempts
+        self.attempts_since_revival() - Work::lost_attempts(self)
     }
 
+    /// A build from before lost attempts were counted may revive a message while it is being replaced,
+    /// and leaves those from before the revival: there are no more than attempts since.
     fn lost_attempts(&self) -> u32 {
-        self.lost_attempts
+        self.lost_attempts.min(self.attempts_since_revival())
     }
 
     fn begun(self, attempts: u32) -> InboxMessage {
         InboxMessage { attempts, ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ErrorText, InboxKey, InboxStatus, Payload, Source, SourceMessageId, Timestamp};
+
+    #[test]
+    fn lost_attempts_that_an_older_build_left_at_a_revival_do_not_count() {
+        let message = |attempts| InboxMessage {
+            key: InboxKey {
+                source: Source::new("shop").unwrap(),
+                message_id: SourceMessageId::new("1").unwrap(),
+            },
+            topic: Topic::new("order").unwrap(),
+            payload: Payload::empty(),
+            correlation_id: None,
+            hash: None,
+            status: InboxStatus::Ready,
+            due_at: Timestamp::MIN,
+            attempts,
+            attempts_at_revival: 7,
+            lost_attempts: 3,
+            last_error: ErrorText::default(),
+        };
+        let counts =
+            |message: InboxMessage| (message.failed_attempts(), Work::lost_attempts(&message));
+        assert_eq!(counts(message(7)), (0, 0), "as the older build revived it");
+        assert_eq!(counts(message(12)), (2, 3));
     }
 }

@@ -35,7 +35,7 @@ struct Lane {
 enum Turn {
     /// To be claimed.
     Next,
-    /// Was claimed and may have more; after the others.
+    /// Was claimed and may have more, or may have new work; after the others.
     Had,
     /// Had nothing more to claim, until there may be new work.
     Dry,
@@ -97,9 +97,10 @@ impl Lanes {
         self.turn_all(Turn::Had, Turn::Dry);
     }
 
-    /// There may be new work.
+    /// There may be new work. Lanes that were dry go after those that still wait for their turn, which
+    /// would never come if something woke the dry ones again and again.
     pub(super) fn wake(&mut self) {
-        self.turn_all(Turn::Dry, Turn::Next);
+        self.turn_all(Turn::Dry, Turn::Had);
     }
 
     /// A permit to start a message; none if the topic has no handler or no permit is left.
@@ -221,6 +222,20 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(lanes.next_ask(1), ask(only(&["a"]), 3));
             assert_eq!(lanes.next_ask(1), ask(only(&["b"]), 2), "before a is asked for again");
+        }
+    }
+
+    /// `CRD-01`
+    #[test]
+    fn crd_01_a_dry_lane_that_is_woken_goes_after_those_that_wait_for_their_turn() {
+        let mut lanes = lanes(&["b"], true, 64);
+        let _running = start(&lanes, "b").unwrap();
+        for _ in 0..2 {
+            let first = lanes.next_ask(1).unwrap();
+            assert_eq!(first.topics, except(&["b"]), "it can start the most");
+            lanes.dry(&first);
+            lanes.wake();
+            assert_eq!(lanes.next_ask(1), ask(only(&["b"]), 2), "however often others are woken");
         }
     }
 

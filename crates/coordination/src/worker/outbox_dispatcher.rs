@@ -9,8 +9,8 @@ use super::handler::TopicHandlers;
 use super::metrics::WorkerMetrics;
 use super::settings::{InvalidSettings, WorkerSettings};
 use crate::{
-    BatchSize, CorrelationId, Delay, LeaseDuration, Outbox, OutboxMessage, OwnerToken,
-    ProviderError, Retention, Topic, Topics,
+    BatchSize, CorrelationId, LeaseDuration, Outbox, OutboxMessage, OwnerToken, ProviderError,
+    Retention, Topic, Topics,
 };
 
 /// Claims due messages, calls the topic's handler, and marks them dispatched, reschedules or fails
@@ -123,7 +123,7 @@ impl<O: Outbox + Clone> Queue for OutboxQueue<O> {
                 self.0.reschedule(owner, &ids, *delay, error).await
             }
             Settlement::Fail { error } => self.0.fail(owner, &ids, error).await,
-            Settlement::GiveBack => self.0.postpone(owner, &ids, Delay::ZERO).await,
+            Settlement::GiveBack { delay } => self.0.postpone(owner, &ids, *delay).await,
         }
     }
 

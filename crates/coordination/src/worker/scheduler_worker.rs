@@ -146,7 +146,11 @@ impl<S: Scheduler, O: Outbox, L: Leases> SchedulerWorker<S, O, L> {
         let mut kept_up_at: Option<Instant> = None;
         loop {
             if kept_up_at.is_none_or(|at| at.elapsed() >= self.settings.upkeep_interval) {
-                self.keep_up().await;
+                tokio::select! {
+                    biased;
+                    () = shutdown.cancelled() => break,
+                    () = self.keep_up() => {}
+                }
                 kept_up_at = Some(Instant::now());
             }
             match self.round(&lease, shutdown).await {

@@ -25,7 +25,8 @@ pub const IN_FLIGHT_MAX: usize = 1000;
 pub struct WorkerSettings {
     /// The most items in one claim: 50.
     pub batch: BatchSize,
-    /// How long a claim is held: 60 s. Longer than the handler's timeout.
+    /// How long a claim is held: 60 s. Longer than the handler's timeout, by what the provider may take
+    /// to answer: a message whose handler could outlive its claim is not started.
     pub claim_for: LeaseDuration,
     /// How long a handler may take for one message: 30 s. Then its future is dropped and the
     /// message is retried.

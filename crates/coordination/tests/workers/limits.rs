@@ -105,7 +105,7 @@ async fn a_worker_holds_no_more_than_its_bound() {
     assert!(running.await.unwrap_err().is_cancelled());
 }
 
-/// `CRD-02`: an attempt whose beginning takes too long to tell is not made, and not counted.
+/// `CRD-02`: an attempt whose beginning takes too long to tell is told of again, and counted once.
 #[tokio::test(start_paused = true)]
 async fn a_handler_is_not_started_under_a_claim_that_may_run_out() {
     let memory = provider();
@@ -127,9 +127,32 @@ async fn a_handler_is_not_started_under_a_claim_that_may_run_out() {
     stop.cancel();
     running.await.unwrap();
     let snapshot = metrics.snapshot();
-    assert_eq!((snapshot.given_back, snapshot.claimed), (1, 2), "{snapshot:?}");
+    assert_eq!((snapshot.given_back, snapshot.claimed), (0, 1), "{snapshot:?}");
+    assert_eq!((snapshot.reaped, snapshot.too_late), (0, 0), "{snapshot:?}");
     assert_eq!(seen.started.load(Ordering::SeqCst), 1);
     assert_eq!(memory.record(id).await.unwrap().unwrap().attempts, 1);
+}
+
+/// `CRD-02`: one whose beginning always takes too long goes back untried, and not to come again at once.
+#[tokio::test(start_paused = true)]
+async fn a_message_that_cannot_be_started_in_time_is_not_claimed_without_pause() {
+    let memory = provider();
+    let id = Outbox::enqueue(&memory, outbox_message("order", "1")).await.unwrap();
+    let outbox = Unreliable::every_beginning_takes(memory.clone(), Duration::from_millis(20));
+    let handlers = TopicHandlers::new()
+        .on(topic("order"), |_: OutboxMessage| async { panic!("its claim would run out") });
+    let handler_timeout = Duration::from_millis(59_990);
+    let settings = WorkerSettings { handler_timeout, ..Default::default() };
+    let worker = OutboxDispatcher::new(outbox, handlers, settings).unwrap();
+    let (metrics, stop) = (worker.metrics(), CancellationToken::new());
+    let running = tokio::spawn(worker.run(stop.clone()));
+    pass(Duration::from_secs(30)).await;
+    stop.cancel();
+    running.await.unwrap();
+    let snapshot = metrics.snapshot();
+    assert!((10..=30).contains(&snapshot.claimed), "{snapshot:?}");
+    assert_eq!(snapshot.given_back, snapshot.claimed, "{snapshot:?}");
+    assert_eq!(memory.record(id).await.unwrap().unwrap().attempts, 0);
 }
 
 #[tokio::test(start_paused = true)]

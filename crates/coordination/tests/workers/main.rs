@@ -19,14 +19,10 @@ use coordination::{
     Payload, Source, SourceMessageId, Timestamp, Topic,
 };
 
-/// A provider by the runtime's clock, which starts at `start`.
-fn provider_at(start: &str) -> MemoryProvider {
-    let start: Timestamp = start.parse().unwrap();
-    MemoryProvider::with_clock(Arc::new(MonotonicClock::starting_at(start)))
-}
-
+/// A provider by the runtime's clock.
 fn provider() -> MemoryProvider {
-    provider_at("2026-03-01T12:00:00Z")
+    let start: Timestamp = "2026-03-01T12:00:00Z".parse().unwrap();
+    MemoryProvider::with_clock(Arc::new(MonotonicClock::starting_at(start)))
 }
 
 fn topic(text: &str) -> Topic {

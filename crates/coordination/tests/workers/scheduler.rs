@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use coordination::{
     BatchSize, Clock, CronSchedule, FencingToken, JobDefinition, JobName, LeaseDuration, Leases,
-    MemoryProvider, MessageId, NewTimer, Outbox, OutboxMessage, OwnerToken, Payload, ProviderError,
-    ResourceName, Scheduler, SchedulerSettings, SchedulerWorker, Tenure,
+    MemoryProvider, MessageId, MonotonicClock, NewTimer, Outbox, OutboxMessage, OwnerToken,
+    Payload, ProviderError, ResourceName, Scheduler, SchedulerSettings, SchedulerWorker, Tenure,
+    Timestamp, Wait,
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::slow_ack::SlowAck;
 use crate::unreliable::{Stuck, Unreliable};
-use crate::{eventually, lease, pass, provider, provider_at, topic};
+use crate::{eventually, lease, pass, provider, topic};
 
 fn worker(
     memory: &MemoryProvider,
@@ -86,6 +87,24 @@ async fn many_due_timers_do_not_hold_up_a_due_job() {
 
 /// A job at 02:30 local time runs once on either night: at 03:00 summer time in spring, at the
 /// first 02:30 in autumn.
+/// The runtime's clock, which need not be looked at again and again: days pass in few steps.
+#[derive(Debug)]
+struct NeverSuspended(MonotonicClock);
+
+impl Clock for NeverSuspended {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+
+    fn wait_until(&self, at: Timestamp) -> Wait<'_> {
+        Box::pin(async move {
+            while self.now() < at {
+                pass(at.since(self.now())).await;
+            }
+        })
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_nightly_job_runs_once_on_the_nights_when_the_clocks_change() {
     for (start, expected) in [
@@ -98,7 +117,8 @@ async fn a_nightly_job_runs_once_on_the_nights_when_the_clocks_change() {
             ["2026-10-24T00:30:00Z", "2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"],
         ),
     ] {
-        let memory = provider_at(start);
+        let clock = MonotonicClock::starting_at(start.parse().unwrap());
+        let memory = MemoryProvider::with_clock(Arc::new(NeverSuspended(clock)));
         let nightly = JobDefinition::new(
             JobName::new("nightly").unwrap(),
             topic("report"),
@@ -301,4 +321,22 @@ async fn of_two_workers_one_leads_and_the_other_takes_over() {
     eventually("the other takes over", || second_metrics.snapshot().acknowledged == 2).await;
     stop.cancel();
     follower.await.unwrap();
+}
+
+/// `CRD-04`
+#[tokio::test(start_paused = true)]
+async fn crd_04_a_worker_told_to_stop_does_not_wait_for_its_upkeep() {
+    let memory = provider();
+    let scheduler = SlowAck::reaping_never_ends(memory.clone());
+    let settings = SchedulerSettings::default();
+    let resource = settings.resource.clone();
+    let worker = SchedulerWorker::new(scheduler, memory.clone(), memory.clone(), settings).unwrap();
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(worker.run(stop.clone()));
+    pass(Duration::from_secs(10)).await;
+    stop.cancel();
+    let stopped = tokio::time::timeout(Duration::from_secs(3600), running).await;
+    stopped.expect("it stops").unwrap();
+    let next = memory.acquire(&resource, lease(60), None).await.unwrap();
+    assert!(next.is_some(), "and gives its lease up");
 }

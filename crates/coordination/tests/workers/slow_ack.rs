@@ -1,5 +1,5 @@
 //! A scheduler that acknowledges the first timer and then keeps its caller waiting until it is let
-//! go.
+//! go; and one that never ends reaping.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,12 +16,18 @@ use tokio::sync::Semaphore;
 pub(crate) struct SlowAck {
     inner: MemoryProvider,
     acknowledged: Arc<AtomicUsize>,
+    reaping_ends: bool,
     pub(crate) let_go: Arc<Semaphore>,
 }
 
 impl SlowAck {
     pub(crate) fn new(inner: MemoryProvider) -> SlowAck {
-        SlowAck { inner, acknowledged: Arc::default(), let_go: Arc::new(Semaphore::new(0)) }
+        let let_go = Arc::new(Semaphore::new(0));
+        SlowAck { inner, acknowledged: Arc::default(), reaping_ends: true, let_go }
+    }
+
+    pub(crate) fn reaping_never_ends(inner: MemoryProvider) -> SlowAck {
+        SlowAck { reaping_ends: false, ..SlowAck::new(inner) }
     }
 
     pub(crate) fn acknowledged(&self) -> usize {
@@ -69,6 +75,9 @@ impl Scheduler for SlowAck {
     }
 
     async fn reap_timers(&self) -> Result<usize, ProviderError> {
+        if !self.reaping_ends {
+            std::future::pending::<()>().await;
+        }
         self.inner.reap_timers().await
     }
 

@@ -13,6 +13,7 @@ use coordination::{
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::unreliable::Unreliable;
 use crate::{eventually, inbox_message, key, outbox_message, pass, provider, topic};
 
 /// When each call of a handler started, from the start of the test.
@@ -227,4 +228,43 @@ async fn crd_04_a_worker_told_to_stop_starts_nothing_and_keeps_nothing() {
         let message = inbox.get(&key(&format!("order-{number}"))).await.unwrap();
         assert_eq!((message.status, message.attempts), (InboxStatus::Ready, 0));
     }
+}
+
+/// `CRD-04`: the stop comes while the provider is told of the beginning.
+#[tokio::test(start_paused = true)]
+async fn crd_04_what_is_about_to_start_when_the_worker_stops_goes_back_untried() {
+    let memory = provider();
+    let id = Outbox::enqueue(&memory, outbox_message("order", "x")).await.unwrap();
+    let outbox = Unreliable::first_beginning_takes(memory.clone(), A_SECOND);
+    let starts = Starts::new();
+    let handlers = handling(TopicHandlers::new(), "order", &starts, Duration::ZERO);
+    let settings = WorkerSettings::default();
+    let worker = OutboxDispatcher::new(outbox.clone(), handlers, settings).unwrap();
+    let (metrics, stop) = (worker.metrics(), CancellationToken::new());
+    let running = tokio::spawn(worker.run(stop.clone()));
+    eventually("it is about to start", || outbox.beginnings() == 1).await;
+    stop.cancel();
+    running.await.unwrap();
+    assert_eq!((starts.count(), metrics.snapshot().given_back), (0, 1));
+    let record = memory.record(id).await.unwrap().unwrap();
+    assert_eq!((record.status, record.attempts), (OutboxStatus::Ready, 0));
+}
+
+/// `CRD-01`, `CRD-04`, `CRD-14`
+#[tokio::test(start_paused = true)]
+async fn crd_01_upkeep_holds_up_neither_work_nor_the_stop() {
+    let memory = provider();
+    let starts = Starts::new();
+    let handlers = handling(TopicHandlers::new(), "order", &starts, Duration::ZERO);
+    let outbox = Unreliable::reaping_never_ends(memory.clone());
+    let worker = OutboxDispatcher::new(outbox, handlers, WorkerSettings::default()).unwrap();
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(worker.run(stop.clone()));
+    for count in 1..=3 {
+        pass(Duration::from_secs(10)).await;
+        Outbox::enqueue(&memory, outbox_message("order", "x")).await.unwrap();
+        eventually("it starts", || starts.count() == count).await;
+    }
+    stop.cancel();
+    running.await.unwrap();
 }

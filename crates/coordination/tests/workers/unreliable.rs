@@ -16,7 +16,9 @@ pub(crate) struct Unreliable {
     calls: Arc<AtomicUsize>,
     lost_every: usize,
     beginnings: Arc<AtomicUsize>,
-    first_beginning_takes: Duration,
+    slow_beginnings: usize,
+    slow_beginning_takes: Duration,
+    reaping_ends: bool,
 }
 
 impl Unreliable {
@@ -30,8 +32,26 @@ impl Unreliable {
             calls: Arc::default(),
             lost_every: usize::MAX,
             beginnings: Arc::default(),
-            first_beginning_takes: span,
+            slow_beginnings: 1,
+            slow_beginning_takes: span,
+            reaping_ends: true,
         }
+    }
+
+    pub(crate) fn every_beginning_takes(inner: MemoryProvider, span: Duration) -> Unreliable {
+        Unreliable { slow_beginnings: usize::MAX, ..Unreliable::first_beginning_takes(inner, span) }
+    }
+
+    pub(crate) fn reaping_never_ends(inner: MemoryProvider) -> Unreliable {
+        Unreliable {
+            reaping_ends: false,
+            ..Unreliable::first_beginning_takes(inner, Duration::ZERO)
+        }
+    }
+
+    /// How often an attempt was said to begin.
+    pub(crate) fn beginnings(&self) -> usize {
+        self.beginnings.load(Ordering::SeqCst)
     }
 
     fn lose<T>(&self, answer: T) -> Result<T, ProviderError> {
@@ -67,8 +87,8 @@ impl Outbox for Unreliable {
         lease: LeaseDuration,
     ) -> Result<Option<u32>, ProviderError> {
         let answer = self.inner.begin(owner, id, lease).await?;
-        if self.beginnings.fetch_add(1, Ordering::SeqCst) == 0 {
-            crate::pass(self.first_beginning_takes).await;
+        if self.beginnings.fetch_add(1, Ordering::SeqCst) < self.slow_beginnings {
+            crate::pass(self.slow_beginning_takes).await;
         }
         self.lose(answer)
     }
@@ -164,6 +184,9 @@ impl Outbox for Unreliable {
     }
 
     async fn reap(&self) -> Result<usize, ProviderError> {
+        if !self.reaping_ends {
+            std::future::pending::<()>().await;
+        }
         let answer = Outbox::reap(&self.inner).await?;
         self.lose(answer)
     }

@@ -52,3 +52,38 @@ impl UnreadableJobs {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(count: usize) -> BTreeSet<String> {
+        (0..count).map(|number| format!("newer-{number:04}")).collect()
+    }
+
+    /// `CRD-13`
+    #[tokio::test(start_paused = true)]
+    async fn crd_13_what_cannot_be_read_is_left_out_for_a_while() {
+        let jobs = UnreadableJobs::default();
+        assert!(jobs.names().is_empty());
+        jobs.note(names(2));
+        tokio::time::advance(LOOK_AGAIN_AFTER - Duration::from_millis(1)).await;
+        assert_eq!(jobs.names(), ["newer-0000", "newer-0001"]);
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(jobs.names().is_empty(), "then it is looked at again");
+        assert!(jobs.is_known("newer-0001"), "and not told of again");
+        jobs.note(names(1));
+        assert!(!jobs.is_known("newer-0001"), "it can be read now");
+        jobs.forget();
+        assert!(jobs.names().is_empty());
+    }
+
+    #[test]
+    fn how_many_are_left_out_is_bounded() {
+        let jobs = UnreadableJobs::default();
+        jobs.note(names(NAMES_MAX));
+        assert_eq!(jobs.names().len(), NAMES_MAX);
+        jobs.note(names(NAMES_MAX + 1));
+        assert_eq!(jobs.names().len(), NAMES_MAX);
+    }
+}
