@@ -22,7 +22,7 @@ use self::book::Book;
 pub(crate) use self::change::ChangeError;
 use self::change::{NotBegun, Progress, unanswered};
 use crate::hosted::HostedBackend;
-use crate::limits_file::{Claim, Leftover, LimitsFile, LoadError, NotOwned, Owned};
+use crate::limits_file::{Claim, LimitsFile, LoadError, NotOwned, Owned};
 
 /// When to repeat a change that could not be kept.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -106,7 +106,7 @@ impl<B: HostedBackend> Admin<B> {
             if is_owned {
                 // Nothing of a process outlives it here, so what it has staged is only in the way.
                 let leftovers = book.file.leftovers().unwrap_or_default();
-                leftovers.into_iter().for_each(Leftover::remove);
+                leftovers.into_iter().for_each(|leftover| drop(leftover.remove()));
             }
         }
         let waiting = std::sync::Mutex::new(waiting);
@@ -176,7 +176,7 @@ impl<B: HostedBackend> Admin<B> {
                 // It may still arrive at a backend that others have too, whoever is there then.
                 let is_unknown = matches!(error, DefineError::Unanswered(_));
                 match is_unknown && self.backend.is_shared() {
-                    true => book.is_unconfirmed |= staged.leave(),
+                    true => staged.leave(),
                     false => staged.discard().await,
                 }
                 return Err(error.into());
@@ -248,7 +248,7 @@ impl<B: HostedBackend> Admin<B> {
     }
 
     async fn undo_again(&self, book: &mut Book) {
-        if book.parted.is_empty() && !book.is_unconfirmed {
+        if book.parted.is_empty() {
             return;
         }
         // Another server may have changed these limits meanwhile, and then its word counts.

@@ -20,7 +20,6 @@ use ratelimiter::{LeaseId, Registry};
 use ratelimiter_wire::{Kept, LIMITS_FILE_BYTES_MAX, LimitsDocument, LimitsFileError};
 
 pub(crate) use self::change_lock::{ChangeLock, Stamp};
-pub(crate) use self::leftovers::Leftover;
 pub(crate) use self::owner::{Claim, NotOwned, Owned};
 
 /// Where the definitions are kept.

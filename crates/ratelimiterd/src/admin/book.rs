@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::path::PathBuf;
 
 use ratelimiter::{LimitKey, LimitStatus, RegisteredLimit, Registry};
 use ratelimiter_wire::{FileFault, Kept};
@@ -26,9 +27,8 @@ pub(super) struct Book {
     pub(super) stamp: Option<Stamp>,
     /// Limits whose change could not be kept, and not yet be taken back in the backend either.
     pub(super) parted: BTreeSet<LimitKey>,
-    /// A change was begun, and nobody knows whether it has reached the backend. What was staged for it is beside the
-    /// file until it is shut out.
-    pub(super) is_unconfirmed: bool,
+    /// What is staged beside the file although nothing unconfirmed is left of it, because it cannot be removed.
+    pub(super) stuck: BTreeSet<PathBuf>,
     /// The file could not follow the registry; the next tick tries again.
     pub(super) is_behind: bool,
     /// It was said that something is wrong with the file, and need not be said again.
@@ -48,7 +48,7 @@ impl Book {
             kept: Kept::default(),
             stamp: None,
             parted: BTreeSet::new(),
-            is_unconfirmed: false,
+            stuck: BTreeSet::new(),
             is_behind: false,
             is_reported: false,
         }
@@ -164,9 +164,11 @@ impl MaybeStaged {
         }
     }
 
-    /// Leaves it beside the file; true if there is something.
-    pub(super) fn leave(self) -> bool {
-        self.0.map(Staged::leave).is_some()
+    /// Leaves it beside the file, where the next tick finds it, of this server or of another.
+    pub(super) fn leave(self) {
+        if let Some(staged) = self.0 {
+            staged.leave();
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use super::Admin;
 use super::book::{Book, on_disk};
 use super::change::{NotBegun, unanswered};
 use crate::hosted::HostedBackend;
-use crate::limits_file::{ChangeLock, Leftover, NotOwned};
+use crate::limits_file::{ChangeLock, NotOwned};
 
 /// For how long a change waits for another server's.
 const CHANGE_PATIENCE: Duration = Duration::from_secs(4);
@@ -102,11 +102,14 @@ impl<B: HostedBackend> Admin<B> {
         }
     }
 
-    /// Takes over what other servers, or people, have written.
+    /// Takes over what other servers, or people, have written; and shuts out what a server has begun and not confirmed,
+    /// which may be gone for good.
     pub(super) async fn follow_file(&self, book: &mut Book) {
         let file = book.file.clone();
-        match on_disk(move || file.stamp()).await {
-            Ok(stamp) if stamp == book.stamp => return,
+        // Where the folder cannot be listed there is no lock to be had either.
+        let seen = on_disk(move || Ok((file.stamp()?, file.staged_paths().unwrap_or_default())));
+        match seen.await {
+            Ok((stamp, staged)) if stamp == book.stamp && staged.is_subset(&book.stuck) => return,
             Ok(_) => {}
             Err(error) => return book.report(&error.to_string(), "the limits file cannot be read"),
         }
@@ -174,13 +177,13 @@ impl<B: HostedBackend> Admin<B> {
             book.stamp = stamp;
             book.is_reported = false;
             let removed = on_disk(move || {
-                leftovers.into_iter().for_each(Leftover::remove);
-                Ok(())
+                Ok(leftovers.into_iter().filter_map(|leftover| leftover.remove().err()).collect())
             });
-            removed.await.expect("removing does not fail");
-        }
-        if is_locked {
-            book.is_unconfirmed = false;
+            book.stuck = removed.await.expect("removing does not fail");
+            for path in &book.stuck {
+                let path = path.display();
+                tracing::warn!(%path, "what was staged cannot be removed; remove it by hand");
+            }
         }
         Ok(())
     }

@@ -211,6 +211,25 @@ async fn tb_08_a_change_without_an_answer_is_known_to_whoever_comes_next() {
     }
 }
 
+/// TB-08: a server that has died for good is not waited for.
+#[tokio::test]
+async fn tb_08_a_change_that_a_dead_server_has_begun_is_shut_out_by_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let backend = Troubled::new(true, 10);
+    let (dies, stays) = (start(&folder, &backend).await, start(&folder, &backend).await);
+    dies.define(limit("k", 5), PATIENCE).await.unwrap();
+    stays.tick().await;
+    backend.answers.store(false, Ordering::Relaxed);
+    reason(dies.define(limit("k", 50), PATIENCE).await);
+    drop(dies);
+    assert_eq!((staged_count(&folder), backend.take_unconfirmed().len()), (1, 0));
+    stays.tick().await;
+    assert_eq!(backend.take_unconfirmed(), [BTreeSet::from([limit("k", 5).key])]);
+    assert_eq!(staged_count(&folder), 0);
+    stays.tick().await;
+    assert_eq!(backend.take_unconfirmed(), [], "it is said once");
+}
+
 /// TB-08: where nothing was left behind, nothing is unconfirmed.
 #[tokio::test]
 async fn tb_08_a_start_after_a_clean_end_finds_nothing_unconfirmed() {
