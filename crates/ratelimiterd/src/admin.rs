@@ -80,6 +80,8 @@ impl<B: HostedBackend> Admin<B> {
         if let Err(NotOwned::Taken { by }) = owned {
             return Err(RestoreError::Taken { path: file.path().to_owned(), by });
         }
+        // Before the content: what is written in between shows as a change.
+        let stamp = file.stamp().unwrap_or_default();
         let LimitsDocument { registry, kept, notes } = file.load()?;
         // Whoever cannot write here cannot lose what others write.
         if let Err(NotOwned::NoLock(error)) = &owned {
@@ -102,7 +104,7 @@ impl<B: HostedBackend> Admin<B> {
                 book.put(registered);
                 book.follow(&key, status);
             }
-            book.kept = kept;
+            (book.kept, book.stamp) = (kept, stamp);
             if is_owned {
                 // Nothing of a process outlives it here, so what it has staged is only in the way.
                 let leftovers = book.file.leftovers().unwrap_or_default();

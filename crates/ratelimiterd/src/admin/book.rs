@@ -23,7 +23,7 @@ pub(super) struct Book {
     decreasing: BTreeSet<LimitKey>,
     /// What the file says beyond the limits that this version understands.
     pub(super) kept: Kept,
-    /// Which content of the file was taken over last, where others change it too.
+    /// Which content of the file was taken over last; at the start, where nobody else changes it.
     pub(super) stamp: Option<Stamp>,
     /// Limits whose change could not be kept, and not yet be taken back in the backend either.
     pub(super) parted: BTreeSet<LimitKey>,

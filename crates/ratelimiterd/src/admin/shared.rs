@@ -73,13 +73,7 @@ impl<B: HostedBackend> Admin<B> {
             return Err(unanswered.into());
         }
         if book.owned.is_none() {
-            let owned = super::own(&book.file, super::claim(&*self.backend), self.addr).await;
-            book.owned = Some(owned.map_err(|not_owned| match not_owned {
-                NotOwned::Taken { by } => {
-                    NotBegun::ReadOnly { reason: format!("it is in use by {by}") }
-                }
-                NotOwned::NoLock(error) => not_locked(&error),
-            })?);
+            self.own_late(book).await?;
         }
         if !self.backend.is_shared() {
             return Ok(None);
@@ -92,6 +86,27 @@ impl<B: HostedBackend> Admin<B> {
             Turn::ReadOnly(error) => Err(not_locked(&error)),
             Turn::Theirs => Err(unanswered(THEIRS.to_owned()).into()),
         }
+    }
+
+    /// Makes the file this server's, which was not possible at its start.
+    async fn own_late(&self, book: &mut Book) -> Result<(), NotBegun> {
+        let owned = super::own(&book.file, super::claim(&*self.backend), self.addr).await;
+        let owned = owned.map_err(|not_owned| match not_owned {
+            NotOwned::Taken { by } => {
+                NotBegun::ReadOnly { reason: format!("it is in use by {by}") }
+            }
+            NotOwned::NoLock(error) => not_locked(&error),
+        })?;
+        // Nobody else's any more, but somebody's in between perhaps. A shared backend takes that over.
+        if !self.backend.is_shared() {
+            let file = book.file.clone();
+            let stamp = on_disk(move || file.stamp()).await;
+            if stamp.map_err(|error| NotBegun::of("it cannot be read", &error))? != book.stamp {
+                return Err(NotBegun::ReadOnly { reason: CHANGED_SINCE.to_owned() });
+            }
+        }
+        book.owned = Some(owned);
+        Ok(())
     }
 
     async fn turn(&self, book: &Book, patience: Duration) -> Turn {
@@ -229,6 +244,8 @@ impl<B: HostedBackend> Admin<B> {
     }
 }
 
+pub(super) const CHANGED_SINCE: &str =
+    "it has changed since this server read it at its start; restart this server";
 const THEIRS: &str = "another server is changing the limits";
 
 fn not_locked(error: &io::Error) -> NotBegun {

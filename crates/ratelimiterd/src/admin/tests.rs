@@ -267,6 +267,24 @@ async fn a_file_that_cannot_be_locked_is_served_and_not_changed() {
     }
 }
 
+/// OPS-06: a memory server that could not own its file at the start does not write over what others have made of it since.
+#[tokio::test]
+async fn ops_06_a_file_that_another_server_has_changed_is_not_written_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let owner = folder.path().join("limits.json.owner");
+    std::fs::create_dir(&owner).unwrap();
+    let late = start(&folder, &Troubled::new(false, 10)).await;
+    std::fs::remove_dir(&owner).unwrap();
+    let other = start(&folder, &Troubled::new(false, 10)).await;
+    other.define(limit("theirs", 1), PATIENCE).await.unwrap();
+    drop(other);
+    let text = file(&folder);
+    let changed = NotBegun::ReadOnly { reason: shared::CHANGED_SINCE.to_owned() };
+    assert_eq!(late.define(limit("ours", 1), PATIENCE).await, Err(changed.into()));
+    assert_eq!(file(&folder), text);
+    drop(start(&folder, &Troubled::new(false, 10)).await);
+}
+
 #[test]
 fn what_can_never_be_written_is_told_from_what_cannot_be_written_now() {
     use io::ErrorKind as Kind;

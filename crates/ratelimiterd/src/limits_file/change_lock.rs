@@ -62,8 +62,13 @@ impl LimitsFile {
     /// # Errors
     /// The file cannot be opened.
     pub(crate) fn stamp(&self) -> io::Result<Option<Stamp>> {
-        let metadata = match File::open(&self.path) {
-            Ok(file) => file.metadata()?,
+        let opened = fs::metadata(&self.path).and_then(|metadata| match metadata.is_file() {
+            true => File::open(&self.path)?.metadata(),
+            // Opening a pipe would wait for whoever writes to it.
+            false => Err(io::Error::other("it is no file")),
+        });
+        let metadata = match opened {
+            Ok(metadata) => metadata,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
