@@ -70,6 +70,7 @@ impl Book {
     pub(super) fn remove(&mut self, key: &LimitKey) {
         self.decreasing.remove(key);
         self.registry.remove(key);
+        self.kept.forget(key);
     }
 
     /// A registry that the file already has needs no staging.

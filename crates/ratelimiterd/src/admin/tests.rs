@@ -285,6 +285,23 @@ async fn ops_06_a_file_that_another_server_has_changed_is_not_written_over() {
     drop(start(&folder, &Troubled::new(false, 10)).await);
 }
 
+/// OPS-05: what a newer server said of a limit goes with the limit.
+#[tokio::test]
+async fn ops_05_unknown_fields_do_not_outlive_their_limit() {
+    for is_shared in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let text = r#"{"version":2,"limits":[
+            {"key":"a","kind":"rolling","capacity":7,"window_seconds":60,"mode":"shadow"},
+            {"key":"b","kind":"rolling","capacity":7,"window_seconds":60,"mode":"dark"}]}"#;
+        std::fs::write(folder.path().join("limits.json"), text).unwrap();
+        let admin = start(&folder, &Troubled::new(is_shared, 10)).await;
+        admin.delete(limit("a", 7).key, PATIENCE).await.unwrap();
+        admin.define(limit("a", 7), PATIENCE).await.unwrap();
+        let text = file(&folder);
+        assert!(!text.contains("shadow") && text.contains("dark"), "{text}");
+    }
+}
+
 #[test]
 fn what_can_never_be_written_is_told_from_what_cannot_be_written_now() {
     use io::ErrorKind as Kind;
