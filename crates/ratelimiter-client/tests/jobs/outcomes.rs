@@ -143,7 +143,7 @@ async fn pause_02_a_job_whose_limiter_refuses_to_look_is_postponed_and_says_why(
     world.reserves_fare(std::iter::repeat_n(Luck::Refused, 50));
     let runner = jobs.run(&world, jobs.lasting(secs(1)));
     let ids = jobs.submit_all(&call("p", "acme", 100), 20).await;
-    pass(secs(60)).await;
+    pass(secs(30)).await;
     let first = jobs.job(ids[0]).await;
     assert!(matches!(first.state, JobState::Waiting { .. }), "{first:?}");
     assert_eq!(first.last_error.as_deref(), Some("postponed: refused: no such token"));
