@@ -119,9 +119,10 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
                     lease = LeaseId::generate(self.clock.now());
                     unanswered_count = 0;
                 }
-                Some(Err(error @ ReserveError::AmountExceedsCapacity { .. })) => {
-                    return self.refused(&error);
-                }
+                Some(Err(
+                    error @ (ReserveError::AmountExceedsCapacity { .. }
+                    | ReserveError::InvalidRequest { .. }),
+                )) => return self.refused(&error),
                 Some(Err(
                     error @ (ReserveError::UnknownKey { .. }
                     | ReserveError::LeaseEnded

@@ -153,6 +153,20 @@ async fn pause_02_a_job_whose_limiter_refuses_to_look_is_postponed_and_says_why(
     assert_eq!(counters.succeeded, 20);
 }
 
+/// PAUSE-02: the job's own shape is nothing that somebody else can put right.
+#[tokio::test(start_paused = true)]
+async fn pause_02_a_job_that_the_server_calls_invalid_fails_and_stops_no_other() {
+    let (jobs, world) = (Jobs::new(), World::roomy());
+    world.reserves_fare([Luck::Invalid]);
+    let ids = jobs.submit_all(&call("p", "acme", 100), 2).await;
+    let runner = jobs.run(&world, jobs.lasting(secs(1)));
+    let ended = jobs.ended(&ids).await;
+    assert!(reason(&ended[0]).contains("not valid: duplicate_key:k"), "{}", reason(&ended[0]));
+    assert!(is_done(&ended[1]));
+    let counters = runner.stop().await;
+    assert_eq!((counters.refused, counters.postponed, counters.succeeded), (1, 0, 1));
+}
+
 /// PAUSE-02
 #[tokio::test(start_paused = true)]
 async fn pause_02_a_job_of_an_unknown_model_waits_until_somebody_defines_it() {
