@@ -202,6 +202,11 @@ impl Staged {
     pub(crate) fn leave(self) {}
 }
 
+/// Nothing can be written there, now or later.
+pub(crate) fn is_for_good(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+}
+
 fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if folder != Path::new("") => folder,

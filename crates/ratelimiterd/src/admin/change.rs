@@ -13,6 +13,7 @@ use ratelimiter::{DefineError, DeleteError, Unanswered};
 use tokio::time::timeout;
 
 use super::RETRY_AFTER;
+use crate::limits_file::is_for_good;
 
 /// Why a change was not made. Where the outcome is not known, the message says so.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -96,8 +97,7 @@ impl NotBegun {
     /// Nothing can be written, or not at the moment.
     pub(super) fn of(what: &str, error: &io::Error) -> Self {
         let reason = format!("{what}: {error}");
-        let never = [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem];
-        if never.contains(&error.kind()) {
+        if is_for_good(error) {
             return Self::ReadOnly { reason };
         }
         tracing::error!(%error, "{what}");
