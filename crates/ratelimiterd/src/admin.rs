@@ -16,13 +16,14 @@ use std::time::Duration;
 
 use ratelimiter::{DefineError, DeleteError, Limit, LimitKey, LimitStatus, Unanswered};
 use ratelimiter_wire::LimitsDocument;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
+use tokio_util::sync::CancellationToken;
 
 use self::book::Book;
 pub(crate) use self::change::ChangeError;
 use self::change::{NotBegun, Progress, unanswered};
 use crate::hosted::HostedBackend;
-use crate::limits_file::{Claim, LimitsFile, LoadError, NotOwned, Owned};
+use crate::limits_file::{ChangeLock, Claim, LimitsFile, LoadError, NotOwned, Owned};
 
 /// When to repeat a change that could not be kept.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -154,7 +155,8 @@ impl<B: HostedBackend> Admin<B> {
         progress: &Progress,
     ) -> Result<LimitStatus, ChangeError<DefineError>> {
         let mut book = self.book.lock().await;
-        let _lock = self.begin_change(&mut book).await?;
+        let lock = self.begin_change(&mut book).await?;
+        let lock = lock.as_ref();
         let key = limit.key.clone();
         let limits_max = book.file.limits_max();
         if book.registry().get(&key).is_none() && book.registry().len() >= limits_max {
@@ -167,7 +169,7 @@ impl<B: HostedBackend> Admin<B> {
         let planned = book.registry().plan(limit.clone())?;
         let mut next = book.registry().clone();
         next.put(planned.clone());
-        let staged = book.stage(&next).await.map_err(|error| not_written(&error))?;
+        let staged = book.stage(&next, lock).await.map_err(|error| not_written(&error))?;
         if let Err(withdrawn) = progress.begin() {
             staged.discard().await;
             return Err(withdrawn.into());
@@ -185,11 +187,11 @@ impl<B: HostedBackend> Admin<B> {
             }
         };
         if let Err(error) = staged.commit().await {
-            return Err(self.take_back(&mut book, &key, &error).await.into());
+            return Err(self.take_back(&mut book, &key, lock, &error).await.into());
         }
         book.put(planned);
         book.follow(&key, status);
-        book.catch_up().await;
+        book.catch_up(lock).await;
         tracing::info!(%key, ?status, "limit defined");
         Ok(status)
     }
@@ -200,10 +202,11 @@ impl<B: HostedBackend> Admin<B> {
         progress: &Progress,
     ) -> Result<(), ChangeError<DeleteError>> {
         let mut book = self.book.lock().await;
-        let _lock = self.begin_change(&mut book).await?;
+        let lock = self.begin_change(&mut book).await?;
+        let lock = lock.as_ref();
         let mut next = book.registry().clone();
         next.remove(key);
-        let staged = book.stage(&next).await.map_err(|error| not_written(&error))?;
+        let staged = book.stage(&next, lock).await.map_err(|error| not_written(&error))?;
         if let Err(withdrawn) = progress.begin() {
             staged.discard().await;
             return Err(withdrawn.into());
@@ -213,7 +216,7 @@ impl<B: HostedBackend> Admin<B> {
             return Err(error.into());
         }
         if let Err(error) = staged.commit().await {
-            return Err(self.take_back(&mut book, key, &error).await.into());
+            return Err(self.take_back(&mut book, key, lock, &error).await.into());
         }
         book.remove(key);
         tracing::info!(%key, "limit deleted");
@@ -222,11 +225,17 @@ impl<B: HostedBackend> Admin<B> {
 
     /// Takes a change back that the backend has and the file not: here, in the backend, and in the file too, should it
     /// have got there without being safe.
-    async fn take_back(&self, book: &mut Book, key: &LimitKey, error: &io::Error) -> Unanswered {
+    async fn take_back(
+        &self,
+        book: &mut Book,
+        key: &LimitKey,
+        lock: Option<&ChangeLock>,
+        error: &io::Error,
+    ) -> Unanswered {
         tracing::error!(%error, "the limits file cannot be written");
         self.undo(book, key).await;
         book.is_behind = true;
-        book.catch_up().await;
+        book.catch_up(lock).await;
         unanswered(format!(
             "the limits file cannot be written, so the change is taken back: {error}"
         ))
@@ -264,9 +273,20 @@ impl<B: HostedBackend> Admin<B> {
 
     /// Lets the backend do its regular work, takes over what others have written into the file, and keeps what has
     /// changed by itself: decreases that came to their end.
-    pub(crate) async fn tick(&self) {
+    ///
+    /// It may wait for a backend that does not answer, and whoever stops a server does not wait with it; only what is being
+    /// written is written to its end.
+    pub(crate) async fn tick(&self, stop: &CancellationToken) {
+        let worked = stop.run_until_cancelled(self.work());
+        if let Some(Some((mut book, lock))) = worked.await {
+            book.catch_up(lock.as_ref()).await;
+        }
+    }
+
+    /// All of a tick but the writing: the definitions to be written, with the right to do so, if there is something.
+    async fn work(&self) -> Option<(MutexGuard<'_, Book>, Option<ChangeLock>)> {
         if !self.start().await {
-            return;
+            return None;
         }
         self.backend.tick().await;
         let mut book = self.book.lock().await;
@@ -281,9 +301,11 @@ impl<B: HostedBackend> Admin<B> {
                 settled.push(key);
             }
         }
-        if book.is_behind || !settled.is_empty() {
-            self.keep_settled(&mut book, &settled).await;
+        if !book.is_behind && settled.is_empty() {
+            return None;
         }
+        let lock = self.settle(&mut book, &settled).await?;
+        book.owned.is_some().then_some((book, lock))
     }
 }
 

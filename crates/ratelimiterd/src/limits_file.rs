@@ -20,6 +20,7 @@ use ratelimiter::{LeaseId, Registry};
 use ratelimiter_wire::{Kept, LIMITS_FILE_BYTES_MAX, LimitsDocument, LimitsFileError};
 
 pub(crate) use self::change_lock::{ChangeLock, Stamp};
+pub(crate) use self::leftovers::Leftover;
 pub(crate) use self::owner::{Claim, NotOwned, Owned};
 
 /// Where the definitions are kept.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use ratelimiter::{LimitKey, LimitStatus, RegisteredLimit, Registry};
 use ratelimiter_wire::{FileFault, Kept};
 
-use crate::limits_file::{LimitsFile, Owned, Staged, Stamp};
+use crate::limits_file::{ChangeLock, LimitsFile, Owned, Staged, Stamp};
 
 /// How much of what was not understood is said each time; the rest is counted.
 const NOTES_SAID_MAX: usize = 20;
@@ -36,7 +36,14 @@ pub(super) struct Book {
 }
 
 /// A staged content, if there was anything to change.
-pub(super) struct MaybeStaged(Option<Staged>);
+pub(super) struct MaybeStaged(Option<(Staged, Rights)>);
+
+/// What lets a server write. Work on a disk goes on when whoever waits for it is gone, so it has these too: nobody else
+/// writes before it has come to its end.
+struct Rights {
+    _owned: Option<Owned>,
+    _lock: Option<ChangeLock>,
+}
 
 impl Book {
     pub(super) fn new(file: LimitsFile, owned: Option<Owned>) -> Self {
@@ -74,12 +81,18 @@ impl Book {
     }
 
     /// A registry that the file already has needs no staging.
-    pub(super) async fn stage(&self, next: &Registry) -> io::Result<MaybeStaged> {
+    pub(super) async fn stage(
+        &self,
+        next: &Registry,
+        lock: Option<&ChangeLock>,
+    ) -> io::Result<MaybeStaged> {
         if *next == self.registry && !self.is_behind {
             return Ok(MaybeStaged(None));
         }
         let (file, next, kept) = (self.file.clone(), next.clone(), self.kept.clone());
-        Ok(MaybeStaged(Some(on_disk(move || file.stage(&next, &kept)).await?)))
+        let rights = Rights { _owned: self.owned.clone(), _lock: lock.cloned() };
+        let staged = on_disk(move || Ok((file.stage(&next, &kept)?, rights))).await?;
+        Ok(MaybeStaged(Some(staged)))
     }
 
     /// The backend has taken a definition over. A pause may wait or not; the next tick tells.
@@ -110,11 +123,11 @@ impl Book {
 
     /// Writes the file if it is behind. It may stay behind: what it says until then is a decrease that a restart
     /// carries out again.
-    pub(super) async fn catch_up(&mut self) {
+    pub(super) async fn catch_up(&mut self, lock: Option<&ChangeLock>) {
         if !self.is_behind {
             return;
         }
-        let written = match self.stage(&self.registry).await {
+        let written = match self.stage(&self.registry, lock).await {
             Ok(staged) => staged.commit().await,
             Err(error) => Err(error),
         };
@@ -150,15 +163,23 @@ impl Book {
 impl MaybeStaged {
     pub(super) async fn commit(self) -> io::Result<()> {
         match self.0 {
-            Some(staged) => on_disk(move || staged.commit()).await,
+            Some((staged, rights)) => {
+                on_disk(move || {
+                    let committed = staged.commit();
+                    drop(rights);
+                    committed
+                })
+                .await
+            }
             None => Ok(()),
         }
     }
 
     pub(super) async fn discard(self) {
-        if let Some(staged) = self.0 {
+        if let Some((staged, rights)) = self.0 {
             let discarded = on_disk(move || {
                 staged.discard();
+                drop(rights);
                 Ok(())
             });
             discarded.await.expect("discarding does not fail");
@@ -167,7 +188,7 @@ impl MaybeStaged {
 
     /// Leaves it beside the file, where the next tick finds it, of this server or of another.
     pub(super) fn leave(self) {
-        if let Some(staged) = self.0 {
+        if let Some((staged, _)) = self.0 {
             staged.leave();
         }
     }

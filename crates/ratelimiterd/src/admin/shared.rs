@@ -16,7 +16,7 @@ use super::Admin;
 use super::book::{Book, on_disk};
 use super::change::{NotBegun, unanswered};
 use crate::hosted::HostedBackend;
-use crate::limits_file::{ChangeLock, NotOwned};
+use crate::limits_file::{ChangeLock, Leftover, NotOwned};
 
 /// For how long a change waits for another server's.
 const CHANGE_PATIENCE: Duration = Duration::from_secs(4);
@@ -139,26 +139,27 @@ impl<B: HostedBackend> Admin<B> {
         }
     }
 
-    /// Writes what has come to its end by itself, unless another server was faster.
-    pub(super) async fn keep_settled(&self, book: &mut Book, settled: &[LimitKey]) {
-        let mut _lock = None;
+    /// Notes what has come to its end by itself, unless another server was faster. Brings the right to write it, which is a
+    /// lock where others write too; `None` if there is none now.
+    pub(super) async fn settle(
+        &self,
+        book: &mut Book,
+        settled: &[LimitKey],
+    ) -> Option<Option<ChangeLock>> {
+        let mut ours = None;
         if self.backend.is_shared() {
             match self.turn(book, TICK_PATIENCE).await {
                 Turn::Ours(lock) => {
-                    if self.refresh(book, Some(&lock)).await.is_err() {
-                        return;
-                    }
-                    _lock = Some(lock);
+                    self.refresh(book, Some(&lock)).await.ok()?;
+                    ours = Some(lock);
                 }
-                Turn::ReadOnly(_) | Turn::Theirs => return,
+                Turn::ReadOnly(_) | Turn::Theirs => return None,
             }
         }
         for key in settled {
             book.settle(key);
         }
-        if book.owned.is_some() {
-            book.catch_up().await;
-        }
+        Some(ours)
     }
 
     /// Makes book and backend what the file says. A file that is gone or has faults changes nothing: it is a person's
@@ -191,8 +192,12 @@ impl<B: HostedBackend> Admin<B> {
             }
             book.stamp = stamp;
             book.is_reported = false;
+            let lock = lock.cloned();
             let removed = on_disk(move || {
-                Ok(leftovers.into_iter().filter_map(|leftover| leftover.remove().err()).collect())
+                let removed = leftovers.into_iter().map(Leftover::remove);
+                let stuck = removed.filter_map(Result::err).collect();
+                drop(lock);
+                Ok(stuck)
             });
             book.stuck = removed.await.expect("removing does not fail");
             for path in &book.stuck {

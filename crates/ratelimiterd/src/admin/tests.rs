@@ -115,7 +115,7 @@ async fn start(folder: &tempfile::TempDir, backend: &Arc<Troubled>) -> Arc<Admin
     let file = LimitsFile::new(folder.path().join("limits.json"));
     let addr = "127.0.0.1:1".parse().unwrap();
     let admin = Arc::new(Admin::restore(Arc::clone(backend), file, addr).await.unwrap());
-    admin.tick().await;
+    admin.tick(&CancellationToken::new()).await;
     assert_eq!(admin.not_started(), None);
     admin
 }
@@ -202,7 +202,7 @@ async fn tb_08_a_change_without_an_answer_is_known_to_whoever_comes_next() {
         reason(admin.define(limit("k", 2), PATIENCE).await);
         assert_eq!((staged_count(&folder), backend.take_unconfirmed().len()), (1, 0));
         match is_crash {
-            false => admin.tick().await,
+            false => admin.tick(&CancellationToken::new()).await,
             true => drop(start(&folder, &backend).await),
         }
         assert_eq!(backend.take_unconfirmed(), std::slice::from_ref(&key));
@@ -218,15 +218,15 @@ async fn tb_08_a_change_that_a_dead_server_has_begun_is_shut_out_by_the_others()
     let backend = Troubled::new(true, 10);
     let (dies, stays) = (start(&folder, &backend).await, start(&folder, &backend).await);
     dies.define(limit("k", 5), PATIENCE).await.unwrap();
-    stays.tick().await;
+    stays.tick(&CancellationToken::new()).await;
     backend.answers.store(false, Ordering::Relaxed);
     reason(dies.define(limit("k", 50), PATIENCE).await);
     drop(dies);
     assert_eq!((staged_count(&folder), backend.take_unconfirmed().len()), (1, 0));
-    stays.tick().await;
+    stays.tick(&CancellationToken::new()).await;
     assert_eq!(backend.take_unconfirmed(), [BTreeSet::from([limit("k", 5).key])]);
     assert_eq!(staged_count(&folder), 0);
-    stays.tick().await;
+    stays.tick(&CancellationToken::new()).await;
     assert_eq!(backend.take_unconfirmed(), [], "it is said once");
 }
 
@@ -283,6 +283,24 @@ async fn ops_06_a_file_that_another_server_has_changed_is_not_written_over() {
     assert_eq!(late.define(limit("ours", 1), PATIENCE).await, Err(changed.into()));
     assert_eq!(file(&folder), text);
     drop(start(&folder, &Troubled::new(false, 10)).await);
+}
+
+/// OPS-06: a server that is stopped while it writes lets go of the file when the write has come to its end.
+#[tokio::test]
+async fn ops_06_what_is_staged_keeps_the_file_until_it_is_committed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = LimitsFile::new(folder.path().join("limits.json"));
+    let addr = "127.0.0.1:1".parse().unwrap();
+    let book = Book::new(file.clone(), file.own(Claim::Alone, addr).ok());
+    let lock = file.lock(PATIENCE).await.unwrap();
+    let next = [RegisteredLimit::in_force(limit("k", 1))].into_iter().collect();
+    let staged = book.stage(&next, lock.as_ref()).await.unwrap();
+    drop((book, lock));
+    assert!(file.lock(Duration::ZERO).await.unwrap().is_none());
+    assert!(matches!(file.own(Claim::Alone, addr), Err(NotOwned::Taken { .. })));
+    staged.commit().await.unwrap();
+    assert!(file.lock(PATIENCE).await.unwrap().is_some());
+    assert!(file.own(Claim::Alone, addr).is_ok());
 }
 
 /// OPS-05: what a newer server said of a limit goes with the limit.

@@ -7,6 +7,7 @@
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use super::{LimitsFile, folder_of, is_for_good};
 
@@ -22,10 +23,10 @@ pub(crate) enum Claim {
     Together,
 }
 
-/// The right to use a limits file. It ends when this is dropped, or with the process.
-#[derive(Debug)]
+/// The right to use a limits file. It ends when this and its clones are dropped, or with the process.
+#[derive(Debug, Clone)]
 pub(crate) struct Owned {
-    _file: File,
+    _file: Arc<File>,
 }
 
 /// Why a limits file cannot be had.
@@ -53,7 +54,7 @@ impl LimitsFile {
                     // Whom the next one is told of; the lock holds without it, on a full disk for example.
                     drop(introduce(&mut file, addr));
                 }
-                Ok(Owned { _file: file })
+                Ok(Owned { _file: Arc::new(file) })
             }
             Err(TryLockError::WouldBlock) => Err(NotOwned::Taken { by: holder(file) }),
             Err(TryLockError::Error(error)) => Err(NotOwned::NoLock(error)),
