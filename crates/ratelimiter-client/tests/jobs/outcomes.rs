@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use coordination::{BatchSize, NewOutboxMessage, Outbox, OutboxStatus, Payload, Topic};
+use coordination::{
+    BatchSize, ErrorText, LeaseDuration, NewOutboxMessage, Outbox, OutboxStatus, OwnerToken,
+    Payload, Topic, TopicSet, Topics,
+};
 use ratelimiter_client::jobs::{HandlerError, JobCall, JobResult, JobState, RunnerSettings};
 use ratelimiter_client::{Batcher, Done, JobEnd, JobView, Observer};
 
@@ -313,6 +316,15 @@ async fn what_is_no_job_is_left_alone_or_fails_by_what_is_wrong() {
     assert_eq!(record(broken).await.status, OutboxStatus::Dead);
     assert!(record(broken).await.last_error.as_str().starts_with("not_a_job"));
     assert_eq!(runner.stop().await.failed, 1);
+
+    let mails = Topics::Only(TopicSet::of([Topic::new("mail").unwrap()]).unwrap());
+    let (owner, lease) = (OwnerToken::random(), LeaseDuration::new(secs(60)).unwrap());
+    let max = BatchSize::new(1).unwrap();
+    assert_eq!(jobs.outbox.claim_due_of(&owner, lease, max, &mails).await.unwrap().len(), 1);
+    jobs.outbox.fail(&owner, &[mail], &ErrorText::new("no such address")).await.unwrap();
+    assert_eq!(jobs.queue().revive(&[mail, broken]).await.unwrap(), 1);
+    assert_eq!(record(mail).await.status, OutboxStatus::Dead, "not a job, so not the queue's");
+    assert_eq!(record(broken).await.status, OutboxStatus::Ready);
 }
 
 #[tokio::test(start_paused = true)]
