@@ -80,7 +80,7 @@ impl Progress {
         let ms = patience.as_millis();
         if self.withdraw() {
             let reason = format!(
-                "other changes were under way for {ms} ms; this one was withdrawn: nothing was changed, and nothing will be"
+                "the change could not begin within {ms} ms, because of other changes or a slow disk, and was withdrawn: nothing was changed, and nothing will be"
             );
             return Err(unanswered(reason).into());
         }
