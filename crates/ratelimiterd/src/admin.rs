@@ -21,9 +21,9 @@ use tokio_util::sync::CancellationToken;
 
 use self::book::Book;
 pub(crate) use self::change::ChangeError;
-use self::change::{NotBegun, Progress, unanswered};
+use self::change::{NotMade, Progress, unanswered};
 use crate::hosted::HostedBackend;
-use crate::limits_file::{ChangeLock, Claim, LimitsFile, LoadError, NotOwned, Owned};
+use crate::limits_file::{ChangeLock, Claim, LimitsFile, LoadError, NotOwned, Owned, is_for_good};
 
 /// When to repeat a change that could not be kept.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -224,21 +224,25 @@ impl<B: HostedBackend> Admin<B> {
     }
 
     /// Takes a change back that the backend has and the file not: here, in the backend, and in the file too, should it
-    /// have got there without being safe.
+    /// have got there without being safe. A file that cannot be replaced is as it was.
     async fn take_back(
         &self,
         book: &mut Book,
         key: &LimitKey,
         lock: Option<&ChangeLock>,
         error: &io::Error,
-    ) -> Unanswered {
-        tracing::error!(%error, "the limits file cannot be written");
+    ) -> NotMade {
         self.undo(book, key).await;
+        if is_for_good(error) {
+            return NotMade::of("it cannot be replaced", error);
+        }
+        tracing::error!(%error, "the limits file cannot be written");
         book.is_behind = true;
         book.catch_up(lock).await;
         unanswered(format!(
             "the limits file cannot be written, so the change is taken back: {error}"
         ))
+        .into()
     }
 
     /// Puts the backend back where the registry is, after a change that could not be kept. What it does not answer is
@@ -333,8 +337,8 @@ async fn own(file: &LimitsFile, claim: Claim, addr: SocketAddr) -> Result<Owned,
     owned.unwrap_or_else(|error| Err(NotOwned::NoLock(io::Error::other(error))))
 }
 
-fn not_written(error: &io::Error) -> NotBegun {
-    NotBegun::of("the limits file cannot be written", error)
+fn not_written(error: &io::Error) -> NotMade {
+    NotMade::of("the limits file cannot be written", error)
 }
 
 fn interrupted() -> Unanswered {

@@ -186,7 +186,8 @@ impl Staged {
             Ok(folder)
         });
         match renamed {
-            Ok(folder) => folder.sync_all(),
+            // It is in its place, so nobody may take this for a file that cannot be replaced.
+            Ok(folder) => folder.sync_all().map_err(io::Error::other),
             Err(error) => {
                 self.discard();
                 Err(error)
@@ -203,9 +204,11 @@ impl Staged {
     pub(crate) fn leave(self) {}
 }
 
-/// Nothing can be written there, now or later.
+/// Nothing can be written there, now or later; or the file is a mount point itself and cannot be replaced.
 pub(crate) fn is_for_good(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+    use io::ErrorKind::{CrossesDevices, PermissionDenied, ReadOnlyFilesystem, ResourceBusy};
+    let kinds = [PermissionDenied, ReadOnlyFilesystem, ResourceBusy, CrossesDevices];
+    kinds.contains(&error.kind())
 }
 
 fn folder_of(path: &Path) -> &Path {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use ratelimiter::{LimitKey, LimitStatus, RegisteredLimit, Registry};
 use ratelimiter_wire::{FileFault, Kept};
 
-use crate::limits_file::{ChangeLock, LimitsFile, Owned, Staged, Stamp};
+use crate::limits_file::{ChangeLock, LimitsFile, Owned, Staged, Stamp, is_for_good};
 
 /// How much of what was not understood is said each time; the rest is counted.
 const NOTES_SAID_MAX: usize = 20;
@@ -133,6 +133,14 @@ impl Book {
         };
         match written {
             Ok(()) => (self.is_behind, self.is_reported) = (false, false),
+            Err(error) if is_for_good(&error) => {
+                // Nothing that a tick could heal. The next change writes all.
+                self.is_behind = false;
+                self.report(
+                    &error.to_string(),
+                    "the limits file is behind, and cannot be replaced",
+                );
+            }
             Err(error) => {
                 self.report(&error.to_string(), "the limits file is behind; trying again");
             }

@@ -31,8 +31,8 @@ pub(crate) enum ChangeError<E> {
     Backend(E),
 }
 
-/// Why a change was not begun.
-pub(super) enum NotBegun {
+/// Why a change was not begun, or was taken back.
+pub(super) enum NotMade {
     ReadOnly { reason: String },
     Unanswered(Unanswered),
 }
@@ -93,7 +93,7 @@ impl Progress {
     }
 }
 
-impl NotBegun {
+impl NotMade {
     /// Nothing can be written, or not at the moment.
     pub(super) fn of(what: &str, error: &io::Error) -> Self {
         let reason = format!("{what}: {error}");
@@ -105,11 +105,11 @@ impl NotBegun {
     }
 }
 
-impl<E: From<Unanswered>> From<NotBegun> for ChangeError<E> {
-    fn from(not_begun: NotBegun) -> Self {
+impl<E: From<Unanswered>> From<NotMade> for ChangeError<E> {
+    fn from(not_begun: NotMade) -> Self {
         match not_begun {
-            NotBegun::ReadOnly { reason } => Self::ReadOnly { reason },
-            NotBegun::Unanswered(unanswered) => unanswered.into(),
+            NotMade::ReadOnly { reason } => Self::ReadOnly { reason },
+            NotMade::Unanswered(unanswered) => unanswered.into(),
         }
     }
 }
@@ -120,7 +120,7 @@ impl<E: From<Unanswered>> From<Unanswered> for ChangeError<E> {
     }
 }
 
-impl From<Unanswered> for NotBegun {
+impl From<Unanswered> for NotMade {
     fn from(unanswered: Unanswered) -> Self {
         Self::Unanswered(unanswered)
     }

@@ -14,7 +14,7 @@ use ratelimiter_wire::LimitsDocument;
 
 use super::Admin;
 use super::book::{Book, on_disk};
-use super::change::{NotBegun, unanswered};
+use super::change::{NotMade, unanswered};
 use crate::hosted::HostedBackend;
 use crate::limits_file::{ChangeLock, Leftover, NotOwned};
 
@@ -68,7 +68,7 @@ impl<B: HostedBackend> Admin<B> {
     pub(super) async fn begin_change(
         &self,
         book: &mut Book,
-    ) -> Result<Option<ChangeLock>, NotBegun> {
+    ) -> Result<Option<ChangeLock>, NotMade> {
         if let Some(unanswered) = self.not_started() {
             return Err(unanswered.into());
         }
@@ -89,20 +89,18 @@ impl<B: HostedBackend> Admin<B> {
     }
 
     /// Makes the file this server's, which was not possible at its start.
-    async fn own_late(&self, book: &mut Book) -> Result<(), NotBegun> {
+    async fn own_late(&self, book: &mut Book) -> Result<(), NotMade> {
         let owned = super::own(&book.file, super::claim(&*self.backend), self.addr).await;
         let owned = owned.map_err(|not_owned| match not_owned {
-            NotOwned::Taken { by } => {
-                NotBegun::ReadOnly { reason: format!("it is in use by {by}") }
-            }
+            NotOwned::Taken { by } => NotMade::ReadOnly { reason: format!("it is in use by {by}") },
             NotOwned::NoLock(error) => not_locked(&error),
         })?;
         // Nobody else's any more, but somebody's in between perhaps. A shared backend takes that over.
         if !self.backend.is_shared() {
             let file = book.file.clone();
             let stamp = on_disk(move || file.stamp()).await;
-            if stamp.map_err(|error| NotBegun::of("it cannot be read", &error))? != book.stamp {
-                return Err(NotBegun::ReadOnly { reason: CHANGED_SINCE.to_owned() });
+            if stamp.map_err(|error| NotMade::of("it cannot be read", &error))? != book.stamp {
+                return Err(NotMade::ReadOnly { reason: CHANGED_SINCE.to_owned() });
             }
         }
         book.owned = Some(owned);
@@ -253,6 +251,6 @@ pub(super) const CHANGED_SINCE: &str =
     "it has changed since this server read it at its start; restart this server";
 const THEIRS: &str = "another server is changing the limits";
 
-fn not_locked(error: &io::Error) -> NotBegun {
-    NotBegun::of("it cannot be locked", error)
+fn not_locked(error: &io::Error) -> NotMade {
+    NotMade::of("it cannot be locked", error)
 }
