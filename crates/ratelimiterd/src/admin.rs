@@ -238,11 +238,11 @@ impl<B: HostedBackend> Admin<B> {
         }
         tracing::error!(%error, "the limits file cannot be written");
         book.is_behind = true;
-        book.catch_up(lock).await;
-        unanswered(format!(
-            "the limits file cannot be written, so the change is taken back: {error}"
-        ))
-        .into()
+        let outcome = match book.catch_up(lock).await {
+            true => "so the change is taken back",
+            false => "nor put back now; whether the change takes effect is not known yet",
+        };
+        unanswered(format!("the limits file cannot be written, {outcome}: {error}")).into()
     }
 
     /// Puts the backend back where the registry is, after a change that could not be kept. What it does not answer is

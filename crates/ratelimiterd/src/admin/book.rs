@@ -121,16 +121,17 @@ impl Book {
         self.decreasing.iter().cloned().collect()
     }
 
-    /// Writes the file if it is behind. It may stay behind: what it says until then is a decrease that a restart
-    /// carries out again.
-    pub(super) async fn catch_up(&mut self, lock: Option<&ChangeLock>) {
+    /// Writes the file if it is behind; true if it is not any more. It may stay behind: what it says until then is a
+    /// decrease that a restart carries out again, or a change that the disk has let neither pass nor be put back.
+    pub(super) async fn catch_up(&mut self, lock: Option<&ChangeLock>) -> bool {
         if !self.is_behind {
-            return;
+            return true;
         }
         let written = match self.stage(&self.registry, lock).await {
             Ok(staged) => staged.commit().await,
             Err(error) => Err(error),
         };
+        let is_written = written.is_ok();
         match written {
             Ok(()) => (self.is_behind, self.is_reported) = (false, false),
             Err(error) if is_for_good(&error) => {
@@ -145,6 +146,7 @@ impl Book {
                 self.report(&error.to_string(), "the limits file is behind; trying again");
             }
         }
+        is_written
     }
 
     /// Says once what is wrong with the file.

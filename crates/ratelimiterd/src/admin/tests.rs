@@ -189,6 +189,24 @@ async fn def_08_a_change_without_an_end_is_said_to_be_unknown() {
     assert!(answer.contains("not known yet"), "{answer}");
 }
 
+/// DEF-08: nor does it say that a change is taken back, when a file that may have it cannot be put back.
+#[tokio::test]
+async fn def_08_a_change_that_can_be_neither_kept_nor_put_back_is_said_to_be_unknown() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.json");
+    let backend = Troubled::new(false, 10);
+    let admin = start(&folder, &backend).await;
+    admin.define(limit("k", 1), PATIENCE).await.unwrap();
+    std::fs::remove_file(&path).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    let answer = reason(admin.define(limit("k", 2), PATIENCE).await);
+    assert!(answer.contains("not known yet"), "{answer}");
+    assert_eq!(backend.memory.state_now(&limit("k", 1).key).unwrap().limit, limit("k", 1));
+    std::fs::remove_dir(&path).unwrap();
+    admin.tick(&CancellationToken::new()).await;
+    assert!(file(&folder).contains("\"capacity\": 1"), "it is put back when that is possible");
+}
+
 /// TB-08: what was staged stays until the backend has shut the change out, by this server's next tick or by another one.
 #[tokio::test]
 async fn tb_08_a_change_without_an_answer_is_known_to_whoever_comes_next() {
