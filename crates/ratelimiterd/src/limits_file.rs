@@ -204,11 +204,15 @@ impl Staged {
     pub(crate) fn leave(self) {}
 }
 
-/// Nothing can be written there, now or later; or the file is a mount point itself and cannot be replaced.
+/// Nothing can be written there as long as nobody puts it right.
 pub(crate) fn is_for_good(error: &io::Error) -> bool {
-    use io::ErrorKind::{CrossesDevices, PermissionDenied, ReadOnlyFilesystem, ResourceBusy};
-    let kinds = [PermissionDenied, ReadOnlyFilesystem, ResourceBusy, CrossesDevices];
-    kinds.contains(&error.kind())
+    let kinds = [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem];
+    kinds.contains(&error.kind()) || is_mount_point(error)
+}
+
+/// The file is a mount point itself, and cannot be replaced while it is one.
+pub(crate) fn is_mount_point(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ResourceBusy | io::ErrorKind::CrossesDevices)
 }
 
 fn folder_of(path: &Path) -> &Path {

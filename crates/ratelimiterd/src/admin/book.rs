@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use ratelimiter::{LimitKey, LimitStatus, RegisteredLimit, Registry};
 use ratelimiter_wire::{FileFault, Kept};
 
-use crate::limits_file::{ChangeLock, LimitsFile, Owned, Staged, Stamp, is_for_good};
+use crate::limits_file::{ChangeLock, LimitsFile, Owned, Staged, Stamp, is_mount_point};
 
 /// How much of what was not understood is said each time; the rest is counted.
 const NOTES_SAID_MAX: usize = 20;
@@ -134,13 +134,10 @@ impl Book {
         let is_written = written.is_ok();
         match written {
             Ok(()) => (self.is_behind, self.is_reported) = (false, false),
-            Err(error) if is_for_good(&error) => {
-                // Nothing that a tick could heal. The next change writes all.
+            Err(error) if is_mount_point(&error) => {
+                // No tick can heal that, and each would write and flush the whole file to find out. The next change does.
                 self.is_behind = false;
-                self.report(
-                    &error.to_string(),
-                    "the limits file is behind, and cannot be replaced",
-                );
+                self.report(&error.to_string(), "the limits file cannot be replaced");
             }
             Err(error) => {
                 self.report(&error.to_string(), "the limits file is behind; trying again");
