@@ -159,7 +159,8 @@ impl ReserveAnswer {
             ReserveError::Unanswered(Unanswered { reason: _, retry_after }) => {
                 (ErrorWord::BackendError, whole_ms(retry_after))
             }
-            ReserveError::Refused(Refused { reason: _ }) => (ErrorWord::BackendRefused, 0),
+            ReserveError::InvalidRequest { reason: _ }
+            | ReserveError::Refused(Refused { reason: _ }) => (ErrorWord::BackendRefused, 0),
         };
         Self { retry_after_ms, error: Some(word), message: Some(message), ..Self::default() }
     }
@@ -222,9 +223,13 @@ fn reserve_error(word: ErrorWord, message: Option<String>, retry_after: Duration
         ErrorWord::AmountExceedsCapacity { key } => ReserveError::AmountExceedsCapacity { key },
         ErrorWord::LeaseConflict => ReserveError::LeaseConflict,
         ErrorWord::LeaseEnded => ReserveError::LeaseEnded,
-        word => match Failure::of(&word, message, retry_after) {
-            Failure::Unanswered(unanswered) => unanswered.into(),
-            Failure::Refused(refused) => refused.into(),
+        word => match (Failure::of(&word, message, retry_after), word) {
+            (Failure::Unanswered(unanswered), _) => unanswered.into(),
+            (
+                Failure::Refused(Refused { reason }),
+                ErrorWord::InvalidRequest { .. } | ErrorWord::DuplicateKey { .. },
+            ) => ReserveError::InvalidRequest { reason },
+            (Failure::Refused(refused), _) => refused.into(),
         },
     }
 }

@@ -111,6 +111,18 @@ fn a_hint_survives_an_unanswered_reserve() {
 }
 
 #[test]
+fn a_request_that_a_server_calls_invalid_is_told_from_one_that_it_did_not_look_at() {
+    for json in [
+        r#"{"error":"invalid_request:requirements[0].amount","message":"must be positive"}"#,
+        r#"{"error":"duplicate_key:k"}"#,
+    ] {
+        let answer: ReserveAnswer = serde_json::from_str(json).unwrap();
+        let got = answer.into_result();
+        assert!(matches!(got, Err(ReserveError::InvalidRequest { .. })), "{json}: {got:?}");
+    }
+}
+
+#[test]
 fn what_is_no_answer_of_this_protocol_is_refused_and_never_allowed() {
     for json in [
         "{}",

@@ -28,6 +28,12 @@ pub enum ReserveError {
     /// The lease was completed, or one of its reservations has expired.
     #[error("this lease has ended; take a new lease ID")]
     LeaseEnded,
+    /// The limiter does not take a request of this shape. Repeating it cannot help.
+    #[error("the request is not valid: {reason}")]
+    InvalidRequest {
+        /// What is wrong with it, for people.
+        reason: String,
+    },
     /// Nobody knows whether the lease was allowed.
     #[error(transparent)]
     Unanswered(#[from] Unanswered),

@@ -242,6 +242,7 @@ impl MemoryLimiter {
     /// As there.
     pub fn delete_now(&self, key: &LimitKey) -> Result<(), DeleteError> {
         let groups = &self.state.groups;
+        groups.soundness.check()?;
         if let Some(mut group) = groups.lock_for(key) {
             let _change = groups.soundness.begin_change()?;
             if group.remove(key) {

@@ -118,7 +118,10 @@ fn after_a_panic_in_the_midst_of_a_change_nothing_is_answered_any_more() {
     assert_eq!(scene.complete(1), Err(CompleteError::Unanswered(unsound.clone())));
     let defined = scene.limiter.define_now(limit(rpm.clone()));
     assert_eq!(defined, Err(DefineError::Unanswered(unsound.clone())));
-    assert_eq!(scene.limiter.delete_now(&rpm), Err(DeleteError::Unanswered(unsound)));
+    for key in [rpm.clone(), LimitKey::new("unknown").unwrap()] {
+        let deleted = scene.limiter.delete_now(&key);
+        assert_eq!(deleted, Err(DeleteError::Unanswered(unsound.clone())), "{key}");
+    }
     scene.limiter.sweep();
     panics(|| scene.limiter.state_now(&rpm));
 }

@@ -16,13 +16,14 @@ use std::time::Duration;
 
 use ratelimiter::{DefineError, DeleteError, Limit, LimitKey, LimitStatus, Unanswered};
 use ratelimiter_wire::LimitsDocument;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
+use tokio_util::sync::CancellationToken;
 
 use self::book::Book;
 pub(crate) use self::change::ChangeError;
-use self::change::{NotBegun, Progress, unanswered};
+use self::change::{NotMade, Progress, unanswered};
 use crate::hosted::HostedBackend;
-use crate::limits_file::{Claim, Leftover, LimitsFile, LoadError, NotOwned, Owned};
+use crate::limits_file::{ChangeLock, Claim, LimitsFile, LoadError, NotOwned, Owned, is_for_good};
 
 /// When to repeat a change that could not be kept.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -80,6 +81,8 @@ impl<B: HostedBackend> Admin<B> {
         if let Err(NotOwned::Taken { by }) = owned {
             return Err(RestoreError::Taken { path: file.path().to_owned(), by });
         }
+        // Before the content: what is written in between shows as a change.
+        let stamp = file.stamp().unwrap_or_default();
         let LimitsDocument { registry, kept, notes } = file.load()?;
         // Whoever cannot write here cannot lose what others write.
         if let Err(NotOwned::NoLock(error)) = &owned {
@@ -102,11 +105,11 @@ impl<B: HostedBackend> Admin<B> {
                 book.put(registered);
                 book.follow(&key, status);
             }
-            book.kept = kept;
+            (book.kept, book.stamp) = (kept, stamp);
             if is_owned {
                 // Nothing of a process outlives it here, so what it has staged is only in the way.
                 let leftovers = book.file.leftovers().unwrap_or_default();
-                leftovers.into_iter().for_each(Leftover::remove);
+                leftovers.into_iter().for_each(|leftover| drop(leftover.remove()));
             }
         }
         let waiting = std::sync::Mutex::new(waiting);
@@ -152,7 +155,8 @@ impl<B: HostedBackend> Admin<B> {
         progress: &Progress,
     ) -> Result<LimitStatus, ChangeError<DefineError>> {
         let mut book = self.book.lock().await;
-        let _lock = self.begin_change(&mut book).await?;
+        let lock = self.begin_change(&mut book).await?;
+        let lock = lock.as_ref();
         let key = limit.key.clone();
         let limits_max = book.file.limits_max();
         if book.registry().get(&key).is_none() && book.registry().len() >= limits_max {
@@ -165,7 +169,7 @@ impl<B: HostedBackend> Admin<B> {
         let planned = book.registry().plan(limit.clone())?;
         let mut next = book.registry().clone();
         next.put(planned.clone());
-        let staged = book.stage(&next).await.map_err(|error| not_written(&error))?;
+        let staged = book.stage(&next, lock).await.map_err(|error| not_written(&error))?;
         if let Err(withdrawn) = progress.begin() {
             staged.discard().await;
             return Err(withdrawn.into());
@@ -176,18 +180,18 @@ impl<B: HostedBackend> Admin<B> {
                 // It may still arrive at a backend that others have too, whoever is there then.
                 let is_unknown = matches!(error, DefineError::Unanswered(_));
                 match is_unknown && self.backend.is_shared() {
-                    true => book.is_unconfirmed |= staged.leave(),
+                    true => staged.leave(),
                     false => staged.discard().await,
                 }
                 return Err(error.into());
             }
         };
         if let Err(error) = staged.commit().await {
-            return Err(self.take_back(&mut book, &key, &error).await.into());
+            return Err(self.take_back(&mut book, &key, lock, &error).await.into());
         }
         book.put(planned);
         book.follow(&key, status);
-        book.catch_up().await;
+        book.catch_up(lock).await;
         tracing::info!(%key, ?status, "limit defined");
         Ok(status)
     }
@@ -198,10 +202,11 @@ impl<B: HostedBackend> Admin<B> {
         progress: &Progress,
     ) -> Result<(), ChangeError<DeleteError>> {
         let mut book = self.book.lock().await;
-        let _lock = self.begin_change(&mut book).await?;
+        let lock = self.begin_change(&mut book).await?;
+        let lock = lock.as_ref();
         let mut next = book.registry().clone();
         next.remove(key);
-        let staged = book.stage(&next).await.map_err(|error| not_written(&error))?;
+        let staged = book.stage(&next, lock).await.map_err(|error| not_written(&error))?;
         if let Err(withdrawn) = progress.begin() {
             staged.discard().await;
             return Err(withdrawn.into());
@@ -211,7 +216,7 @@ impl<B: HostedBackend> Admin<B> {
             return Err(error.into());
         }
         if let Err(error) = staged.commit().await {
-            return Err(self.take_back(&mut book, key, &error).await.into());
+            return Err(self.take_back(&mut book, key, lock, &error).await.into());
         }
         book.remove(key);
         tracing::info!(%key, "limit deleted");
@@ -219,15 +224,25 @@ impl<B: HostedBackend> Admin<B> {
     }
 
     /// Takes a change back that the backend has and the file not: here, in the backend, and in the file too, should it
-    /// have got there without being safe.
-    async fn take_back(&self, book: &mut Book, key: &LimitKey, error: &io::Error) -> Unanswered {
-        tracing::error!(%error, "the limits file cannot be written");
+    /// have got there without being safe. A file that cannot be replaced is as it was.
+    async fn take_back(
+        &self,
+        book: &mut Book,
+        key: &LimitKey,
+        lock: Option<&ChangeLock>,
+        error: &io::Error,
+    ) -> NotMade {
         self.undo(book, key).await;
+        if is_for_good(error) {
+            return NotMade::of("it cannot be replaced", error);
+        }
+        tracing::error!(%error, "the limits file cannot be written");
         book.is_behind = true;
-        book.catch_up().await;
-        unanswered(format!(
-            "the limits file cannot be written, so the change is taken back: {error}"
-        ))
+        let outcome = match book.catch_up(lock).await {
+            true => "so the change is taken back",
+            false => "nor put back now; whether the change takes effect is not known yet",
+        };
+        unanswered(format!("the limits file cannot be written, {outcome}: {error}")).into()
     }
 
     /// Puts the backend back where the registry is, after a change that could not be kept. What it does not answer is
@@ -248,7 +263,7 @@ impl<B: HostedBackend> Admin<B> {
     }
 
     async fn undo_again(&self, book: &mut Book) {
-        if book.parted.is_empty() && !book.is_unconfirmed {
+        if book.parted.is_empty() {
             return;
         }
         // Another server may have changed these limits meanwhile, and then its word counts.
@@ -262,9 +277,20 @@ impl<B: HostedBackend> Admin<B> {
 
     /// Lets the backend do its regular work, takes over what others have written into the file, and keeps what has
     /// changed by itself: decreases that came to their end.
-    pub(crate) async fn tick(&self) {
+    ///
+    /// It may wait for a backend that does not answer, and whoever stops a server does not wait with it; only what is being
+    /// written is written to its end.
+    pub(crate) async fn tick(&self, stop: &CancellationToken) {
+        let worked = stop.run_until_cancelled(self.work());
+        if let Some(Some((mut book, lock))) = worked.await {
+            book.catch_up(lock.as_ref()).await;
+        }
+    }
+
+    /// All of a tick but the writing: the definitions to be written, with the right to do so, if there is something.
+    async fn work(&self) -> Option<(MutexGuard<'_, Book>, Option<ChangeLock>)> {
         if !self.start().await {
-            return;
+            return None;
         }
         self.backend.tick().await;
         let mut book = self.book.lock().await;
@@ -279,9 +305,11 @@ impl<B: HostedBackend> Admin<B> {
                 settled.push(key);
             }
         }
-        if book.is_behind || !settled.is_empty() {
-            self.keep_settled(&mut book, &settled).await;
+        if !book.is_behind && settled.is_empty() {
+            return None;
         }
+        let lock = self.settle(&mut book, &settled).await?;
+        book.owned.is_some().then_some((book, lock))
     }
 }
 
@@ -309,8 +337,8 @@ async fn own(file: &LimitsFile, claim: Claim, addr: SocketAddr) -> Result<Owned,
     owned.unwrap_or_else(|error| Err(NotOwned::NoLock(io::Error::other(error))))
 }
 
-fn not_written(error: &io::Error) -> NotBegun {
-    NotBegun::of("the limits file cannot be written", error)
+fn not_written(error: &io::Error) -> NotMade {
+    NotMade::of("the limits file cannot be written", error)
 }
 
 fn interrupted() -> Unanswered {

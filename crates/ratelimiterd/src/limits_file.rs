@@ -186,7 +186,8 @@ impl Staged {
             Ok(folder)
         });
         match renamed {
-            Ok(folder) => folder.sync_all(),
+            // It is in its place, so nobody may take this for a file that cannot be replaced.
+            Ok(folder) => folder.sync_all().map_err(io::Error::other),
             Err(error) => {
                 self.discard();
                 Err(error)
@@ -201,6 +202,17 @@ impl Staged {
 
     /// Leaves the content beside the file: the change was begun, and nobody knows how it ended.
     pub(crate) fn leave(self) {}
+}
+
+/// Nothing can be written there as long as nobody puts it right.
+pub(crate) fn is_for_good(error: &io::Error) -> bool {
+    let kinds = [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem];
+    kinds.contains(&error.kind()) || is_mount_point(error)
+}
+
+/// The file is a mount point itself, and cannot be replaced while it is one.
+pub(crate) fn is_mount_point(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ResourceBusy | io::ErrorKind::CrossesDevices)
 }
 
 fn folder_of(path: &Path) -> &Path {

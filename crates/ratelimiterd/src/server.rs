@@ -8,9 +8,11 @@ mod stalled_writes;
 
 use std::io;
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
@@ -168,14 +170,12 @@ async fn listen(address: &ListenAddr) -> Result<TcpListener, StartError> {
 async fn tick<B: HostedBackend>(admin: Arc<Admin<B>>, stop: CancellationToken) {
     let mut ticks = tokio::time::interval(TICK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // A tick may wait for a backend that does not answer; whoever stops a server does not wait with it.
-    let work = async {
-        loop {
-            ticks.tick().await;
-            admin.tick().await;
+    while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+        // The next one may fare better. A backend that a panic has left half changed says so by itself.
+        if AssertUnwindSafe(admin.tick(&stop)).catch_unwind().await.is_err() {
+            tracing::error!("the regular work did not come to its end because of a mistake");
         }
-    };
-    let _stopped: Option<()> = stop.run_until_cancelled(work).await;
+    }
 }
 
 pub(crate) fn as_usize(number: u64) -> usize {

@@ -119,9 +119,10 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
                     lease = LeaseId::generate(self.clock.now());
                     unanswered_count = 0;
                 }
-                Some(Err(error @ ReserveError::AmountExceedsCapacity { .. })) => {
-                    return self.refused(&error);
-                }
+                Some(Err(
+                    error @ (ReserveError::AmountExceedsCapacity { .. }
+                    | ReserveError::InvalidRequest { .. }),
+                )) => return self.refused(&error),
                 Some(Err(
                     error @ (ReserveError::UnknownKey { .. }
                     | ReserveError::LeaseEnded
@@ -163,7 +164,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
     }
 
     /// The job cannot be allowed before somebody puts something right that is not the job's: a key, a token, a URL, a
-    /// client that was shut down. It waits, and so do the jobs that would meet the same.
+    /// client that was shut down. It waits, and the jobs that may meet the same ask one at a time.
     fn postponed(&self, asking: &Asking, error: &ReserveError) -> Asked {
         let wait = POSTPONED_FOR + self.jitter(POSTPONED_FOR);
         tracing::warn!(%error, ?wait, "job postponed");
@@ -175,8 +176,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
             let keys = asking.needs.requirements().iter().map(|needed| &needed.key);
             keys.filter(|key| Some(*key) != budget).cloned().collect()
         };
-        let Asking { id, topic, .. } = asking;
-        let wait = self.gates().denied(Instant::now(), *id, topic, &keys, budget, wait);
+        let wait = self.gates().postponed(Instant::now(), &asking.topic, &keys, budget, wait);
         self.changed.notify_one();
         Asked::put_off_because(wait, format!("postponed: {error}"))
     }

@@ -19,6 +19,8 @@ use super::settings::Models;
 const TENANT_RETURNS_EVERY: Duration = Duration::from_millis(10);
 /// How many tenants without budget are remembered.
 const TENANTS_MAX: usize = 10_000;
+/// How far apart the jobs of one model ask that are postponed.
+const POSTPONED_EVERY: Duration = Duration::from_secs(1);
 /// After how many denials a job goes first.
 const STARVING_AFTER: u32 = 8;
 /// How many denied jobs are remembered.
@@ -241,17 +243,40 @@ impl Gates {
     ) -> Duration {
         let by_tenant = |key: &&LimitKey| Some(*key) == budget;
         let shared: Vec<LimitKey> = keys.iter().filter(|key| !by_tenant(key)).cloned().collect();
-        if !shared.is_empty() && (self.closed.len() < GATES_MAX || self.closed.contains_key(topic))
-        {
+        if !shared.is_empty() {
             let is_claimed = self.goes_first(now, id);
             let margin = if is_claimed { FIRST_DUE_WITHIN } else { Duration::ZERO };
-            let until = Some(now + wait + margin);
-            let gate = Gate { until, keys: shared, is_claimed, width: 1, allowed: 0 };
-            self.closed.insert(topic.clone(), gate);
+            self.close(topic, now + wait + margin, shared, is_claimed);
         }
         match budget.filter(|budget| keys.contains(budget)) {
             Some(budget) => self.tenant_denied(now, budget, wait),
             None => wait,
+        }
+    }
+
+    /// A job was postponed because of these limits, or of something that is the same for all of them. It may be the job's
+    /// own, so its model waits for a moment only, while the job waits for longer. Says how long.
+    pub(super) fn postponed(
+        &mut self,
+        now: Instant,
+        topic: &Topic,
+        keys: &[LimitKey],
+        budget: Option<&LimitKey>,
+        wait: Duration,
+    ) -> Duration {
+        match budget.filter(|budget| keys.contains(budget)) {
+            Some(budget) => self.tenant_denied(now, budget, wait),
+            None => {
+                self.close(topic, now + POSTPONED_EVERY, keys.to_vec(), false);
+                wait
+            }
+        }
+    }
+
+    fn close(&mut self, topic: &Topic, until: Instant, keys: Vec<LimitKey>, is_claimed: bool) {
+        if self.closed.len() < GATES_MAX || self.closed.contains_key(topic) {
+            let gate = Gate { until: Some(until), keys, is_claimed, width: 1, allowed: 0 };
+            self.closed.insert(topic.clone(), gate);
         }
     }
 

@@ -161,12 +161,19 @@ impl<O: Outbox> JobQueue<O> {
         }
     }
 
-    /// Lets failed jobs run again, with all their attempts. Others are left as they are. Says how many.
+    /// Lets failed jobs run again, with all their attempts. Others, and messages that are no jobs, are left as they are.
+    /// Says how many.
     ///
     /// # Errors
     /// [`ProviderError`]: nobody knows which of them were revived; repeating it does no harm.
     pub async fn revive(&self, ids: &[MessageId]) -> Result<usize, ProviderError> {
-        self.outbox.revive(ids, &ErrorText::default(), Delay::ZERO).await
+        let mut jobs = Vec::with_capacity(ids.len());
+        for id in ids {
+            // A message's topic stays what it is.
+            let record = self.outbox.record(*id).await?;
+            jobs.extend(record.filter(|record| is_job(&record.topic)).map(|record| record.id));
+        }
+        self.outbox.revive(&jobs, &ErrorText::default(), Delay::ZERO).await
     }
 }
 

@@ -93,6 +93,7 @@ impl<L: Limiter + 'static> Worker<L> {
                 | ReserveError::LeaseConflict
                 | ReserveError::UnknownKey { .. }
                 | ReserveError::AmountExceedsCapacity { .. }
+                | ReserveError::InvalidRequest { .. }
                 | ReserveError::Refused(_)),
             ) => self.refused(&asking, error),
         }

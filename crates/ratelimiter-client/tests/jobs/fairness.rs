@@ -3,6 +3,9 @@
 use std::time::Duration;
 
 use ratelimiter_client::jobs::{Models, RunnerSettings};
+use ratelimiter_client::{
+    CompleteError, CompleteRequest, Decision, Limiter, Refused, ReserveError, ReserveRequest,
+};
 
 use crate::world::{ModelLimits, ROOMY, World, budgeted, call, secs};
 use crate::{Jobs, is_done};
@@ -43,6 +46,45 @@ async fn a_slow_model_leaves_room_for_the_others() {
     assert!(jobs.started.elapsed() < secs(10), "{:?}", jobs.started.elapsed());
     assert!(!is_done(&jobs.job(slow[499]).await));
     runner.crash().await;
+}
+
+/// A limiter that refuses to look at whatever asks for so many tokens.
+#[derive(Debug, Clone)]
+struct Choosy {
+    world: World,
+    refuses: u64,
+}
+
+impl Limiter for Choosy {
+    async fn reserve(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
+        if request.requirements.iter().any(|needed| needed.amount.get() == self.refuses) {
+            return Err(Refused { reason: "a word of a newer server".to_owned() }.into());
+        }
+        self.world.reserve(request).await
+    }
+
+    async fn complete(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
+        self.world.complete(request).await
+    }
+}
+
+/// PAUSE-02: and a job that is postponed for its own sake does not keep the others waiting, however often it asks.
+#[tokio::test(start_paused = true)]
+async fn pause_02_jobs_that_are_refused_alone_do_not_stop_their_model() {
+    let (jobs, limiter) = (Jobs::new(), Choosy { world: World::roomy(), refuses: 13 });
+    let refused = jobs.submit_all(&call("p", "acme", 13), 3).await;
+    let runner = jobs.run(&limiter, jobs.lasting(Duration::from_millis(100)));
+    // Long enough for them to have been refused more often than a job is denied before it goes first.
+    crate::pass(secs(300)).await;
+    let begun_at = jobs.started.elapsed();
+    let others = jobs.submit_all(&call("p", "acme", 10), 2_000).await;
+    assert!(jobs.ended(&others).await.iter().all(is_done));
+    let took = jobs.started.elapsed() - begun_at;
+    assert!(took < secs(60), "{took:?}");
+    for id in refused {
+        assert!(!is_done(&jobs.job(id).await));
+    }
+    assert_eq!(runner.stop().await.failed, 0);
 }
 
 #[tokio::test(start_paused = true)]

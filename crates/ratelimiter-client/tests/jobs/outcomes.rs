@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use coordination::{BatchSize, NewOutboxMessage, Outbox, OutboxStatus, Payload, Topic};
+use coordination::{
+    BatchSize, ErrorText, LeaseDuration, NewOutboxMessage, Outbox, OutboxStatus, OwnerToken,
+    Payload, Topic, TopicSet, Topics,
+};
 use ratelimiter_client::jobs::{HandlerError, JobCall, JobResult, JobState, RunnerSettings};
 use ratelimiter_client::{Batcher, Done, JobEnd, JobView, Observer};
 
@@ -143,7 +146,7 @@ async fn pause_02_a_job_whose_limiter_refuses_to_look_is_postponed_and_says_why(
     world.reserves_fare(std::iter::repeat_n(Luck::Refused, 50));
     let runner = jobs.run(&world, jobs.lasting(secs(1)));
     let ids = jobs.submit_all(&call("p", "acme", 100), 20).await;
-    pass(secs(60)).await;
+    pass(secs(30)).await;
     let first = jobs.job(ids[0]).await;
     assert!(matches!(first.state, JobState::Waiting { .. }), "{first:?}");
     assert_eq!(first.last_error.as_deref(), Some("postponed: refused: no such token"));
@@ -151,6 +154,20 @@ async fn pause_02_a_job_whose_limiter_refuses_to_look_is_postponed_and_says_why(
     let counters = runner.stop().await;
     assert_eq!((counters.postponed, counters.failed, counters.refused), (50, 0, 0));
     assert_eq!(counters.succeeded, 20);
+}
+
+/// PAUSE-02: the job's own shape is nothing that somebody else can put right.
+#[tokio::test(start_paused = true)]
+async fn pause_02_a_job_that_the_server_calls_invalid_fails_and_stops_no_other() {
+    let (jobs, world) = (Jobs::new(), World::roomy());
+    world.reserves_fare([Luck::Invalid]);
+    let ids = jobs.submit_all(&call("p", "acme", 100), 2).await;
+    let runner = jobs.run(&world, jobs.lasting(secs(1)));
+    let ended = jobs.ended(&ids).await;
+    assert!(reason(&ended[0]).contains("not valid: duplicate_key:k"), "{}", reason(&ended[0]));
+    assert!(is_done(&ended[1]));
+    let counters = runner.stop().await;
+    assert_eq!((counters.refused, counters.postponed, counters.succeeded), (1, 0, 1));
 }
 
 /// PAUSE-02
@@ -299,6 +316,15 @@ async fn what_is_no_job_is_left_alone_or_fails_by_what_is_wrong() {
     assert_eq!(record(broken).await.status, OutboxStatus::Dead);
     assert!(record(broken).await.last_error.as_str().starts_with("not_a_job"));
     assert_eq!(runner.stop().await.failed, 1);
+
+    let mails = Topics::Only(TopicSet::of([Topic::new("mail").unwrap()]).unwrap());
+    let (owner, lease) = (OwnerToken::random(), LeaseDuration::new(secs(60)).unwrap());
+    let max = BatchSize::new(1).unwrap();
+    assert_eq!(jobs.outbox.claim_due_of(&owner, lease, max, &mails).await.unwrap().len(), 1);
+    jobs.outbox.fail(&owner, &[mail], &ErrorText::new("no such address")).await.unwrap();
+    assert_eq!(jobs.queue().revive(&[mail, broken]).await.unwrap(), 1);
+    assert_eq!(record(mail).await.status, OutboxStatus::Dead, "not a job, so not the queue's");
+    assert_eq!(record(broken).await.status, OutboxStatus::Ready);
 }
 
 #[tokio::test(start_paused = true)]

@@ -50,9 +50,11 @@ async fn sch_08_a_submit_wakes_a_scheduler_that_waits_for_long() {
 async fn pause_02_a_job_waits_through_a_pause_and_fails_at_once_on_an_unknown_key() {
     let world = World::roomy();
     let scheduler = world.scheduler(4);
-    world.reserves_fare([Luck::Refused]);
-    let refused = scheduler.submit(lasting(&call("p", "t", 1), secs(0))).await.unwrap();
-    assert!(refused.await.result.is_err(), "and when the limiter refuses to look");
+    for luck in [Luck::Refused, Luck::Invalid] {
+        world.reserves_fare([luck]);
+        let refused = scheduler.submit(lasting(&call("p", "t", 1), secs(0))).await.unwrap();
+        assert!(refused.await.result.is_err(), "and when the limiter refuses to look");
+    }
     world.set_rpm("p", 0);
     let waiting = scheduler.submit(lasting(&call("p", "t", 1), secs(0))).await.unwrap();
     let unknown = scheduler.submit(lasting(&call("unheard-of", "t", 1), secs(0))).await.unwrap();

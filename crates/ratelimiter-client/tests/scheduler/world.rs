@@ -20,6 +20,8 @@ pub(crate) enum Luck {
     Lost,
     /// Nobody looks at it.
     Refused,
+    /// It is called invalid.
+    Invalid,
     /// It is carried out, and its answer is lost.
     AnswerLost,
     /// It is carried out, and answered a second later.
@@ -145,6 +147,9 @@ impl Limiter for World {
             Luck::Answered => self.memory.reserve_now(request),
             Luck::Lost => Err(no_answer().into()),
             Luck::Refused => Err(Refused { reason: "no such token".to_owned() }.into()),
+            Luck::Invalid => {
+                Err(ReserveError::InvalidRequest { reason: "duplicate_key:k".to_owned() })
+            }
             Luck::AnswerLost => {
                 drop(self.memory.reserve_now(request));
                 Err(no_answer().into())
@@ -164,7 +169,9 @@ impl Limiter for World {
         match luck.unwrap_or(Luck::Answered) {
             Luck::Answered => self.memory.complete_now(request),
             Luck::Lost => Err(no_answer().into()),
-            Luck::Refused => Err(Refused { reason: "no such token".to_owned() }.into()),
+            Luck::Refused | Luck::Invalid => {
+                Err(Refused { reason: "no such token".to_owned() }.into())
+            }
             Luck::AnswerLost => {
                 drop(self.memory.complete_now(request));
                 Err(no_answer().into())

@@ -65,8 +65,8 @@ pub(crate) async fn com_07_complete_at_another_server_releases_and_reconciles(on
 /// COM-05, COM-07
 pub(crate) async fn com_05_the_first_complete_stands_at_another_server(on: &mut Stage) {
     let actuals = [None, Some(50), Some(20), Some(70)];
-    on.rolling("tokens", 60, 1_000).await;
-    on.concurrency("slots", 60, 10).await;
+    on.rolling("tokens", 3_600, 1_000).await;
+    on.concurrency("slots", 3_600, 10).await;
     for first in actuals {
         let lease = format!("{first:?}");
         on.reserve(&lease, [("tokens", 50), ("slots", 1)]).await.is_allowed();
@@ -85,7 +85,7 @@ pub(crate) async fn com_05_the_first_complete_stands_at_another_server(on: &mut 
 
 /// COM-07, RES-04, RES-05, RES-09
 pub(crate) async fn com_07_leases_are_known_after_a_restart(on: &mut Stage) {
-    on.rolling("tokens", 60, 100).await;
+    on.rolling("tokens", 3_600, 100).await;
     let reserved_at = on.reserve("open", [("tokens", 50)]).await.is_allowed();
     on.reserve("denied", [("tokens", 51)]).await.is_denied();
     on.reserve("ended", [("tokens", 1)]).await.is_allowed();
@@ -100,8 +100,8 @@ pub(crate) async fn com_07_leases_are_known_after_a_restart(on: &mut Stage) {
 }
 
 async fn reserve_tokens_and_a_slot(on: &Stage) {
-    on.rolling("tokens", 60, 100).await;
-    on.concurrency("slots", 60, 1).await;
+    on.rolling("tokens", 3_600, 100).await;
+    on.concurrency("slots", 3_600, 1).await;
     let needs = [("tokens", 50), ("slots", 1)];
     on.reserve("A", needs).await.is_allowed();
 }

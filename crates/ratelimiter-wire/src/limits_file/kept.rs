@@ -44,6 +44,11 @@ impl Kept {
         self.entries.insert(key, (kind, text.into()));
     }
 
+    /// Forgets what was said of a limit beyond what is understood, since the limit is gone. One of an unknown kind stays.
+    pub fn forget(&mut self, key: &LimitKey) {
+        self.fields.remove(key);
+    }
+
     /// The kind of a limit that is kept and not served, if this is the key of one.
     pub fn unknown_kind_of(&self, key: &LimitKey) -> Option<&str> {
         self.entries.get(key.as_str()).map(|(kind, _)| kind.as_str())

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::path::PathBuf;
 
 use ratelimiter::{LimitKey, LimitStatus, RegisteredLimit, Registry};
 use ratelimiter_wire::{FileFault, Kept};
 
-use crate::limits_file::{LimitsFile, Owned, Staged, Stamp};
+use crate::limits_file::{ChangeLock, LimitsFile, Owned, Staged, Stamp, is_mount_point};
 
 /// How much of what was not understood is said each time; the rest is counted.
 const NOTES_SAID_MAX: usize = 20;
@@ -22,13 +23,12 @@ pub(super) struct Book {
     decreasing: BTreeSet<LimitKey>,
     /// What the file says beyond the limits that this version understands.
     pub(super) kept: Kept,
-    /// Which content of the file was taken over last, where others change it too.
+    /// Which content of the file was taken over last; at the start, where nobody else changes it.
     pub(super) stamp: Option<Stamp>,
     /// Limits whose change could not be kept, and not yet be taken back in the backend either.
     pub(super) parted: BTreeSet<LimitKey>,
-    /// A change was begun, and nobody knows whether it has reached the backend. What was staged for it is beside the
-    /// file until it is shut out.
-    pub(super) is_unconfirmed: bool,
+    /// What is staged beside the file although nothing unconfirmed is left of it, because it cannot be removed.
+    pub(super) stuck: BTreeSet<PathBuf>,
     /// The file could not follow the registry; the next tick tries again.
     pub(super) is_behind: bool,
     /// It was said that something is wrong with the file, and need not be said again.
@@ -36,7 +36,14 @@ pub(super) struct Book {
 }
 
 /// A staged content, if there was anything to change.
-pub(super) struct MaybeStaged(Option<Staged>);
+pub(super) struct MaybeStaged(Option<(Staged, Rights)>);
+
+/// What lets a server write. Work on a disk goes on when whoever waits for it is gone, so it has these too: nobody else
+/// writes before it has come to its end.
+struct Rights {
+    _owned: Option<Owned>,
+    _lock: Option<ChangeLock>,
+}
 
 impl Book {
     pub(super) fn new(file: LimitsFile, owned: Option<Owned>) -> Self {
@@ -48,7 +55,7 @@ impl Book {
             kept: Kept::default(),
             stamp: None,
             parted: BTreeSet::new(),
-            is_unconfirmed: false,
+            stuck: BTreeSet::new(),
             is_behind: false,
             is_reported: false,
         }
@@ -70,15 +77,22 @@ impl Book {
     pub(super) fn remove(&mut self, key: &LimitKey) {
         self.decreasing.remove(key);
         self.registry.remove(key);
+        self.kept.forget(key);
     }
 
     /// A registry that the file already has needs no staging.
-    pub(super) async fn stage(&self, next: &Registry) -> io::Result<MaybeStaged> {
+    pub(super) async fn stage(
+        &self,
+        next: &Registry,
+        lock: Option<&ChangeLock>,
+    ) -> io::Result<MaybeStaged> {
         if *next == self.registry && !self.is_behind {
             return Ok(MaybeStaged(None));
         }
         let (file, next, kept) = (self.file.clone(), next.clone(), self.kept.clone());
-        Ok(MaybeStaged(Some(on_disk(move || file.stage(&next, &kept)).await?)))
+        let rights = Rights { _owned: self.owned.clone(), _lock: lock.cloned() };
+        let staged = on_disk(move || Ok((file.stage(&next, &kept)?, rights))).await?;
+        Ok(MaybeStaged(Some(staged)))
     }
 
     /// The backend has taken a definition over. A pause may wait or not; the next tick tells.
@@ -107,22 +121,29 @@ impl Book {
         self.decreasing.iter().cloned().collect()
     }
 
-    /// Writes the file if it is behind. It may stay behind: what it says until then is a decrease that a restart
-    /// carries out again.
-    pub(super) async fn catch_up(&mut self) {
+    /// Writes the file if it is behind; true if it is not any more. It may stay behind: what it says until then is a
+    /// decrease that a restart carries out again, or a change that the disk has let neither pass nor be put back.
+    pub(super) async fn catch_up(&mut self, lock: Option<&ChangeLock>) -> bool {
         if !self.is_behind {
-            return;
+            return true;
         }
-        let written = match self.stage(&self.registry).await {
+        let written = match self.stage(&self.registry, lock).await {
             Ok(staged) => staged.commit().await,
             Err(error) => Err(error),
         };
+        let is_written = written.is_ok();
         match written {
             Ok(()) => (self.is_behind, self.is_reported) = (false, false),
+            Err(error) if is_mount_point(&error) => {
+                // No tick can heal that, and each would write and flush the whole file to find out. The next change does.
+                self.is_behind = false;
+                self.report(&error.to_string(), "the limits file cannot be replaced");
+            }
             Err(error) => {
                 self.report(&error.to_string(), "the limits file is behind; trying again");
             }
         }
+        is_written
     }
 
     /// Says once what is wrong with the file.
@@ -149,24 +170,34 @@ impl Book {
 impl MaybeStaged {
     pub(super) async fn commit(self) -> io::Result<()> {
         match self.0 {
-            Some(staged) => on_disk(move || staged.commit()).await,
+            Some((staged, rights)) => {
+                on_disk(move || {
+                    let committed = staged.commit();
+                    drop(rights);
+                    committed
+                })
+                .await
+            }
             None => Ok(()),
         }
     }
 
     pub(super) async fn discard(self) {
-        if let Some(staged) = self.0 {
+        if let Some((staged, rights)) = self.0 {
             let discarded = on_disk(move || {
                 staged.discard();
+                drop(rights);
                 Ok(())
             });
             discarded.await.expect("discarding does not fail");
         }
     }
 
-    /// Leaves it beside the file; true if there is something.
-    pub(super) fn leave(self) -> bool {
-        self.0.map(Staged::leave).is_some()
+    /// Leaves it beside the file, where the next tick finds it, of this server or of another.
+    pub(super) fn leave(self) {
+        if let Some((staged, _)) = self.0 {
+            staged.leave();
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use ratelimiter::{DefineError, DeleteError, Unanswered};
 use tokio::time::timeout;
 
 use super::RETRY_AFTER;
+use crate::limits_file::is_for_good;
 
 /// Why a change was not made. Where the outcome is not known, the message says so.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -30,8 +31,8 @@ pub(crate) enum ChangeError<E> {
     Backend(E),
 }
 
-/// Why a change was not begun.
-pub(super) enum NotBegun {
+/// Why a change was not begun, or was taken back.
+pub(super) enum NotMade {
     ReadOnly { reason: String },
     Unanswered(Unanswered),
 }
@@ -79,7 +80,7 @@ impl Progress {
         let ms = patience.as_millis();
         if self.withdraw() {
             let reason = format!(
-                "other changes were under way for {ms} ms; this one was withdrawn: nothing was changed, and nothing will be"
+                "the change could not begin within {ms} ms, because of other changes or a slow disk, and was withdrawn: nothing was changed, and nothing will be"
             );
             return Err(unanswered(reason).into());
         }
@@ -92,12 +93,11 @@ impl Progress {
     }
 }
 
-impl NotBegun {
+impl NotMade {
     /// Nothing can be written, or not at the moment.
     pub(super) fn of(what: &str, error: &io::Error) -> Self {
         let reason = format!("{what}: {error}");
-        let never = [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem];
-        if never.contains(&error.kind()) {
+        if is_for_good(error) {
             return Self::ReadOnly { reason };
         }
         tracing::error!(%error, "{what}");
@@ -105,11 +105,11 @@ impl NotBegun {
     }
 }
 
-impl<E: From<Unanswered>> From<NotBegun> for ChangeError<E> {
-    fn from(not_begun: NotBegun) -> Self {
+impl<E: From<Unanswered>> From<NotMade> for ChangeError<E> {
+    fn from(not_begun: NotMade) -> Self {
         match not_begun {
-            NotBegun::ReadOnly { reason } => Self::ReadOnly { reason },
-            NotBegun::Unanswered(unanswered) => unanswered.into(),
+            NotMade::ReadOnly { reason } => Self::ReadOnly { reason },
+            NotMade::Unanswered(unanswered) => unanswered.into(),
         }
     }
 }
@@ -120,7 +120,7 @@ impl<E: From<Unanswered>> From<Unanswered> for ChangeError<E> {
     }
 }
 
-impl From<Unanswered> for NotBegun {
+impl From<Unanswered> for NotMade {
     fn from(unanswered: Unanswered) -> Self {
         Self::Unanswered(unanswered)
     }

@@ -14,7 +14,7 @@ use ratelimiter_wire::LimitsDocument;
 
 use super::Admin;
 use super::book::{Book, on_disk};
-use super::change::{NotBegun, unanswered};
+use super::change::{NotMade, unanswered};
 use crate::hosted::HostedBackend;
 use crate::limits_file::{ChangeLock, Leftover, NotOwned};
 
@@ -68,18 +68,12 @@ impl<B: HostedBackend> Admin<B> {
     pub(super) async fn begin_change(
         &self,
         book: &mut Book,
-    ) -> Result<Option<ChangeLock>, NotBegun> {
+    ) -> Result<Option<ChangeLock>, NotMade> {
         if let Some(unanswered) = self.not_started() {
             return Err(unanswered.into());
         }
         if book.owned.is_none() {
-            let owned = super::own(&book.file, super::claim(&*self.backend), self.addr).await;
-            book.owned = Some(owned.map_err(|not_owned| match not_owned {
-                NotOwned::Taken { by } => {
-                    NotBegun::ReadOnly { reason: format!("it is in use by {by}") }
-                }
-                NotOwned::NoLock(error) => not_locked(&error),
-            })?);
+            self.own_late(book).await?;
         }
         if !self.backend.is_shared() {
             return Ok(None);
@@ -94,6 +88,25 @@ impl<B: HostedBackend> Admin<B> {
         }
     }
 
+    /// Makes the file this server's, which was not possible at its start.
+    async fn own_late(&self, book: &mut Book) -> Result<(), NotMade> {
+        let owned = super::own(&book.file, super::claim(&*self.backend), self.addr).await;
+        let owned = owned.map_err(|not_owned| match not_owned {
+            NotOwned::Taken { by } => NotMade::ReadOnly { reason: format!("it is in use by {by}") },
+            NotOwned::NoLock(error) => not_locked(&error),
+        })?;
+        // Nobody else's any more, but somebody's in between perhaps. A shared backend takes that over.
+        if !self.backend.is_shared() {
+            let file = book.file.clone();
+            let stamp = on_disk(move || file.stamp()).await;
+            if stamp.map_err(|error| NotMade::of("it cannot be read", &error))? != book.stamp {
+                return Err(NotMade::ReadOnly { reason: CHANGED_SINCE.to_owned() });
+            }
+        }
+        book.owned = Some(owned);
+        Ok(())
+    }
+
     async fn turn(&self, book: &Book, patience: Duration) -> Turn {
         match book.file.lock(patience).await {
             Ok(Some(lock)) => Turn::Ours(lock),
@@ -102,11 +115,14 @@ impl<B: HostedBackend> Admin<B> {
         }
     }
 
-    /// Takes over what other servers, or people, have written.
+    /// Takes over what other servers, or people, have written; and shuts out what a server has begun and not confirmed,
+    /// which may be gone for good.
     pub(super) async fn follow_file(&self, book: &mut Book) {
         let file = book.file.clone();
-        match on_disk(move || file.stamp()).await {
-            Ok(stamp) if stamp == book.stamp => return,
+        // Where the folder cannot be listed there is no lock to be had either.
+        let seen = on_disk(move || Ok((file.stamp()?, file.staged_paths().unwrap_or_default())));
+        match seen.await {
+            Ok((stamp, staged)) if stamp == book.stamp && staged.is_subset(&book.stuck) => return,
             Ok(_) => {}
             Err(error) => return book.report(&error.to_string(), "the limits file cannot be read"),
         }
@@ -121,26 +137,27 @@ impl<B: HostedBackend> Admin<B> {
         }
     }
 
-    /// Writes what has come to its end by itself, unless another server was faster.
-    pub(super) async fn keep_settled(&self, book: &mut Book, settled: &[LimitKey]) {
-        let mut _lock = None;
+    /// Notes what has come to its end by itself, unless another server was faster. Brings the right to write it, which is a
+    /// lock where others write too; `None` if there is none now.
+    pub(super) async fn settle(
+        &self,
+        book: &mut Book,
+        settled: &[LimitKey],
+    ) -> Option<Option<ChangeLock>> {
+        let mut ours = None;
         if self.backend.is_shared() {
             match self.turn(book, TICK_PATIENCE).await {
                 Turn::Ours(lock) => {
-                    if self.refresh(book, Some(&lock)).await.is_err() {
-                        return;
-                    }
-                    _lock = Some(lock);
+                    self.refresh(book, Some(&lock)).await.ok()?;
+                    ours = Some(lock);
                 }
-                Turn::ReadOnly(_) | Turn::Theirs => return,
+                Turn::ReadOnly(_) | Turn::Theirs => return None,
             }
         }
         for key in settled {
             book.settle(key);
         }
-        if book.owned.is_some() {
-            book.catch_up().await;
-        }
+        Some(ours)
     }
 
     /// Makes book and backend what the file says. A file that is gone or has faults changes nothing: it is a person's
@@ -173,14 +190,18 @@ impl<B: HostedBackend> Admin<B> {
             }
             book.stamp = stamp;
             book.is_reported = false;
+            let lock = lock.cloned();
             let removed = on_disk(move || {
-                leftovers.into_iter().for_each(Leftover::remove);
-                Ok(())
+                let removed = leftovers.into_iter().map(Leftover::remove);
+                let stuck = removed.filter_map(Result::err).collect();
+                drop(lock);
+                Ok(stuck)
             });
-            removed.await.expect("removing does not fail");
-        }
-        if is_locked {
-            book.is_unconfirmed = false;
+            book.stuck = removed.await.expect("removing does not fail");
+            for path in &book.stuck {
+                let path = path.display();
+                tracing::warn!(%path, "what was staged cannot be removed; remove it by hand");
+            }
         }
         Ok(())
     }
@@ -226,8 +247,10 @@ impl<B: HostedBackend> Admin<B> {
     }
 }
 
+pub(super) const CHANGED_SINCE: &str =
+    "it has changed since this server read it at its start; restart this server";
 const THEIRS: &str = "another server is changing the limits";
 
-fn not_locked(error: &io::Error) -> NotBegun {
-    NotBegun::of("it cannot be locked", error)
+fn not_locked(error: &io::Error) -> NotMade {
+    NotMade::of("it cannot be locked", error)
 }

@@ -115,7 +115,7 @@ async fn start(folder: &tempfile::TempDir, backend: &Arc<Troubled>) -> Arc<Admin
     let file = LimitsFile::new(folder.path().join("limits.json"));
     let addr = "127.0.0.1:1".parse().unwrap();
     let admin = Arc::new(Admin::restore(Arc::clone(backend), file, addr).await.unwrap());
-    admin.tick().await;
+    admin.tick(&CancellationToken::new()).await;
     assert_eq!(admin.not_started(), None);
     admin
 }
@@ -189,6 +189,24 @@ async fn def_08_a_change_without_an_end_is_said_to_be_unknown() {
     assert!(answer.contains("not known yet"), "{answer}");
 }
 
+/// DEF-08: nor does it say that a change is taken back, when a file that may have it cannot be put back.
+#[tokio::test]
+async fn def_08_a_change_that_can_be_neither_kept_nor_put_back_is_said_to_be_unknown() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.json");
+    let backend = Troubled::new(false, 10);
+    let admin = start(&folder, &backend).await;
+    admin.define(limit("k", 1), PATIENCE).await.unwrap();
+    std::fs::remove_file(&path).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    let answer = reason(admin.define(limit("k", 2), PATIENCE).await);
+    assert!(answer.contains("not known yet"), "{answer}");
+    assert_eq!(backend.memory.state_now(&limit("k", 1).key).unwrap().limit, limit("k", 1));
+    std::fs::remove_dir(&path).unwrap();
+    admin.tick(&CancellationToken::new()).await;
+    assert!(file(&folder).contains("\"capacity\": 1"), "it is put back when that is possible");
+}
+
 /// TB-08: what was staged stays until the backend has shut the change out, by this server's next tick or by another one.
 #[tokio::test]
 async fn tb_08_a_change_without_an_answer_is_known_to_whoever_comes_next() {
@@ -202,13 +220,32 @@ async fn tb_08_a_change_without_an_answer_is_known_to_whoever_comes_next() {
         reason(admin.define(limit("k", 2), PATIENCE).await);
         assert_eq!((staged_count(&folder), backend.take_unconfirmed().len()), (1, 0));
         match is_crash {
-            false => admin.tick().await,
+            false => admin.tick(&CancellationToken::new()).await,
             true => drop(start(&folder, &backend).await),
         }
         assert_eq!(backend.take_unconfirmed(), std::slice::from_ref(&key));
         assert_eq!(staged_count(&folder), 0, "it is said once");
         assert!(file(&folder).contains("\"capacity\": 1"), "the change is withdrawn");
     }
+}
+
+/// TB-08: a server that has died for good is not waited for.
+#[tokio::test]
+async fn tb_08_a_change_that_a_dead_server_has_begun_is_shut_out_by_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let backend = Troubled::new(true, 10);
+    let (dies, stays) = (start(&folder, &backend).await, start(&folder, &backend).await);
+    dies.define(limit("k", 5), PATIENCE).await.unwrap();
+    stays.tick(&CancellationToken::new()).await;
+    backend.answers.store(false, Ordering::Relaxed);
+    reason(dies.define(limit("k", 50), PATIENCE).await);
+    drop(dies);
+    assert_eq!((staged_count(&folder), backend.take_unconfirmed().len()), (1, 0));
+    stays.tick(&CancellationToken::new()).await;
+    assert_eq!(backend.take_unconfirmed(), [BTreeSet::from([limit("k", 5).key])]);
+    assert_eq!(staged_count(&folder), 0);
+    stays.tick(&CancellationToken::new()).await;
+    assert_eq!(backend.take_unconfirmed(), [], "it is said once");
 }
 
 /// TB-08: where nothing was left behind, nothing is unconfirmed.
@@ -248,16 +285,71 @@ async fn a_file_that_cannot_be_locked_is_served_and_not_changed() {
     }
 }
 
+/// OPS-06: a memory server that could not own its file at the start does not write over what others have made of it since.
+#[tokio::test]
+async fn ops_06_a_file_that_another_server_has_changed_is_not_written_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let owner = folder.path().join("limits.json.owner");
+    std::fs::create_dir(&owner).unwrap();
+    let late = start(&folder, &Troubled::new(false, 10)).await;
+    std::fs::remove_dir(&owner).unwrap();
+    let other = start(&folder, &Troubled::new(false, 10)).await;
+    other.define(limit("theirs", 1), PATIENCE).await.unwrap();
+    drop(other);
+    let text = file(&folder);
+    let changed = NotMade::ReadOnly { reason: shared::CHANGED_SINCE.to_owned() };
+    assert_eq!(late.define(limit("ours", 1), PATIENCE).await, Err(changed.into()));
+    assert_eq!(file(&folder), text);
+    drop(start(&folder, &Troubled::new(false, 10)).await);
+}
+
+/// OPS-06: a server that is stopped while it writes lets go of the file when the write has come to its end.
+#[tokio::test]
+async fn ops_06_what_is_staged_keeps_the_file_until_it_is_committed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = LimitsFile::new(folder.path().join("limits.json"));
+    let addr = "127.0.0.1:1".parse().unwrap();
+    let book = Book::new(file.clone(), file.own(Claim::Alone, addr).ok());
+    let lock = file.lock(PATIENCE).await.unwrap();
+    let next = [RegisteredLimit::in_force(limit("k", 1))].into_iter().collect();
+    let staged = book.stage(&next, lock.as_ref()).await.unwrap();
+    drop((book, lock));
+    assert!(file.lock(Duration::ZERO).await.unwrap().is_none());
+    assert!(matches!(file.own(Claim::Alone, addr), Err(NotOwned::Taken { .. })));
+    staged.commit().await.unwrap();
+    assert!(file.lock(PATIENCE).await.unwrap().is_some());
+    assert!(file.own(Claim::Alone, addr).is_ok());
+}
+
+/// OPS-05: what a newer server said of a limit goes with the limit.
+#[tokio::test]
+async fn ops_05_unknown_fields_do_not_outlive_their_limit() {
+    for is_shared in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let text = r#"{"version":2,"limits":[
+            {"key":"a","kind":"rolling","capacity":7,"window_seconds":60,"mode":"shadow"},
+            {"key":"b","kind":"rolling","capacity":7,"window_seconds":60,"mode":"dark"}]}"#;
+        std::fs::write(folder.path().join("limits.json"), text).unwrap();
+        let admin = start(&folder, &Troubled::new(is_shared, 10)).await;
+        admin.delete(limit("a", 7).key, PATIENCE).await.unwrap();
+        admin.define(limit("a", 7), PATIENCE).await.unwrap();
+        let text = file(&folder);
+        assert!(!text.contains("shadow") && text.contains("dark"), "{text}");
+    }
+}
+
 #[test]
 fn what_can_never_be_written_is_told_from_what_cannot_be_written_now() {
     use io::ErrorKind as Kind;
-    let is_read_only = |kind: Kind| match NotBegun::of("it cannot be written", &kind.into()) {
-        NotBegun::ReadOnly { reason } => {
+    let is_read_only = |kind: Kind| match NotMade::of("it cannot be written", &kind.into()) {
+        NotMade::ReadOnly { reason } => {
             assert!(reason.starts_with("it cannot be written: "), "{reason}");
             true
         }
-        NotBegun::Unanswered(_) => false,
+        NotMade::Unanswered(_) => false,
     };
-    assert!([Kind::PermissionDenied, Kind::ReadOnlyFilesystem].into_iter().all(is_read_only));
+    // The latter two where the file itself is a mount point.
+    let never = [Kind::PermissionDenied, Kind::ReadOnlyFilesystem];
+    assert!(never.into_iter().chain([Kind::ResourceBusy, Kind::CrossesDevices]).all(is_read_only));
     assert!(![Kind::StorageFull, Kind::NotADirectory, Kind::Other].into_iter().any(is_read_only));
 }

@@ -3,6 +3,7 @@
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{LimitsFile, folder_of};
@@ -10,11 +11,11 @@ use super::{LimitsFile, folder_of};
 /// How often a lock that somebody else has is tried again.
 const TRY_EVERY: Duration = Duration::from_millis(20);
 
-/// The right to change a limits file. It ends when this is dropped, or with the process.
-#[derive(Debug)]
+/// The right to change a limits file. It ends when this and its clones are dropped, or with the process.
+#[derive(Debug, Clone)]
 #[must_use = "whoever has no lock may not write"]
 pub(crate) struct ChangeLock {
-    _file: File,
+    _file: Arc<File>,
 }
 
 /// What tells one content of the file from the next: every change puts another file in its place.
@@ -44,7 +45,7 @@ impl LimitsFile {
             }
         });
         match locked.await {
-            Ok(Ok(())) => Ok(Some(ChangeLock { _file: file })),
+            Ok(Ok(())) => Ok(Some(ChangeLock { _file: Arc::new(file) })),
             Ok(Err(error)) => Err(error),
             Err(_) => Ok(None),
         }
@@ -62,8 +63,13 @@ impl LimitsFile {
     /// # Errors
     /// The file cannot be opened.
     pub(crate) fn stamp(&self) -> io::Result<Option<Stamp>> {
-        let metadata = match File::open(&self.path) {
-            Ok(file) => file.metadata()?,
+        let opened = fs::metadata(&self.path).and_then(|metadata| match metadata.is_file() {
+            true => File::open(&self.path)?.metadata(),
+            // Opening a pipe would wait for whoever writes to it.
+            false => Err(io::Error::other("it is no file")),
+        });
+        let metadata = match opened {
+            Ok(metadata) => metadata,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };

@@ -27,21 +27,31 @@ impl LimitsFile {
     /// # Errors
     /// The folder cannot be read.
     pub(crate) fn leftovers(&self) -> io::Result<Vec<Leftover>> {
+        let read = |path: PathBuf| {
+            let registry = fs::read(&path).ok().and_then(|bytes| read_limits_file(&bytes).ok());
+            Leftover { path, registry }
+        };
+        Ok(self.staged_paths()?.into_iter().map(read).collect())
+    }
+
+    /// Where something is staged. Without the lock it may be a change that a server is making just now.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub(crate) fn staged_paths(&self) -> io::Result<BTreeSet<PathBuf>> {
         let folder = match fs::read_dir(folder_of(&self.path)) {
             Ok(folder) => folder,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
             Err(error) => return Err(error),
         };
-        let mut leftovers = Vec::new();
+        let mut paths = BTreeSet::new();
         for entry in folder {
             let entry = entry?;
             if self.is_staged_name(&entry.file_name().to_string_lossy()) {
-                let path = entry.path();
-                let registry = fs::read(&path).ok().and_then(|bytes| read_limits_file(&bytes).ok());
-                leftovers.push(Leftover { path, registry });
+                paths.insert(entry.path());
             }
         }
-        Ok(leftovers)
+        Ok(paths)
     }
 
     /// `limits.json.<the server's name>.tmp`; earlier versions left the name out.
@@ -66,9 +76,15 @@ impl Leftover {
         keys.filter(|key| staged.get(key) != registry.get(key)).cloned().collect()
     }
 
-    /// Removes it, since nothing unconfirmed is left of it. What cannot be removed is found again.
-    pub(crate) fn remove(self) {
-        drop(fs::remove_file(self.path));
+    /// Removes it, since nothing unconfirmed is left of it.
+    ///
+    /// # Errors
+    /// Where it is, because it cannot be removed and will be found again.
+    pub(crate) fn remove(self) -> Result<(), PathBuf> {
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.path),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 }
 
@@ -109,7 +125,7 @@ mod tests {
             leftovers.iter().flat_map(|leftover| leftover.unconfirmed(&old)).collect();
         let keys: Vec<_> = keys.iter().map(LimitKey::as_str).collect();
         assert_eq!(keys, ["a", "c", "d"]);
-        leftovers.into_iter().for_each(Leftover::remove);
+        assert!(leftovers.into_iter().all(|leftover| leftover.remove().is_ok()));
         assert!(file.leftovers().unwrap().is_empty());
         assert!(folder.path().join("limits.json.mine.tmp").exists());
     }

@@ -7,8 +7,9 @@
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-use super::{LimitsFile, folder_of};
+use super::{LimitsFile, folder_of, is_for_good};
 
 /// The most that is read of who the owner is.
 const OWNER_BYTES_MAX: u64 = 200;
@@ -22,10 +23,10 @@ pub(crate) enum Claim {
     Together,
 }
 
-/// The right to use a limits file. It ends when this is dropped, or with the process.
-#[derive(Debug)]
+/// The right to use a limits file. It ends when this and its clones are dropped, or with the process.
+#[derive(Debug, Clone)]
 pub(crate) struct Owned {
-    _file: File,
+    _file: Arc<File>,
 }
 
 /// Why a limits file cannot be had.
@@ -46,28 +47,44 @@ impl LimitsFile {
     /// # Errors
     /// See [`NotOwned`].
     pub(crate) fn own(&self, claim: Claim, addr: SocketAddr) -> Result<Owned, NotOwned> {
-        let mut file = self.open_owner().map_err(NotOwned::NoLock)?;
-        let locked = match claim {
-            Claim::Alone => file.try_lock(),
-            Claim::Together => file.try_lock_shared(),
-        };
-        match locked {
+        let mut file = self.open_owner().map_err(|error| self.not_owned(claim, error))?;
+        match claim.try_lock(&file) {
             Ok(()) => {
                 if claim == Claim::Alone {
                     // Whom the next one is told of; the lock holds without it, on a full disk for example.
                     drop(introduce(&mut file, addr));
                 }
-                Ok(Owned { _file: file })
+                Ok(Owned { _file: Arc::new(file) })
             }
             Err(TryLockError::WouldBlock) => Err(NotOwned::Taken { by: holder(file) }),
             Err(TryLockError::Error(error)) => Err(NotOwned::NoLock(error)),
         }
     }
 
+    /// Whoever may not write where the file is cannot own it, and can see whether somebody else does.
+    fn not_owned(&self, claim: Claim, error: io::Error) -> NotOwned {
+        if is_for_good(&error)
+            && let Ok(file) = File::open(self.beside("owner"))
+            && let Err(TryLockError::WouldBlock) = claim.try_lock(&file)
+        {
+            return NotOwned::Taken { by: holder(file) };
+        }
+        NotOwned::NoLock(error)
+    }
+
     fn open_owner(&self) -> io::Result<File> {
         fs::create_dir_all(folder_of(&self.path))?;
         let mut options = File::options();
         options.create(true).truncate(false).read(true).write(true).open(self.beside("owner"))
+    }
+}
+
+impl Claim {
+    fn try_lock(self, file: &File) -> Result<(), TryLockError> {
+        match self {
+            Self::Alone => file.try_lock(),
+            Self::Together => file.try_lock_shared(),
+        }
     }
 }
 

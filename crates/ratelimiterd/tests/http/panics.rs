@@ -7,7 +7,7 @@ use ratelimiter::MemoryLimiter;
 use ratelimiter::clock::{Clock, Timestamp};
 use ratelimiter::memory::MemoryOptions;
 
-use crate::harness::{KEY, TestServer, eventually};
+use crate::harness::{KEY, TestServer, eventually, limits_path};
 
 const BEGAN_MS: u64 = 1_736_660_000_000;
 
@@ -57,6 +57,25 @@ async fn a_panic_that_changed_nothing_costs_one_request() {
         server.get("/metrics").await.body.contains("ratelimiter_open_leases 0\n")
     })
     .await;
+}
+
+/// DEF-07
+#[tokio::test]
+async fn def_07_a_decrease_ends_after_panics_in_the_regular_work() {
+    let (server, clock) = start().await;
+    assert_eq!(server.reserve(2, &[(KEY, 5)]).await.status, 200);
+    let answer = server.define_rolling(KEY, 3).await;
+    assert_eq!((answer.status, &answer.json()["status"]), (200, &"decreasing".into()));
+    clock.ms.store(0, Ordering::SeqCst);
+    // One while it sweeps, and one while it asks whether the decrease has come to its end.
+    eventually("a tick meets it", async || clock.panic_count.load(Ordering::SeqCst) > 1).await;
+    clock.ms.store(BEGAN_MS + 61_000, Ordering::SeqCst);
+    eventually("the file says that the decrease has ended", async || {
+        let file = std::fs::read_to_string(limits_path(&server.folder)).unwrap();
+        file.contains("\"status\": \"active\"")
+    })
+    .await;
+    assert_eq!(server.get("/readyz").await.status, 200);
 }
 
 #[tokio::test]

@@ -19,7 +19,11 @@ fn serving(folder: &Path, backend: &str) -> Command {
 
 /// Starts a server that must not start, and says why not.
 fn refused(folder: &Path, backend: &str) -> String {
-    let output = serving(folder, backend).output().unwrap();
+    refused_as(serving(folder, backend))
+}
+
+fn refused_as(mut command: Command) -> String {
+    let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     stderr(&output)
 }
@@ -96,6 +100,20 @@ fn a_limits_file_in_a_read_only_folder_is_served_and_a_put_says_why_it_cannot_be
         assert!(body.contains("Permission denied"), "{body}");
     }
     server.says("the limits file cannot be locked, and so not be changed here");
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// OPS-06: another user's server, or one that has the volume read-only, reads whose the file is.
+#[test]
+fn ops_06_a_memory_server_that_may_not_write_is_refused_a_file_that_another_one_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = Process::start_as(serving(folder.path(), "memory"), folder.path());
+    assert_eq!(first.put("k", 7).unwrap().0, 200);
+    let mut second = without_permission(folder.path());
+    second.current_dir(folder.path());
+    let text = refused_as(second);
+    let by = format!("the server with PID {} on {}", first.child.id(), first.addr);
+    assert!(text.contains(&by), "{text}");
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 

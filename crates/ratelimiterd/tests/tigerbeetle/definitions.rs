@@ -222,11 +222,35 @@ pub fn tb_08_a_put_without_an_answer_does_not_take_effect_later(_: &Fixture) {
                 (state.limit.capacity.get(), state.usage.available) == (5, 5)
             })
             .await;
-            let names = std::fs::read_dir(on.limits_path().parent().unwrap()).unwrap();
-            let staged = names.filter(|entry| {
-                entry.as_ref().unwrap().file_name().to_string_lossy().ends_with(".tmp")
-            });
-            assert_eq!(staged.count(), 0, "nothing is unconfirmed any more");
+            assert_eq!(staged_count(&on), 0, "nothing is unconfirmed any more");
         }
     });
+}
+
+/// TB-08: and if nobody comes in the place of the server that took it, the others take it back.
+pub fn tb_08_a_put_of_a_server_that_died_is_taken_back_by_the_others(_: &Fixture) {
+    run(async {
+        let cluster = TestCluster::start(Mode::Development);
+        let on = Deployment::on(&cluster).with_brief_timeouts();
+        let (dies, stays) = (on.server().await, on.server().await);
+        insist_on_define(&dies.limiter(), on.rolling("rate", 60, 5)).await;
+        let limiter = stays.limiter();
+        eventually("it is there", async || capacity(&on, &limiter, "rate").await == Some(5)).await;
+        cluster.pause(0);
+        let answer = dies.limiter().define(on.rolling("rate", 60, 50)).await;
+        assert!(matches!(answer, Err(DefineError::Unanswered(_))), "{answer:?}");
+        assert_eq!(staged_count(&on), 1);
+        dies.kill();
+        cluster.resume(0);
+        eventually("it is ready", async || stays.get("/readyz").await.0 == 200).await;
+        eventually("the change is shut out", async || staged_count(&on) == 0).await;
+        let state = on.state(&limiter, "rate").await.unwrap();
+        assert_eq!((state.limit.capacity.get(), state.usage.available), (5, 5));
+    });
+}
+
+fn staged_count(on: &Deployment) -> usize {
+    let names = std::fs::read_dir(on.limits_path().parent().unwrap()).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name());
+    names.filter(|name| name.to_string_lossy().ends_with(".tmp")).count()
 }

@@ -8,8 +8,8 @@ use crate::servers::{Deployment, eventually, new_lease, run};
 const NEEDS: [(&str, u64); 2] = [("tokens", 50), ("slots", 1)];
 
 async fn define(on: &Deployment, at: &impl Backend) {
-    at.define(on.rolling("tokens", 60, 100)).await.unwrap();
-    at.define(on.concurrency("slots", 60, 1)).await.unwrap();
+    at.define(on.rolling("tokens", 3_600, 100)).await.unwrap();
+    at.define(on.concurrency("slots", 3_600, 1)).await.unwrap();
 }
 
 /// COM-07
@@ -79,7 +79,7 @@ pub fn com_05_a_complete_at_one_server_stands_at_the_other(fixture: &Fixture) {
             }
             let more = first.reserve(&on.reserve(new_lease(), &[("tokens", 60)])).await.unwrap();
             assert!(!more.is_allowed(), "20 are free");
-            first.define(on.rolling("tokens", 60, used + 100)).await.unwrap();
+            first.define(on.rolling("tokens", 3_600, used + 100)).await.unwrap();
         }
     });
 }

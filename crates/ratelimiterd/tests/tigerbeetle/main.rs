@@ -36,6 +36,7 @@ fn main() -> ExitCode {
         definitions::a_file_that_a_person_edits_is_followed_and_a_broken_one_is_not,
         definitions::tb_08_a_server_killed_while_it_defines_heals_at_its_start,
         definitions::tb_08_a_put_without_an_answer_does_not_take_effect_later,
+        definitions::tb_08_a_put_of_a_server_that_died_is_taken_back_by_the_others,
         definitions::a_read_only_limits_file_is_served_and_a_put_says_why_it_cannot_be_changed,
         outages::a_cluster_that_is_not_there_is_said_and_heals_by_itself,
         outages::a_wrong_cluster_id_is_said,

@@ -148,7 +148,7 @@ impl Oracle {
                 let capacity_min = self.limits[limit].asked.range(1..).next();
                 variant.needs.get(&limit) > capacity_min
             }
-            ReserveError::UnknownKey { .. } => false,
+            ReserveError::UnknownKey { .. } | ReserveError::InvalidRequest { .. } => false,
             ReserveError::Unanswered(_) | ReserveError::Refused(_) => true,
         };
         match has_reason {
