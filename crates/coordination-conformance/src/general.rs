@@ -36,7 +36,7 @@ suite! {
         "PRIM-GEN-E: every operation may be repeated after a lost answer.";
 }
 
-/// PRIM-INMEMORY-GEN-003
+/// PRIM-INMEMORY-GEN-003, `CRD-20`
 pub async fn gen_003_only_the_owner_settles_a_claim<F: Fixture>(fixture: F) {
     let (outbox, inbox, scheduler) = (fixture.outbox(), fixture.inbox(), fixture.scheduler());
     let text = error("x");

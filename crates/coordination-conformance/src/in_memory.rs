@@ -29,7 +29,7 @@ suite! {
         "For local development and tests, not for coordination between processes: two processes are granted the same resource at once.";
 }
 
-/// PRIM-INMEMORY-GEN-001
+/// PRIM-INMEMORY-GEN-001, `CRD-20`
 pub async fn gen_001_state_is_local_and_not_durable<F: Fixture>(fixture: F) {
     let id = answer(fixture.outbox().enqueue(outbox_message("1"))).await;
     for _ in 0..2 {
@@ -40,7 +40,7 @@ pub async fn gen_001_state_is_local_and_not_durable<F: Fixture>(fixture: F) {
     assert_eq!(claim_ids(&fixture, "a").await, [id], "nor does this one know of theirs");
 }
 
-/// PRIM-INMEMORY-GEN-002
+/// PRIM-INMEMORY-GEN-002, `CRD-20`
 pub async fn gen_002_two_processes_coordinate_nothing<F: Fixture>(fixture: F) {
     let held = answer(fixture.leases().acquire(&resource("one"), lease::<F>(10), None)).await;
     let held = held.expect("nobody holds it");

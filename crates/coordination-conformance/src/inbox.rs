@@ -206,7 +206,7 @@ pub async fn inbox_008_a_dead_message_can_be_revived<F: Fixture>(fixture: F) {
     assert_eq!(answer(inbox.revive(&unknown, &error("x"), Delay::ZERO)).await, 0);
 }
 
-/// PRIM-INMEMORY-INBOX-009
+/// PRIM-INMEMORY-INBOX-009, `CRD-20`
 pub async fn inbox_009_the_providers_clock_decides<F: Fixture>(fixture: F) {
     let inbox = fixture.inbox();
     for (round, machine) in [Machine::Ahead, Machine::Behind].into_iter().enumerate() {

@@ -130,7 +130,7 @@ pub async fn lease_007_ensure_held_fails_after_the_loss<F: Fixture>(fixture: F) 
     assert_eq!((lost.resource, lost.token), (resource("report"), held.fencing_token()));
 }
 
-/// PRIM-INMEMORY-LEASE-008
+/// PRIM-INMEMORY-LEASE-008, `CRD-20`
 pub async fn lease_008_a_lost_lease_is_not_renewed<F: Fixture>(fixture: F) {
     let leases = fixture.leases();
     let held = acquire(&fixture, "a").await.expect("nobody holds it");
@@ -151,7 +151,7 @@ pub async fn lease_008_a_lost_lease_is_not_renewed<F: Fixture>(fixture: F) {
     assert!(third.try_renew_now().await, "the new holder's is whole");
 }
 
-/// PRIM-INMEMORY-LEASE-009
+/// PRIM-INMEMORY-LEASE-009, `CRD-20`
 pub async fn lease_009_a_dropped_or_released_lease_frees_the_resource<F: Fixture>(fixture: F) {
     let held = acquire(&fixture, "a").await.expect("nobody holds it");
     let lost = held.lost();

@@ -193,7 +193,7 @@ pub async fn outbox_007_reschedule_keeps_the_error<F: Fixture>(fixture: F) {
     }
 }
 
-/// PRIM-INMEMORY-OUTBOX-008
+/// PRIM-INMEMORY-OUTBOX-008, `CRD-20`
 pub async fn outbox_008_a_failed_message_is_not_claimed_again<F: Fixture>(fixture: F) {
     let outbox = fixture.outbox();
     let id = answer(outbox.enqueue(outbox_message("42"))).await;
@@ -212,7 +212,7 @@ pub async fn outbox_008_a_failed_message_is_not_claimed_again<F: Fixture>(fixtur
     failed().await;
 }
 
-/// PRIM-INMEMORY-OUTBOX-009
+/// PRIM-INMEMORY-OUTBOX-009, `CRD-20`
 pub async fn outbox_009_the_providers_clock_decides<F: Fixture>(fixture: F) {
     let outbox = fixture.outbox();
     for machine in [Machine::Ahead, Machine::Behind] {
