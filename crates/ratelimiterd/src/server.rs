@@ -173,7 +173,7 @@ async fn tick<B: HostedBackend>(admin: Arc<Admin<B>>, stop: CancellationToken) {
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {
         // The next one may fare better. A backend that a panic has left half changed says so by itself.
         if AssertUnwindSafe(admin.tick(&stop)).catch_unwind().await.is_err() {
-            tracing::error!("the regular work did not come to its end because of a mistake");
+            tracing::error!("the regular work panicked; it runs again at the next tick");
         }
     }
 }

@@ -15,6 +15,7 @@ macro_rules! all {
             replay::tb_05_an_allowed_lease_is_allowed_again_with_its_first_moment,
             replay::tb_05_a_denied_lease_stays_denied,
             replay::tb_05_a_lease_with_other_requirements_is_a_conflict,
+            replay::tb_05_a_further_key_without_room_is_denied_for_that_key,
             replay::tb_05_an_ended_lease_is_never_allowed_again,
             replay::tb_05_an_allowed_lease_is_known_while_its_limit_decreases,
             replay::res_06_a_denied_lease_is_known_whatever_became_of_its_limit,

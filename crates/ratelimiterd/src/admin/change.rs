@@ -106,8 +106,8 @@ impl NotMade {
 }
 
 impl<E: From<Unanswered>> From<NotMade> for ChangeError<E> {
-    fn from(not_begun: NotMade) -> Self {
-        match not_begun {
+    fn from(not_made: NotMade) -> Self {
+        match not_made {
             NotMade::ReadOnly { reason } => Self::ReadOnly { reason },
             NotMade::Unanswered(unanswered) => unanswered.into(),
         }

@@ -3,7 +3,7 @@
 //! Time moves by odd amounts, so that nothing is asked in the few nanoseconds by which the events of
 //! one request differ. Only keys whose window outlasts the script are reconciled to anything but
 //! nothing, since a reconciled reservation may last up to a second longer here. A lease that comes
-//! back has a key of its first request in it, since this backend knows it by its keys.
+//! back has a key of its first request in it, since this backend recognises a lease by its keys.
 
 use std::time::Duration;
 
@@ -29,12 +29,19 @@ pub struct Script {
     made: Vec<Made>,
 }
 
-/// A reserve that was asked for.
+/// A lease that was asked for.
 struct Made {
     lease: LeaseId,
+    /// What it was decided with; until then, what it was asked for first.
     needs: Vec<(&'static str, u64)>,
-    /// Whether it was denied, and not merely refused.
-    denied: bool,
+    decided: Option<Decided>,
+}
+
+/// What both backends remember of a lease.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Decided {
+    Allowed,
+    Denied,
 }
 
 const KEYS: [&str; 6] = ["long:a", "long:b", "short:a", "short:b", "slots:a", "slots:b"];
@@ -85,34 +92,63 @@ impl Script {
         let needs: Vec<_> =
             names[..count].iter().map(|name| (*name, self.random.u64(1..12))).collect();
         let lease = LeaseId::generate(clock.now());
-        self.made.push(Made { lease, needs: needs.clone(), denied: false });
+        self.made.push(Made { lease, needs: needs.clone(), decided: None });
         reserve(lease, &needs)
     }
 
-    /// As it was asked for first; or, unless it was denied, with another amount or a key less.
+    /// As before; or, unless it was denied, with another amount, a key less or a key more.
     fn repeated_reserve(&mut self, clock: &dyn Clock) -> Step {
         let Some(made) = self.random.choice(&self.made) else {
             return self.new_reserve(clock);
         };
-        let (lease, mut needs, denied) = (made.lease, made.needs.clone(), made.denied);
+        let (lease, mut needs) = (made.lease, made.needs.clone());
+        let denied = made.decided == Some(Decided::Denied);
         match self.random.u32(..4) {
             0 if !denied => needs[0].1 += 1,
             1 if !denied && needs.len() > 1 => drop(needs.pop()),
+            2 if !denied => {
+                let unused = |name: &&str| needs.iter().all(|(used, _)| used != name);
+                let further = KEYS.into_iter().find(unused);
+                needs.extend(further.map(|name| (name, 1)));
+            }
             _ => self.random.shuffle(&mut needs),
         }
         reserve(lease, &needs)
     }
 
     pub fn was_denied(&self, lease: LeaseId) -> bool {
-        self.made.iter().any(|made| made.lease == lease && made.denied)
+        self.find(lease).decided == Some(Decided::Denied)
     }
 
-    pub fn heard(&mut self, lease: LeaseId, answer: &Result<Decision, ReserveError>) {
+    /// Whether this lease was allowed, and without this key.
+    pub fn was_allowed_without(&self, lease: LeaseId, key: &LimitKey) -> bool {
+        let made = self.find(lease);
+        let without = made.needs.iter().all(|(name, _)| *name != key.as_str());
+        made.decided == Some(Decided::Allowed) && without
+    }
+
+    /// Notes what was decided first.
+    pub fn note(&mut self, request: &ReserveRequest, answer: &Result<Decision, ReserveError>) {
         let no_room = |denial: &Denial| matches!(denial.reason, DenialReason::NoRoom { .. });
-        let denied = answer.as_ref().is_ok_and(|decision| decision.denial().is_some_and(no_room));
-        for made in self.made.iter_mut().filter(|made| made.lease == lease) {
-            made.denied |= denied;
-        }
+        let decided = match answer {
+            Ok(Decision::Allowed { .. }) => Decided::Allowed,
+            Ok(Decision::Denied(denial)) if no_room(denial) => Decided::Denied,
+            _ => return,
+        };
+        let made = self.made.iter_mut().find(|made| made.lease == request.lease);
+        let made = made.expect("it was asked for by this script");
+        made.decided.get_or_insert(decided);
+        let amount = |name: &str| {
+            let mut needs = request.requirements.iter();
+            needs.find(|need| need.key.as_str() == name).map(|need| need.amount.get())
+        };
+        let needs = KEYS.into_iter().filter_map(|name| Some((name, amount(name)?)));
+        made.needs = needs.collect();
+    }
+
+    fn find(&self, lease: LeaseId) -> &Made {
+        let made = self.made.iter().find(|made| made.lease == lease);
+        made.expect("it was asked for by this script")
     }
 
     fn complete(&mut self) -> Step {

@@ -74,6 +74,32 @@ pub async fn tb_05_a_lease_with_other_requirements_is_a_conflict<L: Ledger + Clo
     assert!(on.reserve(&second, lease, needs).await.unwrap().is_allowed());
 }
 
+/// TB-05, TB-03: the ledger stops at the first refused event, and a lease that is there shows only in its own keys.
+pub async fn tb_05_a_further_key_without_room_is_denied_for_that_key<L: Ledger + Clone>(
+    on: Scene<L>,
+) {
+    let first = on.limiter();
+    first.define(on.rolling("a", 60, 5)).await.unwrap();
+    first.define(on.rolling("b", 60, 100)).await.unwrap();
+    let (holder, lease) = (on.lease(), on.lease());
+    assert!(on.reserve(&first, holder, [("a", 5)]).await.unwrap().is_allowed());
+    assert!(on.reserve(&first, lease, [("b", 2)]).await.unwrap().is_allowed());
+
+    let second = on.forgetful_limiter();
+    restore_all(&second, &first).await;
+    let further = [("a", 1), ("b", 2)];
+    assert_eq!(on.reserve(&first, lease, further).await, Err(ReserveError::LeaseConflict));
+    let decision = on.reserve(&second, lease, further).await.unwrap();
+    let reason = &decision.denial().expect("there is no room on a").reason;
+    assert!(matches!(reason, DenialReason::NoRoom { keys } if *keys == [on.key("a")]));
+    assert_eq!(on.used(&second, "a").await, 5);
+    assert_eq!(on.used(&second, "b").await, 2);
+    assert!(
+        on.reserve(&second, lease, [("b", 2)]).await.unwrap().is_allowed(),
+        "it is still there"
+    );
+}
+
 /// TB-05, RES-09
 pub async fn tb_05_an_ended_lease_is_never_allowed_again<L: Ledger + Clone>(on: Scene<L>) {
     let first = on.limiter();
