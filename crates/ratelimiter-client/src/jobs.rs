@@ -18,9 +18,8 @@
 //! - **Not now is no failure.** A denied job is put off by the limiter's hint and counts no attempt, through a pause of its
 //!   model too. A job that meets an unknown key, a token that is not accepted, a page of a proxy or a client that was shut down
 //!   is postponed, and its record says why. Only more than a whole capacity, or a request that the server calls invalid, fails it
-//!   at once. An error, a panic and a timeout
-//!   count one attempt; after [`RunnerSettings::attempts_max`] the job has failed, with the last reason. Failed jobs are
-//!   [listed](JobQueue::failed) and [revived](JobQueue::revive).
+//!   at once. An error, a panic and a timeout count one attempt; after [`RunnerSettings::attempts_max`] the job has failed, with
+//!   the last reason. Failed jobs are [listed](JobQueue::failed) and [revived](JobQueue::revive).
 //! - **A saturated model delays no other**, and a tenant without budget no other tenant.
 //!
 //! ```

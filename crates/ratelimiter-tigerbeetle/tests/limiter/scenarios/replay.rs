@@ -79,8 +79,8 @@ pub async fn tb_05_a_further_key_without_room_is_denied_for_that_key<L: Ledger +
     on: Scene<L>,
 ) {
     let first = on.limiter();
-    first.define(on.rolling("a", 60, 5)).await.unwrap();
-    first.define(on.rolling("b", 60, 100)).await.unwrap();
+    first.define(on.rolling("a", 3_600, 5)).await.unwrap();
+    first.define(on.rolling("b", 3_600, 100)).await.unwrap();
     let (holder, lease) = (on.lease(), on.lease());
     assert!(on.reserve(&first, holder, [("a", 5)]).await.unwrap().is_allowed());
     assert!(on.reserve(&first, lease, [("b", 2)]).await.unwrap().is_allowed());
