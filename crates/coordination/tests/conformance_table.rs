@@ -3,17 +3,17 @@
 
 use std::collections::HashSet;
 
-use coordination_conformance::{Case, MemoryFixture, cases, in_memory};
+use coordination_conformance::{Scenario, in_memory, scenarios};
 
-fn memory_cases() -> Vec<Case> {
-    [in_memory::cases::<MemoryFixture>(), cases::<MemoryFixture>()].concat()
+fn memory_scenarios() -> Vec<Scenario> {
+    [in_memory::SCENARIOS.to_vec(), scenarios()].concat()
 }
 
 #[test]
 fn the_document_has_every_scenario() {
     let document = include_str!("../../../docs/coordination-conformance.md");
-    for case in memory_cases() {
-        let (id, text, test) = (case.scenario.id, case.scenario.text, case.scenario.test);
+    for scenario in memory_scenarios() {
+        let (id, text, test) = (scenario.id, scenario.text, scenario.test);
         let row = format!("| `{id}` | {text} | `{test}` | passed |");
         assert!(document.contains(&row), "not in the document: {row}");
     }
@@ -21,7 +21,7 @@ fn the_document_has_every_scenario() {
 
 #[test]
 fn every_scenario_of_the_seed_is_there_once() {
-    let ids: Vec<&str> = memory_cases().iter().map(|case| case.scenario.id).collect();
+    let ids: Vec<&str> = memory_scenarios().iter().map(|scenario| scenario.id).collect();
     let unique: HashSet<&str> = ids.iter().copied().collect();
     assert_eq!(ids.len(), unique.len(), "no ID is used twice");
     let seed = [("GEN", 3), ("OUTBOX", 9), ("INBOX", 9), ("SCHED", 10), ("LEASE", 10)];
@@ -41,8 +41,8 @@ fn every_scenario_of_the_seed_is_there_once() {
 
 #[test]
 fn a_tests_name_starts_with_its_id() {
-    for case in memory_cases() {
-        let start = case.scenario.id.to_lowercase().replace('-', "_") + "_";
-        assert!(case.scenario.test.starts_with(&start), "{}", case.scenario.test);
+    for scenario in memory_scenarios() {
+        let start = scenario.id.to_lowercase().replace('-', "_") + "_";
+        assert!(scenario.test.starts_with(&start), "{}", scenario.test);
     }
 }

@@ -46,8 +46,19 @@ pub use fixture::{DurableFixture, Fixture};
 pub use memory_fixture::MemoryFixture;
 pub use scenario::{Case, Outcome, Scenario, run};
 
-/// What every provider does, ready to run for one: the general rules, then outbox, inbox, scheduler
-/// and leases.
+/// What every provider does: the general rules, then outbox, inbox, scheduler and leases.
+pub fn scenarios() -> Vec<Scenario> {
+    [
+        general::SCENARIOS,
+        outbox::SCENARIOS,
+        inbox::SCENARIOS,
+        scheduler::SCENARIOS,
+        leases::SCENARIOS,
+    ]
+    .concat()
+}
+
+/// The [`scenarios`], ready to run for one provider.
 pub fn cases<F: Fixture>() -> Vec<Case> {
     [
         general::cases::<F>(),

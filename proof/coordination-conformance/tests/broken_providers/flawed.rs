@@ -1,7 +1,7 @@
 //! A memory provider with one thing wrong.
 
+use std::cell::Cell;
 use std::collections::HashMap;
-use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -44,16 +44,16 @@ pub(crate) enum Flaw {
     ForgetsLostAttempts,
 }
 
-/// Names a flaw in a type, because the suite makes its fixtures by type.
-pub(crate) trait Named: std::fmt::Debug + Send + Sync + 'static {
-    const FLAW: Flaw;
+thread_local! {
+    /// The flaw of the fixtures that this thread makes. The suite names its fixture by type, and a
+    /// type for each flaw would compile every scenario once for each.
+    static FLAW: Cell<Flaw> = const { Cell::new(Flaw::None) };
 }
 
 #[derive(Debug)]
-pub(crate) struct FlawedFixture<N> {
+pub(crate) struct FlawedFixture {
     memory: MemoryFixture,
     flawed: Flawed,
-    named: PhantomData<N>,
 }
 
 #[derive(Debug, Clone)]
@@ -119,19 +119,26 @@ impl Flawed {
     }
 }
 
-impl<N: Named> Fixture for FlawedFixture<N> {
+impl FlawedFixture {
+    /// The fixtures that this thread makes from now on have the flaw.
+    pub(crate) fn plant(flaw: Flaw) {
+        FLAW.set(flaw);
+    }
+}
+
+impl Fixture for FlawedFixture {
     const PROVIDER: &'static str = "FLAWED";
     type Outbox = Flawed;
     type Inbox = Flawed;
     type Scheduler = Flawed;
     type Leases = Flawed;
 
-    async fn fresh() -> FlawedFixture<N> {
+    async fn fresh() -> FlawedFixture {
         let memory = MemoryFixture::fresh().await;
         let inner = memory.provider().clone();
         let clock = memory.clock().clone();
-        let flawed = Flawed { inner, flaw: N::FLAW, clock, notes: Arc::default() };
-        FlawedFixture { memory, flawed, named: PhantomData }
+        let flawed = Flawed { inner, flaw: FLAW.get(), clock, notes: Arc::default() };
+        FlawedFixture { memory, flawed }
     }
 
     fn outbox(&self) -> &Flawed {
