@@ -24,7 +24,7 @@ use crate::auth::Access;
 use crate::config::{Config, ListenAddr, TokenError};
 use crate::hosted::HostedBackend;
 use crate::metrics::Metrics;
-use crate::routes::{App, Routes};
+use crate::routes::{ApiService, App};
 use crate::tls::{Tls, TlsError};
 
 /// How often the backend does its regular work. A decrease is applied at most a second after it becomes possible
@@ -106,7 +106,7 @@ impl Server {
             metrics: Metrics::new(as_usize(config.metrics.keys_max)),
             request_timeout: Duration::from_millis(config.server.request_timeout_ms),
         };
-        let connections = Connections::new(&config.server, Routes::new(app), tls.clone());
+        let connections = Connections::new(&config.server, ApiService::new(app), tls.clone());
         let accepting = tokio::spawn(accept(listener, connections, stop.clone()));
         Ok(Self { local_addr, limit_count, stop, accepting, ticking, tls })
     }

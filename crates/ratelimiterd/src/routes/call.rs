@@ -7,7 +7,8 @@ use ratelimiter::Unanswered;
 use ratelimiter_wire::{BatchAnswer, Body, Refusal, read, read_batch};
 use serde::Serialize;
 
-use super::{App, ReadBody};
+use super::App;
+use super::body::ReadBody;
 use crate::answer::{self, Response};
 use crate::auth::Need;
 use crate::hosted::HostedBackend;

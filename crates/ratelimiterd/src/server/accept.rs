@@ -30,7 +30,7 @@ use super::stalled_writes::StalledWrites;
 use crate::answer;
 use crate::config::ServerConfig;
 use crate::hosted::HostedBackend;
-use crate::routes::{AnswerBody, Routes};
+use crate::routes::{AnswerBody, ApiService};
 use crate::tls::Tls;
 
 /// The most bytes of a request's head over HTTP/1.1.
@@ -48,7 +48,7 @@ const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// The connections of a server.
 pub(super) struct Connections<B> {
-    routes: Arc<Routes<B>>,
+    api: Arc<ApiService<B>>,
     protocol: auto::Builder<TokioExecutor>,
     tls: Option<Arc<Tls>>,
     header_read_timeout: Duration,
@@ -59,7 +59,7 @@ pub(super) struct Connections<B> {
 }
 
 impl<B: HostedBackend> Connections<B> {
-    pub(super) fn new(config: &ServerConfig, routes: Routes<B>, tls: Option<Arc<Tls>>) -> Self {
+    pub(super) fn new(config: &ServerConfig, api: ApiService<B>, tls: Option<Arc<Tls>>) -> Self {
         let header_read_timeout = Duration::from_millis(config.header_read_timeout_ms);
         let mut protocol = auto::Builder::new(TokioExecutor::new());
         protocol
@@ -78,7 +78,7 @@ impl<B: HostedBackend> Connections<B> {
             .keep_alive_timeout(header_read_timeout);
         let connections_max = as_usize(config.connections_max).min(Semaphore::MAX_PERMITS);
         Self {
-            routes: Arc::new(routes),
+            api: Arc::new(api),
             protocol,
             tls,
             header_read_timeout,
@@ -135,8 +135,8 @@ impl<B: HostedBackend> Connections<B> {
     ) {
         let stream = StalledWrites::new(stream, self.write_timeout);
         let stream = TokioIo::new(FirstBytes::new(stream, self.header_read_timeout));
-        let routes = Arc::clone(&self.routes);
-        let service = service_fn(move |request| answer_anyway(Arc::clone(&routes), request));
+        let api = Arc::clone(&self.api);
+        let service = service_fn(move |request| answer_anyway(Arc::clone(&api), request));
         let mut protocol = self.protocol.clone();
         protocol.http1().timer(LazyTimer::default());
         let connection = protocol.serve_connection(stream, service).into_owned();
@@ -161,10 +161,10 @@ impl<B: HostedBackend> Connections<B> {
 /// Answers a request. If that fails by a mistake of ours, the caller is told so, instead of being hung up on: the outcome
 /// is unknown, and with the same lease ID it can be asked for again.
 async fn answer_anyway<B: HostedBackend>(
-    routes: Arc<Routes<B>>,
+    api: Arc<ApiService<B>>,
     request: hyper::Request<Incoming>,
 ) -> Result<hyper::Response<AnswerBody>, Infallible> {
-    let answering = AssertUnwindSafe(routes.answer(request)).catch_unwind();
+    let answering = AssertUnwindSafe(api.answer(request)).catch_unwind();
     Ok(answering.await.unwrap_or_else(|_| {
         tracing::error!("a request was not answered because of a mistake in the server");
         let message = "a mistake in the server; its log says more".to_owned();

@@ -1,0 +1,49 @@
+//! Reading a request's body, within its size and time.
+
+use std::time::Duration;
+
+use axum::BoxError;
+use axum::body::Bytes;
+use axum::http::HeaderMap;
+use axum::http::header::CONTENT_LENGTH;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Body;
+use ratelimiter_wire::{ErrorWord, Refusal};
+
+use super::timeout::within;
+
+/// The most bytes of a request's body.
+pub const BODY_BYTES_MAX: usize = 1024 * 1024;
+
+/// A body from the router or straight from the connection.
+pub(super) trait ReadBody: Body<Data = Bytes, Error: Into<BoxError>> + Send {}
+
+impl<D: Body<Data = Bytes, Error: Into<BoxError>> + Send> ReadBody for D {}
+
+pub(super) async fn read_body(
+    request: hyper::Request<impl ReadBody>,
+    timeout: Duration,
+) -> Result<Bytes, Refusal> {
+    if content_length(request.headers()).is_some_and(|length| length > BODY_BYTES_MAX as u64) {
+        return Err(body_too_large());
+    }
+    let body = Limited::new(request.into_body(), BODY_BYTES_MAX);
+    match within(timeout, body.collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(body_too_large()),
+        Ok(Err(error)) => Err(Refusal::of_field("body", format!("the body broke off: {error}"))),
+        Err(_) => {
+            let message = format!("the body did not arrive within {} ms", timeout.as_millis());
+            Err(Refusal { error: ErrorWord::RequestTimeout, message })
+        }
+    }
+}
+
+fn body_too_large() -> Refusal {
+    let message = format!("a body has at most {BODY_BYTES_MAX} bytes");
+    Refusal { error: ErrorWord::BodyTooLarge, message }
+}
+
+fn content_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
