@@ -30,40 +30,25 @@ pub const KEY_BYTES_MAX: usize = 256;
 pub struct LimitKey {
     text: ArcStr,
     /// Made once, since a key is looked up far more often than it is made.
-    place: KeyPlace,
+    hashes: KeyHashes,
 }
 
-/// Where a key belongs among the limits, and what tells it from nearly all others there: the same for equal keys of one process.
+/// Hashes of a key's text and of its stem: the text without the dimension of an LLM's limit.
 ///
-/// The limits of one model are mostly needed together, so they form a group, which stands in one place and is locked as one;
-/// every other key is a group of its own.
-///
-/// Different keys may agree in all of this: the text decides. The hashes are keyed at random, so that nobody can construct keys that
-/// make it slow.
+/// They are equal for equal keys of one process. Different keys may share them, so the text decides. They are keyed at random: nobody
+/// can construct keys that collide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct KeyPlace {
-    group: u32,
-    tag: u32,
+pub(crate) struct KeyHashes {
+    pub(crate) text: u32,
+    pub(crate) stem: u32,
 }
 
-impl KeyPlace {
+impl KeyHashes {
     fn of(text: &str) -> Self {
         static HASHERS: LazyLock<[RandomState; 2]> = LazyLock::new(Default::default);
-        let [of_groups, of_keys] = &*HASHERS;
-        let group = high_half(of_groups.hash_one(family::group(text)));
-        Self { group, tag: high_half(of_keys.hash_one(text)) }
-    }
-
-    /// The group that the key belongs to. Two groups may have the same number, and are one then.
-    #[inline]
-    pub(crate) const fn group(self) -> u32 {
-        self.group
-    }
-
-    /// A hash of the key, to know it again when nothing else is left of it.
-    #[inline]
-    pub(crate) const fn tag(self) -> u32 {
-        self.tag
+        let [of_stems, of_texts] = &*HASHERS;
+        let stem = high_half(of_stems.hash_one(family::stem(text)));
+        Self { text: high_half(of_texts.hash_one(text)), stem }
     }
 }
 
@@ -127,7 +112,7 @@ impl LimitKey {
         if !is_plain_ascii(text) {
             check_characters(text)?;
         }
-        Ok(Self { text: ArcStr::from(text), place: KeyPlace::of(text) })
+        Ok(Self { text: ArcStr::from(text), hashes: KeyHashes::of(text) })
     }
 
     /// The key's text.
@@ -141,9 +126,9 @@ impl LimitKey {
         &self.text
     }
 
-    /// Where the key belongs among the limits.
-    pub(crate) const fn place(&self) -> KeyPlace {
-        self.place
+    #[inline]
+    pub(crate) const fn hashes(&self) -> KeyHashes {
+        self.hashes
     }
 }
 
@@ -151,7 +136,7 @@ impl LimitKey {
 impl LimitKey {
     /// A key that only its text tells from all others that were made so.
     pub(crate) fn colliding(text: &str) -> Self {
-        Self { text: ArcStr::from(text), place: KeyPlace { group: 0, tag: 0 } }
+        Self { text: ArcStr::from(text), hashes: KeyHashes { text: 0, stem: 0 } }
     }
 }
 
@@ -176,7 +161,7 @@ fn check_characters(text: &str) -> Result<(), KeyError> {
 impl PartialEq for LimitKey {
     fn eq(&self, other: &Self) -> bool {
         // Of two keys that differ, the places nearly always do.
-        self.place == other.place && self.text == other.text
+        self.hashes == other.hashes && self.text == other.text
     }
 }
 
@@ -246,17 +231,6 @@ mod tests {
         assert_eq!(LimitKey::new("k".repeat(257)), Err(KeyError::TooLong { bytes: 257 }));
         assert!(LimitKey::new("é".repeat(128)).is_ok(), "bytes are counted, not characters");
         assert_eq!(LimitKey::new("é".repeat(129)), Err(KeyError::TooLong { bytes: 258 }));
-    }
-
-    #[test]
-    fn the_limits_of_one_model_are_one_group_and_other_keys_stand_alone() {
-        let group = |text: &str| LimitKey::new(text).unwrap().place().group();
-        let model = "global:llm:openai:gpt-4o";
-        assert_eq!(group(&format!("{model}:rpm")), group(&format!("{model}:tpm")));
-        assert_eq!(group(&format!("{model}:rpm")), group(&format!("{model}:concurrency")));
-        assert_ne!(group("global:llm:openai:a:rpm"), group("global:llm:openai:b:rpm"));
-        assert_ne!(group("global:search:a"), group("global:search:b"));
-        assert_ne!(group("rpm"), group("tpm"));
     }
 
     /// DEF-01

@@ -127,10 +127,10 @@ impl<'a> KeyFamily<'a> {
     }
 }
 
-/// What the keys have in common that are kept together: of a model's limits all but the dimension, of another key all.
-pub(super) fn group(text: &str) -> &str {
+/// A key without the dimension of an LLM's limit, which the limits of one model share; any other key as it is.
+pub(super) fn stem(text: &str) -> &str {
     match text.rsplit_once(':') {
-        Some((group, dimension)) if LlmDimension::parse(dimension).is_some() => group,
+        Some((stem, dimension)) if LlmDimension::parse(dimension).is_some() => stem,
         _ => text,
     }
 }

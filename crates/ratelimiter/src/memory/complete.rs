@@ -40,7 +40,7 @@ pub(super) fn complete(
 /// True if an actual for the key is about this live reservation.
 #[inline]
 fn takes(age: Age, held: &Reservation, key: &LimitKey, groups: &LockedGroups<'_>) -> bool {
-    held.key_tag == key.place().tag()
+    held.key_tag == key.hashes().text
         && !held.made.lifetime.is_hold()
         && age.is_live(held)
         && groups.limit(held.limit).has_key(key)
@@ -56,7 +56,7 @@ fn check_expired(
     groups: &LockedGroups<'_>,
 ) -> Result<(), CompleteError> {
     let is_about = |held: &Reservation| {
-        !age.is_live(held) && held.key_tag == key.place().tag() && !held.made.lifetime.is_hold()
+        !age.is_live(held) && held.key_tag == key.hashes().text && !held.made.lifetime.is_hold()
     };
     let is_left = |held: &Reservation| age.is_live(held) && !groups.limit(held.limit).is_deleted();
     let reservations = &lease.reservations;

@@ -53,10 +53,17 @@ struct Padded(Mutex<Group>);
 struct Changes {
     /// How many numbers have been given out.
     made: u32,
-    /// What [`KeyPlace::group`](crate::key::KeyPlace::group) tells of a group's keys, by its number; `None` if it has none.
+    /// The [`group_hash`] of each group's keys, by its number; `None` if it has no limits.
     hashes: Vec<Option<u32>>,
     /// Numbers whose groups have nothing.
     free: Vec<u32>,
+}
+
+/// The group that a key belongs to. Limits of one model are mostly needed together, so they form a group, which is locked as one;
+/// every other key is a group of its own. Two groups with the same hash are one.
+#[inline]
+pub(super) const fn group_hash(key: &LimitKey) -> u32 {
+    key.hashes().stem
 }
 
 impl Groups {
@@ -97,7 +104,7 @@ impl Groups {
     /// The number of the group that a key belongs to, if there is one.
     #[inline]
     pub(super) fn number_of(&self, key: &LimitKey) -> Option<u32> {
-        let hash = key.place().group();
+        let hash = group_hash(key);
         match self.glance(hash) {
             None => self.look(hash),
             found => found,
@@ -114,7 +121,7 @@ impl Groups {
     /// True if the group of a key that was not found there is another than the one with this number.
     #[cold]
     pub(super) fn is_elsewhere(&self, key: &LimitKey, number: u32) -> bool {
-        self.look(key.place().group()).is_some_and(|now| now != number)
+        self.look(group_hash(key)).is_some_and(|now| now != number)
     }
 
     /// The error for a request of which a key belongs to no group: it names the first one that is not defined.
@@ -146,7 +153,7 @@ impl Groups {
 
     /// Locks the group that a key belongs to, and makes it if there is none.
     pub(super) fn lock_or_make(&self, key: &LimitKey) -> Result<MutexGuard<'_, Group>, Unanswered> {
-        let hash = key.place().group();
+        let hash = group_hash(key);
         let mut changes = self.lock_changes();
         let _change = self.soundness.begin_change()?;
         if let Some(number) = self.glance(hash) {
@@ -388,12 +395,23 @@ impl LockedGroups<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limit::{Capacity, HoldTimeout, Limit, LimitKind};
 
     #[test]
     fn a_group_is_one_cache_line() {
         assert_eq!(size_of::<Padded>(), 64);
     }
-    use crate::limit::{Capacity, HoldTimeout, Limit, LimitKind};
+
+    #[test]
+    fn the_limits_of_one_model_are_one_group_and_other_keys_stand_alone() {
+        let group = |text: &str| group_hash(&LimitKey::new(text).unwrap());
+        let model = "global:llm:openai:gpt-4o";
+        assert_eq!(group(&format!("{model}:rpm")), group(&format!("{model}:tpm")));
+        assert_eq!(group(&format!("{model}:rpm")), group(&format!("{model}:concurrency")));
+        assert_ne!(group("global:llm:openai:a:rpm"), group("global:llm:openai:b:rpm"));
+        assert_ne!(group("global:search:a"), group("global:search:b"));
+        assert_ne!(group("rpm"), group("tpm"));
+    }
 
     fn key(n: u32) -> LimitKey {
         LimitKey::new(format!("key-{n}")).unwrap()

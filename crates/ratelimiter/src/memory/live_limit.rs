@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use arcstr::ArcStr;
 
-use super::queue::{Closed, Departed, Lifetime, Queue};
-use super::rolling::freed_at_over;
+use super::queue::{Departed, Lifetime, Queue};
+use super::rolling::{Closed, freed_at_over};
 use crate::clock::Timestamp;
 use crate::error::DefineError;
 use crate::hint::HintPolicy;
@@ -69,7 +69,7 @@ impl Terms {
 
     #[inline]
     const fn tag_of(key: &LimitKey) -> u32 {
-        key.place().tag() & Self::TAG
+        key.hashes().text & Self::TAG
     }
 
     #[inline]

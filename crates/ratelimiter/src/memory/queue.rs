@@ -1,7 +1,7 @@
 //! What is reserved of one limit for one lifetime, in the order of expiry.
 
 use super::holds::Holds;
-use super::rolling::Rolling;
+use super::rolling::{Closed, Rolling};
 use crate::clock::Timestamp;
 use crate::limit::LimitKind;
 
@@ -22,14 +22,6 @@ pub(super) struct Departed {
     pub(super) amount: u64,
     /// Whether its lease had not ended.
     pub(super) is_open: bool,
-}
-
-/// A reservation whose lease has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Closed {
-    pub(super) reserved: u64,
-    /// How much of it stays until it expires.
-    pub(super) kept: u64,
 }
 
 impl Lifetime {

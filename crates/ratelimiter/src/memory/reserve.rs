@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 
-use super::groups::{GroupNumbers, Groups, LockedGroup, LockedGroups};
+use super::groups::{GroupNumbers, Groups, LockedGroup, LockedGroups, group_hash};
 use super::lease_index::HashedId;
 use super::lease_shard::{Known, LeaseShard};
 use super::live_limit::LiveLimit;
@@ -44,7 +44,7 @@ impl<'a> Need<'a> {
     /// True if a key is of the same group.
     #[inline]
     fn is_beside(&self, key: &LimitKey) -> bool {
-        self.key.place().group() == key.place().group()
+        group_hash(self.key) == group_hash(key)
     }
 
     /// The number of the group.
@@ -168,7 +168,7 @@ fn refuse(
         return closed(DenialReason::Decreasing { key: need.key.clone() });
     }
     let full = without_room(needs, groups);
-    leases.deny(now, id, full[0].key.place().tag());
+    leases.deny(now, id, full[0].key.hashes().text);
     for need in &full {
         need.limit_mut(groups).note_denial();
     }
@@ -200,7 +200,7 @@ fn hold_all(
         group.note_expiry(now.after_seconds(lifetime_seconds));
         lifetime_seconds_max = lifetime_seconds_max.max(lifetime_seconds);
         // Straight into the lease: a list that is copied afterwards waits until what was written first has reached the cache.
-        let held = Reservation { limit: need.limit, key_tag: need.key.place().tag(), made };
+        let held = Reservation { limit: need.limit, key_tag: need.key.hashes().text, made };
         groups.first().1.leases.reservations(slot).push(held);
     }
     groups.first().1.leases.set_end(slot, now.after_seconds(lifetime_seconds_max));
@@ -254,7 +254,7 @@ fn deny_again(
     if !full.is_empty() {
         return denied(now, &full, groups, policy, random);
     }
-    let need = needs.iter().find(|need| need.key.place().tag() == first).unwrap_or(&needs[0]);
+    let need = needs.iter().find(|need| need.key.hashes().text == first).unwrap_or(&needs[0]);
     let reason = DenialReason::NoRoom { keys: vec![need.key.clone()] };
     Decision::Denied(Denial { reason, retry_after: AT_ONCE })
 }

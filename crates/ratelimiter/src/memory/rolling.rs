@@ -8,7 +8,6 @@ mod freed;
 use std::collections::VecDeque;
 
 pub(super) use self::freed::freed_at_over;
-use super::queue::Closed;
 use super::sums::{self, Sums};
 use crate::clock::Timestamp;
 use crate::limit::CAPACITY_MAX;
@@ -60,6 +59,14 @@ struct Entry {
 /// An amount, which needs 63 bits, and whether the lease it belongs to is open, which needs the last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Held(u64);
+
+/// A reservation whose lease has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Closed {
+    pub(super) reserved: u64,
+    /// How much of it stays until it expires.
+    pub(super) kept: u64,
+}
 
 impl Entry {
     const UNUSED: Self = Self { expires_at: Timestamp::from_unix_nanos(0), held: Held::RELEASED };
