@@ -23,6 +23,7 @@ mod upkeep;
 
 use std::fmt;
 use std::num::NonZeroU128;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use futures::future::join_all;
@@ -33,7 +34,7 @@ use ratelimiter::{
     Unanswered,
 };
 
-use self::capacity::Attempt;
+use self::capacity::{Admin, Attempt};
 use self::cluster_time::{ClusterTime, question};
 use self::codes::lease_data;
 use self::expiry_probe::ExpiryProbe;
@@ -45,7 +46,7 @@ pub use self::options::LimiterOptions;
 use self::reserve::PartSize;
 use self::table::Table;
 use self::unanswered::unanswered;
-use self::upkeep::{Admin, Agreement};
+use self::upkeep::Agreement;
 use crate::ledger::{Ledger, TransferQuery};
 
 /// The limiter that keeps reservations as pending transfers of a ledger. Any number of them may work
@@ -65,6 +66,8 @@ pub struct TigerBeetleLimiter<L> {
     admin: tokio::sync::Mutex<Admin>,
     agreement: Mutex<Agreement>,
     probe: Mutex<ExpiryProbe>,
+    /// The probe's [`ExpiryProbe::lag`], which every reserve reads and only the upkeep changes.
+    expiry_lag_ms: AtomicU64,
     probe_number: u128,
     counters: Counters,
 }
@@ -84,6 +87,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             admin: tokio::sync::Mutex::default(),
             agreement: Mutex::default(),
             probe: Mutex::new(ExpiryProbe::new(options.probe_every)),
+            expiry_lag_ms: AtomicU64::new(0),
             probe_number,
             counters: Counters::default(),
             options,

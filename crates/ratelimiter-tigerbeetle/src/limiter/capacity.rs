@@ -17,13 +17,20 @@ use self::plan::{Aim, ChangeReply, Goal, Settled, Step, Stragglers};
 pub(super) use self::plan::{Attempt, Version};
 use super::TigerBeetleLimiter;
 use super::unanswered::{RETRY_AFTER, not_foreseen};
-use super::upkeep::Admin;
 use crate::ids;
 use crate::ledger::{Ledger, WorkItem};
 
 /// How often a change is tried anew when others change the same account at the same time. Each time
 /// one of them gets through, so this many must be at it.
 pub(super) const CHANGE_ATTEMPTS_MAX: usize = 64;
+
+/// What only changes of limits, and the upkeep, look at.
+#[derive(Debug, Default)]
+pub(super) struct Admin {
+    /// Limits whose last change was not answered, so that it may still arrive. The next tick shuts
+    /// such a straggler out.
+    pub(super) uncertain: BTreeSet<LimitKey>,
+}
 
 /// A chain to send.
 struct Change {

@@ -1,7 +1,8 @@
 //! What a limiter does by itself, several times a second.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ratelimiter::clock::Timestamp;
@@ -22,14 +23,6 @@ const LIMITS_CHECKED_AT_ONCE: usize = 100;
 /// For how long a definition and its account may differ before it is said: longer than a change
 /// takes to reach every server.
 const DISAGREEMENT_AFTER: Duration = Duration::from_secs(3);
-
-/// What only changes of limits, and the upkeep, look at.
-#[derive(Debug, Default)]
-pub(super) struct Admin {
-    /// Limits whose last change was not answered, so that it may still arrive. The next tick shuts
-    /// such a straggler out.
-    pub(super) uncertain: BTreeSet<LimitKey>,
-}
 
 /// Which limits' definitions and accounts differ.
 #[derive(Debug, Default)]
@@ -65,14 +58,18 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             capacity_changes: self.counters.capacity_changes.get(),
             limits_decreasing: self.read_table().decreasing_count() as u64,
             limits_disagreeing: self.lock_agreement().said() as u64,
-            expiry_lag: self.lock_probe().lag(),
+            expiry_lag: self.expiry_lag(),
             turned_away: self.counters.turned_away.get(),
         }
     }
 
+    fn expiry_lag(&self) -> Duration {
+        Duration::from_millis(self.expiry_lag_ms.load(Ordering::Relaxed))
+    }
+
     /// `TB-14`: TigerBeetle takes reservations faster than it can release them, and does not say so.
     pub(super) fn turn_away_when_expiry_lags(&self) -> Result<(), Unanswered> {
-        let lag = self.lock_probe().lag();
+        let lag = self.expiry_lag();
         if lag <= self.options.expiry_lag_max {
             return Ok(());
         }
@@ -102,7 +99,10 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             ProbeStep::Look => {
                 let rows = self.ledger.lookup_accounts(vec![account]).await.map_err(unanswered)?;
                 let held = rows.iter().any(|row| row.balances.debits_pending > 0);
-                self.lock_probe().looked(self.cluster_now(), held);
+                let mut probe = self.lock_probe();
+                probe.looked(self.cluster_now(), held);
+                let lag_ms = u64::try_from(probe.lag().as_millis()).unwrap_or(u64::MAX);
+                self.expiry_lag_ms.store(lag_ms, Ordering::Relaxed);
             }
         }
         Ok(())
