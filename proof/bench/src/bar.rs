@@ -1,7 +1,7 @@
 //! What a figure should be, and whether it is.
 
-use crate::report::Table;
 use crate::spread::{Spread, figure};
+use crate::table::Table;
 
 /// A figure beside what it should be.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,10 +4,9 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, Command, Stdio};
 
-use crate::http::bare;
-use crate::memory::Probe;
+use crate::probe::Probe;
 
 /// Tells a process of this program that it is not the one that the user started.
 const ROLE_VARIABLE: &str = "BENCH_ROLE";
@@ -52,14 +51,6 @@ impl Role {
             Self::Ratelimiterd => "ratelimiterd",
             Self::Bare => "bare",
             Self::Memory(probe) => probe.name(),
-        }
-    }
-
-    pub(crate) fn play(self) -> ExitCode {
-        match self {
-            Self::Ratelimiterd => ratelimiterd::cli::run(),
-            Self::Bare => bare::serve(),
-            Self::Memory(probe) => probe.report(),
         }
     }
 

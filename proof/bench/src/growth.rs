@@ -5,11 +5,12 @@ use std::hint::black_box;
 
 use crate::in_process::peers::{Governor, Peer, Room};
 use crate::progress::Progress;
+use crate::report::Section;
 use crate::report::chart::{Lines, Panel};
-use crate::report::{Section, Table};
 use crate::rounds::{Contest, Rounds, float, itself, nanos_each};
 use crate::scale::Scale;
 use crate::spread::{Spread, count};
+use crate::table::Table;
 use crate::workload::{LIMITS_PER_CALL, Workload};
 
 /// How many times as many keys or leases.

@@ -17,11 +17,11 @@ use crate::load::request::Template;
 use crate::load::{Target, Turn, closed};
 use crate::progress::Progress;
 use crate::report::chart::{Bars, Panel};
-use crate::report::{Section, Table};
+use crate::report::{NotRun, Section};
 use crate::rounds::{Contest, Rounds};
 use crate::scale::Scale;
 use crate::spread::{Spread, count, figure};
-use crate::subject::NotRun;
+use crate::table::Table;
 use crate::workload::{LIMITS_PER_CALL, limits, models};
 
 const OURS: &str = "ratelimiterd";

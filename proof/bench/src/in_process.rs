@@ -10,11 +10,12 @@ use ratelimiter::LeaseId;
 use self::peers::{Governor, Limitador, Peer, Room, ThrottleCrab};
 use crate::bar::Bar;
 use crate::progress::Progress;
+use crate::report::Section;
 use crate::report::chart::{Bars, Panel};
-use crate::report::{Section, Table};
 use crate::rounds::{Contest, Rounds, itself, nanos_each, nanos_of_all};
 use crate::scale::Scale;
 use crate::spread::{Spread, count};
+use crate::table::Table;
 use crate::workload::{LIMITS_PER_CALL, Workload};
 
 const GOVERNOR: &str = "governor, 4 keyed checks";

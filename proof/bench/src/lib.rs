@@ -12,12 +12,14 @@ mod in_process;
 mod load;
 mod machine;
 mod memory;
+mod probe;
 mod progress;
 mod report;
 mod rounds;
 mod scale;
 mod spread;
 mod subject;
+mod table;
 mod tigerbeetle;
 mod utilisation;
 mod workload;
@@ -34,7 +36,11 @@ use self::report::Report;
 /// Runs the program: what the command line asks for, or one of the processes that a run starts of itself.
 pub fn run() -> ExitCode {
     if let Some(role) = Role::of_this_process() {
-        return role.play();
+        return match role {
+            Role::Ratelimiterd => ratelimiterd::cli::run(),
+            Role::Bare => http::bare::serve(),
+            Role::Memory(probe) => probe.report(),
+        };
     }
     let given: Vec<String> = std::env::args().skip(1).collect();
     let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/performance");

@@ -12,11 +12,13 @@ use ratelimiter::clock::FakeClock;
 use crate::child::Role;
 use crate::growth::plain_leases;
 use crate::in_process::peers::governor_of_keys;
+use crate::probe::Probe;
 use crate::progress::Progress;
-use crate::report::{Section, Table};
+use crate::report::Section;
 use crate::rounds::{Contest, float, itself};
 use crate::scale::Scale;
 use crate::spread::{count, figure};
+use crate::table::Table;
 use crate::workload::{LIMITS_PER_CALL, Workload, limiter_with};
 
 /// Tells a probe how many of its things to make.
@@ -26,44 +28,7 @@ const MODELS: usize = 1_000;
 /// More than the longest window and all that is remembered.
 const LONG_AFTER: Duration = Duration::from_secs(2 * 86_400);
 
-/// What a process takes memory for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Probe {
-    /// Limits that nobody uses.
-    Definitions,
-    /// Keys of the `governor` crate.
-    GovernorKeys,
-    /// Leases that are live.
-    LiveLeases,
-    /// The same leases in a hash map, and nothing else.
-    PlainLeases,
-    /// Leases that were denied and are remembered.
-    DeniedLeases,
-    /// Leases that have ended and are forgotten.
-    EndedLeases,
-}
-
 impl Probe {
-    pub(crate) const ALL: [Self; 6] = [
-        Self::Definitions,
-        Self::GovernorKeys,
-        Self::LiveLeases,
-        Self::PlainLeases,
-        Self::DeniedLeases,
-        Self::EndedLeases,
-    ];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Definitions => "a definition",
-            Self::GovernorKeys => "a key of `governor`",
-            Self::LiveLeases => "a live lease of four limits",
-            Self::PlainLeases => "the same as an entry of a std `HashMap`",
-            Self::DeniedLeases => "a denied lease that is remembered",
-            Self::EndedLeases => "a lease of a burst that has ended and is forgotten",
-        }
-    }
-
     /// Takes the memory, and prints how many bytes it is for each thing.
     pub(crate) fn report(self) -> ExitCode {
         let count = std::env::var(COUNT_VARIABLE).ok().and_then(|text| text.parse().ok());

@@ -10,6 +10,7 @@ use self::chart::Panel;
 use crate::bar::Bar;
 use crate::machine::Machine;
 use crate::scale::Scale;
+use crate::table::Table;
 
 const TABLES_FILE: &str = "results.md";
 const CHART_FILE: &str = "results.svg";
@@ -33,18 +34,14 @@ pub(crate) struct Section {
     pub(crate) bars: Vec<Bar>,
 }
 
+/// Why a section could not be measured.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct NotRun(pub(crate) String);
+
 #[derive(Debug)]
 enum Part {
     Text(String),
     Table(Table),
-}
-
-/// A table with a line above it.
-#[derive(Debug)]
-pub(crate) struct Table {
-    caption: String,
-    header: Vec<String>,
-    rows: Vec<Vec<String>>,
 }
 
 impl Section {
@@ -59,22 +56,6 @@ impl Section {
 
     pub(crate) fn table(&mut self, table: Table) {
         self.parts.push(Part::Table(table));
-    }
-}
-
-impl Table {
-    pub(crate) fn new<S: Into<String>>(
-        caption: impl Into<String>,
-        header: impl IntoIterator<Item = S>,
-    ) -> Self {
-        let header = header.into_iter().map(Into::into).collect();
-        Self { caption: caption.into(), header, rows: Vec::new() }
-    }
-
-    pub(crate) fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
-        let cells: Vec<String> = cells.into_iter().map(Into::into).collect();
-        assert_eq!(cells.len(), self.header.len(), "a row has a cell in every column");
-        self.rows.push(cells);
     }
 }
 
@@ -125,16 +106,5 @@ impl fmt::Display for Section {
             }
         }
         Ok(())
-    }
-}
-
-impl fmt::Display for Table {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.caption.is_empty() {
-            writeln!(f, "{}\n", self.caption)?;
-        }
-        writeln!(f, "| {} |", self.header.join(" | "))?;
-        writeln!(f, "|{}", " --- |".repeat(self.header.len()))?;
-        self.rows.iter().try_for_each(|row| writeln!(f, "| {} |", row.join(" | ")))
     }
 }

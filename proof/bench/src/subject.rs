@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::bar::Bar;
 use crate::progress::Progress;
-use crate::report::Section;
+use crate::report::{NotRun, Section};
 use crate::scale::Scale;
 use crate::{growth, http, in_process, memory, tigerbeetle, utilisation};
 
@@ -18,10 +18,6 @@ pub(crate) enum Subject {
     Memory,
     Growth,
 }
-
-/// Why a section could not be measured.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct NotRun(pub(crate) String);
 
 impl Subject {
     pub(crate) const ALL: [Self; 6] = [

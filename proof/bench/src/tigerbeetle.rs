@@ -13,11 +13,11 @@ use crate::bar::Bar;
 use crate::load::{Turn, closed, open};
 use crate::progress::Progress;
 use crate::report::chart::{Bars, Lines, Panel};
-use crate::report::{Section, Table};
+use crate::report::{NotRun, Section};
 use crate::rounds::{Contest, Rounds, itself};
 use crate::scale::Scale;
 use crate::spread::{Spread, count, figure};
-use crate::subject::NotRun;
+use crate::table::Table;
 
 const DIRECT: &str = "client crate alone";
 const DIRECT_AT_50: &str = "client crate alone, as many chains a request and as many a second";

@@ -4,10 +4,10 @@ use ratelimiter_client::memory::MemoryOptions;
 use ratelimiter_client::simulation::{Fared, TwoProviders};
 use ratelimiter_client::{MemoryLimiter, TokioClock};
 
-use crate::report::{Section, Table};
+use crate::report::{NotRun, Section};
 use crate::scale::Scale;
 use crate::spread::{count, figure};
-use crate::subject::NotRun;
+use crate::table::Table;
 
 pub(crate) fn run(scale: Scale) -> Result<Section, NotRun> {
     let full = TwoProviders::default();

@@ -9,8 +9,6 @@ use ratelimiter::clock::{Clock, SystemClock};
 use crate::mutate::mutate;
 use crate::targets::Target;
 
-/// The most bytes of an input. Larger ones are refused before they are read, by the bounds on bodies and files.
-pub const INPUT_BYTES_MAX: usize = 64 * 1024;
 /// The most memory that reading may take: so much whatever the input, and so many bytes for each byte of it.
 const MEMORY_BASE_BYTES: usize = 4 * 1024 * 1024;
 const MEMORY_PER_BYTE: usize = 1024;

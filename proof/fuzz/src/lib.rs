@@ -9,5 +9,6 @@ mod fuzzer;
 mod mutate;
 mod targets;
 
-pub use fuzzer::{Fuzzer, INPUT_BYTES_MAX, Report, SEED_VARIABLE, seed_from_environment};
+pub use fuzzer::{Fuzzer, Report, SEED_VARIABLE, seed_from_environment};
+pub use mutate::INPUT_BYTES_MAX;
 pub use targets::{TARGETS, Target};

@@ -1,6 +1,7 @@
 //! Changes to an input that knows where its words, numbers and brackets are.
 
-use crate::fuzzer::INPUT_BYTES_MAX;
+/// The most bytes of an input. Larger ones are refused before they are read, by the bounds on bodies and files.
+pub const INPUT_BYTES_MAX: usize = 64 * 1024;
 
 /// What readers are sensitive to: ends of ranges, characters with a meaning, and texts of other encodings.
 const WORDS: [&str; 44] = [

@@ -72,6 +72,7 @@ mod answer;
 mod facts;
 mod fixture;
 mod stage;
+mod stderr;
 pub mod suite;
 mod world;
 

@@ -15,7 +15,7 @@ use ratelimiter::{
 
 use crate::answer::{Completed, Reserved};
 use crate::fixture::Powers;
-use crate::suite::say;
+use crate::stderr::say;
 use crate::world::World;
 
 /// How often it is looked whether something has happened that may be late, and how often at the most.

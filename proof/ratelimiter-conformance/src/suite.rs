@@ -1,7 +1,6 @@
 //! The table of facts, and how one is played.
 
 use std::future::Future;
-use std::io::Write;
 
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
@@ -9,6 +8,7 @@ use futures::future::LocalBoxFuture;
 use crate::facts;
 use crate::fixture::{Fixture, Power, Powers};
 use crate::stage::Stage;
+use crate::stderr::say;
 use crate::world::{Played, World};
 
 /// One thing that every limiter does.
@@ -63,12 +63,6 @@ fn play_in(name: &str, world: LocalBoxFuture<'_, Box<dyn World>>) {
         }
     };
     run_to_end(played.boxed_local());
-}
-
-/// The test harness swallows what a passing test prints; what is to be seen all the same is written past it.
-pub(crate) fn say(line: &str) {
-    let written = std::io::stderr().write_all(format!("{line}\n").as_bytes());
-    written.expect("standard error takes a line");
 }
 
 fn run_to_end<T>(future: LocalBoxFuture<'_, T>) -> T {

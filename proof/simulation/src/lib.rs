@@ -20,6 +20,7 @@ pub mod report;
 pub mod run;
 mod shrink;
 mod work;
+mod world;
 
 pub use fault::{Fault, Faults};
 pub use outcome::{Outcome, Promise, Violation};

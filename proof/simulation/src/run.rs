@@ -1,50 +1,13 @@
 //! Playing seeds: one after another, for a number or for a time.
 
-use std::fmt;
 use std::time::Duration;
 
 use ratelimiter::clock::{Clock, SystemClock};
 
 use crate::fault::Faults;
-use crate::outcome::{Outcome, Violation};
+use crate::outcome::Violation;
 use crate::shrink::shortest;
-
-/// Something that can be simulated.
-pub trait World {
-    /// What a seed makes, and what is played.
-    type Plan: Plan;
-
-    /// What the command calls it.
-    const NAME: &'static str;
-
-    /// The plan of a seed.
-    fn plan(&self, seed: u64) -> Self::Plan;
-
-    /// Plays a plan, with a trace or without. The same plan has the same outcome, always.
-    fn play(&self, plan: &Self::Plan, traced: bool) -> Outcome;
-}
-
-/// A plan: events, and what they happen in.
-pub trait Plan: Clone + fmt::Display {
-    /// What happens.
-    type Event: Event;
-
-    /// In the order of their moments.
-    fn events(&self) -> &[Self::Event];
-
-    /// The same with other events.
-    #[must_use]
-    fn with_events(&self, events: Vec<Self::Event>) -> Self;
-}
-
-/// One thing that happens.
-pub trait Event: Clone {
-    /// Who does it; all events of one can be dropped together.
-    fn actor(&self) -> usize;
-
-    /// The same with a fault less, or a part less; empty if it is as calm as can be.
-    fn calmer(&self) -> Vec<Self>;
-}
+pub use crate::world::{Event, Plan, World};
 
 /// What many seeds came to.
 #[derive(Clone, Debug, Default)]

@@ -1,7 +1,7 @@
 //! Making a failing plan as short as it can be: clients, events and faults go while it still fails.
 
 use crate::outcome::Promise;
-use crate::run::{Event, Plan, World};
+use crate::world::{Event, Plan, World};
 
 /// How many plans are tried at the most.
 const TRIES_MAX: usize = 3_000;

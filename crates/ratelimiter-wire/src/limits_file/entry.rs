@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::fault::FileFault;
-use super::scan::{Field, Fields};
+use super::scan::{Field, Fields, text_in};
 use crate::decode::{Body, Refusal, decode};
 use crate::definition::{DefinitionBody, KindBody, OverageBody, StatusBody};
 use crate::field;
@@ -185,17 +185,6 @@ fn object_of(fields: &[Field<'_>]) -> String {
     let fields: Vec<_> =
         fields.iter().map(|(field, _, raw)| format!("{}:{raw}", name(field))).collect();
     format!("{{{}}}", fields.join(","))
-}
-
-/// The text of the field with this name.
-fn text_in((field, _, raw): &Field<'_>, name: &str) -> Option<String> {
-    (field == name).then(|| serde_json::from_str(raw.get()).ok())?
-}
-
-/// The key of an entry, if it has one that can be read.
-pub(super) fn key_of(text: &str) -> Option<String> {
-    let Fields(fields) = Fields::of(1, text)?;
-    fields.iter().find_map(|field| text_in(field, "key"))
 }
 
 /// Looks at every field by itself. Where each is right alone, the fault is the one that the whole entry showed.

@@ -53,7 +53,7 @@ impl<'a> Scan<'a> {
         let entries: Vec<_> =
             entries.into_iter().flatten().map(|raw| (lines.line_of(raw), raw)).collect();
         let mut faults = Vec::from_iter(fault.map(|error| {
-            let after = entries.last().and_then(|(_, raw)| super::entry::key_of(raw.get()));
+            let after = entries.last().and_then(|(_, raw)| key_of(raw.get()));
             let message = match after {
                 Some(key) => format!("{error}, after the limit {key}"),
                 None => error.to_string(),
@@ -223,4 +223,15 @@ impl<'de: 'a, 'a> Deserialize<'de> for Pairs<'a> {
         }
         deserializer.deserialize_map(PairsVisitor).map(Pairs)
     }
+}
+
+/// The text of the field with this name.
+pub(super) fn text_in((field, _, raw): &Field<'_>, name: &str) -> Option<String> {
+    (field == name).then(|| serde_json::from_str(raw.get()).ok())?
+}
+
+/// The key of an entry, if it has one that can be read.
+fn key_of(text: &str) -> Option<String> {
+    let Fields(fields) = Fields::of(1, text)?;
+    fields.iter().find_map(|field| text_in(field, "key"))
 }

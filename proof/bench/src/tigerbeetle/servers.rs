@@ -14,8 +14,8 @@ use crate::http::write_limits;
 use crate::load::Target;
 use crate::load::reply::{ALLOWED, BATCH_ALLOWED};
 use crate::load::request::Template;
+use crate::report::NotRun;
 use crate::rounds::float;
-use crate::subject::NotRun;
 use crate::workload::{LIMITS_PER_CALL, models};
 
 /// How long limits last: longer than a run, since what expires meanwhile is work that the client crate alone would not have.

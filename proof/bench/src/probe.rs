@@ -1,0 +1,39 @@
+//! What a process takes memory for.
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Probe {
+    /// Limits that nobody uses.
+    Definitions,
+    /// Keys of the `governor` crate.
+    GovernorKeys,
+    /// Leases that are live.
+    LiveLeases,
+    /// The same leases in a hash map, and nothing else.
+    PlainLeases,
+    /// Leases that were denied and are remembered.
+    DeniedLeases,
+    /// Leases that have ended and are forgotten.
+    EndedLeases,
+}
+
+impl Probe {
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Definitions,
+        Self::GovernorKeys,
+        Self::LiveLeases,
+        Self::PlainLeases,
+        Self::DeniedLeases,
+        Self::EndedLeases,
+    ];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Definitions => "a definition",
+            Self::GovernorKeys => "a key of `governor`",
+            Self::LiveLeases => "a live lease of four limits",
+            Self::PlainLeases => "the same as an entry of a std `HashMap`",
+            Self::DeniedLeases => "a denied lease that is remembered",
+            Self::EndedLeases => "a lease of a burst that has ended and is forgotten",
+        }
+    }
+}
