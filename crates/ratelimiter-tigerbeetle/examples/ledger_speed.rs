@@ -18,7 +18,7 @@ use ratelimiter_tigerbeetle::ledger::{
     AccountId, Action, LEDGER_LIMITS, Ledger, Movement, NewAccount, Transfer, TransferId, UserData,
     WorkItem,
 };
-use ratelimiter_tigerbeetle::testing::{Mode, TestCluster};
+use testkit::tigerbeetle::{Mode, TestCluster};
 use tigerbeetle as tb;
 
 const CHAIN: usize = 4;

@@ -1,6 +1,7 @@
 //! A ledger that takes batches: the one narrow trait between the limiter and TigerBeetle.
 //!
-//! The [`cluster`] is a ledger, and so is the [`model`] of it that tests and simulations run on.
+//! The [`cluster`] is a ledger, and so is the model of it that tests and simulations run on
+//! (`proof/tigerbeetle-model`).
 //! Everything here is in plain types of our own; what a value cannot express (an open chain, an
 //! ID of 0, a void with an amount) needs no status and no test.
 
@@ -12,7 +13,6 @@ pub use ratelimiter::clock::Timestamp;
 mod account;
 pub mod cluster;
 mod error;
-pub mod model;
 mod query;
 mod status;
 mod transfer;

@@ -5,7 +5,7 @@ mod servers;
 
 use std::time::Duration;
 
-use ratelimiter_tigerbeetle::testing::{BINARY_VARIABLE, Mode, TestCluster, find_binary};
+use testkit::tigerbeetle::{BINARY_VARIABLE, Mode, TestCluster, find_binary};
 
 use self::direct::Direct;
 use self::servers::{Servers, batch_target, single_target};

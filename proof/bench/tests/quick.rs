@@ -4,7 +4,7 @@
 
 use std::process::{Command, Stdio};
 
-use ratelimiter_tigerbeetle::testing::find_binary;
+use testkit::tigerbeetle::find_binary;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bench");
 

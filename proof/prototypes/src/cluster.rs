@@ -4,7 +4,7 @@ use ratelimiter_tigerbeetle::ledger::cluster::{
     ClusterConfig, ClusterLedger, ClusterSettings, Unobserved,
 };
 use ratelimiter_tigerbeetle::limiter::{LimiterOptions, TigerBeetleLimiter};
-use ratelimiter_tigerbeetle::testing::{BINARY_VARIABLE, Mode, TestCluster, find_binary};
+use testkit::tigerbeetle::{BINARY_VARIABLE, Mode, TestCluster, find_binary};
 
 use crate::Error;
 

@@ -3,8 +3,8 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use ratelimiter_tigerbeetle::testing::TestCluster;
 use tempfile::TempDir;
+use testkit::tigerbeetle::TestCluster;
 
 use crate::Error;
 

@@ -1,7 +1,7 @@
 //! The PostgreSQL provider does what every provider does, under the IDs `PRIM-POSTGRES-…`; and
 //! `docs/coordination-conformance.md` shows how the scenarios just went for all three providers.
 //!
-//! `UPDATE_EXPECT=1 cargo test -p coordination-sql --test conformance_postgres` writes it anew.
+//! `UPDATE_EXPECT=1 cargo test -p coordination-sql --features servers --test conformance_postgres` writes it anew.
 
 mod postgres_fixture;
 mod sqlite_fixture;

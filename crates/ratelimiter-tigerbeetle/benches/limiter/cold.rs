@@ -9,7 +9,7 @@ use ratelimiter::{
     Actuals, Backend, Capacity, CompleteRequest, HoldTimeout, LeaseId, Limit, LimitKey, LimitKind,
     Limiter, Requirements, ReserveRequest, Window,
 };
-use ratelimiter_tigerbeetle::testing::TestCluster;
+use testkit::tigerbeetle::TestCluster;
 use tokio::task::JoinSet;
 
 use crate::contestants::{TestedLimiter, median, micros, open, per_second};

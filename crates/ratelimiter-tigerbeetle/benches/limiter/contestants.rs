@@ -13,7 +13,7 @@ use ratelimiter_tigerbeetle::ids::{self, TransferRole};
 use ratelimiter_tigerbeetle::ledger::LEDGER_LIMITS;
 use ratelimiter_tigerbeetle::ledger::cluster::{ClusterConfig, ClusterLedger, Unobserved};
 use ratelimiter_tigerbeetle::limiter::{LimiterOptions, TigerBeetleLimiter};
-use ratelimiter_tigerbeetle::testing::TestCluster;
+use testkit::tigerbeetle::TestCluster;
 use tigerbeetle as tb;
 use tokio::task::JoinSet;
 

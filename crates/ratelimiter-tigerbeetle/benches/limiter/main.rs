@@ -12,7 +12,7 @@ mod contestants;
 
 use std::time::Duration;
 
-use ratelimiter_tigerbeetle::testing::{Mode, TestCluster, find_binary};
+use testkit::tigerbeetle::{Mode, TestCluster, find_binary};
 
 use crate::cold::{ColdContest, ColdFigures};
 use crate::contestants::{Contest, Figures};

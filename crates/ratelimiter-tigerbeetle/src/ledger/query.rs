@@ -64,7 +64,8 @@ impl TransferQuery {
         self
     }
 
-    pub(crate) fn parts(&self) -> (NonZeroU128, Order, u32, Timestamp) {
+    /// The user data, the order, the most rows, and the earliest moment.
+    pub fn parts(&self) -> (NonZeroU128, Order, u32, Timestamp) {
         (self.user_data_128, self.order, self.rows_max, self.timestamp_min)
     }
 }

@@ -147,19 +147,6 @@ impl TransferStatus {
                 | Self::ExistsWithDifferentCode
         )
     }
-
-    /// Whether this refusal burns the ID: it may pass, so the same ID must not succeed later.
-    pub fn burns_id(self) -> bool {
-        matches!(
-            self,
-            Self::DebitAccountNotFound
-                | Self::CreditAccountNotFound
-                | Self::PendingTransferNotFound
-                | Self::ExceedsCredits
-                | Self::DebitAccountAlreadyClosed
-                | Self::CreditAccountAlreadyClosed
-        )
-    }
 }
 
 #[cfg(test)]

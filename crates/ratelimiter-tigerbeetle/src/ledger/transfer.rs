@@ -148,21 +148,16 @@ impl TransferId {
 impl TransferRow {
     /// When a pending transfer lapses if nobody posts or voids it before; `None` if never.
     pub fn expires_at(&self) -> Option<Timestamp> {
-        match self.kind {
-            RowKind::Pending { timeout_seconds: Some(timeout), .. } => {
-                expiry(self.timestamp, timeout)
-            }
-            RowKind::Pending { timeout_seconds: None, .. }
-            | RowKind::Posted
-            | RowKind::PostPending { .. }
-            | RowKind::VoidPending { .. } => None,
-        }
+        self.kind.expires_at(self.timestamp)
     }
 }
 
-/// The moment `timeout` after `at`, or `None` beyond the 63 bits that TigerBeetle keeps.
-pub(super) fn expiry(at: Timestamp, timeout: NonZeroU32) -> Option<Timestamp> {
-    let timeout_nanos = u64::from(timeout.get()) * 1_000_000_000;
-    let expires_at = at.unix_nanos().checked_add(timeout_nanos)?;
-    (expires_at <= u64::MAX >> 1).then_some(Timestamp::from_unix_nanos(expires_at))
+impl RowKind {
+    /// When what was created at `created_at` lapses; `None` if never, or beyond the 63 bits that TigerBeetle keeps.
+    pub fn expires_at(self, created_at: Timestamp) -> Option<Timestamp> {
+        let Self::Pending { timeout_seconds, .. } = self else { return None };
+        let timeout_nanos = u64::from(timeout_seconds?.get()) * 1_000_000_000;
+        let expires_at = created_at.unix_nanos().checked_add(timeout_nanos)?;
+        (expires_at <= u64::MAX >> 1).then_some(Timestamp::from_unix_nanos(expires_at))
+    }
 }

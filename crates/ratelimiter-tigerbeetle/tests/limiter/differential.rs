@@ -12,8 +12,8 @@ use ratelimiter::{
     Backend, Decision, Denial, DenialReason, LeaseId, LimitState, Limiter, MemoryLimiter, Page,
     ReserveError,
 };
-use ratelimiter_tigerbeetle::ledger::model::ModelLedger;
 use ratelimiter_tigerbeetle::limiter::{LimiterOptions, TigerBeetleLimiter};
+use tigerbeetle_model::ModelLedger;
 
 use testkit::RunSeed;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ratelimiter::clock::FakeClock;
 use ratelimiter::{Backend, ReserveError};
-use ratelimiter_tigerbeetle::ledger::model::ModelLedger;
+use tigerbeetle_model::ModelLedger;
 
 use crate::scene::{Scene, run};
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ratelimiter::clock::FakeClock;
 use ratelimiter::{Backend, Capacity, Limit, LimitStatus};
-use ratelimiter_tigerbeetle::ledger::model::ModelLedger;
 use ratelimiter_tigerbeetle::limiter::TigerBeetleLimiter;
+use tigerbeetle_model::ModelLedger;
 
 use crate::scene::{Scene, run};
 

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use ratelimiter::{Backend, LimitStatus, RegisteredLimit};
 use ratelimiter_tigerbeetle::ids;
-use ratelimiter_tigerbeetle::ledger::model::ModelLedger;
 use ratelimiter_tigerbeetle::ledger::{
     Action, Ledger, Movement, Transfer, TransferId, TransferStatus, UserData, WorkItem,
 };
 use ratelimiter_tigerbeetle::limiter::TigerBeetleLimiter;
+use tigerbeetle_model::ModelLedger;
 
 use crate::on_model::on_watched_model;
 use crate::scene::{Scene, run};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ratelimiter::clock::FakeClock;
-use ratelimiter_tigerbeetle::ledger::model::ModelLedger;
+use tigerbeetle_model::ModelLedger;
 
 use crate::scenarios::{anywhere, capacity, complete, once, replay, start};
 use crate::scene::{Scene, run};

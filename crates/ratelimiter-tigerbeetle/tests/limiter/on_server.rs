@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ratelimiter_conformance::suite::{self, FACTS};
 use ratelimiter_tigerbeetle::ledger::cluster::{ClusterConfig, ClusterLedger, Unobserved};
-use ratelimiter_tigerbeetle::testing::{Fixture, Suite};
+use testkit::tigerbeetle::{Fixture, suite};
 
 use crate::fixture::OnLedger;
 use crate::scenarios::{anywhere, capacity, complete, once, replay, start};
@@ -38,14 +38,14 @@ async fn on_server(fixture: &Fixture) -> Scene<Arc<ClusterLedger>> {
 
 macro_rules! with_scenarios {
     ($($module:ident :: $scenario:ident,)*) => {
-        |suite: Suite| suite$(.test(stringify!($scenario), |fixture| {
+        |suite: testkit::Suite<Fixture>| suite$(.test(stringify!($scenario), |fixture| {
             run(async { $module::$scenario(on_server(fixture).await).await });
         }))*
     };
 }
 
 fn main() -> ExitCode {
-    let mut tests = Suite::new("limiter").threads(THREADS);
+    let mut tests = suite("limiter").threads(THREADS);
     // What cannot be shown is left out, so that what is counted was run; the model's test has the list.
     let powers = fixture::powers(Duration::ZERO);
     for fact in FACTS.iter().filter(|fact| fact.skipped_with(&powers).is_none()) {

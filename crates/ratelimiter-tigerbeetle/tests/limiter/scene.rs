@@ -12,7 +12,7 @@ use ratelimiter::{
 };
 use ratelimiter_tigerbeetle::ledger::Ledger;
 use ratelimiter_tigerbeetle::limiter::{LimiterOptions, TigerBeetleLimiter};
-use ratelimiter_tigerbeetle::testing::outlast;
+use testkit::tigerbeetle::outlast;
 
 /// How often a server calls `tick`.
 const TICK_EVERY: Duration = Duration::from_millis(250);

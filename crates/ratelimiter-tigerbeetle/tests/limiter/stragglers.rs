@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ratelimiter::{Backend, Limit, LimitState, LimitStatus, RegisteredLimit};
-use ratelimiter_tigerbeetle::ledger::model::ModelLedger;
 use ratelimiter_tigerbeetle::ledger::{Ledger, WorkItem};
+use tigerbeetle_model::ModelLedger;
 
 use crate::on_model::on_watched_model;
 use crate::scene::{Scene, run};

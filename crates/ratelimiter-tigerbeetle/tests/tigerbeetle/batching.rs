@@ -7,7 +7,7 @@ use ratelimiter_tigerbeetle::ledger::cluster::{FLUSH_INTERVAL_MICROS_MAX, Unobse
 use ratelimiter_tigerbeetle::ledger::{
     Ledger, Transfer, TransferQuery, TransferStatus, UserData, WorkItem,
 };
-use ratelimiter_tigerbeetle::testing::Fixture;
+use testkit::tigerbeetle::Fixture;
 use tokio::task::JoinSet;
 
 use crate::load::CHAIN;

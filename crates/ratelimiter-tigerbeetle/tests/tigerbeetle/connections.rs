@@ -2,7 +2,7 @@
 
 use ratelimiter_tigerbeetle::ledger::cluster::{ClusterLedger, Unobserved};
 use ratelimiter_tigerbeetle::ledger::{AccountId, Ledger, LedgerError, SessionProblem};
-use ratelimiter_tigerbeetle::testing::{Fixture, Mode, TestCluster};
+use testkit::tigerbeetle::{Fixture, Mode, TestCluster};
 use tigerbeetle as tb;
 
 use crate::scene::{config, open, run, soon};

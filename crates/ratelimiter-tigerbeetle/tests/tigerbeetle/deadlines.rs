@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ratelimiter_tigerbeetle::ledger::{Ledger, LedgerError, SessionProblem, WorkItem};
-use ratelimiter_tigerbeetle::testing::{Fixture, Mode, TestCluster};
+use testkit::tigerbeetle::{Fixture, Mode, TestCluster};
 
 use crate::load::Load;
 use crate::scene::{NEVER, config, limits, open, pending, run, soon};

@@ -12,13 +12,13 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use ratelimiter_tigerbeetle::ledger::cluster::{ClusterLedger, Unobserved};
-use ratelimiter_tigerbeetle::ledger::model::Model;
 use ratelimiter_tigerbeetle::ledger::{
     AccountRow, AccountStatus, Ledger, NewAccount, Timestamp, TransferResult, TransferStatus,
     WorkItem,
 };
-use ratelimiter_tigerbeetle::testing::Fixture;
 use testkit::RunSeed;
+use testkit::tigerbeetle::Fixture;
+use tigerbeetle_model::Model;
 
 use self::generator::{Generator, SHORT_TIMEOUT_SECONDS};
 use crate::scene::{PATIENCE, config, open, run, soon};
@@ -82,7 +82,9 @@ pub fn the_model_agrees_with_the_server(fixture: &Fixture) {
         return the_model_agrees(fixture, seed, events);
     }
     the_model_agrees(fixture, SEED_DEFAULT, events);
-    let own = RunSeed::for_command("cargo test -p ratelimiter-tigerbeetle --test tigerbeetle");
+    let own = RunSeed::for_command(
+        "cargo test -p ratelimiter-tigerbeetle --features servers --test tigerbeetle",
+    );
     for seed in own.seeds(1) {
         the_model_agrees(fixture, seed, events);
     }

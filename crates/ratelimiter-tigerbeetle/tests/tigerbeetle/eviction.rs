@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ratelimiter_tigerbeetle::ledger::cluster::ClusterConfig;
-use ratelimiter_tigerbeetle::testing::{Fixture, Mode, TestCluster};
+use testkit::tigerbeetle::{Fixture, Mode, TestCluster};
 use tigerbeetle as tb;
 use tokio::task::JoinSet;
 

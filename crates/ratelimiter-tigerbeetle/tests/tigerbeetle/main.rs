@@ -6,7 +6,7 @@
 
 use std::process::ExitCode;
 
-use ratelimiter_tigerbeetle::testing::Suite;
+use testkit::tigerbeetle::suite;
 
 mod batching;
 mod connections;
@@ -23,7 +23,7 @@ mod tally;
 /// Names each test after its function.
 macro_rules! suite {
     ($name:literal: $($module:ident :: $test:ident),* $(,)?) => {
-        Suite::new($name)$(.test(concat!(stringify!($module), "::", stringify!($test)), $module::$test))*
+        suite($name)$(.test(concat!(stringify!($module), "::", stringify!($test)), $module::$test))*
     };
 }
 

@@ -8,7 +8,7 @@ use ratelimiter_tigerbeetle::ledger::cluster::{ClusterConfig, ClusterLedger, WAV
 use ratelimiter_tigerbeetle::ledger::{
     AccountId, Ledger, LedgerError, Transfer, TransferQuery, TransferRow, UserData, WorkItem,
 };
-use ratelimiter_tigerbeetle::testing::{Fixture, Mode, TestCluster};
+use testkit::tigerbeetle::{Fixture, Mode, TestCluster};
 use tokio::task::JoinSet;
 
 use crate::scene::{NEVER, config, limits, open, pending, run, soon};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ratelimiter_tigerbeetle::testing::{Fixture, Mode, TestCluster};
+use testkit::tigerbeetle::{Fixture, Mode, TestCluster};
 
 use crate::load::Load;
 use crate::scene::{config, open, run, soon};

@@ -6,7 +6,7 @@ use ratelimiter_tigerbeetle::ledger::cluster::MAX_BATCH_EVENTS_MAX;
 use ratelimiter_tigerbeetle::ledger::{
     AccountId, ItemTooLarge, Ledger, LedgerError, TransferStatus, WorkItem,
 };
-use ratelimiter_tigerbeetle::testing::{Fixture, Mode, TestCluster};
+use testkit::tigerbeetle::{Fixture, Mode, TestCluster};
 use tokio::task::JoinSet;
 
 use crate::load::CHAIN;

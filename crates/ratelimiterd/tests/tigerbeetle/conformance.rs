@@ -17,7 +17,7 @@ use ratelimiter_client::HttpLimiter;
 use ratelimiter_conformance::suite::{self, FACTS};
 use ratelimiter_conformance::{Fixture, Powers};
 use ratelimiter_tigerbeetle::ledger::cluster::{ClusterConfig, ClusterLedger, Unobserved};
-use ratelimiter_tigerbeetle::testing::{self, Suite, outlast};
+use testkit::tigerbeetle::{self, outlast, suite};
 
 use crate::servers::{Deployment, ServerProcess};
 
@@ -37,7 +37,7 @@ struct Served {
 }
 
 /// The session that all facts share.
-fn ledger(fixture: &testing::Fixture) -> Arc<ClusterLedger> {
+fn ledger(fixture: &tigerbeetle::Fixture) -> Arc<ClusterLedger> {
     static LEDGER: OnceLock<Arc<ClusterLedger>> = OnceLock::new();
     let ledger = LEDGER.get_or_init(|| {
         let config = ClusterConfig::new(&fixture.development().settings()).unwrap();
@@ -104,10 +104,10 @@ fn powers() -> Powers {
 }
 
 fn main() -> ExitCode {
-    let mut tests = Suite::new("ratelimiterd-conformance").threads(THREADS);
+    let mut tests = suite("ratelimiterd-conformance").threads(THREADS);
     // What cannot be shown is left out, so that what is counted was run.
     for fact in FACTS.iter().filter(|fact| fact.skipped_with(&powers()).is_none()) {
-        tests = tests.test(fact.name, |fixture: &testing::Fixture| {
+        tests = tests.test(fact.name, |fixture: &tigerbeetle::Fixture| {
             suite::play(fact.name, async {
                 let deployment = Deployment::on(fixture.development());
                 Served {

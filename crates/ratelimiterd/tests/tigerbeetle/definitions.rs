@@ -3,7 +3,7 @@
 use ratelimiter::clock::{Clock, SystemClock};
 use ratelimiter::{Backend, DefineError, LimitState, LimitStatus, Limiter, Refused};
 use ratelimiter_client::HttpLimiter;
-use ratelimiter_tigerbeetle::testing::{Fixture, Mode, TestCluster};
+use testkit::tigerbeetle::{Fixture, Mode, TestCluster};
 
 use crate::load::insist_on_define;
 use crate::servers::{Deployment, ServerProcess, eventually, new_lease, run};

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ratelimiter_tigerbeetle::testing::{Fixture, Mode, TestCluster};
+use testkit::tigerbeetle::{Fixture, Mode, TestCluster};
 
 use crate::load::{Load, insist_on_define};
 use crate::servers::{Deployment, eventually, run};

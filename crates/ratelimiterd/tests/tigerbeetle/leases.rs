@@ -1,7 +1,7 @@
 //! `COM-05`, `COM-07`: leases outlive the server that made them, and end once.
 
 use ratelimiter::{Backend, Limiter, ReserveError};
-use ratelimiter_tigerbeetle::testing::Fixture;
+use testkit::tigerbeetle::Fixture;
 
 use crate::servers::{Deployment, eventually, new_lease, run};
 

@@ -7,7 +7,7 @@
 
 use std::process::ExitCode;
 
-use ratelimiter_tigerbeetle::testing::Suite;
+use testkit::tigerbeetle::suite;
 
 mod definitions;
 mod faults;
@@ -20,7 +20,7 @@ mod soak;
 /// Names each test after its function.
 macro_rules! suite {
     ($name:literal: $($module:ident :: $test:ident),* $(,)?) => {
-        Suite::new($name)$(.test(concat!(stringify!($module), "::", stringify!($test)), $module::$test))*
+        suite($name)$(.test(concat!(stringify!($module), "::", stringify!($test)), $module::$test))*
     };
 }
 

@@ -15,9 +15,9 @@ use ratelimiter::{
     LimitState, RegisteredLimit, Requirements, ReserveRequest, Window,
 };
 use ratelimiter_client::{HttpLimiter, HttpOptions};
-use ratelimiter_tigerbeetle::testing::TestCluster;
 use ratelimiter_wire::write_limits_file;
 use tempfile::TempDir;
+use testkit::tigerbeetle::TestCluster;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Nothing here takes this long unless it hangs.

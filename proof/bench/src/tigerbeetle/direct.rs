@@ -7,7 +7,7 @@ use ratelimiter::clock::{Clock, SystemClock};
 use ratelimiter::{LeaseId, LimitKey};
 use ratelimiter_tigerbeetle::ids::{self, TransferRole};
 use ratelimiter_tigerbeetle::ledger::LEDGER_LIMITS;
-use ratelimiter_tigerbeetle::testing::{Mode, TestCluster};
+use testkit::tigerbeetle::{Mode, TestCluster};
 
 use super::servers::SECONDS_MIN;
 use crate::load::open::Schedule;

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use ratelimiter::clock::{Clock, SystemClock};
-use ratelimiter_tigerbeetle::testing::TestCluster;
 use tempfile::TempDir;
+use testkit::tigerbeetle::TestCluster;
 
 use crate::child::{Role, Server};
 use crate::http::write_limits;

@@ -9,7 +9,7 @@ use ratelimiter_client::{
     Actuals, Backend, Capacity, CompleteRequest, HoldTimeout, HttpLimiter, Limit, LimitKey,
     LimitKind, LimitStatus, Limiter, Requirements, ReserveError, ReserveRequest, Window,
 };
-use ratelimiter_tigerbeetle::testing::Mode;
+use testkit::tigerbeetle::Mode;
 
 fn main() -> Result<ExitCode, Error> {
     if std::env::args().nth(1).is_some_and(|argument| argument == "serve") {

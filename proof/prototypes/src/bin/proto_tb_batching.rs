@@ -14,7 +14,7 @@ use ratelimiter_client::{
 };
 use ratelimiter_tigerbeetle::ledger::cluster::{ClusterLedger, ClusterSettings};
 use ratelimiter_tigerbeetle::limiter::TigerBeetleLimiter;
-use ratelimiter_tigerbeetle::testing::Mode;
+use testkit::tigerbeetle::Mode;
 use tokio::time::Instant;
 
 const RESERVES: usize = 20_000;

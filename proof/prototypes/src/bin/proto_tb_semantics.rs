@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use prototypes::{Error, Steps, cluster, semantics};
-use ratelimiter_tigerbeetle::testing::Mode;
+use testkit::tigerbeetle::Mode;
 
 #[tokio::main]
 async fn main() -> Result<ExitCode, Error> {

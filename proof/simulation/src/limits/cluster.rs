@@ -7,11 +7,11 @@ use std::time::Duration;
 use futures::FutureExt;
 use ratelimiter::clock::Timestamp;
 use ratelimiter_tigerbeetle::ids;
-use ratelimiter_tigerbeetle::ledger::model::ModelLedger;
 use ratelimiter_tigerbeetle::ledger::{
     AccountId, AccountResult, AccountRow, Action, Event, Ledger, LedgerError, NewAccount,
     TransferId, TransferQuery, TransferResult, TransferRow, WorkItem,
 };
+use tigerbeetle_model::ModelLedger;
 
 use super::client::name;
 use super::host::Disasters;

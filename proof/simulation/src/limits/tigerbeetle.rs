@@ -9,8 +9,8 @@ use ratelimiter::{
     RegisteredLimit, Registry, ReserveError, ReserveRequest,
 };
 use ratelimiter_tigerbeetle::ledger::Ledger;
-use ratelimiter_tigerbeetle::ledger::model::ModelLedger;
 use ratelimiter_tigerbeetle::limiter::{LimiterOptions, TigerBeetleLimiter};
+use tigerbeetle_model::ModelLedger;
 
 use super::client::schedule;
 use super::cluster::{CALL_TIMEOUT, Connection, Outage, accounts, readings};

@@ -14,8 +14,8 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ratelimiter_tigerbeetle::testing::{Fixture, Suite};
 use testkit::RunSeed;
+use testkit::tigerbeetle::{Fixture, suite};
 
 use crate::script::Script;
 use crate::trio::Trio;
@@ -80,7 +80,7 @@ fn what_expires_returns_in_memory_on_the_model_and_on_the_server(fixture: &Fixtu
 }
 
 fn main() -> ExitCode {
-    Suite::new("three backends, one script")
+    suite("three backends, one script")
         .test(
             "the_same_script_is_answered_alike_in_memory_on_the_model_and_on_the_server",
             the_same_script_is_answered_alike_in_memory_on_the_model_and_on_the_server,

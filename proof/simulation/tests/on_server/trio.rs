@@ -10,9 +10,9 @@ use ratelimiter::{
     ReserveError, Usage,
 };
 use ratelimiter_tigerbeetle::ledger::cluster::{ClusterConfig, ClusterLedger, Unobserved};
-use ratelimiter_tigerbeetle::ledger::model::ModelLedger;
 use ratelimiter_tigerbeetle::limiter::{LimiterOptions, TigerBeetleLimiter};
-use ratelimiter_tigerbeetle::testing::Fixture;
+use testkit::tigerbeetle::Fixture;
+use tigerbeetle_model::ModelLedger;
 
 use crate::script::{Script, Step};
 

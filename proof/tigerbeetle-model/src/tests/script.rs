@@ -9,8 +9,8 @@ use std::num::{NonZeroU16, NonZeroU32};
 
 use expect_test::Expect;
 
-use crate::ledger::model::Model;
-use crate::ledger::{
+use crate::Model;
+use ratelimiter_tigerbeetle::ledger::{
     AccountId, Action, Movement, NewAccount, PostAmount, Timestamp, Transfer, TransferId, UserData,
     WorkItem,
 };

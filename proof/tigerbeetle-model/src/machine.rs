@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::journal::{Change, Pending, Stored};
-use crate::ledger::{
-    AccountId, AccountResult, AccountRow, AccountStatus, Balances, NewAccount, Order, Timestamp,
-    TransferId, TransferQuery, TransferResult, TransferRow, TransferStatus, WorkItem,
+use ratelimiter_tigerbeetle::ledger::{
+    AccountId, AccountResult, AccountRow, AccountStatus, Balances, NewAccount, Order, RowKind,
+    Timestamp, TransferId, TransferQuery, TransferResult, TransferRow, TransferStatus, WorkItem,
 };
 
 /// What TigerBeetle does with accounts and transfers, as a state machine over plain data.
@@ -58,7 +58,7 @@ impl Model {
                 for earlier in &mut results[chain_start..] {
                     earlier.status = TransferStatus::LinkedEventFailed;
                 }
-                if result.status.burns_id() {
+                if burns_id(result.status) {
                     self.failed.insert(event.transfer.id);
                 }
             }
@@ -157,6 +157,74 @@ impl Model {
     }
 }
 
+/// Every change of the state goes through here, so that a broken chain can be taken back.
+impl Model {
+    pub(super) fn set_account(&mut self, account: AccountRow) {
+        let before = self.accounts.insert(account.id, account);
+        let before = before.expect("accounts are only ever changed, by transfers");
+        self.journal.push(Change::Account(before));
+    }
+
+    pub(super) fn insert(&mut self, row: TransferRow) {
+        let pending = matches!(row.kind, RowKind::Pending { .. }).then_some(Pending::Open);
+        let before = self.transfers.insert(row.id, Stored { row, pending });
+        assert!(before.is_none(), "an ID that exists is answered before anything is inserted");
+        if row.user_data.data_128 != 0 {
+            self.by_user_data.insert(user_data_key(&row), row.id);
+        }
+        self.expiries.extend(expiry_key(&row));
+        self.journal.push(Change::Inserted(row.id));
+    }
+
+    /// Ends a pending transfer: gives the amount back on both sides, and opens what it closed.
+    pub(super) fn release(&mut self, id: TransferId, outcome: Pending) {
+        let stored = self.transfers.get_mut(&id).expect("a pending transfer is stored");
+        assert_eq!(stored.pending, Some(Pending::Open), "only what is open can be released");
+        assert_ne!(outcome, Pending::Open);
+        stored.pending = Some(outcome);
+        let row = stored.row;
+        if let Some(expiry) = expiry_key(&row) {
+            self.expiries.remove(&expiry);
+        }
+        self.journal.push(Change::Resolved(id));
+
+        let mut debit = self.accounts[&row.debit];
+        debit.balances.debits_pending -= row.amount;
+        if let RowKind::Pending { closes_debit_account: true, .. } = row.kind {
+            assert!(debit.closed, "a closing transfer keeps its account closed while it is open");
+            debit.closed = false;
+        }
+        self.set_account(debit);
+        let mut credit = self.accounts[&row.credit];
+        credit.balances.credits_pending -= row.amount;
+        self.set_account(credit);
+    }
+
+    /// Undoes the chain under way, last change first.
+    pub(super) fn roll_back(&mut self) {
+        while let Some(change) = self.journal.pop() {
+            match change {
+                Change::Account(before) => {
+                    self.accounts.insert(before.id, before);
+                }
+                Change::Inserted(id) => {
+                    let stored = self.transfers.remove(&id).expect("it was inserted");
+                    self.by_user_data.remove(&user_data_key(&stored.row));
+                    if let Some(expiry) = expiry_key(&stored.row) {
+                        self.expiries.remove(&expiry);
+                    }
+                }
+                Change::Resolved(id) => {
+                    let stored = self.transfers.get_mut(&id).expect("transfers never vanish");
+                    stored.pending = Some(Pending::Open);
+                    let expiry = expiry_key(&stored.row);
+                    self.expiries.extend(expiry);
+                }
+            }
+        }
+    }
+}
+
 /// The first difference decides, in TigerBeetle's order. A closed account differs in its flags.
 fn compare_accounts(new: &NewAccount, existing: &AccountRow) -> AccountStatus {
     let same_limit = new.debits_must_not_exceed_credits == existing.debits_must_not_exceed_credits;
@@ -173,4 +241,25 @@ fn compare_accounts(new: &NewAccount, existing: &AccountRow) -> AccountStatus {
     } else {
         AccountStatus::Exists
     }
+}
+
+fn user_data_key(row: &TransferRow) -> (u128, Timestamp) {
+    (row.user_data.data_128, row.timestamp)
+}
+
+fn expiry_key(row: &TransferRow) -> Option<(Timestamp, TransferId)> {
+    row.expires_at().map(|expires_at| (expires_at, row.id))
+}
+
+/// Whether this refusal burns the ID: it may pass, so the same ID must not succeed later.
+fn burns_id(status: TransferStatus) -> bool {
+    matches!(
+        status,
+        TransferStatus::DebitAccountNotFound
+            | TransferStatus::CreditAccountNotFound
+            | TransferStatus::PendingTransferNotFound
+            | TransferStatus::ExceedsCredits
+            | TransferStatus::DebitAccountAlreadyClosed
+            | TransferStatus::CreditAccountAlreadyClosed
+    )
 }

@@ -1,12 +1,11 @@
 //! The rules for one transfer, in TigerBeetle's order: all checks come before the first change.
 
-use super::exists::compare;
+use super::exists::{amount_to_post, compare, inherit};
 use super::journal::{Pending, Stored};
 use super::machine::Model;
-use crate::ledger::transfer::expiry;
-use crate::ledger::{
+use ratelimiter_tigerbeetle::ledger::{
     AccountRow, Action, Event, Movement, PostAmount, RowKind, Timestamp, TransferId,
-    TransferResult, TransferRow, TransferStatus, UserData,
+    TransferResult, TransferRow, TransferStatus,
 };
 
 impl Model {
@@ -55,9 +54,8 @@ impl Model {
         check_open(&debit, &credit)?;
         let pending = matches!(kind, RowKind::Pending { .. });
         check_overflows(&debit, &credit, amount, pending)?;
-        if let RowKind::Pending { timeout_seconds: Some(timeout), .. } = kind {
-            let expires_at = expiry(at, timeout);
-            expires_at.ok_or(TransferStatus::OverflowsTimeout)?;
+        if let RowKind::Pending { timeout_seconds: Some(_), .. } = kind {
+            kind.expires_at(at).ok_or(TransferStatus::OverflowsTimeout)?;
         }
         let debits = debit.balances.debits_pending + debit.balances.debits_posted + amount;
         if debit.debits_must_not_exceed_credits && debits > debit.balances.credits_posted {
@@ -96,7 +94,7 @@ impl Model {
         amount: PostAmount,
     ) -> Result<(), TransferStatus> {
         let stored = self.pending(event, pending)?;
-        let amount = amount.of(stored.row.amount);
+        let amount = amount_to_post(amount, stored.row.amount);
         if amount > stored.row.amount {
             return Err(TransferStatus::ExceedsPendingTransferAmount);
         }
@@ -208,32 +206,8 @@ fn resolution(
         kind,
         amount,
         linked: event.linked,
-        user_data: event.transfer.user_data.or(pending.user_data),
+        user_data: inherit(event.transfer.user_data, pending.user_data),
         timestamp: at,
         ..*pending
-    }
-}
-
-impl PostAmount {
-    /// The amount to post of a pending transfer of `pending`.
-    pub(super) fn of(self, pending: u128) -> u128 {
-        match self {
-            Self::Full | Self::Exactly(u128::MAX) => pending,
-            Self::Exactly(amount) => amount,
-        }
-    }
-}
-
-impl UserData {
-    /// Each part, or that of `inherited` where it is 0.
-    pub(super) fn or(self, inherited: Self) -> Self {
-        fn part<T: Default + PartialEq>(own: T, inherited: T) -> T {
-            if own == T::default() { inherited } else { own }
-        }
-        Self {
-            data_128: part(self.data_128, inherited.data_128),
-            data_64: part(self.data_64, inherited.data_64),
-            data_32: part(self.data_32, inherited.data_32),
-        }
     }
 }

@@ -5,13 +5,14 @@
 //! behind the [`Ledger`] trait with a clock of the caller's choice. A test holds the model against
 //! a real server with random batches: every status, timestamp and balance is the same.
 
+#![allow(clippy::doc_markdown, reason = "TigerBeetle is a name, not an item")]
+
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ratelimiter::clock::Clock;
-
-use super::{
+use ratelimiter_tigerbeetle::ledger::{
     AccountId, AccountResult, AccountRow, Ledger, LedgerError, NewAccount, Timestamp, TransferId,
     TransferQuery, TransferResult, TransferRow, WorkItem,
 };

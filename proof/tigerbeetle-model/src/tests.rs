@@ -8,7 +8,7 @@ use expect_test::expect;
 use ratelimiter::clock::FakeClock;
 
 use super::*;
-use crate::ledger::{Action, Order, Transfer, TransferStatus, UserData};
+use ratelimiter_tigerbeetle::ledger::{Action, Order, Transfer, TransferStatus, UserData};
 
 mod script;
 

@@ -3,11 +3,11 @@
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use ratelimiter_tigerbeetle::ledger::cluster::ClusterSettings;
 use tempfile::TempDir;
 
 use super::binary::find_binary;
-use super::replica::Replica;
-use crate::ledger::cluster::ClusterSettings;
+use super::replica::{Mode, Replica};
 
 /// How long a request of a test waits for its answer: a development server on a busy disk pauses
 /// for seconds at a checkpoint, and few tests are about that.
@@ -16,16 +16,6 @@ const REQUEST_TIMEOUT_MS: u64 = 60_000;
 const CHOICES_MAX: usize = 20;
 
 static CLUSTERS_STARTED: AtomicU64 = AtomicU64::new(0);
-
-/// How a server is started.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mode {
-    /// `--development`: 1.5 GB of memory, 253 events a request, 8 connections.
-    Development,
-    /// As in production, with a small cache: 2.3 GB of memory, 8189 events a request, 32
-    /// connections.
-    Production,
-}
 
 /// A throw-away cluster; its servers and files go when this is dropped.
 #[derive(Debug)]
@@ -131,20 +121,4 @@ fn free_ports() -> Vec<u16> {
     let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").expect("ports are free"));
     let port = |listener: &TcpListener| listener.local_addr().expect("it is bound").port();
     listeners.iter().map(port).collect()
-}
-
-impl Mode {
-    pub(super) fn format_flags(self) -> &'static [&'static str] {
-        match self {
-            Self::Development => &["--development"],
-            Self::Production => &[],
-        }
-    }
-
-    pub(super) fn start_flags(self) -> &'static [&'static str] {
-        match self {
-            Self::Development => &["--development"],
-            Self::Production => &["--cache-grid=256MiB"],
-        }
-    }
 }

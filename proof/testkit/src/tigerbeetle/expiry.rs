@@ -3,7 +3,7 @@
 use std::num::{NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
-use crate::ledger::{
+use ratelimiter_tigerbeetle::ledger::{
     AccountId, AccountStatus, Action, Ledger, Movement, NewAccount, Transfer, TransferId,
     TransferStatus, UserData, WorkItem,
 };

@@ -1,7 +1,7 @@
 //! What an event with an ID that exists is told: the same again, or the first difference.
 
-use crate::ledger::{
-    Action, Event, Movement, RowKind, TransferId, TransferRow, TransferStatus, UserData,
+use ratelimiter_tigerbeetle::ledger::{
+    Action, Event, Movement, PostAmount, RowKind, TransferId, TransferRow, TransferStatus, UserData,
 };
 
 /// Compares in TigerBeetle's order. `row` finds the pending transfer of an existing void or post.
@@ -32,17 +32,17 @@ pub(super) fn compare(
                 return TransferStatus::ExistsWithDifferentPendingId;
             }
             let pending = row(pending);
-            if amount.of(pending.amount) != existing.amount {
+            if amount_to_post(amount, pending.amount) != existing.amount {
                 return TransferStatus::ExistsWithDifferentAmount;
             }
-            compare_user_data(user_data.or(pending.user_data), existing)
+            compare_user_data(inherit(user_data, pending.user_data), existing)
                 .unwrap_or(TransferStatus::Exists)
         }
         (Action::VoidPending { pending }, RowKind::VoidPending { pending: other }) => {
             if pending != other {
                 return TransferStatus::ExistsWithDifferentPendingId;
             }
-            compare_user_data(user_data.or(row(pending).user_data), existing)
+            compare_user_data(inherit(user_data, row(pending).user_data), existing)
                 .unwrap_or(TransferStatus::Exists)
         }
         _ => TransferStatus::ExistsWithDifferentFlags,
@@ -78,5 +78,25 @@ fn compare_user_data(user_data: UserData, existing: &TransferRow) -> Option<Tran
         Some(TransferStatus::ExistsWithDifferentUserData32)
     } else {
         None
+    }
+}
+
+/// The amount to post of a pending transfer of `pending`.
+pub(super) fn amount_to_post(amount: PostAmount, pending: u128) -> u128 {
+    match amount {
+        PostAmount::Full | PostAmount::Exactly(u128::MAX) => pending,
+        PostAmount::Exactly(amount) => amount,
+    }
+}
+
+/// Each part, or that of the pending transfer where it is 0.
+pub(super) fn inherit(own: UserData, pending: UserData) -> UserData {
+    fn part<T: Default + PartialEq>(own: T, inherited: T) -> T {
+        if own == T::default() { inherited } else { own }
+    }
+    UserData {
+        data_128: part(own.data_128, pending.data_128),
+        data_64: part(own.data_64, pending.data_64),
+        data_32: part(own.data_32, pending.data_32),
     }
 }
