@@ -15,10 +15,10 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use ratelimiter_client::simulation::{Latency, ProviderLimits, TwoProviders};
 use ratelimiter_client::{Batcher, HttpLimiter, JobError, MemoryLimiter};
 use ratelimiterd::Server;
 use ratelimiterd::config::{Config, ListenAddr};
+use simulated_provider::{Latency, ProviderLimits, TwoProviders};
 
 #[tokio::main]
 async fn main() -> Result<ExitCode, JobError> {

@@ -11,8 +11,8 @@
 use std::process::ExitCode;
 
 use ratelimiter_client::memory::MemoryOptions;
-use ratelimiter_client::simulation::TwoProviders;
 use ratelimiter_client::{JobError, MemoryLimiter, TokioClock};
+use simulated_provider::TwoProviders;
 
 #[tokio::main(flavor = "current_thread", start_paused = true)]
 async fn main() -> Result<ExitCode, JobError> {

@@ -25,14 +25,21 @@
 //! ```
 //! use coordination::{CancellationToken, MemoryProvider};
 //! use ratelimiter_client::jobs::{JobCall, JobQueue, JobRunner, JobState, LlmJob, RunnerSettings};
-//! use ratelimiter_client::simulation::ProviderLimits;
-//! use ratelimiter_client::{Done, LlmRequest, MemoryLimiter};
+//! use ratelimiter_client::{
+//!     Capacity, Done, HoldTimeout, Limit, LimitKey, LimitKind, LlmRequest, MemoryLimiter, Window,
+//! };
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let limiter = MemoryLimiter::new();
-//! for limit in ProviderLimits::per_minute(60, 100_000, 4).limits("openai", "gpt-4o")? {
-//!     limiter.define_now(limit)?;
+//! let per_minute = LimitKind::Rolling { window: Window::from_seconds(60)? };
+//! let at_a_time = LimitKind::Concurrency { timeout: HoldTimeout::from_seconds(300)? };
+//! for (key, kind, capacity) in [
+//!     (LimitKey::llm_rpm("openai", "gpt-4o")?, per_minute, 60),
+//!     (LimitKey::llm_tpm("openai", "gpt-4o")?, per_minute, 100_000),
+//!     (LimitKey::llm_concurrency("openai", "gpt-4o")?, at_a_time, 4),
+//! ] {
+//!     limiter.define_now(Limit::new(key, kind, Capacity::new(capacity)?))?;
 //! }
 //! // In memory here; with an SQL provider the jobs survive the process.
 //! let outbox = MemoryProvider::new();

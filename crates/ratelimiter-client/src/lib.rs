@@ -17,7 +17,6 @@ mod limits_file;
 mod llm;
 mod no_answer;
 mod scheduler;
-pub mod simulation;
 mod tokio_clock;
 
 pub use ratelimiter::{

@@ -5,8 +5,8 @@
 use std::sync::{Arc, Mutex};
 
 use ratelimiter_client::memory::MemoryOptions;
-use ratelimiter_client::simulation::ProviderLimits;
 use ratelimiter_client::{Done, Job, JobId, LlmRequest, MemoryLimiter, Scheduler, TokioClock};
+use simulated_provider::ProviderLimits;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};

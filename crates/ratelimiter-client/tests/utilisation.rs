@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
 use ratelimiter_client::memory::MemoryOptions;
-use ratelimiter_client::simulation::TwoProviders;
 use ratelimiter_client::{MemoryLimiter, TokioClock};
+use simulated_provider::TwoProviders;
 
 /// SCH-01, CLI-03
 ///

@@ -1,8 +1,8 @@
 //! How much of a simulated provider's capacity the client library's scheduler uses.
 
 use ratelimiter_client::memory::MemoryOptions;
-use ratelimiter_client::simulation::{Fared, TwoProviders};
 use ratelimiter_client::{MemoryLimiter, TokioClock};
+use simulated_provider::{Fared, TwoProviders};
 
 use crate::report::{NotRun, Section};
 use crate::scale::Scale;

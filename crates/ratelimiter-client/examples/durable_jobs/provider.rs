@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use ratelimiter_client::JobError;
 use ratelimiter_client::jobs::{HandlerError, JobCall};
-use ratelimiter_client::simulation::{SimulatedCall, SimulatedProvider};
+use simulated_provider::{SimulatedCall, SimulatedProvider};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 

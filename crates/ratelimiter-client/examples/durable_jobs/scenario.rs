@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use coordination_sql::SqliteProvider;
 use ratelimiter_client::jobs::{JobQueue, JobState, LlmJob, MessageId};
-use ratelimiter_client::simulation::{Latency, ProviderLimits, SimulatedProvider};
 use ratelimiter_client::{
     Backend, HoldTimeout, HttpLimiter, JobError, Limit, LimitKind, LlmRequest, MemoryLimiter,
     Window,
 };
 use ratelimiterd::Server;
 use ratelimiterd::config::{Config, ListenAddr};
+use simulated_provider::{Latency, ProviderLimits, SimulatedProvider};
 use tokio::time::{Instant, interval};
 
 use crate::provider::Providers;

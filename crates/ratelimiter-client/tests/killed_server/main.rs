@@ -17,11 +17,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use ratelimiter_client::simulation::ProviderLimits;
 use ratelimiter_client::{
     Backend, Batcher, CompleteError, CompleteRequest, Decision, Done, HttpLimiter, HttpOptions,
     Job, Limiter, LlmRequest, Page, ReserveError, ReserveRequest, Scheduler,
 };
+use simulated_provider::ProviderLimits;
 use tokio::sync::{Semaphore, mpsc};
 
 use self::process::ServerProcess;

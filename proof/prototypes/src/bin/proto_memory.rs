@@ -10,11 +10,11 @@ use prototypes::semantics::new_lease;
 use prototypes::{Error, Steps, reconcile, semantics};
 use ratelimiter_client::clock::{Clock, SystemClock};
 use ratelimiter_client::memory::MemoryOptions;
-use ratelimiter_client::simulation::{ProviderLimits, TwoProviders};
 use ratelimiter_client::{
     Actuals, CAPACITY_MAX, Capacity, CompleteRequest, Limit, LimitKey, LimitKind, MemoryLimiter,
     Requirements, ReserveRequest, TokioClock, Window,
 };
+use simulated_provider::{ProviderLimits, TwoProviders};
 
 const THREADS: usize = 8;
 const RESERVES_PER_THREAD: usize = 2_000;

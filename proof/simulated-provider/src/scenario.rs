@@ -5,12 +5,12 @@ use std::future::Future;
 use std::time::Duration;
 
 use ratelimiter::Backend;
+use ratelimiter_client::{Done, Job, JobError, JobHandle, Scheduler};
 use tokio::time::{Instant, sleep_until};
 
 use super::measures::{Measures, Waits};
 use super::provider::{Latency, ProviderLimits, SimulatedProvider};
 use super::workload::Workload;
-use crate::scheduler::{Done, Job, JobError, JobHandle, Scheduler};
 
 /// How many tenants make the calls.
 const TENANTS: usize = 20;

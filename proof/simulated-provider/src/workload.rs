@@ -1,7 +1,8 @@
 //! Calls of mixed size.
 
+use ratelimiter_client::LlmRequest;
+
 use super::provider::SimulatedCall;
-use crate::llm::LlmRequest;
 
 /// How many bytes of English text a token has, more or less.
 const BYTES_PER_TOKEN: usize = 4;

@@ -5,7 +5,7 @@
 //! says how they fared, and [`TwoProviders`] puts it all together.
 //!
 //! ```
-//! use ratelimiter_client::simulation::{ProviderLimits, SimulatedCall, SimulatedProvider};
+//! use simulated_provider::{ProviderLimits, SimulatedCall, SimulatedProvider};
 //!
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() {
