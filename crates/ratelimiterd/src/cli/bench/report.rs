@@ -50,8 +50,8 @@ impl Counted {
             "{:>5.1} s  {:>9} reserves/s  p50 {}  p99 {}  allowed {allowed}  denied {denied}  failed {failed}",
             elapsed.as_secs_f64(),
             per_second(self.reserve_count(), elapsed),
-            micros(reserves.percentile(50)),
-            micros(reserves.percentile(99)),
+            micros(reserves.percentile(50.0)),
+            micros(reserves.percentile(99.0)),
         )
     }
 
@@ -73,7 +73,7 @@ impl Counted {
 }
 
 fn line(name: &str, latencies: &Latencies) -> String {
-    let [p50, p95, p99] = [50, 95, 99].map(|percent| micros(latencies.percentile(percent)));
+    let [p50, p95, p99] = [50.0, 95.0, 99.0].map(|percent| micros(latencies.percentile(percent)));
     format!("{name:<10} p50 {p50}  p95 {p95}  p99 {p99}\n")
 }
 
