@@ -2,7 +2,7 @@
 //!
 //! # What is here
 //!
-//! Everything that limits implements [`Limiter`], so the same code runs in process or against a server.
+//! Every limiter implements [`Limiter`], so the same code runs in process or against a server.
 //!
 //! | type | for |
 //! | --- | --- |
