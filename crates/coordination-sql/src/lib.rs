@@ -1,74 +1,35 @@
-//! Outbox, inbox, scheduler and system leases that survive: in SQLite and in PostgreSQL.
+#![doc = include_str!("../README.md")]
+//!
+//! # What is here
 //!
 //! | provider | for | how |
 //! | --- | --- | --- |
 //! | [`SqliteProvider`] | one machine, nothing to install | one file, write-ahead log, SQLite built in |
 //! | [`PostgresProvider`] | many machines | `FOR UPDATE SKIP LOCKED`, the server's clock, `LISTEN`/`NOTIFY` |
 //!
-//! Both implement all traits of [`coordination`] and pass its whole suite, so what is said there
-//! holds here. Opening a provider makes its tables; on PostgreSQL that can be a step, and a role, of
-//! its own ([`PostgresProvider::migrate`], [`PostgresProvider::open`]).
-//!
-//! ```
-//! # #[cfg(feature = "sqlite")]
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use coordination::{
-//!     CancellationToken, Handler, HandlerError, NewOutboxMessage, Outbox, OutboxDispatcher,
-//!     OutboxMessage, Payload, Topic, TopicHandlers, WorkerSettings,
-//! };
-//! use coordination_sql::SqliteProvider;
-//!
-//! struct Print(CancellationToken);
-//!
-//! impl Handler<OutboxMessage> for Print {
-//!     async fn handle(&self, message: OutboxMessage) -> Result<(), HandlerError> {
-//!         println!("order {:?}", message.payload.as_text());
-//!         self.0.cancel();
-//!         Ok(())
-//!     }
-//! }
-//!
-//! # let folder = tempfile::tempdir()?;
-//! let outbox = SqliteProvider::open(folder.path().join("shop.sqlite")).await?;
-//! let topic = Topic::new("order.placed")?;
-//! let id = outbox.enqueue(NewOutboxMessage::new(topic.clone(), Payload::new("42")?)).await?;
-//!
-//! let done = CancellationToken::new();
-//! let handlers = TopicHandlers::new().on(topic, Print(done.clone()));
-//! let dispatcher =
-//!     OutboxDispatcher::new(outbox.clone(), handlers, WorkerSettings::default())?;
-//! dispatcher.run(done).await;
-//! # Ok(())
-//! # }
-//! # #[cfg(not(feature = "sqlite"))]
-//! # fn main() {}
-//! ```
+//! Both implement all traits of [`coordination`] and pass its conformance suite. Opening a provider creates
+//! its tables; on PostgreSQL that can be a separate step with a separate role
+//! ([`PostgresProvider::migrate`], [`PostgresProvider::open`]).
 //!
 //! # The application's own transaction
 //!
-//! [`Provider::enqueue_in`] adds a message to the outbox in a transaction of the application: the
-//! message is there if and only if what it tells of is. [`Provider::receive_in`] does the same for
-//! the inbox, and [`Provider::ack_in`] acknowledges an inbox message together with what its handler
-//! wrote, which makes *at least once* into *exactly once* for effects in the same database.
+//! [`Provider::enqueue_in`] adds a message to the outbox in a transaction of the application.
+//! [`Provider::receive_in`] does the same for the inbox, and [`Provider::ack_in`] acknowledges an
+//! inbox message together with what its handler wrote, which turns *at least once* into *exactly
+//! once* for effects in the same database.
 //!
-//! # What it costs
+//! # Cost
 //!
-//! A claim looks at what is due and at nothing else: done, dead and waiting items are not in the
-//! index that it walks, whatever their number. On PostgreSQL a claim is one statement, and so is an
-//! acknowledgement of many items. On SQLite a transaction is what costs: [`Provider::enqueue_all`]
-//! adds many messages in one. A worker that waits for work holds one more connection, on which the
-//! server tells it; the poll is for what has become due.
+//! A claim reads only due items: done, dead and waiting ones are not in the partial index that it
+//! uses. On PostgreSQL a claim is one statement, and so is the acknowledgement of many items. On SQLite
+//! each transaction is expensive: [`Provider::enqueue_all`] adds many messages in one. A worker that
+//! waits for work holds one additional connection for notifications; it polls for items that become due.
 //!
-//! # When the database is away
+//! # Database outage
 //!
-//! Opening a provider says at once what is wrong ([`OpenError`]). Later every call fails with a
-//! [`ProviderError`](coordination::ProviderError) whose source is a [`Failure`]; connections are
-//! made anew by the next call, the listener does so by itself, and workers go on where they were.
-//!
-//! # Features
-//!
-//! `sqlite` and `postgres`, both on by default; `testing` has a private PostgreSQL for tests.
+//! Opening a provider fails at once with the reason ([`OpenError`]). Later every call fails with a
+//! [`ProviderError`](coordination::ProviderError); the next call, the listener and the workers
+//! reconnect.
 
 mod config;
 mod engine;

@@ -1,33 +1,34 @@
-//! Outbox, inbox, scheduler and system leases: traits, a memory provider, and workers.
+#![doc = include_str!("../README.md")]
 //!
-//! | trait | what it keeps | who works on it |
+//! # What is here
+//!
+//! | trait | stores | worker |
 //! | --- | --- | --- |
-//! | [`Outbox`], [`Joins`] | messages that must leave this system | [`OutboxDispatcher`] |
-//! | [`Inbox`] | messages that came in, each once | [`InboxDispatcher`] |
-//! | [`Scheduler`] | timers, jobs and their runs | [`SchedulerWorker`], into the outbox |
-//! | [`Leases`] | the right to a named resource | whoever holds the [`Lease`] |
+//! | [`Outbox`], [`Joins`] | messages to send | [`OutboxDispatcher`] |
+//! | [`Inbox`] | received messages, each once | [`InboxDispatcher`] |
+//! | [`Scheduler`] | timers, jobs and their runs | [`SchedulerWorker`], which moves them into the outbox |
+//! | [`Leases`] | exclusive rights to named resources | the holder of the [`Lease`] |
 //!
-//! [`MemoryProvider`] implements all four for one process and is the reference: the crate
-//! `coordination-conformance` says what a provider is, scenario by scenario, and
-//! `docs/coordination-conformance.md` lists them.
+//! [`MemoryProvider`] implements all four for one process and is the reference implementation. The
+//! crate `coordination-conformance` tests a provider scenario by scenario;
+//! `docs/reference/coordination-conformance.md` lists the scenarios.
 //!
 //! # The life of a work item
 //!
 //! Messages, timers and job runs are `Ready`, then `Claimed` by an [`OwnerToken`] for a while, then
-//! `Done` or `Dead`. Only the owner of a claim can acknowledge, give back or fail the item; every
-//! such call says how many items it changed, so a worker that comes too late learns it. A claim
-//! that runs out is made ready again by `reap`, which workers call by themselves.
+//! `Done` or `Dead`. Only the owner of a claim can acknowledge, return or fail the item; every such
+//! call returns how many items it changed, so that a worker notices that it was too late. An expired
+//! claim is made ready again by `reap`, which workers call regularly.
 //!
-//! So delivery is *at least once*, and handlers must bear repetition. Enqueueing is *once*: callers
-//! make the identities ([`MessageId`], [`TimerId`], [`RunId`], [`InboxKey`]) before they ask, and a
-//! repeated call with the same identity adds nothing.
+//! So delivery is *at least once*, and handlers must be idempotent. Enqueueing is *once*: callers
+//! choose the identities ([`MessageId`], [`TimerId`], [`RunId`], [`InboxKey`]), and a repeated call
+//! with the same identity adds nothing.
 //!
 //! # Errors
 //!
-//! A value that exists is valid: topics, owners, payloads, durations, batch sizes and cron lines
-//! are checked where they are made, with an error that names the broken rule, so a provider only
-//! ever sees valid input. What is left is [`ProviderError`]: there was no answer, and the call may
-//! be repeated.
+//! Topics, owners, payloads, durations, batch sizes and cron lines are checked when they are made,
+//! with an error that names the broken rule, so a provider only sees valid input. What is left is
+//! [`ProviderError`]: there was no answer, and the call may be repeated.
 //!
 //! # Writing a provider
 //!

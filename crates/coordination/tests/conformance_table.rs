@@ -1,4 +1,4 @@
-//! The list of scenarios is complete, and each is in `docs/coordination-conformance.md`, which the
+//! The list of scenarios is complete, and each is in `docs/reference/coordination-conformance.md`, which the
 //! tests of `coordination-sql` keep true for all providers.
 
 use std::collections::HashSet;
@@ -11,7 +11,7 @@ fn memory_scenarios() -> Vec<Scenario> {
 
 #[test]
 fn the_document_has_every_scenario() {
-    let document = include_str!("../../../docs/coordination-conformance.md");
+    let document = include_str!("../../../docs/reference/coordination-conformance.md");
     for scenario in memory_scenarios() {
         let (id, text, test) = (scenario.id, scenario.text, scenario.test);
         let row = format!("| `{id}` | {text} | `{test}` | passed |");

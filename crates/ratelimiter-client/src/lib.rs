@@ -1,14 +1,26 @@
-//! For programs that make LLM calls: the limiter in process or over HTTP.
+#![doc = include_str!("../README.md")]
 //!
-//! Every implementer is a [`Limiter`], so that code written against the trait moves from a laptop to a cluster by changing one
-//! line: [`MemoryLimiter`] needs nothing deployed, `HttpLimiter` asks a server.
+//! # What is here
 //!
-//! The feature `http`, on by default, brings `HttpLimiter` and everything that speaks HTTP. A program that limits itself in
-//! process turns it off and compiles no HTTP client. The feature `jobs` brings durable jobs: LLM calls that wait in an outbox and
-//! survive the process.
+//! Every limiter implements [`Limiter`], so the same code runs in process or against a server.
+//!
+//! | type | for |
+//! | --- | --- |
+//! | [`MemoryLimiter`] | limits of one process; [`FromLimitsFile`] loads them from a file |
+//! | `HttpLimiter` | limits of a server |
+//! | [`Batcher`] | joining concurrent calls into batches |
+//! | [`LlmRequest`] | the requirements of an LLM call, and its actuals |
+//! | [`Scheduler`] | running jobs as soon as their limits have room |
+//! | `jobs` | running jobs that survive the process |
+#![cfg_attr(
+    all(doc, feature = "http"),
+    doc = "\n# Guides\n\n[Choosing limits](guide::choosing_limits), [from one process to many](guide::one_process_to_many), [what an allow promises](guide::what_an_allow_promises)."
+)]
 
 mod batcher;
 mod completing;
+#[cfg(any(doc, doctest))]
+pub mod guide;
 #[cfg(feature = "http")]
 mod http;
 #[cfg(feature = "jobs")]

@@ -1,7 +1,10 @@
-//! The limiter backend that keeps reservations as TigerBeetle pending transfers.
+#![doc = include_str!("../README.md")]
 //!
-//! The only crate that knows TigerBeetle's words. [`ledger`] is everything below the limiter's
-//! semantics: one narrow trait, and the cluster behind it. [`ids`] derives the account and transfer IDs that make every request repeatable.
+//! # What is here
+//!
+//! [`limiter`] implements the rules that all backends share. [`ledger`] is everything below them: one narrow trait, and the
+//! cluster behind it. [`ids`] derives the account and transfer IDs that make every request repeatable. No other crate uses
+//! TigerBeetle's client.
 
 #![allow(clippy::doc_markdown, reason = "TigerBeetle is a name, not an item")]
 

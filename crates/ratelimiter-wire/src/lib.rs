@@ -1,8 +1,10 @@
-//! The bytes ratelimiter promises to keep: HTTP v1 JSON and the limits file.
+#![doc = include_str!("../README.md")]
 //!
-//! This is the only serde of the domain. A server reads a body with [`read`] or [`read_batch`] and writes an answer made
-//! by `of`; a client writes a body made by `From` and reads the answer with `into_result`. Both sides get the domain's
-//! own types, so nothing but this crate knows a field's name.
+//! # Compatibility
+//!
+//! A server parses a body with [`read`] or [`read_batch`] and makes an answer with `of`; a client makes a body with `From` and
+//! parses the answer with `into_result`. Requests with unknown fields are rejected, answers with unknown fields are accepted, so
+//! that a client works with a newer server. [`read_limits_file`] preserves what a newer version wrote.
 
 mod admin;
 mod complete;

@@ -192,7 +192,7 @@ impl FromStr for ErrorWord {
 mod tests {
     use super::*;
 
-    /// Every word with its status, as `http-api.md` fixes them.
+    /// Every word with its status, as `docs/reference/http-api.md` fixes them.
     const WORDS: [(&str, u16); 19] = [
         ("invalid_request:requirements[0].amount", 400),
         ("duplicate_key:a:b", 400),
@@ -215,6 +215,7 @@ mod tests {
         ("backend_refused", 500),
     ];
 
+    /// HTTP-04
     #[test]
     fn every_word_is_read_as_it_was_written_and_has_its_status() {
         for (text, status) in WORDS {
@@ -225,6 +226,7 @@ mod tests {
         }
     }
 
+    /// HTTP-04
     #[test]
     fn a_word_of_a_newer_server_is_kept_as_it_stands() {
         for text in ["tomorrow:k", "tomorrow", "unknown_limit_key:two words", "unknown_limit_key"] {

@@ -1,4 +1,4 @@
-//! Answers have the shape that `http-api.md` fixes, and a caller reads from them what the limiter said.
+//! Answers have the shape that `docs/reference/http-api.md` fixes, and a caller reads from them what the limiter said.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on says so")]
 
 use std::time::Duration;
@@ -32,7 +32,7 @@ fn limit() -> Limit {
     Limit::new(key("k"), LimitKind::Rolling { window }, Capacity::new(10).unwrap())
 }
 
-/// Each outcome of a reserve, in the order of the table in `http-api.md`.
+/// Each outcome of a reserve, in the order of the table in `docs/reference/http-api.md`.
 fn reserve_results() -> Vec<Result<Decision, ReserveError>> {
     let denied = |reason, ms| {
         Ok(Decision::Denied(Denial { reason, retry_after: Duration::from_millis(ms) }))
@@ -51,6 +51,7 @@ fn reserve_results() -> Vec<Result<Decision, ReserveError>> {
     ]
 }
 
+/// HTTP-05
 #[test]
 fn an_answer_to_a_reserve_has_its_status_and_its_shape() {
     let lines: String = reserve_results()
@@ -88,6 +89,7 @@ fn same_outcome<T: PartialEq + std::fmt::Debug, E: std::fmt::Display>(
     }
 }
 
+/// HTTP-05
 #[test]
 fn a_caller_reads_what_the_limiter_said_of_a_reserve() {
     for result in reserve_results() {
@@ -142,6 +144,7 @@ fn what_is_no_answer_of_this_protocol_is_refused_and_never_allowed() {
     }
 }
 
+/// HTTP-06
 #[test]
 fn a_caller_reads_what_became_of_a_complete() {
     let results: [(Result<(), CompleteError>, _); 4] = [
@@ -166,6 +169,7 @@ fn a_caller_reads_what_became_of_a_complete() {
     }
 }
 
+/// HTTP-08
 #[test]
 fn a_caller_reads_what_became_of_a_definition() {
     let results: [(Result<LimitStatus, DefineError>, _); 6] = [
@@ -192,6 +196,7 @@ fn a_caller_reads_what_became_of_a_definition() {
     }
 }
 
+/// HTTP-11
 #[test]
 fn a_caller_reads_what_became_of_a_deletion() {
     let results: [(Result<(), DeleteError>, _); 3] = [

@@ -96,6 +96,7 @@ fn res_07_an_amount_is_a_whole_number_from_1_to_2_to_the_64_minus_1() {
     );
 }
 
+/// HTTP-03
 #[test]
 fn a_reserve_without_valid_shape_is_refused_by_field() {
     check::<ReserveBody>(
@@ -158,6 +159,7 @@ fn a_reserve_without_valid_shape_is_refused_by_field() {
     );
 }
 
+/// HTTP-03
 #[test]
 fn a_reserve_has_1_to_32_requirements() {
     let body = |count: usize| {
@@ -192,6 +194,7 @@ fn com_06_a_complete_without_valid_shape_is_refused_by_field() {
     );
 }
 
+/// HTTP-03
 #[test]
 fn a_long_field_name_is_cut_off_in_the_refusal() {
     let json = format!(r#"{{"{}":1}}"#, "é".repeat(1_000));
@@ -254,6 +257,7 @@ fn def_02_def_03_a_definition_is_read_as_it_was_written() {
     }
 }
 
+/// HTTP-07
 #[test]
 fn a_batch_item_without_valid_shape_is_refused_alone() {
     let good = format!(r#"{{"lease_id":"{LEASE}","requirements":[{{"key":"k","amount":1}}]}}"#);
@@ -274,6 +278,7 @@ fn a_batch_item_without_valid_shape_is_refused_alone() {
     "#]].assert_eq(&lines);
 }
 
+/// HTTP-07
 #[test]
 fn a_batch_has_1_to_256_requests() {
     let batch = |count: u128| {

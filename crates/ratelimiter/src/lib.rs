@@ -1,11 +1,15 @@
-//! Capacity control for LLM calls.
+#![doc = include_str!("../README.md")]
 //!
-//! Teams that call LLM providers are limited in requests, tokens, concurrency and money at once, and know what a call
-//! used only after it is over. A [`Limiter`] lets a call go ahead only when **all** its limits have room: it reserves an
-//! upper bound atomically, and makes the reservation match the actual use when the call ends.
+//! # What is here
 //!
-//! This crate holds the words and the rules: keys, limits, requirements, decisions, the [`Limiter`] trait and the
-//! backend in memory. It does no I/O, needs no runtime, and knows no wire format.
+//! | type | for |
+//! | --- | --- |
+//! | [`LimitKey`], [`Limit`], [`LimitKind`] | what is limited |
+//! | [`ReserveRequest`], [`CompleteRequest`] | what a call needs, and what it used |
+//! | [`Decision`], [`Denial`] | the answer; a denial names the full limits and when to retry |
+//! | [`Limiter`], [`Backend`] | the traits that every limiter implements, and every backend |
+//! | [`MemoryLimiter`] | the in-process limiter |
+//! | [`clock`] | time, injected so that tests control it |
 
 pub mod clock;
 mod decision;

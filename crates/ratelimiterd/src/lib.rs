@@ -1,8 +1,9 @@
-//! The ratelimiter server and its command line.
+#![doc = include_str!("../README.md")]
 //!
-//! The server is "HTTP to a limiter": it reads a request with `ratelimiter-wire`, asks the backend that it hosts, and
-//! writes what that said. [`Server::bind`] starts one on any [`HostedBackend`]; [`cli`] does so with what a [`config`]
-//! names.
+//! # What is here
+//!
+//! [`Server::bind`] starts a server on any [`HostedBackend`]; [`cli`] does so with the backend that a [`config`] names. The server
+//! parses a request with `ratelimiter-wire`, asks the backend, and writes the answer.
 
 mod admin;
 mod answer;

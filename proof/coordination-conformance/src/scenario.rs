@@ -12,8 +12,8 @@ const GIVE_UP_AFTER: Duration = Duration::from_secs(120);
 /// One thing that every provider does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scenario {
-    /// Its ID without the provider: `OUTBOX-001`. Numbers are the seed's scenarios, letters further
-    /// rules.
+    /// Its ID without the provider: `OUTBOX-001`. Numbers are the original scenarios, letters later
+    /// ones.
     pub id: &'static str,
     /// What the provider does.
     pub text: &'static str,

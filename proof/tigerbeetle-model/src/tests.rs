@@ -1,4 +1,4 @@
-//! The facts of `tigerbeetle.md`, one script each. The differential test holds the same rules
+//! The facts of `docs/reference/tigerbeetle.md`, one script each. The differential test holds the same rules
 //! against a real server.
 
 use std::num::NonZeroU128;

@@ -1,5 +1,5 @@
 //! The PostgreSQL provider does what every provider does, under the IDs `PRIM-POSTGRES-…`; and
-//! `docs/coordination-conformance.md` shows how the scenarios just went for all three providers.
+//! `docs/reference/coordination-conformance.md` shows how the scenarios just went for all three providers.
 //!
 //! `UPDATE_EXPECT=1 cargo test -p coordination-sql --features servers --test conformance_postgres` writes it anew.
 
@@ -20,12 +20,12 @@ use self::postgres_fixture::PostgresFixture;
 use self::sqlite_fixture::SqliteFixture;
 
 const INTRODUCTION: &str = "\
-# What every coordination provider does
+# Coordination conformance
 
-One line per scenario, from the list that the tests are made of; the tests of `coordination-sql` run them all for all three
-providers and keep this file true. Numbers are the scenarios of the seed specification, letters further rules. A scenario's
-full ID has the provider in it: `PRIM-INMEMORY-OUTBOX-001`, `PRIM-SQLITE-OUTBOX-001`, `PRIM-POSTGRES-OUTBOX-001`. A dash says
-that the scenario is not one of the provider's: a memory is not durable, and a database is not a process's own.
+What every coordination provider does, one row per scenario. This file is generated: the tests of `coordination-sql` run all scenarios on all
+three providers and compare the result with it. Numbers are the original scenarios, letters are later ones. A test run reports a
+scenario with its provider: `PRIM-INMEMORY-OUTBOX-001`, `PRIM-SQLITE-OUTBOX-001`, `PRIM-POSTGRES-OUTBOX-001`. A dash means that the
+scenario does not apply: memory is not durable, and a database is not local to a process.
 
 ";
 
@@ -73,5 +73,5 @@ fn check_table(postgres: Column) {
         postgres,
     ];
     let document = format!("{INTRODUCTION}{}", table::markdown(&columns));
-    expect_file!["../../../../docs/coordination-conformance.md"].assert_eq(&document);
+    expect_file!["../../../../docs/reference/coordination-conformance.md"].assert_eq(&document);
 }

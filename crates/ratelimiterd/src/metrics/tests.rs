@@ -5,6 +5,7 @@ use ratelimiter::{Capacity, Limit, LimitKind, LimitStatus, Overage, Usage, Windo
 
 use super::*;
 
+/// HTTP-14
 #[test]
 fn every_metric_has_its_stable_name() {
     let metrics = Metrics::new(10);

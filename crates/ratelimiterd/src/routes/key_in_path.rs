@@ -57,6 +57,7 @@ mod tests {
         }
     }
 
+    /// HTTP-10
     #[test]
     fn a_key_is_percent_decoded_and_may_have_slashes() {
         assert_eq!(key("/v1/admin/limits/a:b"), "a:b");
@@ -68,6 +69,7 @@ mod tests {
         assert_eq!(key("/v1/admin/limits/two%20words"), "invalid_request:key");
     }
 
+    /// HTTP-09
     #[test]
     fn a_page_is_read_from_the_query() {
         let page = page_of(&"/?prefix=a%3A&limit=7&after=a%3Ab".parse().unwrap()).unwrap();

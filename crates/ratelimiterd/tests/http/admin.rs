@@ -23,6 +23,7 @@ async fn def_05_an_equal_put_answers_like_the_first() {
     assert_eq!(std::fs::read(crate::harness::limits_path(&server.folder)).unwrap(), file);
 }
 
+/// HTTP-10
 #[tokio::test]
 async fn a_state_has_the_definition_and_the_figures_of_the_moment() {
     let server = TestServer::start().await;
@@ -40,7 +41,7 @@ async fn a_state_has_the_definition_and_the_figures_of_the_moment() {
     assert_eq!((answer.status, answer.error().as_str()), (400, "invalid_request:key"));
 }
 
-/// DEF-09
+/// DEF-09, HTTP-11
 #[tokio::test]
 async fn def_09_a_deleted_limit_is_unknown_and_its_leases_complete() {
     let server = TestServer::start().await;
@@ -54,6 +55,7 @@ async fn def_09_a_deleted_limit_is_unknown_and_its_leases_complete() {
     assert_eq!(answer.line(), r#"404 {"error":"not_found","ok":false}"#);
 }
 
+/// HTTP-09
 #[tokio::test]
 async fn a_list_is_sorted_filtered_and_paged() {
     let server = TestServer::start().await;

@@ -36,6 +36,7 @@ fn calls() -> Vec<(&'static str, String, String, bool)> {
     ]
 }
 
+/// HTTP-16
 #[tokio::test]
 async fn an_admin_token_opens_everything() {
     let server = guarded().await;
@@ -46,6 +47,7 @@ async fn an_admin_token_opens_everything() {
     }
 }
 
+/// HTTP-16
 #[tokio::test]
 async fn a_client_token_opens_reserve_and_complete_and_is_forbidden_elsewhere() {
     let server = guarded().await;
@@ -65,6 +67,7 @@ async fn a_client_token_opens_reserve_and_complete_and_is_forbidden_elsewhere() 
     }
 }
 
+/// HTTP-16
 #[tokio::test]
 async fn without_a_valid_token_nothing_is_open_but_health_and_readiness() {
     let server = guarded().await;

@@ -8,6 +8,7 @@ fn batch(items: &[String]) -> String {
     format!(r#"{{"requests":[{}]}}"#, items.join(","))
 }
 
+/// HTTP-07
 #[tokio::test]
 async fn the_items_of_a_batch_are_independent_and_answered_in_order() {
     let server = TestServer::start().await;
@@ -47,6 +48,7 @@ async fn the_items_of_a_batch_are_independent_and_answered_in_order() {
     assert_eq!(server.get(&format!("/v1/admin/limits/{KEY}")).await.json()["limit"]["used"], 0);
 }
 
+/// HTTP-07
 #[tokio::test]
 async fn a_batch_has_1_to_256_items() {
     let server = TestServer::start().await;

@@ -15,6 +15,7 @@ fn padded(bytes: usize) -> String {
     body + &padding
 }
 
+/// HTTP-02
 #[tokio::test]
 async fn a_body_of_a_mebibyte_is_read_and_one_byte_more_is_refused() {
     let server = TestServer::start().await;
@@ -25,6 +26,7 @@ async fn a_body_of_a_mebibyte_is_read_and_one_byte_more_is_refused() {
     assert_eq!((answer.status, answer.error().as_str()), (413, "body_too_large"));
 }
 
+/// HTTP-02
 #[tokio::test]
 async fn a_body_without_a_length_is_bounded_too() {
     let server = TestServer::start().await;
@@ -49,6 +51,7 @@ async fn a_body_without_a_length_is_bounded_too() {
     drop(sent.await.unwrap());
 }
 
+/// HTTP-02
 #[tokio::test]
 async fn a_head_that_is_too_large_is_refused() {
     let server = TestServer::start().await;
@@ -60,6 +63,7 @@ async fn a_head_that_is_too_large_is_refused() {
     assert_eq!(server.request("GET", "/healthz", &some, "").await.status, 200);
 }
 
+/// HTTP-02
 #[tokio::test]
 async fn a_body_that_does_not_arrive_in_time_is_refused() {
     let server = TestServer::start_with(|config| config.server.request_timeout_ms = 50).await;
@@ -71,7 +75,7 @@ async fn a_body_that_does_not_arrive_in_time_is_refused() {
     assert_eq!((answer.status, answer.error().as_str()), (408, "request_timeout"));
 }
 
-/// A head that does not arrive, a silent connection, and one that stops in the middle of HTTP/2's greeting.
+/// HTTP-02: a head that does not arrive, a silent connection, and one that stops in the middle of HTTP/2's greeting.
 #[tokio::test]
 async fn a_connection_that_sends_no_request_is_closed() {
     let server = TestServer::start_with(|config| config.server.header_read_timeout_ms = 50).await;
@@ -85,6 +89,7 @@ async fn a_connection_that_sends_no_request_is_closed() {
     }
 }
 
+/// HTTP-08
 #[tokio::test]
 async fn a_limit_more_than_allowed_is_refused_and_a_known_one_can_still_change() {
     let server = TestServer::start_with(|config| config.registry.limits_max = 2).await;
@@ -98,6 +103,7 @@ async fn a_limit_more_than_allowed_is_refused_and_a_known_one_can_still_change()
     assert_eq!(server.define_rolling("c", 7).await.status, 200, "there is room again");
 }
 
+/// HTTP-02
 #[tokio::test]
 async fn more_connections_than_allowed_wait_for_their_turn() {
     let server = TestServer::start_with(|config| config.server.connections_max = 1).await;
@@ -119,6 +125,7 @@ async fn more_connections_than_allowed_wait_for_their_turn() {
     assert_eq!(waiting.await.status, 200);
 }
 
+/// HTTP-01
 #[tokio::test]
 async fn http_2_is_spoken_in_cleartext() {
     let server = TestServer::start().await;

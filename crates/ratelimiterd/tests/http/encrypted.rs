@@ -48,6 +48,7 @@ async fn read_to_end(stream: &mut (impl AsyncRead + Unpin)) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// HTTP-01
 #[tokio::test]
 async fn http_1_and_http_2_are_spoken_as_the_client_offers_them() {
     let pair = Pair::new();
@@ -88,7 +89,7 @@ async fn the_client_library_reserves_over_tls() {
     assert!(fault.contains("certificate"), "another certificate is not trusted: {fault}");
 }
 
-/// A client that forgot the `s` of `https` is told so, and does not wait.
+/// HTTP-16: a client that forgot the `s` of `https` is told so, and does not wait.
 #[tokio::test]
 async fn http_in_clear_on_an_encrypted_port_is_answered_in_clear() {
     let pair = Pair::new();
@@ -175,7 +176,7 @@ async fn a_server_without_a_certificate_has_nothing_to_reload() {
     assert_eq!(server.server.reload().await, Ok(Reloaded::Nothing));
 }
 
-/// What goes over an encrypted connection is not to be read by others.
+/// HTTP-16: what goes over an encrypted connection is not to be read by others.
 #[tokio::test]
 async fn a_token_does_not_travel_in_clear() {
     let pair = Pair::new();

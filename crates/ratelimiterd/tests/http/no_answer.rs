@@ -74,6 +74,7 @@ async fn start() -> TestServer {
     TestServer::start_on(|_| Gone, |config| config.server.request_timeout_ms = 50).await
 }
 
+/// HTTP-12
 #[tokio::test]
 async fn a_reserve_without_an_answer_is_unknown() {
     let server = start().await;
@@ -91,6 +92,7 @@ async fn a_reserve_without_an_answer_is_unknown() {
     assert_eq!(answer.header("retry-after"), Some("2"));
 }
 
+/// HTTP-12
 #[tokio::test]
 async fn the_items_of_a_batch_without_an_answer_are_unknown_each() {
     let server = start().await;
@@ -102,6 +104,7 @@ async fn the_items_of_a_batch_without_an_answer_are_unknown_each() {
     assert_eq!(results[1]["error"], "invalid_request:lease_id");
 }
 
+/// HTTP-12
 #[tokio::test]
 async fn a_complete_without_an_answer_is_unknown() {
     let server = start().await;
@@ -110,7 +113,7 @@ async fn a_complete_without_an_answer_is_unknown() {
     assert_eq!(answer.json()["ok"], false);
 }
 
-/// DEF-08: nothing is persisted if the backend could not be provisioned.
+/// DEF-08, HTTP-12: nothing is persisted if the backend could not be provisioned.
 #[tokio::test]
 async fn def_08_a_definition_that_the_backend_did_not_take_is_not_kept() {
     // With all the time that it takes: the backend fails at once, but the disk may be slow.
@@ -129,6 +132,7 @@ async fn def_08_a_definition_that_the_backend_did_not_take_is_not_kept() {
     assert!(!path.exists());
 }
 
+/// HTTP-13
 #[tokio::test]
 async fn a_server_without_its_backend_is_alive_and_not_ready() {
     let server = start().await;

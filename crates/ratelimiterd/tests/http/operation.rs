@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::harness::{KEY, TestServer};
 
+/// HTTP-13
 #[tokio::test]
 async fn health_and_readiness_answer_ok() {
     let server = TestServer::start().await;
@@ -13,6 +14,7 @@ async fn health_and_readiness_answer_ok() {
     }
 }
 
+/// HTTP-14
 #[tokio::test]
 async fn metrics_count_what_was_answered() {
     let server = TestServer::start().await;
@@ -39,6 +41,7 @@ async fn metrics_count_what_was_answered() {
     }
 }
 
+/// HTTP-14
 #[tokio::test]
 async fn metrics_have_a_bounded_number_of_keys() {
     let server = TestServer::start_with(|config| config.metrics.keys_max = 2).await;
@@ -50,6 +53,7 @@ async fn metrics_have_a_bounded_number_of_keys() {
     assert_eq!(body.matches("ratelimiter_limit_capacity{").count(), 2);
 }
 
+/// HTTP-15
 #[tokio::test]
 async fn the_description_names_every_path_and_its_references_lead_somewhere() {
     let server = TestServer::start().await;
@@ -107,6 +111,7 @@ async fn the_page_lists_the_limits_and_escapes_their_texts() {
     assert!(answer.body.contains("a &quot;b&quot; &amp; &#39;c&#39;"), "{}", answer.body);
 }
 
+/// HTTP-04
 #[tokio::test]
 async fn a_path_or_method_that_is_not_there_is_refused_with_a_word() {
     let server = TestServer::start().await;

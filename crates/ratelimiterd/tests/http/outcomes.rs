@@ -1,4 +1,4 @@
-//! Every outcome of the tables in `http-api.md`, as it goes over the socket.
+//! Every outcome of the tables in `docs/reference/http-api.md`, as it goes over the socket.
 
 use expect_test::expect;
 

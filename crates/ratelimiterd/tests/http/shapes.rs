@@ -1,7 +1,8 @@
-//! Every "bad shape" of `http-api.md`: 400 with the field, and the server goes on.
+//! Every "bad shape" of `docs/reference/http-api.md`: 400 with the field, and the server goes on.
 
 use crate::harness::{KEY, TestServer, lease, reserve_body};
 
+/// HTTP-03
 #[tokio::test]
 async fn a_reserve_of_bad_shape_is_refused_with_its_field() {
     let server = TestServer::start().await;
@@ -58,6 +59,7 @@ async fn a_reserve_of_bad_shape_is_refused_with_its_field() {
     );
 }
 
+/// HTTP-03
 #[tokio::test]
 async fn a_body_that_is_not_utf_8_is_refused() {
     use tokio::io::AsyncWriteExt;
@@ -71,6 +73,7 @@ async fn a_body_that_is_not_utf_8_is_refused() {
     assert_eq!((answer.status, answer.error().as_str()), (400, "invalid_request:body"));
 }
 
+/// HTTP-03
 #[tokio::test]
 async fn a_complete_of_bad_shape_is_refused_with_its_field() {
     let server = TestServer::start().await;
@@ -90,7 +93,7 @@ async fn a_complete_of_bad_shape_is_refused_with_its_field() {
     }
 }
 
-/// DEF-02, DEF-03
+/// DEF-02, DEF-03, HTTP-03
 #[tokio::test]
 async fn def_02_def_03_a_definition_of_bad_shape_is_refused_with_its_field() {
     let server = TestServer::start().await;

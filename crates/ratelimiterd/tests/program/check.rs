@@ -21,6 +21,7 @@ fn check(folder: &Path, arguments: &[&str], code: i32, expected: &Expect) {
     }
 }
 
+/// CMD-02
 #[test]
 fn what_is_right_is_said_to_be_right() {
     let folder = tempfile::tempdir().unwrap();
@@ -49,6 +50,7 @@ fn what_is_right_is_said_to_be_right() {
     );
 }
 
+/// CFG-02
 #[test]
 fn a_config_typo_is_reported_with_its_path() {
     let folder = tempfile::tempdir().unwrap();
@@ -75,6 +77,7 @@ fn a_config_typo_is_reported_with_its_path() {
     );
 }
 
+/// CMD-02
 #[test]
 fn every_fault_of_config_and_limits_file_is_reported_together() {
     let folder = tempfile::tempdir().unwrap();
@@ -95,6 +98,7 @@ fn every_fault_of_config_and_limits_file_is_reported_together() {
     );
 }
 
+/// CMD-02
 #[test]
 fn a_limits_file_with_faults_is_reported_with_file_line_and_key() {
     let folder = tempfile::tempdir().unwrap();

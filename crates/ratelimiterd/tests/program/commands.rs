@@ -16,6 +16,7 @@ fn said(server: &Process, arguments: &[&str]) -> String {
     stdout(&output)
 }
 
+/// CMD-03
 #[test]
 fn limits_are_put_listed_shown_and_deleted_from_a_shell() {
     let folder = tempfile::tempdir().unwrap();
@@ -111,6 +112,7 @@ fn a_refusal_is_said_on_standard_error() {
     "#]].assert_eq(&stderr(&invalid));
 }
 
+/// CMD-03
 #[test]
 fn a_limits_file_is_applied_and_its_difference_shown() {
     let folder = tempfile::tempdir().unwrap();
@@ -162,6 +164,7 @@ fn a_limits_file_is_applied_and_its_difference_shown() {
     assert_eq!(said(&server, &["limits", "list", "--json"]), written, "nothing of it was applied");
 }
 
+/// CMD-03
 #[test]
 fn a_server_that_is_not_there_or_does_not_let_us_in_is_said_so() {
     // A port that nobody is given by chance, and nobody listens on.
@@ -182,6 +185,7 @@ fn a_server_that_is_not_there_or_does_not_let_us_in_is_said_so() {
     assert!(said(&server, &["limits", "list", "--token", "s3cret"]).starts_with("KEY"));
 }
 
+/// CMD-05
 #[test]
 fn a_load_test_counts_what_it_did_and_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
@@ -199,6 +203,7 @@ fn a_load_test_counts_what_it_did_and_leaves_nothing_behind() {
     assert_eq!(server.ask("GET", "/v1/admin/limits", "").unwrap().1, r#"{"limits":[]}"#);
 }
 
+/// CMD-04
 #[test]
 fn the_live_view_shows_how_full_the_limits_are() {
     let folder = tempfile::tempdir().unwrap();
@@ -218,6 +223,7 @@ fn the_live_view_shows_how_full_the_limits_are() {
     .assert_eq(&said(&server, &["top", "--times", "1"]));
 }
 
+/// CMD-06
 #[test]
 fn completions_are_made_for_every_shell() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {

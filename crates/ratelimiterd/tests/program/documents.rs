@@ -1,4 +1,4 @@
-//! What the documents show is what happens.
+//! The documents show what really happens.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,9 +12,9 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The blocks of code after each `<!-- session -->`: what to run, and what it says.
-fn session(readme: &str) -> Vec<(String, String)> {
-    let parts = readme.split("<!-- session -->\n").skip(1);
+/// The blocks of code after each `<!-- session -->`: the commands, and their output.
+fn session(document: &str) -> Vec<(String, String)> {
+    let parts = document.split("<!-- session -->\n").skip(1);
     let block = |part: &str, language: &str| {
         let (_, after) = part.split_once(&format!("```{language}\n")).expect("a block of code");
         let (code, rest) = after.split_once("```").expect("the block's end");
@@ -29,14 +29,23 @@ fn session(readme: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn the_session_of_the_readme_says_what_it_shows() {
+fn the_readme_shows_what_its_commands_print() {
+    run_session("README.md", 3);
+}
+
+#[test]
+fn the_quick_start_shows_what_its_commands_print() {
+    run_session("docs/guide/quick-start.md", 4);
+}
+
+/// Runs the commands of a document against a new server, and compares what they print.
+fn run_session(document: &str, blocks: usize) {
     let has_curl = Command::new("curl").arg("--version").output().is_ok();
-    assert!(has_curl, "the README's session uses curl, which this machine does not have");
+    assert!(has_curl, "{document} uses curl, which this machine does not have");
     let folder = tempfile::tempdir().unwrap();
     let server = Process::start(folder.path());
-    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
-    let session = session(&readme);
-    assert_eq!(session.len(), 4, "define, reserve, deny, complete");
+    let session = session(&std::fs::read_to_string(root().join(document)).unwrap());
+    assert_eq!(session.len(), blocks, "blocks of {document}");
     for (commands, shown) in session {
         assert!(commands.contains("http://127.0.0.1:8080/"), "{commands}");
         let commands =
@@ -47,7 +56,7 @@ fn the_session_of_the_readme_says_what_it_shows() {
     }
 }
 
-/// Moments and hints differ from run to run; the README shows them as `…`.
+/// Timestamps and hints differ from run to run; the documents show them as `…`.
 fn without_moments(text: &str) -> String {
     let mut shown = text.to_owned();
     for field in ["\"reserved_at_unix_ms\":", "\"retry_after_ms\":"] {
@@ -62,6 +71,7 @@ fn without_moments(text: &str) -> String {
     shown
 }
 
+/// CFG-03
 #[test]
 fn the_example_config_shows_every_default() {
     let mut layers = Layers::new();
@@ -73,26 +83,4 @@ fn the_example_config_shows_every_default() {
 fn the_example_limits_load() {
     let document = LimitsFile::new(root().join("limits.example.json")).load_existing().unwrap();
     assert_eq!(document.registry.len(), 4);
-}
-
-/// Every test that docs/security.md names as a proof is there.
-#[test]
-fn the_proofs_of_the_security_document_exist() {
-    let document = std::fs::read_to_string(root().join("docs/security.md")).unwrap();
-    let rows = document.lines().filter(|line| line.starts_with("| "));
-    let names =
-        |row: &str| row.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
-    let is_test = |name: &String| name.matches('_').count() >= 3 && !name.contains(['.', ' ', '/']);
-    let named: Vec<String> = rows.flat_map(names).filter(is_test).collect();
-    assert!(named.len() > 20, "{named:?}");
-    let sources = Command::new("grep")
-        .args(["-rhoE", "fn [a-z0-9_]+", "--include=*.rs", "crates", "proof"])
-        .current_dir(root())
-        .output()
-        .unwrap();
-    let sources = String::from_utf8(sources.stdout).unwrap();
-    for name in named {
-        let there = sources.lines().any(|line| line.strip_prefix("fn ") == Some(name.as_str()));
-        assert!(there, "docs/security.md names a test that is not there: {name}");
-    }
 }

@@ -153,7 +153,7 @@ fn one_file_without_the_other_is_refused_and_the_environment_can_name_both() {
     assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
 }
 
-/// SIGHUP: a new pair is taken over, a bad one is not, and the log says which.
+/// CMD-01: SIGHUP: a new pair is taken over, a bad one is not, and the log says which.
 #[test]
 fn a_hang_up_reloads_the_certificate_and_keeps_the_old_one_when_the_new_is_bad() {
     let folder = tempfile::tempdir().unwrap();

@@ -24,6 +24,7 @@ fn is_free_of_secrets(text: &str) -> bool {
     [ADMIN, CLIENT, WRONG].iter().all(|secret| !text.contains(secret))
 }
 
+/// HTTP-16
 #[test]
 fn secrets_are_in_no_log_and_no_answer() {
     let folder = tempfile::tempdir().unwrap();
@@ -53,7 +54,7 @@ fn secrets_are_in_no_log_and_no_answer() {
     assert!(is_free_of_secrets(&log), "{log}");
 }
 
-/// A config with a mistake in it may be shown to anybody who helps.
+/// HTTP-16: a config with a mistake in it may be shown to anybody who helps.
 #[test]
 fn secrets_are_in_no_error_of_a_config() {
     let folder = tempfile::tempdir().unwrap();

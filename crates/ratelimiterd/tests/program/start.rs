@@ -4,6 +4,7 @@ use std::process::Command;
 
 use crate::process::{PROGRAM, Process, program, run, stderr, without_settings};
 
+/// CFG-03
 #[test]
 fn without_a_file_it_serves_from_memory_and_keeps_its_limits_in_data() {
     let folder = tempfile::tempdir().unwrap();
@@ -13,6 +14,7 @@ fn without_a_file_it_serves_from_memory_and_keeps_its_limits_in_data() {
     assert!(folder.path().join("data/limits.json").exists());
 }
 
+/// CMD-01
 #[test]
 fn a_signal_stops_it_with_exit_code_0() {
     for signal in ["TERM", "INT"] {
@@ -30,6 +32,7 @@ fn a_signal_stops_it_with_exit_code_0() {
     }
 }
 
+/// CFG-01
 #[test]
 fn a_config_file_the_environment_and_flags_are_read_in_this_order() {
     let folder = tempfile::tempdir().unwrap();
@@ -82,6 +85,7 @@ fn a_port_in_use_is_said_so() {
     );
 }
 
+/// HTTP-16
 #[test]
 fn an_address_that_others_can_reach_needs_tokens() {
     let output = run(&["--listen", ":0"]);

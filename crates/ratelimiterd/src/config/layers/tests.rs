@@ -18,6 +18,7 @@ fn environment(variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
     layers.config()
 }
 
+/// CFG-03
 #[test]
 fn without_a_source_everything_has_its_default() {
     let config = Layers::new().config().unwrap();
@@ -50,6 +51,7 @@ tigerbeetle: { cluster_id: "0", addresses: ["127.0.0.1:3000"], sessions: 8, max_
     assert_eq!(config.tigerbeetle.max_batch_events, 8_000);
 }
 
+/// CFG-02
 #[test]
 fn every_fault_of_a_file_is_reported_with_its_path() {
     check_faults(
@@ -93,6 +95,7 @@ fn a_file_that_is_no_yaml_is_refused_with_its_line() {
     check_faults("- a\n- b\n", &expect!["config.yaml: must be sections such as `server:`"]);
 }
 
+/// CFG-01
 #[test]
 fn the_environment_overrides_the_file_and_a_flag_overrides_both() {
     let mut layers = Layers::new();
@@ -126,6 +129,7 @@ fn a_variable_is_read_as_what_its_value_must_be() {
     assert!(config.auth.allow_anonymous);
 }
 
+/// CFG-02
 #[test]
 fn a_fault_of_the_environment_names_the_variable() {
     let error = environment(&[
@@ -139,6 +143,7 @@ fn a_fault_of_the_environment_names_the_variable() {
         RATELIMITER_SERVER__CONNECTIONS_MAX: server.connections_max: invalid type: string "many", expected u64"#]].assert_eq(&error.unwrap_err().to_string());
 }
 
+/// HTTP-16
 #[test]
 fn without_tokens_only_loopback_is_served_unless_that_is_meant() {
     check_faults(

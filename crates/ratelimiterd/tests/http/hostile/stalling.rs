@@ -37,7 +37,7 @@ async fn a_connection_that_closes_within_a_body_is_refused() {
     assert_eq!(state.json()["limit"]["used"], 0);
 }
 
-/// One byte after another, for ever: the time for the whole head counts, not the time between bytes.
+/// HTTP-02: one byte after another, for ever: the time for the whole head counts, not the time between bytes.
 #[tokio::test]
 async fn a_head_that_drips_is_cut_off() {
     let server = TestServer::start_with(|config| config.server.header_read_timeout_ms = 300).await;
@@ -67,7 +67,7 @@ async fn a_head_that_drips_is_cut_off() {
     }
 }
 
-/// A client that asks and asks and never reads is let go, and its place is free for others.
+/// HTTP-02: a client that asks and asks and never reads is let go, and its place is free for others.
 #[tokio::test]
 async fn a_client_that_does_not_read_its_answers_is_let_go() {
     let server = TestServer::start_with(|config| {
@@ -84,7 +84,7 @@ async fn a_client_that_does_not_read_its_answers_is_let_go() {
     assert_eq!(server.get("/healthz").await.status, 200, "there is room again");
 }
 
-/// Whoever hangs up before the answer leaves nothing behind.
+/// HTTP-02: whoever hangs up before the answer leaves nothing behind.
 #[tokio::test]
 async fn connections_that_are_dropped_at_once_leave_room() {
     let server = TestServer::start_with(|config| config.server.connections_max = 8).await;

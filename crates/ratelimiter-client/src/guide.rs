@@ -1,0 +1,11 @@
+//! Guides, for readers of the documentation: there is no code here.
+
+#[doc = include_str!("guide/choosing_limits.md")]
+pub mod choosing_limits {}
+
+#[cfg(feature = "http")]
+#[doc = include_str!("guide/one_process_to_many.md")]
+pub mod one_process_to_many {}
+
+#[doc = include_str!("guide/what_an_allow_promises.md")]
+pub mod what_an_allow_promises {}
