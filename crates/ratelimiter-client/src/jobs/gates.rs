@@ -241,17 +241,16 @@ impl Gates {
         budget: Option<&LimitKey>,
         wait: Duration,
     ) -> Duration {
-        let by_tenant = |key: &&LimitKey| Some(*key) == budget;
-        let shared: Vec<LimitKey> = keys.iter().filter(|key| !by_tenant(key)).cloned().collect();
-        if !shared.is_empty() {
+        // The hint is the longest of all: if the budget is among them, it says nothing about the limits that all share.
+        if let Some(budget) = budget.filter(|budget| keys.contains(budget)) {
+            return self.tenant_denied(now, budget, wait);
+        }
+        if !keys.is_empty() {
             let is_claimed = self.goes_first(now, id);
             let margin = if is_claimed { FIRST_DUE_WITHIN } else { Duration::ZERO };
-            self.close(topic, now + wait + margin, shared, is_claimed);
+            self.close(topic, now + wait + margin, keys.to_vec(), is_claimed);
         }
-        match budget.filter(|budget| keys.contains(budget)) {
-            Some(budget) => self.tenant_denied(now, budget, wait),
-            None => wait,
-        }
+        wait
     }
 
     /// A job was postponed because of these limits, or of something that is the same for all of them. It may be the job's

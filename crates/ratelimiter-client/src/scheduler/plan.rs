@@ -232,12 +232,18 @@ impl<W> Plan<W> {
         };
         let is_denied = |need: &&Need| keys.contains(self.gates.key(need.gate));
         let denied: Box<[Need]> = job.needs.iter().filter(is_denied).copied().collect();
-        for need in &denied {
+        // The hint is the longest of all: if the tenant's own limit is among them, it says nothing about the shared ones.
+        let owner = Owner::of_denial(&denied);
+        let blamed: Box<[&Need]> = denied.iter().filter(|need| need.owner == owner).collect();
+        for need in &blamed {
             self.gates.close(now, need.gate, need.amount, until, since);
         }
         job.unanswered_lease = None;
         job.unanswered_count = 0;
-        let claims = job.count_denial(now, &denied, self.starving_after);
+        let claims = match job.count_denial(now, owner, self.starving_after) {
+            true => blamed.iter().map(|need| need.gate).collect(),
+            false => Box::default(),
+        };
         job.standing = Standing::Waiting(Wait {
             until,
             denied: denied.iter().map(|need| need.gate).collect(),

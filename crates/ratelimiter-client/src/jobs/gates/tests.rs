@@ -160,6 +160,19 @@ async fn a_tenant_without_budget_waits_alone_and_longer_each_time() {
     assert_eq!(gates.put_off(now, &budget), None);
 }
 
+/// SCH-01: the hint is the longest of all limits that denied, so what it says of the shared one nobody knows.
+#[tokio::test]
+async fn sch_01_a_tenant_without_budget_closes_no_model() {
+    let (mut gates, now) = (gates(), Instant::now());
+    let (id, budget) = (MessageId::random(), key("tenant:acme:llm:daily_tokens"));
+    let keys = [key("rpm"), budget.clone()];
+    for _ in 0..=STARVING_AFTER {
+        gates.denied(now, id, &topic("a"), &keys, Some(&budget), secs(3600));
+    }
+    assert_eq!(claims(&mut gates, now), "all", "the model is not gated");
+    assert_eq!(gates.put_off(now, &budget), Some(secs(3600)));
+}
+
 /// A runner that deals with a thousand jobs a second, those that are due first.
 #[tokio::test]
 async fn a_hundred_thousand_jobs_of_a_tenant_without_budget_leave_others_their_turn() {

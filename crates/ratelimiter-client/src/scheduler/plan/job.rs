@@ -93,41 +93,47 @@ impl<W> PlannedJob<W> {
         }
     }
 
-    /// Counts a denial, and gives the gates that the job claims from now on.
+    /// Counts a denial by limits of this owner. True if the job claims them from now on.
     ///
     /// A denial by the tenant's own limit begins the count of the shared ones anew: a job that could not go ahead
     /// anyway must not hold up other tenants.
     pub(super) fn count_denial(
         &mut self,
         now: Timestamp,
-        denied: &[Need],
+        owner: Owner,
         starving_after: u32,
-    ) -> Box<[GateNumber]> {
-        let by_tenant = denied.iter().any(|need| need.owner == Owner::Tenant);
-        let (count, owner) = if by_tenant {
-            self.shared_denials = 0;
-            (&mut self.tenant_denials, Owner::Tenant)
-        } else {
-            (&mut self.shared_denials, Owner::Shared)
+    ) -> bool {
+        let count = match owner {
+            Owner::Shared => &mut self.shared_denials,
+            Owner::Tenant => {
+                self.shared_denials = 0;
+                &mut self.tenant_denials
+            }
         };
         *count += 1;
         if *count < starving_after {
             self.claims_since = None;
-            return Box::default();
+            return false;
         }
         let since = *self.claims_since.get_or_insert(now);
         if now.since(since) > CLAIM_LASTS_MAX {
             *count = 0;
             self.claims_since = None;
-            return Box::default();
+            return false;
         }
-        denied.iter().filter(|need| need.owner == owner).map(|need| need.gate).collect()
+        true
     }
 }
 
 impl Owner {
     pub(super) fn of(key: &LimitKey) -> Self {
         if key.as_str().starts_with("tenant:") { Self::Tenant } else { Self::Shared }
+    }
+
+    /// Whom a denial by these limits is put down to: the tenant, if one of them is the tenant's own.
+    pub(super) fn of_denial(denied: &[Need]) -> Self {
+        let by_tenant = denied.iter().any(|need| need.owner == Self::Tenant);
+        if by_tenant { Self::Tenant } else { Self::Shared }
     }
 }
 

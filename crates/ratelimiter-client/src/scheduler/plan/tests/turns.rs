@@ -109,6 +109,36 @@ fn sch_01_a_tenant_out_of_budget_never_delays_another() {
 }
 
 /// SCH-01
+///
+/// The hint is the longest of all limits that denied, so what it says of the shared one nobody knows.
+#[test]
+fn sch_01_a_tenant_out_of_budget_closes_no_shared_limit() {
+    check(
+        1,
+        "add t1 A t rpm=1 tenant:t=1
+         add u1 A u rpm=1 tenant:u=1
+         next
+         deny t1 rpm tenant:t for 3600
+         next
+         allow u1
+         end u1
+         next
+         3600s next",
+        expect![[r#"
+            add t1 A t rpm=1 tenant:t=1
+            add u1 A u rpm=1 tenant:u=1
+            next -> t1#1; then on an event
+            deny t1 rpm tenant:t for 3600
+            next -> u1#1; then on an event
+            allow u1
+            end u1
+            next -> nobody; then at 3600s
+            3600s next -> t1#2; then on an event
+        "#]],
+    );
+}
+
+/// SCH-01
 #[test]
 fn sch_01_a_tenant_out_of_budget_waits_in_all_its_queues() {
     check(
