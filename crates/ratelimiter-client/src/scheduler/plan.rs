@@ -225,7 +225,7 @@ impl<W> Plan<W> {
         wait: Duration,
     ) {
         self.outage.ends();
-        let until = now.after(wait);
+        let until = now.after(wait.min(no_answer::WAIT_MAX));
         let job = self.jobs.get_mut(&number).expect("a job that asks is there");
         let Standing::Asking { since, .. } = job.standing else {
             unreachable!("only a job that asks is denied")

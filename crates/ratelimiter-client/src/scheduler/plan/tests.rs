@@ -31,12 +31,7 @@ const START: Timestamp = Timestamp::from_unix_ms(1_736_660_000_000);
 
 #[expect(clippy::needless_pass_by_value, reason = "so that `expect!` stands in the call")]
 fn check(workers_max: usize, script: &str, expected: Expect) {
-    let mut played = Script {
-        plan: Plan::new(workers_max, STARVING_AFTER),
-        names: BTreeMap::new(),
-        now: START,
-        shown: String::new(),
-    };
+    let mut played = Script::new(workers_max);
     for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let led_to = played.play(line);
         let led_to = if led_to.is_empty() { String::new() } else { format!(" -> {led_to}") };
@@ -46,6 +41,15 @@ fn check(workers_max: usize, script: &str, expected: Expect) {
 }
 
 impl Script {
+    fn new(workers_max: usize) -> Script {
+        Script {
+            plan: Plan::new(workers_max, STARVING_AFTER),
+            names: BTreeMap::new(),
+            now: START,
+            shown: String::new(),
+        }
+    }
+
     fn play(&mut self, line: &str) -> String {
         let mut words: Vec<_> = line.split_whitespace().collect();
         if let Some(seconds) = words[0].strip_suffix('s').and_then(|text| text.parse().ok()) {
