@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::fault::HttpFault;
 use super::url::BaseUrl;
+use crate::no_answer::WAIT_MAX;
 
 /// How much of an answer that is not ours an error shows.
 const SHOWN_CHARACTERS_MAX: usize = 80;
@@ -94,7 +95,8 @@ impl Answer {
             url: self.url.to_string(),
             status: self.status,
             message,
-            retry_after,
+            // Whoever waits adds to it.
+            retry_after: retry_after.map(|after| after.min(WAIT_MAX)),
         }
     }
 
