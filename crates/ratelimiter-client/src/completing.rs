@@ -6,10 +6,8 @@ use ratelimiter::{Actuals, CompleteError, CompleteRequest, Limiter, Refused, Una
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-/// How long the first wait is when a complete gets no answer; each further one is twice as long.
-const PAUSE_BASE: Duration = Duration::from_millis(100);
-/// The longest wait.
-const PAUSE_MAX: Duration = Duration::from_secs(5);
+use crate::no_answer;
+
 /// How long a complete may take when the time to shut down is over.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
@@ -52,19 +50,20 @@ impl<L: Limiter> Completing<'_, L> {
         let begun = Instant::now();
         let mut completed = self.complete_once(&mut request).await;
         after_first();
-        let mut pause = PAUSE_BASE;
+        let mut unanswered_count = 0;
         while let Completed::Unknown(unanswered) = completed {
             if self.stop.is_cancelled() || begun.elapsed() > self.complete_for {
                 let lease = request.lease;
                 tracing::warn!(%lease, %unanswered, "complete given up, the hold ends by itself");
                 return Ended::GivenUp;
             }
-            let wait = pause.max(unanswered.retry_after).mul_f64(1.0 + fastrand::f64() / 2.0);
+            unanswered_count += 1;
+            let jitter = fastrand::f64();
+            let wait = no_answer::pause(unanswered_count, unanswered.retry_after, jitter);
             tokio::select! {
                 () = sleep_until(Instant::now() + wait) => {}
                 () = self.stop.cancelled() => {}
             }
-            pause = (pause * 2).min(PAUSE_MAX);
             completed = self.complete_once(&mut request).await;
         }
         match completed {
