@@ -69,12 +69,12 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
     }
 
     async fn ask_now(&self, asking: &Asking) -> Asked {
-        if self.shutdown.is_cancelled() || !self.gates().lets_ask(Instant::now(), &asking.topic) {
+        if self.shutdown.is_cancelled() || !self.gates().lets_ask(self.clock.now(), &asking.topic) {
             self.counts().given_back.add(1);
             return Asked::put_off(Duration::ZERO);
         }
         let budget = asking.needs.daily_tokens();
-        let waits = budget.and_then(|key| self.gates().put_off(Instant::now(), key));
+        let waits = budget.and_then(|key| self.gates().put_off(self.clock.now(), key));
         if let Some(wait) = waits {
             self.counts().put_off.add(1);
             return Asked::put_off(wait + self.jitter(wait));
@@ -150,7 +150,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
         self.settings.observer.denied(&asking.view(Some(lease)), denial);
         let budget = asking.needs.daily_tokens();
         let Asking { id, topic, .. } = asking;
-        let wait = self.gates().denied(Instant::now(), *id, topic, denial.keys(), budget, wait);
+        let wait = self.gates().denied(self.clock.now(), *id, topic, denial.keys(), budget, wait);
         // The gate's time is one to wake up at.
         self.changed.notify_one();
         match &denial.reason {
@@ -176,7 +176,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
             let keys = asking.needs.requirements().iter().map(|needed| &needed.key);
             keys.filter(|key| Some(*key) != budget).cloned().collect()
         };
-        let wait = self.gates().postponed(Instant::now(), &asking.topic, &keys, budget, wait);
+        let wait = self.gates().postponed(self.clock.now(), &asking.topic, &keys, budget, wait);
         self.changed.notify_one();
         Asked::put_off_because(wait, format!("postponed: {error}"))
     }

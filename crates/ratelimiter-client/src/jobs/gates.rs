@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use coordination::{MessageId, TOPICS_MAX, Topic, TopicSet, Topics, retry_delay};
 use ratelimiter::LimitKey;
-use tokio::time::Instant;
+use ratelimiter::clock::Timestamp;
 
 use super::settings::Models;
+use crate::no_answer::WAIT_MAX;
 
 /// How far apart the jobs of a tenant without budget come back. All at once they would stand before every younger job again
 /// and again, and with some 100 000 of them nobody else's turn would come.
@@ -53,9 +54,9 @@ pub(super) struct Gates {
 #[derive(Debug)]
 struct Denied {
     count: u32,
-    last_at: Instant,
+    last_at: Timestamp,
     /// Since when it goes first.
-    first_since: Option<Instant>,
+    first_since: Option<Timestamp>,
 }
 
 #[derive(Debug, Default)]
@@ -68,7 +69,7 @@ struct InHand {
 #[derive(Debug)]
 struct Gate {
     /// Nobody asks before; none is open.
-    until: Option<Instant>,
+    until: Option<Timestamp>,
     /// The limits that had no room, as far as they have not got some back.
     keys: Vec<LimitKey>,
     /// Whether a job goes first. Then the gate opens when its time is over, and not before.
@@ -81,9 +82,9 @@ struct Gate {
 
 #[derive(Debug)]
 struct Tenant {
-    until: Instant,
+    until: Timestamp,
     /// When the next job that is put off comes back. Never before `until`.
-    returns_at: Instant,
+    returns_at: Timestamp,
     /// Denials in a row.
     denials: u32,
 }
@@ -111,7 +112,7 @@ impl Gates {
     }
 
     /// The claims to make: one for each open gate, and one for all models without.
-    pub(super) fn claims(&self, now: Instant) -> Vec<Claiming> {
+    pub(super) fn claims(&self, now: Timestamp) -> Vec<Claiming> {
         let mut claims = Vec::new();
         for (topic, gate) in &self.closed {
             let max = gate.width.min(self.model_room(topic));
@@ -125,7 +126,7 @@ impl Gates {
     }
 
     /// The topics whose next job could be claimed now.
-    pub(super) fn awaited(&self, now: Instant) -> Topics {
+    pub(super) fn awaited(&self, now: Timestamp) -> Topics {
         let waits = |(topic, gate): &(&Topic, &Gate)| !gate.is_open(now) || self.is_asking(topic);
         let waiting = self.closed.iter().filter(waits).map(|(topic, _)| topic);
         self.without(waiting.chain(self.full()))
@@ -136,7 +137,7 @@ impl Gates {
     }
 
     /// When the next gate opens by itself.
-    pub(super) fn opens_at(&self) -> Option<Instant> {
+    pub(super) fn opens_at(&self) -> Option<Timestamp> {
         self.closed.values().filter_map(|gate| gate.until).min()
     }
 
@@ -200,15 +201,15 @@ impl Gates {
     }
 
     /// Whether a job of this model may ask.
-    pub(super) fn lets_ask(&self, now: Instant, topic: &Topic) -> bool {
+    pub(super) fn lets_ask(&self, now: Timestamp, topic: &Topic) -> bool {
         self.closed.get(topic).is_none_or(|gate| gate.is_open(now))
     }
 
     /// For how long a job with this budget is to be put off; none if it may ask.
-    pub(super) fn put_off(&mut self, now: Instant, budget: &LimitKey) -> Option<Duration> {
+    pub(super) fn put_off(&mut self, now: Timestamp, budget: &LimitKey) -> Option<Duration> {
         let tenant = self.tenants.get_mut(budget).filter(|tenant| tenant.until > now)?;
-        let wait = tenant.returns_at.duration_since(now);
-        tenant.returns_at += TENANT_RETURNS_EVERY;
+        let wait = tenant.returns_at.since(now);
+        tenant.returns_at = tenant.returns_at.after(TENANT_RETURNS_EVERY);
         Some(wait)
     }
 
@@ -234,13 +235,14 @@ impl Gates {
     /// A job was denied by these limits, with this hint. Says how long the job had better wait.
     pub(super) fn denied(
         &mut self,
-        now: Instant,
+        now: Timestamp,
         id: MessageId,
         topic: &Topic,
         keys: &[LimitKey],
         budget: Option<&LimitKey>,
         wait: Duration,
     ) -> Duration {
+        let wait = wait.min(WAIT_MAX);
         // The hint is the longest of all: if the budget is among them, it says nothing about the limits that all share.
         if let Some(budget) = budget.filter(|budget| keys.contains(budget)) {
             return self.tenant_denied(now, budget, wait);
@@ -248,7 +250,7 @@ impl Gates {
         if !keys.is_empty() {
             let is_claimed = self.goes_first(now, id);
             let margin = if is_claimed { FIRST_DUE_WITHIN } else { Duration::ZERO };
-            self.close(topic, now + wait + margin, keys.to_vec(), is_claimed);
+            self.close(topic, now.after(wait + margin), keys.to_vec(), is_claimed);
         }
         wait
     }
@@ -257,7 +259,7 @@ impl Gates {
     /// own, so its model waits for a moment only, while the job waits for longer. Says how long.
     pub(super) fn postponed(
         &mut self,
-        now: Instant,
+        now: Timestamp,
         topic: &Topic,
         keys: &[LimitKey],
         budget: Option<&LimitKey>,
@@ -266,13 +268,13 @@ impl Gates {
         match budget.filter(|budget| keys.contains(budget)) {
             Some(budget) => self.tenant_denied(now, budget, wait),
             None => {
-                self.close(topic, now + POSTPONED_EVERY, keys.to_vec(), false);
+                self.close(topic, now.after(POSTPONED_EVERY), keys.to_vec(), false);
                 wait
             }
         }
     }
 
-    fn close(&mut self, topic: &Topic, until: Instant, keys: Vec<LimitKey>, is_claimed: bool) {
+    fn close(&mut self, topic: &Topic, until: Timestamp, keys: Vec<LimitKey>, is_claimed: bool) {
         if self.closed.len() < GATES_MAX || self.closed.contains_key(topic) {
             let gate = Gate { until: Some(until), keys, is_claimed, width: 1, allowed: 0 };
             self.closed.insert(topic.clone(), gate);
@@ -280,9 +282,9 @@ impl Gates {
     }
 
     /// Counts a denial. True if the job goes first from now on.
-    fn goes_first(&mut self, now: Instant, id: MessageId) -> bool {
+    fn goes_first(&mut self, now: Timestamp, id: MessageId) -> bool {
         if self.denied.len() >= DENIED_MAX {
-            self.denied.retain(|_, denied| now.duration_since(denied.last_at) < FIRST_FOR_MAX);
+            self.denied.retain(|_, denied| now.since(denied.last_at) < FIRST_FOR_MAX);
         }
         if self.denied.len() >= DENIED_MAX {
             return false;
@@ -295,7 +297,7 @@ impl Gates {
             return false;
         }
         let since = *denied.first_since.get_or_insert(now);
-        if now.duration_since(since) > FIRST_FOR_MAX {
+        if now.since(since) > FIRST_FOR_MAX {
             (denied.count, denied.first_since) = (0, None);
             return false;
         }
@@ -303,14 +305,14 @@ impl Gates {
     }
 
     /// The wait grows with every denial in a row, because each costs the jobs of all tenants a little.
-    fn tenant_denied(&mut self, now: Instant, budget: &LimitKey, wait: Duration) -> Duration {
+    fn tenant_denied(&mut self, now: Timestamp, budget: &LimitKey, wait: Duration) -> Duration {
         if self.tenants.len() >= TENANTS_MAX {
             self.tenants.retain(|_, tenant| tenant.returns_at > now);
         }
         let known = self.tenants.get(budget);
         let denials = known.map_or(0, |tenant| tenant.denials);
         let wait = wait.max(retry_delay(denials, 0.0).get());
-        let until = now + wait;
+        let until = now.after(wait);
         let returns_at = known.map_or(until, |tenant| tenant.returns_at.max(until));
         if self.tenants.len() < TENANTS_MAX {
             let tenant = Tenant { until, returns_at, denials: denials.saturating_add(1) };
@@ -333,7 +335,7 @@ impl Gates {
     }
 
     /// Opens the gates whose time is over.
-    pub(super) fn open_due(&mut self, now: Instant) {
+    pub(super) fn open_due(&mut self, now: Timestamp) {
         for gate in self.closed.values_mut() {
             if gate.is_open(now) {
                 gate.until = None;
@@ -347,7 +349,7 @@ impl Gate {
         self.until.is_some() && !self.is_claimed
     }
 
-    fn is_open(&self, now: Instant) -> bool {
+    fn is_open(&self, now: Timestamp) -> bool {
         self.until.is_none_or(|until| until <= now)
     }
 }

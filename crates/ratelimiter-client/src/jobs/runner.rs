@@ -11,6 +11,7 @@ use coordination::{
     OwnerToken, ProviderError, TOPICS_MAX, Topic, TopicSet, Topics,
 };
 use ratelimiter::Limiter;
+use ratelimiter::clock::Clock;
 use tokio::sync::Notify;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
@@ -177,13 +178,14 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
             Look::At(due) => *due,
         };
         let opens = self.gates().opens_at();
+        let opens = opens.map(|at| Instant::now() + at.since(self.clock.now()));
         due.into_iter().chain(opens).fold(polled, Instant::min)
     }
 
     /// Claims what may go ahead, and lets it.
     async fn look(self: &Arc<Self>, tasks: &mut JoinSet<()>) -> Look {
         let mut claims = {
-            let (mut gates, now) = (self.gates(), Instant::now());
+            let (mut gates, now) = (self.gates(), self.clock.now());
             gates.open_due(now);
             gates.claims(now)
         };
@@ -216,7 +218,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
     }
 
     async fn next_due(&self) -> Look {
-        let awaited = self.gates().awaited(Instant::now());
+        let awaited = self.gates().awaited(self.clock.now());
         match self.outbox.next_due_after(&awaited).await {
             Ok(after) => Look::At(after.map(|after| Instant::now() + after.max(LOOK_AGAIN_AFTER))),
             Err(error) => {
