@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
+use ratelimiter::admission::no_answer_pause;
 use ratelimiter::{Actuals, CompleteError, CompleteRequest, Limiter, Refused, Unanswered};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
-
-use crate::no_answer;
 
 /// How long a complete may take when the time to shut down is over.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -59,7 +58,7 @@ impl<L: Limiter> Completing<'_, L> {
             }
             unanswered_count += 1;
             let jitter = fastrand::f64();
-            let wait = no_answer::pause(unanswered_count, unanswered.retry_after, jitter);
+            let wait = no_answer_pause(unanswered_count, unanswered.retry_after, jitter);
             tokio::select! {
                 () = sleep_until(Instant::now() + wait) => {}
                 () = self.stop.cancelled() => {}

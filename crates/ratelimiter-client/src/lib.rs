@@ -15,7 +15,6 @@ mod http;
 pub mod jobs;
 mod limits_file;
 mod llm;
-mod no_answer;
 mod scheduler;
 pub mod simulation;
 mod tokio_clock;

@@ -1,7 +1,7 @@
 //! Makes LLM calls as soon as their limits have room, and lets no model and no tenant wait for another.
 //!
-//! [`plan`] decides which job asks next; it is plain data. Around it, a driver lets jobs ask when the plan says so, and one
-//! task per attempt reserves, runs the job and completes.
+//! [`Admission`](ratelimiter::admission::Admission) decides which job asks next; it is plain data. Around it, a driver lets
+//! jobs ask when it says so, and one task per attempt reserves, runs the job and completes.
 
 mod attempt;
 mod complete;
@@ -10,7 +10,6 @@ mod driver;
 mod job;
 mod observer;
 mod options;
-mod plan;
 mod report;
 mod shared;
 mod shutdown;

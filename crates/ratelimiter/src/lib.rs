@@ -7,6 +7,7 @@
 //! This crate holds the words and the rules: keys, limits, requirements, decisions, the [`Limiter`] trait and the
 //! backend in memory. It does no I/O, needs no runtime, and knows no wire format.
 
+pub mod admission;
 pub mod clock;
 mod decision;
 mod error;

@@ -5,13 +5,13 @@ use std::time::Duration;
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderMap, LOCATION, RETRY_AFTER};
 use hyper::http::response::Parts;
+use ratelimiter::admission::WAIT_MAX;
 use ratelimiter_wire::ErrorBody;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::fault::HttpFault;
 use super::url::BaseUrl;
-use crate::no_answer::WAIT_MAX;
 
 /// How much of an answer that is not ours an error shows.
 const SHOWN_CHARACTERS_MAX: usize = 80;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use coordination::{Delay, ErrorText, MessageId, Outbox, Topic};
+use ratelimiter::admission::no_answer_pause;
 use ratelimiter::clock::{Clock, Timestamp};
 use ratelimiter::{
     CompleteRequest, Decision, Denial, DenialReason, JobId, LeaseId, LimitKey, Limiter,
@@ -17,7 +18,6 @@ use super::job::LlmJob;
 use super::runner::Shared;
 use crate::completing::{Completing, Ended};
 use crate::llm::LlmNeeds;
-use crate::no_answer;
 use crate::scheduler::{JobView, Permit};
 
 /// How long a job waits that cannot be allowed before somebody puts something right.
@@ -105,7 +105,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
                     self.settings.observer.unknown(&asking.view(Some(lease)), &unanswered);
                     unanswered_count += 1;
                     let jitter = fastrand::f64();
-                    let pause = no_answer::pause(unanswered_count, unanswered.retry_after, jitter);
+                    let pause = no_answer_pause(unanswered_count, unanswered.retry_after, jitter);
                     tokio::select! {
                         () = sleep_until(Instant::now() + pause) => {}
                         () = self.shutdown.cancelled() => return self.give_up(asking, lease).await,

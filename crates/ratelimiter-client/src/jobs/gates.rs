@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use coordination::{MessageId, TOPICS_MAX, Topic, TopicSet, Topics, retry_delay};
 use ratelimiter::LimitKey;
+use ratelimiter::admission::WAIT_MAX;
 use ratelimiter::clock::Timestamp;
 
 use super::settings::Models;
-use crate::no_answer::WAIT_MAX;
 
 /// How far apart the jobs of a tenant without budget come back. All at once they would stand before every younger job again
 /// and again, and with some 100 000 of them nobody else's turn would come.

@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
+use ratelimiter::admission::{Waiter, WaiterId};
 use ratelimiter::clock::{Clock, Timestamp};
 use ratelimiter::{Decision, Denial, LeaseId, Limiter, ReserveError, ReserveRequest, Unanswered};
 use tracing::Instrument;
 
 use super::control::Control;
 use super::job::{Permit, Ran};
-use super::plan::{JobNumber, PlannedJob};
 use super::report::{JobEnd, JobFailure};
 use super::shared::{JobFacts, Phase, Queued, Shared, State};
 use super::unrun::UnrunJob;
 
 /// A job that asks.
 pub(super) struct Asking {
-    pub(super) job: JobNumber,
+    pub(super) waiter: WaiterId,
     pub(super) facts: Arc<JobFacts>,
     pub(super) control: Arc<Control>,
     pub(super) lease: LeaseId,
@@ -32,11 +32,11 @@ struct Worker<L> {
 }
 
 enum BusyWith {
-    /// A job of the plan that asks.
-    Asking(JobNumber),
-    /// A job that was allowed and has left the plan.
+    /// A waiter that asks.
+    Asking(WaiterId),
+    /// A job that was allowed and waits no more.
     Running,
-    /// Nothing; the plan knows.
+    /// Nothing; the admission knows.
     Nothing,
 }
 
@@ -58,7 +58,7 @@ pub(super) async fn run<L: Limiter + 'static>(shared: Arc<Shared<L>>, asking: As
         %lease,
         attempts,
     );
-    let worker = Worker { shared, with: BusyWith::Asking(asking.job) };
+    let worker = Worker { shared, with: BusyWith::Asking(asking.waiter) };
     worker.attempt(asking).instrument(span).await;
 }
 
@@ -102,15 +102,15 @@ impl<L: Limiter + 'static> Worker<L> {
     async fn allowed(mut self, asking: Asking, reserved_at: Timestamp) {
         let shared = self.shared.clone();
         let now = shared.clock.now();
-        let (next, planned) = {
+        let (next, waiter) = {
             let mut state = shared.lock();
             state.counters.allowed += 1;
-            let planned = state.plan.allowed(asking.job);
-            (next(&state, &asking), planned)
+            let waiter = state.admission.allowed(asking.waiter);
+            (next(&state, &asking), waiter)
         };
         self.with = BusyWith::Running;
         let Asking { facts, control, lease, .. } = &asking;
-        let PlannedJob { work: mut queued, attempts, .. } = planned;
+        let Waiter { work: mut queued, attempts, .. } = waiter;
         match next {
             Next::GoesOn => {}
             Next::Cancelled => {
@@ -157,7 +157,7 @@ impl<L: Limiter + 'static> Worker<L> {
         state.counters.denied += 1;
         match next(&state, asking) {
             Next::GoesOn => {
-                state.plan.denied(now, asking.job, denial.keys(), wait);
+                state.admission.denied(now, asking.waiter, denial.keys(), wait);
                 self.with = BusyWith::Nothing;
             }
             next @ (Next::Cancelled | Next::HandedBack) => {
@@ -179,7 +179,7 @@ impl<L: Limiter + 'static> Worker<L> {
             if matches!(next, Next::GoesOn) {
                 let Unanswered { retry_after, .. } = unanswered;
                 let jitter = fastrand::f64();
-                state.plan.unanswered(now, asking.job, asking.lease, retry_after, jitter);
+                state.admission.unanswered(now, asking.waiter, asking.lease, retry_after, jitter);
                 self.with = BusyWith::Nothing;
             }
             next
@@ -196,7 +196,7 @@ impl<L: Limiter + 'static> Worker<L> {
     fn leave(mut self, asking: &Asking, next: &Next) {
         let shared = self.shared.clone();
         let mut state = shared.lock();
-        let PlannedJob { work, attempts, .. } = state.plan.give_up(asking.job);
+        let Waiter { work, attempts, .. } = state.admission.give_up(asking.waiter);
         self.with = BusyWith::Nothing;
         match next {
             Next::HandedBack => state.hand_back(work, attempts),
@@ -208,13 +208,13 @@ impl<L: Limiter + 'static> Worker<L> {
     }
 
     fn lease_was_spent(mut self, asking: &Asking) {
-        self.shared.lock().plan.lease_was_spent(asking.job);
+        self.shared.lock().admission.lease_was_spent(asking.waiter);
         self.with = BusyWith::Nothing;
     }
 
     fn refused(mut self, asking: &Asking, error: ReserveError) {
         tracing::warn!(%error, "job refused for good");
-        let PlannedJob { work, attempts, .. } = self.shared.lock().plan.refused(asking.job);
+        let Waiter { work, attempts, .. } = self.shared.lock().admission.refused(asking.waiter);
         self.with = BusyWith::Nothing;
         self.shared.fail(work, attempts, JobFailure::Refused(error), JobEnd::Refused);
     }
@@ -248,14 +248,14 @@ impl<L> Drop for Worker<L> {
         let abandoned = match self.with {
             BusyWith::Nothing => None,
             BusyWith::Running => {
-                self.shared.lock().plan.ended();
+                self.shared.lock().admission.ended();
                 None
             }
             // Only a limiter that panics leaves a job like this.
-            BusyWith::Asking(job) => Some(self.shared.lock().plan.give_up(job)),
+            BusyWith::Asking(waiter) => Some(self.shared.lock().admission.give_up(waiter)),
         };
         self.shared.changed.notify_one();
-        if let Some(PlannedJob { work, attempts, .. }) = abandoned {
+        if let Some(Waiter { work, attempts, .. }) = abandoned {
             let message = "the limiter panicked".to_owned();
             self.shared.fail(work, attempts, JobFailure::Panicked { message }, JobEnd::Panicked);
         }

@@ -21,7 +21,7 @@ impl<L: Limiter + 'static> Shared<L> {
         match completing.complete(request, after_first).await {
             Ended::With(actuals) => {
                 let freed = facts.needs.freed_by(&actuals);
-                self.lock().plan.released(&freed);
+                self.lock().admission.released(&freed);
                 self.changed.notify_one();
             }
             Ended::GivenUp => self.lock().counters.completes_given_up += 1,

@@ -3,14 +3,13 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 
+use ratelimiter::admission::WaiterId;
 use tokio_util::sync::CancellationToken;
-
-use super::plan::JobNumber;
 
 /// A job's scheduler, as far as a handle needs it.
 pub(super) trait Home: Send + Sync {
     /// The owner has cancelled the job: if it waits, it ends now.
-    fn job_was_cancelled(self: Arc<Self>, job: JobNumber);
+    fn job_was_cancelled(self: Arc<Self>, waiter: WaiterId);
 }
 
 /// Shared by a job and its handle.
@@ -18,17 +17,17 @@ pub(super) trait Home: Send + Sync {
 pub(super) struct Control {
     cancelled: CancellationToken,
     /// Where the job is. A job that was handed back and submitted again has another home.
-    home: Mutex<Option<(Weak<dyn Home>, JobNumber)>>,
+    home: Mutex<Option<(Weak<dyn Home>, WaiterId)>>,
 }
 
 impl Control {
     pub(super) fn cancel(&self) {
         self.cancelled.cancel();
         let home = self.home.lock().expect("nobody panics with the lock held").clone();
-        if let Some((home, job)) = home
+        if let Some((home, waiter)) = home
             && let Some(home) = home.upgrade()
         {
-            home.job_was_cancelled(job);
+            home.job_was_cancelled(waiter);
         }
     }
 
@@ -40,9 +39,9 @@ impl Control {
         self.cancelled.clone()
     }
 
-    pub(super) fn moves_to(&self, home: Weak<dyn Home>, job: JobNumber) {
+    pub(super) fn moves_to(&self, home: Weak<dyn Home>, waiter: WaiterId) {
         let mut place = self.home.lock().expect("nobody panics with the lock held");
-        *place = Some((home, job));
+        *place = Some((home, waiter));
     }
 }
 

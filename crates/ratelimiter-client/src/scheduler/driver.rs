@@ -1,4 +1,4 @@
-//! Lets jobs ask when the plan says so. One timer, and no polling: a scheduler whose jobs all wait uses no time.
+//! Lets jobs ask when their turn comes. One timer, and no polling: a scheduler whose jobs all wait uses no time.
 
 use std::sync::Arc;
 
@@ -43,12 +43,12 @@ fn round<L>(shared: &Shared<L>) -> Round {
     let mut state = shared.lock();
     let mut asking = Vec::new();
     while state.phase != Phase::ShutDown
-        && let Some(attempt) = state.plan.next(now)
+        && let Some(attempt) = state.admission.next(now)
     {
-        let planned = state.plan.get(attempt.job).expect("the job that asks is there");
-        let queued = &planned.work;
+        let waiter = state.admission.get(attempt.waiter).expect("the job that asks is there");
+        let queued = &waiter.work;
         asking.push(Asking {
-            job: attempt.job,
+            waiter: attempt.waiter,
             facts: queued.facts.clone(),
             control: queued.control.clone(),
             lease: attempt.repeats.unwrap_or_else(|| LeaseId::generate(now)),
@@ -57,7 +57,7 @@ fn round<L>(shared: &Shared<L>) -> Round {
         });
         state.counters.attempts += 1;
     }
-    let idle = state.plan.waiting() == 0 && state.plan.busy() == 0;
-    shared.busy.send_replace(state.plan.busy());
-    Round { asking, wake_at: state.plan.wake_at(), is_last: idle && !state.is_open() }
+    let idle = state.admission.waiting() == 0 && state.admission.busy() == 0;
+    shared.busy.send_replace(state.admission.busy());
+    Round { asking, wake_at: state.admission.wake_at(), is_last: idle && !state.is_open() }
 }

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
+use ratelimiter::admission::{Admission, Removed, WaiterId};
 use ratelimiter::clock::{Clock, Timestamp};
 use ratelimiter::{Actuals, JobId, LeaseId, Limiter};
 use tokio::runtime;
@@ -14,7 +15,6 @@ use super::control::{Control, Home};
 use super::job::Work;
 use super::observer::{Counters, JobView, Observer};
 use super::options::SchedulerOptions;
-use super::plan::{JobNumber, Plan, QueueName, Removed};
 use super::report::{JobEnd, JobFailure};
 use super::unrun::UnrunJob;
 use crate::llm::LlmNeeds;
@@ -42,7 +42,7 @@ pub(super) struct Shared<L> {
 }
 
 pub(super) struct State {
-    pub(super) plan: Plan<Queued>,
+    pub(super) admission: Admission<Queued>,
     pub(super) phase: Phase,
     pub(super) counters: Counters,
     /// The jobs that will be handed back.
@@ -85,7 +85,7 @@ impl<L> Shared<L> {
             options;
         assert!(queue_max > 0, "a job waits at least for a moment");
         let state = State {
-            plan: Plan::new(workers, starving_after),
+            admission: Admission::new(workers, starving_after),
             phase: Phase::Open,
             counters: Counters::default(),
             unrun: Vec::new(),
@@ -107,7 +107,7 @@ impl<L> Shared<L> {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nobody panics with the plan in hand")
+        self.state.lock().expect("nobody panics with the lock held")
     }
 
     pub(super) fn last_clone_is_gone(&self) {
@@ -141,15 +141,16 @@ impl<L: Limiter + 'static> Shared<L> {
         let facts = job.facts.clone();
         let control = job.control.clone();
         let needs = &facts.needs;
-        let queue = QueueName { provider: needs.provider().into(), model: needs.model().into() };
-        let number = state.plan.add(queue, needs.tenant(), needs.requirements(), job);
+        // A provider has no colon, so no two models share a queue.
+        let queue = format!("{}:{}", needs.provider(), needs.model());
+        let waiter = state.admission.add(&queue, needs.tenant(), needs.requirements(), job);
         let home: Arc<dyn Home> = self.clone();
         let home: Weak<dyn Home> = Arc::downgrade(&home);
-        control.moves_to(home, number);
+        control.moves_to(home, waiter);
         if control.is_cancelled() {
             // It was cancelled between two schedulers. Not here, where the lock is held.
             let shared = self.clone();
-            self.runtime.spawn(async move { shared.job_was_cancelled(number) });
+            self.runtime.spawn(async move { shared.job_was_cancelled(waiter) });
         }
         self.changed.notify_one();
     }
@@ -168,17 +169,17 @@ impl<L: Limiter + 'static> Shared<L> {
 }
 
 impl<L: Limiter + 'static> Home for Shared<L> {
-    fn job_was_cancelled(self: Arc<Self>, job: JobNumber) {
-        let removed = self.lock().plan.remove(job);
+    fn job_was_cancelled(self: Arc<Self>, waiter: WaiterId) {
+        let removed = self.lock().admission.remove(waiter);
         // One that asks is looked at when the answer is there; one that runs looks by itself.
-        let Removed::Waiting(planned) = removed else {
+        let Removed::Waiting(waiter) = removed else {
             return;
         };
         self.changed.notify_one();
-        if let Some(lease) = planned.unanswered_lease {
-            self.complete_unused(planned.work.facts.clone(), lease);
+        if let Some(lease) = waiter.unanswered_lease {
+            self.complete_unused(waiter.work.facts.clone(), lease);
         }
-        self.fail(planned.work, planned.attempts, JobFailure::Cancelled, JobEnd::Cancelled);
+        self.fail(waiter.work, waiter.attempts, JobFailure::Cancelled, JobEnd::Cancelled);
     }
 }
 
@@ -188,7 +189,7 @@ impl State {
     }
 
     pub(super) fn counters(&self) -> Counters {
-        Counters { waiting: self.plan.waiting(), busy: self.plan.busy(), ..self.counters }
+        Counters { waiting: self.admission.waiting(), busy: self.admission.busy(), ..self.counters }
     }
 }
 

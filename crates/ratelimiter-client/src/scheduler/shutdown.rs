@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ratelimiter::Limiter;
+use ratelimiter::admission::Waiter;
 use tokio::time::timeout;
 
-use super::plan::PlannedJob;
 use super::shared::{Phase, Shared};
 use super::unrun::UnrunJob;
 
@@ -19,7 +19,7 @@ pub(super) async fn shut_down<L: Limiter + 'static>(
         let mut state = shared.lock();
         state.phase = Phase::ShutDown;
         let mut spent = Vec::new();
-        for PlannedJob { work, attempts, unanswered_lease, .. } in state.plan.remove_all() {
+        for Waiter { work, attempts, unanswered_lease, .. } in state.admission.remove_all() {
             spent.extend(unanswered_lease.map(|lease| (work.facts.clone(), lease)));
             state.counters.handed_back += 1;
             state.unrun.push(UnrunJob::new(work, attempts));
@@ -42,7 +42,7 @@ pub(super) async fn shut_down<L: Limiter + 'static>(
 async fn all_workers_are_free<L>(shared: &Shared<L>) {
     let mut busy = shared.busy.subscribe();
     loop {
-        if shared.lock().plan.busy() == 0 {
+        if shared.lock().admission.busy() == 0 {
             break;
         }
         // The sender lives in `shared`.

@@ -1,39 +1,39 @@
-//! A job that waits or asks.
+//! Work that waits or asks.
 
 use std::sync::Arc;
 
-use ratelimiter::clock::Timestamp;
-use ratelimiter::{LeaseId, LimitKey};
-
-use super::CLAIM_LASTS_MAX;
+use super::FIRST_LASTS_MAX;
 use super::gates::{GateNumber, Gates};
 use super::queues::QueueNumber;
+use crate::clock::Timestamp;
+use crate::{LeaseId, LimitKey};
 
-/// A job that waits or asks.
+/// Work that waits or asks.
 #[derive(Debug)]
-pub(in crate::scheduler) struct PlannedJob<W> {
+pub struct Waiter<W> {
     pub(super) queue: QueueNumber,
-    pub(super) tenant: Arc<str>,
+    pub(super) lane: Arc<str>,
     pub(super) needs: Box<[Need]>,
     /// How often it has asked.
-    pub(in crate::scheduler) attempts: u32,
+    pub attempts: u32,
     /// The lease of the last attempt, if nobody knows what became of it.
-    pub(in crate::scheduler) unanswered_lease: Option<LeaseId>,
+    pub unanswered_lease: Option<LeaseId>,
     /// How often in a row nobody answered.
     pub(super) unanswered_count: u32,
     pub(super) standing: Standing,
-    /// The gates that nobody may pass before this job.
-    pub(super) claims: Box<[GateNumber]>,
-    /// Since when it has claims.
-    claims_since: Option<Timestamp>,
-    /// Denials in a row by limits that the whole queue shares.
+    /// The gates that nobody may pass before this waiter.
+    pub(super) first_at: Box<[GateNumber]>,
+    /// Since when it goes first.
+    first_since: Option<Timestamp>,
+    /// Denials in a row by limits that everybody shares.
     shared_denials: u32,
-    /// Denials in a row by limits of the job's own tenant.
+    /// Denials in a row by limits of its own tenant.
     tenant_denials: u32,
-    pub(in crate::scheduler) work: W,
+    /// What the caller keeps with it.
+    pub work: W,
 }
 
-/// What a job needs of one limit.
+/// What a waiter needs of one limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Need {
     pub(super) gate: GateNumber,
@@ -50,7 +50,7 @@ pub(super) enum Owner {
     Tenant,
 }
 
-/// What a job does at present.
+/// What a waiter does at present.
 #[derive(Debug)]
 pub(super) enum Standing {
     /// It has not asked yet.
@@ -65,38 +65,38 @@ pub(super) enum Standing {
     },
 }
 
-/// Until when a job waits.
+/// Until when a waiter waits.
 #[derive(Debug)]
 pub(super) struct Wait {
     pub(super) until: Timestamp,
     /// The gates that stood in its way. When all of them got room back, the wait is over early.
     pub(super) denied: Box<[GateNumber]>,
-    /// How many releases there had been when the job asked.
+    /// How many releases there had been when the waiter asked.
     pub(super) since: u64,
 }
 
-impl<W> PlannedJob<W> {
-    pub(super) fn new(queue: QueueNumber, tenant: Arc<str>, needs: Box<[Need]>, work: W) -> Self {
+impl<W> Waiter<W> {
+    pub(super) fn new(queue: QueueNumber, lane: Arc<str>, needs: Box<[Need]>, work: W) -> Self {
         Self {
             queue,
-            tenant,
+            lane,
             needs,
             attempts: 0,
             unanswered_lease: None,
             unanswered_count: 0,
             standing: Standing::Ready,
-            claims: Box::default(),
-            claims_since: None,
+            first_at: Box::default(),
+            first_since: None,
             shared_denials: 0,
             tenant_denials: 0,
             work,
         }
     }
 
-    /// Counts a denial by limits of this owner. True if the job claims them from now on.
+    /// Counts a denial by limits of this owner. True if the waiter goes first at them from now on.
     ///
-    /// A denial by the tenant's own limit begins the count of the shared ones anew: a job that could not go ahead
-    /// anyway must not hold up other tenants.
+    /// A denial by the tenant's own limit begins the count of the shared ones anew: a waiter that could not go
+    /// ahead anyway must not hold up other tenants.
     pub(super) fn count_denial(
         &mut self,
         now: Timestamp,
@@ -112,13 +112,13 @@ impl<W> PlannedJob<W> {
         };
         *count += 1;
         if *count < starving_after {
-            self.claims_since = None;
+            self.first_since = None;
             return false;
         }
-        let since = *self.claims_since.get_or_insert(now);
-        if now.since(since) > CLAIM_LASTS_MAX {
+        let since = *self.first_since.get_or_insert(now);
+        if now.since(since) > FIRST_LASTS_MAX {
             *count = 0;
-            self.claims_since = None;
+            self.first_since = None;
             return false;
         }
         true

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use expect_test::expect;
-use ratelimiter::{LeaseId, LimitKey};
 
-use super::super::Plan;
+use super::super::{Admission, WAIT_MAX, no_answer_pause};
 use super::{START, Script, check};
-use crate::no_answer::{self, WAIT_MAX};
+use crate::{LeaseId, LimitKey};
 
 /// SCH-02
 #[test]
@@ -134,19 +133,19 @@ fn a_wait_is_bounded() {
             script.play(line);
         }
         let job = script.names["a"];
-        script.plan.denied(START, job, &[LimitKey::new("rpm").unwrap()], hint);
-        assert_eq!(script.plan.next(START), None);
-        assert_eq!(script.plan.wake_at(), Some(START.after(wait)), "denied, {hint:?}");
+        script.admission.denied(START, job, &[LimitKey::new("rpm").unwrap()], hint);
+        assert_eq!(script.admission.next(START), None);
+        assert_eq!(script.admission.wake_at(), Some(START.after(wait)), "denied, {hint:?}");
 
         let mut script = Script::new(1);
         for line in ["add a A t rpm=1", "next"] {
             script.play(line);
         }
-        script.plan.unanswered(START, script.names["a"], LeaseId::from_u128(7), hint, 0.0);
-        assert_eq!(script.plan.next(START), None);
-        assert_eq!(script.plan.wake_at(), Some(START.after(wait)), "unanswered, {hint:?}");
+        script.admission.unanswered(START, script.names["a"], LeaseId::from_u128(7), hint, 0.0);
+        assert_eq!(script.admission.next(START), None);
+        assert_eq!(script.admission.wake_at(), Some(START.after(wait)), "unanswered, {hint:?}");
     }
-    assert_eq!(no_answer::pause(1, WAIT_MAX, 0.5), WAIT_MAX, "jitter is part of the wait");
+    assert_eq!(no_answer_pause(1, WAIT_MAX, 0.5), WAIT_MAX, "jitter is part of the wait");
 }
 
 #[test]
@@ -165,9 +164,9 @@ fn nothing_is_left_of_jobs_that_are_gone() {
     ] {
         script.play(line);
     }
-    let plan = &mut script.plan;
-    assert_eq!(plan.remove_all().len(), 1);
-    assert_eq!((plan.waiting(), plan.busy()), (0, 0));
-    let Plan { queues, gates, .. } = plan;
+    let admission = &mut script.admission;
+    assert_eq!(admission.remove_all().len(), 1);
+    assert_eq!((admission.waiting(), admission.busy()), (0, 0));
+    let Admission { queues, gates, .. } = admission;
     assert!(queues.is_empty() && gates.is_empty(), "{queues:?} {gates:?}");
 }

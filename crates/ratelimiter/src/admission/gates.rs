@@ -1,18 +1,17 @@
-//! What is known of each limit that waiting jobs need.
+//! What is known of each limit that waiters need.
 
 use std::collections::HashMap;
 
-use ratelimiter::LimitKey;
-use ratelimiter::clock::Timestamp;
-
-use super::JobNumber;
+use super::WaiterId;
 use super::queues::QueueNumber;
+use crate::LimitKey;
+use crate::clock::Timestamp;
 
-/// The name of a gate while a job needs it.
+/// The name of a gate while somebody needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct GateNumber(usize);
 
-/// One gate for each limit that a job in the plan needs.
+/// One gate for each limit that somebody needs.
 #[derive(Debug, Default)]
 pub(super) struct Gates {
     by_key: HashMap<LimitKey, GateNumber>,
@@ -26,14 +25,14 @@ pub(super) struct Gates {
 #[derive(Debug)]
 struct Gate {
     key: LimitKey,
-    /// How many jobs of each queue need the limit. Empty: the place is free.
+    /// How many of each queue need the limit. Empty: the place is free.
     needed_by: HashMap<QueueNumber, usize>,
     /// Who needs more than half of what was denied had better not ask before this moment. Others try their luck; that it is
     /// half, and not anything less, bounds how often one denial leads to another.
     closed: Option<Closed>,
     /// Who goes first.
-    claimed_by: Option<JobNumber>,
-    /// How many jobs that need the limit ask at present.
+    first: Option<WaiterId>,
+    /// How many that need the limit ask at present.
     asking: usize,
     /// How many of them may ask at a time, so that not every worker asks for the one slot that came free.
     width: usize,
@@ -49,7 +48,7 @@ struct Closed {
 }
 
 impl Gates {
-    /// A job of this queue needs the limit.
+    /// Somebody of this queue needs the limit.
     pub(super) fn enter(&mut self, key: &LimitKey, queue: QueueNumber) -> GateNumber {
         let number = match self.by_key.get(key) {
             Some(number) => *number,
@@ -64,7 +63,7 @@ impl Gates {
             key: key.clone(),
             needed_by: HashMap::new(),
             closed: None,
-            claimed_by: None,
+            first: None,
             asking: 0,
             width: usize::MAX,
             released: 0,
@@ -83,7 +82,7 @@ impl Gates {
         number
     }
 
-    /// A job of this queue needs the limit no longer.
+    /// Somebody of this queue needs the limit no longer.
     pub(super) fn leave(&mut self, number: GateNumber, queue: QueueNumber) {
         let gate = &mut self.gates[number.0];
         let count = gate.needed_by.get_mut(&queue).expect("who leaves has entered");
@@ -93,7 +92,7 @@ impl Gates {
         }
         gate.needed_by.remove(&queue);
         if gate.needed_by.is_empty() {
-            assert!(gate.claimed_by.is_none(), "who claims a limit needs it");
+            assert!(gate.first.is_none(), "who goes first at a limit needs it");
             self.by_key.remove(&gate.key);
             self.free.push(number);
         }
@@ -133,12 +132,12 @@ impl Gates {
         gate.closed = Some(closed);
     }
 
-    /// A job that needs the limit asks.
+    /// Somebody who needs the limit asks.
     pub(super) fn ask(&mut self, number: GateNumber) {
         self.gates[number.0].asking += 1;
     }
 
-    /// A job that needs the limit has its answer, or will get none. Gives the queues whose jobs may have waited for
+    /// Somebody who needs the limit has the answer, or will get none. Gives the queues where others may have waited for
     /// that.
     pub(super) fn end_asking(
         &mut self,
@@ -161,7 +160,7 @@ impl Gates {
         gate.asking >= gate.width
     }
 
-    /// Until when a job that needs `amount` had better not ask; `None` if it may.
+    /// Until when somebody who needs `amount` had better not ask; `None` if it may.
     pub(super) fn closed_until(
         &self,
         number: GateNumber,
@@ -188,30 +187,25 @@ impl Gates {
         self.gates[number.0].released > since
     }
 
-    /// Lets the job go first; false if another one already does.
-    pub(super) fn claim(&mut self, number: GateNumber, job: JobNumber) -> bool {
-        let claimed_by = &mut self.gates[number.0].claimed_by;
-        *claimed_by.get_or_insert(job) == job
+    /// Lets this waiter go first; false if another one already does.
+    pub(super) fn put_first(&mut self, number: GateNumber, who: WaiterId) -> bool {
+        let first = &mut self.gates[number.0].first;
+        *first.get_or_insert(who) == who
     }
 
-    /// The job does not go first any more. Gives the queues that may want the limit.
-    pub(super) fn unclaim(&mut self, number: GateNumber, job: JobNumber) -> Vec<QueueNumber> {
+    /// The waiter does not go first any more. Gives the queues that may want the limit.
+    pub(super) fn end_first(&mut self, number: GateNumber, who: WaiterId) -> Vec<QueueNumber> {
         let gate = &mut self.gates[number.0];
-        assert_eq!(gate.claimed_by, Some(job), "a job gives up its own claims only");
-        gate.claimed_by = None;
+        assert_eq!(gate.first, Some(who), "who goes first ends it alone");
+        gate.first = None;
         gate.needed_by.keys().copied().collect()
     }
 
-    /// True if another job goes before this one. Of two jobs with claims the older goes first, so that they never wait
-    /// for each other.
-    pub(super) fn is_claimed_against(
-        &self,
-        number: GateNumber,
-        job: JobNumber,
-        has_claims: bool,
-    ) -> bool {
-        let claimed_by = self.gates[number.0].claimed_by;
-        claimed_by.is_some_and(|first| first != job && (!has_claims || first < job))
+    /// True if another one goes before this waiter. Of two that go first, each at some gate, the older does, so that they
+    /// never wait for each other.
+    pub(super) fn must_yield(&self, number: GateNumber, who: WaiterId, goes_first: bool) -> bool {
+        let first = self.gates[number.0].first;
+        first.is_some_and(|first| first != who && (!goes_first || first < who))
     }
 
     #[cfg(test)]
