@@ -173,13 +173,13 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
     /// When to look for work if nothing happens before.
     fn wake_at(&self, look: &Look) -> Instant {
         let polled = Instant::now() + self.settings.poll_interval;
-        let due = match look {
-            Look::Again => None,
-            Look::At(due) => *due,
+        let Look::At(due) = look else {
+            // It looks as soon as a worker is free, and not before, whichever gate opens.
+            return polled;
         };
         let opens = self.gates().opens_at();
         let opens = opens.map(|at| Instant::now() + at.since(self.clock.now()));
-        due.into_iter().chain(opens).fold(polled, Instant::min)
+        due.iter().copied().chain(opens).fold(polled, Instant::min)
     }
 
     /// Claims what may go ahead, and lets it.

@@ -6,7 +6,7 @@ use coordination::{CancellationToken, Outbox, Timestamp};
 use ratelimiter_client::jobs::{JobRunner, LlmJob, RunnerSettings};
 
 use crate::crashing::Counting;
-use crate::world::{ModelLimits, World, call, secs};
+use crate::world::{ModelLimits, ROOMY, World, call, secs};
 use crate::{Jobs, is_done, pass};
 
 /// A runner that nobody has to tell the time.
@@ -64,4 +64,23 @@ async fn a_model_with_a_gate_is_worked_off_in_few_calls() {
     assert!(last < secs(30), "and in time: {last:?}");
     shutdown.cancel();
     running.await.unwrap();
+}
+
+/// A gate whose time is over is no reason to look while nobody could take the job: tokio's paused time passes only while the
+/// runner sleeps.
+#[tokio::test(start_paused = true)]
+async fn a_gate_that_opens_while_all_workers_are_busy_waits_for_one() {
+    let saturated = ModelLimits { rpm: 1, ..ROOMY };
+    let world = World::new().with_model("full", saturated).with_model("p", ROOMY);
+    let jobs = Jobs::new();
+    let settings = RunnerSettings { workers: 2, model_workers: 2, ..unhurried() };
+    let runner = jobs.run_with(&world, jobs.lasting(secs(300)), settings);
+    let full = jobs.submit_all(&call("full", "acme", 10), 2).await;
+    pass(secs(1)).await;
+    // One runs and one was denied for a minute.
+    let other = jobs.submit(&call("p", "acme", 10)).await;
+    jobs.ended(&[full[0], other, full[1]]).await;
+    let begun: Vec<_> = jobs.calls().iter().map(|call| (call.id, call.after.as_secs())).collect();
+    assert_eq!(begun, [(full[0], 0), (other, 1), (full[1], 300)]);
+    runner.stop().await;
 }
