@@ -32,6 +32,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod denials;
 mod gates;
 mod outage;
 mod queues;
@@ -40,12 +41,13 @@ mod waiter;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use self::gates::{GateNumber, Gates};
+pub use self::denials::{Denials, FIRST_LASTS_MAX, Owner};
+pub use self::gates::{GateNumber, Gates};
 use self::outage::Outage;
 pub use self::outage::no_answer_pause;
-use self::queues::Queues;
+use self::queues::{QueueNumber, Queues};
 pub use self::waiter::Waiter;
-use self::waiter::{Need, Owner, Standing, Wait};
+use self::waiter::{Need, Standing, Wait};
 use crate::clock::Timestamp;
 use crate::{LeaseId, LimitKey, Requirement, Requirements};
 
@@ -53,8 +55,6 @@ use crate::{LeaseId, LimitKey, Requirement, Requirements};
 pub const STARVING_AFTER: u32 = 8;
 /// The longest wait, whatever a hint says: a moment further off may have no name.
 pub const WAIT_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
-/// For how long a waiter may go first. One that other processes never let in does not stop this one for good.
-const FIRST_LASTS_MAX: Duration = Duration::from_secs(120);
 /// How many waiters of one lane are looked at to find one that may ask.
 const LOOK_AHEAD_MAX: usize = 8;
 
@@ -99,11 +99,14 @@ pub struct Admission<W> {
     asking: usize,
     waiters: BTreeMap<WaiterId, Waiter<W>>,
     queues: Queues,
-    gates: Gates,
+    gates: WaiterGates,
     outage: Outage,
     /// How many waiters there have been.
     added: u64,
 }
+
+/// The gates of waiters in memory.
+type WaiterGates = Gates<QueueNumber, WaiterId>;
 
 /// Whether a waiter may ask.
 enum Readiness {
@@ -212,10 +215,10 @@ impl<W> Admission<W> {
     }
 
     /// The waiter does not ask any more. Who waited for its answer may ask now.
-    fn end_asking(&mut self, id: WaiterId, is_allowed: bool) {
+    fn end_asking(&mut self, id: WaiterId) {
         self.asking -= 1;
         for need in &self.waiters[&id].needs {
-            for queue in self.gates.end_asking(need.gate, is_allowed, self.workers_max) {
+            for queue in self.gates.end_asking(need.gate) {
                 self.queues.wake(queue);
             }
         }
@@ -227,7 +230,10 @@ impl<W> Admission<W> {
     /// If it does not ask.
     pub fn allowed(&mut self, id: WaiterId) -> Waiter<W> {
         self.outage.ends();
-        self.end_asking(id, true);
+        self.end_asking(id);
+        for need in &self.waiters[&id].needs {
+            self.gates.widen(need.gate, self.workers_max);
+        }
         self.take_out(id)
     }
 
@@ -245,7 +251,7 @@ impl<W> Admission<W> {
     /// # Panics
     /// If it does not ask.
     pub fn give_up(&mut self, id: WaiterId) -> Waiter<W> {
-        self.end_asking(id, false);
+        self.end_asking(id);
         self.busy -= 1;
         self.take_out(id)
     }
@@ -264,15 +270,14 @@ impl<W> Admission<W> {
         };
         let is_denied = |need: &&Need| keys.contains(self.gates.key(need.gate));
         let denied: Box<[Need]> = waiter.needs.iter().filter(is_denied).copied().collect();
-        // The hint is the longest of all: if the tenant's own limit is among them, it says nothing about the shared ones.
-        let owner = Owner::of_denial(&denied);
+        let owner = Owner::of_denial(denied.iter().map(|need| need.owner));
         let blamed: Box<[&Need]> = denied.iter().filter(|need| need.owner == owner).collect();
         for need in &blamed {
             self.gates.close(now, need.gate, need.amount, until, since);
         }
         waiter.unanswered_lease = None;
         waiter.unanswered_count = 0;
-        let first_at = match waiter.count_denial(now, owner, self.starving_after) {
+        let first_at = match waiter.denials.count(now, owner, self.starving_after) {
             true => blamed.iter().map(|need| need.gate).collect(),
             false => Box::default(),
         };
@@ -281,7 +286,7 @@ impl<W> Admission<W> {
             denied: denied.iter().map(|need| need.gate).collect(),
             since,
         });
-        self.put_first(id, &first_at);
+        self.put_first(now, id, &first_at);
         self.wait_again(id);
     }
 
@@ -367,14 +372,14 @@ impl<W> Admission<W> {
     }
 
     fn wait_again(&mut self, id: WaiterId) {
-        self.end_asking(id, false);
+        self.end_asking(id);
         self.busy -= 1;
         let waiter = &self.waiters[&id];
         self.queues.put(waiter.queue, &waiter.lane, id);
     }
 
     fn take_out(&mut self, id: WaiterId) -> Waiter<W> {
-        self.put_first(id, &[]);
+        self.end_first(id, &[]);
         let waiter = self.waiters.remove(&id).expect("the waiter is there");
         for need in &waiter.needs {
             self.gates.leave(need.gate, waiter.queue);
@@ -383,21 +388,32 @@ impl<W> Admission<W> {
         waiter
     }
 
-    /// Lets the waiter go first at these gates and no others.
-    fn put_first(&mut self, id: WaiterId, first_at: &[GateNumber]) {
+    /// Lets the waiter go first at those of these gates where nobody else does, and nowhere else.
+    fn put_first(&mut self, now: Timestamp, id: WaiterId, gates: &[GateNumber]) {
+        self.end_first(id, gates);
+        let got = |gate: &GateNumber| self.gates.put_first(now, *gate, id, None);
+        let first_at = gates.iter().copied().filter(got).collect();
+        self.waiters.get_mut(&id).expect("the waiter is there").first_at = first_at;
+    }
+
+    /// The waiter goes first at none of its gates any more but these.
+    fn end_first(&mut self, id: WaiterId, kept: &[GateNumber]) {
         let waiter = self.waiters.get_mut(&id).expect("the waiter is there");
         let before = std::mem::take(&mut waiter.first_at);
-        for gate in before.iter().filter(|gate| !first_at.contains(gate)) {
+        for gate in before.iter().filter(|gate| !kept.contains(gate)) {
             for queue in self.gates.end_first(*gate, id) {
                 self.queues.wake(queue);
             }
         }
-        let got = |gate: &GateNumber| self.gates.put_first(*gate, id);
-        waiter.first_at = first_at.iter().copied().filter(got).collect();
     }
 }
 
-fn readiness<W>(waiter: &Waiter<W>, id: WaiterId, gates: &Gates, now: Timestamp) -> Readiness {
+fn readiness<W>(
+    waiter: &Waiter<W>,
+    id: WaiterId,
+    gates: &WaiterGates,
+    now: Timestamp,
+) -> Readiness {
     let mut due = match &waiter.standing {
         Standing::Waiting(wait) if !wait.is_over(now, gates) => Some(wait.until),
         Standing::Ready | Standing::Waiting(_) => None,
@@ -411,7 +427,7 @@ fn readiness<W>(waiter: &Waiter<W>, id: WaiterId, gates: &Gates, now: Timestamp)
             return Readiness::OnEvent;
         }
         if !is_expected {
-            due = due.max(gates.closed_until(need.gate, need.amount, now));
+            due = due.max(gates.closed_until(now, need.gate, need.amount));
         }
     }
     due.map_or(Readiness::Now, Readiness::At)

@@ -1,6 +1,7 @@
 //! The policy by itself: no runtime, no limiter, and time as a number.
 
 mod answers;
+mod gates;
 mod going_first;
 mod turns;
 

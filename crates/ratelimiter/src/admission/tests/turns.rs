@@ -227,6 +227,50 @@ fn sch_01_room_that_comes_back_opens_the_gate() {
 }
 
 /// SCH-01
+///
+/// Twice as many ask when as many were allowed as may ask.
+#[test]
+fn sch_01_after_a_denial_more_ask_as_others_are_allowed() {
+    check(
+        9,
+        "add a A t rpm=1
+         next
+         add b A t rpm=1
+         add c A t rpm=1
+         add d A t rpm=1
+         add e A t rpm=1
+         add f A t rpm=1
+         add g A t rpm=1
+         deny a rpm for 1
+         1s next
+         allow a
+         next
+         allow b
+         next
+         allow c
+         next",
+        expect![[r#"
+            add a A t rpm=1
+            next -> a#1; then on an event
+            add b A t rpm=1
+            add c A t rpm=1
+            add d A t rpm=1
+            add e A t rpm=1
+            add f A t rpm=1
+            add g A t rpm=1
+            deny a rpm for 1
+            1s next -> a#2; then on an event
+            allow a
+            next -> b#1, c#1; then on an event
+            allow b
+            next -> d#1; then on an event
+            allow c
+            next -> e#1, f#1, g#1; then on an event
+        "#]],
+    );
+}
+
+/// SCH-01
 #[test]
 fn sch_01_room_that_comes_back_while_a_job_asks_makes_its_denial_old_news() {
     check(
