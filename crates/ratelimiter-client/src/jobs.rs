@@ -69,9 +69,9 @@
 mod asking;
 mod claim;
 mod counters;
-mod gates;
 mod handler;
 mod job;
+mod model_gates;
 mod queue;
 mod runner;
 mod running;

@@ -208,7 +208,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
         match completing.complete(request, || ()).await {
             Ended::With(actuals) => {
                 let freed = asking.needs.freed_by(&actuals);
-                if self.gates().released(&freed) {
+                if self.gates().released(self.clock.now(), &freed) {
                     self.changed.notify_one();
                 }
             }

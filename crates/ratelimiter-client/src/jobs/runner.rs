@@ -1,6 +1,6 @@
 //! The runner: claims jobs that may have room, and lets each go its way.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use coordination::{
     BATCH_SIZE_MAX, BatchSize, CancellationToken, Delay, MessageId, Outbox, OutboxMessage,
-    OwnerToken, ProviderError, TOPICS_MAX, Topic, TopicSet, Topics,
+    OwnerToken, ProviderError, Topic,
 };
 use ratelimiter::Limiter;
-use ratelimiter::clock::Clock;
+use ratelimiter::clock::{Clock, Timestamp};
 use tokio::sync::Notify;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
@@ -20,9 +20,9 @@ use tracing::Instrument;
 use super::asking::turns;
 use super::claim::Claim;
 use super::counters::{Counts, JobCounters};
-use super::gates::{Claiming, Gates};
 use super::handler::JobHandler;
 use super::job::is_job;
+use super::model_gates::{Claiming, ModelGates};
 use super::running::InHand;
 use super::settings::{InvalidRunnerSettings, RunnerSettings};
 use crate::llm::{TokenEstimator, Utf8Bytes};
@@ -55,9 +55,7 @@ pub(super) struct Shared<O, L, H> {
     pub(super) settings: RunnerSettings,
     pub(super) estimate: Estimate,
     counters: JobCounters,
-    gates: Mutex<Gates>,
-    /// Topics that it had jobs of, up to [`TOPICS_MAX`].
-    met: Mutex<BTreeSet<Topic>>,
+    gates: Mutex<ModelGates>,
     pub(super) clock: TokioClock,
     /// How often it looked for work.
     looks: AtomicUsize,
@@ -74,8 +72,12 @@ pub(super) struct Shared<O, L, H> {
 enum Look {
     /// There may be more.
     Again,
-    /// There was no more; the next is due then, as far as is known.
-    At(Option<Instant>),
+    /// There was no more.
+    At {
+        looked_at: Timestamp,
+        /// When the next is due, as far as is known.
+        due: Option<Instant>,
+    },
 }
 
 impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> JobRunner<O, L, H> {
@@ -116,7 +118,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> JobRunner<O, L, H> 
     /// Dropping the future stops it at once, as a crash would: what it had claimed is ready again when the claims run out.
     pub async fn run(self, shutdown: CancellationToken) {
         let JobRunner { outbox, limiter, handler, settings, estimate, counters } = self;
-        let gates = Mutex::new(Gates::new(settings.models.clone(), settings.model_workers));
+        let gates = Mutex::new(ModelGates::new(settings.models.clone(), settings.model_workers));
         let shared = Arc::new(Shared {
             outbox,
             limiter,
@@ -125,7 +127,6 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> JobRunner<O, L, H> 
             estimate,
             counters,
             gates,
-            met: Mutex::default(),
             clock: TokioClock::new(),
             looks: AtomicUsize::new(0),
             changed: Notify::new(),
@@ -173,22 +174,20 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
     /// When to look for work if nothing happens before.
     fn wake_at(&self, look: &Look) -> Instant {
         let polled = Instant::now() + self.settings.poll_interval;
-        let Look::At(due) = look else {
+        let Look::At { looked_at, due } = look else {
             // It looks as soon as a worker is free, and not before, whichever gate opens.
             return polled;
         };
-        let opens = self.gates().opens_at();
+        // A gate that has opened since was not looked at.
+        let opens = self.gates().opens_at(*looked_at);
         let opens = opens.map(|at| Instant::now() + at.since(self.clock.now()));
         due.iter().copied().chain(opens).fold(polled, Instant::min)
     }
 
     /// Claims what may go ahead, and lets it.
     async fn look(self: &Arc<Self>, tasks: &mut JoinSet<()>) -> Look {
-        let mut claims = {
-            let (mut gates, now) = (self.gates(), self.clock.now());
-            gates.open_due(now);
-            gates.claims(now)
-        };
+        let looked_at = self.clock.now();
+        let mut claims = self.gates().claims(looked_at);
         // By turns, so that neither the models with a gate nor those without take all the room there is.
         if self.looks.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
             claims.reverse();
@@ -210,20 +209,23 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
                 }
                 Err(error) => {
                     self.note_no_answer(&error);
-                    return Look::At(None);
+                    return Look::At { looked_at, due: None };
                 }
             }
         }
-        if may_have_more { Look::Again } else { self.next_due().await }
+        if may_have_more {
+            return Look::Again;
+        }
+        Look::At { looked_at, due: self.next_due().await }
     }
 
-    async fn next_due(&self) -> Look {
+    async fn next_due(&self) -> Option<Instant> {
         let awaited = self.gates().awaited(self.clock.now());
         match self.outbox.next_due_after(&awaited).await {
-            Ok(after) => Look::At(after.map(|after| Instant::now() + after.max(LOOK_AGAIN_AFTER))),
+            Ok(after) => after.map(|after| Instant::now() + after.max(LOOK_AGAIN_AFTER)),
             Err(error) => {
                 self.note_no_answer(&error);
-                Look::At(None)
+                None
             }
         }
     }
@@ -244,7 +246,6 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
                 left.push(message.id);
                 continue;
             }
-            self.meet(&message.topic);
             if gates.take(&message.topic) {
                 by_topic.entry(message.topic.clone()).or_default().push(message);
             } else {
@@ -280,33 +281,16 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
         }
     }
 
-    fn meet(&self, topic: &Topic) {
-        let mut met = self.met.lock().expect("nobody panics with the topics in hand");
-        if met.len() < TOPICS_MAX && !met.contains(topic) {
-            met.insert(topic.clone());
-        }
-    }
-
     /// Makes lost claims ready, and forgets what was finished long ago.
     async fn keep_up(&self) {
         match self.outbox.reap().await {
             Ok(count) => self.counts().reaped.add(count),
             Err(error) => self.note_no_answer(&error),
         }
-        match self.outbox.purge(&self.own_topics(), self.settings.keep).await {
+        let own_topics = self.gates().own_topics();
+        match self.outbox.purge(&own_topics, self.settings.keep).await {
             Ok(count) => self.counts().purged.add(count),
             Err(error) => self.note_no_answer(&error),
-        }
-    }
-
-    /// The topics that this runner keeps: those of its models, of all models those it has met.
-    fn own_topics(&self) -> Topics {
-        match &self.settings.models.only {
-            Some(only) => Topics::Only(only.clone()),
-            None => {
-                let met = self.met.lock().expect("nobody panics with the topics in hand");
-                Topics::Only(TopicSet::of(met.iter().cloned()).expect("their number is bounded"))
-            }
         }
     }
 
@@ -329,7 +313,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
         }
     }
 
-    pub(super) fn gates(&self) -> MutexGuard<'_, Gates> {
+    pub(super) fn gates(&self) -> MutexGuard<'_, ModelGates> {
         self.gates.lock().expect("nobody panics with the gates in hand")
     }
 

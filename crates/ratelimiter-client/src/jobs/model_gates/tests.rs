@@ -15,8 +15,8 @@ fn key(text: &str) -> LimitKey {
     LimitKey::new(text).unwrap()
 }
 
-fn gates() -> Gates {
-    Gates::new(Models::all(), 8)
+fn gates() -> ModelGates {
+    ModelGates::new(Models::all(), 8)
 }
 
 fn secs(seconds: u64) -> Duration {
@@ -38,14 +38,13 @@ fn words(claims: &[Claiming]) -> String {
     claims.iter().map(claim).collect::<Vec<_>>().join(", ")
 }
 
-fn claims(gates: &mut Gates, now: Timestamp) -> String {
-    gates.open_due(now);
+fn claims(gates: &mut ModelGates, now: Timestamp) -> String {
     words(&gates.claims(now))
 }
 
 /// A job asks and is denied by this limit.
 fn denied(
-    gates: &mut Gates,
+    gates: &mut ModelGates,
     now: Timestamp,
     topic: &Topic,
     limit: &str,
@@ -62,7 +61,7 @@ fn a_model_without_room_is_left_out_until_the_hint_is_over() {
     assert_eq!(claims(&mut gates, now), "all");
     denied(&mut gates, now, &topic("a"), "rpm", secs(5));
     assert_eq!(claims(&mut gates, now), "all but a");
-    assert_eq!(gates.opens_at(), Some(now.after(secs(5))));
+    assert_eq!(gates.opens_at(now), Some(now.after(secs(5))));
     assert_eq!(claims(&mut gates, now.after(secs(5))), "a 1, all but a");
 }
 
@@ -100,14 +99,14 @@ fn room_that_comes_back_opens_the_gates_of_just_those_limits() {
     let (mut gates, now) = (gates(), START);
     denied(&mut gates, now, &topic("a"), "a:slots", secs(5));
     denied(&mut gates, now, &topic("b"), "b:rpm", secs(5));
-    assert!(!gates.released(&[key("c:slots")]));
-    assert!(gates.released(&[key("a:slots")]));
+    assert!(!gates.released(now, &[key("c:slots")]));
+    assert!(gates.released(now, &[key("a:slots")]));
     assert_eq!(claims(&mut gates, now), "a 1, all but a+b");
 }
 
 #[test]
 fn a_model_with_enough_in_hand_leaves_the_rest_to_others() {
-    let mut gates = Gates::new(Models::all(), 2);
+    let mut gates = ModelGates::new(Models::all(), 2);
     let now = START;
     assert!(gates.take(&topic("slow")));
     assert!(gates.take(&topic("slow")));
@@ -121,7 +120,7 @@ fn a_model_with_enough_in_hand_leaves_the_rest_to_others() {
 #[test]
 fn a_runner_of_some_models_claims_no_other() {
     let models = Models::only([("p", "a"), ("p", "b")]).unwrap();
-    let mut gates = Gates::new(models, 8);
+    let mut gates = ModelGates::new(models, 8);
     let now = START;
     assert_eq!(claims(&mut gates, now), "p:a+p:b");
     denied(&mut gates, now, &topic("p:a"), "rpm", secs(5));
@@ -204,24 +203,24 @@ fn a_job_that_was_denied_too_often_goes_first() {
     let (large, limit) = (MessageId::random(), key("tpm"));
     for count in 1..=STARVING_AFTER {
         gates.denied(now, large, &topic("a"), std::slice::from_ref(&limit), None, secs(1));
-        let opens_early = gates.released(std::slice::from_ref(&limit));
+        let opens_early = gates.released(now, std::slice::from_ref(&limit));
         assert_eq!(opens_early, count < STARVING_AFTER, "denied {count} times");
         now = now.after(secs(2));
     }
     // Not for ever.
-    now = now.after(FIRST_FOR_MAX);
+    now = now.after(FIRST_LASTS_MAX);
     gates.denied(now, large, &topic("a"), std::slice::from_ref(&limit), None, secs(1));
-    assert!(gates.released(&[limit]));
+    assert!(gates.released(now, &[limit]));
 }
 
 #[test]
 fn gates_tenants_and_denied_jobs_are_bounded() {
     let (mut gates, now) = (gates(), START);
-    for number in 0..=GATES_MAX {
+    for number in 0..=GATED_MAX {
         denied(&mut gates, now, &topic(&number.to_string()), "rpm", secs(5));
         gates.is_foreign(&topic(&format!("foreign-{number}")));
     }
-    assert_eq!((gates.closed.len(), gates.foreign.len()), (GATES_MAX, GATES_MAX));
+    assert_eq!((gates.gated.len(), gates.foreign.len()), (GATED_MAX, GATED_MAX));
     for number in 0..=TENANTS_MAX {
         let budget = key(&format!("tenant:{number}:llm:daily_tokens"));
         gates.denied(
@@ -237,6 +236,10 @@ fn gates_tenants_and_denied_jobs_are_bounded() {
     for _ in 0..=DENIED_MAX {
         denied(&mut gates, now, &topic("0"), "rpm", secs(5));
     }
-    assert_eq!(gates.denied.len(), DENIED_MAX);
+    assert_eq!(gates.denials.len(), DENIED_MAX);
+    for number in 0..=REQUIREMENTS_MAX {
+        denied(&mut gates, now, &topic("0"), &format!("limit:{number}"), secs(5));
+    }
+    assert_eq!(gates.gated[&topic("0")].len(), REQUIREMENTS_MAX);
     assert!(!claims(&mut gates, now).is_empty(), "a claim can still be named");
 }

@@ -1,17 +1,19 @@
 //! Which jobs a runner claims next: plain data with `now` as an argument.
 //!
-//! A model without room has a *gate*: closed until the limiter's hint is over or a lease of this runner gives room back, and
-//! then open for a few jobs at a time, more with every allow, until it is as open as the others. Models with a gate are
-//! claimed one by one, all others together, so none stands in another's way. A tenant without budget is put off by itself. A job
-//! that was denied too often *goes first*: its gate opens for nobody else.
+//! A model stands at the *gates* of the limits that denied its jobs, and none of its jobs is claimed while one of them is
+//! closed. Then a few are at a time, more as jobs are allowed, until the gates are fully open. Models at gates are claimed one
+//! by one, all others together, so none stands in another's way. A tenant without budget is put off by itself. The gates, and
+//! which job goes first at them, are the [admission policy](ratelimiter::admission)'s.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use coordination::{MessageId, TOPICS_MAX, Topic, TopicSet, Topics, retry_delay};
-use ratelimiter::LimitKey;
-use ratelimiter::admission::WAIT_MAX;
+use ratelimiter::admission::{
+    Denials, FIRST_LASTS_MAX, GateNumber, Gates, Owner, STARVING_AFTER, WAIT_MAX,
+};
 use ratelimiter::clock::Timestamp;
+use ratelimiter::{LimitKey, REQUIREMENTS_MAX};
 
 use super::settings::Models;
 
@@ -22,41 +24,33 @@ const TENANT_RETURNS_EVERY: Duration = Duration::from_millis(10);
 const TENANTS_MAX: usize = 10_000;
 /// How far apart the jobs of one model ask that are postponed.
 const POSTPONED_EVERY: Duration = Duration::from_secs(1);
-/// After how many denials a job goes first.
-const STARVING_AFTER: u32 = 8;
 /// How many denied jobs are remembered.
 const DENIED_MAX: usize = 10_000;
-/// For how long a job may go first. One that other runners never let in does not stop this one for good.
-const FIRST_FOR_MAX: Duration = Duration::from_secs(120);
-/// By how much the gate of a job that goes first opens later, so that the job is due by then.
+/// By how much longer a gate is kept for a job that goes first, so that the job is due by then.
 const FIRST_DUE_WITHIN: Duration = Duration::from_millis(100);
 /// How many topics are kept out of claims or claimed one by one. The topics of one claim are bounded.
-const GATES_MAX: usize = TOPICS_MAX / 4;
+const GATED_MAX: usize = TOPICS_MAX / 4;
 
 /// What is known of the models and tenants that jobs are for.
 #[derive(Debug)]
-pub(super) struct Gates {
+pub(super) struct ModelGates {
     models: Models,
     /// How many jobs of one model may be in hand.
     model_workers: usize,
     /// Jobs in hand, by topic. Only topics with some.
     in_hand: BTreeMap<Topic, InHand>,
-    /// Models that had no room lately.
-    closed: BTreeMap<Topic, Gate>,
+    /// The gates of limits that had no room lately.
+    gates: Gates<(), MessageId>,
+    /// The models that stand at gates, at most [`REQUIREMENTS_MAX`] each, until all of those are fully open.
+    gated: BTreeMap<Topic, Vec<GateNumber>>,
+    /// Jobs that were denied by limits that all share, and when they were last.
+    denials: HashMap<MessageId, (Denials, Timestamp)>,
     /// Topics that are no jobs'. Left alone.
     foreign: BTreeSet<Topic>,
+    /// Topics that it had jobs of, up to [`TOPICS_MAX`].
+    met: BTreeSet<Topic>,
     /// Tenants that had no budget lately.
     tenants: HashMap<LimitKey, Tenant>,
-    /// Jobs that were denied by limits that all share.
-    denied: HashMap<MessageId, Denied>,
-}
-
-#[derive(Debug)]
-struct Denied {
-    count: u32,
-    last_at: Timestamp,
-    /// Since when it goes first.
-    first_since: Option<Timestamp>,
 }
 
 #[derive(Debug, Default)]
@@ -64,20 +58,6 @@ struct InHand {
     jobs: usize,
     /// How many of them wait for the limiter's answer, or to ask.
     asking: usize,
-}
-
-#[derive(Debug)]
-struct Gate {
-    /// Nobody asks before; none is open.
-    until: Option<Timestamp>,
-    /// The limits that had no room, as far as they have not got some back.
-    keys: Vec<LimitKey>,
-    /// Whether a job goes first. Then the gate opens when its time is over, and not before.
-    is_claimed: bool,
-    /// How many jobs may be claimed at a time when it is open.
-    width: u32,
-    /// How many of them were allowed since the width changed.
-    allowed: u32,
 }
 
 #[derive(Debug)]
@@ -97,48 +77,61 @@ pub(super) struct Claiming {
     pub(super) max: u32,
 }
 
-impl Gates {
-    pub(super) fn new(models: Models, model_workers: usize) -> Gates {
+impl ModelGates {
+    pub(super) fn new(models: Models, model_workers: usize) -> ModelGates {
         assert!(model_workers > 0, "the settings were checked");
-        Gates {
+        ModelGates {
             models,
             model_workers,
             in_hand: BTreeMap::new(),
-            closed: BTreeMap::new(),
+            gates: Gates::default(),
+            gated: BTreeMap::new(),
+            denials: HashMap::new(),
             foreign: BTreeSet::new(),
+            met: BTreeSet::new(),
             tenants: HashMap::new(),
-            denied: HashMap::new(),
         }
     }
 
-    /// The claims to make: one for each open gate, and one for all models without.
+    /// The claims to make: one for each model whose gates are open, and one for all models without.
     pub(super) fn claims(&self, now: Timestamp) -> Vec<Claiming> {
         let mut claims = Vec::new();
-        for (topic, gate) in &self.closed {
-            let max = gate.width.min(self.model_room(topic));
-            if gate.is_open(now) && !self.is_asking(topic) && max > 0 {
+        for (topic, gates) in &self.gated {
+            let width = gates.iter().map(|gate| self.gates.width(*gate)).min();
+            let max = self.model_room(topic).min(width.unwrap_or(usize::MAX));
+            if max > 0 && self.lets_ask(now, topic) && !self.is_asking(topic) {
+                let max = u32::try_from(max).unwrap_or(u32::MAX);
                 claims.push(Claiming { topics: Topics::Only(set([topic.clone()])), max });
             }
         }
-        let topics = self.without(self.closed.keys().chain(self.full()));
+        let topics = self.without(self.gated.keys().chain(self.full()));
         claims.push(Claiming { topics, max: u32::MAX });
         claims
     }
 
     /// The topics whose next job could be claimed now.
     pub(super) fn awaited(&self, now: Timestamp) -> Topics {
-        let waits = |(topic, gate): &(&Topic, &Gate)| !gate.is_open(now) || self.is_asking(topic);
-        let waiting = self.closed.iter().filter(waits).map(|(topic, _)| topic);
-        self.without(waiting.chain(self.full()))
+        let waits = |topic: &&Topic| !self.lets_ask(now, topic) || self.is_asking(topic);
+        self.without(self.gated.keys().filter(waits).chain(self.full()))
     }
 
     fn is_asking(&self, topic: &Topic) -> bool {
         self.in_hand.get(topic).is_some_and(|in_hand| in_hand.asking > 0)
     }
 
-    /// When the next gate opens by itself.
-    pub(super) fn opens_at(&self) -> Option<Timestamp> {
-        self.closed.values().filter_map(|gate| gate.until).min()
+    /// When the next model that was closed at `now` opens by itself.
+    pub(super) fn opens_at(&self, now: Timestamp) -> Option<Timestamp> {
+        self.gated.keys().filter_map(|topic| self.closed_until(now, topic)).min()
+    }
+
+    /// Until when no job of this model had better ask; none if they may.
+    fn closed_until(&self, now: Timestamp, topic: &Topic) -> Option<Timestamp> {
+        let closed = |gate: &GateNumber| {
+            // A claim names a model and no amount, so it is closed for any.
+            let closed = self.gates.closed_until(now, *gate, u64::MAX);
+            closed.max(self.gates.kept_until(now, *gate))
+        };
+        self.gated.get(topic)?.iter().filter_map(closed).max()
     }
 
     fn without<'a>(&'a self, left_out: impl Iterator<Item = &'a Topic>) -> Topics {
@@ -155,23 +148,34 @@ impl Gates {
 
     fn full(&self) -> impl Iterator<Item = &Topic> {
         let full = |(_, in_hand): &(&Topic, &InHand)| in_hand.jobs >= self.model_workers;
-        self.in_hand.iter().filter(full).map(|(topic, _)| topic).take(GATES_MAX)
+        self.in_hand.iter().filter(full).map(|(topic, _)| topic).take(GATED_MAX)
     }
 
-    fn model_room(&self, topic: &Topic) -> u32 {
+    fn model_room(&self, topic: &Topic) -> usize {
         let jobs = self.in_hand.get(topic).map_or(0, |in_hand| in_hand.jobs);
-        u32::try_from(self.model_workers.saturating_sub(jobs)).unwrap_or(u32::MAX)
+        self.model_workers.saturating_sub(jobs)
+    }
+
+    /// The topics that this runner keeps: those of its models, of all models those it has met.
+    pub(super) fn own_topics(&self) -> Topics {
+        match &self.models.only {
+            Some(only) => Topics::Only(only.clone()),
+            None => Topics::Only(set(self.met.iter().cloned())),
+        }
     }
 
     /// A message that is no job was claimed: no more of its topic.
     pub(super) fn is_foreign(&mut self, topic: &Topic) {
-        if self.foreign.len() < GATES_MAX {
+        if self.foreign.len() < GATED_MAX {
             self.foreign.insert(topic.clone());
         }
     }
 
     /// A job was claimed. False if there is no room for it.
     pub(super) fn take(&mut self, topic: &Topic) -> bool {
+        if self.met.len() < TOPICS_MAX && !self.met.contains(topic) {
+            self.met.insert(topic.clone());
+        }
         let in_hand = self.in_hand.entry(topic.clone()).or_default();
         if in_hand.jobs >= self.model_workers {
             return false;
@@ -185,7 +189,7 @@ impl Gates {
     pub(super) fn end_asking(&mut self, topic: &Topic) -> bool {
         let in_hand = self.in_hand.get_mut(topic).expect("the job is in hand");
         in_hand.asking -= 1;
-        in_hand.asking == 0 && self.closed.contains_key(topic)
+        in_hand.asking == 0 && self.gated.contains_key(topic)
     }
 
     /// A job is out of hand. True if claims may be possible that were not before.
@@ -202,7 +206,7 @@ impl Gates {
 
     /// Whether a job of this model may ask.
     pub(super) fn lets_ask(&self, now: Timestamp, topic: &Topic) -> bool {
-        self.closed.get(topic).is_none_or(|gate| gate.is_open(now))
+        self.closed_until(now, topic).is_none()
     }
 
     /// For how long a job with this budget is to be put off; none if it may ask.
@@ -215,19 +219,19 @@ impl Gates {
 
     /// A job was allowed: its model and its tenant have room.
     pub(super) fn allowed(&mut self, id: MessageId, topic: &Topic, budget: Option<&LimitKey>) {
-        self.denied.remove(&id);
+        self.denials.remove(&id);
         if let Some(budget) = budget {
             self.tenants.remove(budget);
         }
-        let Some(gate) = self.closed.get_mut(topic) else {
+        let Some(gates) = self.gated.get(topic) else {
             return;
         };
-        gate.allowed += 1;
-        if gate.allowed >= gate.width {
-            gate.allowed = 0;
-            gate.width = gate.width.saturating_mul(2);
-            if gate.width as usize > self.model_workers {
-                self.closed.remove(topic);
+        for gate in gates {
+            self.gates.widen(*gate, self.model_workers);
+        }
+        if gates.iter().all(|gate| self.gates.width(*gate) == usize::MAX) {
+            for gate in self.gated.remove(topic).expect("it was just there") {
+                self.gates.leave(gate, ());
             }
         }
     }
@@ -248,9 +252,8 @@ impl Gates {
             return self.tenant_denied(now, budget, wait);
         }
         if !keys.is_empty() {
-            let is_claimed = self.goes_first(now, id);
-            let margin = if is_claimed { FIRST_DUE_WITHIN } else { Duration::ZERO };
-            self.close(topic, now.after(wait + margin), keys.to_vec(), is_claimed);
+            let first = self.goes_first(now, id).then_some(id);
+            self.close(now, topic, keys, now.after(wait), first);
         }
         wait
     }
@@ -268,40 +271,55 @@ impl Gates {
         match budget.filter(|budget| keys.contains(budget)) {
             Some(budget) => self.tenant_denied(now, budget, wait),
             None => {
-                self.close(topic, now.after(POSTPONED_EVERY), keys.to_vec(), false);
+                self.close(now, topic, keys, now.after(POSTPONED_EVERY), None);
                 wait
             }
         }
     }
 
-    fn close(&mut self, topic: &Topic, until: Timestamp, keys: Vec<LimitKey>, is_claimed: bool) {
-        if self.closed.len() < GATES_MAX || self.closed.contains_key(topic) {
-            let gate = Gate { until: Some(until), keys, is_claimed, width: 1, allowed: 0 };
-            self.closed.insert(topic.clone(), gate);
+    fn close(
+        &mut self,
+        now: Timestamp,
+        topic: &Topic,
+        keys: &[LimitKey],
+        until: Timestamp,
+        first: Option<MessageId>,
+    ) {
+        if self.gated.len() >= GATED_MAX && !self.gated.contains_key(topic) {
+            return;
+        }
+        let gated = self.gated.entry(topic.clone()).or_default();
+        for key in keys {
+            let gate = self.gates.enter(key, ());
+            if gated.contains(&gate) {
+                self.gates.leave(gate, ());
+            } else {
+                gated.push(gate);
+            }
+            // A runner does not note what was released while the job asked, so the denial stands.
+            self.gates.close(now, gate, 0, until, self.gates.releases());
+            if let Some(id) = first {
+                self.gates.put_first(now, gate, id, Some(until.after(FIRST_DUE_WITHIN)));
+            }
+        }
+        // A server may name any key.
+        let too_many = gated.len().saturating_sub(REQUIREMENTS_MAX);
+        for gate in gated.drain(..too_many) {
+            self.gates.leave(gate, ());
         }
     }
 
     /// Counts a denial. True if the job goes first from now on.
     fn goes_first(&mut self, now: Timestamp, id: MessageId) -> bool {
-        if self.denied.len() >= DENIED_MAX {
-            self.denied.retain(|_, denied| now.since(denied.last_at) < FIRST_FOR_MAX);
+        if self.denials.len() >= DENIED_MAX {
+            self.denials.retain(|_, (_, last_at)| now.since(*last_at) < FIRST_LASTS_MAX);
         }
-        if self.denied.len() >= DENIED_MAX {
+        if self.denials.len() >= DENIED_MAX {
             return false;
         }
-        let new = Denied { count: 0, last_at: now, first_since: None };
-        let denied = self.denied.entry(id).or_insert(new);
-        denied.count += 1;
-        denied.last_at = now;
-        if denied.count < STARVING_AFTER {
-            return false;
-        }
-        let since = *denied.first_since.get_or_insert(now);
-        if now.since(since) > FIRST_FOR_MAX {
-            (denied.count, denied.first_since) = (0, None);
-            return false;
-        }
-        true
+        let (denials, last_at) = self.denials.entry(id).or_insert((Denials::default(), now));
+        *last_at = now;
+        denials.count(now, Owner::Shared, STARVING_AFTER)
     }
 
     /// The wait grows with every denial in a row, because each costs the jobs of all tenants a little.
@@ -321,41 +339,22 @@ impl Gates {
         wait
     }
 
-    /// These limits got room back. True if a gate opened.
-    pub(super) fn released(&mut self, keys: &[LimitKey]) -> bool {
-        let mut has_opened = false;
-        for gate in self.closed.values_mut().filter(|gate| gate.may_open_early()) {
-            gate.keys.retain(|key| !keys.contains(key));
-            if gate.keys.is_empty() {
-                gate.until = None;
-                has_opened = true;
-            }
+    /// These limits got room back. True if a model opened, so that it is worth a claim.
+    pub(super) fn released(&mut self, now: Timestamp, keys: &[LimitKey]) -> bool {
+        let closed_before = self.closed_count(now);
+        for key in keys {
+            self.gates.release(key);
         }
-        has_opened
+        self.closed_count(now) < closed_before
     }
 
-    /// Opens the gates whose time is over.
-    pub(super) fn open_due(&mut self, now: Timestamp) {
-        for gate in self.closed.values_mut() {
-            if gate.is_open(now) {
-                gate.until = None;
-            }
-        }
-    }
-}
-
-impl Gate {
-    fn may_open_early(&self) -> bool {
-        self.until.is_some() && !self.is_claimed
-    }
-
-    fn is_open(&self, now: Timestamp) -> bool {
-        self.until.is_none_or(|until| until <= now)
+    fn closed_count(&self, now: Timestamp) -> usize {
+        self.gated.keys().filter(|topic| !self.lets_ask(now, topic)).count()
     }
 }
 
 fn set(topics: impl IntoIterator<Item = Topic>) -> TopicSet {
-    TopicSet::of(topics).expect("gates, full models and foreign topics are bounded")
+    TopicSet::of(topics).expect("models at gates or full, met and foreign topics are bounded")
 }
 
 #[cfg(test)]
