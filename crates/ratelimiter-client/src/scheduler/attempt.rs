@@ -7,10 +7,11 @@ use ratelimiter::clock::{Clock, Timestamp};
 use ratelimiter::{Decision, Denial, LeaseId, Limiter, ReserveError, ReserveRequest, Unanswered};
 use tracing::Instrument;
 
+use super::context::{Phase, SchedulerContext, State};
 use super::control::Control;
 use super::job::{Permit, Ran};
+use super::queued::{JobFacts, Queued};
 use super::report::{JobEnd, JobFailure};
-use super::shared::{JobFacts, Phase, Queued, Shared, State};
 use super::unrun::UnrunJob;
 
 /// A job that asks.
@@ -27,7 +28,7 @@ pub(super) struct Asking {
 
 /// A worker that is busy. Whatever happens, it is free again in the end.
 struct Worker<L> {
-    shared: Arc<Shared<L>>,
+    context: Arc<SchedulerContext<L>>,
     with: BusyWith,
 }
 
@@ -47,7 +48,7 @@ enum Next {
     HandedBack,
 }
 
-pub(super) async fn run<L: Limiter + 'static>(shared: Arc<Shared<L>>, asking: Asking) {
+pub(super) async fn run<L: Limiter + 'static>(context: Arc<SchedulerContext<L>>, asking: Asking) {
     let Asking { facts, lease, attempts, .. } = &asking;
     let span = tracing::debug_span!(
         "attempt",
@@ -58,14 +59,14 @@ pub(super) async fn run<L: Limiter + 'static>(shared: Arc<Shared<L>>, asking: As
         %lease,
         attempts,
     );
-    let worker = Worker { shared, with: BusyWith::Asking(asking.waiter) };
+    let worker = Worker { context, with: BusyWith::Asking(asking.waiter) };
     worker.attempt(asking).instrument(span).await;
 }
 
 impl<L: Limiter + 'static> Worker<L> {
     async fn attempt(self, asking: Asking) {
-        let shared = self.shared.clone();
-        shared.observer.reserve_started(&asking.view(shared.clock.now()));
+        let context = self.context.clone();
+        context.observer.reserve_started(&asking.view(context.clock.now()));
         let request = ReserveRequest {
             lease: asking.lease,
             job: asking.facts.id.clone(),
@@ -73,8 +74,8 @@ impl<L: Limiter + 'static> Worker<L> {
         };
         let answer = tokio::select! {
             biased;
-            answer = shared.limiter.reserve(&request) => answer,
-            () = shared.stop.cancelled() => Err(ReserveError::Unanswered(Unanswered {
+            answer = context.limiter.reserve(&request) => answer,
+            () = context.stop.cancelled() => Err(ReserveError::Unanswered(Unanswered {
                 reason: "the time to shut down is over".to_owned(),
                 retry_after: std::time::Duration::ZERO,
             })),
@@ -100,10 +101,10 @@ impl<L: Limiter + 'static> Worker<L> {
     }
 
     async fn allowed(mut self, asking: Asking, reserved_at: Timestamp) {
-        let shared = self.shared.clone();
-        let now = shared.clock.now();
+        let context = self.context.clone();
+        let now = context.clock.now();
         let (next, waiter) = {
-            let mut state = shared.lock();
+            let mut state = context.lock();
             state.counters.allowed += 1;
             let waiter = state.admission.allowed(asking.waiter);
             (next(&state, &asking), waiter)
@@ -114,22 +115,22 @@ impl<L: Limiter + 'static> Worker<L> {
         match next {
             Next::GoesOn => {}
             Next::Cancelled => {
-                shared.complete_in_time(facts, *lease, facts.needs.unused(), || ()).await;
-                shared.fail(queued, attempts, JobFailure::Cancelled, JobEnd::Cancelled);
+                context.complete_in_time(facts, *lease, facts.needs.unused(), || ()).await;
+                context.fail(queued, attempts, JobFailure::Cancelled, JobEnd::Cancelled);
                 return;
             }
             Next::HandedBack => {
-                shared.complete_in_time(facts, *lease, facts.needs.unused(), || ()).await;
-                shared.lock().hand_back(queued, attempts);
+                context.complete_in_time(facts, *lease, facts.needs.unused(), || ()).await;
+                context.lock().hand_back(queued, attempts);
                 return;
             }
         }
         queued.place = None;
-        shared.changed.notify_one();
+        context.changed.notify_one();
         let view = asking.view(now);
         tracing::debug!(waited = ?view.waited, "reserve allowed");
-        shared.observer.allowed(&view);
-        let (cancel, stop) = (control.token(), shared.stop.clone());
+        context.observer.allowed(&view);
+        let (cancel, stop) = (control.token(), context.stop.clone());
         let cancelled = async move {
             tokio::select! {
                 () = cancel.cancelled() => {}
@@ -140,20 +141,20 @@ impl<L: Limiter + 'static> Worker<L> {
         let ran = queued.work.run(permit, Box::pin(cancelled)).await;
         let Ran { tokens, end, report } = ran;
         let report = || {
-            shared.tell_end(&view, end);
+            context.tell_end(&view, end);
             report(view.attempts, view.waited);
         };
-        shared.complete_in_time(facts, *lease, facts.actuals(tokens), report).await;
+        context.complete_in_time(facts, *lease, facts.actuals(tokens), report).await;
     }
 
     fn denied(mut self, asking: &Asking, denial: &Denial) {
-        let shared = self.shared.clone();
-        let now = shared.clock.now();
-        let jitter = shared.jitter.min(denial.retry_after).mul_f64(fastrand::f64());
+        let context = self.context.clone();
+        let now = context.clock.now();
+        let jitter = context.jitter.min(denial.retry_after).mul_f64(fastrand::f64());
         let wait = denial.retry_after + jitter;
         tracing::debug!(keys = ?denial.keys(), ?wait, "reserve denied");
-        shared.observer.denied(&asking.view(now), denial);
-        let mut state = shared.lock();
+        context.observer.denied(&asking.view(now), denial);
+        let mut state = context.lock();
         state.counters.denied += 1;
         match next(&state, asking) {
             Next::GoesOn => {
@@ -168,12 +169,12 @@ impl<L: Limiter + 'static> Worker<L> {
     }
 
     async fn unanswered(mut self, asking: Asking, unanswered: Unanswered) {
-        let shared = self.shared.clone();
-        let now = shared.clock.now();
+        let context = self.context.clone();
+        let now = context.clock.now();
         tracing::debug!(%unanswered, "no answer to reserve");
-        shared.observer.unknown(&asking.view(now), &unanswered);
+        context.observer.unknown(&asking.view(now), &unanswered);
         let next = {
-            let mut state = shared.lock();
+            let mut state = context.lock();
             state.counters.unanswered += 1;
             let next = next(&state, &asking);
             if matches!(next, Next::GoesOn) {
@@ -187,36 +188,36 @@ impl<L: Limiter + 'static> Worker<L> {
         if !matches!(next, Next::GoesOn) {
             // It may have been allowed all the same.
             let Asking { facts, lease, .. } = &asking;
-            shared.complete_in_time(facts, *lease, facts.needs.unused(), || ()).await;
+            context.complete_in_time(facts, *lease, facts.needs.unused(), || ()).await;
             self.leave(&asking, &next);
         }
     }
 
     /// A job without a lease ends or is handed back.
     fn leave(mut self, asking: &Asking, next: &Next) {
-        let shared = self.shared.clone();
-        let mut state = shared.lock();
+        let context = self.context.clone();
+        let mut state = context.lock();
         let Waiter { work, attempts, .. } = state.admission.give_up(asking.waiter);
         self.with = BusyWith::Nothing;
         match next {
             Next::HandedBack => state.hand_back(work, attempts),
             Next::Cancelled | Next::GoesOn => {
                 drop(state);
-                shared.fail(work, attempts, JobFailure::Cancelled, JobEnd::Cancelled);
+                context.fail(work, attempts, JobFailure::Cancelled, JobEnd::Cancelled);
             }
         }
     }
 
     fn lease_was_spent(mut self, asking: &Asking) {
-        self.shared.lock().admission.lease_was_spent(asking.waiter);
+        self.context.lock().admission.lease_was_spent(asking.waiter);
         self.with = BusyWith::Nothing;
     }
 
     fn refused(mut self, asking: &Asking, error: ReserveError) {
         tracing::warn!(%error, "job refused for good");
-        let Waiter { work, attempts, .. } = self.shared.lock().admission.refused(asking.waiter);
+        let Waiter { work, attempts, .. } = self.context.lock().admission.refused(asking.waiter);
         self.with = BusyWith::Nothing;
-        self.shared.fail(work, attempts, JobFailure::Refused(error), JobEnd::Refused);
+        self.context.fail(work, attempts, JobFailure::Refused(error), JobEnd::Refused);
     }
 }
 
@@ -248,16 +249,16 @@ impl<L> Drop for Worker<L> {
         let abandoned = match self.with {
             BusyWith::Nothing => None,
             BusyWith::Running => {
-                self.shared.lock().admission.ended();
+                self.context.lock().admission.ended();
                 None
             }
             // Only a limiter that panics leaves a job like this.
-            BusyWith::Asking(waiter) => Some(self.shared.lock().admission.give_up(waiter)),
+            BusyWith::Asking(waiter) => Some(self.context.lock().admission.give_up(waiter)),
         };
-        self.shared.changed.notify_one();
+        self.context.changed.notify_one();
         if let Some(Waiter { work, attempts, .. }) = abandoned {
             let message = "the limiter panicked".to_owned();
-            self.shared.fail(work, attempts, JobFailure::Panicked { message }, JobEnd::Panicked);
+            self.context.fail(work, attempts, JobFailure::Panicked { message }, JobEnd::Panicked);
         }
     }
 }

@@ -2,10 +2,11 @@
 
 use ratelimiter::{Actuals, CompleteRequest, LeaseId, Limiter};
 
-use super::shared::{JobFacts, Shared};
+use super::context::SchedulerContext;
+use super::queued::JobFacts;
 use crate::completing::{Completing, Ended};
 
-impl<L: Limiter + 'static> Shared<L> {
+impl<L: Limiter + 'static> SchedulerContext<L> {
     /// Completes a lease, and repeats that while there is no answer and time is left. `after_first` runs when it has been
     /// tried once, so that nobody waits for a limiter that is away.
     pub(super) async fn complete_in_time(

@@ -4,24 +4,23 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use ratelimiter::admission::{Admission, Removed, WaiterId};
-use ratelimiter::clock::{Clock, Timestamp};
-use ratelimiter::{Actuals, JobId, LeaseId, Limiter};
+use ratelimiter::clock::Clock;
+use ratelimiter::{LeaseId, Limiter};
 use tokio::runtime;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::control::{Control, Home};
-use super::job::Work;
+use super::control::Home;
 use super::observer::{Counters, JobView, Observer};
 use super::options::SchedulerOptions;
+use super::queued::{JobFacts, Queued};
 use super::report::{JobEnd, JobFailure};
 use super::unrun::UnrunJob;
-use crate::llm::LlmNeeds;
 use crate::tokio_clock::TokioClock;
 
 /// What the scheduler's handles and tasks share.
-pub(super) struct Shared<L> {
+pub(super) struct SchedulerContext<L> {
     pub(super) limiter: L,
     pub(super) clock: TokioClock,
     pub(super) jitter: Duration,
@@ -60,26 +59,7 @@ pub(super) enum Phase {
     ShutDown,
 }
 
-/// A job that waits, asks or runs.
-pub(super) struct Queued {
-    pub(super) facts: Arc<JobFacts>,
-    pub(super) control: Arc<Control>,
-    pub(super) work: Box<dyn Work>,
-    /// Attempts at another scheduler.
-    pub(super) earlier_attempts: u32,
-    /// The job's place among those that may wait.
-    pub(super) place: Option<OwnedSemaphorePermit>,
-}
-
-/// What does not change about a job.
-#[derive(Debug)]
-pub(super) struct JobFacts {
-    pub(super) id: Option<JobId>,
-    pub(super) needs: LlmNeeds,
-    pub(super) submitted_at: Timestamp,
-}
-
-impl<L> Shared<L> {
+impl<L> SchedulerContext<L> {
     pub(super) fn new(limiter: L, options: SchedulerOptions) -> Self {
         let SchedulerOptions { workers, queue_max, starving_after, jitter, complete_for, observer } =
             options;
@@ -136,7 +116,7 @@ impl<L> Shared<L> {
     }
 }
 
-impl<L: Limiter + 'static> Shared<L> {
+impl<L: Limiter + 'static> SchedulerContext<L> {
     pub(super) fn enqueue(self: Arc<Self>, state: &mut State, job: Queued) {
         let facts = job.facts.clone();
         let control = job.control.clone();
@@ -149,26 +129,26 @@ impl<L: Limiter + 'static> Shared<L> {
         control.moves_to(home, waiter);
         if control.is_cancelled() {
             // It was cancelled between two schedulers. Not here, where the lock is held.
-            let shared = self.clone();
-            self.runtime.spawn(async move { shared.job_was_cancelled(waiter) });
+            let context = self.clone();
+            self.runtime.spawn(async move { context.job_was_cancelled(waiter) });
         }
         self.changed.notify_one();
     }
 
     /// Completes a lease of which nobody knows whether it was allowed, and that nobody will use.
     pub(super) fn complete_unused(self: &Arc<Self>, facts: Arc<JobFacts>, lease: LeaseId) {
-        let shared = self.clone();
+        let context = self.clone();
         self.loose_ends.spawn_on(
             async move {
                 let unused = facts.needs.unused();
-                shared.complete_in_time(&facts, lease, unused, || ()).await;
+                context.complete_in_time(&facts, lease, unused, || ()).await;
             },
             &self.runtime,
         );
     }
 }
 
-impl<L: Limiter + 'static> Home for Shared<L> {
+impl<L: Limiter + 'static> Home for SchedulerContext<L> {
     fn job_was_cancelled(self: Arc<Self>, waiter: WaiterId) {
         let removed = self.lock().admission.remove(waiter);
         // One that asks is looked at when the answer is there; one that runs looks by itself.
@@ -190,28 +170,5 @@ impl State {
 
     pub(super) fn counters(&self) -> Counters {
         Counters { waiting: self.admission.waiting(), busy: self.admission.busy(), ..self.counters }
-    }
-}
-
-impl JobFacts {
-    pub(super) fn view(
-        &self,
-        lease: Option<LeaseId>,
-        attempts: u32,
-        now: Timestamp,
-    ) -> JobView<'_> {
-        JobView {
-            id: self.id.as_ref(),
-            tenant: self.needs.tenant(),
-            provider: self.needs.provider(),
-            model: self.needs.model(),
-            lease,
-            attempts,
-            waited: now.since(self.submitted_at),
-        }
-    }
-
-    pub(super) fn actuals(&self, tokens: Option<u64>) -> Actuals {
-        tokens.map_or_else(Actuals::none, |tokens| self.needs.actuals(tokens))
     }
 }
