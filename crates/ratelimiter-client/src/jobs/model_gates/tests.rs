@@ -104,6 +104,21 @@ fn room_that_comes_back_opens_the_gates_of_just_those_limits() {
     assert_eq!(claims(&mut gates, now), "a 1, all but a+b");
 }
 
+/// Jobs that asked together are denied one after the other, each with its own limits and hint.
+#[test]
+fn a_model_is_closed_while_one_of_its_limits_is() {
+    let (mut gates, now) = (gates(), START);
+    denied(&mut gates, now, &topic("a"), "rpm", secs(60));
+    denied(&mut gates, now, &topic("a"), "rpm", secs(2));
+    denied(&mut gates, now, &topic("a"), "slots", secs(90));
+    assert_eq!(gates.opens_at(now), Some(now.after(secs(90))));
+    assert!(!gates.released(now, &[key("slots")]), "rpm is closed still");
+    assert_eq!(gates.opens_at(now), Some(now.after(secs(60))), "a later hint shortens none");
+    assert!(gates.released(now, &[key("rpm")]));
+    assert!(!gates.released(now, &[key("rpm")]), "it was open already");
+    assert_eq!(claims(&mut gates, now), "a 1, all but a");
+}
+
 #[test]
 fn a_model_with_enough_in_hand_leaves_the_rest_to_others() {
     let mut gates = ModelGates::new(Models::all(), 2);
