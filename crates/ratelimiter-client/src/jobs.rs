@@ -68,6 +68,7 @@
 
 mod asking;
 mod claim;
+mod context;
 mod counters;
 mod handler;
 mod job;

@@ -6,17 +6,15 @@ use coordination::{Delay, ErrorText, MessageId, Outbox, Topic};
 use ratelimiter::admission::no_answer_pause;
 use ratelimiter::clock::{Clock, Timestamp};
 use ratelimiter::{
-    CompleteRequest, Decision, Denial, DenialReason, JobId, LeaseId, LimitKey, Limiter,
-    ReserveError, ReserveRequest,
+    Decision, Denial, DenialReason, JobId, LeaseId, LimitKey, Limiter, ReserveError, ReserveRequest,
 };
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
 use super::claim::Settlement;
+use super::context::RunnerContext;
 use super::handler::JobHandler;
 use super::job::LlmJob;
-use super::runner::Shared;
-use crate::completing::{Completing, Ended};
 use crate::llm::LlmNeeds;
 use crate::scheduler::{JobView, Permit};
 
@@ -56,7 +54,7 @@ pub(super) enum Asked {
     Settled(Settlement),
 }
 
-impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
+impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L, H> {
     /// Waits for the job's turn and asks until there is an answer, or the runner is told to stop.
     pub(super) async fn ask(&self, asking: &Asking, turn: Turn) -> Asked {
         if let Some(comes) = turn.comes {
@@ -190,34 +188,10 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
 
     /// The runner stops before the job has run. Its lease may have been allowed all the same.
     async fn give_up(&self, asking: &Asking, lease: LeaseId) -> Asked {
-        self.complete(asking, lease, asking.needs.unused()).await;
+        let Asking { needs, job_id, .. } = asking;
+        self.complete(needs, job_id.as_ref(), lease, needs.unused()).await;
         self.counts().given_back.add(1);
         Asked::put_off(Duration::ZERO)
-    }
-
-    /// Completes a lease; the models that got room back may go on.
-    pub(super) async fn complete(
-        &self,
-        asking: &Asking,
-        lease: LeaseId,
-        actuals: ratelimiter::Actuals,
-    ) {
-        let complete_for = self.settings.complete_for;
-        let completing = Completing { limiter: &self.limiter, stop: &self.stop, complete_for };
-        let request = CompleteRequest { lease, job: asking.job_id.clone(), actuals };
-        match completing.complete(request, || ()).await {
-            Ended::With(actuals) => {
-                let freed = asking.needs.freed_by(&actuals);
-                if self.gates().released(self.clock.now(), &freed) {
-                    self.changed.notify_one();
-                }
-            }
-            Ended::GivenUp => self.counts().completes_given_up.add(1),
-        }
-    }
-
-    fn jitter(&self, wait: Duration) -> Duration {
-        self.settings.jitter.min(wait).mul_f64(fastrand::f64())
     }
 }
 

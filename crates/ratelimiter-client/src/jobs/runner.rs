@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use coordination::{
     BATCH_SIZE_MAX, BatchSize, CancellationToken, Delay, MessageId, Outbox, OutboxMessage,
-    OwnerToken, ProviderError, Topic,
+    OwnerToken, Topic,
 };
 use ratelimiter::Limiter;
 use ratelimiter::clock::{Clock, Timestamp};
@@ -19,7 +19,8 @@ use tracing::Instrument;
 
 use super::asking::turns;
 use super::claim::Claim;
-use super::counters::{Counts, JobCounters};
+use super::context::{Estimate, RunnerContext};
+use super::counters::JobCounters;
 use super::handler::JobHandler;
 use super::job::is_job;
 use super::model_gates::{Claiming, ModelGates};
@@ -43,28 +44,6 @@ pub struct JobRunner<O, L, H> {
     settings: RunnerSettings,
     estimate: Estimate,
     counters: JobCounters,
-}
-
-type Estimate = Box<dyn Fn(&str) -> u64 + Send + Sync>;
-
-/// What the runner's tasks share.
-pub(super) struct Shared<O, L, H> {
-    outbox: O,
-    pub(super) limiter: L,
-    pub(super) handler: H,
-    pub(super) settings: RunnerSettings,
-    pub(super) estimate: Estimate,
-    counters: JobCounters,
-    gates: Mutex<ModelGates>,
-    pub(super) clock: TokioClock,
-    /// How often it looked for work.
-    looks: AtomicUsize,
-    /// Something happened that may let jobs go ahead.
-    pub(super) changed: Notify,
-    /// No new calls.
-    pub(super) shutdown: CancellationToken,
-    /// The time to shut down is over.
-    pub(super) stop: CancellationToken,
 }
 
 /// What a look for work says about the next one.
@@ -119,7 +98,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> JobRunner<O, L, H> 
     pub async fn run(self, shutdown: CancellationToken) {
         let JobRunner { outbox, limiter, handler, settings, estimate, counters } = self;
         let gates = Mutex::new(ModelGates::new(settings.models.clone(), settings.model_workers));
-        let shared = Arc::new(Shared {
+        let context = Arc::new(RunnerContext {
             outbox,
             limiter,
             handler,
@@ -133,11 +112,11 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> JobRunner<O, L, H> 
             shutdown,
             stop: CancellationToken::new(),
         });
-        shared.run().await;
+        context.run().await;
     }
 }
 
-impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
+impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L, H> {
     async fn run(self: Arc<Self>) {
         let mut tasks = JoinSet::new();
         let mut upkeep = interval(self.settings.upkeep_interval);
@@ -269,7 +248,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
                     claim_for: self.settings.claim_for,
                     counters: self.counters.clone(),
                 };
-                let in_hand = InHand { shared: self.clone(), message, is_asking: true };
+                let in_hand = InHand { context: self.clone(), message, is_asking: true };
                 tasks.spawn(in_hand.work(claim, turn).instrument(span));
             }
         }
@@ -311,19 +290,6 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
                 "jobs could not be given back, their claims run out"
             );
         }
-    }
-
-    pub(super) fn gates(&self) -> MutexGuard<'_, ModelGates> {
-        self.gates.lock().expect("nobody panics with the gates in hand")
-    }
-
-    pub(super) fn counts(&self) -> &Counts {
-        self.counters.counts()
-    }
-
-    fn note_no_answer(&self, error: &ProviderError) {
-        self.counts().outbox_errors.add(1);
-        tracing::warn!(%error, "outbox gave no answer");
     }
 }
 
