@@ -3,9 +3,13 @@
 use std::time::Duration;
 
 use ratelimiter::admission::no_answer_pause;
-use ratelimiter::{Actuals, CompleteError, CompleteRequest, Limiter, Refused, Unanswered};
+use ratelimiter::{
+    Actuals, CompleteError, CompleteRequest, LimitKey, Limiter, Refused, Unanswered,
+};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
+
+use crate::llm::LlmNeeds;
 
 /// How long a complete may take when the time to shut down is over.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -20,15 +24,6 @@ pub(crate) struct Completing<'a, L> {
     pub(crate) complete_for: Duration,
 }
 
-/// What became of a lease.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Ended {
-    /// It was completed with these actuals.
-    With(Actuals),
-    /// Its complete was given up. Its holds end by themselves.
-    GivenUp,
-}
-
 /// What became of one complete.
 enum Completed {
     /// The lease has ended.
@@ -40,12 +35,15 @@ enum Completed {
 }
 
 impl<L: Limiter> Completing<'_, L> {
-    /// Completes a lease. `after_first` runs when it has been tried once, so that nobody waits for a limiter that is away.
+    /// Completes a lease of a call with these needs. Gives the limits that got room back, or `None` if it was given up and
+    /// the holds end by themselves. `after_first` runs when it has been tried once, so that nobody waits for a limiter that
+    /// is away.
     pub(crate) async fn complete(
         &self,
         mut request: CompleteRequest,
+        needs: &LlmNeeds,
         after_first: impl FnOnce(),
-    ) -> Ended {
+    ) -> Option<Vec<LimitKey>> {
         let begun = Instant::now();
         let mut completed = self.complete_once(&mut request).await;
         after_first();
@@ -54,7 +52,7 @@ impl<L: Limiter> Completing<'_, L> {
             if self.stop.is_cancelled() || begun.elapsed() > self.complete_for {
                 let lease = request.lease;
                 tracing::warn!(%lease, %unanswered, "complete given up, the hold ends by itself");
-                return Ended::GivenUp;
+                return None;
             }
             unanswered_count += 1;
             let jitter = fastrand::f64();
@@ -66,8 +64,8 @@ impl<L: Limiter> Completing<'_, L> {
             completed = self.complete_once(&mut request).await;
         }
         match completed {
-            Completed::Yes => Ended::With(request.actuals),
-            Completed::No | Completed::Unknown(_) => Ended::GivenUp,
+            Completed::Yes => Some(needs.freed_by(&request.actuals)),
+            Completed::No | Completed::Unknown(_) => None,
         }
     }
 

@@ -4,7 +4,6 @@
 //! jobs ask when it says so, and one task per attempt reserves, runs the job and completes.
 
 mod attempt;
-mod complete;
 mod context;
 mod control;
 mod driver;

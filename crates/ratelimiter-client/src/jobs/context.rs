@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use super::counters::{Counts, JobCounters};
 use super::model_gates::ModelGates;
 use super::settings::RunnerSettings;
-use crate::completing::{Completing, Ended};
+use crate::completing::Completing;
 use crate::llm::LlmNeeds;
 use crate::tokio_clock::TokioClock;
 
@@ -75,14 +75,13 @@ impl<O, L: Limiter, H> RunnerContext<O, L, H> {
         let complete_for = self.settings.complete_for;
         let completing = Completing { limiter: &self.limiter, stop: &self.stop, complete_for };
         let request = CompleteRequest { lease, job: job.cloned(), actuals };
-        match completing.complete(request, || ()).await {
-            Ended::With(actuals) => {
-                let freed = needs.freed_by(&actuals);
+        match completing.complete(request, needs, || ()).await {
+            Some(freed) => {
                 if self.gates().released(self.clock.now(), &freed) {
                     self.changed.notify_one();
                 }
             }
-            Ended::GivenUp => self.counts().completes_given_up.add(1),
+            None => self.counts().completes_given_up.add(1),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ratelimiter::admission::{Admission, Removed, WaiterId};
 use ratelimiter::clock::Clock;
-use ratelimiter::{LeaseId, Limiter};
+use ratelimiter::{Actuals, CompleteRequest, LeaseId, Limiter};
 use tokio::runtime;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
@@ -17,6 +17,7 @@ use super::options::SchedulerOptions;
 use super::queued::{JobFacts, Queued};
 use super::report::{JobEnd, JobFailure};
 use super::unrun::UnrunJob;
+use crate::completing::Completing;
 use crate::tokio_clock::TokioClock;
 
 /// What the scheduler's handles and tasks share.
@@ -133,6 +134,27 @@ impl<L: Limiter + 'static> SchedulerContext<L> {
             self.runtime.spawn(async move { context.job_was_cancelled(waiter) });
         }
         self.changed.notify_one();
+    }
+
+    /// Completes a lease, and repeats that while there is no answer and time is left; the gates of the limits that got room
+    /// back open. `after_first` runs when it has been tried once.
+    pub(super) async fn complete_in_time(
+        &self,
+        facts: &JobFacts,
+        lease: LeaseId,
+        actuals: Actuals,
+        after_first: impl FnOnce(),
+    ) {
+        let Self { limiter, stop, complete_for, .. } = self;
+        let completing = Completing { limiter, stop, complete_for: *complete_for };
+        let request = CompleteRequest { lease, job: facts.id.clone(), actuals };
+        match completing.complete(request, &facts.needs, after_first).await {
+            Some(freed) => {
+                self.lock().admission.released(&freed);
+                self.changed.notify_one();
+            }
+            None => self.lock().counters.completes_given_up += 1,
+        }
     }
 
     /// Completes a lease of which nobody knows whether it was allowed, and that nobody will use.
