@@ -24,6 +24,16 @@ pub(crate) struct Completing<'a, L> {
     pub(crate) complete_for: Duration,
 }
 
+/// What a request came to that was cut off at the end of a shutdown.
+pub(crate) fn time_is_over() -> Unanswered {
+    Unanswered { reason: "the time to shut down is over".to_owned(), retry_after: Duration::ZERO }
+}
+
+/// A wait that is longer by up to `jitter` at random, and at most twice as long, so that processes do not come back together.
+pub(crate) fn jittered(wait: Duration, jitter: Duration) -> Duration {
+    wait.saturating_add(jitter.min(wait).mul_f64(fastrand::f64()))
+}
+
 /// What became of one complete.
 enum Completed {
     /// The lease has ended.
@@ -73,10 +83,9 @@ impl<L: Limiter> Completing<'_, L> {
         loop {
             let answer = tokio::select! {
                 answer = self.limiter.complete(request) => answer,
-                () = self.patience_is_over() => return Completed::Unknown(Unanswered {
-                    reason: "the time to shut down is over".to_owned(),
-                    retry_after: Duration::ZERO,
-                }),
+                () = self.patience_is_over() => {
+                    return Completed::Unknown(time_is_over());
+                }
             };
             match answer {
                 Ok(()) => return Completed::Yes,

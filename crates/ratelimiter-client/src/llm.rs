@@ -208,6 +208,11 @@ impl LlmNeeds {
         different(keys.map(|key| (key, tokens)))
     }
 
+    /// The actuals of a call as far as anything is known of it; nothing known leaves all that was reserved.
+    pub(crate) fn known_actuals(&self, tokens: Option<u64>) -> Actuals {
+        tokens.map_or_else(Actuals::none, |tokens| self.actuals(tokens))
+    }
+
     /// The actuals of a call that was allowed and then not made: nothing of any rolling limit was used.
     pub fn unused(&self) -> Actuals {
         let daily = self.daily_tokens.clone();

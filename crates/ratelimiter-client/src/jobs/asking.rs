@@ -15,6 +15,7 @@ use super::claim::Settlement;
 use super::context::RunnerContext;
 use super::handler::JobHandler;
 use super::job::LlmJob;
+use crate::completing::jittered;
 use crate::llm::LlmNeeds;
 use crate::scheduler::{JobView, Permit};
 
@@ -75,7 +76,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
         let waits = budget.and_then(|key| self.gates().put_off(self.clock.now(), key));
         if let Some(wait) = waits {
             self.counts().put_off.add(1);
-            return Asked::put_off(wait + self.jitter(wait));
+            return Asked::put_off(jittered(wait, self.settings.jitter));
         }
         let mut lease = LeaseId::generate(self.clock.now());
         let mut unanswered_count = 0;
@@ -142,7 +143,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
     }
 
     fn denied(&self, asking: &Asking, lease: LeaseId, denial: &Denial) -> Asked {
-        let wait = denial.retry_after + self.jitter(denial.retry_after);
+        let wait = jittered(denial.retry_after, self.settings.jitter);
         tracing::debug!(keys = ?denial.keys(), ?wait, "reserve denied");
         self.counts().denied.add(1);
         self.settings.observer.denied(&asking.view(Some(lease)), denial);
@@ -164,7 +165,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
     /// The job cannot be allowed before somebody puts something right that is not the job's: a key, a token, a URL, a
     /// client that was shut down. It waits, and the jobs that may meet the same ask one at a time.
     fn postponed(&self, asking: &Asking, error: &ReserveError) -> Asked {
-        let wait = POSTPONED_FOR + self.jitter(POSTPONED_FOR);
+        let wait = jittered(POSTPONED_FOR, self.settings.jitter);
         tracing::warn!(%error, ?wait, "job postponed");
         self.counts().postponed.add(1);
         let budget = asking.needs.daily_tokens();

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, MutexGuard};
-use std::time::Duration;
 
 use coordination::{CancellationToken, ProviderError};
 use ratelimiter::clock::Clock;
@@ -45,11 +44,6 @@ impl<O, L, H> RunnerContext<O, L, H> {
 
     pub(super) fn counts(&self) -> &Counts {
         self.counters.counts()
-    }
-
-    /// What is added to a wait.
-    pub(super) fn jitter(&self, wait: Duration) -> Duration {
-        self.settings.jitter.min(wait).mul_f64(fastrand::f64())
     }
 
     pub(super) fn note_no_answer(&self, error: &ProviderError) {

@@ -4,7 +4,7 @@ use std::panic::AssertUnwindSafe;
 
 use coordination::{ErrorText, HandlerError, Outbox, OutboxMessage, retry_delay};
 use futures::FutureExt;
-use ratelimiter::{Actuals, JobId, Limiter};
+use ratelimiter::{JobId, Limiter};
 use tokio::time::{Instant, timeout};
 
 use super::asking::{Asked, Asking, Turn};
@@ -126,7 +126,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
         };
         match claim.keeping(self.call(&asking, attempt, permit.clone())).await {
             Ok(Ran { settlement, tokens, end }) => {
-                let actuals = self.actuals(&asking, tokens);
+                let actuals = asking.needs.known_actuals(tokens);
                 self.settings.observer.done(&asking.view(Some(lease)), end);
                 // Together, so that neither waits for the other. A crash between them costs a hold its time or a job its
                 // repetition, whichever comes first.
@@ -134,7 +134,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
             }
             Err(ClaimLost) => {
                 self.note_lost();
-                let actuals = self.actuals(&asking, permit.known_tokens());
+                let actuals = asking.needs.known_actuals(permit.known_tokens());
                 complete(actuals).await;
             }
         }
@@ -201,10 +201,6 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
         }
         let delay = retry_delay(failures.saturating_sub(1), fastrand::f64());
         Settlement::Retry { delay, error: ErrorText::new(reason) }
-    }
-
-    fn actuals(&self, asking: &Asking, tokens: Option<u64>) -> Actuals {
-        tokens.map_or_else(Actuals::none, |tokens| asking.needs.actuals(tokens))
     }
 
     async fn settle(&self, claim: &Claim<O>, settlement: &Settlement) {

@@ -13,6 +13,7 @@ use super::job::{Permit, Ran};
 use super::queued::{JobFacts, Queued};
 use super::report::{JobEnd, JobFailure};
 use super::unrun::UnrunJob;
+use crate::completing::{jittered, time_is_over};
 
 /// A job that asks.
 pub(super) struct Asking {
@@ -75,10 +76,7 @@ impl<L: Limiter + 'static> Worker<L> {
         let answer = tokio::select! {
             biased;
             answer = context.limiter.reserve(&request) => answer,
-            () = context.stop.cancelled() => Err(ReserveError::Unanswered(Unanswered {
-                reason: "the time to shut down is over".to_owned(),
-                retry_after: std::time::Duration::ZERO,
-            })),
+            () = context.stop.cancelled() => Err(time_is_over().into()),
         };
         match answer {
             Ok(Decision::Allowed { reserved_at }) => self.allowed(asking, reserved_at).await,
@@ -144,14 +142,14 @@ impl<L: Limiter + 'static> Worker<L> {
             context.tell_end(&view, end);
             report(view.attempts, view.waited);
         };
-        context.complete_in_time(facts, *lease, facts.actuals(tokens), report).await;
+        let actuals = facts.needs.known_actuals(tokens);
+        context.complete_in_time(facts, *lease, actuals, report).await;
     }
 
     fn denied(mut self, asking: &Asking, denial: &Denial) {
         let context = self.context.clone();
         let now = context.clock.now();
-        let jitter = context.jitter.min(denial.retry_after).mul_f64(fastrand::f64());
-        let wait = denial.retry_after + jitter;
+        let wait = jittered(denial.retry_after, context.jitter);
         tracing::debug!(keys = ?denial.keys(), ?wait, "reserve denied");
         context.observer.denied(&asking.view(now), denial);
         let mut state = context.lock();

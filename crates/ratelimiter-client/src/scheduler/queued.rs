@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ratelimiter::clock::Timestamp;
-use ratelimiter::{Actuals, JobId, LeaseId};
+use ratelimiter::{JobId, LeaseId};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::control::Control;
@@ -46,9 +46,5 @@ impl JobFacts {
             attempts,
             waited: now.since(self.submitted_at),
         }
-    }
-
-    pub(super) fn actuals(&self, tokens: Option<u64>) -> Actuals {
-        tokens.map_or_else(Actuals::none, |tokens| self.needs.actuals(tokens))
     }
 }
