@@ -1,6 +1,6 @@
 //! What the scheduler's tasks share.
 
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use ratelimiter::admission::{Admission, Removed, WaiterId};
@@ -11,7 +11,6 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::control::Home;
 use super::observer::{Counters, JobView, Observer};
 use super::options::SchedulerOptions;
 use super::queued::{JobFacts, Queued};
@@ -125,9 +124,13 @@ impl<L: Limiter + 'static> SchedulerContext<L> {
         // A provider has no colon, so no two models share a queue.
         let queue = format!("{}:{}", needs.provider(), needs.model());
         let waiter = state.admission.add(&queue, needs.tenant(), needs.requirements(), job);
-        let home: Arc<dyn Home> = self.clone();
-        let home: Weak<dyn Home> = Arc::downgrade(&home);
-        control.moves_to(home, waiter);
+        // The scheduler keeps the job, so the job's handle does not keep the scheduler.
+        let home = Arc::downgrade(&self);
+        control.moves_to(move || {
+            if let Some(context) = home.upgrade() {
+                context.job_was_cancelled(waiter);
+            }
+        });
         if control.is_cancelled() {
             // It was cancelled between two schedulers. Not here, where the lock is held.
             let context = self.clone();
@@ -168,10 +171,9 @@ impl<L: Limiter + 'static> SchedulerContext<L> {
             &self.runtime,
         );
     }
-}
 
-impl<L: Limiter + 'static> Home for SchedulerContext<L> {
-    fn job_was_cancelled(self: Arc<Self>, waiter: WaiterId) {
+    /// The owner has cancelled the job: if it waits, it ends now.
+    fn job_was_cancelled(self: &Arc<Self>, waiter: WaiterId) {
         let removed = self.lock().admission.remove(waiter);
         // One that asks is looked at when the answer is there; one that runs looks by itself.
         let Removed::Waiting(waiter) = removed else {
