@@ -138,7 +138,10 @@ impl LlmRequest {
     ///
     /// # Panics
     /// Never: the keys are different and the amounts are not 0.
-    pub fn needs_by(&self, estimator: &impl TokenEstimator) -> Result<LlmNeeds, LlmRequestError> {
+    pub fn needs_by(
+        &self,
+        estimator: &(impl TokenEstimator + ?Sized),
+    ) -> Result<LlmNeeds, LlmRequestError> {
         let Self { tenant, provider, model, prompt, max_output_tokens, want_daily_budget } = self;
         let upper_tokens = estimator
             .estimate(prompt)

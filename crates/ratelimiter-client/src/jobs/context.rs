@@ -12,10 +12,8 @@ use super::counters::{Counts, JobCounters};
 use super::model_gates::ModelGates;
 use super::settings::RunnerSettings;
 use crate::completing::Completing;
-use crate::llm::LlmNeeds;
+use crate::llm::{LlmNeeds, TokenEstimator};
 use crate::tokio_clock::TokioClock;
-
-pub(super) type Estimate = Box<dyn Fn(&str) -> u64 + Send + Sync>;
 
 /// What the runner's tasks share.
 pub(super) struct RunnerContext<O, L, H> {
@@ -23,7 +21,7 @@ pub(super) struct RunnerContext<O, L, H> {
     pub(super) limiter: L,
     pub(super) handler: H,
     pub(super) settings: RunnerSettings,
-    pub(super) estimate: Estimate,
+    pub(super) estimator: Box<dyn TokenEstimator + Send + Sync>,
     pub(super) counters: JobCounters,
     pub(super) gates: Mutex<ModelGates>,
     pub(super) clock: TokioClock,

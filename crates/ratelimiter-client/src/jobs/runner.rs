@@ -19,7 +19,7 @@ use tracing::Instrument;
 
 use super::asking::turns;
 use super::claim::Claim;
-use super::context::{Estimate, RunnerContext};
+use super::context::RunnerContext;
 use super::counters::JobCounters;
 use super::handler::JobHandler;
 use super::job::is_job;
@@ -42,7 +42,7 @@ pub struct JobRunner<O, L, H> {
     limiter: L,
     handler: H,
     settings: RunnerSettings,
-    estimate: Estimate,
+    estimator: Box<dyn TokenEstimator + Send + Sync>,
     counters: JobCounters,
 }
 
@@ -71,9 +71,8 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> JobRunner<O, L, H> 
         handler: H,
     ) -> Result<JobRunner<O, L, H>, InvalidRunnerSettings> {
         settings.check()?;
-        let estimate: Estimate = Box::new(|prompt| Utf8Bytes.estimate(prompt));
-        let counters = JobCounters::default();
-        Ok(JobRunner { outbox, limiter, handler, settings, estimate, counters })
+        let (estimator, counters) = (Box::new(Utf8Bytes), JobCounters::default());
+        Ok(JobRunner { outbox, limiter, handler, settings, estimator, counters })
     }
 
     /// The same with another estimate of a prompt's tokens than its bytes. All runners of a queue should have the same.
@@ -82,7 +81,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> JobRunner<O, L, H> 
         mut self,
         estimator: impl TokenEstimator + Send + Sync + 'static,
     ) -> JobRunner<O, L, H> {
-        self.estimate = Box::new(move |prompt| estimator.estimate(prompt));
+        self.estimator = Box::new(estimator);
         self
     }
 
@@ -96,14 +95,14 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> JobRunner<O, L, H> 
     ///
     /// Dropping the future stops it at once, as a crash would: what it had claimed is ready again when the claims run out.
     pub async fn run(self, shutdown: CancellationToken) {
-        let JobRunner { outbox, limiter, handler, settings, estimate, counters } = self;
+        let JobRunner { outbox, limiter, handler, settings, estimator, counters } = self;
         let gates = Mutex::new(ModelGates::new(settings.models.clone(), settings.model_workers));
         let context = Arc::new(RunnerContext {
             outbox,
             limiter,
             handler,
             settings,
-            estimate,
+            estimator,
             counters,
             gates,
             clock: TokioClock::new(),

@@ -92,13 +92,13 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
             }
             Err(error) => return Err(fail(error.to_string())),
         };
-        let lost = message.attempts.saturating_sub(message.retry_count);
+        let lost = message.lost_attempts();
         if lost >= self.settings.lost_attempts_max {
             let last = message.last_error.as_str();
             let last = if last.is_empty() { String::new() } else { format!("; before: {last}") };
             return Err(fail(format!("gave up: {lost} attempts began and never ended{last}")));
         }
-        let needs = job.request().needs_by(&|prompt: &str| (self.estimate)(prompt));
+        let needs = job.request().needs_by(&*self.estimator);
         let needs = needs.map_err(|error| fail(error.to_string()))?;
         Ok(Asking {
             id: message.id,
