@@ -86,8 +86,6 @@ pub enum Removed<W> {
 
 /// All work that waits or asks, and how many workers are busy with it or with what was allowed. `W` is what the caller
 /// keeps with a waiter.
-///
-/// Invariant: a waiter of `waiters` stands in a lane of `queues` if and only if it is not [`Standing::Asking`].
 #[derive(Debug)]
 pub struct Admission<W> {
     workers_max: usize,
@@ -97,6 +95,7 @@ pub struct Admission<W> {
     busy: usize,
     /// Waiters that ask. At most `busy`.
     asking: usize,
+    /// One stands in a lane of `queues` if and only if it is not [`Standing::Asking`].
     waiters: BTreeMap<WaiterId, Waiter<W>>,
     queues: Queues,
     gates: WaiterGates,
