@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use ratelimiter::{Actuals, CompleteError, CompleteRequest, Limiter, Refused, Unanswered};
+use ratelimiter::admission::no_answer_pause;
+use ratelimiter::{
+    Actuals, CompleteError, CompleteRequest, LimitKey, Limiter, Refused, Unanswered,
+};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-/// How long the first wait is when a complete gets no answer; each further one is twice as long.
-const PAUSE_BASE: Duration = Duration::from_millis(100);
-/// The longest wait.
-const PAUSE_MAX: Duration = Duration::from_secs(5);
+use crate::llm::LlmNeeds;
+
 /// How long a complete may take when the time to shut down is over.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
@@ -23,13 +24,14 @@ pub(crate) struct Completing<'a, L> {
     pub(crate) complete_for: Duration,
 }
 
-/// What became of a lease.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Ended {
-    /// It was completed with these actuals.
-    With(Actuals),
-    /// Its complete was given up. Its holds end by themselves.
-    GivenUp,
+/// What a request came to that was cut off at the end of a shutdown.
+pub(crate) fn time_is_over() -> Unanswered {
+    Unanswered { reason: "the time to shut down is over".to_owned(), retry_after: Duration::ZERO }
+}
+
+/// A wait that is longer by up to `jitter` at random, and at most twice as long, so that processes do not come back together.
+pub(crate) fn jittered(wait: Duration, jitter: Duration) -> Duration {
+    wait.saturating_add(jitter.min(wait).mul_f64(fastrand::f64()))
 }
 
 /// What became of one complete.
@@ -43,33 +45,37 @@ enum Completed {
 }
 
 impl<L: Limiter> Completing<'_, L> {
-    /// Completes a lease. `after_first` runs when it has been tried once, so that nobody waits for a limiter that is away.
+    /// Completes a lease of a call with these needs. Gives the limits that got room back, or `None` if it was given up and
+    /// the holds end by themselves. `after_first` runs when it has been tried once, so that nobody waits for a limiter that
+    /// is away.
     pub(crate) async fn complete(
         &self,
         mut request: CompleteRequest,
+        needs: &LlmNeeds,
         after_first: impl FnOnce(),
-    ) -> Ended {
+    ) -> Option<Vec<LimitKey>> {
         let begun = Instant::now();
         let mut completed = self.complete_once(&mut request).await;
         after_first();
-        let mut pause = PAUSE_BASE;
+        let mut unanswered_count = 0;
         while let Completed::Unknown(unanswered) = completed {
             if self.stop.is_cancelled() || begun.elapsed() > self.complete_for {
                 let lease = request.lease;
                 tracing::warn!(%lease, %unanswered, "complete given up, the hold ends by itself");
-                return Ended::GivenUp;
+                return None;
             }
-            let wait = pause.max(unanswered.retry_after).mul_f64(1.0 + fastrand::f64() / 2.0);
+            unanswered_count += 1;
+            let jitter = fastrand::f64();
+            let wait = no_answer_pause(unanswered_count, unanswered.retry_after, jitter);
             tokio::select! {
                 () = sleep_until(Instant::now() + wait) => {}
                 () = self.stop.cancelled() => {}
             }
-            pause = (pause * 2).min(PAUSE_MAX);
             completed = self.complete_once(&mut request).await;
         }
         match completed {
-            Completed::Yes => Ended::With(request.actuals),
-            Completed::No | Completed::Unknown(_) => Ended::GivenUp,
+            Completed::Yes => Some(needs.freed_by(&request.actuals)),
+            Completed::No | Completed::Unknown(_) => None,
         }
     }
 
@@ -77,10 +83,9 @@ impl<L: Limiter> Completing<'_, L> {
         loop {
             let answer = tokio::select! {
                 answer = self.limiter.complete(request) => answer,
-                () = self.patience_is_over() => return Completed::Unknown(Unanswered {
-                    reason: "the time to shut down is over".to_owned(),
-                    retry_after: Duration::ZERO,
-                }),
+                () = self.patience_is_over() => {
+                    return Completed::Unknown(time_is_over());
+                }
             };
             match answer {
                 Ok(()) => return Completed::Yes,

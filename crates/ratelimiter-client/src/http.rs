@@ -109,15 +109,31 @@ impl HttpLimiter {
         self.transport.ask(&Method::POST, &self.routes.complete, body, Repeat::Safe, read).await
     }
 
-    async fn post<A: DeserializeOwned>(&self, uri: &Uri, body: Bytes) -> Result<A, HttpFault> {
-        self.transport.ask(&Method::POST, uri, body, Repeat::Safe, Answer::read).await
+    /// Asks for one thing.
+    async fn send<A, T, E>(
+        &self,
+        method: &Method,
+        uri: &Uri,
+        body: Bytes,
+        repeat: Repeat,
+        into_result: impl FnOnce(A) -> Result<T, E>,
+    ) -> Result<T, E>
+    where
+        A: DeserializeOwned,
+        E: From<Unanswered> + From<Refused>,
+    {
+        match self.transport.ask(method, uri, body, repeat, Answer::read).await {
+            Ok(answer) => into_result(answer),
+            Err(fault) => Err(fault.into_error()),
+        }
     }
 
-    /// Asks for at most [`BATCH_ITEMS_MAX`] things at once. What fails as a whole fails each of them.
-    async fn post_batch<B, A, T, E>(
+    /// Asks for many things, at most [`BATCH_ITEMS_MAX`] at once. What fails as a whole fails each of them.
+    async fn send_batches<R, B, A, T, E>(
         &self,
         uri: &Uri,
-        requests: Vec<B>,
+        requests: &[R],
+        to_body: impl Fn(&R) -> B,
         into_result: impl Fn(A) -> Result<T, E>,
     ) -> Vec<Result<T, E>>
     where
@@ -125,62 +141,52 @@ impl HttpLimiter {
         A: DeserializeOwned,
         E: From<Unanswered> + From<Refused>,
     {
-        let count = requests.len();
-        let body = json(&BatchBody { requests });
-        let read = |answer: &Answer| {
-            let BatchAnswer { results } = answer.read::<BatchAnswer<A>>()?;
-            if results.len() != count {
-                let kind = format!("{} results for {count} requests", results.len());
-                return Err(answer.not_ours(kind));
+        let mut all = Vec::with_capacity(requests.len());
+        for some in requests.chunks(BATCH_ITEMS_MAX) {
+            let count = some.len();
+            let body = json(&BatchBody { requests: some.iter().map(&to_body).collect() });
+            let read = |answer: &Answer| {
+                let BatchAnswer { results } = answer.read::<BatchAnswer<A>>()?;
+                if results.len() != count {
+                    let kind = format!("{} results for {count} requests", results.len());
+                    return Err(answer.not_ours(kind));
+                }
+                Ok(results)
+            };
+            let answer = self.transport.ask(&Method::POST, uri, body, Repeat::Safe, read);
+            match answer.await {
+                Ok(results) => all.extend(results.into_iter().map(&into_result)),
+                Err(fault) => all.extend((0..count).map(|_| Err(fault.clone().into_error()))),
             }
-            Ok(results)
-        };
-        let answer = self.transport.ask(&Method::POST, uri, body, Repeat::Safe, read);
-        match answer.await {
-            Ok(results) => results.into_iter().map(into_result).collect(),
-            Err(fault) => (0..count).map(|_| Err(fault.clone().into_error())).collect(),
         }
+        all
     }
 }
 
 impl Limiter for HttpLimiter {
     async fn reserve(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
         let body = json(&ReserveBody::from(request));
-        match self.post::<ReserveAnswer>(&self.routes.reserve, body).await {
-            Ok(answer) => answer.into_result(),
-            Err(fault) => Err(fault.into_error()),
-        }
+        let (uri, into_result) = (&self.routes.reserve, ReserveAnswer::into_result);
+        self.send(&Method::POST, uri, body, Repeat::Safe, into_result).await
     }
 
     async fn complete(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
         let body = json(&CompleteBody::from(request));
-        match self.post::<CompleteAnswer>(&self.routes.complete, body).await {
-            Ok(answer) => answer.into_result(),
-            Err(fault) => Err(fault.into_error()),
-        }
+        let (uri, into_result) = (&self.routes.complete, CompleteAnswer::into_result);
+        self.send(&Method::POST, uri, body, Repeat::Safe, into_result).await
     }
 
     async fn reserve_batch(
         &self,
         requests: &[ReserveRequest],
     ) -> Vec<Result<Decision, ReserveError>> {
-        let mut answers = Vec::with_capacity(requests.len());
-        for some in requests.chunks(BATCH_ITEMS_MAX) {
-            let bodies = some.iter().map(ReserveBody::from).collect();
-            let uri = &self.routes.reserve_batch;
-            answers.extend(self.post_batch(uri, bodies, ReserveAnswer::into_result).await);
-        }
-        answers
+        let (uri, into_result) = (&self.routes.reserve_batch, ReserveAnswer::into_result);
+        self.send_batches(uri, requests, |one| ReserveBody::from(one), into_result).await
     }
 
     async fn complete_batch(&self, requests: &[CompleteRequest]) -> Vec<Result<(), CompleteError>> {
-        let mut answers = Vec::with_capacity(requests.len());
-        for some in requests.chunks(BATCH_ITEMS_MAX) {
-            let bodies = some.iter().map(CompleteBody::from).collect();
-            let uri = &self.routes.complete_batch;
-            answers.extend(self.post_batch(uri, bodies, CompleteAnswer::into_result).await);
-        }
-        answers
+        let (uri, into_result) = (&self.routes.complete_batch, CompleteAnswer::into_result);
+        self.send_batches(uri, requests, |one| CompleteBody::from(one), into_result).await
     }
 }
 

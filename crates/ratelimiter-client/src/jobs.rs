@@ -75,10 +75,11 @@
 
 mod asking;
 mod claim;
+mod context;
 mod counters;
-mod gates;
 mod handler;
 mod job;
+mod model_gates;
 mod queue;
 mod runner;
 mod running;

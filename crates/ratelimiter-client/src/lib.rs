@@ -27,7 +27,6 @@ mod http;
 pub mod jobs;
 mod limits_file;
 mod llm;
-mod no_answer;
 mod scheduler;
 mod tokio_clock;
 

@@ -138,7 +138,10 @@ impl LlmRequest {
     ///
     /// # Panics
     /// Never: the keys are different and the amounts are not 0.
-    pub fn needs_by(&self, estimator: &impl TokenEstimator) -> Result<LlmNeeds, LlmRequestError> {
+    pub fn needs_by(
+        &self,
+        estimator: &(impl TokenEstimator + ?Sized),
+    ) -> Result<LlmNeeds, LlmRequestError> {
         let Self { tenant, provider, model, prompt, max_output_tokens, want_daily_budget } = self;
         let upper_tokens = estimator
             .estimate(prompt)
@@ -206,6 +209,11 @@ impl LlmNeeds {
         let daily = self.daily_tokens.clone();
         let keys = [self.tpm.clone()].into_iter().chain(daily);
         different(keys.map(|key| (key, tokens)))
+    }
+
+    /// The actuals of a call as far as anything is known of it; nothing known leaves all that was reserved.
+    pub(crate) fn known_actuals(&self, tokens: Option<u64>) -> Actuals {
+        tokens.map_or_else(Actuals::none, |tokens| self.actuals(tokens))
     }
 
     /// The actuals of a call that was allowed and then not made: nothing of any rolling limit was used.

@@ -1,18 +1,17 @@
 //! Makes LLM calls as soon as their limits have room, and lets no model and no tenant wait for another.
 //!
-//! [`plan`] decides which job asks next; it is plain data. Around it, a driver lets jobs ask when the plan says so, and one
-//! task per attempt reserves, runs the job and completes.
+//! [`Admission`](ratelimiter::admission::Admission) decides which job asks next; it is plain data. Around it, a driver lets
+//! jobs ask when it says so, and one task per attempt reserves, runs the job and completes.
 
 mod attempt;
-mod complete;
+mod context;
 mod control;
 mod driver;
 mod job;
 mod observer;
 mod options;
-mod plan;
+mod queued;
 mod report;
-mod shared;
 mod shutdown;
 mod unrun;
 
@@ -24,14 +23,15 @@ use ratelimiter::Limiter;
 use ratelimiter::clock::Clock;
 use tokio::sync::{OwnedSemaphorePermit, TryAcquireError, oneshot};
 
+use self::context::SchedulerContext;
 use self::control::Control;
 #[cfg(feature = "jobs")]
 pub(crate) use self::job::panic_message;
 pub use self::job::{Done, Job, Permit};
 pub use self::observer::{Counters, JobView, NoObserver, Observer};
 pub use self::options::SchedulerOptions;
+use self::queued::{JobFacts, Queued};
 pub use self::report::{JobEnd, JobError, JobFailure, JobHandle, JobReport};
-use self::shared::{JobFacts, Queued, Shared};
 pub use self::unrun::UnrunJob;
 
 /// Makes LLM calls as soon as their limits have room. Clones share it.
@@ -72,12 +72,12 @@ pub use self::unrun::UnrunJob;
 /// # }
 /// ```
 pub struct Scheduler<L> {
-    shared: Arc<Shared<L>>,
+    context: Arc<SchedulerContext<L>>,
     /// Tells the driver when the last clone is gone.
     _presence: Arc<Presence<L>>,
 }
 
-struct Presence<L>(Arc<Shared<L>>);
+struct Presence<L>(Arc<SchedulerContext<L>>);
 
 /// Why a job was not taken. The job comes back.
 pub enum SubmitError<T> {
@@ -107,9 +107,9 @@ impl<L: Limiter + 'static> Scheduler<L> {
     /// # Panics
     /// Outside a tokio runtime, without workers, or when no job may wait.
     pub fn with_options(limiter: L, options: SchedulerOptions) -> Self {
-        let shared = Arc::new(Shared::new(limiter, options));
-        shared.runtime.spawn(driver::drive(shared.clone()));
-        Self { _presence: Arc::new(Presence(shared.clone())), shared }
+        let context = Arc::new(SchedulerContext::new(limiter, options));
+        context.runtime.spawn(driver::drive(context.clone()));
+        Self { _presence: Arc::new(Presence(context.clone())), context }
     }
 
     /// Submits a job; waits while as many jobs wait as may.
@@ -120,7 +120,7 @@ impl<L: Limiter + 'static> Scheduler<L> {
         &self,
         job: Job<T>,
     ) -> Result<JobHandle<T>, SubmitError<T>> {
-        match self.shared.room.clone().acquire_owned().await {
+        match self.context.room.clone().acquire_owned().await {
             Ok(place) => self.take(job, place),
             Err(_) => Err(SubmitError::ShutDown { job: Box::new(job) }),
         }
@@ -134,7 +134,7 @@ impl<L: Limiter + 'static> Scheduler<L> {
         &self,
         job: Job<T>,
     ) -> Result<JobHandle<T>, SubmitError<T>> {
-        match self.shared.room.clone().try_acquire_owned() {
+        match self.context.room.clone().try_acquire_owned() {
             Ok(place) => self.take(job, place),
             Err(TryAcquireError::NoPermits) => Err(SubmitError::Full { job: Box::new(job) }),
             Err(TryAcquireError::Closed) => Err(SubmitError::ShutDown { job: Box::new(job) }),
@@ -146,14 +146,14 @@ impl<L: Limiter + 'static> Scheduler<L> {
         job: Job<T>,
         place: OwnedSemaphorePermit,
     ) -> Result<JobHandle<T>, SubmitError<T>> {
-        let mut state = self.shared.lock();
+        let mut state = self.context.lock();
         if !state.is_open() {
             return Err(SubmitError::ShutDown { job: Box::new(job) });
         }
         let (reporter, report) = oneshot::channel();
         let (id, needs, work) = job.erase(reporter);
         let control = Arc::new(Control::default());
-        let facts = JobFacts { id, needs, submitted_at: self.shared.clock.now() };
+        let facts = JobFacts { id, needs, submitted_at: self.context.clock.now() };
         let queued = Queued {
             facts: Arc::new(facts),
             control: control.clone(),
@@ -162,7 +162,7 @@ impl<L: Limiter + 'static> Scheduler<L> {
             place: Some(place),
         };
         state.counters.submitted += 1;
-        self.shared.clone().enqueue(&mut state, queued);
+        self.context.clone().enqueue(&mut state, queued);
         Ok(JobHandle { report, control })
     }
 
@@ -171,30 +171,30 @@ impl<L: Limiter + 'static> Scheduler<L> {
     /// # Errors
     /// The scheduler is, or while waiting was, shut down. The job comes back.
     pub async fn resubmit(&self, mut job: UnrunJob) -> Result<(), UnrunJob> {
-        let Ok(place) = self.shared.room.clone().acquire_owned().await else {
+        let Ok(place) = self.context.room.clone().acquire_owned().await else {
             return Err(job);
         };
-        let mut state = self.shared.lock();
+        let mut state = self.context.lock();
         if !state.is_open() {
             return Err(job);
         }
         if let Some(mut queued) = job.take() {
             queued.place = Some(place);
             state.counters.submitted += 1;
-            self.shared.clone().enqueue(&mut state, queued);
+            self.context.clone().enqueue(&mut state, queued);
         }
         Ok(())
     }
 
     /// How many jobs there are and were.
     pub fn counters(&self) -> Counters {
-        self.shared.lock().counters()
+        self.context.lock().counters()
     }
 
     /// Takes no more jobs, lets those that run finish for at most `deadline`, cancels what then still runs, and hands
     /// back the jobs that did not run, in the order of submission. Every lease is completed.
     pub async fn shutdown(&self, deadline: Duration) -> Vec<UnrunJob> {
-        shutdown::shut_down(&self.shared, deadline).await
+        shutdown::shut_down(&self.context, deadline).await
     }
 }
 
@@ -206,13 +206,13 @@ impl<L> Drop for Presence<L> {
 
 impl<L> Clone for Scheduler<L> {
     fn clone(&self) -> Self {
-        Self { shared: self.shared.clone(), _presence: self._presence.clone() }
+        Self { context: self.context.clone(), _presence: self._presence.clone() }
     }
 }
 
 impl<L> fmt::Debug for Scheduler<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let counters = self.shared.lock().counters();
+        let counters = self.context.lock().counters();
         f.debug_struct("Scheduler").field("counters", &counters).finish_non_exhaustive()
     }
 }

@@ -11,6 +11,7 @@
 //! | [`MemoryLimiter`] | the in-process limiter |
 //! | [`clock`] | time, injected so that tests control it |
 
+pub mod admission;
 pub mod clock;
 mod decision;
 mod error;

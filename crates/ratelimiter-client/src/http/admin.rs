@@ -13,7 +13,6 @@ use ratelimiter_wire::{
     StateBody,
 };
 
-use super::answer::Answer;
 use super::transport::Repeat;
 use super::url::encoded;
 use super::{HttpLimiter, json};
@@ -24,33 +23,15 @@ impl Backend for HttpLimiter {
     async fn define(&self, limit: Limit) -> Result<LimitStatus, DefineError> {
         let uri = self.transport.base.at(LIMITS);
         let body = json(&DefinitionBody::from(&limit));
-        let answer = self.transport.ask(
-            &Method::PUT,
-            &uri,
-            body,
-            Repeat::Safe,
-            Answer::read::<DefineAnswer>,
-        );
-        match answer.await {
-            Ok(answer) => answer.into_result(&limit),
-            Err(fault) => Err(fault.into_error()),
-        }
+        let into_result = |answer: DefineAnswer| answer.into_result(&limit);
+        self.send(&Method::PUT, &uri, body, Repeat::Safe, into_result).await
     }
 
     async fn delete(&self, key: &LimitKey) -> Result<(), DeleteError> {
         let uri = self.transport.base.at(&path_of(key));
         // The first deletion may have been carried out; the second would then say that there is no such limit.
-        let answer = self.transport.ask(
-            &Method::DELETE,
-            &uri,
-            Bytes::new(),
-            Repeat::Unsafe,
-            Answer::read::<DeleteAnswer>,
-        );
-        match answer.await {
-            Ok(answer) => answer.into_result(key),
-            Err(fault) => Err(fault.into_error()),
-        }
+        let into_result = |answer: DeleteAnswer| answer.into_result(key);
+        self.send(&Method::DELETE, &uri, Bytes::new(), Repeat::Unsafe, into_result).await
     }
 
     async fn state(&self, key: &LimitKey) -> Result<Option<LimitState>, StateError> {

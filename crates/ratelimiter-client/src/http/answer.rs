@@ -5,6 +5,7 @@ use std::time::Duration;
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderMap, LOCATION, RETRY_AFTER};
 use hyper::http::response::Parts;
+use ratelimiter::admission::WAIT_MAX;
 use ratelimiter_wire::ErrorBody;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -94,7 +95,8 @@ impl Answer {
             url: self.url.to_string(),
             status: self.status,
             message,
-            retry_after,
+            // Whoever waits adds to it.
+            retry_after: retry_after.map(|after| after.min(WAIT_MAX)),
         }
     }
 

@@ -3,21 +3,20 @@
 use std::time::Duration;
 
 use coordination::{Delay, ErrorText, MessageId, Outbox, Topic};
+use ratelimiter::admission::no_answer_pause;
 use ratelimiter::clock::{Clock, Timestamp};
 use ratelimiter::{
-    CompleteRequest, Decision, Denial, DenialReason, JobId, LeaseId, LimitKey, Limiter,
-    ReserveError, ReserveRequest,
+    Decision, Denial, DenialReason, JobId, LeaseId, LimitKey, Limiter, ReserveError, ReserveRequest,
 };
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
 use super::claim::Settlement;
+use super::context::RunnerContext;
 use super::handler::JobHandler;
 use super::job::LlmJob;
-use super::runner::Shared;
-use crate::completing::{Completing, Ended};
+use crate::completing::jittered;
 use crate::llm::LlmNeeds;
-use crate::no_answer;
 use crate::scheduler::{JobView, Permit};
 
 /// How long a job waits that cannot be allowed before somebody puts something right.
@@ -56,7 +55,7 @@ pub(super) enum Asked {
     Settled(Settlement),
 }
 
-impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
+impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L, H> {
     /// Waits for the job's turn and asks until there is an answer, or the runner is told to stop.
     pub(super) async fn ask(&self, asking: &Asking, turn: Turn) -> Asked {
         if let Some(comes) = turn.comes {
@@ -69,15 +68,15 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
     }
 
     async fn ask_now(&self, asking: &Asking) -> Asked {
-        if self.shutdown.is_cancelled() || !self.gates().lets_ask(Instant::now(), &asking.topic) {
+        if self.shutdown.is_cancelled() || !self.gates().lets_ask(self.clock.now(), &asking.topic) {
             self.counts().given_back.add(1);
             return Asked::put_off(Duration::ZERO);
         }
         let budget = asking.needs.daily_tokens();
-        let waits = budget.and_then(|key| self.gates().put_off(Instant::now(), key));
+        let waits = budget.and_then(|key| self.gates().put_off(self.clock.now(), key));
         if let Some(wait) = waits {
             self.counts().put_off.add(1);
-            return Asked::put_off(wait + self.jitter(wait));
+            return Asked::put_off(jittered(wait, self.settings.jitter));
         }
         let mut lease = LeaseId::generate(self.clock.now());
         let mut unanswered_count = 0;
@@ -105,7 +104,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
                     self.settings.observer.unknown(&asking.view(Some(lease)), &unanswered);
                     unanswered_count += 1;
                     let jitter = fastrand::f64();
-                    let pause = no_answer::pause(unanswered_count, unanswered.retry_after, jitter);
+                    let pause = no_answer_pause(unanswered_count, unanswered.retry_after, jitter);
                     tokio::select! {
                         () = sleep_until(Instant::now() + pause) => {}
                         () = self.shutdown.cancelled() => return self.give_up(asking, lease).await,
@@ -144,13 +143,13 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
     }
 
     fn denied(&self, asking: &Asking, lease: LeaseId, denial: &Denial) -> Asked {
-        let wait = denial.retry_after + self.jitter(denial.retry_after);
+        let wait = jittered(denial.retry_after, self.settings.jitter);
         tracing::debug!(keys = ?denial.keys(), ?wait, "reserve denied");
         self.counts().denied.add(1);
         self.settings.observer.denied(&asking.view(Some(lease)), denial);
         let budget = asking.needs.daily_tokens();
         let Asking { id, topic, .. } = asking;
-        let wait = self.gates().denied(Instant::now(), *id, topic, denial.keys(), budget, wait);
+        let wait = self.gates().denied(self.clock.now(), *id, topic, denial.keys(), budget, wait);
         // The gate's time is one to wake up at.
         self.changed.notify_one();
         match &denial.reason {
@@ -166,7 +165,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
     /// The job cannot be allowed before somebody puts something right that is not the job's: a key, a token, a URL, a
     /// client that was shut down. It waits, and the jobs that may meet the same ask one at a time.
     fn postponed(&self, asking: &Asking, error: &ReserveError) -> Asked {
-        let wait = POSTPONED_FOR + self.jitter(POSTPONED_FOR);
+        let wait = jittered(POSTPONED_FOR, self.settings.jitter);
         tracing::warn!(%error, ?wait, "job postponed");
         self.counts().postponed.add(1);
         let budget = asking.needs.daily_tokens();
@@ -176,7 +175,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
             let keys = asking.needs.requirements().iter().map(|needed| &needed.key);
             keys.filter(|key| Some(*key) != budget).cloned().collect()
         };
-        let wait = self.gates().postponed(Instant::now(), &asking.topic, &keys, budget, wait);
+        let wait = self.gates().postponed(self.clock.now(), &asking.topic, &keys, budget, wait);
         self.changed.notify_one();
         Asked::put_off_because(wait, format!("postponed: {error}"))
     }
@@ -190,34 +189,10 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
 
     /// The runner stops before the job has run. Its lease may have been allowed all the same.
     async fn give_up(&self, asking: &Asking, lease: LeaseId) -> Asked {
-        self.complete(asking, lease, asking.needs.unused()).await;
+        let Asking { needs, job_id, .. } = asking;
+        self.complete(needs, job_id.as_ref(), lease, needs.unused()).await;
         self.counts().given_back.add(1);
         Asked::put_off(Duration::ZERO)
-    }
-
-    /// Completes a lease; the models that got room back may go on.
-    pub(super) async fn complete(
-        &self,
-        asking: &Asking,
-        lease: LeaseId,
-        actuals: ratelimiter::Actuals,
-    ) {
-        let complete_for = self.settings.complete_for;
-        let completing = Completing { limiter: &self.limiter, stop: &self.stop, complete_for };
-        let request = CompleteRequest { lease, job: asking.job_id.clone(), actuals };
-        match completing.complete(request, || ()).await {
-            Ended::With(actuals) => {
-                let freed = asking.needs.freed_by(&actuals);
-                if self.gates().released(&freed) {
-                    self.changed.notify_one();
-                }
-            }
-            Ended::GivenUp => self.counts().completes_given_up.add(1),
-        }
-    }
-
-    fn jitter(&self, wait: Duration) -> Duration {
-        self.settings.jitter.min(wait).mul_f64(fastrand::f64())
     }
 }
 

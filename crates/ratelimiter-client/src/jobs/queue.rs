@@ -134,9 +134,7 @@ impl<O: Outbox> JobQueue<O> {
             None => Ok(None),
         }
     }
-}
 
-impl<O: Outbox> JobQueue<O> {
     /// Up to `max` failed jobs whose ID is greater than `after`, in the order of their IDs. Messages that are no jobs, or
     /// jobs of a newer program, are left out.
     ///

@@ -1,16 +1,17 @@
 //! The runner: claims jobs that may have room, and lets each go its way.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use coordination::{
     BATCH_SIZE_MAX, BatchSize, CancellationToken, Delay, MessageId, Outbox, OutboxMessage,
-    OwnerToken, ProviderError, TOPICS_MAX, Topic, TopicSet, Topics,
+    OwnerToken, Topic,
 };
 use ratelimiter::Limiter;
+use ratelimiter::clock::{Clock, Timestamp};
 use tokio::sync::Notify;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
@@ -18,10 +19,11 @@ use tracing::Instrument;
 
 use super::asking::turns;
 use super::claim::Claim;
-use super::counters::{Counts, JobCounters};
-use super::gates::{Claiming, Gates};
+use super::context::RunnerContext;
+use super::counters::JobCounters;
 use super::handler::JobHandler;
 use super::job::is_job;
+use super::model_gates::{Claiming, ModelGates};
 use super::running::InHand;
 use super::settings::{InvalidRunnerSettings, RunnerSettings};
 use crate::llm::{TokenEstimator, Utf8Bytes};
@@ -40,32 +42,8 @@ pub struct JobRunner<O, L, H> {
     limiter: L,
     handler: H,
     settings: RunnerSettings,
-    estimate: Estimate,
+    estimator: Box<dyn TokenEstimator + Send + Sync>,
     counters: JobCounters,
-}
-
-type Estimate = Box<dyn Fn(&str) -> u64 + Send + Sync>;
-
-/// What the runner's tasks share.
-pub(super) struct Shared<O, L, H> {
-    outbox: O,
-    pub(super) limiter: L,
-    pub(super) handler: H,
-    pub(super) settings: RunnerSettings,
-    pub(super) estimate: Estimate,
-    counters: JobCounters,
-    gates: Mutex<Gates>,
-    /// Topics that it had jobs of, up to [`TOPICS_MAX`].
-    met: Mutex<BTreeSet<Topic>>,
-    pub(super) clock: TokioClock,
-    /// How often it looked for work.
-    looks: AtomicUsize,
-    /// Something happened that may let jobs go ahead.
-    pub(super) changed: Notify,
-    /// No new calls.
-    pub(super) shutdown: CancellationToken,
-    /// The time to shut down is over.
-    pub(super) stop: CancellationToken,
 }
 
 /// What a look for work says about the next one.
@@ -73,8 +51,12 @@ pub(super) struct Shared<O, L, H> {
 enum Look {
     /// There may be more.
     Again,
-    /// There was no more; the next is due then, as far as is known.
-    At(Option<Instant>),
+    /// There was no more.
+    At {
+        looked_at: Timestamp,
+        /// When the next is due, as far as is known.
+        due: Option<Instant>,
+    },
 }
 
 impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> JobRunner<O, L, H> {
@@ -89,9 +71,8 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> JobRunner<O, L, H> 
         handler: H,
     ) -> Result<JobRunner<O, L, H>, InvalidRunnerSettings> {
         settings.check()?;
-        let estimate: Estimate = Box::new(|prompt| Utf8Bytes.estimate(prompt));
-        let counters = JobCounters::default();
-        Ok(JobRunner { outbox, limiter, handler, settings, estimate, counters })
+        let (estimator, counters) = (Box::new(Utf8Bytes), JobCounters::default());
+        Ok(JobRunner { outbox, limiter, handler, settings, estimator, counters })
     }
 
     /// The same with another estimate of a prompt's tokens than its bytes. All runners of a queue should have the same.
@@ -100,7 +81,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> JobRunner<O, L, H> 
         mut self,
         estimator: impl TokenEstimator + Send + Sync + 'static,
     ) -> JobRunner<O, L, H> {
-        self.estimate = Box::new(move |prompt| estimator.estimate(prompt));
+        self.estimator = Box::new(estimator);
         self
     }
 
@@ -114,28 +95,27 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> JobRunner<O, L, H> 
     ///
     /// Dropping the future stops it at once, as a crash would: what it had claimed is ready again when the claims run out.
     pub async fn run(self, shutdown: CancellationToken) {
-        let JobRunner { outbox, limiter, handler, settings, estimate, counters } = self;
-        let gates = Mutex::new(Gates::new(settings.models.clone(), settings.model_workers));
-        let shared = Arc::new(Shared {
+        let JobRunner { outbox, limiter, handler, settings, estimator, counters } = self;
+        let gates = Mutex::new(ModelGates::new(settings.models.clone(), settings.model_workers));
+        let context = Arc::new(RunnerContext {
             outbox,
             limiter,
             handler,
             settings,
-            estimate,
+            estimator,
             counters,
             gates,
-            met: Mutex::default(),
             clock: TokioClock::new(),
             looks: AtomicUsize::new(0),
             changed: Notify::new(),
             shutdown,
             stop: CancellationToken::new(),
         });
-        shared.run().await;
+        context.run().await;
     }
 }
 
-impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
+impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L, H> {
     async fn run(self: Arc<Self>) {
         let mut tasks = JoinSet::new();
         let mut upkeep = interval(self.settings.upkeep_interval);
@@ -172,21 +152,20 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
     /// When to look for work if nothing happens before.
     fn wake_at(&self, look: &Look) -> Instant {
         let polled = Instant::now() + self.settings.poll_interval;
-        let due = match look {
-            Look::Again => None,
-            Look::At(due) => *due,
+        let Look::At { looked_at, due } = look else {
+            // It looks as soon as a worker is free, and not before, whichever gate opens.
+            return polled;
         };
-        let opens = self.gates().opens_at();
-        due.into_iter().chain(opens).fold(polled, Instant::min)
+        // A gate that has opened since was not looked at.
+        let opens = self.gates().opens_at(*looked_at);
+        let opens = opens.map(|at| Instant::now() + at.since(self.clock.now()));
+        due.iter().copied().chain(opens).fold(polled, Instant::min)
     }
 
     /// Claims what may go ahead, and lets it.
     async fn look(self: &Arc<Self>, tasks: &mut JoinSet<()>) -> Look {
-        let mut claims = {
-            let (mut gates, now) = (self.gates(), Instant::now());
-            gates.open_due(now);
-            gates.claims(now)
-        };
+        let looked_at = self.clock.now();
+        let mut claims = self.gates().claims(looked_at);
         // By turns, so that neither the models with a gate nor those without take all the room there is.
         if self.looks.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
             claims.reverse();
@@ -208,20 +187,23 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
                 }
                 Err(error) => {
                     self.note_no_answer(&error);
-                    return Look::At(None);
+                    return Look::At { looked_at, due: None };
                 }
             }
         }
-        if may_have_more { Look::Again } else { self.next_due().await }
+        if may_have_more {
+            return Look::Again;
+        }
+        Look::At { looked_at, due: self.next_due().await }
     }
 
-    async fn next_due(&self) -> Look {
-        let awaited = self.gates().awaited(Instant::now());
+    async fn next_due(&self) -> Option<Instant> {
+        let awaited = self.gates().awaited(self.clock.now());
         match self.outbox.next_due_after(&awaited).await {
-            Ok(after) => Look::At(after.map(|after| Instant::now() + after.max(LOOK_AGAIN_AFTER))),
+            Ok(after) => after.map(|after| Instant::now() + after.max(LOOK_AGAIN_AFTER)),
             Err(error) => {
                 self.note_no_answer(&error);
-                Look::At(None)
+                None
             }
         }
     }
@@ -242,7 +224,6 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
                 left.push(message.id);
                 continue;
             }
-            self.meet(&message.topic);
             if gates.take(&message.topic) {
                 by_topic.entry(message.topic.clone()).or_default().push(message);
             } else {
@@ -266,7 +247,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
                     claim_for: self.settings.claim_for,
                     counters: self.counters.clone(),
                 };
-                let in_hand = InHand { shared: self.clone(), message, is_asking: true };
+                let in_hand = InHand { context: self.clone(), message, is_asking: true };
                 tasks.spawn(in_hand.work(claim, turn).instrument(span));
             }
         }
@@ -278,33 +259,16 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
         }
     }
 
-    fn meet(&self, topic: &Topic) {
-        let mut met = self.met.lock().expect("nobody panics with the topics in hand");
-        if met.len() < TOPICS_MAX && !met.contains(topic) {
-            met.insert(topic.clone());
-        }
-    }
-
     /// Makes lost claims ready, and forgets what was finished long ago.
     async fn keep_up(&self) {
         match self.outbox.reap().await {
             Ok(count) => self.counts().reaped.add(count),
             Err(error) => self.note_no_answer(&error),
         }
-        match self.outbox.purge(&self.own_topics(), self.settings.keep).await {
+        let own_topics = self.gates().own_topics();
+        match self.outbox.purge(&own_topics, self.settings.keep).await {
             Ok(count) => self.counts().purged.add(count),
             Err(error) => self.note_no_answer(&error),
-        }
-    }
-
-    /// The topics that this runner keeps: those of its models, of all models those it has met.
-    fn own_topics(&self) -> Topics {
-        match &self.settings.models.only {
-            Some(only) => Topics::Only(only.clone()),
-            None => {
-                let met = self.met.lock().expect("nobody panics with the topics in hand");
-                Topics::Only(TopicSet::of(met.iter().cloned()).expect("their number is bounded"))
-            }
         }
     }
 
@@ -325,19 +289,6 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
                 "jobs could not be given back, their claims run out"
             );
         }
-    }
-
-    pub(super) fn gates(&self) -> MutexGuard<'_, Gates> {
-        self.gates.lock().expect("nobody panics with the gates in hand")
-    }
-
-    pub(super) fn counts(&self) -> &Counts {
-        self.counters.counts()
-    }
-
-    fn note_no_answer(&self, error: &ProviderError) {
-        self.counts().outbox_errors.add(1);
-        tracing::warn!(%error, "outbox gave no answer");
     }
 }
 

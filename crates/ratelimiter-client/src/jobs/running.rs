@@ -4,15 +4,15 @@ use std::panic::AssertUnwindSafe;
 
 use coordination::{ErrorText, HandlerError, Outbox, OutboxMessage, retry_delay};
 use futures::FutureExt;
-use ratelimiter::{Actuals, JobId, Limiter};
+use ratelimiter::{JobId, Limiter};
 use tokio::time::{Instant, timeout};
 
 use super::asking::{Asked, Asking, Turn};
 use super::claim::{Claim, ClaimLost, Settlement};
+use super::context::RunnerContext;
 use super::handler::{JobCall, JobHandler};
 use super::job::{LlmJob, UnreadableJob};
 use super::queue::JobResult;
-use super::runner::Shared;
 use crate::scheduler::{Done, JobEnd, Permit, panic_message};
 
 /// For how long a job of a newer program is left to a newer runner.
@@ -27,7 +27,7 @@ struct Ran {
 
 /// A job in hand: when it is dropped, whatever happened, there is room for another.
 pub(super) struct InHand<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> {
-    pub(super) shared: std::sync::Arc<Shared<O, L, H>>,
+    pub(super) context: std::sync::Arc<RunnerContext<O, L, H>>,
     pub(super) message: OutboxMessage,
     pub(super) is_asking: bool,
 }
@@ -35,34 +35,34 @@ pub(super) struct InHand<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler>
 impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> InHand<O, L, H> {
     /// Everything that happens to a job from its claim to its end.
     pub(super) async fn work(mut self, claim: Claim<O>, turn: Turn) {
-        let shared = self.shared.clone();
-        let asking = match shared.read(&self.message) {
+        let context = self.context.clone();
+        let asking = match context.read(&self.message) {
             Ok(asking) => asking,
             Err(settlement) => {
-                shared.settle(&claim, &settlement).await;
+                context.settle(&claim, &settlement).await;
                 return;
             }
         };
-        let asked = claim.keeping(shared.ask(&asking, turn)).await;
+        let asked = claim.keeping(context.ask(&asking, turn)).await;
         self.end_asking();
         match asked {
-            Ok(Asked::Allowed(permit)) => shared.run_allowed(&claim, asking, permit).await,
+            Ok(Asked::Allowed(permit)) => context.run_allowed(&claim, asking, permit).await,
             Ok(Asked::Settled(settlement)) => {
                 if let Settlement::Fail { .. } = settlement {
-                    shared.settings.observer.done(&asking.view(None), JobEnd::Refused);
+                    context.settings.observer.done(&asking.view(None), JobEnd::Refused);
                 }
-                shared.settle(&claim, &settlement).await;
+                context.settle(&claim, &settlement).await;
             }
             // Whatever it was allowed stays reserved until it expires.
-            Err(ClaimLost) => shared.note_lost(),
+            Err(ClaimLost) => context.note_lost(),
         }
     }
 
     fn end_asking(&mut self) {
         if std::mem::replace(&mut self.is_asking, false)
-            && self.shared.gates().end_asking(&self.message.topic)
+            && self.context.gates().end_asking(&self.message.topic)
         {
-            self.shared.changed.notify_one();
+            self.context.changed.notify_one();
         }
     }
 }
@@ -70,13 +70,13 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> InHand<O, L, H> {
 impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Drop for InHand<O, L, H> {
     fn drop(&mut self) {
         self.end_asking();
-        if self.shared.gates().leave(&self.message.topic) {
-            self.shared.changed.notify_one();
+        if self.context.gates().leave(&self.message.topic) {
+            self.context.changed.notify_one();
         }
     }
 }
 
-impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
+impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L, H> {
     /// The job that a message asks for, or what becomes of the message instead.
     fn read(&self, message: &OutboxMessage) -> Result<Asking, Settlement> {
         let fail = |error: String| Settlement::Fail { error: ErrorText::new(error) };
@@ -92,13 +92,13 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
             }
             Err(error) => return Err(fail(error.to_string())),
         };
-        let lost = message.attempts.saturating_sub(message.retry_count);
+        let lost = message.lost_attempts();
         if lost >= self.settings.lost_attempts_max {
             let last = message.last_error.as_str();
             let last = if last.is_empty() { String::new() } else { format!("; before: {last}") };
             return Err(fail(format!("gave up: {lost} attempts began and never ended{last}")));
         }
-        let needs = job.request().needs_by(&|prompt: &str| (self.estimate)(prompt));
+        let needs = job.request().needs_by(&*self.estimator);
         let needs = needs.map_err(|error| fail(error.to_string()))?;
         Ok(Asking {
             id: message.id,
@@ -114,29 +114,28 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
 
     async fn run_allowed(&self, claim: &Claim<O>, asking: Asking, permit: Permit) {
         let lease = permit.lease();
+        let complete =
+            |actuals| self.complete(&asking.needs, asking.job_id.as_ref(), lease, actuals);
         let attempt = match claim.begin().await {
             Ok(attempt) => attempt,
             Err(ClaimLost) => {
                 self.note_lost();
-                self.complete(&asking, lease, asking.needs.unused()).await;
+                complete(asking.needs.unused()).await;
                 return;
             }
         };
         match claim.keeping(self.call(&asking, attempt, permit.clone())).await {
             Ok(Ran { settlement, tokens, end }) => {
-                let actuals = self.actuals(&asking, tokens);
+                let actuals = asking.needs.known_actuals(tokens);
                 self.settings.observer.done(&asking.view(Some(lease)), end);
                 // Together, so that neither waits for the other. A crash between them costs a hold its time or a job its
                 // repetition, whichever comes first.
-                tokio::join!(
-                    self.settle(claim, &settlement),
-                    self.complete(&asking, lease, actuals)
-                );
+                tokio::join!(self.settle(claim, &settlement), complete(actuals));
             }
             Err(ClaimLost) => {
                 self.note_lost();
-                let actuals = self.actuals(&asking, permit.known_tokens());
-                self.complete(&asking, lease, actuals).await;
+                let actuals = asking.needs.known_actuals(permit.known_tokens());
+                complete(actuals).await;
             }
         }
     }
@@ -204,10 +203,6 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
         Settlement::Retry { delay, error: ErrorText::new(reason) }
     }
 
-    fn actuals(&self, asking: &Asking, tokens: Option<u64>) -> Actuals {
-        tokens.map_or_else(Actuals::none, |tokens| asking.needs.actuals(tokens))
-    }
-
     async fn settle(&self, claim: &Claim<O>, settlement: &Settlement) {
         if claim.settle(settlement).await.is_err() {
             self.note_lost();
@@ -227,10 +222,5 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Shared<O, L, H> {
                 tracing::debug!(?delay, %reason, "job put off");
             }
         }
-    }
-
-    fn note_lost(&self) {
-        tracing::warn!("claim lost, another runner has the job");
-        self.counts().claims_lost.add(1);
     }
 }

@@ -2,20 +2,22 @@
 
 use std::sync::Arc;
 
+use ratelimiter::admission::{Waiter, WaiterId};
 use ratelimiter::clock::{Clock, Timestamp};
 use ratelimiter::{Decision, Denial, LeaseId, Limiter, ReserveError, ReserveRequest, Unanswered};
 use tracing::Instrument;
 
+use super::context::{Phase, SchedulerContext, State};
 use super::control::Control;
 use super::job::{Permit, Ran};
-use super::plan::{JobNumber, PlannedJob};
+use super::queued::{JobFacts, Queued};
 use super::report::{JobEnd, JobFailure};
-use super::shared::{JobFacts, Phase, Queued, Shared, State};
 use super::unrun::UnrunJob;
+use crate::completing::{jittered, time_is_over};
 
 /// A job that asks.
 pub(super) struct Asking {
-    pub(super) job: JobNumber,
+    pub(super) waiter: WaiterId,
     pub(super) facts: Arc<JobFacts>,
     pub(super) control: Arc<Control>,
     pub(super) lease: LeaseId,
@@ -27,16 +29,16 @@ pub(super) struct Asking {
 
 /// A worker that is busy. Whatever happens, it is free again in the end.
 struct Worker<L> {
-    shared: Arc<Shared<L>>,
+    context: Arc<SchedulerContext<L>>,
     with: BusyWith,
 }
 
 enum BusyWith {
-    /// A job of the plan that asks.
-    Asking(JobNumber),
-    /// A job that was allowed and has left the plan.
+    /// A waiter that asks.
+    Asking(WaiterId),
+    /// A job that was allowed and waits no more.
     Running,
-    /// Nothing; the plan knows.
+    /// Nothing; the admission knows.
     Nothing,
 }
 
@@ -47,7 +49,7 @@ enum Next {
     HandedBack,
 }
 
-pub(super) async fn run<L: Limiter + 'static>(shared: Arc<Shared<L>>, asking: Asking) {
+pub(super) async fn run<L: Limiter + 'static>(context: Arc<SchedulerContext<L>>, asking: Asking) {
     let Asking { facts, lease, attempts, .. } = &asking;
     let span = tracing::debug_span!(
         "attempt",
@@ -58,14 +60,14 @@ pub(super) async fn run<L: Limiter + 'static>(shared: Arc<Shared<L>>, asking: As
         %lease,
         attempts,
     );
-    let worker = Worker { shared, with: BusyWith::Asking(asking.job) };
+    let worker = Worker { context, with: BusyWith::Asking(asking.waiter) };
     worker.attempt(asking).instrument(span).await;
 }
 
 impl<L: Limiter + 'static> Worker<L> {
     async fn attempt(self, asking: Asking) {
-        let shared = self.shared.clone();
-        shared.observer.reserve_started(&asking.view(shared.clock.now()));
+        let context = self.context.clone();
+        context.observer.reserve_started(&asking.view(context.clock.now()));
         let request = ReserveRequest {
             lease: asking.lease,
             job: asking.facts.id.clone(),
@@ -73,11 +75,8 @@ impl<L: Limiter + 'static> Worker<L> {
         };
         let answer = tokio::select! {
             biased;
-            answer = shared.limiter.reserve(&request) => answer,
-            () = shared.stop.cancelled() => Err(ReserveError::Unanswered(Unanswered {
-                reason: "the time to shut down is over".to_owned(),
-                retry_after: std::time::Duration::ZERO,
-            })),
+            answer = context.limiter.reserve(&request) => answer,
+            () = context.stop.cancelled() => Err(time_is_over().into()),
         };
         match answer {
             Ok(Decision::Allowed { reserved_at }) => self.allowed(asking, reserved_at).await,
@@ -100,36 +99,36 @@ impl<L: Limiter + 'static> Worker<L> {
     }
 
     async fn allowed(mut self, asking: Asking, reserved_at: Timestamp) {
-        let shared = self.shared.clone();
-        let now = shared.clock.now();
-        let (next, planned) = {
-            let mut state = shared.lock();
+        let context = self.context.clone();
+        let now = context.clock.now();
+        let (next, waiter) = {
+            let mut state = context.lock();
             state.counters.allowed += 1;
-            let planned = state.plan.allowed(asking.job);
-            (next(&state, &asking), planned)
+            let waiter = state.admission.allowed(asking.waiter);
+            (next(&state, &asking), waiter)
         };
         self.with = BusyWith::Running;
         let Asking { facts, control, lease, .. } = &asking;
-        let PlannedJob { work: mut queued, attempts, .. } = planned;
+        let Waiter { work: mut queued, attempts, .. } = waiter;
         match next {
             Next::GoesOn => {}
             Next::Cancelled => {
-                shared.complete_in_time(facts, *lease, facts.needs.unused(), || ()).await;
-                shared.fail(queued, attempts, JobFailure::Cancelled, JobEnd::Cancelled);
+                context.complete_in_time(facts, *lease, facts.needs.unused(), || ()).await;
+                context.fail(queued, attempts, JobFailure::Cancelled, JobEnd::Cancelled);
                 return;
             }
             Next::HandedBack => {
-                shared.complete_in_time(facts, *lease, facts.needs.unused(), || ()).await;
-                shared.lock().hand_back(queued, attempts);
+                context.complete_in_time(facts, *lease, facts.needs.unused(), || ()).await;
+                context.lock().hand_back(queued, attempts);
                 return;
             }
         }
         queued.place = None;
-        shared.changed.notify_one();
+        context.changed.notify_one();
         let view = asking.view(now);
         tracing::debug!(waited = ?view.waited, "reserve allowed");
-        shared.observer.allowed(&view);
-        let (cancel, stop) = (control.token(), shared.stop.clone());
+        context.observer.allowed(&view);
+        let (cancel, stop) = (control.token(), context.stop.clone());
         let cancelled = async move {
             tokio::select! {
                 () = cancel.cancelled() => {}
@@ -140,24 +139,24 @@ impl<L: Limiter + 'static> Worker<L> {
         let ran = queued.work.run(permit, Box::pin(cancelled)).await;
         let Ran { tokens, end, report } = ran;
         let report = || {
-            shared.tell_end(&view, end);
+            context.tell_end(&view, end);
             report(view.attempts, view.waited);
         };
-        shared.complete_in_time(facts, *lease, facts.actuals(tokens), report).await;
+        let actuals = facts.needs.known_actuals(tokens);
+        context.complete_in_time(facts, *lease, actuals, report).await;
     }
 
     fn denied(mut self, asking: &Asking, denial: &Denial) {
-        let shared = self.shared.clone();
-        let now = shared.clock.now();
-        let jitter = shared.jitter.min(denial.retry_after).mul_f64(fastrand::f64());
-        let wait = denial.retry_after + jitter;
+        let context = self.context.clone();
+        let now = context.clock.now();
+        let wait = jittered(denial.retry_after, context.jitter);
         tracing::debug!(keys = ?denial.keys(), ?wait, "reserve denied");
-        shared.observer.denied(&asking.view(now), denial);
-        let mut state = shared.lock();
+        context.observer.denied(&asking.view(now), denial);
+        let mut state = context.lock();
         state.counters.denied += 1;
         match next(&state, asking) {
             Next::GoesOn => {
-                state.plan.denied(now, asking.job, denial.keys(), wait);
+                state.admission.denied(now, asking.waiter, denial.keys(), wait);
                 self.with = BusyWith::Nothing;
             }
             next @ (Next::Cancelled | Next::HandedBack) => {
@@ -168,18 +167,18 @@ impl<L: Limiter + 'static> Worker<L> {
     }
 
     async fn unanswered(mut self, asking: Asking, unanswered: Unanswered) {
-        let shared = self.shared.clone();
-        let now = shared.clock.now();
+        let context = self.context.clone();
+        let now = context.clock.now();
         tracing::debug!(%unanswered, "no answer to reserve");
-        shared.observer.unknown(&asking.view(now), &unanswered);
+        context.observer.unknown(&asking.view(now), &unanswered);
         let next = {
-            let mut state = shared.lock();
+            let mut state = context.lock();
             state.counters.unanswered += 1;
             let next = next(&state, &asking);
             if matches!(next, Next::GoesOn) {
                 let Unanswered { retry_after, .. } = unanswered;
                 let jitter = fastrand::f64();
-                state.plan.unanswered(now, asking.job, asking.lease, retry_after, jitter);
+                state.admission.unanswered(now, asking.waiter, asking.lease, retry_after, jitter);
                 self.with = BusyWith::Nothing;
             }
             next
@@ -187,36 +186,36 @@ impl<L: Limiter + 'static> Worker<L> {
         if !matches!(next, Next::GoesOn) {
             // It may have been allowed all the same.
             let Asking { facts, lease, .. } = &asking;
-            shared.complete_in_time(facts, *lease, facts.needs.unused(), || ()).await;
+            context.complete_in_time(facts, *lease, facts.needs.unused(), || ()).await;
             self.leave(&asking, &next);
         }
     }
 
     /// A job without a lease ends or is handed back.
     fn leave(mut self, asking: &Asking, next: &Next) {
-        let shared = self.shared.clone();
-        let mut state = shared.lock();
-        let PlannedJob { work, attempts, .. } = state.plan.give_up(asking.job);
+        let context = self.context.clone();
+        let mut state = context.lock();
+        let Waiter { work, attempts, .. } = state.admission.give_up(asking.waiter);
         self.with = BusyWith::Nothing;
         match next {
             Next::HandedBack => state.hand_back(work, attempts),
             Next::Cancelled | Next::GoesOn => {
                 drop(state);
-                shared.fail(work, attempts, JobFailure::Cancelled, JobEnd::Cancelled);
+                context.fail(work, attempts, JobFailure::Cancelled, JobEnd::Cancelled);
             }
         }
     }
 
     fn lease_was_spent(mut self, asking: &Asking) {
-        self.shared.lock().plan.lease_was_spent(asking.job);
+        self.context.lock().admission.lease_was_spent(asking.waiter);
         self.with = BusyWith::Nothing;
     }
 
     fn refused(mut self, asking: &Asking, error: ReserveError) {
         tracing::warn!(%error, "job refused for good");
-        let PlannedJob { work, attempts, .. } = self.shared.lock().plan.refused(asking.job);
+        let Waiter { work, attempts, .. } = self.context.lock().admission.refused(asking.waiter);
         self.with = BusyWith::Nothing;
-        self.shared.fail(work, attempts, JobFailure::Refused(error), JobEnd::Refused);
+        self.context.fail(work, attempts, JobFailure::Refused(error), JobEnd::Refused);
     }
 }
 
@@ -248,16 +247,16 @@ impl<L> Drop for Worker<L> {
         let abandoned = match self.with {
             BusyWith::Nothing => None,
             BusyWith::Running => {
-                self.shared.lock().plan.ended();
+                self.context.lock().admission.ended();
                 None
             }
             // Only a limiter that panics leaves a job like this.
-            BusyWith::Asking(job) => Some(self.shared.lock().plan.give_up(job)),
+            BusyWith::Asking(waiter) => Some(self.context.lock().admission.give_up(waiter)),
         };
-        self.shared.changed.notify_one();
-        if let Some(PlannedJob { work, attempts, .. }) = abandoned {
+        self.context.changed.notify_one();
+        if let Some(Waiter { work, attempts, .. }) = abandoned {
             let message = "the limiter panicked".to_owned();
-            self.shared.fail(work, attempts, JobFailure::Panicked { message }, JobEnd::Panicked);
+            self.context.fail(work, attempts, JobFailure::Panicked { message }, JobEnd::Panicked);
         }
     }
 }

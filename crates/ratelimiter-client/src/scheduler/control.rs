@@ -1,34 +1,28 @@
 //! How an owner's cancel reaches its job, wherever it is.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 
 use tokio_util::sync::CancellationToken;
 
-use super::plan::JobNumber;
-
-/// A job's scheduler, as far as a handle needs it.
-pub(super) trait Home: Send + Sync {
-    /// The owner has cancelled the job: if it waits, it ends now.
-    fn job_was_cancelled(self: Arc<Self>, job: JobNumber);
-}
+/// Tells a job's scheduler that its owner has cancelled it: if it waits, it ends now.
+type OnCancel = Arc<dyn Fn() + Send + Sync>;
 
 /// Shared by a job and its handle.
 #[derive(Default)]
 pub(super) struct Control {
     cancelled: CancellationToken,
-    /// Where the job is. A job that was handed back and submitted again has another home.
-    home: Mutex<Option<(Weak<dyn Home>, JobNumber)>>,
+    /// Of the scheduler where the job is. One that was handed back and submitted again has another.
+    on_cancel: Mutex<Option<OnCancel>>,
 }
 
 impl Control {
     pub(super) fn cancel(&self) {
         self.cancelled.cancel();
-        let home = self.home.lock().expect("nobody panics with the lock held").clone();
-        if let Some((home, job)) = home
-            && let Some(home) = home.upgrade()
-        {
-            home.job_was_cancelled(job);
+        // Not called with the lock held: it takes the scheduler's.
+        let on_cancel = self.on_cancel.lock().expect("nobody panics with the lock held").clone();
+        if let Some(on_cancel) = on_cancel {
+            on_cancel();
         }
     }
 
@@ -40,9 +34,9 @@ impl Control {
         self.cancelled.clone()
     }
 
-    pub(super) fn moves_to(&self, home: Weak<dyn Home>, job: JobNumber) {
-        let mut place = self.home.lock().expect("nobody panics with the lock held");
-        *place = Some((home, job));
+    pub(super) fn moves_to(&self, on_cancel: impl Fn() + Send + Sync + 'static) {
+        let mut place = self.on_cancel.lock().expect("nobody panics with the lock held");
+        *place = Some(Arc::new(on_cancel));
     }
 }
 

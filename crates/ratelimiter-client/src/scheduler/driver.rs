@@ -1,4 +1,4 @@
-//! Lets jobs ask when the plan says so. One timer, and no polling: a scheduler whose jobs all wait uses no time.
+//! Lets jobs ask when their turn comes. One timer, and no polling: a scheduler whose jobs all wait uses no time.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use ratelimiter::{LeaseId, Limiter};
 use tokio::time::{Instant, sleep_until};
 
 use super::attempt::{self, Asking};
-use super::shared::{Phase, Shared};
+use super::context::{Phase, SchedulerContext};
 
 /// What there is to do, and when to look again if nothing happens.
 struct Round {
@@ -17,38 +17,38 @@ struct Round {
     is_last: bool,
 }
 
-pub(super) async fn drive<L: Limiter + 'static>(shared: Arc<Shared<L>>) {
+pub(super) async fn drive<L: Limiter + 'static>(context: Arc<SchedulerContext<L>>) {
     loop {
-        let Round { asking, wake_at, is_last } = round(&shared);
+        let Round { asking, wake_at, is_last } = round(&context);
         for asking in asking {
-            shared.runtime.spawn(attempt::run(shared.clone(), asking));
+            context.runtime.spawn(attempt::run(context.clone(), asking));
         }
         if is_last {
             return;
         }
         let Some(wake_at) = wake_at else {
-            shared.changed.notified().await;
+            context.changed.notified().await;
             continue;
         };
-        let wait = wake_at.since(shared.clock.now());
+        let wait = wake_at.since(context.clock.now());
         tokio::select! {
-            () = shared.changed.notified() => {}
+            () = context.changed.notified() => {}
             () = sleep_until(Instant::now() + wait) => {}
         }
     }
 }
 
-fn round<L>(shared: &Shared<L>) -> Round {
-    let now = shared.clock.now();
-    let mut state = shared.lock();
+fn round<L>(context: &SchedulerContext<L>) -> Round {
+    let now = context.clock.now();
+    let mut state = context.lock();
     let mut asking = Vec::new();
     while state.phase != Phase::ShutDown
-        && let Some(attempt) = state.plan.next(now)
+        && let Some(attempt) = state.admission.next(now)
     {
-        let planned = state.plan.get(attempt.job).expect("the job that asks is there");
-        let queued = &planned.work;
+        let waiter = state.admission.get(attempt.waiter).expect("the job that asks is there");
+        let queued = &waiter.work;
         asking.push(Asking {
-            job: attempt.job,
+            waiter: attempt.waiter,
             facts: queued.facts.clone(),
             control: queued.control.clone(),
             lease: attempt.repeats.unwrap_or_else(|| LeaseId::generate(now)),
@@ -57,7 +57,7 @@ fn round<L>(shared: &Shared<L>) -> Round {
         });
         state.counters.attempts += 1;
     }
-    let idle = state.plan.waiting() == 0 && state.plan.busy() == 0;
-    shared.busy.send_replace(state.plan.busy());
-    Round { asking, wake_at: state.plan.wake_at(), is_last: idle && !state.is_open() }
+    let idle = state.admission.waiting() == 0 && state.admission.busy() == 0;
+    context.busy.send_replace(state.admission.busy());
+    Round { asking, wake_at: state.admission.wake_at(), is_last: idle && !state.is_open() }
 }

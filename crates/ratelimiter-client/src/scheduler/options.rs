@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ratelimiter::admission::STARVING_AFTER;
+
 use super::observer::{NoObserver, Observer};
 
 /// What can be chosen about a scheduler.
@@ -46,7 +48,7 @@ impl Default for SchedulerOptions {
         Self {
             workers: 32,
             queue_max: 100_000,
-            starving_after: 8,
+            starving_after: STARVING_AFTER,
             jitter: Duration::from_millis(50),
             complete_for: Duration::from_secs(60),
             observer: Arc::new(NoObserver),

@@ -4,22 +4,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ratelimiter::Limiter;
+use ratelimiter::admission::Waiter;
 use tokio::time::timeout;
 
-use super::plan::PlannedJob;
-use super::shared::{Phase, Shared};
+use super::context::{Phase, SchedulerContext};
 use super::unrun::UnrunJob;
 
 pub(super) async fn shut_down<L: Limiter + 'static>(
-    shared: &Arc<Shared<L>>,
+    context: &Arc<SchedulerContext<L>>,
     deadline: Duration,
 ) -> Vec<UnrunJob> {
-    shared.room.close();
+    context.room.close();
     let spent = {
-        let mut state = shared.lock();
+        let mut state = context.lock();
         state.phase = Phase::ShutDown;
         let mut spent = Vec::new();
-        for PlannedJob { work, attempts, unanswered_lease, .. } in state.plan.remove_all() {
+        for Waiter { work, attempts, unanswered_lease, .. } in state.admission.remove_all() {
             spent.extend(unanswered_lease.map(|lease| (work.facts.clone(), lease)));
             state.counters.handed_back += 1;
             state.unrun.push(UnrunJob::new(work, attempts));
@@ -28,25 +28,25 @@ pub(super) async fn shut_down<L: Limiter + 'static>(
     };
     for (facts, lease) in spent {
         // It may have been allowed all the same.
-        shared.complete_unused(facts, lease);
+        context.complete_unused(facts, lease);
     }
-    shared.loose_ends.close();
-    shared.changed.notify_one();
-    if timeout(deadline, all_workers_are_free(shared)).await.is_err() {
-        shared.stop.cancel();
-        all_workers_are_free(shared).await;
+    context.loose_ends.close();
+    context.changed.notify_one();
+    if timeout(deadline, all_workers_are_free(context)).await.is_err() {
+        context.stop.cancel();
+        all_workers_are_free(context).await;
     }
-    std::mem::take(&mut shared.lock().unrun)
+    std::mem::take(&mut context.lock().unrun)
 }
 
-async fn all_workers_are_free<L>(shared: &Shared<L>) {
-    let mut busy = shared.busy.subscribe();
+async fn all_workers_are_free<L>(context: &SchedulerContext<L>) {
+    let mut busy = context.busy.subscribe();
     loop {
-        if shared.lock().plan.busy() == 0 {
+        if context.lock().admission.busy() == 0 {
             break;
         }
-        // The sender lives in `shared`.
+        // The sender lives in `context`.
         busy.changed().await.expect("the sender is there");
     }
-    shared.loose_ends.wait().await;
+    context.loose_ends.wait().await;
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ratelimiter::JobId;
 
+use super::queued::Queued;
 use super::report::JobFailure;
-use super::shared::Queued;
 use crate::llm::LlmNeeds;
 
 /// A job that did not run before its scheduler was shut down. [`Scheduler::resubmit`] gives it to another one, and its

@@ -156,6 +156,23 @@ async fn cli_01_what_stands_between_may_be_unavailable_in_its_own_words() {
     }
 }
 
+/// CLI-01: what a proxy asks for beyond 366 days is taken for that long.
+#[tokio::test]
+async fn cli_01_a_retry_after_is_bounded() {
+    const SECONDS_MAX: u64 = 366 * 24 * 60 * 60;
+    for seconds in [SECONDS_MAX, SECONDS_MAX + 1, u64::MAX] {
+        let headers = format!("retry-after: {seconds}\r\n");
+        let by_header = Reply::Bytes(answer("503 Service Unavailable", &headers, ""));
+        let ms = seconds.saturating_mul(1_000);
+        let body = format!(r#"{{"allowed":false,"retry_after_ms":{ms}}}"#);
+        for reply in [by_header, json("503 Service Unavailable", &body)] {
+            let (fault, error) = faults(reply).await;
+            assert_eq!(fault.retry_after(), Duration::from_secs(SECONDS_MAX), "{fault:?}");
+            assert_unanswered(&error, "is not available");
+        }
+    }
+}
+
 /// CLI-01
 #[tokio::test]
 async fn cli_01_a_backend_without_an_answer_says_when_to_come_back() {

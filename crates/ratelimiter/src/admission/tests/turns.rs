@@ -109,6 +109,36 @@ fn sch_01_a_tenant_out_of_budget_never_delays_another() {
 }
 
 /// SCH-01
+///
+/// The hint is the longest of all limits that denied, so what it says of the shared one nobody knows.
+#[test]
+fn sch_01_a_tenant_out_of_budget_closes_no_shared_limit() {
+    check(
+        1,
+        "add t1 A t rpm=1 tenant:t=1
+         add u1 A u rpm=1 tenant:u=1
+         next
+         deny t1 rpm tenant:t for 3600
+         next
+         allow u1
+         end u1
+         next
+         3600s next",
+        expect![[r#"
+            add t1 A t rpm=1 tenant:t=1
+            add u1 A u rpm=1 tenant:u=1
+            next -> t1#1; then on an event
+            deny t1 rpm tenant:t for 3600
+            next -> u1#1; then on an event
+            allow u1
+            end u1
+            next -> nobody; then at 3600s
+            3600s next -> t1#2; then on an event
+        "#]],
+    );
+}
+
+/// SCH-01
 #[test]
 fn sch_01_a_tenant_out_of_budget_waits_in_all_its_queues() {
     check(
@@ -192,6 +222,50 @@ fn sch_01_room_that_comes_back_opens_the_gate() {
             next -> second#2; then on an event
             allow second
             next -> third#2; then on an event
+        "#]],
+    );
+}
+
+/// SCH-01
+///
+/// Twice as many ask when as many were allowed as may ask.
+#[test]
+fn sch_01_after_a_denial_more_ask_as_others_are_allowed() {
+    check(
+        9,
+        "add a A t rpm=1
+         next
+         add b A t rpm=1
+         add c A t rpm=1
+         add d A t rpm=1
+         add e A t rpm=1
+         add f A t rpm=1
+         add g A t rpm=1
+         deny a rpm for 1
+         1s next
+         allow a
+         next
+         allow b
+         next
+         allow c
+         next",
+        expect![[r#"
+            add a A t rpm=1
+            next -> a#1; then on an event
+            add b A t rpm=1
+            add c A t rpm=1
+            add d A t rpm=1
+            add e A t rpm=1
+            add f A t rpm=1
+            add g A t rpm=1
+            deny a rpm for 1
+            1s next -> a#2; then on an event
+            allow a
+            next -> b#1, c#1; then on an event
+            allow b
+            next -> d#1; then on an event
+            allow c
+            next -> e#1, f#1, g#1; then on an event
         "#]],
     );
 }

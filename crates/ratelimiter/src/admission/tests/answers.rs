@@ -1,11 +1,12 @@
 //! Denied, unanswered, refused, gone.
 
-use std::collections::BTreeMap;
+use std::time::Duration;
 
 use expect_test::expect;
 
-use super::super::Plan;
-use super::{START, STARVING_AFTER, Script, check};
+use super::super::{Admission, WAIT_MAX, no_answer_pause};
+use super::{START, Script, check};
+use crate::{LeaseId, LimitKey};
 
 /// SCH-02
 #[test]
@@ -117,14 +118,39 @@ fn sch_02_who_is_refused_is_gone() {
     );
 }
 
+/// However absurd a hint is, the moment it leads to can be named.
+#[test]
+fn a_wait_is_bounded() {
+    let second = Duration::from_secs(1);
+    for (hint, wait) in [
+        (WAIT_MAX - second, WAIT_MAX - second),
+        (WAIT_MAX, WAIT_MAX),
+        (WAIT_MAX + second, WAIT_MAX),
+        (Duration::MAX, WAIT_MAX),
+    ] {
+        let mut script = Script::new(1);
+        for line in ["add a A t rpm=1", "next"] {
+            script.play(line);
+        }
+        let job = script.names["a"];
+        script.admission.denied(START, job, &[LimitKey::new("rpm").unwrap()], hint);
+        assert_eq!(script.admission.next(START), None);
+        assert_eq!(script.admission.wake_at(), Some(START.after(wait)), "denied, {hint:?}");
+
+        let mut script = Script::new(1);
+        for line in ["add a A t rpm=1", "next"] {
+            script.play(line);
+        }
+        script.admission.unanswered(START, script.names["a"], LeaseId::from_u128(7), hint, 0.0);
+        assert_eq!(script.admission.next(START), None);
+        assert_eq!(script.admission.wake_at(), Some(START.after(wait)), "unanswered, {hint:?}");
+    }
+    assert_eq!(no_answer_pause(1, WAIT_MAX, 0.5), WAIT_MAX, "jitter is part of the wait");
+}
+
 #[test]
 fn nothing_is_left_of_jobs_that_are_gone() {
-    let mut script = Script {
-        plan: Plan::new(4, STARVING_AFTER),
-        names: BTreeMap::new(),
-        now: START,
-        shown: String::new(),
-    };
+    let mut script = Script::new(4);
     for line in [
         "add a A t tpm=1 tenant:t=1",
         "add b B u tpmB=1",
@@ -138,9 +164,9 @@ fn nothing_is_left_of_jobs_that_are_gone() {
     ] {
         script.play(line);
     }
-    let plan = &mut script.plan;
-    assert_eq!(plan.remove_all().len(), 1);
-    assert_eq!((plan.waiting(), plan.busy()), (0, 0));
-    let Plan { queues, gates, .. } = plan;
+    let admission = &mut script.admission;
+    assert_eq!(admission.remove_all().len(), 1);
+    assert_eq!((admission.waiting(), admission.busy()), (0, 0));
+    let Admission { queues, gates, .. } = admission;
     assert!(queues.is_empty() && gates.is_empty(), "{queues:?} {gates:?}");
 }

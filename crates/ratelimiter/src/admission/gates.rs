@@ -1,22 +1,20 @@
-//! What is known of each limit that waiting jobs need.
+//! What is known of each limit that waiters need.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 
-use ratelimiter::LimitKey;
-use ratelimiter::clock::Timestamp;
+use crate::LimitKey;
+use crate::clock::Timestamp;
 
-use super::JobNumber;
-use super::queues::QueueNumber;
-
-/// The name of a gate while a job needs it.
+/// The name of a gate while somebody needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct GateNumber(usize);
+pub struct GateNumber(usize);
 
-/// One gate for each limit that a job in the plan needs.
-#[derive(Debug, Default)]
-pub(super) struct Gates {
+/// One gate for each limit that somebody needs. `Q` is whom to wake when a gate opens, `J` who may go first.
+#[derive(Debug)]
+pub struct Gates<Q, J> {
     by_key: HashMap<LimitKey, GateNumber>,
-    gates: Vec<Gate>,
+    gates: Vec<Gate<Q, J>>,
     /// Places in `gates` that nobody needs.
     free: Vec<GateNumber>,
     /// How many releases there have been, of all limits.
@@ -24,21 +22,30 @@ pub(super) struct Gates {
 }
 
 #[derive(Debug)]
-struct Gate {
+struct Gate<Q, J> {
     key: LimitKey,
-    /// How many jobs of each queue need the limit. Empty: the place is free.
-    needed_by: HashMap<QueueNumber, usize>,
+    /// How many of each queue need the limit. Empty: the place is free.
+    needed_by: HashMap<Q, usize>,
     /// Who needs more than half of what was denied had better not ask before this moment. Others try their luck; that it is
     /// half, and not anything less, bounds how often one denial leads to another.
     closed: Option<Closed>,
     /// Who goes first.
-    claimed_by: Option<JobNumber>,
-    /// How many jobs that need the limit ask at present.
+    first: Option<First<J>>,
+    /// How many that need the limit ask at present.
     asking: usize,
     /// How many of them may ask at a time, so that not every worker asks for the one slot that came free.
     width: usize,
+    /// How many were allowed since the width changed.
+    allowed: usize,
     /// The number of the last release of this limit.
     released: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct First<J> {
+    who: J,
+    /// When it is over; none is when [`Gates::end_first`] says so.
+    until: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -48,9 +55,15 @@ struct Closed {
     until: Timestamp,
 }
 
-impl Gates {
-    /// A job of this queue needs the limit.
-    pub(super) fn enter(&mut self, key: &LimitKey, queue: QueueNumber) -> GateNumber {
+impl<Q, J> Default for Gates<Q, J> {
+    fn default() -> Self {
+        Self { by_key: HashMap::new(), gates: Vec::new(), free: Vec::new(), releases: 0 }
+    }
+}
+
+impl<Q: Copy + Eq + Hash, J: Copy + Ord> Gates<Q, J> {
+    /// Somebody of this queue needs the limit.
+    pub fn enter(&mut self, key: &LimitKey, queue: Q) -> GateNumber {
         let number = match self.by_key.get(key) {
             Some(number) => *number,
             None => self.open(key),
@@ -64,9 +77,10 @@ impl Gates {
             key: key.clone(),
             needed_by: HashMap::new(),
             closed: None,
-            claimed_by: None,
+            first: None,
             asking: 0,
             width: usize::MAX,
+            allowed: 0,
             released: 0,
         };
         let number = match self.free.pop() {
@@ -83,8 +97,11 @@ impl Gates {
         number
     }
 
-    /// A job of this queue needs the limit no longer.
-    pub(super) fn leave(&mut self, number: GateNumber, queue: QueueNumber) {
+    /// Somebody of this queue needs the limit no longer.
+    ///
+    /// # Panics
+    /// If nobody of this queue did.
+    pub fn leave(&mut self, number: GateNumber, queue: Q) {
         let gate = &mut self.gates[number.0];
         let count = gate.needed_by.get_mut(&queue).expect("who leaves has entered");
         *count -= 1;
@@ -93,7 +110,8 @@ impl Gates {
         }
         gate.needed_by.remove(&queue);
         if gate.needed_by.is_empty() {
-            assert!(gate.claimed_by.is_none(), "who claims a limit needs it");
+            let ends = gate.first.is_none_or(|first| first.until.is_some());
+            assert!(ends, "who goes first at a limit needs it");
             self.by_key.remove(&gate.key);
             self.free.push(number);
         }
@@ -104,13 +122,14 @@ impl Gates {
     }
 
     /// How many releases there have been.
-    pub(super) const fn releases(&self) -> u64 {
+    pub const fn releases(&self) -> u64 {
         self.releases
     }
 
     /// Who asked for `amount` when there had been `since` releases was denied, and told to come back at `until`. Room
-    /// that has been released in the meantime makes the denial say nothing any more.
-    pub(super) fn close(
+    /// that has been released in the meantime makes the denial say nothing any more. An `amount` of 0 closes the gate for
+    /// everybody.
+    pub fn close(
         &mut self,
         now: Timestamp,
         number: GateNumber,
@@ -120,6 +139,7 @@ impl Gates {
     ) {
         let gate = &mut self.gates[number.0];
         gate.width = (gate.width.min(gate.asking) / 2).max(1);
+        gate.allowed = 0;
         if gate.released > since {
             return;
         }
@@ -133,26 +153,38 @@ impl Gates {
         gate.closed = Some(closed);
     }
 
-    /// A job that needs the limit asks.
+    /// Somebody who needs the limit asks.
     pub(super) fn ask(&mut self, number: GateNumber) {
         self.gates[number.0].asking += 1;
     }
 
-    /// A job that needs the limit has its answer, or will get none. Gives the queues whose jobs may have waited for
+    /// Somebody who needs the limit has the answer, or will get none. Gives the queues where others may have waited for
     /// that.
-    pub(super) fn end_asking(
-        &mut self,
-        number: GateNumber,
-        is_allowed: bool,
-        width_max: usize,
-    ) -> Vec<QueueNumber> {
+    pub(super) fn end_asking(&mut self, number: GateNumber) -> Vec<Q> {
         let gate = &mut self.gates[number.0];
         let was_crowded = gate.asking >= gate.width;
         gate.asking -= 1;
-        if is_allowed {
-            gate.width = gate.width.saturating_mul(2).min(width_max);
-        }
         if was_crowded { gate.needed_by.keys().copied().collect() } else { Vec::new() }
+    }
+
+    /// Somebody who needs the limit was allowed. When as many were as may ask at a time, twice as many may; beyond
+    /// `width_max` the gate is fully open.
+    pub fn widen(&mut self, number: GateNumber, width_max: usize) {
+        let gate = &mut self.gates[number.0];
+        if gate.width == usize::MAX {
+            return;
+        }
+        gate.allowed += 1;
+        if gate.allowed >= gate.width {
+            gate.allowed = 0;
+            let width = gate.width.saturating_mul(2);
+            gate.width = if width > width_max { usize::MAX } else { width };
+        }
+    }
+
+    /// How many may ask at a time; `usize::MAX` if the gate is fully open.
+    pub fn width(&self, number: GateNumber) -> usize {
+        self.gates[number.0].width
     }
 
     /// True if as many ask as may.
@@ -161,19 +193,19 @@ impl Gates {
         gate.asking >= gate.width
     }
 
-    /// Until when a job that needs `amount` had better not ask; `None` if it may.
-    pub(super) fn closed_until(
+    /// Until when somebody who needs `amount` had better not ask; `None` if it may.
+    pub fn closed_until(
         &self,
+        now: Timestamp,
         number: GateNumber,
         amount: u64,
-        now: Timestamp,
     ) -> Option<Timestamp> {
         let closed = self.gates[number.0].closed?;
         (closed.until > now && amount > closed.amount / 2).then_some(closed.until)
     }
 
     /// The limit got room back. Gives the queues that may want it.
-    pub(super) fn release(&mut self, key: &LimitKey) -> Vec<QueueNumber> {
+    pub fn release(&mut self, key: &LimitKey) -> Vec<Q> {
         let Some(number) = self.by_key.get(key) else {
             return Vec::new();
         };
@@ -188,34 +220,55 @@ impl Gates {
         self.gates[number.0].released > since
     }
 
-    /// Lets the job go first; false if another one already does.
-    pub(super) fn claim(&mut self, number: GateNumber, job: JobNumber) -> bool {
-        let claimed_by = &mut self.gates[number.0].claimed_by;
-        *claimed_by.get_or_insert(job) == job
+    /// Lets somebody go first, until then or until [`Gates::end_first`]; false if another one already does.
+    pub fn put_first(
+        &mut self,
+        now: Timestamp,
+        number: GateNumber,
+        who: J,
+        until: Option<Timestamp>,
+    ) -> bool {
+        let gate = &mut self.gates[number.0];
+        let has_place = gate.first.is_none_or(|first| first.who == who || first.is_over(now));
+        if has_place {
+            gate.first = Some(First { who, until });
+        }
+        has_place
     }
 
-    /// The job does not go first any more. Gives the queues that may want the limit.
-    pub(super) fn unclaim(&mut self, number: GateNumber, job: JobNumber) -> Vec<QueueNumber> {
+    /// Who goes first does so no longer. Gives the queues that may want the limit.
+    ///
+    /// # Panics
+    /// If another one goes first.
+    pub fn end_first(&mut self, number: GateNumber, who: J) -> Vec<Q> {
         let gate = &mut self.gates[number.0];
-        assert_eq!(gate.claimed_by, Some(job), "a job gives up its own claims only");
-        gate.claimed_by = None;
+        let is_own = gate.first.is_some_and(|first| first.who == who);
+        assert!(is_own, "who goes first ends it alone");
+        gate.first = None;
         gate.needed_by.keys().copied().collect()
     }
 
-    /// True if another job goes before this one. Of two jobs with claims the older goes first, so that they never wait
-    /// for each other.
-    pub(super) fn is_claimed_against(
-        &self,
-        number: GateNumber,
-        job: JobNumber,
-        has_claims: bool,
-    ) -> bool {
-        let claimed_by = self.gates[number.0].claimed_by;
-        claimed_by.is_some_and(|first| first != job && (!has_claims || first < job))
+    /// Until when the gate is kept for somebody who goes first for a time.
+    pub fn kept_until(&self, now: Timestamp, number: GateNumber) -> Option<Timestamp> {
+        let until = self.gates[number.0].first?.until?;
+        (until > now).then_some(until)
+    }
+
+    /// True if another one goes before this one. Of two that go first, each at some gate, the older does, so that they
+    /// never wait for each other.
+    pub(super) fn must_yield(&self, number: GateNumber, who: J, goes_first: bool) -> bool {
+        let first = self.gates[number.0].first.map(|first| first.who);
+        first.is_some_and(|first| first != who && (!goes_first || first < who))
     }
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.by_key.is_empty() && self.free.len() == self.gates.len()
+    }
+}
+
+impl<J> First<J> {
+    fn is_over(&self, now: Timestamp) -> bool {
+        self.until.is_some_and(|until| until <= now)
     }
 }

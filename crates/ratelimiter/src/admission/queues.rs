@@ -1,20 +1,19 @@
-//! The queues in turn, and in each queue its tenants in turn.
+//! The queues in turn, and in each queue its lanes in turn.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-use ratelimiter::clock::Timestamp;
+use super::{LOOK_AHEAD_MAX, Readiness, WaiterId};
+use crate::clock::Timestamp;
 
-use super::{JobNumber, LOOK_AHEAD_MAX, QueueName, Readiness};
-
-/// The name of a queue while jobs belong to it.
+/// The number of a queue while waiters belong to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct QueueNumber(u64);
 
 /// All queues. One that is asleep is not looked at before its time comes or something happens to it.
 #[derive(Debug, Default)]
 pub(super) struct Queues {
-    numbers: HashMap<QueueName, QueueNumber>,
+    numbers: HashMap<Box<str>, QueueNumber>,
     queues: HashMap<QueueNumber, Queue>,
     /// The queues that are awake, the one whose turn it is in front.
     awake: VecDeque<QueueNumber>,
@@ -25,13 +24,13 @@ pub(super) struct Queues {
 
 #[derive(Debug)]
 struct Queue {
-    name: QueueName,
-    /// The waiting jobs of each tenant in the order of submission. No lane is empty.
-    lanes: HashMap<Arc<str>, VecDeque<JobNumber>>,
-    /// The tenants of `lanes`, the one whose turn it is in front.
+    name: Box<str>,
+    /// Who waits in each lane, in the order of arrival. No lane is empty.
+    lanes: HashMap<Arc<str>, VecDeque<WaiterId>>,
+    /// The names of `lanes`, the one whose turn it is in front.
     turns: VecDeque<Arc<str>>,
-    /// The jobs that belong to the queue, those included that ask.
-    job_count: usize,
+    /// The waiters that belong to the queue, those included that ask.
+    waiter_count: usize,
     sleep: Sleep,
 }
 
@@ -43,27 +42,27 @@ enum Sleep {
 }
 
 impl Queues {
-    /// The queue of this name, for one job more.
-    pub(super) fn open(&mut self, name: QueueName) -> QueueNumber {
-        let number = match self.numbers.get(&name) {
+    /// The queue of this name, for one waiter more.
+    pub(super) fn open(&mut self, name: &str) -> QueueNumber {
+        let number = match self.numbers.get(name) {
             Some(number) => *number,
             None => {
                 let number = QueueNumber(self.opened);
                 self.opened += 1;
-                self.numbers.insert(name.clone(), number);
-                self.queues.insert(number, Queue::new(name));
+                self.numbers.insert(name.into(), number);
+                self.queues.insert(number, Queue::new(name.into()));
                 number
             }
         };
-        self.queue(number).job_count += 1;
+        self.queue(number).waiter_count += 1;
         number
     }
 
-    /// One job fewer belongs to the queue.
+    /// One waiter fewer belongs to the queue.
     pub(super) fn close_if_unused(&mut self, number: QueueNumber) {
         let queue = self.queue(number);
-        queue.job_count -= 1;
-        if queue.job_count > 0 {
+        queue.waiter_count -= 1;
+        if queue.waiter_count > 0 {
             return;
         }
         let queue = self.queues.remove(&number).expect("the queue is open");
@@ -75,53 +74,53 @@ impl Queues {
         }
     }
 
-    /// Puts a job into its tenant's lane, where its number says, and wakes the queue.
-    pub(super) fn put(&mut self, number: QueueNumber, tenant: &Arc<str>, job: JobNumber) {
+    /// Puts a waiter into its lane, where its ID says, and wakes the queue.
+    pub(super) fn put(&mut self, number: QueueNumber, lane: &Arc<str>, waiter: WaiterId) {
         let queue = self.queue(number);
-        if let Some(lane) = queue.lanes.get_mut(tenant) {
-            let at = lane.partition_point(|other| *other < job);
-            lane.insert(at, job);
+        if let Some(waiting) = queue.lanes.get_mut(lane) {
+            let at = waiting.partition_point(|other| *other < waiter);
+            waiting.insert(at, waiter);
         } else {
-            queue.lanes.insert(tenant.clone(), VecDeque::from([job]));
-            queue.turns.push_back(tenant.clone());
+            queue.lanes.insert(lane.clone(), VecDeque::from([waiter]));
+            queue.turns.push_back(lane.clone());
         }
         self.wake(number);
     }
 
-    /// Takes a job out of its tenant's lane.
-    pub(super) fn take(&mut self, number: QueueNumber, tenant: &Arc<str>, job: JobNumber) {
+    /// Takes a waiter out of its lane.
+    pub(super) fn take(&mut self, number: QueueNumber, lane: &Arc<str>, waiter: WaiterId) {
         let queue = self.queue(number);
-        let lane = queue.lanes.get_mut(tenant).expect("a waiting job stands in a lane");
-        let at = lane.binary_search(&job).expect("a waiting job stands in its lane");
-        lane.remove(at);
-        if lane.is_empty() {
-            queue.lanes.remove(tenant);
+        let waiting = queue.lanes.get_mut(lane).expect("who waits stands in a lane");
+        let at = waiting.binary_search(&waiter).expect("who waits stands in its lane");
+        waiting.remove(at);
+        if waiting.is_empty() {
+            queue.lanes.remove(lane);
             // Whoever was just picked stands at the end.
-            if queue.turns.back() == Some(tenant) {
+            if queue.turns.back() == Some(lane) {
                 queue.turns.pop_back();
             } else {
-                queue.turns.retain(|other| other != tenant);
+                queue.turns.retain(|other| other != lane);
             }
         }
     }
 
-    /// Takes the first job that is ready out of the queue, whose tenants take turns. If none is, says when one may be.
+    /// Takes the first waiter that is ready out of the queue, whose lanes take turns. If none is, says when one may be.
     pub(super) fn pick(
         &mut self,
         number: QueueNumber,
-        readiness: impl Fn(JobNumber) -> Readiness,
-    ) -> Result<JobNumber, Option<Timestamp>> {
+        readiness: impl Fn(WaiterId) -> Readiness,
+    ) -> Result<WaiterId, Option<Timestamp>> {
         let queue = self.queue(number);
         let mut due: Option<Timestamp> = None;
         for _ in 0..queue.turns.len() {
-            let tenant = queue.turns.front().expect("a turn for each round").clone();
+            let lane = queue.turns.front().expect("a turn for each round").clone();
             queue.turns.rotate_left(1);
-            for job in queue.lanes[&tenant].iter().copied().take(LOOK_AHEAD_MAX) {
-                match readiness(job) {
+            for waiter in queue.lanes[&lane].iter().copied().take(LOOK_AHEAD_MAX) {
+                match readiness(waiter) {
                     Readiness::Now => {
-                        self.take(number, &tenant, job);
+                        self.take(number, &lane, waiter);
                         self.awake.push_back(number);
-                        return Ok(job);
+                        return Ok(waiter);
                     }
                     Readiness::At(at) => due = Some(due.map_or(at, |due| due.min(at))),
                     Readiness::OnEvent => {}
@@ -181,17 +180,17 @@ impl Queues {
     }
 
     fn queue(&mut self, number: QueueNumber) -> &mut Queue {
-        self.queues.get_mut(&number).expect("a queue is open while jobs belong to it")
+        self.queues.get_mut(&number).expect("a queue is open while waiters belong to it")
     }
 }
 
 impl Queue {
-    fn new(name: QueueName) -> Self {
+    fn new(name: Box<str>) -> Self {
         Self {
             name,
             lanes: HashMap::new(),
             turns: VecDeque::new(),
-            job_count: 0,
+            waiter_count: 0,
             sleep: Sleep::Asleep(None),
         }
     }

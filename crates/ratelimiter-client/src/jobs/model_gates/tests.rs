@@ -5,6 +5,8 @@ use std::collections::BinaryHeap;
 
 use super::*;
 
+const START: Timestamp = Timestamp::from_unix_ms(1_736_660_000_000);
+
 fn topic(name: &str) -> Topic {
     Topic::new(format!("llm.job:{name}")).unwrap()
 }
@@ -13,8 +15,8 @@ fn key(text: &str) -> LimitKey {
     LimitKey::new(text).unwrap()
 }
 
-fn gates() -> Gates {
-    Gates::new(Models::all(), 8)
+fn gates() -> ModelGates {
+    ModelGates::new(Models::all(), 8)
 }
 
 fn secs(seconds: u64) -> Duration {
@@ -36,15 +38,14 @@ fn words(claims: &[Claiming]) -> String {
     claims.iter().map(claim).collect::<Vec<_>>().join(", ")
 }
 
-fn claims(gates: &mut Gates, now: Instant) -> String {
-    gates.open_due(now);
+fn claims(gates: &mut ModelGates, now: Timestamp) -> String {
     words(&gates.claims(now))
 }
 
 /// A job asks and is denied by this limit.
 fn denied(
-    gates: &mut Gates,
-    now: Instant,
+    gates: &mut ModelGates,
+    now: Timestamp,
     topic: &Topic,
     limit: &str,
     wait: Duration,
@@ -54,19 +55,19 @@ fn denied(
     id
 }
 
-#[tokio::test]
-async fn a_model_without_room_is_left_out_until_the_hint_is_over() {
-    let (mut gates, now) = (gates(), Instant::now());
+#[test]
+fn a_model_without_room_is_left_out_until_the_hint_is_over() {
+    let (mut gates, now) = (gates(), START);
     assert_eq!(claims(&mut gates, now), "all");
     denied(&mut gates, now, &topic("a"), "rpm", secs(5));
     assert_eq!(claims(&mut gates, now), "all but a");
-    assert_eq!(gates.opens_at(), Some(now + secs(5)));
-    assert_eq!(claims(&mut gates, now + secs(5)), "a 1, all but a");
+    assert_eq!(gates.opens_at(now), Some(now.after(secs(5))));
+    assert_eq!(claims(&mut gates, now.after(secs(5))), "a 1, all but a");
 }
 
-#[tokio::test]
-async fn an_open_gate_widens_with_every_allow_until_it_is_gone() {
-    let (mut gates, now) = (gates(), Instant::now());
+#[test]
+fn an_open_gate_widens_with_every_allow_until_it_is_gone() {
+    let (mut gates, now) = (gates(), START);
     denied(&mut gates, now, &topic("a"), "rpm", Duration::ZERO);
     let mut seen = Vec::new();
     for allowed in [1, 2, 4] {
@@ -83,9 +84,9 @@ async fn an_open_gate_widens_with_every_allow_until_it_is_gone() {
     assert_eq!(claims(&mut gates, now), "all");
 }
 
-#[tokio::test]
-async fn while_a_job_of_a_gated_model_asks_no_other_is_claimed() {
-    let (mut gates, now) = (gates(), Instant::now());
+#[test]
+fn while_a_job_of_a_gated_model_asks_no_other_is_claimed() {
+    let (mut gates, now) = (gates(), START);
     denied(&mut gates, now, &topic("a"), "rpm", Duration::ZERO);
     assert!(gates.take(&topic("a")));
     assert_eq!(claims(&mut gates, now), "all but a");
@@ -93,20 +94,35 @@ async fn while_a_job_of_a_gated_model_asks_no_other_is_claimed() {
     assert_eq!(claims(&mut gates, now), "a 1, all but a");
 }
 
-#[tokio::test]
-async fn room_that_comes_back_opens_the_gates_of_just_those_limits() {
-    let (mut gates, now) = (gates(), Instant::now());
+#[test]
+fn room_that_comes_back_opens_the_gates_of_just_those_limits() {
+    let (mut gates, now) = (gates(), START);
     denied(&mut gates, now, &topic("a"), "a:slots", secs(5));
     denied(&mut gates, now, &topic("b"), "b:rpm", secs(5));
-    assert!(!gates.released(&[key("c:slots")]));
-    assert!(gates.released(&[key("a:slots")]));
+    assert!(!gates.released(now, &[key("c:slots")]));
+    assert!(gates.released(now, &[key("a:slots")]));
     assert_eq!(claims(&mut gates, now), "a 1, all but a+b");
 }
 
-#[tokio::test]
-async fn a_model_with_enough_in_hand_leaves_the_rest_to_others() {
-    let mut gates = Gates::new(Models::all(), 2);
-    let now = Instant::now();
+/// Jobs that asked together are denied one after the other, each with its own limits and hint.
+#[test]
+fn a_model_is_closed_while_one_of_its_limits_is() {
+    let (mut gates, now) = (gates(), START);
+    denied(&mut gates, now, &topic("a"), "rpm", secs(60));
+    denied(&mut gates, now, &topic("a"), "rpm", secs(2));
+    denied(&mut gates, now, &topic("a"), "slots", secs(90));
+    assert_eq!(gates.opens_at(now), Some(now.after(secs(90))));
+    assert!(!gates.released(now, &[key("slots")]), "rpm is closed still");
+    assert_eq!(gates.opens_at(now), Some(now.after(secs(60))), "a later hint shortens none");
+    assert!(gates.released(now, &[key("rpm")]));
+    assert!(!gates.released(now, &[key("rpm")]), "it was open already");
+    assert_eq!(claims(&mut gates, now), "a 1, all but a");
+}
+
+#[test]
+fn a_model_with_enough_in_hand_leaves_the_rest_to_others() {
+    let mut gates = ModelGates::new(Models::all(), 2);
+    let now = START;
     assert!(gates.take(&topic("slow")));
     assert!(gates.take(&topic("slow")));
     assert!(!gates.take(&topic("slow")));
@@ -116,11 +132,11 @@ async fn a_model_with_enough_in_hand_leaves_the_rest_to_others() {
     assert_eq!(claims(&mut gates, now), "all");
 }
 
-#[tokio::test]
-async fn a_runner_of_some_models_claims_no_other() {
+#[test]
+fn a_runner_of_some_models_claims_no_other() {
     let models = Models::only([("p", "a"), ("p", "b")]).unwrap();
-    let mut gates = Gates::new(models, 8);
-    let now = Instant::now();
+    let mut gates = ModelGates::new(models, 8);
+    let now = START;
     assert_eq!(claims(&mut gates, now), "p:a+p:b");
     denied(&mut gates, now, &topic("p:a"), "rpm", secs(5));
     assert_eq!(claims(&mut gates, now), "p:b");
@@ -128,16 +144,16 @@ async fn a_runner_of_some_models_claims_no_other() {
     assert_eq!(claims(&mut gates, now), "p:b");
 }
 
-#[tokio::test]
-async fn what_is_no_job_is_claimed_once() {
-    let (mut gates, now) = (gates(), Instant::now());
+#[test]
+fn what_is_no_job_is_claimed_once() {
+    let (mut gates, now) = (gates(), START);
     gates.is_foreign(&topic("mail"));
     assert_eq!(claims(&mut gates, now), "all but mail");
 }
 
-#[tokio::test]
-async fn a_tenant_without_budget_waits_alone_and_longer_each_time() {
-    let (mut gates, now) = (gates(), Instant::now());
+#[test]
+fn a_tenant_without_budget_waits_alone_and_longer_each_time() {
+    let (mut gates, now) = (gates(), START);
     let budget = key("tenant:acme:llm:daily_tokens");
     let mut waits = Vec::new();
     for _ in 0..4 {
@@ -155,15 +171,28 @@ async fn a_tenant_without_budget_waits_alone_and_longer_each_time() {
     assert_eq!(waits, [600, 600, 1000, 2000].map(Duration::from_millis));
     assert_eq!(claims(&mut gates, now), "all", "the model is not gated");
     assert_eq!(gates.put_off(now, &budget), Some(secs(2)));
-    assert_eq!(gates.put_off(now + secs(2), &budget), None);
+    assert_eq!(gates.put_off(now.after(secs(2)), &budget), None);
     gates.allowed(MessageId::random(), &topic("a"), Some(&budget));
     assert_eq!(gates.put_off(now, &budget), None);
 }
 
+/// SCH-01: the hint is the longest of all limits that denied, so what it says of the shared one nobody knows.
+#[test]
+fn sch_01_a_tenant_without_budget_closes_no_model() {
+    let (mut gates, now) = (gates(), START);
+    let (id, budget) = (MessageId::random(), key("tenant:acme:llm:daily_tokens"));
+    let keys = [key("rpm"), budget.clone()];
+    for _ in 0..=STARVING_AFTER {
+        gates.denied(now, id, &topic("a"), &keys, Some(&budget), secs(3600));
+    }
+    assert_eq!(claims(&mut gates, now), "all", "the model is not gated");
+    assert_eq!(gates.put_off(now, &budget), Some(secs(3600)));
+}
+
 /// A runner that deals with a thousand jobs a second, those that are due first.
-#[tokio::test]
-async fn a_hundred_thousand_jobs_of_a_tenant_without_budget_leave_others_their_turn() {
-    let (mut gates, mut now) = (gates(), Instant::now());
+#[test]
+fn a_hundred_thousand_jobs_of_a_tenant_without_budget_leave_others_their_turn() {
+    let (mut gates, mut now) = (gates(), START);
     let budget = key("tenant:poor:llm:daily_tokens");
     let keys = std::slice::from_ref(&budget);
     let mut due = BinaryHeap::from(vec![Reverse(now); 100_000]);
@@ -174,39 +203,39 @@ async fn a_hundred_thousand_jobs_of_a_tenant_without_budget_leave_others_their_t
             let wait = gates.put_off(now, &budget).unwrap_or_else(|| {
                 gates.denied(now, MessageId::random(), &topic("a"), keys, Some(&budget), secs(5))
             });
-            due.push(Reverse(now + wait));
+            due.push(Reverse(now.after(wait)));
         } else {
             turns_of_others += 1;
         }
-        now += Duration::from_millis(1);
+        now = now.after(Duration::from_millis(1));
     }
     assert!(turns_of_others > 400_000, "{turns_of_others} of 600 000");
 }
 
-#[tokio::test]
-async fn a_job_that_was_denied_too_often_goes_first() {
-    let (mut gates, mut now) = (gates(), Instant::now());
+#[test]
+fn a_job_that_was_denied_too_often_goes_first() {
+    let (mut gates, mut now) = (gates(), START);
     let (large, limit) = (MessageId::random(), key("tpm"));
     for count in 1..=STARVING_AFTER {
         gates.denied(now, large, &topic("a"), std::slice::from_ref(&limit), None, secs(1));
-        let opens_early = gates.released(std::slice::from_ref(&limit));
+        let opens_early = gates.released(now, std::slice::from_ref(&limit));
         assert_eq!(opens_early, count < STARVING_AFTER, "denied {count} times");
-        now += secs(2);
+        now = now.after(secs(2));
     }
     // Not for ever.
-    now += FIRST_FOR_MAX;
+    now = now.after(FIRST_LASTS_MAX);
     gates.denied(now, large, &topic("a"), std::slice::from_ref(&limit), None, secs(1));
-    assert!(gates.released(&[limit]));
+    assert!(gates.released(now, &[limit]));
 }
 
-#[tokio::test]
-async fn gates_tenants_and_denied_jobs_are_bounded() {
-    let (mut gates, now) = (gates(), Instant::now());
-    for number in 0..=GATES_MAX {
+#[test]
+fn gates_tenants_and_denied_jobs_are_bounded() {
+    let (mut gates, now) = (gates(), START);
+    for number in 0..=GATED_MAX {
         denied(&mut gates, now, &topic(&number.to_string()), "rpm", secs(5));
         gates.is_foreign(&topic(&format!("foreign-{number}")));
     }
-    assert_eq!((gates.closed.len(), gates.foreign.len()), (GATES_MAX, GATES_MAX));
+    assert_eq!((gates.gated.len(), gates.foreign.len()), (GATED_MAX, GATED_MAX));
     for number in 0..=TENANTS_MAX {
         let budget = key(&format!("tenant:{number}:llm:daily_tokens"));
         gates.denied(
@@ -222,6 +251,10 @@ async fn gates_tenants_and_denied_jobs_are_bounded() {
     for _ in 0..=DENIED_MAX {
         denied(&mut gates, now, &topic("0"), "rpm", secs(5));
     }
-    assert_eq!(gates.denied.len(), DENIED_MAX);
+    assert_eq!(gates.denials.len(), DENIED_MAX);
+    for number in 0..=REQUIREMENTS_MAX {
+        denied(&mut gates, now, &topic("0"), &format!("limit:{number}"), secs(5));
+    }
+    assert_eq!(gates.gated[&topic("0")].len(), REQUIREMENTS_MAX);
     assert!(!claims(&mut gates, now).is_empty(), "a claim can still be named");
 }

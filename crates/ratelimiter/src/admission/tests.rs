@@ -1,6 +1,7 @@
-//! The plan by itself: no runtime, no limiter, and time as a number.
+//! The policy by itself: no runtime, no limiter, and time as a number.
 
 mod answers;
+mod gates;
 mod going_first;
 mod turns;
 
@@ -10,7 +11,7 @@ use super::*;
 
 const STARVING_AFTER: u32 = 3;
 
-/// Plays a script over a plan with so many workers, and shows what each line led to.
+/// Plays a script over an admission with so many workers, and shows what each line led to.
 ///
 /// - `add NAME queue tenant key=amount…` takes a job in
 /// - `next` lets jobs ask as long as they may
@@ -21,8 +22,8 @@ const STARVING_AFTER: u32 = 3;
 /// A line may begin with a moment, as `5s`.
 #[derive(Debug)]
 struct Script {
-    plan: Plan<String>,
-    names: BTreeMap<String, JobNumber>,
+    admission: Admission<String>,
+    names: BTreeMap<String, WaiterId>,
     now: Timestamp,
     shown: String,
 }
@@ -31,12 +32,7 @@ const START: Timestamp = Timestamp::from_unix_ms(1_736_660_000_000);
 
 #[expect(clippy::needless_pass_by_value, reason = "so that `expect!` stands in the call")]
 fn check(workers_max: usize, script: &str, expected: Expect) {
-    let mut played = Script {
-        plan: Plan::new(workers_max, STARVING_AFTER),
-        names: BTreeMap::new(),
-        now: START,
-        shown: String::new(),
-    };
+    let mut played = Script::new(workers_max);
     for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let led_to = played.play(line);
         let led_to = if led_to.is_empty() { String::new() } else { format!(" -> {led_to}") };
@@ -46,6 +42,15 @@ fn check(workers_max: usize, script: &str, expected: Expect) {
 }
 
 impl Script {
+    fn new(workers_max: usize) -> Script {
+        Script {
+            admission: Admission::new(workers_max, STARVING_AFTER),
+            names: BTreeMap::new(),
+            now: START,
+            shown: String::new(),
+        }
+    }
+
     fn play(&mut self, line: &str) -> String {
         let mut words: Vec<_> = line.split_whitespace().collect();
         if let Some(seconds) = words[0].strip_suffix('s').and_then(|text| text.parse().ok()) {
@@ -55,22 +60,22 @@ impl Script {
         match words[..] {
             ["add", name, queue, tenant, ..] => self.add(name, queue, tenant, &words[4..]),
             ["next"] => return self.next(),
-            ["allow", name] => drop(self.plan.allowed(self.names[name])),
+            ["allow", name] => drop(self.admission.allowed(self.names[name])),
             ["deny", name, ..] => self.deny(name, &words[2..]),
             ["silence", name] => {
                 let lease = LeaseId::from_u128(7);
                 let job = self.names[name];
-                self.plan.unanswered(self.now, job, lease, Duration::ZERO, 0.0);
+                self.admission.unanswered(self.now, job, lease, Duration::ZERO, 0.0);
             }
-            ["refuse", name] => drop(self.plan.refused(self.names[name])),
+            ["refuse", name] => drop(self.admission.refused(self.names[name])),
             ["end", _, ..] => {
-                self.plan.ended();
+                self.admission.ended();
                 let keys: Vec<_> =
                     words[2..].iter().map(|key| LimitKey::new(key).unwrap()).collect();
-                self.plan.released(&keys);
+                self.admission.released(&keys);
             }
             ["cancel", name] => {
-                let removed = self.plan.remove(self.names[name]);
+                let removed = self.admission.remove(self.names[name]);
                 assert!(matches!(removed, Removed::Waiting(_)), "{removed:?}");
             }
             _ => panic!("no such line: {line}"),
@@ -79,13 +84,12 @@ impl Script {
     }
 
     fn add(&mut self, name: &str, queue: &str, tenant: &str, needs: &[&str]) {
-        let queue = QueueName { provider: queue.into(), model: "m".into() };
         let pairs = needs.iter().map(|need| {
             let (key, amount) = need.split_once('=').unwrap();
             (LimitKey::new(key).unwrap(), amount.parse().unwrap())
         });
         let requirements = Requirements::of(pairs).unwrap();
-        let number = self.plan.add(queue, tenant, &requirements, name.to_owned());
+        let number = self.admission.add(queue, tenant, &requirements, name.to_owned());
         self.names.insert(name.to_owned(), number);
     }
 
@@ -94,20 +98,20 @@ impl Script {
         let wait = Duration::from_secs_f64(seconds.parse().unwrap());
         let keys = words.iter().filter(|word| **word != "for");
         let keys: Vec<_> = keys.map(|key| LimitKey::new(key).unwrap()).collect();
-        self.plan.denied(self.now, self.names[name], &keys, wait);
+        self.admission.denied(self.now, self.names[name], &keys, wait);
     }
 
     fn next(&mut self) -> String {
         let mut asking = Vec::new();
-        while let Some(attempt) = self.plan.next(self.now) {
-            let name = &self.plan.get(attempt.job).unwrap().work;
+        while let Some(attempt) = self.admission.next(self.now) {
+            let name = &self.admission.get(attempt.waiter).unwrap().work;
             let again = if attempt.repeats.is_some() { " same lease" } else { "" };
             asking.push(format!("{name}#{}{again}", attempt.count));
         }
         if asking.is_empty() {
             asking.push("nobody".to_owned());
         }
-        let wake = match self.plan.wake_at() {
+        let wake = match self.admission.wake_at() {
             Some(at) => format!("then at {}s", at.since(START).as_secs_f64()),
             None => "then on an event".to_owned(),
         };

@@ -1,27 +1,26 @@
 //! What the scheduler's tasks share.
 
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use ratelimiter::clock::{Clock, Timestamp};
-use ratelimiter::{Actuals, JobId, LeaseId, Limiter};
+use ratelimiter::admission::{Admission, Removed, WaiterId};
+use ratelimiter::clock::Clock;
+use ratelimiter::{Actuals, CompleteRequest, LeaseId, Limiter};
 use tokio::runtime;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::control::{Control, Home};
-use super::job::Work;
 use super::observer::{Counters, JobView, Observer};
 use super::options::SchedulerOptions;
-use super::plan::{JobNumber, Plan, QueueName, Removed};
+use super::queued::{JobFacts, Queued};
 use super::report::{JobEnd, JobFailure};
 use super::unrun::UnrunJob;
-use crate::llm::LlmNeeds;
+use crate::completing::Completing;
 use crate::tokio_clock::TokioClock;
 
 /// What the scheduler's handles and tasks share.
-pub(super) struct Shared<L> {
+pub(super) struct SchedulerContext<L> {
     pub(super) limiter: L,
     pub(super) clock: TokioClock,
     pub(super) jitter: Duration,
@@ -42,7 +41,7 @@ pub(super) struct Shared<L> {
 }
 
 pub(super) struct State {
-    pub(super) plan: Plan<Queued>,
+    pub(super) admission: Admission<Queued>,
     pub(super) phase: Phase,
     pub(super) counters: Counters,
     /// The jobs that will be handed back.
@@ -60,32 +59,13 @@ pub(super) enum Phase {
     ShutDown,
 }
 
-/// A job that waits, asks or runs.
-pub(super) struct Queued {
-    pub(super) facts: Arc<JobFacts>,
-    pub(super) control: Arc<Control>,
-    pub(super) work: Box<dyn Work>,
-    /// Attempts at another scheduler.
-    pub(super) earlier_attempts: u32,
-    /// The job's place among those that may wait.
-    pub(super) place: Option<OwnedSemaphorePermit>,
-}
-
-/// What does not change about a job.
-#[derive(Debug)]
-pub(super) struct JobFacts {
-    pub(super) id: Option<JobId>,
-    pub(super) needs: LlmNeeds,
-    pub(super) submitted_at: Timestamp,
-}
-
-impl<L> Shared<L> {
+impl<L> SchedulerContext<L> {
     pub(super) fn new(limiter: L, options: SchedulerOptions) -> Self {
         let SchedulerOptions { workers, queue_max, starving_after, jitter, complete_for, observer } =
             options;
         assert!(queue_max > 0, "a job waits at least for a moment");
         let state = State {
-            plan: Plan::new(workers, starving_after),
+            admission: Admission::new(workers, starving_after),
             phase: Phase::Open,
             counters: Counters::default(),
             unrun: Vec::new(),
@@ -107,7 +87,7 @@ impl<L> Shared<L> {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nobody panics with the plan in hand")
+        self.state.lock().expect("nobody panics with the lock held")
     }
 
     pub(super) fn last_clone_is_gone(&self) {
@@ -136,49 +116,74 @@ impl<L> Shared<L> {
     }
 }
 
-impl<L: Limiter + 'static> Shared<L> {
+impl<L: Limiter + 'static> SchedulerContext<L> {
     pub(super) fn enqueue(self: Arc<Self>, state: &mut State, job: Queued) {
         let facts = job.facts.clone();
         let control = job.control.clone();
         let needs = &facts.needs;
-        let queue = QueueName { provider: needs.provider().into(), model: needs.model().into() };
-        let number = state.plan.add(queue, needs.tenant(), needs.requirements(), job);
-        let home: Arc<dyn Home> = self.clone();
-        let home: Weak<dyn Home> = Arc::downgrade(&home);
-        control.moves_to(home, number);
+        // A provider has no colon, so no two models share a queue.
+        let queue = format!("{}:{}", needs.provider(), needs.model());
+        let waiter = state.admission.add(&queue, needs.tenant(), needs.requirements(), job);
+        // The scheduler keeps the job, so the job's handle does not keep the scheduler.
+        let home = Arc::downgrade(&self);
+        control.moves_to(move || {
+            if let Some(context) = home.upgrade() {
+                context.job_was_cancelled(waiter);
+            }
+        });
         if control.is_cancelled() {
             // It was cancelled between two schedulers. Not here, where the lock is held.
-            let shared = self.clone();
-            self.runtime.spawn(async move { shared.job_was_cancelled(number) });
+            let context = self.clone();
+            self.runtime.spawn(async move { context.job_was_cancelled(waiter) });
         }
         self.changed.notify_one();
+    }
+
+    /// Completes a lease, and repeats that while there is no answer and time is left; the gates of the limits that got room
+    /// back open. `after_first` runs when it has been tried once.
+    pub(super) async fn complete_in_time(
+        &self,
+        facts: &JobFacts,
+        lease: LeaseId,
+        actuals: Actuals,
+        after_first: impl FnOnce(),
+    ) {
+        let Self { limiter, stop, complete_for, .. } = self;
+        let completing = Completing { limiter, stop, complete_for: *complete_for };
+        let request = CompleteRequest { lease, job: facts.id.clone(), actuals };
+        match completing.complete(request, &facts.needs, after_first).await {
+            Some(freed) => {
+                self.lock().admission.released(&freed);
+                self.changed.notify_one();
+            }
+            None => self.lock().counters.completes_given_up += 1,
+        }
     }
 
     /// Completes a lease of which nobody knows whether it was allowed, and that nobody will use.
     pub(super) fn complete_unused(self: &Arc<Self>, facts: Arc<JobFacts>, lease: LeaseId) {
-        let shared = self.clone();
+        let context = self.clone();
         self.loose_ends.spawn_on(
             async move {
                 let unused = facts.needs.unused();
-                shared.complete_in_time(&facts, lease, unused, || ()).await;
+                context.complete_in_time(&facts, lease, unused, || ()).await;
             },
             &self.runtime,
         );
     }
-}
 
-impl<L: Limiter + 'static> Home for Shared<L> {
-    fn job_was_cancelled(self: Arc<Self>, job: JobNumber) {
-        let removed = self.lock().plan.remove(job);
+    /// The owner has cancelled the job: if it waits, it ends now.
+    fn job_was_cancelled(self: &Arc<Self>, waiter: WaiterId) {
+        let removed = self.lock().admission.remove(waiter);
         // One that asks is looked at when the answer is there; one that runs looks by itself.
-        let Removed::Waiting(planned) = removed else {
+        let Removed::Waiting(waiter) = removed else {
             return;
         };
         self.changed.notify_one();
-        if let Some(lease) = planned.unanswered_lease {
-            self.complete_unused(planned.work.facts.clone(), lease);
+        if let Some(lease) = waiter.unanswered_lease {
+            self.complete_unused(waiter.work.facts.clone(), lease);
         }
-        self.fail(planned.work, planned.attempts, JobFailure::Cancelled, JobEnd::Cancelled);
+        self.fail(waiter.work, waiter.attempts, JobFailure::Cancelled, JobEnd::Cancelled);
     }
 }
 
@@ -188,29 +193,6 @@ impl State {
     }
 
     pub(super) fn counters(&self) -> Counters {
-        Counters { waiting: self.plan.waiting(), busy: self.plan.busy(), ..self.counters }
-    }
-}
-
-impl JobFacts {
-    pub(super) fn view(
-        &self,
-        lease: Option<LeaseId>,
-        attempts: u32,
-        now: Timestamp,
-    ) -> JobView<'_> {
-        JobView {
-            id: self.id.as_ref(),
-            tenant: self.needs.tenant(),
-            provider: self.needs.provider(),
-            model: self.needs.model(),
-            lease,
-            attempts,
-            waited: now.since(self.submitted_at),
-        }
-    }
-
-    pub(super) fn actuals(&self, tokens: Option<u64>) -> Actuals {
-        tokens.map_or_else(Actuals::none, |tokens| self.needs.actuals(tokens))
+        Counters { waiting: self.admission.waiting(), busy: self.admission.busy(), ..self.counters }
     }
 }

@@ -1,0 +1,50 @@
+//! A job as its scheduler keeps it.
+
+use std::sync::Arc;
+
+use ratelimiter::clock::Timestamp;
+use ratelimiter::{JobId, LeaseId};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::control::Control;
+use super::job::Work;
+use super::observer::JobView;
+use crate::llm::LlmNeeds;
+
+/// A job that waits, asks or runs.
+pub(super) struct Queued {
+    pub(super) facts: Arc<JobFacts>,
+    pub(super) control: Arc<Control>,
+    pub(super) work: Box<dyn Work>,
+    /// Attempts at another scheduler.
+    pub(super) earlier_attempts: u32,
+    /// The job's place among those that may wait.
+    pub(super) place: Option<OwnedSemaphorePermit>,
+}
+
+/// What does not change about a job.
+#[derive(Debug)]
+pub(super) struct JobFacts {
+    pub(super) id: Option<JobId>,
+    pub(super) needs: LlmNeeds,
+    pub(super) submitted_at: Timestamp,
+}
+
+impl JobFacts {
+    pub(super) fn view(
+        &self,
+        lease: Option<LeaseId>,
+        attempts: u32,
+        now: Timestamp,
+    ) -> JobView<'_> {
+        JobView {
+            id: self.id.as_ref(),
+            tenant: self.needs.tenant(),
+            provider: self.needs.provider(),
+            model: self.needs.model(),
+            lease,
+            attempts,
+            waited: now.since(self.submitted_at),
+        }
+    }
+}
