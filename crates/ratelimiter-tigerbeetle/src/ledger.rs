@@ -36,9 +36,9 @@ pub const LEDGER_LIMITS: u32 = 1;
 pub struct UserData {
     /// The part that [`Ledger::query_transfers`] searches by, unless it is 0.
     pub data_128: u128,
-    /// Not indexed here.
+    /// For the caller's use.
     pub data_64: u64,
-    /// Not indexed here.
+    /// For the caller's use.
     pub data_32: u32,
 }
 

@@ -67,7 +67,7 @@ impl Session {
         let waker = Waker::from(Arc::new(ThreadWaker(thread::current())));
         let session = Self { shared, index, waker };
         while let SessionEnd::Lost(problem) = session.serve() {
-            // Reopen at once after an eviction; other causes may persist.
+            // Reopen at once after an eviction or a new address; other causes may persist.
             let at_once =
                 matches!(problem, SessionProblem::Evicted | SessionProblem::AddressChanged);
             session.shared.set_health(index, Err(problem));
@@ -105,7 +105,7 @@ impl Session {
         }
     }
 
-    /// Sends the first request of a session. It takes 0.6 s, and never returns if something is
+    /// Sends the first request of a session. It takes 0.6 s, and is never answered if something is
     /// wrong.
     fn register(&self, client: &tb::Client, addresses: &[SocketAddr]) -> Result<(), SessionEnd> {
         let started_at = self.shared.now();
