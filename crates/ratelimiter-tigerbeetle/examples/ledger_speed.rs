@@ -1,9 +1,9 @@
-//! Chains of four through the ledger, held against the same chains straight through the client.
+//! The ledger compared with the client alone, on chains of four.
 //!
 //! `cargo run --release -p ratelimiter-tigerbeetle --features testing --example ledger_speed`
-//! starts a production server of its own from `TIGERBEETLE_BIN` or the `PATH`.
+//! starts a production server from `TIGERBEETLE_BIN` or the `PATH`.
 
-#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program that prints figures")]
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program that prints results")]
 
 use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const CHAIN: usize = 4;
 const LIMITS: usize = 1_000;
 const TIMEOUT_SECONDS: u32 = 3_600;
 
-/// Enough for a steady median on a machine with neighbours.
+/// Enough for a stable median on a shared machine.
 const LONE_REQUESTS: usize = 4_000;
 
 #[tokio::main]
@@ -36,7 +36,7 @@ async fn main() {
     let accounts = run.accounts().await;
     run.lone_caller(&accounts).await;
 
-    // Turn by turn, so that what else the machine does hits all of them alike.
+    // Alternating, so that other load on the machine affects all of them alike.
     let mut rates = vec![Vec::new(); SCENARIOS.len()];
     let (mut direct, mut direct_one) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
@@ -87,7 +87,7 @@ struct Run {
 }
 
 impl Run {
-    /// One caller, in turns with the client alone.
+    /// One caller, alternating with the client alone.
     async fn lone_caller(&self, accounts: &[AccountId]) {
         let address = &self.cluster.addresses()[0];
         let client = tb::Client::new(self.cluster.cluster_id(), address).unwrap();
@@ -112,7 +112,7 @@ impl Run {
         ledger.close().await;
     }
 
-    /// Chains a second with the client alone: one call at a time, `chains` in each.
+    /// Chains per second with the client alone: one call at a time, `chains` in each.
     async fn direct(&self, accounts: &[AccountId], chains: usize) -> f64 {
         let address = &self.cluster.addresses()[0];
         let client = tb::Client::new(self.cluster.cluster_id(), address).unwrap();
@@ -130,7 +130,7 @@ impl Run {
         rate
     }
 
-    /// Chains a second through the ledger.
+    /// Chains per second through the ledger.
     async fn ledger(&self, accounts: &[AccountId], scenario: Scenario) -> f64 {
         let Scenario { callers, sessions, max_batch_events, flush_interval_micros } = scenario;
         let settings = ClusterSettings {
@@ -214,7 +214,7 @@ fn chain(accounts: &[AccountId], now_ms: u64) -> WorkItem {
     WorkItem::new().with_chain((0..CHAIN).map(|_| reservation(accounts, now_ms, data_128)))
 }
 
-/// The same chains in the client's own form.
+/// The same chains in the client's types.
 fn events(accounts: &[AccountId], now_ms: u64, chains: usize) -> Vec<tb::Transfer> {
     let event = |index: usize| tb::Transfer {
         id: id(now_ms).get(),
@@ -244,9 +244,9 @@ fn id(now_ms: u64) -> TransferId {
     TransferId::nearest(u128::from(now_ms) << 80 | fastrand::u128(..) >> 48)
 }
 
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a rate for people")]

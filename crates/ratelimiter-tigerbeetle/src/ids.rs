@@ -1,7 +1,8 @@
-//! Account and transfer IDs, derived from labels so that any server finds what another one made.
+//! Deterministic account and transfer IDs.
 //!
-//! A transfer's ID starts with its lease's time: TigerBeetle takes ordered IDs five times as fast
-//! as random ones (`TB-01`).
+//! They are derived from labels, so that any server finds what another one created. A transfer's ID
+//! starts with its lease's time: TigerBeetle inserts ordered IDs five times as fast as random ones
+//! (`TB-01`).
 
 use std::sync::LazyLock;
 
@@ -13,7 +14,8 @@ use crate::ledger::{AccountId, TransferId};
 /// The bits of a transfer ID, and of a ULID, below the 48 bits of the millisecond timestamp.
 const HASH_BITS: u32 = 80;
 
-/// What a transfer does for its lease; part of the ID, so that one lease can have one of each a key.
+/// A transfer's role in its lease. It is part of the ID, so a lease can have one transfer of each
+/// role per key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum TransferRole {
     /// The reservation or hold itself.
@@ -26,11 +28,11 @@ pub enum TransferRole {
     Debt,
 }
 
-/// The IDs of the transfers that play one role for one lease. What they have in common is computed once.
+/// The IDs of a lease's transfers in one role. The hash of the common prefix is computed once.
 #[derive(Clone, Debug)]
 pub(crate) struct LeaseTransfers {
     unix_ms: u64,
-    /// Knows the label up to the key.
+    /// Has consumed the label up to the key.
     hash: Sha256,
 }
 
@@ -51,37 +53,35 @@ pub fn debt_account(key: &LimitKey) -> AccountId {
     account(&format!("acct:debt:{key}"))
 }
 
-/// The account that transfers of nothing go to: they are there for their IDs alone.
+/// The account that markers go to: transfers of 0 units whose ID alone matters.
 pub fn marker_account() -> AccountId {
     account("acct:marker")
 }
 
-/// An account of one server's own, on which it watches how late reservations lapse.
+/// The account on which one server measures the expiry lag.
 pub fn probe_account(server: u128) -> AccountId {
     account(&format!("acct:probe:{server:032x}"))
 }
 
-/// `TB-01`: the ID of the transfer that plays `role` for `lease` on the limit `key`.
+/// `TB-01`: the ID of the transfer in `role` for `lease` on the limit `key`.
 pub fn transfer(role: TransferRole, lease: LeaseId, key: &LimitKey) -> TransferId {
     LeaseTransfers::new(role, lease).on(key)
 }
 
 impl LeaseTransfers {
-    /// The transfers that play `role` for `lease`.
     pub(crate) fn new(role: TransferRole, lease: LeaseId) -> Self {
         let label = format!("xfer:{}:{lease}:", role.label());
         Self { unix_ms: lease.timestamp_ms(), hash: Sha256::new_with_prefix(label) }
     }
 
-    /// The one on the limit `key`.
     pub(crate) fn on(&self, key: &LimitKey) -> TransferId {
         let hash = self.hash.clone().chain_update(key.as_str());
         transfer_of(self.unix_ms, hash)
     }
 }
 
-/// The ID of a transfer that belongs to no lease, made at `unix_ms`: the same layout from any
-/// label. Only the low 48 bits of `unix_ms` are used, which last until the year 10889.
+/// The ID of a transfer that belongs to no lease, created at `unix_ms`; it has the same layout.
+/// Only the low 48 bits of `unix_ms` are used, which last until the year 10889.
 pub fn transfer_at(unix_ms: u64, label: &str) -> TransferId {
     transfer_of(unix_ms, Sha256::new_with_prefix(label))
 }

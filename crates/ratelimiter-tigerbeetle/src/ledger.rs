@@ -1,9 +1,8 @@
-//! A ledger that takes batches: the one narrow trait between the limiter and TigerBeetle.
+//! The `Ledger` trait between the limiter and TigerBeetle.
 //!
-//! The [`cluster`] is a ledger, and so is the model of it that tests and simulations run on
-//! (`proof/tigerbeetle-model`).
-//! Everything here is in plain types of our own; what a value cannot express (an open chain, an
-//! ID of 0, a void with an amount) needs no status and no test.
+//! The [`cluster`] implements it, and so does the model that tests and simulations run on
+//! (`proof/tigerbeetle-model`). All types here are our own. They cannot express an open chain, an
+//! ID of 0 or a void with an amount, so these need no status and no test.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -27,35 +26,35 @@ pub use transfer::{
 };
 pub use work_item::{Event, WorkItem};
 
-/// The one ledger number of every account and transfer of this crate.
+/// The ledger number of every account and transfer of this crate.
 pub const LEDGER_LIMITS: u32 = 1;
 
-/// What TigerBeetle keeps beside an account or a transfer without looking at it.
+/// Data that TigerBeetle stores with an account or a transfer and does not interpret.
 ///
-/// A void or post that leaves a part at 0 takes over that part of its pending transfer.
+/// A void or post inherits every part that is 0 from its pending transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct UserData {
-    /// The part that [`Ledger::query_transfers`] finds transfers by, unless it is 0.
+    /// The part that [`Ledger::query_transfers`] searches by, unless it is 0.
     pub data_128: u128,
-    /// Free.
+    /// For the caller's use.
     pub data_64: u64,
-    /// Free.
+    /// For the caller's use.
     pub data_32: u32,
 }
 
-/// A ledger that takes batches. Each call is answered as a whole: one result an event, in order.
+/// A ledger that takes batches. Every call returns one result per event, in order.
 ///
-/// Dropping a returned future does not take the request back. A call that failed with
-/// [`LedgerError::NoAnswer`] may have happened, or may still happen later; repeating it with the
-/// same IDs is always safe.
+/// Dropping a returned future does not cancel the request. A call that failed with
+/// [`LedgerError::NoAnswer`] may have been applied, or may still be; repeating it with the same IDs
+/// is always safe.
 pub trait Ledger: Send + Sync + 'static {
-    /// Creates accounts, each on its own: one that is refused does not touch its neighbours.
+    /// Creates accounts independently: a refused one does not affect the others.
     fn create_accounts(
         &self,
         accounts: Vec<NewAccount>,
     ) -> impl Future<Output = Result<Vec<AccountResult>, LedgerError>> + Send;
 
-    /// How many events a caller may hand over at a time, as far as is known before anything is sent.
+    /// The most events per call, as far as this is known before anything is sent.
     fn events_max(&self) -> usize {
         usize::MAX
     }

@@ -1,10 +1,10 @@
-//! The limiter on a [`Ledger`]: the semantics that all backends share, as pending transfers.
+//! The limiter on a [`Ledger`].
 //!
-//! What is decided without the ledger, or made for it and read from it, is plain functions over
-//! plain data: the chain of a lease (`reserve::chain`), the end of a lease (`complete::plan`), the
-//! change of a capacity (`capacity::plan`), a lease read back from its transfers (`lease`). Around
-//! them is a thin shell that sends and waits. No lock is held while it does, except that changes of
-//! limits take turns.
+//! It implements the rules of all backends with pending transfers. Decisions, requests and the
+//! interpretation of replies are pure functions: the chain of a lease (`reserve::chain`), the end
+//! of a lease (`complete::plan`), a capacity change (`capacity::plan`), a lease read from its
+//! transfers (`lease`). A thin shell around them sends and waits. It holds no lock while it waits,
+//! except that changes of limits are serialised.
 
 mod accounts;
 mod capacity;
@@ -14,12 +14,12 @@ mod complete;
 mod expiry_probe;
 mod lease;
 mod lease_cache;
+mod maintenance;
 mod observations;
 mod options;
 mod reserve;
 mod table;
 mod unanswered;
-mod upkeep;
 
 use std::fmt;
 use std::num::NonZeroU128;
@@ -34,39 +34,40 @@ use ratelimiter::{
     Unanswered,
 };
 
-use self::capacity::{Admin, Attempt};
-use self::cluster_time::{ClusterTime, question};
+use self::capacity::{AdminState, Attempt};
+use self::cluster_time::{ClusterTime, time_query};
 use self::codes::lease_data;
 use self::expiry_probe::ExpiryProbe;
-use self::lease::{FEW_LEASE_ROWS_MAX, LEASE_ROWS_MAX, ReadBack};
+use self::lease::{FEW_LEASE_ROWS_MAX, LEASE_ROWS_MAX, LeaseLookup};
 use self::lease_cache::LeaseCache;
+use self::maintenance::DefinitionDrift;
 use self::observations::Counters;
 pub use self::observations::Observations;
 pub use self::options::LimiterOptions;
 use self::reserve::PartSize;
-use self::table::Table;
+use self::table::LimitTable;
 use self::unanswered::unanswered;
-use self::upkeep::Agreement;
 use crate::ledger::{Ledger, TransferQuery};
 
-/// The limiter that keeps reservations as pending transfers of a ledger. Any number of them may work
-/// on one cluster, in one process or in many: what one allows another can complete.
+/// The limiter that stores reservations as pending transfers of a ledger. Any number of them may
+/// share one cluster, in one process or in many: a lease that one allows can be completed at
+/// another.
 ///
-/// Limits are [restored](TigerBeetleLimiter::restore) or defined at each of them, and
-/// [`tick`](TigerBeetleLimiter::tick) is called several times a second.
+/// Limits are [restored](TigerBeetleLimiter::restore) or defined at each of them. Call
+/// [`tick`](TigerBeetleLimiter::tick) several times a second.
 pub struct TigerBeetleLimiter<L> {
     ledger: L,
     options: LimiterOptions,
-    table: RwLock<Table>,
+    table: RwLock<LimitTable>,
     cache: LeaseCache,
     part_size: PartSize,
     time: ClusterTime,
     random: Mutex<fastrand::Rng>,
-    /// Changes of limits take turns here.
-    admin: tokio::sync::Mutex<Admin>,
-    agreement: Mutex<Agreement>,
+    /// Serialises changes of limits.
+    admin: tokio::sync::Mutex<AdminState>,
+    drift: Mutex<DefinitionDrift>,
     probe: Mutex<ExpiryProbe>,
-    /// The probe's [`ExpiryProbe::lag`], which every reserve reads and only the upkeep changes.
+    /// The probe's [`ExpiryProbe::lag`]: read by every reserve, written only by the tick.
     expiry_lag_ms: AtomicU64,
     probe_number: u128,
     counters: Counters,
@@ -85,7 +86,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             time: ClusterTime::default(),
             random: Mutex::new(random),
             admin: tokio::sync::Mutex::default(),
-            agreement: Mutex::default(),
+            drift: Mutex::default(),
             probe: Mutex::new(ExpiryProbe::new(options.probe_every)),
             expiry_lag_ms: AtomicU64::new(0),
             probe_number,
@@ -94,18 +95,18 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         }
     }
 
-    /// The ledger below.
+    /// The underlying ledger.
     pub fn ledger(&self) -> &L {
         &self.ledger
     }
 
-    /// Reads a lease back from its transfers, so that it need not have been made here (`TB-04`).
-    async fn read_back(&self, lease: LeaseId) -> Result<ReadBack, Unanswered> {
+    /// Reads a lease from its transfers, so that any server can complete it (`TB-04`).
+    async fn look_up_lease(&self, lease: LeaseId) -> Result<LeaseLookup, Unanswered> {
         self.counters.cold_reads.add(1);
-        // What was made elsewhere may be the first that this server hears of, and whether it has
-        // expired is for the cluster's clock to say, however wrong ours is.
+        // Another server's lease may be the first contact with the cluster. The cluster's clock
+        // decides whether it has expired, however wrong the local clock is.
         if !self.time.is_known() {
-            let results = self.ledger.create_transfers(question()).await.map_err(unanswered)?;
+            let results = self.ledger.create_transfers(time_query()).await.map_err(unanswered)?;
             self.time.observe(&results, self.options.clock.now());
         }
         let query = |rows_max: usize| {
@@ -116,7 +117,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         if rows.len() == FEW_LEASE_ROWS_MAX {
             rows = query(LEASE_ROWS_MAX).await.map_err(unanswered)?;
         }
-        Ok(ReadBack::from_rows(lease, &rows))
+        Ok(LeaseLookup::from_rows(lease, &rows))
     }
 
     fn cluster_now(&self) -> Timestamp {
@@ -133,13 +134,13 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     }
 }
 
-// Under each of these locks a change is complete before anything that can panic.
+// Every change under one of these locks is complete before anything that can panic.
 impl<L> TigerBeetleLimiter<L> {
-    fn read_table(&self) -> RwLockReadGuard<'_, Table> {
+    fn read_table(&self) -> RwLockReadGuard<'_, LimitTable> {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write_table(&self) -> RwLockWriteGuard<'_, Table> {
+    fn write_table(&self) -> RwLockWriteGuard<'_, LimitTable> {
         self.table.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -147,8 +148,8 @@ impl<L> TigerBeetleLimiter<L> {
         self.random.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock_agreement(&self) -> MutexGuard<'_, Agreement> {
-        self.agreement.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_drift(&self) -> MutexGuard<'_, DefinitionDrift> {
+        self.drift.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_probe(&self) -> MutexGuard<'_, ExpiryProbe> {
@@ -165,7 +166,7 @@ impl<L: Ledger> Limiter for TigerBeetleLimiter<L> {
         self.complete_one(request).await
     }
 
-    /// All at once: they join each other in one request to the cluster, in their order.
+    /// All at once: they share one request to the cluster, in order.
     async fn reserve_batch(
         &self,
         requests: &[ReserveRequest],
@@ -173,7 +174,7 @@ impl<L: Ledger> Limiter for TigerBeetleLimiter<L> {
         self.reserve_many(requests).await
     }
 
-    /// All at once: they join each other in one request to the cluster, in their order.
+    /// All at once: they share one request to the cluster, in order.
     async fn complete_batch(&self, requests: &[CompleteRequest]) -> Vec<Result<(), CompleteError>> {
         join_all(requests.iter().map(|request| self.complete_one(request))).await
     }
@@ -186,7 +187,7 @@ impl<L: Ledger> Backend for TigerBeetleLimiter<L> {
 
     async fn delete(&self, key: &LimitKey) -> Result<(), DeleteError> {
         self.delete_limit(key).await?;
-        self.lock_agreement().forget(key);
+        self.lock_drift().forget(key);
         Ok(())
     }
 

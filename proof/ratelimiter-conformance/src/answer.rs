@@ -1,28 +1,28 @@
-//! What a limiter answered, and what a fact says about it.
+//! Answers of a limiter, with assertions.
 
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{CompleteError, Decision, Denial, DenialReason, LimitKey, ReserveError};
 
-/// The answer to a reserve, about which a fact says something.
+/// The answer to a reserve, to be checked.
 #[derive(Debug)]
-#[must_use = "a fact says what it expects of every answer"]
-pub(crate) struct Reserved {
+#[must_use = "a fact checks every answer"]
+pub(crate) struct ReserveCheck {
     asked: String,
     result: Result<Decision, ReserveError>,
     prefix: String,
     names_every_key: bool,
 }
 
-/// The answer to a complete, about which a fact says something.
+/// The answer to a complete, to be checked.
 #[derive(Debug)]
-#[must_use = "a fact says what it expects of every answer"]
-pub(crate) struct Completed {
+#[must_use = "a fact checks every answer"]
+pub(crate) struct CompleteCheck {
     asked: String,
     result: Result<(), CompleteError>,
     prefix: String,
 }
 
-impl Reserved {
+impl ReserveCheck {
     pub(crate) fn new(
         asked: String,
         result: Result<Decision, ReserveError>,
@@ -32,7 +32,7 @@ impl Reserved {
         Self { asked, result, prefix, names_every_key }
     }
 
-    /// Allowed; gives the moment from which the reservations count.
+    /// Allowed; returns the time of the reservation.
     #[track_caller]
     pub(crate) fn is_allowed(&self) -> Timestamp {
         let reserved_at = match &self.result {
@@ -44,7 +44,7 @@ impl Reserved {
         reserved_at.expect("asserted above")
     }
 
-    /// Denied for want of room; names at least one key and hints at least at a millisecond.
+    /// Denied for lack of room, with at least one key and a hint of at least a millisecond.
     #[track_caller]
     pub(crate) fn is_denied(&self) -> &Denial {
         let denial = self.denial("denied");
@@ -57,8 +57,8 @@ impl Reserved {
         denial
     }
 
-    /// Denied for want of room in exactly these limits, named in the request's order. A limiter that names only one
-    /// key may name any of them.
+    /// Denied for lack of room in exactly these limits, in the request's order. A limiter that
+    /// names only one key may name any of them.
     #[track_caller]
     pub(crate) fn is_denied_for<const N: usize>(&self, names: [&str; N]) -> &Denial {
         let denial = self.is_denied();
@@ -139,7 +139,7 @@ impl Reserved {
     }
 }
 
-impl Completed {
+impl CompleteCheck {
     pub(crate) fn new(asked: String, result: Result<(), CompleteError>, prefix: String) -> Self {
         Self { asked, result, prefix }
     }

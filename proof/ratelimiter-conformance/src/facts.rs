@@ -1,4 +1,4 @@
-//! The facts, one file for each family of rules, each fact a function named after its rule.
+//! The facts: a file per family of rules, a function per fact.
 
 pub(crate) mod batches;
 pub(crate) mod capacity;

@@ -1,8 +1,8 @@
-//! What every limiter must do, as tests that any implementer runs.
+//! The conformance suite of limiters.
 //!
-//! The rules of the specification are written here once, as facts over a [`Fixture`]: a fresh limiter and power over
-//! its time. [`conformance!`] makes each fact a test of its own, named after its rule, so that an implementer's test
-//! file is a fixture and one macro call:
+//! The rules of the reference are written here once, as facts about a [`Fixture`]: a new limiter
+//! and control over its clock. [`conformance!`] makes each fact a test, named after its rule, so an
+//! implementer's test file is a fixture and one macro call:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -59,19 +59,16 @@
 //! }
 //! ```
 //!
-//! A fact that an implementer cannot show is skipped, never silently: the fixture says why in its [`Powers`], the run
-//! says it on standard error, and the list of skipped facts stands in the implementer's test file, where a test holds
-//! it to what was really skipped.
+//! A fact that an implementer cannot show is skipped visibly: the fixture gives the reason in its
+//! [`Powers`], the run prints it to standard error, and the implementer's test file lists the
+//! skipped facts, which a test compares with what was really skipped.
 
-#![allow(
-    clippy::missing_panics_doc,
-    reason = "a fact that does not hold panics; that is what all of this is for"
-)]
+#![allow(clippy::missing_panics_doc, reason = "a fact that does not hold panics")]
 
 mod answer;
+mod context;
 mod facts;
 mod fixture;
-mod stage;
 mod stderr;
 pub mod suite;
 mod world;

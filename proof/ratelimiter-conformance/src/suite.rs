@@ -1,42 +1,42 @@
-//! The table of facts, and how one is played.
+//! The table of facts, and their execution.
 
 use std::future::Future;
 
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 
+use crate::context::TestContext;
 use crate::facts;
 use crate::fixture::{Fixture, Power, Powers};
-use crate::stage::Stage;
-use crate::stderr::say;
-use crate::world::{Played, World};
+use crate::stderr::print_stderr;
+use crate::world::{FixtureWorld, World};
 
-/// One thing that every limiter does.
+/// One rule's test for every limiter.
 #[derive(Debug, Clone, Copy)]
 pub struct Fact {
     /// The rule's ID: `RES-01`.
     pub rule: &'static str,
     /// The fact's name, which begins with its rule: `res_01_a_denied_call_holds_nothing`.
     pub name: &'static str,
-    /// What an implementer must be able to show.
+    /// The capabilities it needs.
     pub needs: &'static [Power],
-    play: for<'a> fn(&'a mut Stage) -> LocalBoxFuture<'a, ()>,
+    play: for<'a> fn(&'a mut TestContext) -> LocalBoxFuture<'a, ()>,
 }
 
 impl Fact {
-    /// Why the fact cannot be shown with these powers; `None` if it can.
+    /// The reason why the fact is skipped with these capabilities; `None` if it is not.
     pub fn skipped_with(&self, powers: &Powers) -> Option<&'static str> {
         self.needs.iter().find_map(|power| powers.lacks(*power))
     }
 }
 
-/// The facts that cannot be shown with these powers, each with the reason.
+/// The facts that are skipped with these capabilities, each with the reason.
 pub fn skipped(powers: &Powers) -> impl Iterator<Item = (&'static Fact, &'static str)> {
     let with_reason = |fact: &'static Fact| Some((fact, fact.skipped_with(powers)?));
     FACTS.iter().filter_map(with_reason)
 }
 
-/// Holds the skipped facts that an implementer names to those that its fixture really skips.
+/// Checks that the named facts are exactly those that the fixture skips.
 pub fn the_skipped_facts_are<F: Fixture>(fixture: impl Future<Output = F>, named: &[&str]) {
     let powers = run_to_end(async { fixture.await.powers() }.boxed_local());
     let mut named = named.to_vec();
@@ -46,9 +46,9 @@ pub fn the_skipped_facts_are<F: Fixture>(fixture: impl Future<Output = F>, named
     assert_eq!(named, skipped, "the named facts, and those that are skipped");
 }
 
-/// Plays the fact of this name. Panics if it does not hold, or if there is no such fact.
+/// Runs the fact of this name. Panics if it does not hold, or if there is no such fact.
 pub fn play<F: Fixture + 'static>(name: &str, fixture: impl Future<Output = F>) {
-    let world = async { Box::new(Played::of(fixture.await).await) as Box<dyn World> };
+    let world = async { Box::new(FixtureWorld::new(fixture.await).await) as Box<dyn World> };
     play_in(name, world.boxed_local());
 }
 
@@ -58,8 +58,8 @@ fn play_in(name: &str, world: LocalBoxFuture<'_, Box<dyn World>>) {
     let played = async {
         let world = world.await;
         match fact.skipped_with(&world.powers()) {
-            Some(reason) => say(&format!("skipped {}: {reason}", fact.name)),
-            None => (fact.play)(&mut Stage::of(fact.name, world)).await,
+            Some(reason) => print_stderr(&format!("skipped {}: {reason}", fact.name)),
+            None => (fact.play)(&mut TestContext::new(fact.name, world)).await,
         }
     };
     run_to_end(played.boxed_local());
@@ -73,21 +73,21 @@ fn run_to_end<T>(future: LocalBoxFuture<'_, T>) -> T {
 
 macro_rules! table_of_facts {
     ($d:tt $($family:ident { $($fact:ident: $rule:literal $(needs $($power:ident)+)?,)+ })+) => {
-        /// Every fact, in the order of the rules' families.
+        /// Every fact, grouped by the rules' families.
         pub const FACTS: &[Fact] = &[$($(
             Fact {
                 rule: $rule,
                 name: stringify!($fact),
                 needs: &[$($(Power::$power),+)?],
-                play: |stage| facts::$family::$fact(stage).boxed_local(),
+                play: |context| facts::$family::$fact(context).boxed_local(),
             },
         )+)+];
 
-        /// Makes every fact a test of its own, named after its rule.
+        /// Makes every fact a test, named after its rule.
         ///
-        /// `fixture` is an expression that gives a [`Fixture`](crate::Fixture), and may await. `skips` names the
-        /// facts that this fixture cannot show, so that whoever reads the test file sees them; a further test holds
-        /// the list to the fixture's [`Powers`](crate::Powers).
+        /// `fixture` is an expression that returns a [`Fixture`](crate::Fixture), and may await.
+        /// `skips` lists the facts that this fixture cannot show, so that the test file documents
+        /// them; one more test compares the list with the fixture's [`Powers`](crate::Powers).
         #[macro_export]
         macro_rules! conformance {
             (fixture: $d fixture:expr, skips: [$d($d skip:ident),* $d(,)?] $d(,)?) => {
@@ -146,7 +146,7 @@ table_of_facts! { $
         pause_01_leases_of_a_paused_limit_complete: "PAUSE-01, COM-03",
         pause_01_only_the_requests_of_a_batch_that_name_a_paused_limit_are_denied: "PAUSE-01",
         res_06_a_pause_comes_before_an_amount_over_capacity_and_a_decrease: "RES-06",
-        res_06_what_is_known_of_a_lease_comes_before_a_pause: "RES-06",
+        res_06_a_known_lease_comes_before_a_pause: "RES-06",
         res_06_a_denied_lease_stays_denied_when_the_capacity_has_dropped: "RES-06, RES-05",
         def_08_a_pause_survives_a_restart: "DEF-08, PAUSE-01" needs KeepsDefinitions,
     }
@@ -162,7 +162,7 @@ table_of_facts! { $
         res_02_calls_at_the_same_time_share_the_room_exactly: "RES-02",
         res_03_a_hold_is_kept_until_complete: "RES-03",
         res_03_a_hold_takes_as_many_slots_as_its_amount: "RES-03",
-        res_03_a_hold_ends_by_itself_after_its_timeout: "RES-03",
+        res_03_a_hold_ends_after_its_timeout: "RES-03",
         res_06_an_unknown_key_comes_before_an_amount_over_capacity: "RES-06",
         res_06_an_amount_over_capacity_comes_before_a_decrease: "RES-06",
         res_06_a_decrease_comes_before_the_lack_of_room: "RES-06",
@@ -176,8 +176,8 @@ table_of_facts! { $
         res_04_a_repeated_reserve_does_not_last_longer: "RES-04",
         res_04_a_lease_cannot_come_back_with_other_requirements: "RES-04",
         res_04_a_lease_cannot_come_back_with_other_keys_altogether: "RES-04" needs KnowsLeasesById,
-        res_04_a_repeated_reserve_is_allowed_whatever_became_of_the_limit: "RES-04, RES-06",
-        res_06_an_unknown_key_comes_before_what_is_known_of_the_lease: "RES-06",
+        res_04_a_repeated_reserve_is_allowed_after_its_limit_changed: "RES-04, RES-06",
+        res_06_an_unknown_key_comes_before_a_known_lease: "RES-06",
         res_05_a_denied_lease_stays_denied: "RES-05",
         res_05_a_denied_lease_stays_denied_whatever_it_asks_for: "RES-05" needs KnowsLeasesById,
         res_05_completing_a_denied_lease_changes_nothing: "RES-05",

@@ -1,4 +1,6 @@
-//! A fixture and its limiter behind one type, so that facts are compiled once and not once for each implementer.
+//! A type-erased fixture with its limiter.
+//!
+//! Facts are compiled once and not once per implementer.
 
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use ratelimiter::{
 
 use crate::fixture::{Fixture, Powers};
 
-/// What [`Fixture`] and [`Backend`] do together, without types that a fact would have to name.
+/// [`Fixture`] and [`Backend`] as one object-safe trait.
 pub(crate) trait World {
     fn powers(&self) -> Powers;
     fn prefix(&self) -> String;
@@ -51,22 +53,21 @@ pub(crate) trait World {
     ) -> LocalBoxFuture<'a, Result<Vec<LimitState>, StateError>>;
 }
 
-/// A fixture with the limiter that it gave.
-pub(crate) struct Played<F: Fixture> {
+pub(crate) struct FixtureWorld<F: Fixture> {
     fixture: F,
     limiter: F::Limiter,
-    /// The limiters of servers that were left, and still run.
-    left: Vec<F::Limiter>,
+    /// Limiters of earlier servers, which keep running.
+    previous: Vec<F::Limiter>,
 }
 
-impl<F: Fixture> Played<F> {
-    pub(crate) async fn of(fixture: F) -> Self {
+impl<F: Fixture> FixtureWorld<F> {
+    pub(crate) async fn new(fixture: F) -> Self {
         let limiter = fixture.limiter().await;
-        Self { fixture, limiter, left: Vec::new() }
+        Self { fixture, limiter, previous: Vec::new() }
     }
 }
 
-impl<F: Fixture> World for Played<F> {
+impl<F: Fixture> World for FixtureWorld<F> {
     fn powers(&self) -> Powers {
         self.fixture.powers()
     }
@@ -94,7 +95,7 @@ impl<F: Fixture> World for Played<F> {
     fn move_to_another_server(&mut self) -> LocalBoxFuture<'_, ()> {
         async {
             let other = self.fixture.another().await;
-            self.left.push(std::mem::replace(&mut self.limiter, other));
+            self.previous.push(std::mem::replace(&mut self.limiter, other));
         }
         .boxed_local()
     }

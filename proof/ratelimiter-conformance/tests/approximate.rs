@@ -1,8 +1,9 @@
-//! The suite asks no more than a limiter on a real clock can show.
+//! The suite passes for a limiter on a real clock.
 //!
-//! The limiter here behaves as one behind a network and a database would: time goes on during every call, what expires
-//! is seen late, and a denial names one key. It passes all facts but those that it skips by name, on a fake clock, so
-//! that nobody waits; also where every call takes a second. Where calls are quick, one that ends leases too early fails.
+//! The limiter here behaves like one behind a network and a database: time passes during every
+//! call, expiries become visible late, and a denial names one key. It passes all facts except those
+//! that it skips by name, on a fake clock, so that no test sleeps; also if every call takes a
+//! second. If calls are quick, a limiter that ends leases too early fails.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -18,29 +19,29 @@ use ratelimiter::{
 use ratelimiter_conformance::suite::{self, FACTS};
 use ratelimiter_conformance::{Fixture, Powers};
 
-/// How long every call takes.
+/// Duration of every call.
 const CALL: Duration = Duration::from_millis(7);
-/// How much less time seems to have passed after each wait than was waited for.
+/// Time that is missing on the limiter's clock after each wait.
 const LATE: Duration = Duration::from_millis(90);
 
 #[derive(Debug, Clone)]
-struct OnAClockThatRuns {
+struct RunningClockFixture {
     /// The true time.
     clock: Arc<FakeClock>,
-    /// What the limiter takes for it.
+    /// The limiter's clock.
     limiter_clock: Arc<FakeClock>,
-    /// How much faster that one runs.
+    /// How much faster the limiter's clock runs.
     limiter_speed: u32,
     call: Duration,
 }
 
 #[derive(Debug)]
-struct Approximate {
-    time: OnAClockThatRuns,
+struct ApproximateLimiter {
+    time: RunningClockFixture,
     inner: MemoryLimiter,
 }
 
-impl OnAClockThatRuns {
+impl RunningClockFixture {
     fn new() -> Self {
         Self { clock: Arc::default(), limiter_clock: Arc::default(), limiter_speed: 1, call: CALL }
     }
@@ -50,7 +51,7 @@ impl OnAClockThatRuns {
         self.limiter_clock.advance(by * self.limiter_speed);
     }
 
-    /// The facts that do not hold.
+    /// The facts that fail.
     fn failures(&self) -> Vec<&'static str> {
         let powers = self.powers();
         let shown = FACTS.iter().filter(|fact| fact.skipped_with(&powers).is_none());
@@ -67,15 +68,16 @@ impl OnAClockThatRuns {
 #[test]
 fn facts_hold_however_long_a_call_takes() {
     for ms in [100, 400, 700, 1_000, 1_500] {
-        let slow = OnAClockThatRuns { call: Duration::from_millis(ms), ..OnAClockThatRuns::new() };
+        let slow =
+            RunningClockFixture { call: Duration::from_millis(ms), ..RunningClockFixture::new() };
         assert_eq!(slow.failures(), [""; 0], "{ms} ms");
     }
 }
 
-/// CRD-19: and a limiter that ends leases too early is one, where there is time to see it.
+/// CRD-19: a limiter that ends leases too early fails, where there is time to see it.
 #[test]
 fn a_limiter_whose_clock_runs_too_fast_is_found_out() {
-    let fast = OnAClockThatRuns { limiter_speed: 3, ..OnAClockThatRuns::new() };
+    let fast = RunningClockFixture { limiter_speed: 3, ..RunningClockFixture::new() };
     let failures = fast.failures();
     for expected in [
         "def_07_a_decrease_is_applied_when_enough_has_expired",
@@ -84,7 +86,7 @@ fn a_limiter_whose_clock_runs_too_fast_is_found_out() {
         "def_10_a_timeout_is_for_new_holds",
         "res_02_a_reservation_counts_for_its_window_and_returns",
         "res_02_each_reservation_returns_at_its_own_time",
-        "res_03_a_hold_ends_by_itself_after_its_timeout",
+        "res_03_a_hold_ends_after_its_timeout",
         "res_04_a_repeated_reserve_does_not_last_longer",
         "com_02_a_shrunk_reservation_keeps_its_expiry",
         "com_03_a_reserved_excess_returns_with_its_reservation",
@@ -94,8 +96,8 @@ fn a_limiter_whose_clock_runs_too_fast_is_found_out() {
     }
 }
 
-impl Fixture for OnAClockThatRuns {
-    type Limiter = Approximate;
+impl Fixture for RunningClockFixture {
+    type Limiter = ApproximateLimiter;
 
     fn powers(&self) -> Powers {
         Powers {
@@ -114,9 +116,9 @@ impl Fixture for OnAClockThatRuns {
         }
     }
 
-    async fn limiter(&self) -> Approximate {
+    async fn limiter(&self) -> ApproximateLimiter {
         let options = MemoryOptions::for_tests(self.limiter_clock.clone());
-        Approximate { time: self.clone(), inner: MemoryLimiter::with_options(options) }
+        ApproximateLimiter { time: self.clone(), inner: MemoryLimiter::with_options(options) }
     }
 
     async fn advance(&self, by: Duration) {
@@ -128,7 +130,7 @@ impl Fixture for OnAClockThatRuns {
     }
 }
 
-impl Limiter for Approximate {
+impl Limiter for ApproximateLimiter {
     async fn reserve(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
         self.time.pass(self.time.call);
         let mut decision = self.inner.reserve_now(request)?;
@@ -147,7 +149,7 @@ impl Limiter for Approximate {
     }
 }
 
-impl Backend for Approximate {
+impl Backend for ApproximateLimiter {
     async fn define(&self, limit: Limit) -> Result<LimitStatus, DefineError> {
         self.time.pass(self.time.call);
         self.inner.define_now(limit)
@@ -174,10 +176,10 @@ impl Backend for Approximate {
 }
 
 mod conformance {
-    use super::OnAClockThatRuns;
+    use super::RunningClockFixture;
 
     ratelimiter_conformance::conformance! {
-        fixture: OnAClockThatRuns::new(),
+        fixture: RunningClockFixture::new(),
         skips: [
             def_08_definitions_survive_a_restart,
             def_08_a_decrease_survives_a_restart,

@@ -1,8 +1,8 @@
-//! Real TigerBeetle servers for tests.
+//! TigerBeetle servers for tests.
 //!
-//! [`TestCluster`] formats and starts servers of its own and takes them down again, whatever
-//! happens. A [`suite`] runs tests against them and says how many really ran: without a server binary
-//! they count as ignored, loudly, and never as passed.
+//! [`TestCluster`] formats and starts its own servers and always stops them. A [`suite`] runs tests
+//! against them and reports how many really ran: without a server binary they count as ignored,
+//! with a message, and never as passed.
 
 mod binary;
 mod cluster;
@@ -16,21 +16,20 @@ pub use cluster::TestCluster;
 pub use expiry::outlast;
 pub use replica::Mode;
 
-/// What the tests of a suite share.
+/// State shared by the tests of a suite.
 #[derive(Debug, Default)]
 pub struct Fixture {
     development: OnceLock<TestCluster>,
 }
 
 impl Fixture {
-    /// The one development server that tests share which do not harm it. Started when it is first
-    /// asked for.
+    /// The development server shared by the tests that do not disturb it. Started at the first use.
     pub fn development(&self) -> &TestCluster {
         self.development.get_or_init(|| TestCluster::start(Mode::Development))
     }
 }
 
-/// A suite without tests. Tests run one after another by default: a server takes 1.5 GB and a core.
+/// An empty suite. Tests run one at a time by default: a server takes 1.5 GB and a core.
 pub fn suite(name: &'static str) -> crate::Suite<Fixture> {
     let missing = "no server binary; set TIGERBEETLE_BIN or put `tigerbeetle` on the PATH";
     let missing = find_binary().is_none().then_some(missing);

@@ -1,4 +1,6 @@
-//! What an event with an ID that exists is told: the same again, or the first difference.
+//! Statuses of events whose ID exists.
+//!
+//! The same transfer again, or the first difference.
 
 use ratelimiter_tigerbeetle::ledger::{
     Action, Event, Movement, PostAmount, RowKind, TransferId, TransferRow, TransferStatus, UserData,
@@ -89,7 +91,7 @@ pub(super) fn amount_to_post(amount: PostAmount, pending: u128) -> u128 {
     }
 }
 
-/// Each part, or that of the pending transfer where it is 0.
+/// Each part, or that of the pending transfer if it is 0.
 pub(super) fn inherit(own: UserData, pending: UserData) -> UserData {
     fn part<T: Default + PartialEq>(own: T, inherited: T) -> T {
         if own == T::default() { inherited } else { own }

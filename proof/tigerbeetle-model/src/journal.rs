@@ -1,29 +1,28 @@
-//! What is stored of a transfer, and the changes that a broken chain takes back.
+//! Stored transfers and the undo log of a chain.
 
 use ratelimiter_tigerbeetle::ledger::{AccountRow, TransferId, TransferRow};
 
-/// A transfer and, if it was ever pending, what became of it.
+/// A transfer and, if it was ever pending, its state.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stored {
     pub(super) row: TransferRow,
-    pub(super) pending: Option<Pending>,
+    pub(super) pending: Option<PendingState>,
 }
 
-/// What became of a pending transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Pending {
+pub(super) enum PendingState {
     Open,
     Posted,
     Voided,
     Expired,
 }
 
-/// One step of the chain under way, with what it takes to undo it.
+/// How to undo one change of the current chain.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Change {
+pub(super) enum UndoRecord {
     /// The account as it was.
     Account(AccountRow),
-    /// A transfer that was not there.
+    /// A transfer that did not exist.
     Inserted(TransferId),
     /// A pending transfer that was open.
     Resolved(TransferId),

@@ -1,9 +1,11 @@
-//! A model of TigerBeetle for tests and simulations. **Never in production**: it keeps everything
-//! in memory, for ever, and forgets it all when the process ends.
+//! A model of TigerBeetle for tests and simulations.
 //!
-//! [`Model`] is the rules alone, a state machine that is told the time. [`ModelLedger`] puts it
-//! behind the [`Ledger`] trait with a clock of the caller's choice. A test holds the model against
-//! a real server with random batches: every status, timestamp and balance is the same.
+//! **Never use it in production**: it keeps everything in memory, without a bound, and loses it
+//! when the process ends.
+//!
+//! [`Model`] contains the rules, as a state machine with the time as an argument. [`ModelLedger`]
+//! implements the [`Ledger`] trait with it, on any clock. A differential test compares the model
+//! with a real server on random batches: every status, timestamp and balance is the same.
 
 #![allow(clippy::doc_markdown, reason = "TigerBeetle is a name, not an item")]
 
@@ -24,9 +26,9 @@ mod rules;
 
 pub use machine::Model;
 
-/// The model behind the [`Ledger`] trait: shared by threads, on a clock of the caller's choice.
+/// The model as a [`Ledger`], for many threads, on any clock.
 ///
-/// **Never in production.**
+/// **Never use it in production.**
 pub struct ModelLedger {
     model: Mutex<Model>,
     clock: Box<dyn Clock>,
@@ -34,7 +36,7 @@ pub struct ModelLedger {
 }
 
 impl ModelLedger {
-    /// An empty ledger whose time is that of `clock`.
+    /// An empty ledger on `clock`.
     pub fn new(clock: impl Clock + 'static) -> Self {
         Self { model: Mutex::default(), clock: Box::new(clock), expiry_lag: Duration::ZERO }
     }
@@ -47,12 +49,12 @@ impl ModelLedger {
         self
     }
 
-    /// When the next pending transfer expires; a simulation may want to go there.
+    /// When the next pending transfer expires; a simulation may advance to it.
     pub fn next_expiry(&self) -> Option<Timestamp> {
         self.lock().next_expiry()
     }
 
-    /// The time and the model as it is now, with everything expired whose time and lag have passed.
+    /// The time and the model, after the expiries whose time and lag have passed.
     fn at_now(&self) -> (Timestamp, MutexGuard<'_, Model>) {
         let mut model = self.lock();
         // Read under the lock, so that no caller applies an earlier time after a later one.

@@ -1,35 +1,35 @@
-//! The state, batches and chains, time, and reading back.
+//! The state machine: batches, chains, expiry and queries.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use super::journal::{Change, Pending, Stored};
+use super::journal::{PendingState, Stored, UndoRecord};
 use ratelimiter_tigerbeetle::ledger::{
     AccountId, AccountResult, AccountRow, AccountStatus, Balances, NewAccount, Order, RowKind,
     Timestamp, TransferId, TransferQuery, TransferResult, TransferRow, TransferStatus, WorkItem,
 };
 
-/// What TigerBeetle does with accounts and transfers, as a state machine over plain data.
+/// TigerBeetle's accounts and transfers as a state machine over plain data.
 ///
-/// Amounts that have expired stay taken until [`Model::expire`] is told so: the real server does
-/// that in its own time as well.
+/// Expired amounts stay reserved until [`Model::expire`] is called: the real server also releases
+/// them with a delay.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     pub(super) accounts: HashMap<AccountId, AccountRow>,
     pub(super) transfers: HashMap<TransferId, Stored>,
-    /// IDs that were refused for a reason that may pass; they are never taken again.
+    /// IDs that were refused for a transient reason; they are never accepted again.
     pub(super) failed: HashSet<TransferId>,
-    /// The pending transfers with a timeout, by the moment they expire.
+    /// The pending transfers with a timeout, by expiry.
     pub(super) expiries: BTreeSet<(Timestamp, TransferId)>,
     /// Transfers whose `data_128` is not 0; timestamps are unique.
     pub(super) by_user_data: BTreeMap<(u128, Timestamp), TransferId>,
-    /// What the chain under way has changed; empty between chains.
-    pub(super) journal: Vec<Change>,
-    /// The greatest timestamp given out, in nanoseconds.
+    /// Undo log of the current chain; empty between chains.
+    pub(super) journal: Vec<UndoRecord>,
+    /// The last timestamp assigned, in nanoseconds.
     last_nanos: u64,
 }
 
 impl Model {
-    /// Creates accounts, each on its own, in one request that arrives at `now`.
+    /// Creates accounts independently, in one request that arrives at `now`.
     pub fn create_accounts(
         &mut self,
         now: Timestamp,
@@ -73,7 +73,7 @@ impl Model {
         results
     }
 
-    /// Releases every pending transfer whose time has come by `now`; says how many.
+    /// Releases every pending transfer that has expired by `now`; returns how many.
     pub fn expire(&mut self, now: Timestamp) -> usize {
         self.expire_at_most(now, usize::MAX)
     }
@@ -85,7 +85,7 @@ impl Model {
             && let Some(&(expires_at, id)) = self.expiries.first()
             && expires_at <= now
         {
-            self.release(id, Pending::Expired);
+            self.release(id, PendingState::Expired);
             expired_count += 1;
         }
         self.journal.clear();
@@ -120,7 +120,7 @@ impl Model {
         }
     }
 
-    /// The timestamps of a request's events: from `now` on, but never one that was given out.
+    /// The timestamps of a request's events: from `now` on, but never one that was assigned before.
     fn timestamps(
         &mut self,
         now: Timestamp,
@@ -157,36 +157,36 @@ impl Model {
     }
 }
 
-/// Every change of the state goes through here, so that a broken chain can be taken back.
+/// All changes of the state, recorded so that a failed chain can be rolled back.
 impl Model {
     pub(super) fn set_account(&mut self, account: AccountRow) {
         let before = self.accounts.insert(account.id, account);
         let before = before.expect("accounts are only ever changed, by transfers");
-        self.journal.push(Change::Account(before));
+        self.journal.push(UndoRecord::Account(before));
     }
 
     pub(super) fn insert(&mut self, row: TransferRow) {
-        let pending = matches!(row.kind, RowKind::Pending { .. }).then_some(Pending::Open);
+        let pending = matches!(row.kind, RowKind::Pending { .. }).then_some(PendingState::Open);
         let before = self.transfers.insert(row.id, Stored { row, pending });
         assert!(before.is_none(), "an ID that exists is answered before anything is inserted");
         if row.user_data.data_128 != 0 {
             self.by_user_data.insert(user_data_key(&row), row.id);
         }
         self.expiries.extend(expiry_key(&row));
-        self.journal.push(Change::Inserted(row.id));
+        self.journal.push(UndoRecord::Inserted(row.id));
     }
 
-    /// Ends a pending transfer: gives the amount back on both sides, and opens what it closed.
-    pub(super) fn release(&mut self, id: TransferId, outcome: Pending) {
+    /// Ends a pending transfer: releases the amount on both sides, and reopens what it closed.
+    pub(super) fn release(&mut self, id: TransferId, outcome: PendingState) {
         let stored = self.transfers.get_mut(&id).expect("a pending transfer is stored");
-        assert_eq!(stored.pending, Some(Pending::Open), "only what is open can be released");
-        assert_ne!(outcome, Pending::Open);
+        assert_eq!(stored.pending, Some(PendingState::Open), "only what is open can be released");
+        assert_ne!(outcome, PendingState::Open);
         stored.pending = Some(outcome);
         let row = stored.row;
         if let Some(expiry) = expiry_key(&row) {
             self.expiries.remove(&expiry);
         }
-        self.journal.push(Change::Resolved(id));
+        self.journal.push(UndoRecord::Resolved(id));
 
         let mut debit = self.accounts[&row.debit];
         debit.balances.debits_pending -= row.amount;
@@ -200,23 +200,23 @@ impl Model {
         self.set_account(credit);
     }
 
-    /// Undoes the chain under way, last change first.
+    /// Undoes the current chain, last change first.
     pub(super) fn roll_back(&mut self) {
         while let Some(change) = self.journal.pop() {
             match change {
-                Change::Account(before) => {
+                UndoRecord::Account(before) => {
                     self.accounts.insert(before.id, before);
                 }
-                Change::Inserted(id) => {
+                UndoRecord::Inserted(id) => {
                     let stored = self.transfers.remove(&id).expect("it was inserted");
                     self.by_user_data.remove(&user_data_key(&stored.row));
                     if let Some(expiry) = expiry_key(&stored.row) {
                         self.expiries.remove(&expiry);
                     }
                 }
-                Change::Resolved(id) => {
+                UndoRecord::Resolved(id) => {
                     let stored = self.transfers.get_mut(&id).expect("transfers never vanish");
-                    stored.pending = Some(Pending::Open);
+                    stored.pending = Some(PendingState::Open);
                     let expiry = expiry_key(&stored.row);
                     self.expiries.extend(expiry);
                 }
@@ -251,7 +251,8 @@ fn expiry_key(row: &TransferRow) -> Option<(Timestamp, TransferId)> {
     row.expires_at().map(|expires_at| (expires_at, row.id))
 }
 
-/// Whether this refusal burns the ID: it may pass, so the same ID must not succeed later.
+/// Whether this refusal burns the ID: its reason is transient, so the same ID must not succeed
+/// later.
 fn burns_id(status: TransferStatus) -> bool {
     matches!(
         status,

@@ -1,7 +1,9 @@
-//! The rules for one transfer, in TigerBeetle's order: all checks come before the first change.
+//! The rules for one transfer, in TigerBeetle's order.
+//!
+//! All checks come before the first change.
 
 use super::exists::{amount_to_post, compare, inherit};
-use super::journal::{Pending, Stored};
+use super::journal::{PendingState, Stored};
 use super::machine::Model;
 use ratelimiter_tigerbeetle::ledger::{
     AccountRow, Action, Event, Movement, PostAmount, RowKind, Timestamp, TransferId,
@@ -9,7 +11,7 @@ use ratelimiter_tigerbeetle::ledger::{
 };
 
 impl Model {
-    /// Applies one event, or leaves everything as it is.
+    /// Applies one event, or changes nothing.
     pub(super) fn create_transfer(&mut self, at: Timestamp, event: &Event) -> TransferResult {
         let id = event.transfer.id;
         if let Some(existing) = self.transfers.get(&id) {
@@ -101,7 +103,7 @@ impl Model {
         check_unresolved(at, &stored)?;
         check_open(&self.accounts[&stored.row.debit], &self.accounts[&stored.row.credit])?;
 
-        self.release(pending, Pending::Posted);
+        self.release(pending, PendingState::Posted);
         let mut debit = self.accounts[&stored.row.debit];
         debit.balances.debits_posted += amount;
         self.set_account(debit);
@@ -122,7 +124,7 @@ impl Model {
         let stored = self.pending(event, pending)?;
         check_unresolved(at, &stored)?;
 
-        self.release(pending, Pending::Voided);
+        self.release(pending, PendingState::Voided);
         let kind = RowKind::VoidPending { pending };
         self.insert(resolution(at, event, &stored.row, kind, stored.row.amount));
         Ok(())
@@ -179,21 +181,21 @@ fn check_overflows(
     Ok(())
 }
 
-/// A pending transfer past its time is expired for its void or post, even while its amount is
-/// still taken.
+/// A void or post treats a pending transfer as expired from its expiry on, even while its amount is
+/// still reserved.
 fn check_unresolved(at: Timestamp, stored: &Stored) -> Result<(), TransferStatus> {
     match stored.pending.expect("`Model::pending` returns only what was pending") {
-        Pending::Open => match stored.row.expires_at() {
+        PendingState::Open => match stored.row.expires_at() {
             Some(expires_at) if expires_at <= at => Err(TransferStatus::PendingTransferExpired),
             Some(_) | None => Ok(()),
         },
-        Pending::Posted => Err(TransferStatus::PendingTransferAlreadyPosted),
-        Pending::Voided => Err(TransferStatus::PendingTransferAlreadyVoided),
-        Pending::Expired => Err(TransferStatus::PendingTransferExpired),
+        PendingState::Posted => Err(TransferStatus::PendingTransferAlreadyPosted),
+        PendingState::Voided => Err(TransferStatus::PendingTransferAlreadyVoided),
+        PendingState::Expired => Err(TransferStatus::PendingTransferExpired),
     }
 }
 
-/// The row of a void or post, which takes over what it leaves out.
+/// The row of a void or post, which inherits from its pending transfer.
 fn resolution(
     at: Timestamp,
     event: &Event,

@@ -1,5 +1,6 @@
-//! The facts of `docs/reference/tigerbeetle.md`, one script each. The differential test holds the same rules
-//! against a real server.
+//! The facts of `docs/reference/tigerbeetle.md`, one script each.
+//!
+//! The differential test checks the same rules on a real server.
 
 use std::num::NonZeroU128;
 use std::sync::Arc;
@@ -71,7 +72,7 @@ fn a_failing_chain_leaves_its_neighbours_alone() {
 }
 
 #[test]
-fn a_void_is_repeatable_and_says_what_became_of_its_pending() {
+fn a_void_is_repeatable_and_returns_the_outcome_of_its_pending() {
     check(
         "credit 1 A 100
          hold 2 A 10 5s ; hold 3 A 10 ; hold 4 A 10
@@ -115,7 +116,7 @@ fn a_shrink_sees_the_freed_room_and_is_taken_back_when_it_does_not_fit() {
 }
 
 #[test]
-fn a_hold_lapses_exactly_at_its_timeout() {
+fn a_hold_expires_exactly_at_its_timeout() {
     check(
         "credit 1 A 100
          hold 2 A 100 5s
@@ -143,7 +144,7 @@ fn a_hold_lapses_exactly_at_its_timeout() {
 }
 
 #[test]
-fn one_expired_void_takes_a_chain_down_but_not_its_unlinked_neighbours() {
+fn one_expired_void_fails_its_chain_but_not_the_unlinked_events() {
     check(
         "credit 1 A 100
          hold 2 A 10 1s ; hold 3 A 10 9s
@@ -162,7 +163,7 @@ fn one_expired_void_takes_a_chain_down_but_not_its_unlinked_neighbours() {
     );
 }
 
-/// TB-16: a hold ends in one of the two ways, and a void tells which for ever.
+/// TB-16: a hold ends in one of two ways, and a void returns which one permanently.
 #[test]
 fn a_hold_that_was_voided_never_expires_and_one_that_expired_is_never_voided() {
     check(
@@ -214,7 +215,7 @@ fn a_closed_account_takes_voids_and_expiries_only() {
 }
 
 #[test]
-fn a_closing_transfer_with_a_timeout_opens_by_itself() {
+fn a_closing_transfer_with_a_timeout_reopens_its_account() {
     check(
         "credit 1 A 100
          close 2 A 1s

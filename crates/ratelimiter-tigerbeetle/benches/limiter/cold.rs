@@ -1,4 +1,5 @@
-//! Completes of leases that another limiter made, beside completes of a limiter's own, and what reserves feel of them.
+//! Completes of another limiter's leases, compared with a limiter's own, and their effect on
+//! reserves.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,34 +13,34 @@ use ratelimiter::{
 use testkit::tigerbeetle::TestCluster;
 use tokio::task::JoinSet;
 
-use crate::contestants::{TestedLimiter, median, micros, open, per_second};
+use crate::comparison::{TestedLimiter, median, micros, open, per_second};
 
-/// Completed in one turn, by so many callers, while so many others reserve.
+/// Leases completed in one measurement, the callers that complete, and those that reserve.
 const LEASES: usize = 40_000;
 const CALLERS: usize = 1_024;
 const RESERVERS: usize = 16;
-/// How long reserves are alone in a turn.
+/// How long reserves run alone in a measurement.
 const ALONE: Duration = Duration::from_secs(1);
 const MODELS: usize = 50;
 const SECONDS: u64 = 3_600;
 
-/// Two limiters on one cluster, as two servers have them.
-pub struct ColdContest {
+/// Two limiters on one cluster.
+pub struct ColdComparison {
     clock: SystemClock,
     maker: Arc<TestedLimiter>,
     other: Arc<TestedLimiter>,
 }
 
 /// Medians: completes per second, and the reserves' 99th percentile in microseconds.
-pub struct ColdFigures {
+pub struct ColdResults {
     pub warm: f64,
     pub cold: f64,
     pub p99_alone: f64,
-    pub p99_beside_warm: f64,
-    pub p99_beside_cold: f64,
+    pub p99_with_warm: f64,
+    pub p99_with_cold: f64,
 }
 
-impl ColdContest {
+impl ColdComparison {
     pub async fn prepare(cluster: &TestCluster) -> Self {
         let (maker, other) = (open(cluster, 8_000).await, open(cluster, 8_000).await);
         for limit in (0..MODELS).flat_map(limits) {
@@ -49,20 +50,20 @@ impl ColdContest {
         Self { clock: SystemClock::new(), maker, other }
     }
 
-    /// Turn by turn, so that what else the machine does hits all of them alike.
-    pub async fn run(&self, rounds: usize) -> ColdFigures {
-        let mut figures = [const { Vec::new() }; 5];
+    /// Alternating, so that other load on the machine affects all of them alike.
+    pub async fn run(&self, rounds: usize) -> ColdResults {
+        let mut results = [const { Vec::new() }; 5];
         for _ in 0..rounds {
             let p99_alone = self.reserves_alone().await;
-            let (warm, p99_beside_warm) = self.completes(&self.maker).await;
-            let (cold, p99_beside_cold) = self.completes(&self.other).await;
-            let round = [warm, cold, p99_alone, p99_beside_warm, p99_beside_cold];
-            for (figures, figure) in figures.iter_mut().zip(round) {
-                figures.push(figure);
+            let (warm, p99_with_warm) = self.completes(&self.maker).await;
+            let (cold, p99_with_cold) = self.completes(&self.other).await;
+            let round = [warm, cold, p99_alone, p99_with_warm, p99_with_cold];
+            for (values, value) in results.iter_mut().zip(round) {
+                values.push(value);
             }
         }
-        let [warm, cold, p99_alone, p99_beside_warm, p99_beside_cold] = figures.map(median);
-        ColdFigures { warm, cold, p99_alone, p99_beside_warm, p99_beside_cold }
+        let [warm, cold, p99_alone, p99_with_warm, p99_with_cold] = results.map(median);
+        ColdResults { warm, cold, p99_alone, p99_with_warm, p99_with_cold }
     }
 
     async fn reserves_alone(&self) -> f64 {
@@ -71,7 +72,7 @@ impl ColdContest {
         reserves.p99().await
     }
 
-    /// Completes a second at one of them, and the p99 of the reserves there meanwhile.
+    /// Completes per second at one of them, and the p99 of the concurrent reserves there.
     async fn completes(&self, at: &Arc<TestedLimiter>) -> (f64, f64) {
         let leases = Arc::new(self.make().await);
         let next = Arc::new(AtomicUsize::new(0));
@@ -108,7 +109,7 @@ impl ColdContest {
     }
 }
 
-/// Callers that reserve one after another until they are asked what they saw.
+/// Callers that reserve in a loop until they are asked for their latencies.
 struct Reserves {
     stop: Arc<AtomicBool>,
     callers: JoinSet<Vec<f64>>,
@@ -146,7 +147,7 @@ fn key(model: usize, dimension: &str) -> LimitKey {
     LimitKey::new(format!("global:llm:cold:model-{model}:{dimension}")).unwrap()
 }
 
-/// What a model has in production: one lease of it is four reservations.
+/// Limits of a model in production: one lease is four reservations.
 fn limits(model: usize) -> Vec<Limit> {
     let window = Window::from_seconds(SECONDS).unwrap();
     let timeout = HoldTimeout::from_seconds(SECONDS).unwrap();

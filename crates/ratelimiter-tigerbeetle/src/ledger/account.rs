@@ -1,4 +1,4 @@
-//! Accounts: what is asked for, what is stored, and the balances.
+//! Accounts: new ones, stored ones, and balances.
 
 use std::num::NonZeroU16;
 
@@ -17,33 +17,33 @@ pub struct NewAccount {
     pub code: NonZeroU16,
     /// Refuse every transfer after which pending and posted debits would exceed posted credits.
     pub debits_must_not_exceed_credits: bool,
-    /// Kept beside the account.
+    /// Stored with the account.
     pub user_data: UserData,
 }
 
 /// The answer to one [`NewAccount`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AccountResult {
-    /// Whether it was created, and if not, the broken rule.
+    /// `Created`, or the rule that was broken.
     pub status: AccountStatus,
     /// When the account was created (for `Exists` too), or when it was refused.
     pub timestamp: Timestamp,
 }
 
-/// The four sums of an account; the posted ones only grow.
+/// The four balances of an account; the posted ones only grow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Balances {
     /// Debits that may still be voided or expire.
     pub debits_pending: u128,
-    /// Debits for good.
+    /// Final debits.
     pub debits_posted: u128,
     /// Credits that may still be voided or expire.
     pub credits_pending: u128,
-    /// Credits for good.
+    /// Final credits.
     pub credits_posted: u128,
 }
 
-/// An account as the ledger has it.
+/// An account as the ledger stores it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AccountRow {
     /// Its ID.
@@ -52,11 +52,11 @@ pub struct AccountRow {
     pub code: NonZeroU16,
     /// See [`NewAccount::debits_must_not_exceed_credits`].
     pub debits_must_not_exceed_credits: bool,
-    /// Closed by a pending transfer: until that is voided or expires, only voids are taken.
+    /// Closed by a pending transfer: until that is voided or expires, only voids are accepted.
     pub closed: bool,
-    /// The sums now.
+    /// The current balances.
     pub balances: Balances,
-    /// Kept beside the account.
+    /// Stored with the account.
     pub user_data: UserData,
     /// When it was created.
     pub timestamp: Timestamp,

@@ -1,11 +1,11 @@
-//! The real thing: a TigerBeetle cluster behind the [`Ledger`] trait.
+//! The [`Ledger`] implementation on a TigerBeetle cluster.
 //!
-//! Callers put work items into a bounded queue. A free session takes all that is queued at once, up
-//! to the largest request, so batches grow by themselves while sessions are busy and nobody waits
-//! for a batch to fill (`TB-09`). Queries have a queue and a session of their own, which sends them
-//! in waves (`TB-23`), so that writes do not wait behind them. Deadlines are ours (`TB-10`), an
-//! evicted session is replaced and its items sent again (`TB-11`), and a session that cannot work
-//! says what is probably wrong while it goes on trying (`TB-12`).
+//! Callers put work items into a bounded queue. An idle session takes everything that is queued, up
+//! to the largest request, so batches grow while sessions are busy and no caller waits for a batch
+//! to fill (`TB-09`). Queries have their own queue and session, which sends them in waves
+//! (`TB-23`), so that writes do not wait behind them. The sessions enforce deadlines themselves
+//! (`TB-10`). An evicted session is replaced and its items are sent again (`TB-11`). A session that
+//! cannot work reports the probable cause while it keeps trying (`TB-12`).
 
 use std::fmt;
 use std::io;
@@ -44,11 +44,11 @@ pub struct ClusterLedger {
 }
 
 impl ClusterLedger {
-    /// Starts the sessions. They open in the background, and open again whenever they are lost, so
-    /// the cluster need not be there yet.
+    /// Starts the sessions. They open in the background and reopen whenever they are lost, so the
+    /// cluster need not be running yet.
     ///
     /// # Errors
-    /// When the system starts no more threads.
+    /// The system cannot start another thread.
     pub fn open(config: ClusterConfig, observer: impl Observer) -> io::Result<Self> {
         let observer: Arc<dyn Observer> = Arc::new(observer);
         let ledger = Self {
@@ -68,30 +68,30 @@ impl ClusterLedger {
     /// Waits until every session works.
     ///
     /// # Errors
-    /// As soon as a session is in trouble, with the probable cause. It goes on trying.
+    /// Returns as soon as a session cannot work, with the probable cause. The session keeps trying.
     pub async fn warm_up(&self) -> Result<(), SessionProblem> {
         self.writing.warm_up().await?;
         self.reading.warm_up().await
     }
 
-    /// Waits, without end, until there is a session that works for writes, and one for queries.
+    /// Waits, without a deadline, until a session for writes and one for queries work.
     pub async fn ready(&self) {
         self.writing.ready().await;
         self.reading.ready().await;
     }
 
-    /// Whether the cluster answers, as far as is known: a session for writes and the one for queries
-    /// work, and since the last answer no caller has waited in vain.
+    /// Whether the cluster answers, as far as is known: a session for writes and the session for
+    /// queries work, and no caller has timed out since the last answer.
     ///
     /// # Errors
-    /// What is probably wrong.
+    /// The probable cause.
     pub fn health(&self) -> Result<(), SessionProblem> {
         self.writing.health()?;
         self.reading.health()
     }
 
-    /// Closes the sessions and waits until they are. What is queued fails, what is under way is
-    /// given up with an unknown outcome.
+    /// Closes the sessions and waits until they have ended. Queued requests fail; requests in
+    /// flight fail with an unknown outcome.
     pub async fn close(&self) {
         self.writing.close();
         self.reading.close();
@@ -113,7 +113,7 @@ impl ClusterLedger {
         };
         let asked_at = shared.now();
         let Ok(reply) = shared.submit(request)?.await else {
-            // The session's thread has gone without an answer, which only a bug can do.
+            // The session's thread ended without an answer, which only a bug can cause.
             let waited = shared.now().since(asked_at);
             return Err(LedgerError::NoAnswer { waited });
         };

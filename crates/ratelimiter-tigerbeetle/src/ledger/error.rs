@@ -1,47 +1,47 @@
-//! Why a ledger gave no results, in words that say what to look at.
+//! Ledger errors and their probable causes.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use thiserror::Error;
 
-/// A call without results. What happened to its events is said by the variant.
+/// A call without results. The variant says whether its events were applied.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum LedgerError {
-    /// The request was sent and not answered in time. It may have happened, or may still happen.
+    /// The request was sent and not answered in time. It may have been applied, or may still be.
     #[error("no answer from TigerBeetle after {waited:?}; the outcome is unknown")]
     NoAnswer {
-        /// Since the call.
+        /// Time since the call.
         waited: Duration,
     },
-    /// The request was still queued when its time was up. Nothing happened, and nothing will.
+    /// The request was still queued at its deadline. It was not applied and will not be.
     #[error("TigerBeetle's sessions were busy for {waited:?}; nothing was sent")]
     NotSent {
-        /// Since the call.
+        /// Time since the call.
         waited: Duration,
     },
-    /// As [`LedgerError::NotSent`], and no session is in working order.
+    /// As [`LedgerError::NotSent`], and no session works.
     #[error("no session with TigerBeetle, nothing was sent: {0}")]
     NoSession(SessionProblem),
-    /// The queue was full. Nothing happened, and nothing will.
+    /// The queue was full. The request was not applied and will not be.
     #[error(
         "{queued_events} events are queued for TigerBeetle; the queue takes {queue_events_max}"
     )]
     QueueFull {
-        /// How many were there already.
+        /// Events in the queue.
         queued_events: usize,
         /// The bound.
         queue_events_max: usize,
     },
-    /// The item cannot fit into any request. Nothing happened, and nothing will.
+    /// The item does not fit into any request. It was not applied and will not be.
     #[error(transparent)]
     ItemTooLarge(#[from] ItemTooLarge),
-    /// The ledger was closed before the request was sent. Nothing happened, and nothing will.
+    /// The ledger was closed before the request was sent. It was not applied and will not be.
     #[error("the ledger was closed")]
     Closed,
 }
 
-/// One caller's events, which must not be split, do not fit into one request.
+/// One caller's events, which must stay together, do not fit into one request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("{events} events in one item; a request takes fewer than {refused_events}")]
 pub struct ItemTooLarge {
@@ -51,45 +51,45 @@ pub struct ItemTooLarge {
     pub refused_events: usize,
 }
 
-/// What keeps a session from working. It is tried again without end.
+/// Why a session does not work. It keeps trying.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum SessionProblem {
-    /// It has only just begun.
+    /// The session was just started.
     #[error("the session is being opened")]
     Opening,
-    /// A host name without an address.
+    /// A host name could not be resolved.
     #[error("{address:?} does not resolve to an address: {reason}")]
     AddressNotResolved {
         /// As configured.
         address: String,
-        /// What the resolver said.
+        /// The resolver's message.
         reason: String,
     },
-    /// A host name has moved to another address; the session follows it.
+    /// A host name resolves to another address now; the session reconnects there.
     #[error("the cluster's host names resolve to other addresses now")]
     AddressChanged,
     /// The client refused to start.
     #[error("the TigerBeetle client could not start: {reason}")]
     ClientNotStarted {
-        /// What it said.
+        /// Its message.
         reason: String,
     },
     /// The cluster did not register the session in time; TigerBeetle gives no reason.
     #[error("{}", not_registered(*.waited, .reachable, .unreachable))]
     NotRegistered {
-        /// Since the session began.
+        /// Time since the session was started.
         waited: Duration,
-        /// Where something takes connections.
+        /// Addresses that accept connections.
         reachable: Vec<SocketAddr>,
-        /// Where nothing takes connections.
+        /// Addresses that do not accept connections.
         unreachable: Vec<SocketAddr>,
     },
-    /// A session that worked has had no answer for longer than the request timeout.
+    /// A working session has had no answer for longer than the request timeout.
     #[error(
         "the session has had no answer for {waited:?}: the cluster is down, unreachable, or stuck"
     )]
     NoAnswer {
-        /// Since the request was sent.
+        /// Time since the request was sent.
         waited: Duration,
     },
     /// The cluster dropped the session to make room for others.
@@ -101,16 +101,16 @@ pub enum SessionProblem {
     /// The client is older than the server accepts.
     #[error("the client (release 0.17.9) is older than the cluster accepts: upgrade ratelimiter")]
     ClientTooOld,
-    /// The client ended by itself.
+    /// The client stopped.
     #[error("the session was lost: {reason}")]
     Lost {
-        /// What the client said.
+        /// The client's message.
         reason: String,
     },
 }
 
 impl LedgerError {
-    /// The word for logs and metrics.
+    /// The label for logs and metrics.
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::NoAnswer { .. } => "no_answer",
@@ -122,14 +122,14 @@ impl LedgerError {
         }
     }
 
-    /// Whether the events may have happened, or may still happen.
+    /// Whether the events may have been applied, or may still be.
     pub const fn outcome_is_unknown(&self) -> bool {
         matches!(self, Self::NoAnswer { .. })
     }
 }
 
 impl SessionProblem {
-    /// The word for logs and metrics.
+    /// The label for logs and metrics.
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Opening => "opening",

@@ -1,13 +1,13 @@
-//! Finding transfers by what was kept beside them.
+//! Queries for transfers by user data.
 
 use std::num::NonZeroU128;
 
 use super::Timestamp;
 
-/// The most rows that one query may ask for; TigerBeetle's client refuses more.
+/// The most rows that one query may return; TigerBeetle's client rejects more.
 pub const QUERY_ROWS_MAX: u32 = 8189;
 
-/// Transfers that carry `user_data_128`, in the order of their timestamps.
+/// Transfers with this `user_data_128`, in the order of their timestamps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TransferQuery {
     user_data_128: NonZeroU128,
@@ -16,7 +16,7 @@ pub struct TransferQuery {
     timestamp_min: Timestamp,
 }
 
-/// Which end of the rows comes first.
+/// The order of the rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
     /// By rising timestamps.
@@ -26,7 +26,7 @@ pub enum Order {
 }
 
 impl TransferQuery {
-    /// The oldest rows first, as many as fit. 0 is not indexed and so cannot be asked for.
+    /// The oldest rows first, up to [`QUERY_ROWS_MAX`]. 0 is not indexed and cannot be queried.
     pub fn new(user_data_128: NonZeroU128) -> Self {
         Self {
             user_data_128,
@@ -50,21 +50,21 @@ impl TransferQuery {
         self
     }
 
-    /// In this order.
+    /// Sets the order.
     #[must_use]
     pub fn order(mut self, order: Order) -> Self {
         self.order = order;
         self
     }
 
-    /// Only rows of this moment or later.
+    /// Only rows with this timestamp or a later one.
     #[must_use]
     pub fn since(mut self, timestamp_min: Timestamp) -> Self {
         self.timestamp_min = timestamp_min;
         self
     }
 
-    /// The user data, the order, the most rows, and the earliest moment.
+    /// The user data, the order, the maximum number of rows, and the earliest timestamp.
     pub fn parts(&self) -> (NonZeroU128, Order, u32, Timestamp) {
         (self.user_data_128, self.order, self.rows_max, self.timestamp_min)
     }

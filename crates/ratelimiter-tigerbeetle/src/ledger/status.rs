@@ -1,4 +1,4 @@
-//! TigerBeetle's statuses, named after the broken rule, with the numbers of its wire format.
+//! TigerBeetle's result statuses with their wire numbers.
 
 /// Declares a status enum from one table of names and numbers, so that the two cannot disagree.
 macro_rules! statuses {
@@ -7,12 +7,12 @@ macro_rules! statuses {
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub enum $name {
             $($(#[$doc])* $variant,)*
-            /// A status that our own types cannot lead to, with its number.
+            /// A status that our types cannot provoke, with its number.
             Other(u32),
         }
 
         impl $name {
-            /// The status of a number on the wire.
+            /// The status with this wire number.
             pub fn from_number(number: u32) -> Self {
                 match number {
                     $($number => Self::$variant,)*
@@ -20,7 +20,7 @@ macro_rules! statuses {
                 }
             }
 
-            /// The number on the wire.
+            /// The wire number.
             pub fn number(self) -> u32 {
                 match self {
                     $(Self::$variant => $number,)*
@@ -32,11 +32,11 @@ macro_rules! statuses {
 }
 
 statuses! {
-    /// What became of a new account.
+    /// The result of creating an account.
     AccountStatus {
-        /// It is there now.
+        /// It was created.
         Created = 0xFFFF_FFFF,
-        /// It was there before, just the same.
+        /// An identical one exists.
         Exists = 21,
         /// The ID is taken by an account with other flags; `closed` is one of them.
         ExistsWithDifferentFlags = 15,
@@ -54,13 +54,13 @@ statuses! {
 }
 
 statuses! {
-    /// What became of a transfer.
+    /// The result of creating a transfer.
     TransferStatus {
-        /// It is there now.
+        /// It was created.
         Created = 0xFFFF_FFFF,
         /// Another event of its chain was refused.
         LinkedEventFailed = 1,
-        /// It was there before, just the same. It may have been voided or have expired since.
+        /// An identical one exists. It may have been voided or have expired since.
         Exists = 46,
         /// The ID is taken by a transfer with other flags; `linked` is one of them.
         ExistsWithDifferentFlags = 36,
@@ -82,47 +82,47 @@ statuses! {
         ExistsWithDifferentUserData32 = 43,
         /// The ID is taken by a transfer with another code.
         ExistsWithDifferentCode = 45,
-        /// The ID was refused before for a reason that may pass, and is never taken again.
+        /// The ID was refused before for a transient reason, and is never accepted again.
         IdAlreadyFailed = 68,
-        /// From an account to itself.
+        /// The debit and the credit account are the same.
         AccountsMustBeDifferent = 12,
         /// A void or post of itself.
         PendingIdMustBeDifferent = 16,
-        /// No such account to take from. The ID is burned.
+        /// The debit account does not exist. The ID is burned.
         DebitAccountNotFound = 21,
-        /// No such account to give to. The ID is burned.
+        /// The credit account does not exist. The ID is burned.
         CreditAccountNotFound = 22,
-        /// The accounts are of another ledger.
+        /// The accounts belong to another ledger.
         TransferMustHaveTheSameLedgerAsAccounts = 24,
-        /// A void or post of what does not exist. The ID is burned.
+        /// The pending transfer does not exist. The ID is burned.
         PendingTransferNotFound = 25,
-        /// A void or post of a transfer that never was pending.
+        /// The transfer to void or post never was pending.
         PendingTransferNotPending = 26,
         /// A post of more than is pending.
         ExceedsPendingTransferAmount = 31,
-        /// Posted before by another ID.
+        /// Another transfer has posted it.
         PendingTransferAlreadyPosted = 33,
-        /// Voided before by another ID.
+        /// Another transfer has voided it.
         PendingTransferAlreadyVoided = 34,
         /// Its timeout has passed.
         PendingTransferExpired = 35,
-        /// The account to take from is closed. The ID is burned.
+        /// The debit account is closed. The ID is burned.
         DebitAccountAlreadyClosed = 65,
-        /// The account to give to is closed. The ID is burned.
+        /// The credit account is closed. The ID is burned.
         CreditAccountAlreadyClosed = 66,
-        /// The sum would pass 2^128-1.
+        /// The sum would exceed 2^128-1.
         OverflowsDebitsPending = 47,
-        /// The sum would pass 2^128-1.
+        /// The sum would exceed 2^128-1.
         OverflowsCreditsPending = 48,
-        /// The sum would pass 2^128-1.
+        /// The sum would exceed 2^128-1.
         OverflowsDebitsPosted = 49,
-        /// The sum would pass 2^128-1.
+        /// The sum would exceed 2^128-1.
         OverflowsCreditsPosted = 50,
-        /// The sum would pass 2^128-1.
+        /// The sum would exceed 2^128-1.
         OverflowsDebits = 51,
-        /// The sum would pass 2^128-1.
+        /// The sum would exceed 2^128-1.
         OverflowsCredits = 52,
-        /// The expiry would pass the last timestamp.
+        /// The expiry would exceed the largest timestamp.
         OverflowsTimeout = 53,
         /// No room: debits would exceed credits. The ID is burned.
         ExceedsCredits = 54,
@@ -130,7 +130,7 @@ statuses! {
 }
 
 impl TransferStatus {
-    /// Whether the ID is taken by a transfer that is there, the same or another.
+    /// Whether a transfer with this ID exists, identical or not.
     pub fn exists(self) -> bool {
         matches!(
             self,

@@ -1,4 +1,4 @@
-//! Transfers: what is asked for and what is stored.
+//! Transfers: new ones and stored ones.
 
 use std::num::{NonZeroU16, NonZeroU32};
 
@@ -11,36 +11,36 @@ pub struct TransferId(u128);
 /// A transfer to create.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Transfer {
-    /// Its ID, which makes it repeatable: the same transfer again answers `Exists`.
+    /// Its ID, which makes it idempotent: the same transfer again returns `Exists`.
     pub id: TransferId,
     /// What it does.
     pub action: Action,
-    /// Kept beside the transfer.
+    /// Stored with the transfer.
     pub user_data: UserData,
 }
 
 /// What a transfer does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Moves the amount at once and for good.
+    /// Moves the amount at once; final.
     Posted(Movement),
-    /// Keeps the amount taken on both accounts until it is posted, voided, or the timeout passes.
+    /// Reserves the amount on both accounts until it is posted, voided, or the timeout passes.
     Pending {
-        /// What is taken.
+        /// The accounts and the amount.
         movement: Movement,
-        /// After how many seconds it lapses by itself; `None` is never.
+        /// Seconds until it expires; `None` is never.
         timeout_seconds: Option<NonZeroU32>,
         /// Closes the debit account for as long as this transfer is pending.
         closes_debit_account: bool,
     },
-    /// Makes a pending transfer final, in full or in part; the rest is released.
+    /// Posts a pending transfer, in full or in part; the rest is released.
     PostPending {
         /// The pending transfer.
         pending: TransferId,
         /// How much of it.
         amount: PostAmount,
     },
-    /// Releases a pending transfer, and opens the account that it closed.
+    /// Releases a pending transfer, and reopens the account that it closed.
     VoidPending {
         /// The pending transfer.
         pending: TransferId,
@@ -50,9 +50,9 @@ pub enum Action {
 /// An amount from one account to another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Movement {
-    /// The account that gives.
+    /// The account that is debited.
     pub debit: AccountId,
-    /// The account that takes.
+    /// The account that is credited.
     pub credit: AccountId,
     /// How much; 0 is allowed.
     pub amount: u128,
@@ -65,40 +65,40 @@ pub struct Movement {
 pub enum PostAmount {
     /// All of it.
     Full,
-    /// So much; 2^128-1 means all of it too, as TigerBeetle has it.
+    /// This amount; 2^128-1 also means all of it, as in TigerBeetle.
     Exactly(u128),
 }
 
 /// The answer to one [`Transfer`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TransferResult {
-    /// Whether it was created, and if not, the broken rule.
+    /// `Created`, or the rule that was broken.
     pub status: TransferStatus,
-    /// When the transfer was created (for `Exists` too: the first time), or when it was refused.
+    /// When the transfer was created (for `Exists`, the first time), or when it was refused.
     pub timestamp: Timestamp,
 }
 
-/// A transfer as the ledger has it.
+/// A transfer as the ledger stores it.
 ///
-/// Whether a pending one is still pending does not show here: look for the void or post with its
+/// It does not show whether a pending transfer is still pending: look for the void or post with its
 /// ID, then at [`TransferRow::expires_at`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TransferRow {
     /// Its ID.
     pub id: TransferId,
-    /// The account that gives; a void or post has it from its pending transfer.
+    /// The account that is debited; a void or post inherits it from its pending transfer.
     pub debit: AccountId,
-    /// The account that takes; a void or post has it from its pending transfer.
+    /// The account that is credited; a void or post inherits it from its pending transfer.
     pub credit: AccountId,
-    /// The amount taken, moved, posted or released.
+    /// The amount reserved, moved, posted or released.
     pub amount: u128,
-    /// What the transfer is for; a void or post has it from its pending transfer.
+    /// What the transfer is for; a void or post inherits it from its pending transfer.
     pub code: NonZeroU16,
     /// Which of the actions it was.
     pub kind: RowKind,
-    /// Whether it was linked to the event after it, which is part of its identity.
+    /// Whether it was linked to the next event. Part of its identity.
     pub linked: bool,
-    /// Kept beside the transfer; see [`UserData`] for voids and posts.
+    /// Stored with the transfer; see [`UserData`] for voids and posts.
     pub user_data: UserData,
     /// When it was created.
     pub timestamp: Timestamp,
@@ -111,7 +111,7 @@ pub enum RowKind {
     Posted,
     /// [`Action::Pending`].
     Pending {
-        /// After how many seconds it lapses by itself.
+        /// Seconds until it expires.
         timeout_seconds: Option<NonZeroU32>,
         /// Closes the debit account for as long as it is pending.
         closes_debit_account: bool,
@@ -146,14 +146,15 @@ impl TransferId {
 }
 
 impl TransferRow {
-    /// When a pending transfer lapses if nobody posts or voids it before; `None` if never.
+    /// When a pending transfer expires unless it is posted or voided before; `None` if never.
     pub fn expires_at(&self) -> Option<Timestamp> {
         self.kind.expires_at(self.timestamp)
     }
 }
 
 impl RowKind {
-    /// When what was created at `created_at` lapses; `None` if never, or beyond the 63 bits that TigerBeetle keeps.
+    /// When a transfer created at `created_at` expires; `None` if never, or beyond the 63 bits that
+    /// TigerBeetle stores.
     pub fn expires_at(self, created_at: Timestamp) -> Option<Timestamp> {
         let Self::Pending { timeout_seconds, .. } = self else { return None };
         let timeout_nanos = u64::from(timeout_seconds?.get()) * 1_000_000_000;

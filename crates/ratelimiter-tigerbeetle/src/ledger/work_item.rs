@@ -1,11 +1,11 @@
-//! One caller's events, which always go into one request.
+//! The events of one caller, sent in one request.
 
 use super::Transfer;
 
-/// One caller's transfers: chains that succeed or fail as a whole, and transfers on their own.
+/// One caller's transfers: chains that succeed or fail as a whole, and single transfers.
 ///
-/// All of them travel in one request, in this order. A chain is closed by construction: its last
-/// event is never linked, so a neighbour's fate cannot depend on it.
+/// All of them are sent in one request, in this order. A chain is closed by construction: its last
+/// event is never linked, so it cannot affect the item behind it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct WorkItem {
     /// The last event of a non-empty item is not linked.
@@ -22,7 +22,7 @@ pub struct Event {
 }
 
 impl WorkItem {
-    /// An item without events, which is answered without asking the ledger.
+    /// An item without events, which is answered without a request.
     pub fn new() -> Self {
         Self::default()
     }
@@ -60,12 +60,12 @@ impl WorkItem {
         &self.events
     }
 
-    /// How many events, and so how many results.
+    /// The number of events, and of results.
     pub fn len(&self) -> usize {
         self.events.len()
     }
 
-    /// Whether there is nothing to do.
+    /// Whether it has no events.
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
     }

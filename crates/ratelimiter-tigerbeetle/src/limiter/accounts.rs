@@ -1,4 +1,4 @@
-//! The accounts: making those that are missing, and reading the figures of the moment from them.
+//! Account creation and current usage.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use super::unanswered::{RETRY_AFTER, unanswered};
 use crate::ids;
 use crate::ledger::{AccountId, AccountRow, AccountStatus, Ledger, NewAccount, UserData};
 
-/// The accounts that limits need, those that all limits share included. They are made in this order,
-/// so that whoever sees a limit's own account can rely on the others.
+/// The accounts of limits, shared ones included. They are created in this order, so that a limit's
+/// account exists only after all others.
 pub(super) fn of_limits(keys: &[&LimitKey]) -> Vec<NewAccount> {
     let mut accounts = vec![
         new_account(ids::operator_account(), AccountCode::Operator),
@@ -26,7 +26,7 @@ pub(super) fn of_limits(keys: &[&LimitKey]) -> Vec<NewAccount> {
     accounts
 }
 
-/// The account that one server's probes come from.
+/// The accounts that one server's expiry probes need.
 pub(super) fn of_probe(id: AccountId) -> Vec<NewAccount> {
     let operator = new_account(ids::operator_account(), AccountCode::Operator);
     vec![operator, new_account(id, AccountCode::Probe)]
@@ -42,9 +42,9 @@ fn new_account(id: AccountId, code: AccountCode) -> NewAccount {
 }
 
 impl<L: Ledger> TigerBeetleLimiter<L> {
-    /// Creates those of the accounts that are not there. A closed account says that it is there with
-    /// other flags.
-    pub(super) async fn make_missing(&self, accounts: Vec<NewAccount>) -> Result<(), Unanswered> {
+    /// Creates the accounts that do not exist. A closed account is reported as existing with other
+    /// flags.
+    pub(super) async fn create_missing(&self, accounts: Vec<NewAccount>) -> Result<(), Unanswered> {
         let results = self.ledger.create_accounts(accounts.clone()).await.map_err(unanswered)?;
         for (account, result) in accounts.iter().zip(results) {
             let is_there = matches!(
@@ -55,14 +55,14 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             );
             if !is_there {
                 let (id, status) = (account.id.get(), result.status);
-                let reason = format!("the account {id:032x} cannot be made: {status:?}");
+                let reason = format!("the account {id:032x} cannot be created: {status:?}");
                 return Err(Unanswered { reason, retry_after: RETRY_AFTER });
             }
         }
         Ok(())
     }
 
-    /// The limits with their figures of the moment, in the order in which they are given.
+    /// The limits with current usage, in the given order.
     pub(super) async fn states_of(
         &self,
         limits: &[Arc<KnownLimit>],
@@ -78,7 +78,7 @@ fn state(
     rows: &HashMap<AccountId, AccountRow>,
 ) -> Result<LimitState, Unanswered> {
     let missing = || {
-        let reason = format!("the accounts of {} are not there", limit.key());
+        let reason = format!("the accounts of {} do not exist", limit.key());
         Unanswered { reason, retry_after: RETRY_AFTER }
     };
     let balances = rows.get(&limit.account).ok_or_else(missing)?.balances;
@@ -96,8 +96,8 @@ fn state(
     Ok(LimitState { limit: registered.limit, status: registered.status, usage })
 }
 
-/// No limit has more than 2^63-1 units. An account with more was funded by somebody else, and is
-/// shown as full as a figure can be.
+/// No limit has more than 2^63-1 units. An account with more was funded by another program, and is
+/// shown with the largest value.
 fn units(amount: u128) -> u64 {
     u64::try_from(amount).unwrap_or(u64::MAX)
 }

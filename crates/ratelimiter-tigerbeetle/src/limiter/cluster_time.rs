@@ -1,7 +1,8 @@
-//! The cluster's time, as far as its answers tell it.
+//! The cluster's clock, estimated from its answers.
 //!
-//! TigerBeetle stamps transfers with its own clock, and expiry follows that clock. A machine whose
-//! clock differs must not think a reservation over that is not, so it goes by the last answer.
+//! TigerBeetle timestamps transfers with its own clock, and expiry follows that clock. A server
+//! with a wrong clock must not treat a live reservation as expired, so it follows the cluster's
+//! timestamps.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -11,10 +12,10 @@ use super::codes::TransferCode;
 use crate::ids;
 use crate::ledger::{Action, Movement, Transfer, TransferId, TransferResult, UserData, WorkItem};
 
-/// No answer has told anything yet.
+/// No answer yet.
 const UNKNOWN: i64 = i64::MIN;
 
-/// How far the cluster's clock is ahead of ours.
+/// The offset of the cluster's clock from the local one.
 #[derive(Debug)]
 pub(super) struct ClusterTime {
     ahead_nanos: AtomicI64,
@@ -27,8 +28,8 @@ impl Default for ClusterTime {
 }
 
 impl ClusterTime {
-    /// Takes note of an answer that was heard at `local_now`. What existed before has the time of
-    /// its making; everything else, refused or not, has that of the request.
+    /// Updates the offset from an answer received at `local_now`. A transfer that existed before
+    /// has the timestamp of its creation; all others, refused or not, have that of the request.
     pub(super) fn observe(&self, results: &[TransferResult], local_now: Timestamp) {
         let Some(latest) = results.iter().rfind(|result| !result.status.exists()) else {
             return;
@@ -38,12 +39,11 @@ impl ClusterTime {
         self.ahead_nanos.store(ahead, Ordering::Relaxed);
     }
 
-    /// Whether any answer has told it.
     pub(super) fn is_known(&self) -> bool {
         self.ahead_nanos.load(Ordering::Relaxed) != UNKNOWN
     }
 
-    /// The cluster's present moment, late by as long as an answer takes; our own until it is known.
+    /// The cluster's current time, late by up to one round trip; the local time until it is known.
     pub(super) fn at(&self, local_now: Timestamp) -> Timestamp {
         match self.ahead_nanos.load(Ordering::Relaxed) {
             UNKNOWN => local_now,
@@ -55,14 +55,14 @@ impl ClusterTime {
     }
 }
 
-/// A question for the time alone: the refusal says when it was.
-pub(super) fn question() -> WorkItem {
-    WorkItem::new().with(never_made(ids::transfer_at(0, "xfer:time")))
+/// A request that only reads the cluster's clock: the refusal carries a timestamp.
+pub(super) fn time_query() -> WorkItem {
+    WorkItem::new().with(id_probe(ids::transfer_at(0, "xfer:time")))
 }
 
-/// A transfer from an account to itself. TigerBeetle looks whether its ID exists or was burned, then refuses it without
-/// burning the ID, and does not look at any account.
-pub(super) fn never_made(id: TransferId) -> Transfer {
+/// A transfer from an account to itself, which changes nothing. TigerBeetle checks whether its ID
+/// exists or was burned, then refuses it without burning the ID and without reading any account.
+pub(super) fn id_probe(id: TransferId) -> Transfer {
     let movement = Movement {
         debit: ids::operator_account(),
         credit: ids::operator_account(),

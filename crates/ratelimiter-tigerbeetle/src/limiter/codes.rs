@@ -1,5 +1,6 @@
-//! What accounts and transfers are for: the numbers that TigerBeetle keeps beside them, fixed for
-//! ever, since they are on disk in every cluster.
+//! Codes and user data of accounts and transfers.
+//!
+//! They are on disk in every cluster, so they never change.
 
 use std::num::{NonZeroU16, NonZeroU128};
 
@@ -8,26 +9,24 @@ use ratelimiter::{LeaseId, LimitKind};
 use crate::ids;
 use crate::ledger::UserData;
 
-/// What a transfer is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum TransferCode {
-    /// What a lease has at one limit.
+    /// A reservation or hold of a lease.
     Reservation = 1,
-    /// What replaces a reservation, or covers an overage.
+    /// Replaces a reservation, or covers an overage.
     Rereservation = 2,
     /// Overage without room.
     Debt = 3,
-    /// A capacity going up or down.
+    /// Raises or lowers a capacity.
     Capacity = 4,
     /// Keeps an account closed while a decrease waits.
     Closing = 5,
-    /// Nothing is moved: the ID alone says that something was done.
+    /// Moves nothing: its ID records that something was done.
     Marker = 6,
-    /// Shows how late reservations lapse.
+    /// Measures the expiry lag.
     Probe = 7,
 }
 
-/// What an account is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum AccountCode {
     /// Its free credit is a limit's free capacity.
@@ -42,10 +41,10 @@ pub(super) enum AccountCode {
     Probe = 5,
 }
 
-/// What a lease has at one limit, by how it ends. It is kept beside the transfer, because the limit
-/// may be deleted, and defined anew as the other kind, while the lease is open.
+/// How a lease's amount at one limit ends. It is stored with the transfer, because the limit may be
+/// deleted and redefined as the other kind while the lease is open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Tenure {
+pub(super) enum ReservationKind {
     /// A rolling limit's reservation, which outlives its lease.
     Reservation = 1,
     /// A concurrency limit's hold, which ends with its lease.
@@ -64,7 +63,7 @@ impl AccountCode {
     }
 }
 
-impl Tenure {
+impl ReservationKind {
     pub(super) const fn of(kind: LimitKind) -> Self {
         match kind {
             LimitKind::Rolling { .. } => Self::Reservation,
@@ -81,16 +80,16 @@ impl Tenure {
     }
 }
 
-/// What a lease's transfers are found by: the lease itself. TigerBeetle does not index 0, so the one
-/// lease with that number borrows another that no lease has by chance.
+/// The user data that finds a lease's transfers: the lease ID. TigerBeetle does not index 0, so
+/// lease 0 uses a number that no other lease has by chance.
 pub(super) fn lease_data(lease: LeaseId) -> NonZeroU128 {
     NonZeroU128::new(lease.as_u128()).unwrap_or_else(|| {
         NonZeroU128::new(ids::marker_account().get()).expect("no account has the ID 0")
     })
 }
 
-/// What is kept beside every transfer of a lease.
-pub(super) fn user_data(lease: LeaseId, tenure: Option<Tenure>) -> UserData {
-    let data_32 = tenure.map_or(0, |tenure| tenure as u32);
+/// The user data of every transfer of a lease.
+pub(super) fn user_data(lease: LeaseId, kind: Option<ReservationKind>) -> UserData {
+    let data_32 = kind.map_or(0, |kind| kind as u32);
     UserData { data_128: lease_data(lease).get(), data_64: 0, data_32 }
 }

@@ -1,25 +1,27 @@
-//! Complete: from the lease in memory, or else from the ledger, so that it works at any server.
+//! Complete, at any server.
+//!
+//! The lease comes from the cache, or else from the ledger.
 
 mod plan;
 
 use ratelimiter::{CompleteError, CompleteRequest, REQUIREMENTS_MAX, Unanswered};
 use tokio::sync::OwnedMutexGuard;
 
-use self::plan::{Plan, Reply};
+use self::plan::{ChainReply, CompletePlan};
 use super::TigerBeetleLimiter;
 use super::capacity::{CHANGE_ATTEMPTS_MAX, Version};
-use super::lease::{Lease, ReadBack};
-use super::unanswered::{RETRY_AFTER, not_foreseen, unanswered};
+use super::lease::{Lease, LeaseLookup};
+use super::unanswered::{RETRY_AFTER, unanswered, unexpected_status};
 use crate::ledger::{AccountId, Ledger, TransferStatus};
 
-/// How often the end of a lease is tried. The marker is replaced once, and what a key needs is left
-/// out or replaced at most twice; beyond that, others open and close its accounts all the time.
+/// The most attempts to end a lease. The marker is replaced once, and each key's transfers are
+/// dropped or replaced at most twice; beyond that, other servers keep changing its accounts.
 const TRIES_MAX: usize = 1 + 2 * REQUIREMENTS_MAX + CHANGE_ATTEMPTS_MAX;
 
-/// The closed accounts that this server opens for nobody else meanwhile. Of several that open one
-/// version, one succeeds; without turns all others would try again, each time.
+/// Per-account locks: at most one complete of this server reopens a closed account at a time. Of
+/// several that reopen one version, one succeeds; without locks all others would retry, each time.
 #[derive(Default)]
-struct Turns {
+struct AccountLocks {
     /// Sorted.
     accounts: Vec<AccountId>,
     guards: Vec<OwnedMutexGuard<()>>,
@@ -49,65 +51,65 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         if let Some(lease) = self.cache.get(request.lease) {
             return Ok(Some(lease));
         }
-        match self.read_back(request.lease).await? {
-            ReadBack::Open(lease) => Ok(Some(*lease)),
-            ReadBack::Completed | ReadBack::Unknown => Ok(None),
+        match self.look_up_lease(request.lease).await? {
+            LeaseLookup::Open(lease) => Ok(Some(*lease)),
+            LeaseLookup::Completed | LeaseLookup::Unknown => Ok(None),
         }
     }
 
-    /// Tries the plan until it, or another complete of the lease, has succeeded: one request, unless
-    /// something in it is refused.
-    async fn end(&self, mut plan: Plan) -> Result<(), Unanswered> {
-        let mut turns = Turns::default();
+    /// Tries the plan until it, or another complete of the lease, succeeds: one request, unless
+    /// part of it is refused.
+    async fn end(&self, mut plan: CompletePlan) -> Result<(), Unanswered> {
+        let mut locks = AccountLocks::default();
         for _ in 0..TRIES_MAX {
             let item = plan.item(self.cluster_now(), || self.new_attempt());
             let results = self.ledger.create_transfers(item).await.map_err(unanswered)?;
             self.time.observe(&results, self.options.clock.now());
             match plan.read(&results) {
-                Reply::Done { created_count } => {
+                ChainReply::Done { created_count } => {
                     self.counters.lease_transfers.add(created_count);
                     self.count_uncovered(&plan);
                     return Ok(());
                 }
-                Reply::DoneBefore => return Ok(()),
-                Reply::Again => {}
-                Reply::Look(account) => {
-                    if !turns.accounts.contains(&account) {
-                        turns = self.take_turns(turns, account).await;
+                ChainReply::AlreadyDone => return Ok(()),
+                ChainReply::Retry => {}
+                ChainReply::ReadAccount(account) => {
+                    if !locks.accounts.contains(&account) {
+                        locks = self.lock_accounts(locks, account).await;
                     }
-                    plan.found(account, self.version_of(account).await?);
+                    plan.record_version(account, self.version_of(account).await?);
                 }
-                Reply::Unexpected(status) => {
+                ChainReply::Unexpected(status) => {
                     tracing::error!(?status, "tigerbeetle refused a complete unexpectedly");
-                    return Err(not_foreseen("complete", status));
+                    return Err(unexpected_status("complete", status));
                 }
             }
         }
-        let reason = "the limits of the lease are opened and closed without pause".to_owned();
+        let reason = "too much contention on the lease's closed accounts".to_owned();
         Err(Unanswered { reason, retry_after: RETRY_AFTER })
     }
 
-    /// Waits for a turn on one more closed account. All are taken anew, in one order, so that no two
-    /// completes wait for each other.
-    async fn take_turns(&self, earlier: Turns, account: AccountId) -> Turns {
-        let Turns { mut accounts, guards } = earlier;
+    /// Locks one more closed account. All locks are taken again, in sorted order, so that completes
+    /// cannot deadlock.
+    async fn lock_accounts(&self, earlier: AccountLocks, account: AccountId) -> AccountLocks {
+        let AccountLocks { mut accounts, guards } = earlier;
         drop(guards);
         accounts.push(account);
         accounts.sort_unstable();
         let mut guards = Vec::with_capacity(accounts.len());
         for account in &accounts {
-            let turn = self.read_table().turn_on(*account);
-            if let Some(turn) = turn {
-                guards.push(turn.lock_owned().await);
+            let lock = self.read_table().reopen_lock_of(*account);
+            if let Some(lock) = lock {
+                guards.push(lock.lock_owned().await);
             }
         }
-        Turns { accounts, guards }
+        AccountLocks { accounts, guards }
     }
 
-    fn count_uncovered(&self, plan: &Plan) {
+    fn count_uncovered(&self, plan: &CompletePlan) {
         for (key, units) in plan.uncovered() {
             if let Some(limit) = self.read_table().get(key) {
-                limit.counts.note_uncovered(*units);
+                limit.counts.record_uncovered(*units);
             }
         }
     }
@@ -116,7 +118,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let rows = self.ledger.lookup_accounts(vec![account]).await.map_err(unanswered)?;
         let row = rows.first();
         let row =
-            row.ok_or_else(|| not_foreseen("complete", TransferStatus::DebitAccountNotFound))?;
+            row.ok_or_else(|| unexpected_status("complete", TransferStatus::DebitAccountNotFound))?;
         Ok(Version::of(*row))
     }
 }

@@ -1,76 +1,72 @@
-//! How late reservations lapse, seen on a small one of this server's own (`TB-14`).
+//! The expiry lag, measured with a probe (`TB-14`).
 //!
-//! TigerBeetle releases what has expired in the order of its time. So a probe is released only
-//! after everything that expired before it, and its delay is everybody's.
+//! TigerBeetle releases expired transfers in the order of their expiry. So a probe is released only
+//! after everything that expired before it, and its delay is that of all reservations.
 
 use std::time::Duration;
 
 use ratelimiter::clock::Timestamp;
 
-/// How long a probe is held: the least that TigerBeetle knows.
+/// Lifetime of a probe: TigerBeetle's shortest timeout.
 pub(super) const PROBE_SECONDS: u32 = 1;
 
-/// The state of the watch over the expiry lag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct ExpiryProbe {
     every: Duration,
     /// When the next probe is due.
     due_at: Timestamp,
-    /// How many leases there had been when the last probe was sent.
+    /// The number of leases when the last probe was sent.
     leases_seen: u64,
-    /// When the probe under way expires.
-    under_way: Option<Timestamp>,
+    /// When the probe in flight expires.
+    in_flight: Option<Timestamp>,
     lag: Duration,
 }
 
-/// What to do now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ProbeStep {
-    /// Nothing.
     Wait,
-    /// Send a probe.
     Send,
-    /// Look whether the one that was sent is still held.
-    Look,
+    /// Check whether the probe is still held.
+    Check,
 }
 
 impl ExpiryProbe {
     pub(super) const fn new(every: Duration) -> Self {
         let due_at = Timestamp::from_unix_nanos(0);
-        Self { every, due_at, leases_seen: 0, under_way: None, lag: Duration::ZERO }
+        Self { every, due_at, leases_seen: 0, in_flight: None, lag: Duration::ZERO }
     }
 
-    /// The lag as last seen: at least this late was what expired.
+    /// The last measured lag, a lower bound.
     pub(super) const fn lag(&self) -> Duration {
         self.lag
     }
 
-    /// What to do now. Without leases there is nothing that could be late.
+    /// The next step. Without new leases nothing can be late.
     pub(super) fn step(&self, now: Timestamp, leases: u64) -> ProbeStep {
-        match self.under_way {
-            Some(expires_at) if expires_at <= now => ProbeStep::Look,
+        match self.in_flight {
+            Some(expires_at) if expires_at <= now => ProbeStep::Check,
             Some(_) => ProbeStep::Wait,
             None if leases > self.leases_seen && self.due_at <= now => ProbeStep::Send,
             None => ProbeStep::Wait,
         }
     }
 
-    /// A probe was taken at `created_at`.
+    /// Records a probe that was created at `created_at`.
     pub(super) fn sent(&mut self, created_at: Timestamp, leases: u64) {
-        self.under_way = Some(created_at.after_seconds(PROBE_SECONDS));
+        self.in_flight = Some(created_at.after_seconds(PROBE_SECONDS));
         self.due_at = created_at.after(self.every);
         self.leases_seen = leases;
     }
 
-    /// The probe was looked at, at `now`: it is still held, or it is not.
-    pub(super) fn looked(&mut self, now: Timestamp, held: bool) {
-        let Some(expires_at) = self.under_way else {
+    /// Records whether the probe is still held at `now`.
+    pub(super) fn record_check(&mut self, now: Timestamp, held: bool) {
+        let Some(expires_at) = self.in_flight else {
             return;
         };
         if held {
             self.lag = now.since(expires_at);
         } else {
-            self.under_way = None;
+            self.in_flight = None;
             self.lag = Duration::ZERO;
         }
     }
@@ -92,13 +88,13 @@ mod tests {
         assert_eq!(probe.step(at(10_000), 1), ProbeStep::Send);
         probe.sent(at(10_000), 1);
         assert_eq!(probe.step(at(10_999), 9), ProbeStep::Wait, "it has not expired");
-        assert_eq!(probe.step(at(11_000), 9), ProbeStep::Look);
+        assert_eq!(probe.step(at(11_000), 9), ProbeStep::Check);
         for (now, lag_ms) in [(11_000, 0), (11_250, 250), (23_000, 12_000)] {
-            probe.looked(at(now), true);
+            probe.record_check(at(now), true);
             assert_eq!(probe.lag(), Duration::from_millis(lag_ms));
-            assert_eq!(probe.step(at(now), 9), ProbeStep::Look);
+            assert_eq!(probe.step(at(now), 9), ProbeStep::Check);
         }
-        probe.looked(at(23_250), false);
+        probe.record_check(at(23_250), false);
         assert_eq!(probe.lag(), Duration::ZERO);
         assert_eq!(probe.step(at(23_250), 9), ProbeStep::Send);
     }
@@ -108,7 +104,7 @@ mod tests {
     fn tb_14_probes_are_rare_and_stop_with_the_traffic() {
         let mut probe = ExpiryProbe::new(Duration::from_secs(5));
         probe.sent(at(10_000), 7);
-        probe.looked(at(11_000), false);
+        probe.record_check(at(11_000), false);
         assert_eq!(probe.step(at(14_999), 8), ProbeStep::Wait);
         assert_eq!(probe.step(at(15_000), 8), ProbeStep::Send);
         assert_eq!(probe.step(at(99_000), 7), ProbeStep::Wait);

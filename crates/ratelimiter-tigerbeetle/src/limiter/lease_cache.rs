@@ -1,4 +1,6 @@
-//! The leases that were allowed here: an optimisation for Complete, bounded, and free to be empty.
+//! A bounded cache of open leases, used by Complete.
+//!
+//! Correctness does not depend on it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,10 +10,10 @@ use ratelimiter::LeaseId;
 
 use super::lease::Lease;
 
-/// Callers meet at a lock only when their leases fall into the same part.
+/// Callers contend only when their leases are in the same shard.
 const SHARDS: usize = 16;
 
-/// The open leases that were allowed here, up to a number; the oldest go first.
+/// Open leases that were allowed here; the oldest are evicted first.
 #[derive(Debug)]
 pub(super) struct LeaseCache {
     shards: Vec<Mutex<Shard>>,
@@ -21,7 +23,7 @@ pub(super) struct LeaseCache {
 #[derive(Debug, Default)]
 struct Shard {
     leases: HashMap<LeaseId, Lease, RandomState>,
-    /// Their IDs, oldest first, and some that are gone; at most twice as many as leases may be.
+    /// Their IDs, oldest first, including some removed ones; at most twice the bound on leases.
     order: VecDeque<LeaseId>,
 }
 

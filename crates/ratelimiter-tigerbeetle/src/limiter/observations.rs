@@ -1,33 +1,34 @@
-//! What a limiter counts for whoever keeps the metrics.
+//! Counters for metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What a limiter has seen since it started.
+/// What a limiter has counted since it started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Observations {
     /// Leases that were allowed, each counted once.
     pub leases_allowed: u64,
-    /// Transfers that these leases have made so far; divided by them, what one lease costs for ever.
+    /// Transfers that these leases have created so far; divided by the leases, the permanent cost
+    /// of one lease.
     pub lease_transfers: u64,
-    /// Leases that had to be read back from the cluster.
+    /// Leases that had to be read from the cluster.
     pub cold_reads: u64,
     /// Open leases in memory.
     pub leases_cached: u64,
     /// Changes of a capacity that this server has carried out.
     pub capacity_changes: u64,
-    /// Limits whose capacity is on its way down.
+    /// Limits that are decreasing.
     pub limits_decreasing: u64,
-    /// Limits whose definition here and capacity in the cluster disagree for longer than a change
-    /// takes to reach every server.
+    /// Limits whose definition here and capacity in the cluster have differed for longer than a
+    /// change takes to reach every server.
     pub limits_disagreeing: u64,
-    /// How late reservations lapse, as last seen.
+    /// The last measured expiry lag.
     pub expiry_lag: Duration,
-    /// Reserves that were turned away because of that lag.
+    /// Reserves that were rejected because of that lag.
     pub turned_away: u64,
 }
 
-/// The part that is counted while it happens.
+/// The counters that are updated by events.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) leases_allowed: Counter,
@@ -37,7 +38,6 @@ pub(super) struct Counters {
     pub(super) turned_away: Counter,
 }
 
-/// A number that grows.
 #[derive(Debug, Default)]
 pub(super) struct Counter(AtomicU64);
 

@@ -1,4 +1,4 @@
-//! What a limiter can be told.
+//! Options of the limiter.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,21 +7,20 @@ use std::time::Duration;
 use ratelimiter::HintPolicy;
 use ratelimiter::clock::{Clock, SystemClock};
 
-/// What a [`TigerBeetleLimiter`](super::TigerBeetleLimiter) can be told.
+/// Options of a [`TigerBeetleLimiter`](super::TigerBeetleLimiter).
 #[derive(Clone)]
 pub struct LimiterOptions {
-    /// This machine's time. Expiry follows the cluster's, which is learned from its answers.
+    /// The local clock. Expiry follows the cluster's clock, which is estimated from its answers.
     pub clock: Arc<dyn Clock>,
-    /// The constants behind the hints.
+    /// The constants of the retry hints.
     pub hints: HintPolicy,
-    /// So many open leases are remembered; those beyond are read back when they complete.
+    /// The most open leases in the cache; others are read from the cluster when they complete.
     pub leases_cached_max: usize,
-    /// How late reservations may lapse before new ones are turned away until the cluster has caught
-    /// up (`TB-14`).
+    /// The expiry lag above which reserves are rejected until the cluster has caught up (`TB-14`).
     pub expiry_lag_max: Duration,
-    /// How often the lag is looked at while there is traffic: one small transfer each time.
+    /// How often the lag is measured while there is traffic: one small transfer each time.
     pub probe_every: Duration,
-    /// For jitter, and for what makes attempts differ. Two limiters on one ledger need two seeds.
+    /// Seed of jitter and attempt IDs. Two limiters on one ledger need different seeds.
     pub seed: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Reserve: what can be known here is answered here, and all else is one chain (`TB-03`).
+//! Reserve: answered locally where possible, otherwise one chain (`TB-03`).
 
 mod batch;
 mod chain;
@@ -11,24 +11,24 @@ use ratelimiter::{Decision, Denial, DenialReason, LeaseId, ReserveError, Reserve
 pub(super) use self::batch::PartSize;
 use self::chain::Refusal;
 use super::TigerBeetleLimiter;
-use super::lease::{Lease, ReadBack};
-use super::table::Need;
-use super::unanswered::{not_foreseen, unanswered};
+use super::lease::{Lease, LeaseLookup};
+use super::table::ResolvedRequirement;
+use super::unanswered::{unanswered, unexpected_status};
 use crate::ledger::{Ledger, TransferId, TransferResult, WorkItem};
 
-/// What is suggested when a lease was denied long ago: a new lease ID may be tried at once.
+/// Retry hint for a lease that was denied long ago: a new lease ID may be tried at once.
 const AT_ONCE: Duration = Duration::from_millis(1);
 
-/// What a reserve needs, and how the ledger is asked for it.
-enum Question {
-    /// By its chain. The needs are sorted by key.
-    Chain(Vec<Need>),
-    /// The lease was allowed here. Another server may have completed it, so the ledger says what became of it.
-    Known(Vec<Need>),
-    /// The definitions admit nothing new, so only what is known of the lease counts (`RES-06`).
-    Closed {
-        needs: Vec<Need>,
-        /// What a lease hears of which nothing is known.
+/// How a reserve is answered.
+enum ReservePlan {
+    /// Send the chain. The requirements are sorted by key.
+    SendChain(Vec<ResolvedRequirement>),
+    /// The lease was allowed here. Another server may have completed it, so ask the ledger.
+    Replay(Vec<ResolvedRequirement>),
+    /// The definitions deny a new lease, so only an existing one can be allowed (`RES-06`).
+    DeniedByDefinition {
+        requirements: Vec<ResolvedRequirement>,
+        /// The answer if the lease is unknown.
         otherwise: Result<Decision, ReserveError>,
     },
 }
@@ -39,80 +39,89 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         request: &ReserveRequest,
     ) -> Result<Decision, ReserveError> {
         let lease = request.lease;
-        match self.question(request)? {
-            Question::Chain(needs) => {
+        match self.plan_reserve(request)? {
+            ReservePlan::SendChain(requirements) => {
                 let mut item = WorkItem::new();
-                chain::push(&mut item, lease, &needs);
+                chain::push(&mut item, lease, &requirements);
                 let transfers: Vec<_> = transfers_of(&item).collect();
                 let results = self.ledger.create_transfers(item).await.map_err(unanswered)?;
-                self.hear(lease, &needs, &transfers, &results).await
+                self.interpret_reply(lease, &requirements, &transfers, &results).await
             }
-            Question::Known(needs) => self.replay(lease, &needs).await,
-            Question::Closed { needs, otherwise } => {
-                self.look_for_known(lease, &needs).await.unwrap_or(otherwise)
+            ReservePlan::Replay(requirements) => self.replay(lease, &requirements).await,
+            ReservePlan::DeniedByDefinition { requirements, otherwise } => {
+                self.find_existing_lease(lease, &requirements).await.unwrap_or(otherwise)
             }
         }
     }
 
-    /// What can be known here is answered here, and all else is a question to the ledger.
-    fn question(&self, request: &ReserveRequest) -> Result<Question, ReserveError> {
-        let mut needs = self.read_table().find(&request.requirements)?;
+    /// Answers locally where possible; otherwise plans the ledger request.
+    fn plan_reserve(&self, request: &ReserveRequest) -> Result<ReservePlan, ReserveError> {
+        let mut requirements = self.read_table().find(&request.requirements)?;
         if self.cache.has(request.lease) {
-            return Ok(Question::Known(needs));
+            return Ok(ReservePlan::Replay(requirements));
         }
-        if let Some(otherwise) = self.refuse_by_definition(&needs) {
-            return Ok(Question::Closed { needs, otherwise });
+        if let Some(otherwise) = self.refuse_by_definition(&requirements) {
+            return Ok(ReservePlan::DeniedByDefinition { requirements, otherwise });
         }
-        self.turn_away_when_expiry_lags()?;
-        needs.sort_unstable_by(|a, b| a.limit.key().cmp(b.limit.key()));
-        Ok(Question::Chain(needs))
+        self.reject_when_expiry_lags()?;
+        requirements.sort_unstable_by(|a, b| a.limit.key().cmp(b.limit.key()));
+        Ok(ReservePlan::SendChain(requirements))
     }
 
-    /// What the definitions alone refuse, in the order of the checks; none if there may be room.
-    fn refuse_by_definition(&self, needs: &[Need]) -> Option<Result<Decision, ReserveError>> {
-        if let Some(need) = needs.iter().find(|need| need.limit.is_paused()) {
-            let reason = DenialReason::Paused { key: need.limit.key().clone() };
+    /// The refusal by the definitions alone, in the order of the checks; `None` if there may be
+    /// room.
+    fn refuse_by_definition(
+        &self,
+        requirements: &[ResolvedRequirement],
+    ) -> Option<Result<Decision, ReserveError>> {
+        if let Some(requirement) =
+            requirements.iter().find(|requirement| requirement.limit.is_paused())
+        {
+            let reason = DenialReason::Paused { key: requirement.limit.key().clone() };
             return Some(Ok(self.deny_closed(reason)));
         }
-        if let Some(need) = needs.iter().find(|need| need.exceeds_capacity()) {
-            let key = need.limit.key().clone();
+        if let Some(requirement) =
+            requirements.iter().find(|requirement| requirement.exceeds_capacity())
+        {
+            let key = requirement.limit.key().clone();
             return Some(Err(ReserveError::AmountExceedsCapacity { key }));
         }
-        let decreasing = needs.iter().find(|need| need.limit.is_decreasing())?;
+        let decreasing =
+            requirements.iter().find(|requirement| requirement.limit.is_decreasing())?;
         Some(Ok(self.deny_decreasing(decreasing)))
     }
 
-    /// What the ledger's answer to a chain means.
-    async fn hear(
+    /// Interprets the ledger's reply to a chain.
+    async fn interpret_reply(
         &self,
         lease: LeaseId,
-        needs: &[Need],
+        requirements: &[ResolvedRequirement],
         transfers: &[TransferId],
         results: &[TransferResult],
     ) -> Result<Decision, ReserveError> {
         match chain::read(results) {
-            Ok(()) => Ok(self.allow(lease, needs, transfers, results)),
-            Err(refusal) => self.refuse(refusal, lease, needs).await,
+            Ok(()) => Ok(self.allow(lease, requirements, transfers, results)),
+            Err(refusal) => self.refuse(refusal, lease, requirements).await,
         }
     }
 
-    /// What a lease hears that reserved nothing new.
+    /// Maps a failed chain to the answer.
     async fn refuse(
         &self,
         refusal: Refusal,
         lease: LeaseId,
-        needs: &[Need],
+        requirements: &[ResolvedRequirement],
     ) -> Result<Decision, ReserveError> {
         match refusal {
             Refusal::NoRoom { at } => {
-                let streak = needs[at].limit.counts.note_denial();
-                Ok(self.deny(&needs[at], streak))
+                let streak = requirements[at].limit.counts.record_denial();
+                Ok(self.deny(&requirements[at], streak))
             }
-            Refusal::DeniedBefore { at } => Ok(self.deny_again(&needs[at])),
-            Refusal::Decreasing { at } => Ok(self.deny_decreasing(&needs[at])),
-            Refusal::Known => self.replay(lease, needs).await,
+            Refusal::DeniedBefore { at } => Ok(self.deny_again(&requirements[at])),
+            Refusal::Decreasing { at } => Ok(self.deny_decreasing(&requirements[at])),
+            Refusal::Known => self.replay(lease, requirements).await,
             Refusal::Unexpected(status) => {
-                let reason = not_foreseen("reserve", status);
+                let reason = unexpected_status("reserve", status);
                 tracing::error!(%lease, ?status, "tigerbeetle refused a reserve unexpectedly");
                 Err(reason.into())
             }
@@ -122,16 +131,16 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     fn allow(
         &self,
         lease: LeaseId,
-        needs: &[Need],
+        requirements: &[ResolvedRequirement],
         transfers: &[TransferId],
         results: &[TransferResult],
     ) -> Decision {
-        for need in needs {
-            need.limit.counts.note_allow();
+        for requirement in requirements {
+            requirement.limit.counts.record_allow();
         }
         self.time.observe(results, self.options.clock.now());
         let created_at = results.iter().map(|result| result.timestamp);
-        let lease = Lease::allowed(lease, needs, transfers.iter().copied().zip(created_at));
+        let lease = Lease::allowed(lease, requirements, transfers.iter().copied().zip(created_at));
         let reserved_at = lease.reserved_at;
         self.counters.leases_allowed.add(1);
         self.counters.lease_transfers.add(results.len() as u64);
@@ -139,77 +148,81 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         Decision::Allowed { reserved_at }
     }
 
-    /// The lease is there already, or may be: the ledger says what became of it.
-    async fn replay(&self, lease: LeaseId, needs: &[Need]) -> Result<Decision, ReserveError> {
-        let read_back = self.read_back(lease).await?;
-        self.answer_known(lease, needs, read_back).unwrap_or_else(|| {
+    /// The lease exists, or may exist: the ledger decides.
+    async fn replay(
+        &self,
+        lease: LeaseId,
+        requirements: &[ResolvedRequirement],
+    ) -> Result<Decision, ReserveError> {
+        let lookup = self.look_up_lease(lease).await?;
+        self.reply_from_lease(lease, requirements, lookup).unwrap_or_else(|| {
             // Two leases would have to agree in 80 bits of a hash and in a millisecond.
-            tracing::error!(%lease, "a lease's transfers exist, but not under its name");
+            tracing::error!(%lease, "transfers of the lease exist with other user data");
             Err(ReserveError::LeaseConflict)
         })
     }
 
-    /// What a lease hears that the ledger knows; none if it was never allowed.
-    fn answer_known(
+    /// The answer for a lease that the ledger knows; `None` if it was never allowed.
+    fn reply_from_lease(
         &self,
         lease: LeaseId,
-        needs: &[Need],
-        read_back: ReadBack,
+        requirements: &[ResolvedRequirement],
+        lookup: LeaseLookup,
     ) -> Option<Result<Decision, ReserveError>> {
-        match read_back {
-            ReadBack::Open(known) => {
-                let decision = known.replay(needs, self.cluster_now());
+        match lookup {
+            LeaseLookup::Open(known) => {
+                let decision = known.replay(requirements, self.cluster_now());
                 if decision.is_ok() {
                     self.cache.insert(*known);
                 }
                 Some(decision)
             }
-            ReadBack::Completed => {
+            LeaseLookup::Completed => {
                 self.cache.remove(lease);
                 Some(Err(ReserveError::LeaseEnded))
             }
-            ReadBack::Unknown => None,
+            LeaseLookup::Unknown => None,
         }
     }
 
-    /// A lease that was allowed or denied before, perhaps at another server, hears so whatever has become of the limits
-    /// since (`RES-06`). An allowed one shows in its transfers, a denied one only in an ID that it burned; neither look
-    /// changes anything. None if nothing is known of it.
-    async fn look_for_known(
+    /// A lease that was allowed or denied before, perhaps at another server, gets the same answer
+    /// even if its limits have changed since (`RES-06`). An allowed lease has transfers; a denied
+    /// one has only burned an ID. Neither check changes anything. `None` if the lease is unknown.
+    async fn find_existing_lease(
         &self,
         lease: LeaseId,
-        needs: &[Need],
+        requirements: &[ResolvedRequirement],
     ) -> Option<Result<Decision, ReserveError>> {
         let probe = async {
-            let probed = self.ledger.create_transfers(chain::probe(lease, needs)).await;
+            let probed = self.ledger.create_transfers(chain::probe(lease, requirements)).await;
             probed.map_err(unanswered)
         };
-        let (read_back, probed) = match try_join(self.read_back(lease), probe).await {
+        let (lookup, probed) = match try_join(self.look_up_lease(lease), probe).await {
             Ok(seen) => seen,
             Err(unanswered) => return Some(Err(unanswered.into())),
         };
-        if let Some(answer) = self.answer_known(lease, needs, read_back) {
+        if let Some(answer) = self.reply_from_lease(lease, requirements, lookup) {
             return Some(answer);
         }
-        Some(self.refuse(chain::read_probe(&probed)?, lease, needs).await)
+        Some(self.refuse(chain::read_probe(&probed)?, lease, requirements).await)
     }
 
-    fn deny(&self, need: &Need, streak: u32) -> Decision {
-        let kind = need.limit.registered.limit.kind;
+    fn deny(&self, requirement: &ResolvedRequirement, streak: u32) -> Decision {
+        let kind = requirement.limit.registered.limit.kind;
         let retry_after = self.options.hints.delay(kind, streak, self.random_f64());
-        no_room(need, retry_after)
+        no_room(requirement, retry_after)
     }
 
-    /// Denied before: the streak is that of the others, if there is one.
-    fn deny_again(&self, need: &Need) -> Decision {
-        match need.limit.counts.denial_streak() {
-            0 => no_room(need, AT_ONCE),
-            streak => self.deny(need, streak),
+    /// Denied before: the hint uses the key's current streak of denials, if there is one.
+    fn deny_again(&self, requirement: &ResolvedRequirement) -> Decision {
+        match requirement.limit.counts.denial_streak() {
+            0 => no_room(requirement, AT_ONCE),
+            streak => self.deny(requirement, streak),
         }
     }
 
-    fn deny_decreasing(&self, need: &Need) -> Decision {
-        self.deny_closed(DenialReason::Decreasing { key: need.limit.key().clone() })
+    fn deny_decreasing(&self, requirement: &ResolvedRequirement) -> Decision {
+        self.deny_closed(DenialReason::Decreasing { key: requirement.limit.key().clone() })
     }
 
     /// Denied by a definition: the hint is fixed (`HINT-04`).
@@ -218,12 +231,12 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     }
 }
 
-fn no_room(need: &Need, retry_after: Duration) -> Decision {
-    let reason = DenialReason::NoRoom { keys: vec![need.limit.key().clone()] };
+fn no_room(requirement: &ResolvedRequirement, retry_after: Duration) -> Decision {
+    let reason = DenialReason::NoRoom { keys: vec![requirement.limit.key().clone()] };
     Decision::Denied(Denial { reason, retry_after })
 }
 
-/// The IDs of an item's transfers, in their order.
+/// The IDs of an item's transfers, in order.
 fn transfers_of(item: &WorkItem) -> impl Iterator<Item = TransferId> {
     item.events().iter().map(|event| event.transfer.id)
 }

@@ -1,4 +1,4 @@
-//! The limits that are defined here, each with its accounts and what this server counts for it.
+//! The limits defined at this server.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -13,65 +13,63 @@ use ratelimiter::{
 use crate::ids;
 use crate::ledger::AccountId;
 
-/// The limits that are defined here.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub(super) struct LimitTable {
     limits: HashMap<LimitKey, Arc<KnownLimit>, RandomState>,
     keys: HashMap<AccountId, LimitKey, RandomState>,
     /// The same limits, sorted by key.
     sorted: BTreeMap<LimitKey, Arc<KnownLimit>>,
-    /// Those whose capacity is on its way down.
+    /// The limits that are decreasing.
     decreasing: BTreeSet<LimitKey>,
 }
 
-/// A limit with its accounts.
 #[derive(Clone, Debug)]
 pub(super) struct KnownLimit {
     pub(super) registered: RegisteredLimit,
     pub(super) account: AccountId,
     pub(super) debt_account: AccountId,
-    /// Goes on when the limit is defined anew.
+    /// Kept when the limit is redefined.
     pub(super) counts: Arc<KeyCounts>,
-    /// Held by the complete that opens the closed account; goes on as well.
-    turn: Arc<tokio::sync::Mutex<()>>,
+    /// Held by the complete that reopens the closed account. Kept when the limit is redefined.
+    reopen_lock: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// What this server counts for one key.
+/// This server's counters for one key.
 #[derive(Debug, Default)]
 pub(super) struct KeyCounts {
     denial_streak: AtomicU32,
     uncovered: Mutex<u128>,
 }
 
-/// A requirement whose limit was found.
+/// A requirement with its limit.
 #[derive(Clone, Debug)]
-pub(super) struct Need {
+pub(super) struct ResolvedRequirement {
     pub(super) limit: Arc<KnownLimit>,
     pub(super) amount: u64,
 }
 
-impl Table {
+impl LimitTable {
     pub(super) fn get(&self, key: &LimitKey) -> Option<&Arc<KnownLimit>> {
         self.limits.get(key)
     }
 
-    /// The key of the limit that has this account; `None` if none that is defined here has it.
+    /// The key of the limit with this account; `None` if it is not defined here.
     pub(super) fn key_of(&self, account: AccountId) -> Option<&LimitKey> {
         self.keys.get(&account)
     }
 
-    /// The turn on this account; `None` if no limit that is defined here has it.
-    pub(super) fn turn_on(&self, account: AccountId) -> Option<Arc<tokio::sync::Mutex<()>>> {
+    /// The lock for reopening this account; `None` if its limit is not defined here.
+    pub(super) fn reopen_lock_of(&self, account: AccountId) -> Option<Arc<tokio::sync::Mutex<()>>> {
         let limit = self.key_of(account).and_then(|key| self.get(key));
-        limit.map(|limit| Arc::clone(&limit.turn))
+        limit.map(|limit| Arc::clone(&limit.reopen_lock))
     }
 
-    /// The account of the limit `key`, defined here or not.
+    /// The account of the limit `key`, whether it is defined here or not.
     pub(super) fn account_of(&self, key: &LimitKey) -> AccountId {
         self.limits.get(key).map_or_else(|| ids::limit_account(key), |limit| limit.account)
     }
 
-    /// Puts a limit in the place of the one with its key, if there is one.
+    /// Adds or replaces a limit.
     pub(super) fn put(&mut self, registered: RegisteredLimit) {
         let key = registered.limit.key.clone();
         let limit = match self.limits.get(&key) {
@@ -81,7 +79,7 @@ impl Table {
                 account: ids::limit_account(&key),
                 debt_account: ids::debt_account(&key),
                 counts: Arc::default(),
-                turn: Arc::default(),
+                reopen_lock: Arc::default(),
             },
         };
         match limit.is_decreasing() {
@@ -94,7 +92,7 @@ impl Table {
         self.limits.insert(key, limit);
     }
 
-    /// Takes out the limit with this key; false if there is none.
+    /// Returns whether the limit was defined.
     pub(super) fn remove(&mut self, key: &LimitKey) -> bool {
         let removed = self.limits.remove(key);
         if let Some(known) = &removed {
@@ -106,15 +104,20 @@ impl Table {
     }
 
     /// The limits of all requirements, in the request's order.
-    pub(super) fn find(&self, requirements: &Requirements) -> Result<Vec<Need>, ReserveError> {
+    pub(super) fn find(
+        &self,
+        requirements: &Requirements,
+    ) -> Result<Vec<ResolvedRequirement>, ReserveError> {
         let find = |Requirement { key, amount }: &Requirement| match self.limits.get(key) {
-            Some(limit) => Ok(Need { limit: Arc::clone(limit), amount: amount.get() }),
+            Some(limit) => {
+                Ok(ResolvedRequirement { limit: Arc::clone(limit), amount: amount.get() })
+            }
             None => Err(ReserveError::UnknownKey { key: key.clone() }),
         };
         requirements.iter().map(find).collect()
     }
 
-    /// The limits of a page, sorted by key. What comes before it and after it costs nothing.
+    /// The limits of a page, sorted by key. The limits outside of it cost nothing.
     pub(super) fn page(&self, page: &Page) -> Vec<Arc<KnownLimit>> {
         let prefix = page.prefix.as_str();
         let start = match &page.after {
@@ -129,7 +132,7 @@ impl Table {
             .collect()
     }
 
-    /// The limits whose capacity is on its way down, sorted by key, so that a run can be repeated.
+    /// The limits that are decreasing, sorted by key, so that a run is reproducible.
     pub(super) fn decreasing(&self) -> impl Iterator<Item = &Arc<KnownLimit>> {
         self.decreasing.iter().filter_map(|key| self.limits.get(key))
     }
@@ -153,38 +156,38 @@ impl KnownLimit {
     }
 }
 
-impl Need {
-    /// More is asked for than the limit could ever hold.
+impl ResolvedRequirement {
+    /// The amount could never be admitted.
     pub(super) fn exceeds_capacity(&self) -> bool {
         self.amount > self.limit.registered.limit.capacity.get()
     }
 }
 
 impl KeyCounts {
-    /// The denials in a row so far, this one included.
-    pub(super) fn note_denial(&self) -> u32 {
+    /// Counts a denial; returns the denials in a row, this one included.
+    pub(super) fn record_denial(&self) -> u32 {
         let longer = |streak: u32| Some(streak.saturating_add(1));
         let before = self.denial_streak.fetch_update(Ordering::Relaxed, Ordering::Relaxed, longer);
         before.expect("the closure always answers").saturating_add(1)
     }
 
-    /// The denials in a row so far.
+    /// The denials in a row.
     pub(super) fn denial_streak(&self) -> u32 {
         self.denial_streak.load(Ordering::Relaxed)
     }
 
-    pub(super) fn note_allow(&self) {
-        // Mostly there is nothing to forget, and a read leaves the cache line shared.
+    pub(super) fn record_allow(&self) {
+        // Usually it is 0 already, and a read leaves the cache line shared.
         if self.denial_streak() != 0 {
             self.denial_streak.store(0, Ordering::Relaxed);
         }
     }
 
-    pub(super) fn note_uncovered(&self, units: u64) {
+    pub(super) fn record_uncovered(&self, units: u64) {
         *self.uncovered.lock().unwrap_or_else(PoisonError::into_inner) += u128::from(units);
     }
 
-    /// Units that were used without room since this server started.
+    /// Units used without room since this server started.
     pub(super) fn uncovered(&self) -> u128 {
         *self.uncovered.lock().unwrap_or_else(PoisonError::into_inner)
     }

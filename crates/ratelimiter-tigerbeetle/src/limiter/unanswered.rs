@@ -1,4 +1,4 @@
-//! No answer, in words for the caller.
+//! Ledger errors as `Unanswered`.
 
 use std::time::Duration;
 
@@ -6,17 +6,16 @@ use ratelimiter::Unanswered;
 
 use crate::ledger::{LedgerError, TransferStatus};
 
-/// When to repeat a request that the cluster did not answer.
+/// Retry hint for a request that the cluster did not answer.
 pub(super) const RETRY_AFTER: Duration = Duration::from_millis(500);
 
-/// The ledger gave no results.
-#[expect(clippy::needless_pass_by_value, reason = "it stands in `map_err`")]
+#[expect(clippy::needless_pass_by_value, reason = "it is passed to `map_err`")]
 pub(super) fn unanswered(error: LedgerError) -> Unanswered {
     Unanswered { reason: error.to_string(), retry_after: RETRY_AFTER }
 }
 
-/// The ledger gave a status that no rule foresees.
-pub(super) fn not_foreseen(what: &str, status: TransferStatus) -> Unanswered {
-    let reason = format!("TigerBeetle answered a {what} with {status:?}, which nothing foresees");
+/// The ledger returned a status that no rule allows for.
+pub(super) fn unexpected_status(what: &str, status: TransferStatus) -> Unanswered {
+    let reason = format!("TigerBeetle answered a {what} with the unexpected status {status:?}");
     Unanswered { reason, retry_after: RETRY_AFTER }
 }

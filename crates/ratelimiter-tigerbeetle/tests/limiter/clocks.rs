@@ -1,4 +1,4 @@
-//! A server whose clock is set wrong: whether a lease has expired is for the cluster's clock to say.
+//! Servers with a wrong clock: the cluster's clock decides expiry.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,10 +6,11 @@ use std::time::Duration;
 use ratelimiter::Backend;
 use ratelimiter::clock::{Clock, FakeClock, Timestamp};
 
+use crate::context::{restore_all, run};
 use crate::on_model::on_model;
-use crate::scene::{restore_all, run};
 
-/// COM-07: found by the simulation. The lease is the first that the second server hears of.
+/// COM-07: found by the simulation. The lease is the second server's first contact with the
+/// cluster.
 #[test]
 fn com_07_a_server_whose_clock_is_wrong_completes_what_another_one_allowed() {
     run(async {

@@ -1,4 +1,4 @@
-//! Every rule that all limiters share, on the model in virtual time.
+//! The conformance suite on the model, in virtual time.
 
 use crate::fixture::OnLedger;
 use crate::on_model::on_model;

@@ -1,5 +1,7 @@
-//! The same random script on the memory backend and on this one: the same decisions, usage and debt,
-//! up to the differences that are written down here.
+//! Differential test against the memory backend.
+//!
+//! The same random script must give the same decisions, usage and debt, except for the differences
+//! listed here.
 
 mod script;
 
@@ -18,7 +20,7 @@ use tigerbeetle_model::ModelLedger;
 use testkit::RunSeed;
 
 use self::script::{Script, Step};
-use crate::scene::run;
+use crate::context::run;
 
 const SEEDS: std::ops::Range<u64> = 0..300;
 const STEPS: usize = 150;
@@ -71,8 +73,9 @@ async fn play(seed: u64, leases_cached_max: usize) {
     }
 }
 
-/// Whether both said the same, but for what this backend documents: hints are backoffs, one key is named (the one
-/// for which the lease was denied first), and a lease ID used again with a further key may be denied for that key.
+/// Whether both answers agree, except for documented differences: hints are backoffs, one key is
+/// named (the one for which the lease was denied first), and a lease ID used again with a further
+/// key may be denied for that key.
 fn agree(
     script: &Script,
     lease: LeaseId,

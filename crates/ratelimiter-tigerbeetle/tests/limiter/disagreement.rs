@@ -1,14 +1,14 @@
-//! Two servers with different definitions on one cluster: said, and not fought over.
+//! Two servers with different definitions on one cluster: reported, not overwritten.
 
 use std::time::Duration;
 
 use ratelimiter::Backend;
 
+use crate::context::run;
 use crate::on_model::on_model;
-use crate::scene::run;
 
 #[test]
-fn servers_that_go_on_disagreeing_say_so_and_do_not_flap() {
+fn servers_with_different_definitions_report_it_and_do_not_oscillate() {
     run(async {
         let on = on_model();
         let (first, second) = (on.limiter(), on.limiter());

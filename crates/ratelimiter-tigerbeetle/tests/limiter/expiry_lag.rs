@@ -1,4 +1,4 @@
-//! `TB-14`: a cluster that releases reservations late is seen, and not given more to release.
+//! `TB-14`: reserves are rejected while a cluster releases reservations late.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,15 +7,15 @@ use ratelimiter::clock::FakeClock;
 use ratelimiter::{Backend, ReserveError};
 use tigerbeetle_model::ModelLedger;
 
-use crate::scene::{Scene, run};
+use crate::context::{TestContext, run};
 
 /// TB-14
 #[test]
-fn tb_14_reserves_are_turned_away_while_expiry_lags_and_completes_are_not() {
+fn tb_14_reserves_are_rejected_while_expiry_lags_and_completes_are_not() {
     run(async {
         let clock = Arc::new(FakeClock::new());
         let late = ModelLedger::new(Arc::clone(&clock)).with_expiry_lag(Duration::from_secs(15));
-        let on = Scene::new(Arc::new(late), Some(clock));
+        let on = TestContext::new(Arc::new(late), Some(clock));
         let limiter = on.limiter_with(|options| options.expiry_lag_max = Duration::from_secs(10));
         limiter.define(on.concurrency("slots", 60, 10)).await.unwrap();
         let lease = on.lease();

@@ -1,16 +1,16 @@
-//! What has no answer: it counts at most once, and a change that was cut short anywhere heals.
+//! Lost answers: requests count at most once, interrupted changes recover.
 
 use ratelimiter::{Backend, Limit, LimitStatus, RegisteredLimit, ReserveError};
 
-use crate::on_model::on_watched_model;
-use crate::scene::run;
-use crate::watched_ledger::Fault;
+use crate::context::run;
+use crate::on_model::on_recording_model;
+use crate::recording_ledger::Fault;
 
 /// More calls than any operation here makes.
 const CALLS_MAX: usize = 12;
 
 fn every_fault() -> impl Iterator<Item = (usize, Fault)> {
-    let faults = [Fault::Unheard, Fault::Lost];
+    let faults = [Fault::AnswerLost, Fault::RequestLost];
     (0..CALLS_MAX).flat_map(move |number| faults.map(|fault| (number, fault)))
 }
 
@@ -18,8 +18,8 @@ fn every_fault() -> impl Iterator<Item = (usize, Fault)> {
 #[test]
 fn res_04_a_reserve_without_an_answer_is_repeated_and_counts_once() {
     run(async {
-        for fault in [Fault::Unheard, Fault::Lost] {
-            let on = on_watched_model();
+        for fault in [Fault::AnswerLost, Fault::RequestLost] {
+            let on = on_recording_model();
             let limiter = on.limiter();
             limiter.define(on.rolling("tokens", 60, 100)).await.unwrap();
             on.ledger.fail_from(0, fault);
@@ -33,12 +33,12 @@ fn res_04_a_reserve_without_an_answer_is_repeated_and_counts_once() {
     });
 }
 
-/// COM-05, TB-06: cut short at any call, and repeated at another server.
+/// COM-05, TB-06: interrupted at any call, and repeated at another server.
 #[test]
 fn com_05_a_complete_without_an_answer_is_repeated_and_counts_once() {
     run(async {
         for (number, fault) in every_fault() {
-            let on = on_watched_model();
+            let on = on_recording_model();
             let limiter = on.limiter();
             limiter.define(on.rolling("less", 60, 100)).await.unwrap();
             limiter.define(on.rolling("more", 60, 50)).await.unwrap();
@@ -60,14 +60,14 @@ fn com_05_a_complete_without_an_answer_is_repeated_and_counts_once() {
     });
 }
 
-/// COM-05, TB-16: cut short at any call, while an account is closed and another has no room, and
-/// then completed at another server with other actuals: one of the two counts, for all keys.
+/// COM-05, TB-16: interrupted at any call, while an account is closed and another has no room, and
+/// then completed at another server with other actuals: one of the two takes effect, for all keys.
 #[test]
 fn com_05_a_complete_that_was_cut_short_is_all_or_nothing() {
     run(async {
         let mut outcomes = std::collections::BTreeSet::new();
         for (number, fault) in every_fault() {
-            let on = on_watched_model();
+            let on = on_recording_model();
             let limiter = on.limiter();
             for name in ["closed", "full"] {
                 limiter.define(on.rolling(name, 60, 50)).await.unwrap();
@@ -95,17 +95,17 @@ fn com_05_a_complete_that_was_cut_short_is_all_or_nothing() {
     });
 }
 
-/// COM-03, TB-16: an excess that was refused when the complete was cut short is held if there is room
-/// when it is repeated.
+/// COM-03, TB-16: an excess that was refused when the complete was interrupted is reserved if there
+/// is room when it is repeated.
 #[test]
 fn com_03_an_excess_is_held_if_there_is_room_when_the_complete_takes_effect() {
     run(async {
-        let on = on_watched_model();
+        let on = on_recording_model();
         let limiter = on.limiter();
         limiter.define(on.rolling("tokens", 60, 50)).await.unwrap();
         let lease = on.lease();
         assert!(on.reserve(&limiter, lease, [("tokens", 50)]).await.unwrap().is_allowed());
-        on.ledger.fail_from(1, Fault::Lost);
+        on.ledger.fail_from(1, Fault::RequestLost);
         assert!(
             on.complete(&limiter, lease, [("tokens", 57)]).await.is_err(),
             "refused, then lost"
@@ -118,13 +118,13 @@ fn com_03_an_excess_is_held_if_there_is_room_when_the_complete_takes_effect() {
     });
 }
 
-/// TB-07, TB-08: the process ends at any call of a change, with the old file or with the new one.
+/// TB-07, TB-08: the process ends at any call of a change, with the old file or the new one.
 #[test]
 fn tb_08_a_change_that_was_cut_short_anywhere_heals_at_the_start() {
     run(async {
         for ((number, fault), is_new_file) in every_fault().flat_map(|f| [(f, false), (f, true)]) {
             for (from, to) in [(10, 20), (10, 9), (10, 5), (10, 10)] {
-                let on = on_watched_model();
+                let on = on_recording_model();
                 let before = on.limiter();
                 let old = on.concurrency("slots", 60, from);
                 before.define(old.clone()).await.unwrap();
@@ -157,13 +157,13 @@ fn tb_08_a_change_that_was_cut_short_anywhere_heals_at_the_start() {
     });
 }
 
-/// TB-07: without a restart, the account comes back to the definition that is still in force.
+/// TB-07: without a restart, the account returns to the definition that is still in force.
 #[test]
 fn tb_07_a_change_without_an_answer_is_taken_back_by_the_next_tick() {
     run(async {
         for (number, fault) in every_fault() {
             for capacity in [20, 9, 5] {
-                let on = on_watched_model();
+                let on = on_recording_model();
                 let limiter = on.limiter();
                 limiter.define(on.concurrency("slots", 60, 10)).await.unwrap();
                 assert!(

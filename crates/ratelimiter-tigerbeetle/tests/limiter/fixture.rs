@@ -1,4 +1,4 @@
-//! The limiter as the conformance suite takes it, on any ledger.
+//! The conformance fixture, on any ledger.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,23 +9,23 @@ use ratelimiter_conformance::{Fixture, Powers};
 use ratelimiter_tigerbeetle::ledger::Ledger;
 use ratelimiter_tigerbeetle::limiter::TigerBeetleLimiter;
 
-use crate::scene::Scene;
+use crate::context::TestContext;
 
-/// A cluster with one limiter on it, or several, one after another.
+/// A cluster with one limiter, or several in succession.
 pub struct OnLedger<L: Ledger> {
-    scene: Scene<L>,
-    /// The one that was given out last.
+    context: TestContext<L>,
+    /// The latest limiter.
     limiter: Mutex<Option<Arc<TigerBeetleLimiter<L>>>>,
 }
 
 impl<L: Ledger + Clone> OnLedger<L> {
-    pub fn new(scene: Scene<L>) -> Self {
-        Self { scene, limiter: Mutex::default() }
+    pub fn new(context: TestContext<L>) -> Self {
+        Self { context, limiter: Mutex::default() }
     }
 
     async fn successor(&self) -> Arc<TigerBeetleLimiter<L>> {
         let before = self.limiter.lock().unwrap().clone().expect("there was a first one");
-        let limiter = self.scene.successor(&before).await;
+        let limiter = self.context.successor(&before).await;
         *self.limiter.lock().unwrap() = Some(Arc::clone(&limiter));
         limiter
     }
@@ -35,29 +35,29 @@ impl<L: Ledger + Clone> Fixture for OnLedger<L> {
     type Limiter = Arc<TigerBeetleLimiter<L>>;
 
     fn powers(&self) -> Powers {
-        match self.scene.hand {
+        match self.context.fake_clock {
             Some(_) => powers(Duration::from_millis(1)),
-            // What is later is waited for.
+            // `outlast` waits for later expiries.
             None => powers(Duration::from_millis(100)),
         }
     }
 
     async fn limiter(&self) -> Self::Limiter {
-        let limiter = self.scene.limiter();
+        let limiter = self.context.limiter();
         *self.limiter.lock().unwrap() = Some(Arc::clone(&limiter));
         limiter
     }
 
     async fn advance(&self, by: Duration) {
-        self.scene.pass(by).await;
+        self.context.pass(by).await;
     }
 
     fn now(&self) -> Option<Timestamp> {
-        self.scene.hand.is_none().then(|| self.scene.clock.now())
+        self.context.fake_clock.is_none().then(|| self.context.clock.now())
     }
 
     fn lease(&self) -> LeaseId {
-        self.scene.lease()
+        self.context.lease()
     }
 
     async fn restarted(&self) -> Self::Limiter {
@@ -69,7 +69,7 @@ impl<L: Ledger + Clone> Fixture for OnLedger<L> {
     }
 }
 
-/// What the limiter can show where an expiry is seen so late.
+/// The limiter's capabilities with this expiry lag.
 pub fn powers(expiry_lag: Duration) -> Powers {
     Powers {
         expiry_lag,
@@ -79,8 +79,8 @@ pub fn powers(expiry_lag: Duration) -> Powers {
         names_every_denied_key: Err("only the first event of a chain without room is named"),
         tells_uncovered: Ok(()),
         knows_leases_by_id: Err("a lease is recognised by the keys that it came with"),
-        forgets_after: Err("the cluster knows a lease for ever"),
-        remembers_at_most: Err("the cluster knows a lease for ever"),
+        forgets_after: Err("the cluster remembers leases permanently"),
+        remembers_at_most: Err("the cluster remembers leases permanently"),
         keeps_definitions: Ok(()),
         keeps_leases: Ok(()),
         second_server: Ok(()),

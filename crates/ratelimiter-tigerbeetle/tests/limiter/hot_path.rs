@@ -1,14 +1,14 @@
-//! `TB-01` to `TB-04`: what a reserve and a complete ask of the ledger, and what they do not.
+//! `TB-01` to `TB-04`: ledger requests of a reserve and a complete.
 
 use ratelimiter::{Backend, Decision, Limiter};
 use ratelimiter_tigerbeetle::ids::{self, TransferRole};
 use ratelimiter_tigerbeetle::ledger::{Action, Event, WorkItem};
 
-use crate::on_model::on_watched_model;
-use crate::scene::{restore_all, run};
-use crate::watched_ledger::Call;
+use crate::context::{restore_all, run};
+use crate::on_model::on_recording_model;
+use crate::recording_ledger::Call;
 
-/// The one item that was asked for.
+/// The item of the only call.
 fn only_item(calls: &[Call]) -> WorkItem {
     let [Call::CreateTransfers(item)] = calls else {
         panic!("one write and nothing else: {calls:?}");
@@ -20,7 +20,7 @@ fn only_item(calls: &[Call]) -> WorkItem {
 #[test]
 fn tb_03_a_reserve_and_a_complete_are_one_write_each() {
     run(async {
-        let on = on_watched_model();
+        let on = on_recording_model();
         let limiter = on.limiter();
         for name in ["c", "a", "b"] {
             limiter.define(on.rolling(name, 60, 100)).await.unwrap();
@@ -48,8 +48,8 @@ fn tb_03_a_reserve_and_a_complete_are_one_write_each() {
 #[test]
 fn tb_02_the_order_of_the_requirements_does_not_matter() {
     run(async {
-        let on = on_watched_model();
-        let limiter = on.forgetful_limiter();
+        let on = on_recording_model();
+        let limiter = on.uncached_limiter();
         for name in ["a", "b", "c"] {
             limiter.define(on.rolling(name, 60, 100)).await.unwrap();
         }
@@ -68,12 +68,12 @@ fn tb_02_the_order_of_the_requirements_does_not_matter() {
     });
 }
 
-/// RES-06: an unknown key is refused without the cluster; what the definitions refuse asks it whether the lease is known,
-/// and leaves nothing behind.
+/// RES-06: an unknown key is refused without a request; a refusal by the definitions checks whether
+/// the lease is known, and changes nothing.
 #[test]
 fn res_06_what_the_definitions_refuse_changes_nothing_in_the_cluster() {
     run(async {
-        let on = on_watched_model();
+        let on = on_recording_model();
         let limiter = on.limiter();
         limiter.define(on.rolling("small", 60, 1)).await.unwrap();
         on.ledger.take_calls();
@@ -96,11 +96,12 @@ fn res_06_what_the_definitions_refuse_changes_nothing_in_the_cluster() {
     });
 }
 
-/// TB-05: a batch whose answer was lost is repeated in as many round trips as one lease needs, whatever its size.
+/// TB-05: repeating a batch whose answer was lost takes as many round trips as one lease, whatever
+/// its size.
 #[test]
 fn tb_05_a_repeated_batch_is_read_back_at_once() {
     run(async {
-        let on = on_watched_model();
+        let on = on_recording_model();
         let first = on.limiter();
         first.define(on.rolling("tokens", 60, 1_000)).await.unwrap();
         first.define(on.rolling("full", 60, 1)).await.unwrap();
@@ -111,8 +112,8 @@ fn tb_05_a_repeated_batch_is_read_back_at_once() {
         let answers = first.reserve_batch(&requests).await;
         assert_eq!(answers.iter().flatten().filter(|answer| answer.is_allowed()).count(), 129);
 
-        // The first remembers the leases, the second does not.
-        let second = on.forgetful_limiter();
+        // The first has the leases in its cache, the second does not.
+        let second = on.uncached_limiter();
         restore_all(&second, &first).await;
         for limiter in [&first, &second] {
             let (one, rounds_of_one) =
@@ -131,11 +132,11 @@ fn tb_05_a_repeated_batch_is_read_back_at_once() {
     });
 }
 
-/// TB-16: so that it happens once and altogether, or not at all.
+/// TB-16: so that it is applied once and as a whole, or not at all.
 #[test]
 fn tb_16_a_complete_is_one_chain() {
     run(async {
-        let on = on_watched_model();
+        let on = on_recording_model();
         let limiter = on.limiter();
         for name in ["a", "b", "c"] {
             limiter.define(on.concurrency(name, 60, 100)).await.unwrap();
@@ -153,11 +154,12 @@ fn tb_16_a_complete_is_one_chain() {
     });
 }
 
-/// TB-13: a batch that is too large for a request of this server is split, and what is asked first is admitted first.
+/// TB-13: a batch that is too large for this server is split, and earlier requests are admitted
+/// first.
 #[test]
 fn tb_13_a_batch_that_must_be_split_keeps_its_order() {
     run(async {
-        let on = on_watched_model();
+        let on = on_recording_model();
         let limiter = on.limiter();
         for (name, capacity) in [("a", 1_000), ("b", 1_000), ("c", 1_000), ("rate", 200)] {
             limiter.define(on.rolling(name, 60, capacity)).await.unwrap();
@@ -172,13 +174,13 @@ fn tb_13_a_batch_that_must_be_split_keeps_its_order() {
     });
 }
 
-/// COM-01, DEF-07: on a closed account each complete opens it for itself. They take turns, so that each tries
-/// only as often as it must.
+/// COM-01, DEF-07: each complete reopens a closed account for itself. They take turns, so that none
+/// retries needlessly.
 #[test]
 fn com_01_completes_on_a_decreasing_limit_take_turns() {
     const LEASES: usize = 200;
     run(async {
-        let on = on_watched_model();
+        let on = on_recording_model();
         let limiter = on.limiter();
         for name in ["day", "tokens"] {
             limiter.define(on.rolling(name, 60, 2_000)).await.unwrap();
@@ -195,12 +197,12 @@ fn com_01_completes_on_a_decreasing_limit_take_turns() {
         for name in ["day", "tokens"] {
             limiter.define(on.rolling(name, 60, 10)).await.unwrap();
         }
-        on.ledger.take_asked();
+        on.ledger.take_counts();
         on.ledger.shuffle(1);
         let answers = limiter.complete_batch(&completes).await;
         assert!(answers.iter().all(Result::is_ok), "{answers:?}");
-        // The first try, and for each closed account a look and another try.
-        let asked = on.ledger.take_asked();
+        // The first attempt, and a read and another attempt for each closed account.
+        let asked = on.ledger.take_counts();
         assert!(asked.calls <= 7 * LEASES, "{asked:?}");
         assert_eq!(on.used(&limiter, "tokens").await, 800);
         assert_eq!(on.used(&limiter, "day").await, 1_400);

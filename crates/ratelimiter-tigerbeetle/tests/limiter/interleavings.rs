@@ -1,5 +1,7 @@
-//! Two or three limiters change one capacity while others reserve and complete (`TB-07`), or complete
-//! one lease (`COM-05`), with every call to the ledger overtaking or overtaken, as a seed says.
+//! Random interleavings of competing limiters.
+//!
+//! Two or three limiters change one capacity while others reserve and complete (`TB-07`), or
+//! complete one lease (`COM-05`); a seed decides the order of all calls to the ledger.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,18 +11,18 @@ use ratelimiter_tigerbeetle::ids;
 use ratelimiter_tigerbeetle::ledger::{AccountRow, Ledger};
 use testkit::RunSeed;
 
-use crate::on_model::on_watched_model;
-use crate::scene::Scene;
+use crate::context::TestContext;
+use crate::on_model::on_recording_model;
 
 const SEEDS: std::ops::Range<u64> = 0..400;
 const CAPACITY: u64 = 10;
 
-async fn account<L: Ledger + Clone>(on: &Scene<L>) -> AccountRow {
+async fn account<L: Ledger + Clone>(on: &TestContext<L>) -> AccountRow {
     let id = ids::limit_account(&on.key("tokens"));
     on.ledger.lookup_accounts(vec![id]).await.unwrap()[0]
 }
 
-/// Plays every seed on one thread, so that the seed alone decides who comes when.
+/// Runs every seed on one thread, so that the seed alone decides the order.
 fn play<F: Future<Output = ()>>(race: impl Fn(u64) -> F) {
     let own =
         RunSeed::for_command("cargo test -p ratelimiter-tigerbeetle --test limiter interleavings");
@@ -44,7 +46,7 @@ fn com_05_one_of_racing_completes_counts_for_all_keys_whatever_the_interleaving(
 
 async fn race(seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
-    let on = Arc::new(on_watched_model());
+    let on = Arc::new(on_recording_model());
     let limiters: Vec<_> = (0..3).map(|_| on.limiter()).collect();
     for limiter in &limiters {
         limiter.define(on.rolling("tokens", 60, CAPACITY)).await.unwrap();
@@ -82,13 +84,13 @@ async fn race(seed: u64) {
     assert!(known.into_iter().any(|target| target == capacity), "seed {seed}: {row:?}");
     assert!(row.balances.debits_pending <= capacity, "seed {seed}: {row:?}");
 
-    // Whoever asks alone, and waits until there is room, gets what it asks for.
+    // A change without competition succeeds once there is room.
     let last = on.rolling("tokens", 60, targets[0]);
     limiters[0].define(last.clone()).await.unwrap();
     drop(limiters);
     let survivor = on.limiter();
     survivor.define(last).await.unwrap();
-    // A reservation that was reconciled may last up to a second longer than its window.
+    // A reconciled reservation may last up to a second longer than its window.
     on.pass(Duration::from_secs(62)).await;
     let state = on.state(&survivor, "tokens").await;
     assert!(!state.waits(), "seed {seed}: {state:?}");
@@ -98,7 +100,7 @@ async fn race(seed: u64) {
 /// Three limiters complete one lease, each with other actuals, while a decrease closes an account.
 async fn race_completes(seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
-    let on = Arc::new(on_watched_model());
+    let on = Arc::new(on_recording_model());
     let limiters: Vec<_> = (0..3).map(|_| on.limiter()).collect();
     for limiter in &limiters {
         limiter.define(on.rolling("closing", 60, CAPACITY)).await.unwrap();

@@ -5,6 +5,7 @@
 
 mod clocks;
 mod conformance;
+mod context;
 mod differential;
 mod disagreement;
 mod expiry_lag;
@@ -13,9 +14,8 @@ mod fixture;
 mod fresh_cluster;
 mod hot_path;
 mod interleavings;
+mod late_requests;
 mod many_limits;
 mod on_model;
+mod recording_ledger;
 mod scenarios;
-mod scene;
-mod stragglers;
-mod watched_ledger;

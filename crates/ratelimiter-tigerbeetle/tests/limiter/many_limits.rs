@@ -1,4 +1,4 @@
-//! Many limits at a time: few requests, and nothing is written where nothing has changed.
+//! Many limits at once: few requests, and no needless writes.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU16;
@@ -12,14 +12,14 @@ use ratelimiter_tigerbeetle::ledger::{
 use ratelimiter_tigerbeetle::limiter::TigerBeetleLimiter;
 use tigerbeetle_model::ModelLedger;
 
-use crate::on_model::on_watched_model;
-use crate::scene::{Scene, run};
-use crate::watched_ledger::{Asked, Call, Fault, WatchedLedger};
+use crate::context::{TestContext, run};
+use crate::on_model::on_recording_model;
+use crate::recording_ledger::{Call, CallCounts, Fault, RecordingLedger};
 
 const LIMITS: usize = 2_000;
 
-type OnModel = Scene<WatchedLedger<Arc<ModelLedger>>>;
-type Limiter = TigerBeetleLimiter<WatchedLedger<Arc<ModelLedger>>>;
+type OnModel = TestContext<RecordingLedger<Arc<ModelLedger>>>;
+type Limiter = TigerBeetleLimiter<RecordingLedger<Arc<ModelLedger>>>;
 
 fn limits(on: &OnModel, capacity: u64) -> Vec<RegisteredLimit> {
     let limit = |number| on.concurrency(&format!("{number:04}"), 60, capacity);
@@ -30,45 +30,45 @@ async fn restore(limiter: &Limiter, limits: Vec<RegisteredLimit>) -> Vec<LimitSt
     limiter.restore_all(limits, &BTreeSet::new()).await.unwrap()
 }
 
-/// TB-08: a start costs lookups alone, and only what differs is written.
+/// TB-08: a start costs only lookups; only differences are written.
 #[test]
 fn tb_08_a_start_writes_only_what_differs() {
     run(async {
-        let on = on_watched_model();
+        let on = on_recording_model();
         let statuses = restore(&on.limiter(), limits(&on, 10)).await;
         assert_eq!(statuses, vec![LimitStatus::Active; LIMITS]);
-        let first = on.ledger.take_asked();
+        let first = on.ledger.take_counts();
         assert_eq!(first.transfers, 2 * LIMITS, "each account is funded once");
         assert!(first.calls <= LIMITS / 25, "{first:?}");
 
         let again = on.limiter();
         restore(&again, limits(&on, 10)).await;
-        assert_eq!(on.ledger.take_asked(), Asked { calls: LIMITS / 200, transfers: 0 });
+        assert_eq!(on.ledger.take_counts(), CallCounts { calls: LIMITS / 200, transfers: 0 });
 
         let mut changed = limits(&on, 10);
         changed[7].limit.capacity = on.concurrency("", 60, 11).capacity;
         restore(&again, changed).await;
-        assert_eq!(on.ledger.take_asked(), Asked { calls: LIMITS / 200 + 1, transfers: 2 });
+        assert_eq!(on.ledger.take_counts(), CallCounts { calls: LIMITS / 200 + 1, transfers: 2 });
         assert_eq!(on.state(&again, "0007").await.usage.available, 11);
     });
 }
 
-/// TB-08, TB-13: a start stays within the events of a request that the settings allow.
+/// TB-08, TB-13: a start respects the configured events per request.
 #[test]
 fn tb_08_a_start_keeps_to_the_events_that_a_request_may_have() {
     run(async {
-        let on = on_watched_model();
+        let on = on_recording_model();
         on.ledger.refuse_items_over(4);
         let statuses = restore(&on.limiter(), limits(&on, 10)).await;
         assert_eq!(statuses, vec![LimitStatus::Active; LIMITS]);
     });
 }
 
-/// DEF-07: all decreases that have become possible end in one tick, in few calls.
+/// DEF-07: all possible decreases are applied in one tick, in few calls.
 #[test]
 fn def_07_two_thousand_decreases_end_in_one_tick() {
     run(async {
-        let on = on_watched_model();
+        let on = on_recording_model();
         let limiter = on.limiter();
         restore(&limiter, limits(&on, 10)).await;
         let mut leases = Vec::new();
@@ -81,20 +81,20 @@ fn def_07_two_thousand_decreases_end_in_one_tick() {
         let statuses = restore(&limiter, limits(&on, 5)).await;
         let waits = LimitStatus::Decreasing { to: limits(&on, 5)[0].limit.capacity };
         assert_eq!(statuses, vec![waits; LIMITS]);
-        on.ledger.take_asked();
+        on.ledger.take_counts();
 
         limiter.tick().await;
-        let Asked { calls, transfers } = on.ledger.take_asked();
-        // The tick does more than this: it watches expiry, and compares some accounts.
+        let CallCounts { calls, transfers } = on.ledger.take_counts();
+        // The tick also measures the expiry lag and compares some accounts.
         assert!(calls <= LIMITS / 200 + 4, "{calls} calls while nothing is possible");
         assert!(transfers <= 1, "{transfers} transfers while nothing is possible");
 
         for lease in leases {
             on.complete(&limiter, lease, []).await.unwrap();
         }
-        on.ledger.take_asked();
+        on.ledger.take_counts();
         limiter.tick().await;
-        let Asked { calls, .. } = on.ledger.take_asked();
+        let CallCounts { calls, .. } = on.ledger.take_counts();
         assert!(calls <= LIMITS / 50, "{calls} calls");
         assert_eq!(limiter.observations().limits_decreasing, 0);
         let states = limiter.states(&ratelimiter::Page::default()).await.unwrap();
@@ -102,12 +102,12 @@ fn def_07_two_thousand_decreases_end_in_one_tick() {
     });
 }
 
-/// DEF-07: an account that cannot be changed, here because somebody else has closed it, keeps no other
-/// limit from its end.
+/// DEF-07: an account that cannot be changed, here because another program has closed it, does not
+/// block other limits.
 #[test]
 fn def_07_a_decrease_ends_although_another_cannot() {
     run(async {
-        let on = on_watched_model();
+        let on = on_recording_model();
         let limiter = on.limiter();
         let mut leases = Vec::new();
         for name in ["closed-by-others", "ours"] {
@@ -142,27 +142,27 @@ fn def_07_a_decrease_ends_although_another_cannot() {
     });
 }
 
-/// TB-08, TB-15: an answer that does not come makes only those limits uncertain whose changes were under way.
+/// TB-08, TB-15: a missing answer makes only the limits in flight uncertain.
 #[test]
 fn tb_08_a_lost_answer_makes_few_limits_uncertain() {
-    const UNDER_WAY_MAX: usize = 1_000;
+    const IN_FLIGHT_MAX: usize = 1_000;
     run(async {
-        let first = on_watched_model();
+        let first = on_recording_model();
         restore(&first.limiter(), limits(&first, 10)).await;
         let calls = first.ledger.take_calls();
         let is_change = |call: &Call| matches!(call, Call::CreateTransfers(_));
         let number = calls.iter().position(is_change).unwrap();
 
-        let on = on_watched_model();
+        let on = on_recording_model();
         let limiter = on.limiter();
-        on.ledger.fail_from(number, Fault::Lost);
+        on.ledger.fail_from(number, Fault::RequestLost);
         assert!(limiter.restore_all(limits(&on, 10), &BTreeSet::new()).await.is_err());
         on.ledger.heal();
-        on.ledger.take_asked();
+        on.ledger.take_counts();
         limiter.tick().await;
-        let Asked { transfers, .. } = on.ledger.take_asked();
-        // Three shut out what may still arrive; the tick itself asks for one more.
-        assert!(transfers <= 3 * UNDER_WAY_MAX + 1, "{transfers} of {LIMITS} limits");
+        let CallCounts { transfers, .. } = on.ledger.take_counts();
+        // Three transfers invalidate each late request; the tick itself sends one more.
+        assert!(transfers <= 3 * IN_FLIGHT_MAX + 1, "{transfers} of {LIMITS} limits");
         assert_eq!(restore(&limiter, limits(&on, 10)).await, vec![LimitStatus::Active; LIMITS]);
     });
 }

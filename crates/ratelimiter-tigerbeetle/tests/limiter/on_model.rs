@@ -5,20 +5,20 @@ use std::sync::Arc;
 use ratelimiter::clock::FakeClock;
 use tigerbeetle_model::ModelLedger;
 
+use crate::context::{TestContext, run};
+use crate::recording_ledger::RecordingLedger;
 use crate::scenarios::{anywhere, capacity, complete, once, replay, start};
-use crate::scene::{Scene, run};
-use crate::watched_ledger::WatchedLedger;
 
-/// A scene on a model of its own.
-pub fn on_model() -> Scene<Arc<ModelLedger>> {
+/// A context on a new model.
+pub fn on_model() -> TestContext<Arc<ModelLedger>> {
     let clock = Arc::new(FakeClock::new());
-    Scene::new(Arc::new(ModelLedger::new(Arc::clone(&clock))), Some(clock))
+    TestContext::new(Arc::new(ModelLedger::new(Arc::clone(&clock))), Some(clock))
 }
 
-/// A scene on a model that can be watched and troubled.
-pub fn on_watched_model() -> Scene<WatchedLedger<Arc<ModelLedger>>> {
-    let Scene { ledger, hand, .. } = on_model();
-    Scene::new(WatchedLedger::new(ledger), hand)
+/// A context on a model that records calls and injects faults.
+pub fn on_recording_model() -> TestContext<RecordingLedger<Arc<ModelLedger>>> {
+    let TestContext { ledger, fake_clock, .. } = on_model();
+    TestContext::new(RecordingLedger::new(ledger), fake_clock)
 }
 
 macro_rules! tests_on_model {

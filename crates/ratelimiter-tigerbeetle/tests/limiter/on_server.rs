@@ -1,5 +1,7 @@
-//! The limiter on a real TigerBeetle, in real time: the whole conformance suite, and what several
-//! limiters on one cluster do together. Without a server binary these count as ignored.
+//! The limiter on a real TigerBeetle, in real time.
+//!
+//! Runs the conformance suite and the scenarios with several limiters. Without a server binary the
+//! tests count as ignored.
 
 #![allow(missing_docs, unreachable_pub, reason = "a test binary has no readers")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
@@ -12,28 +14,28 @@ use ratelimiter_conformance::suite::{self, FACTS};
 use ratelimiter_tigerbeetle::ledger::cluster::{ClusterConfig, ClusterLedger, Unobserved};
 use testkit::tigerbeetle::{Fixture, suite};
 
+use crate::context::{TestContext, run};
 use crate::fixture::OnLedger;
 use crate::scenarios::{anywhere, capacity, complete, once, replay, start};
-use crate::scene::{Scene, run};
 
+mod context;
 mod fixture;
+#[allow(dead_code, reason = "no faults are injected into a real server")]
+mod recording_ledger;
 mod scenarios;
-mod scene;
-#[allow(dead_code, reason = "a real server is not troubled")]
-mod watched_ledger;
 
-/// Most of a test is waiting for a second to pass.
+/// Most of a test's time is spent waiting for a second to pass.
 const THREADS: usize = 4;
 
-/// A scene on the server that all tests share, through one session.
-async fn on_server(fixture: &Fixture) -> Scene<Arc<ClusterLedger>> {
+/// A context on the server that all tests share, through one session.
+async fn on_server(fixture: &Fixture) -> TestContext<Arc<ClusterLedger>> {
     static LEDGER: OnceLock<Arc<ClusterLedger>> = OnceLock::new();
     let ledger = LEDGER.get_or_init(|| {
         let config = ClusterConfig::new(&fixture.development().settings()).unwrap();
         Arc::new(ClusterLedger::open(config, Unobserved).unwrap())
     });
     ledger.ready().await;
-    Scene::new(Arc::clone(ledger), None)
+    TestContext::new(Arc::clone(ledger), None)
 }
 
 macro_rules! with_scenarios {
@@ -46,7 +48,7 @@ macro_rules! with_scenarios {
 
 fn main() -> ExitCode {
     let mut tests = suite("limiter").threads(THREADS);
-    // What cannot be shown is left out, so that what is counted was run; the model's test has the list.
+    // Skipped facts are left out, so that every counted test ran; the model's test lists them.
     let powers = fixture::powers(Duration::ZERO);
     for fact in FACTS.iter().filter(|fact| fact.skipped_with(&powers).is_none()) {
         tests = tests.test(fact.name, |fixture| {

@@ -1,5 +1,6 @@
-//! What two or more limiters on one ledger do together. Each scenario runs on the model in virtual
-//! time, and on a real server in real time.
+//! Scenarios with two or more limiters on one ledger.
+//!
+//! Each runs on the model in virtual time, and on a real server in real time.
 
 pub mod anywhere;
 pub mod capacity;
@@ -8,7 +9,7 @@ pub mod once;
 pub mod replay;
 pub mod start;
 
-/// Hands the table of scenarios to a macro that makes tests of them.
+/// Passes the table of scenarios to a macro that makes tests of them.
 macro_rules! all {
     ($make_tests:ident) => {
         $make_tests! {
@@ -18,13 +19,13 @@ macro_rules! all {
             replay::tb_05_a_further_key_without_room_is_denied_for_that_key,
             replay::tb_05_an_ended_lease_is_never_allowed_again,
             replay::tb_05_an_allowed_lease_is_known_while_its_limit_decreases,
-            replay::res_06_a_denied_lease_is_known_whatever_became_of_its_limit,
+            replay::res_06_a_denied_lease_is_known_after_its_limit_changed,
             anywhere::com_07_another_limiter_completes_what_the_first_one_allowed,
             anywhere::com_07_a_lease_of_many_limits_is_completed_at_another_limiter,
             anywhere::com_07_completing_at_both_limiters_is_completing_once,
             anywhere::com_07_what_a_deleted_limit_holds_is_released_anywhere,
             anywhere::def_09_a_key_can_be_defined_again_while_old_leases_hold_it,
-            complete::tb_06_one_expired_reservation_does_not_take_its_neighbours_down,
+            complete::tb_06_one_expired_reservation_does_not_fail_the_others,
             complete::tb_06_a_reservation_shrinks_while_its_limit_decreases,
             complete::com_03_an_excess_that_is_refused_becomes_debt_once,
             complete::tb_15_a_lease_makes_no_transfer_that_it_does_not_need,

@@ -1,4 +1,4 @@
-//! `TB-09`: batches without needless waiting, and `TB-04`: leases found by anybody.
+//! `TB-09`: batches without needless waiting. `TB-04`: any session finds a lease.
 
 use std::num::NonZeroU128;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use testkit::tigerbeetle::Fixture;
 use tokio::task::JoinSet;
 
 use crate::load::CHAIN;
-use crate::scene::{config, limits, open, pending, run, soon};
+use crate::setup::{config, limits, open, pending, run, soon};
 use crate::tally::Tally;
 
 pub fn tb_04_another_session_finds_a_lease_that_it_did_not_make(fixture: &Fixture) {
@@ -72,9 +72,9 @@ pub fn tb_09_batches_grow_by_themselves_while_the_session_is_busy(fixture: &Fixt
         let after = tally.counts();
         let (items, requests) = (after.items - before.items, after.requests - before.requests);
         assert!(items >= CALLERS * LEASES_EACH);
-        // A development server takes 63 chains of four in a request.
+        // A development server accepts 63 chains of four in a request.
         assert!(items >= 16 * requests, "{items} items in {requests} requests");
-        assert_eq!(after.sessions_busy_max, 1, "one call under way at a time");
+        assert_eq!(after.sessions_busy_max, 1, "one call in flight");
         ledger.close().await;
     });
 }
@@ -82,7 +82,7 @@ pub fn tb_09_batches_grow_by_themselves_while_the_session_is_busy(fixture: &Fixt
 pub fn tb_09_a_lonely_caller_is_not_kept_waiting(fixture: &Fixture) {
     run(async {
         let mut settings = fixture.development().settings();
-        // A second for each request, if anybody lingered.
+        // It would be a second per request if any caller lingered.
         settings.flush_interval_micros = FLUSH_INTERVAL_MICROS_MAX;
         let ledger = open(config(&settings), Unobserved).await;
         let (operator, accounts) = limits(&ledger, 1, 1_000_000).await;

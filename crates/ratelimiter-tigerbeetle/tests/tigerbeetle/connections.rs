@@ -1,13 +1,13 @@
-//! `TB-12`: what keeps a session from working is said in words, and it heals by itself.
+//! `TB-12`: session problems are reported, and sessions recover.
 
 use ratelimiter_tigerbeetle::ledger::cluster::{ClusterLedger, Unobserved};
 use ratelimiter_tigerbeetle::ledger::{AccountId, Ledger, LedgerError, SessionProblem};
 use testkit::tigerbeetle::{Fixture, Mode, TestCluster};
 use tigerbeetle as tb;
 
-use crate::scene::{config, open, run, soon};
+use crate::setup::{config, open, run, soon};
 
-/// A development server takes so many.
+/// Connection limit of a development server.
 const CONNECTIONS_MAX: usize = 8;
 
 fn some_account() -> Vec<AccountId> {
@@ -25,13 +25,13 @@ pub fn tb_12_a_host_name_is_resolved(fixture: &Fixture) {
     });
 }
 
-pub fn tb_12_a_wrong_cluster_id_is_said_within_the_timeout(fixture: &Fixture) {
+pub fn tb_12_a_wrong_cluster_id_is_reported_within_the_timeout(fixture: &Fixture) {
     run(async {
         let mut settings = fixture.development().settings();
         settings.cluster_id += 1;
         settings.request_timeout_ms = 2_000;
         let ledger = ClusterLedger::open(config(&settings), Unobserved).unwrap();
-        let word = async {
+        let report = async {
             loop {
                 match ledger.lookup_accounts(some_account()).await {
                     // A busy machine takes longer to find out why.
@@ -41,17 +41,17 @@ pub fn tb_12_a_wrong_cluster_id_is_said_within_the_timeout(fixture: &Fixture) {
                 }
             }
         };
-        let is_said = |problem: SessionProblem| {
+        let is_reported = |problem: SessionProblem| {
             assert!(problem.to_string().contains("the cluster ID is wrong"), "{problem}");
         };
-        is_said(soon("a word", word).await);
-        is_said(ledger.warm_up().await.unwrap_err());
-        is_said(ledger.health().unwrap_err());
+        is_reported(soon("a report", report).await);
+        is_reported(ledger.warm_up().await.unwrap_err());
+        is_reported(ledger.health().unwrap_err());
         soon("the close", ledger.close()).await;
     });
 }
 
-pub fn tb_12_too_many_connections_are_said_and_heal(_: &Fixture) {
+pub fn tb_12_too_many_connections_are_reported(_: &Fixture) {
     run(async {
         let cluster = TestCluster::start(Mode::Development);
         let mut others = Vec::new();
@@ -62,7 +62,7 @@ pub fn tb_12_too_many_connections_are_said_and_heal(_: &Fixture) {
         }
 
         let ledger = ClusterLedger::open(config(&cluster.settings()), Unobserved).unwrap();
-        let problem = soon("a word", ledger.warm_up()).await.unwrap_err();
+        let problem = soon("a report", ledger.warm_up()).await.unwrap_err();
         assert!(matches!(problem, SessionProblem::NotRegistered { .. }), "{problem}");
         assert!(problem.to_string().contains("no connection free"), "{problem}");
 
@@ -81,7 +81,7 @@ pub fn tb_12_a_cluster_that_comes_later_is_found(_: &Fixture) {
         let mut cluster = TestCluster::start(Mode::Development);
         cluster.kill(0);
         let ledger = ClusterLedger::open(config(&cluster.settings()), Unobserved).unwrap();
-        let problem = soon("a word", ledger.warm_up()).await.unwrap_err();
+        let problem = soon("a report", ledger.warm_up()).await.unwrap_err();
         assert!(problem.to_string().contains("the server is down"), "{problem}");
 
         cluster.restart(0);

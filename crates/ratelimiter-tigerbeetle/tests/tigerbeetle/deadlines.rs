@@ -1,4 +1,4 @@
-//! `TB-10`: deadlines are ours, and what has no answer counts at most once.
+//! `TB-10`: deadlines are enforced; unanswered requests count at most once.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use ratelimiter_tigerbeetle::ledger::{Ledger, LedgerError, SessionProblem, WorkI
 use testkit::tigerbeetle::{Fixture, Mode, TestCluster};
 
 use crate::load::Load;
-use crate::scene::{NEVER, config, limits, open, pending, run, soon};
+use crate::setup::{NEVER, config, limits, open, pending, run, soon};
 use crate::tally::{Counts, Tally};
 
 const CALLERS: usize = 64;
@@ -35,8 +35,9 @@ fn outage_under_load(begin: fn(&mut TestCluster), end: fn(&mut TestCluster)) {
         soon("the errors", tally.until(every_caller)).await;
         let no_answer = |c: &Counts| c.failures.contains_key("no_answer");
         soon("an unknown outcome", tally.until(no_answer)).await;
-        let is_said = |_: &Counts| matches!(ledger.health(), Err(SessionProblem::NoAnswer { .. }));
-        soon("the session's word", tally.until(is_said)).await;
+        let is_reported =
+            |_: &Counts| matches!(ledger.health(), Err(SessionProblem::NoAnswer { .. }));
+        soon("the session's report", tally.until(is_reported)).await;
 
         end(&mut cluster);
         soon("the session", ledger.ready()).await;
@@ -56,11 +57,11 @@ pub fn tb_10_a_dropped_caller_does_not_cancel(_: &Fixture) {
         let (operator, accounts) = limits(&ledger, 1, 10).await;
         let sent_before = tally.counts().requests;
         cluster.pause(0);
-        let under_way = pending(accounts[0], operator, 1, 0);
+        let in_flight = pending(accounts[0], operator, 1, 0);
         let queued = pending(accounts[0], operator, 2, 0);
         {
             let mut first =
-                std::pin::pin!(ledger.create_transfers(WorkItem::new().with(under_way)));
+                std::pin::pin!(ledger.create_transfers(WorkItem::new().with(in_flight)));
             let mut second = std::pin::pin!(ledger.create_transfers(WorkItem::new().with(queued)));
             tokio::select! {
                 biased;
@@ -75,8 +76,8 @@ pub fn tb_10_a_dropped_caller_does_not_cancel(_: &Fixture) {
         }
         cluster.resume(0);
         soon("both", tally.until(|counts| counts.requests > sent_before + 1)).await;
-        let rows = ledger.lookup_transfers(vec![under_way.id, queued.id]).await.unwrap();
-        assert_eq!(rows.len(), 2, "nobody waited for them");
+        let rows = ledger.lookup_transfers(vec![in_flight.id, queued.id]).await.unwrap();
+        assert_eq!(rows.len(), 2, "no caller waited for them");
         ledger.close().await;
     });
 }
@@ -99,7 +100,7 @@ pub fn tb_09_a_full_queue_answers_at_once(_: &Fixture) {
             async move { ledger.create_transfers(WorkItem::new().with_chain(pair)).await }
         };
         cluster.pause(0);
-        let under_way = tokio::spawn(call());
+        let in_flight = tokio::spawn(call());
         soon("the request", tally.until(|counts| counts.requests > sent_before)).await;
         let mut queued = [Box::pin(call()), Box::pin(call())];
         for call in &mut queued {
@@ -112,7 +113,7 @@ pub fn tb_09_a_full_queue_answers_at_once(_: &Fixture) {
         let full = LedgerError::QueueFull { queued_events: 4, queue_events_max: 4 };
         assert_eq!(soon("a refusal", call()).await, Err(full));
         cluster.resume(0);
-        assert_eq!(under_way.await.unwrap().unwrap().len(), 2);
+        assert_eq!(in_flight.await.unwrap().unwrap().len(), 2);
         for call in queued {
             assert_eq!(call.await.unwrap().len(), 2);
         }

@@ -1,10 +1,10 @@
-//! The model against the server: random requests to both, and every answer must be the same.
+//! Differential test of the model against a real server.
 //!
-//! Time is the server's: the model is told the timestamps that the server gave. Expiry is the one
-//! thing that happens by itself, some time after its moment, so the run goes in rounds: shortly
-//! before the first hold of a round can expire, wait until the server has released all that the
-//! model says it must, then compare. A request that comes too late for that is compared with each
-//! number of expiries that the server may have done before it.
+//! Random requests go to both, and every answer must be the same. The model runs on the server's
+//! timestamps. Only expiry happens without a request, some time after its moment, so the run has
+//! rounds: shortly before the first hold of a round can expire, it waits until the server has
+//! released everything that the model says it must, then compares. A request that comes too late
+//! for that is compared with every number of expiries that the server may have done before it.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -21,24 +21,25 @@ use testkit::tigerbeetle::Fixture;
 use tigerbeetle_model::Model;
 
 use self::generator::{Generator, SHORT_TIMEOUT_SECONDS};
-use crate::scene::{PATIENCE, config, open, run, soon};
+use crate::setup::{PATIENCE, config, open, run, soon};
 
 mod generator;
 
-/// How many events to send; 100 000 and more take a minute.
+/// The number of events to send; 100 000 take a minute.
 const EVENTS_VARIABLE: &str = "TIGERBEETLE_DIFFERENTIAL_EVENTS";
 const EVENTS_DEFAULT: u64 = 20_000;
-/// A run goes on until each status was seen, for at most this many times its events. A status is
-/// missing from the first 20 000 events in about one run of thirty, so from ten times as many never.
+/// A run continues until each status was seen, for at most this many times its events. A status is
+/// missing from the first 20 000 events in about one run of thirty, so from ten times as many
+/// never.
 const EXTENSIONS_MAX: u64 = 10;
-/// Another run than the usual one.
+/// Overrides the seed.
 const SEED_VARIABLE: &str = "TIGERBEETLE_DIFFERENTIAL_SEED";
-/// The same each time, so that as little as possible is left to chance; expiry still is.
+/// Fixed, so that only expiry is left to chance.
 const SEED_DEFAULT: u64 = 1;
-/// How long a round goes on before it waits for its expiries.
+/// Duration of a round before it waits for its expiries.
 const ROUND: Duration = Duration::from_millis(500);
 
-/// What a run must have seen to mean something.
+/// Statuses that a run must have seen to be meaningful.
 const ALL_STATUSES: [&str; 33] = [
     "AccountsMustBeDifferent",
     "Created",
@@ -141,8 +142,8 @@ impl Pair {
             if is_late || now.since(started_at) >= ROUND {
                 break;
             }
-            // Nothing can have expired yet, so the balances are comparable as they are; unless the
-            // machine was so busy that the lookup came half a second after the request.
+            // Nothing can have expired yet, so the balances are comparable; unless the machine was
+            // so busy that the lookup came half a second after the request.
             let real = self.real_accounts().await;
             if real != self.model_accounts() {
                 assert!(self.is_late().await, "{real:#?}\n{:#?}", self.model_accounts());
@@ -163,8 +164,8 @@ impl Pair {
         (now, real)
     }
 
-    /// Voids holds before and after their time. A void goes by the clock alone, so that its answer
-    /// is known even while nobody can say what the server has released.
+    /// Voids holds before and after their expiry. The result depends on the clock alone, so it is
+    /// known even while it is unknown what the server has released.
     async fn void_across_the_expiries(&mut self) {
         let mut tick = tokio::time::interval(Duration::from_millis(10));
         loop {
@@ -189,7 +190,7 @@ impl Pair {
         self.model.next_expiry().is_some_and(|expiry| expiry <= now)
     }
 
-    /// When the last hold with a short timeout lapses.
+    /// When the last hold with a short timeout expires.
     fn all_expired_at(&self) -> Option<Timestamp> {
         let timeout = Duration::from_secs(u64::from(SHORT_TIMEOUT_SECONDS));
         self.generator.last_pending_at().map(|last| last.after(timeout))
@@ -226,7 +227,7 @@ impl Pair {
         panic!("the model and the server disagree:\n{}", difference(item, &model, real));
     }
 
-    /// Waits until the server has released what its clock says it must.
+    /// Waits until the server has released everything that has expired by its clock.
     async fn wait_for_expiries(&mut self) {
         let Some(all_expired_at) = self.all_expired_at() else {
             return;

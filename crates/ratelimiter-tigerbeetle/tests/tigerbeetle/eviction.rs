@@ -1,4 +1,4 @@
-//! `TB-11`: a cluster has 64 sessions, and the oldest goes when another comes.
+//! `TB-11`: a cluster has 64 sessions and evicts the oldest.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,22 +11,22 @@ use tokio::task::JoinSet;
 
 use crate::load::Load;
 use crate::reading::{are_found, leases, read_all};
-use crate::scene::{NEVER, config, open, run, soon};
+use crate::setup::{NEVER, config, open, run, soon};
 use crate::tally::Tally;
 
 const OTHERS: usize = 70;
 /// With those of the tests, below the 8 connections of a development server.
 const OTHERS_AT_A_TIME: usize = 3;
 
-/// A development server on a busy disk pauses for seconds at a checkpoint. That is `TB-10`'s matter;
-/// here nobody shall fail.
+/// A development server on a busy disk pauses for seconds at a checkpoint. `TB-10` covers that;
+/// here no caller may fail.
 fn patient(cluster: &TestCluster) -> ClusterConfig {
     let mut settings = cluster.settings();
     settings.request_timeout_ms = 30_000;
     config(&settings)
 }
 
-/// Other sessions come, ask once, and go.
+/// Opens other sessions, each for one request.
 async fn others_come_and_go(cluster: &TestCluster) {
     let mut others = JoinSet::new();
     for count in 0..OTHERS {
@@ -52,8 +52,8 @@ pub fn tb_11_an_evicted_session_is_replaced_and_a_kept_alive_one_stays(_: &Fixtu
         let quiet = patient(&cluster).with_keep_alive_interval(NEVER);
         let quiet = Arc::new(open(quiet, idle.clone()).await);
         let often = Duration::from_millis(200);
-        let heard = patient(&cluster).with_keep_alive_interval(often);
-        let heard = Arc::new(open(heard, kept.clone()).await);
+        let kept_alive = patient(&cluster).with_keep_alive_interval(often);
+        let kept_alive = Arc::new(open(kept_alive, kept.clone()).await);
 
         others_come_and_go(&cluster).await;
 
@@ -62,20 +62,20 @@ pub fn tb_11_an_evicted_session_is_replaced_and_a_kept_alive_one_stays(_: &Fixtu
         soon("progress", load.progress(2_000)).await;
         load.finish(&*quiet).await;
         assert_eq!(idle.counts().evictions, 1);
-        assert!(idle.counts().failures.is_empty(), "nobody notices: {:?}", idle.counts());
+        assert!(idle.counts().failures.is_empty(), "no caller failed: {:?}", idle.counts());
 
-        let load = Load::start(&heard, 16).await;
+        let load = Load::start(&kept_alive, 16).await;
         soon("progress", load.progress(200)).await;
-        load.finish(&*heard).await;
+        load.finish(&*kept_alive).await;
         assert_eq!(kept.counts().evictions, 0, "it was never the oldest");
         quiet.close().await;
-        heard.close().await;
+        kept_alive.close().await;
     });
 }
 
 /// TB-11, TB-23: the first of many queries learns of the eviction. If the others had been submitted
 /// with it, the process would abort.
-pub fn tb_23_an_evicted_reader_is_replaced_and_nobody_notices(_: &Fixture) {
+pub fn tb_23_an_evicted_reader_is_replaced_without_errors(_: &Fixture) {
     run(async {
         let cluster = TestCluster::start(Mode::Development);
         let tally = Tally::default();
@@ -90,7 +90,7 @@ pub fn tb_23_an_evicted_reader_is_replaced_and_nobody_notices(_: &Fixture) {
     });
 }
 
-pub fn tb_11_seventy_sessions_under_load_harm_nobody(_: &Fixture) {
+pub fn tb_11_seventy_sessions_under_load_fail_no_caller(_: &Fixture) {
     run(async {
         let cluster = TestCluster::start(Mode::Development);
         let tally = Tally::default();
@@ -99,7 +99,7 @@ pub fn tb_11_seventy_sessions_under_load_harm_nobody(_: &Fixture) {
         soon("progress", load.progress(500)).await;
         let leases = leases(&*ledger).await;
         let mut others = pin!(others_come_and_go(&cluster));
-        // Waves go on meanwhile, one after another.
+        // Waves continue in the meantime, one at a time.
         while futures::poll!(&mut others).is_pending() {
             are_found(read_all(&ledger, &leases), &leases).await;
         }

@@ -1,4 +1,4 @@
-//! Many callers at once that never give up, and the proof that each of them counted once.
+//! Concurrent callers that retry, and a check that each request counted once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -7,14 +7,14 @@ use std::time::Duration;
 use ratelimiter_tigerbeetle::ledger::{AccountId, Ledger, TransferStatus, WorkItem};
 use tokio::task::JoinSet;
 
-use crate::scene::{answered, limits, pending};
+use crate::setup::{answered, limits, pending};
 
-/// The request timeout of any test, and much time for a loaded machine.
+/// The request timeout of any test, with a margin for a loaded machine.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
-/// The legs of one lease.
+/// The transfers of one lease.
 pub const CHAIN: usize = 4;
 
-/// Callers that reserve without a pause until they are told to stop.
+/// Callers that reserve without a pause until they are stopped.
 pub struct Load {
     accounts: Vec<AccountId>,
     stop: Arc<AtomicBool>,
@@ -23,7 +23,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts them on limits that have room for all.
+    /// Starts the callers on limits with room for all.
     pub async fn start<L: Ledger>(ledger: &Arc<L>, callers: usize) -> Self {
         let (operator, accounts) = limits(&**ledger, CHAIN, u128::MAX >> 64).await;
         let (stop, done) = (Arc::default(), Arc::default());
@@ -42,7 +42,7 @@ impl Load {
         load
     }
 
-    /// Waits until `count` more leases are through.
+    /// Waits for `count` more leases.
     pub async fn progress(&self, count: usize) {
         let target = self.done.load(Ordering::Relaxed) + count;
         let mut tick = tokio::time::interval(Duration::from_millis(5));
@@ -51,7 +51,8 @@ impl Load {
         }
     }
 
-    /// Stops, and holds the balances against what the callers know: nothing lost, nothing twice.
+    /// Stops the callers and compares the balances with their counts: nothing lost, nothing applied
+    /// twice.
     pub async fn finish(mut self, ledger: &impl Ledger) -> usize {
         self.stop.store(true, Ordering::Relaxed);
         while let Some(caller) = self.callers.join_next().await {

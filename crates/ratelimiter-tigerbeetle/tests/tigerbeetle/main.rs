@@ -1,4 +1,6 @@
-//! The ledger on a real TigerBeetle. Without a server binary these count as ignored.
+//! The ledger on a real TigerBeetle.
+//!
+//! Without a server binary the tests count as ignored.
 
 #![allow(missing_docs, unreachable_pub, reason = "a test binary has no readers")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
@@ -17,7 +19,7 @@ mod load;
 mod reading;
 mod replicas;
 mod request_size;
-mod scene;
+mod setup;
 mod tally;
 
 /// Names each test after its function.
@@ -40,15 +42,15 @@ fn main() -> ExitCode {
         request_size::tb_13_an_item_that_fits_no_request_is_refused_and_its_neighbours_are_not,
         request_size::tb_13_a_production_server_takes_8189_events,
         connections::tb_12_a_host_name_is_resolved,
-        connections::tb_12_a_wrong_cluster_id_is_said_within_the_timeout,
-        connections::tb_12_too_many_connections_are_said_and_heal,
+        connections::tb_12_a_wrong_cluster_id_is_reported_within_the_timeout,
+        connections::tb_12_too_many_connections_are_reported,
         connections::tb_12_a_cluster_that_comes_later_is_found,
         deadlines::tb_10_a_stopped_server_under_load_fails_callers_in_time_and_counts_once,
         deadlines::tb_10_a_killed_server_under_load_fails_callers_in_time_and_counts_once,
         deadlines::tb_10_a_dropped_caller_does_not_cancel,
         deadlines::tb_09_a_full_queue_answers_at_once,
-        eviction::tb_11_seventy_sessions_under_load_harm_nobody,
-        eviction::tb_23_an_evicted_reader_is_replaced_and_nobody_notices,
+        eviction::tb_11_seventy_sessions_under_load_fail_no_caller,
+        eviction::tb_23_an_evicted_reader_is_replaced_without_errors,
         eviction::tb_11_an_evicted_session_is_replaced_and_a_kept_alive_one_stays,
         replicas::a_cluster_of_three_goes_on_without_one,
     )

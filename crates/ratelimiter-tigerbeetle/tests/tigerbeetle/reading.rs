@@ -1,4 +1,4 @@
-//! `TB-23`: queries go in waves, beside the writes.
+//! `TB-23`: queries are sent in waves, separately from writes.
 
 use std::num::NonZeroU128;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use ratelimiter_tigerbeetle::ledger::{
 use testkit::tigerbeetle::{Fixture, Mode, TestCluster};
 use tokio::task::JoinSet;
 
-use crate::scene::{NEVER, config, limits, open, pending, run, soon};
+use crate::setup::{NEVER, config, limits, open, pending, run, soon};
 use crate::tally::Tally;
 
 pub const LEASES: usize = 1_000;
 
 pub type Reads = JoinSet<Result<Vec<TransferRow>, LedgerError>>;
 
-/// The server is stopped while a query waits for it, which would otherwise queue behind a keep-alive.
+/// Without keep-alives, behind which a query to a stopped server would queue.
 fn without_keep_alives(cluster: &TestCluster) -> ClusterConfig {
     config(&cluster.settings()).with_keep_alive_interval(NEVER)
 }
 
-/// Transfers that each carry user data of their own.
+/// Transfers with unique user data.
 pub async fn leases(ledger: &impl Ledger) -> Vec<NonZeroU128> {
     let (operator, accounts) = limits(ledger, 1, u128::from(u64::MAX)).await;
     let leases: Vec<_> =
@@ -40,7 +40,7 @@ fn reservation(lease: NonZeroU128, limit: AccountId, operator: AccountId) -> Wor
     WorkItem::new().with(Transfer { user_data, ..pending(limit, operator, 1, 0) })
 }
 
-/// Asks for all of them at once.
+/// Queries all of them at once.
 pub fn read_all(ledger: &Arc<ClusterLedger>, leases: &[NonZeroU128]) -> Reads {
     let mut reads = Reads::new();
     for &lease in leases {
@@ -65,7 +65,7 @@ pub async fn are_found(mut reads: Reads, leases: &[NonZeroU128]) {
     assert_eq!(found, wanted);
 }
 
-/// The server is stopped while they are asked for, so that all but the first wait together.
+/// The server is stopped in the meantime, so that all but the first query wait together.
 pub fn tb_23_a_thousand_queries_at_once_take_few_waves(_: &Fixture) {
     run(async {
         let cluster = TestCluster::start(Mode::Development);
@@ -94,7 +94,7 @@ pub fn tb_23_a_thousand_queries_at_once_take_few_waves(_: &Fixture) {
             let rows = rows.unwrap();
             assert_eq!((rows.len(), rows[0].user_data.data_128), (1, lease.get()));
         }
-        // After a pause that a busy machine makes, a query goes alone before the next wave.
+        // After a pause on a busy machine, a query is sent alone before the next wave.
         let waves = tally.counts().waves - before;
         let waves_max = 2 * (1 + others.len().div_ceil(WAVE_QUERIES_MAX));
         assert!(waves <= waves_max, "{waves} waves of {WAVE_QUERIES_MAX} for {LEASES} queries");
@@ -117,7 +117,7 @@ pub fn tb_23_writes_do_not_queue_behind_reads(_: &Fixture) {
         let item = WorkItem::new().with(pending(accounts[0], operator, 1, 0));
         let write = tokio::spawn(async move { writer.create_transfers(item).await });
         soon("the write", tally.until(|counts| counts.requests > before.requests)).await;
-        assert_eq!(tally.counts().waves_answered, before.waves_answered, "the wave is under way");
+        assert_eq!(tally.counts().waves_answered, before.waves_answered, "the wave is in flight");
         cluster.resume(0);
         write.await.unwrap().unwrap();
         are_found(reads, &leases).await;
@@ -135,7 +135,7 @@ pub fn tb_23_a_full_queue_of_reads_answers_at_once(_: &Fixture) {
         let lease = NonZeroU128::MIN;
         let before = tally.counts().waves;
         cluster.pause(0);
-        let under_way = read_all(&ledger, &[lease]);
+        let in_flight = read_all(&ledger, &[lease]);
         soon("the wave", tally.until(|counts| counts.waves > before)).await;
         let mut queued =
             [(); 2].map(|()| Box::pin(ledger.query_transfers(TransferQuery::new(lease))));
@@ -150,7 +150,7 @@ pub fn tb_23_a_full_queue_of_reads_answers_at_once(_: &Fixture) {
         let refused = soon("a refusal", ledger.query_transfers(TransferQuery::new(lease))).await;
         assert_eq!(refused, Err(full));
         cluster.resume(0);
-        for rows in under_way.join_all().await.into_iter().chain(join_all(queued).await) {
+        for rows in in_flight.join_all().await.into_iter().chain(join_all(queued).await) {
             assert_eq!(rows, Ok(Vec::new()));
         }
         ledger.close().await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use testkit::tigerbeetle::{Fixture, Mode, TestCluster};
 
 use crate::load::Load;
-use crate::scene::{config, open, run, soon};
+use crate::setup::{config, open, run, soon};
 use crate::tally::Tally;
 
 pub fn a_cluster_of_three_goes_on_without_one(_: &Fixture) {

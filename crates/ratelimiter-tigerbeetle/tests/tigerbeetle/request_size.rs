@@ -1,4 +1,4 @@
-//! `TB-13`: the server's limit of events in a request is found, and chains stay whole.
+//! `TB-13`: the server's request size is learned, chains stay whole.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use testkit::tigerbeetle::{Fixture, Mode, TestCluster};
 use tokio::task::JoinSet;
 
 use crate::load::CHAIN;
-use crate::scene::{config, limits, open, pending, run};
+use crate::setup::{config, limits, open, pending, run};
 use crate::tally::Tally;
 
-/// What a development server takes.
+/// Request size of a development server.
 const EVENTS_MAX: usize = 253;
 
 pub fn tb_13_the_limit_of_the_server_is_learned_and_no_chain_is_split(fixture: &Fixture) {

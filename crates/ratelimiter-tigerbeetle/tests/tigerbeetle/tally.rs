@@ -1,4 +1,4 @@
-//! An observer that counts, and that can be waited for.
+//! An observer that counts events and can be awaited.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ pub struct Tally {
     changed: Arc<Notify>,
 }
 
-/// Of the requests that create transfers, and of the sessions.
+/// Counts of sessions and of requests that create transfers.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
     pub requests: usize,
@@ -22,12 +22,12 @@ pub struct Counts {
     /// Waves of queries that were sent, and that were answered.
     pub waves: usize,
     pub waves_answered: usize,
-    /// The greatest request that was answered.
+    /// The largest answered request.
     pub answered_events_max: usize,
     pub refused_batches: usize,
     pub sessions_busy_max: usize,
     pub evictions: usize,
-    /// The longest that a request took.
+    /// The slowest request.
     pub took_max: Duration,
     pub failures: BTreeMap<&'static str, usize>,
 }
@@ -37,7 +37,7 @@ impl Tally {
         self.counts.lock().unwrap().clone()
     }
 
-    /// Waits until the counts are as wanted.
+    /// Waits until the counts meet a condition.
     pub async fn until(&self, wanted: impl Fn(&Counts) -> bool) {
         loop {
             let changed = self.changed.notified();

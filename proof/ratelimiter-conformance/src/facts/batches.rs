@@ -1,9 +1,9 @@
-//! The batch forms: the items of a batch obey the same rules, independent of each other and in order.
+//! Batches: independent items that follow the same rules, in order.
 
-use crate::stage::Stage;
+use crate::context::TestContext;
 
 /// RES-01
-pub(crate) async fn res_01_the_requests_of_a_batch_are_independent(on: &Stage) {
+pub(crate) async fn res_01_the_requests_of_a_batch_are_independent(on: &TestContext) {
     on.rolling("rate", 60, 2).await;
     on.rolling("free", 60, 10).await;
     on.concurrency("slots", 60, 1).await;
@@ -32,7 +32,7 @@ pub(crate) async fn res_01_the_requests_of_a_batch_are_independent(on: &Stage) {
 }
 
 /// RES-02
-pub(crate) async fn res_02_a_batch_shares_the_room_in_order(on: &Stage) {
+pub(crate) async fn res_02_a_batch_shares_the_room_in_order(on: &TestContext) {
     on.rolling("rate", 60, 5).await;
     let leases = ["0", "1", "2", "3", "4", "5", "6", "7"];
     let requests = leases.map(|lease| on.to_reserve(lease, [("rate", 1)]));
@@ -47,7 +47,7 @@ pub(crate) async fn res_02_a_batch_shares_the_room_in_order(on: &Stage) {
 }
 
 /// RES-02
-pub(crate) async fn res_02_a_batch_of_256_is_answered_in_order(on: &Stage) {
+pub(crate) async fn res_02_a_batch_of_256_is_answered_in_order(on: &TestContext) {
     for name in ["a", "b", "c"] {
         on.rolling(name, 3_600, 1_000).await;
     }
@@ -66,7 +66,7 @@ pub(crate) async fn res_02_a_batch_of_256_is_answered_in_order(on: &Stage) {
 }
 
 /// RES-04
-pub(crate) async fn res_04_a_lease_twice_in_a_batch_counts_once(on: &Stage) {
+pub(crate) async fn res_04_a_lease_twice_in_a_batch_counts_once(on: &TestContext) {
     on.rolling("rate", 60, 10).await;
     let request = on.to_reserve("A", [("rate", 3)]);
     let answers = on.reserve_batch(&[request.clone(), request]).await;
@@ -75,7 +75,7 @@ pub(crate) async fn res_04_a_lease_twice_in_a_batch_counts_once(on: &Stage) {
 }
 
 /// RES-05
-pub(crate) async fn res_05_a_lease_denied_in_a_batch_stays_denied(on: &Stage) {
+pub(crate) async fn res_05_a_lease_denied_in_a_batch_stays_denied(on: &TestContext) {
     on.concurrency("slots", 60, 1).await;
     on.reserve("A", [("slots", 1)]).await.is_allowed();
     let request = on.to_reserve("B", [("slots", 1)]);
@@ -87,7 +87,7 @@ pub(crate) async fn res_05_a_lease_denied_in_a_batch_stays_denied(on: &Stage) {
 }
 
 /// COM-01, COM-02
-pub(crate) async fn com_01_a_batch_completes_each_lease(on: &Stage) {
+pub(crate) async fn com_01_a_batch_completes_each_lease(on: &TestContext) {
     on.rolling("tokens", 60, 100).await;
     on.concurrency("slots", 60, 5).await;
     for lease in ["A", "B", "C"] {
@@ -108,7 +108,7 @@ pub(crate) async fn com_01_a_batch_completes_each_lease(on: &Stage) {
 }
 
 /// COM-05
-pub(crate) async fn com_05_a_lease_twice_in_a_batch_completes_once(on: &Stage) {
+pub(crate) async fn com_05_a_lease_twice_in_a_batch_completes_once(on: &TestContext) {
     on.rolling("tokens", 60, 100).await;
     on.reserve("A", [("tokens", 100)]).await.is_allowed();
     let answers = on
@@ -125,7 +125,7 @@ pub(crate) async fn com_05_a_lease_twice_in_a_batch_completes_once(on: &Stage) {
 }
 
 /// COM-06
-pub(crate) async fn com_06_a_refused_complete_leaves_its_neighbours_alone(on: &Stage) {
+pub(crate) async fn com_06_a_refused_complete_leaves_its_neighbours_alone(on: &TestContext) {
     on.rolling("tokens", 60, 100).await;
     on.concurrency("slots", 60, 5).await;
     for lease in ["A", "B", "C"] {

@@ -1,8 +1,8 @@
-//! `DEF-06` and `DEF-07`: capacity going up at once, and down when there is room.
+//! `DEF-06` and `DEF-07`: increases and decreases.
 
 use ratelimiter::{Capacity, Limit, LimitStatus, Overage};
 
-use crate::stage::Stage;
+use crate::context::TestContext;
 
 fn decreasing_to(capacity: u64) -> LimitStatus {
     let to = Capacity::new(capacity).expect("facts use valid capacities");
@@ -10,7 +10,7 @@ fn decreasing_to(capacity: u64) -> LimitStatus {
 }
 
 /// DEF-06
-pub(crate) async fn def_06_an_increase_holds_at_once(on: &Stage) {
+pub(crate) async fn def_06_an_increase_holds_at_once(on: &TestContext) {
     on.rolling("rate", 60, 1).await;
     on.reserve("A", [("rate", 1)]).await.is_allowed();
     on.reserve("B", [("rate", 1)]).await.is_denied_for(["rate"]);
@@ -21,7 +21,7 @@ pub(crate) async fn def_06_an_increase_holds_at_once(on: &Stage) {
 }
 
 /// DEF-06
-pub(crate) async fn def_06_an_increase_cancels_a_decrease(on: &Stage) {
+pub(crate) async fn def_06_an_increase_cancels_a_decrease(on: &TestContext) {
     on.concurrency("slots", 60, 10).await;
     on.reserve("A", [("slots", 8)]).await.is_allowed();
     for capacity in [10, 12] {
@@ -35,7 +35,7 @@ pub(crate) async fn def_06_an_increase_cancels_a_decrease(on: &Stage) {
 }
 
 /// DEF-06
-pub(crate) async fn def_06_a_capacity_goes_down_and_up_any_number_of_times(on: &Stage) {
+pub(crate) async fn def_06_a_capacity_goes_down_and_up_any_number_of_times(on: &TestContext) {
     on.concurrency("slots", 60, 10).await;
     for round in 0..5 {
         for capacity in [5, 10] {
@@ -49,13 +49,13 @@ pub(crate) async fn def_06_a_capacity_goes_down_and_up_any_number_of_times(on: &
 }
 
 /// DEF-06
-pub(crate) async fn def_06_a_decrease_in_use_can_be_repeated(on: &Stage) {
+pub(crate) async fn def_06_a_decrease_in_use_can_be_repeated(on: &TestContext) {
     on.concurrency("slots", 60, 10).await;
     for round in ["A", "B", "C"] {
         on.reserve(round, [("slots", 10)]).await.is_allowed();
         on.decrease(on.concurrency_limit("slots", 60, 5)).await;
         on.complete(round, []).await.is_ok();
-        on.let_decrease_settle("slots").await;
+        on.wait_for_decrease("slots").await;
         assert_eq!(on.status("slots").await, LimitStatus::Active);
         assert_eq!(on.capacity("slots").await, 5);
         on.concurrency("slots", 60, 10).await;
@@ -63,7 +63,7 @@ pub(crate) async fn def_06_a_decrease_in_use_can_be_repeated(on: &Stage) {
 }
 
 /// DEF-07
-pub(crate) async fn def_07_a_decrease_into_free_room_holds_at_once(on: &Stage) {
+pub(crate) async fn def_07_a_decrease_into_free_room_holds_at_once(on: &TestContext) {
     on.rolling("rate", 60, 10).await;
     on.reserve("A", [("rate", 4)]).await.is_allowed();
     on.rolling("rate", 60, 4).await;
@@ -76,7 +76,7 @@ pub(crate) async fn def_07_a_decrease_into_free_room_holds_at_once(on: &Stage) {
 }
 
 /// DEF-07
-pub(crate) async fn def_07_a_decreasing_limit_admits_nothing(on: &Stage) {
+pub(crate) async fn def_07_a_decreasing_limit_admits_nothing(on: &TestContext) {
     on.rolling("rate", 60, 10).await;
     on.rolling("other", 60, 10).await;
     on.reserve("A", [("rate", 6)]).await.is_allowed();
@@ -91,21 +91,21 @@ pub(crate) async fn def_07_a_decreasing_limit_admits_nothing(on: &Stage) {
 }
 
 /// DEF-07
-pub(crate) async fn def_07_a_decrease_is_applied_when_enough_has_expired(on: &Stage) {
+pub(crate) async fn def_07_a_decrease_is_applied_when_enough_has_expired(on: &TestContext) {
     on.rolling("rate", 3, 10).await;
-    let window = on.lasting_seconds(3);
+    let window = on.lifetime_of_seconds(3);
     on.reserve("A", [("rate", 6)]).await.is_allowed();
     on.pass_seconds(1).await;
     on.reserve("B", [("rate", 2)]).await.is_allowed();
     let lowered = on.define(on.rolling_limit("rate", 60, 2)).await;
     on.pass_seconds(1).await;
     let status = on.status("rate").await;
-    if on.in_time_for(window) {
+    if on.is_within(window) {
         assert_eq!(lowered, Ok(decreasing_to(2)));
         assert_eq!(status, decreasing_to(2));
     }
     on.outlast_seconds(1).await;
-    on.let_decrease_settle("rate").await;
+    on.wait_for_decrease("rate").await;
     assert_eq!(on.status("rate").await, LimitStatus::Active);
     assert_eq!(on.capacity("rate").await, 2);
     on.reserve("C", [("rate", 2)]).await.is_allowed();
@@ -113,13 +113,13 @@ pub(crate) async fn def_07_a_decrease_is_applied_when_enough_has_expired(on: &St
 }
 
 /// DEF-07
-pub(crate) async fn def_07_a_decrease_is_applied_when_enough_was_released(on: &Stage) {
+pub(crate) async fn def_07_a_decrease_is_applied_when_enough_was_released(on: &TestContext) {
     on.concurrency("slots", 60, 10).await;
     on.reserve("A", [("slots", 3)]).await.is_allowed();
     on.reserve("B", [("slots", 3)]).await.is_allowed();
     on.decrease(on.concurrency_limit("slots", 60, 3)).await;
     on.complete("A", []).await.is_ok();
-    on.let_decrease_settle("slots").await;
+    on.wait_for_decrease("slots").await;
     assert_eq!(on.status("slots").await, LimitStatus::Active);
     assert_eq!(on.capacity("slots").await, 3);
     on.reserve("C", [("slots", 1)]).await.is_denied_for(["slots"]);
@@ -128,12 +128,12 @@ pub(crate) async fn def_07_a_decrease_is_applied_when_enough_was_released(on: &S
 }
 
 /// DEF-07
-pub(crate) async fn def_07_a_reconciled_reservation_lets_a_decrease_through(on: &Stage) {
+pub(crate) async fn def_07_a_reconciled_reservation_lets_a_decrease_through(on: &TestContext) {
     on.rolling("rate", 60, 10).await;
     on.reserve("A", [("rate", 8)]).await.is_allowed();
     on.decrease(on.rolling_limit("rate", 60, 5)).await;
     on.complete("A", [("rate", 3)]).await.is_ok();
-    on.let_decrease_settle("rate").await;
+    on.wait_for_decrease("rate").await;
     assert_eq!(on.status("rate").await, LimitStatus::Active);
     assert_eq!(on.used("rate").await, 3);
     on.reserve("B", [("rate", 2)]).await.is_allowed();
@@ -141,7 +141,7 @@ pub(crate) async fn def_07_a_reconciled_reservation_lets_a_decrease_through(on: 
 }
 
 /// DEF-07
-pub(crate) async fn def_07_another_lower_capacity_replaces_the_target(on: &Stage) {
+pub(crate) async fn def_07_another_lower_capacity_replaces_the_target(on: &TestContext) {
     on.concurrency("slots", 60, 10).await;
     on.reserve("A", [("slots", 6)]).await.is_allowed();
     for target in [5, 2, 4] {
@@ -149,12 +149,12 @@ pub(crate) async fn def_07_another_lower_capacity_replaces_the_target(on: &Stage
         assert_eq!(on.status("slots").await, decreasing_to(target));
     }
     on.complete("A", []).await.is_ok();
-    on.let_decrease_settle("slots").await;
+    on.wait_for_decrease("slots").await;
     assert_eq!(on.capacity("slots").await, 4);
 }
 
 /// DEF-07
-pub(crate) async fn def_07_a_target_that_fits_ends_the_decrease(on: &Stage) {
+pub(crate) async fn def_07_a_target_that_fits_ends_the_decrease(on: &TestContext) {
     on.concurrency("slots", 60, 10).await;
     on.reserve("A", [("slots", 6)]).await.is_allowed();
     on.decrease(on.concurrency_limit("slots", 60, 5)).await;
@@ -165,7 +165,7 @@ pub(crate) async fn def_07_a_target_that_fits_ends_the_decrease(on: &Stage) {
 }
 
 /// DEF-07
-pub(crate) async fn def_07_only_the_capacity_of_a_decrease_waits(on: &Stage) {
+pub(crate) async fn def_07_only_the_capacity_of_a_decrease_waits(on: &TestContext) {
     on.rolling("rate", 60, 10).await;
     on.reserve("A", [("rate", 6)]).await.is_allowed();
     let lower = Limit { overage: Overage::Deny, ..on.rolling_limit("rate", 30, 5) };

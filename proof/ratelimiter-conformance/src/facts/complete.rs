@@ -1,9 +1,9 @@
-//! `COM-01`, `COM-02`, `COM-04` to `COM-06`: what the end of a call returns, and what it leaves.
+//! `COM-01`, `COM-02`, `COM-04` to `COM-06`: the end of a call.
 
-use crate::stage::Stage;
+use crate::context::TestContext;
 
 /// COM-01
-pub(crate) async fn com_01_complete_releases_every_hold_at_once(on: &Stage) {
+pub(crate) async fn com_01_complete_releases_every_hold_at_once(on: &TestContext) {
     on.concurrency("model", 60, 2).await;
     on.concurrency("tenant", 60, 3).await;
     on.rolling("rate", 60, 10).await;
@@ -17,7 +17,7 @@ pub(crate) async fn com_01_complete_releases_every_hold_at_once(on: &Stage) {
 }
 
 /// COM-01
-pub(crate) async fn com_01_complete_releases_only_the_lease_that_it_names(on: &Stage) {
+pub(crate) async fn com_01_complete_releases_only_the_lease_that_it_names(on: &TestContext) {
     on.concurrency("slots", 60, 5).await;
     on.reserve("A", [("slots", 2)]).await.is_allowed();
     on.reserve("B", [("slots", 3)]).await.is_allowed();
@@ -26,7 +26,7 @@ pub(crate) async fn com_01_complete_releases_only_the_lease_that_it_names(on: &S
 }
 
 /// COM-02
-pub(crate) async fn com_02_a_reservation_shrinks_to_the_actual(on: &Stage) {
+pub(crate) async fn com_02_a_reservation_shrinks_to_the_actual(on: &TestContext) {
     on.rolling("tokens", 60, 1_000).await;
     on.rolling("requests", 60, 10).await;
     let needs = [("tokens", 900), ("requests", 1)];
@@ -41,15 +41,15 @@ pub(crate) async fn com_02_a_reservation_shrinks_to_the_actual(on: &Stage) {
 }
 
 /// COM-02
-pub(crate) async fn com_02_a_shrunk_reservation_keeps_its_expiry(on: &Stage) {
+pub(crate) async fn com_02_a_shrunk_reservation_keeps_its_expiry(on: &TestContext) {
     on.rolling("tokens", 3, 100).await;
-    let window = on.lasting_seconds(3);
+    let window = on.lifetime_of_seconds(3);
     on.reserve("A", [("tokens", 100)]).await.is_allowed();
     on.pass_seconds(1).await;
     on.complete("A", [("tokens", 60)]).await.is_ok();
     on.pass_seconds(1).await;
     let used = on.used("tokens").await;
-    if on.in_time_for(window) {
+    if on.is_within(window) {
         assert_eq!(used, 60);
     }
     on.outlast_reconciled_seconds(1).await;
@@ -57,7 +57,7 @@ pub(crate) async fn com_02_a_shrunk_reservation_keeps_its_expiry(on: &Stage) {
 }
 
 /// COM-02
-pub(crate) async fn com_02_an_actual_of_zero_frees_it_all(on: &Stage) {
+pub(crate) async fn com_02_an_actual_of_zero_frees_it_all(on: &TestContext) {
     on.rolling("tokens", 60, 100).await;
     on.reserve("A", [("tokens", 100)]).await.is_allowed();
     on.complete("A", [("tokens", 0)]).await.is_ok();
@@ -66,13 +66,13 @@ pub(crate) async fn com_02_an_actual_of_zero_frees_it_all(on: &Stage) {
 }
 
 /// COM-02
-pub(crate) async fn com_02_an_actual_equal_to_the_reservation_changes_nothing(on: &Stage) {
+pub(crate) async fn com_02_an_actual_equal_to_the_reservation_changes_nothing(on: &TestContext) {
     on.rolling("tokens", 2, 100).await;
-    let window = on.lasting_seconds(2);
+    let window = on.lifetime_of_seconds(2);
     on.reserve("A", [("tokens", 70)]).await.is_allowed();
     on.complete("A", [("tokens", 70)]).await.is_ok();
     let used = on.used("tokens").await;
-    if on.in_time_for(window) {
+    if on.is_within(window) {
         assert_eq!(used, 70);
     }
     assert_eq!(on.debt("tokens").await, 0);
@@ -81,16 +81,16 @@ pub(crate) async fn com_02_an_actual_equal_to_the_reservation_changes_nothing(on
 }
 
 /// COM-04
-pub(crate) async fn com_04_a_rolling_key_without_an_actual_keeps_its_reservation(on: &Stage) {
+pub(crate) async fn com_04_a_rolling_key_without_an_actual_keeps_its_reservation(on: &TestContext) {
     on.rolling("tokens", 2, 100).await;
     on.rolling("requests", 2, 10).await;
     let needs = [("tokens", 80), ("requests", 1)];
-    let window = on.lasting_seconds(2);
+    let window = on.lifetime_of_seconds(2);
     on.reserve("A", needs).await.is_allowed();
     on.complete("A", [("requests", 1)]).await.is_ok();
     on.pass_seconds(1).await;
     let used = on.used("tokens").await;
-    if on.in_time_for(window) {
+    if on.is_within(window) {
         assert_eq!(used, 80);
     }
     on.outlast_seconds(1).await;
@@ -98,7 +98,7 @@ pub(crate) async fn com_04_a_rolling_key_without_an_actual_keeps_its_reservation
 }
 
 /// COM-05
-pub(crate) async fn com_05_completing_an_unknown_lease_is_ok(on: &Stage) {
+pub(crate) async fn com_05_completing_an_unknown_lease_is_ok(on: &TestContext) {
     on.rolling("tokens", 60, 100).await;
     on.concurrency("slots", 60, 1).await;
     let needs = [("tokens", 50), ("slots", 1)];
@@ -111,7 +111,7 @@ pub(crate) async fn com_05_completing_an_unknown_lease_is_ok(on: &Stage) {
 }
 
 /// COM-05
-pub(crate) async fn com_05_completing_twice_is_completing_once(on: &Stage) {
+pub(crate) async fn com_05_completing_twice_is_completing_once(on: &TestContext) {
     on.rolling("tokens", 60, 100).await;
     on.concurrency("slots", 60, 2).await;
     let needs = [("tokens", 50), ("slots", 1)];
@@ -128,8 +128,8 @@ pub(crate) async fn com_05_completing_twice_is_completing_once(on: &Stage) {
     assert_eq!(on.debt("tokens").await, 0);
 }
 
-/// COM-05: whatever the first one said, also if it changed nothing.
-pub(crate) async fn com_05_the_first_complete_stands_whatever_later_ones_say(on: &Stage) {
+/// COM-05: also if the first complete changed nothing.
+pub(crate) async fn com_05_the_first_complete_stands_whatever_later_ones_say(on: &TestContext) {
     on.concurrency("slots", 60, 100).await;
     for (number, first) in ACTUALS.into_iter().enumerate() {
         for has_hold in [true, false] {
@@ -154,11 +154,11 @@ pub(crate) async fn com_05_the_first_complete_stands_whatever_later_ones_say(on:
     assert_eq!(on.used("slots").await, 0);
 }
 
-/// Of 10 that are reserved where 20 may be: unsaid, all, some, none, more with room, more without.
+/// Actuals of 10 reserved units of 20: none given, all, some, zero, more with room, more without.
 const ACTUALS: [Option<u64>; 6] = [None, Some(10), Some(4), Some(0), Some(12), Some(30)];
 
 /// COM-05
-pub(crate) async fn com_05_overage_counts_once(on: &Stage) {
+pub(crate) async fn com_05_overage_counts_once(on: &TestContext) {
     on.rolling("tokens", 60, 50).await;
     on.reserve("A", [("tokens", 50)]).await.is_allowed();
     for _ in 0..3 {
@@ -169,7 +169,7 @@ pub(crate) async fn com_05_overage_counts_once(on: &Stage) {
 }
 
 /// COM-05
-pub(crate) async fn com_05_completing_an_expired_lease_changes_nothing(on: &Stage) {
+pub(crate) async fn com_05_completing_an_expired_lease_changes_nothing(on: &TestContext) {
     on.rolling("tokens", 1, 100).await;
     on.concurrency("slots", 1, 1).await;
     on.reserve("A", [("tokens", 50), ("slots", 1)]).await.is_allowed();
@@ -183,7 +183,7 @@ pub(crate) async fn com_05_completing_an_expired_lease_changes_nothing(on: &Stag
 }
 
 /// COM-06
-pub(crate) async fn com_06_an_actual_for_a_key_that_the_lease_does_not_hold(on: &Stage) {
+pub(crate) async fn com_06_an_actual_for_a_key_that_the_lease_does_not_hold(on: &TestContext) {
     on.rolling("tokens", 60, 100).await;
     on.rolling("other", 60, 100).await;
     on.concurrency("slots", 60, 1).await;
@@ -201,7 +201,7 @@ pub(crate) async fn com_06_an_actual_for_a_key_that_the_lease_does_not_hold(on: 
 }
 
 /// COM-06
-pub(crate) async fn com_06_an_actual_for_a_concurrency_key(on: &Stage) {
+pub(crate) async fn com_06_an_actual_for_a_concurrency_key(on: &TestContext) {
     on.rolling("tokens", 60, 100).await;
     on.concurrency("slots", 60, 1).await;
     on.reserve("A", [("tokens", 50), ("slots", 1)]).await.is_allowed();

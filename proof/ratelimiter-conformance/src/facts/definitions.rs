@@ -1,14 +1,14 @@
-//! `DEF-01` to `DEF-05`, `DEF-09`, `DEF-10`: what a limit is, and what becomes of it when it is defined anew.
+//! `DEF-01` to `DEF-05`, `DEF-09`, `DEF-10`: definitions and redefinitions.
 
 use ratelimiter::{
     CAPACITY_MAX, DefineError, DeleteError, KEY_BYTES_MAX, Limit, LimitStatus, NOTE_BYTES_MAX,
     Note, Overage, TIMEOUT_SECONDS_MAX, WINDOW_SECONDS_MAX,
 };
 
-use crate::stage::Stage;
+use crate::context::TestContext;
 
 /// DEF-01
-pub(crate) async fn def_01_any_valid_key_names_a_limit(on: &Stage) {
+pub(crate) async fn def_01_any_valid_key_names_a_limit(on: &TestContext) {
     let longest = "k".repeat(KEY_BYTES_MAX - on.prefix().len());
     let model = "global:llm:openrouter:meta/llama-3.1@fp8:free:rpm";
     let odd = r#"%2F?a=1&b=#"\'+~"#;
@@ -25,7 +25,7 @@ pub(crate) async fn def_01_any_valid_key_names_a_limit(on: &Stage) {
 }
 
 /// DEF-01
-pub(crate) async fn def_01_keys_that_differ_in_a_byte_are_two_limits(on: &Stage) {
+pub(crate) async fn def_01_keys_that_differ_in_a_byte_are_two_limits(on: &TestContext) {
     let long = "k".repeat(KEY_BYTES_MAX - on.prefix().len() - 1);
     let (long_a, long_b) = (format!("{long}a"), format!("{long}b"));
     for [one, other] in [["k", "K"], ["a:b", "a:b:"], [&long_a, &long_b]] {
@@ -38,7 +38,7 @@ pub(crate) async fn def_01_keys_that_differ_in_a_byte_are_two_limits(on: &Stage)
 }
 
 /// DEF-02
-pub(crate) async fn def_02_the_shortest_and_the_longest_durations_are_kept(on: &Stage) {
+pub(crate) async fn def_02_the_shortest_and_the_longest_durations_are_kept(on: &TestContext) {
     for (name, limit) in [
         ("a", on.rolling_limit("a", 1, 1)),
         ("b", on.rolling_limit("b", WINDOW_SECONDS_MAX.into(), 1)),
@@ -52,7 +52,7 @@ pub(crate) async fn def_02_the_shortest_and_the_longest_durations_are_kept(on: &
 }
 
 /// DEF-03
-pub(crate) async fn def_03_all_of_a_definition_is_kept(on: &Stage) {
+pub(crate) async fn def_03_all_of_a_definition_is_kept(on: &TestContext) {
     let text = |length: usize| Note::new("é".repeat(length / 2)).expect("at the bound");
     let limit = Limit {
         overage: Overage::Deny,
@@ -70,7 +70,7 @@ pub(crate) async fn def_03_all_of_a_definition_is_kept(on: &Stage) {
 }
 
 /// DEF-04
-pub(crate) async fn def_04_the_kind_of_a_limit_cannot_change(on: &Stage) {
+pub(crate) async fn def_04_the_kind_of_a_limit_cannot_change(on: &TestContext) {
     on.rolling("rate", 60, 5).await;
     on.concurrency("slots", 60, 5).await;
     let conflict = |name, is| {
@@ -88,7 +88,7 @@ pub(crate) async fn def_04_the_kind_of_a_limit_cannot_change(on: &Stage) {
 }
 
 /// DEF-05
-pub(crate) async fn def_05_an_equal_definition_changes_nothing(on: &Stage) {
+pub(crate) async fn def_05_an_equal_definition_changes_nothing(on: &TestContext) {
     on.rolling("rate", 60, 5).await;
     on.reserve("A", [("rate", 4)]).await.is_allowed();
     on.complete("A", [("rate", 9)]).await.is_ok();
@@ -102,7 +102,7 @@ pub(crate) async fn def_05_an_equal_definition_changes_nothing(on: &Stage) {
 }
 
 /// DEF-05
-pub(crate) async fn def_05_an_equal_decrease_answers_like_the_first(on: &Stage) {
+pub(crate) async fn def_05_an_equal_decrease_answers_like_the_first(on: &TestContext) {
     on.concurrency("slots", 60, 5).await;
     on.reserve("A", [("slots", 4)]).await.is_allowed();
     for _ in 0..3 {
@@ -113,7 +113,7 @@ pub(crate) async fn def_05_an_equal_decrease_answers_like_the_first(on: &Stage) 
 }
 
 /// DEF-09
-pub(crate) async fn def_09_a_deleted_limit_is_unknown(on: &Stage) {
+pub(crate) async fn def_09_a_deleted_limit_is_unknown(on: &TestContext) {
     on.rolling("gone", 60, 5).await;
     on.rolling("stays", 60, 5).await;
     assert_eq!(on.delete("gone").await, Ok(()));
@@ -128,7 +128,7 @@ pub(crate) async fn def_09_a_deleted_limit_is_unknown(on: &Stage) {
 }
 
 /// DEF-09
-pub(crate) async fn def_09_leases_of_a_deleted_limit_complete(on: &Stage) {
+pub(crate) async fn def_09_leases_of_a_deleted_limit_complete(on: &TestContext) {
     on.rolling("gone", 60, 5).await;
     on.rolling("stays", 60, 5).await;
     on.concurrency("slots", 60, 5).await;
@@ -142,20 +142,20 @@ pub(crate) async fn def_09_leases_of_a_deleted_limit_complete(on: &Stage) {
 }
 
 /// DEF-10
-pub(crate) async fn def_10_a_shorter_window_is_for_new_reservations(on: &Stage) {
+pub(crate) async fn def_10_a_shorter_window_is_for_new_reservations(on: &TestContext) {
     on.rolling("rate", 3, 10).await;
-    let long = on.lasting_seconds(3);
+    let long = on.lifetime_of_seconds(3);
     on.reserve("long", [("rate", 1)]).await.is_allowed();
     on.rolling("rate", 1, 10).await;
-    let short = on.lasting_seconds(1);
+    let short = on.lifetime_of_seconds(1);
     on.reserve("short", [("rate", 2)]).await.is_allowed();
     let used = on.used("rate").await;
-    if on.in_time_for(short) && on.in_time_for(long) {
+    if on.is_within(short) && on.is_within(long) {
         assert_eq!(used, 3);
     }
     on.outlast_seconds(1).await;
     let used = on.used("rate").await;
-    if on.in_time_for(long) {
+    if on.is_within(long) {
         assert_eq!(used, 1, "the older reservation outlives");
     }
     on.outlast_seconds(2).await;
@@ -163,15 +163,15 @@ pub(crate) async fn def_10_a_shorter_window_is_for_new_reservations(on: &Stage) 
 }
 
 /// DEF-10
-pub(crate) async fn def_10_a_longer_window_is_for_new_reservations(on: &Stage) {
+pub(crate) async fn def_10_a_longer_window_is_for_new_reservations(on: &TestContext) {
     on.rolling("rate", 1, 10).await;
     on.reserve("short", [("rate", 1)]).await.is_allowed();
     on.rolling("rate", 3, 10).await;
-    let long = on.lasting_seconds(3);
+    let long = on.lifetime_of_seconds(3);
     on.reserve("long", [("rate", 2)]).await.is_allowed();
     on.outlast_seconds(1).await;
     let used = on.used("rate").await;
-    if on.in_time_for(long) {
+    if on.is_within(long) {
         assert_eq!(used, 2, "the older reservation is gone");
     }
     on.outlast_seconds(2).await;
@@ -179,15 +179,15 @@ pub(crate) async fn def_10_a_longer_window_is_for_new_reservations(on: &Stage) {
 }
 
 /// DEF-10
-pub(crate) async fn def_10_a_timeout_is_for_new_holds(on: &Stage) {
+pub(crate) async fn def_10_a_timeout_is_for_new_holds(on: &TestContext) {
     on.concurrency("slots", 3, 10).await;
-    let long = on.lasting_seconds(3);
+    let long = on.lifetime_of_seconds(3);
     on.reserve("long", [("slots", 1)]).await.is_allowed();
     on.concurrency("slots", 1, 10).await;
     on.reserve("short", [("slots", 2)]).await.is_allowed();
     on.outlast_seconds(1).await;
     let used = on.used("slots").await;
-    if on.in_time_for(long) {
+    if on.is_within(long) {
         assert_eq!(used, 1, "the older hold outlives");
     }
     on.concurrency("slots", 60, 10).await;

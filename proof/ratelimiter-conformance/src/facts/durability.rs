@@ -1,11 +1,11 @@
-//! `DEF-08` and `COM-07`: what outlives a server.
+//! `DEF-08` and `COM-07`: state that survives a server.
 
 use ratelimiter::{Capacity, Limit, LimitStatus, Note, Overage};
 
-use crate::stage::Stage;
+use crate::context::TestContext;
 
 /// DEF-08
-pub(crate) async fn def_08_definitions_survive_a_restart(on: &mut Stage) {
+pub(crate) async fn def_08_definitions_survive_a_restart(on: &mut TestContext) {
     let rate = Limit {
         overage: Overage::Deny,
         unit: Note::new("tokens").expect("a short note"),
@@ -26,7 +26,7 @@ pub(crate) async fn def_08_definitions_survive_a_restart(on: &mut Stage) {
 }
 
 /// DEF-08
-pub(crate) async fn def_08_a_decrease_survives_a_restart(on: &mut Stage) {
+pub(crate) async fn def_08_a_decrease_survives_a_restart(on: &mut TestContext) {
     on.concurrency("slots", 60, 10).await;
     on.reserve("A", [("slots", 8)]).await.is_allowed();
     on.decrease(on.concurrency_limit("slots", 60, 5)).await;
@@ -40,13 +40,13 @@ pub(crate) async fn def_08_a_decrease_survives_a_restart(on: &mut Stage) {
     };
     assert_eq!(target.get(), 5);
     on.complete("A", []).await.is_ok();
-    on.let_decrease_settle("slots").await;
+    on.wait_for_decrease("slots").await;
     assert_eq!(on.capacity("slots").await, 5);
     on.reserve("B", [("slots", 5)]).await.is_allowed();
 }
 
 /// COM-07
-pub(crate) async fn com_07_complete_after_a_restart_releases_and_reconciles(on: &mut Stage) {
+pub(crate) async fn com_07_complete_after_a_restart_releases_and_reconciles(on: &mut TestContext) {
     reserve_tokens_and_a_slot(on).await;
     on.restart().await;
     assert_eq!(on.used("tokens").await, 50);
@@ -55,7 +55,9 @@ pub(crate) async fn com_07_complete_after_a_restart_releases_and_reconciles(on: 
 }
 
 /// COM-07
-pub(crate) async fn com_07_complete_at_another_server_releases_and_reconciles(on: &mut Stage) {
+pub(crate) async fn com_07_complete_at_another_server_releases_and_reconciles(
+    on: &mut TestContext,
+) {
     reserve_tokens_and_a_slot(on).await;
     on.move_to_another_server().await;
     assert_eq!(on.used("tokens").await, 50);
@@ -63,7 +65,7 @@ pub(crate) async fn com_07_complete_at_another_server_releases_and_reconciles(on
 }
 
 /// COM-05, COM-07
-pub(crate) async fn com_05_the_first_complete_stands_at_another_server(on: &mut Stage) {
+pub(crate) async fn com_05_the_first_complete_stands_at_another_server(on: &mut TestContext) {
     let actuals = [None, Some(50), Some(20), Some(70)];
     on.rolling("tokens", 3_600, 1_000).await;
     on.concurrency("slots", 3_600, 10).await;
@@ -84,7 +86,7 @@ pub(crate) async fn com_05_the_first_complete_stands_at_another_server(on: &mut 
 }
 
 /// COM-07, RES-04, RES-05, RES-09
-pub(crate) async fn com_07_leases_are_known_after_a_restart(on: &mut Stage) {
+pub(crate) async fn com_07_leases_are_known_after_a_restart(on: &mut TestContext) {
     on.rolling("tokens", 3_600, 100).await;
     let reserved_at = on.reserve("open", [("tokens", 50)]).await.is_allowed();
     on.reserve("denied", [("tokens", 51)]).await.is_denied();
@@ -99,14 +101,14 @@ pub(crate) async fn com_07_leases_are_known_after_a_restart(on: &mut Stage) {
     assert_eq!(on.used("tokens").await, 50);
 }
 
-async fn reserve_tokens_and_a_slot(on: &Stage) {
+async fn reserve_tokens_and_a_slot(on: &TestContext) {
     on.rolling("tokens", 3_600, 100).await;
     on.concurrency("slots", 3_600, 1).await;
     let needs = [("tokens", 50), ("slots", 1)];
     on.reserve("A", needs).await.is_allowed();
 }
 
-async fn complete_and_look(on: &Stage) {
+async fn complete_and_look(on: &TestContext) {
     on.complete("A", [("tokens", 20)]).await.is_ok();
     assert_eq!(on.used("tokens").await, 20);
     assert_eq!(on.used("slots").await, 0);

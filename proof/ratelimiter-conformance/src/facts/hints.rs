@@ -1,8 +1,8 @@
-//! `HINT-01` to `HINT-04`: when a denial says to ask again.
+//! `HINT-01` to `HINT-04`: retry hints.
 
 use std::time::Duration;
 
-use crate::stage::Stage;
+use crate::context::TestContext;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
@@ -24,7 +24,7 @@ fn assert_rate_backoff(hint: Duration, ms: u64) {
 }
 
 /// HINT-01
-pub(crate) async fn hint_01_the_hint_is_the_largest_over_the_keys_without_room(on: &Stage) {
+pub(crate) async fn hint_01_the_hint_is_the_largest_over_the_keys_without_room(on: &TestContext) {
     on.rolling("long", 30, 1).await;
     on.rolling("longest", 50, 1).await;
     on.rolling("free", 90, 2).await;
@@ -37,7 +37,7 @@ pub(crate) async fn hint_01_the_hint_is_the_largest_over_the_keys_without_room(o
 }
 
 /// HINT-01
-pub(crate) async fn hint_01_a_backoff_and_an_exact_time_compare(on: &Stage) {
+pub(crate) async fn hint_01_a_backoff_and_an_exact_time_compare(on: &TestContext) {
     on.rolling("rate", 30, 1).await;
     on.concurrency("slots", 60, 1).await;
     let needs = [("slots", 1), ("rate", 1)];
@@ -52,7 +52,7 @@ pub(crate) async fn hint_01_a_backoff_and_an_exact_time_compare(on: &Stage) {
 }
 
 /// HINT-02
-pub(crate) async fn hint_02_without_open_leases_the_hint_is_exact(on: &Stage) {
+pub(crate) async fn hint_02_without_open_leases_the_hint_is_exact(on: &TestContext) {
     on.rolling("rate", 60, 1).await;
     on.reserve("A", [("rate", 1)]).await.is_allowed();
     on.complete("A", []).await.is_ok();
@@ -68,7 +68,7 @@ pub(crate) async fn hint_02_without_open_leases_the_hint_is_exact(on: &Stage) {
 }
 
 /// HINT-02
-pub(crate) async fn hint_02_the_hint_waits_for_as_many_as_are_needed(on: &Stage) {
+pub(crate) async fn hint_02_the_hint_waits_for_as_many_as_are_needed(on: &TestContext) {
     on.rolling("rate", 10, 6).await;
     for (lease, amount) in [("A", 1), ("B", 2), ("C", 3)] {
         on.reserve(lease, [("rate", amount)]).await.is_allowed();
@@ -85,7 +85,7 @@ pub(crate) async fn hint_02_the_hint_waits_for_as_many_as_are_needed(on: &Stage)
 }
 
 /// HINT-02, HINT-03
-pub(crate) async fn hint_02_with_an_open_lease_the_hint_is_at_most_the_backoff(on: &Stage) {
+pub(crate) async fn hint_02_with_an_open_lease_the_hint_is_at_most_the_backoff(on: &TestContext) {
     on.rolling("rate", 30, 2).await;
     on.reserve("closed", [("rate", 1)]).await.is_allowed();
     on.complete("closed", []).await.is_ok();
@@ -95,7 +95,7 @@ pub(crate) async fn hint_02_with_an_open_lease_the_hint_is_at_most_the_backoff(o
 }
 
 /// HINT-02
-pub(crate) async fn hint_02_a_near_expiry_is_sooner_than_the_backoff(on: &Stage) {
+pub(crate) async fn hint_02_a_near_expiry_is_sooner_than_the_backoff(on: &TestContext) {
     on.rolling("rate", 30, 1).await;
     on.reserve("open", [("rate", 1)]).await.is_allowed();
     on.pass_seconds(28).await;
@@ -104,7 +104,7 @@ pub(crate) async fn hint_02_a_near_expiry_is_sooner_than_the_backoff(on: &Stage)
 }
 
 /// HINT-03
-pub(crate) async fn hint_03_a_concurrency_hint_doubles_until_an_allow(on: &Stage) {
+pub(crate) async fn hint_03_a_concurrency_hint_doubles_until_an_allow(on: &TestContext) {
     on.concurrency("slots", 60, 1).await;
     on.reserve("A", [("slots", 1)]).await.is_allowed();
     for (lease, ms) in [("B", 50), ("C", 100), ("D", 200), ("E", 400)] {
@@ -118,7 +118,7 @@ pub(crate) async fn hint_03_a_concurrency_hint_doubles_until_an_allow(on: &Stage
 }
 
 /// HINT-03
-pub(crate) async fn hint_03_a_concurrency_hint_ends_at_two_seconds(on: &Stage) {
+pub(crate) async fn hint_03_a_concurrency_hint_ends_at_two_seconds(on: &TestContext) {
     on.concurrency("slots", 60, 1).await;
     on.reserve("A", [("slots", 1)]).await.is_allowed();
     for n in 1..=6 {
@@ -132,13 +132,13 @@ pub(crate) async fn hint_03_a_concurrency_hint_ends_at_two_seconds(on: &Stage) {
 }
 
 /// HINT-03
-pub(crate) async fn hint_03_a_concurrency_hint_is_never_beyond_the_timeout(on: &Stage) {
+pub(crate) async fn hint_03_a_concurrency_hint_is_never_beyond_the_timeout(on: &TestContext) {
     on.concurrency("slots", 1, 1).await;
     on.reserve("A", [("slots", 1)]).await.is_allowed();
     for n in 1..=10 {
         let answer = on.reserve(&format!("{n}"), [("slots", 1)]).await;
         if answer.was_allowed() {
-            // On a real clock the hold may have timed out meanwhile; nothing is left to be said then.
+            // On a real clock the hold may have timed out by now; then there is nothing to check.
             return;
         }
         let hint = answer.is_denied().retry_after;
@@ -147,7 +147,7 @@ pub(crate) async fn hint_03_a_concurrency_hint_is_never_beyond_the_timeout(on: &
 }
 
 /// HINT-03
-pub(crate) async fn hint_03_a_rolling_hint_grows_by_half_until_an_allow(on: &Stage) {
+pub(crate) async fn hint_03_a_rolling_hint_grows_by_half_until_an_allow(on: &TestContext) {
     on.rolling("rate", 20, 1).await;
     on.reserve("A", [("rate", 1)]).await.is_allowed();
     for (lease, ms) in [("B", 2_000), ("C", 3_000), ("D", 4_500), ("E", 5_000)] {
@@ -161,7 +161,7 @@ pub(crate) async fn hint_03_a_rolling_hint_grows_by_half_until_an_allow(on: &Sta
 }
 
 /// HINT-03
-pub(crate) async fn hint_03_each_key_counts_its_own_denials(on: &Stage) {
+pub(crate) async fn hint_03_each_key_counts_its_own_denials(on: &TestContext) {
     on.concurrency("one", 60, 1).await;
     on.concurrency("other", 60, 1).await;
     on.reserve("A", [("one", 1), ("other", 1)]).await.is_allowed();
@@ -175,7 +175,7 @@ pub(crate) async fn hint_03_each_key_counts_its_own_denials(on: &Stage) {
 }
 
 /// HINT-04
-pub(crate) async fn hint_04_a_decrease_hints_at_ten_seconds_each_time(on: &Stage) {
+pub(crate) async fn hint_04_a_decrease_hints_at_ten_seconds_each_time(on: &TestContext) {
     on.concurrency("slots", 60, 2).await;
     on.reserve("A", [("slots", 2)]).await.is_allowed();
     on.decrease(on.concurrency_limit("slots", 60, 1)).await;
@@ -187,7 +187,7 @@ pub(crate) async fn hint_04_a_decrease_hints_at_ten_seconds_each_time(on: &Stage
 }
 
 /// HINT-04
-pub(crate) async fn hint_04_permanent_refusals_are_no_denials(on: &Stage) {
+pub(crate) async fn hint_04_permanent_refusals_are_no_denials(on: &TestContext) {
     on.rolling("small", 60, 1).await;
     let unknown = on.reserve("A", [("unknown", 1)]).await;
     unknown.is_refused_for_unknown("unknown");

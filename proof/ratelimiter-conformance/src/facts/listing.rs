@@ -2,9 +2,9 @@
 
 use ratelimiter::Page;
 
-use crate::stage::Stage;
+use crate::context::TestContext;
 
-async fn list(on: &Stage, prefix: &str, after: Option<&str>, max: usize) -> String {
+async fn list(on: &TestContext, prefix: &str, after: Option<&str>, max: usize) -> String {
     let page = Page {
         prefix: format!("{}{prefix}", on.prefix()),
         after: after.map(|name| on.key(name)),
@@ -19,7 +19,7 @@ async fn list(on: &Stage, prefix: &str, after: Option<&str>, max: usize) -> Stri
 }
 
 /// The admin API: `GET /v1/admin/limits`
-pub(crate) async fn admin_limits_are_listed_sorted_by_key(on: &Stage) {
+pub(crate) async fn admin_limits_are_listed_sorted_by_key(on: &TestContext) {
     for name in ["b:2", "a:1", "c", "b:1", "b:3"] {
         on.rolling(name, 60, 1).await;
     }
@@ -29,7 +29,7 @@ pub(crate) async fn admin_limits_are_listed_sorted_by_key(on: &Stage) {
 }
 
 /// The admin API: `GET /v1/admin/limits`
-pub(crate) async fn admin_a_page_is_a_part_of_the_list(on: &Stage) {
+pub(crate) async fn admin_a_page_is_a_part_of_the_list(on: &TestContext) {
     for name in ["b:2", "a:1", "c", "b:1", "b:3"] {
         on.rolling(name, 60, 1).await;
     }
@@ -42,7 +42,7 @@ pub(crate) async fn admin_a_page_is_a_part_of_the_list(on: &Stage) {
 }
 
 /// The admin API: `GET /v1/admin/limits`
-pub(crate) async fn admin_the_list_and_the_single_state_agree(on: &Stage) {
+pub(crate) async fn admin_the_list_and_the_single_state_agree(on: &TestContext) {
     on.rolling("rate", 60, 10).await;
     on.concurrency("slots", 60, 10).await;
     on.reserve("A", [("rate", 3), ("slots", 8)]).await.is_allowed();

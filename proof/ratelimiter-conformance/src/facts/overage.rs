@@ -1,11 +1,11 @@
-//! `COM-03`: what was used beyond the reservation.
+//! `COM-03`: usage above the reservation.
 
 use ratelimiter::{CAPACITY_MAX, Limit, LimitStatus, Overage};
 
-use crate::stage::Stage;
+use crate::context::TestContext;
 
 /// COM-03
-pub(crate) async fn com_03_an_excess_is_reserved_where_there_is_room(on: &Stage) {
+pub(crate) async fn com_03_an_excess_is_reserved_where_there_is_room(on: &TestContext) {
     on.rolling("tokens", 60, 100).await;
     on.reserve("A", [("tokens", 40)]).await.is_allowed();
     on.complete("A", [("tokens", 70)]).await.is_ok();
@@ -16,7 +16,7 @@ pub(crate) async fn com_03_an_excess_is_reserved_where_there_is_room(on: &Stage)
 }
 
 /// COM-03
-pub(crate) async fn com_03_an_excess_may_fill_the_limit(on: &Stage) {
+pub(crate) async fn com_03_an_excess_may_fill_the_limit(on: &TestContext) {
     on.rolling("tokens", 60, 100).await;
     on.reserve("A", [("tokens", 40)]).await.is_allowed();
     on.complete("A", [("tokens", 100)]).await.is_ok();
@@ -25,15 +25,15 @@ pub(crate) async fn com_03_an_excess_may_fill_the_limit(on: &Stage) {
 }
 
 /// COM-03
-pub(crate) async fn com_03_a_reserved_excess_returns_with_its_reservation(on: &Stage) {
+pub(crate) async fn com_03_a_reserved_excess_returns_with_its_reservation(on: &TestContext) {
     on.rolling("tokens", 3, 100).await;
-    let window = on.lasting_seconds(3);
+    let window = on.lifetime_of_seconds(3);
     on.reserve("A", [("tokens", 40)]).await.is_allowed();
     on.pass_seconds(1).await;
     on.complete("A", [("tokens", 70)]).await.is_ok();
     on.pass_seconds(1).await;
     let used = on.used("tokens").await;
-    if on.in_time_for(window) {
+    if on.is_within(window) {
         assert_eq!(used, 70);
     }
     on.outlast_reconciled_seconds(1).await;
@@ -41,7 +41,7 @@ pub(crate) async fn com_03_a_reserved_excess_returns_with_its_reservation(on: &S
 }
 
 /// COM-03
-pub(crate) async fn com_03_an_excess_without_room_is_debt_as_a_whole(on: &Stage) {
+pub(crate) async fn com_03_an_excess_without_room_is_debt_as_a_whole(on: &TestContext) {
     on.rolling("tokens", 60, 100).await;
     on.reserve("A", [("tokens", 90)]).await.is_allowed();
     on.complete("A", [("tokens", 101)]).await.is_ok();
@@ -51,16 +51,16 @@ pub(crate) async fn com_03_an_excess_without_room_is_debt_as_a_whole(on: &Stage)
 }
 
 /// COM-03
-pub(crate) async fn com_03_debt_adds_up_and_takes_no_capacity(on: &Stage) {
+pub(crate) async fn com_03_debt_adds_up_and_takes_no_capacity(on: &TestContext) {
     on.rolling("tokens", 2, 10).await;
     let mut debt = 0;
     for (lease, actual) in [("A", 25), ("B", 12)] {
-        let window = on.lasting_seconds(2);
+        let window = on.lifetime_of_seconds(2);
         on.reserve(lease, [("tokens", 10)]).await.is_allowed();
         on.complete(lease, [("tokens", actual)]).await.is_ok();
         let before = debt;
         debt = on.debt("tokens").await;
-        if on.in_time_for(window) {
+        if on.is_within(window) {
             assert_eq!(debt - before, u128::from(actual) - 10);
         }
         on.outlast_reconciled_seconds(2).await;
@@ -70,7 +70,7 @@ pub(crate) async fn com_03_debt_adds_up_and_takes_no_capacity(on: &Stage) {
 }
 
 /// COM-03
-pub(crate) async fn com_03_with_deny_an_excess_without_room_is_no_debt(on: &Stage) {
+pub(crate) async fn com_03_with_deny_an_excess_without_room_is_no_debt(on: &TestContext) {
     define_with_deny(on, 100).await;
     on.reserve("A", [("tokens", 90)]).await.is_allowed();
     on.complete("A", [("tokens", 101)]).await.is_ok();
@@ -79,7 +79,7 @@ pub(crate) async fn com_03_with_deny_an_excess_without_room_is_no_debt(on: &Stag
 }
 
 /// COM-03
-pub(crate) async fn com_03_with_deny_an_excess_is_reserved_where_there_is_room(on: &Stage) {
+pub(crate) async fn com_03_with_deny_an_excess_is_reserved_where_there_is_room(on: &TestContext) {
     define_with_deny(on, 100).await;
     on.reserve("A", [("tokens", 40)]).await.is_allowed();
     on.complete("A", [("tokens", 70)]).await.is_ok();
@@ -88,7 +88,7 @@ pub(crate) async fn com_03_with_deny_an_excess_is_reserved_where_there_is_room(o
 }
 
 /// COM-03
-pub(crate) async fn com_03_uncovered_use_is_counted_whatever_the_policy(on: &Stage) {
+pub(crate) async fn com_03_uncovered_use_is_counted_whatever_the_policy(on: &TestContext) {
     on.rolling("indebted", 60, 10).await;
     define_with_deny(on, 10).await;
     let needs = [("indebted", 10), ("tokens", 10)];
@@ -102,7 +102,7 @@ pub(crate) async fn com_03_uncovered_use_is_counted_whatever_the_policy(on: &Sta
 }
 
 /// COM-03
-pub(crate) async fn com_03_a_decreasing_limit_has_no_room_for_an_excess(on: &Stage) {
+pub(crate) async fn com_03_a_decreasing_limit_has_no_room_for_an_excess(on: &TestContext) {
     on.rolling("tokens", 60, 100).await;
     on.reserve("A", [("tokens", 30)]).await.is_allowed();
     on.reserve("B", [("tokens", 30)]).await.is_allowed();
@@ -111,13 +111,13 @@ pub(crate) async fn com_03_a_decreasing_limit_has_no_room_for_an_excess(on: &Sta
     assert_eq!(on.used("tokens").await, 60);
     assert_eq!(on.debt("tokens").await, 1);
     on.complete("B", [("tokens", 20)]).await.is_ok();
-    on.let_decrease_settle("tokens").await;
+    on.wait_for_decrease("tokens").await;
     assert_eq!(on.status("tokens").await, LimitStatus::Active);
     assert_eq!(on.used("tokens").await, 50);
 }
 
 /// COM-03
-pub(crate) async fn com_03_each_key_is_reconciled_on_its_own(on: &Stage) {
+pub(crate) async fn com_03_each_key_is_reconciled_on_its_own(on: &TestContext) {
     for name in ["less", "equal", "more", "beyond"] {
         on.rolling(name, 60, 10).await;
     }
@@ -132,7 +132,7 @@ pub(crate) async fn com_03_each_key_is_reconciled_on_its_own(on: &Stage) {
 }
 
 /// RES-07, COM-03
-pub(crate) async fn res_07_debt_of_the_largest_actuals_adds_up(on: &Stage) {
+pub(crate) async fn res_07_debt_of_the_largest_actuals_adds_up(on: &TestContext) {
     on.rolling("tokens", 60, CAPACITY_MAX).await;
     on.rolling("small", 60, 10).await;
     let mut debt = 0;
@@ -148,7 +148,7 @@ pub(crate) async fn res_07_debt_of_the_largest_actuals_adds_up(on: &Stage) {
     assert_eq!(on.used("small").await, 3);
 }
 
-async fn define_with_deny(on: &Stage, capacity: u64) {
+async fn define_with_deny(on: &TestContext, capacity: u64) {
     let limit = Limit { overage: Overage::Deny, ..on.rolling_limit("tokens", 60, capacity) };
     assert_eq!(on.define(limit).await, Ok(LimitStatus::Active));
 }

@@ -1,19 +1,21 @@
-//! `PAUSE-01`: a capacity of 0 is a pause. Reserves are denied and wait; nothing is refused for good.
+//! `PAUSE-01`: a capacity of 0 is a pause.
+//!
+//! Reserves are denied and may be retried; none fails permanently.
 
 use std::time::Duration;
 
 use ratelimiter::{Capacity, LimitStatus};
 
-use crate::stage::Stage;
+use crate::context::TestContext;
 
 /// Pauses a concurrency limit.
-async fn pause(on: &Stage, name: &str) {
+async fn pause(on: &TestContext, name: &str) {
     let paused = on.define(on.concurrency_limit(name, 60, 0)).await;
     assert_eq!(paused, Ok(LimitStatus::Paused), "{name}");
 }
 
 /// PAUSE-01, HINT-04
-pub(crate) async fn pause_01_a_capacity_of_zero_denies_with_a_fixed_hint(on: &Stage) {
+pub(crate) async fn pause_01_a_capacity_of_zero_denies_with_a_fixed_hint(on: &TestContext) {
     assert_eq!(on.define(on.rolling_limit("off", 60, 0)).await, Ok(LimitStatus::Paused));
     on.rolling("free", 60, 5).await;
     for (lease, amount) in [("A", 1), ("B", u64::MAX)] {
@@ -28,7 +30,7 @@ pub(crate) async fn pause_01_a_capacity_of_zero_denies_with_a_fixed_hint(on: &St
 
 /// PAUSE-01
 pub(crate) async fn pause_01_a_lease_that_met_a_pause_goes_on_when_the_capacity_returns(
-    on: &Stage,
+    on: &TestContext,
 ) {
     on.concurrency("slots", 60, 2).await;
     pause(on, "slots").await;
@@ -41,7 +43,7 @@ pub(crate) async fn pause_01_a_lease_that_met_a_pause_goes_on_when_the_capacity_
 }
 
 /// PAUSE-01
-pub(crate) async fn pause_01_a_limit_in_use_is_paused_from_the_put_on(on: &Stage) {
+pub(crate) async fn pause_01_a_limit_in_use_is_paused_from_the_put_on(on: &TestContext) {
     on.concurrency("slots", 60, 10).await;
     on.reserve("A", [("slots", 6)]).await.is_allowed();
     for _ in 0..2 {
@@ -55,14 +57,16 @@ pub(crate) async fn pause_01_a_limit_in_use_is_paused_from_the_put_on(on: &Stage
         }
     }
     on.complete("A", []).await.is_ok();
-    on.let_decrease_settle("slots").await;
+    on.wait_for_decrease("slots").await;
     let state = on.state("slots").await;
     assert_eq!((state.status, state.limit.capacity), (LimitStatus::Paused, Capacity::ZERO));
     on.reserve("B", [("slots", 1)]).await.is_denied_by_pause_of("slots");
 }
 
 /// PAUSE-01, DEF-06, DEF-07
-pub(crate) async fn pause_01_a_pause_of_a_limit_in_use_ends_with_a_higher_capacity(on: &Stage) {
+pub(crate) async fn pause_01_a_pause_of_a_limit_in_use_ends_with_a_higher_capacity(
+    on: &TestContext,
+) {
     on.concurrency("slots", 60, 10).await;
     on.reserve("A", [("slots", 6)]).await.is_allowed();
     pause(on, "slots").await;
@@ -75,7 +79,7 @@ pub(crate) async fn pause_01_a_pause_of_a_limit_in_use_ends_with_a_higher_capaci
 }
 
 /// PAUSE-01, COM-01, COM-03
-pub(crate) async fn pause_01_leases_of_a_paused_limit_complete(on: &Stage) {
+pub(crate) async fn pause_01_leases_of_a_paused_limit_complete(on: &TestContext) {
     on.rolling("tokens", 60, 100).await;
     on.concurrency("slots", 60, 2).await;
     on.reserve("A", [("tokens", 60), ("slots", 2)]).await.is_allowed();
@@ -91,7 +95,9 @@ pub(crate) async fn pause_01_leases_of_a_paused_limit_complete(on: &Stage) {
 }
 
 /// RES-06
-pub(crate) async fn res_06_a_pause_comes_before_an_amount_over_capacity_and_a_decrease(on: &Stage) {
+pub(crate) async fn res_06_a_pause_comes_before_an_amount_over_capacity_and_a_decrease(
+    on: &TestContext,
+) {
     on.concurrency("paused", 60, 2).await;
     pause(on, "paused").await;
     on.rolling("small", 60, 1).await;
@@ -105,7 +111,7 @@ pub(crate) async fn res_06_a_pause_comes_before_an_amount_over_capacity_and_a_de
 }
 
 /// RES-06, RES-04, RES-05, RES-09
-pub(crate) async fn res_06_what_is_known_of_a_lease_comes_before_a_pause(on: &Stage) {
+pub(crate) async fn res_06_a_known_lease_comes_before_a_pause(on: &TestContext) {
     on.concurrency("slots", 60, 2).await;
     on.reserve("ended", [("slots", 2)]).await.is_allowed();
     on.complete("ended", []).await.is_ok();
@@ -120,7 +126,9 @@ pub(crate) async fn res_06_what_is_known_of_a_lease_comes_before_a_pause(on: &St
 }
 
 /// RES-06, RES-05
-pub(crate) async fn res_06_a_denied_lease_stays_denied_when_the_capacity_has_dropped(on: &Stage) {
+pub(crate) async fn res_06_a_denied_lease_stays_denied_when_the_capacity_has_dropped(
+    on: &TestContext,
+) {
     on.rolling("rate", 60, 10).await;
     on.reserve("A", [("rate", 8)]).await.is_allowed();
     on.reserve("B", [("rate", 5)]).await.is_denied_for(["rate"]);
@@ -135,7 +143,7 @@ pub(crate) async fn res_06_a_denied_lease_stays_denied_when_the_capacity_has_dro
 
 /// PAUSE-01
 pub(crate) async fn pause_01_only_the_requests_of_a_batch_that_name_a_paused_limit_are_denied(
-    on: &Stage,
+    on: &TestContext,
 ) {
     on.concurrency("off", 60, 2).await;
     pause(on, "off").await;
@@ -153,7 +161,7 @@ pub(crate) async fn pause_01_only_the_requests_of_a_batch_that_name_a_paused_lim
 }
 
 /// DEF-08, PAUSE-01
-pub(crate) async fn def_08_a_pause_survives_a_restart(on: &mut Stage) {
+pub(crate) async fn def_08_a_pause_survives_a_restart(on: &mut TestContext) {
     on.concurrency("idle", 60, 10).await;
     on.concurrency("used", 60, 10).await;
     on.reserve("A", [("used", 6)]).await.is_allowed();

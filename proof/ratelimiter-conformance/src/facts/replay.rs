@@ -1,9 +1,9 @@
-//! `RES-04`, `RES-05` and `RES-09`: a lease ID that comes back.
+//! `RES-04`, `RES-05` and `RES-09`: repeated lease IDs.
 
-use crate::stage::Stage;
+use crate::context::TestContext;
 
 /// RES-04
-pub(crate) async fn res_04_a_repeated_reserve_counts_once(on: &Stage) {
+pub(crate) async fn res_04_a_repeated_reserve_counts_once(on: &TestContext) {
     on.rolling("rate", 60, 10).await;
     on.concurrency("slots", 60, 10).await;
     let first = on.reserve("A", [("rate", 3), ("slots", 2)]).await;
@@ -22,13 +22,13 @@ pub(crate) async fn res_04_a_repeated_reserve_counts_once(on: &Stage) {
 }
 
 /// RES-04
-pub(crate) async fn res_04_a_repeated_reserve_does_not_last_longer(on: &Stage) {
+pub(crate) async fn res_04_a_repeated_reserve_does_not_last_longer(on: &TestContext) {
     on.rolling("rate", 2, 1).await;
-    let window = on.lasting_seconds(2);
+    let window = on.lifetime_of_seconds(2);
     on.reserve("A", [("rate", 1)]).await.is_allowed();
     on.pass_seconds(1).await;
     let again = on.reserve("A", [("rate", 1)]).await;
-    if on.in_time_for(window) {
+    if on.is_within(window) {
         again.is_allowed();
     }
     on.outlast_seconds(1).await;
@@ -36,7 +36,7 @@ pub(crate) async fn res_04_a_repeated_reserve_does_not_last_longer(on: &Stage) {
 }
 
 /// RES-04
-pub(crate) async fn res_04_a_lease_cannot_come_back_with_other_requirements(on: &Stage) {
+pub(crate) async fn res_04_a_lease_cannot_come_back_with_other_requirements(on: &TestContext) {
     for name in ["a", "b", "c"] {
         on.rolling(name, 60, 10).await;
     }
@@ -55,7 +55,7 @@ pub(crate) async fn res_04_a_lease_cannot_come_back_with_other_requirements(on: 
 }
 
 /// RES-04
-pub(crate) async fn res_04_a_lease_cannot_come_back_with_other_keys_altogether(on: &Stage) {
+pub(crate) async fn res_04_a_lease_cannot_come_back_with_other_keys_altogether(on: &TestContext) {
     on.rolling("one", 60, 10).await;
     on.rolling("other", 60, 10).await;
     on.reserve("A", [("one", 1)]).await.is_allowed();
@@ -64,7 +64,7 @@ pub(crate) async fn res_04_a_lease_cannot_come_back_with_other_keys_altogether(o
 }
 
 /// RES-04, RES-06
-pub(crate) async fn res_04_a_repeated_reserve_is_allowed_whatever_became_of_the_limit(on: &Stage) {
+pub(crate) async fn res_04_a_repeated_reserve_is_allowed_after_its_limit_changed(on: &TestContext) {
     on.rolling("rate", 60, 10).await;
     on.concurrency("slots", 60, 10).await;
     on.reserve("A", [("rate", 6), ("slots", 10)]).await.is_allowed();
@@ -76,7 +76,7 @@ pub(crate) async fn res_04_a_repeated_reserve_is_allowed_whatever_became_of_the_
 }
 
 /// RES-06
-pub(crate) async fn res_06_an_unknown_key_comes_before_what_is_known_of_the_lease(on: &Stage) {
+pub(crate) async fn res_06_an_unknown_key_comes_before_a_known_lease(on: &TestContext) {
     on.rolling("gone", 60, 10).await;
     on.rolling("stays", 60, 10).await;
     on.reserve("A", [("gone", 1), ("stays", 1)]).await.is_allowed();
@@ -87,7 +87,7 @@ pub(crate) async fn res_06_an_unknown_key_comes_before_what_is_known_of_the_leas
 }
 
 /// RES-05
-pub(crate) async fn res_05_a_denied_lease_stays_denied(on: &Stage) {
+pub(crate) async fn res_05_a_denied_lease_stays_denied(on: &TestContext) {
     on.rolling("free", 60, 10).await;
     on.concurrency("slots", 60, 1).await;
     on.reserve("A", [("slots", 1)]).await.is_allowed();
@@ -103,7 +103,7 @@ pub(crate) async fn res_05_a_denied_lease_stays_denied(on: &Stage) {
 }
 
 /// RES-05
-pub(crate) async fn res_05_a_denied_lease_stays_denied_whatever_it_asks_for(on: &Stage) {
+pub(crate) async fn res_05_a_denied_lease_stays_denied_whatever_it_asks_for(on: &TestContext) {
     on.rolling("free", 60, 10).await;
     on.rolling("full", 60, 1).await;
     on.reserve("A", [("full", 1)]).await.is_allowed();
@@ -114,7 +114,7 @@ pub(crate) async fn res_05_a_denied_lease_stays_denied_whatever_it_asks_for(on: 
 }
 
 /// RES-05
-pub(crate) async fn res_05_completing_a_denied_lease_changes_nothing(on: &Stage) {
+pub(crate) async fn res_05_completing_a_denied_lease_changes_nothing(on: &TestContext) {
     on.rolling("rate", 60, 1).await;
     on.reserve("A", [("rate", 1)]).await.is_allowed();
     on.reserve("B", [("rate", 1)]).await.is_denied_for(["rate"]);
@@ -126,7 +126,7 @@ pub(crate) async fn res_05_completing_a_denied_lease_changes_nothing(on: &Stage)
 }
 
 /// RES-09
-pub(crate) async fn res_09_a_completed_lease_is_never_allowed_again(on: &Stage) {
+pub(crate) async fn res_09_a_completed_lease_is_never_allowed_again(on: &TestContext) {
     on.rolling("rate", 60, 10).await;
     on.concurrency("slots", 60, 10).await;
     let needs = [("rate", 2), ("slots", 1)];
@@ -140,7 +140,7 @@ pub(crate) async fn res_09_a_completed_lease_is_never_allowed_again(on: &Stage) 
 }
 
 /// RES-09
-pub(crate) async fn res_09_an_expired_lease_is_never_allowed_again(on: &Stage) {
+pub(crate) async fn res_09_an_expired_lease_is_never_allowed_again(on: &TestContext) {
     on.rolling("rate", 1, 10).await;
     on.concurrency("slots", 1, 10).await;
     on.reserve("A", [("rate", 1)]).await.is_allowed();
@@ -153,7 +153,7 @@ pub(crate) async fn res_09_an_expired_lease_is_never_allowed_again(on: &Stage) {
 }
 
 /// RES-09
-pub(crate) async fn res_09_one_expired_reservation_ends_the_lease(on: &Stage) {
+pub(crate) async fn res_09_one_expired_reservation_ends_the_lease(on: &TestContext) {
     on.rolling("short", 1, 10).await;
     on.rolling("long", 60, 10).await;
     let needs = [("short", 1), ("long", 4)];
@@ -165,7 +165,7 @@ pub(crate) async fn res_09_one_expired_reservation_ends_the_lease(on: &Stage) {
 }
 
 /// RES-09
-pub(crate) async fn res_09_complete_reconciles_what_is_live_of_an_ended_lease(on: &Stage) {
+pub(crate) async fn res_09_complete_reconciles_what_is_live_of_an_ended_lease(on: &TestContext) {
     on.rolling("short", 1, 10).await;
     on.rolling("long", 60, 10).await;
     on.concurrency("slots", 60, 10).await;
@@ -180,7 +180,7 @@ pub(crate) async fn res_09_complete_reconciles_what_is_live_of_an_ended_lease(on
 }
 
 /// RES-09
-pub(crate) async fn res_09_an_ended_lease_stays_ended_whatever_it_asks_for(on: &Stage) {
+pub(crate) async fn res_09_an_ended_lease_stays_ended_whatever_it_asks_for(on: &TestContext) {
     on.rolling("one", 60, 10).await;
     on.rolling("other", 60, 10).await;
     on.reserve("A", [("one", 1)]).await.is_allowed();
@@ -191,7 +191,7 @@ pub(crate) async fn res_09_an_ended_lease_stays_ended_whatever_it_asks_for(on: &
 }
 
 /// RES-09
-pub(crate) async fn res_09_a_forgotten_lease_is_new_and_counts_in_full(on: &Stage) {
+pub(crate) async fn res_09_a_forgotten_lease_is_new_and_counts_in_full(on: &TestContext) {
     let forgets_after = on.powers().forgets_after.expect("the fact needs it");
     on.concurrency("slots", 1, 1).await;
     on.reserve("completed", [("slots", 1)]).await.is_allowed();
@@ -212,7 +212,7 @@ pub(crate) async fn res_09_a_forgotten_lease_is_new_and_counts_in_full(on: &Stag
 }
 
 /// RES-09
-pub(crate) async fn res_09_the_oldest_ended_leases_are_forgotten_first(on: &Stage) {
+pub(crate) async fn res_09_the_oldest_ended_leases_are_forgotten_first(on: &TestContext) {
     let remembered_max = on.powers().remembers_at_most.expect("the fact needs it");
     on.concurrency("slots", 60, 1).await;
     for n in 0..=remembered_max {

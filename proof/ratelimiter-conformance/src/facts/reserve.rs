@@ -1,16 +1,16 @@
-//! `RES-01` to `RES-03` and `RES-06` to `RES-08`: what is admitted, for how long, and what is not.
+//! `RES-01` to `RES-03` and `RES-06` to `RES-08`: admission and its duration.
 
 use std::time::Duration;
 
 use futures::future::join_all;
 use ratelimiter::CAPACITY_MAX;
 
-use crate::stage::Stage;
+use crate::context::TestContext;
 
 const NANOSECOND: Duration = Duration::from_nanos(1);
 
 /// RES-01
-pub(crate) async fn res_01_an_allowed_call_holds_all_that_it_needs(on: &Stage) {
+pub(crate) async fn res_01_an_allowed_call_holds_all_that_it_needs(on: &TestContext) {
     on.rolling("requests", 60, 10).await;
     on.rolling("tokens", 60, 1_000).await;
     on.concurrency("slots", 60, 10).await;
@@ -23,7 +23,7 @@ pub(crate) async fn res_01_an_allowed_call_holds_all_that_it_needs(on: &Stage) {
 }
 
 /// RES-01
-pub(crate) async fn res_01_a_denied_call_holds_nothing(on: &Stage) {
+pub(crate) async fn res_01_a_denied_call_holds_nothing(on: &TestContext) {
     on.rolling("free", 60, 10).await;
     on.concurrency("slots", 60, 10).await;
     for full in ["a:full", "full", "z:full"] {
@@ -45,7 +45,7 @@ pub(crate) async fn res_01_a_denied_call_holds_nothing(on: &Stage) {
 }
 
 /// RES-01
-pub(crate) async fn res_01_a_refused_call_holds_nothing(on: &Stage) {
+pub(crate) async fn res_01_a_refused_call_holds_nothing(on: &TestContext) {
     on.rolling("free", 60, 10).await;
     on.rolling("small", 60, 2).await;
     let unknown = on.reserve("A", [("free", 1), ("unknown", 1)]).await;
@@ -58,14 +58,14 @@ pub(crate) async fn res_01_a_refused_call_holds_nothing(on: &Stage) {
 }
 
 /// RES-02
-pub(crate) async fn res_02_a_reservation_counts_for_its_window_and_returns(on: &Stage) {
+pub(crate) async fn res_02_a_reservation_counts_for_its_window_and_returns(on: &TestContext) {
     on.rolling("rate", 2, 5).await;
-    let window = on.lasting_seconds(2);
+    let window = on.lifetime_of_seconds(2);
     on.reserve("A", [("rate", 5)]).await.is_allowed();
     on.pass_seconds(1).await;
     let used = on.used("rate").await;
     let another = on.reserve("B", [("rate", 1)]).await;
-    if on.in_time_for(window) {
+    if on.is_within(window) {
         assert_eq!(used, 5);
         another.is_denied_for(["rate"]);
         on.outlast_seconds(1).await;
@@ -78,7 +78,9 @@ pub(crate) async fn res_02_a_reservation_counts_for_its_window_and_returns(on: &
 }
 
 /// RES-02
-pub(crate) async fn res_02_a_reservation_returns_at_the_end_of_its_window_exactly(on: &Stage) {
+pub(crate) async fn res_02_a_reservation_returns_at_the_end_of_its_window_exactly(
+    on: &TestContext,
+) {
     on.rolling("rate", 2, 1).await;
     on.reserve("A", [("rate", 1)]).await.is_allowed();
     on.pass(Duration::from_secs(2) - NANOSECOND).await;
@@ -88,13 +90,13 @@ pub(crate) async fn res_02_a_reservation_returns_at_the_end_of_its_window_exactl
 }
 
 /// RES-02
-pub(crate) async fn res_02_a_reservation_outlives_its_call(on: &Stage) {
+pub(crate) async fn res_02_a_reservation_outlives_its_call(on: &TestContext) {
     on.rolling("rate", 2, 1).await;
-    let window = on.lasting_seconds(2);
+    let window = on.lifetime_of_seconds(2);
     on.reserve("A", [("rate", 1)]).await.is_allowed();
     on.complete("A", []).await.is_ok();
     let another = on.reserve("B", [("rate", 1)]).await;
-    if on.in_time_for(window) {
+    if on.is_within(window) {
         another.is_denied_for(["rate"]);
     }
     on.outlast_seconds(2).await;
@@ -102,20 +104,20 @@ pub(crate) async fn res_02_a_reservation_outlives_its_call(on: &Stage) {
 }
 
 /// RES-02
-pub(crate) async fn res_02_each_reservation_returns_at_its_own_time(on: &Stage) {
+pub(crate) async fn res_02_each_reservation_returns_at_its_own_time(on: &TestContext) {
     on.rolling("rate", 3, 10).await;
-    let first = on.lasting_seconds(3);
+    let first = on.lifetime_of_seconds(3);
     on.reserve("A", [("rate", 3)]).await.is_allowed();
     on.pass_seconds(2).await;
-    let second = on.lasting_seconds(3);
+    let second = on.lifetime_of_seconds(3);
     on.reserve("B", [("rate", 4)]).await.is_allowed();
     let used = on.used("rate").await;
-    if on.in_time_for(first) {
+    if on.is_within(first) {
         assert_eq!(used, 7);
     }
     on.outlast_seconds(1).await;
     let used = on.used("rate").await;
-    if on.in_time_for(second) {
+    if on.is_within(second) {
         assert_eq!(used, 4);
     }
     on.outlast_seconds(2).await;
@@ -123,7 +125,7 @@ pub(crate) async fn res_02_each_reservation_returns_at_its_own_time(on: &Stage) 
 }
 
 /// RES-02
-pub(crate) async fn res_02_a_full_limit_admits_no_more(on: &Stage) {
+pub(crate) async fn res_02_a_full_limit_admits_no_more(on: &TestContext) {
     on.rolling("rate", 60, 5).await;
     for n in 0..5 {
         on.reserve(&format!("{n}"), [("rate", 1)]).await.is_allowed();
@@ -137,7 +139,7 @@ pub(crate) async fn res_02_a_full_limit_admits_no_more(on: &Stage) {
 }
 
 /// RES-02
-pub(crate) async fn res_02_calls_at_the_same_time_share_the_room_exactly(on: &Stage) {
+pub(crate) async fn res_02_calls_at_the_same_time_share_the_room_exactly(on: &TestContext) {
     on.rolling("rate", 3_600, 20).await;
     on.concurrency("slots", 3_600, 30).await;
     let leases: Vec<String> = (0..40).map(|n| format!("{n}")).collect();
@@ -150,7 +152,7 @@ pub(crate) async fn res_02_calls_at_the_same_time_share_the_room_exactly(on: &St
 }
 
 /// RES-03
-pub(crate) async fn res_03_a_hold_is_kept_until_complete(on: &Stage) {
+pub(crate) async fn res_03_a_hold_is_kept_until_complete(on: &TestContext) {
     on.concurrency("slots", 60, 1).await;
     on.reserve("A", [("slots", 1)]).await.is_allowed();
     on.pass_seconds(1).await;
@@ -161,7 +163,7 @@ pub(crate) async fn res_03_a_hold_is_kept_until_complete(on: &Stage) {
 }
 
 /// RES-03
-pub(crate) async fn res_03_a_hold_takes_as_many_slots_as_its_amount(on: &Stage) {
+pub(crate) async fn res_03_a_hold_takes_as_many_slots_as_its_amount(on: &TestContext) {
     on.concurrency("slots", 60, 5).await;
     on.reserve("A", [("slots", 3)]).await.is_allowed();
     on.reserve("B", [("slots", 3)]).await.is_denied_for(["slots"]);
@@ -172,13 +174,13 @@ pub(crate) async fn res_03_a_hold_takes_as_many_slots_as_its_amount(on: &Stage) 
 }
 
 /// RES-03
-pub(crate) async fn res_03_a_hold_ends_by_itself_after_its_timeout(on: &Stage) {
+pub(crate) async fn res_03_a_hold_ends_after_its_timeout(on: &TestContext) {
     on.concurrency("slots", 2, 1).await;
-    let timeout = on.lasting_seconds(2);
+    let timeout = on.lifetime_of_seconds(2);
     on.reserve("A", [("slots", 1)]).await.is_allowed();
     on.pass_seconds(1).await;
     let used = on.used("slots").await;
-    if on.in_time_for(timeout) {
+    if on.is_within(timeout) {
         assert_eq!(used, 1);
     }
     on.outlast_seconds(1).await;
@@ -187,7 +189,7 @@ pub(crate) async fn res_03_a_hold_ends_by_itself_after_its_timeout(on: &Stage) {
 }
 
 /// RES-06
-pub(crate) async fn res_06_an_unknown_key_comes_before_an_amount_over_capacity(on: &Stage) {
+pub(crate) async fn res_06_an_unknown_key_comes_before_an_amount_over_capacity(on: &TestContext) {
     on.rolling("small", 60, 1).await;
     for needs in [[("small", 2), ("unknown", 1)], [("unknown", 1), ("small", 2)]] {
         on.reserve("A", needs).await.is_refused_for_unknown("unknown");
@@ -195,7 +197,7 @@ pub(crate) async fn res_06_an_unknown_key_comes_before_an_amount_over_capacity(o
 }
 
 /// RES-06
-pub(crate) async fn res_06_an_amount_over_capacity_comes_before_a_decrease(on: &Stage) {
+pub(crate) async fn res_06_an_amount_over_capacity_comes_before_a_decrease(on: &TestContext) {
     on.rolling("lowered", 60, 10).await;
     on.rolling("small", 60, 1).await;
     on.reserve("A", [("lowered", 6)]).await.is_allowed();
@@ -209,7 +211,7 @@ pub(crate) async fn res_06_an_amount_over_capacity_comes_before_a_decrease(on: &
 }
 
 /// RES-06
-pub(crate) async fn res_06_a_decrease_comes_before_the_lack_of_room(on: &Stage) {
+pub(crate) async fn res_06_a_decrease_comes_before_the_lack_of_room(on: &TestContext) {
     on.rolling("lowered", 60, 10).await;
     for full in ["a:full", "z:full"] {
         on.rolling(full, 60, 1).await;
@@ -223,7 +225,7 @@ pub(crate) async fn res_06_a_decrease_comes_before_the_lack_of_room(on: &Stage) 
 }
 
 /// RES-06
-pub(crate) async fn res_06_every_requirement_is_looked_at(on: &Stage) {
+pub(crate) async fn res_06_every_requirement_is_looked_at(on: &TestContext) {
     for full in ["b", "d"] {
         on.rolling(full, 60, 1).await;
         on.reserve(full, [(full, 1)]).await.is_allowed();
@@ -236,7 +238,7 @@ pub(crate) async fn res_06_every_requirement_is_looked_at(on: &Stage) {
 }
 
 /// RES-07
-pub(crate) async fn res_07_the_largest_capacity_can_be_reserved_whole(on: &Stage) {
+pub(crate) async fn res_07_the_largest_capacity_can_be_reserved_whole(on: &TestContext) {
     on.rolling("rate", 60, CAPACITY_MAX).await;
     on.reserve("A", [("rate", CAPACITY_MAX - 1)]).await.is_allowed();
     let answer = on.reserve("B", [("rate", CAPACITY_MAX)]).await;
@@ -249,7 +251,7 @@ pub(crate) async fn res_07_the_largest_capacity_can_be_reserved_whole(on: &Stage
 }
 
 /// RES-07
-pub(crate) async fn res_07_an_amount_near_the_largest_number_is_refused(on: &Stage) {
+pub(crate) async fn res_07_an_amount_near_the_largest_number_is_refused(on: &TestContext) {
     on.rolling("large", 60, CAPACITY_MAX).await;
     on.concurrency("slots", 60, 1).await;
     on.reserve("A", [("large", 5), ("slots", 1)]).await.is_allowed();
@@ -264,7 +266,7 @@ pub(crate) async fn res_07_an_amount_near_the_largest_number_is_refused(on: &Sta
 }
 
 /// RES-08
-pub(crate) async fn res_08_a_denial_names_a_key_without_room_and_a_hint(on: &Stage) {
+pub(crate) async fn res_08_a_denial_names_a_key_without_room_and_a_hint(on: &TestContext) {
     on.rolling("rate", 60, 5).await;
     on.rolling("free", 60, 5).await;
     on.concurrency("slots", 60, 5).await;

@@ -1,4 +1,6 @@
-//! A fixture for a limiter that may have a fault. It pretends to every power, so that every fact is played.
+//! A fixture for a limiter that may have a flaw.
+//!
+//! It claims every capability, so that every fact runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,22 +10,22 @@ use ratelimiter::clock::FakeClock;
 use ratelimiter::memory::MemoryOptions;
 use ratelimiter_conformance::{Fixture, Powers};
 
-use crate::limiter::{Fault, Faulty};
+use crate::limiter::{Flaw, FlawedLimiter};
 
 const REMEMBER_MAX: usize = 20;
 const SWEEP_EVERY: Duration = Duration::from_millis(500);
 
-pub(crate) struct Breakable {
-    fault: Option<Fault>,
+pub(crate) struct FlawedFixture {
+    flaw: Option<Flaw>,
     clock: Arc<FakeClock>,
     limiter: MemoryLimiter,
 }
 
-impl Breakable {
-    pub(crate) fn with(fault: Option<Fault>) -> Self {
+impl FlawedFixture {
+    pub(crate) fn with(flaw: Option<Flaw>) -> Self {
         let clock = Arc::new(FakeClock::new());
         let limiter = limiter_on(&clock);
-        Self { fault, clock, limiter }
+        Self { flaw, clock, limiter }
     }
 }
 
@@ -34,8 +36,8 @@ fn limiter_on(clock: &Arc<FakeClock>) -> MemoryLimiter {
     })
 }
 
-impl Fixture for Breakable {
-    type Limiter = Faulty;
+impl Fixture for FlawedFixture {
+    type Limiter = FlawedLimiter;
 
     fn powers(&self) -> Powers {
         Powers {
@@ -54,14 +56,14 @@ impl Fixture for Breakable {
         }
     }
 
-    async fn limiter(&self) -> Faulty {
-        Faulty::new(self.limiter.clone(), self.fault)
+    async fn limiter(&self) -> FlawedLimiter {
+        FlawedLimiter::new(self.limiter.clone(), self.flaw)
     }
 
     async fn advance(&self, by: Duration) {
-        let mut left = match self.fault {
-            Some(Fault::NeverExpires) => Duration::ZERO,
-            Some(Fault::ExpiresEarly) => by * 2,
+        let mut left = match self.flaw {
+            Some(Flaw::NeverExpires) => Duration::ZERO,
+            Some(Flaw::ExpiresEarly) => by * 2,
             _ => by,
         };
         while !left.is_zero() {
@@ -72,15 +74,15 @@ impl Fixture for Breakable {
         }
     }
 
-    /// A limiter that never stopped looks like one that lost nothing.
-    async fn restarted(&self) -> Faulty {
-        match self.fault {
-            Some(Fault::LosesAllAtRestart) => Faulty::new(limiter_on(&self.clock), self.fault),
+    /// A limiter that was never stopped looks like one that lost nothing.
+    async fn restarted(&self) -> FlawedLimiter {
+        match self.flaw {
+            Some(Flaw::LosesAllAtRestart) => FlawedLimiter::new(limiter_on(&self.clock), self.flaw),
             _ => self.limiter().await,
         }
     }
 
-    async fn another(&self) -> Faulty {
+    async fn another(&self) -> FlawedLimiter {
         self.restarted().await
     }
 }

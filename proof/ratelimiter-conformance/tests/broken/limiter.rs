@@ -1,4 +1,4 @@
-//! The memory backend with one fault.
+//! The memory backend with one flaw.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
@@ -12,18 +12,18 @@ use ratelimiter::{
     ReserveRequest, StateError, Window,
 };
 
-/// What is wrong with a limiter.
+/// A deliberate bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum Flaw {
     MixesUpCase,
     CutsWindows,
     DropsDescriptions,
     ChangesKinds,
-    /// Every definition begins with nothing in use.
+    /// Every definition resets the usage.
     StartsOver,
     NeverIncreases,
     NeverDeletes,
-    /// The last of several requirements is admitted without a look.
+    /// The last of several requirements is admitted without a check.
     AdmitsOneUnchecked,
     ExpiresEarly,
     NeverExpires,
@@ -40,16 +40,16 @@ pub(crate) enum Fault {
     LosesDebt,
     TurnsDenyIntoDebt,
     FreesWithoutActual,
-    /// A later complete counts what it names.
+    /// A later complete applies its actuals again.
     CompletesAgain,
     RefusesUnknownLeases,
     TakesAnyActual,
-    /// After a denial the rest of a batch is denied unseen.
+    /// After a denial the rest of a batch is denied unchecked.
     StopsBatches,
     LosesAllAtRestart,
 }
 
-impl Fault {
+impl Flaw {
     pub(crate) const ALL: [Self; 28] = [
         Self::MixesUpCase,
         Self::CutsWindows,
@@ -82,27 +82,27 @@ impl Fault {
     ];
 }
 
-/// The memory backend with one fault, or none.
+/// The memory backend with one flaw, or none.
 #[derive(Debug)]
-pub(crate) struct Faulty {
+pub(crate) struct FlawedLimiter {
     inner: MemoryLimiter,
-    fault: Option<Fault>,
-    /// The lease that stands for another at the inner limiter, and the last request for it.
+    flaw: Option<Flaw>,
+    /// The lease that replaces another at the inner limiter, and the last request for it.
     leases: Mutex<HashMap<LeaseId, ReserveRequest>>,
     completed: Mutex<HashSet<LeaseId>>,
 }
 
-impl Faulty {
-    pub(crate) fn new(inner: MemoryLimiter, fault: Option<Fault>) -> Self {
-        Self { inner, fault, leases: Mutex::default(), completed: Mutex::default() }
+impl FlawedLimiter {
+    pub(crate) fn new(inner: MemoryLimiter, flaw: Option<Flaw>) -> Self {
+        Self { inner, flaw, leases: Mutex::default(), completed: Mutex::default() }
     }
 
-    fn has(&self, fault: Fault) -> bool {
-        self.fault == Some(fault)
+    fn has(&self, flaw: Flaw) -> bool {
+        self.flaw == Some(flaw)
     }
 
     fn key(&self, key: &LimitKey) -> LimitKey {
-        match self.has(Fault::MixesUpCase) {
+        match self.has(Flaw::MixesUpCase) {
             true => LimitKey::new(key.as_str().to_lowercase()).unwrap(),
             false => key.clone(),
         }
@@ -110,23 +110,23 @@ impl Faulty {
 
     fn state_of(&self, key: &LimitKey) -> Option<LimitState> {
         let mut state = self.inner.state_now(&self.key(key))?;
-        if self.has(Fault::LosesDebt) {
+        if self.has(Flaw::LosesDebt) {
             state.usage.debt = 0;
         }
         Some(state)
     }
 
-    /// The request as the inner limiter gets it.
+    /// The request that the inner limiter receives.
     fn passed_on(&self, request: &ReserveRequest) -> ReserveRequest {
         let mut pairs: Vec<(LimitKey, u64)> = request
             .requirements
             .iter()
             .map(|requirement| (self.key(&requirement.key), requirement.amount.get()))
             .collect();
-        if self.has(Fault::AdmitsOneUnchecked) && pairs.len() > 1 {
+        if self.has(Flaw::AdmitsOneUnchecked) && pairs.len() > 1 {
             pairs.pop();
         }
-        if self.has(Fault::CutsAmounts) {
+        if self.has(Flaw::CutsAmounts) {
             for (_, amount) in &mut pairs {
                 *amount = (*amount).min(CAPACITY_MAX);
             }
@@ -139,7 +139,7 @@ impl Faulty {
         self.leases.lock().unwrap().get(&lease).cloned()
     }
 
-    /// From now on another lease stands for this one, of which the inner limiter knows nothing.
+    /// Replaces this lease by one that the inner limiter does not know.
     fn forget(&self, lease: LeaseId) {
         let mut leases = self.leases.lock().unwrap();
         if let Some(request) = leases.get_mut(&lease) {
@@ -147,8 +147,8 @@ impl Faulty {
         }
     }
 
-    fn reserve_with_fault(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
-        if self.has(Fault::LooksAtCapacityFirst) {
+    fn reserve_with_flaw(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
+        if self.has(Flaw::LooksAtCapacityFirst) {
             for requirement in request.requirements.iter() {
                 let key = &requirement.key;
                 let capacity = self.state_of(key).map(|state| state.limit.capacity.get());
@@ -161,28 +161,28 @@ impl Faulty {
         let is_replay = self.stand_in(request.lease).is_some();
         self.leases.lock().unwrap().insert(request.lease, passed_on.clone());
         let answer = self.inner.reserve_now(&passed_on);
-        if answer == Err(ReserveError::LeaseConflict) && self.has(Fault::AllowsConflicts) {
+        if answer == Err(ReserveError::LeaseConflict) && self.has(Flaw::AllowsConflicts) {
             self.forget(request.lease);
             return self.inner.reserve_now(&self.passed_on(request));
         }
         let mut decision = answer?;
         match &mut decision {
             Decision::Allowed { .. } => {
-                if is_replay && self.has(Fault::CountsReplays) {
+                if is_replay && self.has(Flaw::CountsReplays) {
                     let lease = LeaseId::generate(SystemClock::new().now());
                     let again = ReserveRequest { lease, ..passed_on };
                     drop(self.inner.reserve_now(&again));
                 }
             }
             Decision::Denied(denial) => {
-                if self.has(Fault::ForgetsDenials) {
+                if self.has(Flaw::ForgetsDenials) {
                     self.forget(request.lease);
                 }
-                if self.has(Fault::HintsOneSecond) {
+                if self.has(Flaw::HintsOneSecond) {
                     denial.retry_after = Duration::from_secs(1);
                 }
                 if let DenialReason::NoRoom { keys } = &mut denial.reason
-                    && self.has(Fault::NamesNoKeys)
+                    && self.has(Flaw::NamesNoKeys)
                 {
                     keys.clear();
                 }
@@ -191,13 +191,13 @@ impl Faulty {
         Ok(decision)
     }
 
-    fn complete_with_fault(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
+    fn complete_with_flaw(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
         let known = self.stand_in(request.lease);
-        if known.is_none() && self.has(Fault::RefusesUnknownLeases) {
+        if known.is_none() && self.has(Flaw::RefusesUnknownLeases) {
             let reason = "no such lease".to_owned();
             return Err(Refused { reason }.into());
         }
-        if self.has(Fault::KeepsHolds) && request.actuals.is_empty() {
+        if self.has(Flaw::KeepsHolds) && request.actuals.is_empty() {
             return Ok(());
         }
         let lease = known.as_ref().map_or(request.lease, |known| known.lease);
@@ -205,16 +205,16 @@ impl Faulty {
         for actual in &mut actuals {
             actual.key = self.key(&actual.key);
         }
-        if self.has(Fault::IgnoresActuals) {
+        if self.has(Flaw::IgnoresActuals) {
             actuals.clear();
         }
         if let Some(known) = &known
-            && self.has(Fault::FreesWithoutActual)
+            && self.has(Flaw::FreesWithoutActual)
         {
             actuals.extend(self.zeroes_for_the_rest(known, &actuals));
         }
         let is_later = !self.completed.lock().unwrap().insert(request.lease);
-        if is_later && self.has(Fault::CompletesAgain) {
+        if is_later && self.has(Flaw::CompletesAgain) {
             let used = actuals.iter().filter(|actual| actual.amount > 0);
             let used: Vec<_> = used.map(|actual| (actual.key.clone(), actual.amount)).collect();
             if let Ok(needs) = Requirements::of(used) {
@@ -224,11 +224,11 @@ impl Faulty {
         }
         let passed_on = CompleteRequest::new(lease, Actuals::new(actuals).unwrap());
         let mut result = self.inner.complete_now(&passed_on);
-        if self.has(Fault::TakesAnyActual) && result.is_err() {
+        if self.has(Flaw::TakesAnyActual) && result.is_err() {
             let bare = CompleteRequest::new(lease, Actuals::none());
             result = self.inner.complete_now(&bare);
         }
-        if self.has(Fault::ForgetsEnds) {
+        if self.has(Flaw::ForgetsEnds) {
             self.forget(request.lease);
         }
         result
@@ -248,24 +248,24 @@ impl Faulty {
     fn define_with_fault(&self, mut limit: Limit) -> Result<LimitStatus, DefineError> {
         limit.key = self.key(&limit.key);
         let before = self.inner.state_now(&limit.key).map(|state| state.limit);
-        if self.has(Fault::DropsDescriptions) {
+        if self.has(Flaw::DropsDescriptions) {
             limit.description = Note::default();
         }
         if let LimitKind::Rolling { window } = limit.kind
-            && self.has(Fault::CutsWindows)
+            && self.has(Flaw::CutsWindows)
         {
             let window = Window::from_seconds(window.seconds().min(3_600).into()).unwrap();
             limit.kind = LimitKind::Rolling { window };
         }
-        if self.has(Fault::TurnsDenyIntoDebt) {
+        if self.has(Flaw::TurnsDenyIntoDebt) {
             limit.overage = Overage::Debt;
         }
         if let Some(before) = &before {
-            if self.has(Fault::NeverIncreases) {
+            if self.has(Flaw::NeverIncreases) {
                 limit.capacity = limit.capacity.min(before.capacity);
             }
             let is_other_kind = !before.kind.is_same_kind(limit.kind);
-            if self.has(Fault::StartsOver) || is_other_kind && self.has(Fault::ChangesKinds) {
+            if self.has(Flaw::StartsOver) || is_other_kind && self.has(Flaw::ChangesKinds) {
                 self.inner.delete_now(&limit.key).unwrap();
             }
         }
@@ -273,13 +273,13 @@ impl Faulty {
     }
 }
 
-impl Limiter for Faulty {
+impl Limiter for FlawedLimiter {
     async fn reserve(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
-        self.reserve_with_fault(request)
+        self.reserve_with_flaw(request)
     }
 
     async fn complete(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
-        self.complete_with_fault(request)
+        self.complete_with_flaw(request)
     }
 
     async fn reserve_batch(
@@ -293,8 +293,8 @@ impl Limiter for Faulty {
                 decision.is_some_and(|decision| !decision.is_allowed())
             });
             let answer = match earlier_denial {
-                Some(denial) if self.has(Fault::StopsBatches) => denial.clone(),
-                _ => self.reserve_with_fault(request),
+                Some(denial) if self.has(Flaw::StopsBatches) => denial.clone(),
+                _ => self.reserve_with_flaw(request),
             };
             answers.push(answer);
         }
@@ -302,13 +302,13 @@ impl Limiter for Faulty {
     }
 }
 
-impl Backend for Faulty {
+impl Backend for FlawedLimiter {
     async fn define(&self, limit: Limit) -> Result<LimitStatus, DefineError> {
         self.define_with_fault(limit)
     }
 
     async fn delete(&self, key: &LimitKey) -> Result<(), DeleteError> {
-        match self.has(Fault::NeverDeletes) {
+        match self.has(Flaw::NeverDeletes) {
             true => Ok(()),
             false => self.inner.delete_now(&self.key(key)),
         }

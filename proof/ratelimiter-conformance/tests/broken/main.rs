@@ -1,4 +1,4 @@
-//! The suite can fail: limiters with one fault each do not get past the facts of the rule that they break.
+//! Mutation checks: the suite detects limiters with one flaw each.
 
 #![allow(clippy::unwrap_used, reason = "a test that meets the unexpected stops there")]
 
@@ -11,15 +11,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ratelimiter_conformance::suite::{self, FACTS, Fact};
 
-use fixture::Breakable;
-use limiter::Fault;
+use fixture::FlawedFixture;
+use limiter::Flaw;
 
 thread_local! {
     static EXPECTS_PANICS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The facts that do not hold of a limiter.
-fn failures(fixture: impl Fn() -> Breakable) -> Vec<&'static Fact> {
+/// The facts that a limiter fails.
+fn failures(fixture: impl Fn() -> FlawedFixture) -> Vec<&'static Fact> {
     silence_expected_panics();
     EXPECTS_PANICS.set(true);
     let holds = |fact: &&Fact| {
@@ -31,7 +31,7 @@ fn failures(fixture: impl Fn() -> Breakable) -> Vec<&'static Fact> {
     failures
 }
 
-/// Hundreds of facts fail here as they should; only the panics of these tests themselves are worth a message.
+/// Hundreds of facts fail here as expected; only the panics of these tests themselves are printed.
 fn silence_expected_panics() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
@@ -51,60 +51,60 @@ fn names(facts: &[&Fact]) -> Vec<&'static str> {
 #[test]
 fn a_limiter_without_a_fault_passes() {
     let none: [&str; 0] = [];
-    assert_eq!(names(&failures(|| Breakable::with(None))), none);
+    assert_eq!(names(&failures(|| FlawedFixture::with(None))), none);
 }
 
 #[test]
 fn each_fault_fails_the_facts_of_the_rule_that_it_breaks() {
-    for (fault, expected) in [
-        (Fault::MixesUpCase, "def_01_keys_that_differ_in_a_byte_are_two_limits"),
-        (Fault::CutsWindows, "def_02_the_shortest_and_the_longest_durations_are_kept"),
-        (Fault::DropsDescriptions, "def_03_all_of_a_definition_is_kept"),
-        (Fault::ChangesKinds, "def_04_the_kind_of_a_limit_cannot_change"),
-        (Fault::StartsOver, "def_05_an_equal_definition_changes_nothing"),
-        (Fault::NeverIncreases, "def_06_an_increase_holds_at_once"),
-        (Fault::StartsOver, "def_07_a_decreasing_limit_admits_nothing"),
-        (Fault::NeverDeletes, "def_09_a_deleted_limit_is_unknown"),
-        (Fault::StartsOver, "def_10_a_shorter_window_is_for_new_reservations"),
-        (Fault::AdmitsOneUnchecked, "res_01_a_denied_call_holds_nothing"),
-        (Fault::ExpiresEarly, "res_02_a_reservation_counts_for_its_window_and_returns"),
-        (Fault::NeverExpires, "res_02_a_reservation_counts_for_its_window_and_returns"),
-        (Fault::KeepsHolds, "res_03_a_hold_is_kept_until_complete"),
-        (Fault::CountsReplays, "res_04_a_repeated_reserve_counts_once"),
-        (Fault::ForgetsDenials, "res_05_a_denied_lease_stays_denied"),
-        (Fault::LooksAtCapacityFirst, "res_06_an_unknown_key_comes_before_an_amount_over_capacity"),
-        (Fault::LooksAtCapacityFirst, "pause_01_a_capacity_of_zero_denies_with_a_fixed_hint"),
-        (Fault::HintsOneSecond, "pause_01_a_capacity_of_zero_denies_with_a_fixed_hint"),
-        (Fault::CutsAmounts, "res_07_an_amount_near_the_largest_number_is_refused"),
-        (Fault::NamesNoKeys, "res_08_a_denial_names_a_key_without_room_and_a_hint"),
-        (Fault::ForgetsEnds, "res_09_a_completed_lease_is_never_allowed_again"),
-        (Fault::HintsOneSecond, "hint_01_the_hint_is_the_largest_over_the_keys_without_room"),
-        (Fault::HintsOneSecond, "hint_02_without_open_leases_the_hint_is_exact"),
-        (Fault::HintsOneSecond, "hint_03_a_concurrency_hint_doubles_until_an_allow"),
-        (Fault::HintsOneSecond, "hint_04_a_decrease_hints_at_ten_seconds_each_time"),
-        (Fault::KeepsHolds, "com_01_complete_releases_every_hold_at_once"),
-        (Fault::IgnoresActuals, "com_02_a_reservation_shrinks_to_the_actual"),
-        (Fault::LosesDebt, "com_03_an_excess_without_room_is_debt_as_a_whole"),
-        (Fault::FreesWithoutActual, "com_04_a_rolling_key_without_an_actual_keeps_its_reservation"),
-        (Fault::CompletesAgain, "com_05_the_first_complete_stands_whatever_later_ones_say"),
-        (Fault::RefusesUnknownLeases, "com_05_completing_an_unknown_lease_is_ok"),
-        (Fault::TakesAnyActual, "com_06_an_actual_for_a_concurrency_key"),
-        (Fault::StopsBatches, "res_01_the_requests_of_a_batch_are_independent"),
-        (Fault::LosesAllAtRestart, "def_08_definitions_survive_a_restart"),
-        (Fault::LosesAllAtRestart, "com_07_complete_after_a_restart_releases_and_reconciles"),
+    for (flaw, expected) in [
+        (Flaw::MixesUpCase, "def_01_keys_that_differ_in_a_byte_are_two_limits"),
+        (Flaw::CutsWindows, "def_02_the_shortest_and_the_longest_durations_are_kept"),
+        (Flaw::DropsDescriptions, "def_03_all_of_a_definition_is_kept"),
+        (Flaw::ChangesKinds, "def_04_the_kind_of_a_limit_cannot_change"),
+        (Flaw::StartsOver, "def_05_an_equal_definition_changes_nothing"),
+        (Flaw::NeverIncreases, "def_06_an_increase_holds_at_once"),
+        (Flaw::StartsOver, "def_07_a_decreasing_limit_admits_nothing"),
+        (Flaw::NeverDeletes, "def_09_a_deleted_limit_is_unknown"),
+        (Flaw::StartsOver, "def_10_a_shorter_window_is_for_new_reservations"),
+        (Flaw::AdmitsOneUnchecked, "res_01_a_denied_call_holds_nothing"),
+        (Flaw::ExpiresEarly, "res_02_a_reservation_counts_for_its_window_and_returns"),
+        (Flaw::NeverExpires, "res_02_a_reservation_counts_for_its_window_and_returns"),
+        (Flaw::KeepsHolds, "res_03_a_hold_is_kept_until_complete"),
+        (Flaw::CountsReplays, "res_04_a_repeated_reserve_counts_once"),
+        (Flaw::ForgetsDenials, "res_05_a_denied_lease_stays_denied"),
+        (Flaw::LooksAtCapacityFirst, "res_06_an_unknown_key_comes_before_an_amount_over_capacity"),
+        (Flaw::LooksAtCapacityFirst, "pause_01_a_capacity_of_zero_denies_with_a_fixed_hint"),
+        (Flaw::HintsOneSecond, "pause_01_a_capacity_of_zero_denies_with_a_fixed_hint"),
+        (Flaw::CutsAmounts, "res_07_an_amount_near_the_largest_number_is_refused"),
+        (Flaw::NamesNoKeys, "res_08_a_denial_names_a_key_without_room_and_a_hint"),
+        (Flaw::ForgetsEnds, "res_09_a_completed_lease_is_never_allowed_again"),
+        (Flaw::HintsOneSecond, "hint_01_the_hint_is_the_largest_over_the_keys_without_room"),
+        (Flaw::HintsOneSecond, "hint_02_without_open_leases_the_hint_is_exact"),
+        (Flaw::HintsOneSecond, "hint_03_a_concurrency_hint_doubles_until_an_allow"),
+        (Flaw::HintsOneSecond, "hint_04_a_decrease_hints_at_ten_seconds_each_time"),
+        (Flaw::KeepsHolds, "com_01_complete_releases_every_hold_at_once"),
+        (Flaw::IgnoresActuals, "com_02_a_reservation_shrinks_to_the_actual"),
+        (Flaw::LosesDebt, "com_03_an_excess_without_room_is_debt_as_a_whole"),
+        (Flaw::FreesWithoutActual, "com_04_a_rolling_key_without_an_actual_keeps_its_reservation"),
+        (Flaw::CompletesAgain, "com_05_the_first_complete_stands_whatever_later_ones_say"),
+        (Flaw::RefusesUnknownLeases, "com_05_completing_an_unknown_lease_is_ok"),
+        (Flaw::TakesAnyActual, "com_06_an_actual_for_a_concurrency_key"),
+        (Flaw::StopsBatches, "res_01_the_requests_of_a_batch_are_independent"),
+        (Flaw::LosesAllAtRestart, "def_08_definitions_survive_a_restart"),
+        (Flaw::LosesAllAtRestart, "com_07_complete_after_a_restart_releases_and_reconciles"),
     ] {
-        let failed = names(&failures(|| Breakable::with(Some(fault))));
-        assert!(failed.contains(&expected), "{fault:?} fails only {failed:?}");
+        let failed = names(&failures(|| FlawedFixture::with(Some(flaw))));
+        assert!(failed.contains(&expected), "{flaw:?} fails only {failed:?}");
     }
 }
 
-/// No fact stands in the table that nothing can break.
+/// Every fact of the table can fail.
 #[test]
 fn every_fact_is_failed_by_some_fault() {
     let mut failed = BTreeSet::new();
-    for fault in Fault::ALL {
-        let failures = names(&failures(|| Breakable::with(Some(fault))));
-        assert!(!failures.is_empty(), "{fault:?} gets past every fact");
+    for flaw in Flaw::ALL {
+        let failures = names(&failures(|| FlawedFixture::with(Some(flaw))));
+        assert!(!failures.is_empty(), "{flaw:?} gets past every fact");
         failed.extend(failures);
     }
     let all = FACTS.iter().map(|fact| fact.name);

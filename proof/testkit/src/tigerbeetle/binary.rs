@@ -1,9 +1,10 @@
-//! Finding the server.
+//! Location of the server's binary.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// Names the server's binary if it is not the `tigerbeetle` on the `PATH`.
+/// Environment variable with the path of the server's binary, if it is not the `tigerbeetle` on the
+/// `PATH`.
 pub const BINARY_VARIABLE: &str = "TIGERBEETLE_BIN";
 
 /// The server's binary: `TIGERBEETLE_BIN`, else `tigerbeetle` on the `PATH`.

@@ -1,4 +1,4 @@
-//! Time that passes on a cluster.
+//! Waiting for expiries on a cluster.
 
 use std::num::{NonZeroU16, NonZeroU32};
 use std::time::Duration;
@@ -8,30 +8,30 @@ use ratelimiter_tigerbeetle::ledger::{
     TransferStatus, UserData, WorkItem,
 };
 
-/// How often it is looked whether something has expired.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// No cluster is so late.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How often to check whether something has expired.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// The longest expected delay of an expiry.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Lets so much time pass, and waits until the cluster has released what was to expire within the
-/// whole seconds of it. A busy cluster releases late, but in the order of time: so when a hold that
-/// is made now is gone, everything is that was to expire before it.
+/// Lets `by` pass, and waits until the cluster has released everything that expires within the
+/// whole seconds of it. A busy cluster releases late, but in the order of expiry: once a hold
+/// created now is released, so is everything that expires before it.
 ///
 /// # Panics
 /// The cluster does not answer, or does not release.
 pub async fn outlast(ledger: &impl Ledger, by: Duration) {
-    let seconds = u32::try_from(by.as_secs()).expect("nobody waits for years");
+    let seconds = u32::try_from(by.as_secs()).expect("it is less than a hundred years");
     let held = match NonZeroU32::new(seconds) {
         Some(seconds) => Some(hold(ledger, seconds).await),
         None => None,
     };
-    // Nothing is waited for but time itself.
+    // A sleep.
     let _passed = tokio::time::timeout(by, std::future::pending::<()>()).await;
     let Some(account) = held else {
         return;
     };
     let released = async {
-        let mut look = tokio::time::interval(LOOK_EVERY);
+        let mut look = tokio::time::interval(POLL_INTERVAL);
         loop {
             look.tick().await;
             let rows = ledger.lookup_accounts(vec![account]).await.expect("the cluster answers");
@@ -40,11 +40,11 @@ pub async fn outlast(ledger: &impl Ledger, by: Duration) {
             }
         }
     };
-    let released = tokio::time::timeout(PATIENCE, released).await;
+    let released = tokio::time::timeout(RELEASE_TIMEOUT, released).await;
     released.expect("the cluster releases what has expired");
 }
 
-/// Makes a hold that nobody else knows; says the account that has it.
+/// Creates a hold on a new account; returns the account.
 async fn hold(ledger: &impl Ledger, seconds: NonZeroU32) -> AccountId {
     let account = || NewAccount {
         id: AccountId::nearest(fastrand::u128(..)),

@@ -14,9 +14,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// A development server listens after 2 s, three of them on two cores after 6 s.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
-/// What the server says before it ends because another program has its port.
+/// The server's log message when another program has its port.
 const PORT_TAKEN: &str = "AddressInUse";
-/// How much of the server's log to show when it does not start.
+/// Lines of the server's log to show when it does not start.
 const LOG_LINES_SHOWN: usize = 20;
 
 /// How a server is started.
@@ -76,10 +76,10 @@ impl Replica {
         Self { binary: binary.to_owned(), data_file, mode, process: None, log }
     }
 
-    /// Starts the server and waits until it listens; `None` if another program has its port. Says
-    /// the port if `addresses` is `0`.
+    /// Starts the server and waits until it listens; `None` if another program has its port.
+    /// Returns the port if `addresses` is `0`.
     ///
-    /// With `0` the server chooses a free port, and ends by itself when this process does.
+    /// With `0` the server chooses a free port, and exits when this process does.
     pub(super) fn start(&mut self, addresses: &str) -> Option<Option<u16>> {
         assert!(self.process.is_none(), "the server is stopped");
         let mut command = Command::new(&self.binary);
@@ -90,7 +90,7 @@ impl Replica {
         let stdout = process.stdout.take().expect("it is piped");
         let stderr = process.stderr.take().expect("it is piped");
         self.process = Some(process);
-        if !self.comes_to_listen(stderr) {
+        if !self.wait_until_listening(stderr) {
             self.kill();
             return None;
         }
@@ -98,15 +98,15 @@ impl Replica {
             return Some(None);
         }
         let mut line = String::new();
-        BufReader::new(stdout).read_line(&mut line).expect("the server says its port");
-        Some(Some(line.trim().parse().expect("the server says its port")))
+        BufReader::new(stdout).read_line(&mut line).expect("the server prints its port");
+        Some(Some(line.trim().parse().expect("the server prints its port")))
     }
 
     /// Waits until the server listens, or ends because it cannot.
-    fn comes_to_listen(&self, stderr: impl std::io::Read + Send + 'static) -> bool {
-        let (saying, said) = mpsc::channel();
+    fn wait_until_listening(&self, stderr: impl std::io::Read + Send + 'static) -> bool {
+        let (sender, receiver) = mpsc::channel();
         let log = Arc::clone(&self.log);
-        // Reads to the end, because a server whose log is not read stops when the pipe is full.
+        // Read to the end: a server whose log is not read blocks when the pipe is full.
         thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
                 let listens = line.contains("listening on");
@@ -117,12 +117,12 @@ impl Replica {
                     log.pop_front();
                 }
                 if listens || is_taken {
-                    // Only the first such line is waited for.
-                    let _later = saying.send(listens);
+                    // Only the first such line is received.
+                    let _later = sender.send(listens);
                 }
             }
         });
-        let listens = said.recv_timeout(START_TIMEOUT);
+        let listens = receiver.recv_timeout(START_TIMEOUT);
         assert!(listens.is_ok(), "the server does not listen:\n{self:?}");
         listens == Ok(true)
     }

@@ -1,4 +1,6 @@
-//! Where the replicas are. TigerBeetle's client takes IP addresses only, so names are resolved here.
+//! Replica addresses: name resolution and reachability.
+//!
+//! TigerBeetle's client accepts IP addresses only, so names are resolved here.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -15,16 +17,16 @@ pub(super) struct Address {
     text: String,
 }
 
-/// What was found at the configured addresses.
+/// The configured addresses, resolved and tried.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Survey {
+pub(super) struct AddressProbe {
     pub(super) resolved: Vec<SocketAddr>,
     pub(super) reachable: Vec<SocketAddr>,
     pub(super) unreachable: Vec<SocketAddr>,
 }
 
 impl Address {
-    /// `None` unless it is a host, a colon, and a port that is not 0.
+    /// `None` unless it is a host, a colon, and a port other than 0.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         let port: u16 = port.parse().ok()?;
@@ -41,7 +43,7 @@ impl Address {
     }
 }
 
-/// Resolves every address, in their order. Asks the system's resolver, so it may take its time.
+/// Resolves every address, in order. Calls the system's resolver, so it may block for long.
 pub(super) fn resolve(addresses: &[Address]) -> Result<Vec<SocketAddr>, SessionProblem> {
     let resolve = |address: &Address| {
         address.resolve().map_err(|error| SessionProblem::AddressNotResolved {
@@ -52,13 +54,13 @@ pub(super) fn resolve(addresses: &[Address]) -> Result<Vec<SocketAddr>, SessionP
     addresses.iter().map(resolve).collect()
 }
 
-/// Resolves every address again and knocks at each.
-pub(super) fn survey(addresses: &[Address]) -> Result<Survey, SessionProblem> {
+/// Resolves every address again and tries to connect to each.
+pub(super) fn probe(addresses: &[Address]) -> Result<AddressProbe, SessionProblem> {
     let resolved = resolve(addresses)?;
     let answers =
         |address: &SocketAddr| TcpStream::connect_timeout(address, CONNECT_TIMEOUT).is_ok();
     let (reachable, unreachable) = resolved.iter().copied().partition(answers);
-    Ok(Survey { resolved, reachable, unreachable })
+    Ok(AddressProbe { resolved, reachable, unreachable })
 }
 
 /// The form that TigerBeetle's client takes.

@@ -1,13 +1,13 @@
-//! How many events a request may have, learned from what the client takes (`TB-13`).
+//! The largest request, learned from the client's refusals (`TB-13`).
 
-/// The client says `TooMuchData` without saying what would be enough, so the limit is searched by
-/// halves between the most that was taken and the least that was refused. Nothing is sent for a
-/// refused batch, so a step costs next to nothing.
+/// A binary search between the largest accepted and the smallest refused request: the client
+/// returns `TooMuchData` without saying what would fit. A refused batch is not sent, so a step
+/// costs next to nothing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BatchLimit {
     /// The configured limit.
     max: usize,
-    /// The most events that were taken, below `refused`.
+    /// The most events that were accepted, below `refused`.
     accepted: usize,
     /// The fewest events that were refused.
     refused: Option<usize>,
@@ -19,7 +19,7 @@ impl BatchLimit {
         Self { max, accepted: 0, refused: None }
     }
 
-    /// How many events to send next.
+    /// The number of events to send next.
     pub(super) fn next(&self) -> usize {
         match self.refused {
             None => self.max,
@@ -29,7 +29,7 @@ impl BatchLimit {
 
     pub(super) fn accept(&mut self, events: usize) {
         self.accepted = self.accepted.max(events);
-        // A server that came back with a greater limit ends the search.
+        // A server that was restarted with a larger limit ends the search.
         self.refused = self.refused.filter(|&refused| refused > self.accepted);
     }
 
@@ -44,7 +44,7 @@ impl BatchLimit {
 mod tests {
     use super::*;
 
-    /// Sends as much as possible to a server that takes `server_max`, until nothing changes.
+    /// Sends as much as possible to a server that accepts `server_max`, until nothing changes.
     fn learn(max: usize, server_max: usize) -> (usize, usize) {
         let mut limit = BatchLimit::new(max);
         let mut refusals = 0;

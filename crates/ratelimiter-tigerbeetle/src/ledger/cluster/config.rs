@@ -1,4 +1,4 @@
-//! What a cluster needs to be told, checked once.
+//! Cluster settings and their validation.
 
 use std::time::Duration;
 
@@ -6,48 +6,48 @@ use thiserror::Error;
 
 use super::address::Address;
 
-/// The most events that TigerBeetle takes in one request, in production.
+/// The most events that a production server accepts in one request.
 pub const MAX_BATCH_EVENTS_MAX: u32 = 8189;
-/// TigerBeetle's client takes no more replicas.
+/// The most replicas that TigerBeetle's client accepts.
 pub const ADDRESSES_MAX: usize = 6;
-/// A cluster has 64 sessions and, by default, 32 connections for everybody together.
+/// A cluster has 64 sessions and, by default, 32 connections for all its clients.
 pub const SESSIONS_MAX: u32 = 16;
-/// A second; more than this is not batching but delay.
+/// One second; a longer interval only adds latency.
 pub const FLUSH_INTERVAL_MICROS_MAX: u64 = 1_000_000;
 /// Ten minutes.
 pub const REQUEST_TIMEOUT_MS_MAX: u64 = 600_000;
 
-/// The most queries that are under way at a time. A server takes 10 ms for so many; writes that come
-/// meanwhile wait for them there.
+/// The most queries in flight. A server takes 10 ms for this many; writes that arrive in the
+/// meantime wait for them there.
 pub const WAVE_QUERIES_MAX: usize = 512;
 
-/// How long a session may be idle before it makes itself heard: so that it is never the oldest, and
-/// so that a cluster that is gone is known to be before anybody asks.
+/// Keep-alive interval of an idle session. It keeps the session from becoming the oldest of the
+/// cluster, and detects an unreachable cluster before a caller does.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_millis(500);
-/// Sixteen full requests: under half a second of work for a server at its best.
+/// Sixteen full requests: less than half a second of work for a fast server.
 const QUEUE_EVENTS_MAX: usize = 16 * MAX_BATCH_EVENTS_MAX as usize;
-/// Thirty-two full waves, which take a server about as long.
+/// Thirty-two full waves, which take about as long.
 const QUEUE_READS_MAX: usize = 32 * WAVE_QUERIES_MAX;
 
-/// The settings as an operator writes them; [`ClusterConfig::new`] checks them.
+/// The settings as an operator writes them; [`ClusterConfig::new`] validates them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClusterSettings {
     /// The number that the cluster was formatted with.
     pub cluster_id: u128,
-    /// `host:port` of each replica, in their order.
+    /// `host:port` of each replica, in the replicas' order.
     pub addresses: Vec<String>,
-    /// How many requests may be under way at a time, besides queries, which have a session of their
-    /// own. One is best unless measured otherwise.
+    /// The most requests in flight, without queries, which have their own session. One is best
+    /// unless measured otherwise.
     pub sessions: u32,
-    /// The most events in one request. A smaller limit of the server is found by itself.
+    /// The most events in one request. A smaller limit of the server is detected automatically.
     pub max_batch_events: u32,
-    /// How long an item may linger for others to join it, when others were there just before.
+    /// How long an item may wait for others to join its batch, if the previous batch had several.
     pub flush_interval_micros: u64,
     /// How long a caller waits for an answer.
     pub request_timeout_ms: u64,
 }
 
-/// Settings that are valid.
+/// Valid settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClusterConfig {
     pub(super) cluster_id: u128,
@@ -62,11 +62,11 @@ pub struct ClusterConfig {
     pub(super) keep_alive_interval: Duration,
     /// At least `max_batch_events`, so that any item that fits a request fits an empty queue.
     pub(super) queue_events_max: usize,
-    /// At least 1. How many queries may wait for the reader.
+    /// At least 1. The most queries that may wait for the reader.
     pub(super) queue_reads_max: usize,
 }
 
-/// A setting that is not valid, with its name and what it may be.
+/// An invalid setting, with its name and range.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum ConfigError {
     /// No replica, or too many.
@@ -80,31 +80,31 @@ pub enum ConfigError {
     AddressInvalid {
         /// Which one.
         index: usize,
-        /// As it was given.
+        /// The given value.
         value: String,
     },
     /// No session, or too many.
     #[error("sessions: 1..={SESSIONS_MAX}, not {value}")]
     Sessions {
-        /// As it was given.
+        /// The given value.
         value: u32,
     },
-    /// No event, or more than any server takes.
+    /// No event, or more than any server accepts.
     #[error("max_batch_events: 1..={MAX_BATCH_EVENTS_MAX}, not {value}")]
     MaxBatchEvents {
-        /// As it was given.
+        /// The given value.
         value: u32,
     },
     /// Too long.
     #[error("flush_interval_micros: 0..={FLUSH_INTERVAL_MICROS_MAX}, not {value}")]
     FlushIntervalMicros {
-        /// As it was given.
+        /// The given value.
         value: u64,
     },
-    /// None, or too long.
+    /// Zero, or too long.
     #[error("request_timeout_ms: 1..={REQUEST_TIMEOUT_MS_MAX}, not {value}")]
     RequestTimeoutMs {
-        /// As it was given.
+        /// The given value.
         value: u64,
     },
 }
@@ -124,10 +124,10 @@ impl ClusterSettings {
 }
 
 impl ClusterConfig {
-    /// Checks the settings.
+    /// Validates the settings.
     ///
     /// # Errors
-    /// The first setting that is not valid, with its name and range.
+    /// The first invalid setting, with its name and range.
     pub fn new(settings: &ClusterSettings) -> Result<Self, ConfigError> {
         let ClusterSettings {
             cluster_id,
@@ -169,21 +169,21 @@ impl ClusterConfig {
         })
     }
 
-    /// Another time until an idle session makes itself heard; tests of eviction need it long.
+    /// Sets the keep-alive interval of idle sessions; tests of eviction need it long.
     #[must_use]
     pub fn with_keep_alive_interval(mut self, keep_alive_interval: Duration) -> Self {
         self.keep_alive_interval = keep_alive_interval;
         self
     }
 
-    /// Another bound on the events that may wait for a session, but never below one request.
+    /// Sets the bound on queued events, at least one full request.
     #[must_use]
     pub fn with_queue_events_max(mut self, queue_events_max: usize) -> Self {
         self.queue_events_max = queue_events_max.max(self.max_batch_events);
         self
     }
 
-    /// Another bound on the queries that may wait for the reader, but never below one.
+    /// Sets the bound on queued queries, at least one.
     #[must_use]
     pub fn with_queue_reads_max(mut self, queue_reads_max: usize) -> Self {
         self.queue_reads_max = queue_reads_max.max(1);

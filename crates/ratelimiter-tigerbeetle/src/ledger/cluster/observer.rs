@@ -1,10 +1,10 @@
-//! What a cluster tells whoever keeps the metrics.
+//! Events for metrics.
 
 use std::time::Duration;
 
 use crate::ledger::{LedgerError, SessionProblem};
 
-/// What a request asks TigerBeetle to do; a request has one operation.
+/// The operation of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Operation {
     /// [`Ledger::create_accounts`](crate::ledger::Ledger::create_accounts)
@@ -19,41 +19,41 @@ pub enum Operation {
     QueryTransfers,
 }
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Observation {
-    /// A batch, or a wave of queries, went to the client.
+    /// A batch, or a wave of queries, was handed to the client.
     RequestSent {
-        /// Which one.
+        /// Its operation.
         operation: Operation,
-        /// From how many callers.
+        /// The number of callers.
         items: usize,
-        /// How many events.
+        /// The number of events.
         events: usize,
     },
-    /// Its results came.
+    /// Its results arrived.
     RequestAnswered {
-        /// Which one.
+        /// Its operation.
         operation: Operation,
-        /// How many events.
+        /// The number of events.
         events: usize,
-        /// Since it was sent.
+        /// Time since it was sent.
         took: Duration,
     },
-    /// The client would not take so many events; they go again in smaller batches.
+    /// The client refused a batch of this size; its items are sent again in smaller batches.
     BatchRefused {
-        /// Which one.
+        /// Its operation.
         operation: Operation,
-        /// How many events.
+        /// The number of events.
         events: usize,
     },
-    /// How many sessions have a request under way now; the one for queries does not count.
+    /// The number of sessions with a request in flight, without the one for queries.
     SessionsBusy {
         /// At most the configured number.
         count: usize,
     },
-    /// A session works, or works again.
+    /// A session works, for the first time or again.
     SessionReady,
     /// A session does not work.
     SessionTroubled {
@@ -62,18 +62,18 @@ pub enum Observation {
     },
     /// A caller got an error.
     CallFailed {
-        /// Which one.
+        /// The error.
         error: LedgerError,
     },
 }
 
-/// Takes note of what happens. Called from the sessions' threads, so it must not block.
+/// Receives events. Called from the sessions' threads, so it must not block.
 pub trait Observer: Send + Sync + 'static {
-    /// Takes note.
+    /// Handles one event.
     fn observe(&self, observation: &Observation);
 }
 
-/// Takes no note.
+/// An observer that ignores everything.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unobserved;
 
@@ -101,7 +101,7 @@ impl Operation {
         self as usize
     }
 
-    /// The word for logs and metrics.
+    /// The label for logs and metrics.
     pub const fn word(self) -> &'static str {
         match self {
             Self::CreateAccounts => "create_accounts",

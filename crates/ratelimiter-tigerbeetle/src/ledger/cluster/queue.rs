@@ -1,7 +1,7 @@
-//! What waits for a session: bounded, in order, and never split inside an item (`TB-09`).
+//! The bounded queue of items that wait for a session (`TB-09`).
 //!
-//! Pure: the time is an argument. Each operation has a lane, because a request has one operation;
-//! the lane whose first item is the oldest goes next.
+//! It keeps the order and never splits an item. Pure: the time is an argument. Each operation has a
+//! lane, because a request has one operation; the lane with the oldest first item goes next.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,7 +11,6 @@ use ratelimiter::clock::Timestamp;
 use super::observer::Operation;
 use crate::ledger::LedgerError;
 
-/// Items of type `T` in the order in which they came.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     lanes: [VecDeque<Queued<T>>; Operation::ALL.len()],
@@ -22,14 +21,13 @@ pub(super) struct Queue<T> {
     next_number: u64,
 }
 
-/// One item with what the queue knows of it.
 #[derive(Debug)]
 pub(super) struct Queued<T> {
     pub(super) item: T,
-    /// How many events it has; they go together.
+    /// The number of its events; they stay together.
     pub(super) events: usize,
     pub(super) queued_at: Timestamp,
-    /// Whether it was part of a request before, so that nobody knows whether it happened.
+    /// Whether it was sent before, so that its outcome is unknown.
     pub(super) sent: bool,
     number: u64,
 }
@@ -38,7 +36,7 @@ pub(super) struct Queued<T> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Readiness {
     Empty,
-    /// Others are likely to join in a moment.
+    /// Other items are likely to join shortly.
     Linger,
     Ready(Operation),
 }
@@ -80,9 +78,9 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Whether a free session should send now. `items_expected` is how many its last batch had,
-    /// while it may wait for the callers of those to come back; a lonely caller expects nobody but
-    /// itself, so it is never kept waiting.
+    /// Whether an idle session should send now. `items_expected` is the size of its last batch,
+    /// while it may wait for those callers to return; a single caller expects no one else, so it
+    /// never waits.
     pub(super) fn readiness(&self, items_expected: Option<usize>) -> Readiness {
         match self.oldest() {
             None => Readiness::Empty,
@@ -93,7 +91,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// The items at the front of a lane that fit into `events_max` together, and at least one.
+    /// The items at the front of a lane that fit into `events_max`, at least one.
     pub(super) fn take(&mut self, operation: Operation, events_max: usize) -> Vec<Queued<T>> {
         let lane = &mut self.lanes[operation.index()];
         let mut events = 0;
@@ -107,8 +105,8 @@ impl<T> Queue<T> {
         batch
     }
 
-    /// Puts a batch back where it was; it was counted in before, so no bound applies.
-    pub(super) fn give_back(&mut self, operation: Operation, batch: Vec<Queued<T>>) {
+    /// Puts a batch back to the front. It was admitted before, so no bound applies.
+    pub(super) fn requeue(&mut self, operation: Operation, batch: Vec<Queued<T>>) {
         self.items += batch.len();
         self.events += batch.iter().map(|queued| queued.events).sum::<usize>();
         let lane = &mut self.lanes[operation.index()];
@@ -117,7 +115,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Takes out what has waited for `timeout`. Lanes are in the order of time.
+    /// Removes the items that have waited for `timeout`. Lanes are ordered by time.
     pub(super) fn expire(&mut self, now: Timestamp, timeout: Duration) -> Vec<Queued<T>> {
         let mut expired = Vec::new();
         for lane in &mut self.lanes {
@@ -129,7 +127,6 @@ impl<T> Queue<T> {
         expired
     }
 
-    /// Takes out everything.
     pub(super) fn drain(&mut self) -> Vec<Queued<T>> {
         self.items = 0;
         self.events = 0;

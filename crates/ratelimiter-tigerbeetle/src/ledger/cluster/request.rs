@@ -1,4 +1,4 @@
-//! One caller's request, several of them as one batch, and each caller's part of the answer.
+//! Requests, batches of requests, and the distribution of replies.
 
 use std::future::Future;
 use std::iter::Peekable;
@@ -14,7 +14,7 @@ use crate::ledger::LedgerError;
 /// The client's futures own their events, so a call borrows nothing.
 pub(super) type Call = Pin<Box<dyn Future<Output = Result<Reply, tb::Error>> + Send>>;
 
-/// What a caller, or a batch of callers, asks for.
+/// A request of one caller or of a batch.
 #[derive(Clone, Debug)]
 pub(super) enum Request {
     CreateAccounts(Vec<tb::Account>),
@@ -24,7 +24,6 @@ pub(super) enum Request {
     QueryTransfers(tb::QueryFilter),
 }
 
-/// What came back.
 #[derive(Debug)]
 pub(super) enum Reply {
     AccountResults(Vec<tb::CreateAccountResult>),
@@ -33,16 +32,16 @@ pub(super) enum Reply {
     Transfers(Vec<tb::Transfer>),
 }
 
-/// A request and whom to tell. Nobody may be listening any more; it is sent all the same.
+/// A request and its reply channel; sent even if the receiver was dropped.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(super) struct PendingRequest {
     pub(super) request: Request,
-    /// `None` once the caller has been told.
+    /// `None` once the caller has its answer.
     reply: Option<oneshot::Sender<Result<Reply, LedgerError>>>,
 }
 
-/// The callers whose requests go together, in their order; all of one operation.
-pub(super) type Batch = Vec<Queued<Job>>;
+/// Requests of one operation that are sent together, in order.
+pub(super) type Batch = Vec<Queued<PendingRequest>>;
 
 impl Request {
     pub(super) fn operation(&self) -> Operation {
@@ -78,7 +77,7 @@ impl Request {
         }
     }
 
-    /// The IDs of a lookup, of which the reply leaves out what does not exist.
+    /// The IDs of a lookup. The reply omits those that do not exist.
     fn ids(&self) -> Option<&[u128]> {
         match self {
             Self::LookupAccounts(ids) | Self::LookupTransfers(ids) => Some(ids),
@@ -86,7 +85,7 @@ impl Request {
         }
     }
 
-    /// Hands the request to the client, which queues it at once.
+    /// Hands the request to the client, which queues it immediately.
     pub(super) fn call(&self, client: &tb::Client) -> Call {
         match self {
             Self::CreateAccounts(events) => {
@@ -113,7 +112,7 @@ impl Request {
     }
 }
 
-/// The kind of reply that was asked for, or `None`, which is a bug.
+/// The accessors return `None` for another kind of reply, which would be a bug.
 impl Reply {
     pub(super) fn account_results(self) -> Option<Vec<tb::CreateAccountResult>> {
         if let Self::AccountResults(results) = self { Some(results) } else { None }
@@ -150,35 +149,35 @@ pub(super) fn answer(batch: Batch, reply: Reply) {
     match reply {
         Reply::AccountResults(results) => {
             let mut results = results.into_iter();
-            deal(batch, |request| {
+            distribute(batch, |request| {
                 Reply::AccountResults(results.by_ref().take(request.events()).collect())
             });
         }
         Reply::TransferResults(results) => {
             let mut results = results.into_iter();
-            deal(batch, |request| {
+            distribute(batch, |request| {
                 Reply::TransferResults(results.by_ref().take(request.events()).collect())
             });
         }
         Reply::Accounts(rows) => {
             let mut rows = rows.into_iter().peekable();
-            deal(batch, |request| Reply::Accounts(found(request, &mut rows, |row| row.id)));
+            distribute(batch, |request| Reply::Accounts(found(request, &mut rows, |row| row.id)));
         }
         Reply::Transfers(rows) => {
             let mut rows = rows.into_iter().peekable();
-            deal(batch, |request| Reply::Transfers(found(request, &mut rows, |row| row.id)));
+            distribute(batch, |request| Reply::Transfers(found(request, &mut rows, |row| row.id)));
         }
     }
 }
 
-fn deal(batch: Batch, mut part: impl FnMut(&Request) -> Reply) {
+fn distribute(batch: Batch, mut part: impl FnMut(&Request) -> Reply) {
     for mut queued in batch {
         let part = part(&queued.item.request);
         queued.item.answer(Ok(part));
     }
 }
 
-/// The rows of one lookup out of those of all: they are in the order of the IDs, with gaps.
+/// The rows of one lookup among all rows: they are in the order of the IDs, with gaps.
 fn found<T>(
     request: &Request,
     rows: &mut Peekable<impl Iterator<Item = T>>,
@@ -192,16 +191,16 @@ fn found<T>(
     }
 }
 
-impl Job {
+impl PendingRequest {
     pub(super) fn new(request: Request) -> (Self, oneshot::Receiver<Result<Reply, LedgerError>>) {
         let (reply, answer) = oneshot::channel();
         (Self { request, reply: Some(reply) }, answer)
     }
 
-    /// Tells the caller, the first time, and if it is still there.
+    /// Sends the answer, once, if the caller still waits.
     pub(super) fn answer(&mut self, answer: Result<Reply, LedgerError>) {
         if let Some(reply) = self.reply.take() {
-            // A caller that has gone away has nothing to be told.
+            // The caller may have been dropped.
             drop(reply.send(answer));
         }
     }
@@ -220,8 +219,8 @@ mod tests {
         let account = |id| tb::Account { id, ..tb::Account::default() };
         let (mut batch, mut answers) = (Vec::new(), Vec::new());
         for ids in [vec![1, 2], vec![2, 3], vec![], vec![9, 4, 4]] {
-            let (job, answer) = Job::new(Request::LookupAccounts(ids));
-            batch.push(Queued::for_test(job));
+            let (pending, answer) = PendingRequest::new(Request::LookupAccounts(ids));
+            batch.push(Queued::for_test(pending));
             answers.push(answer);
         }
         answer(batch, Reply::Accounts([2, 2, 3, 4, 4].map(account).to_vec()));

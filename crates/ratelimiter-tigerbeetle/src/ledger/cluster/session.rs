@@ -1,8 +1,8 @@
-//! One session with the cluster: a thread of its own with one client, and at most one call under
-//! way (`TB-11`), or one wave of queries (`TB-23`).
+//! One session with the cluster: a thread with one client.
 //!
-//! A thread and not a task: it waits in microseconds, resolves names, and does not depend on the
-//! caller's runtime being alive. Deadlines are kept here, because the client has none (`TB-10`).
+//! It has at most one call in flight (`TB-11`), or one wave of queries (`TB-23`). It is a thread
+//! and not a task, because it waits in microseconds, resolves names, and must not depend on the
+//! caller's runtime. It enforces deadlines, because the client has none (`TB-10`).
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -16,31 +16,32 @@ use ratelimiter::clock::Timestamp;
 use tigerbeetle as tb;
 use tokio::sync::oneshot;
 
-use super::address::{self, Survey};
+use super::address::{self, AddressProbe};
 use super::batch_limit::BatchLimit;
 use super::config::WAVE_QUERIES_MAX;
 use super::observer::{Observation, Operation};
 use super::request::{self, Batch};
-use super::shared::{Duty, Next, Shared};
-use super::wave::{self, QueryTooLarge, Wave};
+use super::shared::{Duty, SessionTask, Shared};
+use super::wave::{self, QueryTooLarge, WaveResult};
 use crate::ledger::{ItemTooLarge, LedgerError, SessionProblem};
 
-/// The longest a waiting session sleeps before it looks at the deadlines again.
+/// The longest sleep of a waiting session before it checks the deadlines again.
 const DEADLINE_STEP: Duration = Duration::from_millis(20);
-/// A fresh session needs 0.6 s; one that needs longer than this is reported, and goes on trying.
+/// A new session needs 0.6 s; one that needs longer than this is reported and keeps trying.
 const REGISTER_TIMEOUT: Duration = Duration::from_millis(1500);
-/// How often a session in trouble looks whether the cluster has moved.
-const SURVEY_INTERVAL: Duration = Duration::from_secs(10);
-/// How long to wait before a session that could not be opened is tried again.
+/// How often a session that does not work checks whether the cluster has moved.
+const ADDRESS_PROBE_INTERVAL: Duration = Duration::from_secs(10);
+/// Delay before a session that could not be opened is tried again.
 const REOPEN_PAUSE: Duration = Duration::from_secs(1);
-/// A probe is answered in a millisecond; a cluster that needs longer than this does not answer.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
-/// For so long after an answer a session has not become the oldest of 64, unless as many others
-/// registered within this and the round trip. Only then is a wave submitted: an eviction that came
-/// between its calls would abort the process.
+/// A keep-alive is answered in a millisecond; a cluster that needs longer than this does not
+/// answer.
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(1);
+/// For this long after an answer a session cannot have become the oldest of 64, unless as many
+/// others registered within this time and the round trip. Only then is a wave submitted: an
+/// eviction between its calls would abort the process.
 const NOT_EVICTED_FOR: Duration = Duration::from_millis(200);
-/// What warm-ups and keep-alives look up; whether it exists does not matter.
-const PROBE_ACCOUNT: u128 = 1;
+/// The account that warm-ups and keep-alives look up; it need not exist.
+const KEEP_ALIVE_ACCOUNT: u128 = 1;
 
 pub(super) struct Session {
     shared: Arc<Shared>,
@@ -48,26 +49,25 @@ pub(super) struct Session {
     waker: Waker,
 }
 
-/// Why a client is of no use any more.
-enum Ended {
+/// Why a client was given up.
+enum SessionEnd {
     Lost(SessionProblem),
     Closing,
 }
 
-/// How a wait ended.
-enum Waited<T> {
+enum WaitOutcome<T> {
     Done(T),
     Late,
     Closing,
 }
 
 impl Session {
-    /// Serves until the ledger is closed, with as many clients as it takes.
+    /// Runs until the ledger is closed, with one client after another.
     pub(super) fn run(shared: Arc<Shared>, index: usize) {
-        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        let waker = Waker::from(Arc::new(ThreadWaker(thread::current())));
         let session = Self { shared, index, waker };
-        while let Ended::Lost(problem) = session.serve() {
-            // An evicted session starts afresh at once; what else ends one may last.
+        while let SessionEnd::Lost(problem) = session.serve() {
+            // Reopen at once after an eviction or a new address; other causes may persist.
             let at_once =
                 matches!(problem, SessionProblem::Evicted | SessionProblem::AddressChanged);
             session.shared.set_health(index, Err(problem));
@@ -77,8 +77,8 @@ impl Session {
         }
     }
 
-    /// The life of one client.
-    fn serve(&self) -> Ended {
+    /// Opens one client and uses it until it is lost.
+    fn serve(&self) -> SessionEnd {
         let addresses = match self.resolve() {
             Ok(addresses) => addresses,
             Err(ended) => return ended,
@@ -88,83 +88,84 @@ impl Session {
             Ok(client) => client,
             Err(error) => {
                 let reason = error.to_string();
-                return Ended::Lost(SessionProblem::ClientNotStarted { reason });
+                return SessionEnd::Lost(SessionProblem::ClientNotStarted { reason });
             }
         };
         let ended = self.register(&client, &addresses).and_then(|()| {
             self.shared.set_health(self.index, Ok(()));
-            self.take_turns(&client, &addresses)
+            self.process_queue(&client, &addresses)
         });
-        // Before anything else is submitted anywhere: an evicted client that is not closed aborts
-        // the process at its next call. What it says about its end does not matter any more.
+        // Close before anything else is submitted: an evicted client that is not closed aborts the
+        // process at its next call. The result of the close does not matter.
         let closing = pin!(client.close());
-        let _last_word = self.block_on(closing);
+        let _close_result = self.block_on(closing);
         match ended {
             Ok(never) => match never {},
             Err(ended) => ended,
         }
     }
 
-    /// The first request of a session, which takes 0.6 s, and for ever if something is wrong.
-    fn register(&self, client: &tb::Client, addresses: &[SocketAddr]) -> Result<(), Ended> {
+    /// Sends the first request of a session. It takes 0.6 s, and is never answered if something is
+    /// wrong.
+    fn register(&self, client: &tb::Client, addresses: &[SocketAddr]) -> Result<(), SessionEnd> {
         let started_at = self.shared.now();
-        let mut call = pin!(client.lookup_accounts(&[PROBE_ACCOUNT]));
+        let mut call = pin!(client.lookup_accounts(&[KEEP_ALIVE_ACCOUNT]));
         let mut late_at = started_at.after(REGISTER_TIMEOUT);
         loop {
             match self.wait(call.as_mut(), &mut Vec::new(), Some(late_at)) {
-                Waited::Done(Ok(_)) => {
-                    self.shared.note_answer();
+                WaitOutcome::Done(Ok(_)) => {
+                    self.shared.record_answer();
                     return Ok(());
                 }
-                Waited::Done(Err(error)) => return Err(Ended::Lost(problem(error))),
-                Waited::Closing => return Err(Ended::Closing),
-                Waited::Late => {
-                    let survey = self.survey(addresses)?;
+                WaitOutcome::Done(Err(error)) => return Err(SessionEnd::Lost(problem(error))),
+                WaitOutcome::Closing => return Err(SessionEnd::Closing),
+                WaitOutcome::Late => {
+                    let probe = self.probe_addresses(addresses)?;
                     let waited = self.shared.now().since(started_at);
-                    let problem = match survey {
-                        Ok(Survey { reachable, unreachable, .. }) => {
+                    let problem = match probe {
+                        Ok(AddressProbe { reachable, unreachable, .. }) => {
                             SessionProblem::NotRegistered { waited, reachable, unreachable }
                         }
                         Err(problem) => problem,
                     };
                     self.shared.set_health(self.index, Err(problem));
-                    late_at = self.shared.now().after(SURVEY_INTERVAL);
+                    late_at = self.shared.now().after(ADDRESS_PROBE_INTERVAL);
                 }
             }
         }
     }
 
-    /// Takes batch after batch out of the queue.
-    fn take_turns(
+    /// Sends one batch after another from the queue.
+    fn process_queue(
         &self,
         client: &tb::Client,
         addresses: &[SocketAddr],
-    ) -> Result<std::convert::Infallible, Ended> {
+    ) -> Result<std::convert::Infallible, SessionEnd> {
         let max_batch_events = self.shared.config.max_batch_events;
         let mut limits = [BatchLimit::new(max_batch_events); Operation::ALL.len()];
         let mut items_expected = 0;
-        // When the last answer came. Not when its question was sent: with a slow cluster that would always
-        // be too long ago, and every query would go alone.
-        let mut heard_at = None;
+        // When the last answer arrived. Not when its request was sent: with a slow cluster that
+        // would always be too long ago, and every query would be sent alone.
+        let mut answered_at = None;
         loop {
             let is_fresh = |at: Timestamp| self.shared.now().since(at) < NOT_EVICTED_FOR;
             let events_max = |operation: Operation| match self.shared.duty {
                 Duty::Write => limits[operation.index()].next(),
-                Duty::Read if heard_at.is_some_and(is_fresh) => WAVE_QUERIES_MAX,
+                Duty::Read if answered_at.is_some_and(is_fresh) => WAVE_QUERIES_MAX,
                 Duty::Read => 1,
             };
-            match self.shared.next(self.index, items_expected, events_max) {
-                Next::Close => return Err(Ended::Closing),
-                Next::KeepAlive => {
-                    let call = client.lookup_accounts(&[PROBE_ACCOUNT]);
-                    let late_after = PROBE_TIMEOUT.min(self.shared.config.request_timeout);
+            match self.shared.next_task(self.index, items_expected, events_max) {
+                SessionTask::Close => return Err(SessionEnd::Closing),
+                SessionTask::KeepAlive => {
+                    let call = client.lookup_accounts(&[KEEP_ALIVE_ACCOUNT]);
+                    let late_after = KEEP_ALIVE_TIMEOUT.min(self.shared.config.request_timeout);
                     let answer = self.answer(pin!(call), &mut Vec::new(), addresses, late_after)?;
-                    answer.map_err(|error| Ended::Lost(problem(error)))?;
-                    self.shared.note_answer();
-                    heard_at = Some(self.shared.now());
+                    answer.map_err(|error| SessionEnd::Lost(problem(error)))?;
+                    self.shared.record_answer();
+                    answered_at = Some(self.shared.now());
                     items_expected = 0;
                 }
-                Next::Send(operation, batch) => {
+                SessionTask::Send(operation, batch) => {
                     items_expected = batch.len();
                     match self.shared.duty {
                         Duty::Write => {
@@ -172,8 +173,9 @@ impl Session {
                             self.send(client, addresses, operation, batch, limit)?;
                         }
                         Duty::Read => {
-                            let is_heard = self.send_wave(client, addresses, operation, batch)?;
-                            heard_at = is_heard.then(|| self.shared.now());
+                            let is_answered =
+                                self.send_wave(client, addresses, operation, batch)?;
+                            answered_at = is_answered.then(|| self.shared.now());
                         }
                     }
                 }
@@ -181,7 +183,7 @@ impl Session {
         }
     }
 
-    /// Sends one batch and deals out the answer, or puts the batch back for another try.
+    /// Sends one batch and distributes the reply, or requeues the batch.
     fn send(
         &self,
         client: &tb::Client,
@@ -189,7 +191,7 @@ impl Session {
         operation: Operation,
         mut batch: Batch,
         limit: &mut BatchLimit,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), SessionEnd> {
         let shared = &self.shared;
         let events = batch.iter().map(|queued| queued.events).sum();
         let items = batch.len();
@@ -203,7 +205,7 @@ impl Session {
         match answer {
             Ok(Ok(reply)) => {
                 limit.accept(events);
-                shared.note_answer();
+                shared.record_answer();
                 let took = shared.now().since(sent_at);
                 shared.observer.observe(&Observation::RequestAnswered { operation, events, took });
                 request::answer(batch, reply);
@@ -213,23 +215,23 @@ impl Session {
                 limit.refuse(events);
                 shared.observer.observe(&Observation::BatchRefused { operation, events });
                 if items > 1 {
-                    shared.give_back(operation, batch);
+                    shared.requeue(operation, batch);
                 } else {
                     let error = ItemTooLarge { events, refused_events: events };
-                    batch.iter_mut().for_each(|job| shared.fail(&mut job.item, error.into()));
+                    batch.iter_mut().for_each(|queued| shared.fail(&mut queued.item, error.into()));
                 }
                 Ok(())
             }
             Ok(Err(error)) => {
-                // The client says that nothing happened, which is not always so.
-                self.give_back_sent(operation, batch);
-                Err(Ended::Lost(problem(error)))
+                // The client reports that nothing was applied, which is not always true.
+                self.requeue_sent(operation, batch);
+                Err(SessionEnd::Lost(problem(error)))
             }
             Err(ended) => Err(self.abandon(operation, batch, ended)),
         }
     }
 
-    /// Sends one wave and deals out the answers; what has none is put back for another try. Says
+    /// Sends one wave and distributes the replies; queries without a reply are requeued. Returns
     /// whether the cluster has answered.
     fn send_wave(
         &self,
@@ -237,23 +239,24 @@ impl Session {
         addresses: &[SocketAddr],
         operation: Operation,
         mut batch: Batch,
-    ) -> Result<bool, Ended> {
+    ) -> Result<bool, SessionEnd> {
         let shared = &self.shared;
         let events = batch.len();
         shared.observer.observe(&Observation::RequestSent { operation, items: events, events });
         let sent_at = shared.now();
         let wave = pin!(wave::submit(client, &batch));
         let late_after = shared.config.request_timeout;
-        let Wave { answers, broken } = match self.answer(wave, &mut batch, addresses, late_after) {
-            Ok(wave) => wave,
-            Err(ended) => return Err(self.abandon(operation, batch, ended)),
-        };
+        let WaveResult { answers, broken } =
+            match self.answer(wave, &mut batch, addresses, late_after) {
+                Ok(wave) => wave,
+                Err(ended) => return Err(self.abandon(operation, batch, ended)),
+            };
         let mut unanswered = Batch::new();
-        let mut is_heard = false;
+        let mut is_answered = false;
         for (mut queued, answer) in batch.into_iter().zip(answers) {
             match answer {
                 Some(Ok(reply)) => {
-                    is_heard = true;
+                    is_answered = true;
                     queued.item.answer(Ok(reply));
                 }
                 Some(Err(QueryTooLarge)) => {
@@ -264,30 +267,30 @@ impl Session {
             }
         }
         if let Some(error) = broken {
-            self.give_back_sent(operation, unanswered);
-            return Err(Ended::Lost(problem(error)));
+            self.requeue_sent(operation, unanswered);
+            return Err(SessionEnd::Lost(problem(error)));
         }
         assert!(unanswered.is_empty(), "a wave ends when every query has its answer");
-        if is_heard {
-            shared.note_answer();
+        if is_answered {
+            shared.record_answer();
         }
         let took = shared.now().since(sent_at);
         shared.observer.observe(&Observation::RequestAnswered { operation, events, took });
-        Ok(is_heard)
+        Ok(is_answered)
     }
 
-    /// What becomes of a batch that is under way when its session ends.
-    fn abandon(&self, operation: Operation, batch: Batch, ended: Ended) -> Ended {
+    /// Requeues or fails a batch that is in flight when its session ends.
+    fn abandon(&self, operation: Operation, batch: Batch, ended: SessionEnd) -> SessionEnd {
         match ended {
-            Ended::Lost(_) => self.give_back_sent(operation, batch),
-            Ended::Closing => self.fail_unanswered(batch),
+            SessionEnd::Lost(_) => self.requeue_sent(operation, batch),
+            SessionEnd::Closing => self.fail_unanswered(batch),
         }
         ended
     }
 
-    fn give_back_sent(&self, operation: Operation, mut batch: Batch) {
+    fn requeue_sent(&self, operation: Operation, mut batch: Batch) {
         batch.iter_mut().for_each(|queued| queued.sent = true);
-        self.shared.give_back(operation, batch);
+        self.shared.requeue(operation, batch);
     }
 
     fn fail_unanswered(&self, batch: Batch) {
@@ -298,68 +301,69 @@ impl Session {
         }
     }
 
-    /// Waits for the answer to a call without end, and says meanwhile that there is none.
+    /// Waits for the answer to a call without a deadline, and reports the session as unavailable
+    /// while it is late.
     fn answer<T>(
         &self,
         mut call: Pin<&mut (impl Future<Output = T> + ?Sized)>,
         batch: &mut Batch,
         addresses: &[SocketAddr],
         late_after: Duration,
-    ) -> Result<T, Ended> {
+    ) -> Result<T, SessionEnd> {
         let sent_at = self.shared.now();
         let mut late_at = sent_at.after(late_after);
         let mut was_late = false;
         loop {
             match self.wait(call.as_mut(), batch, Some(late_at)) {
-                Waited::Done(answer) => {
+                WaitOutcome::Done(answer) => {
                     if was_late {
                         self.shared.set_health(self.index, Ok(()));
                     }
                     return Ok(answer);
                 }
-                Waited::Closing => return Err(Ended::Closing),
-                Waited::Late => {
+                WaitOutcome::Closing => return Err(SessionEnd::Closing),
+                WaitOutcome::Late => {
                     let waited = self.shared.now().since(sent_at);
                     let problem = SessionProblem::NoAnswer { waited };
                     self.shared.set_health(self.index, Err(problem));
                     if was_late {
-                        // Whether it answers shows at the call itself.
-                        let _seen = self.survey(addresses)?;
+                        // The call itself shows when the cluster answers.
+                        let _probe = self.probe_addresses(addresses)?;
                     }
                     was_late = true;
-                    late_at = self.shared.now().after(SURVEY_INTERVAL);
+                    late_at = self.shared.now().after(ADDRESS_PROBE_INTERVAL);
                 }
             }
         }
     }
 
-    /// Waits for `future` until `late_at`, and keeps the deadlines of all callers meanwhile.
+    /// Waits for `future` until `late_at`, enforcing the deadlines of all callers in the meantime.
     fn wait<T>(
         &self,
         mut future: Pin<&mut (impl Future<Output = T> + ?Sized)>,
         batch: &mut Batch,
         late_at: Option<Timestamp>,
-    ) -> Waited<T> {
+    ) -> WaitOutcome<T> {
         let mut context = Context::from_waker(&self.waker);
         loop {
             if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
-                return Waited::Done(output);
+                return WaitOutcome::Done(output);
             }
             let now = self.shared.now();
             self.shared.expire_queued(now);
             self.expire_sent(batch, now);
             if self.shared.is_closing() {
-                return Waited::Closing;
+                return WaitOutcome::Closing;
             }
             if late_at.is_some_and(|late_at| now >= late_at) {
-                return Waited::Late;
+                return WaitOutcome::Late;
             }
             let until_late = late_at.map_or(DEADLINE_STEP, |late_at| late_at.since(now));
             thread::park_timeout(until_late.min(DEADLINE_STEP));
         }
     }
 
-    /// Tells the callers whose time is up while their request is under way.
+    /// Fails the callers whose deadline passes while their request is in flight.
     fn expire_sent(&self, batch: &mut Batch, now: Timestamp) {
         for queued in batch {
             let waited = now.since(queued.queued_at);
@@ -369,42 +373,45 @@ impl Session {
         }
     }
 
-    fn resolve(&self) -> Result<Vec<SocketAddr>, Ended> {
-        self.elsewhere(address::resolve)?.map_err(Ended::Lost)
+    fn resolve(&self) -> Result<Vec<SocketAddr>, SessionEnd> {
+        self.run_blocking(address::resolve)?.map_err(SessionEnd::Lost)
     }
 
-    /// Looks at the addresses again; ends the session if they are others now. A name that does not
-    /// resolve at the moment is no reason to give up a session that may still heal.
-    fn survey(&self, addresses: &[SocketAddr]) -> Result<Result<Survey, SessionProblem>, Ended> {
-        let survey = self.elsewhere(address::survey)?;
-        if survey.as_ref().is_ok_and(|survey| survey.resolved != addresses) {
-            return Err(Ended::Lost(SessionProblem::AddressChanged));
-        }
-        Ok(survey)
-    }
-
-    /// Does what may block for long on a thread of its own, so that deadlines are kept meanwhile.
-    fn elsewhere<T: Send + 'static>(
+    /// Checks the addresses again and ends the session if they have changed. A name that does not
+    /// resolve at the moment is no reason to give up a session that may recover.
+    fn probe_addresses(
         &self,
-        look: impl FnOnce(&[address::Address]) -> Result<T, SessionProblem> + Send + 'static,
-    ) -> Result<Result<T, SessionProblem>, Ended> {
+        addresses: &[SocketAddr],
+    ) -> Result<Result<AddressProbe, SessionProblem>, SessionEnd> {
+        let probe = self.run_blocking(address::probe)?;
+        if probe.as_ref().is_ok_and(|probe| probe.resolved != addresses) {
+            return Err(SessionEnd::Lost(SessionProblem::AddressChanged));
+        }
+        Ok(probe)
+    }
+
+    /// Runs blocking work on its own thread, so that deadlines are enforced in the meantime.
+    fn run_blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&[address::Address]) -> Result<T, SessionProblem> + Send + 'static,
+    ) -> Result<Result<T, SessionProblem>, SessionEnd> {
         let (sender, receiver) = oneshot::channel();
         let addresses = self.shared.config.addresses.clone();
-        // A session that is closing does not wait for what was found.
-        thread::spawn(move || drop(sender.send(look(&addresses))));
+        // A closing session drops the receiver.
+        thread::spawn(move || drop(sender.send(work(&addresses))));
         match self.wait(pin!(receiver), &mut Vec::new(), None) {
-            Waited::Done(found) => Ok(found.expect("the thread sends before it ends")),
-            Waited::Late => unreachable!("no moment was given"),
-            Waited::Closing => Err(Ended::Closing),
+            WaitOutcome::Done(found) => Ok(found.expect("the thread sends before it ends")),
+            WaitOutcome::Late => unreachable!("no moment was given"),
+            WaitOutcome::Closing => Err(SessionEnd::Closing),
         }
     }
 
-    /// Waits for time to pass, keeping deadlines.
-    fn pause(&self, duration: Duration) -> Result<(), Ended> {
+    /// Sleeps while enforcing deadlines.
+    fn pause(&self, duration: Duration) -> Result<(), SessionEnd> {
         let until = self.shared.now().after(duration);
         match self.wait(pin!(std::future::pending::<()>()), &mut Vec::new(), Some(until)) {
-            Waited::Done(()) | Waited::Late => Ok(()),
-            Waited::Closing => Err(Ended::Closing),
+            WaitOutcome::Done(()) | WaitOutcome::Late => Ok(()),
+            WaitOutcome::Closing => Err(SessionEnd::Closing),
         }
     }
 
@@ -420,8 +427,8 @@ impl Session {
 }
 
 impl Drop for Session {
-    /// Also after a panic, which only a bug in here or in an observer can cause: callers must not
-    /// wait for a session that is not there.
+    /// Also runs after a panic, which only a bug here or in an observer can cause: callers must not
+    /// wait for a dead session.
     fn drop(&mut self) {
         if thread::panicking() {
             let reason = "its thread has panicked".to_owned();
@@ -431,7 +438,7 @@ impl Drop for Session {
     }
 }
 
-/// What the client's word means.
+/// Maps the client's error.
 fn problem(error: tb::Error) -> SessionProblem {
     match error {
         tb::Error::ClientEvicted => SessionProblem::Evicted,
@@ -445,10 +452,9 @@ fn problem(error: tb::Error) -> SessionProblem {
     }
 }
 
-/// Wakes a session's thread.
-struct Unpark(Thread);
+struct ThreadWaker(Thread);
 
-impl Wake for Unpark {
+impl Wake for ThreadWaker {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }

@@ -1,4 +1,4 @@
-//! What callers and sessions share: the queue, the sessions' health, and who waits for what.
+//! State shared by callers and sessions: queue, health, waiters.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,16 +9,16 @@ use tokio::sync::oneshot;
 use super::config::ClusterConfig;
 use super::observer::{Observation, Observer, Operation};
 use super::queue::{Queue, Readiness};
-use super::request::{Batch, Job, Reply, Request};
+use super::request::{Batch, PendingRequest, Reply, Request};
 use crate::ledger::{ItemTooLarge, LedgerError, SessionProblem};
 
-/// The answer to one caller, when it comes.
+/// The pending answer of one caller.
 pub(super) type Answer = oneshot::Receiver<Result<Reply, LedgerError>>;
 
-/// What the sessions at one queue are for.
+/// What the sessions of one queue do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Duty {
-    /// Everything but queries, one request after another.
+    /// Everything but queries, one request at a time per session.
     Write,
     /// Queries, by one session, in waves.
     Read,
@@ -30,16 +30,16 @@ pub(super) struct Shared {
     pub(super) clock: SystemClock,
     pub(super) observer: Arc<dyn Observer>,
     state: Mutex<State>,
-    /// One for each session; all go with `state`.
+    /// One per session, all used with `state`.
     wakes: Vec<Condvar>,
 }
 
 struct State {
-    queue: Queue<Job>,
+    queue: Queue<PendingRequest>,
     sessions: Vec<Session>,
-    /// How long a caller has waited in vain, if nothing was answered since.
-    waited_in_vain: Option<Duration>,
-    /// Told once about the next change of a session's health.
+    /// How long the last caller that timed out had waited, if nothing was answered since.
+    unanswered_for: Option<Duration>,
+    /// Notified once, at the next change of a session's health.
     watchers: Vec<oneshot::Sender<()>>,
     closing: bool,
 }
@@ -48,15 +48,14 @@ struct State {
 struct Session {
     /// `Err` until it works.
     health: Result<(), SessionProblem>,
-    /// Set while it sleeps: how many queued items are worth waking it for.
+    /// Set while it sleeps: the number of queued items that wakes it.
     sleeps_until_items: Option<usize>,
     busy: bool,
     ended: bool,
 }
 
-/// What a session does next.
 #[derive(Debug)]
-pub(super) enum Next {
+pub(super) enum SessionTask {
     Send(Operation, Batch),
     KeepAlive,
     Close,
@@ -77,7 +76,7 @@ impl Shared {
         let state = State {
             queue: Queue::new(queue_max),
             sessions: (0..sessions).map(|_| session()).collect(),
-            waited_in_vain: None,
+            unanswered_for: None,
             watchers: Vec::new(),
             closing: false,
         };
@@ -93,7 +92,7 @@ impl Shared {
         self.clock.now()
     }
 
-    /// Puts a request into the queue and wakes a session if one should take it.
+    /// Queues a request and wakes a session if one should take it.
     pub(super) fn submit(&self, request: Request) -> Result<Answer, LedgerError> {
         let result = self.enqueue(request);
         if let Err(error) = &result {
@@ -108,13 +107,13 @@ impl Shared {
             let refused_events = self.config.max_batch_events + 1;
             return Err(ItemTooLarge { events, refused_events }.into());
         }
-        let (job, answer) = Job::new(request);
+        let (pending, answer) = PendingRequest::new(request);
         let now = self.now();
         let mut state = self.lock();
         if state.closing {
             return Err(LedgerError::Closed);
         }
-        state.queue.push(operation, job, events, now)?;
+        state.queue.push(operation, pending, events, now)?;
         let items = state.queue.items();
         let worth_waking =
             |session: &Session| session.sleeps_until_items.is_some_and(|wanted| items >= wanted);
@@ -127,30 +126,30 @@ impl Shared {
         Ok(answer)
     }
 
-    /// Waits until there is something for session `index` to do; says how much it takes at the most.
-    pub(super) fn next(
+    /// Waits for the next task of session `index`; `events_max` bounds its batch.
+    pub(super) fn next_task(
         &self,
         index: usize,
         items_expected: usize,
         events_max: impl Fn(Operation) -> usize,
-    ) -> Next {
+    ) -> SessionTask {
         let free_since = self.now();
         let linger_until = free_since.after(self.config.flush_interval);
         let keep_alive_at = free_since.after(self.config.keep_alive_interval);
         let mut state = self.lock();
         loop {
             if state.closing {
-                return Next::Close;
+                return SessionTask::Close;
             }
             let now = self.now();
             let linger = (now < linger_until).then_some(items_expected);
             let (until, items) = match state.queue.readiness(linger) {
                 Readiness::Ready(operation) => {
                     let batch = state.queue.take(operation, events_max(operation));
-                    return Next::Send(operation, batch);
+                    return SessionTask::Send(operation, batch);
                 }
                 Readiness::Linger => (linger_until, items_expected),
-                Readiness::Empty if now >= keep_alive_at => return Next::KeepAlive,
+                Readiness::Empty if now >= keep_alive_at => return SessionTask::KeepAlive,
                 Readiness::Empty => (keep_alive_at, 1),
             };
             state.sessions[index].sleeps_until_items = Some(items);
@@ -160,13 +159,13 @@ impl Shared {
         }
     }
 
-    /// Tells the callers whose time is up while they were queued.
+    /// Fails the callers whose deadline passed while they were queued.
     pub(super) fn expire_queued(&self, now: Timestamp) {
         let (expired, problem) = {
             let mut state = self.lock();
             let expired = state.queue.expire(now, self.config.request_timeout);
             if let Some(first) = expired.first() {
-                state.waited_in_vain = Some(now.since(first.queued_at));
+                state.unanswered_for = Some(now.since(first.queued_at));
             }
             (expired, state.problem())
         };
@@ -181,33 +180,32 @@ impl Shared {
         }
     }
 
-    /// Tells a caller that its time is up. Whoever asks for the health from then on hears of it too.
-    pub(super) fn fail_late(&self, job: &mut Job, waited: Duration) {
-        if !job.is_answered() {
-            self.lock().waited_in_vain = Some(waited);
-            self.fail(job, LedgerError::NoAnswer { waited });
+    /// Fails a caller whose deadline has passed. The health reports it from then on.
+    pub(super) fn fail_late(&self, pending: &mut PendingRequest, waited: Duration) {
+        if !pending.is_answered() {
+            self.lock().unanswered_for = Some(waited);
+            self.fail(pending, LedgerError::NoAnswer { waited });
         }
     }
 
-    /// Notes that the cluster has answered a session.
-    pub(super) fn note_answer(&self) {
-        self.lock().waited_in_vain = None;
+    pub(super) fn record_answer(&self) {
+        self.lock().unanswered_for = None;
     }
 
-    /// Tells one caller, unless it was told before.
-    pub(super) fn fail(&self, job: &mut Job, error: LedgerError) {
-        if job.is_answered() {
+    /// Fails one caller, unless it has its answer.
+    pub(super) fn fail(&self, pending: &mut PendingRequest, error: LedgerError) {
+        if pending.is_answered() {
             return;
         }
         self.observer.observe(&Observation::CallFailed { error: error.clone() });
-        job.answer(Err(error));
+        pending.answer(Err(error));
     }
 
     /// Puts a batch back to the front, to be sent again with the same IDs, by any session. Callers
-    /// that were told that there was no answer are not waiting for one.
-    pub(super) fn give_back(&self, operation: Operation, mut batch: Batch) {
+    /// that have already timed out are dropped.
+    pub(super) fn requeue(&self, operation: Operation, mut batch: Batch) {
         batch.retain(|queued| !queued.item.is_answered());
-        self.lock().queue.give_back(operation, batch);
+        self.lock().queue.requeue(operation, batch);
         self.wakes.iter().for_each(Condvar::notify_one);
     }
 
@@ -220,7 +218,7 @@ impl Shared {
         self.observer.observe(&Observation::SessionsBusy { count });
     }
 
-    /// Notes whether a session works, and tells those who wait for it.
+    /// Records whether a session works, and notifies the watchers.
     pub(super) fn set_health(&self, index: usize, health: Result<(), SessionProblem>) {
         let watchers = {
             let mut state = self.lock();
@@ -237,14 +235,14 @@ impl Shared {
             }
             Err(problem) => {
                 let duty = self.duty;
-                tracing::warn!(?duty, session = index, %problem, "tigerbeetle session in trouble");
+                tracing::warn!(?duty, session = index, %problem, "tigerbeetle session unavailable");
                 self.observer.observe(&Observation::SessionTroubled { problem });
             }
         }
-        tell(watchers);
+        notify(watchers);
     }
 
-    /// The health of all sessions, and a receiver for the next change of it.
+    /// The health of all sessions, and a receiver for its next change.
     pub(super) fn watch(&self) -> (Vec<Result<(), SessionProblem>>, oneshot::Receiver<()>) {
         let (watcher, changed) = oneshot::channel();
         let mut state = self.lock();
@@ -253,20 +251,20 @@ impl Shared {
         (state.sessions.iter().map(|session| session.health.clone()).collect(), changed)
     }
 
-    /// Waits until every session works; ends with the first that is in trouble.
+    /// Waits until every session works; returns the first problem.
     pub(super) async fn warm_up(&self) -> Result<(), SessionProblem> {
         loop {
             let (sessions, changed) = self.watch();
             let opening = |health: &Result<_, _>| *health == Err(SessionProblem::Opening);
-            if let Some(trouble) =
+            if let Some(problem) =
                 sessions.iter().find(|health| health.is_err() && !opening(health))
             {
-                return trouble.clone();
+                return problem.clone();
             }
             if sessions.iter().all(Result::is_ok) {
                 return Ok(());
             }
-            // An error would mean a change as well: look again.
+            // An error means a change as well: check again.
             drop(changed.await);
         }
     }
@@ -293,15 +291,15 @@ impl Shared {
         }
     }
 
-    /// `Ok` while at least one session works and nobody has waited in vain since the last answer.
+    /// `Ok` while at least one session works and no caller has timed out since the last answer.
     pub(super) fn health(&self) -> Result<(), SessionProblem> {
         let state = self.lock();
-        let in_vain = |waited| SessionProblem::NoAnswer { waited };
-        let problem = state.problem().or(state.waited_in_vain.map(in_vain));
+        let no_answer = |waited| SessionProblem::NoAnswer { waited };
+        let problem = state.problem().or(state.unanswered_for.map(no_answer));
         problem.map_or(Ok(()), Err)
     }
 
-    /// Sends nothing more. What is queued fails; what is under way is given up.
+    /// Stops sending. Queued requests fail; the sessions give up what is in flight.
     pub(super) fn close(&self) {
         let queued = {
             let mut state = self.lock();
@@ -321,7 +319,7 @@ impl Shared {
         self.lock().closing
     }
 
-    /// Notes that a session's thread ends. After the last one nothing is taken any more.
+    /// Records that a session's thread has ended. After the last one the queue is closed.
     pub(super) fn set_ended(&self, index: usize) {
         let (watchers, is_last) = {
             let mut state = self.lock();
@@ -332,7 +330,7 @@ impl Shared {
         if is_last {
             self.close();
         }
-        tell(watchers);
+        notify(watchers);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -351,9 +349,9 @@ impl State {
     }
 }
 
-fn tell(watchers: Vec<oneshot::Sender<()>>) {
+fn notify(watchers: Vec<oneshot::Sender<()>>) {
     for watcher in watchers {
-        // Whoever gave up waiting need not be told.
+        // The receiver may have been dropped.
         let _gone = watcher.send(());
     }
 }

@@ -1,4 +1,6 @@
-//! Our plain types in TigerBeetle's form and back. The only place that knows its flags.
+//! Conversions between our types and TigerBeetle's.
+//!
+//! The only place that knows its flags.
 
 use std::num::{NonZeroU16, NonZeroU32};
 

@@ -1,11 +1,11 @@
-//! How a limit's account gets from one capacity to another (`TB-07`).
+//! Capacity changes of one account as transfers (`TB-07`).
 //!
-//! An account is at a *version*: its posted credits and debits, which only grow, and whether it is
-//! closed. Each version is left once, and the transfer that leaves it has an ID made of nothing but
-//! the version: a marker that leaves an open one, the void of the closing transfer that leaves a
-//! closed one. Whatever is linked to that transfer happens once or not at all, whoever else asks at
-//! the same time and however late a request arrives. Since leaving a closed version always moves
-//! the counters, no closing transfer is ever needed twice, and any server can name the one in force.
+//! An account's *version* is its posted credits and debits, which only grow, and whether it is
+//! closed. A version is left at most once, by a transfer whose ID depends on nothing but the
+//! version: a marker leaves an open version, the void of the closing transfer leaves a closed one.
+//! Transfers linked to it are therefore applied once or not at all, whichever servers compete and
+//! however late a request arrives. Leaving a closed version always moves the counters, so no
+//! closing transfer is ever needed twice, and any server can compute the ID of the one in force.
 
 use std::fmt;
 use std::num::NonZeroU128;
@@ -19,79 +19,77 @@ use crate::ledger::{
 };
 use crate::limiter::codes::TransferCode;
 
-/// A limit's account as it was read.
+/// A limit's account at the time it was read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::limiter) struct Version {
     row: AccountRow,
 }
 
-/// What makes the transfers of one attempt its own. An attempt that is refused burns its ID, so the
-/// next one needs another.
+/// Makes the IDs of one attempt unique. A refused attempt burns its IDs, so the next one needs
+/// others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::limiter) struct Attempt {
-    /// For the order of IDs.
+    /// Orders the IDs.
     pub(in crate::limiter) unix_ms: u64,
-    /// Never the same twice.
+    /// Unique per attempt.
     pub(in crate::limiter) nonce: NonZeroU128,
 }
 
-/// What an account shall come to.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(in crate::limiter) struct Goal {
+pub(in crate::limiter) struct AccountGoal {
     pub(in crate::limiter) key: LimitKey,
-    pub(in crate::limiter) aim: Aim,
-    pub(in crate::limiter) stragglers: Stragglers,
-    /// The ledger has refused the decrease, although a look had shown room.
+    pub(in crate::limiter) target: CapacityTarget,
+    pub(in crate::limiter) late_requests: LateRequests,
+    /// The ledger has refused the decrease, although the account had room when it was read.
     pub(in crate::limiter) was_refused: bool,
 }
 
-/// How far to go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::limiter) enum Aim {
-    /// To this capacity; where it is in use, the account is closed until it is free.
-    Bring { to: Capacity },
-    /// To this capacity, if it is free; otherwise the account stays as it is.
-    Finish { to: Capacity },
-    /// Nowhere; only stragglers are shut out. The limit is not defined.
-    Guard,
+pub(in crate::limiter) enum CapacityTarget {
+    /// This capacity; if too much is in use, the account is closed until it is free.
+    Set { to: Capacity },
+    /// This capacity if enough is free; otherwise the account stays as it is.
+    SetIfFree { to: Capacity },
+    /// No target: only invalidate late requests. The limit is not defined.
+    Unchanged,
 }
 
-/// Whether a change of before may still arrive: one without an answer, or one of a process that is
-/// gone. An account is not settled while it could be changed by such a straggler.
+/// Whether an earlier change may still arrive: one without an answer, or one of a process that has
+/// ended. A goal is not reached while such a late request could change the account.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::limiter) enum Stragglers {
+pub(in crate::limiter) enum LateRequests {
     None,
     Possible,
 }
 
-/// What came of bringing an account to a capacity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::limiter) enum Settled {
-    /// It has the capacity.
-    There,
-    /// The units are in use. The account has this capacity, and admits nothing where it was closed.
-    Waits { in_force: u128 },
+pub(in crate::limiter) enum CapacityOutcome {
+    /// The account has the target capacity.
+    Reached,
+    /// The units are in use. The account still has the capacity `in_force`; if it is closed, it
+    /// admits nothing.
+    Waiting { in_force: u128 },
 }
 
-/// What is to be done about a goal.
+/// The next step towards a goal.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(in crate::limiter) enum Step {
-    /// Nothing: this is what it has come to.
-    Settled(Settled),
-    /// This chain; what it has come to once that is applied, and whether it changes the capacity.
-    Send { chain: WorkItem, then: Settled, is_change: bool },
+pub(in crate::limiter) enum CapacityStep {
+    /// Nothing is to be sent; this is the outcome.
+    Done(CapacityOutcome),
+    /// Send this chain; `then` is the outcome once it is applied, `is_change` whether it changes
+    /// the capacity.
+    Send { chain: WorkItem, then: CapacityOutcome, is_change: bool },
 }
 
-/// What became of a change.
+/// The result of a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::limiter) enum ChangeReply {
-    /// It is done.
     Applied,
     /// The units are in use.
     NoRoom,
-    /// Somebody else has left the version, or the attempt is used up; it has to be read again.
-    Moved,
-    /// Nothing that the rules foresee.
+    /// Another server has left the version, or the attempt's IDs are burned; re-read the account.
+    VersionChanged,
+    /// A status that the rules do not allow for.
     Unexpected(TransferStatus),
 }
 
@@ -100,7 +98,7 @@ impl Version {
         Self { row }
     }
 
-    /// What the account was given, less what was taken back.
+    /// Credits minus debits.
     pub(in crate::limiter) fn capacity(&self) -> u128 {
         let balances = self.row.balances;
         let capacity = balances.credits_posted.checked_sub(balances.debits_posted);
@@ -116,38 +114,43 @@ impl Version {
         self.row.closed
     }
 
-    /// The next step to a goal. Nothing is written for an account that is where it shall be, unless
-    /// a straggler could take it away from there: what leaves the version lets none through.
-    pub(in crate::limiter) fn step_to(&self, goal: &Goal, attempt: Attempt) -> Step {
+    /// The next step towards a goal. Nothing is written for an account that has reached it, unless
+    /// a late request could change the account again: leaving the version invalidates it.
+    pub(in crate::limiter) fn step_to(&self, goal: &AccountGoal, attempt: Attempt) -> CapacityStep {
         let key = &goal.key;
-        let settle = |settled| match goal.stragglers {
-            Stragglers::None => Step::Settled(settled),
-            Stragglers::Possible => {
-                let chain = self.supersede(key, attempt);
-                Step::Send { chain, then: settled, is_change: false }
+        let done = |outcome| match goal.late_requests {
+            LateRequests::None => CapacityStep::Done(outcome),
+            LateRequests::Possible => {
+                let chain = self.advance_version(key, attempt);
+                CapacityStep::Send { chain, then: outcome, is_change: false }
             }
         };
-        let (to, closes) = match goal.aim {
-            Aim::Bring { to } => (to, true),
-            Aim::Finish { to } => (to, false),
-            Aim::Guard => return settle(Settled::There),
+        let (to, closes) = match goal.target {
+            CapacityTarget::Set { to } => (to, true),
+            CapacityTarget::SetIfFree { to } => (to, false),
+            CapacityTarget::Unchanged => return done(CapacityOutcome::Reached),
         };
         let Some(change) = self.change(key, to, attempt) else {
-            return settle(Settled::There);
+            return done(CapacityOutcome::Reached);
         };
         let to = u128::from(to.get());
         let has_room = self.used() <= to && !goal.was_refused;
         if has_room || to >= self.capacity() {
-            return Step::Send { chain: change, then: Settled::There, is_change: true };
+            return CapacityStep::Send {
+                chain: change,
+                then: CapacityOutcome::Reached,
+                is_change: true,
+            };
         }
-        let waits = Settled::Waits { in_force: self.capacity() };
+        let waits = CapacityOutcome::Waiting { in_force: self.capacity() };
         if closes && !self.is_closed() {
-            return Step::Send { chain: self.close(key), then: waits, is_change: false };
+            return CapacityStep::Send { chain: self.close(key), then: waits, is_change: false };
         }
-        settle(waits)
+        done(waits)
     }
 
-    /// The transfers that bring the account to `target` and leave it open; `None` if it is there.
+    /// The transfers that bring the account to `target` and leave it open; `None` if it is already
+    /// so.
     pub(in crate::limiter) fn change(
         &self,
         key: &LimitKey,
@@ -164,7 +167,7 @@ impl Version {
         } else if target < capacity {
             chain.push(self.debit(key, capacity - target, attempt));
         } else {
-            chain.extend(self.step(key, attempt));
+            chain.extend(self.advance_counters(key, attempt));
         }
         Some(WorkItem::new().with_chain(chain))
     }
@@ -176,21 +179,21 @@ impl Version {
         WorkItem::new().with_chain([self.leave(key), closing])
     }
 
-    /// The transfers that leave this version and change nothing else: a request of before that may
-    /// still arrive has nothing left to leave, and so does nothing.
-    pub(in crate::limiter) fn supersede(&self, key: &LimitKey, attempt: Attempt) -> WorkItem {
+    /// The transfers that leave this version and change nothing else: an earlier request that
+    /// arrives later finds the version gone and has no effect.
+    pub(in crate::limiter) fn advance_version(&self, key: &LimitKey, attempt: Attempt) -> WorkItem {
         let mut chain = vec![self.leave(key)];
-        chain.extend(self.step(key, attempt));
+        chain.extend(self.advance_counters(key, attempt));
         if self.is_closed() {
             chain.push(self.closing(self.closing_id(key, 1)));
         }
         WorkItem::new().with_chain(chain)
     }
 
-    /// The transfers that open a closed account for two others, the fourth and the fifth, and close it
-    /// again: a closed account lets a reservation end, but no smaller one begin. They are one chain,
-    /// or a part of one.
-    pub(in crate::limiter) fn while_open(
+    /// The transfers that reopen a closed account for `void` and `smaller`, the fourth and the
+    /// fifth, and close it again: a closed account lets a reservation end, but no smaller one
+    /// begin. They are a chain, or part of one.
+    pub(in crate::limiter) fn reopen_around(
         &self,
         key: &LimitKey,
         void: Transfer,
@@ -198,12 +201,12 @@ impl Version {
         attempt: Attempt,
     ) -> [Transfer; 6] {
         assert!(self.is_closed(), "an open account needs no opening");
-        let [credit, debit] = self.step(key, attempt);
+        let [credit, debit] = self.advance_counters(key, attempt);
         let closing = self.closing(self.closing_id(key, 1));
         [self.leave(key), credit, debit, void, smaller, closing]
     }
 
-    /// The one transfer that leaves this version.
+    /// The transfer that leaves this version.
     fn leave(&self, key: &LimitKey) -> Transfer {
         if self.is_closed() {
             let pending = self.closing_id(key, 0);
@@ -218,8 +221,8 @@ impl Version {
         transfer(self.id("capacity", key, 0), Action::Posted(movement))
     }
 
-    /// Moves the counters and leaves the capacity as it is.
-    fn step(&self, key: &LimitKey, attempt: Attempt) -> [Transfer; 2] {
+    /// Advances the counters without changing the capacity.
+    fn advance_counters(&self, key: &LimitKey, attempt: Attempt) -> [Transfer; 2] {
         [self.credit(key, 1, attempt), self.debit(key, 1, attempt)]
     }
 
@@ -281,21 +284,22 @@ fn transfer(id: TransferId, action: Action) -> Transfer {
 
 /// Reads the answer to a chain of [`Version`].
 pub(in crate::limiter) fn read(results: &[TransferResult]) -> ChangeReply {
-    let quiet = [TransferStatus::Created, TransferStatus::LinkedEventFailed];
+    let neutral = [TransferStatus::Created, TransferStatus::LinkedEventFailed];
     let statuses = || results.iter().map(|result| result.status);
-    let Some(status) = statuses().find(|status| !quiet.contains(status)) else {
+    let Some(status) = statuses().find(|status| !neutral.contains(status)) else {
         let applied = statuses().all(|status| status == TransferStatus::Created);
-        let unsaid = ChangeReply::Unexpected(TransferStatus::LinkedEventFailed);
-        return if applied { ChangeReply::Applied } else { unsaid };
+        let unexplained = ChangeReply::Unexpected(TransferStatus::LinkedEventFailed);
+        return if applied { ChangeReply::Applied } else { unexplained };
     };
-    let closed_meanwhile = matches!(
+    let was_closed = matches!(
         status,
         TransferStatus::DebitAccountAlreadyClosed | TransferStatus::CreditAccountAlreadyClosed
     );
-    // A request that is sent again after an eviction may have been refused before, unheard.
+    // A request that is sent again after an eviction may have been refused before, without an
+    // answer.
     let refused_before = status == TransferStatus::IdAlreadyFailed;
-    if status.exists() || closed_meanwhile || refused_before {
-        return ChangeReply::Moved;
+    if status.exists() || was_closed || refused_before {
+        return ChangeReply::VersionChanged;
     }
     if status == TransferStatus::ExceedsCredits {
         return ChangeReply::NoRoom;

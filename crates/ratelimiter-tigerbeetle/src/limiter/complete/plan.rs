@@ -1,13 +1,13 @@
-//! What the end of a lease asks of the ledger, and what the ledger's answer means (`TB-06`, `TB-16`).
+//! The end of a lease as one chain (`TB-06`, `TB-16`).
 //!
-//! All of it is one chain that begins with a *marker*, so it happens once and altogether, or not at
-//! all. The marker is the void of the lease's first hold. Once the ledger has said that this hold
-//! expired without having been voided, which is final, nobody can use that marker, nor has anybody
-//! used it: then, and for a lease without a hold, it is the transfer `xfer:end:<lease>`. So no two
-//! completes of one lease succeed, whoever sends them and however late they arrive.
+//! The chain begins with a *marker*, so the lease ends once and as a whole, or not at all. The
+//! marker is the void of the lease's first hold. If the ledger reports that this hold expired
+//! without having been voided, which is final, no complete has used that marker and none can. Then,
+//! and for a lease without a hold, the marker is the transfer `xfer:end:<lease>`. So no two
+//! completes of one lease succeed, at whichever servers and however late they arrive.
 //!
-//! A member of the chain that the ledger refuses is left out, or replaced, and the chain is tried
-//! again; until it succeeds nothing has happened.
+//! A transfer that the ledger refuses is dropped or replaced, and the chain is tried again; until
+//! it succeeds nothing has changed.
 
 use std::num::NonZeroU32;
 use std::ops::Range;
@@ -20,75 +20,73 @@ use crate::ledger::{
     AccountId, Action, Movement, Transfer, TransferId, TransferResult, TransferStatus, WorkItem,
 };
 use crate::limiter::capacity::{Attempt, Version};
-use crate::limiter::codes::{Tenure, TransferCode, user_data};
+use crate::limiter::codes::{ReservationKind, TransferCode, user_data};
 use crate::limiter::lease::{Lease, Reservation};
-use crate::limiter::table::Table;
+use crate::limiter::table::LimitTable;
 
-/// The end of a lease, as it is to be tried next.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Plan {
+pub(super) struct CompletePlan {
     lease: LeaseId,
     /// The void of the first hold, unless there is none or it has expired.
     first_hold: Option<Transfer>,
-    steps: Vec<Step>,
+    steps: Vec<CompleteStep>,
     /// Units without room, by key.
     uncovered: Vec<(LimitKey, u64)>,
 }
 
-/// One thing that the end of a lease changes.
+/// One change at the end of a lease.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Step {
-    /// A hold is released, or a reservation of which nothing was used.
+enum CompleteStep {
+    /// Releases a hold, or a reservation with an actual of 0.
     Release(Transfer),
-    /// A reservation becomes smaller: a void, and a reservation in its place.
-    Shrink { key: LimitKey, reservation: Reservation, actual: u64, account: Account },
-    /// An overage: a reservation if there is room; else, as the policy says, debt.
+    /// Shrinks a reservation: a void, and a smaller reservation.
+    Shrink { key: LimitKey, reservation: Reservation, actual: u64, account: AccountState },
+    /// Reserves an overage if there is room; otherwise it becomes debt, if the policy says so.
     Cover { key: LimitKey, reservation: Reservation, excess: u64, overage: Overage, burned: bool },
     /// An overage without room.
     Debt { key: LimitKey, excess: u64 },
 }
 
-/// What is known of the account of a reservation that is to become smaller.
+/// What is known about the account of a reservation to shrink.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Account {
-    /// Nothing: it is taken to be open.
+enum AccountState {
+    /// Nothing: assume that it is open.
     Untried,
-    /// It was closed when it was tried, or when another server did, which has burned the ID of the
-    /// smaller reservation.
+    /// It was closed at an attempt of this or another server, which burned the ID of the smaller
+    /// reservation.
     Burned,
-    /// It is closed, for a decrease that waits, and has this version.
+    /// It is closed for a waiting decrease, at this version.
     Closed(Version),
 }
 
-/// Which of the six events of [`Version::while_open`] are about the reservation; the others are about
-/// its account.
-const RESERVATION_WHILE_OPEN: Range<usize> = 3..5;
+/// The events of [`Version::reopen_around`] that concern the reservation; the others concern its
+/// account.
+const RESERVATION_EVENTS: Range<usize> = 3..5;
 
-/// What the ledger's answer means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Reply {
-    /// The lease is completed, by as many transfers.
+pub(super) enum ChainReply {
+    /// The lease is completed, with this many transfers.
     Done { created_count: u64 },
-    /// It was completed before, and nothing else happened.
-    DoneBefore,
-    /// Nothing has happened; what was refused is left out or replaced now.
-    Again,
-    /// Nothing has happened: this account was closed, or changed. [`Plan::found`] is to be told how
-    /// it is.
-    Look(AccountId),
-    /// A status that the rules do not foresee.
+    /// It was completed before; nothing else changed.
+    AlreadyDone,
+    /// Nothing has changed; the refused transfer is now dropped or replaced.
+    Retry,
+    /// Nothing has changed: this account was closed, or its version changed. Read it and call
+    /// [`CompletePlan::record_version`].
+    ReadAccount(AccountId),
+    /// A status that the rules do not allow for.
     Unexpected(TransferStatus),
 }
 
 /// Plans the end of a lease. All checks come first, so that a refused complete changes nothing.
-/// What has expired stays as it is: there is nothing left to shrink or to grow. `None` if that is
-/// everything.
+/// Expired reservations stay as they are: there is nothing left to shrink or to grow. `None` if all
+/// have expired.
 pub(super) fn plan(
     lease: &Lease,
     actuals: &Actuals,
     now: Timestamp,
-    table: &Table,
-) -> Result<Option<Plan>, CompleteError> {
+    table: &LimitTable,
+) -> Result<Option<CompletePlan>, CompleteError> {
     let is_live = |reservation: &Reservation| reservation.expires_at > now;
     if !lease.reservations.iter().any(is_live) {
         return Ok(None);
@@ -96,30 +94,35 @@ pub(super) fn plan(
     let mut used = vec![None; lease.reservations.len()];
     for actual in actuals.iter() {
         let account = table.account_of(&actual.key);
-        let takes = |r: &Reservation| r.tenure == Tenure::Reservation && r.account == account;
+        let takes =
+            |r: &Reservation| r.kind == ReservationKind::Reservation && r.account == account;
         let Some(at) = lease.reservations.iter().position(takes) else {
             return Err(CompleteError::InvalidActual { key: actual.key.clone() });
         };
         used[at] = Some((&actual.key, actual.amount));
     }
-    let mut plan =
-        Plan { lease: lease.id, first_hold: None, steps: Vec::new(), uncovered: Vec::new() };
+    let mut plan = CompletePlan {
+        lease: lease.id,
+        first_hold: None,
+        steps: Vec::new(),
+        uncovered: Vec::new(),
+    };
     for (reservation, used) in lease.reservations.iter().zip(used) {
-        match (reservation.tenure, used) {
-            (Tenure::Hold, _) => {
+        match (reservation.kind, used) {
+            (ReservationKind::Hold, _) => {
                 let void = void(lease.id, reservation, table.key_of(reservation.account));
-                // Whatever our clock says: only the ledger knows whether it was voided before.
+                // Whatever our clock says, only the ledger knows whether it was voided before.
                 if plan.first_hold.is_none() {
                     plan.first_hold = Some(void);
                 } else if is_live(reservation) {
-                    plan.steps.push(Step::Release(void));
+                    plan.steps.push(CompleteStep::Release(void));
                 }
             }
-            (Tenure::Reservation, Some((key, actual))) if is_live(reservation) => {
+            (ReservationKind::Reservation, Some((key, actual))) if is_live(reservation) => {
                 let overage = table.get(key).map(|limit| limit.registered.limit.overage);
                 plan.steps.extend(reconcile(lease.id, reservation, key, actual, overage));
             }
-            (Tenure::Reservation, _) => {}
+            (ReservationKind::Reservation, _) => {}
         }
     }
     Ok(Some(plan))
@@ -131,22 +134,27 @@ fn reconcile(
     key: &LimitKey,
     actual: u64,
     overage: Option<Overage>,
-) -> Option<Step> {
+) -> Option<CompleteStep> {
     let (key, reserved, reservation) = (key.clone(), reservation.amount, *reservation);
     if actual == 0 {
-        return Some(Step::Release(void(lease, &reservation, Some(&key))));
+        return Some(CompleteStep::Release(void(lease, &reservation, Some(&key))));
     }
     if actual < reserved {
-        return Some(Step::Shrink { key, reservation, actual, account: Account::Untried });
+        return Some(CompleteStep::Shrink {
+            key,
+            reservation,
+            actual,
+            account: AccountState::Untried,
+        });
     }
-    // A limit that was deleted has no policy, and nobody who would ask for its debt.
+    // A deleted limit has no policy, and its debt is not read.
     let overage = overage.filter(|_| actual > reserved)?;
     let excess = actual - reserved;
-    Some(Step::Cover { key, reservation, excess, overage, burned: false })
+    Some(CompleteStep::Cover { key, reservation, excess, overage, burned: false })
 }
 
-impl Plan {
-    /// The chain to try at `now`. `attempt` makes the IDs whose first form is burned.
+impl CompletePlan {
+    /// The chain to try at `now`. `attempt` replaces burned IDs.
     pub(super) fn item(&self, now: Timestamp, mut attempt: impl FnMut() -> Attempt) -> WorkItem {
         let mut chain = vec![self.first_hold.unwrap_or_else(|| end_marker(self.lease))];
         for step in &self.steps {
@@ -157,21 +165,21 @@ impl Plan {
         WorkItem::new().with_chain(chain)
     }
 
-    /// Units without room, by key, that count once the lease is completed.
+    /// Units without room, by key, to be counted once the lease is completed.
     pub(super) fn uncovered(&self) -> &[(LimitKey, u64)] {
         &self.uncovered
     }
 
-    /// Reads the answer to the chain, and leaves out or replaces what was refused.
-    pub(super) fn read(&mut self, results: &[TransferResult]) -> Reply {
-        let quiet = [TransferStatus::Created, TransferStatus::LinkedEventFailed];
-        let Some(at) = results.iter().position(|result| !quiet.contains(&result.status)) else {
+    /// Interprets the reply to the chain, and drops or replaces what was refused.
+    pub(super) fn read(&mut self, results: &[TransferResult]) -> ChainReply {
+        let neutral = [TransferStatus::Created, TransferStatus::LinkedEventFailed];
+        let Some(at) = results.iter().position(|result| !neutral.contains(&result.status)) else {
             let created = results.iter().all(|result| result.status == TransferStatus::Created);
-            let unsaid = Reply::Unexpected(TransferStatus::LinkedEventFailed);
+            let unexplained = ChainReply::Unexpected(TransferStatus::LinkedEventFailed);
             return if created {
-                Reply::Done { created_count: results.len() as u64 }
+                ChainReply::Done { created_count: results.len() as u64 }
             } else {
-                unsaid
+                unexplained
             };
         };
         let status = results[at].status;
@@ -187,83 +195,88 @@ impl Plan {
         unreachable!("there is one result an event");
     }
 
-    fn read_marker(&mut self, status: TransferStatus) -> Reply {
-        if was_done(status) {
-            return Reply::DoneBefore;
+    fn read_marker(&mut self, status: TransferStatus) -> ChainReply {
+        if already_done(status) {
+            return ChainReply::AlreadyDone;
         }
         if status == TransferStatus::PendingTransferExpired && self.first_hold.take().is_some() {
-            return Reply::Again;
+            return ChainReply::Retry;
         }
-        Reply::Unexpected(status)
+        ChainReply::Unexpected(status)
     }
 
-    /// What the refusal of a step's event means. An ID that exists, or a reservation that was voided,
-    /// though the marker is not there: a release that knew no markers has completed the lease.
-    fn read_step(&mut self, index: usize, event: usize, status: TransferStatus) -> Reply {
+    /// Interprets the refusal of a step's event. If an ID exists, or a reservation was voided,
+    /// without the marker, an older release that had no markers has completed the lease.
+    fn read_step(&mut self, index: usize, event: usize, status: TransferStatus) -> ChainReply {
         let step = &mut self.steps[index];
         match step {
-            Step::Shrink { reservation, account: Account::Closed(_), .. }
-                if !RESERVATION_WHILE_OPEN.contains(&event) && has_moved(status) =>
+            CompleteStep::Shrink { reservation, account: AccountState::Closed(_), .. }
+                if !RESERVATION_EVENTS.contains(&event) && version_changed(status) =>
             {
-                return Reply::Look(reservation.account);
+                return ChainReply::ReadAccount(reservation.account);
             }
-            Step::Shrink { account: known, .. } if status == TransferStatus::IdAlreadyFailed => {
-                *known = Account::Burned;
-                return Reply::Again;
+            CompleteStep::Shrink { account: known, .. }
+                if status == TransferStatus::IdAlreadyFailed =>
+            {
+                *known = AccountState::Burned;
+                return ChainReply::Retry;
             }
-            // It had no room when it was tried before, in vain; it may have some now. A request that is
-            // sent again after an eviction may find an ID burned that replaced one.
-            Step::Cover { burned, .. } if status == TransferStatus::IdAlreadyFailed => {
+            // An earlier attempt had no room; there may be room now. A request that is sent again
+            // after an eviction may also find a replacement ID burned.
+            CompleteStep::Cover { burned, .. } if status == TransferStatus::IdAlreadyFailed => {
                 *burned = true;
-                return Reply::Again;
+                return ChainReply::Retry;
             }
-            Step::Shrink { reservation, .. }
+            CompleteStep::Shrink { reservation, .. }
                 if status == TransferStatus::DebitAccountAlreadyClosed =>
             {
-                return Reply::Look(reservation.account);
+                return ChainReply::ReadAccount(reservation.account);
             }
-            Step::Release(_) | Step::Shrink { .. }
+            CompleteStep::Release(_) | CompleteStep::Shrink { .. }
                 if status == TransferStatus::PendingTransferExpired =>
             {
                 self.steps.remove(index);
-                return Reply::Again;
+                return ChainReply::Retry;
             }
-            Step::Cover { key, excess, overage, .. } if has_no_room(status) => {
+            CompleteStep::Cover { key, excess, overage, .. } if has_no_room(status) => {
                 let (key, excess) = (key.clone(), *excess);
                 self.uncovered.push((key.clone(), excess));
                 match overage {
-                    Overage::Debt => *step = Step::Debt { key, excess },
+                    Overage::Debt => *step = CompleteStep::Debt { key, excess },
                     Overage::Deny => drop(self.steps.remove(index)),
                 }
-                return Reply::Again;
+                return ChainReply::Retry;
             }
-            Step::Release(_) | Step::Shrink { .. } | Step::Cover { .. } | Step::Debt { .. } => {}
+            CompleteStep::Release(_)
+            | CompleteStep::Shrink { .. }
+            | CompleteStep::Cover { .. }
+            | CompleteStep::Debt { .. } => {}
         }
-        if was_done(status) { Reply::DoneBefore } else { Reply::Unexpected(status) }
+        if already_done(status) { ChainReply::AlreadyDone } else { ChainReply::Unexpected(status) }
     }
 
-    /// How the account is that [`Reply::Look`] has named.
-    pub(super) fn found(&mut self, account: AccountId, version: Version) {
+    /// Records the account that [`ChainReply::ReadAccount`] asked for.
+    pub(super) fn record_version(&mut self, account: AccountId, version: Version) {
         for step in &mut self.steps {
-            if let Step::Shrink { reservation, account: known, .. } = step
+            if let CompleteStep::Shrink { reservation, account: known, .. } = step
                 && reservation.account == account
             {
                 *known = match version.is_closed() {
-                    true => Account::Closed(version),
-                    false => Account::Burned,
+                    true => AccountState::Closed(version),
+                    false => AccountState::Burned,
                 };
             }
         }
     }
 }
 
-impl Step {
-    /// How many events it is.
+impl CompleteStep {
+    /// The number of its events.
     fn len(&self) -> usize {
         match self {
             Self::Release(_) | Self::Cover { .. } | Self::Debt { .. } => 1,
-            Self::Shrink { account: Account::Untried | Account::Burned, .. } => 2,
-            Self::Shrink { account: Account::Closed(_), .. } => 6,
+            Self::Shrink { account: AccountState::Untried | AccountState::Burned, .. } => 2,
+            Self::Shrink { account: AccountState::Closed(_), .. } => 6,
         }
     }
 
@@ -280,18 +293,18 @@ impl Step {
                 let void = void(lease, reservation, Some(key));
                 let smaller = |id| rereserve(id, lease, reservation, *actual, now);
                 match account {
-                    Account::Untried => {
+                    AccountState::Untried => {
                         let id = ids::transfer(TransferRole::Rereserve, lease, key);
                         chain.extend([void, smaller(id)]);
                     }
-                    Account::Burned => {
+                    AccountState::Burned => {
                         let id = rereserve_id(lease, key, attempt());
                         chain.extend([void, smaller(id)]);
                     }
-                    Account::Closed(version) => {
+                    AccountState::Closed(version) => {
                         let attempt = attempt();
                         let smaller = smaller(rereserve_id(lease, key, attempt));
-                        chain.extend(version.while_open(key, void, smaller, attempt));
+                        chain.extend(version.reopen_around(key, void, smaller, attempt));
                     }
                 }
             }
@@ -307,8 +320,8 @@ impl Step {
     }
 }
 
-/// Somebody has done it.
-fn was_done(status: TransferStatus) -> bool {
+/// This or another server has done it.
+fn already_done(status: TransferStatus) -> bool {
     let resolved = [
         TransferStatus::PendingTransferAlreadyVoided,
         TransferStatus::PendingTransferAlreadyPosted,
@@ -316,27 +329,26 @@ fn was_done(status: TransferStatus) -> bool {
     status.exists() || resolved.contains(&status)
 }
 
-/// The version of a closed account was left by somebody else.
-fn has_moved(status: TransferStatus) -> bool {
+/// Another server has left the version of the closed account.
+fn version_changed(status: TransferStatus) -> bool {
     let closed =
         [TransferStatus::DebitAccountAlreadyClosed, TransferStatus::CreditAccountAlreadyClosed];
-    was_done(status) || closed.contains(&status)
+    already_done(status) || closed.contains(&status)
 }
 
-/// No room for an excess.
 fn has_no_room(status: TransferStatus) -> bool {
     matches!(status, TransferStatus::ExceedsCredits | TransferStatus::DebitAccountAlreadyClosed)
 }
 
-/// The whole seconds until `expires_at`, rounded up, so that nothing returns before its time.
+/// The whole seconds until `expires_at`, rounded up, so that nothing expires early.
 fn remaining_seconds(expires_at: Timestamp, now: Timestamp) -> NonZeroU32 {
     let seconds = expires_at.since(now).as_nanos().div_ceil(1_000_000_000);
     let seconds = u32::try_from(seconds).expect("no reservation lasts longer than its 32 bits");
     NonZeroU32::new(seconds).unwrap_or(NonZeroU32::MIN)
 }
 
-/// The release of a reservation or hold. One of a limit that is not defined here goes by its
-/// account; should another server know the key, one of the two voids finds the other's done.
+/// Releases a reservation or hold. If its limit is not defined here, the ID is derived from its
+/// account; if another server knows the key, the second of the two voids finds the first.
 fn void(lease: LeaseId, reservation: &Reservation, key: Option<&LimitKey>) -> Transfer {
     let Reservation { account, transfer: pending, .. } = *reservation;
     let id = match key {
@@ -350,7 +362,7 @@ fn void(lease: LeaseId, reservation: &Reservation, key: Option<&LimitKey>) -> Tr
     Transfer { id, action, user_data: user_data(lease, None) }
 }
 
-/// A reservation on the account of an earlier one, for the rest of its time.
+/// A reservation on the account of an earlier one, for the rest of its lifetime.
 fn rereserve(
     id: TransferId,
     lease: LeaseId,
@@ -366,10 +378,10 @@ fn rereserve(
     };
     let timeout_seconds = Some(remaining_seconds(reservation.expires_at, now));
     let action = Action::Pending { movement, timeout_seconds, closes_debit_account: false };
-    Transfer { id, action, user_data: user_data(lease, Some(Tenure::Reservation)) }
+    Transfer { id, action, user_data: user_data(lease, Some(ReservationKind::Reservation)) }
 }
 
-/// In the place of an ID that is burned.
+/// Replaces a burned ID.
 fn rereserve_id(lease: LeaseId, key: &LimitKey, attempt: Attempt) -> TransferId {
     let label = format!("xfer:rereserve:{lease}:{:032x}:{key}", attempt.nonce);
     ids::transfer_at(lease.timestamp_ms(), &label)

@@ -1,4 +1,6 @@
-//! Several reserves at once: their chains travel as few work items, since each item is queued, waited for and answered on its own.
+//! Batched reserves, sent in few work items.
+//!
+//! Each work item is queued, waited for and answered separately, so few are cheaper.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,15 +9,16 @@ use futures::future::join_all;
 use ratelimiter::{Decision, ReserveError, ReserveRequest};
 
 use super::super::TigerBeetleLimiter;
-use super::super::table::Need;
+use super::super::table::ResolvedRequirement;
 use super::super::unanswered::unanswered;
-use super::{Question, chain, transfers_of};
+use super::{ReservePlan, chain, transfers_of};
 use crate::ledger::{ItemTooLarge, Ledger, LedgerError, WorkItem};
 
-/// Small enough that several parts share a request to the cluster, and that several sessions share a large batch.
+/// Small enough that several parts fit into a request, and that several sessions share a large
+/// batch.
 const PART_EVENTS_MAX: usize = 1_024;
 
-/// How many events the chains of one work item may have together.
+/// The most events in one work item.
 #[derive(Debug)]
 pub(in super::super) struct PartSize(AtomicUsize);
 
@@ -30,17 +33,17 @@ impl PartSize {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// A ledger with smaller requests has refused an item. How much smaller they are it does not say, so half of it is tried.
+    /// The ledger has refused an item without saying what would fit, so try half of it.
     fn learn(&self, ItemTooLarge { refused_events, .. }: ItemTooLarge) {
         self.0.fetch_min(refused_events / 2, Ordering::Relaxed);
     }
 }
 
-/// What becomes of one request of a part.
-enum Asked {
-    /// Its chain is at this place of the item.
-    InItem(Vec<Need>, Range<usize>),
-    /// The ledger has to be asked for it alone.
+/// How one request of a part is answered.
+enum BatchItem {
+    /// Its chain is at this range of the item.
+    InItem(Vec<ResolvedRequirement>, Range<usize>),
+    /// By its own request to the ledger.
     Alone,
     Refused(ReserveError),
 }
@@ -57,7 +60,8 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         for (part, answered) in join_all(parts.map(send)).await {
             match answered {
                 Ok(answered) => answers.extend(answered),
-                // Nothing of it was sent. One after another, so that what is asked first is admitted first.
+                // Nothing of it was sent. Sequentially, so that earlier requests are admitted
+                // first.
                 Err(too_large) => {
                     self.part_size.learn(too_large);
                     answers.extend(Box::pin(self.reserve_many(part)).await);
@@ -76,16 +80,16 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         requests: &[ReserveRequest],
     ) -> Result<Vec<Result<Decision, ReserveError>>, ItemTooLarge> {
         let mut item = WorkItem::new();
-        let mut ask = |request| match self.question(request) {
-            Ok(Question::Chain(needs)) => {
+        let mut plan_item = |request| match self.plan_reserve(request) {
+            Ok(ReservePlan::SendChain(requirements)) => {
                 let start = item.len();
-                chain::push(&mut item, request.lease, &needs);
-                Asked::InItem(needs, start..item.len())
+                chain::push(&mut item, request.lease, &requirements);
+                BatchItem::InItem(requirements, start..item.len())
             }
-            Ok(Question::Known(_) | Question::Closed { .. }) => Asked::Alone,
-            Err(error) => Asked::Refused(error),
+            Ok(ReservePlan::Replay(_) | ReservePlan::DeniedByDefinition { .. }) => BatchItem::Alone,
+            Err(error) => BatchItem::Refused(error),
         };
-        let asked: Vec<_> = requests.iter().map(&mut ask).collect();
+        let planned: Vec<_> = requests.iter().map(&mut plan_item).collect();
         let transfers: Vec<_> = transfers_of(&item).collect();
         let results = self.ledger.create_transfers(item).await;
         if let Err(LedgerError::ItemTooLarge(too_large)) = &results
@@ -93,22 +97,24 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         {
             return Err(*too_large);
         }
-        let answer = async |request: &ReserveRequest, asked| match (asked, &results) {
-            (Asked::Refused(error), _) => Err(error),
-            (Asked::InItem(needs, at), Ok(results)) => {
+        let answer = async |request: &ReserveRequest, planned| match (planned, &results) {
+            (BatchItem::Refused(error), _) => Err(error),
+            (BatchItem::InItem(requirements, at), Ok(results)) => {
                 let (transfers, results) = (&transfers[at.clone()], &results[at]);
-                self.hear(request.lease, &needs, transfers, results).await
+                self.interpret_reply(request.lease, &requirements, transfers, results).await
             }
-            (Asked::InItem(..), Err(error)) => Err(unanswered(error.clone()).into()),
-            (Asked::Alone, _) => self.reserve_one(request).await,
+            (BatchItem::InItem(..), Err(error)) => Err(unanswered(error.clone()).into()),
+            (BatchItem::Alone, _) => self.reserve_one(request).await,
         };
-        // Together, so that a repeated batch, whose leases are all read back, takes as long as one lease does.
-        let answers = requests.iter().zip(asked).map(|(request, asked)| answer(request, asked));
+        // Concurrently, so that a repeated batch, whose leases are all read from the ledger, takes
+        // as long as one lease.
+        let answers =
+            requests.iter().zip(planned).map(|(request, planned)| answer(request, planned));
         Ok(join_all(answers).await)
     }
 }
 
-/// Requests that have at most so many requirements together, or a single one.
+/// Splits requests into parts of at most `events_max` requirements, or of a single request.
 fn parts(
     mut requests: &[ReserveRequest],
     events_max: usize,

@@ -1,4 +1,4 @@
-//! One lease as one chain of pending transfers, and what TigerBeetle's answer to it means.
+//! A lease as one chain of pending transfers.
 
 use std::num::NonZeroU32;
 
@@ -6,71 +6,73 @@ use ratelimiter::{LeaseId, LimitKind};
 
 use crate::ids::{self, LeaseTransfers, TransferRole};
 use crate::ledger::{Action, Movement, Transfer, TransferResult, TransferStatus, WorkItem};
-use crate::limiter::cluster_time::never_made;
-use crate::limiter::codes::{Tenure, TransferCode, user_data};
-use crate::limiter::table::Need;
+use crate::limiter::cluster_time::id_probe;
+use crate::limiter::codes::{ReservationKind, TransferCode, user_data};
+use crate::limiter::table::ResolvedRequirement;
 
 /// Why a chain reserved nothing (`TB-05`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Refusal {
     /// This event had no room.
     NoRoom {
-        /// Which one of the chain.
+        /// Index in the chain.
         at: usize,
     },
     /// The lease was denied before, because of this event.
     DeniedBefore {
-        /// Which one of the chain.
+        /// Index in the chain.
         at: usize,
     },
-    /// This event's account is closed while its capacity is on its way down.
+    /// This event's account is closed for a decrease.
     Decreasing {
-        /// Which one of the chain.
+        /// Index in the chain.
         at: usize,
     },
-    /// The lease is there already: it has to be read back.
+    /// The lease exists: it has to be read.
     Known,
-    /// Nothing that the rules foresee.
+    /// A status that the rules do not allow for.
     Unexpected(TransferStatus),
 }
 
-/// Adds the chain that reserves all that a lease needs. The needs are sorted by key (`TB-02`).
-pub(super) fn push(item: &mut WorkItem, lease: LeaseId, needs: &[Need]) {
-    let sorted = needs.is_sorted_by(|a, b| a.limit.key() < b.limit.key());
+/// Adds the chain of a lease. The requirements are sorted by key (`TB-02`).
+pub(super) fn push(item: &mut WorkItem, lease: LeaseId, requirements: &[ResolvedRequirement]) {
+    let sorted = requirements.is_sorted_by(|a, b| a.limit.key() < b.limit.key());
     assert!(sorted, "a replay in another order must make the same chain");
     let operator = ids::operator_account();
     let transfers = LeaseTransfers::new(TransferRole::Reserve, lease);
-    let reservation = |need: &Need| {
-        let kind = need.limit.registered.limit.kind;
+    let reservation = |requirement: &ResolvedRequirement| {
+        let kind = requirement.limit.registered.limit.kind;
         Transfer {
-            id: transfers.on(need.limit.key()),
+            id: transfers.on(requirement.limit.key()),
             action: Action::Pending {
                 movement: Movement {
-                    debit: need.limit.account,
+                    debit: requirement.limit.account,
                     credit: operator,
-                    amount: need.amount.into(),
+                    amount: requirement.amount.into(),
                     code: TransferCode::Reservation.number(),
                 },
                 timeout_seconds: Some(lifetime(kind)),
                 closes_debit_account: false,
             },
-            user_data: user_data(lease, Some(Tenure::of(kind))),
+            user_data: user_data(lease, Some(ReservationKind::of(kind))),
         }
     };
-    item.push_chain(needs.iter().map(reservation));
+    item.push_chain(requirements.iter().map(reservation));
 }
 
-/// Asks whether the IDs of a lease's chain are taken or burned, one event per need, and changes nothing.
-pub(super) fn probe(lease: LeaseId, needs: &[Need]) -> WorkItem {
+/// Checks whether the IDs of a lease's chain are taken or burned, with one event per requirement,
+/// and changes nothing.
+pub(super) fn probe(lease: LeaseId, requirements: &[ResolvedRequirement]) -> WorkItem {
     let transfers = LeaseTransfers::new(TransferRole::Reserve, lease);
     let mut item = WorkItem::new();
-    for need in needs {
-        item.push(never_made(transfers.on(need.limit.key())));
+    for requirement in requirements {
+        item.push(id_probe(transfers.on(requirement.limit.key())));
     }
     item
 }
 
-/// Reads the answer to a probe; none if this lease was neither allowed nor denied with these limits.
+/// Interprets the reply to a probe; `None` if this lease was neither allowed nor denied with these
+/// limits.
 pub(super) fn read_probe(results: &[TransferResult]) -> Option<Refusal> {
     let mut seen = None;
     for (at, TransferResult { status, .. }) in results.iter().enumerate() {
@@ -90,14 +92,14 @@ fn lifetime(kind: LimitKind) -> NonZeroU32 {
     NonZeroU32::new(kind.lifetime_seconds()).expect("a window or timeout is at least a second")
 }
 
-/// Reads the answer. In a chain that failed one event says why; the others only say that they
-/// failed with it.
+/// Interprets the reply. In a failed chain one event has the reason; the others only report that
+/// they failed with it.
 pub(super) fn read(results: &[TransferResult]) -> Result<(), Refusal> {
-    let quiet = [TransferStatus::Created, TransferStatus::LinkedEventFailed];
-    let Some(at) = results.iter().position(|result| !quiet.contains(&result.status)) else {
+    let neutral = [TransferStatus::Created, TransferStatus::LinkedEventFailed];
+    let Some(at) = results.iter().position(|result| !neutral.contains(&result.status)) else {
         let created = results.iter().all(|result| result.status == TransferStatus::Created);
-        let unsaid = Refusal::Unexpected(TransferStatus::LinkedEventFailed);
-        return if created { Ok(()) } else { Err(unsaid) };
+        let unexplained = Refusal::Unexpected(TransferStatus::LinkedEventFailed);
+        return if created { Ok(()) } else { Err(unexplained) };
     };
     let status = results[at].status;
     if status.exists() {

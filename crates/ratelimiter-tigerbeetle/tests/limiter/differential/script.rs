@@ -1,9 +1,9 @@
-//! A random script that both backends can play alike.
+//! A random script for both backends.
 //!
-//! Time moves by odd amounts, so that nothing is asked in the few nanoseconds by which the events of
-//! one request differ. Only keys whose window outlasts the script are reconciled to anything but
-//! nothing, since a reconciled reservation may last up to a second longer here. A lease that comes
-//! back has a key of its first request in it, since this backend recognises a lease by its keys.
+//! Time moves by odd amounts, so that no step falls into the few nanoseconds by which the events of
+//! one request differ. Only keys whose window outlasts the script are reconciled to anything but 0,
+//! since a reconciled reservation may last up to a second longer here. A repeated lease has a key
+//! of its first request, since this backend recognises a lease by its keys.
 
 use std::time::Duration;
 
@@ -13,7 +13,6 @@ use ratelimiter::{
     Limit, LimitKey, LimitKind, Overage, Requirements, ReserveError, ReserveRequest, Window,
 };
 
-/// One thing that both backends do.
 #[derive(Debug)]
 pub enum Step {
     Pass(Duration),
@@ -24,20 +23,19 @@ pub enum Step {
 
 pub struct Script {
     random: fastrand::Rng,
-    /// Definitions that are still to be made.
+    /// Definitions still to be sent.
     undefined: Vec<&'static str>,
-    made: Vec<Made>,
+    sent: Vec<SentReserve>,
 }
 
-/// A lease that was asked for.
-struct Made {
+struct SentReserve {
     lease: LeaseId,
-    /// What it was decided with; until then, what it was asked for first.
+    /// The requirements of the decision; until then, those of the first request.
     needs: Vec<(&'static str, u64)>,
     decided: Option<Decided>,
 }
 
-/// What both backends remember of a lease.
+/// The decision that both backends remember.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Decided {
     Allowed,
@@ -49,7 +47,7 @@ const KEYS: [&str; 6] = ["long:a", "long:b", "short:a", "short:b", "slots:a", "s
 impl Script {
     pub fn new(seed: u64) -> Self {
         let random = fastrand::Rng::with_seed(seed);
-        Self { random, undefined: KEYS.to_vec(), made: Vec::new() }
+        Self { random, undefined: KEYS.to_vec(), sent: Vec::new() }
     }
 
     pub fn next_step(&mut self, clock: &dyn Clock) -> Step {
@@ -92,17 +90,18 @@ impl Script {
         let needs: Vec<_> =
             names[..count].iter().map(|name| (*name, self.random.u64(1..12))).collect();
         let lease = LeaseId::generate(clock.now());
-        self.made.push(Made { lease, needs: needs.clone(), decided: None });
+        self.sent.push(SentReserve { lease, needs: needs.clone(), decided: None });
         reserve(lease, &needs)
     }
 
-    /// As before; or, unless it was denied, with another amount, a key less or a key more.
+    /// Repeats a reserve unchanged; or, unless it was denied, with another amount, a key less or a
+    /// key more.
     fn repeated_reserve(&mut self, clock: &dyn Clock) -> Step {
-        let Some(made) = self.random.choice(&self.made) else {
+        let Some(sent) = self.random.choice(&self.sent) else {
             return self.new_reserve(clock);
         };
-        let (lease, mut needs) = (made.lease, made.needs.clone());
-        let denied = made.decided == Some(Decided::Denied);
+        let (lease, mut needs) = (sent.lease, sent.needs.clone());
+        let denied = sent.decided == Some(Decided::Denied);
         match self.random.u32(..4) {
             0 if !denied => needs[0].1 += 1,
             1 if !denied && needs.len() > 1 => drop(needs.pop()),
@@ -122,12 +121,12 @@ impl Script {
 
     /// Whether this lease was allowed, and without this key.
     pub fn was_allowed_without(&self, lease: LeaseId, key: &LimitKey) -> bool {
-        let made = self.find(lease);
-        let without = made.needs.iter().all(|(name, _)| *name != key.as_str());
-        made.decided == Some(Decided::Allowed) && without
+        let sent = self.find(lease);
+        let without = sent.needs.iter().all(|(name, _)| *name != key.as_str());
+        sent.decided == Some(Decided::Allowed) && without
     }
 
-    /// Notes what was decided first.
+    /// Records the first decision.
     pub fn note(&mut self, request: &ReserveRequest, answer: &Result<Decision, ReserveError>) {
         let no_room = |denial: &Denial| matches!(denial.reason, DenialReason::NoRoom { .. });
         let decided = match answer {
@@ -135,27 +134,27 @@ impl Script {
             Ok(Decision::Denied(denial)) if no_room(denial) => Decided::Denied,
             _ => return,
         };
-        let made = self.made.iter_mut().find(|made| made.lease == request.lease);
-        let made = made.expect("it was asked for by this script");
-        made.decided.get_or_insert(decided);
+        let sent = self.sent.iter_mut().find(|sent| sent.lease == request.lease);
+        let sent = sent.expect("it was asked for by this script");
+        sent.decided.get_or_insert(decided);
         let amount = |name: &str| {
             let mut needs = request.requirements.iter();
             needs.find(|need| need.key.as_str() == name).map(|need| need.amount.get())
         };
         let needs = KEYS.into_iter().filter_map(|name| Some((name, amount(name)?)));
-        made.needs = needs.collect();
+        sent.needs = needs.collect();
     }
 
-    fn find(&self, lease: LeaseId) -> &Made {
-        let made = self.made.iter().find(|made| made.lease == lease);
-        made.expect("it was asked for by this script")
+    fn find(&self, lease: LeaseId) -> &SentReserve {
+        let sent = self.sent.iter().find(|sent| sent.lease == lease);
+        sent.expect("it was asked for by this script")
     }
 
     fn complete(&mut self) -> Step {
-        let Some(made) = self.random.choice(&self.made) else {
+        let Some(sent) = self.random.choice(&self.sent) else {
             return Step::Complete(CompleteRequest::new(LeaseId::from_u128(7), Actuals::none()));
         };
-        let (lease, needs) = (made.lease, made.needs.clone());
+        let (lease, needs) = (sent.lease, sent.needs.clone());
         let mut actuals = Vec::new();
         for (name, reserved) in needs {
             if self.random.u32(..3) == 0 {
@@ -165,7 +164,7 @@ impl Script {
                 "long" => actuals.push((key(name), self.random.u64(..20))),
                 "short" if self.random.bool() => actuals.push((key(name), reserved)),
                 "short" => actuals.push((key(name), 0)),
-                // Once in a while, an actual for a concurrency key.
+                // Occasionally, an actual for a concurrency key.
                 _ if self.random.u32(..20) == 0 => actuals.push((key(name), 1)),
                 _ => {}
             }

@@ -1,15 +1,15 @@
-//! `COM-07`: a lease is completed at another limiter than the one that allowed it.
+//! `COM-07`: completing a lease at another limiter.
 
 use std::time::Duration;
 
 use ratelimiter::{Backend, CompleteError, Limiter, Requirements, ReserveError, ReserveRequest};
 use ratelimiter_tigerbeetle::ledger::Ledger;
 
-use crate::scene::{Scene, restore_all};
+use crate::context::{TestContext, restore_all};
 
 /// COM-07, TB-04
 pub async fn com_07_another_limiter_completes_what_the_first_one_allowed<L: Ledger + Clone>(
-    on: Scene<L>,
+    on: TestContext<L>,
 ) {
     let first = on.limiter();
     first.define(on.rolling("tokens", 60, 100)).await.unwrap();
@@ -31,14 +31,14 @@ pub async fn com_07_another_limiter_completes_what_the_first_one_allowed<L: Ledg
     }
 }
 
-/// COM-07, TB-04: a lease with more transfers than most have is read back as a whole.
+/// COM-07, TB-04: a lease with more transfers than usual is read completely.
 pub async fn com_07_a_lease_of_many_limits_is_completed_at_another_limiter<L: Ledger + Clone>(
-    on: Scene<L>,
+    on: TestContext<L>,
 ) {
     const NEEDS: [(&str, u64); 9] =
         [("a", 1), ("b", 1), ("c", 1), ("d", 1), ("e", 1), ("f", 1), ("g", 1), ("h", 1), ("i", 1)];
     for count in 7..=NEEDS.len() {
-        let (first, second) = (on.limiter(), on.forgetful_limiter());
+        let (first, second) = (on.limiter(), on.uncached_limiter());
         for (name, _) in NEEDS {
             first.define(on.concurrency(name, 60, 1)).await.unwrap();
         }
@@ -57,12 +57,12 @@ pub async fn com_07_a_lease_of_many_limits_is_completed_at_another_limiter<L: Le
 
 /// COM-07, COM-05
 pub async fn com_07_completing_at_both_limiters_is_completing_once<L: Ledger + Clone>(
-    on: Scene<L>,
+    on: TestContext<L>,
 ) {
     let first = on.limiter();
     first.define(on.rolling("tokens", 60, 100)).await.unwrap();
     first.define(on.rolling("full", 60, 10)).await.unwrap();
-    let second = on.forgetful_limiter();
+    let second = on.uncached_limiter();
     restore_all(&second, &first).await;
     let lease = on.lease();
     let needs = [("tokens", 50), ("full", 10)];
@@ -83,7 +83,7 @@ pub async fn com_07_completing_at_both_limiters_is_completing_once<L: Ledger + C
 
 /// COM-07, DEF-09
 pub async fn com_07_what_a_deleted_limit_holds_is_released_anywhere<L: Ledger + Clone>(
-    on: Scene<L>,
+    on: TestContext<L>,
 ) {
     let first = on.limiter();
     first.define(on.rolling("tokens", 60, 100)).await.unwrap();
@@ -102,7 +102,7 @@ pub async fn com_07_what_a_deleted_limit_holds_is_released_anywhere<L: Ledger + 
 
 /// DEF-09: a key that is deleted and defined again, as the other kind too.
 pub async fn def_09_a_key_can_be_defined_again_while_old_leases_hold_it<L: Ledger + Clone>(
-    on: Scene<L>,
+    on: TestContext<L>,
 ) {
     let limiter = on.limiter();
     limiter.define(on.rolling("key", 60, 10)).await.unwrap();

@@ -1,4 +1,4 @@
-//! `TB-07`: capacity goes up and down, at one limiter or at several at once.
+//! `TB-07`: capacity changes at one limiter or at several.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,20 +7,22 @@ use ratelimiter::{Backend, LimitStatus};
 use ratelimiter_tigerbeetle::ids;
 use ratelimiter_tigerbeetle::ledger::{AccountRow, Ledger};
 
-use crate::scene::{Scene, restore_all};
+use crate::context::{TestContext, restore_all};
 
-async fn account<L: Ledger + Clone>(on: &Scene<L>, name: &str) -> AccountRow {
+async fn account<L: Ledger + Clone>(on: &TestContext<L>, name: &str) -> AccountRow {
     let id = ids::limit_account(&on.key(name));
     on.ledger.lookup_accounts(vec![id]).await.unwrap()[0]
 }
 
-async fn capacity<L: Ledger + Clone>(on: &Scene<L>, name: &str) -> u128 {
+async fn capacity<L: Ledger + Clone>(on: &TestContext<L>, name: &str) -> u128 {
     let balances = account(on, name).await.balances;
     balances.credits_posted - balances.debits_posted
 }
 
 /// TB-07, DEF-06
-pub async fn tb_07_a_capacity_can_change_any_number_of_times<L: Ledger + Clone>(on: Scene<L>) {
+pub async fn tb_07_a_capacity_can_change_any_number_of_times<L: Ledger + Clone>(
+    on: TestContext<L>,
+) {
     let limiter = on.limiter();
     for round in 0..4 {
         for units in [10, 5, 10, 0] {
@@ -32,9 +34,9 @@ pub async fn tb_07_a_capacity_can_change_any_number_of_times<L: Ledger + Clone>(
     }
 }
 
-/// TB-07: 10, a decrease to 5 that waits, cancelled by 10, and again, with the same use all the time.
+/// TB-07: 10, a decrease to 5 that waits, cancelled by 10, and again, with constant usage.
 pub async fn tb_07_a_decrease_can_be_cancelled_any_number_of_times<L: Ledger + Clone>(
-    on: Scene<L>,
+    on: TestContext<L>,
 ) {
     let limiter = on.limiter();
     limiter.define(on.concurrency("slots", 60, 10)).await.unwrap();
@@ -57,7 +59,9 @@ pub async fn tb_07_a_decrease_can_be_cancelled_any_number_of_times<L: Ledger + C
 }
 
 /// TB-07, DEF-07
-pub async fn tb_07_a_server_that_did_not_take_the_put_denies_too<L: Ledger + Clone>(on: Scene<L>) {
+pub async fn tb_07_a_server_that_did_not_take_the_put_denies_too<L: Ledger + Clone>(
+    on: TestContext<L>,
+) {
     let first = on.limiter();
     first.define(on.concurrency("slots", 60, 10)).await.unwrap();
     let second = on.limiter();
@@ -77,9 +81,9 @@ pub async fn tb_07_a_server_that_did_not_take_the_put_denies_too<L: Ledger + Clo
     assert!(on.reserve(&second, on.lease(), [("slots", 5)]).await.unwrap().is_allowed());
 }
 
-/// PAUSE-01: a server that has not heard of a pause denies, and refuses nothing for good.
+/// PAUSE-01: a server that does not know of the pause yet denies, and fails nothing permanently.
 pub async fn pause_01_a_server_that_did_not_take_the_put_denies_too<L: Ledger + Clone>(
-    on: Scene<L>,
+    on: TestContext<L>,
 ) {
     let first = on.limiter();
     for name in ["idle", "used"] {
@@ -113,8 +117,8 @@ pub async fn pause_01_a_server_that_did_not_take_the_put_denies_too<L: Ledger + 
     }
 }
 
-/// TB-07: whatever the order, the account ends at what one of them asked for last.
-pub async fn tb_07_racing_changes_end_at_one_of_the_targets<L: Ledger + Clone>(on: Scene<L>) {
+/// TB-07: in any order, the account ends at the last target of one of them.
+pub async fn tb_07_racing_changes_end_at_one_of_the_targets<L: Ledger + Clone>(on: TestContext<L>) {
     let limiters = [on.limiter(), on.limiter(), on.limiter()];
     let held = on.lease();
     limiters[0].define(on.concurrency("slots", 60, 10)).await.unwrap();
@@ -138,7 +142,7 @@ pub async fn tb_07_racing_changes_end_at_one_of_the_targets<L: Ledger + Clone>(o
         assert!(possible.contains(&capacity) || row.closed, "{round}: {row:?}");
         assert_eq!(row.balances.debits_pending, 6, "no reservation was touched");
     }
-    // What is asked for last, and alone, is what holds.
+    // The last change, without competition, wins.
     limiters[2].define(on.concurrency("slots", 60, 7)).await.unwrap();
     assert_eq!(capacity(&on, "slots").await, 7);
     assert!(!account(&on, "slots").await.closed);

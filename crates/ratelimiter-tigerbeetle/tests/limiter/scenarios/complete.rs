@@ -1,17 +1,17 @@
-//! `TB-06`: what the end of a lease makes of its transfers.
+//! `TB-06`: the transfers at the end of a lease.
 
 use std::time::Duration;
 
 use ratelimiter::{Backend, Limit, LimitStatus, Overage};
 use ratelimiter_tigerbeetle::ledger::Ledger;
 
-use crate::scene::{Scene, restore_all};
+use crate::context::{TestContext, restore_all};
 
 /// TB-06
-pub async fn tb_06_one_expired_reservation_does_not_take_its_neighbours_down<L: Ledger + Clone>(
-    on: Scene<L>,
+pub async fn tb_06_one_expired_reservation_does_not_fail_the_others<L: Ledger + Clone>(
+    on: TestContext<L>,
 ) {
-    let limiter = on.forgetful_limiter();
+    let limiter = on.uncached_limiter();
     limiter.define(on.concurrency("brief", 1, 10)).await.unwrap();
     limiter.define(on.concurrency("slots", 60, 10)).await.unwrap();
     limiter.define(on.rolling("short", 1, 100)).await.unwrap();
@@ -26,9 +26,9 @@ pub async fn tb_06_one_expired_reservation_does_not_take_its_neighbours_down<L: 
     }
 }
 
-/// TB-06, TB-15: a lease costs as few transfers as there can be.
+/// TB-06, TB-15: a lease creates the minimum of transfers.
 pub async fn tb_15_a_lease_makes_no_transfer_that_it_does_not_need<L: Ledger + Clone>(
-    on: Scene<L>,
+    on: TestContext<L>,
 ) {
     let limiter = on.limiter();
     for name in ["a", "b", "c"] {
@@ -37,9 +37,9 @@ pub async fn tb_15_a_lease_makes_no_transfer_that_it_does_not_need<L: Ledger + C
     limiter.define(on.concurrency("slots", 60, 100)).await.unwrap();
     let mut before = limiter.observations().lease_transfers;
     for (actuals, transfers) in [
-        // A hold is voided; what is equal stays; what is unknown stays.
+        // A hold is voided; an equal actual or none changes nothing.
         (vec![("a", 10)], 5),
-        // Nothing was used: a void and no reservation of nothing.
+        // Nothing used: a void and no reservation of 0.
         (vec![("a", 0), ("b", 10)], 6),
         // Less: a void and a reservation.
         (vec![("a", 4)], 7),
@@ -55,7 +55,7 @@ pub async fn tb_15_a_lease_makes_no_transfer_that_it_does_not_need<L: Ledger + C
         assert_eq!(after - before, transfers, "{actuals:?}");
         before = after;
     }
-    // Without a hold, a mark says that it is over.
+    // Without a hold, a marker ends the lease.
     for (actual, transfers) in [(10, 2), (0, 3), (4, 4), (11, 3)] {
         let lease = on.lease();
         assert!(on.reserve(&limiter, lease, [("a", 10)]).await.unwrap().is_allowed());
@@ -67,9 +67,9 @@ pub async fn tb_15_a_lease_makes_no_transfer_that_it_does_not_need<L: Ledger + C
     assert_eq!(limiter.observations().leases_allowed, 8);
 }
 
-/// TB-06, TB-07: a closed account lets reservations shrink all the same.
+/// TB-06, TB-07: reservations shrink on a closed account too.
 pub async fn tb_06_a_reservation_shrinks_while_its_limit_decreases<L: Ledger + Clone>(
-    on: Scene<L>,
+    on: TestContext<L>,
 ) {
     let first = on.limiter();
     first.define(on.rolling("tokens", 60, 100)).await.unwrap();
@@ -81,7 +81,7 @@ pub async fn tb_06_a_reservation_shrinks_while_its_limit_decreases<L: Ledger + C
     let to = lower.capacity;
     assert_eq!(first.define(lower).await, Ok(LimitStatus::Decreasing { to }));
     // The second server still believes that the limit is active.
-    let second = on.forgetful_limiter();
+    let second = on.uncached_limiter();
     restore_all(&second, &first).await;
     let completes = leases.map(|lease| {
         let limiter = if lease.as_u128() % 2 == 0 { &first } else { &second };
@@ -100,13 +100,15 @@ pub async fn tb_06_a_reservation_shrinks_while_its_limit_decreases<L: Ledger + C
     assert_eq!(on.used(&first, "tokens").await, 16, "each was completed once");
 }
 
-/// TB-06, COM-03: the debt is the same whoever completes and how often.
-pub async fn com_03_an_excess_that_is_refused_becomes_debt_once<L: Ledger + Clone>(on: Scene<L>) {
+/// TB-06, COM-03: the debt is the same, wherever and how often the lease is completed.
+pub async fn com_03_an_excess_that_is_refused_becomes_debt_once<L: Ledger + Clone>(
+    on: TestContext<L>,
+) {
     let first = on.limiter();
     first.define(on.rolling("tokens", 60, 10)).await.unwrap();
     let denying = Limit { overage: Overage::Deny, ..on.rolling("denying", 60, 10) };
     first.define(denying).await.unwrap();
-    let second = on.forgetful_limiter();
+    let second = on.uncached_limiter();
     restore_all(&second, &first).await;
     let lease = on.lease();
     let needs = [("tokens", 10), ("denying", 10)];

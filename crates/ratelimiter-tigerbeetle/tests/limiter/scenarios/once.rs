@@ -1,23 +1,24 @@
-//! `COM-05`: the first complete that took effect stands. No later one, at any server, with any
-//! actuals, however much later, frees, reserves or owes anything.
+//! `COM-05`: the first effective complete is final.
+//!
+//! No later one, at any server, with any actuals, however much later, frees, reserves or adds debt.
 
 use std::time::Duration;
 
 use ratelimiter::{Backend, LeaseId, Limit, LimitStatus, Limiter, Overage};
 use ratelimiter_tigerbeetle::ledger::Ledger;
 
-use crate::scene::{Scene, restore_all};
+use crate::context::{TestContext, restore_all};
 
-/// What was used, by key.
+/// Actual usage, by key.
 type Actuals = &'static [(&'static str, u64)];
 
-/// With room for an excess, without, and without one that is remembered; beside them a hold.
+/// With room for an excess; without; without and `overage: deny`; and a hold.
 const KEYS: [&str; 4] = ["roomy", "full", "denying", "slots"];
 
-/// Nothing expires while a scenario runs, on however slow a machine.
+/// Long enough that nothing expires during a scenario on a slow machine.
 const DAY: u64 = 86_400;
 
-async fn define(on: &Scene<impl Ledger + Clone>, at: &impl Backend) {
+async fn define(on: &TestContext<impl Ledger + Clone>, at: &impl Backend) {
     at.define(on.rolling("roomy", DAY, 10_000)).await.unwrap();
     at.define(on.rolling("full", DAY, 10)).await.unwrap();
     let denying = Limit { overage: Overage::Deny, ..on.rolling("denying", DAY, 10) };
@@ -25,8 +26,8 @@ async fn define(on: &Scene<impl Ledger + Clone>, at: &impl Backend) {
     at.define(on.concurrency("slots", DAY, 1)).await.unwrap();
 }
 
-/// What is held and owed of every key.
-async fn accounts(on: &Scene<impl Ledger + Clone>, at: &impl Backend) -> Vec<(u64, u128)> {
+/// Usage and debt of every key.
+async fn accounts(on: &TestContext<impl Ledger + Clone>, at: &impl Backend) -> Vec<(u64, u128)> {
     let mut accounts = Vec::new();
     for name in KEYS {
         let usage = on.state(at, name).await.usage;
@@ -36,7 +37,7 @@ async fn accounts(on: &Scene<impl Ledger + Clone>, at: &impl Backend) -> Vec<(u6
 }
 
 async fn end<L: Ledger + Clone>(
-    on: &Scene<L>,
+    on: &TestContext<L>,
     at: &impl Limiter,
     lease: LeaseId,
     actuals: &[(&str, u64)],
@@ -44,7 +45,7 @@ async fn end<L: Ledger + Clone>(
     at.complete(&on.to_complete(lease, actuals)).await.unwrap();
 }
 
-/// Unsaid, all, some, none, more, and one of each.
+/// None given, all, some, zero, more, and one of each.
 const ACTUALS: [Actuals; 6] = [
     &[],
     &[("roomy", 10), ("full", 10), ("denying", 10)],
@@ -54,15 +55,16 @@ const ACTUALS: [Actuals; 6] = [
     &[("roomy", 0), ("full", 12), ("denying", 9)],
 ];
 
-/// COM-05, TB-16: the server that allowed the lease remembers it, and another one has completed it.
+/// COM-05, TB-16: the server that allowed the lease has it in its cache, and another one has
+/// completed it.
 pub async fn com_05_a_stale_server_changes_nothing_after_another_has_completed<
     L: Ledger + Clone,
 >(
-    on: Scene<L>,
+    on: TestContext<L>,
 ) {
     let first = on.limiter();
     define(&on, &first).await;
-    let second = on.forgetful_limiter();
+    let second = on.uncached_limiter();
     restore_all(&second, &first).await;
     for (has_hold, actuals, later) in every_pair() {
         make_room(&on, &first).await;
@@ -83,14 +85,14 @@ pub async fn com_05_a_stale_server_changes_nothing_after_another_has_completed<
     }
 }
 
-/// With a hold and without, every first complete with every later one.
+/// Every first complete with every later one, with a hold and without.
 fn every_pair() -> impl Iterator<Item = (bool, Actuals, Actuals)> {
     let pairs = ACTUALS.into_iter().flat_map(|first| ACTUALS.map(|later| (first, later)));
     pairs.flat_map(|(first, later)| [(true, first, later), (false, first, later)])
 }
 
-/// Gives both limits that are to be full room for one more lease.
-async fn make_room<L: Ledger + Clone>(on: &Scene<L>, at: &impl Backend) {
+/// Makes room for one more lease in both full limits.
+async fn make_room<L: Ledger + Clone>(on: &TestContext<L>, at: &impl Backend) {
     for name in ["full", "denying"] {
         let used = on.state(at, name).await.usage.used;
         let limit = on.rolling(name, DAY, 10 + used);
@@ -99,16 +101,17 @@ async fn make_room<L: Ledger + Clone>(on: &Scene<L>, at: &impl Backend) {
     }
 }
 
-/// COM-05, TB-16: the hold that marks a lease as completed is long gone when the next complete comes.
+/// COM-05, TB-16: the hold that marks a lease as completed would have expired before the next
+/// complete.
 pub async fn com_05_the_first_complete_stands_when_its_hold_would_have_expired<
     L: Ledger + Clone,
 >(
-    on: Scene<L>,
+    on: TestContext<L>,
 ) {
     let first = on.limiter();
     first.define(on.rolling("tokens", 60, 100)).await.unwrap();
     first.define(on.concurrency("brief", 1, 10)).await.unwrap();
-    let second = on.forgetful_limiter();
+    let second = on.uncached_limiter();
     restore_all(&second, &first).await;
     let (early, late) = (on.lease(), on.lease());
     for lease in [early, late] {
@@ -129,9 +132,9 @@ pub async fn com_05_the_first_complete_stands_when_its_hold_would_have_expired<
     }
 }
 
-/// COM-05, TB-16: one of them counts, for all keys.
+/// COM-05, TB-16: one of them takes effect, for all keys.
 pub async fn com_05_of_two_completes_at_once_one_counts_for_all_keys<L: Ledger + Clone>(
-    on: Scene<L>,
+    on: TestContext<L>,
 ) {
     for (one, other) in [(4, 5), (0, 1), (2, 4), (4, 1), (2, 3), (5, 4)] {
         let first = on.limiter();
@@ -144,7 +147,7 @@ pub async fn com_05_of_two_completes_at_once_one_counts_for_all_keys<L: Ledger +
             make_room(&on, &first).await;
             let lease = on.lease();
             let needs = [("roomy", 10), ("full", 10), ("denying", 10), ("slots", 1)];
-            // Both remember it, so neither asks what has become of it.
+            // Both have it in their cache, so neither reads it from the ledger.
             for limiter in [&first, &second] {
                 assert!(on.reserve(limiter, lease, needs).await.unwrap().is_allowed());
             }
@@ -163,11 +166,11 @@ pub async fn com_05_of_two_completes_at_once_one_counts_for_all_keys<L: Ledger +
 
 /// COM-05, TB-16: while a decrease keeps an account closed.
 pub async fn com_05_the_first_complete_stands_while_a_limit_decreases<L: Ledger + Clone>(
-    on: Scene<L>,
+    on: TestContext<L>,
 ) {
     let first = on.limiter();
     first.define(on.rolling("tokens", 60, 100)).await.unwrap();
-    let second = on.forgetful_limiter();
+    let second = on.uncached_limiter();
     restore_all(&second, &first).await;
     let actuals = [50, 7, 0, 60];
     let mut leases = Vec::new();

@@ -1,15 +1,15 @@
-//! `TB-05`, the cold path: a lease that comes back to a limiter that does not remember it.
+//! `TB-05`: a repeated lease at a limiter without it in the cache.
 
 use std::time::Duration;
 
 use ratelimiter::{Backend, Decision, DenialReason, ReserveError};
 use ratelimiter_tigerbeetle::ledger::Ledger;
 
-use crate::scene::{Scene, restore_all};
+use crate::context::{TestContext, restore_all};
 
 /// TB-05, RES-04
 pub async fn tb_05_an_allowed_lease_is_allowed_again_with_its_first_moment<L: Ledger + Clone>(
-    on: Scene<L>,
+    on: TestContext<L>,
 ) {
     let first = on.limiter();
     first.define(on.rolling("tokens", 60, 100)).await.unwrap();
@@ -19,7 +19,7 @@ pub async fn tb_05_an_allowed_lease_is_allowed_again_with_its_first_moment<L: Le
     let decision = on.reserve(&first, lease, needs).await.unwrap();
     assert!(decision.is_allowed());
 
-    let second = on.forgetful_limiter();
+    let second = on.uncached_limiter();
     restore_all(&second, &first).await;
     for needs in [needs, [("slots", 2), ("tokens", 60)]] {
         assert_eq!(on.reserve(&second, lease, needs).await, Ok(decision.clone()));
@@ -30,7 +30,7 @@ pub async fn tb_05_an_allowed_lease_is_allowed_again_with_its_first_moment<L: Le
 }
 
 /// TB-05, RES-05
-pub async fn tb_05_a_denied_lease_stays_denied<L: Ledger + Clone>(on: Scene<L>) {
+pub async fn tb_05_a_denied_lease_stays_denied<L: Ledger + Clone>(on: TestContext<L>) {
     let first = on.limiter();
     first.define(on.rolling("tokens", 60, 100)).await.unwrap();
     first.define(on.rolling("free", 60, 100)).await.unwrap();
@@ -40,7 +40,7 @@ pub async fn tb_05_a_denied_lease_stays_denied<L: Ledger + Clone>(on: Scene<L>) 
     assert!(!on.reserve(&first, denied, needs).await.unwrap().is_allowed());
     on.complete(&first, holder, [("tokens", 0)]).await.unwrap();
 
-    let second = on.forgetful_limiter();
+    let second = on.uncached_limiter();
     restore_all(&second, &first).await;
     let Ok(Decision::Denied(denial)) = on.reserve(&second, denied, needs).await else {
         panic!("there is room, but the lease was denied");
@@ -52,7 +52,9 @@ pub async fn tb_05_a_denied_lease_stays_denied<L: Ledger + Clone>(on: Scene<L>) 
 }
 
 /// TB-05, RES-04
-pub async fn tb_05_a_lease_with_other_requirements_is_a_conflict<L: Ledger + Clone>(on: Scene<L>) {
+pub async fn tb_05_a_lease_with_other_requirements_is_a_conflict<L: Ledger + Clone>(
+    on: TestContext<L>,
+) {
     let first = on.limiter();
     for name in ["a", "b", "c"] {
         first.define(on.rolling(name, 60, 100)).await.unwrap();
@@ -61,7 +63,7 @@ pub async fn tb_05_a_lease_with_other_requirements_is_a_conflict<L: Ledger + Clo
     let needs = [("a", 1), ("b", 2)];
     assert!(on.reserve(&first, lease, needs).await.unwrap().is_allowed());
 
-    let second = on.forgetful_limiter();
+    let second = on.uncached_limiter();
     restore_all(&second, &first).await;
     let conflict = Err(ReserveError::LeaseConflict);
     assert_eq!(on.reserve(&second, lease, [("a", 2), ("b", 2)]).await, conflict);
@@ -74,9 +76,10 @@ pub async fn tb_05_a_lease_with_other_requirements_is_a_conflict<L: Ledger + Clo
     assert!(on.reserve(&second, lease, needs).await.unwrap().is_allowed());
 }
 
-/// TB-05, TB-03: the ledger stops at the first refused event, and a lease that is there shows only in its own keys.
+/// TB-05, TB-03: the ledger stops at the first refused event, and an existing lease shows only in
+/// its own keys.
 pub async fn tb_05_a_further_key_without_room_is_denied_for_that_key<L: Ledger + Clone>(
-    on: Scene<L>,
+    on: TestContext<L>,
 ) {
     let first = on.limiter();
     first.define(on.rolling("a", 3_600, 5)).await.unwrap();
@@ -85,7 +88,7 @@ pub async fn tb_05_a_further_key_without_room_is_denied_for_that_key<L: Ledger +
     assert!(on.reserve(&first, holder, [("a", 5)]).await.unwrap().is_allowed());
     assert!(on.reserve(&first, lease, [("b", 2)]).await.unwrap().is_allowed());
 
-    let second = on.forgetful_limiter();
+    let second = on.uncached_limiter();
     restore_all(&second, &first).await;
     let further = [("a", 1), ("b", 2)];
     assert_eq!(on.reserve(&first, lease, further).await, Err(ReserveError::LeaseConflict));
@@ -101,7 +104,7 @@ pub async fn tb_05_a_further_key_without_room_is_denied_for_that_key<L: Ledger +
 }
 
 /// TB-05, RES-09
-pub async fn tb_05_an_ended_lease_is_never_allowed_again<L: Ledger + Clone>(on: Scene<L>) {
+pub async fn tb_05_an_ended_lease_is_never_allowed_again<L: Ledger + Clone>(on: TestContext<L>) {
     let first = on.limiter();
     first.define(on.rolling("tokens", 60, 100)).await.unwrap();
     first.define(on.rolling("short", 1, 100)).await.unwrap();
@@ -119,7 +122,7 @@ pub async fn tb_05_an_ended_lease_is_never_allowed_again<L: Ledger + Clone>(on: 
     on.complete(&first, grown, [("tokens", 15)]).await.unwrap();
     on.pass(Duration::from_millis(1_700)).await;
 
-    let second = on.forgetful_limiter();
+    let second = on.uncached_limiter();
     restore_all(&second, &first).await;
     let ended = Err(ReserveError::LeaseEnded);
     assert_eq!(on.reserve(&second, released, [("slots", 1)]).await, ended);
@@ -130,9 +133,9 @@ pub async fn tb_05_an_ended_lease_is_never_allowed_again<L: Ledger + Clone>(on: 
     assert_eq!(on.used(&second, "tokens").await, 40);
 }
 
-/// RES-04: a lease that was allowed is not told that it has nothing because a limit decreases since.
+/// RES-04: an allowed lease is not denied because a limit has started to decrease.
 pub async fn tb_05_an_allowed_lease_is_known_while_its_limit_decreases<L: Ledger + Clone>(
-    on: Scene<L>,
+    on: TestContext<L>,
 ) {
     let first = on.limiter();
     first.define(on.concurrency("slots", 60, 10)).await.unwrap();
@@ -140,7 +143,7 @@ pub async fn tb_05_an_allowed_lease_is_known_while_its_limit_decreases<L: Ledger
     let decision = on.reserve(&first, lease, [("slots", 8)]).await.unwrap();
     first.define(on.concurrency("slots", 60, 5)).await.unwrap();
 
-    let second = on.forgetful_limiter();
+    let second = on.uncached_limiter();
     restore_all(&second, &first).await;
     assert_eq!(on.reserve(&second, lease, [("slots", 8)]).await, Ok(decision));
     let other = on.reserve(&second, on.lease(), [("slots", 1)]).await.unwrap();
@@ -148,13 +151,14 @@ pub async fn tb_05_an_allowed_lease_is_known_while_its_limit_decreases<L: Ledger
     assert_eq!(other.denial().unwrap().reason, DenialReason::Decreasing { key });
 }
 
-/// RES-06, RES-05: a denied lease is known at every server, whatever has become of its limit, and looking for it burns no ID.
-pub async fn res_06_a_denied_lease_is_known_whatever_became_of_its_limit<L: Ledger + Clone>(
-    on: Scene<L>,
+/// RES-06, RES-05: every server recognises a denied lease even after its limit changed, and the
+/// check burns no ID.
+pub async fn res_06_a_denied_lease_is_known_after_its_limit_changed<L: Ledger + Clone>(
+    on: TestContext<L>,
 ) {
     let first = on.limiter();
     first.define(on.rolling("free", 60, 100)).await.unwrap();
-    let second = on.forgetful_limiter();
+    let second = on.uncached_limiter();
     let no_room = DenialReason::NoRoom { keys: vec![on.key("tokens")] };
     let needs = [("free", 1), ("tokens", 60)];
     for capacity in [0, 50] {

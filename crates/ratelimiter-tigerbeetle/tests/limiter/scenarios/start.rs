@@ -1,4 +1,4 @@
-//! `TB-08`: a limiter that starts brings the accounts to what its definitions say.
+//! `TB-08`: a starting limiter brings the accounts to its definitions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use ratelimiter_tigerbeetle::ids;
 use ratelimiter_tigerbeetle::ledger::Ledger;
 use ratelimiter_tigerbeetle::limiter::{LimiterOptions, TigerBeetleLimiter};
 
-use crate::scene::Scene;
-use crate::watched_ledger::{Asked, WatchedLedger};
+use crate::context::TestContext;
+use crate::recording_ledger::{CallCounts, RecordingLedger};
 
 /// TB-08
-pub async fn tb_08_missing_accounts_are_made_and_funded<L: Ledger + Clone>(on: Scene<L>) {
+pub async fn tb_08_missing_accounts_are_made_and_funded<L: Ledger + Clone>(on: TestContext<L>) {
     let limiter = on.limiter();
     let registered = RegisteredLimit::in_force(on.rolling("tokens", 60, 100));
     assert_eq!(limiter.restore(registered.clone()).await, Ok(LimitStatus::Active));
@@ -22,8 +22,10 @@ pub async fn tb_08_missing_accounts_are_made_and_funded<L: Ledger + Clone>(on: S
     assert_eq!(on.state(&limiter, "tokens").await.usage.available, 100);
 }
 
-/// TB-08: the file says 10, but a change that was cut short has taken the account elsewhere.
-pub async fn tb_08_an_account_follows_the_definition_up_and_down<L: Ledger + Clone>(on: Scene<L>) {
+/// TB-08: the file has 10, but an interrupted change has moved the account.
+pub async fn tb_08_an_account_follows_the_definition_up_and_down<L: Ledger + Clone>(
+    on: TestContext<L>,
+) {
     for (name, in_cluster) in [("above", 25), ("below", 4), ("equal", 10), ("zero", 0)] {
         let before = on.limiter();
         before.define(on.concurrency(name, 60, in_cluster)).await.unwrap();
@@ -36,7 +38,7 @@ pub async fn tb_08_an_account_follows_the_definition_up_and_down<L: Ledger + Clo
 }
 
 /// TB-08, DEF-08
-pub async fn tb_08_a_decrease_is_resumed<L: Ledger + Clone>(on: Scene<L>) {
+pub async fn tb_08_a_decrease_is_resumed<L: Ledger + Clone>(on: TestContext<L>) {
     let before = on.limiter();
     before.define(on.concurrency("slots", 60, 10)).await.unwrap();
     let lease = on.lease();
@@ -57,7 +59,9 @@ pub async fn tb_08_a_decrease_is_resumed<L: Ledger + Clone>(on: Scene<L>) {
 }
 
 /// TB-08: the account was closed for a decrease that the file does not know.
-pub async fn tb_08_a_decrease_that_was_not_kept_is_taken_back<L: Ledger + Clone>(on: Scene<L>) {
+pub async fn tb_08_a_decrease_that_was_not_kept_is_taken_back<L: Ledger + Clone>(
+    on: TestContext<L>,
+) {
     let before = on.limiter();
     before.define(on.concurrency("slots", 60, 10)).await.unwrap();
     let lease = on.lease();
@@ -69,29 +73,29 @@ pub async fn tb_08_a_decrease_that_was_not_kept_is_taken_back<L: Ledger + Clone>
     assert!(on.reserve(&limiter, on.lease(), [("slots", 2)]).await.unwrap().is_allowed());
 }
 
-/// TB-08: three starts with the same file, of which the first has all to do and the others nothing; then
-/// one with a change.
+/// TB-08: three starts with the same file, of which the first writes everything and the others
+/// nothing; then one with a change.
 pub async fn tb_08_a_start_writes_nothing_when_nothing_has_changed<L: Ledger + Clone>(
-    on: Scene<L>,
+    on: TestContext<L>,
 ) {
-    let ledger = WatchedLedger::new(on.ledger.clone());
+    let ledger = RecordingLedger::new(on.ledger.clone());
     let limit = |number: usize| on.rolling(&format!("{number:03}"), 60, 10);
     let mut limits: Vec<_> = (0..600).map(limit).map(RegisteredLimit::in_force).collect();
     let start = async |limits: &[RegisteredLimit]| {
-        // One that does not tick, since its ticks would be counted too.
+        // Without ticks, which would be counted too.
         let options = LimiterOptions { clock: Arc::clone(&on.clock), ..LimiterOptions::default() };
         let limiter = TigerBeetleLimiter::new(ledger.clone(), options);
         let statuses = limiter.restore_all(limits.to_vec(), &BTreeSet::new()).await.unwrap();
         assert_eq!(statuses, vec![LimitStatus::Active; limits.len()]);
-        ledger.take_asked()
+        ledger.take_counts()
     };
     let first = start(&limits).await;
     assert_eq!(first.transfers, 1_200, "each account is funded once");
     assert!(first.calls < 24, "{first:?}");
     for _ in 0..2 {
-        assert_eq!(start(&limits).await, Asked { calls: 3, transfers: 0 });
+        assert_eq!(start(&limits).await, CallCounts { calls: 3, transfers: 0 });
     }
     limits[300].limit.capacity = on.rolling("", 60, 11).capacity;
-    assert_eq!(start(&limits).await, Asked { calls: 4, transfers: 2 });
-    assert_eq!(start(&limits).await, Asked { calls: 3, transfers: 0 });
+    assert_eq!(start(&limits).await, CallCounts { calls: 4, transfers: 2 });
+    assert_eq!(start(&limits).await, CallCounts { calls: 3, transfers: 0 });
 }

@@ -1,5 +1,7 @@
-//! Random requests that go everywhere: fresh events, voids and posts of what is there and what is
-//! not, the same again, and almost the same again.
+//! Random requests for the differential test.
+//!
+//! New events, voids and posts of existing and missing transfers, repetitions, and repetitions with
+//! one change.
 
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU128};
 
@@ -12,10 +14,10 @@ use ratelimiter_tigerbeetle::ledger::{
 /// The timeout of the holds that expire during the run.
 pub const SHORT_TIMEOUT_SECONDS: u32 = 1;
 const LONG_TIMEOUT_SECONDS: u32 = 3600;
-/// A development server takes 253.
+/// A development server accepts 253.
 const ITEM_EVENTS_MAX: usize = 250;
 const CHAIN_EVENTS_MAX: usize = 5;
-/// So few that most holds live to their end.
+/// Few enough that most holds expire.
 const VOIDS: usize = 3;
 /// How far back voids, posts and repetitions reach.
 const REMEMBERED: usize = 400;
@@ -32,7 +34,7 @@ pub struct Generator {
     missing: AccountId,
     next_id: u128,
     user_data: Vec<u128>,
-    /// The last events sent, whatever became of them.
+    /// The last events sent, created or refused.
     events: Vec<Event>,
     pendings: Vec<TransferId>,
     closings: Vec<TransferId>,
@@ -80,7 +82,7 @@ impl Generator {
         self.accounts().iter().map(|account| account.id).collect()
     }
 
-    /// Some accounts again, some of them almost the same.
+    /// Repeats some accounts, some of them with one change.
     pub fn accounts_again(&mut self) -> Vec<NewAccount> {
         let mut accounts = self.accounts();
         for account in &mut accounts {
@@ -110,7 +112,7 @@ impl Generator {
         item
     }
 
-    /// Remembers what was sent and created.
+    /// Records what was sent and created.
     pub fn note(&mut self, item: &WorkItem, results: &[TransferResult]) {
         for (event, result) in item.events().iter().zip(results) {
             self.events.push(*event);
@@ -125,7 +127,7 @@ impl Generator {
                         self.closings.push(event.transfer.id);
                     }
                 }
-                // Mostly forgotten, so that most voids and posts find something to do.
+                // Usually forgotten, so that most voids and posts find something to do.
                 Action::VoidPending { pending } | Action::PostPending { pending, .. }
                     if self.random.u8(..10) < 8 =>
                 {

@@ -87,7 +87,7 @@ fn tb_11_what_is_given_back_keeps_its_place_and_its_time() {
     let mut queue = queue_of(&[(CreateTransfers, "a", 1), (CreateTransfers, "b", 1)]);
     let batch = queue.take(CreateTransfers, 100);
     queue.push(CreateTransfers, "c", 1, micros(5)).unwrap();
-    queue.give_back(CreateTransfers, batch);
+    queue.requeue(CreateTransfers, batch);
     assert_eq!(names(&queue.expire(micros(100), Duration::from_micros(100))), ["a", "b"]);
     assert_eq!(names(&queue.take(CreateTransfers, 100)), ["c"]);
 }

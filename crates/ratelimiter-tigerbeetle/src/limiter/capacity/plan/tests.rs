@@ -63,7 +63,7 @@ fn tb_07_a_change_is_one_chain_to_the_target_and_open() {
     assert_eq!(cancelled.len(), 3, "the counters move although the capacity does not");
 }
 
-/// TB-07: whoever leaves a version uses the one ID for it, whatever they want.
+/// TB-07: every server leaves a version with the same ID, whatever its target.
 #[test]
 fn tb_07_a_version_is_left_by_one_transfer() {
     let open = version(15, 5, false);
@@ -81,7 +81,7 @@ fn tb_07_a_version_is_left_by_one_transfer() {
     assert_ne!(leave, leave_closed);
 }
 
-/// TB-07: what is refused burns its ID, so no two attempts share one.
+/// TB-07: a refused transfer burns its ID, so no two attempts share one.
 #[test]
 fn tb_07_attempts_do_not_share_the_ids_that_may_be_burned() {
     let from = version(15, 5, false);
@@ -113,55 +113,56 @@ fn tb_07_the_answer_to_a_change_is_read() {
     };
     check(&[S::Created, S::Created], ChangeReply::Applied);
     check(&[LEF, S::ExceedsCredits], ChangeReply::NoRoom);
-    check(&[S::Exists, LEF], ChangeReply::Moved);
-    check(&[LEF, S::CreditAccountAlreadyClosed], ChangeReply::Moved);
-    check(&[LEF, S::IdAlreadyFailed], ChangeReply::Moved);
+    check(&[S::Exists, LEF], ChangeReply::VersionChanged);
+    check(&[LEF, S::CreditAccountAlreadyClosed], ChangeReply::VersionChanged);
+    check(&[LEF, S::IdAlreadyFailed], ChangeReply::VersionChanged);
     let not_found = S::PendingTransferNotFound;
     check(&[not_found, LEF], ChangeReply::Unexpected(not_found));
 }
 
-/// TB-08: what is written for an account, by where it is and where it shall be. 3 units are used.
+/// TB-08: what is written for an account, by its version and its goal. 3 units are used.
 #[test]
 fn tb_08_only_what_differs_is_written() {
-    use Settled::There;
-    use Stragglers::{None as Nobody, Possible};
-    const ALL: Settled = Settled::Waits { in_force: 10 };
+    use CapacityOutcome::Reached;
+    use LateRequests::{None as NoLate, Possible};
+    const WAITING: CapacityOutcome = CapacityOutcome::Waiting { in_force: 10 };
     let (open, closed) = (version(15, 5, false), version(15, 5, true));
-    let bring = |to| Aim::Bring { to: Capacity::new(to).unwrap() };
-    let finish = |to| Aim::Finish { to: Capacity::new(to).unwrap() };
-    // From, aim, stragglers, refused before; how many transfers, what it comes to, whether a capacity changes.
+    let set = |to| CapacityTarget::Set { to: Capacity::new(to).unwrap() };
+    let set_if_free = |to| CapacityTarget::SetIfFree { to: Capacity::new(to).unwrap() };
+    // Version, target, late requests, refused before; transfers sent, outcome, whether the capacity
+    // changes.
     let table = [
-        (&open, bring(10), Nobody, false, 0, There, false),
-        (&open, bring(10), Possible, false, 3, There, false),
-        (&open, bring(12), Nobody, false, 2, There, true),
-        (&open, bring(12), Possible, false, 2, There, true),
-        (&open, bring(3), Nobody, false, 2, There, true),
-        (&open, bring(2), Nobody, false, 2, ALL, false),
-        (&open, bring(2), Possible, false, 2, ALL, false),
-        (&open, bring(5), Nobody, true, 2, ALL, false),
-        (&open, bring(12), Nobody, true, 2, There, true),
-        (&open, finish(10), Nobody, false, 0, There, false),
-        (&open, finish(3), Nobody, false, 2, There, true),
-        (&open, finish(2), Nobody, false, 0, ALL, false),
-        (&open, Aim::Guard, Possible, false, 3, There, false),
-        (&closed, bring(10), Nobody, false, 3, There, true),
-        (&closed, bring(12), Nobody, false, 2, There, true),
-        (&closed, bring(3), Nobody, false, 2, There, true),
-        (&closed, bring(2), Nobody, false, 0, ALL, false),
-        (&closed, bring(2), Possible, false, 4, ALL, false),
-        (&closed, bring(5), Nobody, true, 0, ALL, false),
-        (&closed, finish(3), Nobody, false, 2, There, true),
-        (&closed, finish(3), Nobody, true, 0, ALL, false),
-        (&closed, finish(2), Nobody, false, 0, ALL, false),
-        (&closed, Aim::Guard, Possible, false, 4, There, false),
+        (&open, set(10), NoLate, false, 0, Reached, false),
+        (&open, set(10), Possible, false, 3, Reached, false),
+        (&open, set(12), NoLate, false, 2, Reached, true),
+        (&open, set(12), Possible, false, 2, Reached, true),
+        (&open, set(3), NoLate, false, 2, Reached, true),
+        (&open, set(2), NoLate, false, 2, WAITING, false),
+        (&open, set(2), Possible, false, 2, WAITING, false),
+        (&open, set(5), NoLate, true, 2, WAITING, false),
+        (&open, set(12), NoLate, true, 2, Reached, true),
+        (&open, set_if_free(10), NoLate, false, 0, Reached, false),
+        (&open, set_if_free(3), NoLate, false, 2, Reached, true),
+        (&open, set_if_free(2), NoLate, false, 0, WAITING, false),
+        (&open, CapacityTarget::Unchanged, Possible, false, 3, Reached, false),
+        (&closed, set(10), NoLate, false, 3, Reached, true),
+        (&closed, set(12), NoLate, false, 2, Reached, true),
+        (&closed, set(3), NoLate, false, 2, Reached, true),
+        (&closed, set(2), NoLate, false, 0, WAITING, false),
+        (&closed, set(2), Possible, false, 4, WAITING, false),
+        (&closed, set(5), NoLate, true, 0, WAITING, false),
+        (&closed, set_if_free(3), NoLate, false, 2, Reached, true),
+        (&closed, set_if_free(3), NoLate, true, 0, WAITING, false),
+        (&closed, set_if_free(2), NoLate, false, 0, WAITING, false),
+        (&closed, CapacityTarget::Unchanged, Possible, false, 4, Reached, false),
     ];
-    for (from, aim, stragglers, was_refused, transfers, settled, changes) in table {
-        let goal = Goal { key: key(), aim, stragglers, was_refused };
+    for (from, target, late_requests, was_refused, transfers, outcome, changes) in table {
+        let goal = AccountGoal { key: key(), target, late_requests, was_refused };
         let attempt = Attempt { unix_ms: 1, nonce: NonZeroU128::MIN };
         let (count, then, is_change) = match from.step_to(&goal, attempt) {
-            Step::Settled(settled) => (0, settled, false),
-            Step::Send { chain, then, is_change } => (chain.len(), then, is_change),
+            CapacityStep::Done(outcome) => (0, outcome, false),
+            CapacityStep::Send { chain, then, is_change } => (chain.len(), then, is_change),
         };
-        assert_eq!((count, then, is_change), (transfers, settled, changes), "{from}: {goal:?}");
+        assert_eq!((count, then, is_change), (transfers, outcome, changes), "{from}: {goal:?}");
     }
 }

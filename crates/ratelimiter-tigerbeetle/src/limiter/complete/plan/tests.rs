@@ -24,7 +24,11 @@ fn lease(reservations: &[(&str, u64)]) -> Lease {
         account: limit_account(&key(name)),
         transfer: ids::transfer(TransferRole::Reserve, LEASE, &key(name)),
         amount: *amount,
-        tenure: if name.starts_with("slots") { Tenure::Hold } else { Tenure::Reservation },
+        kind: if name.starts_with("slots") {
+            ReservationKind::Hold
+        } else {
+            ReservationKind::Reservation
+        },
         expires_at: if name.ends_with("brief") { at(1) } else { at(60) },
     };
     let reservations = reservations.iter().map(reservation).collect();
@@ -32,8 +36,8 @@ fn lease(reservations: &[(&str, u64)]) -> Lease {
 }
 
 /// Every limit that the tests name, defined with this policy.
-fn table(overage: Overage) -> Table {
-    let mut table = Table::default();
+fn table(overage: Overage) -> LimitTable {
+    let mut table = LimitTable::default();
     for name in ["a", "b", "other", "slots", "slots:a", "slots:b", "tokens", "tokens:brief"] {
         let window = Window::from_seconds(60).unwrap();
         let kind = LimitKind::Rolling { window };
@@ -66,7 +70,7 @@ fn attempt() -> Attempt {
     Attempt { unix_ms: 1, nonce: NonZeroU128::new(7).unwrap() }
 }
 
-fn chain(plan: &Plan) -> String {
+fn chain(plan: &CompletePlan) -> String {
     let item = plan.item(at(10), attempt);
     item.events().iter().map(describe).collect::<Vec<_>>().join(" ")
 }
@@ -75,7 +79,7 @@ fn planned(
     reserved: &[(&str, u64)],
     actuals: &[(&str, u64)],
     overage: Overage,
-) -> Result<Option<Plan>, CompleteError> {
+) -> Result<Option<CompletePlan>, CompleteError> {
     let actuals = Actuals::of(actuals.iter().map(|(name, n)| (key(name), *n))).unwrap();
     plan(&lease(reserved), &actuals, at(10), &table(overage))
 }
@@ -89,7 +93,7 @@ fn check(reserved: &[(&str, u64)], actuals: &[(&str, u64)], expect: &Expect) {
     expect.assert_eq(&text);
 }
 
-/// TB-16, TB-15: one chain, its marker first, and nothing that need not be there.
+/// TB-16, TB-15: one chain, marker first, without needless transfers.
 #[test]
 fn tb_16_the_end_of_a_lease_is_one_chain_that_begins_with_its_marker() {
     check(&[("slots:a", 1), ("slots:b", 2)], &[], &expect!["void + void;"]);
@@ -107,8 +111,8 @@ fn tb_16_the_end_of_a_lease_is_one_chain_that_begins_with_its_marker() {
     );
 }
 
-/// TB-06, TB-16: what has expired is left out, but for the first hold, which alone shows whether the
-/// lease was completed before it expired.
+/// TB-06, TB-16: expired reservations are left out, except the first hold, which alone shows
+/// whether the lease was completed before it expired.
 #[test]
 fn tb_16_what_has_expired_is_left_out_but_for_the_marker() {
     let expired = [("slots:brief", 1), ("tokens:brief", 50)];
@@ -134,8 +138,8 @@ fn com_06_a_wrong_actual_is_refused_before_anything_is_sent() {
     check(&[("tokens:brief", 50)], &[("other", 1)], &expect![""]);
 }
 
-/// What a complete of 50 reserved tokens and a hold makes of each answer in turn, and the chain that
-/// it would try next.
+/// Feeds the replies to a complete of 50 reserved tokens and a hold; checks each result and the
+/// next chain.
 fn check_replies(actual: u64, overage: Overage, replies: &[(&[TransferStatus], &Expect)]) {
     let reserved = [("slots", 1), ("tokens", 50)];
     let mut plan = planned(&reserved, &[("tokens", actual)], overage).unwrap().unwrap();
@@ -146,12 +150,14 @@ fn check_replies(actual: u64, overage: Overage, replies: &[(&[TransferStatus], &
         assert_eq!(results.len(), plan.item(at(10), attempt).len(), "one result an event");
         let reply = plan.read(&results);
         let reply = match reply {
-            Reply::Look(account) if account == limit_account(&key("tokens")) => "Look".to_owned(),
-            Reply::Look(_)
-            | Reply::Done { .. }
-            | Reply::DoneBefore
-            | Reply::Again
-            | Reply::Unexpected(_) => format!("{reply:?}"),
+            ChainReply::ReadAccount(account) if account == limit_account(&key("tokens")) => {
+                "ReadAccount".to_owned()
+            }
+            ChainReply::ReadAccount(_)
+            | ChainReply::Done { .. }
+            | ChainReply::AlreadyDone
+            | ChainReply::Retry
+            | ChainReply::Unexpected(_) => format!("{reply:?}"),
         };
         let uncovered: u64 = plan.uncovered().iter().map(|(_, units)| units).sum();
         expect.assert_eq(&format!("{reply}, {}, {uncovered} uncovered", chain(&plan)));
@@ -160,11 +166,11 @@ fn check_replies(actual: u64, overage: Overage, replies: &[(&[TransferStatus], &
 
 const LEF: TransferStatus = TransferStatus::LinkedEventFailed;
 
-/// TB-16, COM-05: an answer to the marker that says so, or to anything else, ends the matter.
+/// TB-16, COM-05: any event that was already done ends the complete.
 #[test]
 fn com_05_what_was_done_before_is_done() {
     use TransferStatus as S;
-    let before = expect!["DoneBefore, void + void + reserve 20 for 50s;, 0 uncovered"];
+    let before = expect!["AlreadyDone, void + void + reserve 20 for 50s;, 0 uncovered"];
     for status in [S::Exists, S::ExistsWithDifferentFlags, S::PendingTransferAlreadyVoided] {
         check_replies(20, Overage::Debt, &[(&[status, LEF, LEF], &before)]);
         check_replies(20, Overage::Debt, &[(&[LEF, status, LEF], &before)]);
@@ -172,20 +178,20 @@ fn com_05_what_was_done_before_is_done() {
     }
     let done = expect!["Done { created_count: 3 }, void + void + reserve 20 for 50s;, 0 uncovered"];
     check_replies(20, Overage::Debt, &[(&[S::Created; 3], &done)]);
-    let unsaid =
+    let unexplained =
         expect!["Unexpected(LinkedEventFailed), void + void + reserve 20 for 50s;, 0 uncovered"];
-    check_replies(20, Overage::Debt, &[(&[LEF; 3], &unsaid)]);
+    check_replies(20, Overage::Debt, &[(&[LEF; 3], &unexplained)]);
     let unknown = expect!["Unexpected(Other(99)), void + void + reserve 20 for 50s;, 0 uncovered"];
     check_replies(20, Overage::Debt, &[(&[LEF, S::Other(99), LEF], &unknown)]);
 }
 
-/// TB-16: the ledger alone says that the hold has expired and was never voided.
+/// TB-16: only the ledger decides that the hold has expired and was never voided.
 #[test]
 fn tb_16_the_end_marker_follows_a_hold_that_has_expired() {
     use TransferStatus as S;
-    let expired = expect!["Again, end + void + reserve 20 for 50s;, 0 uncovered"];
-    let other = expect!["Again, end;, 0 uncovered"];
-    let done = expect!["DoneBefore, end;, 0 uncovered"];
+    let expired = expect!["Retry, end + void + reserve 20 for 50s;, 0 uncovered"];
+    let other = expect!["Retry, end;, 0 uncovered"];
+    let done = expect!["AlreadyDone, end;, 0 uncovered"];
     check_replies(
         20,
         Overage::Debt,
@@ -202,10 +208,10 @@ fn tb_16_the_end_marker_follows_a_hold_that_has_expired() {
 fn com_03_an_excess_without_room_follows_the_policy() {
     use TransferStatus as S;
     for status in [S::ExceedsCredits, S::DebitAccountAlreadyClosed] {
-        let debt = expect!["Again, void + debt 7;, 7 uncovered"];
+        let debt = expect!["Retry, void + debt 7;, 7 uncovered"];
         let done = expect!["Done { created_count: 2 }, void + debt 7;, 7 uncovered"];
         check_replies(57, Overage::Debt, &[(&[LEF, status], &debt), (&[S::Created; 2], &done)]);
-        let left_out = expect!["Again, void;, 7 uncovered"];
+        let left_out = expect!["Retry, void;, 7 uncovered"];
         check_replies(57, Overage::Deny, &[(&[LEF, status], &left_out)]);
     }
 }
@@ -214,13 +220,13 @@ fn com_03_an_excess_without_room_follows_the_policy() {
 #[test]
 fn tb_16_a_reservation_shrinks_on_a_closed_account_in_the_same_chain() {
     use TransferStatus as S;
-    let look = expect!["Look, void + void + reserve 20 for 50s;, 0 uncovered"];
+    let look = expect!["ReadAccount, void + void + reserve 20 for 50s;, 0 uncovered"];
     let reserved = [("slots", 1), ("tokens", 50)];
     let mut plan = planned(&reserved, &[("tokens", 20)], Overage::Debt).unwrap().unwrap();
     check_replies(20, Overage::Debt, &[(&[LEF, LEF, S::DebitAccountAlreadyClosed], &look)]);
     let deterministic = plan.item(at(10), attempt).events()[2].transfer.id;
     let account = limit_account(&key("tokens"));
-    plan.found(account, version(account, true));
+    plan.record_version(account, version(account, true));
     let opens = expect!["void + void + step + step + void + reserve 20 for 50s + close;"];
     opens.assert_eq(&chain(&plan));
     let mut answer = |at: usize, status: TransferStatus| {
@@ -229,17 +235,17 @@ fn tb_16_a_reservation_shrinks_on_a_closed_account_in_the_same_chain() {
         plan.read(&results)
     };
     for moved in [S::Exists, S::PendingTransferAlreadyVoided] {
-        assert_eq!(answer(1, moved), Reply::Look(account), "somebody opened it");
-        assert_eq!(answer(4, moved), Reply::DoneBefore, "somebody completed the lease");
+        assert_eq!(answer(1, moved), ChainReply::ReadAccount(account), "another server opened it");
+        assert_eq!(answer(4, moved), ChainReply::AlreadyDone, "another server completed the lease");
     }
-    assert_eq!(answer(6, S::Exists), Reply::Look(account));
-    plan.found(account, version(account, false));
+    assert_eq!(answer(6, S::Exists), ChainReply::ReadAccount(account));
+    plan.record_version(account, version(account, false));
     expect!["void + void + reserve 20 for 50s;"].assert_eq(&chain(&plan));
     let fresh = plan.item(at(10), attempt).events()[2].transfer.id;
     assert_ne!(fresh, deterministic, "that one is burned");
 }
 
-/// TB-16: a try of before that was refused has burned the ID, of a smaller reservation or of an excess.
+/// TB-16: an earlier refused attempt has burned the ID of a smaller reservation or of an excess.
 #[test]
 fn tb_16_a_burned_id_is_replaced() {
     use TransferStatus as S;
@@ -248,14 +254,19 @@ fn tb_16_a_burned_id_is_replaced() {
         [(20, &[LEF, LEF, S::IdAlreadyFailed][..]), (57, &[LEF, S::IdAlreadyFailed])]
     {
         let mut plan = planned(&reserved, &[("tokens", actual)], Overage::Debt).unwrap().unwrap();
-        let id = |plan: &Plan| plan.item(at(10), attempt).events().last().unwrap().transfer.id;
+        let id =
+            |plan: &CompletePlan| plan.item(at(10), attempt).events().last().unwrap().transfer.id;
         let (burned, tried) = (id(&plan), chain(&plan));
         let result =
             |status: &TransferStatus| TransferResult { status: *status, timestamp: at(10) };
-        assert_eq!(plan.read(&refused.iter().map(result).collect::<Vec<_>>()), Reply::Again);
+        assert_eq!(plan.read(&refused.iter().map(result).collect::<Vec<_>>()), ChainReply::Retry);
         assert_ne!(id(&plan), burned);
         let again = plan.read(&refused.iter().map(result).collect::<Vec<_>>());
-        assert_eq!(again, Reply::Again, "a request that was sent again has burned that one too");
+        assert_eq!(
+            again,
+            ChainReply::Retry,
+            "a request that was sent again has burned that one too"
+        );
         assert_eq!((chain(&plan), plan.uncovered().len()), (tried, 0), "the same otherwise");
     }
 }

@@ -1,4 +1,4 @@
-//! What is measured: the client crate alone, and the limiter with many callers, with one, and without batching.
+//! Measurements of the client crate alone and of the limiter.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,8 +25,8 @@ const LONE_REQUESTS: usize = 400;
 
 pub type TestedLimiter = TigerBeetleLimiter<ClusterLedger>;
 
-/// One server, and everything that takes turns on it.
-pub struct Contest {
+/// One server and everything that is measured on it.
+pub struct Comparison {
     clock: SystemClock,
     turn: Duration,
     client: tb::Client,
@@ -35,7 +35,7 @@ pub struct Contest {
 }
 
 /// Medians: per second, and microseconds for one caller.
-pub struct Figures {
+pub struct LimiterResults {
     pub direct: f64,
     pub limiter: f64,
     pub batched: f64,
@@ -44,7 +44,7 @@ pub struct Figures {
     pub limiter_micros: f64,
 }
 
-impl Contest {
+impl Comparison {
     pub async fn prepare(cluster: &TestCluster, turn: Duration) -> Self {
         let client = tb::Client::new(cluster.cluster_id(), &cluster.addresses()[0]).unwrap();
         client.lookup_accounts(&[1]).await.unwrap();
@@ -59,9 +59,9 @@ impl Contest {
         Self { clock: SystemClock::new(), turn, client, limiter, unbatched }
     }
 
-    /// Turn by turn, so that what else the machine does hits all of them alike.
-    pub async fn run(&self, rounds: usize) -> Figures {
-        let mut figures = [const { Vec::new() }; 6];
+    /// Alternating, so that other load on the machine affects all of them alike.
+    pub async fn run(&self, rounds: usize) -> LimiterResults {
+        let mut results = [const { Vec::new() }; 6];
         for _ in 0..rounds {
             let (direct_micros, limiter_micros) = self.lone_caller().await;
             let round = [
@@ -72,16 +72,17 @@ impl Contest {
                 direct_micros,
                 limiter_micros,
             ];
-            for (figures, figure) in figures.iter_mut().zip(round) {
-                figures.push(figure);
+            for (values, value) in results.iter_mut().zip(round) {
+                values.push(value);
             }
         }
         let [direct, limiter, batched, unbatched, direct_micros, limiter_micros] =
-            figures.map(median);
-        Figures { direct, limiter, batched, unbatched, direct_micros, limiter_micros }
+            results.map(median);
+        LimiterResults { direct, limiter, batched, unbatched, direct_micros, limiter_micros }
     }
 
-    /// Chains a second with the client alone: one call at a time, as full as the limiter's batches may be.
+    /// Chains per second with the client alone: one call at a time, as full as the limiter's
+    /// batches.
     async fn direct(&self) -> f64 {
         let started_at = self.clock.now();
         let mut done = 0;
@@ -93,7 +94,7 @@ impl Contest {
         per_second(done, self.clock.now().since(started_at))
     }
 
-    /// Leases a second through the limiter.
+    /// Leases per second through the limiter.
     async fn callers(&self, limiter: &Arc<TestedLimiter>, callers: usize) -> f64 {
         let started_at = self.clock.now();
         let done = Arc::new(AtomicU64::new(0));
@@ -114,7 +115,7 @@ impl Contest {
         per_second(done.load(Ordering::Relaxed), self.clock.now().since(started_at))
     }
 
-    /// One caller, in turns with the client alone: the median of each, in microseconds.
+    /// One caller, alternating with the client alone: the median of each, in microseconds.
     async fn lone_caller(&self) -> (f64, f64) {
         let (mut direct, mut limiter) = (Vec::new(), Vec::new());
         for _ in 0..LONE_REQUESTS {
@@ -128,7 +129,7 @@ impl Contest {
         (median(direct), median(limiter))
     }
 
-    /// The chain that the limiter makes of a request, in the client's own form.
+    /// The limiter's chain for a request, in the client's types.
     fn chain(&self) -> Vec<tb::Transfer> {
         let request = request(&self.clock);
         let lease = request.lease;
@@ -177,9 +178,9 @@ fn request(clock: &SystemClock) -> ReserveRequest {
     ReserveRequest::new(LeaseId::generate(clock.now()), Requirements::of(needs).unwrap())
 }
 
-pub fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
+pub fn median(mut results: Vec<f64>) -> f64 {
+    results.sort_by(f64::total_cmp);
+    results[results.len() / 2]
 }
 
 pub fn micros(duration: Duration) -> f64 {

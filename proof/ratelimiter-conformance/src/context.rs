@@ -1,7 +1,7 @@
-//! Where a fact is played: the fixture's limiter, and the few words that facts are written in.
+//! The context of a fact: the fixture's limiter, with short names.
 //!
-//! Limits and leases have short names here. A name becomes a key with the fixture's prefix, or a lease ID that is made
-//! when the name is first heard, so that facts that share a server never meet.
+//! A name becomes a key with the fixture's prefix, or a lease ID that is generated at its first
+//! use, so that facts that share a server do not interfere.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -13,18 +13,16 @@ use ratelimiter::{
     LimitKey, LimitKind, LimitState, LimitStatus, Page, Requirements, ReserveRequest, Window,
 };
 
-use crate::answer::{Completed, Reserved};
+use crate::answer::{CompleteCheck, ReserveCheck};
 use crate::fixture::Powers;
-use crate::stderr::say;
+use crate::stderr::print_stderr;
 use crate::world::World;
 
-/// How often it is looked whether something has happened that may be late, and how often at the most.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-const LOOKS_MAX: usize = 1_200;
+/// How often to check for an event that may be late, and the most checks.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+const POLLS_MAX: usize = 1_200;
 
-/// A limiter on which one fact is played.
-pub(crate) struct Stage {
-    /// The name of the fact.
+pub(crate) struct TestContext {
     fact: &'static str,
     world: Box<dyn World>,
     powers: Powers,
@@ -32,16 +30,16 @@ pub(crate) struct Stage {
     leases: RefCell<HashMap<String, LeaseId>>,
 }
 
-/// Something that lasts, as far as that is for sure.
+/// A lower bound on the lifetime of something that is reserved after this was created.
 #[derive(Clone, Copy)]
-pub(crate) struct Lasting {
+pub(crate) struct Lifetime {
     seconds: u64,
-    /// `None` where time stands still.
+    /// Not over before this; `None` if time moves only by [`TestContext::pass`].
     until: Option<Timestamp>,
 }
 
-impl Stage {
-    pub(crate) fn of(fact: &'static str, world: Box<dyn World>) -> Self {
+impl TestContext {
+    pub(crate) fn new(fact: &'static str, world: Box<dyn World>) -> Self {
         let powers = world.powers();
         let prefix = world.prefix();
         assert!(
@@ -71,7 +69,7 @@ impl Stage {
 }
 
 /// Definitions.
-impl Stage {
+impl TestContext {
     pub(crate) fn rolling_limit(&self, name: &str, window_seconds: u64, capacity: u64) -> Limit {
         let window = Window::from_seconds(window_seconds).expect("facts use valid windows");
         self.limit(name, LimitKind::Rolling { window }, capacity)
@@ -104,7 +102,7 @@ impl Stage {
         assert_eq!(self.define(limit).await, Ok(LimitStatus::Active), "{name}");
     }
 
-    /// Lowers a limit's capacity below what is in use, so that it waits.
+    /// Lowers a limit's capacity below its usage, so that the decrease waits.
     pub(crate) async fn decrease(&self, limit: Limit) {
         let to = limit.capacity;
         let status = self.define(limit).await;
@@ -121,7 +119,7 @@ impl Stage {
 }
 
 /// Calls.
-impl Stage {
+impl TestContext {
     pub(crate) fn to_reserve<const N: usize>(
         &self,
         lease: &str,
@@ -146,7 +144,7 @@ impl Stage {
         &self,
         lease: &str,
         needs: [(&str, u64); N],
-    ) -> Reserved {
+    ) -> ReserveCheck {
         let result = self.world.reserve(&self.to_reserve(lease, needs)).await;
         self.reserved(format!("reserve {lease} {needs:?}"), result)
     }
@@ -155,7 +153,7 @@ impl Stage {
         &self,
         lease: &str,
         actuals: [(&str, u64); N],
-    ) -> Completed {
+    ) -> CompleteCheck {
         let request = self.to_complete(lease, actuals);
         let result = self.world.complete(&request).await;
         self.completed(format!("complete {lease} {actuals:?}"), result)
@@ -167,14 +165,14 @@ impl Stage {
         lease: &str,
         name: &str,
         actual: Option<u64>,
-    ) -> Completed {
+    ) -> CompleteCheck {
         match actual {
             Some(actual) => self.complete(lease, [(name, actual)]).await,
             None => self.complete(lease, []).await,
         }
     }
 
-    pub(crate) async fn reserve_batch(&self, requests: &[ReserveRequest]) -> Vec<Reserved> {
+    pub(crate) async fn reserve_batch(&self, requests: &[ReserveRequest]) -> Vec<ReserveCheck> {
         let results = self.world.reserve_batch(requests).await;
         assert_eq!(results.len(), requests.len(), "one answer per request");
         let numbered = results.into_iter().enumerate();
@@ -182,7 +180,7 @@ impl Stage {
         numbered.map(reserved).collect()
     }
 
-    pub(crate) async fn complete_batch(&self, requests: &[CompleteRequest]) -> Vec<Completed> {
+    pub(crate) async fn complete_batch(&self, requests: &[CompleteRequest]) -> Vec<CompleteCheck> {
         let results = self.world.complete_batch(requests).await;
         assert_eq!(results.len(), requests.len(), "one answer per request");
         let numbered = results.into_iter().enumerate();
@@ -194,23 +192,23 @@ impl Stage {
         &self,
         asked: String,
         result: Result<ratelimiter::Decision, ratelimiter::ReserveError>,
-    ) -> Reserved {
+    ) -> ReserveCheck {
         let names_every_key = self.powers.names_every_denied_key.is_ok();
-        Reserved::new(asked, result, self.prefix.clone(), names_every_key)
+        ReserveCheck::new(asked, result, self.prefix.clone(), names_every_key)
     }
 
     fn completed(
         &self,
         asked: String,
         result: Result<(), ratelimiter::CompleteError>,
-    ) -> Completed {
-        Completed::new(asked, result, self.prefix.clone())
+    ) -> CompleteCheck {
+        CompleteCheck::new(asked, result, self.prefix.clone())
     }
 }
 
-/// Looking.
-impl Stage {
-    /// The limit's state; the limit is defined.
+/// State.
+impl TestContext {
+    /// The state of a defined limit.
     pub(crate) async fn state(&self, name: &str) -> LimitState {
         let state = self.state_if_defined(name).await;
         state.expect("the limit is defined")
@@ -218,12 +216,12 @@ impl Stage {
 
     pub(crate) async fn state_if_defined(&self, name: &str) -> Option<LimitState> {
         let state = self.world.state(&self.key(name)).await;
-        state.expect("a limiter that works tells its state")
+        state.expect("a working limiter returns its state")
     }
 
     pub(crate) async fn states(&self, page: &Page) -> Vec<LimitState> {
         let states = self.world.states(page).await;
-        states.expect("a limiter that works tells its states")
+        states.expect("a working limiter returns its states")
     }
 
     pub(crate) async fn used(&self, name: &str) -> u64 {
@@ -248,8 +246,8 @@ impl Stage {
 }
 
 /// Time and servers.
-impl Stage {
-    /// Lets whole seconds pass; what expires at the end of them may not be seen yet.
+impl TestContext {
+    /// Lets whole seconds pass; expiries at the end of them may not be visible yet.
     pub(crate) async fn pass_seconds(&self, seconds: u64) {
         self.pass(Duration::from_secs(seconds)).await;
     }
@@ -258,57 +256,58 @@ impl Stage {
         self.world.advance(by).await;
     }
 
-    /// What is reserved after this and lasts so long.
-    pub(crate) fn lasting_seconds(&self, seconds: u64) -> Lasting {
-        Lasting {
+    /// The lifetime of what is reserved after this call.
+    pub(crate) fn lifetime_of_seconds(&self, seconds: u64) -> Lifetime {
+        Lifetime {
             seconds,
             until: self.world.now().map(|now| now.after(Duration::from_secs(seconds))),
         }
     }
 
-    /// Whether all answers so far came while this lasted for sure. Where time passes by itself a slow machine may be
-    /// late; what it saw may then be of before the end or of after it, and a fact says no more about it.
-    pub(crate) fn in_time_for(&self, lasting: Lasting) -> bool {
-        let Lasting { seconds, until } = lasting;
+    /// Whether all answers so far arrived within this lifetime. On a real clock a slow machine may
+    /// be late; its answers may then be from before the end or after it, and a fact does not check
+    /// them.
+    pub(crate) fn is_within(&self, lifetime: Lifetime) -> bool {
+        let Lifetime { seconds, until } = lifetime;
         let in_time = until.is_none_or(|until| self.world.now().is_none_or(|now| now < until));
         if !in_time {
-            say(&format!("{}: looked too late at what lasts {seconds} s", self.fact));
+            print_stderr(&format!("{}: too late to check a lifetime of {seconds} s", self.fact));
         }
         in_time
     }
 
-    /// Lets seconds pass until what lasts that long from now is seen to have expired.
+    /// Lets seconds pass until what lives that long from now has visibly expired.
     pub(crate) async fn outlast_seconds(&self, seconds: u64) {
         self.pass(Duration::from_secs(seconds) + self.powers.expiry_lag).await;
     }
 
-    /// As [`Stage::outlast_seconds`], for a reservation that was reconciled.
+    /// As [`TestContext::outlast_seconds`], for a reservation that was reconciled.
     pub(crate) async fn outlast_reconciled_seconds(&self, seconds: u64) {
         let lag = self.powers.expiry_lag + self.powers.reconciled_expiry_lag;
         self.pass(Duration::from_secs(seconds) + lag).await;
     }
 
-    /// Lets the second pass within which a decrease that has become possible is applied. In real time it is waited for
-    /// longer: a busy machine is late, and that is not what the fact is about.
-    pub(crate) async fn let_decrease_settle(&self, name: &str) {
+    /// Lets the second pass within which a possible decrease is applied. On a real clock it waits
+    /// longer: a busy machine is late, and the fact is not about that.
+    pub(crate) async fn wait_for_decrease(&self, name: &str) {
         self.outlast_seconds(1).await;
         if self.powers.exact_time.is_ok() {
             return;
         }
-        for _ in 0..LOOKS_MAX {
+        for _ in 0..POLLS_MAX {
             if !self.state(name).await.waits() {
                 return;
             }
-            self.world.advance(LOOK_EVERY).await;
+            self.world.advance(POLL_INTERVAL).await;
         }
     }
 
-    /// Goes on with the server that takes this one's place.
+    /// Continues with the server's replacement.
     pub(crate) async fn restart(&mut self) {
         self.world.restart().await;
     }
 
-    /// Goes on at another server. The first one stays.
+    /// Continues at another server. The first one keeps running.
     pub(crate) async fn move_to_another_server(&mut self) {
         self.world.move_to_another_server().await;
     }

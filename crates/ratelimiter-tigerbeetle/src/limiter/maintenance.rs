@@ -1,4 +1,4 @@
-//! What a limiter does by itself, several times a second.
+//! Periodic maintenance, several times a second.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -14,41 +14,41 @@ use super::capacity::Version;
 use super::codes::TransferCode;
 use super::expiry_probe::{PROBE_SECONDS, ProbeStep};
 use super::observations::Observations;
-use super::unanswered::{RETRY_AFTER, not_foreseen, unanswered};
+use super::unanswered::{RETRY_AFTER, unanswered, unexpected_status};
 use crate::ids;
 use crate::ledger::{Action, Ledger, Movement, Transfer, TransferStatus, UserData, WorkItem};
 
-/// How many limits are held against their accounts at a time; all get their turn.
+/// The number of limits that one tick compares with their accounts; the ticks cycle through all.
 const LIMITS_CHECKED_AT_ONCE: usize = 100;
-/// For how long a definition and its account may differ before it is said: longer than a change
+/// How long a definition and its account may differ before it is reported: longer than a change
 /// takes to reach every server.
-const DISAGREEMENT_AFTER: Duration = Duration::from_secs(3);
+const DRIFT_REPORTED_AFTER: Duration = Duration::from_secs(3);
 
-/// Which limits' definitions and accounts differ.
+/// Limits whose definition and account differ.
 #[derive(Debug, Default)]
-pub(super) struct Agreement {
-    /// The last limit that was looked at.
-    looked_at: Option<LimitKey>,
-    /// Since when, and whether it was said.
+pub(super) struct DefinitionDrift {
+    /// The last limit that was compared.
+    last_checked: Option<LimitKey>,
+    /// When the difference was first seen, and whether it was reported.
     differing: BTreeMap<LimitKey, (Timestamp, bool)>,
 }
 
 impl<L: Ledger> TigerBeetleLimiter<L> {
-    /// The regular work, to be called several times a second: ends decreases that have become
-    /// possible, watches how late reservations lapse, and holds definitions against accounts. What
-    /// the cluster does not answer is tried again next time.
+    /// Periodic maintenance, to be called several times a second: applies decreases that have
+    /// become possible, measures the expiry lag, and compares definitions with accounts. Work that
+    /// the cluster does not answer is retried at the next tick.
     pub async fn tick(&self) {
-        let settled = self.settle_decreases().await;
+        let applied = self.apply_decreases().await;
         let probed = self.probe_expiry().await;
         let compared = self.compare_with_accounts().await;
-        for outcome in [settled, probed, compared] {
+        for outcome in [applied, probed, compared] {
             if let Err(Unanswered { reason, .. }) = outcome {
-                tracing::debug!(%reason, "upkeep waits for the cluster");
+                tracing::debug!(%reason, "maintenance is waiting for the cluster");
             }
         }
     }
 
-    /// What the limiter has seen so far.
+    /// The counters so far.
     pub fn observations(&self) -> Observations {
         Observations {
             leases_allowed: self.counters.leases_allowed.get(),
@@ -57,7 +57,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             leases_cached: self.cache.len() as u64,
             capacity_changes: self.counters.capacity_changes.get(),
             limits_decreasing: self.read_table().decreasing_count() as u64,
-            limits_disagreeing: self.lock_agreement().said() as u64,
+            limits_disagreeing: self.lock_drift().reported() as u64,
             expiry_lag: self.expiry_lag(),
             turned_away: self.counters.turned_away.get(),
         }
@@ -67,15 +67,16 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         Duration::from_millis(self.expiry_lag_ms.load(Ordering::Relaxed))
     }
 
-    /// `TB-14`: TigerBeetle takes reservations faster than it can release them, and does not say so.
-    pub(super) fn turn_away_when_expiry_lags(&self) -> Result<(), Unanswered> {
+    /// `TB-14`: TigerBeetle admits reservations faster than it can release them, and does not
+    /// report it.
+    pub(super) fn reject_when_expiry_lags(&self) -> Result<(), Unanswered> {
         let lag = self.expiry_lag();
         if lag <= self.options.expiry_lag_max {
             return Ok(());
         }
         self.counters.turned_away.add(1);
         let reason =
-            format!("TigerBeetle releases reservations {lag:?} late; too much is asked of it");
+            format!("TigerBeetle releases reservations {lag:?} late; the cluster is overloaded");
         Err(Unanswered { reason, retry_after: RETRY_AFTER })
     }
 
@@ -86,21 +87,21 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         match step {
             ProbeStep::Wait => {}
             ProbeStep::Send => {
-                self.make_missing(of_probe(account)).await?;
+                self.create_missing(of_probe(account)).await?;
                 let probe = WorkItem::new().with(self.probe());
                 let results = self.ledger.create_transfers(probe).await.map_err(unanswered)?;
                 let result = results[0];
                 if result.status != TransferStatus::Created {
-                    return Err(not_foreseen("probe", result.status));
+                    return Err(unexpected_status("probe", result.status));
                 }
                 self.time.observe(&results, self.options.clock.now());
                 self.lock_probe().sent(result.timestamp, leases);
             }
-            ProbeStep::Look => {
+            ProbeStep::Check => {
                 let rows = self.ledger.lookup_accounts(vec![account]).await.map_err(unanswered)?;
                 let held = rows.iter().any(|row| row.balances.debits_pending > 0);
                 let mut probe = self.lock_probe();
-                probe.looked(self.cluster_now(), held);
+                probe.record_check(self.cluster_now(), held);
                 let lag_ms = u64::try_from(probe.lag().as_millis()).unwrap_or(u64::MAX);
                 self.expiry_lag_ms.store(lag_ms, Ordering::Relaxed);
             }
@@ -126,17 +127,17 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         Transfer { id, action, user_data: UserData::default() }
     }
 
-    /// Holds some of the definitions against their accounts. They differ for a moment while a change
-    /// is on its way from another server; if they go on differing, a server with other definitions
-    /// works on the same cluster. That is said, and not fought over.
+    /// Compares some of the definitions with their accounts. They differ briefly while another
+    /// server's change is on its way; if they stay different, a server with other definitions works
+    /// on the same cluster. We log it and do not overwrite the other server's definition.
     async fn compare_with_accounts(&self) -> Result<(), Unanswered> {
-        let after = self.lock_agreement().looked_at.clone();
+        let after = self.lock_drift().last_checked.clone();
         let page = Page { after, count_max: Some(LIMITS_CHECKED_AT_ONCE), ..Page::default() };
         let limits = self.read_table().page(&page);
         let rows = self.rows_of(limits.iter().map(|limit| limit.account).collect()).await?;
         let now = self.options.clock.now();
-        let mut agreement = self.lock_agreement();
-        agreement.looked_at = limits
+        let mut drift = self.lock_drift();
+        drift.last_checked = limits
             .last()
             .map(|limit| limit.key().clone())
             .filter(|_| limits.len() == LIMITS_CHECKED_AT_ONCE);
@@ -147,8 +148,8 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                 version.capacity() == capacity && version.is_closed() == limit.is_decreasing()
             });
             if agrees {
-                agreement.differing.remove(limit.key());
-            } else if agreement.differs_since(limit.key(), now) {
+                drift.differing.remove(limit.key());
+            } else if drift.record(limit.key(), now) {
                 let cluster = version.map(|version| version.to_string());
                 let key = limit.key();
                 tracing::warn!(%key, capacity, cluster, "a limit's definition and account disagree");
@@ -158,20 +159,20 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     }
 }
 
-impl Agreement {
-    /// Notes a difference; true when it has lasted long enough and was not said yet.
-    fn differs_since(&mut self, key: &LimitKey, now: Timestamp) -> bool {
-        let (since, said) = self.differing.entry(key.clone()).or_insert((now, false));
-        let say = !*said && now.since(*since) >= DISAGREEMENT_AFTER;
-        *said |= say;
-        say
+impl DefinitionDrift {
+    /// Records a difference; returns whether it is due to be reported.
+    fn record(&mut self, key: &LimitKey, now: Timestamp) -> bool {
+        let (since, reported) = self.differing.entry(key.clone()).or_insert((now, false));
+        let report = !*reported && now.since(*since) >= DRIFT_REPORTED_AFTER;
+        *reported |= report;
+        report
     }
 
-    fn said(&self) -> usize {
-        self.differing.values().filter(|(_, said)| *said).count()
+    fn reported(&self) -> usize {
+        self.differing.values().filter(|(_, reported)| *reported).count()
     }
 
-    /// A limit that is gone disagrees with nobody.
+    /// Forgets a deleted limit.
     pub(super) fn forget(&mut self, key: &LimitKey) {
         self.differing.remove(key);
     }

@@ -1,4 +1,4 @@
-//! The words that the tests are written in.
+//! Setup of ledgers, accounts and transfers for the tests.
 
 use std::future::Future;
 use std::num::{NonZeroU16, NonZeroU32};
@@ -16,7 +16,7 @@ use ratelimiter_tigerbeetle::ledger::{
 /// Nothing here takes this long unless it hangs.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Runs a test on a runtime of its own; a test that hangs fails.
+/// Runs a test on its own runtime, with a timeout.
 pub fn run(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -28,7 +28,7 @@ pub fn run(test: impl Future<Output = ()>) {
     });
 }
 
-/// Waits for what must happen.
+/// Waits for `future`, with a timeout.
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PATIENCE, future).await {
         Ok(output) => output,
@@ -36,11 +36,11 @@ pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Asks again, for the same, until there is an answer: some tests have short deadlines, and a busy
-/// machine does not keep them.
-pub async fn answered<T, Asked>(ask: impl Fn() -> Asked) -> T
+/// Repeats a request until it is answered: some tests have short deadlines that a busy machine
+/// misses.
+pub async fn answered<T, Call>(ask: impl Fn() -> Call) -> T
 where
-    Asked: Future<Output = Result<T, LedgerError>>,
+    Call: Future<Output = Result<T, LedgerError>>,
 {
     let answer = async {
         loop {
@@ -58,7 +58,7 @@ pub fn config(settings: &ClusterSettings) -> ClusterConfig {
 
 pub const NEVER: Duration = Duration::from_secs(86_400);
 
-/// A ledger whose sessions work.
+/// A ledger with working sessions.
 pub async fn open(config: ClusterConfig, observer: impl Observer) -> ClusterLedger {
     let ledger = ClusterLedger::open(config, observer).expect("the system starts threads");
     soon("a session", ledger.ready()).await;

@@ -1,4 +1,4 @@
-//! Limiters over one ledger, as several servers on one cluster have them, and power over their time.
+//! Several limiters on one ledger, with control over time.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, Weak};
@@ -18,26 +18,26 @@ use testkit::tigerbeetle::outlast;
 const TICK_EVERY: Duration = Duration::from_millis(250);
 
 /// A cluster and the limiters on it.
-pub struct Scene<L: Ledger> {
+pub struct TestContext<L: Ledger> {
     pub ledger: L,
     pub clock: Arc<dyn Clock>,
-    /// Moves the clock; without one, time passes by itself.
-    pub hand: Option<Arc<FakeClock>>,
-    /// What this scene's keys begin with, so that scenes can share a cluster.
+    /// The clock that tests move; `None` in real time.
+    pub fake_clock: Option<Arc<FakeClock>>,
+    /// Prefix of this context's keys, so that contexts can share a cluster.
     prefix: String,
-    /// Those that somebody still has.
+    /// Limiters that are still in use.
     limiters: Mutex<Vec<Weak<TigerBeetleLimiter<L>>>>,
 }
 
-impl<L: Ledger + Clone> Scene<L> {
-    /// A scene in real time, or in that of a clock that is moved by hand.
-    pub fn new(ledger: L, hand: Option<Arc<FakeClock>>) -> Self {
-        let clock: Arc<dyn Clock> = match &hand {
-            Some(hand) => Arc::clone(hand) as Arc<dyn Clock>,
+impl<L: Ledger + Clone> TestContext<L> {
+    /// A context in real time, or on a fake clock.
+    pub fn new(ledger: L, fake_clock: Option<Arc<FakeClock>>) -> Self {
+        let clock: Arc<dyn Clock> = match &fake_clock {
+            Some(fake_clock) => Arc::clone(fake_clock) as Arc<dyn Clock>,
             None => Arc::new(SystemClock::new()),
         };
-        let prefix = format!("scene:{}:", LeaseId::generate(clock.now()));
-        Self { ledger, clock, hand, prefix, limiters: Mutex::default() }
+        let prefix = format!("context:{}:", LeaseId::generate(clock.now()));
+        Self { ledger, clock, fake_clock, prefix, limiters: Mutex::default() }
     }
 
     /// A limiter without limits, which ticks as time passes.
@@ -45,8 +45,8 @@ impl<L: Ledger + Clone> Scene<L> {
         self.limiter_with(|_| {})
     }
 
-    /// A limiter that remembers no lease.
-    pub fn forgetful_limiter(&self) -> Arc<TigerBeetleLimiter<L>> {
+    /// A limiter without a lease cache.
+    pub fn uncached_limiter(&self) -> Arc<TigerBeetleLimiter<L>> {
         self.limiter_with(|options| options.leases_cached_max = 0)
     }
 
@@ -59,24 +59,24 @@ impl<L: Ledger + Clone> Scene<L> {
         change(&mut options);
         let limiter = Arc::new(TigerBeetleLimiter::new(self.ledger.clone(), options));
         self.limiters.lock().unwrap().push(Arc::downgrade(&limiter));
-        if self.hand.is_none() {
+        if self.fake_clock.is_none() {
             tick_while_alive(&limiter);
         }
         limiter
     }
 
-    /// A limiter that starts with what another has defined, as one that reads its limits file.
+    /// A limiter that starts with the definitions of another, as if read from its limits file.
     pub async fn successor(&self, of: &TigerBeetleLimiter<L>) -> Arc<TigerBeetleLimiter<L>> {
         let limiter = self.limiter();
         restore_all(&limiter, of).await;
         limiter
     }
 
-    /// Lets time pass, in which limiters tick as they do on a server.
+    /// Lets time pass while limiters tick as on a server.
     pub async fn pass(&self, by: Duration) {
-        let Some(clock) = &self.hand else {
+        let Some(clock) = &self.fake_clock else {
             outlast(&self.ledger, by).await;
-            // Ticks of their own may be late on a busy machine.
+            // Background ticks may be late on a busy machine.
             return self.tick().await;
         };
         let mut left = by;
@@ -152,7 +152,7 @@ impl<L: Ledger + Clone> Scene<L> {
     }
 }
 
-/// Registers at one limiter what another has defined.
+/// Restores at one limiter the definitions of another.
 pub async fn restore_all<L: Ledger>(at: &TigerBeetleLimiter<L>, of: &TigerBeetleLimiter<L>) {
     for LimitState { limit, status, .. } in of.states(&Page::default()).await.unwrap() {
         at.restore(RegisteredLimit { limit, status }).await.unwrap();
@@ -171,7 +171,7 @@ fn tick_while_alive<L: Ledger>(limiter: &Arc<TigerBeetleLimiter<L>>) {
     });
 }
 
-/// Runs a scenario on a runtime of its own; one that hangs fails.
+/// Runs a scenario on its own runtime, with a timeout.
 pub fn run(scenario: impl Future<Output = ()>) {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
