@@ -55,7 +55,7 @@ impl Remote {
     /// The token's own text.
     pub(super) fn secret(&self) -> Result<Option<String>, Failure> {
         let Some(text) = &self.token else { return Ok(None) };
-        let revealed = Token::new(text).and_then(|token| token.reveal());
+        let revealed = Token::new(text).and_then(|token| token.read_secret());
         revealed.map(Some).map_err(Failure::of)
     }
 }
