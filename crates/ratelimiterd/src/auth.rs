@@ -1,71 +1,72 @@
-//! Who may call.
+//! Bearer token authentication.
 
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use ratelimiter_wire::{ErrorWord, Refusal};
 use subtle::{Choice, ConstantTimeEq};
 
-use crate::config::{AuthConfig, TokenError};
+use crate::config::{AuthConfig, Token, TokenError};
 
-/// Who may call: everybody, or whoever has a token.
+/// Open to every caller, or restricted to callers with a token.
 #[derive(Default)]
 pub(crate) enum Access {
     /// No tokens are configured.
     #[default]
     Open,
-    /// Tokens are needed.
     Tokens {
-        /// These open reserve and complete.
+        /// Valid for reserve and complete.
         client: Vec<String>,
-        /// These open everything.
+        /// Valid for every route.
         admin: Vec<String>,
     },
 }
 
-/// What a request needs to be let in.
+/// The token class that a route requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Need {
-    /// Any token.
+pub(crate) enum RequiredAccess {
+    /// A client or an admin token.
     Client,
-    /// A token of the admin class.
     Admin,
 }
 
 impl Access {
-    /// Reads the tokens that a config names.
+    /// Reads the configured tokens.
     ///
     /// # Errors
-    /// A token's file cannot be read.
+    /// A token file cannot be read.
     pub(crate) fn new(config: &AuthConfig) -> Result<Self, TokenError> {
         let AuthConfig { client_tokens, admin_tokens, allow_anonymous: _ } = config;
         if client_tokens.is_empty() && admin_tokens.is_empty() {
             return Ok(Self::Open);
         }
-        let reveal = |tokens: &[crate::config::Token]| {
-            tokens.iter().map(crate::config::Token::reveal).collect::<Result<_, _>>()
-        };
-        Ok(Self::Tokens { client: reveal(client_tokens)?, admin: reveal(admin_tokens)? })
+        let read =
+            |tokens: &[Token]| tokens.iter().map(Token::read_secret).collect::<Result<_, _>>();
+        Ok(Self::Tokens { client: read(client_tokens)?, admin: read(admin_tokens)? })
     }
 
-    /// Lets a request in, or says why not: 401 without a valid token, 403 when it is of the wrong class.
+    /// Checks the token of a request.
     ///
     /// # Errors
-    /// The refusal to answer with.
-    pub(crate) fn check(&self, headers: &HeaderMap, need: Need) -> Result<(), Refusal> {
+    /// `unauthorized` (401) without a valid token, `forbidden` (403) with a token of the wrong class.
+    pub(crate) fn check(
+        &self,
+        headers: &HeaderMap,
+        required: RequiredAccess,
+    ) -> Result<(), Refusal> {
         let Self::Tokens { client, admin } = self else { return Ok(()) };
         let Some(given) = bearer(headers) else {
             return Err(unauthorized("send `Authorization: Bearer <token>`"));
         };
-        // Both lists are looked through to their ends, so that the time says nothing about where a match was.
-        let (is_client, is_admin) = (is_any_of(client, given), is_any_of(admin, given));
-        match (need, bool::from(is_client), bool::from(is_admin)) {
-            (_, _, true) | (Need::Client, true, _) => Ok(()),
-            (Need::Admin, true, false) => Err(Refusal {
+        // Constant time: every token of both lists is compared, so that the duration does not reveal where a match is.
+        let (is_client, is_admin) = (matches_any(client, given), matches_any(admin, given));
+        match (required, bool::from(is_client), bool::from(is_admin)) {
+            (_, _, true) | (RequiredAccess::Client, true, _) => Ok(()),
+            (RequiredAccess::Admin, true, false) => Err(Refusal {
                 error: ErrorWord::Forbidden,
-                message: "this token opens reserve and complete; here an admin token is needed"
+                message: "a client token is valid for reserve and complete only; this needs an admin token"
                     .to_owned(),
             }),
-            (_, false, false) => Err(unauthorized("the token is not known here")),
+            (_, false, false) => Err(unauthorized("unknown token")),
         }
     }
 }
@@ -81,7 +82,7 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
 }
 
-fn is_any_of(tokens: &[String], given: &[u8]) -> Choice {
+fn matches_any(tokens: &[String], given: &[u8]) -> Choice {
     tokens.iter().fold(Choice::from(0), |found, token| found | token.as_bytes().ct_eq(given))
 }
 

@@ -1,9 +1,9 @@
-//! The command line.
+//! The command-line interface.
 
 mod bench;
 mod check;
 mod denials;
-mod difference;
+mod diff;
 mod latency;
 mod limits;
 mod remote;
@@ -34,9 +34,9 @@ struct Cli {
 enum Command {
     /// Run the server (also without a command)
     Serve(Settings),
-    /// Validate config and limits file, print every fault with its place, exit 1 if there is any
+    /// Validate config and limits file, print every error with its location, exit 1 if there is any
     Check(Settings),
-    /// Define, delete and look at the limits of a running server
+    /// Define, delete and show the limits of a running server
     Limits(limits::Limits),
     /// Load test: throughput, latencies, allowed and denied
     Bench(bench::Bench),
@@ -49,13 +49,13 @@ enum Command {
     },
 }
 
-/// Where the config comes from.
+/// Config sources.
 #[derive(Debug, clap::Args)]
 struct Settings {
     /// A YAML file; every value has a default
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where to listen, instead of the config's `server.listen_addr`
+    /// The address to listen on, instead of the config's `server.listen_addr`
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
     /// memory or tigerbeetle, instead of the config's `server.backend`
@@ -66,9 +66,9 @@ struct Settings {
     limits: Option<String>,
 }
 
-/// Why a command failed, for people: each line says one thing.
+/// The message of a failed command; each line is printed with the program's name.
 #[derive(Debug)]
-struct Failure(String);
+struct CliError(String);
 
 /// Runs a command with the program's arguments and environment.
 pub fn run() -> ExitCode {
@@ -80,8 +80,8 @@ pub fn run() -> ExitCode {
     let cli = Cli::parse();
     match dispatch(cli, variables) {
         Ok(code) => code,
-        Err(Failure(reason)) => {
-            // Whoever closed our output does not read this either.
+        Err(CliError(reason)) => {
+            // A failed write is ignored: there is no other place to report it.
             drop(writeln!(
                 io::stderr(),
                 "ratelimiterd: {}",
@@ -92,7 +92,7 @@ pub fn run() -> ExitCode {
     }
 }
 
-fn dispatch(cli: Cli, variables: Vec<(String, String)>) -> Result<ExitCode, Failure> {
+fn dispatch(cli: Cli, variables: Vec<(String, String)>) -> Result<ExitCode, CliError> {
     let Cli { command, settings } = cli;
     match command.unwrap_or(Command::Serve(settings)) {
         Command::Serve(settings) => in_runtime(serve::run(settings.config(variables)?)),
@@ -107,9 +107,11 @@ fn dispatch(cli: Cli, variables: Vec<(String, String)>) -> Result<ExitCode, Fail
     }
 }
 
-fn in_runtime(work: impl Future<Output = Result<ExitCode, Failure>>) -> Result<ExitCode, Failure> {
+fn in_runtime(
+    work: impl Future<Output = Result<ExitCode, CliError>>,
+) -> Result<ExitCode, CliError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    runtime.map_err(Failure::of)?.block_on(work)
+    runtime.map_err(CliError::of)?.block_on(work)
 }
 
 impl Settings {
@@ -131,12 +133,12 @@ impl Settings {
         layers
     }
 
-    fn config(&self, variables: Vec<(String, String)>) -> Result<Config, Failure> {
-        self.layers(variables).config().map_err(|error: ConfigError| Failure::of(error))
+    fn config(&self, variables: Vec<(String, String)>) -> Result<Config, CliError> {
+        self.layers(variables).config().map_err(|error: ConfigError| CliError::of(error))
     }
 }
 
-impl Failure {
+impl CliError {
     fn of(reason: impl fmt::Display) -> Self {
         Self(reason.to_string())
     }

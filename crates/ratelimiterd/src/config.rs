@@ -1,9 +1,9 @@
-//! What an operator can set: in a file, in the environment, by flag. Every value has a default, so no file is needed.
+//! The server's configuration: file, environment and flags.
 //!
-//! A [`Config`] that exists is valid value by value; [`Layers`] puts the sources together and reports every fault
-//! with its path and its source.
+//! Every value has a default, so no file is needed. Each value of a [`Config`] is valid by itself; [`Layers`] merges the
+//! sources, checks the combinations, and reports every error with its path and source.
 
-mod fault;
+mod error;
 mod layers;
 mod listen_addr;
 mod number;
@@ -12,7 +12,7 @@ mod token;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use fault::{ConfigError, ConfigFault};
+pub use error::{ConfigError, SettingError};
 pub use layers::{ENVIRONMENT_PREFIX, Layers};
 pub use listen_addr::{ListenAddr, ListenAddrError};
 use ratelimiter::HintPolicy;
@@ -23,118 +23,118 @@ pub use token::{Token, TokenError};
 
 use crate::LimitsFile;
 
-/// The most events that a TigerBeetle server takes in one batch.
+/// The most events that TigerBeetle accepts in one batch.
 pub const TIGERBEETLE_BATCH_EVENTS_MAX: u64 = cluster::MAX_BATCH_EVENTS_MAX as u64;
-/// The most sessions with a cluster, of which one is enough.
+/// The most sessions with a cluster; one is enough.
 pub const TIGERBEETLE_SESSIONS_MAX: u64 = cluster::SESSIONS_MAX as u64;
 
-/// All that can be set.
+/// The whole configuration.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Where and how to serve.
+    /// Address, timeouts and TLS.
     pub server: ServerConfig,
-    /// Where the definitions are kept.
+    /// The limits file.
     pub registry: RegistryConfig,
-    /// Who may call.
+    /// Tokens.
     pub auth: AuthConfig,
-    /// What is said about the work.
+    /// Logging.
     pub log: LogConfig,
-    /// What is counted about the work.
+    /// Metrics.
     pub metrics: MetricsConfig,
-    /// The constants behind the hints of denials.
+    /// Retry hints of denials.
     pub hints: HintsConfig,
-    /// The backend in memory.
+    /// The memory backend.
     pub memory: MemoryConfig,
-    /// The backend on TigerBeetle.
+    /// The TigerBeetle backend.
     pub tigerbeetle: TigerBeetleConfig,
 }
 
-/// Where and how to serve.
+/// Address, timeouts and TLS of the server.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerConfig {
-    /// Where to listen; `:8080` for all addresses.
+    /// Address to listen on; `:8080` for all addresses.
     pub listen_addr: ListenAddr,
-    /// What decides.
+    /// Where reservations are kept.
     pub backend: BackendChoice,
-    /// For how long a request may take to arrive, and then to be decided.
+    /// Time for a request to arrive, and then for the backend to answer.
     #[serde(deserialize_with = "number::whole::<1, 600_000, _>")]
     pub request_timeout_ms: u64,
-    /// For how long a connection may take to send the head of a request.
+    /// Time for a connection to send the head of a request.
     #[serde(deserialize_with = "number::whole::<1, 600_000, _>")]
     pub header_read_timeout_ms: u64,
-    /// For how long a client may accept nothing of its answer.
+    /// Time in which a client may accept no byte of its response.
     #[serde(deserialize_with = "number::whole::<1, 600_000, _>")]
     pub write_timeout_ms: u64,
-    /// For how long open requests may go on after the server was told to stop.
+    /// Time for open requests to finish during a shutdown.
     #[serde(deserialize_with = "number::whole::<0, 600_000, _>")]
     pub shutdown_timeout_ms: u64,
-    /// How many connections are open at the most; more of them wait to be accepted.
+    /// Most open connections; further ones wait to be accepted.
     #[serde(deserialize_with = "number::whole::<1, 1_000_000, _>")]
     pub connections_max: u64,
-    /// By which certificate the server is known; without one it speaks in clear.
+    /// TLS certificate and key; without them the server speaks plain HTTP.
     #[serde(deserialize_with = "or_default")]
     pub tls: TlsConfig,
 }
 
-/// By which certificate a server is known: both files, or none.
+/// TLS certificate and key: both files, or none.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TlsConfig {
-    /// A PEM file with the server's certificate and those that vouch for it.
+    /// A PEM file with the server's certificate chain.
     pub cert: Option<PathBuf>,
     /// A PEM file with the certificate's key.
     pub key: Option<PathBuf>,
 }
 
-/// What decides.
+/// Where reservations are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BackendChoice {
-    /// This process.
+    /// In this process.
     #[default]
     Memory,
-    /// A TigerBeetle cluster.
+    /// In a TigerBeetle cluster.
     TigerBeetle,
 }
 
-/// Where the definitions are kept.
+/// Where the definitions of limits are stored.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RegistryConfig {
-    /// The limits file.
+    /// Path of the limits file.
     pub path: PathBuf,
-    /// How many limits there are at the most.
+    /// Most limits that can be defined.
     #[serde(deserialize_with = "number::whole::<1, 1_000_000, _>")]
     pub limits_max: u64,
 }
 
-/// Who may call.
+/// Tokens that callers need.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AuthConfig {
-    /// Tokens that open reserve and complete.
+    /// Tokens for reserve and complete.
     #[serde(deserialize_with = "token::list")]
     pub client_tokens: Vec<Token>,
-    /// Tokens that open everything.
+    /// Tokens for every route.
     #[serde(deserialize_with = "token::list")]
     pub admin_tokens: Vec<Token>,
-    /// Serve without tokens on an address that others can reach.
+    /// Allow serving without tokens on an address that other machines can reach.
     pub allow_anonymous: bool,
 }
 
-/// What is said about the work.
+/// Logging to standard error.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogConfig {
-    /// For people or for machines.
+    /// Text or JSON.
     pub format: LogFormat,
-    /// From which level on.
+    /// The least severe level that is logged.
     pub level: LogLevel,
 }
 
-/// For people or for machines.
+/// Format of log events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
@@ -145,15 +145,15 @@ pub enum LogFormat {
     Json,
 }
 
-/// From which level on.
+/// Level of log events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
-    /// What went wrong.
+    /// Failures.
     Error,
-    /// What may go wrong.
+    /// Possible problems.
     Warn,
-    /// What an operator did, and what became of it.
+    /// Actions of operators, with their outcome.
     #[default]
     Info,
     /// Every reserve and complete.
@@ -162,23 +162,23 @@ pub enum LogLevel {
     Trace,
 }
 
-/// What is counted about the work.
+/// Bounds of the metrics.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MetricsConfig {
-    /// How many keys have figures of their own; the others are counted together.
+    /// Most keys with their own metrics; the others are counted together.
     #[serde(deserialize_with = "number::whole::<0, 100_000, _>")]
     pub keys_max: u64,
 }
 
-/// The constants behind the hints of denials.
+/// Constants of the retry hints in denials.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HintsConfig {
     /// Concurrency limits: the first delay.
     #[serde(deserialize_with = "number::whole::<1, 3_600_000, _>")]
     pub concurrency_base_ms: u64,
-    /// Concurrency limits: how much longer after each further denial.
+    /// Concurrency limits: growth of the delay with each further denial.
     #[serde(deserialize_with = "number::factor")]
     pub concurrency_factor: f64,
     /// Concurrency limits: the longest delay, before jitter.
@@ -190,7 +190,7 @@ pub struct HintsConfig {
     /// Rolling limits: the first delay, or a tenth of the window where that is longer.
     #[serde(deserialize_with = "number::whole::<1, 3_600_000, _>")]
     pub rolling_base_ms: u64,
-    /// Rolling limits: how much longer after each further denial.
+    /// Rolling limits: growth of the delay with each further denial.
     #[serde(deserialize_with = "number::factor")]
     pub rolling_factor: f64,
     /// Rolling limits: the longest delay, before jitter.
@@ -199,63 +199,63 @@ pub struct HintsConfig {
     /// Rolling limits: the most jitter.
     #[serde(deserialize_with = "number::whole::<0, 3_600_000, _>")]
     pub rolling_jitter_ms: u64,
-    /// While a limit is paused or decreasing.
+    /// The delay while a limit is paused or decreasing.
     #[serde(deserialize_with = "number::whole::<1, 3_600_000, _>")]
     pub decreasing_ms: u64,
 }
 
-/// The backend in memory.
+/// The memory backend.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MemoryConfig {
-    /// For how long an ended or denied lease is remembered.
+    /// How long an ended or denied lease is remembered.
     #[serde(deserialize_with = "number::whole::<1, 86_400, _>")]
     pub remember_seconds: u64,
-    /// How many ended or denied leases are remembered at the most.
+    /// Most ended or denied leases that are remembered.
     #[serde(deserialize_with = "number::whole::<1, 100_000_000, _>")]
     pub remember_max: u64,
 }
 
-/// The backend on TigerBeetle.
+/// The TigerBeetle backend.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TigerBeetleConfig {
-    /// The cluster's number, 0 to 2^128-1, as text.
+    /// The cluster ID, 0 to 2^128-1, as text.
     #[serde(deserialize_with = "number::cluster_id")]
     pub cluster_id: u128,
     /// The replicas' addresses, in the cluster's order.
     #[serde(deserialize_with = "number::addresses")]
     pub addresses: Vec<String>,
-    /// How many sessions send batches side by side. One is fastest: batches grow by themselves while it is busy. There
-    /// is always one more, for reading leases back.
+    /// Sessions that send batches concurrently. One is fastest, because batches grow while it is busy. One more session
+    /// always exists, for reading leases back.
     #[serde(deserialize_with = "number::whole::<1, TIGERBEETLE_SESSIONS_MAX, _>")]
     pub sessions: u64,
-    /// How many events a batch has at the most.
+    /// Most events in a batch.
     #[serde(deserialize_with = "number::whole::<1, TIGERBEETLE_BATCH_EVENTS_MAX, _>")]
     pub max_batch_events: u64,
-    /// For how long a batch waits for more events.
+    /// How long a batch waits for more events.
     #[serde(deserialize_with = "number::whole::<0, 1_000_000, _>")]
     pub flush_interval_micros: u64,
-    /// For how long an answer is waited for.
+    /// How long to wait for a reply.
     #[serde(deserialize_with = "number::whole::<1, 600_000, _>")]
     pub request_timeout_ms: u64,
-    /// How many open leases are kept in memory; others are read back from the cluster when they complete.
+    /// Most open leases in the cache; others are read back from the cluster when they complete.
     #[serde(deserialize_with = "number::whole::<0, 10_000_000, _>")]
     pub leases_cached_max: u64,
-    /// How late the cluster may release what has expired before new reserves are turned away.
+    /// The expiry lag of the cluster above which new reserves are rejected.
     #[serde(deserialize_with = "number::whole::<100, 3_600_000, _>")]
     pub expiry_lag_max_ms: u64,
 }
 
 impl AuthConfig {
-    /// Whether a token is needed.
+    /// True if callers need a token.
     pub const fn has_tokens(&self) -> bool {
         !self.client_tokens.is_empty() || !self.admin_tokens.is_empty()
     }
 }
 
 impl RegistryConfig {
-    /// The file with its bound.
+    /// The limits file with its bound.
     pub fn limits_file(&self) -> LimitsFile {
         let limits_max = usize::try_from(self.limits_max).unwrap_or(usize::MAX);
         LimitsFile::new(&self.path).with_limits_max(limits_max)
@@ -277,7 +277,7 @@ impl Default for ServerConfig {
     }
 }
 
-/// A group whose values are all commented out is a group without values.
+/// A section whose keys are all commented out is null in YAML; it means the defaults.
 fn or_default<'de, T, D>(deserializer: D) -> Result<T, D::Error>
 where
     T: Deserialize<'de> + Default,

@@ -1,12 +1,11 @@
 #![doc = include_str!("../README.md")]
 //!
-//! # What is here
+//! # Overview
 //!
 //! [`Server::bind`] starts a server on any [`HostedBackend`]; [`cli`] does so with the backend that a [`config`] names. The server
 //! parses a request with `ratelimiter-wire`, asks the backend, and writes the answer.
 
 mod admin;
-mod answer;
 mod auth;
 pub mod cli;
 pub mod config;
@@ -15,6 +14,7 @@ mod limits_file;
 mod logs;
 mod metrics;
 mod openapi;
+mod response;
 mod routes;
 mod server;
 pub mod tigerbeetle;
@@ -25,4 +25,4 @@ pub use hosted::{HostedBackend, NotReady};
 pub use limits_file::{LimitsFile, LoadError};
 pub use routes::BODY_BYTES_MAX;
 pub use server::{Reloaded, Server, StartError};
-pub use tls::{TlsError, TlsFault, TlsField};
+pub use tls::{TlsError, TlsErrorKind, TlsField};

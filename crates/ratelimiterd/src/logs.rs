@@ -1,10 +1,10 @@
-//! What is said about the work, on standard error.
+//! Logging to standard error.
 
 use tracing::level_filters::LevelFilter;
 
 use crate::config::{LogConfig, LogFormat, LogLevel};
 
-/// Begins to write events. Only the first call of a process has an effect.
+/// Installs the subscriber. Only the first call in a process has an effect.
 pub(crate) fn start(config: &LogConfig) {
     let level = match config.level {
         LogLevel::Error => LevelFilter::ERROR,
@@ -19,6 +19,6 @@ pub(crate) fn start(config: &LogConfig) {
         LogFormat::Json => events.json().flatten_event(true).with_target(false).try_init(),
     };
     if started.is_err() {
-        tracing::debug!("events are already being written");
+        tracing::debug!("logging was already started");
     }
 }

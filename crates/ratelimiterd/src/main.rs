@@ -1,10 +1,10 @@
-//! The program. All it does is in the library.
+//! The `ratelimiterd` program; see the library.
 
 use std::process::ExitCode;
 
 use mimalloc::MiMalloc;
 
-/// A batch takes and gives back hundreds of small pieces of memory, which this one does faster than the system's.
+/// A batch makes hundreds of small allocations, for which mimalloc is faster than the system's allocator.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 

@@ -1,6 +1,6 @@
-//! What is counted about the work, in Prometheus' text format. The names are stable.
+//! Prometheus metrics with stable names.
 //!
-//! Counting a request is a few atomic additions to counters that are found by number; only a denial looks a key up.
+//! Counting a request takes a few atomic additions to counters in arrays; only a denial looks up a key.
 
 mod histogram;
 mod key_counters;
@@ -16,7 +16,6 @@ pub(crate) use self::histogram::Histogram;
 use self::key_counters::KeyCounters;
 pub(crate) use self::text::Text;
 
-/// The counters of a server.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     clock: SystemClock,
@@ -27,11 +26,11 @@ pub(crate) struct Metrics {
     keys_max: usize,
 }
 
-/// A request whose time is being taken.
+/// Start time of a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Started(Timestamp);
 
-/// Names a route in the metrics.
+/// A route, as a label of the metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Route {
     /// `POST /v1/reserve`
@@ -57,7 +56,7 @@ enum ReserveOutcome {
     LeaseConflict,
     LeaseEnded,
     Invalid,
-    NotLetIn,
+    Unauthorized,
     NoAnswer,
 }
 
@@ -66,7 +65,7 @@ enum CompleteOutcome {
     Ok,
     InvalidActual,
     Invalid,
-    NotLetIn,
+    Unauthorized,
     NoAnswer,
 }
 
@@ -96,7 +95,7 @@ impl ReserveOutcome {
         Self::LeaseConflict,
         Self::LeaseEnded,
         Self::Invalid,
-        Self::NotLetIn,
+        Self::Unauthorized,
         Self::NoAnswer,
     ];
 
@@ -111,23 +110,23 @@ impl ReserveOutcome {
             Self::LeaseConflict => "lease_conflict",
             Self::LeaseEnded => "lease_ended",
             Self::Invalid => "invalid_request",
-            Self::NotLetIn => "unauthorized",
+            Self::Unauthorized => "unauthorized",
             Self::NoAnswer => "backend_error",
         }
     }
 
     const fn of(answer: &ReserveAnswer) -> Self {
-        let Some(word) = &answer.error else {
+        let Some(code) = &answer.error else {
             return if answer.allowed { Self::Allowed } else { Self::Denied };
         };
-        match word {
+        match code {
             ErrorWord::LimitPaused { .. } => Self::Paused,
             ErrorWord::LimitDecreasing { .. } => Self::Decreasing,
             ErrorWord::UnknownLimitKey { .. } => Self::UnknownKey,
             ErrorWord::AmountExceedsCapacity { .. } => Self::OverCapacity,
             ErrorWord::LeaseConflict => Self::LeaseConflict,
             ErrorWord::LeaseEnded => Self::LeaseEnded,
-            ErrorWord::Unauthorized | ErrorWord::Forbidden => Self::NotLetIn,
+            ErrorWord::Unauthorized | ErrorWord::Forbidden => Self::Unauthorized,
             ErrorWord::InvalidRequest { .. }
             | ErrorWord::DuplicateKey { .. }
             | ErrorWord::InvalidActual { .. }
@@ -147,23 +146,23 @@ impl ReserveOutcome {
 
 impl CompleteOutcome {
     const ALL: [Self; 5] =
-        [Self::Ok, Self::InvalidActual, Self::Invalid, Self::NotLetIn, Self::NoAnswer];
+        [Self::Ok, Self::InvalidActual, Self::Invalid, Self::Unauthorized, Self::NoAnswer];
 
     const fn label(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::InvalidActual => "invalid_actual",
             Self::Invalid => "invalid_request",
-            Self::NotLetIn => "unauthorized",
+            Self::Unauthorized => "unauthorized",
             Self::NoAnswer => "backend_error",
         }
     }
 
     const fn of(answer: &CompleteAnswer) -> Self {
-        let Some(word) = &answer.error else { return Self::Ok };
-        match word {
+        let Some(code) = &answer.error else { return Self::Ok };
+        match code {
             ErrorWord::InvalidActual { .. } => Self::InvalidActual,
-            ErrorWord::Unauthorized | ErrorWord::Forbidden => Self::NotLetIn,
+            ErrorWord::Unauthorized | ErrorWord::Forbidden => Self::Unauthorized,
             ErrorWord::InvalidRequest { .. }
             | ErrorWord::DuplicateKey { .. }
             | ErrorWord::UnknownLimitKey { .. }
@@ -187,7 +186,7 @@ impl CompleteOutcome {
 }
 
 impl Metrics {
-    /// Nothing counted yet; at most `keys_max` keys get figures of their own.
+    /// At most `keys_max` keys get their own metrics.
     pub(crate) fn new(keys_max: usize) -> Self {
         Self {
             clock: SystemClock::new(),
@@ -199,17 +198,15 @@ impl Metrics {
         }
     }
 
-    /// Begins to take a request's time.
     pub(crate) fn start(&self) -> Started {
         Started(self.clock.now())
     }
 
-    /// Ends taking a request's time.
+    /// Records the duration of a request.
     pub(crate) fn stop(&self, route: Route, Started(since): Started) {
         self.requests[route as usize].record(self.clock.now().since(since));
     }
 
-    /// Counts the answer to a reserve.
     pub(crate) fn count_reserve(&self, answer: &ReserveAnswer) {
         self.reserves[ReserveOutcome::of(answer) as usize].fetch_add(1, Ordering::Relaxed);
         for key in &answer.denied_keys {
@@ -222,25 +219,24 @@ impl Metrics {
         }
     }
 
-    /// Counts the answer to a complete.
     pub(crate) fn count_complete(&self, answer: &CompleteAnswer) {
         self.completes[CompleteOutcome::of(answer) as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many limits' figures are shown.
+    /// The most limits whose metrics are exported.
     pub(crate) fn keys_max(&self) -> usize {
         self.keys_max
     }
 
-    /// Everything in Prometheus' text format, with the figures that only the backend knows.
+    /// Everything in Prometheus' text format. The states and open leases come from the backend.
     pub(crate) fn render(&self, states: &[LimitState], open_leases: Option<u64>) -> String {
         let mut text = Text::default();
-        text.family("ratelimiter_reserve_total", "counter", "Answers to reserves.");
+        text.family("ratelimiter_reserve_total", "counter", "Reserve responses by outcome.");
         for outcome in ReserveOutcome::ALL {
             let count = self.reserves[outcome as usize].load(Ordering::Relaxed);
             text.sample("ratelimiter_reserve_total", &[("outcome", outcome.label())], count);
         }
-        text.family("ratelimiter_complete_total", "counter", "Answers to completes.");
+        text.family("ratelimiter_complete_total", "counter", "Complete responses by outcome.");
         for outcome in CompleteOutcome::ALL {
             let count = self.completes[outcome as usize].load(Ordering::Relaxed);
             text.sample("ratelimiter_complete_total", &[("outcome", outcome.label())], count);
@@ -248,7 +244,7 @@ impl Metrics {
         text.family(
             "ratelimiter_denied_total",
             "counter",
-            "How often a limit stood in the way of a reserve; the key is empty for those beyond the bound.",
+            "Denials per limit; the empty key counts the limits beyond metrics.keys_max.",
         );
         for (key, count) in self.denied.counts() {
             let key = key.as_ref().map_or("", LimitKey::as_str);
@@ -259,11 +255,11 @@ impl Metrics {
             text.family(
                 "ratelimiter_open_leases",
                 "gauge",
-                "Leases that are allowed and not completed.",
+                "Leases that are allowed and not yet completed.",
             );
             text.sample("ratelimiter_open_leases", &[], open_leases);
         }
-        text.family("ratelimiter_request_seconds", "histogram", "How long requests took.");
+        text.family("ratelimiter_request_seconds", "histogram", "Duration of requests.");
         for route in Route::ALL {
             let histogram = &self.requests[route as usize];
             text.histogram("ratelimiter_request_seconds", ("route", route.label()), histogram);

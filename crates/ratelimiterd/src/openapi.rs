@@ -1,4 +1,4 @@
-//! The API's own description, made of the wire's own types.
+//! `OpenAPI` description, generated from the wire types.
 
 use ratelimiter_wire::{
     BatchAnswer, BatchBody, CompleteAnswer, CompleteBody, DefineAnswer, DefinitionBody,
@@ -8,68 +8,67 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 use utoipa::openapi::{RefOr, Schema};
 
-/// One call of the API.
-struct Call {
+struct ApiOperation {
     method: &'static str,
     path: &'static str,
     summary: &'static str,
-    /// The name of the body's type.
+    /// Schema name of the request body.
     body: Option<&'static str>,
-    /// The name of the answer's type; `None` where it is not JSON of ours.
+    /// Schema name of the response; `None` if it is not one of our JSON types.
     answer: Option<&'static str>,
-    /// The content type of an answer without a type.
+    /// Content type of a response without a schema.
     content_type: &'static str,
-    /// The statuses beside 200, each with when it comes.
+    /// The statuses other than 200, each with its description.
     refusals: &'static [(&'static str, &'static str)],
     parameters: &'static [(&'static str, &'static str, &'static str)],
 }
 
-const INVALID: (&str, &str) = ("400", "The request has no valid shape: `invalid_request:<field>`.");
+const INVALID: (&str, &str) = ("400", "The request is malformed: `invalid_request:<field>`.");
 const UNAUTHORIZED: (&str, &str) = ("401", "No valid token: `unauthorized`.");
 const FORBIDDEN: (&str, &str) = ("403", "The token is of the wrong class: `forbidden`.");
 const NO_ANSWER: (&str, &str) =
     ("503", "No answer in time, so the outcome is unknown: `backend_error`.");
 const NOT_CHANGED: (&str, &str) = (
     "503",
-    "`backend_error`: the change is withdrawn, and does not take effect later; or the message says that its outcome is not known yet.",
+    "`backend_error`: the change was rolled back and does not take effect later, unless the message says that its outcome is not known yet.",
 );
-/// Every call with a body.
+/// Errors of every operation with a body.
 const BODY_REFUSALS: [(&str, &str); 2] = [
     ("408", "The body did not arrive in time: `request_timeout`."),
-    ("413", "The body has more than a mebibyte: `body_too_large`."),
+    ("413", "The body is larger than 1 MiB: `body_too_large`."),
 ];
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain";
-/// A key has no white space and no control characters.
+/// A key contains no white space and no control characters.
 const KEY_PATTERN: &str = r"^[^\s\u0000-\u001f\u007f-\u009f]+$";
 const PART_PATTERN: &str = r"^[^\s\u0000-\u001f\u007f-\u009f]*$";
 const KEY: (&str, &str, &str) = ("path", "key", "The limit's key, percent-encoded.");
 
-const CALLS: [Call; 13] = [
-    Call {
+const OPERATIONS: [ApiOperation; 13] = [
+    ApiOperation {
         method: "post",
         path: "/v1/reserve",
-        summary: "May this call go ahead? Reserves all that it needs, or nothing. A denial is 200, with `denied_keys`, or with `limit_paused:<key>` or `limit_decreasing:<key>` as its `error`.",
+        summary: "Reserves all requirements of a call, or nothing. A denial is 200, with `denied_keys`, or with `limit_paused:<key>` or `limit_decreasing:<key>` as its `error`.",
         body: Some("ReserveBody"),
         answer: Some("ReserveAnswer"),
         content_type: JSON,
         refusals: &[
-            (
-                "400",
-                "The request has no valid shape: `invalid_request:<field>`, `duplicate_key:<key>`.",
-            ),
+            ("400", "The request is malformed: `invalid_request:<field>`, `duplicate_key:<key>`."),
             UNAUTHORIZED,
             ("404", "`unknown_limit_key:<key>`."),
-            ("409", "`lease_conflict` or `lease_ended`; take a new lease ID."),
-            ("422", "`amount_exceeds_capacity:<key>`, of a capacity above 0; waiting cannot help."),
+            ("409", "`lease_conflict` or `lease_ended`; use a new lease ID."),
+            (
+                "422",
+                "`amount_exceeds_capacity:<key>`, for a capacity above 0; waiting does not help.",
+            ),
             ("503", "`backend_error`: the outcome is unknown; repeat with the same lease ID."),
         ],
         parameters: &[],
     },
-    Call {
+    ApiOperation {
         method: "post",
         path: "/v1/complete",
-        summary: "The call is over. Releases its holds and makes its reservations match what was used.",
+        summary: "Completes a call: releases its holds and reconciles its reservations with the actual usage.",
         body: Some("CompleteBody"),
         answer: Some("CompleteAnswer"),
         content_type: JSON,
@@ -83,7 +82,7 @@ const CALLS: [Call; 13] = [
         ],
         parameters: &[],
     },
-    Call {
+    ApiOperation {
         method: "post",
         path: "/v1/reserve/batch",
         summary: "1 to 256 reserves, independent of each other; one result each, in order.",
@@ -93,7 +92,7 @@ const CALLS: [Call; 13] = [
         refusals: &[INVALID, UNAUTHORIZED],
         parameters: &[],
     },
-    Call {
+    ApiOperation {
         method: "post",
         path: "/v1/complete/batch",
         summary: "1 to 256 completes, independent of each other; one result each, in order.",
@@ -103,10 +102,10 @@ const CALLS: [Call; 13] = [
         refusals: &[INVALID, UNAUTHORIZED],
         parameters: &[],
     },
-    Call {
+    ApiOperation {
         method: "put",
         path: "/v1/admin/limits",
-        summary: "Defines a limit, or changes one; a capacity of 0 pauses it. When it answers, the definition is safe on disk.",
+        summary: "Defines or changes a limit; a capacity of 0 pauses it. The answer is sent when the definition is on disk.",
         body: Some("DefinitionBody"),
         answer: Some("DefineAnswer"),
         content_type: JSON,
@@ -116,16 +115,16 @@ const CALLS: [Call; 13] = [
             FORBIDDEN,
             (
                 "409",
-                "`kind_conflict:<key>`: the kind of a limit cannot change; `too_many_limits`: there is no room for another; or `limits_read_only`: the server cannot write its limits file.",
+                "`kind_conflict:<key>`: the kind of a limit cannot change; `too_many_limits`: the maximum number of limits is reached; or `limits_read_only`: the server cannot write its limits file.",
             ),
             NOT_CHANGED,
         ],
         parameters: &[],
     },
-    Call {
+    ApiOperation {
         method: "get",
         path: "/v1/admin/limits",
-        summary: "Limits with their figures of the moment, sorted by key.",
+        summary: "Limits with current usage, sorted by key.",
         body: None,
         answer: Some("ListAnswer"),
         content_type: JSON,
@@ -136,17 +135,17 @@ const CALLS: [Call; 13] = [
             ("query", "limit", "At most this many."),
         ],
     },
-    Call {
+    ApiOperation {
         method: "get",
         path: "/v1/admin/limits/{key}",
-        summary: "One limit with its figures of the moment.",
+        summary: "One limit with current usage.",
         body: None,
         answer: Some("StateAnswer"),
         content_type: JSON,
         refusals: &[INVALID, UNAUTHORIZED, FORBIDDEN, ("404", "`not_found`."), NO_ANSWER],
         parameters: &[KEY],
     },
-    Call {
+    ApiOperation {
         method: "delete",
         path: "/v1/admin/limits/{key}",
         summary: "Removes a limit. Leases that hold it complete without error.",
@@ -163,22 +162,22 @@ const CALLS: [Call; 13] = [
         ],
         parameters: &[KEY],
     },
-    page("/healthz", TEXT, "200 while the process lives.", &[]),
-    page("/readyz", TEXT, "200 while the backend answers.", &[NO_ANSWER]),
+    page("/healthz", TEXT, "Liveness: 200 while the process runs.", &[]),
+    page("/readyz", TEXT, "Readiness: 200 while the backend answers.", &[NO_ANSWER]),
     page("/metrics", TEXT, "Prometheus metrics.", &[UNAUTHORIZED, FORBIDDEN]),
     page("/openapi.json", JSON, "This description.", &[UNAUTHORIZED]),
     page("/", "text/html", "A page that lists the limits.", &[UNAUTHORIZED, FORBIDDEN, NO_ANSWER]),
 ];
 
-/// A call whose answer has no type of ours.
+/// A GET whose response has no schema.
 const fn page(
     path: &'static str,
     content_type: &'static str,
     summary: &'static str,
     refusals: &'static [(&'static str, &'static str)],
-) -> Call {
+) -> ApiOperation {
     let (method, body, answer) = ("get", None, None);
-    Call { method, path, summary, body, answer, content_type, refusals, parameters: &[] }
+    ApiOperation { method, path, summary, body, answer, content_type, refusals, parameters: &[] }
 }
 
 /// The description in `OpenAPI` 3.1.
@@ -187,9 +186,9 @@ const fn page(
 /// Never: it is made of constants.
 pub(crate) fn description() -> Value {
     let mut paths = Map::new();
-    for call in &CALLS {
-        let path = paths.entry(call.path).or_insert_with(|| json!({}));
-        path[call.method] = operation(call);
+    for api in &OPERATIONS {
+        let path = paths.entry(api.path).or_insert_with(|| json!({}));
+        path[api.method] = operation(api);
     }
     json!({
         "openapi": "3.1.0",
@@ -208,14 +207,14 @@ pub(crate) fn description() -> Value {
     })
 }
 
-fn operation(call: &Call) -> Value {
+fn operation(api: &ApiOperation) -> Value {
     let mut responses = Map::new();
-    let content = call.answer.map_or_else(|| json!({ call.content_type: {} }), json_content);
+    let content = api.answer.map_or_else(|| json!({ api.content_type: {} }), json_content);
     responses.insert("200".to_owned(), json!({ "description": "Answered.", "content": content }));
-    let of_body = if call.body.is_some() { &BODY_REFUSALS[..] } else { &[] };
-    for (status, description) in call.refusals.iter().chain(of_body) {
-        // A refusal has the shape of its call's answer where that says more than `error` and `message`.
-        let shape = match call.answer {
+    let of_body = if api.body.is_some() { &BODY_REFUSALS[..] } else { &[] };
+    for (status, description) in api.refusals.iter().chain(of_body) {
+        // An error has the schema of the response if that has more fields than `error` and `message`.
+        let shape = match api.answer {
             Some(answer) if answer.ends_with("Answer") && !answer.contains("Batch") => answer,
             Some(_) | None => "ErrorBody",
         };
@@ -227,7 +226,7 @@ fn operation(call: &Call) -> Value {
         let schema = match *name {
             "limit" => json!({ "type": "integer", "minimum": 1 }),
             "prefix" => json!({ "type": "string" }),
-            // An empty one is none.
+            // An empty value means none.
             "after" => json!({ "type": "string", "maxLength": 256, "pattern": PART_PATTERN }),
             _ => {
                 json!({ "type": "string", "minLength": 1, "maxLength": 256, "pattern": KEY_PATTERN })
@@ -236,11 +235,11 @@ fn operation(call: &Call) -> Value {
         json!({ "in": place, "name": name, "description": description, "required": *place == "path", "schema": schema })
     };
     let mut operation = json!({
-        "summary": call.summary,
-        "parameters": call.parameters.iter().map(parameter).collect::<Vec<_>>(),
+        "summary": api.summary,
+        "parameters": api.parameters.iter().map(parameter).collect::<Vec<_>>(),
         "responses": responses,
     });
-    if let Some(body) = call.body {
+    if let Some(body) = api.body {
         operation["requestBody"] = json!({ "required": true, "content": json_content(body) });
     }
     operation
@@ -276,7 +275,7 @@ fn add<T: ToSchema>(all: &mut Vec<(String, RefOr<Schema>)>) {
     add_as::<T>(&T::name(), all);
 }
 
-/// A type with a parameter has no name of its own.
+/// A generic type needs an explicit schema name.
 fn add_as<T: ToSchema>(name: &str, all: &mut Vec<(String, RefOr<Schema>)>) {
     all.push((name.to_owned(), T::schema()));
     T::schemas(all);

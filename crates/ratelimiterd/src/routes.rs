@@ -1,38 +1,38 @@
 //! The routes of the HTTP API.
 
-mod app;
+mod app_state;
 mod body;
 mod call;
 mod complete;
 mod fallback;
-mod key_in_path;
 mod limits;
 mod operation;
 mod page;
 mod reserve;
 mod service;
 mod timeout;
+mod uri;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::routing::get;
 
-pub(crate) use self::app::App;
+pub(crate) use self::app_state::AppState;
 pub use self::body::BODY_BYTES_MAX;
 pub(crate) use self::service::{AnswerBody, ApiService};
 use crate::hosted::HostedBackend;
 
-/// The calls of the limiter. All are POST; [`ApiService`] answers them without the router.
+/// The routes of reserve and complete. All are POST; [`ApiService`] serves them without the router.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum LimiterCall {
+enum LimiterRoute {
     Reserve,
     ReserveBatch,
     Complete,
     CompleteBatch,
 }
 
-impl LimiterCall {
+impl LimiterRoute {
     fn at(path: &str) -> Option<Self> {
         match path {
             "/v1/reserve" => Some(Self::Reserve),
@@ -45,7 +45,7 @@ impl LimiterCall {
 }
 
 /// All other routes.
-fn router<B: HostedBackend>(app: Arc<App<B>>) -> Router {
+fn router<B: HostedBackend>(app: Arc<AppState<B>>) -> Router {
     Router::new()
         .route("/v1/admin/limits", get(limits::list::<B>).put(limits::put::<B>))
         .route("/v1/admin/limits/{*key}", get(limits::get::<B>).delete(limits::delete::<B>))
@@ -54,7 +54,7 @@ fn router<B: HostedBackend>(app: Arc<App<B>>) -> Router {
         .route("/metrics", get(operation::metrics::<B>))
         .route("/openapi.json", get(operation::openapi::<B>))
         .route("/", get(page::index::<B>))
-        .fallback(fallback::no_route)
+        .fallback(fallback::not_found)
         .method_not_allowed_fallback(fallback::method_not_allowed)
         .with_state(app)
 }

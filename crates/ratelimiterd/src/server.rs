@@ -1,10 +1,10 @@
-//! A server on a socket: from its start to its stop.
+//! The server: start, certificate reload and shutdown.
 
 mod accept;
-mod first_bytes;
+mod first_byte_timeout;
 mod handshake;
 mod lazy_timer;
-mod stalled_writes;
+mod write_timeout;
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,14 +24,13 @@ use crate::auth::Access;
 use crate::config::{Config, ListenAddr, TokenError};
 use crate::hosted::HostedBackend;
 use crate::metrics::Metrics;
-use crate::routes::{ApiService, App};
+use crate::routes::{ApiService, AppState};
 use crate::tls::{Tls, TlsError};
 
-/// How often the backend does its regular work. A decrease is applied at most a second after it becomes possible
-/// (`DEF-07`), so this is well below.
+/// Interval of the background work. A decrease must apply at most 1 s after it fits (`DEF-07`), so this is well below.
 const TICK_EVERY: Duration = Duration::from_millis(250);
 
-/// A server that is listening. It stops when it is told to, or when it is dropped.
+/// A listening server. Dropping it starts a shutdown without waiting for its end.
 #[derive(Debug)]
 pub struct Server {
     local_addr: SocketAddr,
@@ -42,37 +41,37 @@ pub struct Server {
     tls: Option<Arc<Tls>>,
 }
 
-/// What a server does when it is told to read its files again.
+/// What [`Server::reload`] has reloaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Reloaded {
-    /// From now on it is known by the certificate that was read.
+    /// The certificate and its key; new connections use them.
     Certificate,
-    /// It has no certificate.
+    /// The server has no certificate.
     Nothing,
 }
 
-/// Why a server does not start.
+/// Why a server cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Another program listens there.
+    /// The address is in use.
     #[error("{address} is in use by another program; stop it, or listen elsewhere (--listen)")]
     InUse {
-        /// Where.
+        /// The address.
         address: ListenAddr,
     },
-    /// It is not possible to listen there.
+    /// The address cannot be bound.
     #[error("cannot listen on {address}: {reason}")]
     Listen {
-        /// Where.
+        /// The address.
         address: ListenAddr,
-        /// Why.
+        /// The error of the operating system.
         reason: io::Error,
     },
-    /// The definitions could not be taken over.
+    /// The limits cannot be loaded.
     #[error(transparent)]
     Limits(#[from] RestoreError),
-    /// A token could not be read.
+    /// A token cannot be read.
     #[error("a token cannot be read: {0}")]
     Token(#[from] TokenError),
     /// The certificate or its key cannot be used.
@@ -81,7 +80,7 @@ pub enum StartError {
 }
 
 impl Server {
-    /// Takes over the definitions, begins to listen, and serves in the background.
+    /// Binds the address, loads the limits, and serves in the background.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -99,7 +98,7 @@ impl Server {
         let limit_count = admin.limit_count();
         let stop = CancellationToken::new();
         let ticking = tokio::spawn(tick(Arc::clone(&admin), stop.clone()));
-        let app = App {
+        let app = AppState {
             backend,
             admin,
             access,
@@ -111,22 +110,22 @@ impl Server {
         Ok(Self { local_addr, limit_count, stop, accepting, ticking, tls })
     }
 
-    /// Where it listens.
+    /// The address that the server listens on.
     pub const fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
 
-    /// How many limits it took over at its start.
+    /// Number of limits loaded at the start.
     pub const fn limit_count(&self) -> usize {
         self.limit_count
     }
 
-    /// Whether it speaks TLS, and nothing in clear.
+    /// True if the server speaks TLS only.
     pub const fn is_encrypted(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// Reads the certificate and its key again. Connections that are open stay as they are.
+    /// Reads the certificate and its key again. Open connections are not affected.
     ///
     /// # Errors
     /// The files cannot be used; the old certificate stays in force.
@@ -140,12 +139,12 @@ impl Server {
         Ok(Reloaded::Certificate)
     }
 
-    /// Stops accepting, lets what is open finish until the config's deadline, and returns when all is closed.
+    /// Stops accepting, waits for open requests at most for `server.shutdown_timeout_ms`, and closes all connections.
     pub async fn stop(mut self) {
         self.stop.cancel();
         for task in [&mut self.accepting, &mut self.ticking] {
             if let Err(error) = task.await {
-                tracing::error!(%error, "a task of the server failed");
+                tracing::error!(%error, "server task failed");
             }
         }
     }
@@ -171,9 +170,9 @@ async fn tick<B: HostedBackend>(admin: Arc<Admin<B>>, stop: CancellationToken) {
     let mut ticks = tokio::time::interval(TICK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {
-        // The next one may fare better. A backend that a panic has left half changed says so by itself.
+        // The next tick may succeed. A backend that a panic left half-updated reports that itself (`/readyz`).
         if AssertUnwindSafe(admin.tick(&stop)).catch_unwind().await.is_err() {
-            tracing::error!("the regular work panicked; it runs again at the next tick");
+            tracing::error!("background task panicked; it runs again at the next tick");
         }
     }
 }

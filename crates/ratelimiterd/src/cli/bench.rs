@@ -1,4 +1,4 @@
-//! `ratelimiterd bench`: a load test of a server, or of the backend in this process.
+//! `ratelimiterd bench`: load test of a server or an in-process backend.
 
 mod load;
 mod report;
@@ -14,11 +14,10 @@ use ratelimiter::{Backend, LeaseId, LimitKey, MemoryLimiter};
 use ratelimiter_client::{Cleartext, HttpOptions};
 
 use self::load::{Load, Worker};
-use self::report::Counted;
-use super::Failure;
+use self::report::LoadResults;
+use super::CliError;
 use super::remote::Remote;
 
-/// How often the progress line is written.
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 
 /// Load test: throughput, latencies, allowed and denied.
@@ -32,29 +31,29 @@ pub(super) struct Bench {
     /// Speak HTTP/2 to an http:// server
     #[arg(long)]
     http2: bool,
-    /// For how long, in seconds
+    /// Duration in seconds
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
-    /// How many calls are under way at a time
+    /// Number of concurrent calls
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     workers: u64,
-    /// How many sets of limits the calls are spread over
+    /// Number of models that the calls are spread over, each with its own limits
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     models: u64,
-    /// How many limits each call needs: 1 to 4
+    /// Number of limits per call: 1 to 4
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=4))]
     requirements: u64,
-    /// The capacity of each limit; a small one makes denials
+    /// Capacity of each limit; a small one causes denials
     #[arg(long, default_value_t = 1_000_000_000)]
     capacity: u64,
-    /// Do not complete what was allowed
+    /// Do not complete allowed calls
     #[arg(long)]
     reserve_only: bool,
 }
 
-pub(super) async fn run(bench: Bench) -> Result<ExitCode, Failure> {
+pub(super) async fn run(bench: Bench) -> Result<ExitCode, CliError> {
     if bench.in_process {
-        return drive(&bench, MemoryLimiter::new(), "in process").await;
+        return run_on(&bench, MemoryLimiter::new(), "in process").await;
     }
     let cleartext = if bench.http2 { Cleartext::Http2 } else { Cleartext::Http1 };
     let options = HttpOptions {
@@ -64,15 +63,15 @@ pub(super) async fn run(bench: Bench) -> Result<ExitCode, Failure> {
         ..bench.remote.options()?
     };
     let server = bench.remote.limiter_with(options)?;
-    drive(&bench, server, &bench.remote.url).await
+    run_on(&bench, server, &bench.remote.url).await
 }
 
-async fn drive<B>(bench: &Bench, backend: B, target: &str) -> Result<ExitCode, Failure>
+async fn run_on<B>(bench: &Bench, backend: B, target: &str) -> Result<ExitCode, CliError>
 where
     B: Backend + Clone + 'static,
 {
     let clock = Arc::new(SystemClock::new());
-    // Keys of its own, so that a test on a server in use touches no one else's limits.
+    // The keys are unique to this run, so that a test on a server in use touches no other limits.
     let run = LeaseId::generate(clock.now());
     let load = Load {
         prefix: format!("bench:{run}"),
@@ -82,25 +81,25 @@ where
     };
     let limits = load.limits(bench.capacity)?;
     for limit in limits.clone() {
-        backend.define(limit).await.map_err(Failure::of)?;
+        backend.define(limit).await.map_err(CliError::of)?;
     }
-    let counted = put_load(bench, &backend, load, &clock).await;
+    let results = run_load(bench, &backend, load, &clock).await;
     let keys: Vec<LimitKey> = limits.into_iter().map(|limit| limit.key).collect();
     for key in &keys {
-        backend.delete(key).await.map_err(Failure::of)?;
+        backend.delete(key).await.map_err(CliError::of)?;
     }
-    let (counted, elapsed) = counted?;
-    let text = counted.report(target, elapsed);
-    io::stdout().write_all(text.as_bytes()).map_err(Failure::of)?;
-    Ok(if counted.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let (results, elapsed) = results?;
+    let text = results.report(target, elapsed);
+    io::stdout().write_all(text.as_bytes()).map_err(CliError::of)?;
+    Ok(if results.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-async fn put_load<B>(
+async fn run_load<B>(
     bench: &Bench,
     backend: &B,
     load: Load,
     clock: &Arc<SystemClock>,
-) -> Result<(Counted, Duration), Failure>
+) -> Result<(LoadResults, Duration), CliError>
 where
     B: Backend + Clone + 'static,
 {
@@ -121,26 +120,26 @@ where
     }
     drop(progress);
     let is_shown = io::stderr().is_terminal();
-    let mut counted = Counted::new();
+    let mut results = LoadResults::new();
     let mut ticks = tokio::time::interval(PROGRESS_EVERY);
     loop {
         tokio::select! {
             more = progressed.recv() => match more {
-                Some(more) => counted.add(&more),
+                Some(more) => results.add(&more),
                 None => break,
             },
             _ = ticks.tick(), if is_shown => {
-                let line = counted.progress(clock.now().since(started));
-                write!(io::stderr(), "\r{line}\x1b[K").map_err(Failure::of)?;
+                let line = results.progress(clock.now().since(started));
+                write!(io::stderr(), "\r{line}\x1b[K").map_err(CliError::of)?;
             }
         }
     }
     if is_shown {
-        writeln!(io::stderr()).map_err(Failure::of)?;
+        writeln!(io::stderr()).map_err(CliError::of)?;
     }
     let elapsed = clock.now().since(started);
     while let Some(ended) = workers.join_next().await {
-        ended.map_err(Failure::of)?;
+        ended.map_err(CliError::of)?;
     }
-    Ok((counted, elapsed))
+    Ok((results, elapsed))
 }

@@ -1,21 +1,21 @@
-//! `ratelimiterd check`
+//! `ratelimiterd check`: validates the config and the limits file.
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use ratelimiter_wire::LimitsDocument;
 
-use super::{Failure, Settings};
+use super::{CliError, Settings};
 use crate::LimitsFile;
 
-/// Prints every fault with its place, or what was found to be right.
+/// Prints every error with its location, or a summary if there is none.
 pub(super) fn run(
     settings: &Settings,
     variables: Vec<(String, String)>,
     out: &mut impl Write,
-) -> Result<ExitCode, Failure> {
-    // The limits file is looked at even when the config has faults, as long as it is known where it is.
-    let (file, mut faults) = match settings.layers(variables).config() {
+) -> Result<ExitCode, CliError> {
+    // The limits file is checked even if the config has errors, as long as its path is known.
+    let (file, mut errors) = match settings.layers(variables).config() {
         Ok(config) => (Some(config.registry.limits_file()), Vec::new()),
         Err(error) => {
             let file = settings.limits.as_ref().map(LimitsFile::new);
@@ -32,13 +32,13 @@ pub(super) fn run(
                     summary += &format!("\n{path}: {note}");
                 }
             }
-            Err(error) => faults.push(error.to_string()),
+            Err(error) => errors.push(error.to_string()),
         }
     }
-    let (text, code) = match faults.is_empty() {
+    let (text, code) = match errors.is_empty() {
         true => (summary, ExitCode::SUCCESS),
-        false => (faults.join("\n"), ExitCode::FAILURE),
+        false => (errors.join("\n"), ExitCode::FAILURE),
     };
-    writeln!(out, "{text}").map_err(Failure::of)?;
+    writeln!(out, "{text}").map_err(CliError::of)?;
     Ok(code)
 }

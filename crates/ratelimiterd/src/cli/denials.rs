@@ -1,4 +1,4 @@
-//! How often each limit stood in the way, read from a server's metrics.
+//! Denials per limit, read from a server's metrics.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,15 +9,12 @@ use hyper::header::{AUTHORIZATION, HOST};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-/// The most bytes of metrics that are read.
 const METRICS_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// For how long they are waited for.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// What stands before the key in the metrics' lines.
 const LINE_BEGIN: &str = "ratelimiter_denied_total{key=\"";
 
-/// The counts by key. `None` when they cannot be had, which the view can do without: an `https` server, or metrics that
-/// are not for this token.
+/// Returns the counts by key, or `None` if they are not available (an `https` server, or a token without access to the
+/// metrics): the view works without them.
 pub(super) async fn denied_counts(url: &str, token: Option<&str>) -> Option<HashMap<String, u64>> {
     let text = tokio::time::timeout(TIMEOUT, metrics(url, token)).await.ok()??;
     Some(text.lines().filter_map(parse_line).collect())
@@ -38,7 +35,7 @@ async fn metrics(url: &str, token: Option<&str>) -> Option<String> {
         request = request.header(AUTHORIZATION, format!("Bearer {token}"));
     }
     let answer = sender.send_request(request.body(Empty::<Bytes>::new()).ok()?);
-    // The connection does its work while the answer is waited for; it has no end of its own before that.
+    // The connection must be polled while the response is pending; it does not end before that.
     let answered = async {
         let answer = answer.await.ok().filter(|answer| answer.status().is_success())?;
         Limited::new(answer.into_body(), METRICS_BYTES_MAX).collect().await.ok()
@@ -70,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_metrics_is_read_as_it_was_meant() {
+    fn a_line_of_metrics_is_parsed() {
         let line = r#"ratelimiter_denied_total{key="odd\"key\\"} 7"#;
         assert_eq!(parse_line(line), Some((r#"odd"key\"#.to_owned(), 7)));
         assert_eq!(parse_line("ratelimiter_open_leases 7"), None);

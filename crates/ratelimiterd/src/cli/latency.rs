@@ -1,10 +1,10 @@
-//! Latencies, to within a hundredth.
+//! Latency histogram with a precision of 1 %.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// Decimal digits that are kept of each latency.
+/// Significant decimal digits of each latency.
 const DIGITS: u8 = 2;
 
 #[derive(Debug, Clone)]
@@ -24,7 +24,7 @@ impl Latencies {
         self.0.add(&other.0).expect("the histogram grows with its values");
     }
 
-    /// The latency that this part of all, in percent, did not exceed; zero without any.
+    /// Zero if nothing was recorded.
     pub(super) fn percentile(&self, percent: f64) -> Duration {
         Duration::from_nanos(self.0.value_at_percentile(percent))
     }
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_percentile_is_what_so_many_did_not_exceed() {
+    fn a_percentile_is_within_one_percent_of_the_exact_value() {
         let (mut latencies, mut more) = (Latencies::new(), Latencies::new());
         for micros in 1..=100 {
             let part = if micros % 2 == 0 { &mut latencies } else { &mut more };

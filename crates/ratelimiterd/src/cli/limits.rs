@@ -1,4 +1,4 @@
-//! `ratelimiterd limits …`: the admin API from a shell.
+//! `ratelimiterd limits`: the admin API from a shell.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -11,15 +11,15 @@ use ratelimiter::{
 use ratelimiter_client::HttpLimiter;
 use ratelimiter_wire::{Body, DefinitionBody, KindBody, OverageBody, Refusal, write_limits_file};
 
-use super::Failure;
-use super::difference::{Change, changes};
+use super::CliError;
+use super::diff::{Change, changes};
 use super::remote::Remote;
 use crate::LimitsFile;
 
-/// How many limits are asked for at once.
+/// Limits per request.
 const PAGE_COUNT: usize = 500;
 
-/// Define, delete and look at the limits of a running server.
+/// Define, delete and show the limits of a running server.
 #[derive(Debug, Args)]
 pub(super) struct Limits {
     #[command(subcommand)]
@@ -30,7 +30,7 @@ pub(super) struct Limits {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List the limits with their figures
+    /// List the limits with current usage
     List {
         /// Only keys that begin with this
         #[arg(long, default_value = "")]
@@ -58,7 +58,7 @@ enum Action {
         /// Show the difference and change nothing
         #[arg(long)]
         dry_run: bool,
-        /// Leave limits alone that the file does not have
+        /// Keep limits that are not in the file
         #[arg(long)]
         keep_others: bool,
     },
@@ -68,25 +68,25 @@ enum Action {
 struct Definition {
     /// The limit's key
     key: String,
-    /// How its units return
+    /// Whether units return after a window or on completion
     #[arg(long, value_enum)]
     kind: Kind,
     /// The most units held at a time
     #[arg(long)]
     capacity: u64,
-    /// Rolling: for how long a reservation counts
+    /// Rolling: how long a reservation counts
     #[arg(long, default_value_t = 0)]
     window_seconds: u64,
-    /// Concurrency: after which time a forgotten hold is released
+    /// Concurrency: after which time a hold is released if the call never completes
     #[arg(long, default_value_t = 0)]
     timeout_seconds: u64,
-    /// What is counted
+    /// What one unit is, for example tokens
     #[arg(long, default_value = "")]
     unit: String,
     /// What the limit is for
     #[arg(long, default_value = "")]
     description: String,
-    /// What becomes of use that has no room
+    /// What to do with usage above the capacity
     #[arg(long, value_enum, default_value_t = OveragePolicy::Debt)]
     overage: OveragePolicy,
 }
@@ -103,7 +103,7 @@ enum OveragePolicy {
     Deny,
 }
 
-pub(super) async fn run(limits: Limits) -> Result<ExitCode, Failure> {
+pub(super) async fn run(limits: Limits) -> Result<ExitCode, CliError> {
     let Limits { action, remote } = limits;
     let server = remote.limiter()?;
     let text = match action {
@@ -113,42 +113,42 @@ pub(super) async fn run(limits: Limits) -> Result<ExitCode, Failure> {
         }
         Action::Get { key } => {
             let key = parse_key(&key)?;
-            match server.state(&key).await.map_err(Failure::of)? {
+            match server.state(&key).await.map_err(CliError::of)? {
                 Some(state) => table(&[state]),
-                None => return Err(Failure(format!("no limit is defined for {key}"))),
+                None => return Err(CliError(format!("no limit is defined for {key}"))),
             }
         }
         Action::Put(definition) => {
-            let limit = definition.into_body()?.into_request().map_err(Failure::of)?;
+            let limit = definition.into_body()?.into_request().map_err(CliError::of)?;
             let key = limit.key.clone();
-            let status = server.define(limit).await.map_err(Failure::of)?;
-            format!("{key}: {}\n", shown(status))
+            let status = server.define(limit).await.map_err(CliError::of)?;
+            format!("{key}: {}\n", status_text(status))
         }
         Action::Delete { key } => {
             let key = parse_key(&key)?;
-            server.delete(&key).await.map_err(Failure::of)?;
+            server.delete(&key).await.map_err(CliError::of)?;
             format!("{key}: deleted\n")
         }
         Action::Apply { file, dry_run, keep_others } => {
-            let wanted = LimitsFile::new(file).load_existing().map_err(Failure::of)?;
+            let wanted = LimitsFile::new(file).load_existing().map_err(CliError::of)?;
             if let Some(note) = wanted.notes.first() {
-                let reason = "this version cannot apply the file, which says more than it knows";
-                return Err(Failure(format!("{reason}: {note}")));
+                let reason = "cannot apply the file, parts of which this version does not know";
+                return Err(CliError(format!("{reason}: {note}")));
             }
             apply(&server, &wanted.registry, dry_run, keep_others).await?
         }
     };
-    io::stdout().write_all(text.as_bytes()).map_err(Failure::of)?;
+    io::stdout().write_all(text.as_bytes()).map_err(CliError::of)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Makes the server's limits those that are wanted. Stops at the first refusal; applying again goes on from there.
+/// Applies the changes in order and stops at the first error. Applying again continues from there.
 async fn apply(
     server: &HttpLimiter,
     wanted: &Registry,
     dry_run: bool,
     keep_others: bool,
-) -> Result<String, Failure> {
+) -> Result<String, CliError> {
     let present = all_states(server, "").await?;
     let mut text = String::new();
     for change in changes(&present, wanted, keep_others) {
@@ -157,7 +157,7 @@ async fn apply(
             continue;
         }
         let key = change.key().clone();
-        let failed = |reason: String| Failure(format!("{key}: {reason}"));
+        let failed = |reason: String| CliError(format!("{key}: {reason}"));
         match change {
             Change::Define { limit, .. } => {
                 server.define(*limit).await.map_err(|error| failed(error.to_string()))?;
@@ -173,12 +173,12 @@ async fn apply(
     Ok(text)
 }
 
-async fn all_states(server: &HttpLimiter, prefix: &str) -> Result<Vec<LimitState>, Failure> {
+async fn all_states(server: &HttpLimiter, prefix: &str) -> Result<Vec<LimitState>, CliError> {
     let mut states: Vec<LimitState> = Vec::new();
     loop {
         let after = states.last().map(|state| state.limit.key.clone());
         let page = Page { prefix: prefix.to_owned(), after, count_max: Some(PAGE_COUNT) };
-        let more = server.states(&page).await.map_err(|error: StateError| Failure::of(error))?;
+        let more = server.states(&page).await.map_err(|error: StateError| CliError::of(error))?;
         let is_last = more.len() < PAGE_COUNT;
         states.extend(more);
         if is_last {
@@ -187,8 +187,8 @@ async fn all_states(server: &HttpLimiter, prefix: &str) -> Result<Vec<LimitState
     }
 }
 
-fn parse_key(text: &str) -> Result<LimitKey, Failure> {
-    LimitKey::new(text).map_err(Failure::of)
+fn parse_key(text: &str) -> Result<LimitKey, CliError> {
+    LimitKey::new(text).map_err(CliError::of)
 }
 
 fn limits_file_of(states: &[LimitState]) -> String {
@@ -199,7 +199,7 @@ fn limits_file_of(states: &[LimitState]) -> String {
     write_limits_file(&states.iter().map(registered).collect::<Vec<_>>())
 }
 
-fn shown(status: LimitStatus) -> String {
+fn status_text(status: LimitStatus) -> String {
     match status {
         LimitStatus::Active => "active".to_owned(),
         LimitStatus::Paused => "paused".to_owned(),
@@ -217,7 +217,7 @@ fn table(states: &[LimitState]) -> String {
             usage.used.to_string(),
             limit.capacity.to_string(),
             usage.debt.to_string(),
-            shown(*status),
+            status_text(*status),
             limit.unit.as_str().to_owned(),
         ]);
     }
@@ -237,7 +237,7 @@ fn table(states: &[LimitState]) -> String {
 }
 
 impl Definition {
-    fn into_body(self) -> Result<DefinitionBody, Failure> {
+    fn into_body(self) -> Result<DefinitionBody, CliError> {
         let Self {
             key,
             kind,
@@ -256,7 +256,7 @@ impl Definition {
             OveragePolicy::Debt => OverageBody::Debt,
             OveragePolicy::Deny => OverageBody::Deny,
         };
-        let capacity = ratelimiter::Capacity::new(capacity).map_err(Failure::of)?;
+        let capacity = ratelimiter::Capacity::new(capacity).map_err(CliError::of)?;
         let key = parse_key(&key)?;
         Ok(DefinitionBody {
             key,
@@ -271,7 +271,7 @@ impl Definition {
     }
 }
 
-impl From<Refusal> for Failure {
+impl From<Refusal> for CliError {
     fn from(refusal: Refusal) -> Self {
         Self::of(refusal)
     }

@@ -1,4 +1,4 @@
-//! `ratelimiterd [serve]`
+//! `ratelimiterd [serve]`: runs the server until a signal.
 
 use std::io;
 use std::process::ExitCode;
@@ -7,37 +7,37 @@ use ratelimiter::memory::MemoryOptions;
 use ratelimiter::{Backoff, HintPolicy, MemoryLimiter};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::Failure;
+use super::CliError;
 use crate::config::{BackendChoice, Config, HintsConfig};
 use crate::server::as_usize;
 use crate::{Reloaded, Server, logs, tigerbeetle};
 
-pub(super) async fn run(config: Config) -> Result<ExitCode, Failure> {
+pub(super) async fn run(config: Config) -> Result<ExitCode, CliError> {
     logs::start(&config.log);
-    let mut signals = Signals::listen().map_err(Failure::of)?;
+    let mut signals = Signals::listen().map_err(CliError::of)?;
     let server = match config.server.backend {
         BackendChoice::Memory => Server::bind(&config, memory_backend(&config)).await,
         BackendChoice::TigerBeetle => {
             let hints = hint_policy(&config.hints);
-            let backend = tigerbeetle::open(&config.tigerbeetle, hints).map_err(Failure::of)?;
+            let backend = tigerbeetle::open(&config.tigerbeetle, hints).map_err(CliError::of)?;
             Server::bind(&config, backend).await
         }
     };
-    let server = server.map_err(Failure::of)?;
+    let server = server.map_err(CliError::of)?;
     let (addr, limits) = (server.local_addr(), server.limit_count());
     let registry = config.registry.path.display();
     let tls = server.is_encrypted();
     tracing::info!(%addr, tls, limits, %registry, version = env!("CARGO_PKG_VERSION"), "listening");
     if !tls && config.auth.has_tokens() && !addr.ip().is_loopback() {
-        tracing::warn!("tokens travel in clear unless a proxy encrypts them; set server.tls");
+        tracing::warn!("tokens are sent unencrypted unless a proxy terminates TLS; set server.tls");
     }
     let signal = loop {
         match signals.next().await {
-            Asked::Stop { signal } => break signal,
-            Asked::Reload => reload(&server).await,
+            SignalAction::Stop { signal } => break signal,
+            SignalAction::Reload => reload(&server).await,
         }
     };
-    tracing::info!(signal, "asked to stop");
+    tracing::info!(signal, "shutting down");
     server.stop().await;
     tracing::info!("stopped");
     Ok(ExitCode::SUCCESS)
@@ -48,7 +48,7 @@ fn memory_backend(config: &Config) -> MemoryLimiter {
         hints: hint_policy(&config.hints),
         remember_for: std::time::Duration::from_secs(config.memory.remember_seconds),
         remember_max: as_usize(config.memory.remember_max),
-        // The server's own tick sweeps.
+        // The server's tick sweeps.
         sweep_every: None,
         ..MemoryOptions::default()
     };
@@ -96,33 +96,31 @@ async fn reload(server: &Server) {
     }
 }
 
-/// The signals that a server heeds.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
-    hang_up: Signal,
+    hangup: Signal,
 }
 
-/// What a signal asks for.
-enum Asked {
+enum SignalAction {
     Stop { signal: &'static str },
     Reload,
 }
 
 impl Signals {
-    /// From here on a signal is waited for, and no longer ends the process at once.
+    /// Installs the handlers. From here on, these signals no longer end the process at once.
     fn listen() -> io::Result<Self> {
         let terminate = signal(SignalKind::terminate())?;
         let interrupt = signal(SignalKind::interrupt())?;
-        let hang_up = signal(SignalKind::hangup())?;
-        Ok(Self { terminate, interrupt, hang_up })
+        let hangup = signal(SignalKind::hangup())?;
+        Ok(Self { terminate, interrupt, hangup })
     }
 
-    async fn next(&mut self) -> Asked {
+    async fn next(&mut self) -> SignalAction {
         tokio::select! {
-            _ = self.terminate.recv() => Asked::Stop { signal: "SIGTERM" },
-            _ = self.interrupt.recv() => Asked::Stop { signal: "SIGINT" },
-            _ = self.hang_up.recv() => Asked::Reload,
+            _ = self.terminate.recv() => SignalAction::Stop { signal: "SIGTERM" },
+            _ = self.interrupt.recv() => SignalAction::Stop { signal: "SIGINT" },
+            _ = self.hangup.recv() => SignalAction::Reload,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `ratelimiterd top`: a live view of a server's limits.
+//! `ratelimiterd top`: live view of a server's limits.
 
 use std::collections::HashMap;
 use std::io::{self, IsTerminal, Write};
@@ -8,11 +8,10 @@ use std::time::Duration;
 use clap::Args;
 use ratelimiter::{Backend, LimitKey, LimitState, LimitStatus, Page};
 
-use super::Failure;
+use super::CliError;
 use super::denials::denied_counts;
 use super::remote::Remote;
 
-/// How wide a full bar is.
 const BAR_CHARACTERS: usize = 24;
 
 /// Live view of a running server's limits.
@@ -23,57 +22,59 @@ pub(super) struct Top {
     /// Only keys that begin with this
     #[arg(long, default_value = "")]
     prefix: String,
-    /// How many limits are shown, the fullest first
+    /// Number of limits to show, the fullest first
     #[arg(long, default_value_t = 30)]
     rows: usize,
-    /// How often to look, in milliseconds
+    /// Refresh interval in milliseconds
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(100..=60_000))]
     every_ms: u64,
-    /// Look this many times and end; for ever if not given
+    /// Number of refreshes; default: until interrupted
     #[arg(long)]
     times: Option<u64>,
 }
 
-/// What one look saw.
+/// Counts at one refresh.
 #[derive(Debug, Default)]
-struct Look {
+struct Snapshot {
     used: HashMap<LimitKey, u64>,
     denied: HashMap<String, u64>,
 }
 
-pub(super) async fn run(top: Top) -> Result<ExitCode, Failure> {
+pub(super) async fn run(top: Top) -> Result<ExitCode, CliError> {
     let server = top.remote.limiter()?;
     let secret = top.remote.secret()?;
     let page = Page { prefix: top.prefix.clone(), after: None, count_max: None };
     let every = Duration::from_millis(top.every_ms);
     let mut ticks = tokio::time::interval(every);
-    let mut before: Option<Look> = None;
+    let mut before: Option<Snapshot> = None;
     let mut times_left = top.times.unwrap_or(u64::MAX);
     while times_left > 0 {
         times_left -= 1;
         ticks.tick().await;
-        let mut states = server.states(&page).await.map_err(Failure::of)?;
+        let mut states = server.states(&page).await.map_err(CliError::of)?;
         let denied = denied_counts(&top.remote.url, secret.as_deref()).await.unwrap_or_default();
         let used = states.iter().map(|state| (state.limit.key.clone(), state.usage.used)).collect();
-        let now = Look { used, denied };
+        let now = Snapshot { used, denied };
         states.sort_by(|a, b| {
-            fullness(b).cmp(&fullness(a)).then_with(|| a.limit.key.cmp(&b.limit.key))
+            usage_millionths(b)
+                .cmp(&usage_millionths(a))
+                .then_with(|| a.limit.key.cmp(&b.limit.key))
         });
         states.truncate(top.rows);
         let screen = render(&states, &now, before.as_ref().unwrap_or(&now), every);
         let clear = if io::stdout().is_terminal() { "\x1b[2J\x1b[H" } else { "" };
-        io::stdout().write_all(format!("{clear}{screen}").as_bytes()).map_err(Failure::of)?;
+        io::stdout().write_all(format!("{clear}{screen}").as_bytes()).map_err(CliError::of)?;
         before = Some(now);
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// How full a limit is, in millionths.
-fn fullness(state: &LimitState) -> u128 {
+/// Used part of the capacity, in millionths.
+fn usage_millionths(state: &LimitState) -> u128 {
     u128::from(state.usage.used) * 1_000_000 / u128::from(state.limit.capacity.get().max(1))
 }
 
-fn render(states: &[LimitState], now: &Look, before: &Look, every: Duration) -> String {
+fn render(states: &[LimitState], now: &Snapshot, before: &Snapshot, every: Duration) -> String {
     let mut screen = format!(
         "{:<26} {:>22} {:>9} {:>9} {:>9} {:>9}  KEY\n",
         "FILLED", "USED/CAPACITY", "CHANGE/S", "DENIED", "DENIED/S", "DEBT"
@@ -107,7 +108,7 @@ fn per_second(now: u64, before: u64, every: Duration) -> i128 {
 }
 
 fn bar(state: &LimitState) -> String {
-    let filled = usize::try_from(fullness(state) * BAR_CHARACTERS as u128 / 1_000_000);
+    let filled = usize::try_from(usage_millionths(state) * BAR_CHARACTERS as u128 / 1_000_000);
     let filled = filled.unwrap_or(BAR_CHARACTERS).min(BAR_CHARACTERS);
     "#".repeat(filled) + &".".repeat(BAR_CHARACTERS - filled)
 }
@@ -137,14 +138,15 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_the_difference_between_two_looks() {
-        let look = |used, denied| Look {
+    fn rates_are_the_difference_between_two_snapshots() {
+        let snapshot = |used, denied| Snapshot {
             used: HashMap::from([(LimitKey::new("k").unwrap(), used)]),
             denied: HashMap::from([("k".to_owned(), denied)]),
         };
         let mut decreasing = state("k", 6, 10);
         decreasing.status = LimitStatus::Decreasing { to: Capacity::new(4).unwrap() };
-        let screen = render(&[decreasing], &look(6, 30), &look(8, 10), Duration::from_millis(500));
+        let screen =
+            render(&[decreasing], &snapshot(6, 30), &snapshot(8, 10), Duration::from_millis(500));
         expect![[r#"
             FILLED                              USED/CAPACITY  CHANGE/S    DENIED  DENIED/S      DEBT  KEY
             [##############..........]                   6/10        -4        30        40         3  k  (decreasing to 4)

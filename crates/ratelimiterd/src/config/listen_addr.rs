@@ -1,4 +1,4 @@
-//! Where to listen.
+//! The address to listen on.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,14 +6,14 @@ use std::str::FromStr;
 
 use serde::de::{Deserialize, Deserializer, Error};
 
-/// Where to listen: a host or an IP address, and a port.
+/// An address to listen on: a host name or an IP address, and a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenAddr {
     host: String,
     port: u16,
 }
 
-/// Why a text is not an address to listen on.
+/// The text is not an address to listen on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not an address; write host:port, :port for all addresses, or [ipv6]:port")]
 pub struct ListenAddrError {
@@ -21,17 +21,17 @@ pub struct ListenAddrError {
 }
 
 impl ListenAddr {
-    /// A free port of this machine's own address, for tests.
+    /// A free port on loopback, for tests.
     pub fn free_port() -> Self {
         Self { port: 0, ..Self::default() }
     }
 
-    /// The host and the port, as the system's resolver takes them.
+    /// The host and the port, as the system's resolver expects them.
     pub fn host_and_port(&self) -> (&str, u16) {
         (&self.host, self.port)
     }
 
-    /// True when only this machine can connect. A name other than `localhost` may mean any address.
+    /// True if only this machine can connect. A name other than `localhost` may resolve to any address.
     pub fn is_loopback(&self) -> bool {
         match self.host.parse::<IpAddr>() {
             Ok(address) => address.is_loopback(),
@@ -50,14 +50,14 @@ impl FromStr for ListenAddr {
     type Err = ListenAddrError;
 
     fn from_str(text: &str) -> Result<Self, ListenAddrError> {
-        let fault = || ListenAddrError { text: text.to_owned() };
-        let (host, port) = text.rsplit_once(':').ok_or_else(fault)?;
-        let port = port.parse().map_err(|_| fault())?;
+        let error = || ListenAddrError { text: text.to_owned() };
+        let (host, port) = text.rsplit_once(':').ok_or_else(error)?;
+        let port = port.parse().map_err(|_| error())?;
         let host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
-            Some(inner) => inner.parse::<std::net::Ipv6Addr>().map_err(|_| fault())?.to_string(),
+            Some(inner) => inner.parse::<std::net::Ipv6Addr>().map_err(|_| error())?.to_string(),
             None if host.is_empty() => "0.0.0.0".to_owned(),
             None if host.contains(|c: char| c == ':' || c == '/' || c.is_whitespace()) => {
-                return Err(fault());
+                return Err(error());
             }
             None => host.to_owned(),
         };
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_a_host_and_a_port_and_knows_who_can_reach_it() {
+    fn an_address_is_a_host_and_a_port_and_may_be_loopback() {
         for (text, written, loopback) in [
             (":8080", "0.0.0.0:8080", false),
             ("127.0.0.1:0", "127.0.0.1:0", true),

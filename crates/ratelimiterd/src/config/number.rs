@@ -1,4 +1,4 @@
-//! Values of a config file that have a range.
+//! Deserializers of values with a range.
 
 use serde::de::{Deserialize, Deserializer, Error};
 
@@ -16,7 +16,7 @@ where
     Err(D::Error::custom(format_args!("must be {MIN} to {MAX}, not {number}")))
 }
 
-/// How much longer a delay becomes: 1 or more, or it would become shorter.
+/// Growth of a delay; at least 1, so that delays never shrink.
 pub(super) fn factor<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     let factor = f64::deserialize(deserializer)?;
     if (1.0..=100.0).contains(&factor) {
@@ -25,7 +25,7 @@ pub(super) fn factor<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, 
     Err(D::Error::custom(format_args!("must be 1 to 100, not {factor}")))
 }
 
-/// A cluster's number as text, since most readers of YAML do not hold 128 bits.
+/// A cluster ID as text, because most YAML parsers do not support 128-bit numbers.
 pub(super) fn cluster_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u128, D::Error> {
     let text = String::deserialize(deserializer)?;
     text.parse().map_err(|_| {
@@ -33,7 +33,7 @@ pub(super) fn cluster_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u
     })
 }
 
-/// One address for each replica, of which a cluster has 1 to 6.
+/// One address per replica; a cluster has 1 to 6 of them.
 pub(super) fn addresses<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Vec<String>, D::Error> {

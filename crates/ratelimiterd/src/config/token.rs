@@ -1,4 +1,4 @@
-//! A secret that opens the server.
+//! Bearer tokens of a config.
 
 use std::fmt;
 use std::fs::File;
@@ -8,13 +8,12 @@ use std::path::{Path, PathBuf};
 use serde::de::{Deserialize, Deserializer, Error};
 use serde_json::Value;
 
-/// The most bytes of a token.
 const TOKEN_BYTES_MAX: usize = 1_024;
 
-/// The most bytes that are read of a token's file: what follows a token is not white space of this length.
+/// The most bytes that are read of a token file: a token and some trailing white space.
 const FILE_BYTES_MAX: u64 = 4 * TOKEN_BYTES_MAX as u64;
 
-/// A secret that opens the server: given literally, or as `file:/path` to read it from. Never shown.
+/// A secret, given literally or as `file:/path` to read it from. `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(Source);
 
@@ -24,16 +23,16 @@ enum Source {
     File(PathBuf),
 }
 
-/// Why there is no token.
+/// A token is invalid or cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// The token could never be sent in a header.
+    /// The token cannot be sent in a header.
     #[error("a token has 1 to {TOKEN_BYTES_MAX} visible ASCII characters")]
     Shape,
-    /// The file holds no token.
+    /// The file cannot be read, or contains no valid token.
     #[error("{path}: {reason}")]
     File {
-        /// Which file.
+        /// The file.
         path: String,
         /// What is wrong with it.
         reason: String,
@@ -41,10 +40,10 @@ pub enum TokenError {
 }
 
 impl Token {
-    /// Checks the text of a config.
+    /// Checks a literal token, or the path of a token file.
     ///
     /// # Errors
-    /// The text could never be sent in a header.
+    /// The token cannot be sent in a header.
     pub fn new(text: &str) -> Result<Self, TokenError> {
         match text.strip_prefix("file:") {
             Some("") => Err(TokenError::Shape),
@@ -53,23 +52,24 @@ impl Token {
         }
     }
 
-    /// The secret itself. Reads the file if it stands in one; a line's end after it does not belong to it.
+    /// Returns the secret. Reads the file if the token is given as one, and ignores trailing white space in it.
     ///
     /// # Errors
-    /// The file cannot be read, or holds no token.
-    pub fn reveal(&self) -> Result<String, TokenError> {
+    /// The file cannot be read, or contains no valid token.
+    pub fn read_secret(&self) -> Result<String, TokenError> {
         match &self.0 {
             Source::Literal(text) => Ok(text.clone()),
             Source::File(path) => {
-                let fault = |reason: String| TokenError::File { path: shown(path), reason };
-                let text = read(path).map_err(|error| fault(error.to_string()))?;
-                checked(text.trim_end()).map_err(|error| fault(error.to_string()))
+                let file_error =
+                    |reason: String| TokenError::File { path: path.display().to_string(), reason };
+                let text = read(path).map_err(|error| file_error(error.to_string()))?;
+                checked(text.trim_end()).map_err(|error| file_error(error.to_string()))
             }
         }
     }
 }
 
-/// Not more of a file than a token and its line's end; a pipe or a device would never end.
+/// Reads a bounded part of a regular file; a pipe or a device might never end.
 fn read(path: &Path) -> io::Result<String> {
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a file"));
@@ -77,10 +77,6 @@ fn read(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
     Ok(text)
-}
-
-fn shown(path: &Path) -> String {
-    path.display().to_string()
 }
 
 fn checked(text: &str) -> Result<String, TokenError> {
@@ -100,7 +96,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// The tokens of a config. What is wrong is said without what was given, which may be a secret.
+/// Deserializes a list of tokens. Errors do not quote the value, which may be a secret.
 pub(super) fn list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Token>, D::Error> {
     let Value::Array(items) = Value::deserialize(deserializer)? else {
         return Err(D::Error::custom(
@@ -124,11 +120,11 @@ mod tests {
     fn a_token_is_never_shown() {
         let token = Token::new("s3cret").unwrap();
         assert_eq!(format!("{token:?}"), "Token(…)");
-        assert_eq!(token.reveal().unwrap(), "s3cret");
+        assert_eq!(token.read_secret().unwrap(), "s3cret");
     }
 
     #[test]
-    fn a_token_that_no_header_can_carry_is_refused() {
+    fn a_token_that_cannot_be_sent_in_a_header_is_refused() {
         for text in ["", "two words", "file:", "é", &"x".repeat(1_025)] {
             assert_eq!(Token::new(text), Err(TokenError::Shape), "{text}");
         }
@@ -136,22 +132,25 @@ mod tests {
     }
 
     #[test]
-    fn a_token_from_a_file_ends_before_the_line_does() {
+    fn a_token_from_a_file_ends_before_the_line_break() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         let token = Token::new(&format!("file:{}", path.display())).unwrap();
-        assert!(matches!(token.reveal(), Err(TokenError::File { .. })), "there is no file yet");
+        assert!(
+            matches!(token.read_secret(), Err(TokenError::File { .. })),
+            "there is no file yet"
+        );
         std::fs::write(&path, "s3cret\n").unwrap();
-        assert_eq!(token.reveal().unwrap(), "s3cret");
+        assert_eq!(token.read_secret().unwrap(), "s3cret");
         std::fs::write(&path, "\n").unwrap();
         assert!(
-            matches!(token.reveal(), Err(TokenError::File { .. })),
+            matches!(token.read_secret(), Err(TokenError::File { .. })),
             "an empty file opens nothing"
         );
         std::fs::write(&path, "x".repeat(1_000_000)).unwrap();
-        assert!(matches!(token.reveal(), Err(TokenError::File { .. })), "no token is so long");
+        assert!(matches!(token.read_secret(), Err(TokenError::File { .. })), "no token is so long");
         for endless in ["file:/dev/zero", "file:/dev"] {
-            let error = Token::new(endless).unwrap().reveal().unwrap_err();
+            let error = Token::new(endless).unwrap().read_secret().unwrap_err();
             assert!(error.to_string().ends_with("is not a file"), "{error}");
         }
     }

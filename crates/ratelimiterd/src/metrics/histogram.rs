@@ -1,25 +1,25 @@
-//! How long something took, in fixed buckets.
+//! Histogram of durations with fixed buckets.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The buckets' upper bounds in microseconds, from a request that touches memory only to one that times out.
+/// Upper bounds of the buckets in microseconds, from a request served from memory to one that times out.
 const BOUNDS_MICROS: [u64; 14] = [
     50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000,
     5_000_000,
 ];
 
-/// Counts durations in fixed buckets, by atomic additions alone.
+/// Lock-free: recording takes two atomic additions.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
-    /// How many fell into each bucket and no lower one; the last is for those above all bounds.
+    /// Durations in each bucket, not cumulative; the last bucket is for those above all bounds.
     counts: [AtomicU64; BOUNDS_MICROS.len() + 1],
     sum_nanos: AtomicU64,
 }
 
-/// What a histogram has counted.
-pub(crate) struct Counted {
-    /// The upper bound in seconds, as text, and how many were at or below it.
+/// Cumulative counts, as Prometheus expects them.
+pub(crate) struct HistogramSnapshot {
+    /// The upper bound in seconds, as text, and the number of durations at or below it.
     pub(crate) buckets: Vec<(String, u64)>,
     pub(crate) sum_seconds: f64,
     pub(crate) count: u64,
@@ -33,7 +33,7 @@ impl Histogram {
         self.sum_nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 
-    pub(crate) fn counted(&self) -> Counted {
+    pub(crate) fn snapshot(&self) -> HistogramSnapshot {
         let mut count = 0;
         let mut buckets = Vec::with_capacity(self.counts.len());
         for (at, in_bucket) in self.counts.iter().enumerate() {
@@ -46,7 +46,7 @@ impl Histogram {
         }
         let sum_seconds =
             Duration::from_nanos(self.sum_nanos.load(Ordering::Relaxed)).as_secs_f64();
-        Counted { buckets, sum_seconds, count }
+        HistogramSnapshot { buckets, sum_seconds, count }
     }
 }
 
@@ -60,7 +60,7 @@ mod tests {
         for micros in [50, 51, 5_000_000, 5_000_001] {
             histogram.record(Duration::from_micros(micros));
         }
-        let Counted { buckets, count, sum_seconds } = histogram.counted();
+        let HistogramSnapshot { buckets, count, sum_seconds } = histogram.snapshot();
         let of = |bound: &str| buckets.iter().find(|(b, _)| b == bound).map(|(_, count)| *count);
         assert_eq!(of("0.00005"), Some(1));
         assert_eq!(of("0.0001"), Some(2));

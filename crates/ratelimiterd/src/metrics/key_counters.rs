@@ -1,4 +1,4 @@
-//! A counter for each key, for a bounded number of keys.
+//! Counters per key, for a bounded number of keys.
 
 use std::collections::HashMap;
 use std::sync::RwLock;
@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ratelimiter::LimitKey;
 
-/// A counter for each of the first `keys_max` keys, and one for all others, so that a caller who makes up keys cannot
-/// fill the memory here or in whatever reads the metrics.
+/// One counter for each of the first `keys_max` keys, and one for all others, so that a caller who invents keys cannot
+/// exhaust our memory or that of the system that collects the metrics.
 #[derive(Debug)]
 pub(super) struct KeyCounters {
     keys_max: usize,
@@ -40,7 +40,7 @@ impl KeyCounters {
         by_key.entry(key.clone()).or_default().fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The counts sorted by key, those of all other keys last, if there are any.
+    /// The counts sorted by key; last the count of all other keys, if it is not 0.
     pub(super) fn counts(&self) -> Vec<(Option<LimitKey>, u64)> {
         let by_key = self.by_key.read().expect("counting does not panic");
         let count = |(key, counter): (&LimitKey, &AtomicU64)| {

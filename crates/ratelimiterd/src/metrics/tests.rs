@@ -1,4 +1,4 @@
-//! The metrics' names, labels and bounds.
+//! Names, labels and bounds of the metrics.
 
 use expect_test::expect;
 use ratelimiter::{Capacity, Limit, LimitKind, LimitStatus, Overage, Usage, Window};

@@ -1,10 +1,10 @@
-//! Prometheus' text format.
+//! Writer of Prometheus' text format.
 
 use std::fmt::{Display, Write};
 
 use ratelimiter::LimitState;
 
-use super::histogram::{Counted, Histogram};
+use super::histogram::{Histogram, HistogramSnapshot};
 
 /// Metrics in Prometheus' text format.
 #[derive(Debug, Default)]
@@ -32,9 +32,9 @@ impl Text {
         self.line(format_args!(" {value}"));
     }
 
-    /// The figures of limits that only their backend knows.
+    /// Capacity and usage of each limit.
     pub(crate) fn limits(&mut self, states: &[LimitState]) {
-        self.family("ratelimiter_limit_capacity", "gauge", "The capacity in force.");
+        self.family("ratelimiter_limit_capacity", "gauge", "Capacity in force.");
         for state in states {
             let key = state.limit.key.as_str();
             self.sample("ratelimiter_limit_capacity", &[("key", key)], state.limit.capacity);
@@ -44,11 +44,7 @@ impl Text {
             let key = state.limit.key.as_str();
             self.sample("ratelimiter_limit_used", &[("key", key)], state.usage.used);
         }
-        self.family(
-            "ratelimiter_overage_units_total",
-            "counter",
-            "Units that were used without room.",
-        );
+        self.family("ratelimiter_overage_units_total", "counter", "Units used above the capacity.");
         for state in states {
             let labels =
                 [("key", state.limit.key.as_str()), ("policy", state.limit.overage.name())];
@@ -57,7 +53,7 @@ impl Text {
     }
 
     pub(crate) fn histogram(&mut self, name: &str, label: (&str, &str), histogram: &Histogram) {
-        let Counted { buckets, sum_seconds, count } = histogram.counted();
+        let HistogramSnapshot { buckets, sum_seconds, count } = histogram.snapshot();
         for (bound, count) in buckets {
             self.sample(&format!("{name}_bucket"), &[label, ("le", &bound)], count);
         }

@@ -1,4 +1,4 @@
-//! Reading a request's body, within its size and time.
+//! Reads request bodies within a size and a time limit.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use ratelimiter_wire::{ErrorWord, Refusal};
 
 use super::timeout::within;
 
-/// The most bytes of a request's body.
+/// The most bytes of a request body.
 pub const BODY_BYTES_MAX: usize = 1024 * 1024;
 
-/// A body from the router or straight from the connection.
+/// A body from the router or directly from the connection.
 pub(super) trait ReadBody: Body<Data = Bytes, Error: Into<BoxError>> + Send {}
 
 impl<D: Body<Data = Bytes, Error: Into<BoxError>> + Send> ReadBody for D {}
@@ -31,7 +31,9 @@ pub(super) async fn read_body(
     match within(timeout, body.collect()).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(body_too_large()),
-        Ok(Err(error)) => Err(Refusal::of_field("body", format!("the body broke off: {error}"))),
+        Ok(Err(error)) => {
+            Err(Refusal::of_field("body", format!("the body cannot be read: {error}")))
+        }
         Err(_) => {
             let message = format!("the body did not arrive within {} ms", timeout.as_millis());
             Err(Refusal { error: ErrorWord::RequestTimeout, message })

@@ -1,18 +1,17 @@
-//! `POST /v1/complete` and its batch.
+//! `POST /v1/complete` and `/v1/complete/batch`.
 
 use std::future::Future;
 
 use ratelimiter::{CompleteError, CompleteRequest, JobId};
 use ratelimiter_wire::{CompleteAnswer, CompleteBody};
 
-use super::call::Call;
+use super::call::LimiterCall;
 use crate::hosted::HostedBackend;
 use crate::metrics::{Metrics, Route};
 
-/// "This call is over, and used this."
 pub(super) enum Complete {}
 
-impl Call for Complete {
+impl LimiterCall for Complete {
     type Body = CompleteBody;
     type Request = CompleteRequest;
     type Answered = ();
@@ -22,27 +21,27 @@ impl Call for Complete {
     const ONE: Route = Route::Complete;
     const BATCH: Route = Route::CompleteBatch;
 
-    fn ask<B: HostedBackend>(
+    fn call<B: HostedBackend>(
         backend: &B,
         request: &CompleteRequest,
     ) -> impl Future<Output = Result<(), CompleteError>> + Send {
         backend.complete(request)
     }
 
-    fn ask_batch<B: HostedBackend>(
+    fn call_batch<B: HostedBackend>(
         backend: &B,
         requests: &[CompleteRequest],
     ) -> impl Future<Output = Vec<Result<(), CompleteError>>> + Send {
         backend.complete_batch(requests)
     }
 
-    fn tell(request: &CompleteRequest, result: &Result<(), CompleteError>) {
+    fn log(request: &CompleteRequest, result: &Result<(), CompleteError>) {
         let CompleteRequest { lease, job, actuals: _ } = request;
         let job = job.as_ref().map(JobId::as_str);
         match result {
             Ok(()) => tracing::debug!(%lease, job, "complete done"),
             Err(CompleteError::Unanswered(error)) => {
-                tracing::warn!(%lease, job, %error, "complete unanswered");
+                tracing::warn!(%lease, job, %error, "complete failed: no answer from the backend");
             }
             Err(error) => tracing::debug!(%lease, job, %error, "complete refused"),
         }

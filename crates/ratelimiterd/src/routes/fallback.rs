@@ -1,25 +1,25 @@
-//! Answers to a path or a method that is not in the table.
+//! Responses to unknown paths and methods.
 
 use axum::extract::Request;
 use axum::http::HeaderValue;
 use axum::http::header::ALLOW;
 use ratelimiter_wire::{ErrorBody, ErrorWord};
 
-use super::LimiterCall;
-use crate::answer::{self, Response};
+use super::LimiterRoute;
+use crate::response::{self, Response};
 
-pub(super) async fn no_route(request: Request) -> Response {
+pub(super) async fn not_found(request: Request) -> Response {
     let path = request.uri().path();
-    if LimiterCall::at(path).is_some() {
+    if LimiterRoute::at(path).is_some() {
         let mut response = method_not_allowed(request).await;
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
         return response;
     }
-    let message = format!("there is no {path}; see /openapi.json");
-    answer::error(&ErrorBody { error: ErrorWord::NotFound, message })
+    let message = format!("{path} does not exist; see /openapi.json");
+    response::error(&ErrorBody { error: ErrorWord::NotFound, message })
 }
 
 pub(super) async fn method_not_allowed(request: Request) -> Response {
-    let message = format!("{} does not take {}", request.uri().path(), request.method());
-    answer::error(&ErrorBody { error: ErrorWord::MethodNotAllowed, message })
+    let message = format!("{} does not support {}", request.uri().path(), request.method());
+    response::error(&ErrorBody { error: ErrorWord::MethodNotAllowed, message })
 }

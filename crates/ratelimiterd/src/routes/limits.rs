@@ -1,4 +1,4 @@
-//! `/v1/admin/limits`: defining, deleting and looking at limits.
+//! `/v1/admin/limits`: defines, deletes and shows limits.
 
 use std::sync::Arc;
 
@@ -11,20 +11,20 @@ use ratelimiter_wire::{
     StateAnswer, StateBody, read,
 };
 
-use super::App;
-use super::key_in_path::{key_of, page_of};
+use super::AppState;
+use super::uri::{key_of, page_of};
 use crate::admin::ChangeError;
-use crate::answer::{self, Response};
-use crate::auth::Need;
+use crate::auth::RequiredAccess;
 use crate::hosted::HostedBackend;
 use crate::metrics::Route;
+use crate::response::{self, Response};
 
 pub(super) async fn put<B: HostedBackend>(
-    State(app): State<Arc<App<B>>>,
+    State(app): State<Arc<AppState<B>>>,
     request: Request,
 ) -> Response {
     let started = app.metrics.start();
-    let read = match app.admit(request, Need::Admin).await {
+    let read = match app.admit(request, RequiredAccess::Admin).await {
         Ok(bytes) => read::<DefinitionBody>(&bytes),
         Err(refusal) => Err(refusal),
     };
@@ -39,15 +39,15 @@ pub(super) async fn put<B: HostedBackend>(
         Err(refusal) => refusal.into(),
     };
     app.metrics.stop(Route::Admin, started);
-    answer::json(answer.http_status(), &answer)
+    response::json(answer.http_status(), &answer)
 }
 
 pub(super) async fn delete<B: HostedBackend>(
-    State(app): State<Arc<App<B>>>,
+    State(app): State<Arc<AppState<B>>>,
     request: Request,
 ) -> Response {
     let started = app.metrics.start();
-    let key = match app.access.check(request.headers(), Need::Admin) {
+    let key = match app.access.check(request.headers(), RequiredAccess::Admin) {
         Ok(()) => key_of(request.uri()),
         Err(refusal) => Err(refusal),
     };
@@ -62,10 +62,10 @@ pub(super) async fn delete<B: HostedBackend>(
         Err(refusal) => refusal.into(),
     };
     app.metrics.stop(Route::Admin, started);
-    answer::json(answer.http_status(), &answer)
+    response::json(answer.http_status(), &answer)
 }
 
-/// What the server itself says no to; the rest is the backend's.
+/// Separates errors of the backend (`Ok`) from refusals of the server itself (`Err`).
 fn refused<E: std::error::Error>(error: ChangeError<E>) -> Result<E, Refusal> {
     let message = error.to_string();
     let error = match error {
@@ -77,48 +77,48 @@ fn refused<E: std::error::Error>(error: ChangeError<E>) -> Result<E, Refusal> {
 }
 
 pub(super) async fn list<B: HostedBackend>(
-    State(app): State<Arc<App<B>>>,
+    State(app): State<Arc<AppState<B>>>,
     parts: Parts,
 ) -> Response {
     let started = app.metrics.start();
     let response = match answer_list(&app, &parts).await {
-        Ok(answer) => answer::json(StatusCode::OK.as_u16(), &answer),
-        Err(error) => answer::error(&error),
+        Ok(answer) => response::json(StatusCode::OK.as_u16(), &answer),
+        Err(error) => response::error(&error),
     };
     app.metrics.stop(Route::Admin, started);
     response
 }
 
 async fn answer_list<B: HostedBackend>(
-    app: &App<B>,
+    app: &AppState<B>,
     parts: &Parts,
 ) -> Result<ListAnswer, ErrorBody> {
-    app.access.check(&parts.headers, Need::Admin)?;
+    app.access.check(&parts.headers, RequiredAccess::Admin)?;
     let page = page_of(&parts.uri)?;
-    let states = app.within_time(app.backend.states(&page)).await?;
+    let states = app.with_timeout(app.backend.states(&page)).await?;
     Ok(ListAnswer { limits: states.iter().map(StateBody::from).collect() })
 }
 
 pub(super) async fn get<B: HostedBackend>(
-    State(app): State<Arc<App<B>>>,
+    State(app): State<Arc<AppState<B>>>,
     parts: Parts,
 ) -> Response {
     let started = app.metrics.start();
     let response = match answer_get(&app, &parts).await {
-        Ok(answer) => answer::json(StatusCode::OK.as_u16(), &answer),
-        Err(error) => answer::error(&error),
+        Ok(answer) => response::json(StatusCode::OK.as_u16(), &answer),
+        Err(error) => response::error(&error),
     };
     app.metrics.stop(Route::Admin, started);
     response
 }
 
 async fn answer_get<B: HostedBackend>(
-    app: &App<B>,
+    app: &AppState<B>,
     parts: &Parts,
 ) -> Result<StateAnswer, ErrorBody> {
-    app.access.check(&parts.headers, Need::Admin)?;
+    app.access.check(&parts.headers, RequiredAccess::Admin)?;
     let key = key_of(&parts.uri)?;
-    let state: Result<_, StateError> = app.within_time(app.backend.state(&key)).await;
+    let state: Result<_, StateError> = app.with_timeout(app.backend.state(&key)).await;
     match state? {
         Some(state) => Ok(StateAnswer { limit: StateBody::from(&state) }),
         None => {

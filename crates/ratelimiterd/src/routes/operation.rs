@@ -1,4 +1,4 @@
-//! What operators and their machines look at: health, readiness, metrics, the API's own description.
+//! Health, readiness, metrics and the `OpenAPI` description.
 
 use std::sync::{Arc, LazyLock};
 
@@ -7,52 +7,52 @@ use axum::extract::{Request, State};
 use ratelimiter::{Backend, Page};
 use ratelimiter_wire::{ErrorBody, ErrorWord};
 
-use super::App;
-use crate::answer::{self, Response};
-use crate::auth::Need;
+use super::AppState;
+use crate::auth::RequiredAccess;
 use crate::hosted::HostedBackend;
 use crate::openapi;
+use crate::response::{self, Response};
 
 pub(super) async fn healthz() -> Response {
-    answer::text("text/plain; charset=utf-8", "ok\n")
+    response::text("text/plain; charset=utf-8", "ok\n")
 }
 
-pub(super) async fn readyz<B: HostedBackend>(State(app): State<Arc<App<B>>>) -> Response {
+pub(super) async fn readyz<B: HostedBackend>(State(app): State<Arc<AppState<B>>>) -> Response {
     let ready = tokio::time::timeout(app.request_timeout, app.backend.ready()).await;
     let message = match ready {
         Ok(Ok(())) => match app.admin.not_started() {
-            None => return answer::text("text/plain; charset=utf-8", "ok\n"),
+            None => return response::text("text/plain; charset=utf-8", "ok\n"),
             Some(unanswered) => unanswered.reason,
         },
         Ok(Err(not_ready)) => not_ready.to_string(),
-        Err(_) => app.no_answer().to_string(),
+        Err(_) => app.timeout_error().to_string(),
     };
-    answer::error(&ErrorBody { error: ErrorWord::BackendError, message })
+    response::error(&ErrorBody { error: ErrorWord::BackendError, message })
 }
 
 pub(super) async fn metrics<B: HostedBackend>(
-    State(app): State<Arc<App<B>>>,
+    State(app): State<Arc<AppState<B>>>,
     request: Request,
 ) -> Response {
-    if let Err(refusal) = app.access.check(request.headers(), Need::Admin) {
-        return answer::error(&refusal.into());
+    if let Err(refusal) = app.access.check(request.headers(), RequiredAccess::Admin) {
+        return response::error(&refusal.into());
     }
     let page = Page { count_max: Some(app.metrics.keys_max()), ..Page::default() };
-    // Without the backend's figures the server's own are worth the more.
-    let states = app.within_time(app.backend.states(&page)).await.unwrap_or_default();
+    // Still export the server's own metrics when the backend does not answer.
+    let states = app.with_timeout(app.backend.states(&page)).await.unwrap_or_default();
     let mut text = app.metrics.render(&states, app.backend.open_leases());
     app.backend.write_metrics(&mut text);
-    answer::text("text/plain; version=0.0.4; charset=utf-8", text)
+    response::text("text/plain; version=0.0.4; charset=utf-8", text)
 }
 
 pub(super) async fn openapi<B: HostedBackend>(
-    State(app): State<Arc<App<B>>>,
+    State(app): State<Arc<AppState<B>>>,
     request: Request,
 ) -> Response {
     static DESCRIPTION: LazyLock<Bytes> =
         LazyLock::new(|| openapi::description().to_string().into());
-    match app.access.check(request.headers(), Need::Client) {
-        Ok(()) => answer::text("application/json", DESCRIPTION.clone()),
-        Err(refusal) => answer::error(&refusal.into()),
+    match app.access.check(request.headers(), RequiredAccess::Client) {
+        Ok(()) => response::text("application/json", DESCRIPTION.clone()),
+        Err(refusal) => response::error(&refusal.into()),
     }
 }

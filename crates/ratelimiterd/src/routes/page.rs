@@ -6,12 +6,11 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use ratelimiter::{Backend, LimitState, LimitStatus, Page};
 
-use super::App;
-use crate::answer::{self, Response};
-use crate::auth::Need;
+use super::AppState;
+use crate::auth::RequiredAccess;
 use crate::hosted::HostedBackend;
+use crate::response::{self, Response};
 
-/// How many limits the page shows.
 const ROWS_MAX: usize = 1_000;
 
 const HEAD: &str = "<!doctype html>
@@ -23,16 +22,16 @@ border-bottom:1px solid #ddd}td.n{text-align:right;font-variant-numeric:tabular-
 ";
 
 pub(super) async fn index<B: HostedBackend>(
-    State(app): State<Arc<App<B>>>,
+    State(app): State<Arc<AppState<B>>>,
     request: Request,
 ) -> Response {
-    if let Err(refusal) = app.access.check(request.headers(), Need::Admin) {
-        return answer::error(&refusal.into());
+    if let Err(refusal) = app.access.check(request.headers(), RequiredAccess::Admin) {
+        return response::error(&refusal.into());
     }
     let page = Page { count_max: Some(ROWS_MAX), ..Page::default() };
-    match app.within_time(app.backend.states(&page)).await {
-        Ok(states) => answer::text("text/html; charset=utf-8", render(&states)),
-        Err(error) => answer::error(&error.into()),
+    match app.with_timeout(app.backend.states(&page)).await {
+        Ok(states) => response::text("text/html; charset=utf-8", render(&states)),
+        Err(error) => response::error(&error.into()),
     }
 }
 
@@ -64,7 +63,7 @@ fn render(states: &[LimitState]) -> String {
     html
 }
 
-/// Keys and descriptions are other people's texts.
+/// Keys, units and descriptions are untrusted text.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

@@ -1,18 +1,17 @@
-//! `POST /v1/reserve` and its batch.
+//! `POST /v1/reserve` and `/v1/reserve/batch`.
 
 use std::future::Future;
 
 use ratelimiter::{Decision, JobId, ReserveError, ReserveRequest};
 use ratelimiter_wire::{ReserveAnswer, ReserveBody};
 
-use super::call::Call;
+use super::call::LimiterCall;
 use crate::hosted::HostedBackend;
 use crate::metrics::{Metrics, Route};
 
-/// "May this call go ahead?"
 pub(super) enum Reserve {}
 
-impl Call for Reserve {
+impl LimiterCall for Reserve {
     type Body = ReserveBody;
     type Request = ReserveRequest;
     type Answered = Decision;
@@ -22,21 +21,21 @@ impl Call for Reserve {
     const ONE: Route = Route::Reserve;
     const BATCH: Route = Route::ReserveBatch;
 
-    fn ask<B: HostedBackend>(
+    fn call<B: HostedBackend>(
         backend: &B,
         request: &ReserveRequest,
     ) -> impl Future<Output = Result<Decision, ReserveError>> + Send {
         backend.reserve(request)
     }
 
-    fn ask_batch<B: HostedBackend>(
+    fn call_batch<B: HostedBackend>(
         backend: &B,
         requests: &[ReserveRequest],
     ) -> impl Future<Output = Vec<Result<Decision, ReserveError>>> + Send {
         backend.reserve_batch(requests)
     }
 
-    fn tell(request: &ReserveRequest, result: &Result<Decision, ReserveError>) {
+    fn log(request: &ReserveRequest, result: &Result<Decision, ReserveError>) {
         let ReserveRequest { lease, job, requirements: _ } = request;
         let job = job.as_ref().map(JobId::as_str);
         match result {
@@ -45,7 +44,7 @@ impl Call for Reserve {
                 tracing::debug!(%lease, job, keys = ?denial.keys(), retry_after = ?denial.retry_after, "reserve denied");
             }
             Err(ReserveError::Unanswered(error)) => {
-                tracing::warn!(%lease, job, %error, "reserve unanswered");
+                tracing::warn!(%lease, job, %error, "reserve failed: no answer from the backend");
             }
             Err(error) => tracing::debug!(%lease, job, %error, "reserve refused"),
         }

@@ -1,4 +1,4 @@
-//! Answers one request.
+//! The service that answers every request.
 
 use std::sync::Arc;
 
@@ -12,21 +12,20 @@ use hyper_util::service::TowerToHyperService;
 
 use super::complete::Complete;
 use super::reserve::Reserve;
-use super::{App, LimiterCall, call, router};
+use super::{AppState, LimiterRoute, call, router};
 use crate::hosted::HostedBackend;
 
 /// Fast path: reserve and complete bypass the router.
 #[derive(Debug)]
 pub(crate) struct ApiService<B> {
-    app: Arc<App<B>>,
+    app: Arc<AppState<B>>,
     router: TowerToHyperService<Router>,
 }
 
-/// The body of an answer.
 pub(crate) type AnswerBody = Either<Full<Bytes>, Body>;
 
 impl<B: HostedBackend> ApiService<B> {
-    pub(crate) fn new(app: App<B>) -> Self {
+    pub(crate) fn new(app: AppState<B>) -> Self {
         let app = Arc::new(app);
         Self { router: TowerToHyperService::new(router(Arc::clone(&app))), app }
     }
@@ -36,14 +35,14 @@ impl<B: HostedBackend> ApiService<B> {
         request: hyper::Request<Incoming>,
     ) -> hyper::Response<AnswerBody> {
         let app = &*self.app;
-        let call = LimiterCall::at(request.uri().path());
-        let answer = match call.filter(|_| request.method() == Method::POST) {
-            Some(LimiterCall::Reserve) => call::one::<Reserve, B>(app, request).await,
-            Some(LimiterCall::ReserveBatch) => call::batch::<Reserve, B>(app, request).await,
-            Some(LimiterCall::Complete) => call::one::<Complete, B>(app, request).await,
-            Some(LimiterCall::CompleteBatch) => call::batch::<Complete, B>(app, request).await,
+        let route = LimiterRoute::at(request.uri().path());
+        let answer = match route.filter(|_| request.method() == Method::POST) {
+            Some(LimiterRoute::Reserve) => call::one::<Reserve, B>(app, request).await,
+            Some(LimiterRoute::ReserveBatch) => call::batch::<Reserve, B>(app, request).await,
+            Some(LimiterRoute::Complete) => call::one::<Complete, B>(app, request).await,
+            Some(LimiterRoute::CompleteBatch) => call::batch::<Complete, B>(app, request).await,
             None => {
-                // Boxed, so that the future of a limiter's call stays small.
+                // Boxed, so that the futures of reserve and complete stay small.
                 let Ok(answer) = Box::pin(self.router.call(request)).await;
                 return answer.map(Either::Right);
             }

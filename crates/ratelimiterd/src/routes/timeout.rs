@@ -1,4 +1,4 @@
-//! A timeout that sets no timer for what is ready at once.
+//! A timeout without a timer for futures that are ready at once.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::error::Elapsed;
 
-/// Polls once before it sets a timer: most of what a request waits for is ready.
+/// Polls once before it sets a timer, because most futures of a request are ready.
 pub(super) async fn within<F: Future>(timeout: Duration, awaited: F) -> Result<F::Output, Elapsed> {
     let mut awaited = pin!(awaited);
     match poll_fn(|context| Poll::Ready(awaited.as_mut().poll(context))).await {

@@ -1,7 +1,6 @@
-//! Accepting connections, a bounded number at a time, and closing them when the server stops.
+//! Accepts connections, a bounded number at a time, and closes them on shutdown.
 //!
-//! This is not `axum::serve`, which does not let one set the bounds: the time and the size of a request's head, and the
-//! number of connections.
+//! `axum::serve` is not used because it cannot bound the time and size of a request's head and the number of connections.
 
 use std::convert::Infallible;
 use std::io;
@@ -23,13 +22,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::as_usize;
-use super::first_bytes::FirstBytes;
+use super::first_byte_timeout::FirstByteTimeout;
 use super::handshake::handshake;
 use super::lazy_timer::LazyTimer;
-use super::stalled_writes::StalledWrites;
-use crate::answer;
+use super::write_timeout::WriteTimeout;
 use crate::config::ServerConfig;
 use crate::hosted::HostedBackend;
+use crate::response;
 use crate::routes::{AnswerBody, ApiService};
 use crate::tls::Tls;
 
@@ -39,14 +38,14 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 const HEADERS_MAX: usize = 100;
 /// The most bytes of a request's headers over HTTP/2.
 const HTTP2_HEADER_BYTES_MAX: u32 = 64 * 1024;
-/// The most requests under way on one connection over HTTP/2.
+/// The most concurrent requests on one connection over HTTP/2.
 const HTTP2_STREAMS_MAX: u32 = 256;
-/// How often a silent HTTP/2 connection is asked whether it is still there.
+/// Keep-alive interval of an idle HTTP/2 connection.
 const HTTP2_PING_EVERY: Duration = Duration::from_secs(30);
-/// How long to wait when the system has no room for another connection.
-const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// Pause after a failed accept, for example when out of file descriptors.
+const ACCEPT_RETRY_AFTER: Duration = Duration::from_millis(100);
 
-/// The connections of a server.
+/// The connections of a server, and how to serve them.
 pub(super) struct Connections<B> {
     api: Arc<ApiService<B>>,
     protocol: auto::Builder<TokioExecutor>,
@@ -54,7 +53,7 @@ pub(super) struct Connections<B> {
     header_read_timeout: Duration,
     write_timeout: Duration,
     shutdown_timeout: Duration,
-    room: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     open: TaskTracker,
 }
 
@@ -65,7 +64,7 @@ impl<B: HostedBackend> Connections<B> {
         protocol
             .http1()
             .header_read_timeout(header_read_timeout)
-            // Who has said all may still be waiting for the answer.
+            // A client may close its sending half and still wait for the response.
             .half_close(true)
             .max_headers(HEADERS_MAX)
             .max_buf_size(HEAD_BYTES_MAX);
@@ -84,28 +83,27 @@ impl<B: HostedBackend> Connections<B> {
             header_read_timeout,
             write_timeout: Duration::from_millis(config.write_timeout_ms),
             shutdown_timeout: Duration::from_millis(config.shutdown_timeout_ms),
-            room: Arc::new(Semaphore::new(connections_max)),
+            permits: Arc::new(Semaphore::new(connections_max)),
             open: TaskTracker::new(),
         }
     }
 
-    /// Waits for room, then for a connection.
+    /// Waits for a permit, then for a connection.
     async fn next(&self, listener: &TcpListener) -> (OwnedSemaphorePermit, io::Result<TcpStream>) {
-        let permit = Arc::clone(&self.room).acquire_owned().await;
+        let permit = Arc::clone(&self.permits).acquire_owned().await;
         let permit = permit.expect("the semaphore is never closed");
         (permit, listener.accept().await.map(|(stream, _)| stream))
     }
 
-    /// Serves one connection in the background: until it ends, until the server stops and what is open on it is done,
-    /// or until `give_up`.
+    /// Serves one connection in the background. After `stop` it finishes the open requests, and `abort` closes it at once.
     fn serve(
         self: &Arc<Self>,
         stream: TcpStream,
         permit: OwnedSemaphorePermit,
         stop: CancellationToken,
-        give_up: CancellationToken,
+        abort: CancellationToken,
     ) {
-        // A denial is one small packet each way; waiting to fill a larger one only adds delay.
+        // Responses are small: waiting to fill a packet (Nagle) would only add latency.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "connection closed before it was served");
             return;
@@ -114,29 +112,29 @@ impl<B: HostedBackend> Connections<B> {
         self.open.spawn(async move {
             let _permit = permit;
             let Some(tls) = &connections.tls else {
-                return connections.speak(stream, stop, give_up).await;
+                return connections.serve_http(stream, stop, abort).await;
             };
-            // Nothing was asked before the handshake is over, so a stop need not wait for it.
-            let agreed = handshake(stream, tls.current(), connections.header_read_timeout);
-            match stop.run_until_cancelled(agreed).await {
-                Some(Ok(stream)) => connections.speak(stream, stop, give_up).await,
-                Some(Err(error)) => tracing::debug!(%error, "connection not encrypted"),
+            // There is no request before the end of the handshake, so a shutdown need not wait for it.
+            let negotiated = handshake(stream, tls.current(), connections.header_read_timeout);
+            match stop.run_until_cancelled(negotiated).await {
+                Some(Ok(stream)) => connections.serve_http(stream, stop, abort).await,
+                Some(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
                 None => {}
             }
         });
     }
 
-    /// Speaks HTTP on a connection to its end.
-    async fn speak<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    /// Serves HTTP on a connection until it ends.
+    async fn serve_http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         &self,
         stream: S,
         stop: CancellationToken,
-        give_up: CancellationToken,
+        abort: CancellationToken,
     ) {
-        let stream = StalledWrites::new(stream, self.write_timeout);
-        let stream = TokioIo::new(FirstBytes::new(stream, self.header_read_timeout));
+        let stream = WriteTimeout::new(stream, self.write_timeout);
+        let stream = TokioIo::new(FirstByteTimeout::new(stream, self.header_read_timeout));
         let api = Arc::clone(&self.api);
-        let service = service_fn(move |request| answer_anyway(Arc::clone(&api), request));
+        let service = service_fn(move |request| catch_panic(Arc::clone(&api), request));
         let mut protocol = self.protocol.clone();
         protocol.http1().timer(LazyTimer::default());
         let connection = protocol.serve_connection(stream, service).into_owned();
@@ -146,62 +144,65 @@ impl<B: HostedBackend> Connections<B> {
             ended = connection.as_mut() => ended,
             () = stop.cancelled() => {
                 connection.as_mut().graceful_shutdown();
-                match give_up.run_until_cancelled(connection).await {
+                match abort.run_until_cancelled(connection).await {
                     Some(ended) => ended,
-                    None => Err("the server stopped before it was done".into()),
+                    None => Err("closed by shutdown".into()),
                 }
             }
         };
         if let Err(error) = ended {
-            tracing::debug!(%error, "connection broken");
+            tracing::debug!(%error, "connection failed");
         }
     }
 }
 
-/// Answers a request. If that fails by a mistake of ours, the caller is told so, instead of being hung up on: the outcome
-/// is unknown, and with the same lease ID it can be asked for again.
-async fn answer_anyway<B: HostedBackend>(
+/// Answers a request, with 503 if the handler panics: the outcome is unknown, and the caller can retry with the same
+/// lease ID. Otherwise hyper would close the connection without a response.
+async fn catch_panic<B: HostedBackend>(
     api: Arc<ApiService<B>>,
     request: hyper::Request<Incoming>,
 ) -> Result<hyper::Response<AnswerBody>, Infallible> {
     let answering = AssertUnwindSafe(api.answer(request)).catch_unwind();
     Ok(answering.await.unwrap_or_else(|_| {
-        tracing::error!("a request was not answered because of a mistake in the server");
-        let message = "a mistake in the server; its log says more".to_owned();
+        tracing::error!("request handler panicked");
+        let message = "internal error; see the server's log".to_owned();
         let error = ErrorBody { error: ErrorWord::BackendError, message };
-        answer::error(&error).map(Either::Left)
+        response::error(&error).map(Either::Left)
     }))
 }
 
-/// Accepts connections until the server stops, then waits for those that are open.
+/// Accepts connections until the server stops, then waits for the open ones.
 pub(super) async fn accept<B: HostedBackend>(
     listener: TcpListener,
     connections: Connections<B>,
     stop: CancellationToken,
 ) {
     let connections = Arc::new(connections);
-    let give_up = CancellationToken::new();
+    let abort = CancellationToken::new();
     while let Some((permit, accepted)) = stop.run_until_cancelled(connections.next(&listener)).await
     {
         match accepted {
-            // Each has a token of its own, or all of them would meet at one lock on every request.
+            // A child token per connection, because all requests would contend for the lock of a shared one.
             Ok(stream) => {
-                connections.serve(stream, permit, stop.child_token(), give_up.child_token());
+                connections.serve(stream, permit, stop.child_token(), abort.child_token());
             }
             Err(error) => {
-                // One that went away before it was accepted concerns nobody; a system without room needs a moment.
-                tracing::warn!(%error, "connection not accepted");
-                drop(tokio::time::timeout(ACCEPT_AGAIN_AFTER, stop.cancelled()).await);
+                // An aborted connection can be ignored; when out of file descriptors, back off.
+                tracing::warn!(%error, "accept failed");
+                drop(tokio::time::timeout(ACCEPT_RETRY_AFTER, stop.cancelled()).await);
             }
         }
     }
     drop(listener);
     connections.open.close();
     let open = connections.open.len();
-    tracing::info!(open, "stopping");
+    tracing::info!(open, "waiting for open connections");
     if tokio::time::timeout(connections.shutdown_timeout, connections.open.wait()).await.is_err() {
-        tracing::warn!(open = connections.open.len(), "stopping with requests still open");
-        give_up.cancel();
+        tracing::warn!(
+            open = connections.open.len(),
+            "shutdown timeout passed, closing open connections"
+        );
+        abort.cancel();
         connections.open.wait().await;
     }
 }

@@ -1,7 +1,7 @@
-//! A timer for deadlines that are set often and hardly ever reached.
+//! A timer for deadlines that are set often and rarely reached.
 //!
-//! HTTP/1.1 sets one for each request's head and takes it back a moment later. Setting it in the runtime costs a lock and
-//! a list; so a connection keeps one alarm, which goes on ringing for an older deadline until a newer one needs it later.
+//! hyper sets a deadline for the head of each HTTP/1.1 request and cancels it a moment later. Each new timer takes a lock
+//! in the runtime, so a connection keeps one timer and re-arms it only when it fires early.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,8 +15,8 @@ use tokio::time::sleep_until;
 /// The timer of one connection.
 #[derive(Clone, Default)]
 pub(super) struct LazyTimer {
-    /// None until somebody waits. Whenever it rings, whoever waits looks at its own deadline.
-    alarm: Arc<Mutex<Option<Pin<Box<tokio::time::Sleep>>>>>,
+    /// `None` until the first deadline is polled. When it fires, the waiting deadline checks its own time.
+    shared_sleep: Arc<Mutex<Option<Pin<Box<tokio::time::Sleep>>>>>,
 }
 
 struct Deadline {
@@ -34,7 +34,7 @@ impl Timer for LazyTimer {
     }
 
     fn now(&self) -> Instant {
-        // Under tokio's paused time, this is that time.
+        // Follows tokio's paused time in tests.
         tokio::time::Instant::now().into()
     }
 }
@@ -45,18 +45,19 @@ impl Future for Deadline {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let mut alarm = self.timer.alarm.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared_sleep =
+            self.timer.shared_sleep.lock().unwrap_or_else(PoisonError::into_inner);
         let at = tokio::time::Instant::from_std(self.at);
-        let alarm = alarm.get_or_insert_with(|| Box::pin(sleep_until(at)));
-        // It must never ring too late; too early is mended below.
-        if alarm.deadline() > at {
-            alarm.as_mut().reset(at);
+        let shared_sleep = shared_sleep.get_or_insert_with(|| Box::pin(sleep_until(at)));
+        // It must never fire too late; firing too early is corrected below.
+        if shared_sleep.deadline() > at {
+            shared_sleep.as_mut().reset(at);
         }
-        while alarm.as_mut().poll(context).is_ready() {
-            if alarm.deadline() == at {
+        while shared_sleep.as_mut().poll(context).is_ready() {
+            if shared_sleep.deadline() == at {
                 return Poll::Ready(());
             }
-            alarm.as_mut().reset(at);
+            shared_sleep.as_mut().reset(at);
         }
         Poll::Pending
     }
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_deadline_in_the_past_has_come() {
+    async fn a_deadline_in_the_past_is_ready_at_once() {
         let timer = LazyTimer::default();
         let past = timer.now();
         timer.sleep(SECOND).await;

@@ -1,4 +1,4 @@
-//! PEM files with certificates and keys.
+//! Reads certificates and keys from PEM files.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -8,50 +8,49 @@ use std::path::Path;
 use rustls::pki_types::pem::{Error, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::TlsFault;
+use super::TlsErrorKind;
 
-/// The most bytes of a file; a chain of certificates has some ten thousand.
+/// The most bytes of a file; a certificate chain has about ten thousand.
 const PEM_BYTES_MAX: u64 = 1024 * 1024;
-/// What others may do with a file, of its permissions.
+/// Permission bits of users other than the owner and the group.
 const MODE_OTHERS: u32 = 0o007;
 const MODE_ALL: u32 = 0o777;
-/// How a certificate begins.
 const CERTIFICATE_BEGIN: &str = "-----BEGIN CERTIFICATE-----";
-/// How a key begins; older forms that say RSA or EC are read too.
+/// First line of a PKCS #8 key; the older RSA and EC formats are accepted too.
 const KEY_BEGIN: &str = "-----BEGIN PRIVATE KEY-----";
-/// What an encrypted key has, in a new and an old form.
+/// Markers of an encrypted key: PKCS #8 and the older format.
 const KEY_ENCRYPTED: [&str; 2] =
     ["-----BEGIN ENCRYPTED PRIVATE KEY-----", "Proc-Type: 4,ENCRYPTED"];
 
-/// All certificates of a file, the server's own first.
-pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFault> {
+/// All certificates of a file; the first is the server's.
+pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsErrorKind> {
     let bytes = read(path)?;
     let certificates = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
     match certificates {
         Ok(certificates) if !certificates.is_empty() => Ok(certificates),
         Ok(_) | Err(Error::NoItemsFound) => {
             let (what, begin) = ("certificate", CERTIFICATE_BEGIN);
-            Err(TlsFault::NotPem { what, begin })
+            Err(TlsErrorKind::NotPem { what, begin })
         }
-        Err(error) => Err(unusable(&error)),
+        Err(error) => Err(invalid(&error)),
     }
 }
 
-/// The first key of a file that nobody but its owner and its group has access to.
-pub(super) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsFault> {
+/// The first key of a file, to which only its owner and its group may have access.
+pub(super) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsErrorKind> {
     let bytes = read(path)?;
     let mode = fs::metadata(path).map_err(|error| unreadable(&error))?.mode() & MODE_ALL;
     if mode & MODE_OTHERS != 0 {
-        return Err(TlsFault::KeyOpenToOthers { mode });
+        return Err(TlsErrorKind::KeyOpenToOthers { mode });
     }
     if is_encrypted(&bytes) {
-        return Err(TlsFault::KeyEncrypted);
+        return Err(TlsErrorKind::KeyEncrypted);
     }
     PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| {
         if let Error::NoItemsFound = error {
-            return TlsFault::NotPem { what: "private key", begin: KEY_BEGIN };
+            return TlsErrorKind::NotPem { what: "private key", begin: KEY_BEGIN };
         }
-        unusable(&error)
+        invalid(&error)
     })
 }
 
@@ -60,29 +59,29 @@ fn is_encrypted(bytes: &[u8]) -> bool {
     KEY_ENCRYPTED.iter().any(|mark| text.contains(mark))
 }
 
-/// The bytes of a file. Opening a pipe would wait for whoever writes to it.
-fn read(path: &Path) -> Result<Vec<u8>, TlsFault> {
+/// Reads a regular file of bounded size. Opening a pipe would block until a writer opens it.
+fn read(path: &Path) -> Result<Vec<u8>, TlsErrorKind> {
     let metadata = fs::metadata(path).map_err(|error| unreadable(&error))?;
     if !metadata.is_file() {
         let what = if metadata.is_dir() { "a directory" } else { "a pipe, a socket or a device" };
-        return Err(TlsFault::NotAFile { what });
+        return Err(TlsErrorKind::NotAFile { what });
     }
     let mut bytes = Vec::new();
     let read =
         File::open(path).and_then(|file| file.take(PEM_BYTES_MAX + 1).read_to_end(&mut bytes));
     let count = read.map_err(|error| unreadable(&error))?;
     if count as u64 > PEM_BYTES_MAX {
-        return Err(TlsFault::TooLarge { bytes_max: PEM_BYTES_MAX });
+        return Err(TlsErrorKind::TooLarge { bytes_max: PEM_BYTES_MAX });
     }
     Ok(bytes)
 }
 
-fn unreadable(error: &std::io::Error) -> TlsFault {
-    TlsFault::Unreadable { reason: error.to_string() }
+fn unreadable(error: &std::io::Error) -> TlsErrorKind {
+    TlsErrorKind::Unreadable { reason: error.to_string() }
 }
 
-/// The parser's own words may quote the file, which may be a key: only the kind of fault is told.
-fn unusable(error: &Error) -> TlsFault {
+/// The parser's message may quote the file, which may be a key, so only the kind of error is reported.
+fn invalid(error: &Error) -> TlsErrorKind {
     let reason = match error {
         Error::MissingSectionEnd { .. } => "a block has no end (-----END …-----)",
         Error::IllegalSectionStart { .. } => "a block's first line is not -----BEGIN …-----",
@@ -90,5 +89,5 @@ fn unusable(error: &Error) -> TlsFault {
         Error::SectionTooLarge => "a block is too large",
         Error::Io(_) | Error::NoItemsFound | _ => "it is not PEM",
     };
-    TlsFault::Unusable { reason: reason.to_owned() }
+    TlsErrorKind::Invalid { reason: reason.to_owned() }
 }

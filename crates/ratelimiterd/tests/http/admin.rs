@@ -25,7 +25,7 @@ async fn def_05_an_equal_put_answers_like_the_first() {
 
 /// HTTP-10
 #[tokio::test]
-async fn a_state_has_the_definition_and_the_figures_of_the_moment() {
+async fn a_state_has_the_definition_and_current_usage() {
     let server = TestServer::start().await;
     let definition = r#"{"key":"a/b:c@d","kind":"rolling","capacity":9,"window_seconds":60,"unit":"tokens","description":"d","overage":"deny"}"#;
     server.put(definition).await;
@@ -35,7 +35,7 @@ async fn a_state_has_the_definition_and_the_figures_of_the_moment() {
         expect![[r#"{"limit":{"key":"a/b:c@d","kind":"rolling","capacity":9,"window_seconds":60,"timeout_seconds":0,"unit":"tokens","description":"d","overage":"deny","status":"active","pending_decrease_to":null,"used":2,"available":7,"debt":0,"uncovered":0}}"#]]
             .assert_eq(&answer.body);
     }
-    let answer = server.get("/v1/admin/limits/nobody").await;
+    let answer = server.get("/v1/admin/limits/unknown").await;
     assert_eq!((answer.status, answer.error().as_str()), (404, "not_found"));
     let answer = server.get("/v1/admin/limits/two%20words").await;
     assert_eq!((answer.status, answer.error().as_str()), (400, "invalid_request:key"));

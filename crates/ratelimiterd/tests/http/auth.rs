@@ -1,10 +1,10 @@
-//! Who is let in where.
+//! Which token is valid for which route.
 
 use ratelimiterd::config::Token;
 
 use crate::harness::{KEY, TestServer, complete_body, reserve_body};
 
-async fn guarded() -> TestServer {
+async fn start_with_tokens() -> TestServer {
     TestServer::start_with(|config| {
         config.auth.client_tokens =
             ["client-1", "client-2"].map(|token| Token::new(token).unwrap()).to_vec();
@@ -13,7 +13,7 @@ async fn guarded() -> TestServer {
     .await
 }
 
-/// The calls, and whether a client's token opens them.
+/// The requests, and whether a client token is valid for them.
 fn calls() -> Vec<(&'static str, String, String, bool)> {
     let reserve = reserve_body(1, &[(KEY, 1)]);
     let complete = complete_body(1, &[]);
@@ -39,7 +39,7 @@ fn calls() -> Vec<(&'static str, String, String, bool)> {
 /// HTTP-16
 #[tokio::test]
 async fn an_admin_token_opens_everything() {
-    let server = guarded().await;
+    let server = start_with_tokens().await;
     for (method, path, body, _) in calls() {
         let answer =
             server.request(method, &path, "authorization: Bearer admin-1\r\n", &body).await;
@@ -50,7 +50,7 @@ async fn an_admin_token_opens_everything() {
 /// HTTP-16
 #[tokio::test]
 async fn a_client_token_opens_reserve_and_complete_and_is_forbidden_elsewhere() {
-    let server = guarded().await;
+    let server = start_with_tokens().await;
     for token in ["client-1", "client-2"] {
         for (method, path, body, is_open) in calls() {
             let header = format!("Authorization: bearer {token}\r\n");
@@ -70,7 +70,7 @@ async fn a_client_token_opens_reserve_and_complete_and_is_forbidden_elsewhere() 
 /// HTTP-16
 #[tokio::test]
 async fn without_a_valid_token_nothing_is_open_but_health_and_readiness() {
-    let server = guarded().await;
+    let server = start_with_tokens().await;
     for header in [
         "",
         "authorization: Bearer admin-2\r\n",

@@ -15,7 +15,7 @@ async fn the_items_of_a_batch_are_independent_and_answered_in_order() {
     server.define_rolling(KEY, 2).await;
     let items = [
         reserve_body(1, &[(KEY, 2)]),
-        reserve_body(2, &[("nobody", 1)]),
+        reserve_body(2, &[("unknown", 1)]),
         r#"{"lease_id":"x"}"#.to_owned(),
         reserve_body(3, &[(KEY, 3)]),
         reserve_body(1, &[(KEY, 2)]),
@@ -29,7 +29,7 @@ async fn the_items_of_a_batch_are_independent_and_answered_in_order() {
         .collect();
     expect![[r#"
         true -
-        false unknown_limit_key:nobody
+        false unknown_limit_key:unknown
         false invalid_request:lease_id
         false amount_exceeds_capacity:global:llm:openai:gpt-4o:rpm
         true -"#]]

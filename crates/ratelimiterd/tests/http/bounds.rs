@@ -1,4 +1,4 @@
-//! Bounds on what a client may send, and for how long it may take.
+//! Bounds on the size and duration of requests.
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
@@ -35,7 +35,7 @@ async fn a_body_without_a_length_is_bounded_too() {
     stream.write_all(head.as_bytes()).await.unwrap();
     let (mut reading, mut writing) = stream.into_split();
     let chunk = format!("{:x}\r\n{}\r\n", 64 * 1024, " ".repeat(64 * 1024));
-    // The server stops reading somewhere on the way; what it answered is what counts.
+    // The server stops reading before the end; only its response matters.
     let sent = tokio::spawn(async move {
         for _ in 0..17 {
             if writing.write_all(chunk.as_bytes()).await.is_err() {
@@ -75,7 +75,7 @@ async fn a_body_that_does_not_arrive_in_time_is_refused() {
     assert_eq!((answer.status, answer.error().as_str()), (408, "request_timeout"));
 }
 
-/// HTTP-02: a head that does not arrive, a silent connection, and one that stops in the middle of HTTP/2's greeting.
+/// HTTP-02: an incomplete head, a silent connection, and an incomplete HTTP/2 preface.
 #[tokio::test]
 async fn a_connection_that_sends_no_request_is_closed() {
     let server = TestServer::start_with(|config| config.server.header_read_timeout_ms = 50).await;
@@ -83,7 +83,7 @@ async fn a_connection_that_sends_no_request_is_closed() {
         let mut stream = TcpStream::connect(server.addr()).await.unwrap();
         stream.write_all(sent.as_bytes()).await.unwrap();
         let mut rest = Vec::new();
-        // Closed, with or without a word: reading comes to an end.
+        // Closed, with or without a response: reading ends.
         drop(stream.read_to_end(&mut rest).await);
         assert!(!rest.starts_with(b"HTTP/1.1 200"), "{sent:?}");
     }

@@ -1,4 +1,4 @@
-//! Certificates for tests, in PEM files as an operator has them.
+//! Test certificates in PEM files.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// A certificate of `localhost` that vouches for itself, and its key.
+/// A self-signed certificate for `localhost`, and its key.
 pub(crate) struct Pair {
     pub(crate) cert_pem: String,
     pub(crate) key_pem: String,
@@ -26,7 +26,7 @@ impl Pair {
         Self { cert_pem: cert.pem(), key_pem: signing_key.serialize_pem() }
     }
 
-    /// Writes both files into a folder, in the place of those that are there.
+    /// Writes both files into a folder, replacing existing ones.
     pub(crate) fn write(&self, folder: &Path) -> TlsConfig {
         let (cert, key) = (folder.join("cert.pem"), folder.join("key.pem"));
         std::fs::write(&cert, &self.cert_pem).unwrap();
@@ -34,7 +34,7 @@ impl Pair {
         TlsConfig { cert: Some(cert), key: Some(key) }
     }
 
-    /// Connects as a client that trusts this certificate alone.
+    /// Connects as a client that trusts only this certificate.
     pub(crate) async fn connect(
         &self,
         addr: std::net::SocketAddr,

@@ -1,4 +1,4 @@
-//! Every rule, through the client and a real socket.
+//! The conformance suite, through the client and a real socket.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use ratelimiter_conformance::{Fixture, Powers};
 
 use crate::harness::TestServer;
 
-/// A server of its own for each fact. `None` only while it restarts.
+/// One server per test. `None` only while it restarts.
 struct ThroughASocket(RefCell<Option<TestServer>>);
 
 impl ThroughASocket {
@@ -52,7 +52,7 @@ impl Fixture for ThroughASocket {
         let server = self.0.borrow();
         let server = server.as_ref().unwrap();
         server.clock.advance(by);
-        // As the server's tick does it, but before the next step of the fact and not at some time during it.
+        // The server's tick would do this at some time during the next step; do it before.
         server.memory.sweep();
     }
 

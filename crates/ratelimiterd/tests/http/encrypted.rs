@@ -1,4 +1,4 @@
-//! The server with a certificate: what is spoken, what is not, and a certificate that changes.
+//! TLS: protocols, plain HTTP clients, handshakes and reload.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use hyper::body::Bytes;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use ratelimiter::{Backend, Page};
 use ratelimiter_client::{HttpLimiter, HttpOptions, TrustedRoots};
-use ratelimiterd::{Reloaded, TlsFault};
+use ratelimiterd::{Reloaded, TlsErrorKind};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -43,7 +43,7 @@ fn limiter(server: &TestServer, pair: &Pair) -> HttpLimiter {
 
 async fn read_to_end(stream: &mut (impl AsyncRead + Unpin)) -> String {
     let mut bytes = Vec::new();
-    // How the other side closes does not matter here; that it does, does.
+    // Only that the server closes matters here, not how.
     drop(stream.read_to_end(&mut bytes).await);
     String::from_utf8_lossy(&bytes).into_owned()
 }
@@ -85,20 +85,20 @@ async fn the_client_library_reserves_over_tls() {
     let states = limiter.states(&Page::default()).await.unwrap();
     assert!(states.is_empty());
     let other = self::limiter(&server, &Pair::new());
-    let fault = other.check().await.unwrap_err().to_string();
-    assert!(fault.contains("certificate"), "another certificate is not trusted: {fault}");
+    let error = other.check().await.unwrap_err().to_string();
+    assert!(error.contains("certificate"), "another certificate is not trusted: {error}");
 }
 
-/// HTTP-16: a client that forgot the `s` of `https` is told so, and does not wait.
+/// HTTP-16: a client that uses `http` instead of `https` gets an error at once.
 #[tokio::test]
-async fn http_in_clear_on_an_encrypted_port_is_answered_in_clear() {
+async fn plain_http_on_a_tls_port_gets_a_plain_answer() {
     let pair = Pair::new();
     let server = encrypted(&pair).await;
     let body = reserve_body(1, &[(KEY, 1)]);
     let answer = request(server.addr(), "POST", "/v1/reserve", "", &body).await;
     assert_eq!((answer.status, answer.error().as_str()), (400, "invalid_request:scheme"));
     assert!(answer.body.contains("https://"), "{}", answer.body);
-    // HTTP/2 in clear too; the answer is no HTTP/2, which such a client says.
+    // Plain HTTP/2 as well; its client reports that the response is not HTTP/2.
     let mut stream = TcpStream::connect(server.addr()).await.unwrap();
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
     stream.shutdown().await.unwrap();
@@ -109,7 +109,7 @@ async fn http_in_clear_on_an_encrypted_port_is_answered_in_clear() {
 async fn a_handshake_that_does_not_end_is_cut_off_and_garbage_is_not_answered() {
     let pair = Pair::new();
     let server = encrypted_with(&pair, |config| config.server.header_read_timeout_ms = 200).await;
-    // Nothing, half of a TLS record, garbage, and a record whose length is a lie.
+    // Nothing, half of a TLS record, garbage, and a record with a wrong length.
     for sent in
         [&b""[..], b"\x16\x03\x01\x02\x00\x01", b"\x00\xff\x00garbage", b"\x16\x03\x01\xff\xff"]
     {
@@ -118,7 +118,7 @@ async fn a_handshake_that_does_not_end_is_cut_off_and_garbage_is_not_answered() 
         let rest = read_to_end(&mut stream).await;
         assert!(!rest.contains("HTTP/1.1"), "{sent:?}: {rest:?}");
     }
-    // A handshake that ends, and no request after it. On a busy machine it may take more than one.
+    // A complete handshake without a request. On a busy machine it may take several attempts.
     eventually("the server goes on", async || match pair.connect(server.addr(), &[]).await {
         Ok(mut stream) => {
             assert_eq!(read_to_end(&mut stream).await, "");
@@ -138,7 +138,7 @@ async fn a_stop_does_not_wait_for_handshakes() {
     })
     .await;
     let mut silent = TcpStream::connect(server.addr()).await.unwrap();
-    // Accepted in turn: when this one is served, the silent one is in its handshake.
+    // Connections are accepted in order: once this one is served, the silent one is in its handshake.
     drop(pair.connect(server.addr(), &[]).await.unwrap());
     server.server.stop().await;
     assert_eq!(read_to_end(&mut silent).await, "");
@@ -151,17 +151,17 @@ async fn a_new_certificate_is_shown_after_a_reload_and_a_bad_one_is_not() {
     let mut open = first.connect(server.addr(), &[]).await.unwrap();
 
     second.write(server.folder.path());
-    assert!(second.connect(server.addr(), &[]).await.is_err(), "not before it is told");
+    assert!(second.connect(server.addr(), &[]).await.is_err(), "not before the reload");
     assert_eq!(server.server.reload().await, Ok(Reloaded::Certificate));
     assert!(second.connect(server.addr(), &[]).await.is_ok());
     assert!(first.connect(server.addr(), &[]).await.is_err());
 
     write_secret(&server.folder.path().join("key.pem"), &first.key_pem);
     let refused = server.server.reload().await.unwrap_err();
-    assert!(matches!(refused.fault, TlsFault::KeyMismatch { .. }), "{refused}");
+    assert!(matches!(refused.kind, TlsErrorKind::KeyMismatch { .. }), "{refused}");
     std::fs::remove_file(server.folder.path().join("cert.pem")).unwrap();
     let refused = server.server.reload().await.unwrap_err();
-    assert!(matches!(refused.fault, TlsFault::Unreadable { .. }), "{refused}");
+    assert!(matches!(refused.kind, TlsErrorKind::Unreadable { .. }), "{refused}");
     assert!(second.connect(server.addr(), &[]).await.is_ok(), "the old one stays in force");
 
     let ask = b"GET /healthz HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n";
@@ -176,33 +176,33 @@ async fn a_server_without_a_certificate_has_nothing_to_reload() {
     assert_eq!(server.server.reload().await, Ok(Reloaded::Nothing));
 }
 
-/// HTTP-16: what goes over an encrypted connection is not to be read by others.
+/// HTTP-16
 #[tokio::test]
-async fn a_token_does_not_travel_in_clear() {
+async fn a_token_is_sent_encrypted() {
     let pair = Pair::new();
     let server = encrypted_with(&pair, |config| {
         config.auth.client_tokens = vec![ratelimiterd::config::Token::new("s3cret-token").unwrap()];
     })
     .await;
-    // Between the two stands somebody who listens.
+    // A proxy between client and server records the bytes.
     let between = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (addr, target) = (between.local_addr().unwrap(), server.addr());
-    let listening = tokio::spawn(async move {
+    let recording = tokio::spawn(async move {
         let (mut client, _) = between.accept().await.unwrap();
         let mut server = TcpStream::connect(target).await.unwrap();
         let (mut from_client, mut to_client) = client.split();
         let (mut from_server, mut to_server) = server.split();
-        let mut heard = Vec::new();
-        let listen = async {
+        let mut recorded = Vec::new();
+        let record = async {
             let mut buffer = vec![0; 4096];
             while let Ok(count @ 1..) = from_client.read(&mut buffer).await {
-                heard.extend_from_slice(&buffer[..count]);
+                recorded.extend_from_slice(&buffer[..count]);
                 to_server.write_all(&buffer[..count]).await.unwrap();
             }
         };
-        let pass_on = tokio::io::copy(&mut from_server, &mut to_client);
-        tokio::select! { () = listen => (), _ = pass_on => () }
-        heard
+        let forward = tokio::io::copy(&mut from_server, &mut to_client);
+        tokio::select! { () = record => (), _ = forward => () }
+        recorded
     });
     let mut stream = pair.connect(addr, &[]).await.unwrap();
     let body = reserve_body(1, &[(KEY, 1)]);
@@ -212,8 +212,8 @@ async fn a_token_does_not_travel_in_clear() {
     );
     stream.write_all(ask.as_bytes()).await.unwrap();
     let answer = read_to_end(&mut stream).await;
-    assert!(answer.contains("unknown_limit_key"), "the token opened it: {answer}");
+    assert!(answer.contains("unknown_limit_key"), "the token is accepted: {answer}");
     drop(stream);
-    let heard = String::from_utf8_lossy(&listening.await.unwrap()).into_owned();
-    assert!(!heard.contains("s3cret-token") && !heard.contains(&lease(1)), "{heard}");
+    let recorded = String::from_utf8_lossy(&recording.await.unwrap()).into_owned();
+    assert!(!recorded.contains("s3cret-token") && !recorded.contains(&lease(1)), "{recorded}");
 }

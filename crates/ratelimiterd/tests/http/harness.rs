@@ -1,4 +1,4 @@
-//! A server in the test's own process, and a client that shows exactly what was sent and received.
+//! An in-process server, and a client that works on raw bytes.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 /// A key that needs no quoting.
 pub(crate) const KEY: &str = "global:llm:openai:gpt-4o:rpm";
 
-/// A server and what belongs to it.
+/// A server with its clock and its folder.
 pub(crate) struct TestServer {
     pub(crate) server: Server,
     pub(crate) clock: Arc<FakeClock>,
@@ -26,7 +26,7 @@ pub(crate) struct TestServer {
     pub(crate) folder: TempDir,
 }
 
-/// An answer as it came over the socket.
+/// A raw HTTP response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -34,12 +34,12 @@ pub(crate) struct Answer {
     pub(crate) body: String,
 }
 
-/// A config for a test: a free port, a limits file of its own, and much patience.
+/// A config for a test: a free port, a separate limits file, and long timeouts.
 pub(crate) fn config_in(folder: &TempDir) -> Config {
     let mut config = Config::default();
     config.server.listen_addr = ListenAddr::free_port();
     config.registry.path = limits_path(folder);
-    // A busy machine is slow, and few tests are about that.
+    // A busy machine is slow, and few tests are about timeouts.
     config.server.request_timeout_ms = 60_000;
     config.server.header_read_timeout_ms = 60_000;
     config.server.write_timeout_ms = 60_000;
@@ -64,7 +64,7 @@ impl TestServer {
         Self::start_on(|memory| memory, change).await
     }
 
-    /// A server on a backend that may be made of the one in memory.
+    /// Starts a server on a backend that may wrap the memory backend.
     pub(crate) async fn start_on<B: HostedBackend>(
         backend: impl FnOnce(MemoryLimiter) -> B,
         change: impl FnOnce(&mut Config),
@@ -155,7 +155,7 @@ pub(crate) fn complete_body(number: u128, used: &[(&str, u64)]) -> String {
     format!(r#"{{"lease_id":"{}","actuals":[{}]}}"#, lease(number), actuals.join(","))
 }
 
-/// One request on a connection of its own.
+/// One request on a new connection.
 pub(crate) async fn request(
     addr: SocketAddr,
     method: &str,
@@ -168,7 +168,7 @@ pub(crate) async fn request(
     let head = format!(
         "{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n"
     );
-    // The server may answer and close before it has read all; what it answered is what counts.
+    // The server may answer and close before it has read everything; only its response matters.
     drop(stream.write_all(format!("{head}{body}").as_bytes()).await);
     read_answer(&mut stream).await
 }
@@ -176,7 +176,7 @@ pub(crate) async fn request(
 /// Reads until the server closes the connection.
 pub(crate) async fn read_answer(stream: &mut TcpStream) -> Answer {
     let mut bytes = Vec::new();
-    // A reset after the answer is as good as an end.
+    // A reset after the response is as good as an end.
     drop(stream.read_to_end(&mut bytes).await);
     let text = String::from_utf8(bytes).unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
@@ -201,7 +201,7 @@ impl Answer {
         self.json()["error"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// The status and the body without the message for people.
+    /// The status and the body without `message`.
     pub(crate) fn line(&self) -> String {
         let mut json = self.json();
         if let Value::Object(fields) = &mut json {
@@ -211,7 +211,7 @@ impl Answer {
     }
 }
 
-/// Waits until something is so, and fails after two minutes. What is waited for happens by itself, soon.
+/// Waits for a condition, and fails after two minutes.
 pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let mut looks = tokio::time::interval(Duration::from_millis(10));
     let waited = async {

@@ -1,4 +1,4 @@
-//! What a hostile or broken client sends to the socket: each gets an answer or an end, and the server goes on.
+//! Hostile and broken clients: each is answered or disconnected, and the server keeps serving.
 
 mod garbage;
 mod panics;
@@ -10,13 +10,13 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// The answers on one connection, by their status.
+/// The statuses of the responses on one connection.
 type Statuses = Vec<u16>;
 
-/// Sends bytes, says that no more will come, and reads all that is answered.
+/// Sends bytes, closes the sending half, and reads until the end.
 async fn exchange(addr: SocketAddr, sent: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(addr).await.unwrap();
-    // The server may close before it has read all; what it answered is what counts.
+    // The server may close before it has read everything; only its response matters.
     drop(stream.write_all(sent).await);
     drop(stream.shutdown().await);
     let mut answered = Vec::new();
@@ -24,7 +24,7 @@ async fn exchange(addr: SocketAddr, sent: &[u8]) -> Vec<u8> {
     answered
 }
 
-/// Every status line in what was answered; ours have no such text inside.
+/// The status of every status line; our bodies do not contain such text.
 fn statuses(answered: &[u8]) -> Statuses {
     let text = String::from_utf8_lossy(answered);
     let heads = text.split("HTTP/1.1 ").skip(1);

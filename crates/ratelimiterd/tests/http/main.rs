@@ -1,10 +1,5 @@
-//! The server over a real socket, in the test's own process, on a clock that the test moves.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    missing_docs,
-    reason = "a test that cannot go on says so"
-)]
+//! The server over a real socket, in process, on a fake clock.
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "a failed step fails the test")]
 
 mod admin;
 mod auth;

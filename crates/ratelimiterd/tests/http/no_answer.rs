@@ -1,4 +1,4 @@
-//! A backend that does not answer: 503, and the outcome is said to be unknown.
+//! A backend that does not answer: 503, and the outcome is unknown.
 
 use ratelimiter::{
     Backend, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, Limit, LimitKey,
@@ -9,8 +9,8 @@ use ratelimiterd::{HostedBackend, NotReady};
 
 use crate::harness::{KEY, TestServer, eventually, limits_path};
 
-/// A backend whose other end is gone: some calls wait for ever, others fail.
-struct Gone;
+/// An unreachable backend: some calls never return, others fail.
+struct UnreachableBackend;
 
 fn unanswered() -> Unanswered {
     Unanswered {
@@ -19,7 +19,7 @@ fn unanswered() -> Unanswered {
     }
 }
 
-impl Limiter for Gone {
+impl Limiter for UnreachableBackend {
     async fn reserve(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
         match request.lease.as_u128() {
             1 => std::future::pending().await,
@@ -32,7 +32,7 @@ impl Limiter for Gone {
     }
 }
 
-impl Backend for Gone {
+impl Backend for UnreachableBackend {
     async fn define(&self, _: Limit) -> Result<LimitStatus, DefineError> {
         Err(unanswered().into())
     }
@@ -50,7 +50,7 @@ impl Backend for Gone {
     }
 }
 
-impl HostedBackend for Gone {
+impl HostedBackend for UnreachableBackend {
     async fn restore(&self, _: RegisteredLimit) -> Result<LimitStatus, DefineError> {
         Ok(LimitStatus::Active)
     }
@@ -71,7 +71,8 @@ impl HostedBackend for Gone {
 }
 
 async fn start() -> TestServer {
-    TestServer::start_on(|_| Gone, |config| config.server.request_timeout_ms = 50).await
+    TestServer::start_on(|_| UnreachableBackend, |config| config.server.request_timeout_ms = 50)
+        .await
 }
 
 /// HTTP-12
@@ -94,7 +95,7 @@ async fn a_reserve_without_an_answer_is_unknown() {
 
 /// HTTP-12
 #[tokio::test]
-async fn the_items_of_a_batch_without_an_answer_are_unknown_each() {
+async fn each_item_of_a_batch_without_an_answer_is_unknown() {
     let server = start().await;
     let item = crate::harness::reserve_body(1, &[(KEY, 1)]);
     let body = format!(r#"{{"requests":[{item},{{}}]}}"#);
@@ -115,9 +116,9 @@ async fn a_complete_without_an_answer_is_unknown() {
 
 /// DEF-08, HTTP-12: nothing is persisted if the backend could not be provisioned.
 #[tokio::test]
-async fn def_08_a_definition_that_the_backend_did_not_take_is_not_kept() {
-    // With all the time that it takes: the backend fails at once, but the disk may be slow.
-    let server = TestServer::start_on(|_| Gone, |_| ()).await;
+async fn def_08_a_definition_that_the_backend_did_not_apply_is_not_stored() {
+    // With the long default timeout: the backend fails at once, but the disk may be slow.
+    let server = TestServer::start_on(|_| UnreachableBackend, |_| ()).await;
     let answer = server.define_rolling(KEY, 1).await;
     assert_eq!(answer.line(), r#"503 {"error":"backend_error","ok":false}"#);
     assert!(!limits_path(&server.folder).exists());
@@ -125,7 +126,7 @@ async fn def_08_a_definition_that_the_backend_did_not_take_is_not_kept() {
     let is_staged = |entry: std::io::Result<std::fs::DirEntry>| {
         entry.unwrap().file_name().to_string_lossy().ends_with(".tmp")
     };
-    eventually("nothing is left beside it", async || {
+    eventually("no staged file is left", async || {
         !std::fs::read_dir(path.parent().unwrap()).unwrap().any(is_staged)
     })
     .await;
@@ -144,11 +145,11 @@ async fn a_server_without_its_backend_is_alive_and_not_ready() {
     assert_eq!(server.get("/v1/admin/limits/k").await.status, 503);
     assert_eq!(server.get("/").await.status, 503);
     let metrics = server.get("/metrics").await;
-    assert_eq!(metrics.status, 200, "the server's own figures are still there");
+    assert_eq!(metrics.status, 200, "the server's own metrics are still exported");
     assert!(metrics.body.ends_with("ratelimiter_tb_sessions_busy 0\n"));
 }
 
-/// The wait for a connection's first bytes is over when a request has come, however short it is.
+/// The timeout for the first bytes ends when a request has arrived, however short it is.
 #[tokio::test]
 async fn a_short_request_is_not_cut_off_while_it_is_decided() {
     use tokio::io::AsyncWriteExt;
@@ -156,7 +157,7 @@ async fn a_short_request_is_not_cut_off_while_it_is_decided() {
         config.server.header_read_timeout_ms = 20;
         config.server.request_timeout_ms = 200;
     };
-    let server = TestServer::start_on(|_| Gone, timeouts).await;
+    let server = TestServer::start_on(|_| UnreachableBackend, timeouts).await;
     let mut stream = tokio::net::TcpStream::connect(server.addr()).await.unwrap();
     stream.write_all(b"GET / HTTP/1.0\r\n\r\n").await.unwrap();
     assert_eq!(crate::harness::read_answer(&mut stream).await.status, 503);

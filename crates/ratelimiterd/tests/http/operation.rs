@@ -1,4 +1,4 @@
-//! Health, readiness, metrics, the API's own description, the page, and paths that are not there.
+//! Health, readiness, metrics, the `OpenAPI` description, the page, and unknown paths.
 
 use serde_json::Value;
 
@@ -55,16 +55,16 @@ async fn metrics_have_a_bounded_number_of_keys() {
 
 /// HTTP-15
 #[tokio::test]
-async fn the_description_names_every_path_and_its_references_lead_somewhere() {
+async fn the_description_names_every_path_and_its_references_resolve() {
     let server = TestServer::start().await;
     let description = server.get("/openapi.json").await.json();
     assert_eq!(description["openapi"], "3.1.0");
     for (path, item) in description["paths"].as_object().unwrap() {
         for method in item.as_object().unwrap().keys() {
-            let path = path.replace("{key}", "nobody");
+            let path = path.replace("{key}", "unknown");
             let answer = server.request(&method.to_uppercase(), &path, "", "").await;
             assert_ne!(answer.status, 405, "{method} {path}");
-            let is_limit = path.ends_with("nobody");
+            let is_limit = path.ends_with("unknown");
             assert!(answer.status != 404 || is_limit, "{method} {path}");
         }
     }
@@ -113,7 +113,7 @@ async fn the_page_lists_the_limits_and_escapes_their_texts() {
 
 /// HTTP-04
 #[tokio::test]
-async fn a_path_or_method_that_is_not_there_is_refused_with_a_word() {
+async fn an_unknown_path_or_method_is_refused_with_an_error_code() {
     let server = TestServer::start().await;
     for path in ["/v2/reserve", "/v1/reserve/", "/v1/admin/limits/", "/favicon.ico"] {
         let answer = server.get(path).await;

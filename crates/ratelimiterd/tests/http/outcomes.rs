@@ -1,4 +1,4 @@
-//! Every outcome of the tables in `docs/reference/http-api.md`, as it goes over the socket.
+//! Every outcome of the tables in `docs/reference/http-api.md`, over a socket.
 
 use expect_test::expect;
 
@@ -6,7 +6,7 @@ use crate::harness::{KEY, TestServer};
 
 /// RES-01
 #[tokio::test]
-async fn res_01_an_allowed_reserve_answers_with_its_moment() {
+async fn res_01_an_allowed_reserve_answers_with_its_timestamp() {
     let server = TestServer::start().await;
     server.define_rolling(KEY, 2).await;
     let answer = server.reserve(1, &[(KEY, 1)]).await;
@@ -18,7 +18,7 @@ async fn res_01_an_allowed_reserve_answers_with_its_moment() {
 
 /// RES-04: repeating the lease answers like the first time and counts once.
 #[tokio::test]
-async fn res_04_the_same_lease_is_allowed_again_in_any_case_of_its_letters() {
+async fn res_04_the_same_lease_is_allowed_again_in_upper_or_lower_case() {
     let server = TestServer::start().await;
     server.define_rolling(KEY, 1).await;
     let first = server.reserve(0xabc, &[(KEY, 1)]).await;
@@ -46,7 +46,7 @@ async fn res_08_a_denial_names_its_keys_and_when_to_ask_again() {
 
 /// DEF-07, HINT-04
 #[tokio::test]
-async fn def_07_a_reserve_on_a_decreasing_limit_says_so() {
+async fn def_07_a_reserve_on_a_decreasing_limit_is_denied() {
     let server = TestServer::start().await;
     server.define_rolling(KEY, 10).await;
     server.reserve(1, &[(KEY, 8)]).await;
@@ -58,9 +58,9 @@ async fn def_07_a_reserve_on_a_decreasing_limit_says_so() {
         .assert_eq(&answer.line());
 }
 
-/// PAUSE-01, HINT-04: idle or in use, whatever the amount; and the same lease goes on when the capacity returns.
+/// PAUSE-01, HINT-04: idle or in use, for any amount; the same lease is allowed when the capacity returns.
 #[tokio::test]
-async fn pause_01_a_reserve_on_a_paused_limit_is_denied_and_may_come_back() {
+async fn pause_01_a_reserve_on_a_paused_limit_is_denied_and_can_be_repeated() {
     let server = TestServer::start().await;
     for lease in [1, 2] {
         let answer = server.define_rolling(KEY, 0).await;

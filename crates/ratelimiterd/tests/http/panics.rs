@@ -1,4 +1,6 @@
-//! A panic inside the memory backend: one that changed nothing does no harm, and after any other the server says that it must be replaced.
+//! Panics inside the memory backend.
+//!
+//! A panic before the first change costs one request. After any other, the server is not ready and reports why.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +13,7 @@ use crate::harness::{KEY, TestServer, eventually, limits_path};
 
 const BEGAN_MS: u64 = 1_736_660_000_000;
 
-/// A clock that can be broken: at 0 it panics, and it may go back, which a clock never does.
+/// A faulty clock: it panics at 0, and it can be set back.
 #[derive(Debug, Default)]
 struct BreakableClock {
     ms: AtomicU64,
@@ -45,8 +47,8 @@ async fn a_panic_that_changed_nothing_costs_one_request() {
     clock.ms.store(0, Ordering::SeqCst);
     let answer = server.reserve(2, &[(KEY, 1)]).await;
     assert_eq!((answer.status, answer.error().as_str()), (503, "backend_error"));
-    // One in the request, and at least one in the ticks.
-    eventually("a tick meets it too", async || clock.panic_count.load(Ordering::SeqCst) > 1).await;
+    // One panic in the request, and at least one in a tick.
+    eventually("a tick panics too", async || clock.panic_count.load(Ordering::SeqCst) > 1).await;
 
     clock.ms.store(BEGAN_MS + 1, Ordering::SeqCst);
     assert_eq!(server.get("/readyz").await.status, 200);
@@ -61,16 +63,16 @@ async fn a_panic_that_changed_nothing_costs_one_request() {
 
 /// DEF-07
 #[tokio::test]
-async fn def_07_a_decrease_ends_after_panics_in_the_regular_work() {
+async fn def_07_a_decrease_ends_after_panics_in_the_background_task() {
     let (server, clock) = start().await;
     assert_eq!(server.reserve(2, &[(KEY, 5)]).await.status, 200);
     let answer = server.define_rolling(KEY, 3).await;
     assert_eq!((answer.status, &answer.json()["status"]), (200, &"decreasing".into()));
     clock.ms.store(0, Ordering::SeqCst);
-    // One while it sweeps, and one while it asks whether the decrease has come to its end.
-    eventually("a tick meets it", async || clock.panic_count.load(Ordering::SeqCst) > 1).await;
+    // One panic in the sweep, and one in the check of the decrease.
+    eventually("a tick panics", async || clock.panic_count.load(Ordering::SeqCst) > 1).await;
     clock.ms.store(BEGAN_MS + 61_000, Ordering::SeqCst);
-    eventually("the file says that the decrease has ended", async || {
+    eventually("the file shows the end of the decrease", async || {
         let file = std::fs::read_to_string(limits_path(&server.folder)).unwrap();
         file.contains("\"status\": \"active\"")
     })
@@ -79,7 +81,7 @@ async fn def_07_a_decrease_ends_after_panics_in_the_regular_work() {
 }
 
 #[tokio::test]
-async fn a_server_whose_limits_may_be_half_changed_is_not_ready_and_says_why() {
+async fn a_server_with_half_updated_limits_is_not_ready_and_reports_why() {
     let (server, clock) = start().await;
     clock.ms.store(BEGAN_MS - 1, Ordering::SeqCst);
     let answer = server.complete(1, &[(KEY, 1)]).await;

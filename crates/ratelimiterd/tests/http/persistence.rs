@@ -1,4 +1,4 @@
-//! DEF-08: definitions survive a restart, and what cannot be kept is not applied.
+//! DEF-08: definitions survive a restart; one that cannot be stored is not applied.
 
 use ratelimiter_wire::read_limits_file;
 
@@ -19,7 +19,7 @@ async fn def_08_definitions_survive_a_restart_a_decrease_included() {
     let server = server.restart().await;
     let limits = server.get("/v1/admin/limits").await.json()["limits"].clone();
     assert_eq!(limits.as_array().unwrap().len(), 2);
-    // The reservations went with the memory, so the decrease has become possible.
+    // The restart lost the reservations, so the decrease fits.
     eventually("the decrease is applied", async || {
         let limit = server.get(&format!("/v1/admin/limits/{KEY}")).await.json()["limit"].clone();
         limit["capacity"] == 5 && limit["status"] == "active"
@@ -38,9 +38,9 @@ async fn def_08_a_deletion_survives_a_restart() {
     assert_eq!(limits.as_array().unwrap().len(), 1);
 }
 
-/// DEF-07, DEF-08: no traffic is needed, neither for the decrease nor for the file.
+/// DEF-07, DEF-08: without traffic.
 #[tokio::test]
-async fn def_07_def_08_a_decrease_ends_by_itself_in_force_and_on_disk() {
+async fn def_07_def_08_a_decrease_ends_without_traffic_in_force_and_on_disk() {
     let server = TestServer::start().await;
     server.define_rolling(KEY, 10).await;
     server.reserve(1, &[(KEY, 8)]).await;
@@ -57,7 +57,7 @@ async fn def_07_def_08_a_decrease_ends_by_itself_in_force_and_on_disk() {
     assert_eq!((&limit["capacity"], &limit["status"]), (&5.into(), &"active".into()));
 }
 
-/// DEF-07: a decrease into free room is never shown as decreasing, on disk neither.
+/// DEF-07: a decrease that fits at once is never shown as decreasing, also not on disk.
 #[tokio::test]
 async fn def_07_a_decrease_into_free_room_is_on_disk_at_once() {
     let server = TestServer::start().await;
@@ -67,9 +67,9 @@ async fn def_07_a_decrease_into_free_room_is_on_disk_at_once() {
     assert!(file.contains("\"capacity\": 5") && !file.contains("decreasing"), "{file}");
 }
 
-/// DEF-08: the limits' folder is gone and something else stands in its place.
+/// DEF-08: the folder of the limits file was replaced by a file.
 #[tokio::test]
-async fn def_08_what_cannot_be_kept_is_not_applied() {
+async fn def_08_a_change_that_cannot_be_stored_is_not_applied() {
     let server = TestServer::start().await;
     server.define_rolling(KEY, 10).await;
     let folder = limits_path(&server.folder).parent().unwrap().to_owned();
@@ -103,9 +103,9 @@ async fn def_08_what_cannot_be_kept_is_not_applied() {
     );
 }
 
-/// DEF-08: a change goes to its end although nobody waits for the answer any more.
+/// DEF-08: a change completes even if the client disconnects.
 #[tokio::test]
-async fn def_08_a_change_is_carried_out_although_its_caller_is_gone() {
+async fn def_08_a_change_completes_after_its_caller_disconnects() {
     use tokio::io::AsyncWriteExt;
     let server = TestServer::start().await;
     for capacity in 1..=20 {
@@ -120,7 +120,7 @@ async fn def_08_a_change_is_carried_out_although_its_caller_is_gone() {
         stream.write_all(request.as_bytes()).await.unwrap();
         drop(stream);
     }
-    // Whatever of them arrived, the backend and the file say the same.
+    // Whichever of them arrived, backend and file agree.
     server.define_rolling("last", 1).await;
     let registry = read_limits_file(&std::fs::read(limits_path(&server.folder)).unwrap()).unwrap();
     for registered in registry.iter() {

@@ -1,4 +1,4 @@
-//! Every "bad shape" of `docs/reference/http-api.md`: 400 with the field, and the server goes on.
+//! Every malformed request of `docs/reference/http-api.md`: 400 with the field.
 
 use crate::harness::{KEY, TestServer, lease, reserve_body};
 

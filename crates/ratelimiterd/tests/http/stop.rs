@@ -1,4 +1,4 @@
-//! Stopping: what is open is finished, nothing new is accepted.
+//! Shutdown: open requests finish, new connections are refused.
 
 use ratelimiterd::Server;
 use tokio::io::AsyncWriteExt;
@@ -11,7 +11,7 @@ async fn half_sent(server: &TestServer) -> (TcpStream, String) {
     let (first, rest) = body.split_at(10);
     let mut stream = TcpStream::connect(server.addr()).await.unwrap();
     let length = body.len();
-    // The server asks for the body, so its first line shows that it has the head.
+    // The server sends 100 Continue when it has read the head.
     let head = format!(
         "POST /v1/reserve HTTP/1.1\r\nhost: t\r\nexpect: 100-continue\r\ncontent-length: {length}\r\n\r\n"
     );
@@ -47,7 +47,7 @@ async fn a_stop_does_not_wait_longer_than_its_deadline() {
     server.server.stop().await;
     let mut rest = Vec::new();
     drop(tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut rest).await);
-    assert!(rest.is_empty(), "it was given up");
+    assert!(rest.is_empty(), "the request was aborted");
 }
 
 #[tokio::test]
@@ -68,7 +68,7 @@ async fn read_answer_rest(stream: &mut TcpStream) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_port_in_use_is_said_so() {
+async fn a_port_in_use_is_reported() {
     let server = TestServer::start().await;
     let mut config = crate::harness::config_in(&server.folder);
     config.server.listen_addr = server.addr().to_string().parse().unwrap();

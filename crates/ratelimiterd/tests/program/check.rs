@@ -1,4 +1,4 @@
-//! `check`, and that a server does not start on what it refuses.
+//! `check`; a server does not start on what it rejects.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use expect_test::{Expect, expect};
 
 use crate::process::{program, stderr, stdout};
 
-/// Runs `check` in a folder, and what it says.
+/// Runs `check` in a folder and compares its output.
 fn check(folder: &Path, arguments: &[&str], code: i32, expected: &Expect) {
     let output = program().current_dir(folder).arg("check").args(arguments).output().unwrap();
     expected.assert_eq(&stdout(&output));
@@ -23,7 +23,7 @@ fn check(folder: &Path, arguments: &[&str], code: i32, expected: &Expect) {
 
 /// CMD-02
 #[test]
-fn what_is_right_is_said_to_be_right() {
+fn a_valid_config_is_reported_as_valid() {
     let folder = tempfile::tempdir().unwrap();
     check(
         folder.path(),
@@ -79,7 +79,7 @@ fn a_config_typo_is_reported_with_its_path() {
 
 /// CMD-02
 #[test]
-fn every_fault_of_config_and_limits_file_is_reported_together() {
+fn errors_of_config_and_limits_file_are_reported_together() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("config.yaml"), "log: { level: loud }\n").unwrap();
     std::fs::write(
@@ -100,7 +100,7 @@ fn every_fault_of_config_and_limits_file_is_reported_together() {
 
 /// CMD-02
 #[test]
-fn a_limits_file_with_faults_is_reported_with_file_line_and_key() {
+fn errors_of_a_limits_file_are_reported_with_file_line_and_key() {
     let folder = tempfile::tempdir().unwrap();
     let limits = folder.path().join("limits.json");
     let arguments = ["--limits", "limits.json"];
@@ -164,7 +164,7 @@ fn a_limits_file_with_more_limits_than_allowed_is_refused() {
 }
 
 #[test]
-fn what_is_no_file_is_refused_as_a_limits_file() {
+fn a_directory_or_pipe_is_refused_as_a_limits_file() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("limits.json")).unwrap();
     check(

@@ -1,4 +1,4 @@
-//! The commands that talk to a server.
+//! Commands that talk to a server.
 
 use std::process::Output;
 
@@ -10,7 +10,7 @@ fn on(server: &Process, arguments: &[&str]) -> Output {
     program().args(arguments).env("RATELIMITER_URL", server.url()).output().unwrap()
 }
 
-fn said(server: &Process, arguments: &[&str]) -> String {
+fn stdout_of(server: &Process, arguments: &[&str]) -> String {
     let output = on(server, arguments);
     assert!(output.status.success(), "{}", stderr(&output));
     stdout(&output)
@@ -37,7 +37,7 @@ fn limits_are_put_listed_shown_and_deleted_from_a_shell() {
     expect![[r#"
         a/b: active
     "#]]
-    .assert_eq(&said(&server, &put));
+    .assert_eq(&stdout_of(&server, &put));
     let put = [
         "limits",
         "put",
@@ -52,34 +52,34 @@ fn limits_are_put_listed_shown_and_deleted_from_a_shell() {
     expect![[r#"
         c: active
     "#]]
-    .assert_eq(&said(&server, &put));
+    .assert_eq(&stdout_of(&server, &put));
     expect![[r#"
         KEY  KIND             USED  CAPACITY  DEBT  STATUS  UNIT
         a/b  rolling 60s      0     7         0     active  tokens
         c    concurrency 30s  0     2         0     active
     "#]]
-    .assert_eq(&said(&server, &["limits", "list"]));
+    .assert_eq(&stdout_of(&server, &["limits", "list"]));
     expect![[r#"
         KEY  KIND             USED  CAPACITY  DEBT  STATUS  UNIT
         c    concurrency 30s  0     2         0     active
     "#]]
-    .assert_eq(&said(&server, &["limits", "list", "--prefix", "c"]));
+    .assert_eq(&stdout_of(&server, &["limits", "list", "--prefix", "c"]));
     expect![[r#"
         KEY  KIND         USED  CAPACITY  DEBT  STATUS  UNIT
         a/b  rolling 60s  0     7         0     active  tokens
     "#]]
-    .assert_eq(&said(&server, &["limits", "get", "a/b"]));
+    .assert_eq(&stdout_of(&server, &["limits", "get", "a/b"]));
     expect![[r#"
         a/b: deleted
     "#]]
-    .assert_eq(&said(&server, &["limits", "delete", "a/b"]));
+    .assert_eq(&stdout_of(&server, &["limits", "delete", "a/b"]));
 }
 
 #[test]
-fn a_refusal_is_said_on_standard_error() {
+fn an_error_is_printed_on_standard_error() {
     let folder = tempfile::tempdir().unwrap();
     let server = Process::start(folder.path());
-    said(
+    stdout_of(
         &server,
         &[
             "limits",
@@ -131,7 +131,7 @@ fn a_limits_file_is_applied_and_its_difference_shown() {
     .unwrap();
     let file = file.to_str().unwrap();
     let before = server.ask("GET", "/v1/admin/limits", "").unwrap();
-    let difference = said(&server, &["limits", "apply", file, "--dry-run"]);
+    let difference = stdout_of(&server, &["limits", "apply", file, "--dry-run"]);
     expect![[r#"
         ~ changed: capacity 1 -> 9
         - gone
@@ -144,11 +144,12 @@ fn a_limits_file_is_applied_and_its_difference_shown() {
         "a dry run changes nothing"
     );
     assert!(
-        !said(&server, &["limits", "apply", file, "--dry-run", "--keep-others"]).contains("gone")
+        !stdout_of(&server, &["limits", "apply", file, "--dry-run", "--keep-others"])
+            .contains("gone")
     );
-    assert_eq!(said(&server, &["limits", "apply", file]), difference);
-    assert_eq!(said(&server, &["limits", "apply", file]), "nothing to change\n");
-    let written = said(&server, &["limits", "list", "--json"]);
+    assert_eq!(stdout_of(&server, &["limits", "apply", file]), difference);
+    assert_eq!(stdout_of(&server, &["limits", "apply", file]), "nothing to change\n");
+    let written = stdout_of(&server, &["limits", "list", "--json"]);
     assert_eq!(std::fs::read_to_string(folder.path().join("data/limits.json")).unwrap(), written);
 
     let missing = on(&server, &["limits", "apply", "nowhere.json"]);
@@ -157,17 +158,21 @@ fn a_limits_file_is_applied_and_its_difference_shown() {
         Some(1),
         "a file that is not there must not delete everything"
     );
-    std::fs::write(folder.path().join("faulty.json"), "[{}]").unwrap();
+    std::fs::write(folder.path().join("invalid.json"), "[{}]").unwrap();
     let faulty =
-        on(&server, &["limits", "apply", folder.path().join("faulty.json").to_str().unwrap()]);
+        on(&server, &["limits", "apply", folder.path().join("invalid.json").to_str().unwrap()]);
     assert_eq!(faulty.status.code(), Some(1));
-    assert_eq!(said(&server, &["limits", "list", "--json"]), written, "nothing of it was applied");
+    assert_eq!(
+        stdout_of(&server, &["limits", "list", "--json"]),
+        written,
+        "nothing of it was applied"
+    );
 }
 
 /// CMD-03
 #[test]
-fn a_server_that_is_not_there_or_does_not_let_us_in_is_said_so() {
-    // A port that nobody is given by chance, and nobody listens on.
+fn an_unreachable_or_unauthorized_server_is_reported() {
+    // A port on which no process listens, and which the system does not assign.
     let output = run(&["limits", "list", "--url", "http://127.0.0.1:1"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("no answer"), "{}", stderr(&output));
@@ -181,24 +186,25 @@ fn a_server_that_is_not_there_or_does_not_let_us_in_is_said_so() {
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("does not accept the token"), "{}", stderr(&output));
     let token = format!("file:{}", folder.path().join("token").display());
-    assert!(said(&server, &["limits", "list", "--token", &token]).starts_with("KEY"));
-    assert!(said(&server, &["limits", "list", "--token", "s3cret"]).starts_with("KEY"));
+    assert!(stdout_of(&server, &["limits", "list", "--token", &token]).starts_with("KEY"));
+    assert!(stdout_of(&server, &["limits", "list", "--token", "s3cret"]).starts_with("KEY"));
 }
 
 /// CMD-05
 #[test]
-fn a_load_test_counts_what_it_did_and_leaves_nothing_behind() {
+fn a_load_test_reports_its_results_and_deletes_its_limits() {
     let folder = tempfile::tempdir().unwrap();
     let server = Process::start(folder.path());
     let short = ["bench", "--seconds", "1", "--workers", "4", "--models", "2"];
     for target in [&[][..], &["--http2"], &["--in-process"]] {
-        let report = said(&server, &[&short[..], target].concat());
+        let report = stdout_of(&server, &[&short[..], target].concat());
         for word in ["throughput", "allowed", "denied     0", "failed     0", "p50", "p95", "p99"] {
             assert!(report.contains(word), "{word}\n{report}");
         }
         assert!(!report.contains("allowed    0\n"), "{report}");
     }
-    let report = said(&server, &[&short[..], &["--capacity", "100", "--reserve-only"]].concat());
+    let report =
+        stdout_of(&server, &[&short[..], &["--capacity", "100", "--reserve-only"]].concat());
     assert!(!report.contains("denied     0\n"), "{report}");
     assert_eq!(server.ask("GET", "/v1/admin/limits", "").unwrap().1, r#"{"limits":[]}"#);
 }
@@ -220,7 +226,7 @@ fn the_live_view_shows_how_full_the_limits_are() {
         [############............]                    1/2        +0         1         0         0  half
         [........................]                    0/2        +0         0         0         0  empty
     "#]]
-    .assert_eq(&said(&server, &["top", "--times", "1"]));
+    .assert_eq(&stdout_of(&server, &["top", "--times", "1"]));
 }
 
 /// CMD-06

@@ -1,4 +1,4 @@
-//! DEF-08: a crash at any instant leaves the old or the new limits file.
+//! DEF-08: a crash at any moment leaves the old or the new limits file.
 
 use std::time::Duration;
 
@@ -7,26 +7,26 @@ use testkit::RunSeed;
 
 use crate::process::Process;
 
-/// How often the server is killed.
+/// Number of kills.
 const ROUNDS: u64 = 40;
 
 /// DEF-08: the server is killed at random points of many PUTs. The file then holds the last capacity that was answered, or the
-/// one that was being put, and a server that starts on it says the same.
+/// one that was being put, and a server that starts on it reports the same.
 #[test]
-fn def_08_a_kill_at_any_instant_leaves_the_old_or_the_new_file() {
+fn def_08_a_kill_at_any_moment_leaves_the_old_or_the_new_file() {
     if let Ok(seed) = std::env::var("RATELIMITER_TEST_SEED") {
-        return kill_at_any_instant(seed.parse().unwrap(), ROUNDS);
+        return kill_at_any_moment(seed.parse().unwrap(), ROUNDS);
     }
-    // The same each time; the machine adds enough chance.
-    kill_at_any_instant(1, ROUNDS);
+    // A fixed seed; the timing of the machine adds enough variation.
+    kill_at_any_moment(1, ROUNDS);
     let own = RunSeed::for_command("cargo test -p ratelimiterd --test program def_08");
     for seed in own.seeds(1) {
-        kill_at_any_instant(seed, ROUNDS / 4);
+        kill_at_any_moment(seed, ROUNDS / 4);
     }
 }
 
 #[expect(clippy::print_stdout, reason = "who repeats the run needs its seed")]
-fn kill_at_any_instant(seed: u64, rounds: u64) {
+fn kill_at_any_moment(seed: u64, rounds: u64) {
     println!("RATELIMITER_TEST_SEED={seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     let folder = tempfile::tempdir().unwrap();
@@ -43,7 +43,7 @@ fn kill_at_any_instant(seed: u64, rounds: u64) {
         let id = server.child.id().to_string();
         let after = Duration::from_micros(random.u64(0..30_000));
         let killer = std::thread::spawn(move || {
-            // Not a wait for something: the random instant is the point.
+            // Not a wait for a condition: the random moment is the point.
             std::thread::park_timeout(after);
             std::process::Command::new("kill").args(["-9", &id]).status().unwrap()
         });
@@ -70,7 +70,7 @@ fn kill_at_any_instant(seed: u64, rounds: u64) {
     );
 }
 
-/// The file must be whole whenever it is there.
+/// If the file exists, it must be complete.
 fn capacity_on_disk(path: &std::path::Path) -> Option<u64> {
     let bytes = match std::fs::read(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,

@@ -1,5 +1,6 @@
-//! Many connections that do nothing, and some that ask and do not read: the others are served, and memory is bounded.
-//! `RATELIMITER_FAULTS=long` has 10 000 and 1 000 of them, for which `ulimit -n` must be 12 000 or more.
+//! Many idle connections and clients that never read: others are served, and memory is bounded.
+//!
+//! `RATELIMITER_FAULTS=long` opens 10 000 idle and 1 000 slow connections, for which `ulimit -n` must be 12 000 or more.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,9 +11,9 @@ use ratelimiter::clock::{Clock, SystemClock};
 use crate::process::{Process, program};
 
 const ASK: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: t\r\n\r\n";
-/// Far more than is really needed: what is kept of a request and its answer, and the connection itself.
+/// Far more than a connection with its buffered request and response needs.
 const MEMORY_EACH_KIB: u64 = 256;
-/// Nothing here takes this long unless it hangs.
+/// Long enough that only a hang exceeds it.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn is_long() -> bool {
@@ -31,7 +32,7 @@ fn open_files(server: &Process) -> usize {
     std::fs::read_dir(format!("/proc/{}/fd", server.child.id())).unwrap().count()
 }
 
-/// A connection that has asked once, and from then on is silent.
+/// A connection that sends one request and is silent afterwards.
 fn idle(server: &Process) -> TcpStream {
     let mut stream = TcpStream::connect(&server.addr).unwrap();
     stream.write_all(ASK).unwrap();
@@ -40,7 +41,7 @@ fn idle(server: &Process) -> TcpStream {
     stream
 }
 
-/// A connection that asks for much more than the buffers between the two hold, and reads nothing.
+/// A connection that requests more than the buffers of both ends hold, and reads nothing.
 fn slow(server: &Process) -> TcpStream {
     let mut stream = TcpStream::connect(&server.addr).unwrap();
     let ask = b"GET /openapi.json HTTP/1.1\r\nhost: t\r\n\r\n".repeat(300);
@@ -49,7 +50,7 @@ fn slow(server: &Process) -> TcpStream {
 }
 
 #[test]
-fn a_crowd_of_idle_and_slow_connections_harms_nobody() {
+fn idle_and_slow_connections_do_not_affect_others() {
     let (idle_count, slow_count) = if is_long() { (10_000, 1_000) } else { (400, 50) };
     let folder = tempfile::tempdir().unwrap();
     let mut command = program();

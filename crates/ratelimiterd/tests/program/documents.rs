@@ -1,4 +1,4 @@
-//! The documents show what really happens.
+//! The examples in the documents are correct.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +12,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The blocks of code after each `<!-- session -->`: the commands, and their output.
+/// The code blocks after each `<!-- session -->`: the commands, and their output.
 fn session(document: &str) -> Vec<(String, String)> {
     let parts = document.split("<!-- session -->\n").skip(1);
     let block = |part: &str, language: &str| {
@@ -51,12 +51,12 @@ fn run_session(document: &str, blocks: usize) {
         let commands =
             commands.replace("127.0.0.1:8080", &server.addr).replace("curl ", "curl -sS -w '\\n' ");
         let output = Command::new("bash").args(["-euc", &commands]).output().unwrap();
-        let said = String::from_utf8(output.stdout).unwrap();
-        assert_eq!(without_moments(&said), without_moments(&shown), "{commands}\n{said}");
+        let output = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(without_moments(&output), without_moments(&shown), "{commands}\n{output}");
     }
 }
 
-/// Timestamps and hints differ from run to run; the documents show them as `…`.
+/// Removes timestamps and hints, which differ from run to run; the documents show them as `…`.
 fn without_moments(text: &str) -> String {
     let mut shown = text.to_owned();
     for field in ["\"reserved_at_unix_ms\":", "\"retry_after_ms\":"] {

@@ -1,4 +1,4 @@
-//! The program with a certificate: what `check` says about one, and what SIGHUP does.
+//! TLS: errors that `check` reports, reload on SIGHUP, and the tools over https.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -8,7 +8,7 @@ use rcgen::CertifiedKey;
 
 use crate::process::{Process, program, stderr, stdout};
 
-/// Writes a fresh certificate of `localhost` and its key.
+/// Writes a new certificate for `localhost` and its key.
 fn write_pair(folder: &Path) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let CertifiedKey { cert, signing_key } = made;
@@ -37,7 +37,7 @@ fn encrypted(folder: &Path) -> Command {
     command
 }
 
-/// What `check` says about the pair in a folder; a server does not start on it either.
+/// `check` reports the error of the pair in a folder, and a server does not start on it.
 fn check_refuses(folder: &Path, expected: &str) {
     let mut check = program();
     check.current_dir(folder).args(["check", "--config", "config.yaml"]);
@@ -49,7 +49,7 @@ fn check_refuses(folder: &Path, expected: &str) {
     assert_eq!(stderr(&output), format!("ratelimiterd: {expected}"));
 }
 
-/// Asks with curl, which knows nothing of us but the certificate.
+/// Sends a request with curl, an independent client.
 fn curl(folder: &Path, server: &Process, arguments: &[&str]) -> (bool, String) {
     let port = server.addr.rsplit_once(':').unwrap().1;
     let url = format!("https://localhost:{port}/healthz");
@@ -70,16 +70,16 @@ fn a_certificate_that_cannot_be_used_is_refused_with_the_reason() {
     write_pair(folder);
     drop(encrypted(folder));
     let (cert, key) = (folder.join("cert.pem"), folder.join("key.pem"));
-    let no_pem = "cert: cert.pem: holds no certificate in PEM form (a block that begins with -----BEGIN CERTIFICATE-----)";
+    let no_pem = "cert: cert.pem: contains no certificate in PEM format (a block that begins with -----BEGIN CERTIFICATE-----)";
     let block = |inside: &str| {
         format!("-----BEGIN CERTIFICATE-----\n{inside}\n-----END CERTIFICATE-----\n")
     };
     for (text, expected) in [
         ("garbage".to_owned(), no_pem),
-        // A key in the certificate's place is not quoted.
+        // A key instead of a certificate is not quoted.
         (std::fs::read_to_string(&key).unwrap(), no_pem),
         (block("!!!"), "cert: cert.pem: cannot be used: a block is not base64"),
-        (block("AAAA"), "cert: cert.pem: cannot be used: a block is no X.509 certificate"),
+        (block("AAAA"), "cert: cert.pem: cannot be used: a block is not an X.509 certificate"),
         (
             block("AAAA").replace("END", "AND"),
             "cert: cert.pem: cannot be used: a block has no end (-----END …-----)",
@@ -108,9 +108,12 @@ fn a_key_that_cannot_be_used_is_refused_with_the_reason() {
     for (text, expected) in [
         (
             String::new(),
-            "key: key.pem: holds no private key in PEM form (a block that begins with -----BEGIN PRIVATE KEY-----)",
+            "key: key.pem: contains no private key in PEM format (a block that begins with -----BEGIN PRIVATE KEY-----)",
         ),
-        (block("PRIVATE KEY"), "key: key.pem: cannot be used: it is no RSA, ECDSA or Ed25519 key"),
+        (
+            block("PRIVATE KEY"),
+            "key: key.pem: cannot be used: it is not an RSA, ECDSA or Ed25519 key",
+        ),
         (block("ENCRYPTED PRIVATE KEY"), encrypted),
         (block("RSA PRIVATE KEY").replace("\nAAAA", "\nProc-Type: 4,ENCRYPTED\n\nAAAA"), encrypted),
         (
@@ -125,11 +128,11 @@ fn a_key_that_cannot_be_used_is_refused_with_the_reason() {
     set_mode(folder, 0o604);
     check_refuses(
         folder,
-        "key: key.pem: every user of this machine has access to the key (mode 604); take it away with `chmod o-rwx`",
+        "key: key.pem: all users of this machine have access to the key (mode 604); remove it with `chmod o-rwx`",
     );
     write_key(folder, &"x".repeat(1024 * 1024 + 1));
     let too_large =
-        "key: key.pem: has more than 1048576 bytes, which no certificate chain and no key has";
+        "key: key.pem: has more than 1048576 bytes, too many for a certificate chain or a key";
     check_refuses(folder, too_large);
     std::fs::remove_file(&key).unwrap();
     assert!(Command::new("mkfifo").arg(&key).status().unwrap().success());
@@ -146,16 +149,16 @@ fn one_file_without_the_other_is_refused_and_the_environment_can_name_both() {
     let output = command.output().unwrap();
     assert_eq!(
         stdout(&output),
-        "RATELIMITER_SERVER__TLS__CERT: server.tls.key: is missing; a certificate and its key are given together\n"
+        "RATELIMITER_SERVER__TLS__CERT: server.tls.key: is missing; configure the certificate and its key together\n"
     );
     command.env("RATELIMITER_SERVER__TLS__KEY", "key.pem");
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
 }
 
-/// CMD-01: SIGHUP: a new pair is taken over, a bad one is not, and the log says which.
+/// CMD-01: the log reports whether the new pair was loaded.
 #[test]
-fn a_hang_up_reloads_the_certificate_and_keeps_the_old_one_when_the_new_is_bad() {
+fn sighup_reloads_the_certificate_and_keeps_the_old_one_when_the_new_is_bad() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     write_pair(folder);
@@ -171,13 +174,13 @@ fn a_hang_up_reloads_the_certificate_and_keeps_the_old_one_when_the_new_is_bad()
     write_pair(folder);
     assert!(!curl(folder, &server, &trusting).0, "the server still shows the first");
     server.signal("HUP");
-    server.says("certificate reloaded");
+    server.wait_for_log("certificate reloaded");
     assert!(curl(folder, &server, &trusting).0);
 
     let good = std::fs::read(folder.join("cert.pem")).unwrap();
     std::fs::write(folder.join("cert.pem"), first).unwrap();
     server.signal("HUP");
-    server.says("certificate not reloaded; the old one stays in force");
+    server.wait_for_log("certificate not reloaded; the old one stays in force");
     std::fs::write(folder.join("cert.pem"), good).unwrap();
     assert!(curl(folder, &server, &trusting).0, "the second is still shown");
 
@@ -189,16 +192,16 @@ fn a_hang_up_reloads_the_certificate_and_keeps_the_old_one_when_the_new_is_bad()
 }
 
 #[test]
-fn a_hang_up_without_a_certificate_does_not_end_the_server() {
+fn sighup_without_a_certificate_does_not_end_the_server() {
     let folder = tempfile::tempdir().unwrap();
     let server = Process::start(folder.path());
     server.signal("HUP");
-    server.says("nothing to reload; server.tls is not set");
+    server.wait_for_log("nothing to reload; server.tls is not set");
     assert_eq!(server.ask("GET", "/healthz", "").unwrap().0, 200);
 }
 
 #[test]
-fn the_tools_ask_an_encrypted_server_whose_certificate_they_are_given() {
+fn the_tools_trust_the_certificate_that_they_are_given() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     write_pair(folder);

@@ -1,4 +1,4 @@
-//! Whose a limits file is, one that cannot be written, and one that a newer server wrote.
+//! Ownership of the limits file, read-only files, and files of a newer version.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::process::{PROGRAM, Process, program, run, stderr, stdout, without_settings};
 
-/// Somebody who may not write where only the owner may.
+/// An unprivileged user.
 const NOBODY: u32 = 65_534;
 
 fn serving(folder: &Path, backend: &str) -> Command {
@@ -17,7 +17,7 @@ fn serving(folder: &Path, backend: &str) -> Command {
     command
 }
 
-/// Starts a server that must not start, and says why not.
+/// Starts a server that must fail, and returns its error.
 fn refused(folder: &Path, backend: &str) -> String {
     refused_as(serving(folder, backend))
 }
@@ -50,7 +50,7 @@ fn ops_06_a_second_memory_server_is_refused_until_the_first_is_gone_however_it_e
     assert!(limits.contains("\"k\"") && limits.contains("\"l\""), "{limits}");
 }
 
-/// OPS-06: servers on TigerBeetle share their file, with each other and with nobody else. They listen without a cluster.
+/// OPS-06: servers on TigerBeetle share their file only with each other. No cluster is needed to listen.
 #[test]
 fn ops_06_servers_on_tigerbeetle_share_a_file_and_a_memory_server_keeps_its_own() {
     let folder = tempfile::tempdir().unwrap();
@@ -64,7 +64,7 @@ fn ops_06_servers_on_tigerbeetle_share_a_file_and_a_memory_server_keeps_its_own(
     assert!(text.contains(&format!("the server with PID {}", memory.child.id())), "{text}");
 }
 
-/// A program that may not write into the folder. Root may write anywhere, and so becomes somebody else.
+/// A program that may not write into the folder. Root could, so the program runs as another user then.
 fn without_permission(folder: &Path) -> Command {
     let mode = |mode| std::fs::Permissions::from_mode(mode);
     let copy = folder.join("ratelimiterd");
@@ -83,9 +83,9 @@ fn without_permission(folder: &Path) -> Command {
 
 const ONE_LIMIT: &str = r#"[{"key":"k","kind":"rolling","capacity":7,"window_seconds":60}]"#;
 
-/// A folder that cannot be written, as a `ConfigMap` is: it serves, and says why a limit cannot be changed.
+/// A read-only folder, such as a `ConfigMap`: the server serves, and reports why a limit cannot be changed.
 #[test]
-fn a_limits_file_in_a_read_only_folder_is_served_and_a_put_says_why_it_cannot_be_changed() {
+fn a_limits_file_in_a_read_only_folder_is_served_and_a_put_reports_why_it_cannot_be_changed() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("limits.json"), ONE_LIMIT).unwrap();
     let server = Process::start_as(without_permission(folder.path()), folder.path());
@@ -99,11 +99,11 @@ fn a_limits_file_in_a_read_only_folder_is_served_and_a_put_says_why_it_cannot_be
         assert!(body.contains("\"error\":\"limits_read_only\""), "{body}");
         assert!(body.contains("Permission denied"), "{body}");
     }
-    server.says("the limits file cannot be locked, and so not be changed here");
+    server.wait_for_log("the limits file cannot be locked, and so not be changed here");
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// OPS-06: another user's server, or one that has the volume read-only, reads whose the file is.
+/// OPS-06: the server of another user, or one with a read-only volume, can still read the owner.
 #[test]
 fn ops_06_a_memory_server_that_may_not_write_is_refused_a_file_that_another_one_has() {
     let folder = tempfile::tempdir().unwrap();
@@ -128,12 +128,12 @@ const NEWER: &str = r#"{
 
 /// OPS-05
 #[test]
-fn ops_05_what_a_newer_server_wrote_is_served_as_far_as_it_is_understood_and_kept() {
+fn ops_05_a_file_of_a_newer_version_is_served_as_far_as_known_and_preserved() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("limits.json"), NEWER).unwrap();
     let server = Process::start_as(serving(folder.path(), "memory"), folder.path());
-    server.says("line 4: budget: kind: \"calendar\" is not known to this version");
-    server.says("line 5: k: mode: not known to this version");
+    server.wait_for_log("line 4: budget: kind: \"calendar\" is not known to this version");
+    server.wait_for_log("line 5: k: mode: not known to this version");
     assert_eq!(server.ask("GET", "/v1/admin/limits/k", "").unwrap().0, 200);
     assert_eq!(server.ask("GET", "/v1/admin/limits/budget", "").unwrap().0, 404);
     let (status, body) = server.put("budget", 5).unwrap();
@@ -155,7 +155,7 @@ fn ops_05_what_a_newer_server_wrote_is_served_as_far_as_it_is_understood_and_kep
 
 /// OPS-05: `apply` defines and deletes by the file, so it must understand all of it.
 #[test]
-fn ops_05_check_shows_what_is_not_understood_and_apply_does_not_guess() {
+fn ops_05_check_reports_unknown_fields_and_apply_refuses_them() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("limits.json");
     std::fs::write(&path, NEWER).unwrap();

@@ -1,10 +1,5 @@
-//! The program itself: started, asked, killed, fed with garbage.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    missing_docs,
-    reason = "a test that cannot go on says so"
-)]
+//! The program as a process: commands, signals, crashes, invalid input.
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "a failed step fails the test")]
 
 mod check;
 mod commands;

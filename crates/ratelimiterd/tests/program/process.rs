@@ -1,4 +1,4 @@
-//! Starting the program and talking to it.
+//! Runs the program and talks to it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -8,28 +8,28 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The program, as cargo built it.
+/// The binary that cargo built.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_ratelimiterd");
 
-/// Nothing here takes this long unless it hangs.
+/// Long enough that only a hang exceeds it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server that runs as a process of its own. It is killed when it is dropped.
+/// A server as a child process; killed on drop.
 pub(crate) struct Process {
     pub(crate) child: Child,
     pub(crate) addr: String,
     log: Option<JoinHandle<()>>,
-    said: Arc<Said>,
+    output: Arc<CapturedOutput>,
 }
 
-/// What a server has said so far.
+/// The log of a server so far.
 #[derive(Default)]
-struct Said {
+struct CapturedOutput {
     text: Mutex<String>,
     more: Condvar,
 }
 
-/// The program with an environment that has nothing to do with ours.
+/// The program without the settings of our own environment.
 pub(crate) fn program() -> Command {
     without_settings(Command::new(PROGRAM))
 }
@@ -73,43 +73,44 @@ impl Process {
             .spawn()
             .unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap());
-        let mut said = String::new();
+        let mut output = String::new();
         let addr = loop {
             let mut line = String::new();
             let count = log.read_line(&mut line).unwrap();
-            assert!(count > 0, "it ended instead of listening: {said}");
-            said += &line;
+            assert!(count > 0, "it ended instead of listening: {output}");
+            output += &line;
             if let Some((_, rest)) = line.split_once("listening addr=") {
                 break rest.split_whitespace().next().unwrap().to_owned();
             }
         };
-        let said = Arc::new(Said { text: Mutex::new(said), more: Condvar::new() });
-        // The pipe must be read on, or the server would wait for it to have room.
+        let output = Arc::new(CapturedOutput { text: Mutex::new(output), more: Condvar::new() });
+        // Keep reading, or the server would block on a full pipe.
         let log = std::thread::spawn({
-            let said = Arc::clone(&said);
+            let output = Arc::clone(&output);
             move || {
                 for line in log.lines() {
-                    said.text.lock().unwrap().push_str(&(line.unwrap() + "\n"));
-                    said.more.notify_all();
+                    output.text.lock().unwrap().push_str(&(line.unwrap() + "\n"));
+                    output.more.notify_all();
                 }
             }
         });
-        Self { child, addr, log: Some(log), said }
+        Self { child, addr, log: Some(log), output }
     }
 
-    /// Waits until it says something.
-    pub(crate) fn says(&self, what: &str) {
-        let said = self.said.text.lock().unwrap();
-        let wait = self.said.more.wait_timeout_while(said, PATIENCE, |text| !text.contains(what));
-        let (said, waited) = wait.unwrap();
-        assert!(!waited.timed_out(), "it did not say {what:?}: {said}");
+    /// Waits until the log contains a text.
+    pub(crate) fn wait_for_log(&self, what: &str) {
+        let output = self.output.text.lock().unwrap();
+        let wait =
+            self.output.more.wait_timeout_while(output, PATIENCE, |text| !text.contains(what));
+        let (output, waited) = wait.unwrap();
+        assert!(!waited.timed_out(), "it did not log {what:?}: {output}");
     }
 
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.addr)
     }
 
-    /// One request; the status and the body, or `None` if the server went away.
+    /// One request; the status and the body, or `None` if the connection failed.
     pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> Option<(u16, String)> {
         let mut stream = TcpStream::connect(&self.addr).ok()?;
         let length = body.len();
@@ -135,18 +136,18 @@ impl Process {
         assert!(Command::new("kill").args(["-s", name, &id]).status().unwrap().success());
     }
 
-    /// Waits for its end: how it ended, and all that it said.
+    /// Waits for its end; returns the exit status and the whole log.
     pub(crate) fn wait(mut self) -> (ExitStatus, String) {
         let status = self.child.wait().unwrap();
         self.log.take().unwrap().join().unwrap();
-        let said = self.said.text.lock().unwrap().clone();
-        (status, said)
+        let log = self.output.text.lock().unwrap().clone();
+        (status, log)
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         drop(self.child.kill());
         drop(self.child.wait());
     }

@@ -1,4 +1,4 @@
-//! Starting and stopping the server.
+//! Start and stop of the server.
 
 use std::process::Command;
 
@@ -25,7 +25,7 @@ fn a_signal_stops_it_with_exit_code_0() {
         let (status, log) = server.wait();
         assert_eq!(status.code(), Some(0), "{log}");
         assert!(
-            log.contains(&format!("asked to stop signal=\"SIG{signal}\""))
+            log.contains(&format!("shutting down signal=\"SIG{signal}\""))
                 && log.ends_with("stopped\n"),
             "{log}"
         );
@@ -72,7 +72,7 @@ fn logs_can_be_json() {
 }
 
 #[test]
-fn a_port_in_use_is_said_so() {
+fn a_port_in_use_is_reported() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = taken.local_addr().unwrap().to_string();
     let output = run(&["--listen", &addr]);
@@ -98,7 +98,7 @@ fn an_address_that_others_can_reach_needs_tokens() {
     );
 }
 
-/// DEF-08: a full disk. The largest file that the process may write has 0 bytes, so that writing fails as it would there.
+/// DEF-08: `ulimit -f 0` makes every write fail, like a full disk.
 #[test]
 fn def_08_a_full_disk_refuses_a_put_and_the_old_definition_stays() {
     let folder = tempfile::tempdir().unwrap();
@@ -127,5 +127,5 @@ fn def_08_a_full_disk_refuses_a_put_and_the_old_definition_stays() {
     let names = std::fs::read_dir(folder.path().join("data")).unwrap();
     let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
-    assert_eq!(names, ["limits.json", "limits.json.owner"], "nothing is left beside it");
+    assert_eq!(names, ["limits.json", "limits.json.owner"], "no staged file is left");
 }

@@ -1,4 +1,4 @@
-//! What one worker of a load test does: reserve, and complete what was allowed.
+//! Workers of a load test: reserve, then complete if allowed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use ratelimiter::{
 };
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::super::Failure;
-use super::report::Counted;
+use super::super::CliError;
+use super::report::LoadResults;
 
-/// How often a worker hands over what it has counted.
-const HAND_OVER_EVERY: Duration = Duration::from_millis(100);
-/// What each call needs of the token limits, and what it really used.
+/// How often a worker sends its results.
+const REPORT_EVERY: Duration = Duration::from_millis(100);
+/// Amount that each call reserves of its token limits, and its actual usage.
 const TOKENS_RESERVED: u64 = 100;
 const TOKENS_USED: u64 = 40;
 
-/// The calls of a load test.
+/// The shape of a load test.
 #[derive(Debug)]
 pub(super) struct Load {
     pub(super) prefix: String,
@@ -29,26 +29,25 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// The limits of one model, the first of them needed by every call, in the order of a real call's: requests,
-    /// tokens, concurrency, a daily budget.
-    fn keys(&self, model: u64) -> Result<Vec<LimitKey>, Failure> {
+    /// The limits of one model: requests, tokens, concurrency, a daily budget. A call with fewer requirements uses the
+    /// first ones.
+    fn keys(&self, model: u64) -> Result<Vec<LimitKey>, CliError> {
         ["rpm", "tpm", "concurrency", "daily_tokens"]
             .iter()
             .take(usize::try_from(self.requirements).unwrap_or(4))
             .map(|dimension| {
-                LimitKey::new(format!("{}:{model}:{dimension}", self.prefix)).map_err(Failure::of)
+                LimitKey::new(format!("{}:{model}:{dimension}", self.prefix)).map_err(CliError::of)
             })
             .collect()
     }
 
-    /// The definitions that the calls need.
-    pub(super) fn limits(&self, capacity: u64) -> Result<Vec<Limit>, Failure> {
-        let capacity = Capacity::new(capacity).map_err(Failure::of)?;
+    pub(super) fn limits(&self, capacity: u64) -> Result<Vec<Limit>, CliError> {
+        let capacity = Capacity::new(capacity).map_err(CliError::of)?;
         let rolling =
             |seconds| Window::from_seconds(seconds).map(|window| LimitKind::Rolling { window });
-        let minute = rolling(60).map_err(Failure::of)?;
-        let day = rolling(86_400).map_err(Failure::of)?;
-        let timeout = HoldTimeout::from_seconds(60).map_err(Failure::of)?;
+        let minute = rolling(60).map_err(CliError::of)?;
+        let day = rolling(86_400).map_err(CliError::of)?;
+        let timeout = HoldTimeout::from_seconds(60).map_err(CliError::of)?;
         let kinds = [minute, minute, LimitKind::Concurrency { timeout }, day];
         let mut limits = Vec::new();
         for model in 0..self.models {
@@ -59,16 +58,15 @@ impl Load {
     }
 }
 
-/// One of the callers.
 pub(super) struct Worker<B> {
     pub(super) backend: B,
     pub(super) load: Arc<Load>,
     pub(super) clock: Arc<SystemClock>,
     pub(super) number: u64,
-    pub(super) progress: UnboundedSender<Counted>,
+    pub(super) progress: UnboundedSender<LoadResults>,
 }
 
-/// The limits of one model as a call names them.
+/// The requirements and actuals of a call to one model.
 struct Model {
     requirements: Requirements,
     actuals: Actuals,
@@ -77,24 +75,24 @@ struct Model {
 impl<B: Limiter> Worker<B> {
     pub(super) async fn run_until(self, end: Timestamp) {
         let models: Vec<Model> = (0..self.load.models).map(|model| self.model(model)).collect();
-        let mut counted = Counted::new();
-        let mut handed_over = self.clock.now();
-        // Workers begin at different models, so that they do not walk over the same keys in step.
+        let mut results = LoadResults::new();
+        let mut reported_at = self.clock.now();
+        // Workers start at different models, so that they do not use the same keys in lockstep.
         let mut at = usize::try_from(self.number).unwrap_or(0) % models.len();
         while self.clock.now() < end {
-            self.call(&models[at], &mut counted).await;
+            self.call(&models[at], &mut results).await;
             at = (at + 1) % models.len();
             let now = self.clock.now();
-            if now.since(handed_over) >= HAND_OVER_EVERY {
-                handed_over = now;
-                let full = std::mem::replace(&mut counted, Counted::new());
+            if now.since(reported_at) >= REPORT_EVERY {
+                reported_at = now;
+                let full = std::mem::replace(&mut results, LoadResults::new());
                 if self.progress.send(full).is_err() {
                     return;
                 }
             }
         }
-        // The receiver is gone only when the test as a whole is.
-        drop(self.progress.send(counted));
+        // The receiver is dropped only if the whole test is.
+        drop(self.progress.send(results));
     }
 
     fn model(&self, model: u64) -> Model {
@@ -109,21 +107,21 @@ impl<B: Limiter> Worker<B> {
         }
     }
 
-    async fn call(&self, model: &Model, counted: &mut Counted) {
+    async fn call(&self, model: &Model, results: &mut LoadResults) {
         let started = self.clock.now();
         let lease = LeaseId::generate(started);
         let request = ReserveRequest::new(lease, model.requirements.clone());
         let decided = self.backend.reserve(&request).await;
-        counted.reserves.record(self.clock.now().since(started));
+        results.reserves.record(self.clock.now().since(started));
         match decided {
-            Ok(decision) if decision.is_allowed() => counted.allowed += 1,
+            Ok(decision) if decision.is_allowed() => results.allowed += 1,
             Ok(_) => {
-                counted.denied += 1;
+                results.denied += 1;
                 return;
             }
             Err(error) => {
-                counted.failed += 1;
-                counted.first_failure.get_or_insert(error.to_string());
+                results.failed += 1;
+                results.first_failure.get_or_insert(error.to_string());
                 return;
             }
         }
@@ -133,10 +131,10 @@ impl<B: Limiter> Worker<B> {
         let started = self.clock.now();
         let request = CompleteRequest::new(lease, model.actuals.clone());
         let completed = self.backend.complete(&request).await;
-        counted.completes.record(self.clock.now().since(started));
+        results.completes.record(self.clock.now().since(started));
         if let Err(error) = completed {
-            counted.failed += 1;
-            counted.first_failure.get_or_insert(error.to_string());
+            results.failed += 1;
+            results.first_failure.get_or_insert(error.to_string());
         }
     }
 }

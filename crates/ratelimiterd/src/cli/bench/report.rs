@@ -1,12 +1,11 @@
-//! What a load test has counted, for people.
+//! Results of a load test, and their report.
 
 use std::time::Duration;
 
 use super::super::latency::Latencies;
 
-/// What a load test has counted.
 #[derive(Debug)]
-pub(super) struct Counted {
+pub(super) struct LoadResults {
     pub(super) allowed: u64,
     pub(super) denied: u64,
     pub(super) failed: u64,
@@ -15,7 +14,7 @@ pub(super) struct Counted {
     pub(super) completes: Latencies,
 }
 
-impl Counted {
+impl LoadResults {
     pub(super) fn new() -> Self {
         Self {
             allowed: 0,
@@ -55,7 +54,6 @@ impl Counted {
         )
     }
 
-    /// The result.
     pub(super) fn report(&self, target: &str, elapsed: Duration) -> String {
         let Self { allowed, denied, failed, first_failure, reserves, completes } = self;
         let mut text = format!(
@@ -64,7 +62,7 @@ impl Counted {
             per_second(self.reserve_count(), elapsed),
         );
         if let Some(failure) = first_failure {
-            text += &format!("           the first: {failure}\n");
+            text += &format!("           first error: {failure}\n");
         }
         text += &line("reserve", reserves);
         text += &line("complete", completes);

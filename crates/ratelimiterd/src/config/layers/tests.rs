@@ -1,11 +1,11 @@
-//! Every source is read, the later over the earlier, and every fault has its path and its source.
+//! Order of the sources; errors with path and source.
 
 use expect_test::{Expect, expect};
 
 use super::*;
 use crate::config::{BackendChoice, Token};
 
-fn check_faults(yaml: &str, expected: &Expect) {
+fn check_errors(yaml: &str, expected: &Expect) {
     let mut layers = Layers::new();
     layers.add_yaml("config.yaml", yaml);
     expected.assert_eq(&layers.config().unwrap_err().to_string());
@@ -34,7 +34,7 @@ fn without_a_source_everything_has_its_default() {
 }
 
 #[test]
-fn the_config_of_the_specification_is_read() {
+fn a_config_in_flow_style_is_read() {
     let mut layers = Layers::new();
     layers.add_yaml(
         "config.yaml",
@@ -53,8 +53,8 @@ tigerbeetle: { cluster_id: "0", addresses: ["127.0.0.1:3000"], sessions: 8, max_
 
 /// CFG-02
 #[test]
-fn every_fault_of_a_file_is_reported_with_its_path() {
-    check_faults(
+fn every_error_of_a_file_is_reported_with_its_path() {
+    check_errors(
         r#"
 server: { listen_adr: ":8080", backend: postgres, request_timeout_ms: soon, connections_max: 0 }
 registry: ./data
@@ -64,7 +64,7 @@ sever: {}
 auth: { client_tokens: ["two words"], allow_anonymous: maybe }
 "#,
         &expect![[r#"
-            config.yaml: registry: must be a section with values of its own
+            config.yaml: registry: must be a section with keys, not a value
             config.yaml: auth.allow_anonymous: invalid type: string "maybe", expected a boolean
             config.yaml: auth.client_tokens: a token has 1 to 1024 visible ASCII characters
             config.yaml: hints.rolling_factor: must be 1 to 100, not 0.5
@@ -81,18 +81,18 @@ auth: { client_tokens: ["two words"], allow_anonymous: maybe }
 }
 
 #[test]
-fn a_file_that_is_no_yaml_is_refused_with_its_line() {
-    check_faults(
+fn invalid_yaml_is_refused_with_its_line() {
+    check_errors(
         "server: {\n  listen_addr: [\n",
         &expect!["config.yaml: unclosed bracket '[' at line 2, column 16"],
     );
-    check_faults(
+    check_errors(
         "server: {}\nserver: {}\n",
         &expect![
             "config.yaml: duplicate mapping key: server, set DuplicateKeyPolicy in Options if acceptable at line 2, column 1"
         ],
     );
-    check_faults("- a\n- b\n", &expect!["config.yaml: must be sections such as `server:`"]);
+    check_errors("- a\n- b\n", &expect!["config.yaml: must be sections such as `server:`"]);
 }
 
 /// CFG-01
@@ -108,7 +108,7 @@ fn the_environment_overrides_the_file_and_a_flag_overrides_both() {
 }
 
 #[test]
-fn a_variable_is_read_as_what_its_value_must_be() {
+fn a_variable_is_parsed_as_the_type_of_its_value() {
     let config = environment(&[
         ("RATELIMITER_TIGERBEETLE__SESSIONS", "3"),
         ("RATELIMITER_TIGERBEETLE__CLUSTER_ID", "7"),
@@ -131,7 +131,7 @@ fn a_variable_is_read_as_what_its_value_must_be() {
 
 /// CFG-02
 #[test]
-fn a_fault_of_the_environment_names_the_variable() {
+fn an_error_of_the_environment_names_the_variable() {
     let error = environment(&[
         ("RATELIMITER_SERVER__LISTEN", "127.0.0.1:1"),
         ("RATELIMITER_TIGERBEETLE__SESSIONS", "0"),
@@ -145,11 +145,11 @@ fn a_fault_of_the_environment_names_the_variable() {
 
 /// HTTP-16
 #[test]
-fn without_tokens_only_loopback_is_served_unless_that_is_meant() {
-    check_faults(
+fn without_tokens_only_loopback_is_served_unless_allowed() {
+    check_errors(
         "server: { listen_addr: ':8080' }",
         &expect![
-            "config.yaml: server.listen_addr: 0.0.0.0:8080 can be reached by others, and no tokens are configured; set auth.client_tokens and auth.admin_tokens, or auth.allow_anonymous: true if that is meant"
+            "config.yaml: server.listen_addr: 0.0.0.0:8080 can be reached by others, and no tokens are configured; set auth.client_tokens and auth.admin_tokens, or auth.allow_anonymous: true if this is intended"
         ],
     );
     for yaml in [
@@ -164,8 +164,8 @@ fn without_tokens_only_loopback_is_served_unless_that_is_meant() {
 }
 
 #[test]
-fn a_token_file_that_cannot_be_read_is_a_fault() {
-    check_faults(
+fn a_token_file_that_cannot_be_read_is_an_error() {
+    check_errors(
         "auth: { admin_tokens: ['file:/nowhere/token'] }",
         &expect![
             "config.yaml: auth.admin_tokens: /nowhere/token: No such file or directory (os error 2)"

@@ -7,7 +7,7 @@ use testkit::RunSeed;
 use super::exchange;
 use crate::harness::{KEY, TestServer, complete_body, reserve_body};
 
-/// How many of them; `RATELIMITER_GARBAGE_ROUNDS` says another number.
+/// Default of `RATELIMITER_GARBAGE_ROUNDS`.
 const ROUNDS: usize = 400;
 
 fn requests() -> Vec<Vec<u8>> {
@@ -29,7 +29,7 @@ fn requests() -> Vec<Vec<u8>> {
     ]
 }
 
-/// A request with some bytes changed, cut out, doubled, or put in.
+/// A request with some bytes changed, removed, repeated or inserted.
 fn changed(random: &mut fastrand::Rng, requests: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = random.choice(requests).unwrap().clone();
     for _ in 0..random.usize(1..6) {
@@ -52,7 +52,7 @@ fn changed(random: &mut fastrand::Rng, requests: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// Nothing, an answer of HTTP/1.1 or 1.0, or frames of HTTP/2.
+/// Valid reactions: no response, a response of HTTP/1.1 or 1.0, or HTTP/2 frames.
 async fn is_answered(addr: SocketAddr, sent: &[u8]) -> bool {
     let answered = exchange(addr, sent).await;
     answered.is_empty() || answered.starts_with(b"HTTP/1.") || sent.starts_with(b"PRI")
@@ -65,7 +65,7 @@ async fn garbage_is_refused_and_the_server_goes_on() {
     if let Ok(seed) = std::env::var("RATELIMITER_TEST_SEED") {
         return garbage_is_refused(seed.parse().unwrap(), rounds).await;
     }
-    // The same each time, so that nothing fails by chance.
+    // A fixed seed first, so that this part is deterministic.
     garbage_is_refused(1, rounds).await;
     let own = RunSeed::for_command("cargo test -p ratelimiterd --test http garbage");
     for seed in own.seeds(1) {
@@ -73,7 +73,7 @@ async fn garbage_is_refused_and_the_server_goes_on() {
     }
 }
 
-#[expect(clippy::print_stdout, reason = "who repeats the run needs its seed")]
+#[expect(clippy::print_stdout, reason = "the seed is needed to repeat the run")]
 async fn garbage_is_refused(seed: u64, rounds: usize) {
     println!("RATELIMITER_TEST_SEED={seed}");
     let mut random = fastrand::Rng::with_seed(seed);

@@ -1,4 +1,4 @@
-//! A mistake of ours: whoever asked is told, and is not hung up on.
+//! A panic in the server is answered with 503, not with a disconnect.
 
 use ratelimiter::{
     Backend, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, Limit, LimitKey,
@@ -9,10 +9,10 @@ use ratelimiterd::{HostedBackend, NotReady};
 
 use crate::harness::{KEY, TestServer};
 
-/// The backend in memory with a mistake: whoever completes or lists brings it down.
-struct Mistaken(MemoryLimiter);
+/// A memory backend that panics in complete, in list, and when the key `bug` is defined.
+struct PanickingBackend(MemoryLimiter);
 
-impl Limiter for Mistaken {
+impl Limiter for PanickingBackend {
     fn reserve(
         &self,
         request: &ReserveRequest,
@@ -21,13 +21,13 @@ impl Limiter for Mistaken {
     }
 
     async fn complete(&self, _: &CompleteRequest) -> Result<(), CompleteError> {
-        panic!("a mistake while completing");
+        panic!("a bug while completing");
     }
 }
 
-impl Backend for Mistaken {
+impl Backend for PanickingBackend {
     async fn define(&self, limit: Limit) -> Result<LimitStatus, DefineError> {
-        assert_ne!(limit.key.as_str(), "mistake", "a mistake while defining");
+        assert_ne!(limit.key.as_str(), "bug", "a bug while defining");
         Backend::define(&self.0, limit).await
     }
 
@@ -40,11 +40,11 @@ impl Backend for Mistaken {
     }
 
     async fn states(&self, _: &Page) -> Result<Vec<LimitState>, StateError> {
-        panic!("a mistake while listing");
+        panic!("a bug while listing");
     }
 }
 
-impl HostedBackend for Mistaken {
+impl HostedBackend for PanickingBackend {
     async fn restore(&self, registered: RegisteredLimit) -> Result<LimitStatus, DefineError> {
         HostedBackend::restore(&self.0, registered).await
     }
@@ -62,13 +62,13 @@ impl HostedBackend for Mistaken {
 
 #[tokio::test]
 async fn a_panic_is_answered_and_the_server_goes_on() {
-    let server = TestServer::start_on(Mistaken, |_| ()).await;
+    let server = TestServer::start_on(PanickingBackend, |_| ()).await;
     assert_eq!(server.define_rolling(KEY, 1).await.status, 200);
     for answer in [
         server.complete(1, &[]).await,
         server.get("/v1/admin/limits").await,
         server.get("/metrics").await,
-        server.define_rolling("mistake", 1).await,
+        server.define_rolling("bug", 1).await,
     ] {
         assert_eq!((answer.status, answer.error().as_str()), (503, "backend_error"), "{answer:?}");
         assert!(!answer.body.contains("while"), "what went wrong is for the log: {}", answer.body);

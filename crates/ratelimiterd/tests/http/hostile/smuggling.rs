@@ -1,10 +1,11 @@
-//! Requests whose end two readers may see at different places. A proxy in front of us and we must not disagree: what is
-//! ambiguous is refused, and the connection is closed after it.
+//! Request smuggling.
+//!
+//! A proxy and the server must agree on where a request ends: an ambiguous request is refused, and the connection closed.
 
 use super::{Statuses, exchange_statuses};
 use crate::harness::TestServer;
 
-/// What is hidden in the body of another request.
+/// A request hidden in the body of another one.
 const HIDDEN: &str = "GET /healthz HTTP/1.1\r\nhost: hidden\r\n\r\n";
 
 async fn check(server: &TestServer, request: &str, expected: &[u16]) {
@@ -64,9 +65,9 @@ async fn an_encoding_that_can_be_read_in_two_ways_is_refused() {
     }
 }
 
-/// A length and an encoding: the encoding counts, and nothing after it is taken for a request.
+/// With both headers, the encoding counts, and nothing after the body is parsed as a request.
 #[tokio::test]
-async fn a_length_beside_an_encoding_hides_no_request() {
+async fn a_content_length_next_to_chunked_encoding_hides_no_request() {
     let server = TestServer::start().await;
     for headers in [
         "content-length: 6\r\ntransfer-encoding: chunked\r\n",
@@ -80,7 +81,7 @@ async fn a_length_beside_an_encoding_hides_no_request() {
 }
 
 #[tokio::test]
-async fn a_request_line_that_is_no_request_is_refused() {
+async fn an_invalid_request_line_is_refused() {
     let server = TestServer::start().await;
     for line in [
         "GET /healthz",
@@ -93,7 +94,7 @@ async fn a_request_line_that_is_no_request_is_refused() {
     ] {
         check(&server, &format!("{line}\r\nhost: t\r\n\r\n"), &[400]).await;
     }
-    // What is a request, but none of ours.
+    // Valid requests that the API does not have.
     for (line, status) in [
         ("OPTIONS * HTTP/1.1", 404),
         ("CONNECT example.org:443 HTTP/1.1", 404),

@@ -1,4 +1,4 @@
-//! Clients that are slow on purpose, or stop half-way.
+//! Clients that are deliberately slow, or stop halfway.
 
 use std::time::Duration;
 
@@ -8,7 +8,6 @@ use tokio::net::TcpStream;
 use super::exchange;
 use crate::harness::{KEY, TestServer, eventually, reserve_body};
 
-/// Who has said all may close its sending half and still gets its answer.
 #[tokio::test]
 async fn a_half_closed_connection_gets_its_answer() {
     let server = TestServer::start().await;
@@ -21,7 +20,7 @@ async fn a_half_closed_connection_gets_its_answer() {
     assert!(answered.contains("\"allowed\":true"), "{answered}");
 }
 
-/// A body that ends too early is no request; nothing is reserved.
+/// A truncated body reserves nothing.
 #[tokio::test]
 async fn a_connection_that_closes_within_a_body_is_refused() {
     let server = TestServer::start().await;
@@ -37,7 +36,7 @@ async fn a_connection_that_closes_within_a_body_is_refused() {
     assert_eq!(state.json()["limit"]["used"], 0);
 }
 
-/// HTTP-02: one byte after another, for ever: the time for the whole head counts, not the time between bytes.
+/// HTTP-02: one byte at a time, without end: the timeout covers the whole head, not the time between bytes.
 #[tokio::test]
 async fn a_head_that_drips_is_cut_off() {
     let server = TestServer::start_with(|config| config.server.header_read_timeout_ms = 300).await;
@@ -67,16 +66,16 @@ async fn a_head_that_drips_is_cut_off() {
     }
 }
 
-/// HTTP-02: a client that asks and asks and never reads is let go, and its place is free for others.
+/// HTTP-02: a client that sends requests and never reads is disconnected, and its connection slot becomes free.
 #[tokio::test]
-async fn a_client_that_does_not_read_its_answers_is_let_go() {
+async fn a_client_that_does_not_read_its_answers_is_disconnected() {
     let server = TestServer::start_with(|config| {
         config.server.connections_max = 1;
         config.server.write_timeout_ms = 100;
     })
     .await;
     let (_reading, mut writing) = TcpStream::connect(server.addr()).await.unwrap().into_split();
-    // The answers fill the buffers of both ends; then the server stops reading, and writing fails when it lets go.
+    // The responses fill the buffers of both ends, the server stops reading, and writing fails when it disconnects.
     let ask = "GET /openapi.json HTTP/1.1\r\nhost: t\r\n\r\n".repeat(100);
     let asked =
         tokio::spawn(async move { while writing.write_all(ask.as_bytes()).await.is_ok() {} });
@@ -84,7 +83,7 @@ async fn a_client_that_does_not_read_its_answers_is_let_go() {
     assert_eq!(server.get("/healthz").await.status, 200, "there is room again");
 }
 
-/// HTTP-02: whoever hangs up before the answer leaves nothing behind.
+/// HTTP-02: a client that disconnects early frees its connection slot.
 #[tokio::test]
 async fn connections_that_are_dropped_at_once_leave_room() {
     let server = TestServer::start_with(|config| config.server.connections_max = 8).await;

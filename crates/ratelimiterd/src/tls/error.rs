@@ -1,20 +1,20 @@
-//! What can be wrong with a certificate or its key.
+//! Errors of a TLS certificate or its key.
 
 use std::path::{Path, PathBuf};
 
-/// Why a server cannot be known by a certificate.
+/// The TLS certificate or its key cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}{fault}", prefix(path.as_deref()))]
+#[error("{}{kind}", prefix(path.as_deref()))]
 pub struct TlsError {
-    /// Which of the config's two values it is about.
+    /// The config value with the error.
     pub field: TlsField,
-    /// Which file, if one is named.
+    /// The file; `None` if it is not configured.
     pub path: Option<PathBuf>,
-    /// What is wrong.
-    pub fault: TlsFault,
+    /// The reason.
+    pub kind: TlsErrorKind,
 }
 
-/// One of the two files.
+/// A config value that names a TLS file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsField {
     /// `server.tls.cert`
@@ -23,48 +23,48 @@ pub enum TlsField {
     Key,
 }
 
-/// What can be wrong with a certificate or its key.
+/// Reasons why a certificate or its key cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum TlsFault {
-    /// Only the other file is named.
-    #[error("is missing; a certificate and its key are given together")]
+pub enum TlsErrorKind {
+    /// Only the other file is configured.
+    #[error("is missing; configure the certificate and its key together")]
     Missing,
-    /// The file is not there, or may not be read.
+    /// The file does not exist, or permission is denied.
     #[error("cannot be read: {reason}")]
     Unreadable {
-        /// Why.
+        /// The error of the operating system.
         reason: String,
     },
-    /// There is something else in the file's place.
+    /// The path is not a regular file.
     #[error("is {what}, not a file")]
     NotAFile {
-        /// What is there.
+        /// What it is instead.
         what: &'static str,
     },
-    /// The file is larger than any certificate chain.
-    #[error("has more than {bytes_max} bytes, which no certificate chain and no key has")]
+    /// The file is larger than any certificate chain or key.
+    #[error("has more than {bytes_max} bytes, too many for a certificate chain or a key")]
     TooLarge {
-        /// The most that is read.
+        /// The most bytes that are read.
         bytes_max: u64,
     },
-    /// Other users of the machine have access to the key.
+    /// All users of the machine have access to the key.
     #[error(
-        "every user of this machine has access to the key (mode {mode:03o}); take it away with `chmod o-rwx`"
+        "all users of this machine have access to the key (mode {mode:03o}); remove it with `chmod o-rwx`"
     )]
     KeyOpenToOthers {
         /// The file's permissions.
         mode: u32,
     },
-    /// The file holds nothing of the kind.
-    #[error("holds no {what} in PEM form (a block that begins with {begin})")]
+    /// The file contains no such PEM block.
+    #[error("contains no {what} in PEM format (a block that begins with {begin})")]
     NotPem {
-        /// What was looked for.
+        /// What was expected.
         what: &'static str,
-        /// How that would begin.
+        /// The first line of such a block.
         begin: &'static str,
     },
-    /// The key needs a password, for which nobody is there at a server's start.
+    /// The key needs a password, which the server cannot ask for.
     #[error(
         "the key is encrypted with a password, which a server cannot ask for; decrypt it with `openssl pkey`"
     )]
@@ -72,25 +72,25 @@ pub enum TlsFault {
     /// The key does not belong to the certificate.
     #[error("the key does not match the first certificate in {}, which must be the server's own", cert.display())]
     KeyMismatch {
-        /// Which certificate.
+        /// The file of the certificate.
         cert: PathBuf,
     },
-    /// It was read, but cannot be used.
+    /// The content is invalid.
     #[error("cannot be used: {reason}")]
-    Unusable {
-        /// Why.
+    Invalid {
+        /// What is invalid.
         reason: String,
     },
 }
 
 impl TlsError {
-    pub(super) fn of(field: TlsField, path: &Path, fault: TlsFault) -> Self {
-        Self { field, path: Some(path.to_owned()), fault }
+    pub(super) fn of(field: TlsField, path: &Path, kind: TlsErrorKind) -> Self {
+        Self { field, path: Some(path.to_owned()), kind }
     }
 }
 
 impl TlsField {
-    /// The value's path in a config.
+    /// The path of the value in a config.
     pub const fn path(self) -> &'static str {
         match self {
             Self::Cert => "server.tls.cert",
@@ -98,7 +98,6 @@ impl TlsField {
         }
     }
 
-    /// The one that goes with it.
     pub(crate) const fn other(self) -> Self {
         match self {
             Self::Cert => Self::Key,

@@ -1,26 +1,26 @@
-//! What is wrong with a config, and where.
+//! Errors of a config, with path and source.
 
 use std::fmt;
 
-/// Everything that is wrong with a config. At least one fault.
+/// All errors of a config.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError {
-    /// The faults.
-    pub faults: Vec<ConfigFault>,
+    /// At least one error.
+    pub faults: Vec<SettingError>,
 }
 
-/// One thing that is wrong with a config.
+/// One error of a config.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfigFault {
-    /// Where the value was given: a file, a variable of the environment, a flag.
+pub struct SettingError {
+    /// The source of the value: a file, an environment variable or a flag.
     pub origin: String,
-    /// The path of the value, such as `server.listen_addr`; empty when it is about the whole.
+    /// The path of the value, such as `server.listen_addr`; empty for the whole source.
     pub path: String,
     /// What is wrong and what to do about it.
     pub message: String,
 }
 
-impl fmt::Display for ConfigFault {
+impl fmt::Display for SettingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { origin, path, message } = self;
         match path.as_str() {
@@ -32,11 +32,11 @@ impl fmt::Display for ConfigFault {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, fault) in self.faults.iter().enumerate() {
+        for (at, error) in self.faults.iter().enumerate() {
             if at > 0 {
                 f.write_str("\n")?;
             }
-            fault.fmt(f)?;
+            error.fmt(f)?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What must change so that a server's limits become those of a file.
+//! The changes that turn a server's limits into those of a file.
 
 use std::fmt;
 
@@ -6,24 +6,20 @@ use ratelimiter::{Limit, LimitKey, LimitState, RegisteredLimit, Registry};
 use ratelimiter_wire::DefinitionBody;
 use serde_json::Value;
 
-/// One change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Change {
-    /// A limit is new, or becomes another one.
+    /// A new or changed limit.
     Define {
-        /// As it shall be.
         limit: Box<Limit>,
-        /// The fields that become others, as text; empty for a new limit.
+        /// The changed fields as text; empty for a new limit.
         fields: Vec<String>,
     },
-    /// A limit goes.
     Delete {
-        /// Which.
         key: LimitKey,
     },
 }
 
-/// What must change, sorted by key. What a file says about a decrease under way is its target.
+/// Returns the changes sorted by key. A limit that is decreasing is compared by its target capacity.
 pub(super) fn changes(present: &[LimitState], wanted: &Registry, keep_others: bool) -> Vec<Change> {
     let mut changes = Vec::new();
     for registered in wanted.iter() {
@@ -54,7 +50,7 @@ fn target(mut registered: RegisteredLimit) -> Limit {
     registered.limit
 }
 
-/// `capacity 10 -> 5`, for each field as an operator writes it.
+/// `capacity 10 -> 5` for each changed field, named as in the limits file.
 fn differing_fields(now: &Limit, then: &Limit) -> Vec<String> {
     let fields = |limit: &Limit| serde_json::to_value(DefinitionBody::from(limit));
     let (Ok(Value::Object(now)), Ok(Value::Object(then))) = (fields(now), fields(then)) else {

@@ -1,6 +1,6 @@
-//! A bound on the time that a client takes to accept some bytes of an answer.
+//! Timeout for writes that make no progress.
 //!
-//! Without it, a client that asks and never reads would keep its connection, and the answer, for ever.
+//! Without it, a client that sends requests and never reads would keep its connection and the responses forever.
 
 use std::future::Future;
 use std::io;
@@ -11,17 +11,17 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A stream whose writes fail when none of their bytes is accepted in time.
-pub(super) struct StalledWrites<S> {
+/// A stream whose writes fail if the client accepts no byte in time.
+pub(super) struct WriteTimeout<S> {
     stream: S,
-    within: Duration,
-    /// Runs from the first write that had to wait, to the next that had not.
+    timeout: Duration,
+    /// Set by the first pending write, cleared by the next completed one.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> StalledWrites<S> {
-    pub(super) const fn new(stream: S, within: Duration) -> Self {
-        Self { stream, within, deadline: None }
+impl<S> WriteTimeout<S> {
+    pub(super) const fn new(stream: S, timeout: Duration) -> Self {
+        Self { stream, timeout, deadline: None }
     }
 
     fn watch<T>(
@@ -33,16 +33,16 @@ impl<S> StalledWrites<S> {
             self.deadline = None;
             return polled;
         }
-        let within = self.within;
-        let begin = || Box::pin(sleep_until(Instant::now() + within));
-        let deadline = self.deadline.get_or_insert_with(begin);
+        let timeout = self.timeout;
+        let start = || Box::pin(sleep_until(Instant::now() + timeout));
+        let deadline = self.deadline.get_or_insert_with(start);
         deadline.as_mut().poll(context).map(|()| {
-            Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not take its answer"))
+            Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read its response"))
         })
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for StalledWrites<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -52,7 +52,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for StalledWrites<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for StalledWrites<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -1,14 +1,13 @@
-//! The key of a limit in a path, and the page of a list in a query.
+//! Parses the key in a path and the page in a query.
 
 use axum::http::Uri;
 use percent_encoding::percent_decode_str;
 use ratelimiter::{LimitKey, Page};
 use ratelimiter_wire::Refusal;
 
-/// What stands before the key in a path.
 const LIMITS_PATH: &str = "/v1/admin/limits/";
 
-/// The key is percent-decoded, and may contain `/` as it stands.
+/// The key is percent-decoded; a `/` in it may be literal.
 pub(super) fn key_of(uri: &Uri) -> Result<LimitKey, Refusal> {
     let encoded = uri.path().strip_prefix(LIMITS_PATH).unwrap_or_default();
     let text = percent_decode_str(encoded)
@@ -39,7 +38,10 @@ pub(super) fn page_of(uri: &Uri) -> Result<Page, Refusal> {
                 }
             },
             other => {
-                return Err(Refusal::of_field(other, "a list takes prefix, limit and after"));
+                return Err(Refusal::of_field(
+                    other,
+                    "unknown parameter; use prefix, limit and after",
+                ));
             }
         }
     }
