@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use coordination::{
     BatchSize, ContentHash, CorrelationId, Delay, Enqueued, ErrorText, GetError, Inbox, InboxKey,
-    InboxMessage, InboxStatus, LeaseDuration, NewInboxMessage, OwnerToken, Processed,
-    ProviderError, Retention, Source, SourceMessageId, Topic, Topics,
+    InboxMessage, InboxStatus, LeaseDuration, NewInboxMessage, OwnerToken, Processed, Result,
+    Retention, Source, SourceMessageId, Topic, Topics,
 };
 
 use crate::engine::{Database, Values};
@@ -90,7 +90,7 @@ impl<D: Database> Provider<D> {
         &self,
         connection: &mut <D::Driver as sqlx::Database>::Connection,
         message: NewInboxMessage,
-    ) -> Result<Enqueued, ProviderError> {
+    ) -> Result<Enqueued> {
         let insert = &self.sql().inbox.enqueue;
         let added = self.engine().execute_in(connection, insert, row(&message)).await;
         Ok(enqueued(added.map_err(Failure::of("inbox enqueue"))?))
@@ -107,7 +107,7 @@ impl<D: Database> Provider<D> {
         connection: &mut <D::Driver as sqlx::Database>::Connection,
         owner: &OwnerToken,
         keys: &[InboxKey],
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         if keys.is_empty() {
             return Ok(0);
         }
@@ -123,7 +123,7 @@ impl<D: Database> Inbox for Provider<D> {
         &self,
         key: &InboxKey,
         hash: Option<&ContentHash>,
-    ) -> Result<Processed, ProviderError> {
+    ) -> Result<Processed> {
         let look = async {
             let rows = self.engine().read(&self.sql().inbox.processed, vec![identity(key)]).await?;
             let Some(row) = rows.first() else { return Ok(Processed::No) };
@@ -135,7 +135,7 @@ impl<D: Database> Inbox for Provider<D> {
         look.await.map_err(Failure::of("inbox already processed"))
     }
 
-    async fn enqueue(&self, message: NewInboxMessage) -> Result<Enqueued, ProviderError> {
+    async fn enqueue(&self, message: NewInboxMessage) -> Result<Enqueued> {
         let added = self.engine().execute(&self.sql().inbox.enqueue, row(&message)).await;
         let enqueued = enqueued(added.map_err(Failure::of("inbox enqueue"))?);
         if enqueued == Enqueued::Added {
@@ -150,7 +150,7 @@ impl<D: Database> Inbox for Provider<D> {
         lease: LeaseDuration,
         max: BatchSize,
         topics: &Topics,
-    ) -> Result<Vec<InboxMessage>, ProviderError> {
+    ) -> Result<Vec<InboxMessage>> {
         let (sql, by) = (&self.sql().inbox, (owner, lease, max));
         let claimed =
             sql.claims.of(topics).run(self.engine(), by, topics_value(topics), shown::<D>).await;
@@ -162,7 +162,7 @@ impl<D: Database> Inbox for Provider<D> {
         owner: &OwnerToken,
         key: &InboxKey,
         lease: LeaseDuration,
-    ) -> Result<Option<u32>, ProviderError> {
+    ) -> Result<Option<u32>> {
         let begin = async {
             let values = vec![owner.into(), identity(key), lease.into()];
             let rows = self.engine().fetch(&self.sql().inbox.begin, values).await?;
@@ -171,12 +171,7 @@ impl<D: Database> Inbox for Provider<D> {
         begin.await.map_err(Failure::of("inbox begin"))
     }
 
-    async fn postpone(
-        &self,
-        owner: &OwnerToken,
-        keys: &[InboxKey],
-        delay: Delay,
-    ) -> Result<usize, ProviderError> {
+    async fn postpone(&self, owner: &OwnerToken, keys: &[InboxKey], delay: Delay) -> Result<usize> {
         let values = vec![owner.into(), ids(keys), delay.into()];
         let postpone = &self.sql().inbox.postpone;
         let count = self.settle("inbox postpone", postpone, keys, values).await?;
@@ -184,7 +179,7 @@ impl<D: Database> Inbox for Provider<D> {
         Ok(count)
     }
 
-    async fn ack(&self, owner: &OwnerToken, keys: &[InboxKey]) -> Result<usize, ProviderError> {
+    async fn ack(&self, owner: &OwnerToken, keys: &[InboxKey]) -> Result<usize> {
         let values = vec![owner.into(), ids(keys)];
         self.settle("inbox ack", self.sql().inbox.work.finish_statement(), keys, values).await
     }
@@ -195,7 +190,7 @@ impl<D: Database> Inbox for Provider<D> {
         keys: &[InboxKey],
         error: &ErrorText,
         delay: Delay,
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         let values = vec![owner.into(), ids(keys), delay.into(), error.into()];
         self.settle("inbox abandon", &self.sql().inbox.abandon, keys, values).await
     }
@@ -205,7 +200,7 @@ impl<D: Database> Inbox for Provider<D> {
         owner: &OwnerToken,
         keys: &[InboxKey],
         error: &ErrorText,
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         let values = vec![owner.into(), ids(keys), error.into()];
         self.settle("inbox fail", &self.sql().inbox.fail, keys, values).await
     }
@@ -219,28 +214,23 @@ impl<D: Database> Inbox for Provider<D> {
         message.ok_or_else(|| GetError::Unknown { key: key.clone() })
     }
 
-    async fn revive(
-        &self,
-        keys: &[InboxKey],
-        reason: &ErrorText,
-        delay: Delay,
-    ) -> Result<usize, ProviderError> {
+    async fn revive(&self, keys: &[InboxKey], reason: &ErrorText, delay: Delay) -> Result<usize> {
         let values = vec![ids(keys), delay.into(), reason.into()];
         let revived = self.settle("inbox revive", &self.sql().inbox.revive, keys, values).await?;
         self.engine().announce(Queue::Inbox);
         Ok(revived)
     }
 
-    async fn reap(&self) -> Result<usize, ProviderError> {
+    async fn reap(&self) -> Result<usize> {
         self.sql().inbox.work.reap(self.engine()).await.map_err(Failure::of("inbox reap"))
     }
 
-    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize, ProviderError> {
+    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize> {
         let purged = self.sql().inbox.old.purge(self.engine(), topics, keep).await;
         purged.map_err(Failure::of("inbox purge"))
     }
 
-    async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {
+    async fn oldest_ready_age(&self) -> Result<Option<Duration>> {
         let age = self.sql().inbox.work.oldest_ready_age(self.engine()).await;
         age.map_err(Failure::of("inbox oldest ready age"))
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use coordination::{
-    Clock, FencingToken, LeaseDuration, Leases, OwnerToken, ProviderError, ResourceName, Tenure,
+    Clock, FencingToken, LeaseDuration, Leases, OwnerToken, ResourceName, Result, Tenure,
 };
 
 use crate::engine::{Database, Values};
@@ -49,7 +49,7 @@ impl<D: Database> Provider<D> {
         operation: &'static str,
         statement: &Statement,
         values: Values<'_>,
-    ) -> Result<Option<FencingToken>, ProviderError> {
+    ) -> Result<Option<FencingToken>> {
         let ask = async {
             let rows = self.engine().fetch(statement, values).await?;
             let Some(row) = rows.first() else { return Ok(None) };
@@ -65,7 +65,7 @@ impl<D: Database> Leases for Provider<D> {
         resource: &ResourceName,
         duration: LeaseDuration,
         owner: &OwnerToken,
-    ) -> Result<Option<FencingToken>, ProviderError> {
+    ) -> Result<Option<FencingToken>> {
         let values = vec![resource.as_str().into(), owner.into(), duration.into()];
         self.token("lease acquire", &self.sql().leases.acquire, values).await
     }
@@ -74,13 +74,13 @@ impl<D: Database> Leases for Provider<D> {
         &self,
         tenure: &Tenure,
         duration: LeaseDuration,
-    ) -> Result<Option<FencingToken>, ProviderError> {
+    ) -> Result<Option<FencingToken>> {
         let mut values = named(tenure);
         values.push(duration.into());
         self.token("lease renew", &self.sql().leases.renew, values).await
     }
 
-    async fn release(&self, tenure: &Tenure) -> Result<usize, ProviderError> {
+    async fn release(&self, tenure: &Tenure) -> Result<usize> {
         let released = self.engine().execute(&self.sql().leases.release, named(tenure)).await;
         released.map_err(Failure::of("lease release"))
     }

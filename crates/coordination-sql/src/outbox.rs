@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use coordination::{
     BatchSize, CorrelationId, Delay, ErrorText, LeaseDuration, MessageId, NewOutboxMessage, Outbox,
-    OutboxMessage, OutboxRecord, OutboxStatus, OwnerToken, Payload, ProviderError, Retention,
-    Topic, Topics,
+    OutboxMessage, OutboxRecord, OutboxStatus, OwnerToken, Payload, Result, Retention, Topic,
+    Topics,
 };
 
 pub(crate) use self::joins::JoinSql;
@@ -152,7 +152,7 @@ impl<D: Database> Provider<D> {
     ///
     /// # Errors
     /// [`ProviderError`] if there was no answer.
-    pub async fn enqueue_all(&self, messages: &[NewOutboxMessage]) -> Result<(), ProviderError> {
+    pub async fn enqueue_all(&self, messages: &[NewOutboxMessage]) -> Result<()> {
         let add = async {
             let mut transaction = self.engine().begin().await?;
             for batch in messages.chunks(ENQUEUE_BATCH) {
@@ -197,7 +197,7 @@ impl<D: Database> Provider<D> {
         &self,
         connection: &mut <D::Driver as sqlx::Database>::Connection,
         message: NewOutboxMessage,
-    ) -> Result<MessageId, ProviderError> {
+    ) -> Result<MessageId> {
         let insert = &self.sql().outbox.enqueue.one;
         let added = self.engine().execute_in(connection, insert, row(&message)).await;
         added.map_err(Failure::of("outbox enqueue"))?;
@@ -206,7 +206,7 @@ impl<D: Database> Provider<D> {
 }
 
 impl<D: Database> Outbox for Provider<D> {
-    async fn enqueue(&self, message: NewOutboxMessage) -> Result<MessageId, ProviderError> {
+    async fn enqueue(&self, message: NewOutboxMessage) -> Result<MessageId> {
         let insert = &self.sql().outbox.enqueue.one;
         let added = self.engine().execute(insert, row(&message)).await;
         if added.map_err(Failure::of("outbox enqueue"))? > 0 {
@@ -221,7 +221,7 @@ impl<D: Database> Outbox for Provider<D> {
         lease: LeaseDuration,
         max: BatchSize,
         topics: &Topics,
-    ) -> Result<Vec<OutboxMessage>, ProviderError> {
+    ) -> Result<Vec<OutboxMessage>> {
         let (sql, by) = (&self.sql().outbox, (owner, lease, max));
         let claimed =
             sql.claims.of(topics).run(self.engine(), by, topics_value(topics), claimed::<D>).await;
@@ -233,7 +233,7 @@ impl<D: Database> Outbox for Provider<D> {
         owner: &OwnerToken,
         message: MessageId,
         lease: LeaseDuration,
-    ) -> Result<Option<u32>, ProviderError> {
+    ) -> Result<Option<u32>> {
         let begin = async {
             let values = vec![owner.into(), id(&message), lease.into()];
             let rows = self.engine().fetch(&self.sql().outbox.begin, values).await?;
@@ -247,16 +247,12 @@ impl<D: Database> Outbox for Provider<D> {
         owner: &OwnerToken,
         messages: &[MessageId],
         lease: LeaseDuration,
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         let values = vec![owner.into(), ids(messages), lease.into()];
         self.settle("outbox extend", &self.sql().outbox.extend, messages, values).await
     }
 
-    async fn mark_dispatched(
-        &self,
-        owner: &OwnerToken,
-        messages: &[MessageId],
-    ) -> Result<usize, ProviderError> {
+    async fn mark_dispatched(&self, owner: &OwnerToken, messages: &[MessageId]) -> Result<usize> {
         let (operation, values) = ("outbox mark dispatched", vec![owner.into(), ids(messages)]);
         self.settle(operation, self.sql().outbox.work.finish_statement(), messages, values).await
     }
@@ -266,7 +262,7 @@ impl<D: Database> Outbox for Provider<D> {
         owner: &OwnerToken,
         message: MessageId,
         outcome: &Payload,
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         let values = vec![owner.into(), id(&message), outcome.into()];
         self.settle("outbox finish", &self.sql().outbox.finish, &[message], values).await
     }
@@ -277,7 +273,7 @@ impl<D: Database> Outbox for Provider<D> {
         messages: &[MessageId],
         delay: Delay,
         reason: &ErrorText,
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         let values = vec![owner.into(), ids(messages), delay.into(), reason.into()];
         let postpone = &self.sql().outbox.postpone;
         let count = self.settle("outbox postpone", postpone, messages, values).await?;
@@ -291,7 +287,7 @@ impl<D: Database> Outbox for Provider<D> {
         messages: &[MessageId],
         delay: Delay,
         error: &ErrorText,
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         let values = vec![owner.into(), ids(messages), delay.into(), error.into()];
         let reschedule = &self.sql().outbox.reschedule;
         let count = self.settle("outbox reschedule", reschedule, messages, values).await?;
@@ -304,16 +300,12 @@ impl<D: Database> Outbox for Provider<D> {
         owner: &OwnerToken,
         messages: &[MessageId],
         error: &ErrorText,
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         let values = vec![owner.into(), ids(messages), error.into()];
         self.settle("outbox fail", &self.sql().outbox.fail, messages, values).await
     }
 
-    async fn dead(
-        &self,
-        after: Option<MessageId>,
-        max: BatchSize,
-    ) -> Result<Vec<OutboxRecord>, ProviderError> {
+    async fn dead(&self, after: Option<MessageId>, max: BatchSize) -> Result<Vec<OutboxRecord>> {
         let read = async {
             let after =
                 Value::Text(after.map_or_else(String::new, |after| after.to_string()).into());
@@ -330,7 +322,7 @@ impl<D: Database> Outbox for Provider<D> {
         messages: &[MessageId],
         reason: &ErrorText,
         delay: Delay,
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         if messages.is_empty() {
             return Ok(0);
         }
@@ -351,7 +343,7 @@ impl<D: Database> Outbox for Provider<D> {
         Ok(count)
     }
 
-    async fn record(&self, message: MessageId) -> Result<Option<OutboxRecord>, ProviderError> {
+    async fn record(&self, message: MessageId) -> Result<Option<OutboxRecord>> {
         let read = async {
             let rows = self.engine().read(&self.sql().outbox.record, vec![id(&message)]).await?;
             rows.first().map(|row| record::<D>(message, row)).transpose()
@@ -359,7 +351,7 @@ impl<D: Database> Outbox for Provider<D> {
         read.await.map_err(Failure::of("outbox record"))
     }
 
-    async fn reap(&self) -> Result<usize, ProviderError> {
+    async fn reap(&self) -> Result<usize> {
         let reap = &self.sql().outbox.reap;
         let reaped = in_batches(|| self.engine().execute(reap, Vec::new())).await;
         let count = reaped.map_err(Failure::of("outbox reap"))?;
@@ -369,18 +361,18 @@ impl<D: Database> Outbox for Provider<D> {
         Ok(count)
     }
 
-    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize, ProviderError> {
+    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize> {
         let (joins, old) = (&self.sql().joins, &self.sql().outbox.old);
         let purge = in_batches(|| joins.purge_batch(self.engine(), old, topics, keep));
         purge.await.map_err(Failure::of("outbox purge"))
     }
 
-    async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {
+    async fn oldest_ready_age(&self) -> Result<Option<Duration>> {
         let age = self.sql().outbox.work.oldest_ready_age(self.engine()).await;
         age.map_err(Failure::of("outbox oldest ready age"))
     }
 
-    async fn next_due_after(&self, topics: &Topics) -> Result<Option<Duration>, ProviderError> {
+    async fn next_due_after(&self, topics: &Topics) -> Result<Option<Duration>> {
         let next = self.sql().outbox.topics.next_due_after(self.engine(), topics).await;
         next.map_err(Failure::of("outbox next due"))
     }

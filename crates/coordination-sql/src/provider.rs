@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use coordination::ProviderError;
+use coordination::Result;
 
 use crate::engine::{Database, Values};
 use crate::failure::Failure;
@@ -64,7 +64,7 @@ impl<D: Database> Provider<D> {
     ///
     /// # Errors
     /// [`ProviderError`] if there was no answer.
-    pub async fn begin(&self) -> Result<sqlx::Transaction<'static, D::Driver>, ProviderError> {
+    pub async fn begin(&self) -> Result<sqlx::Transaction<'static, D::Driver>> {
         let begun = self.engine().begin_for_application().await;
         begun.map_err(Failure::of("begin transaction"))
     }
@@ -83,7 +83,7 @@ impl<D: Database> Provider<D> {
         statement: &Statement,
         items: &[I],
         values: Values<'_>,
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         if items.is_empty() {
             return Ok(0);
         }

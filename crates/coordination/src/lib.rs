@@ -31,7 +31,7 @@
 //!
 //! # Writing a provider
 //!
-//! Implement the traits with `async fn`s; the methods return `impl Future + Send`, so there is no
+//! Implement the traits with `async fn`s; the methods return [`impl Answer`](Answer), so there is no
 //! boxing and no `dyn Outbox`. Time is the provider's own: due when `due <= now`, expired when
 //! `until <= now`. Then run the suite of `coordination-conformance` over it.
 
@@ -72,7 +72,7 @@ pub use payload::{
     CONTENT_HASH_BYTES_MAX, ContentHash, ERROR_TEXT_BYTES_MAX, ErrorText, InvalidPayload,
     PAYLOAD_BYTES_MAX, Payload,
 };
-pub use provider_error::ProviderError;
+pub use provider_error::{Answer, ProviderError, Result};
 pub use quantity::{
     BATCH_SIZE_MAX, BatchSize, DELAY_MAX, Delay, InvalidQuantity, LEASE_DURATION_MAX, LeaseDuration,
 };

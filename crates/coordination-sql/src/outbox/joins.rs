@@ -4,9 +4,7 @@
 //! acknowledging costs no more for them and two that end at once cannot miss each other. Only what a
 //! purge takes away is written down first.
 
-use coordination::{
-    JoinError, JoinId, JoinProgress, Joins, NewJoin, ProviderError, Retention, Topics,
-};
+use coordination::{JoinError, JoinId, JoinProgress, Joins, NewJoin, Result, Retention, Topics};
 
 use crate::engine::{Database, Engine};
 use crate::failure::Failure;
@@ -133,7 +131,7 @@ fn listed(rows: &[impl Columns]) -> Result<Value<'static>, Failure> {
 }
 
 impl<D: Database> Joins for Provider<D> {
-    async fn start_join(&self, join: NewJoin) -> Result<JoinId, ProviderError> {
+    async fn start_join(&self, join: NewJoin) -> Result<JoinId> {
         let members: Vec<_> = join.members().iter().copied().collect();
         let expected = i64::try_from(members.len()).expect("the number of members is bounded");
         let start = async {

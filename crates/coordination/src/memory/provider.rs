@@ -9,8 +9,8 @@ use crate::{
     BatchSize, Clock, ContentHash, Delay, Enqueued, ErrorText, Fence, FencingToken, GetError,
     Inbox, InboxKey, InboxMessage, JobDefinition, JobName, JobRun, JobSaved, JoinId, LeaseDuration,
     Leases, Materialised, MessageId, NewInboxMessage, NewOutboxMessage, NewTimer, Outbox,
-    OutboxMessage, OutboxRecord, OwnerToken, Payload, Processed, ProviderError, ResourceName,
-    Retention, RunId, Scheduler, Tenure, Timer, TimerId, Timestamp, Topics, TriggerError,
+    OutboxMessage, OutboxRecord, OwnerToken, Payload, Processed, ResourceName, Result, Retention,
+    RunId, Scheduler, Tenure, Timer, TimerId, Timestamp, Topics, TriggerError,
 };
 
 impl MemoryProvider {
@@ -20,7 +20,7 @@ impl MemoryProvider {
 }
 
 impl Outbox for MemoryProvider {
-    async fn enqueue(&self, message: NewOutboxMessage) -> Result<MessageId, ProviderError> {
+    async fn enqueue(&self, message: NewOutboxMessage) -> Result<MessageId> {
         let id = self.shared.outbox.lock().enqueue(self.now(), message);
         self.shared.outbox.tell_of_work(1);
         Ok(id)
@@ -32,7 +32,7 @@ impl Outbox for MemoryProvider {
         lease: LeaseDuration,
         max: BatchSize,
         topics: &Topics,
-    ) -> Result<Vec<OutboxMessage>, ProviderError> {
+    ) -> Result<Vec<OutboxMessage>> {
         Ok(self.shared.outbox.lock().claim_due(self.now(), owner, lease, max, topics))
     }
 
@@ -41,7 +41,7 @@ impl Outbox for MemoryProvider {
         owner: &OwnerToken,
         id: MessageId,
         lease: LeaseDuration,
-    ) -> Result<Option<u32>, ProviderError> {
+    ) -> Result<Option<u32>> {
         Ok(self.shared.outbox.lock().begin(self.now(), owner, id, lease))
     }
 
@@ -50,24 +50,15 @@ impl Outbox for MemoryProvider {
         owner: &OwnerToken,
         ids: &[MessageId],
         lease: LeaseDuration,
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         Ok(self.shared.outbox.lock().extend(self.now(), owner, ids, lease))
     }
 
-    async fn mark_dispatched(
-        &self,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-    ) -> Result<usize, ProviderError> {
+    async fn mark_dispatched(&self, owner: &OwnerToken, ids: &[MessageId]) -> Result<usize> {
         Ok(self.shared.outbox.lock().mark_dispatched(self.now(), owner, ids))
     }
 
-    async fn finish(
-        &self,
-        owner: &OwnerToken,
-        id: MessageId,
-        outcome: &Payload,
-    ) -> Result<usize, ProviderError> {
+    async fn finish(&self, owner: &OwnerToken, id: MessageId, outcome: &Payload) -> Result<usize> {
         Ok(self.shared.outbox.lock().finish(self.now(), owner, id, outcome))
     }
 
@@ -77,7 +68,7 @@ impl Outbox for MemoryProvider {
         ids: &[MessageId],
         delay: Delay,
         reason: &ErrorText,
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         let count = self.shared.outbox.lock().postpone(self.now(), owner, ids, delay, reason);
         self.shared.outbox.tell_of_work(count);
         Ok(count)
@@ -89,7 +80,7 @@ impl Outbox for MemoryProvider {
         ids: &[MessageId],
         delay: Delay,
         error: &ErrorText,
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         let count = self.shared.outbox.lock().reschedule(self.now(), owner, ids, delay, error);
         self.shared.outbox.tell_of_work(count);
         Ok(count)
@@ -100,48 +91,39 @@ impl Outbox for MemoryProvider {
         owner: &OwnerToken,
         ids: &[MessageId],
         error: &ErrorText,
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         Ok(self.shared.outbox.lock().fail(self.now(), owner, ids, error))
     }
 
-    async fn dead(
-        &self,
-        after: Option<MessageId>,
-        max: BatchSize,
-    ) -> Result<Vec<OutboxRecord>, ProviderError> {
+    async fn dead(&self, after: Option<MessageId>, max: BatchSize) -> Result<Vec<OutboxRecord>> {
         Ok(self.shared.outbox.lock().dead(after, max))
     }
 
-    async fn revive(
-        &self,
-        ids: &[MessageId],
-        reason: &ErrorText,
-        delay: Delay,
-    ) -> Result<usize, ProviderError> {
+    async fn revive(&self, ids: &[MessageId], reason: &ErrorText, delay: Delay) -> Result<usize> {
         let count = self.shared.outbox.lock().revive(self.now(), ids, reason, delay);
         self.shared.outbox.tell_of_work(count);
         Ok(count)
     }
 
-    async fn record(&self, id: MessageId) -> Result<Option<OutboxRecord>, ProviderError> {
+    async fn record(&self, id: MessageId) -> Result<Option<OutboxRecord>> {
         Ok(self.shared.outbox.lock().record(id))
     }
 
-    async fn reap(&self) -> Result<usize, ProviderError> {
+    async fn reap(&self) -> Result<usize> {
         let count = self.shared.outbox.lock().reap(self.now());
         self.shared.outbox.tell_of_work(count);
         Ok(count)
     }
 
-    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize, ProviderError> {
+    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize> {
         Ok(self.shared.outbox.lock().purge(self.now(), topics, keep))
     }
 
-    async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {
+    async fn oldest_ready_age(&self) -> Result<Option<Duration>> {
         Ok(self.shared.outbox.lock().oldest_ready_age(self.now()))
     }
 
-    async fn next_due_after(&self, topics: &Topics) -> Result<Option<Duration>, ProviderError> {
+    async fn next_due_after(&self, topics: &Topics) -> Result<Option<Duration>> {
         Ok(self.shared.outbox.lock().next_due_after(self.now(), topics))
     }
 
@@ -152,7 +134,7 @@ impl Outbox for MemoryProvider {
 }
 
 impl Joins for MemoryProvider {
-    async fn start_join(&self, join: NewJoin) -> Result<JoinId, ProviderError> {
+    async fn start_join(&self, join: NewJoin) -> Result<JoinId> {
         Ok(self.shared.outbox.lock().start_join(&join))
     }
 
@@ -166,11 +148,11 @@ impl Inbox for MemoryProvider {
         &self,
         key: &InboxKey,
         hash: Option<&ContentHash>,
-    ) -> Result<Processed, ProviderError> {
+    ) -> Result<Processed> {
         Ok(self.shared.inbox.lock().already_processed(key, hash))
     }
 
-    async fn enqueue(&self, message: NewInboxMessage) -> Result<Enqueued, ProviderError> {
+    async fn enqueue(&self, message: NewInboxMessage) -> Result<Enqueued> {
         let enqueued = self.shared.inbox.lock().enqueue(self.now(), message);
         self.shared.inbox.tell_of_work(1);
         Ok(enqueued)
@@ -182,7 +164,7 @@ impl Inbox for MemoryProvider {
         lease: LeaseDuration,
         max: BatchSize,
         topics: &Topics,
-    ) -> Result<Vec<InboxMessage>, ProviderError> {
+    ) -> Result<Vec<InboxMessage>> {
         Ok(self.shared.inbox.lock().claim(self.now(), owner, lease, max, topics))
     }
 
@@ -191,22 +173,17 @@ impl Inbox for MemoryProvider {
         owner: &OwnerToken,
         key: &InboxKey,
         lease: LeaseDuration,
-    ) -> Result<Option<u32>, ProviderError> {
+    ) -> Result<Option<u32>> {
         Ok(self.shared.inbox.lock().begin(self.now(), owner, key, lease))
     }
 
-    async fn postpone(
-        &self,
-        owner: &OwnerToken,
-        keys: &[InboxKey],
-        delay: Delay,
-    ) -> Result<usize, ProviderError> {
+    async fn postpone(&self, owner: &OwnerToken, keys: &[InboxKey], delay: Delay) -> Result<usize> {
         let count = self.shared.inbox.lock().postpone(self.now(), owner, keys, delay);
         self.shared.inbox.tell_of_work(count);
         Ok(count)
     }
 
-    async fn ack(&self, owner: &OwnerToken, keys: &[InboxKey]) -> Result<usize, ProviderError> {
+    async fn ack(&self, owner: &OwnerToken, keys: &[InboxKey]) -> Result<usize> {
         Ok(self.shared.inbox.lock().ack(self.now(), owner, keys))
     }
 
@@ -216,7 +193,7 @@ impl Inbox for MemoryProvider {
         keys: &[InboxKey],
         error: &ErrorText,
         delay: Delay,
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         Ok(self.shared.inbox.lock().abandon(self.now(), owner, keys, error, delay))
     }
 
@@ -225,7 +202,7 @@ impl Inbox for MemoryProvider {
         owner: &OwnerToken,
         keys: &[InboxKey],
         error: &ErrorText,
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         Ok(self.shared.inbox.lock().fail(self.now(), owner, keys, error))
     }
 
@@ -234,26 +211,21 @@ impl Inbox for MemoryProvider {
         message.ok_or_else(|| GetError::Unknown { key: key.clone() })
     }
 
-    async fn revive(
-        &self,
-        keys: &[InboxKey],
-        reason: &ErrorText,
-        delay: Delay,
-    ) -> Result<usize, ProviderError> {
+    async fn revive(&self, keys: &[InboxKey], reason: &ErrorText, delay: Delay) -> Result<usize> {
         let count = self.shared.inbox.lock().revive(self.now(), keys, reason, delay);
         self.shared.inbox.tell_of_work(1);
         Ok(count)
     }
 
-    async fn reap(&self) -> Result<usize, ProviderError> {
+    async fn reap(&self) -> Result<usize> {
         Ok(self.shared.inbox.lock().reap(self.now()))
     }
 
-    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize, ProviderError> {
+    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize> {
         Ok(self.shared.inbox.lock().purge(self.now(), topics, keep))
     }
 
-    async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {
+    async fn oldest_ready_age(&self) -> Result<Option<Duration>> {
         Ok(self.shared.inbox.lock().oldest_ready_age(self.now()))
     }
 
@@ -263,13 +235,13 @@ impl Inbox for MemoryProvider {
 }
 
 impl Scheduler for MemoryProvider {
-    async fn schedule_timer(&self, timer: NewTimer) -> Result<TimerId, ProviderError> {
+    async fn schedule_timer(&self, timer: NewTimer) -> Result<TimerId> {
         let id = self.shared.scheduler.lock().timers.schedule(timer);
         self.shared.scheduler.tell_of_work(1);
         Ok(id)
     }
 
-    async fn cancel_timer(&self, id: TimerId) -> Result<usize, ProviderError> {
+    async fn cancel_timer(&self, id: TimerId) -> Result<usize> {
         Ok(self.shared.scheduler.lock().timers.cancel(self.now(), id))
     }
 
@@ -278,15 +250,11 @@ impl Scheduler for MemoryProvider {
         owner: &OwnerToken,
         lease: LeaseDuration,
         max: BatchSize,
-    ) -> Result<Vec<Timer>, ProviderError> {
+    ) -> Result<Vec<Timer>> {
         Ok(self.shared.scheduler.lock().timers.claim(self.now(), owner, lease, max))
     }
 
-    async fn ack_timers(
-        &self,
-        owner: &OwnerToken,
-        ids: &[TimerId],
-    ) -> Result<usize, ProviderError> {
+    async fn ack_timers(&self, owner: &OwnerToken, ids: &[TimerId]) -> Result<usize> {
         Ok(self.shared.scheduler.lock().timers.ack(self.now(), owner, ids))
     }
 
@@ -295,21 +263,21 @@ impl Scheduler for MemoryProvider {
         owner: &OwnerToken,
         ids: &[TimerId],
         delay: Delay,
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         Ok(self.shared.scheduler.lock().timers.abandon(self.now(), owner, ids, delay))
     }
 
-    async fn reap_timers(&self) -> Result<usize, ProviderError> {
+    async fn reap_timers(&self) -> Result<usize> {
         Ok(self.shared.scheduler.lock().timers.reap(self.now()))
     }
 
-    async fn create_or_update_job(&self, job: JobDefinition) -> Result<JobSaved, ProviderError> {
+    async fn create_or_update_job(&self, job: JobDefinition) -> Result<JobSaved> {
         let saved = self.shared.scheduler.lock().jobs.save(self.now(), job);
         self.shared.scheduler.tell_of_work(1);
         Ok(saved)
     }
 
-    async fn delete_job(&self, name: &JobName) -> Result<usize, ProviderError> {
+    async fn delete_job(&self, name: &JobName) -> Result<usize> {
         Ok(self.shared.scheduler.lock().jobs.delete(self.now(), name))
     }
 
@@ -319,10 +287,7 @@ impl Scheduler for MemoryProvider {
         triggered.ok_or_else(|| TriggerError::UnknownJob { name: name.clone() })
     }
 
-    async fn create_job_runs_from_due_jobs(
-        &self,
-        fence: &Fence,
-    ) -> Result<Materialised, ProviderError> {
+    async fn create_job_runs_from_due_jobs(&self, fence: &Fence) -> Result<Materialised> {
         Ok(self.shared.scheduler.lock().jobs.materialise(self.now(), fence))
     }
 
@@ -331,15 +296,11 @@ impl Scheduler for MemoryProvider {
         owner: &OwnerToken,
         lease: LeaseDuration,
         max: BatchSize,
-    ) -> Result<Vec<JobRun>, ProviderError> {
+    ) -> Result<Vec<JobRun>> {
         Ok(self.shared.scheduler.lock().jobs.claim(self.now(), owner, lease, max))
     }
 
-    async fn ack_job_runs(
-        &self,
-        owner: &OwnerToken,
-        ids: &[RunId],
-    ) -> Result<usize, ProviderError> {
+    async fn ack_job_runs(&self, owner: &OwnerToken, ids: &[RunId]) -> Result<usize> {
         Ok(self.shared.scheduler.lock().jobs.ack(self.now(), owner, ids))
     }
 
@@ -348,27 +309,27 @@ impl Scheduler for MemoryProvider {
         owner: &OwnerToken,
         ids: &[RunId],
         delay: Delay,
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         Ok(self.shared.scheduler.lock().jobs.abandon(self.now(), owner, ids, delay))
     }
 
-    async fn reap_job_runs(&self) -> Result<usize, ProviderError> {
+    async fn reap_job_runs(&self) -> Result<usize> {
         Ok(self.shared.scheduler.lock().jobs.reap(self.now()))
     }
 
-    async fn next_event_time(&self) -> Result<Option<Timestamp>, ProviderError> {
+    async fn next_event_time(&self) -> Result<Option<Timestamp>> {
         let scheduler = self.shared.scheduler.lock();
         let ready = [scheduler.timers.next_due_at(), scheduler.jobs.next_due_at()];
         Ok(ready.into_iter().chain([scheduler.jobs.next_tick()]).flatten().min())
     }
 
-    async fn purge(&self, older_than: Duration) -> Result<usize, ProviderError> {
+    async fn purge(&self, older_than: Duration) -> Result<usize> {
         let mut scheduler = self.shared.scheduler.lock();
         let timers = scheduler.timers.purge(self.now(), older_than);
         Ok(timers + scheduler.jobs.purge(self.now(), older_than))
     }
 
-    async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {
+    async fn oldest_ready_age(&self) -> Result<Option<Duration>> {
         let now = self.now();
         let scheduler = self.shared.scheduler.lock();
         let ready = [scheduler.timers.next_due_at(), scheduler.jobs.next_due_at()];
@@ -387,7 +348,7 @@ impl Leases for MemoryProvider {
         resource: &ResourceName,
         duration: LeaseDuration,
         owner: &OwnerToken,
-    ) -> Result<Option<FencingToken>, ProviderError> {
+    ) -> Result<Option<FencingToken>> {
         Ok(self.shared.leases.lock().acquire(self.now(), resource, duration, owner))
     }
 
@@ -395,11 +356,11 @@ impl Leases for MemoryProvider {
         &self,
         tenure: &Tenure,
         duration: LeaseDuration,
-    ) -> Result<Option<FencingToken>, ProviderError> {
+    ) -> Result<Option<FencingToken>> {
         Ok(self.shared.leases.lock().renew(self.now(), tenure, duration))
     }
 
-    async fn release(&self, tenure: &Tenure) -> Result<usize, ProviderError> {
+    async fn release(&self, tenure: &Tenure) -> Result<usize> {
         Ok(self.shared.leases.lock().release(self.now(), tenure))
     }
 

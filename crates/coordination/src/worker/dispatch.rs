@@ -17,8 +17,8 @@ use super::lanes::{Ask, Lanes};
 use super::metrics::{Counter, WorkerMetrics};
 use super::settings::{InvalidSettings, WorkerSettings};
 use crate::{
-    BatchSize, CorrelationId, Delay, ErrorText, LeaseDuration, OwnerToken, ProviderError,
-    Retention, TOPICS_MAX, TooManyTopics, Topic, Topics,
+    Answer, BatchSize, CorrelationId, Delay, ErrorText, LeaseDuration, OwnerToken, ProviderError,
+    Result, Retention, TOPICS_MAX, TooManyTopics, Topic, Topics,
 };
 
 /// How often the provider is told of a beginning or an end before the item is left to be reaped.
@@ -43,28 +43,22 @@ pub(super) trait Queue: Clone + Send + Sync + 'static {
         lease: LeaseDuration,
         max: BatchSize,
         topics: &Topics,
-    ) -> impl Future<Output = Result<Vec<Self::Item>, ProviderError>> + Send;
+    ) -> impl Answer<Vec<Self::Item>>;
     fn begin(
         &self,
         owner: &OwnerToken,
         item: &Self::Item,
         lease: LeaseDuration,
-    ) -> impl Future<Output = Result<Option<u32>, ProviderError>> + Send;
+    ) -> impl Answer<Option<u32>>;
     fn settle(
         &self,
         owner: &OwnerToken,
         item: &Self::Item,
         settlement: &Settlement,
-    ) -> impl Future<Output = Result<usize, ProviderError>> + Send;
-    fn reap(&self) -> impl Future<Output = Result<usize, ProviderError>> + Send;
-    fn purge(
-        &self,
-        topics: &Topics,
-        keep: Retention,
-    ) -> impl Future<Output = Result<usize, ProviderError>> + Send;
-    fn oldest_ready_age(
-        &self,
-    ) -> impl Future<Output = Result<Option<Duration>, ProviderError>> + Send;
+    ) -> impl Answer<usize>;
+    fn reap(&self) -> impl Answer<usize>;
+    fn purge(&self, topics: &Topics, keep: Retention) -> impl Answer<usize>;
+    fn oldest_ready_age(&self) -> impl Answer<Option<Duration>>;
     fn work_added(&self) -> impl Future<Output = ()> + Send;
 }
 
@@ -389,7 +383,7 @@ impl<Q: Queue> Dispatch<Q> {
     /// Tells the provider until it answers. None if it does not.
     async fn tell<T, F>(&self, mut call: impl FnMut() -> F) -> Option<T>
     where
-        F: Future<Output = Result<T, ProviderError>> + Send,
+        F: Future<Output = Result<T>> + Send,
     {
         let mut again = interval(TELL_AGAIN_AFTER);
         for _ in 0..TELL_ATTEMPTS_MAX {

@@ -10,7 +10,7 @@ use super::metrics::WorkerMetrics;
 use super::settings::InvalidSettings;
 use crate::{
     BatchSize, CorrelationId, Delay, JobRun, Lease, LeaseDuration, Leases, LostLease, Materialised,
-    NewOutboxMessage, Outbox, OwnerToken, ProviderError, ResourceName, Scheduler, Timer,
+    NewOutboxMessage, Outbox, OwnerToken, ProviderError, ResourceName, Result, Scheduler, Timer,
 };
 
 /// The least time between two rounds. The provider's clock may be behind ours: then what is due by
@@ -273,7 +273,7 @@ impl<S: Scheduler, O: Outbox, L: Leases> SchedulerWorker<S, O, L> {
         Ok(())
     }
 
-    async fn give_back(&self, event: &Event, delay: Delay) -> Result<(), ProviderError> {
+    async fn give_back(&self, event: &Event, delay: Delay) -> Result<()> {
         let count = match event {
             Event::Timer(timer) => {
                 self.scheduler.abandon_timers(&self.owner, &[timer.id], delay).await?

@@ -6,13 +6,13 @@ use coordination::{
     BatchSize, ContentHash, Delay, Enqueued, ErrorText, GetError, Inbox, InboxKey, InboxMessage,
     JoinError, JoinId, JoinProgress, Joins, LeaseDuration, MessageId, NewInboxMessage, NewJoin,
     NewOutboxMessage, Outbox, OutboxMessage, OutboxRecord, OutboxStatus, OwnerToken, Payload,
-    Processed, ProviderError, Retention, SourceMessageId, TopicSet, Topics,
+    Processed, Result, Retention, SourceMessageId, TopicSet, Topics,
 };
 
 use crate::flawed::{Flaw, Flawed};
 
 impl Outbox for Flawed {
-    async fn enqueue(&self, mut message: NewOutboxMessage) -> Result<MessageId, ProviderError> {
+    async fn enqueue(&self, mut message: NewOutboxMessage) -> Result<MessageId> {
         if self.has(Flaw::IgnoresDueTimes) {
             message.due_at = None;
         }
@@ -27,7 +27,7 @@ impl Outbox for Flawed {
         lease: LeaseDuration,
         max: BatchSize,
         topics: &Topics,
-    ) -> Result<Vec<OutboxMessage>, ProviderError> {
+    ) -> Result<Vec<OutboxMessage>> {
         let mut claimed = match (self.flaw, topics) {
             (Flaw::IgnoresTopics, _) => self.inner.claim_due(owner, lease, max).await?,
             (Flaw::ClaimsTopicByTopic, Topics::Only(topics)) => {
@@ -58,7 +58,7 @@ impl Outbox for Flawed {
         owner: &OwnerToken,
         id: MessageId,
         lease: LeaseDuration,
-    ) -> Result<Option<u32>, ProviderError> {
+    ) -> Result<Option<u32>> {
         let attempts = Outbox::begin(&self.inner, owner, id, lease).await?;
         if self.has(Flaw::CountsEveryBegin) && attempts.is_some() {
             self.notes().begun += 1;
@@ -72,19 +72,14 @@ impl Outbox for Flawed {
         owner: &OwnerToken,
         ids: &[MessageId],
         lease: LeaseDuration,
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         match self.flaw {
             Flaw::ExtendsInWordsOnly => Ok(ids.len()),
             _ => self.inner.extend(owner, ids, lease).await,
         }
     }
 
-    async fn finish(
-        &self,
-        owner: &OwnerToken,
-        id: MessageId,
-        outcome: &Payload,
-    ) -> Result<usize, ProviderError> {
+    async fn finish(&self, owner: &OwnerToken, id: MessageId, outcome: &Payload) -> Result<usize> {
         match self.flaw {
             Flaw::ForgetsOutcomes => self.mark_dispatched(owner, &[id]).await,
             _ => {
@@ -100,31 +95,22 @@ impl Outbox for Flawed {
         ids: &[MessageId],
         delay: Delay,
         reason: &ErrorText,
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         match self.flaw {
             Flaw::CountsPostponements => self.inner.reschedule(owner, ids, delay, reason).await,
             _ => self.inner.postpone_because(owner, ids, delay, reason).await,
         }
     }
 
-    async fn dead(
-        &self,
-        after: Option<MessageId>,
-        max: BatchSize,
-    ) -> Result<Vec<OutboxRecord>, ProviderError> {
+    async fn dead(&self, after: Option<MessageId>, max: BatchSize) -> Result<Vec<OutboxRecord>> {
         Outbox::dead(&self.inner, after, max).await
     }
 
-    async fn revive(
-        &self,
-        ids: &[MessageId],
-        reason: &ErrorText,
-        delay: Delay,
-    ) -> Result<usize, ProviderError> {
+    async fn revive(&self, ids: &[MessageId], reason: &ErrorText, delay: Delay) -> Result<usize> {
         Outbox::revive(&self.inner, ids, reason, delay).await
     }
 
-    async fn record(&self, id: MessageId) -> Result<Option<OutboxRecord>, ProviderError> {
+    async fn record(&self, id: MessageId) -> Result<Option<OutboxRecord>> {
         let record = self.inner.record(id).await?;
         Ok(match record {
             Some(record) if self.has(Flaw::ShowsTheDeadAsReady) => {
@@ -138,18 +124,14 @@ impl Outbox for Flawed {
         })
     }
 
-    async fn next_due_after(&self, topics: &Topics) -> Result<Option<Duration>, ProviderError> {
+    async fn next_due_after(&self, topics: &Topics) -> Result<Option<Duration>> {
         match self.flaw {
             Flaw::IgnoresTopics => self.inner.next_due_after(&Topics::All).await,
             _ => self.inner.next_due_after(topics).await,
         }
     }
 
-    async fn mark_dispatched(
-        &self,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-    ) -> Result<usize, ProviderError> {
+    async fn mark_dispatched(&self, owner: &OwnerToken, ids: &[MessageId]) -> Result<usize> {
         let mut count = 0;
         for id in ids {
             let owner = self.owner_for(owner, &id.to_string());
@@ -169,7 +151,7 @@ impl Outbox for Flawed {
         ids: &[MessageId],
         delay: Delay,
         error: &ErrorText,
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         self.inner.reschedule(owner, ids, delay, error).await
     }
 
@@ -178,7 +160,7 @@ impl Outbox for Flawed {
         owner: &OwnerToken,
         ids: &[MessageId],
         error: &ErrorText,
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         if self.has(Flaw::FailsInWordsOnly) {
             return self.inner.mark_dispatched(owner, ids).await;
         }
@@ -190,7 +172,7 @@ impl Outbox for Flawed {
         Ok(count)
     }
 
-    async fn reap(&self) -> Result<usize, ProviderError> {
+    async fn reap(&self) -> Result<usize> {
         match self.flaw {
             Flaw::NeverReaps => Ok(0),
             Flaw::ReapsFinishedMessages => {
@@ -205,18 +187,18 @@ impl Outbox for Flawed {
         }
     }
 
-    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize, ProviderError> {
+    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize> {
         let (topics, keep) = self.purged(topics, keep);
         Outbox::purge(&self.inner, &topics, keep).await
     }
 
-    async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {
+    async fn oldest_ready_age(&self) -> Result<Option<Duration>> {
         Outbox::oldest_ready_age(&self.inner).await
     }
 }
 
 impl Joins for Flawed {
-    async fn start_join(&self, join: NewJoin) -> Result<JoinId, ProviderError> {
+    async fn start_join(&self, join: NewJoin) -> Result<JoinId> {
         self.inner.start_join(join).await
     }
 
@@ -234,11 +216,11 @@ impl Inbox for Flawed {
         &self,
         key: &InboxKey,
         hash: Option<&ContentHash>,
-    ) -> Result<Processed, ProviderError> {
+    ) -> Result<Processed> {
         self.inner.already_processed(key, hash).await
     }
 
-    async fn enqueue(&self, mut message: NewInboxMessage) -> Result<Enqueued, ProviderError> {
+    async fn enqueue(&self, mut message: NewInboxMessage) -> Result<Enqueued> {
         if self.has(Flaw::DeliversDuplicates) && self.inner.get(&message.key).await.is_ok() {
             self.notes().copies += 1;
             let copy = format!("{}-copy-{}", message.key.message_id, self.notes().copies);
@@ -257,7 +239,7 @@ impl Inbox for Flawed {
         lease: LeaseDuration,
         max: BatchSize,
         topics: &Topics,
-    ) -> Result<Vec<InboxMessage>, ProviderError> {
+    ) -> Result<Vec<InboxMessage>> {
         let topics = if self.has(Flaw::IgnoresTopics) { &Topics::All } else { topics };
         let mut claimed = self.inner.claim_of(owner, lease, max, topics).await?;
         self.note_claim(owner, claimed.iter().map(|message| message.key.to_string()));
@@ -279,7 +261,7 @@ impl Inbox for Flawed {
         owner: &OwnerToken,
         key: &InboxKey,
         lease: LeaseDuration,
-    ) -> Result<Option<u32>, ProviderError> {
+    ) -> Result<Option<u32>> {
         let attempts = Inbox::begin(&self.inner, owner, key, lease).await?;
         if self.has(Flaw::CountsEveryBegin) && attempts.is_some() {
             self.notes().begun += 1;
@@ -288,12 +270,7 @@ impl Inbox for Flawed {
         Ok(attempts)
     }
 
-    async fn postpone(
-        &self,
-        owner: &OwnerToken,
-        keys: &[InboxKey],
-        delay: Delay,
-    ) -> Result<usize, ProviderError> {
+    async fn postpone(&self, owner: &OwnerToken, keys: &[InboxKey], delay: Delay) -> Result<usize> {
         match self.flaw {
             Flaw::CountsPostponements => {
                 self.inner.abandon(owner, keys, &ErrorText::default(), delay).await
@@ -302,7 +279,7 @@ impl Inbox for Flawed {
         }
     }
 
-    async fn ack(&self, owner: &OwnerToken, keys: &[InboxKey]) -> Result<usize, ProviderError> {
+    async fn ack(&self, owner: &OwnerToken, keys: &[InboxKey]) -> Result<usize> {
         let mut count = 0;
         for key in keys {
             let owner = self.owner_for(owner, &key.to_string());
@@ -317,7 +294,7 @@ impl Inbox for Flawed {
         keys: &[InboxKey],
         error: &ErrorText,
         delay: Delay,
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         self.inner.abandon(owner, keys, error, delay).await
     }
 
@@ -326,7 +303,7 @@ impl Inbox for Flawed {
         owner: &OwnerToken,
         keys: &[InboxKey],
         error: &ErrorText,
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         let mut count = 0;
         for key in keys {
             let owner = self.owner_of_failure(owner, &key.to_string());
@@ -339,25 +316,20 @@ impl Inbox for Flawed {
         self.inner.get(key).await
     }
 
-    async fn revive(
-        &self,
-        keys: &[InboxKey],
-        reason: &ErrorText,
-        delay: Delay,
-    ) -> Result<usize, ProviderError> {
+    async fn revive(&self, keys: &[InboxKey], reason: &ErrorText, delay: Delay) -> Result<usize> {
         Inbox::revive(&self.inner, keys, reason, delay).await
     }
 
-    async fn reap(&self) -> Result<usize, ProviderError> {
+    async fn reap(&self) -> Result<usize> {
         if self.has(Flaw::NeverReaps) { Ok(0) } else { Inbox::reap(&self.inner).await }
     }
 
-    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize, ProviderError> {
+    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize> {
         let (topics, keep) = self.purged(topics, keep);
         Inbox::purge(&self.inner, &topics, keep).await
     }
 
-    async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {
+    async fn oldest_ready_age(&self) -> Result<Option<Duration>> {
         Inbox::oldest_ready_age(&self.inner).await
     }
 }
