@@ -6,7 +6,7 @@ use std::time::Duration;
 use coordination::{
     BatchSize, ContentHash, CorrelationId, Delay, Enqueued, ErrorText, GetError, Inbox, InboxKey,
     InboxMessage, InboxStatus, LeaseDuration, NewInboxMessage, OwnerToken, Processed, Result,
-    Retention, Source, SourceMessageId, Topic, Topics,
+    Retention, Settlement, Source, SourceMessageId, Topic, Topics,
 };
 
 use crate::engine::{Database, Values};
@@ -15,7 +15,7 @@ use crate::provider::Provider;
 use crate::statement::{Dialect, Queue, Statement};
 use crate::value::{Columns, Value, id, maybe_moment, read, topics_value};
 use crate::work::{
-    ByTopic, ClaimSql, OldSql, TRIED, Table, UNTRIED, WorkSql, begin, note_error, settle,
+    ByTopic, ClaimSql, NOTE_ERROR, OldSql, TRIED, Table, UNTRIED, WorkSql, begin, settle,
 };
 
 /// Stands between the source and its message ID in an identity; names have no control characters.
@@ -63,8 +63,8 @@ impl InboxSql {
             processed: statement("SELECT hash FROM {inbox} WHERE id = $1 AND state = 'done'"),
             begin: statement(&begin("inbox")),
             postpone: dialect.announced(Queue::Inbox, &TABLE.give_back(UNTRIED)),
-            abandon: statement(&TABLE.give_back(&format!("{TRIED}{}", note_error(4)))),
-            fail: statement(&settle("inbox", "dead", &note_error(3))),
+            abandon: statement(&TABLE.give_back(TRIED)),
+            fail: statement(&settle("inbox", "dead", NOTE_ERROR)),
             get: statement(&format!("SELECT {SHOWN} FROM {{inbox}} WHERE id = $1")),
             revive: dialect.announced(
                 Queue::Inbox,
@@ -72,9 +72,9 @@ impl InboxSql {
                     "UPDATE {{inbox}}
                      SET state = CASE WHEN $2 = 0 THEN 'due' ELSE 'waiting' END,
                          due_at = {{now}} + $2, finished_at = NULL,
-                         attempts_at_revival = attempts, lost_attempts = 0, begun = FALSE{}
-                     WHERE id {{locked:1:inbox}} AND state = 'dead'",
-                    note_error(3)
+                         attempts_at_revival = attempts, lost_attempts = 0, begun = FALSE
+                         {NOTE_ERROR}
+                     WHERE id {{locked:1:inbox}} AND state = 'dead'"
                 ),
             ),
         }
@@ -171,38 +171,30 @@ impl<D: Database> Inbox for Provider<D> {
         begin.await.map_err(Failure::of("inbox begin"))
     }
 
-    async fn postpone(&self, owner: &OwnerToken, keys: &[InboxKey], delay: Delay) -> Result<usize> {
-        let values = vec![owner.into(), ids(keys), delay.into()];
-        let postpone = &self.sql().inbox.postpone;
-        let count = self.settle("inbox postpone", postpone, keys, values).await?;
-        self.engine().announce(Queue::Inbox);
+    async fn settle(
+        &self,
+        owner: &OwnerToken,
+        keys: &[InboxKey],
+        settlement: &Settlement,
+    ) -> Result<usize> {
+        let sql = &self.sql().inbox;
+        let (operation, statement, more) = match settlement {
+            Settlement::Finish { .. } => ("inbox ack", sql.work.finish_statement(), vec![]),
+            Settlement::Retry { delay, error } => {
+                ("inbox abandon", &sql.abandon, vec![(*delay).into(), error.into()])
+            }
+            Settlement::Fail { error } => ("inbox fail", &sql.fail, vec![error.into()]),
+            Settlement::PutOff { delay, reason } => {
+                ("inbox postpone", &sql.postpone, vec![(*delay).into(), reason.into()])
+            }
+        };
+        let mut values: Values<'_> = vec![owner.into(), ids(keys)];
+        values.extend(more);
+        let count = self.change(operation, statement, keys, values).await?;
+        if let Settlement::PutOff { .. } = settlement {
+            self.engine().announce(Queue::Inbox);
+        }
         Ok(count)
-    }
-
-    async fn ack(&self, owner: &OwnerToken, keys: &[InboxKey]) -> Result<usize> {
-        let values = vec![owner.into(), ids(keys)];
-        self.settle("inbox ack", self.sql().inbox.work.finish_statement(), keys, values).await
-    }
-
-    async fn abandon(
-        &self,
-        owner: &OwnerToken,
-        keys: &[InboxKey],
-        error: &ErrorText,
-        delay: Delay,
-    ) -> Result<usize> {
-        let values = vec![owner.into(), ids(keys), delay.into(), error.into()];
-        self.settle("inbox abandon", &self.sql().inbox.abandon, keys, values).await
-    }
-
-    async fn fail(
-        &self,
-        owner: &OwnerToken,
-        keys: &[InboxKey],
-        error: &ErrorText,
-    ) -> Result<usize> {
-        let values = vec![owner.into(), ids(keys), error.into()];
-        self.settle("inbox fail", &self.sql().inbox.fail, keys, values).await
     }
 
     async fn get(&self, key: &InboxKey) -> Result<InboxMessage, GetError> {
@@ -216,7 +208,7 @@ impl<D: Database> Inbox for Provider<D> {
 
     async fn revive(&self, keys: &[InboxKey], reason: &ErrorText, delay: Delay) -> Result<usize> {
         let values = vec![ids(keys), delay.into(), reason.into()];
-        let revived = self.settle("inbox revive", &self.sql().inbox.revive, keys, values).await?;
+        let revived = self.change("inbox revive", &self.sql().inbox.revive, keys, values).await?;
         self.engine().announce(Queue::Inbox);
         Ok(revived)
     }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use coordination::{
     BatchSize, CorrelationId, Delay, ErrorText, LeaseDuration, MessageId, NewOutboxMessage, Outbox,
-    OutboxMessage, OutboxRecord, OutboxStatus, OwnerToken, Payload, Result, Retention, Topic,
-    Topics,
+    OutboxMessage, OutboxRecord, OutboxStatus, OwnerToken, Payload, Result, Retention, Settlement,
+    Topic, Topics,
 };
 
 pub(crate) use self::joins::JoinSql;
@@ -20,7 +20,7 @@ use crate::provider::Provider;
 use crate::statement::{Dialect, Queue, Statement};
 use crate::value::{Columns, Value, id, ids, maybe_moment, topics_value};
 use crate::work::{
-    ByTopic, ClaimSql, OldSql, TRIED, Table, UNTRIED, WorkSql, begin, in_batches, note_error,
+    ByTopic, ClaimSql, NOTE_ERROR, OldSql, TRIED, Table, UNTRIED, WorkSql, begin, in_batches,
     settle,
 };
 
@@ -66,7 +66,6 @@ impl OutboxSql {
     pub(crate) fn new(dialect: &Dialect) -> OutboxSql {
         let statement = |text: &str| dialect.statement(text);
         let announced = |text: &str| dialect.announced(Queue::Outbox, text);
-        let held = "id = $2 AND state = 'claimed' AND owner = $1";
         OutboxSql {
             enqueue: enqueue(dialect),
             work: WorkSql::new(dialect, &TABLE),
@@ -78,18 +77,12 @@ impl OutboxSql {
                 "UPDATE {outbox} SET claimed_until = {greatest}(claimed_until, {now} + $3)
                  WHERE id {locked:2:outbox} AND state = 'claimed' AND owner = $1",
             ),
-            finish: statement(&format!(
-                "UPDATE {{outbox}}
-                 SET state = 'done', finished_at = {{now}}, owner = NULL, claimed_until = NULL,
-                     outcome = $3
-                 WHERE {held}"
-            )),
-            postpone: announced(&TABLE.give_back(&format!("{UNTRIED}{}", note_error(4)))),
+            finish: statement(&settle("outbox", "done", ", outcome = $3")),
+            postpone: announced(&TABLE.give_back(UNTRIED)),
             reschedule: announced(
-                &TABLE
-                    .give_back(&format!("{TRIED}, retry_count = retry_count + 1{}", note_error(4))),
+                &TABLE.give_back(&format!("{TRIED}, retry_count = retry_count + 1")),
             ),
-            fail: statement(&settle("outbox", "dead", &note_error(3))),
+            fail: statement(&settle("outbox", "dead", NOTE_ERROR)),
             dead: statement(&format!(
                 "SELECT id, {RECORD} FROM {{outbox}} WHERE state = 'dead' AND id > $1 ORDER BY id LIMIT $2"
             )),
@@ -102,9 +95,8 @@ impl OutboxSql {
             revive: announced(&format!(
                 "UPDATE {{outbox}}
                  SET state = CASE WHEN $2 = 0 THEN 'due' ELSE 'waiting' END, due_at = {{now}} + $2,
-                     finished_at = NULL, retry_count = 0, attempts = 0{}
-                 WHERE id {{in:1}} AND state = 'dead'",
-                note_error(3)
+                     finished_at = NULL, retry_count = 0, attempts = 0{NOTE_ERROR}
+                 WHERE id {{in:1}} AND state = 'dead'"
             )),
             record: statement(&format!("SELECT {RECORD} FROM {{outbox}} WHERE id = $1")),
             reap: announced(&TABLE.reap(dialect)),
@@ -249,60 +241,38 @@ impl<D: Database> Outbox for Provider<D> {
         lease: LeaseDuration,
     ) -> Result<usize> {
         let values = vec![owner.into(), ids(messages), lease.into()];
-        self.settle("outbox extend", &self.sql().outbox.extend, messages, values).await
+        self.change("outbox extend", &self.sql().outbox.extend, messages, values).await
     }
 
-    async fn mark_dispatched(&self, owner: &OwnerToken, messages: &[MessageId]) -> Result<usize> {
-        let (operation, values) = ("outbox mark dispatched", vec![owner.into(), ids(messages)]);
-        self.settle(operation, self.sql().outbox.work.finish_statement(), messages, values).await
-    }
-
-    async fn finish(
-        &self,
-        owner: &OwnerToken,
-        message: MessageId,
-        outcome: &Payload,
-    ) -> Result<usize> {
-        let values = vec![owner.into(), id(&message), outcome.into()];
-        self.settle("outbox finish", &self.sql().outbox.finish, &[message], values).await
-    }
-
-    async fn postpone_because(
+    async fn settle(
         &self,
         owner: &OwnerToken,
         messages: &[MessageId],
-        delay: Delay,
-        reason: &ErrorText,
+        settlement: &Settlement,
     ) -> Result<usize> {
-        let values = vec![owner.into(), ids(messages), delay.into(), reason.into()];
-        let postpone = &self.sql().outbox.postpone;
-        let count = self.settle("outbox postpone", postpone, messages, values).await?;
-        self.engine().announce(Queue::Outbox);
+        let sql = &self.sql().outbox;
+        let (operation, statement, more) = match settlement {
+            Settlement::Finish { outcome: None } => {
+                ("outbox mark dispatched", sql.work.finish_statement(), vec![])
+            }
+            Settlement::Finish { outcome: Some(outcome) } => {
+                ("outbox finish", &sql.finish, vec![outcome.into()])
+            }
+            Settlement::Retry { delay, error } => {
+                ("outbox reschedule", &sql.reschedule, vec![(*delay).into(), error.into()])
+            }
+            Settlement::Fail { error } => ("outbox fail", &sql.fail, vec![error.into()]),
+            Settlement::PutOff { delay, reason } => {
+                ("outbox postpone", &sql.postpone, vec![(*delay).into(), reason.into()])
+            }
+        };
+        let mut values: Values<'_> = vec![owner.into(), ids(messages)];
+        values.extend(more);
+        let count = self.change(operation, statement, messages, values).await?;
+        if let Settlement::Retry { .. } | Settlement::PutOff { .. } = settlement {
+            self.engine().announce(Queue::Outbox);
+        }
         Ok(count)
-    }
-
-    async fn reschedule(
-        &self,
-        owner: &OwnerToken,
-        messages: &[MessageId],
-        delay: Delay,
-        error: &ErrorText,
-    ) -> Result<usize> {
-        let values = vec![owner.into(), ids(messages), delay.into(), error.into()];
-        let reschedule = &self.sql().outbox.reschedule;
-        let count = self.settle("outbox reschedule", reschedule, messages, values).await?;
-        self.engine().announce(Queue::Outbox);
-        Ok(count)
-    }
-
-    async fn fail(
-        &self,
-        owner: &OwnerToken,
-        messages: &[MessageId],
-        error: &ErrorText,
-    ) -> Result<usize> {
-        let values = vec![owner.into(), ids(messages), error.into()];
-        self.settle("outbox fail", &self.sql().outbox.fail, messages, values).await
     }
 
     async fn dead(&self, after: Option<MessageId>, max: BatchSize) -> Result<Vec<OutboxRecord>> {

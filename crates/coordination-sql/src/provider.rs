@@ -77,7 +77,7 @@ impl<D: Database> Provider<D> {
 
     /// Runs a statement about items that the caller names. Says how many it changed; without any
     /// there is nothing to ask.
-    pub(crate) async fn settle<I: Sync>(
+    pub(crate) async fn change<I: Sync>(
         &self,
         operation: &'static str,
         statement: &Statement,

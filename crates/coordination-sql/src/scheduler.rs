@@ -46,7 +46,7 @@ impl<D: Database> Scheduler for Provider<D> {
 
     async fn ack_timers(&self, owner: &OwnerToken, timers: &[TimerId]) -> Result<usize> {
         let values = vec![owner.into(), ids(timers)];
-        self.settle("ack timers", self.sql().timers.work.finish_statement(), timers, values).await
+        self.change("ack timers", self.sql().timers.work.finish_statement(), timers, values).await
     }
 
     async fn abandon_timers(
@@ -57,7 +57,7 @@ impl<D: Database> Scheduler for Provider<D> {
     ) -> Result<usize> {
         let values = vec![owner.into(), ids(timers), delay.into()];
         let give_back = self.sql().timers.work.give_back_statement();
-        self.settle("abandon timers", give_back, timers, values).await
+        self.change("abandon timers", give_back, timers, values).await
     }
 
     async fn reap_timers(&self) -> Result<usize> {
@@ -103,7 +103,7 @@ impl<D: Database> Scheduler for Provider<D> {
 
     async fn ack_job_runs(&self, owner: &OwnerToken, runs: &[RunId]) -> Result<usize> {
         let values = vec![owner.into(), ids(runs)];
-        self.settle("ack job runs", self.sql().jobs.runs.finish_statement(), runs, values).await
+        self.change("ack job runs", self.sql().jobs.runs.finish_statement(), runs, values).await
     }
 
     async fn abandon_job_runs(
@@ -114,7 +114,7 @@ impl<D: Database> Scheduler for Provider<D> {
     ) -> Result<usize> {
         let values = vec![owner.into(), ids(runs), delay.into()];
         let give_back = self.sql().jobs.runs.give_back_statement();
-        self.settle("abandon job runs", give_back, runs, values).await
+        self.change("abandon job runs", give_back, runs, values).await
     }
 
     async fn reap_job_runs(&self) -> Result<usize> {

@@ -148,12 +148,15 @@ impl Table {
     }
 }
 
-/// What an attempt that is not to be counted sets: nothing is left of one that began.
+/// What giving back untried sets: nothing is left of an attempt that began. `$4` is the reason.
 pub(crate) const UNTRIED: &str =
-    ", attempts = attempts - CASE WHEN begun THEN 1 ELSE 0 END, begun = FALSE";
-/// What an attempt that failed sets: it counts whether or not it was said to begin.
+    ", attempts = attempts - CASE WHEN begun THEN 1 ELSE 0 END, begun = FALSE,
+     last_error = CASE WHEN $4 = '' THEN last_error ELSE $4 END";
+/// What giving back after an attempt sets: it counts whether or not it was said to begin. `$4` is the
+/// error.
 pub(crate) const TRIED: &str =
-    ", attempts = attempts + CASE WHEN begun THEN 0 ELSE 1 END, begun = FALSE";
+    ", attempts = attempts + CASE WHEN begun THEN 0 ELSE 1 END, begun = FALSE,
+     last_error = CASE WHEN $4 = '' THEN last_error ELSE $4 END";
 
 /// The statement that begins an attempt on the item `$2` that `$1` has claimed.
 pub(crate) fn begin(table: &str) -> String {
@@ -165,10 +168,8 @@ pub(crate) fn begin(table: &str) -> String {
     )
 }
 
-/// Keeps the last error when the new one, this parameter, is empty.
-pub(crate) fn note_error(parameter: usize) -> String {
-    format!(", last_error = CASE WHEN ${parameter} = '' THEN last_error ELSE ${parameter} END")
-}
+/// Keeps the last error when the new one, `$3`, is empty.
+pub(crate) const NOTE_ERROR: &str = ", last_error = CASE WHEN $3 = '' THEN last_error ELSE $3 END";
 
 /// The statement that ends items that `$1` has claimed, with what it sets beside. A join that starts
 /// locks its members in the same order, so that neither waits for the other.

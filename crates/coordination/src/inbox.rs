@@ -8,7 +8,8 @@ use thiserror::Error;
 
 use crate::{
     Answer, BatchSize, ContentHash, CorrelationId, Delay, ErrorText, LeaseDuration, OwnerToken,
-    Payload, ProviderError, Retention, Source, SourceMessageId, Timestamp, Topic, Topics,
+    Payload, ProviderError, Retention, Settlement, Source, SourceMessageId, Timestamp, Topic,
+    Topics,
 };
 
 /// The identity of an inbox message: who sent it, and what the sender calls it.
@@ -178,25 +179,41 @@ pub trait Inbox: Send + Sync + 'static {
         lease: LeaseDuration,
     ) -> impl Answer<Option<u32>>;
 
+    /// Ends the owner's claims on these messages as the settlement says. Says how many.
+    fn settle(
+        &self,
+        owner: &OwnerToken,
+        keys: &[InboxKey],
+        settlement: &Settlement,
+    ) -> impl Answer<usize>;
+
     /// Finishes claimed messages. Says how many.
-    fn ack(&self, owner: &OwnerToken, keys: &[InboxKey]) -> impl Answer<usize>;
+    fn ack(&self, owner: &OwnerToken, keys: &[InboxKey]) -> impl Answer<usize> {
+        async move { self.settle(owner, keys, &Settlement::DONE).await }
+    }
 
-    /// Gives claimed messages back, due after `delay`, as if they had not been tried: an attempt that
-    /// began is not counted and the last error stays. Says how many.
-    fn postpone(&self, owner: &OwnerToken, keys: &[InboxKey], delay: Delay) -> impl Answer<usize>;
+    /// Gives claimed messages back [untried](Settlement::PutOff). Says how many.
+    fn postpone(&self, owner: &OwnerToken, keys: &[InboxKey], delay: Delay) -> impl Answer<usize> {
+        async move { self.settle(owner, keys, &Settlement::put_off(delay)).await }
+    }
 
-    /// Gives claimed messages back after a failed attempt, which counts whether or not it was said
-    /// to begin; due after `delay`. Says how many. An empty `error` keeps the last one.
+    /// Gives claimed messages back after a [failed attempt](Settlement::Retry). Says how many.
     fn abandon(
         &self,
         owner: &OwnerToken,
         keys: &[InboxKey],
         error: &ErrorText,
         delay: Delay,
-    ) -> impl Answer<usize>;
+    ) -> impl Answer<usize> {
+        let settlement = Settlement::Retry { delay, error: error.clone() };
+        async move { self.settle(owner, keys, &settlement).await }
+    }
 
     /// Ends claimed messages as dead. Says how many.
-    fn fail(&self, owner: &OwnerToken, keys: &[InboxKey], error: &ErrorText) -> impl Answer<usize>;
+    fn fail(&self, owner: &OwnerToken, keys: &[InboxKey], error: &ErrorText) -> impl Answer<usize> {
+        let settlement = Settlement::Fail { error: error.clone() };
+        async move { self.settle(owner, keys, &settlement).await }
+    }
 
     /// The message as it is kept.
     fn get(&self, key: &InboxKey) -> impl Answer<InboxMessage, GetError>;

@@ -48,6 +48,7 @@ mod provider_error;
 mod quantity;
 mod retention;
 mod scheduler;
+mod settlement;
 mod timestamp;
 mod worker;
 
@@ -82,6 +83,7 @@ pub use scheduler::job::{
 };
 pub use scheduler::timer::{NewTimer, Timer};
 pub use scheduler::{JobSaved, Materialised, Scheduler};
+pub use settlement::Settlement;
 pub use timestamp::{InvalidTimestamp, Timestamp};
 pub use worker::backoff::retry_delay;
 pub use worker::handler::{Handler, HandlerError, TopicHandlers};

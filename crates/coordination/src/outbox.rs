@@ -11,7 +11,7 @@ use self::record::OutboxRecord;
 use self::topics::Topics;
 use crate::{
     Answer, BatchSize, CorrelationId, Delay, ErrorText, LeaseDuration, MessageId, OwnerToken,
-    Payload, Retention, Timestamp, Topic,
+    Payload, Retention, Settlement, Timestamp, Topic,
 };
 
 /// A message to enqueue. Its identity is made here, so enqueueing the same value again adds
@@ -122,45 +122,59 @@ pub trait Outbox: Send + Sync + 'static {
         lease: LeaseDuration,
     ) -> impl Answer<usize>;
 
+    /// Ends the owner's claims on these messages as the settlement says. Says how many.
+    fn settle(
+        &self,
+        owner: &OwnerToken,
+        ids: &[MessageId],
+        settlement: &Settlement,
+    ) -> impl Answer<usize>;
+
     /// Finishes claimed messages. Says how many.
-    fn mark_dispatched(&self, owner: &OwnerToken, ids: &[MessageId]) -> impl Answer<usize>;
+    fn mark_dispatched(&self, owner: &OwnerToken, ids: &[MessageId]) -> impl Answer<usize> {
+        async move { self.settle(owner, ids, &Settlement::DONE).await }
+    }
 
-    /// Finishes one claimed message like [`mark_dispatched`](Outbox::mark_dispatched), and keeps
-    /// what came of it to be read with [`record`](Outbox::record) until it is purged. Says how many, 0
-    /// or 1.
-    fn finish(&self, owner: &OwnerToken, id: MessageId, outcome: &Payload) -> impl Answer<usize>;
+    /// Finishes one claimed message, and keeps what came of it. Says how many, 0 or 1.
+    fn finish(&self, owner: &OwnerToken, id: MessageId, outcome: &Payload) -> impl Answer<usize> {
+        let settlement = Settlement::Finish { outcome: Some(outcome.clone()) };
+        async move { self.settle(owner, &[id], &settlement).await }
+    }
 
-    /// Gives claimed messages back, due after `delay`, as if they had not been tried: neither a retry
-    /// nor an attempt that began is counted. Says how many.
-    ///
-    /// The reason is kept as the last error; an empty one keeps the one before.
+    /// Gives claimed messages back [untried](Settlement::PutOff). Says how many.
+    fn postpone(&self, owner: &OwnerToken, ids: &[MessageId], delay: Delay) -> impl Answer<usize> {
+        async move { self.settle(owner, ids, &Settlement::put_off(delay)).await }
+    }
+
+    /// The same, and keeps the reason as the last error.
     fn postpone_because(
         &self,
         owner: &OwnerToken,
         ids: &[MessageId],
         delay: Delay,
         reason: &ErrorText,
-    ) -> impl Answer<usize>;
-
-    /// [`postpone_because`](Outbox::postpone_because) of nothing: the last error stays.
-    fn postpone(&self, owner: &OwnerToken, ids: &[MessageId], delay: Delay) -> impl Answer<usize> {
-        async move { self.postpone_because(owner, ids, delay, &ErrorText::default()).await }
+    ) -> impl Answer<usize> {
+        let settlement = Settlement::PutOff { delay, reason: reason.clone() };
+        async move { self.settle(owner, ids, &settlement).await }
     }
 
-    /// Gives claimed messages back after a failed attempt, which counts whether or not it was said
-    /// to begin; due after `delay`, with one more retry. Says how many.
-    ///
-    /// An empty `error` keeps the last one.
+    /// Gives claimed messages back after a [failed attempt](Settlement::Retry). Says how many.
     fn reschedule(
         &self,
         owner: &OwnerToken,
         ids: &[MessageId],
         delay: Delay,
         error: &ErrorText,
-    ) -> impl Answer<usize>;
+    ) -> impl Answer<usize> {
+        let settlement = Settlement::Retry { delay, error: error.clone() };
+        async move { self.settle(owner, ids, &settlement).await }
+    }
 
     /// Ends claimed messages as failed, for good. Says how many.
-    fn fail(&self, owner: &OwnerToken, ids: &[MessageId], error: &ErrorText) -> impl Answer<usize>;
+    fn fail(&self, owner: &OwnerToken, ids: &[MessageId], error: &ErrorText) -> impl Answer<usize> {
+        let settlement = Settlement::Fail { error: error.clone() };
+        async move { self.settle(owner, ids, &settlement).await }
+    }
 
     /// Up to `max` failed messages whose ID is greater than `after`, in the order of their IDs. For people
     /// who look after the system: it may look at every message that is kept.

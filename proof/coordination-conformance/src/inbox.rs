@@ -71,7 +71,7 @@ suite! {
     "INBOX-M" inbox_m_a_claim_takes_all_but_some_topics:
         "A claim of all but some topics is not held up by the messages of those (`CRD-01`).";
     "INBOX-N" inbox_n_a_postponed_message_was_not_tried:
-        "`postpone` gives back after the delay, counts no attempt, not even one that began, and keeps the last error (`CRD-02`).";
+        "`postpone` gives back after the delay, counts no attempt, not even one that began, and notes its reason or keeps the error (`CRD-02`).";
     "INBOX-P" inbox_p_an_attempt_is_counted_once_a_claim:
         "`begin` counts an attempt once a claim, extends the claim, and only by its owner (`CRD-02`).";
     "INBOX-Q" inbox_q_lost_attempts_are_counted_apart:

@@ -6,7 +6,7 @@ use super::work::{Outcome, State, View, WorkItems, among};
 use crate::{
     BatchSize, ContentHash, CorrelationId, Delay, Enqueued, ErrorText, InboxKey, InboxMessage,
     InboxStatus, LeaseDuration, NewInboxMessage, OwnerToken, Payload, Processed, Retention,
-    Timestamp, Topic, Topics,
+    Settlement, Timestamp, Topic, Topics,
 };
 
 #[derive(Debug, Default)]
@@ -109,65 +109,42 @@ impl InboxState {
         Some(kept.attempts)
     }
 
-    pub(super) fn postpone(
+    pub(super) fn settle(
         &mut self,
         now: Timestamp,
         owner: &OwnerToken,
         keys: &[InboxKey],
-        delay: Delay,
+        settlement: &Settlement,
     ) -> usize {
-        let due_at = now.after(delay.get());
-        let mut count = 0;
-        for key in keys {
-            if let Some(kept) = self.messages.give_back(owner, key, due_at) {
-                kept.attempts -= u32::from(std::mem::take(&mut kept.begun));
-                count += 1;
+        keys.iter().filter(|key| self.settle_one(now, owner, key, settlement).is_some()).count()
+    }
+
+    fn settle_one(
+        &mut self,
+        now: Timestamp,
+        owner: &OwnerToken,
+        key: &InboxKey,
+        settlement: &Settlement,
+    ) -> Option<()> {
+        match settlement {
+            Settlement::Finish { .. } => {
+                self.messages.finish(now, owner, key, Outcome::Done)?;
             }
-        }
-        count
-    }
-
-    pub(super) fn ack(&mut self, now: Timestamp, owner: &OwnerToken, keys: &[InboxKey]) -> usize {
-        let acked =
-            |key: &&InboxKey| self.messages.finish(now, owner, key, Outcome::Done).is_some();
-        keys.iter().filter(acked).count()
-    }
-
-    pub(super) fn abandon(
-        &mut self,
-        now: Timestamp,
-        owner: &OwnerToken,
-        keys: &[InboxKey],
-        error: &ErrorText,
-        delay: Delay,
-    ) -> usize {
-        let due_at = now.after(delay.get());
-        let mut count = 0;
-        for key in keys {
-            if let Some(kept) = self.messages.give_back(owner, key, due_at) {
+            Settlement::Retry { delay, error } => {
+                let kept = self.messages.give_back(owner, key, now.after(delay.get()))?;
                 kept.attempts += u32::from(!std::mem::take(&mut kept.begun));
                 kept.note(error);
-                count += 1;
+            }
+            Settlement::Fail { error } => {
+                self.messages.finish(now, owner, key, Outcome::Dead)?.note(error);
+            }
+            Settlement::PutOff { delay, reason } => {
+                let kept = self.messages.give_back(owner, key, now.after(delay.get()))?;
+                kept.attempts -= u32::from(std::mem::take(&mut kept.begun));
+                kept.note(reason);
             }
         }
-        count
-    }
-
-    pub(super) fn fail(
-        &mut self,
-        now: Timestamp,
-        owner: &OwnerToken,
-        keys: &[InboxKey],
-        error: &ErrorText,
-    ) -> usize {
-        let mut count = 0;
-        for key in keys {
-            if let Some(kept) = self.messages.finish(now, owner, key, Outcome::Dead) {
-                kept.note(error);
-                count += 1;
-            }
-        }
-        count
+        Some(())
     }
 
     pub(super) fn get(&self, key: &InboxKey) -> Option<InboxMessage> {

@@ -8,8 +8,8 @@ use super::work::{Outcome, State, View, WorkItems, among};
 use crate::outbox::join::{JoinProgress, NewJoin};
 use crate::{
     BatchSize, CorrelationId, Delay, ErrorText, JoinId, LeaseDuration, MessageId, NewOutboxMessage,
-    OutboxMessage, OutboxRecord, OutboxStatus, OwnerToken, Payload, Retention, Timestamp, Topic,
-    Topics,
+    OutboxMessage, OutboxRecord, OutboxStatus, OwnerToken, Payload, Retention, Settlement,
+    Timestamp, Topic, Topics,
 };
 
 #[derive(Debug, Default)]
@@ -92,94 +92,46 @@ impl OutboxState {
         unique.into_iter().filter(|id| self.messages.extend(owner, id, until).is_some()).count()
     }
 
-    pub(super) fn mark_dispatched(
+    pub(super) fn settle(
         &mut self,
         now: Timestamp,
         owner: &OwnerToken,
         ids: &[MessageId],
+        settlement: &Settlement,
     ) -> usize {
-        let mut count = 0;
-        for id in ids {
-            if self.messages.finish(now, owner, id, Outcome::Done).is_some() {
+        ids.iter().filter(|id| self.settle_one(now, owner, id, settlement).is_some()).count()
+    }
+
+    fn settle_one(
+        &mut self,
+        now: Timestamp,
+        owner: &OwnerToken,
+        id: &MessageId,
+        settlement: &Settlement,
+    ) -> Option<()> {
+        match settlement {
+            Settlement::Finish { outcome } => {
+                let kept = self.messages.finish(now, owner, id, Outcome::Done)?;
+                kept.outcome.clone_from(outcome);
                 self.joins.count(*id, Outcome::Done);
-                count += 1;
             }
-        }
-        count
-    }
-
-    pub(super) fn finish(
-        &mut self,
-        now: Timestamp,
-        owner: &OwnerToken,
-        id: MessageId,
-        outcome: &Payload,
-    ) -> usize {
-        let Some(kept) = self.messages.finish(now, owner, &id, Outcome::Done) else {
-            return 0;
-        };
-        kept.outcome = Some(outcome.clone());
-        self.joins.count(id, Outcome::Done);
-        1
-    }
-
-    pub(super) fn postpone(
-        &mut self,
-        now: Timestamp,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-        delay: Delay,
-        reason: &ErrorText,
-    ) -> usize {
-        let due_at = now.after(delay.get());
-        let mut count = 0;
-        for id in ids {
-            if let Some(kept) = self.messages.give_back(owner, id, due_at) {
-                kept.attempts -= u32::from(std::mem::take(&mut kept.begun));
-                kept.note(reason);
-                count += 1;
-            }
-        }
-        count
-    }
-
-    pub(super) fn reschedule(
-        &mut self,
-        now: Timestamp,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-        delay: Delay,
-        error: &ErrorText,
-    ) -> usize {
-        let due_at = now.after(delay.get());
-        let mut count = 0;
-        for id in ids {
-            if let Some(kept) = self.messages.give_back(owner, id, due_at) {
+            Settlement::Retry { delay, error } => {
+                let kept = self.messages.give_back(owner, id, now.after(delay.get()))?;
                 kept.attempts += u32::from(!std::mem::take(&mut kept.begun));
                 kept.retry_count += 1;
                 kept.note(error);
-                count += 1;
             }
-        }
-        count
-    }
-
-    pub(super) fn fail(
-        &mut self,
-        now: Timestamp,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-        error: &ErrorText,
-    ) -> usize {
-        let mut count = 0;
-        for id in ids {
-            if let Some(kept) = self.messages.finish(now, owner, id, Outcome::Dead) {
-                kept.note(error);
+            Settlement::Fail { error } => {
+                self.messages.finish(now, owner, id, Outcome::Dead)?.note(error);
                 self.joins.count(*id, Outcome::Dead);
-                count += 1;
+            }
+            Settlement::PutOff { delay, reason } => {
+                let kept = self.messages.give_back(owner, id, now.after(delay.get()))?;
+                kept.attempts -= u32::from(std::mem::take(&mut kept.begun));
+                kept.note(reason);
             }
         }
-        count
+        Some(())
     }
 
     pub(super) fn dead(&self, after: Option<MessageId>, max: BatchSize) -> Vec<OutboxRecord> {

@@ -9,8 +9,8 @@ use crate::{
     BatchSize, Clock, ContentHash, Delay, Enqueued, ErrorText, Fence, FencingToken, GetError,
     Inbox, InboxKey, InboxMessage, JobDefinition, JobName, JobRun, JobSaved, JoinId, LeaseDuration,
     Leases, Materialised, MessageId, NewInboxMessage, NewOutboxMessage, NewTimer, Outbox,
-    OutboxMessage, OutboxRecord, OwnerToken, Payload, Processed, ResourceName, Result, Retention,
-    RunId, Scheduler, Tenure, Timer, TimerId, Timestamp, Topics, TriggerError,
+    OutboxMessage, OutboxRecord, OwnerToken, Processed, ResourceName, Result, Retention, RunId,
+    Scheduler, Settlement, Tenure, Timer, TimerId, Timestamp, Topics, TriggerError,
 };
 
 impl MemoryProvider {
@@ -54,45 +54,17 @@ impl Outbox for MemoryProvider {
         Ok(self.shared.outbox.lock().extend(self.now(), owner, ids, lease))
     }
 
-    async fn mark_dispatched(&self, owner: &OwnerToken, ids: &[MessageId]) -> Result<usize> {
-        Ok(self.shared.outbox.lock().mark_dispatched(self.now(), owner, ids))
-    }
-
-    async fn finish(&self, owner: &OwnerToken, id: MessageId, outcome: &Payload) -> Result<usize> {
-        Ok(self.shared.outbox.lock().finish(self.now(), owner, id, outcome))
-    }
-
-    async fn postpone_because(
+    async fn settle(
         &self,
         owner: &OwnerToken,
         ids: &[MessageId],
-        delay: Delay,
-        reason: &ErrorText,
+        settlement: &Settlement,
     ) -> Result<usize> {
-        let count = self.shared.outbox.lock().postpone(self.now(), owner, ids, delay, reason);
-        self.shared.outbox.tell_of_work(count);
+        let count = self.shared.outbox.lock().settle(self.now(), owner, ids, settlement);
+        if let Settlement::Retry { .. } | Settlement::PutOff { .. } = settlement {
+            self.shared.outbox.tell_of_work(count);
+        }
         Ok(count)
-    }
-
-    async fn reschedule(
-        &self,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-        delay: Delay,
-        error: &ErrorText,
-    ) -> Result<usize> {
-        let count = self.shared.outbox.lock().reschedule(self.now(), owner, ids, delay, error);
-        self.shared.outbox.tell_of_work(count);
-        Ok(count)
-    }
-
-    async fn fail(
-        &self,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-        error: &ErrorText,
-    ) -> Result<usize> {
-        Ok(self.shared.outbox.lock().fail(self.now(), owner, ids, error))
     }
 
     async fn dead(&self, after: Option<MessageId>, max: BatchSize) -> Result<Vec<OutboxRecord>> {
@@ -177,33 +149,17 @@ impl Inbox for MemoryProvider {
         Ok(self.shared.inbox.lock().begin(self.now(), owner, key, lease))
     }
 
-    async fn postpone(&self, owner: &OwnerToken, keys: &[InboxKey], delay: Delay) -> Result<usize> {
-        let count = self.shared.inbox.lock().postpone(self.now(), owner, keys, delay);
-        self.shared.inbox.tell_of_work(count);
+    async fn settle(
+        &self,
+        owner: &OwnerToken,
+        keys: &[InboxKey],
+        settlement: &Settlement,
+    ) -> Result<usize> {
+        let count = self.shared.inbox.lock().settle(self.now(), owner, keys, settlement);
+        if let Settlement::PutOff { .. } = settlement {
+            self.shared.inbox.tell_of_work(count);
+        }
         Ok(count)
-    }
-
-    async fn ack(&self, owner: &OwnerToken, keys: &[InboxKey]) -> Result<usize> {
-        Ok(self.shared.inbox.lock().ack(self.now(), owner, keys))
-    }
-
-    async fn abandon(
-        &self,
-        owner: &OwnerToken,
-        keys: &[InboxKey],
-        error: &ErrorText,
-        delay: Delay,
-    ) -> Result<usize> {
-        Ok(self.shared.inbox.lock().abandon(self.now(), owner, keys, error, delay))
-    }
-
-    async fn fail(
-        &self,
-        owner: &OwnerToken,
-        keys: &[InboxKey],
-        error: &ErrorText,
-    ) -> Result<usize> {
-        Ok(self.shared.inbox.lock().fail(self.now(), owner, keys, error))
     }
 
     async fn get(&self, key: &InboxKey) -> Result<InboxMessage, GetError> {

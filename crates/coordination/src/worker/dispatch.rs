@@ -18,7 +18,7 @@ use super::metrics::{Counter, WorkerMetrics};
 use super::settings::{InvalidSettings, WorkerSettings};
 use crate::{
     Answer, BatchSize, CorrelationId, Delay, ErrorText, LeaseDuration, OwnerToken, ProviderError,
-    Result, Retention, TOPICS_MAX, TooManyTopics, Topic, Topics,
+    Result, Retention, Settlement, TOPICS_MAX, TooManyTopics, Topic, Topics,
 };
 
 /// How often the provider is told of a beginning or an end before the item is left to be reaped.
@@ -75,27 +75,6 @@ pub(super) trait Work: Clone + Send + Sync + 'static {
     fn lost_attempts(&self) -> u32;
     /// The same as its handler sees it, whose attempt is counted.
     fn begun(self, attempts: u32) -> Self;
-}
-
-/// What becomes of an item.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Settlement {
-    Acknowledge,
-    Retry {
-        delay: Delay,
-        error: ErrorText,
-    },
-    Fail {
-        error: ErrorText,
-    },
-    /// Untried.
-    GiveBack {
-        delay: Delay,
-    },
-}
-
-impl Settlement {
-    const BACK_AT_ONCE: Settlement = Settlement::GiveBack { delay: Delay::ZERO };
 }
 
 /// What tells a worker's tasks to stop.
@@ -252,7 +231,7 @@ impl<Q: Queue> Dispatch<Q> {
             }
             (Some(handler), Some(_)) => self.start(&*handler, &item, owner, stop).await,
             // The provider has handed out more than it was asked for.
-            (Some(_), None) => Some(Settlement::BACK_AT_ONCE),
+            (Some(_), None) => Some(Settlement::put_off(Delay::ZERO)),
         };
         if let Some(settlement) = settlement {
             self.settle(owner, &item, &settlement).await;
@@ -275,7 +254,7 @@ impl<Q: Queue> Dispatch<Q> {
         tokio::select! {
             biased;
             settlement = handling => Some(settlement),
-            () = stop.deadline.cancelled() => Some(Settlement::BACK_AT_ONCE),
+            () = stop.deadline.cancelled() => Some(Settlement::put_off(Delay::ZERO)),
         }
     }
 
@@ -290,7 +269,7 @@ impl<Q: Queue> Dispatch<Q> {
         let WorkerSettings { claim_for, handler_timeout, .. } = self.settings;
         for _ in 0..BEGIN_ATTEMPTS_MAX {
             if stop.shutdown.is_cancelled() {
-                return Err(Some(Settlement::BACK_AT_ONCE));
+                return Err(Some(Settlement::put_off(Delay::ZERO)));
             }
             // Before it is asked for, which is never later than the provider's start of the claim.
             let mut begun_at = Instant::now();
@@ -300,7 +279,7 @@ impl<Q: Queue> Dispatch<Q> {
             };
             match self.tell(begin).await {
                 Some(Some(_)) if stop.shutdown.is_cancelled() => {
-                    return Err(Some(Settlement::BACK_AT_ONCE));
+                    return Err(Some(Settlement::put_off(Delay::ZERO)));
                 }
                 Some(Some(attempts)) if begun_at.elapsed() + handler_timeout <= claim_for.get() => {
                     return Ok(attempts);
@@ -315,11 +294,11 @@ impl<Q: Queue> Dispatch<Q> {
                     return Err(None);
                 }
                 // Whether it was counted is not known; what is given back is not.
-                None => return Err(Some(Settlement::BACK_AT_ONCE)),
+                None => return Err(Some(Settlement::put_off(Delay::ZERO))),
             }
         }
         let delay = Delay::new(BEGIN_AGAIN_AFTER).expect("it is within the bounds");
-        Err(Some(Settlement::GiveBack { delay }))
+        Err(Some(Settlement::put_off(delay)))
     }
 
     async fn handle(
@@ -338,7 +317,7 @@ impl<Q: Queue> Dispatch<Q> {
         };
         let attempts = failed_before.saturating_add(1);
         match result {
-            Ok(()) => Settlement::Acknowledge,
+            Ok(()) => Settlement::DONE,
             Err(HandlerError::Permanent { reason }) => {
                 Settlement::Fail { error: ErrorText::new(reason) }
             }
@@ -356,7 +335,7 @@ impl<Q: Queue> Dispatch<Q> {
     async fn settle(&self, owner: &OwnerToken, item: &Q::Item, settlement: &Settlement) {
         let counters = self.metrics.counters();
         let counter: &Counter = match settlement {
-            Settlement::Acknowledge => &counters.acknowledged,
+            Settlement::Finish { .. } => &counters.acknowledged,
             Settlement::Retry { delay, error } => {
                 tracing::info!(?delay, %error, "message will be retried");
                 &counters.abandoned
@@ -365,7 +344,7 @@ impl<Q: Queue> Dispatch<Q> {
                 tracing::warn!(%error, "message failed");
                 &counters.failed
             }
-            Settlement::GiveBack { delay } => {
+            Settlement::PutOff { delay, .. } => {
                 tracing::info!(?delay, "message given back untried");
                 &counters.given_back
             }

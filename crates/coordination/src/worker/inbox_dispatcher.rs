@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::dispatch::{Dispatch, Queue, Settlement, Work};
+use super::dispatch::{Dispatch, Queue, Work};
 use super::handler::TopicHandlers;
 use super::metrics::WorkerMetrics;
 use super::settings::{InvalidSettings, WorkerSettings};
 use crate::{
     BatchSize, CorrelationId, Inbox, InboxMessage, LeaseDuration, OwnerToken, Result, Retention,
-    Topic, Topics,
+    Settlement, Topic, Topics,
 };
 
 /// Claims due messages, calls the topic's handler, and acknowledges, abandons or fails them.
@@ -79,13 +79,7 @@ impl<I: Inbox + Clone> Queue for InboxQueue<I> {
         message: &InboxMessage,
         settlement: &Settlement,
     ) -> Result<usize> {
-        let keys = std::slice::from_ref(&message.key);
-        match settlement {
-            Settlement::Acknowledge => self.0.ack(owner, keys).await,
-            Settlement::Retry { delay, error } => self.0.abandon(owner, keys, error, *delay).await,
-            Settlement::Fail { error } => self.0.fail(owner, keys, error).await,
-            Settlement::GiveBack { delay } => self.0.postpone(owner, keys, *delay).await,
-        }
+        self.0.settle(owner, std::slice::from_ref(&message.key), settlement).await
     }
 
     async fn reap(&self) -> Result<usize> {

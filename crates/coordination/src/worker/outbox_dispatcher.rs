@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::dispatch::{Dispatch, Queue, Settlement, Work};
+use super::dispatch::{Dispatch, Queue, Work};
 use super::handler::TopicHandlers;
 use super::metrics::WorkerMetrics;
 use super::settings::{InvalidSettings, WorkerSettings};
 use crate::{
     BatchSize, CorrelationId, LeaseDuration, Outbox, OutboxMessage, OwnerToken, Result, Retention,
-    Topic, Topics,
+    Settlement, Topic, Topics,
 };
 
 /// Claims due messages, calls the topic's handler, and marks them dispatched, reschedules or fails
@@ -116,15 +116,7 @@ impl<O: Outbox + Clone> Queue for OutboxQueue<O> {
         message: &OutboxMessage,
         settlement: &Settlement,
     ) -> Result<usize> {
-        let ids = [message.id];
-        match settlement {
-            Settlement::Acknowledge => self.0.mark_dispatched(owner, &ids).await,
-            Settlement::Retry { delay, error } => {
-                self.0.reschedule(owner, &ids, *delay, error).await
-            }
-            Settlement::Fail { error } => self.0.fail(owner, &ids, error).await,
-            Settlement::GiveBack { delay } => self.0.postpone(owner, &ids, *delay).await,
-        }
+        self.0.settle(owner, &[message.id], settlement).await
     }
 
     async fn reap(&self) -> Result<usize> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use coordination::{
     BatchSize, Delay, ErrorText, LeaseDuration, MemoryProvider, MessageId, NewOutboxMessage,
-    Outbox, OutboxMessage, OutboxRecord, OwnerToken, Payload, ProviderError, Result, Retention,
+    Outbox, OutboxMessage, OutboxRecord, OwnerToken, ProviderError, Result, Retention, Settlement,
     Topics,
 };
 
@@ -104,19 +104,13 @@ impl Outbox for Unreliable {
         self.lose(answer)
     }
 
-    async fn finish(&self, owner: &OwnerToken, id: MessageId, outcome: &Payload) -> Result<usize> {
-        let answer = self.inner.finish(owner, id, outcome).await?;
-        self.lose(answer)
-    }
-
-    async fn postpone_because(
+    async fn settle(
         &self,
         owner: &OwnerToken,
         ids: &[MessageId],
-        delay: Delay,
-        reason: &ErrorText,
+        settlement: &Settlement,
     ) -> Result<usize> {
-        let answer = self.inner.postpone_because(owner, ids, delay, reason).await?;
+        let answer = Outbox::settle(&self.inner, owner, ids, settlement).await?;
         self.lose(answer)
     }
 
@@ -137,32 +131,6 @@ impl Outbox for Unreliable {
 
     async fn next_due_after(&self, topics: &Topics) -> Result<Option<Duration>> {
         let answer = self.inner.next_due_after(topics).await?;
-        self.lose(answer)
-    }
-
-    async fn mark_dispatched(&self, owner: &OwnerToken, ids: &[MessageId]) -> Result<usize> {
-        let answer = self.inner.mark_dispatched(owner, ids).await?;
-        self.lose(answer)
-    }
-
-    async fn reschedule(
-        &self,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-        delay: Delay,
-        error: &ErrorText,
-    ) -> Result<usize> {
-        let answer = self.inner.reschedule(owner, ids, delay, error).await?;
-        self.lose(answer)
-    }
-
-    async fn fail(
-        &self,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-        error: &ErrorText,
-    ) -> Result<usize> {
-        let answer = Outbox::fail(&self.inner, owner, ids, error).await?;
         self.lose(answer)
     }
 
@@ -241,18 +209,13 @@ impl Outbox for Stuck {
         self.inner.extend(owner, ids, lease).await
     }
 
-    async fn finish(&self, owner: &OwnerToken, id: MessageId, outcome: &Payload) -> Result<usize> {
-        self.inner.finish(owner, id, outcome).await
-    }
-
-    async fn postpone_because(
+    async fn settle(
         &self,
         owner: &OwnerToken,
         ids: &[MessageId],
-        delay: Delay,
-        reason: &ErrorText,
+        settlement: &Settlement,
     ) -> Result<usize> {
-        self.inner.postpone_because(owner, ids, delay, reason).await
+        Outbox::settle(&self.inner, owner, ids, settlement).await
     }
 
     async fn dead(&self, after: Option<MessageId>, max: BatchSize) -> Result<Vec<OutboxRecord>> {
@@ -269,29 +232,6 @@ impl Outbox for Stuck {
 
     async fn next_due_after(&self, topics: &Topics) -> Result<Option<Duration>> {
         self.inner.next_due_after(topics).await
-    }
-
-    async fn mark_dispatched(&self, owner: &OwnerToken, ids: &[MessageId]) -> Result<usize> {
-        self.inner.mark_dispatched(owner, ids).await
-    }
-
-    async fn reschedule(
-        &self,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-        delay: Delay,
-        error: &ErrorText,
-    ) -> Result<usize> {
-        self.inner.reschedule(owner, ids, delay, error).await
-    }
-
-    async fn fail(
-        &self,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-        error: &ErrorText,
-    ) -> Result<usize> {
-        Outbox::fail(&self.inner, owner, ids, error).await
     }
 
     async fn reap(&self) -> Result<usize> {

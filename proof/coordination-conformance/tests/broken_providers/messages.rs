@@ -5,8 +5,8 @@ use std::time::Duration;
 use coordination::{
     BatchSize, ContentHash, Delay, Enqueued, ErrorText, GetError, Inbox, InboxKey, InboxMessage,
     JoinError, JoinId, JoinProgress, Joins, LeaseDuration, MessageId, NewInboxMessage, NewJoin,
-    NewOutboxMessage, Outbox, OutboxMessage, OutboxRecord, OutboxStatus, OwnerToken, Payload,
-    Processed, Result, Retention, SourceMessageId, TopicSet, Topics,
+    NewOutboxMessage, Outbox, OutboxMessage, OutboxRecord, OutboxStatus, OwnerToken, Processed,
+    Result, Retention, Settlement, SourceMessageId, TopicSet, Topics,
 };
 
 use crate::flawed::{Flaw, Flawed};
@@ -79,27 +79,27 @@ impl Outbox for Flawed {
         }
     }
 
-    async fn finish(&self, owner: &OwnerToken, id: MessageId, outcome: &Payload) -> Result<usize> {
-        match self.flaw {
-            Flaw::ForgetsOutcomes => self.mark_dispatched(owner, &[id]).await,
-            _ => {
-                let owner = self.owner_for(owner, &id.to_string());
-                self.inner.finish(&owner, id, outcome).await
-            }
-        }
-    }
-
-    async fn postpone_because(
+    async fn settle(
         &self,
         owner: &OwnerToken,
         ids: &[MessageId],
-        delay: Delay,
-        reason: &ErrorText,
+        settlement: &Settlement,
     ) -> Result<usize> {
-        match self.flaw {
-            Flaw::CountsPostponements => self.inner.reschedule(owner, ids, delay, reason).await,
-            _ => self.inner.postpone_because(owner, ids, delay, reason).await,
+        let flawed = match settlement {
+            Settlement::Fail { .. } if self.has(Flaw::FailsInWordsOnly) => Settlement::DONE,
+            settlement => self.flawed(settlement),
+        };
+        let mut count = 0;
+        for id in ids {
+            let owner = self.owner_settling(owner, settlement, &id.to_string());
+            let changed = Outbox::settle(&self.inner, &owner, &[*id], &flawed).await?;
+            if *settlement == Settlement::DONE {
+                self.notes().calls += 1;
+                self.notes().finished.extend((changed == 1).then_some(*id));
+            }
+            count += changed;
         }
+        Ok(count)
     }
 
     async fn dead(&self, after: Option<MessageId>, max: BatchSize) -> Result<Vec<OutboxRecord>> {
@@ -129,47 +129,6 @@ impl Outbox for Flawed {
             Flaw::IgnoresTopics => self.inner.next_due_after(&Topics::All).await,
             _ => self.inner.next_due_after(topics).await,
         }
-    }
-
-    async fn mark_dispatched(&self, owner: &OwnerToken, ids: &[MessageId]) -> Result<usize> {
-        let mut count = 0;
-        for id in ids {
-            let owner = self.owner_for(owner, &id.to_string());
-            let changed = self.inner.mark_dispatched(&owner, &[*id]).await?;
-            self.notes().calls += 1;
-            if changed == 1 {
-                self.notes().finished.push(*id);
-            }
-            count += changed;
-        }
-        Ok(count)
-    }
-
-    async fn reschedule(
-        &self,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-        delay: Delay,
-        error: &ErrorText,
-    ) -> Result<usize> {
-        self.inner.reschedule(owner, ids, delay, error).await
-    }
-
-    async fn fail(
-        &self,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-        error: &ErrorText,
-    ) -> Result<usize> {
-        if self.has(Flaw::FailsInWordsOnly) {
-            return self.inner.mark_dispatched(owner, ids).await;
-        }
-        let mut count = 0;
-        for id in ids {
-            let owner = self.owner_of_failure(owner, &id.to_string());
-            count += Outbox::fail(&self.inner, &owner, &[*id], error).await?;
-        }
-        Ok(count)
     }
 
     async fn reap(&self) -> Result<usize> {
@@ -270,44 +229,17 @@ impl Inbox for Flawed {
         Ok(attempts)
     }
 
-    async fn postpone(&self, owner: &OwnerToken, keys: &[InboxKey], delay: Delay) -> Result<usize> {
-        match self.flaw {
-            Flaw::CountsPostponements => {
-                self.inner.abandon(owner, keys, &ErrorText::default(), delay).await
-            }
-            _ => Inbox::postpone(&self.inner, owner, keys, delay).await,
-        }
-    }
-
-    async fn ack(&self, owner: &OwnerToken, keys: &[InboxKey]) -> Result<usize> {
-        let mut count = 0;
-        for key in keys {
-            let owner = self.owner_for(owner, &key.to_string());
-            count += self.inner.ack(&owner, std::slice::from_ref(key)).await?;
-        }
-        Ok(count)
-    }
-
-    async fn abandon(
+    async fn settle(
         &self,
         owner: &OwnerToken,
         keys: &[InboxKey],
-        error: &ErrorText,
-        delay: Delay,
+        settlement: &Settlement,
     ) -> Result<usize> {
-        self.inner.abandon(owner, keys, error, delay).await
-    }
-
-    async fn fail(
-        &self,
-        owner: &OwnerToken,
-        keys: &[InboxKey],
-        error: &ErrorText,
-    ) -> Result<usize> {
+        let flawed = self.flawed(settlement);
         let mut count = 0;
         for key in keys {
-            let owner = self.owner_of_failure(owner, &key.to_string());
-            count += Inbox::fail(&self.inner, &owner, std::slice::from_ref(key), error).await?;
+            let owner = self.owner_settling(owner, settlement, &key.to_string());
+            count += Inbox::settle(&self.inner, &owner, std::slice::from_ref(key), &flawed).await?;
         }
         Ok(count)
     }
@@ -335,6 +267,26 @@ impl Inbox for Flawed {
 }
 
 impl Flawed {
+    /// What a settlement becomes.
+    fn flawed(&self, settlement: &Settlement) -> Settlement {
+        match (self.flaw, settlement) {
+            (Flaw::ForgetsOutcomes, Settlement::Finish { .. }) => Settlement::DONE,
+            (Flaw::CountsPostponements, Settlement::PutOff { delay, reason }) => {
+                Settlement::Retry { delay: *delay, error: reason.clone() }
+            }
+            (_, settlement) => settlement.clone(),
+        }
+    }
+
+    /// The owner that a settlement is done for.
+    fn owner_settling(&self, owner: &OwnerToken, settlement: &Settlement, id: &str) -> OwnerToken {
+        match settlement {
+            Settlement::Finish { .. } => self.owner_for(owner, id),
+            Settlement::Fail { .. } => self.owner_of_failure(owner, id),
+            Settlement::Retry { .. } | Settlement::PutOff { .. } => owner.clone(),
+        }
+    }
+
     /// What a purge is about.
     fn purged(&self, topics: &Topics, keep: Retention) -> (Topics, Retention) {
         match self.flaw {
