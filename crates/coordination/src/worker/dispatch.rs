@@ -17,8 +17,8 @@ use super::lanes::{Ask, Lanes};
 use super::metrics::{Counter, WorkerMetrics};
 use super::settings::{InvalidSettings, WorkerSettings};
 use crate::{
-    Answer, BatchSize, CorrelationId, Delay, ErrorText, LeaseDuration, OwnerToken, ProviderError,
-    Result, Retention, Settlement, TOPICS_MAX, TooManyTopics, Topic, Topics,
+    Answer, BatchSize, CorrelationId, Delay, ErrorText, LeaseDuration, OwnerToken, Result,
+    Retention, Settlement, TOPICS_MAX, TooManyTopics, Topic, Topics,
 };
 
 /// How often the provider is told of a beginning or an end before the item is left to be reaped.
@@ -183,13 +183,10 @@ impl<Q: Queue> Dispatch<Q> {
         // worker after its claim ran out is not settled by the handler from before.
         let owner = OwnerToken::random();
         let claim_for = self.settings.claim_for;
-        let items = match self.queue.claim(&owner, claim_for, ask.max, &ask.topics).await {
-            Ok(items) => items,
-            Err(error) => {
-                self.note_no_answer(&error);
-                lanes.rest();
-                return;
-            }
+        let claimed = self.queue.claim(&owner, claim_for, ask.max, &ask.topics).await;
+        let Some(items) = self.answered(claimed) else {
+            lanes.rest();
+            return;
         };
         self.metrics.counters().claimed.add(items.len());
         if items.len() < ask.max.as_usize() {
@@ -307,7 +304,7 @@ impl<Q: Queue> Dispatch<Q> {
         item: Q::Item,
         failed_before: u32,
     ) -> Settlement {
-        let handling = catching_panics(|| handler.handle_boxed(item));
+        let handling = catching_panics(async { handler.handle_boxed(item).await });
         let result = match timeout(self.settings.handler_timeout, handling).await {
             Ok(result) => result,
             Err(_) => {
@@ -367,9 +364,9 @@ impl<Q: Queue> Dispatch<Q> {
         let mut again = interval(TELL_AGAIN_AFTER);
         for _ in 0..TELL_ATTEMPTS_MAX {
             again.tick().await;
-            match call().await {
-                Ok(answer) => return Some(answer),
-                Err(error) => self.note_no_answer(&error),
+            let answer = self.answered(call().await);
+            if answer.is_some() {
+                return answer;
             }
         }
         None
@@ -377,19 +374,16 @@ impl<Q: Queue> Dispatch<Q> {
 
     async fn keep_up(&self) {
         let counters = self.metrics.counters();
-        match self.queue.reap().await {
-            Ok(count) => counters.reaped.add(count),
-            Err(error) => self.note_no_answer(&error),
+        if let Some(count) = self.answered(self.queue.reap().await) {
+            counters.reaped.add(count);
         }
         for (topics, keep) in self.settings.retentions(self.handlers.topics()) {
-            match self.queue.purge(&topics, keep).await {
-                Ok(count) => counters.purged.add(count),
-                Err(error) => self.note_no_answer(&error),
+            if let Some(count) = self.answered(self.queue.purge(&topics, keep).await) {
+                counters.purged.add(count);
             }
         }
-        match self.queue.oldest_ready_age().await {
-            Ok(age) => counters.set_oldest_ready_age(age),
-            Err(error) => self.note_no_answer(&error),
+        if let Some(age) = self.answered(self.queue.oldest_ready_age().await) {
+            counters.set_oldest_ready_age(age);
         }
     }
 
@@ -406,9 +400,8 @@ impl<Q: Queue> Dispatch<Q> {
         }
     }
 
-    fn note_no_answer(&self, error: &ProviderError) {
-        self.metrics.counters().provider_errors.add(1);
-        tracing::warn!(queue = Q::NAME, %error, "provider gave no answer");
+    fn answered<T>(&self, answer: Result<T>) -> Option<T> {
+        self.metrics.answered(Q::NAME, answer)
     }
 }
 
