@@ -108,7 +108,6 @@ pub trait Engine: Clone + Debug + Send + Sync + 'static {
 #[derive(Debug, Clone)]
 pub(crate) struct Insert {
     pub(crate) one: Statement,
-    #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "PostgreSQL at once"))]
     pub(crate) many: Statement,
 }
 

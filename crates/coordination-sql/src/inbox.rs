@@ -13,7 +13,7 @@ use crate::engine::{Database, Values};
 use crate::failure::Failure;
 use crate::provider::Provider;
 use crate::statement::{Dialect, Queue, Statement};
-use crate::value::{Columns, Value, id, maybe_moment, read, topics_value};
+use crate::value::{Columns, Value, correlation, id, maybe_moment, read, topics_value};
 use crate::work::{
     ByTopic, ClaimSql, NOTE_ERROR, OldSql, TRIED, Table, UNTRIED, WorkSql, begin, settle,
 };
@@ -254,8 +254,8 @@ fn row(message: &NewInboxMessage) -> Values<'_> {
         identity(&message.key),
         message.topic.as_str().into(),
         (&message.payload).into(),
-        Value::MaybeText(message.correlation_id.as_ref().map(CorrelationId::as_str)),
-        Value::MaybeBytes(message.hash.as_ref().map(ContentHash::as_bytes)),
+        correlation(message.correlation_id.as_ref()),
+        Value::Bytes(message.hash.as_ref().map(ContentHash::as_bytes)),
         maybe_moment(message.due_at),
     ]
 }

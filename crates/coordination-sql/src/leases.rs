@@ -10,7 +10,7 @@ use crate::engine::{Database, Values};
 use crate::failure::Failure;
 use crate::provider::Provider;
 use crate::statement::{Dialect, Statement};
-use crate::value::{Columns, Value, read};
+use crate::value::{Columns, read};
 
 #[derive(Debug)]
 pub(crate) struct LeaseSql {
@@ -93,5 +93,5 @@ impl<D: Database> Leases for Provider<D> {
 fn named(tenure: &Tenure) -> Values<'_> {
     // A token that the tables cannot hold was given by nobody, and is no token of this tenure.
     let token = i64::try_from(tenure.token.get()).unwrap_or(-1);
-    vec![tenure.resource.as_str().into(), (&tenure.owner).into(), Value::Int(token)]
+    vec![tenure.resource.as_str().into(), (&tenure.owner).into(), token.into()]
 }

@@ -18,7 +18,7 @@ use crate::engine::{Database, Insert, Values};
 use crate::failure::Failure;
 use crate::provider::Provider;
 use crate::statement::{Dialect, Queue, Statement};
-use crate::value::{Columns, Value, id, ids, maybe_moment, topics_value};
+use crate::value::{Columns, Value, correlation, id, ids, maybe_moment, topics_value};
 use crate::work::{
     ByTopic, ClaimSql, NOTE_ERROR, OldSql, TRIED, Table, UNTRIED, WorkSql, begin, in_batches,
     settle,
@@ -132,7 +132,7 @@ fn row(message: &NewOutboxMessage) -> Values<'_> {
         id(&message.id),
         message.topic.as_str().into(),
         (&message.payload).into(),
-        Value::MaybeText(message.correlation_id.as_ref().map(CorrelationId::as_str)),
+        correlation(message.correlation_id.as_ref()),
         maybe_moment(message.due_at),
     ]
 }
@@ -277,9 +277,8 @@ impl<D: Database> Outbox for Provider<D> {
 
     async fn dead(&self, after: Option<MessageId>, max: BatchSize) -> Result<Vec<OutboxRecord>> {
         let read = async {
-            let after =
-                Value::Text(after.map_or_else(String::new, |after| after.to_string()).into());
-            let values = vec![after, Value::Int(i64::from(max.get()))];
+            let after = after.map_or_else(String::new, |after| after.to_string());
+            let values = vec![after.into(), i64::from(max.get()).into()];
             let rows = self.engine().read(&self.sql().outbox.dead, values).await?;
             let record = |row| record::<D>(Columns::named(row, "id", str::parse)?, row);
             rows.iter().map(record).collect::<Result<Vec<_>, _>>()

@@ -9,7 +9,7 @@ mod retention;
 
 use std::time::Duration;
 
-pub(crate) use self::claims::{Among, ByTopic, ClaimSql, topics_with};
+pub(crate) use self::claims::{Among, ByTopic, ClaimSql, topics_among};
 pub(crate) use self::retention::{OldSql, PurgeSql};
 use crate::engine::Engine;
 use crate::failure::Failure;
@@ -184,7 +184,7 @@ pub(crate) fn settle(table: &str, state: &str, also: &str) -> String {
 /// A span as a parameter; the calendar is shorter than what does not fit.
 pub(crate) fn span(span: Duration) -> Value<'static> {
     let calendar = coordination::Timestamp::MAX.unix_micros();
-    Value::Int(i64::try_from(span.as_micros()).map_or(calendar, |micros| micros.min(calendar)))
+    i64::try_from(span.as_micros()).map_or(calendar, |micros| micros.min(calendar)).into()
 }
 
 /// When the first item in a state is due. An index gives it, whatever the server thinks of the table.

@@ -137,7 +137,7 @@ impl<D: Database> Joins for Provider<D> {
         let start = async {
             let (engine, sql) = (self.engine(), &self.sql().joins);
             let mut transaction = engine.begin().await?;
-            let values = vec![id(&join.id()), Value::Int(expected)];
+            let values = vec![id(&join.id()), expected.into()];
             if engine.execute_in(&mut transaction, &sql.start, values).await? > 0 {
                 engine.fetch_in(&mut transaction, &sql.lock_messages, vec![ids(&members)]).await?;
                 let values = vec![id(&join.id()), ids(&members)];

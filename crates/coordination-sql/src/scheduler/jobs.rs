@@ -199,7 +199,7 @@ fn row(job: &JobDefinition, next_tick: Option<Timestamp>, now: Timestamp) -> Val
         (&job.payload).into(),
         job.schedule.line().into(),
         job.schedule.zone_name().into(),
-        Value::MaybeInt(catch_up_max),
+        Value::Int(catch_up_max),
         maybe_moment(next_tick),
         now.into(),
     ]
