@@ -15,7 +15,6 @@ use sqlx::Transaction;
 use crate::failure::Failure;
 use crate::statement::{Dialect, Queue, Statement};
 use crate::value::{Columns, Value};
-use crate::work::ClaimSql;
 
 /// A database that a [`Provider`](crate::Provider) works on: `Sqlite` or `Postgres`. Nobody else
 /// implements it.
@@ -102,6 +101,15 @@ pub trait Engine: Clone + Debug + Send + Sync + 'static {
 
     /// The clock by which this process judges that a lease has run out.
     fn lease_clock(&self) -> Arc<dyn Clock>;
+}
+
+/// A claim: PostgreSQL does all in one statement. SQLite looks first whether there is anything, so
+/// that an idle worker never takes the write lock, and notices what has become due.
+#[derive(Debug, Clone)]
+pub(crate) struct ClaimSql {
+    pub(crate) look: Statement,
+    pub(crate) notice: Statement,
+    pub(crate) claim: Statement,
 }
 
 /// An insertion of one row, and the same of many.

@@ -78,16 +78,12 @@
 mod config;
 mod engine;
 mod failure;
-mod inbox;
-mod leases;
 #[cfg(feature = "postgres")]
 mod listener;
 mod migrations;
-mod outbox;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod provider;
-mod scheduler;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod statement;

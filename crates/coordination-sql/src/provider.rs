@@ -1,15 +1,21 @@
-//! A provider: a database, and the statements for it.
+//! A provider: a database, and the statements for it. Each primitive has a module with its statements
+//! and its trait.
+
+mod inbox;
+mod leases;
+mod outbox;
+mod scheduler;
 
 use std::sync::Arc;
 
 use coordination::Result;
 
+use self::inbox::InboxSql;
+use self::leases::LeaseSql;
+use self::outbox::{JoinSql, OutboxSql};
+use self::scheduler::{JobSql, TimerSql};
 use crate::engine::{Database, Values};
 use crate::failure::Failure;
-use crate::inbox::InboxSql;
-use crate::leases::LeaseSql;
-use crate::outbox::{JoinSql, OutboxSql};
-use crate::scheduler::{JobSql, TimerSql};
 use crate::statement::Statement;
 
 /// Outbox, inbox, scheduler and leases in a database: a `SqliteProvider` or a `PostgresProvider`.

@@ -9,7 +9,7 @@ mod retention;
 
 use std::time::Duration;
 
-pub(crate) use self::claims::{Among, ByTopic, ClaimSql, topics_among};
+pub(crate) use self::claims::{Among, ByTopic, topics_among};
 pub(crate) use self::retention::{OldSql, PurgeSql};
 use crate::engine::Engine;
 use crate::failure::Failure;
@@ -37,8 +37,10 @@ pub(crate) struct Table {
 /// The statements of a table of work items, but for those that claim.
 #[derive(Debug, Clone)]
 pub(crate) struct WorkSql {
-    finish: Statement,
-    give_back: Statement,
+    /// Finishes claimed items: of the owner `$1`, the identities `$2`.
+    pub(crate) finish: Statement,
+    /// Gives claimed items back after the delay `$3`.
+    pub(crate) give_back: Statement,
     reap: Statement,
     oldest: Statement,
 }
@@ -58,16 +60,6 @@ impl WorkSql {
                 first_due(name, "waiting"),
             )),
         }
-    }
-
-    /// The statement that finishes claimed items: of the owner `$1`, the identities `$2`.
-    pub(crate) fn finish_statement(&self) -> &Statement {
-        &self.finish
-    }
-
-    /// The statement that gives claimed items back after the delay `$3`.
-    pub(crate) fn give_back_statement(&self) -> &Statement {
-        &self.give_back
     }
 
     /// Makes items ready whose claim has run out. Says how many.

@@ -12,14 +12,13 @@ use sqlx::{Arguments, AssertSqlSafe, Connection, PgPool, Transaction};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use super::{Database, Engine, Insert, Values};
+use super::{ClaimSql, Database, Engine, Insert, Values};
 use crate::config::{PostgresConfig, SchemaName};
 use crate::failure::Failure;
 use crate::listener;
 use crate::statement::{Dialect, Queue, Statement};
 use crate::value::{Columns, Value};
 use crate::wake::Wake;
-use crate::work::ClaimSql;
 
 /// A connection that was idle for so long is looked at before it is used.
 const LOOK_AFTER_IDLE: Duration = Duration::from_secs(1);

@@ -15,13 +15,12 @@ use sqlx::{Arguments, AssertSqlSafe, SqlitePool, Transaction};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::{Database, Engine, Insert, Values};
+use super::{ClaimSql, Database, Engine, Insert, Values};
 use crate::config::SqliteConfig;
 use crate::failure::Failure;
 use crate::statement::{Dialect, Queue, Statement};
 use crate::value::Value;
 use crate::wake::Wake;
-use crate::work::ClaimSql;
 
 /// A transaction that has the write lock from its start: it never has to give up in the middle
 /// because another one was quicker.

@@ -4,19 +4,10 @@
 use coordination::{BatchSize, LeaseDuration, OwnerToken, Topics};
 
 use super::{BATCH, Table};
-use crate::engine::{Engine, Values};
+use crate::engine::{ClaimSql, Engine, Values};
 use crate::failure::Failure;
-use crate::statement::{Dialect, Kind, Statement};
+use crate::statement::{Dialect, Kind};
 use crate::value::{Columns, Value};
-
-/// A claim: PostgreSQL does all in one statement. SQLite looks first whether there is anything, so
-/// that an idle worker never takes the write lock, and notices what has become due.
-#[derive(Debug, Clone)]
-pub(crate) struct ClaimSql {
-    pub(crate) look: Statement,
-    pub(crate) notice: Statement,
-    pub(crate) claim: Statement,
-}
 
 /// Which topics a statement is about. Unless they are all, they are its last parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

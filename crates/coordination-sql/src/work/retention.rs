@@ -18,7 +18,8 @@ pub(crate) struct PurgeSql(Statement);
 #[derive(Debug, Clone)]
 pub(crate) struct OldSql {
     find: ByTopic<Statement>,
-    forget: Statement,
+    /// Forgets the items `$1`, if they are finished.
+    pub(crate) forget: Statement,
 }
 
 impl PurgeSql {
@@ -73,11 +74,6 @@ impl OldSql {
         values.extend(topics_value(topics));
         let rows = engine.read(self.find.of(topics), values).await?;
         rows.iter().map(|row| row.text("id").map(str::to_owned)).collect()
-    }
-
-    /// The statement that forgets the items `$1`, if they are finished.
-    pub(crate) fn forget_statement(&self) -> &Statement {
-        &self.forget
     }
 
     /// Forgets items of these topics that need not be kept any more. Says how many.

@@ -2,11 +2,11 @@
 
 use coordination::{CorrelationId, NewTimer, Timer, TimerId, Topic};
 
-use crate::engine::{Database, Engine};
+use crate::engine::{ClaimSql, Database, Engine};
 use crate::failure::Failure;
 use crate::statement::{Dialect, Queue, Statement};
 use crate::value::{Columns, correlation, id};
-use crate::work::{Among, ClaimSql, PurgeSql, Table, WorkSql};
+use crate::work::{Among, PurgeSql, Table, WorkSql};
 
 const TABLE: Table = Table {
     name: "timers",

@@ -14,14 +14,13 @@ use coordination::{
 
 pub(crate) use self::joins::JoinSql;
 use self::topics::TopicSql;
-use crate::engine::{Database, Insert, Values};
+use super::Provider;
+use crate::engine::{ClaimSql, Database, Insert, Values};
 use crate::failure::Failure;
-use crate::provider::Provider;
 use crate::statement::{Dialect, Queue, Statement};
-use crate::value::{Columns, Value, correlation, id, ids, maybe_moment, topics_value};
+use crate::value::{Columns, correlation, id, ids, maybe_moment, topics_value};
 use crate::work::{
-    ByTopic, ClaimSql, NOTE_ERROR, OldSql, TRIED, Table, UNTRIED, WorkSql, begin, in_batches,
-    settle,
+    ByTopic, NOTE_ERROR, OldSql, TRIED, Table, UNTRIED, WorkSql, begin, in_batches, settle,
 };
 
 /// How many messages one statement adds.
@@ -107,7 +106,7 @@ impl OutboxSql {
 #[cfg(feature = "testing")]
 impl OutboxSql {
     pub(crate) fn measured(&self) -> [&Statement; 2] {
-        [&self.claims.of(&Topics::All).claim, self.work.finish_statement()]
+        [&self.claims.of(&Topics::All).claim, &self.work.finish]
     }
 }
 
@@ -253,7 +252,7 @@ impl<D: Database> Outbox for Provider<D> {
         let sql = &self.sql().outbox;
         let (operation, statement, more) = match settlement {
             Settlement::Finish { outcome: None } => {
-                ("outbox mark dispatched", sql.work.finish_statement(), vec![])
+                ("outbox mark dispatched", &sql.work.finish, vec![])
             }
             Settlement::Finish { outcome: Some(outcome) } => {
                 ("outbox finish", &sql.finish, vec![outcome.into()])
@@ -299,8 +298,7 @@ impl<D: Database> Outbox for Provider<D> {
         let revive = async {
             let mut transaction = engine.begin().await?;
             let rows = engine.fetch_in(&mut transaction, &sql.dead_of, vec![ids(messages)]).await?;
-            let dead = rows.iter().map(|row| row.text("id").map(str::to_owned));
-            let dead = Value::Texts(dead.collect::<Result<Vec<_>, _>>()?);
+            let dead = joins::listed(&rows)?;
             engine.execute_in(&mut transaction, &sql.stay_failed, vec![dead.clone()]).await?;
             let values = vec![dead, delay.into(), reason.into()];
             let count = engine.execute_in(&mut transaction, &sql.revive, values).await?;

@@ -108,7 +108,7 @@ impl JoinSql {
         let old = listed(&rows)?;
         let old = || vec![old.clone()];
         engine.execute_in(&mut transaction, &self.note_outcomes, old()).await?;
-        let forget = messages.forget_statement();
+        let forget = &messages.forget;
         let count = engine.execute_in(&mut transaction, forget, old()).await?;
         // After the messages: a join that starts meanwhile has their locks, and is seen here.
         let rows = engine.fetch_in(&mut transaction, &self.joins_of, old()).await?;
@@ -125,7 +125,7 @@ impl JoinSql {
 }
 
 /// The IDs of these rows, as a parameter.
-fn listed(rows: &[impl Columns]) -> Result<Value<'static>, Failure> {
+pub(super) fn listed(rows: &[impl Columns]) -> Result<Value<'static>, Failure> {
     let ids = rows.iter().map(|row| row.text("id").map(str::to_owned));
     Ok(Value::Texts(ids.collect::<Result<Vec<_>, _>>()?))
 }

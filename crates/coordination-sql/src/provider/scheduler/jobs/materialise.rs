@@ -89,7 +89,7 @@ impl MaterialiseSql {
 }
 
 impl JobSql {
-    pub(in crate::scheduler) async fn materialise<E: Engine>(
+    pub(in crate::provider::scheduler) async fn materialise<E: Engine>(
         &self,
         engine: &E,
         fence: &Fence,

@@ -6,9 +6,9 @@ use coordination::{
     Clock, FencingToken, LeaseDuration, Leases, OwnerToken, ResourceName, Result, Tenure,
 };
 
+use super::Provider;
 use crate::engine::{Database, Values};
 use crate::failure::Failure;
-use crate::provider::Provider;
 use crate::statement::{Dialect, Statement};
 use crate::value::{Columns, read};
 

@@ -9,14 +9,12 @@ use coordination::{
     Retention, Settlement, Source, SourceMessageId, Topic, Topics,
 };
 
-use crate::engine::{Database, Values};
+use super::Provider;
+use crate::engine::{ClaimSql, Database, Values};
 use crate::failure::Failure;
-use crate::provider::Provider;
 use crate::statement::{Dialect, Queue, Statement};
 use crate::value::{Columns, Value, correlation, id, maybe_moment, read, topics_value};
-use crate::work::{
-    ByTopic, ClaimSql, NOTE_ERROR, OldSql, TRIED, Table, UNTRIED, WorkSql, begin, settle,
-};
+use crate::work::{ByTopic, NOTE_ERROR, OldSql, TRIED, Table, UNTRIED, WorkSql, begin, settle};
 
 /// Stands between the source and its message ID in an identity; names have no control characters.
 const SEPARATOR: char = '\t';
@@ -111,8 +109,7 @@ impl<D: Database> Provider<D> {
         if keys.is_empty() {
             return Ok(0);
         }
-        let (ack, values) =
-            (self.sql().inbox.work.finish_statement(), vec![owner.into(), ids(keys)]);
+        let (ack, values) = (&self.sql().inbox.work.finish, vec![owner.into(), ids(keys)]);
         let acked = self.engine().execute_in(connection, ack, values).await;
         acked.map_err(Failure::of("inbox ack"))
     }
@@ -179,7 +176,7 @@ impl<D: Database> Inbox for Provider<D> {
     ) -> Result<usize> {
         let sql = &self.sql().inbox;
         let (operation, statement, more) = match settlement {
-            Settlement::Finish { .. } => ("inbox ack", sql.work.finish_statement(), vec![]),
+            Settlement::Finish { .. } => ("inbox ack", &sql.work.finish, vec![]),
             Settlement::Retry { delay, error } => {
                 ("inbox abandon", &sql.abandon, vec![(*delay).into(), error.into()])
             }

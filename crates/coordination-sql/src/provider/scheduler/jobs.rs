@@ -10,11 +10,11 @@ use coordination::{
 
 use self::materialise::MaterialiseSql;
 use self::unreadable::UnreadableJobs;
-use crate::engine::{Database, Engine, Values};
+use crate::engine::{ClaimSql, Database, Engine, Values};
 use crate::failure::Failure;
 use crate::statement::{Dialect, Queue, Statement};
 use crate::value::{Columns, Value, id, maybe_moment, read};
-use crate::work::{Among, ClaimSql, PurgeSql, Table, WorkSql, first_due};
+use crate::work::{Among, PurgeSql, Table, WorkSql, first_due};
 
 /// A run has no topic and payload of its own: it is shown with those of its job, as they are now.
 const RUNS: Table = Table {

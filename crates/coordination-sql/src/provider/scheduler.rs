@@ -13,9 +13,9 @@ use coordination::{
 
 pub(crate) use self::jobs::JobSql;
 pub(crate) use self::timers::TimerSql;
+use super::Provider;
 use crate::engine::Database;
 use crate::failure::Failure;
-use crate::provider::Provider;
 use crate::statement::Queue;
 use crate::value::ids;
 
@@ -46,7 +46,7 @@ impl<D: Database> Scheduler for Provider<D> {
 
     async fn ack_timers(&self, owner: &OwnerToken, timers: &[TimerId]) -> Result<usize> {
         let values = vec![owner.into(), ids(timers)];
-        self.change("ack timers", self.sql().timers.work.finish_statement(), timers, values).await
+        self.change("ack timers", &self.sql().timers.work.finish, timers, values).await
     }
 
     async fn abandon_timers(
@@ -56,7 +56,7 @@ impl<D: Database> Scheduler for Provider<D> {
         delay: Delay,
     ) -> Result<usize> {
         let values = vec![owner.into(), ids(timers), delay.into()];
-        let give_back = self.sql().timers.work.give_back_statement();
+        let give_back = &self.sql().timers.work.give_back;
         self.change("abandon timers", give_back, timers, values).await
     }
 
@@ -103,7 +103,7 @@ impl<D: Database> Scheduler for Provider<D> {
 
     async fn ack_job_runs(&self, owner: &OwnerToken, runs: &[RunId]) -> Result<usize> {
         let values = vec![owner.into(), ids(runs)];
-        self.change("ack job runs", self.sql().jobs.runs.finish_statement(), runs, values).await
+        self.change("ack job runs", &self.sql().jobs.runs.finish, runs, values).await
     }
 
     async fn abandon_job_runs(
@@ -113,7 +113,7 @@ impl<D: Database> Scheduler for Provider<D> {
         delay: Delay,
     ) -> Result<usize> {
         let values = vec![owner.into(), ids(runs), delay.into()];
-        let give_back = self.sql().jobs.runs.give_back_statement();
+        let give_back = &self.sql().jobs.runs.give_back;
         self.change("abandon job runs", give_back, runs, values).await
     }
 
