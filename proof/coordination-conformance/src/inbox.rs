@@ -22,7 +22,7 @@ pub use self::retention::{
 use crate::Fixture;
 use crate::fixture::{Machine, advance_to, lease, units};
 use crate::sample::{batch, error, inbox_message, key, owner, payload, topic};
-use crate::scenario::{answer, suite};
+use crate::scenario::{answer, each_is_claimed_once, suite};
 
 suite! {
     $
@@ -361,29 +361,15 @@ pub async fn inbox_g_racing_claims_hand_out_each_message_once<F: Fixture>(fixtur
     for number in 0..200 {
         enqueued.insert(add(&fixture, &number.to_string()).await);
     }
-    let tasks: Vec<_> = (0..8)
-        .map(|number| {
-            let inbox = fixture.inbox().clone();
-            tokio::spawn(async move {
-                let owner = owner(&format!("worker-{number}"));
-                let mut got = Vec::new();
-                loop {
-                    let claimed = answer(inbox.claim(&owner, lease::<F>(3600), batch(7))).await;
-                    if claimed.is_empty() {
-                        return got;
-                    }
-                    got.extend(claimed.into_iter().map(|message| message.key));
-                    tokio::task::yield_now().await;
-                }
-            })
-        })
-        .collect();
-    let mut got = Vec::new();
-    for task in tasks {
-        got.extend(task.await.expect("the task did not panic"));
-    }
-    assert_eq!(got.len(), enqueued.len(), "each message once");
-    assert_eq!(got.into_iter().collect::<HashSet<_>>(), enqueued, "and all of them");
+    let inbox = fixture.inbox().clone();
+    each_is_claimed_once(enqueued, move |owner| {
+        let inbox = inbox.clone();
+        async move {
+            let claimed = answer(inbox.claim(&owner, lease::<F>(3600), batch(7))).await;
+            claimed.into_iter().map(|claimed| claimed.key).collect()
+        }
+    })
+    .await;
 }
 
 /// INBOX-H

@@ -1,11 +1,11 @@
 //! Claims by topic, and what a claim can be turned into: begun, given back untried, lost.
 
-use coordination::{Delay, Enqueued, Inbox, InboxKey, InboxMessage, Settlement, TopicSet, Topics};
+use coordination::{Delay, Enqueued, Inbox, InboxKey, InboxMessage, Settlement, Topics};
 
 use super::claim_keys;
 use crate::Fixture;
 use crate::fixture::{lease, units};
-use crate::sample::{batch, error, inbox_message, key, owner, topic};
+use crate::sample::{batch, error, except, inbox_message, key, only, owner, topic};
 use crate::scenario::answer;
 
 /// INBOX-L, `CRD-01`
@@ -141,16 +141,4 @@ async fn claim_of<F: Fixture>(fixture: &F, max: u32, topics: &Topics) -> Vec<Inb
     let (by, lease) = (owner("a"), lease::<F>(3600));
     let claimed = answer(fixture.inbox().claim_of(&by, lease, batch(max), topics)).await;
     claimed.into_iter().map(|message| message.key).collect()
-}
-
-fn only(topics: &[&str]) -> Topics {
-    Topics::Only(set(topics))
-}
-
-fn except(topics: &[&str]) -> Topics {
-    Topics::Except(set(topics))
-}
-
-fn set(topics: &[&str]) -> TopicSet {
-    TopicSet::of(topics.iter().map(|text| topic(text))).expect("a few topics")
 }
