@@ -69,7 +69,7 @@ impl<D: Database> Provider<D> {
     /// file's write lock from its start: keep it short.
     ///
     /// # Errors
-    /// [`ProviderError`] if there was no answer.
+    /// [`ProviderError`](coordination::ProviderError) if there was no answer.
     pub async fn begin(&self) -> Result<sqlx::Transaction<'static, D::Driver>> {
         let begun = self.engine().begin_for_application().await;
         begun.map_err(Failure::of("begin transaction"))

@@ -83,7 +83,8 @@ impl<D: Database> Provider<D> {
     /// Adds a message to the inbox in the application's own transaction.
     ///
     /// # Errors
-    /// [`ProviderError`] if there was no answer; the transaction is as after any failed statement.
+    /// [`ProviderError`](coordination::ProviderError) if there was no answer; the transaction is as
+    /// after any failed statement.
     pub async fn receive_in(
         &self,
         connection: &mut <D::Driver as sqlx::Database>::Connection,
@@ -99,7 +100,8 @@ impl<D: Database> Provider<D> {
     /// how many; if that is too few the claim has run out and the transaction must not commit.
     ///
     /// # Errors
-    /// [`ProviderError`] if there was no answer; the transaction is as after any failed statement.
+    /// [`ProviderError`](coordination::ProviderError) if there was no answer; the transaction is as
+    /// after any failed statement.
     pub async fn ack_in(
         &self,
         connection: &mut <D::Driver as sqlx::Database>::Connection,

@@ -142,7 +142,7 @@ impl<D: Database> Provider<D> {
     /// One transaction for all, which is what costs in SQLite.
     ///
     /// # Errors
-    /// [`ProviderError`] if there was no answer.
+    /// [`ProviderError`](coordination::ProviderError) if there was no answer.
     pub async fn enqueue_all(&self, messages: &[NewOutboxMessage]) -> Result<()> {
         let add = async {
             let mut transaction = self.engine().begin().await?;
@@ -183,7 +183,8 @@ impl<D: Database> Provider<D> {
     /// ```
     ///
     /// # Errors
-    /// [`ProviderError`] if there was no answer; the transaction is as after any failed statement.
+    /// [`ProviderError`](coordination::ProviderError) if there was no answer; the transaction is as
+    /// after any failed statement.
     pub async fn enqueue_in(
         &self,
         connection: &mut <D::Driver as sqlx::Database>::Connection,

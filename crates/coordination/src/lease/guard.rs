@@ -163,7 +163,8 @@ impl<L: Leases> Lease<L> {
     /// Gives the resource back. Says how many tenures this ended: 0 if the lease was lost before.
     ///
     /// # Errors
-    /// [`ProviderError`] if the provider gave no answer; the drop then tries once more.
+    /// [`ProviderError`](crate::ProviderError) if the provider gave no answer; the drop then tries
+    /// once more.
     pub async fn release(mut self) -> Result<usize> {
         self.core.lost.cancel();
         let count = self.core.leases.release(&self.core.tenure()).await?;

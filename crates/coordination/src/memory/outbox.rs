@@ -15,12 +15,10 @@ use crate::{
 
 #[derive(Debug, Default)]
 pub(super) struct OutboxState {
-    messages: Messages<MessageId, Outcomes>,
+    /// Each with what it was finished with.
+    messages: Messages<MessageId, Option<Payload>>,
     joins: JoinTable,
 }
-
-/// What a message was finished with.
-type Outcomes = Option<Payload>;
 
 impl Outbox for MemoryProvider {
     async fn enqueue(&self, message: NewOutboxMessage) -> Result<MessageId> {
