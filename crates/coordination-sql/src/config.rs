@@ -129,6 +129,16 @@ pub enum OpenError {
     },
 }
 
+impl OpenError {
+    /// Refuses the first of these settings that is zero.
+    fn of_zeros(settings: &[(&'static str, bool)]) -> Result<(), OpenError> {
+        match settings.iter().find(|(_, is_zero)| *is_zero) {
+            Some((name, _)) => Err(OpenError::ZeroSetting { name }),
+            None => Ok(()),
+        }
+    }
+}
+
 #[cfg(feature = "sqlite")]
 impl Default for SqliteConfig {
     fn default() -> SqliteConfig {
@@ -145,16 +155,11 @@ impl Default for SqliteConfig {
 #[cfg(feature = "sqlite")]
 impl SqliteConfig {
     pub(crate) fn check(&self) -> Result<(), OpenError> {
-        if self.busy_timeout.is_zero() {
-            return Err(OpenError::ZeroSetting { name: "busy_timeout" });
-        }
-        if self.other_connections_max == 0 {
-            return Err(OpenError::ZeroSetting { name: "other_connections_max" });
-        }
-        if self.watch_interval.is_zero() {
-            return Err(OpenError::ZeroSetting { name: "watch_interval" });
-        }
-        Ok(())
+        OpenError::of_zeros(&[
+            ("busy_timeout", self.busy_timeout.is_zero()),
+            ("other_connections_max", self.other_connections_max == 0),
+            ("watch_interval", self.watch_interval.is_zero()),
+        ])
     }
 }
 
@@ -173,16 +178,11 @@ impl Default for PostgresConfig {
 #[cfg(feature = "postgres")]
 impl PostgresConfig {
     pub(crate) fn check(&self) -> Result<(), OpenError> {
-        if self.connections_max == 0 {
-            return Err(OpenError::ZeroSetting { name: "connections_max" });
-        }
-        if self.connect_timeout.is_zero() {
-            return Err(OpenError::ZeroSetting { name: "connect_timeout" });
-        }
-        if self.answer_timeout.is_zero() {
-            return Err(OpenError::ZeroSetting { name: "answer_timeout" });
-        }
-        Ok(())
+        OpenError::of_zeros(&[
+            ("connections_max", self.connections_max == 0),
+            ("connect_timeout", self.connect_timeout.is_zero()),
+            ("answer_timeout", self.answer_timeout.is_zero()),
+        ])
     }
 }
 

@@ -9,13 +9,12 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::sync::Arc;
 
-use coordination::{Clock, Timestamp};
+use coordination::{Answer, Clock, Timestamp};
 use sqlx::Transaction;
 
 use crate::failure::Failure;
 use crate::statement::{Dialect, Queue, Statement};
 use crate::value::{Columns, Value};
-use crate::work::ClaimSql;
 
 /// A database that a [`Provider`](crate::Provider) works on: `Sqlite` or `Postgres`. Nobody else
 /// implements it.
@@ -42,44 +41,29 @@ pub trait Engine: Clone + Debug + Send + Sync + 'static {
         &self,
         statement: &Statement,
         values: Values<'_>,
-    ) -> impl Future<Output = Result<Vec<Self::Row>, Failure>> + Send;
+    ) -> impl Answer<Vec<Self::Row>, Failure>;
 
     /// The same for a statement that changes nothing.
     fn read(
         &self,
         statement: &Statement,
         values: Values<'_>,
-    ) -> impl Future<Output = Result<Vec<Self::Row>, Failure>> + Send;
+    ) -> impl Answer<Vec<Self::Row>, Failure>;
 
     /// Runs a statement on its own, and says how many rows it was about.
-    fn execute(
-        &self,
-        statement: &Statement,
-        values: Values<'_>,
-    ) -> impl Future<Output = Result<usize, Failure>> + Send;
+    fn execute(&self, statement: &Statement, values: Values<'_>) -> impl Answer<usize, Failure>;
 
     /// Claims work.
-    fn claim(
-        &self,
-        claim: &ClaimSql,
-        values: Values<'_>,
-    ) -> impl Future<Output = Result<Vec<Self::Row>, Failure>> + Send;
+    fn claim(&self, claim: &ClaimSql, values: Values<'_>) -> impl Answer<Vec<Self::Row>, Failure>;
 
     /// A transaction that will write.
-    fn begin(
-        &self,
-    ) -> impl Future<Output = Result<Transaction<'static, Self::Driver>, Failure>> + Send;
+    fn begin(&self) -> impl Answer<Transaction<'static, Self::Driver>, Failure>;
 
     /// The same for the application, which may hold it for long.
-    fn begin_for_application(
-        &self,
-    ) -> impl Future<Output = Result<Transaction<'static, Self::Driver>, Failure>> + Send;
+    fn begin_for_application(&self) -> impl Answer<Transaction<'static, Self::Driver>, Failure>;
 
     /// Commits a transaction. Without an answer nobody knows whether it did.
-    fn commit(
-        &self,
-        transaction: Transaction<'static, Self::Driver>,
-    ) -> impl Future<Output = Result<(), Failure>> + Send;
+    fn commit(&self, transaction: Transaction<'static, Self::Driver>) -> impl Answer<(), Failure>;
 
     /// Like [`fetch`](Engine::fetch), on a connection.
     fn fetch_in(
@@ -87,7 +71,7 @@ pub trait Engine: Clone + Debug + Send + Sync + 'static {
         connection: &mut Self::Connection,
         statement: &Statement,
         values: Values<'_>,
-    ) -> impl Future<Output = Result<Vec<Self::Row>, Failure>> + Send;
+    ) -> impl Answer<Vec<Self::Row>, Failure>;
 
     /// Like [`execute`](Engine::execute), on a connection.
     fn execute_in(
@@ -95,7 +79,7 @@ pub trait Engine: Clone + Debug + Send + Sync + 'static {
         connection: &mut Self::Connection,
         statement: &Statement,
         values: Values<'_>,
-    ) -> impl Future<Output = Result<usize, Failure>> + Send;
+    ) -> impl Answer<usize, Failure>;
 
     /// Inserts rows in their order: SQLite one by one with `one`, PostgreSQL at once with `many`,
     /// whose parameters are the columns as arrays. Says how many were new.
@@ -104,13 +88,10 @@ pub trait Engine: Clone + Debug + Send + Sync + 'static {
         connection: &mut Self::Connection,
         insert: &Insert,
         rows: &[Values<'_>],
-    ) -> impl Future<Output = Result<usize, Failure>> + Send;
+    ) -> impl Answer<usize, Failure>;
 
     /// The moment it is by the database's clock.
-    fn now_in(
-        &self,
-        connection: &mut Self::Connection,
-    ) -> impl Future<Output = Result<Timestamp, Failure>> + Send;
+    fn now_in(&self, connection: &mut Self::Connection) -> impl Answer<Timestamp, Failure>;
 
     /// Tells the workers of this process that work was added, if the database does not.
     fn announce(&self, queue: Queue);
@@ -122,11 +103,19 @@ pub trait Engine: Clone + Debug + Send + Sync + 'static {
     fn lease_clock(&self) -> Arc<dyn Clock>;
 }
 
+/// A claim: PostgreSQL does all in one statement. SQLite looks first whether there is anything, so
+/// that an idle worker never takes the write lock, and notices what has become due.
+#[derive(Debug, Clone)]
+pub(crate) struct ClaimSql {
+    pub(crate) look: Statement,
+    pub(crate) notice: Statement,
+    pub(crate) claim: Statement,
+}
+
 /// An insertion of one row, and the same of many.
 #[derive(Debug, Clone)]
 pub(crate) struct Insert {
     pub(crate) one: Statement,
-    #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "PostgreSQL at once"))]
     pub(crate) many: Statement,
 }
 

@@ -31,19 +31,20 @@
 //! [`ProviderError`](coordination::ProviderError); the next call, the listener and the workers
 //! reconnect.
 
+#![cfg_attr(
+    not(all(feature = "sqlite", feature = "postgres")),
+    allow(dead_code, reason = "the statements know both dialects, whichever driver is built")
+)]
+
 mod config;
 mod engine;
 mod failure;
-mod inbox;
-mod leases;
 #[cfg(feature = "postgres")]
 mod listener;
 mod migrations;
-mod outbox;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod provider;
-mod scheduler;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod statement;

@@ -7,7 +7,7 @@ use crate::config::OpenError;
 use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::statement::{Dialect, Statement};
-use crate::value::{Columns, Value};
+use crate::value::Columns;
 
 /// In their order; the first is version 1.
 const MIGRATIONS: &[Migration] = &[
@@ -98,7 +98,7 @@ impl MigrationSql {
             let statement = engine.dialect().statement(text);
             engine.execute_in(connection, &statement, Vec::new()).await?;
         }
-        let values = vec![Value::Int(version), migration.name.into()];
+        let values = vec![version.into(), migration.name.into()];
         engine.execute_in(connection, &self.record, values).await?;
         tracing::info!(version, name = migration.name, "migration applied");
         Ok(())
@@ -153,37 +153,5 @@ mod tests {
     fn a_migration_is_split_at_its_semicolons() {
         let found: Vec<_> = statements("-- a\nSELECT 1;\n\nSELECT\n2;\n-- the end\n").collect();
         assert_eq!(found, ["-- a\nSELECT 1", "\nSELECT\n2"]);
-    }
-
-    /// `CRD-02`
-    #[cfg(feature = "sqlite")]
-    #[tokio::test]
-    async fn what_was_claimed_and_not_handled_has_all_its_attempts_after_migration_2() {
-        use coordination::{BatchSize, Inbox, LeaseDuration, OwnerToken};
-
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("work.sqlite");
-        let config = crate::SqliteConfig::default();
-        let engine = crate::Sqlite::open(&path, &config).await.unwrap();
-        let sql = MigrationSql::new(engine.dialect());
-        let insert = engine.dialect().statement(
-            "INSERT INTO {inbox} (id, state, due_at, topic, payload, attempts)
-             VALUES ($1, 'due', 0, 'order', $2, 9)",
-        );
-        let mut transaction = engine.begin().await.unwrap();
-        engine.execute_in(&mut transaction, &sql.create_table, Vec::new()).await.unwrap();
-        sql.apply(&engine, &mut transaction, &MIGRATIONS[0], 1).await.unwrap();
-        let values = vec!["shop\t1".into(), Value::Bytes(b"x")];
-        engine.execute_in(&mut transaction, &insert, values).await.unwrap();
-        engine.commit(transaction).await.unwrap();
-        engine.close().await;
-
-        let provider = crate::SqliteProvider::open(&path).await.unwrap();
-        let minute = LeaseDuration::new(std::time::Duration::from_secs(60)).unwrap();
-        let owner = OwnerToken::random();
-        let mut claimed = provider.claim(&owner, minute, BatchSize::ONE).await.unwrap();
-        let message = claimed.remove(0);
-        assert_eq!((message.attempts, message.lost_attempts), (9, 0));
-        assert_eq!(message.attempts_since_revival(), 0);
     }
 }

@@ -1,15 +1,21 @@
-//! A provider: a database, and the statements for it.
+//! A provider: a database, and the statements for it. Each primitive has a module with its statements
+//! and its trait.
+
+mod inbox;
+mod leases;
+mod outbox;
+mod scheduler;
 
 use std::sync::Arc;
 
-use coordination::ProviderError;
+use coordination::Result;
 
+use self::inbox::InboxSql;
+use self::leases::LeaseSql;
+use self::outbox::{JoinSql, OutboxSql};
+use self::scheduler::{JobSql, TimerSql};
 use crate::engine::{Database, Values};
 use crate::failure::Failure;
-use crate::inbox::InboxSql;
-use crate::leases::LeaseSql;
-use crate::outbox::{JoinSql, OutboxSql};
-use crate::scheduler::{JobSql, TimerSql};
 use crate::statement::Statement;
 
 /// Outbox, inbox, scheduler and leases in a database: a `SqliteProvider` or a `PostgresProvider`.
@@ -63,8 +69,8 @@ impl<D: Database> Provider<D> {
     /// file's write lock from its start: keep it short.
     ///
     /// # Errors
-    /// [`ProviderError`] if there was no answer.
-    pub async fn begin(&self) -> Result<sqlx::Transaction<'static, D::Driver>, ProviderError> {
+    /// [`ProviderError`](coordination::ProviderError) if there was no answer.
+    pub async fn begin(&self) -> Result<sqlx::Transaction<'static, D::Driver>> {
         let begun = self.engine().begin_for_application().await;
         begun.map_err(Failure::of("begin transaction"))
     }
@@ -77,13 +83,13 @@ impl<D: Database> Provider<D> {
 
     /// Runs a statement about items that the caller names. Says how many it changed; without any
     /// there is nothing to ask.
-    pub(crate) async fn settle<I: Sync>(
+    pub(crate) async fn change<I: Sync>(
         &self,
         operation: &'static str,
         statement: &Statement,
         items: &[I],
         values: Values<'_>,
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         if items.is_empty() {
             return Ok(0);
         }

@@ -18,7 +18,6 @@ use std::sync::Arc;
 
 /// The moment it is by the server's clock, in microseconds. Stable within a statement, so that an
 /// index can be searched with it.
-#[cfg(feature = "postgres")]
 const POSTGRES_NOW: &str = "(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000)::bigint";
 
 /// A statement as its database reads it.
@@ -26,10 +25,8 @@ const POSTGRES_NOW: &str = "(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000
 pub(crate) struct Statement {
     pub(crate) text: Arc<str>,
     /// Whether the clock's time is one more parameter, the last one.
-    #[cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "a server has a clock"))]
     pub(crate) takes_now: bool,
     /// Whether it looks for rows, so that the right plan depends on how large the tables are now.
-    #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "SQLite names its indexes"))]
     pub(crate) searches: bool,
 }
 
@@ -42,31 +39,25 @@ pub(crate) struct Dialect {
     /// What stands before an index's name.
     index_prefix: &'static str,
     /// Where PostgreSQL tells of new work.
-    #[cfg(feature = "postgres")]
     channel: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    #[cfg(feature = "sqlite")]
     Sqlite,
-    #[cfg(feature = "postgres")]
     Postgres,
 }
 
 impl Dialect {
-    #[cfg(feature = "sqlite")]
     pub(crate) fn sqlite() -> Dialect {
         Dialect {
             kind: Kind::Sqlite,
             table_prefix: "coordination_".to_owned(),
             index_prefix: "coordination_",
-            #[cfg(feature = "postgres")]
             channel: String::new(),
         }
     }
 
-    #[cfg(feature = "postgres")]
     pub(crate) fn postgres(schema: &crate::SchemaName) -> Dialect {
         Dialect {
             kind: Kind::Postgres,
@@ -81,7 +72,6 @@ impl Dialect {
     }
 
     /// Where PostgreSQL tells of new work.
-    #[cfg(feature = "postgres")]
     pub(crate) fn channel(&self) -> &str {
         &self.channel
     }
@@ -95,7 +85,8 @@ impl Dialect {
         while let Some((before, tail)) = rest.split_once('{') {
             let (token, after) = tail.split_once('}').expect("a token of a template is closed");
             text.push_str(before);
-            if token == "now" && self.kind.binds_the_clock() {
+            // SQLite has no clock of its own.
+            if token == "now" && self.kind == Kind::Sqlite {
                 takes_now = true;
                 text.push_str(&clock_parameter);
             } else {
@@ -110,9 +101,7 @@ impl Dialect {
     /// The moment it is, in a statement without parameters.
     pub(crate) fn now_by_itself(&self) -> &'static str {
         match self.kind {
-            #[cfg(feature = "sqlite")]
             Kind::Sqlite => "CAST(strftime('%s', 'now') AS INTEGER) * 1000000",
-            #[cfg(feature = "postgres")]
             Kind::Postgres => POSTGRES_NOW,
         }
     }
@@ -120,12 +109,8 @@ impl Dialect {
     /// A change that tells `queue` of its rows as new work when it commits.
     pub(crate) fn announced(&self, queue: Queue, change: &str) -> Statement {
         match self.kind {
-            #[cfg(feature = "sqlite")]
-            Kind::Sqlite => {
-                let _told_by_the_process = queue;
-                self.statement(change)
-            }
-            #[cfg(feature = "postgres")]
+            // The process tells.
+            Kind::Sqlite => self.statement(change),
             Kind::Postgres => {
                 let (channel, queue) = (&self.channel, queue.name());
                 // The server says the same word once a transaction, however many rows there are.
@@ -140,24 +125,19 @@ impl Dialect {
     /// Identities that a selection finds, skipping rows that others have in their hands.
     pub(crate) fn found(&self, selection: &str) -> String {
         match self.kind {
-            #[cfg(feature = "sqlite")]
             Kind::Sqlite => format!("IN ({selection})"),
             // Found first and then looked up, which no plan can turn round.
-            #[cfg(feature = "postgres")]
             Kind::Postgres => format!("= ANY(ARRAY({selection} FOR UPDATE SKIP LOCKED))"),
         }
     }
 
     fn token(&self, token: &str) -> String {
         match self.kind {
-            #[cfg(feature = "sqlite")]
             Kind::Sqlite => self.sqlite_token(token),
-            #[cfg(feature = "postgres")]
             Kind::Postgres => self.postgres_token(token),
         }
     }
 
-    #[cfg(feature = "sqlite")]
     fn sqlite_token(&self, token: &str) -> String {
         match token.split_once(':') {
             Some(("in", number)) => format!("IN (SELECT value FROM json_each(${number}))"),
@@ -184,7 +164,6 @@ impl Dialect {
         }
     }
 
-    #[cfg(feature = "postgres")]
     fn postgres_token(&self, token: &str) -> String {
         match token.split_once(':') {
             Some(("in", number)) => format!("= ANY(${number})"),
@@ -225,18 +204,6 @@ impl Dialect {
     }
 }
 
-impl Kind {
-    /// Whether the moment is bound to statements, because the database has no clock of its own.
-    fn binds_the_clock(self) -> bool {
-        match self {
-            #[cfg(feature = "sqlite")]
-            Kind::Sqlite => true,
-            #[cfg(feature = "postgres")]
-            Kind::Postgres => false,
-        }
-    }
-}
-
 /// What workers wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Queue {
@@ -248,7 +215,6 @@ pub(crate) enum Queue {
 impl Queue {
     pub(crate) const ALL: [Queue; 3] = [Queue::Outbox, Queue::Inbox, Queue::Scheduler];
 
-    #[cfg(feature = "postgres")]
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Queue::Outbox => "outbox",
@@ -274,7 +240,7 @@ fn parameters_in(template: &str) -> usize {
     named("$").max(named("in:")).max(named("list:")).max(named("locked:"))
 }
 
-#[cfg(all(test, feature = "sqlite", feature = "postgres"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::SchemaName;

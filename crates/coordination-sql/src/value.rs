@@ -2,25 +2,22 @@
 
 use std::borrow::Cow;
 
-use coordination::{Delay, ErrorText, LeaseDuration, OwnerToken, Payload, Timestamp, Topics};
+use coordination::{
+    CorrelationId, Delay, ErrorText, LeaseDuration, OwnerToken, Payload, Timestamp, Topics,
+};
+use sqlx::{ColumnIndex, Decode, Row, Type};
 
 use crate::failure::Failure;
 
-/// A parameter of a statement.
+/// A parameter of a statement. None is NULL.
 #[derive(Debug, Clone)]
 pub enum Value<'a> {
     /// A number, or a moment in microseconds.
-    Int(i64),
-    /// The same, or nothing.
-    MaybeInt(Option<i64>),
+    Int(Option<i64>),
     /// A text.
-    Text(Cow<'a, str>),
-    /// The same, or nothing.
-    MaybeText(Option<&'a str>),
+    Text(Option<Cow<'a, str>>),
     /// Bytes.
-    Bytes(&'a [u8]),
-    /// The same, or nothing.
-    MaybeBytes(Option<&'a [u8]>),
+    Bytes(Option<&'a [u8]>),
     /// Texts that one parameter stands for.
     Texts(Vec<String>),
 }
@@ -79,6 +76,37 @@ pub trait Columns: Send {
     }
 }
 
+impl<R: Row> Columns for R
+where
+    for<'c> &'c str: ColumnIndex<R> + Decode<'c, R::Database> + Type<R::Database>,
+    for<'c> &'c [u8]: Decode<'c, R::Database> + Type<R::Database>,
+    for<'c> i64: Decode<'c, R::Database> + Type<R::Database>,
+{
+    fn int(&self, column: &'static str) -> Result<i64, Failure> {
+        Ok(self.try_get(column)?)
+    }
+
+    fn maybe_int(&self, column: &'static str) -> Result<Option<i64>, Failure> {
+        Ok(self.try_get(column)?)
+    }
+
+    fn text(&self, column: &'static str) -> Result<&str, Failure> {
+        Ok(self.try_get(column)?)
+    }
+
+    fn maybe_text(&self, column: &'static str) -> Result<Option<&str>, Failure> {
+        Ok(self.try_get(column)?)
+    }
+
+    fn bytes(&self, column: &'static str) -> Result<&[u8], Failure> {
+        Ok(self.try_get(column)?)
+    }
+
+    fn maybe_bytes(&self, column: &'static str) -> Result<Option<&[u8]>, Failure> {
+        Ok(self.try_get(column)?)
+    }
+}
+
 /// What a column was read as; what nobody could have written through this crate is a failure that
 /// names the column.
 pub(crate) fn read<T, E: ToString>(
@@ -105,23 +133,34 @@ pub(crate) fn topics_value(topics: &Topics) -> Option<Value<'static>> {
 
 /// An identity.
 pub(crate) fn id(id: &impl ToString) -> Value<'static> {
-    Value::Text(Cow::Owned(id.to_string()))
+    Value::Text(Some(Cow::Owned(id.to_string())))
 }
 
 /// A moment, if there is one.
 pub(crate) fn maybe_moment(at: Option<Timestamp>) -> Value<'static> {
-    Value::MaybeInt(at.map(Timestamp::unix_micros))
+    Value::Int(at.map(Timestamp::unix_micros))
+}
+
+/// The request that caused something, if it is known.
+pub(crate) fn correlation(id: Option<&CorrelationId>) -> Value<'_> {
+    Value::Text(id.map(|id| Cow::Borrowed(id.as_str())))
+}
+
+impl From<i64> for Value<'_> {
+    fn from(number: i64) -> Self {
+        Value::Int(Some(number))
+    }
 }
 
 impl<'a> From<&'a str> for Value<'a> {
     fn from(text: &'a str) -> Value<'a> {
-        Value::Text(Cow::Borrowed(text))
+        Value::Text(Some(Cow::Borrowed(text)))
     }
 }
 
 impl From<String> for Value<'_> {
     fn from(text: String) -> Self {
-        Value::Text(Cow::Owned(text))
+        Value::Text(Some(Cow::Owned(text)))
     }
 }
 
@@ -139,13 +178,13 @@ impl<'a> From<&'a ErrorText> for Value<'a> {
 
 impl<'a> From<&'a Payload> for Value<'a> {
     fn from(payload: &'a Payload) -> Value<'a> {
-        Value::Bytes(payload.as_bytes())
+        Value::Bytes(Some(payload.as_bytes()))
     }
 }
 
 impl From<Timestamp> for Value<'_> {
     fn from(at: Timestamp) -> Self {
-        Value::Int(at.unix_micros())
+        at.unix_micros().into()
     }
 }
 
@@ -163,5 +202,5 @@ impl From<Delay> for Value<'_> {
 
 /// A span in microseconds.
 fn micros(span: std::time::Duration) -> Value<'static> {
-    Value::Int(i64::try_from(span.as_micros()).expect("leases and delays are at most 366 days"))
+    i64::try_from(span.as_micros()).expect("leases and delays are at most 366 days").into()
 }

@@ -9,7 +9,7 @@ mod retention;
 
 use std::time::Duration;
 
-pub(crate) use self::claims::{Among, ByTopic, ClaimSql, topics_with};
+pub(crate) use self::claims::{Among, ByTopic, topics_among};
 pub(crate) use self::retention::{OldSql, PurgeSql};
 use crate::engine::Engine;
 use crate::failure::Failure;
@@ -37,8 +37,10 @@ pub(crate) struct Table {
 /// The statements of a table of work items, but for those that claim.
 #[derive(Debug, Clone)]
 pub(crate) struct WorkSql {
-    finish: Statement,
-    give_back: Statement,
+    /// Finishes claimed items: of the owner `$1`, the identities `$2`.
+    pub(crate) finish: Statement,
+    /// Gives claimed items back after the delay `$3`.
+    pub(crate) give_back: Statement,
     reap: Statement,
     oldest: Statement,
 }
@@ -58,16 +60,6 @@ impl WorkSql {
                 first_due(name, "waiting"),
             )),
         }
-    }
-
-    /// The statement that finishes claimed items: of the owner `$1`, the identities `$2`.
-    pub(crate) fn finish_statement(&self) -> &Statement {
-        &self.finish
-    }
-
-    /// The statement that gives claimed items back after the delay `$3`.
-    pub(crate) fn give_back_statement(&self) -> &Statement {
-        &self.give_back
     }
 
     /// Makes items ready whose claim has run out. Says how many.
@@ -148,12 +140,15 @@ impl Table {
     }
 }
 
-/// What an attempt that is not to be counted sets: nothing is left of one that began.
+/// What giving back untried sets: nothing is left of an attempt that began. `$4` is the reason.
 pub(crate) const UNTRIED: &str =
-    ", attempts = attempts - CASE WHEN begun THEN 1 ELSE 0 END, begun = FALSE";
-/// What an attempt that failed sets: it counts whether or not it was said to begin.
+    ", attempts = attempts - CASE WHEN begun THEN 1 ELSE 0 END, begun = FALSE,
+     last_error = CASE WHEN $4 = '' THEN last_error ELSE $4 END";
+/// What giving back after an attempt sets: it counts whether or not it was said to begin. `$4` is the
+/// error.
 pub(crate) const TRIED: &str =
-    ", attempts = attempts + CASE WHEN begun THEN 0 ELSE 1 END, begun = FALSE";
+    ", attempts = attempts + CASE WHEN begun THEN 0 ELSE 1 END, begun = FALSE,
+     last_error = CASE WHEN $4 = '' THEN last_error ELSE $4 END";
 
 /// The statement that begins an attempt on the item `$2` that `$1` has claimed.
 pub(crate) fn begin(table: &str) -> String {
@@ -165,10 +160,8 @@ pub(crate) fn begin(table: &str) -> String {
     )
 }
 
-/// Keeps the last error when the new one, this parameter, is empty.
-pub(crate) fn note_error(parameter: usize) -> String {
-    format!(", last_error = CASE WHEN ${parameter} = '' THEN last_error ELSE ${parameter} END")
-}
+/// Keeps the last error when the new one, `$3`, is empty.
+pub(crate) const NOTE_ERROR: &str = ", last_error = CASE WHEN $3 = '' THEN last_error ELSE $3 END";
 
 /// The statement that ends items that `$1` has claimed, with what it sets beside. A join that starts
 /// locks its members in the same order, so that neither waits for the other.
@@ -183,7 +176,7 @@ pub(crate) fn settle(table: &str, state: &str, also: &str) -> String {
 /// A span as a parameter; the calendar is shorter than what does not fit.
 pub(crate) fn span(span: Duration) -> Value<'static> {
     let calendar = coordination::Timestamp::MAX.unix_micros();
-    Value::Int(i64::try_from(span.as_micros()).map_or(calendar, |micros| micros.min(calendar)))
+    i64::try_from(span.as_micros()).map_or(calendar, |micros| micros.min(calendar)).into()
 }
 
 /// When the first item in a state is due. An index gives it, whatever the server thinks of the table.

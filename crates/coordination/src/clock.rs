@@ -25,8 +25,21 @@ pub trait Clock: Debug + Send + Sync + 'static {
     /// The moment it is.
     fn now(&self) -> Timestamp;
 
-    /// Completes when [`now`](Clock::now) is `at` or later.
-    fn wait_until(&self, at: Timestamp) -> Wait<'_>;
+    /// Completes when [`now`](Clock::now) is `at` or later. The default sleeps by tokio's timers and
+    /// looks again; a clock that knows better when its time passes has its own.
+    fn wait_until(&self, at: Timestamp) -> Wait<'_> {
+        Box::pin(async move {
+            loop {
+                let remaining = at.since(self.now());
+                if remaining.is_zero() {
+                    return;
+                }
+                // Tokio's timers count whole milliseconds, so one that fires a little early is
+                // met by a second round. They stand still in suspend.
+                tokio::time::sleep_until(Instant::now() + remaining.min(LOOK_AGAIN_AFTER)).await;
+            }
+        })
+    }
 }
 
 /// The machine's wall clock.
@@ -71,18 +84,6 @@ impl Clock for SystemClock {
         let since_epoch =
             SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
         Timestamp::MIN.after(since_epoch)
-    }
-
-    fn wait_until(&self, at: Timestamp) -> Wait<'_> {
-        Box::pin(async move {
-            loop {
-                let remaining = at.since(self.now());
-                if remaining.is_zero() {
-                    return;
-                }
-                tokio::time::sleep_until(Instant::now() + remaining.min(LOOK_AGAIN_AFTER)).await;
-            }
-        })
     }
 }
 
@@ -152,20 +153,6 @@ impl Default for MonotonicClock {
 impl Clock for MonotonicClock {
     fn now(&self) -> Timestamp {
         self.started_at.after(self.started.elapsed() + self.suspended())
-    }
-
-    fn wait_until(&self, at: Timestamp) -> Wait<'_> {
-        Box::pin(async move {
-            loop {
-                let remaining = at.since(self.now());
-                if remaining.is_zero() {
-                    return;
-                }
-                // Tokio's timers count whole milliseconds, so one that fires a little early is
-                // met by a second round. They stand still in suspend.
-                tokio::time::sleep_until(Instant::now() + remaining.min(LOOK_AGAIN_AFTER)).await;
-            }
-        })
     }
 }
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::{
-    BatchSize, ContentHash, CorrelationId, Delay, ErrorText, LeaseDuration, OwnerToken, Payload,
-    ProviderError, Retention, Source, SourceMessageId, Timestamp, Topic, Topics,
+    Answer, BatchSize, ContentHash, CorrelationId, Delay, ErrorText, LeaseDuration, OwnerToken,
+    Payload, ProviderError, Retention, Settlement, Source, SourceMessageId, Timestamp, Topic,
+    Topics,
 };
 
 /// The identity of an inbox message: who sent it, and what the sender calls it.
@@ -140,13 +141,10 @@ pub trait Inbox: Send + Sync + 'static {
         &self,
         key: &InboxKey,
         hash: Option<&ContentHash>,
-    ) -> impl Future<Output = Result<Processed, ProviderError>> + Send;
+    ) -> impl Answer<Processed>;
 
     /// Adds a message, unless its key is known: then nothing changes, whatever its status.
-    fn enqueue(
-        &self,
-        message: NewInboxMessage,
-    ) -> impl Future<Output = Result<Enqueued, ProviderError>> + Send;
+    fn enqueue(&self, message: NewInboxMessage) -> impl Answer<Enqueued>;
 
     /// Claims up to `max` due messages of these topics for `lease`, in the order of their creation
     /// whatever their topics. What it costs does not grow with the messages of other topics.
@@ -156,7 +154,7 @@ pub trait Inbox: Send + Sync + 'static {
         lease: LeaseDuration,
         max: BatchSize,
         topics: &Topics,
-    ) -> impl Future<Output = Result<Vec<InboxMessage>, ProviderError>> + Send;
+    ) -> impl Answer<Vec<InboxMessage>>;
 
     /// Claims up to `max` due messages of all topics.
     fn claim(
@@ -164,7 +162,7 @@ pub trait Inbox: Send + Sync + 'static {
         owner: &OwnerToken,
         lease: LeaseDuration,
         max: BatchSize,
-    ) -> impl Future<Output = Result<Vec<InboxMessage>, ProviderError>> + Send {
+    ) -> impl Answer<Vec<InboxMessage>> {
         async move { self.claim_of(owner, lease, max, &Topics::All).await }
     }
 
@@ -179,71 +177,62 @@ pub trait Inbox: Send + Sync + 'static {
         owner: &OwnerToken,
         key: &InboxKey,
         lease: LeaseDuration,
-    ) -> impl Future<Output = Result<Option<u32>, ProviderError>> + Send;
+    ) -> impl Answer<Option<u32>>;
+
+    /// Ends the owner's claims on these messages as the settlement says. Says how many.
+    fn settle(
+        &self,
+        owner: &OwnerToken,
+        keys: &[InboxKey],
+        settlement: &Settlement,
+    ) -> impl Answer<usize>;
 
     /// Finishes claimed messages. Says how many.
-    fn ack(
-        &self,
-        owner: &OwnerToken,
-        keys: &[InboxKey],
-    ) -> impl Future<Output = Result<usize, ProviderError>> + Send;
+    fn ack(&self, owner: &OwnerToken, keys: &[InboxKey]) -> impl Answer<usize> {
+        async move { self.settle(owner, keys, &Settlement::DONE).await }
+    }
 
-    /// Gives claimed messages back, due after `delay`, as if they had not been tried: an attempt that
-    /// began is not counted and the last error stays. Says how many.
-    fn postpone(
-        &self,
-        owner: &OwnerToken,
-        keys: &[InboxKey],
-        delay: Delay,
-    ) -> impl Future<Output = Result<usize, ProviderError>> + Send;
+    /// Gives claimed messages back [untried](Settlement::PutOff). Says how many.
+    fn postpone(&self, owner: &OwnerToken, keys: &[InboxKey], delay: Delay) -> impl Answer<usize> {
+        async move { self.settle(owner, keys, &Settlement::put_off(delay)).await }
+    }
 
-    /// Gives claimed messages back after a failed attempt, which counts whether or not it was said
-    /// to begin; due after `delay`. Says how many. An empty `error` keeps the last one.
+    /// Gives claimed messages back after a [failed attempt](Settlement::Retry). Says how many.
     fn abandon(
         &self,
         owner: &OwnerToken,
         keys: &[InboxKey],
         error: &ErrorText,
         delay: Delay,
-    ) -> impl Future<Output = Result<usize, ProviderError>> + Send;
+    ) -> impl Answer<usize> {
+        let settlement = Settlement::Retry { delay, error: error.clone() };
+        async move { self.settle(owner, keys, &settlement).await }
+    }
 
     /// Ends claimed messages as dead. Says how many.
-    fn fail(
-        &self,
-        owner: &OwnerToken,
-        keys: &[InboxKey],
-        error: &ErrorText,
-    ) -> impl Future<Output = Result<usize, ProviderError>> + Send;
+    fn fail(&self, owner: &OwnerToken, keys: &[InboxKey], error: &ErrorText) -> impl Answer<usize> {
+        let settlement = Settlement::Fail { error: error.clone() };
+        async move { self.settle(owner, keys, &settlement).await }
+    }
 
     /// The message as it is kept.
-    fn get(&self, key: &InboxKey) -> impl Future<Output = Result<InboxMessage, GetError>> + Send;
+    fn get(&self, key: &InboxKey) -> impl Answer<InboxMessage, GetError>;
 
     /// Makes dead messages ready after `delay`. Says how many. An empty `reason` keeps the last
     /// error.
-    fn revive(
-        &self,
-        keys: &[InboxKey],
-        reason: &ErrorText,
-        delay: Delay,
-    ) -> impl Future<Output = Result<usize, ProviderError>> + Send;
+    fn revive(&self, keys: &[InboxKey], reason: &ErrorText, delay: Delay) -> impl Answer<usize>;
 
     /// Makes messages ready whose claim has run out. Says how many.
-    fn reap(&self) -> impl Future<Output = Result<usize, ProviderError>> + Send;
+    fn reap(&self) -> impl Answer<usize>;
 
     /// Forgets finished messages of these topics that were kept for long enough. Says how many. What
     /// is left after very many is for the next call.
     ///
     /// A forgotten message is unknown again: the sender's next copy would be delivered.
-    fn purge(
-        &self,
-        topics: &Topics,
-        keep: Retention,
-    ) -> impl Future<Output = Result<usize, ProviderError>> + Send;
+    fn purge(&self, topics: &Topics, keep: Retention) -> impl Answer<usize>;
 
     /// How long the oldest due and unclaimed message has been due, by the provider's clock.
-    fn oldest_ready_age(
-        &self,
-    ) -> impl Future<Output = Result<Option<Duration>, ProviderError>> + Send;
+    fn oldest_ready_age(&self) -> impl Answer<Option<Duration>>;
 
     /// Completes when there may be new work, to spare a worker its poll. May complete for no
     /// reason; the default never does.

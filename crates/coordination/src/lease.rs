@@ -3,10 +3,9 @@
 
 pub(crate) mod guard;
 
-use std::future::Future;
 use std::sync::Arc;
 
-use crate::{Clock, Lease, LeaseDuration, OwnerToken, ProviderError, ResourceName};
+use crate::{Answer, Clock, Lease, LeaseDuration, OwnerToken, ResourceName};
 
 /// Orders the tenures of one resource: whoever has the larger token came later.
 ///
@@ -70,7 +69,7 @@ pub trait Leases: Clone + Send + Sync + 'static {
         resource: &ResourceName,
         duration: LeaseDuration,
         owner: Option<OwnerToken>,
-    ) -> impl Future<Output = Result<Option<Lease<Self>>, ProviderError>> + Send {
+    ) -> impl Answer<Option<Lease<Self>>> {
         Lease::acquire(self, resource, duration, owner)
     }
 
@@ -82,18 +81,17 @@ pub trait Leases: Clone + Send + Sync + 'static {
         resource: &ResourceName,
         duration: LeaseDuration,
         owner: &OwnerToken,
-    ) -> impl Future<Output = Result<Option<FencingToken>, ProviderError>> + Send;
+    ) -> impl Answer<Option<FencingToken>>;
 
     /// Extends a tenure to `duration` from now, with a larger token. None is "lost".
     fn try_renew(
         &self,
         tenure: &Tenure,
         duration: LeaseDuration,
-    ) -> impl Future<Output = Result<Option<FencingToken>, ProviderError>> + Send;
+    ) -> impl Answer<Option<FencingToken>>;
 
     /// Ends a tenure, if it lasts. Says how many tenures it ended: 1 or 0.
-    fn release(&self, tenure: &Tenure)
-    -> impl Future<Output = Result<usize, ProviderError>> + Send;
+    fn release(&self, tenure: &Tenure) -> impl Answer<usize>;
 
     /// Ends a tenure whose [`Lease`] was dropped. By default this is [`release`](Leases::release)
     /// on a task of its own; a provider that need not wait does it at once.

@@ -32,7 +32,7 @@
 //!
 //! # Writing a provider
 //!
-//! Implement the traits with `async fn`s; the methods return `impl Future + Send`, so there is no
+//! Implement the traits with `async fn`s; the methods return [`impl Answer`](Answer), so there is no
 //! boxing and no `dyn Outbox`. Time is the provider's own: due when `due <= now`, expired when
 //! `until <= now`. Then run the suite of `coordination-conformance` over it.
 
@@ -49,6 +49,7 @@ mod provider_error;
 mod quantity;
 mod retention;
 mod scheduler;
+mod settlement;
 mod timestamp;
 mod worker;
 
@@ -73,7 +74,7 @@ pub use payload::{
     CONTENT_HASH_BYTES_MAX, ContentHash, ERROR_TEXT_BYTES_MAX, ErrorText, InvalidPayload,
     PAYLOAD_BYTES_MAX, Payload,
 };
-pub use provider_error::ProviderError;
+pub use provider_error::{Answer, ProviderError, Result};
 pub use quantity::{
     BATCH_SIZE_MAX, BatchSize, DELAY_MAX, Delay, InvalidQuantity, LEASE_DURATION_MAX, LeaseDuration,
 };
@@ -83,6 +84,7 @@ pub use scheduler::job::{
 };
 pub use scheduler::timer::{NewTimer, Timer};
 pub use scheduler::{JobSaved, Materialised, Scheduler};
+pub use settlement::Settlement;
 pub use timestamp::{InvalidTimestamp, Timestamp};
 pub use worker::backoff::retry_delay;
 pub use worker::handler::{Handler, HandlerError, TopicHandlers};

@@ -1,15 +1,16 @@
 //! The memory provider: the reference that says what the words mean.
 //!
-//! Each primitive is a state machine over plain data ([`work`], and one module per primitive); this
-//! file is the shell around them: a lock each, the clock, and the wake-ups.
+//! The rules of work items are a state machine over plain data ([`work`]). Each primitive has a
+//! module with its state and its trait, every call a lock and a step; this file has the lock, the
+//! clock, and the wake-ups.
 
 mod inbox;
 mod jobs;
 mod joins;
 mod leases;
+mod messages;
 mod outbox;
-mod provider;
-mod timers;
+mod scheduler;
 mod work;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,11 +18,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 use self::inbox::InboxState;
-use self::jobs::JobState;
 use self::leases::LeaseState;
 use self::outbox::OutboxState;
-use self::timers::TimerState;
-use crate::{Clock, SystemClock};
+use self::scheduler::SchedulerState;
+use crate::{Clock, SystemClock, Timestamp};
 
 /// Outbox, inbox, scheduler and leases in this process's memory.
 ///
@@ -60,23 +60,17 @@ pub struct MemoryProvider {
 
 #[derive(Debug)]
 struct Shared {
-    clock: Arc<dyn Clock>,
     outbox: Guarded<OutboxState>,
     inbox: Guarded<InboxState>,
     scheduler: Guarded<SchedulerState>,
     leases: Guarded<LeaseState>,
 }
 
-#[derive(Debug, Default)]
-struct SchedulerState {
-    timers: TimerState,
-    jobs: JobState,
-}
-
-/// A state with its lock, and who waits for it to have work.
-#[derive(Debug, Default)]
+/// A state with its lock, its clock, and who waits for it to have work.
+#[derive(Debug)]
 struct Guarded<S> {
     state: Mutex<S>,
+    clock: Arc<dyn Clock>,
     work_added: Notify,
 }
 
@@ -89,11 +83,10 @@ impl MemoryProvider {
     /// An empty provider by this clock.
     pub fn with_clock(clock: Arc<dyn Clock>) -> MemoryProvider {
         let shared = Shared {
-            clock,
-            outbox: Guarded::default(),
-            inbox: Guarded::default(),
-            scheduler: Guarded::default(),
-            leases: Guarded::default(),
+            outbox: Guarded::by(Arc::clone(&clock)),
+            inbox: Guarded::by(Arc::clone(&clock)),
+            scheduler: Guarded::by(Arc::clone(&clock)),
+            leases: Guarded::by(clock),
         };
         MemoryProvider { shared: Arc::new(shared) }
     }
@@ -105,11 +98,16 @@ impl Default for MemoryProvider {
     }
 }
 
-impl<S> Guarded<S> {
-    /// The state. A panic in a state machine is a bug; the other items are served better by going on
-    /// than by failing every call after it.
-    fn lock(&self) -> MutexGuard<'_, S> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+impl<S: Default> Guarded<S> {
+    fn by(clock: Arc<dyn Clock>) -> Guarded<S> {
+        Guarded { state: Mutex::default(), clock, work_added: Notify::new() }
+    }
+
+    /// The state, and the moment it is. A panic in a state machine is a bug; the other items are
+    /// served better by going on than by failing every call after it.
+    fn lock(&self) -> (MutexGuard<'_, S>, Timestamp) {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        (state, self.clock.now())
     }
 
     /// Wakes every worker that waits for work, if there is some: they may look for other topics, so

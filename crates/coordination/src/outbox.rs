@@ -10,8 +10,8 @@ use std::time::Duration;
 use self::record::OutboxRecord;
 use self::topics::Topics;
 use crate::{
-    BatchSize, CorrelationId, Delay, ErrorText, LeaseDuration, MessageId, OwnerToken, Payload,
-    ProviderError, Retention, Timestamp, Topic,
+    Answer, BatchSize, CorrelationId, Delay, ErrorText, LeaseDuration, MessageId, OwnerToken,
+    Payload, Retention, Settlement, Timestamp, Topic,
 };
 
 /// A message to enqueue. Its identity is made here, so enqueueing the same value again adds
@@ -66,7 +66,7 @@ pub struct OutboxMessage {
 
 /// Messages that must leave this system: `Ready → Claimed → Done / Dead`.
 ///
-/// The methods return `impl Future + Send` and are not boxed: a provider writes `async fn`, a
+/// The methods return [`impl Answer`](Answer) and are not boxed: a provider writes `async fn`, a
 /// worker is generic over it, and no call allocates for dispatch. There is no `dyn Outbox`.
 ///
 /// A message is a value that knows its identity before it is stored, so an SQL provider adds an
@@ -78,10 +78,7 @@ pub struct OutboxMessage {
 /// unknown and repeated IDs, and say how many items they changed (`PRIM-GEN-B`).
 pub trait Outbox: Send + Sync + 'static {
     /// Adds a message. One whose ID is known is left as it is, whatever its state.
-    fn enqueue(
-        &self,
-        message: NewOutboxMessage,
-    ) -> impl Future<Output = Result<MessageId, ProviderError>> + Send;
+    fn enqueue(&self, message: NewOutboxMessage) -> impl Answer<MessageId>;
 
     /// Claims up to `max` due messages of these topics for `lease`, in the order of their creation
     /// whatever their topics. What it costs does not grow with the messages of other topics.
@@ -91,7 +88,7 @@ pub trait Outbox: Send + Sync + 'static {
         lease: LeaseDuration,
         max: BatchSize,
         topics: &Topics,
-    ) -> impl Future<Output = Result<Vec<OutboxMessage>, ProviderError>> + Send;
+    ) -> impl Answer<Vec<OutboxMessage>>;
 
     /// Claims up to `max` due messages of all topics.
     fn claim_due(
@@ -99,7 +96,7 @@ pub trait Outbox: Send + Sync + 'static {
         owner: &OwnerToken,
         lease: LeaseDuration,
         max: BatchSize,
-    ) -> impl Future<Output = Result<Vec<OutboxMessage>, ProviderError>> + Send {
+    ) -> impl Answer<Vec<OutboxMessage>> {
         async move { self.claim_due_of(owner, lease, max, &Topics::All).await }
     }
 
@@ -114,7 +111,7 @@ pub trait Outbox: Send + Sync + 'static {
         owner: &OwnerToken,
         id: MessageId,
         lease: LeaseDuration,
-    ) -> impl Future<Output = Result<Option<u32>, ProviderError>> + Send;
+    ) -> impl Answer<Option<u32>>;
 
     /// Makes claims last for `lease` from now, unless they last longer anyway. Says how many were
     /// still the owner's.
@@ -123,95 +120,78 @@ pub trait Outbox: Send + Sync + 'static {
         owner: &OwnerToken,
         ids: &[MessageId],
         lease: LeaseDuration,
-    ) -> impl Future<Output = Result<usize, ProviderError>> + Send;
+    ) -> impl Answer<usize>;
 
-    /// Finishes claimed messages. Says how many.
-    fn mark_dispatched(
+    /// Ends the owner's claims on these messages as the settlement says. Says how many.
+    fn settle(
         &self,
         owner: &OwnerToken,
         ids: &[MessageId],
-    ) -> impl Future<Output = Result<usize, ProviderError>> + Send;
+        settlement: &Settlement,
+    ) -> impl Answer<usize>;
 
-    /// Finishes one claimed message like [`mark_dispatched`](Outbox::mark_dispatched), and keeps
-    /// what came of it to be read with [`record`](Outbox::record) until it is purged. Says how many, 0
-    /// or 1.
-    fn finish(
-        &self,
-        owner: &OwnerToken,
-        id: MessageId,
-        outcome: &Payload,
-    ) -> impl Future<Output = Result<usize, ProviderError>> + Send;
+    /// Finishes claimed messages. Says how many.
+    fn mark_dispatched(&self, owner: &OwnerToken, ids: &[MessageId]) -> impl Answer<usize> {
+        async move { self.settle(owner, ids, &Settlement::DONE).await }
+    }
 
-    /// Gives claimed messages back, due after `delay`, as if they had not been tried: neither a retry
-    /// nor an attempt that began is counted. Says how many.
-    ///
-    /// The reason is kept as the last error; an empty one keeps the one before.
+    /// Finishes one claimed message, and keeps what came of it. Says how many, 0 or 1.
+    fn finish(&self, owner: &OwnerToken, id: MessageId, outcome: &Payload) -> impl Answer<usize> {
+        let settlement = Settlement::Finish { outcome: Some(outcome.clone()) };
+        async move { self.settle(owner, &[id], &settlement).await }
+    }
+
+    /// Gives claimed messages back [untried](Settlement::PutOff). Says how many.
+    fn postpone(&self, owner: &OwnerToken, ids: &[MessageId], delay: Delay) -> impl Answer<usize> {
+        async move { self.settle(owner, ids, &Settlement::put_off(delay)).await }
+    }
+
+    /// The same, and keeps the reason as the last error.
     fn postpone_because(
         &self,
         owner: &OwnerToken,
         ids: &[MessageId],
         delay: Delay,
         reason: &ErrorText,
-    ) -> impl Future<Output = Result<usize, ProviderError>> + Send;
-
-    /// [`postpone_because`](Outbox::postpone_because) of nothing: the last error stays.
-    fn postpone(
-        &self,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-        delay: Delay,
-    ) -> impl Future<Output = Result<usize, ProviderError>> + Send {
-        async move { self.postpone_because(owner, ids, delay, &ErrorText::default()).await }
+    ) -> impl Answer<usize> {
+        let settlement = Settlement::PutOff { delay, reason: reason.clone() };
+        async move { self.settle(owner, ids, &settlement).await }
     }
 
-    /// Gives claimed messages back after a failed attempt, which counts whether or not it was said
-    /// to begin; due after `delay`, with one more retry. Says how many.
-    ///
-    /// An empty `error` keeps the last one.
+    /// Gives claimed messages back after a [failed attempt](Settlement::Retry). Says how many.
     fn reschedule(
         &self,
         owner: &OwnerToken,
         ids: &[MessageId],
         delay: Delay,
         error: &ErrorText,
-    ) -> impl Future<Output = Result<usize, ProviderError>> + Send;
+    ) -> impl Answer<usize> {
+        let settlement = Settlement::Retry { delay, error: error.clone() };
+        async move { self.settle(owner, ids, &settlement).await }
+    }
 
     /// Ends claimed messages as failed, for good. Says how many.
-    fn fail(
-        &self,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-        error: &ErrorText,
-    ) -> impl Future<Output = Result<usize, ProviderError>> + Send;
+    fn fail(&self, owner: &OwnerToken, ids: &[MessageId], error: &ErrorText) -> impl Answer<usize> {
+        let settlement = Settlement::Fail { error: error.clone() };
+        async move { self.settle(owner, ids, &settlement).await }
+    }
 
     /// Up to `max` failed messages whose ID is greater than `after`, in the order of their IDs. For people
     /// who look after the system: it may look at every message that is kept.
-    fn dead(
-        &self,
-        after: Option<MessageId>,
-        max: BatchSize,
-    ) -> impl Future<Output = Result<Vec<OutboxRecord>, ProviderError>> + Send;
+    fn dead(&self, after: Option<MessageId>, max: BatchSize) -> impl Answer<Vec<OutboxRecord>>;
 
     /// Makes failed messages ready again, due after `delay`, with all their attempts: retries and
     /// attempts count from 0. Others are left as they are. Says how many.
     ///
     /// The reason is kept as the last error; an empty one keeps the one before. For a join the message
     /// stays failed: the first outcome counts.
-    fn revive(
-        &self,
-        ids: &[MessageId],
-        reason: &ErrorText,
-        delay: Delay,
-    ) -> impl Future<Output = Result<usize, ProviderError>> + Send;
+    fn revive(&self, ids: &[MessageId], reason: &ErrorText, delay: Delay) -> impl Answer<usize>;
 
     /// The message with this ID; none if it is unknown or was purged.
-    fn record(
-        &self,
-        id: MessageId,
-    ) -> impl Future<Output = Result<Option<OutboxRecord>, ProviderError>> + Send;
+    fn record(&self, id: MessageId) -> impl Answer<Option<OutboxRecord>>;
 
     /// Makes messages ready whose claim has run out. Says how many.
-    fn reap(&self) -> impl Future<Output = Result<usize, ProviderError>> + Send;
+    fn reap(&self) -> impl Answer<usize>;
 
     /// Forgets finished messages of these topics that were kept for long enough, and joins with the
     /// last of their messages. Says how many messages. What is left after very many is for the next
@@ -219,23 +199,14 @@ pub trait Outbox: Send + Sync + 'static {
     ///
     /// A worker names its own topics, so that none forgets what others keep (`CRD-07`). A forgotten
     /// ID is unknown again: enqueueing it would deliver it again.
-    fn purge(
-        &self,
-        topics: &Topics,
-        keep: Retention,
-    ) -> impl Future<Output = Result<usize, ProviderError>> + Send;
+    fn purge(&self, topics: &Topics, keep: Retention) -> impl Answer<usize>;
 
     /// How long the oldest due and unclaimed message has been due, by the provider's clock.
-    fn oldest_ready_age(
-        &self,
-    ) -> impl Future<Output = Result<Option<Duration>, ProviderError>> + Send;
+    fn oldest_ready_age(&self) -> impl Answer<Option<Duration>>;
 
     /// How long until the next ready message of these topics is due, by the provider's clock: zero
     /// if one is, none if there is none. Claimed messages do not count.
-    fn next_due_after(
-        &self,
-        topics: &Topics,
-    ) -> impl Future<Output = Result<Option<Duration>, ProviderError>> + Send;
+    fn next_due_after(&self, topics: &Topics) -> impl Answer<Option<Duration>>;
 
     /// Completes when there may be new work, to spare a worker its poll. May complete for no
     /// reason; the default never does.

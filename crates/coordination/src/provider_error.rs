@@ -1,4 +1,4 @@
-//! The one way in which a provider fails: it gave no answer.
+//! What a provider answers, and the one way in which it fails: it gave no answer.
 
 use std::error::Error;
 use std::fmt;
@@ -13,6 +13,16 @@ pub struct ProviderError {
     operation: &'static str,
     source: Box<dyn Error + Send + Sync>,
 }
+
+/// What came of a call to a provider.
+pub type Result<T, E = ProviderError> = std::result::Result<T, E>;
+
+/// What a method of a provider returns: a future of a [`Result`] that may move between threads.
+///
+/// Every such future is one, so a provider writes `async fn`.
+pub trait Answer<T, E = ProviderError>: Future<Output = Result<T, E>> + Send {}
+
+impl<T, E, F: Future<Output = Result<T, E>> + Send> Answer<T, E> for F {}
 
 impl ProviderError {
     /// `operation` (such as `outbox claim`) got no answer because of `source`.

@@ -22,7 +22,7 @@ pub use self::retention::{
 use crate::Fixture;
 use crate::fixture::{Machine, advance_to, lease, units};
 use crate::sample::{batch, error, inbox_message, key, owner, payload, topic};
-use crate::scenario::{answer, suite};
+use crate::scenario::{answer, each_is_claimed_once, suite};
 
 suite! {
     $
@@ -71,7 +71,7 @@ suite! {
     "INBOX-M" inbox_m_a_claim_takes_all_but_some_topics:
         "A claim of all but some topics is not held up by the messages of those (`CRD-01`).";
     "INBOX-N" inbox_n_a_postponed_message_was_not_tried:
-        "`postpone` gives back after the delay, counts no attempt, not even one that began, and keeps the last error (`CRD-02`).";
+        "`postpone` gives back after the delay, counts no attempt, not even one that began, and notes its reason or keeps the error (`CRD-02`).";
     "INBOX-P" inbox_p_an_attempt_is_counted_once_a_claim:
         "`begin` counts an attempt once a claim, extends the claim, and only by its owner (`CRD-02`).";
     "INBOX-Q" inbox_q_lost_attempts_are_counted_apart:
@@ -361,29 +361,15 @@ pub async fn inbox_g_racing_claims_hand_out_each_message_once<F: Fixture>(fixtur
     for number in 0..200 {
         enqueued.insert(add(&fixture, &number.to_string()).await);
     }
-    let tasks: Vec<_> = (0..8)
-        .map(|number| {
-            let inbox = fixture.inbox().clone();
-            tokio::spawn(async move {
-                let owner = owner(&format!("worker-{number}"));
-                let mut got = Vec::new();
-                loop {
-                    let claimed = answer(inbox.claim(&owner, lease::<F>(3600), batch(7))).await;
-                    if claimed.is_empty() {
-                        return got;
-                    }
-                    got.extend(claimed.into_iter().map(|message| message.key));
-                    tokio::task::yield_now().await;
-                }
-            })
-        })
-        .collect();
-    let mut got = Vec::new();
-    for task in tasks {
-        got.extend(task.await.expect("the task did not panic"));
-    }
-    assert_eq!(got.len(), enqueued.len(), "each message once");
-    assert_eq!(got.into_iter().collect::<HashSet<_>>(), enqueued, "and all of them");
+    let inbox = fixture.inbox().clone();
+    each_is_claimed_once(enqueued, move |owner| {
+        let inbox = inbox.clone();
+        async move {
+            let claimed = answer(inbox.claim(&owner, lease::<F>(3600), batch(7))).await;
+            claimed.into_iter().map(|claimed| claimed.key).collect()
+        }
+    })
+    .await;
 }
 
 /// INBOX-H

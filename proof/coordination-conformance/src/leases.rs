@@ -5,7 +5,7 @@ use coordination::{FencingToken, Lease, Leases, Tenure};
 use crate::Fixture;
 use crate::fixture::{lease, units};
 use crate::sample::{owner, resource};
-use crate::scenario::{answer, eventually, suite, within};
+use crate::scenario::{answer, eventually, racing, suite, within};
 
 suite! {
     $
@@ -252,18 +252,14 @@ pub async fn lease_d_a_renewal_may_be_repeated<F: Fixture>(fixture: F) {
 pub async fn lease_e_racing_acquisitions_have_one_winner<F: Fixture>(fixture: F) {
     for round in 0..20 {
         let contested = resource(&format!("contested-{round}"));
-        let tasks: Vec<_> = (0..8)
-            .map(|_| {
-                let (leases, contested) = (fixture.leases().clone(), contested.clone());
-                tokio::spawn(async move {
-                    answer(leases.acquire(&contested, lease::<F>(3600), None)).await
-                })
-            })
-            .collect();
-        let mut won = Vec::new();
-        for task in tasks {
-            won.extend(task.await.expect("the task did not panic"));
-        }
+        let won = racing(|_| {
+            let (leases, contested) = (fixture.leases().clone(), contested.clone());
+            async move {
+                let acquired = answer(leases.acquire(&contested, lease::<F>(3600), None)).await;
+                acquired.into_iter().collect()
+            }
+        });
+        let won = won.await;
         assert_eq!(won.len(), 1, "round {round}");
     }
 }

@@ -31,7 +31,7 @@ pub use self::retention::{
 use crate::Fixture;
 use crate::fixture::{Machine, advance_to, lease, units};
 use crate::sample::{batch, error, outbox_message, owner, payload, topic};
-use crate::scenario::{answer, suite};
+use crate::scenario::{answer, each_is_claimed_once, suite};
 
 suite! {
     $
@@ -327,30 +327,15 @@ pub async fn outbox_f_racing_claims_hand_out_each_message_once<F: Fixture>(fixtu
         let message = outbox_message(&number.to_string());
         enqueued.insert(answer(fixture.outbox().enqueue(message)).await);
     }
-    let tasks: Vec<_> = (0..8)
-        .map(|number| {
-            let outbox = fixture.outbox().clone();
-            tokio::spawn(async move {
-                let owner = owner(&format!("worker-{number}"));
-                let mut got = Vec::new();
-                loop {
-                    let claimed =
-                        answer(outbox.claim_due(&owner, lease::<F>(3600), batch(7))).await;
-                    if claimed.is_empty() {
-                        return got;
-                    }
-                    got.extend(claimed.into_iter().map(|message| message.id));
-                    tokio::task::yield_now().await;
-                }
-            })
-        })
-        .collect();
-    let mut got = Vec::new();
-    for task in tasks {
-        got.extend(task.await.expect("the task did not panic"));
-    }
-    assert_eq!(got.len(), enqueued.len(), "each message once");
-    assert_eq!(got.into_iter().collect::<HashSet<_>>(), enqueued, "and all of them");
+    let outbox = fixture.outbox().clone();
+    each_is_claimed_once(enqueued, move |owner| {
+        let outbox = outbox.clone();
+        async move {
+            let claimed = answer(outbox.claim_due(&owner, lease::<F>(3600), batch(7))).await;
+            claimed.into_iter().map(|claimed| claimed.id).collect()
+        }
+    })
+    .await;
 }
 
 /// OUTBOX-H

@@ -1,10 +1,15 @@
 //! A scenario, how it is run, and how it went.
 
+use std::collections::HashSet;
 use std::fmt::Debug;
+use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use coordination::OwnerToken;
+
 use crate::Fixture;
+use crate::sample::owner;
 
 /// After how long a wait for something that should happen by itself counts as failed.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(120);
@@ -87,6 +92,48 @@ impl Drop for NamedOnPanic {
 /// What the provider answers. A provider that gives no answer fails the scenario.
 pub(crate) async fn answer<T, E: Debug>(call: impl Future<Output = Result<T, E>>) -> T {
     call.await.expect("the provider answers")
+}
+
+/// Claims with eight tasks until nothing is left: each item is handed out once, and all are.
+pub(crate) async fn each_is_claimed_once<K, C>(
+    added: HashSet<K>,
+    claim: impl Fn(OwnerToken) -> C + Clone + Send + 'static,
+) where
+    K: Debug + Eq + Hash + Send + 'static,
+    C: Future<Output = Vec<K>> + Send,
+{
+    let got = racing(|owner| {
+        let claim = claim.clone();
+        async move {
+            let mut got = Vec::new();
+            loop {
+                let claimed = claim(owner.clone()).await;
+                if claimed.is_empty() {
+                    return got;
+                }
+                got.extend(claimed);
+                tokio::task::yield_now().await;
+            }
+        }
+    });
+    let got = got.await;
+    assert_eq!(got.len(), added.len(), "each of them once");
+    assert_eq!(got.into_iter().collect::<HashSet<_>>(), added, "and all of them");
+}
+
+/// What eight tasks get, each with an owner token of its own.
+pub(crate) async fn racing<T, R>(run: impl Fn(OwnerToken) -> R) -> Vec<T>
+where
+    T: Send + 'static,
+    R: Future<Output = Vec<T>> + Send + 'static,
+{
+    let start = |number| tokio::spawn(run(owner(&format!("worker-{number}"))));
+    let tasks: Vec<_> = (0..8).map(start).collect();
+    let mut got = Vec::new();
+    for task in tasks {
+        got.extend(task.await.expect("the task did not panic"));
+    }
+    got
 }
 
 /// Waits for something that happens by itself.

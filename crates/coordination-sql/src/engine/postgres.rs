@@ -1,23 +1,24 @@
 //! PostgreSQL: many machines, the server's clock, and a server that tells of new work.
 
-use std::future::Future;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use coordination::{Clock, MonotonicClock, Timestamp};
-use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgPoolOptions, PgRow};
-use sqlx::{Arguments, AssertSqlSafe, Connection, PgPool, Row, Transaction};
+use sqlx::postgres::{
+    PgArguments, PgConnectOptions, PgConnection, PgPoolOptions, PgQueryResult, PgRow,
+};
+use sqlx::query::Query;
+use sqlx::{Arguments, AssertSqlSafe, Connection, PgPool, Transaction};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use super::{Database, Engine, Insert, Values};
+use super::{ClaimSql, Database, Engine, Insert, Values};
 use crate::config::{PostgresConfig, SchemaName};
 use crate::failure::Failure;
 use crate::listener;
 use crate::statement::{Dialect, Queue, Statement};
 use crate::value::{Columns, Value};
 use crate::wake::Wake;
-use crate::work::ClaimSql;
 
 /// A connection that was idle for so long is looked at before it is used.
 const LOOK_AFTER_IDLE: Duration = Duration::from_secs(1);
@@ -204,8 +205,7 @@ impl Engine for Postgres {
 
     async fn execute(&self, statement: &Statement, values: Values<'_>) -> Result<usize, Failure> {
         let call = || Ok(query(statement, &values)?.execute(&self.shared.pool));
-        let done = self.repeated(call).await?;
-        Ok(usize::try_from(done.rows_affected()).expect("a count of rows fits"))
+        Ok(changed(&self.repeated(call).await?))
     }
 
     async fn claim(&self, claim: &ClaimSql, values: Values<'_>) -> Result<Vec<PgRow>, Failure> {
@@ -239,8 +239,7 @@ impl Engine for Postgres {
         statement: &Statement,
         values: Values<'_>,
     ) -> Result<usize, Failure> {
-        let done = self.answer(query(statement, &values)?.execute(connection)).await?;
-        Ok(usize::try_from(done.rows_affected()).expect("a count of rows fits"))
+        Ok(changed(&self.answer(query(statement, &values)?.execute(connection)).await?))
     }
 
     async fn insert_in(
@@ -256,8 +255,7 @@ impl Engine for Postgres {
             add_column(&mut arguments, cells).map_err(sqlx::Error::Encode)?;
         }
         let query = planned(&insert.many, arguments);
-        let done = self.answer(query.execute(connection)).await?;
-        Ok(usize::try_from(done.rows_affected()).expect("a count of rows fits"))
+        Ok(changed(&self.answer(query.execute(connection)).await?))
     }
 
     async fn now_in(&self, connection: &mut PgConnection) -> Result<Timestamp, Failure> {
@@ -299,10 +297,15 @@ fn was_undone(error: &sqlx::Error) -> bool {
     matches!(code.as_deref(), Some("40P01" | "40001"))
 }
 
+/// How many rows a statement was about.
+fn changed(done: &PgQueryResult) -> usize {
+    usize::try_from(done.rows_affected()).expect("a count of rows fits")
+}
+
 fn query(
     statement: &Statement,
     values: &Values<'_>,
-) -> Result<sqlx::query::Query<'static, Driver, PgArguments>, Failure> {
+) -> Result<Query<'static, Driver, PgArguments>, Failure> {
     let mut arguments = PgArguments::default();
     for value in values {
         add(&mut arguments, value).map_err(sqlx::Error::Encode)?;
@@ -313,10 +316,7 @@ fn query(
 /// A statement that looks for rows is planned each time it runs. The server would keep a plan that it
 /// made while a table was small, and read the whole of it when it has grown; and to forbid it such
 /// plans would be to change the session, which may be the application's (`CRD-15`).
-fn planned(
-    statement: &Statement,
-    arguments: PgArguments,
-) -> sqlx::query::Query<'static, Driver, PgArguments> {
+fn planned(statement: &Statement, arguments: PgArguments) -> Query<'static, Driver, PgArguments> {
     let query = sqlx::query_with(AssertSqlSafe(Arc::clone(&statement.text)), arguments);
     query.persistent(!statement.searches)
 }
@@ -324,11 +324,8 @@ fn planned(
 fn add(arguments: &mut PgArguments, value: &Value<'_>) -> Result<(), sqlx::error::BoxDynError> {
     match value {
         Value::Int(number) => arguments.add(number),
-        Value::MaybeInt(number) => arguments.add(number),
-        Value::Text(text) => arguments.add(text.as_ref()),
-        Value::MaybeText(text) => arguments.add(text),
-        Value::Bytes(bytes) => arguments.add(*bytes),
-        Value::MaybeBytes(bytes) => arguments.add(bytes),
+        Value::Text(text) => arguments.add(text.as_deref()),
+        Value::Bytes(bytes) => arguments.add(bytes),
         Value::Texts(texts) => arguments.add(texts),
     }
 }
@@ -341,79 +338,26 @@ fn add_column<'a>(
     let mut cells = cells.peekable();
     match cells.peek() {
         None => Ok(()),
-        Some(Value::Int(_) | Value::MaybeInt(_)) => {
-            arguments.add(cells.map(Value::as_int).collect::<Vec<_>>())
-        }
-        Some(Value::Text(_) | Value::MaybeText(_)) => {
-            arguments.add(cells.map(Value::as_text).collect::<Vec<_>>())
-        }
-        Some(Value::Bytes(_) | Value::MaybeBytes(_)) => {
-            arguments.add(cells.map(Value::as_bytes).collect::<Vec<_>>())
-        }
+        Some(Value::Int(_)) => arguments.add(cells.map(Value::as_int).collect::<Vec<_>>()),
+        Some(Value::Text(_)) => arguments.add(cells.map(Value::as_text).collect::<Vec<_>>()),
+        Some(Value::Bytes(_)) => arguments.add(cells.map(Value::as_bytes).collect::<Vec<_>>()),
         Some(Value::Texts(_)) => unreachable!("a cell is one value"),
     }
 }
 
 impl Value<'_> {
     fn as_int(&self) -> Option<i64> {
-        match self {
-            Value::Int(number) => Some(*number),
-            Value::MaybeInt(number) => *number,
-            Value::Text(_)
-            | Value::MaybeText(_)
-            | Value::Bytes(_)
-            | Value::MaybeBytes(_)
-            | Value::Texts(_) => unreachable!("a column is of one kind"),
-        }
+        let Value::Int(number) = self else { unreachable!("a column is of one kind") };
+        *number
     }
 
     fn as_text(&self) -> Option<&str> {
-        match self {
-            Value::Text(text) => Some(text),
-            Value::MaybeText(text) => *text,
-            Value::Int(_)
-            | Value::MaybeInt(_)
-            | Value::Bytes(_)
-            | Value::MaybeBytes(_)
-            | Value::Texts(_) => unreachable!("a column is of one kind"),
-        }
+        let Value::Text(text) = self else { unreachable!("a column is of one kind") };
+        text.as_deref()
     }
 
     fn as_bytes(&self) -> Option<&[u8]> {
-        match self {
-            Value::Bytes(bytes) => Some(bytes),
-            Value::MaybeBytes(bytes) => *bytes,
-            Value::Int(_)
-            | Value::MaybeInt(_)
-            | Value::Text(_)
-            | Value::MaybeText(_)
-            | Value::Texts(_) => unreachable!("a column is of one kind"),
-        }
-    }
-}
-
-impl Columns for PgRow {
-    fn int(&self, column: &'static str) -> Result<i64, Failure> {
-        Ok(self.try_get(column)?)
-    }
-
-    fn maybe_int(&self, column: &'static str) -> Result<Option<i64>, Failure> {
-        Ok(self.try_get(column)?)
-    }
-
-    fn text(&self, column: &'static str) -> Result<&str, Failure> {
-        Ok(self.try_get(column)?)
-    }
-
-    fn maybe_text(&self, column: &'static str) -> Result<Option<&str>, Failure> {
-        Ok(self.try_get(column)?)
-    }
-
-    fn bytes(&self, column: &'static str) -> Result<&[u8], Failure> {
-        Ok(self.try_get(column)?)
-    }
-
-    fn maybe_bytes(&self, column: &'static str) -> Result<Option<&[u8]>, Failure> {
-        Ok(self.try_get(column)?)
+        let Value::Bytes(bytes) = self else { unreachable!("a column is of one kind") };
+        *bytes
     }
 }

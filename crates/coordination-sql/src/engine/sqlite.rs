@@ -1,26 +1,26 @@
 //! SQLite: one file, one writer at a time, and the process's clock.
 
-use std::future::Future;
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use coordination::{Clock, Timestamp};
+use sqlx::query::Query;
 use sqlx::sqlite::{
     SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePoolOptions,
-    SqliteRow, SqliteSynchronous,
+    SqliteQueryResult, SqliteRow, SqliteSynchronous,
 };
-use sqlx::{Arguments, AssertSqlSafe, Row, SqlitePool, Transaction};
+use sqlx::{Arguments, AssertSqlSafe, SqlitePool, Transaction};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::{Database, Engine, Insert, Values};
+use super::{ClaimSql, Database, Engine, Insert, Values};
 use crate::config::SqliteConfig;
 use crate::failure::Failure;
 use crate::statement::{Dialect, Queue, Statement};
-use crate::value::{Columns, Value};
+use crate::value::Value;
 use crate::wake::Wake;
-use crate::work::ClaimSql;
 
 /// A transaction that has the write lock from its start: it never has to give up in the middle
 /// because another one was quicker.
@@ -120,11 +120,11 @@ impl Sqlite {
         }
     }
 
-    fn arguments(
+    fn query(
         &self,
         statement: &Statement,
         values: Values<'_>,
-    ) -> Result<SqliteArguments, Failure> {
+    ) -> Result<Query<'static, Driver, SqliteArguments>, Failure> {
         let mut arguments = SqliteArguments::default();
         for value in values {
             add(&mut arguments, value).map_err(sqlx::Error::Encode)?;
@@ -133,7 +133,13 @@ impl Sqlite {
             let now = self.shared.clock.now().unix_micros();
             arguments.add(now).map_err(sqlx::Error::Encode)?;
         }
-        Ok(arguments)
+        Ok(sqlx::query_with(AssertSqlSafe(Arc::clone(&statement.text)), arguments))
+    }
+
+    /// How many rows a statement was about.
+    fn changed(&self, done: Result<SqliteQueryResult, sqlx::Error>) -> Result<usize, Failure> {
+        let rows = done.map_err(|error| self.failure(error))?.rows_affected();
+        Ok(usize::try_from(rows).expect("a table fits in memory's address space"))
     }
 
     /// Watches the file for what other connections commit, for as long as this provider lives.
@@ -164,8 +170,7 @@ impl Engine for Sqlite {
         statement: &Statement,
         values: Values<'_>,
     ) -> Result<Vec<SqliteRow>, Failure> {
-        let arguments = self.arguments(statement, values)?;
-        let query = sqlx::query_with(AssertSqlSafe(Arc::clone(&statement.text)), arguments);
+        let query = self.query(statement, values)?;
         query.fetch_all(&self.shared.writer).await.map_err(|error| self.failure(error))
     }
 
@@ -174,16 +179,13 @@ impl Engine for Sqlite {
         statement: &Statement,
         values: Values<'_>,
     ) -> Result<Vec<SqliteRow>, Failure> {
-        let arguments = self.arguments(statement, values)?;
-        let query = sqlx::query_with(AssertSqlSafe(Arc::clone(&statement.text)), arguments);
+        let query = self.query(statement, values)?;
         query.fetch_all(&self.shared.others).await.map_err(|error| self.failure(error))
     }
 
     async fn execute(&self, statement: &Statement, values: Values<'_>) -> Result<usize, Failure> {
-        let arguments = self.arguments(statement, values)?;
-        let query = sqlx::query_with(AssertSqlSafe(Arc::clone(&statement.text)), arguments);
-        let done = query.execute(&self.shared.writer).await.map_err(|error| self.failure(error))?;
-        Ok(usize::try_from(done.rows_affected()).expect("a table fits in memory's address space"))
+        let query = self.query(statement, values)?;
+        self.changed(query.execute(&self.shared.writer).await)
     }
 
     async fn claim(&self, claim: &ClaimSql, values: Values<'_>) -> Result<Vec<SqliteRow>, Failure> {
@@ -220,8 +222,7 @@ impl Engine for Sqlite {
         statement: &Statement,
         values: Values<'_>,
     ) -> Result<Vec<SqliteRow>, Failure> {
-        let arguments = self.arguments(statement, values)?;
-        let query = sqlx::query_with(AssertSqlSafe(Arc::clone(&statement.text)), arguments);
+        let query = self.query(statement, values)?;
         query.fetch_all(connection).await.map_err(|error| self.failure(error))
     }
 
@@ -231,10 +232,8 @@ impl Engine for Sqlite {
         statement: &Statement,
         values: Values<'_>,
     ) -> Result<usize, Failure> {
-        let arguments = self.arguments(statement, values)?;
-        let query = sqlx::query_with(AssertSqlSafe(Arc::clone(&statement.text)), arguments);
-        let done = query.execute(connection).await.map_err(|error| self.failure(error))?;
-        Ok(usize::try_from(done.rows_affected()).expect("a table fits in memory's address space"))
+        let query = self.query(statement, values)?;
+        self.changed(query.execute(connection).await)
     }
 
     async fn insert_in(
@@ -304,11 +303,8 @@ fn is_locked(error: &sqlx::Error) -> bool {
 fn add(arguments: &mut SqliteArguments, value: Value<'_>) -> Result<(), sqlx::error::BoxDynError> {
     match value {
         Value::Int(number) => arguments.add(number),
-        Value::MaybeInt(number) => arguments.add(number),
-        Value::Text(text) => arguments.add(text.into_owned()),
-        Value::MaybeText(text) => arguments.add(text.map(str::to_owned)),
-        Value::Bytes(bytes) => arguments.add(bytes.to_vec()),
-        Value::MaybeBytes(bytes) => arguments.add(bytes.map(<[u8]>::to_vec)),
+        Value::Text(text) => arguments.add(text.map(Cow::into_owned)),
+        Value::Bytes(bytes) => arguments.add(bytes.map(<[u8]>::to_vec)),
         Value::Texts(texts) => arguments.add(json_array(&texts)),
     }
 }
@@ -364,32 +360,6 @@ async fn watch(pool: SqlitePool, wake: Arc<Wake>, every: Duration) {
                 }
             }
         }
-    }
-}
-
-impl Columns for SqliteRow {
-    fn int(&self, column: &'static str) -> Result<i64, Failure> {
-        Ok(self.try_get(column)?)
-    }
-
-    fn maybe_int(&self, column: &'static str) -> Result<Option<i64>, Failure> {
-        Ok(self.try_get(column)?)
-    }
-
-    fn text(&self, column: &'static str) -> Result<&str, Failure> {
-        Ok(self.try_get(column)?)
-    }
-
-    fn maybe_text(&self, column: &'static str) -> Result<Option<&str>, Failure> {
-        Ok(self.try_get(column)?)
-    }
-
-    fn bytes(&self, column: &'static str) -> Result<&[u8], Failure> {
-        Ok(self.try_get(column)?)
-    }
-
-    fn maybe_bytes(&self, column: &'static str) -> Result<Option<&[u8]>, Failure> {
-        Ok(self.try_get(column)?)
     }
 }
 

@@ -4,21 +4,10 @@
 use coordination::{BatchSize, LeaseDuration, OwnerToken, Topics};
 
 use super::{BATCH, Table};
-use crate::engine::{Engine, Values};
+use crate::engine::{ClaimSql, Engine, Values};
 use crate::failure::Failure;
-use crate::statement::{Dialect, Kind, Statement};
+use crate::statement::{Dialect, Kind};
 use crate::value::{Columns, Value};
-
-/// A claim: PostgreSQL does all in one statement. SQLite looks first whether there is anything, so
-/// that an idle worker never takes the write lock, and notices what has become due.
-#[derive(Debug, Clone)]
-pub(crate) struct ClaimSql {
-    #[cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "one statement does all"))]
-    pub(crate) look: Statement,
-    #[cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "one statement does all"))]
-    pub(crate) notice: Statement,
-    pub(crate) claim: Statement,
-}
 
 /// Which topics a statement is about. Unless they are all, they are its last parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,9 +39,7 @@ impl ClaimSql {
         ));
         let notice = dialect.statement(&notice(name, among));
         let claim = match dialect.kind() {
-            #[cfg(feature = "sqlite")]
             Kind::Sqlite => sqlite_claim(table, among),
-            #[cfg(feature = "postgres")]
             Kind::Postgres => postgres_claim(table, among),
         };
         ClaimSql { look, notice, claim: dialect.statement(&claim) }
@@ -67,8 +54,7 @@ impl ClaimSql {
         topics: Option<Value<'_>>,
         shown: impl Fn(&E::Row) -> Result<T, Failure>,
     ) -> Result<Vec<T>, Failure> {
-        let mut values: Values<'_> =
-            vec![owner.into(), lease.into(), Value::Int(i64::from(max.get()))];
+        let mut values: Values<'_> = vec![owner.into(), lease.into(), i64::from(max.get()).into()];
         values.extend(topics);
         let rows = engine.claim(self, values).await?;
         let mut claimed = Vec::with_capacity(rows.len());
@@ -96,12 +82,30 @@ impl<T> ByTopic<T> {
     }
 }
 
-/// All topics that have items in a state, found by jumping from one to the next in the index.
-pub(crate) fn topics_with(table: &str, state: &str) -> String {
-    topics_as("topics", table, state)
+/// The topics that a statement looks at one by one, as a common table of this name, and which of its
+/// rows fit. Unless they are all, the topics are the parameter with this number.
+pub(crate) fn topics_among(
+    topics: &str,
+    (table, state): (&str, &str),
+    among: Among,
+    parameter: usize,
+) -> (String, String) {
+    let (with, fits) = match among {
+        Among::All => (topics_with(topics, table, state), String::new()),
+        Among::Only => {
+            let listed = format!("(SELECT id FROM {{list:{parameter}}} AS listed)");
+            (format!("{topics} (topic) AS {listed}"), String::new())
+        }
+        Among::Except => {
+            let fits = format!(" AND {topics}.topic {{not_in:{parameter}}}");
+            (topics_with(topics, table, state), fits)
+        }
+    };
+    (with, format!("{topics}.topic IS NOT NULL{fits}"))
 }
 
-fn topics_as(topics: &str, table: &str, state: &str) -> String {
+/// All topics that have items in a state, found by jumping from one to the next in the index.
+fn topics_with(topics: &str, table: &str, state: &str) -> String {
     // Not MIN(topic): in a table that it thinks empty, the server would rather read all of them.
     let first = |condition: &str| {
         format!(
@@ -129,53 +133,39 @@ fn notice(name: &str, among: Among) -> String {
                  ORDER BY due_at, place LIMIT {BATCH})"
         );
     }
-    let (topics, fits) = match among {
-        Among::All | Among::Only => {
-            ("topics (topic) AS (SELECT id FROM {list:1} AS listed)".to_owned(), "TRUE")
-        }
-        Among::Except => (topics_with(name, "waiting"), "topics.topic {not_in:1}"),
-    };
+    let (topics, fits) = topics_among("topics", (name, "waiting"), among, 1);
     format!(
         "WITH RECURSIVE {topics}
          UPDATE {{{name}}} SET state = 'due' WHERE place IN (
              SELECT item.place FROM topics CROSS JOIN {{{name}}} AS item
-             WHERE topics.topic IS NOT NULL AND {fits} AND item.place IN (
+             WHERE {fits} AND item.place IN (
                  SELECT place FROM {{{name}}} {{by:{name}_waiting_of_topic}}
                  WHERE {due} AND topic = topics.topic ORDER BY due_at, place LIMIT $2)
              ORDER BY item.due_at, item.place LIMIT {BATCH})"
     )
 }
 
-#[cfg(feature = "sqlite")]
 fn sqlite_claim(table: &Table, among: Among) -> String {
     let Table { name, on_claim, shown, .. } = table;
-    let (with, topics) = match among {
-        Among::All => (String::new(), ""),
-        Among::Only => (
-            "WITH topics (topic) AS (SELECT id FROM {list:4})".to_owned(),
-            "topics.topic IS NOT NULL",
-        ),
-        Among::Except => (
-            format!("WITH RECURSIVE {}", topics_with(name, "due")),
-            "topics.topic IS NOT NULL AND topics.topic {not_in:4}",
-        ),
-    };
     // The index is named, because a walk along the table itself would be in the right order too,
     // past all that is finished.
-    let taken = if among == Among::All {
-        format!(
+    let (with, taken) = if among == Among::All {
+        let taken = format!(
             "SELECT place FROM {{{name}}} INDEXED BY {{index:{name}_due}}
              WHERE state = 'due' AND due_at <= {{now}} ORDER BY place LIMIT $3"
-        )
+        );
+        (String::new(), taken)
     } else {
-        format!(
+        let (topics, fits) = topics_among("topics", (name, "due"), among, 4);
+        let taken = format!(
             "SELECT item.place FROM topics CROSS JOIN {{{name}}} AS item
-             WHERE {topics} AND item.place IN (
+             WHERE {fits} AND item.place IN (
                  SELECT place FROM {{{name}}} INDEXED BY {{index:{name}_due_of_topic}}
                  WHERE state = 'due' AND topic = topics.topic AND due_at <= {{now}}
                  ORDER BY place LIMIT $3)
              ORDER BY item.place LIMIT $3"
-        )
+        );
+        (format!("WITH RECURSIVE {topics}"), taken)
     };
     format!(
         "{with} UPDATE {{{name}}}
@@ -190,19 +180,14 @@ fn sqlite_claim(table: &Table, among: Among) -> String {
 ///
 /// Rows that another claim has in its hands are skipped. Rows are found again by their identity and
 /// not joined, so that the plan cannot become another one when the table grows.
-#[cfg(feature = "postgres")]
 fn postgres_claim(table: &Table, among: Among) -> String {
     let Table { name, on_claim, shown, .. } = table;
-    let listed =
-        |topics: &str| format!("{topics} (topic) AS (SELECT id FROM {{list:4}} AS listed)");
+    let (due_topics, due_fits) = topics_among("due_topics", (name, "due"), among, 4);
+    let (waiting_topics, waiting_fits) =
+        topics_among("waiting_topics", (name, "waiting"), among, 4);
     let recursive = match among {
         Among::All => String::new(),
-        Among::Only => format!("{}, {},", listed("due_topics"), listed("waiting_topics")),
-        Among::Except => format!(
-            "{}, {},",
-            topics_as("due_topics", name, "due"),
-            topics_as("waiting_topics", name, "waiting")
-        ),
+        Among::Only | Among::Except => format!("{due_topics}, {waiting_topics},"),
     };
     let (ready, fresh) = if among == Among::All {
         (
@@ -216,10 +201,9 @@ fn postgres_claim(table: &Table, among: Among) -> String {
             ),
         )
     } else {
-        let named = if among == Among::Except { "AND topic {not_in:4}" } else { "" };
         // Some more than are asked for, because others may have the first ones in their hands. What is
         // found is looked at again once it is locked: it may have been claimed and put off since.
-        let first = |state: &str, order: &str, max: &str| {
+        let first = |state: &str, fits: &str, order: &str, max: &str| {
             format!(
                 "state = '{state}' AND due_at <= {{now}} AND id = ANY(ARRAY(
                      SELECT first.id FROM {state}_topics CROSS JOIN LATERAL (
@@ -227,18 +211,18 @@ fn postgres_claim(table: &Table, among: Among) -> String {
                          WHERE state = '{state}' AND topic = {state}_topics.topic
                                AND due_at <= {{now}}
                          ORDER BY {order} LIMIT $3 * 4) AS first
-                     WHERE topic IS NOT NULL {named} ORDER BY {order} LIMIT {max}))"
+                     WHERE {fits} ORDER BY {order} LIMIT {max}))"
             )
         };
         (
             format!(
                 "SELECT id, place FROM {{{name}}} WHERE {}
                  ORDER BY place LIMIT $3 FOR UPDATE SKIP LOCKED",
-                first("due", "place", "$3 * 4")
+                first("due", &due_fits, "place", "$3 * 4")
             ),
             format!(
                 "SELECT id, place FROM {{{name}}} WHERE {} FOR UPDATE SKIP LOCKED",
-                first("waiting", "due_at, place", &BATCH.to_string())
+                first("waiting", &waiting_fits, "due_at, place", &BATCH.to_string())
             ),
         )
     };

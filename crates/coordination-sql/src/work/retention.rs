@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use coordination::{Retention, Topics};
 
-use super::{Among, BATCH, ByTopic, Table, in_batches, span, topics_with};
+use super::{Among, BATCH, ByTopic, Table, in_batches, span, topics_among};
 use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::statement::{Dialect, Kind, Statement};
@@ -18,7 +18,8 @@ pub(crate) struct PurgeSql(Statement);
 #[derive(Debug, Clone)]
 pub(crate) struct OldSql {
     find: ByTopic<Statement>,
-    forget: Statement,
+    /// Forgets the items `$1`, if they are finished.
+    pub(crate) forget: Statement,
 }
 
 impl PurgeSql {
@@ -75,11 +76,6 @@ impl OldSql {
         rows.iter().map(|row| row.text("id").map(str::to_owned)).collect()
     }
 
-    /// The statement that forgets the items `$1`, if they are finished.
-    pub(crate) fn forget_statement(&self) -> &Statement {
-        &self.forget
-    }
-
     /// Forgets items of these topics that need not be kept any more. Says how many.
     pub(crate) async fn purge<E: Engine>(
         &self,
@@ -102,11 +98,7 @@ impl OldSql {
 /// dead ones, of topics in `$3`. Each topic is looked at by an index of its own.
 fn old(dialect: &Dialect, table: &str, state: &str, among: Among) -> String {
     let keep = if state == "done" { "$1" } else { "$2" };
-    let (topics, fits) = match among {
-        Among::All => (topics_with(table, state), "TRUE"),
-        Among::Only => ("topics (topic) AS (SELECT id FROM {list:3} AS listed)".to_owned(), "TRUE"),
-        Among::Except => (topics_with(table, state), "topics.topic {not_in:3}"),
-    };
+    let (topics, fits) = topics_among("topics", (table, state), among, 3);
     let first = |column: &str| {
         format!(
             "SELECT {column} FROM {{{table}}} {{by:{table}_{state}_of_topic}}
@@ -115,18 +107,16 @@ fn old(dialect: &Dialect, table: &str, state: &str, among: Among) -> String {
         )
     };
     match dialect.kind() {
-        #[cfg(feature = "sqlite")]
         Kind::Sqlite => format!(
             "WITH RECURSIVE {topics}
              SELECT item.id AS id FROM topics CROSS JOIN {{{table}}} AS item
-             WHERE topics.topic IS NOT NULL AND {fits} AND item.place IN ({}) LIMIT {BATCH}",
+             WHERE {fits} AND item.place IN ({}) LIMIT {BATCH}",
             first("place")
         ),
-        #[cfg(feature = "postgres")]
         Kind::Postgres => format!(
             "WITH RECURSIVE {topics}
              SELECT first.id FROM topics CROSS JOIN LATERAL ({}) AS first
-             WHERE topics.topic IS NOT NULL AND {fits} LIMIT {BATCH}",
+             WHERE {fits} LIMIT {BATCH}",
             first("id")
         ),
     }

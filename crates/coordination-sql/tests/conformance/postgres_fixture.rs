@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coordination::{
-    Clock, FakeClock, FencingToken, LeaseDuration, Leases, OwnerToken, ProviderError, ResourceName,
+    Clock, FakeClock, FencingToken, LeaseDuration, Leases, OwnerToken, ResourceName, Result,
     Tenure, Timestamp,
 };
 use coordination_conformance::{DurableFixture, Fixture};
@@ -137,7 +137,7 @@ impl Leases for VirtualLeases {
         resource: &ResourceName,
         duration: LeaseDuration,
         owner: &OwnerToken,
-    ) -> Result<Option<FencingToken>, ProviderError> {
+    ) -> Result<Option<FencingToken>> {
         self.provider.try_acquire(resource, duration, owner).await
     }
 
@@ -145,11 +145,11 @@ impl Leases for VirtualLeases {
         &self,
         tenure: &Tenure,
         duration: LeaseDuration,
-    ) -> Result<Option<FencingToken>, ProviderError> {
+    ) -> Result<Option<FencingToken>> {
         self.provider.try_renew(tenure, duration).await
     }
 
-    async fn release(&self, tenure: &Tenure) -> Result<usize, ProviderError> {
+    async fn release(&self, tenure: &Tenure) -> Result<usize> {
         self.provider.release(tenure).await
     }
 

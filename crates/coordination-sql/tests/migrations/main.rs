@@ -26,6 +26,12 @@ fn main() -> ExitCode {
         .test_without_server("sqlite::a_file_of_version_1_is_brought_up_to_date", || {
             run(sqlite::a_file_of_version_1_is_brought_up_to_date());
         })
+        .test_without_server(
+            "sqlite::crd_02_what_was_claimed_and_not_handled_has_all_its_attempts",
+            || {
+                run(sqlite::crd_02_what_was_claimed_and_not_handled_has_all_its_attempts());
+            },
+        )
         .test_without_server("sqlite::a_newer_file_is_refused", || {
             run(sqlite::a_newer_file_is_refused());
         })

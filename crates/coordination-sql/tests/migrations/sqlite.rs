@@ -1,6 +1,11 @@
 //! The tables of a file.
 
-use coordination::{NewOutboxMessage, Outbox, Payload, Topic};
+use std::path::Path;
+use std::time::Duration;
+
+use coordination::{
+    BatchSize, Inbox, LeaseDuration, NewOutboxMessage, Outbox, OwnerToken, Payload, Topic,
+};
 use coordination_sql::{NEWEST_MIGRATION, OpenError, SqliteConfig, SqliteProvider, sqlx};
 use sqlx::{ConnectOptions, Connection};
 use tokio::task::JoinSet;
@@ -12,7 +17,7 @@ pub(crate) async fn opening_again_changes_nothing() {
     let path = folder.path().join("work.sqlite");
     let first = SqliteProvider::open(&path).await.unwrap();
     let message = NewOutboxMessage::new(Topic::new("t").unwrap(), Payload::empty());
-    let id = first.enqueue(message).await.unwrap();
+    let id = Outbox::enqueue(&first, message).await.unwrap();
     let second = SqliteProvider::open(&path).await.unwrap();
     assert!(second.record(id).await.unwrap().is_some(), "the message is there");
     let versions = sqlx::query_scalar("SELECT COUNT(*) FROM coordination_migrations");
@@ -27,7 +32,7 @@ pub(crate) async fn many_that_open_a_new_file_at_once_all_do() {
         let mut opening = JoinSet::new();
         for _ in 0..8 {
             let path = path.clone();
-            let busy_timeout = std::time::Duration::from_secs(120);
+            let busy_timeout = Duration::from_secs(120);
             let config = SqliteConfig { busy_timeout, ..SqliteConfig::default() };
             opening.spawn(async move { SqliteProvider::open_with(path, config).await });
         }
@@ -38,21 +43,41 @@ pub(crate) async fn many_that_open_a_new_file_at_once_all_do() {
     }
 }
 
-pub(crate) async fn a_file_of_version_1_is_brought_up_to_date() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("work.sqlite");
-    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(&path).create_if_missing(true);
+/// Makes a file with the tables of version 1 and these rows.
+async fn make_version_1(path: &Path, rows: &str) {
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path).create_if_missing(true);
     let mut connection = options.connect().await.unwrap();
-    let data = ["outbox", "join_members", "joins", "jobs"]
-        .iter()
-        .fold(DATA_OF_VERSION_1.to_owned(), |text, table| {
-            text.replace(&format!("{{{table}}}"), &format!("coordination_{table}"))
-        });
-    for text in [version_1(&SqliteProvider::migration_sql(0)), data] {
+    let tables = ["outbox", "inbox", "join_members", "joins", "jobs"];
+    let rows = tables.iter().fold(rows.to_owned(), |text, table| {
+        text.replace(&format!("{{{table}}}"), &format!("coordination_{table}"))
+    });
+    for text in [version_1(&SqliteProvider::migration_sql(0)), rows] {
         sqlx::raw_sql(sqlx::AssertSqlSafe(text)).execute(&mut connection).await.unwrap();
     }
     connection.close().await.unwrap();
+}
+
+pub(crate) async fn a_file_of_version_1_is_brought_up_to_date() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("work.sqlite");
+    make_version_1(&path, DATA_OF_VERSION_1).await;
     check_data(&SqliteProvider::open(&path).await.unwrap()).await;
+}
+
+/// `CRD-02`
+pub(crate) async fn crd_02_what_was_claimed_and_not_handled_has_all_its_attempts() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("work.sqlite");
+    let rows = "INSERT INTO {inbox} (id, state, due_at, topic, payload, attempts)
+                VALUES ('shop' || CHAR(9) || '1', 'due', 0, 'order', x'78', 9)";
+    make_version_1(&path, rows).await;
+    let provider = SqliteProvider::open(&path).await.unwrap();
+    let minute = LeaseDuration::new(Duration::from_secs(60)).unwrap();
+    let owner = OwnerToken::random();
+    let mut claimed = provider.claim(&owner, minute, BatchSize::ONE).await.unwrap();
+    let message = claimed.remove(0);
+    assert_eq!((message.attempts, message.lost_attempts), (9, 0));
+    assert_eq!(message.attempts_since_revival(), 0);
 }
 
 pub(crate) async fn a_newer_file_is_refused() {

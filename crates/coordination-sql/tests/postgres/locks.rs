@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use coordination::{
     Delay, ErrorText, JoinError, Joins, MessageId, NewJoin, NewOutboxMessage, Outbox, Payload,
-    ProviderError, Retention, Topic, TopicSet, Topics,
+    Result, Retention, Topic, TopicSet, Topics,
 };
 use coordination_sql::sqlx;
 use coordination_sql::testing::TestSchema;
@@ -85,7 +85,7 @@ pub(crate) async fn messages_are_locked_in_the_order_of_their_ids() {
     check(Box::pin(Outbox::purge(&provider, &Topics::All, keep))).await;
 }
 
-type Call<'a> = Pin<Box<dyn Future<Output = Result<usize, ProviderError>> + Send + 'a>>;
+type Call<'a> = Pin<Box<dyn Future<Output = Result<usize>> + Send + 'a>>;
 
 /// A transaction of the test's own, which has run this.
 async fn hold(schema: &TestSchema, text: &str) -> PgConnection {

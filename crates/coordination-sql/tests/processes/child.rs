@@ -10,7 +10,6 @@ use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use crate::place::Place;
-use crate::{claims, migrations, on_provider, worker};
 
 const ROLE_VARIABLE: &str = "COORDINATION_SQL_TEST_ROLE";
 const PLACE_VARIABLE: &str = "COORDINATION_SQL_TEST_PLACE";
@@ -49,19 +48,6 @@ impl Role {
     pub fn of_this_process() -> Option<Role> {
         let name = env::var(ROLE_VARIABLE).ok()?;
         ROLES.iter().find(|(_, known)| *known == name).map(|(role, _)| *role)
-    }
-
-    /// Does what this process is there for.
-    pub fn play(self) {
-        let place = || Place::parse(&env::var(PLACE_VARIABLE).unwrap());
-        runtime().block_on(async {
-            match self {
-                Role::Migrate => migrations::open_what_is_told().await,
-                Role::Claim => on_provider!(&place(), claims::claim_all),
-                Role::Dispatch => on_provider!(&place(), worker::dispatch),
-                Role::DispatchAndConsume => on_provider!(&place(), worker::dispatch_and_consume),
-            }
-        });
     }
 
     /// Starts a process in this role.
@@ -114,6 +100,11 @@ impl Actor {
         process.kill().await.unwrap();
         all(lines).await
     }
+}
+
+/// Where this process works.
+pub fn own_place() -> Place {
+    Place::parse(&env::var(PLACE_VARIABLE).unwrap())
 }
 
 async fn all(mut lines: UnboundedReceiver<String>) -> Vec<String> {

@@ -18,13 +18,13 @@ use std::process::ExitCode;
 
 use coordination_sql::testing::Suite;
 
-use crate::child::Role;
+use crate::child::{Role, own_place, runtime};
 use crate::kill::Consumer;
 use crate::place::Place;
 
 fn main() -> ExitCode {
     if let Some(role) = Role::of_this_process() {
-        role.play();
+        play(role);
         return ExitCode::SUCCESS;
     }
     Suite::new("processes")
@@ -49,4 +49,16 @@ fn main() -> ExitCode {
             kill::rounds(Place::sqlite, Consumer::Killed);
         })
         .run()
+}
+
+/// Does what this process is there for.
+fn play(role: Role) {
+    runtime().block_on(async {
+        match role {
+            Role::Migrate => migrations::open_what_is_told().await,
+            Role::Claim => on_provider!(&own_place(), claims::claim_all),
+            Role::Dispatch => on_provider!(&own_place(), worker::dispatch),
+            Role::DispatchAndConsume => on_provider!(&own_place(), worker::dispatch_and_consume),
+        }
+    });
 }

@@ -10,7 +10,7 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::{Fence, FencingToken, Leases, Tenure};
-use crate::{Clock, LeaseDuration, OwnerToken, ProviderError, ResourceName, Timestamp};
+use crate::{Clock, LeaseDuration, OwnerToken, ResourceName, Result, Timestamp};
 
 /// When a lease that renews itself does so, in percent of its duration…
 const RENEW_AFTER_PERCENT: u32 = 60;
@@ -74,7 +74,7 @@ impl<L: Leases> Lease<L> {
         resource: &ResourceName,
         duration: LeaseDuration,
         owner: Option<OwnerToken>,
-    ) -> Result<Option<Lease<L>>, ProviderError> {
+    ) -> Result<Option<Lease<L>>> {
         let owner = owner.unwrap_or_else(OwnerToken::random);
         let clock = leases.clock();
         let asked_at = clock.now();
@@ -163,8 +163,9 @@ impl<L: Leases> Lease<L> {
     /// Gives the resource back. Says how many tenures this ended: 0 if the lease was lost before.
     ///
     /// # Errors
-    /// [`ProviderError`] if the provider gave no answer; the drop then tries once more.
-    pub async fn release(mut self) -> Result<usize, ProviderError> {
+    /// [`ProviderError`](crate::ProviderError) if the provider gave no answer; the drop then tries
+    /// once more.
+    pub async fn release(mut self) -> Result<usize> {
         self.core.lost.cancel();
         let count = self.core.leases.release(&self.core.tenure()).await?;
         self.released = true;

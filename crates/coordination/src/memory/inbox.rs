@@ -1,240 +1,149 @@
-//! The inbox's state.
+//! The inbox.
 
 use std::time::Duration;
 
-use super::work::{Outcome, State, View, WorkItems, among};
+use super::MemoryProvider;
+use super::messages::{Message, Messages, among};
+use super::work::{Item, Outcome, State};
 use crate::{
-    BatchSize, ContentHash, CorrelationId, Delay, Enqueued, ErrorText, InboxKey, InboxMessage,
-    InboxStatus, LeaseDuration, NewInboxMessage, OwnerToken, Payload, Processed, Retention,
-    Timestamp, Topic, Topics,
+    BatchSize, ContentHash, Delay, Enqueued, ErrorText, GetError, Inbox, InboxKey, InboxMessage,
+    InboxStatus, LeaseDuration, NewInboxMessage, OwnerToken, Processed, Result, Retention,
+    Settlement, Topic, Topics,
 };
 
-#[derive(Debug, Default)]
-pub(super) struct InboxState {
-    messages: WorkItems<InboxKey, Kept, Topic>,
-}
+pub(super) type InboxState = Messages<InboxKey, InboxOnly>;
 
-/// What is kept of a message beside its place in the order of work.
+/// What only the inbox keeps of a message.
 #[derive(Debug)]
-struct Kept {
-    topic: Topic,
-    payload: Payload,
-    correlation_id: Option<CorrelationId>,
+pub(super) struct InboxOnly {
     hash: Option<ContentHash>,
-    /// How many attempts began or were abandoned.
-    attempts: u32,
     attempts_at_revival: u32,
-    lost_attempts: u32,
-    /// Whether an attempt began in the last claim and has not ended.
-    begun: bool,
-    last_error: ErrorText,
 }
 
-impl InboxState {
-    pub(super) fn already_processed(
+impl Inbox for MemoryProvider {
+    async fn already_processed(
         &self,
         key: &InboxKey,
         hash: Option<&ContentHash>,
-    ) -> Processed {
-        let Some(view) = self.messages.get(key) else {
-            return Processed::No;
+    ) -> Result<Processed> {
+        let (inbox, _) = self.shared.inbox.lock();
+        let Some(Item { state: State::Finished { outcome: Outcome::Done, .. }, value, .. }) =
+            inbox.get(key)
+        else {
+            return Ok(Processed::No);
         };
-        match (view.state, hash, &view.value.hash) {
-            (State::Finished { outcome: Outcome::Done, .. }, Some(hash), Some(kept))
-                if hash != kept =>
-            {
-                Processed::WithOtherContent
-            }
-            (State::Finished { outcome: Outcome::Done, .. }, _, _) => Processed::Yes,
-            (
-                State::Ready
-                | State::Claimed { .. }
-                | State::Finished { outcome: Outcome::Dead, .. },
-                _,
-                _,
-            ) => Processed::No,
-        }
+        Ok(match (hash, &value.more.hash) {
+            (Some(hash), Some(kept)) if hash != kept => Processed::WithOtherContent,
+            (Some(_) | None, _) => Processed::Yes,
+        })
     }
 
-    pub(super) fn enqueue(&mut self, now: Timestamp, message: NewInboxMessage) -> Enqueued {
+    async fn enqueue(&self, message: NewInboxMessage) -> Result<Enqueued> {
         let NewInboxMessage { key, topic, payload, correlation_id, hash, due_at } = message;
-        if self.messages.contains(&key) {
-            return Enqueued::Duplicate;
-        }
-        let lane = topic.clone();
-        let kept = Kept {
-            topic,
-            payload,
-            correlation_id,
-            hash,
-            attempts: 0,
-            attempts_at_revival: 0,
-            lost_attempts: 0,
-            begun: false,
-            last_error: ErrorText::default(),
-        };
-        self.messages.add_to(lane, key, due_at.unwrap_or(now), kept);
-        Enqueued::Added
+        let (mut inbox, now) = self.shared.inbox.lock();
+        let only = InboxOnly { hash, attempts_at_revival: 0 };
+        let message = Message::new(topic, payload, correlation_id, only);
+        let is_new = inbox.enqueue(key, due_at.unwrap_or(now), message);
+        self.shared.inbox.tell_of_work(1);
+        Ok(if is_new { Enqueued::Added } else { Enqueued::Duplicate })
     }
 
-    pub(super) fn claim(
-        &mut self,
-        now: Timestamp,
+    async fn claim_of(
+        &self,
         owner: &OwnerToken,
         lease: LeaseDuration,
         max: BatchSize,
         topics: &Topics,
-    ) -> Vec<InboxMessage> {
-        let see = |key: &InboxKey, _: View<'_, Kept>| key.clone();
-        let keys = self.messages.claim_among(now, owner, lease, max, &among(topics), see);
-        let claimed = keys.into_iter().map(|key| {
-            let kept = self.messages.get_mut(&key).expect("it was just claimed");
-            kept.lost_attempts += u32::from(std::mem::take(&mut kept.begun));
-            shown(&key, &self.messages.get(&key).expect("it was just claimed"))
-        });
-        claimed.collect()
+    ) -> Result<Vec<InboxMessage>> {
+        let (mut inbox, now) = self.shared.inbox.lock();
+        let keys = inbox.claim_of(now, owner, lease, max, topics);
+        let item = |key| inbox.get(key).expect("it was just claimed");
+        Ok(keys.iter().map(|key| shown(key, item(key))).collect())
     }
 
-    pub(super) fn begin(
-        &mut self,
-        now: Timestamp,
+    async fn begin(
+        &self,
         owner: &OwnerToken,
         key: &InboxKey,
         lease: LeaseDuration,
-    ) -> Option<u32> {
-        let kept = self.messages.extend(owner, key, now.after(lease.get()))?;
-        if !std::mem::replace(&mut kept.begun, true) {
-            kept.attempts += 1;
-        }
-        Some(kept.attempts)
+    ) -> Result<Option<u32>> {
+        let (mut inbox, now) = self.shared.inbox.lock();
+        Ok(inbox.begin(now, owner, key, lease))
     }
 
-    pub(super) fn postpone(
-        &mut self,
-        now: Timestamp,
+    async fn settle(
+        &self,
         owner: &OwnerToken,
         keys: &[InboxKey],
-        delay: Delay,
-    ) -> usize {
-        let due_at = now.after(delay.get());
+        settlement: &Settlement,
+    ) -> Result<usize> {
+        let (mut inbox, now) = self.shared.inbox.lock();
+        let settled = |key: &&InboxKey| inbox.settle(now, owner, key, settlement).is_some();
+        let count = keys.iter().filter(settled).count();
+        if let Settlement::PutOff { .. } = settlement {
+            self.shared.inbox.tell_of_work(count);
+        }
+        Ok(count)
+    }
+
+    async fn get(&self, key: &InboxKey) -> Result<InboxMessage, GetError> {
+        let (inbox, _) = self.shared.inbox.lock();
+        let message = inbox.get(key).map(|item| shown(key, item));
+        message.ok_or_else(|| GetError::Unknown { key: key.clone() })
+    }
+
+    async fn revive(&self, keys: &[InboxKey], reason: &ErrorText, delay: Delay) -> Result<usize> {
+        let (mut inbox, now) = self.shared.inbox.lock();
         let mut count = 0;
         for key in keys {
-            if let Some(kept) = self.messages.give_back(owner, key, due_at) {
-                kept.attempts -= u32::from(std::mem::take(&mut kept.begun));
+            if let Some(message) = inbox.revive_after(now, key, reason, delay) {
+                message.more.attempts_at_revival = message.attempts;
                 count += 1;
             }
         }
-        count
+        self.shared.inbox.tell_of_work(1);
+        Ok(count)
     }
 
-    pub(super) fn ack(&mut self, now: Timestamp, owner: &OwnerToken, keys: &[InboxKey]) -> usize {
-        let acked =
-            |key: &&InboxKey| self.messages.finish(now, owner, key, Outcome::Done).is_some();
-        keys.iter().filter(acked).count()
+    async fn reap(&self) -> Result<usize> {
+        let (mut inbox, now) = self.shared.inbox.lock();
+        Ok(inbox.reap(now).len())
     }
 
-    pub(super) fn abandon(
-        &mut self,
-        now: Timestamp,
-        owner: &OwnerToken,
-        keys: &[InboxKey],
-        error: &ErrorText,
-        delay: Delay,
-    ) -> usize {
-        let due_at = now.after(delay.get());
-        let mut count = 0;
-        for key in keys {
-            if let Some(kept) = self.messages.give_back(owner, key, due_at) {
-                kept.attempts += u32::from(!std::mem::take(&mut kept.begun));
-                kept.note(error);
-                count += 1;
-            }
-        }
-        count
+    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize> {
+        let (mut inbox, now) = self.shared.inbox.lock();
+        Ok(inbox.purge(now, &among(topics), keep, |_, _| {}))
     }
 
-    pub(super) fn fail(
-        &mut self,
-        now: Timestamp,
-        owner: &OwnerToken,
-        keys: &[InboxKey],
-        error: &ErrorText,
-    ) -> usize {
-        let mut count = 0;
-        for key in keys {
-            if let Some(kept) = self.messages.finish(now, owner, key, Outcome::Dead) {
-                kept.note(error);
-                count += 1;
-            }
-        }
-        count
+    async fn oldest_ready_age(&self) -> Result<Option<Duration>> {
+        let (inbox, now) = self.shared.inbox.lock();
+        Ok(inbox.oldest_ready_age(now))
     }
 
-    pub(super) fn get(&self, key: &InboxKey) -> Option<InboxMessage> {
-        self.messages.get(key).map(|view| shown(key, &view))
-    }
-
-    pub(super) fn revive(
-        &mut self,
-        now: Timestamp,
-        keys: &[InboxKey],
-        reason: &ErrorText,
-        delay: Delay,
-    ) -> usize {
-        let due_at = now.after(delay.get());
-        let mut count = 0;
-        for key in keys {
-            if let Some(kept) = self.messages.revive(key, due_at) {
-                kept.attempts_at_revival = kept.attempts;
-                kept.lost_attempts = 0;
-                kept.begun = false;
-                kept.note(reason);
-                count += 1;
-            }
-        }
-        count
-    }
-
-    pub(super) fn reap(&mut self, now: Timestamp) -> usize {
-        self.messages.reap(now).len()
-    }
-
-    pub(super) fn purge(&mut self, now: Timestamp, topics: &Topics, keep: Retention) -> usize {
-        self.messages.purge(now, &among(topics), keep, |_, _| {})
-    }
-
-    pub(super) fn oldest_ready_age(&self, now: Timestamp) -> Option<Duration> {
-        self.messages.oldest_ready_age(now)
+    fn work_added(&self) -> impl Future<Output = ()> + Send {
+        self.shared.inbox.work_added.notified()
     }
 }
 
-impl Kept {
-    fn note(&mut self, error: &ErrorText) {
-        if !error.is_empty() {
-            self.last_error = error.clone();
-        }
-    }
-}
-
-fn shown(key: &InboxKey, view: &View<'_, Kept>) -> InboxMessage {
-    let status = match view.state {
+fn shown(key: &InboxKey, item: &Item<Message<InboxOnly>, Topic>) -> InboxMessage {
+    let Item { state, due_at, value, .. } = item;
+    let status = match state {
         State::Ready => InboxStatus::Ready,
         State::Claimed { until, .. } => InboxStatus::Claimed { until: *until },
         State::Finished { outcome: Outcome::Done, .. } => InboxStatus::Done,
         State::Finished { outcome: Outcome::Dead, .. } => InboxStatus::Dead,
     };
-    let kept = view.value;
     InboxMessage {
         key: key.clone(),
-        topic: kept.topic.clone(),
-        payload: kept.payload.clone(),
-        correlation_id: kept.correlation_id.clone(),
-        hash: kept.hash.clone(),
+        topic: value.topic.clone(),
+        payload: value.payload.clone(),
+        correlation_id: value.correlation_id.clone(),
+        hash: value.more.hash.clone(),
         status,
-        due_at: view.due_at,
-        attempts: kept.attempts,
-        attempts_at_revival: kept.attempts_at_revival,
-        lost_attempts: kept.lost_attempts,
-        last_error: kept.last_error.clone(),
+        due_at: *due_at,
+        attempts: value.attempts,
+        attempts_at_revival: value.more.attempts_at_revival,
+        lost_attempts: value.lost_attempts,
+        last_error: value.last_error.clone(),
     }
 }

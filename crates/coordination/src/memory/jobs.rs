@@ -1,9 +1,8 @@
 //! The jobs' state: definitions, their next ticks, and their runs.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::time::Duration;
 
-use super::work::{Among, Outcome, State, WorkItems};
+use super::work::{Among, State, WorkItems};
 use crate::{
     BatchSize, Delay, Fence, FencingToken, JobDefinition, JobName, JobRun, JobSaved, LeaseDuration,
     Materialised, OwnerToken, ResourceName, Retention, RunId, Timestamp,
@@ -16,7 +15,7 @@ pub(super) struct JobState {
     ticks: BTreeSet<(Timestamp, JobName)>,
     /// The latest moment by which a next tick was found; none before the first.
     ticked_at: Option<Timestamp>,
-    runs: WorkItems<RunId, Occurrence>,
+    pub(super) runs: WorkItems<RunId, Occurrence>,
     /// The run of each moment of each job, for as long as the run is kept.
     run_of: BTreeMap<Occurrence, RunId>,
     /// The largest token seen of each resource that work was done under.
@@ -32,7 +31,7 @@ struct Job {
 
 /// A run's identity in the world: the job and the moment.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Occurrence {
+pub(super) struct Occurrence {
     job: JobName,
     scheduled_at: Timestamp,
 }
@@ -72,7 +71,7 @@ impl JobState {
         if !self.jobs.contains_key(name) {
             return None;
         }
-        if self.runs.contains(&run) {
+        if self.runs.get(&run).is_some() {
             return Some(run);
         }
         Some(self.add_run(now, Occurrence { job: name.clone(), scheduled_at: now }, || run))
@@ -122,24 +121,21 @@ impl JobState {
         lease: LeaseDuration,
         max: BatchSize,
     ) -> Vec<JobRun> {
-        let jobs = &self.jobs;
-        self.runs.claim(now, owner, lease, max, |id, view| {
-            let Occurrence { job, scheduled_at } = view.value;
-            let newest = &jobs.get(job).expect("ready runs have a job").definition;
+        let ids = self.runs.claim(now, owner, lease, max, &Among::All);
+        let shown = |id| {
+            let run = self.runs.get(&id).expect("it was just claimed");
+            let Occurrence { job, scheduled_at } = &run.value;
+            let newest = &self.jobs.get(job).expect("ready runs have a job").definition;
             JobRun {
-                id: *id,
+                id,
                 job: job.clone(),
                 scheduled_at: *scheduled_at,
                 topic: newest.topic.clone(),
                 payload: newest.payload.clone(),
-                attempts: view.attempts,
+                attempts: run.attempts,
             }
-        })
-    }
-
-    pub(super) fn ack(&mut self, now: Timestamp, owner: &OwnerToken, ids: &[RunId]) -> usize {
-        let acked = |id: &&RunId| self.runs.finish(now, owner, id, Outcome::Done).is_some();
-        ids.iter().filter(acked).count()
+        };
+        ids.into_iter().map(shown).collect()
     }
 
     pub(super) fn abandon(
@@ -168,16 +164,11 @@ impl JobState {
         reaped.len()
     }
 
-    pub(super) fn purge(&mut self, now: Timestamp, older_than: Duration) -> usize {
+    pub(super) fn purge(&mut self, now: Timestamp, keep: Retention) -> usize {
         let run_of = &mut self.run_of;
-        self.runs.purge(now, &Among::All, Retention::of_all(older_than), |_, occurrence| {
+        self.runs.purge(now, &Among::All, keep, |_, occurrence| {
             run_of.remove(&occurrence);
         })
-    }
-
-    /// The earliest due time of a ready run.
-    pub(super) fn next_due_at(&self) -> Option<Timestamp> {
-        self.runs.next_due_at()
     }
 
     pub(super) fn next_tick(&self) -> Option<Timestamp> {
@@ -195,16 +186,16 @@ impl JobState {
         }
         let id = new_id();
         assert!(occurrence.scheduled_at <= now, "runs are made when their moment has come");
-        self.runs.add(id, occurrence.scheduled_at, occurrence.clone());
+        self.runs.add((), id, occurrence.scheduled_at, occurrence.clone());
         self.run_of.insert(occurrence, id);
         id
     }
 
     /// A run that comes back to a job that is gone goes with it.
     fn drop_if_jobless(&mut self, now: Timestamp, id: &RunId) {
-        let view = self.runs.get(id).expect("the run was just given back");
-        assert!(matches!(view.state, State::Ready), "a run that was given back waits");
-        if !self.jobs.contains_key(&view.value.job) {
+        let run = self.runs.get(id).expect("the run was just given back");
+        assert!(matches!(run.state, State::Ready), "a run that was given back waits");
+        if !self.jobs.contains_key(&run.value.job) {
             self.runs.cancel(now, id);
         }
     }

@@ -1,8 +1,12 @@
-//! The system leases' state.
+//! The system leases.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
-use crate::{FencingToken, LeaseDuration, OwnerToken, ResourceName, Tenure, Timestamp};
+use super::MemoryProvider;
+use crate::{
+    Clock, FencingToken, LeaseDuration, Leases, OwnerToken, ResourceName, Result, Tenure, Timestamp,
+};
 
 /// One counter gives all tokens, so a resource that nobody holds needs no row: its next token is
 /// larger than every one before, and memory is bounded by what is held.
@@ -24,8 +28,43 @@ struct Held {
     until: Timestamp,
 }
 
+impl Leases for MemoryProvider {
+    async fn try_acquire(
+        &self,
+        resource: &ResourceName,
+        duration: LeaseDuration,
+        owner: &OwnerToken,
+    ) -> Result<Option<FencingToken>> {
+        let (mut leases, now) = self.shared.leases.lock();
+        Ok(leases.acquire(now, resource, duration, owner))
+    }
+
+    async fn try_renew(
+        &self,
+        tenure: &Tenure,
+        duration: LeaseDuration,
+    ) -> Result<Option<FencingToken>> {
+        let (mut leases, now) = self.shared.leases.lock();
+        Ok(leases.renew(now, tenure, duration))
+    }
+
+    async fn release(&self, tenure: &Tenure) -> Result<usize> {
+        let (mut leases, now) = self.shared.leases.lock();
+        Ok(leases.release(now, tenure))
+    }
+
+    fn release_dropped(&self, tenure: Tenure) {
+        let (mut leases, now) = self.shared.leases.lock();
+        leases.release(now, &tenure);
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.shared.leases.clock)
+    }
+}
+
 impl LeaseState {
-    pub(super) fn acquire(
+    fn acquire(
         &mut self,
         now: Timestamp,
         resource: &ResourceName,
@@ -44,7 +83,7 @@ impl LeaseState {
         Some(token)
     }
 
-    pub(super) fn renew(
+    fn renew(
         &mut self,
         now: Timestamp,
         tenure: &Tenure,
@@ -61,7 +100,7 @@ impl LeaseState {
         Some(token)
     }
 
-    pub(super) fn release(&mut self, now: Timestamp, tenure: &Tenure) -> usize {
+    fn release(&mut self, now: Timestamp, tenure: &Tenure) -> usize {
         self.expire(now);
         let Some(held) = self.held.get(&tenure.resource).filter(|held| held.is(tenure)) else {
             return 0;

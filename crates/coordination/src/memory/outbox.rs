@@ -1,298 +1,210 @@
-//! The outbox's state.
+//! The outbox, and its joins.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::MemoryProvider;
 use super::joins::JoinTable;
-use super::work::{Outcome, State, View, WorkItems, among};
-use crate::outbox::join::{JoinProgress, NewJoin};
+use super::messages::{Message, Messages, among};
+use super::work::{Item, Outcome, State};
 use crate::{
-    BatchSize, CorrelationId, Delay, ErrorText, JoinId, LeaseDuration, MessageId, NewOutboxMessage,
-    OutboxMessage, OutboxRecord, OutboxStatus, OwnerToken, Payload, Retention, Timestamp, Topic,
-    Topics,
+    BatchSize, Delay, ErrorText, JoinError, JoinId, JoinProgress, Joins, LeaseDuration, MessageId,
+    NewJoin, NewOutboxMessage, Outbox, OutboxMessage, OutboxRecord, OutboxStatus, OwnerToken,
+    Payload, Result, Retention, Settlement, Topics,
 };
 
 #[derive(Debug, Default)]
 pub(super) struct OutboxState {
-    messages: WorkItems<MessageId, Kept, Topic>,
+    /// Each with what it was finished with.
+    messages: Messages<MessageId, Option<Payload>>,
     joins: JoinTable,
 }
 
-/// What is kept of a message beside its place in the order of work.
-#[derive(Debug)]
-struct Kept {
-    topic: Topic,
-    payload: Payload,
-    correlation_id: Option<CorrelationId>,
-    retry_count: u32,
-    /// How many attempts began.
-    attempts: u32,
-    /// Whether one began in the claim that it is in.
-    begun: bool,
-    last_error: ErrorText,
-    /// What it was finished with.
-    outcome: Option<Payload>,
-}
-
-impl OutboxState {
-    pub(super) fn enqueue(&mut self, now: Timestamp, message: NewOutboxMessage) -> MessageId {
+impl Outbox for MemoryProvider {
+    async fn enqueue(&self, message: NewOutboxMessage) -> Result<MessageId> {
         let NewOutboxMessage { id, topic, payload, correlation_id, due_at } = message;
-        if !self.messages.contains(&id) {
-            let lane = topic.clone();
-            let kept = Kept {
-                topic,
-                payload,
-                correlation_id,
-                retry_count: 0,
-                attempts: 0,
-                begun: false,
-                last_error: ErrorText::default(),
-                outcome: None,
-            };
-            self.messages.add_to(lane, id, due_at.unwrap_or(now), kept);
-        }
-        id
+        let (mut outbox, now) = self.shared.outbox.lock();
+        let message = Message::new(topic, payload, correlation_id, None);
+        outbox.messages.enqueue(id, due_at.unwrap_or(now), message);
+        self.shared.outbox.tell_of_work(1);
+        Ok(id)
     }
 
-    pub(super) fn claim_due(
-        &mut self,
-        now: Timestamp,
+    async fn claim_due_of(
+        &self,
         owner: &OwnerToken,
         lease: LeaseDuration,
         max: BatchSize,
         topics: &Topics,
-    ) -> Vec<OutboxMessage> {
-        let see = |id: &MessageId, view: View<'_, Kept>| claimed(*id, &view);
-        self.messages.claim_among(now, owner, lease, max, &among(topics), see)
+    ) -> Result<Vec<OutboxMessage>> {
+        let (mut outbox, now) = self.shared.outbox.lock();
+        let ids = outbox.messages.claim_of(now, owner, lease, max, topics);
+        Ok(ids.into_iter().map(|id| outbox.claimed(id)).collect())
     }
 
-    pub(super) fn begin(
-        &mut self,
-        now: Timestamp,
+    async fn begin(
+        &self,
         owner: &OwnerToken,
         id: MessageId,
         lease: LeaseDuration,
-    ) -> Option<u32> {
-        let kept = self.messages.extend(owner, &id, now.after(lease.get()))?;
-        if !std::mem::replace(&mut kept.begun, true) {
-            kept.attempts += 1;
-        }
-        Some(kept.attempts)
+    ) -> Result<Option<u32>> {
+        let (mut outbox, now) = self.shared.outbox.lock();
+        Ok(outbox.messages.begin(now, owner, &id, lease))
     }
 
-    pub(super) fn extend(
-        &mut self,
-        now: Timestamp,
+    async fn extend(
+        &self,
         owner: &OwnerToken,
         ids: &[MessageId],
         lease: LeaseDuration,
-    ) -> usize {
+    ) -> Result<usize> {
+        let (mut outbox, now) = self.shared.outbox.lock();
         let until = now.after(lease.get());
-        let unique: BTreeSet<&MessageId> = ids.iter().collect();
-        unique.into_iter().filter(|id| self.messages.extend(owner, id, until).is_some()).count()
+        let unique: BTreeSet<_> = ids.iter().collect();
+        let extended = |id: &&MessageId| outbox.messages.extend(owner, id, until).is_some();
+        Ok(unique.into_iter().filter(extended).count())
     }
 
-    pub(super) fn mark_dispatched(
-        &mut self,
-        now: Timestamp,
+    async fn settle(
+        &self,
         owner: &OwnerToken,
         ids: &[MessageId],
-    ) -> usize {
+        settlement: &Settlement,
+    ) -> Result<usize> {
+        let (mut outbox, now) = self.shared.outbox.lock();
+        let OutboxState { messages, joins } = &mut *outbox;
         let mut count = 0;
         for id in ids {
-            if self.messages.finish(now, owner, id, Outcome::Done).is_some() {
-                self.joins.count(*id, Outcome::Done);
-                count += 1;
+            let Some(message) = messages.settle(now, owner, id, settlement) else { continue };
+            count += 1;
+            match settlement {
+                Settlement::Finish { outcome } => {
+                    message.more.clone_from(outcome);
+                    joins.count(*id, Outcome::Done);
+                }
+                Settlement::Fail { .. } => joins.count(*id, Outcome::Dead),
+                Settlement::Retry { .. } | Settlement::PutOff { .. } => {}
             }
         }
-        count
-    }
-
-    pub(super) fn finish(
-        &mut self,
-        now: Timestamp,
-        owner: &OwnerToken,
-        id: MessageId,
-        outcome: &Payload,
-    ) -> usize {
-        let Some(kept) = self.messages.finish(now, owner, &id, Outcome::Done) else {
-            return 0;
-        };
-        kept.outcome = Some(outcome.clone());
-        self.joins.count(id, Outcome::Done);
-        1
-    }
-
-    pub(super) fn postpone(
-        &mut self,
-        now: Timestamp,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-        delay: Delay,
-        reason: &ErrorText,
-    ) -> usize {
-        let due_at = now.after(delay.get());
-        let mut count = 0;
-        for id in ids {
-            if let Some(kept) = self.messages.give_back(owner, id, due_at) {
-                kept.attempts -= u32::from(std::mem::take(&mut kept.begun));
-                kept.note(reason);
-                count += 1;
-            }
+        if let Settlement::Retry { .. } | Settlement::PutOff { .. } = settlement {
+            self.shared.outbox.tell_of_work(count);
         }
-        count
+        Ok(count)
     }
 
-    pub(super) fn reschedule(
-        &mut self,
-        now: Timestamp,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-        delay: Delay,
-        error: &ErrorText,
-    ) -> usize {
-        let due_at = now.after(delay.get());
-        let mut count = 0;
-        for id in ids {
-            if let Some(kept) = self.messages.give_back(owner, id, due_at) {
-                kept.attempts += u32::from(!std::mem::take(&mut kept.begun));
-                kept.retry_count += 1;
-                kept.note(error);
-                count += 1;
-            }
-        }
-        count
-    }
-
-    pub(super) fn fail(
-        &mut self,
-        now: Timestamp,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-        error: &ErrorText,
-    ) -> usize {
-        let mut count = 0;
-        for id in ids {
-            if let Some(kept) = self.messages.finish(now, owner, id, Outcome::Dead) {
-                kept.note(error);
-                self.joins.count(*id, Outcome::Dead);
-                count += 1;
-            }
-        }
-        count
-    }
-
-    pub(super) fn dead(&self, after: Option<MessageId>, max: BatchSize) -> Vec<OutboxRecord> {
+    async fn dead(&self, after: Option<MessageId>, max: BatchSize) -> Result<Vec<OutboxRecord>> {
+        let (outbox, _) = self.shared.outbox.lock();
         let listed = |id: &MessageId| after.is_none_or(|after| *id > after);
-        let mut ids: Vec<_> = self.messages.dead().copied().filter(listed).collect();
+        let mut ids: Vec<_> = outbox.messages.dead().copied().filter(listed).collect();
         ids.sort_unstable();
         ids.truncate(max.as_usize());
-        ids.into_iter().filter_map(|id| self.record(id)).collect()
+        Ok(ids.into_iter().filter_map(|id| outbox.record(id)).collect())
     }
 
-    pub(super) fn revive(
-        &mut self,
-        now: Timestamp,
-        ids: &[MessageId],
-        reason: &ErrorText,
-        delay: Delay,
-    ) -> usize {
-        let due_at = now.after(delay.get());
+    async fn revive(&self, ids: &[MessageId], reason: &ErrorText, delay: Delay) -> Result<usize> {
+        let (mut outbox, now) = self.shared.outbox.lock();
         let mut count = 0;
         for id in ids {
-            if let Some(kept) = self.messages.revive(id, due_at) {
-                (kept.begun, kept.retry_count, kept.attempts) = (false, 0, 0);
-                kept.note(reason);
+            if let Some(message) = outbox.messages.revive_after(now, id, reason, delay) {
+                (message.retry_count, message.attempts) = (0, 0);
                 count += 1;
             }
         }
-        count
+        self.shared.outbox.tell_of_work(count);
+        Ok(count)
     }
 
-    pub(super) fn record(&self, id: MessageId) -> Option<OutboxRecord> {
-        self.messages.get(&id).map(|view| shown(id, &view))
+    async fn record(&self, id: MessageId) -> Result<Option<OutboxRecord>> {
+        let (outbox, _) = self.shared.outbox.lock();
+        Ok(outbox.record(id))
     }
 
-    pub(super) fn reap(&mut self, now: Timestamp) -> usize {
-        let reaped = self.messages.reap(now);
-        for id in &reaped {
-            self.messages.get_mut(id).expect("it was just reaped").begun = false;
-        }
-        reaped.len()
+    async fn reap(&self) -> Result<usize> {
+        let (mut outbox, now) = self.shared.outbox.lock();
+        let count = outbox.messages.reap(now).len();
+        self.shared.outbox.tell_of_work(count);
+        Ok(count)
     }
 
-    pub(super) fn purge(&mut self, now: Timestamp, topics: &Topics, keep: Retention) -> usize {
-        let joins = &mut self.joins;
-        self.messages.purge(now, &among(topics), keep, |id, _| joins.forget(id))
+    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize> {
+        let (mut outbox, now) = self.shared.outbox.lock();
+        let OutboxState { messages, joins } = &mut *outbox;
+        Ok(messages.purge(now, &among(topics), keep, |id, _| joins.forget(id)))
     }
 
-    pub(super) fn oldest_ready_age(&self, now: Timestamp) -> Option<Duration> {
-        self.messages.oldest_ready_age(now)
+    async fn oldest_ready_age(&self) -> Result<Option<Duration>> {
+        let (outbox, now) = self.shared.outbox.lock();
+        Ok(outbox.messages.oldest_ready_age(now))
     }
 
-    pub(super) fn next_due_after(&mut self, now: Timestamp, topics: &Topics) -> Option<Duration> {
-        self.messages.next_due_after(now, &among(topics))
+    async fn next_due_after(&self, topics: &Topics) -> Result<Option<Duration>> {
+        let (mut outbox, now) = self.shared.outbox.lock();
+        Ok(outbox.messages.next_due_after(now, &among(topics)))
     }
 
-    pub(super) fn start_join(&mut self, join: &NewJoin) -> JoinId {
-        let messages = &self.messages;
-        self.joins.start(join, |member| match messages.get(member)?.state {
-            State::Finished { outcome, .. } => Some(*outcome),
+    // Not an `async fn`: the future hears of what comes after this call, polled or not.
+    fn work_added(&self) -> impl Future<Output = ()> + Send {
+        self.shared.outbox.work_added.notified()
+    }
+}
+
+impl Joins for MemoryProvider {
+    async fn start_join(&self, join: NewJoin) -> Result<JoinId> {
+        let (mut outbox, _) = self.shared.outbox.lock();
+        let OutboxState { messages, joins } = &mut *outbox;
+        joins.start(&join, |member| match messages.get(member)?.state {
+            State::Finished { outcome, .. } => Some(outcome),
             State::Ready | State::Claimed { .. } => None,
         });
-        join.id()
+        Ok(join.id())
     }
 
-    pub(super) fn join_progress(&self, id: JoinId) -> Option<JoinProgress> {
-        self.joins.progress(id)
+    async fn join_progress(&self, id: JoinId) -> Result<JoinProgress, JoinError> {
+        let (outbox, _) = self.shared.outbox.lock();
+        outbox.joins.progress(id).ok_or(JoinError::Unknown { id })
     }
 }
 
-impl Kept {
-    fn note(&mut self, error: &ErrorText) {
-        if !error.is_empty() {
-            self.last_error = error.clone();
+impl OutboxState {
+    fn claimed(&self, id: MessageId) -> OutboxMessage {
+        let Item { state, due_at, value, .. } =
+            self.messages.get(&id).expect("it was just claimed");
+        let State::Claimed { until, .. } = state else {
+            unreachable!("a claim shows claimed items");
+        };
+        OutboxMessage {
+            id,
+            topic: value.topic.clone(),
+            payload: value.payload.clone(),
+            correlation_id: value.correlation_id.clone(),
+            due_at: *due_at,
+            retry_count: value.retry_count,
+            attempts: value.attempts,
+            last_error: value.last_error.clone(),
+            claimed_until: *until,
         }
     }
-}
 
-fn claimed(id: MessageId, view: &View<'_, Kept>) -> OutboxMessage {
-    let State::Claimed { until, .. } = view.state else {
-        unreachable!("a claim shows claimed items");
-    };
-    let kept = view.value;
-    OutboxMessage {
-        id,
-        topic: kept.topic.clone(),
-        payload: kept.payload.clone(),
-        correlation_id: kept.correlation_id.clone(),
-        due_at: view.due_at,
-        retry_count: kept.retry_count,
-        attempts: kept.attempts,
-        last_error: kept.last_error.clone(),
-        claimed_until: *until,
-    }
-}
-
-fn shown(id: MessageId, view: &View<'_, Kept>) -> OutboxRecord {
-    let kept = view.value;
-    let status = match view.state {
-        State::Ready => OutboxStatus::Ready,
-        State::Claimed { until, .. } => OutboxStatus::Claimed { until: *until },
-        State::Finished { outcome: Outcome::Done, .. } => {
-            OutboxStatus::Done { outcome: kept.outcome.clone() }
-        }
-        State::Finished { outcome: Outcome::Dead, .. } => OutboxStatus::Dead,
-    };
-    OutboxRecord {
-        id,
-        topic: kept.topic.clone(),
-        payload: kept.payload.clone(),
-        correlation_id: kept.correlation_id.clone(),
-        due_at: view.due_at,
-        retry_count: kept.retry_count,
-        attempts: kept.attempts,
-        last_error: kept.last_error.clone(),
-        status,
+    fn record(&self, id: MessageId) -> Option<OutboxRecord> {
+        let Item { state, due_at, value, .. } = self.messages.get(&id)?;
+        let status = match state {
+            State::Ready => OutboxStatus::Ready,
+            State::Claimed { until, .. } => OutboxStatus::Claimed { until: *until },
+            State::Finished { outcome: Outcome::Done, .. } => {
+                OutboxStatus::Done { outcome: value.more.clone() }
+            }
+            State::Finished { outcome: Outcome::Dead, .. } => OutboxStatus::Dead,
+        };
+        Some(OutboxRecord {
+            id,
+            topic: value.topic.clone(),
+            payload: value.payload.clone(),
+            correlation_id: value.correlation_id.clone(),
+            due_at: *due_at,
+            retry_count: value.retry_count,
+            attempts: value.attempts,
+            last_error: value.last_error.clone(),
+            status,
+        })
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 pub(super) use self::ready::Among;
 use self::ready::Ready;
-use crate::{BatchSize, LeaseDuration, OwnerToken, Retention, Timestamp, Topic, Topics};
+use crate::{BatchSize, LeaseDuration, OwnerToken, Retention, Timestamp};
 
 /// Work items by key, with what the caller keeps of each. Those that are claimed apart from each
 /// other stand in lanes `L`.
@@ -28,15 +28,16 @@ pub(super) struct WorkItems<K, V, L = ()> {
 }
 
 #[derive(Debug)]
-struct Item<V, L> {
+pub(super) struct Item<V, L = ()> {
     place: u64,
     lane: L,
-    state: State,
+    pub(super) state: State,
     /// When it is or was due.
-    due_at: Timestamp,
+    pub(super) due_at: Timestamp,
     /// How often it was claimed.
-    attempts: u32,
-    value: V,
+    pub(super) attempts: u32,
+    /// What the caller keeps of it.
+    pub(super) value: V,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,24 +60,6 @@ pub(super) enum Outcome {
     Dead,
 }
 
-/// An item as the caller sees it.
-#[derive(Debug)]
-pub(super) struct View<'a, V> {
-    pub(super) state: &'a State,
-    pub(super) due_at: Timestamp,
-    pub(super) attempts: u32,
-    pub(super) value: &'a V,
-}
-
-/// The lanes of these topics, where each topic has one.
-pub(super) fn among(topics: &Topics) -> Among<'_, Topic> {
-    match topics {
-        Topics::All => Among::All,
-        Topics::Only(set) => Among::Only(set.as_set()),
-        Topics::Except(set) => Among::Except(set.as_set()),
-    }
-}
-
 impl<K, V, L> Default for WorkItems<K, V, L> {
     fn default() -> WorkItems<K, V, L> {
         WorkItems {
@@ -89,32 +72,9 @@ impl<K, V, L> Default for WorkItems<K, V, L> {
     }
 }
 
-impl<K: Clone + Eq + Hash, V> WorkItems<K, V> {
-    /// Adds a ready item. The key must be new.
-    pub(super) fn add(&mut self, key: K, due_at: Timestamp, value: V) {
-        self.add_to((), key, due_at, value);
-    }
-
-    /// Claims up to `max` due items in the order of their creation, and shows each to `see`.
-    pub(super) fn claim<T>(
-        &mut self,
-        now: Timestamp,
-        owner: &OwnerToken,
-        lease: LeaseDuration,
-        max: BatchSize,
-        see: impl FnMut(&K, View<'_, V>) -> T,
-    ) -> Vec<T> {
-        self.claim_among(now, owner, lease, max, &Among::All, see)
-    }
-}
-
 impl<K: Clone + Eq + Hash, V, L: Ord + Clone> WorkItems<K, V, L> {
-    pub(super) fn contains(&self, key: &K) -> bool {
-        self.items.contains_key(key)
-    }
-
-    pub(super) fn get(&self, key: &K) -> Option<View<'_, V>> {
-        self.items.get(key).map(Item::view)
+    pub(super) fn get(&self, key: &K) -> Option<&Item<V, L>> {
+        self.items.get(key)
     }
 
     /// What the caller keeps of the item.
@@ -123,7 +83,7 @@ impl<K: Clone + Eq + Hash, V, L: Ord + Clone> WorkItems<K, V, L> {
     }
 
     /// Adds a ready item to a lane. The key must be new.
-    pub(super) fn add_to(&mut self, lane: L, key: K, due_at: Timestamp, value: V) {
+    pub(super) fn add(&mut self, lane: L, key: K, due_at: Timestamp, value: V) {
         let place = self.next_place;
         self.next_place += 1;
         self.ready.add(&lane, due_at, place, key.clone());
@@ -132,17 +92,15 @@ impl<K: Clone + Eq + Hash, V, L: Ord + Clone> WorkItems<K, V, L> {
         assert!(before.is_none(), "an item is added once");
     }
 
-    /// Claims up to `max` due items of these lanes in the order of their creation, and shows each
-    /// to `see`.
-    pub(super) fn claim_among<T>(
+    /// Claims up to `max` due items of these lanes, in the order of their creation.
+    pub(super) fn claim(
         &mut self,
         now: Timestamp,
         owner: &OwnerToken,
         lease: LeaseDuration,
         max: BatchSize,
         among: &Among<'_, L>,
-        mut see: impl FnMut(&K, View<'_, V>) -> T,
-    ) -> Vec<T> {
+    ) -> Vec<K> {
         let until = now.after(lease.get());
         let taken = self.ready.take_due(now, max.as_usize(), among);
         let mut claimed = Vec::with_capacity(taken.len());
@@ -151,8 +109,8 @@ impl<K: Clone + Eq + Hash, V, L: Ord + Clone> WorkItems<K, V, L> {
             assert!(item.state == State::Ready && item.place == place, "ready items are listed");
             item.state = State::Claimed { owner: owner.clone(), until };
             item.attempts += 1;
-            claimed.push(see(&key, item.view()));
-            self.claimed.insert((until, place), key);
+            self.claimed.insert((until, place), key.clone());
+            claimed.push(key);
         }
         claimed
     }
@@ -337,17 +295,6 @@ impl<K: Clone + Eq + Hash, V, L: Ord + Clone> WorkItems<K, V, L> {
         let listed = self.finished.entry((item.lane.clone(), outcome)).or_default();
         listed.insert((now, item.place), key.clone());
         &mut item.value
-    }
-}
-
-impl<V, L> Item<V, L> {
-    fn view(&self) -> View<'_, V> {
-        View {
-            state: &self.state,
-            due_at: self.due_at,
-            attempts: self.attempts,
-            value: &self.value,
-        }
     }
 }
 

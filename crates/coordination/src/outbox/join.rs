@@ -1,11 +1,10 @@
 //! Joins: how far a group of outbox messages has come (fan-in).
 
 use std::collections::BTreeSet;
-use std::future::Future;
 
 use thiserror::Error;
 
-use crate::{JoinId, MessageId, Outbox, ProviderError};
+use crate::{Answer, JoinId, MessageId, Outbox, ProviderError};
 
 /// The most messages that one join waits for.
 pub const JOIN_MEMBERS_MAX: usize = 10_000;
@@ -63,16 +62,10 @@ pub enum JoinError {
 pub trait Joins: Outbox {
     /// Starts a join. Members that are already finished count at once; members that are not
     /// enqueued yet count when they finish, so a join can be started before its messages.
-    fn start_join(
-        &self,
-        join: NewJoin,
-    ) -> impl Future<Output = Result<JoinId, ProviderError>> + Send;
+    fn start_join(&self, join: NewJoin) -> impl Answer<JoinId>;
 
     /// How far the join has come.
-    fn join_progress(
-        &self,
-        id: JoinId,
-    ) -> impl Future<Output = Result<JoinProgress, JoinError>> + Send;
+    fn join_progress(&self, id: JoinId) -> impl Answer<JoinProgress, JoinError>;
 }
 
 impl NewJoin {

@@ -17,8 +17,8 @@ use super::lanes::{Ask, Lanes};
 use super::metrics::{Counter, WorkerMetrics};
 use super::settings::{InvalidSettings, WorkerSettings};
 use crate::{
-    BatchSize, CorrelationId, Delay, ErrorText, LeaseDuration, OwnerToken, ProviderError,
-    Retention, TOPICS_MAX, TooManyTopics, Topic, Topics,
+    Answer, BatchSize, CorrelationId, Delay, ErrorText, LeaseDuration, OwnerToken, Result,
+    Retention, Settlement, TOPICS_MAX, TooManyTopics, Topic, Topics,
 };
 
 /// How often the provider is told of a beginning or an end before the item is left to be reaped.
@@ -43,28 +43,22 @@ pub(super) trait Queue: Clone + Send + Sync + 'static {
         lease: LeaseDuration,
         max: BatchSize,
         topics: &Topics,
-    ) -> impl Future<Output = Result<Vec<Self::Item>, ProviderError>> + Send;
+    ) -> impl Answer<Vec<Self::Item>>;
     fn begin(
         &self,
         owner: &OwnerToken,
         item: &Self::Item,
         lease: LeaseDuration,
-    ) -> impl Future<Output = Result<Option<u32>, ProviderError>> + Send;
+    ) -> impl Answer<Option<u32>>;
     fn settle(
         &self,
         owner: &OwnerToken,
         item: &Self::Item,
         settlement: &Settlement,
-    ) -> impl Future<Output = Result<usize, ProviderError>> + Send;
-    fn reap(&self) -> impl Future<Output = Result<usize, ProviderError>> + Send;
-    fn purge(
-        &self,
-        topics: &Topics,
-        keep: Retention,
-    ) -> impl Future<Output = Result<usize, ProviderError>> + Send;
-    fn oldest_ready_age(
-        &self,
-    ) -> impl Future<Output = Result<Option<Duration>, ProviderError>> + Send;
+    ) -> impl Answer<usize>;
+    fn reap(&self) -> impl Answer<usize>;
+    fn purge(&self, topics: &Topics, keep: Retention) -> impl Answer<usize>;
+    fn oldest_ready_age(&self) -> impl Answer<Option<Duration>>;
     fn work_added(&self) -> impl Future<Output = ()> + Send;
 }
 
@@ -81,27 +75,6 @@ pub(super) trait Work: Clone + Send + Sync + 'static {
     fn lost_attempts(&self) -> u32;
     /// The same as its handler sees it, whose attempt is counted.
     fn begun(self, attempts: u32) -> Self;
-}
-
-/// What becomes of an item.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Settlement {
-    Acknowledge,
-    Retry {
-        delay: Delay,
-        error: ErrorText,
-    },
-    Fail {
-        error: ErrorText,
-    },
-    /// Untried.
-    GiveBack {
-        delay: Delay,
-    },
-}
-
-impl Settlement {
-    const BACK_AT_ONCE: Settlement = Settlement::GiveBack { delay: Delay::ZERO };
 }
 
 /// What tells a worker's tasks to stop.
@@ -210,13 +183,10 @@ impl<Q: Queue> Dispatch<Q> {
         // worker after its claim ran out is not settled by the handler from before.
         let owner = OwnerToken::random();
         let claim_for = self.settings.claim_for;
-        let items = match self.queue.claim(&owner, claim_for, ask.max, &ask.topics).await {
-            Ok(items) => items,
-            Err(error) => {
-                self.note_no_answer(&error);
-                lanes.rest();
-                return;
-            }
+        let claimed = self.queue.claim(&owner, claim_for, ask.max, &ask.topics).await;
+        let Some(items) = self.answered(claimed) else {
+            lanes.rest();
+            return;
         };
         self.metrics.counters().claimed.add(items.len());
         if items.len() < ask.max.as_usize() {
@@ -258,7 +228,7 @@ impl<Q: Queue> Dispatch<Q> {
             }
             (Some(handler), Some(_)) => self.start(&*handler, &item, owner, stop).await,
             // The provider has handed out more than it was asked for.
-            (Some(_), None) => Some(Settlement::BACK_AT_ONCE),
+            (Some(_), None) => Some(Settlement::put_off(Delay::ZERO)),
         };
         if let Some(settlement) = settlement {
             self.settle(owner, &item, &settlement).await;
@@ -281,7 +251,7 @@ impl<Q: Queue> Dispatch<Q> {
         tokio::select! {
             biased;
             settlement = handling => Some(settlement),
-            () = stop.deadline.cancelled() => Some(Settlement::BACK_AT_ONCE),
+            () = stop.deadline.cancelled() => Some(Settlement::put_off(Delay::ZERO)),
         }
     }
 
@@ -296,7 +266,7 @@ impl<Q: Queue> Dispatch<Q> {
         let WorkerSettings { claim_for, handler_timeout, .. } = self.settings;
         for _ in 0..BEGIN_ATTEMPTS_MAX {
             if stop.shutdown.is_cancelled() {
-                return Err(Some(Settlement::BACK_AT_ONCE));
+                return Err(Some(Settlement::put_off(Delay::ZERO)));
             }
             // Before it is asked for, which is never later than the provider's start of the claim.
             let mut begun_at = Instant::now();
@@ -306,7 +276,7 @@ impl<Q: Queue> Dispatch<Q> {
             };
             match self.tell(begin).await {
                 Some(Some(_)) if stop.shutdown.is_cancelled() => {
-                    return Err(Some(Settlement::BACK_AT_ONCE));
+                    return Err(Some(Settlement::put_off(Delay::ZERO)));
                 }
                 Some(Some(attempts)) if begun_at.elapsed() + handler_timeout <= claim_for.get() => {
                     return Ok(attempts);
@@ -321,11 +291,11 @@ impl<Q: Queue> Dispatch<Q> {
                     return Err(None);
                 }
                 // Whether it was counted is not known; what is given back is not.
-                None => return Err(Some(Settlement::BACK_AT_ONCE)),
+                None => return Err(Some(Settlement::put_off(Delay::ZERO))),
             }
         }
         let delay = Delay::new(BEGIN_AGAIN_AFTER).expect("it is within the bounds");
-        Err(Some(Settlement::GiveBack { delay }))
+        Err(Some(Settlement::put_off(delay)))
     }
 
     async fn handle(
@@ -334,7 +304,7 @@ impl<Q: Queue> Dispatch<Q> {
         item: Q::Item,
         failed_before: u32,
     ) -> Settlement {
-        let handling = catching_panics(|| handler.handle_boxed(item));
+        let handling = catching_panics(async { handler.handle_boxed(item).await });
         let result = match timeout(self.settings.handler_timeout, handling).await {
             Ok(result) => result,
             Err(_) => {
@@ -344,7 +314,7 @@ impl<Q: Queue> Dispatch<Q> {
         };
         let attempts = failed_before.saturating_add(1);
         match result {
-            Ok(()) => Settlement::Acknowledge,
+            Ok(()) => Settlement::DONE,
             Err(HandlerError::Permanent { reason }) => {
                 Settlement::Fail { error: ErrorText::new(reason) }
             }
@@ -362,7 +332,7 @@ impl<Q: Queue> Dispatch<Q> {
     async fn settle(&self, owner: &OwnerToken, item: &Q::Item, settlement: &Settlement) {
         let counters = self.metrics.counters();
         let counter: &Counter = match settlement {
-            Settlement::Acknowledge => &counters.acknowledged,
+            Settlement::Finish { .. } => &counters.acknowledged,
             Settlement::Retry { delay, error } => {
                 tracing::info!(?delay, %error, "message will be retried");
                 &counters.abandoned
@@ -371,7 +341,7 @@ impl<Q: Queue> Dispatch<Q> {
                 tracing::warn!(%error, "message failed");
                 &counters.failed
             }
-            Settlement::GiveBack { delay } => {
+            Settlement::PutOff { delay, .. } => {
                 tracing::info!(?delay, "message given back untried");
                 &counters.given_back
             }
@@ -389,14 +359,14 @@ impl<Q: Queue> Dispatch<Q> {
     /// Tells the provider until it answers. None if it does not.
     async fn tell<T, F>(&self, mut call: impl FnMut() -> F) -> Option<T>
     where
-        F: Future<Output = Result<T, ProviderError>> + Send,
+        F: Future<Output = Result<T>> + Send,
     {
         let mut again = interval(TELL_AGAIN_AFTER);
         for _ in 0..TELL_ATTEMPTS_MAX {
             again.tick().await;
-            match call().await {
-                Ok(answer) => return Some(answer),
-                Err(error) => self.note_no_answer(&error),
+            let answer = self.answered(call().await);
+            if answer.is_some() {
+                return answer;
             }
         }
         None
@@ -404,19 +374,16 @@ impl<Q: Queue> Dispatch<Q> {
 
     async fn keep_up(&self) {
         let counters = self.metrics.counters();
-        match self.queue.reap().await {
-            Ok(count) => counters.reaped.add(count),
-            Err(error) => self.note_no_answer(&error),
+        if let Some(count) = self.answered(self.queue.reap().await) {
+            counters.reaped.add(count);
         }
         for (topics, keep) in self.settings.retentions(self.handlers.topics()) {
-            match self.queue.purge(&topics, keep).await {
-                Ok(count) => counters.purged.add(count),
-                Err(error) => self.note_no_answer(&error),
+            if let Some(count) = self.answered(self.queue.purge(&topics, keep).await) {
+                counters.purged.add(count);
             }
         }
-        match self.queue.oldest_ready_age().await {
-            Ok(age) => counters.set_oldest_ready_age(age),
-            Err(error) => self.note_no_answer(&error),
+        if let Some(age) = self.answered(self.queue.oldest_ready_age().await) {
+            counters.set_oldest_ready_age(age);
         }
     }
 
@@ -433,9 +400,8 @@ impl<Q: Queue> Dispatch<Q> {
         }
     }
 
-    fn note_no_answer(&self, error: &ProviderError) {
-        self.metrics.counters().provider_errors.add(1);
-        tracing::warn!(queue = Q::NAME, %error, "provider gave no answer");
+    fn answered<T>(&self, answer: Result<T>) -> Option<T> {
+        self.metrics.answered(Q::NAME, answer)
     }
 }
 

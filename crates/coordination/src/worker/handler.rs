@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -73,7 +73,7 @@ pub struct TopicHandlers<M> {
     by_topic: HashMap<Topic, Arc<dyn BoxedHandler<M>>>,
 }
 
-pub(super) type Handling<'a> = Pin<Box<dyn Future<Output = Result<(), HandlerError>> + Send + 'a>>;
+type Handling<'a> = Pin<Box<dyn Future<Output = Result<(), HandlerError>> + Send + 'a>>;
 
 /// A handler whose future is boxed, so that handlers of many types live in one table.
 pub(super) trait BoxedHandler<M>: Send + Sync {
@@ -149,21 +149,15 @@ impl<M> fmt::Debug for TopicHandlers<M> {
     }
 }
 
-/// A handler's future, with a panic in it or in making it turned into a reason to retry.
-pub(super) async fn catching_panics<'a>(
-    handle: impl FnOnce() -> Handling<'a>,
+/// The same future, with a panic in it turned into a reason to retry.
+pub(super) async fn catching_panics(
+    handling: impl Future<Output = Result<(), HandlerError>>,
 ) -> Result<(), HandlerError> {
-    let handling = match catch_unwind(AssertUnwindSafe(handle)) {
-        Ok(handling) => handling,
-        Err(panic) => return Err(panicked(&*panic)),
-    };
     let mut handling = pin!(handling);
-    std::future::poll_fn(|context| {
+    poll_fn(|context| {
         // Unwind-safe: a future that panicked is not polled again.
-        match catch_unwind(AssertUnwindSafe(|| handling.as_mut().poll(context))) {
-            Ok(poll) => poll,
-            Err(panic) => Poll::Ready(Err(panicked(&*panic))),
-        }
+        let polled = catch_unwind(AssertUnwindSafe(|| handling.as_mut().poll(context)));
+        polled.unwrap_or_else(|panic| Poll::Ready(Err(panicked(&*panic))))
     })
     .await
 }

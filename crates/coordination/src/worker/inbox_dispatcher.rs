@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::dispatch::{Dispatch, Queue, Settlement, Work};
+use super::dispatch::{Dispatch, Queue, Work};
 use super::handler::TopicHandlers;
 use super::metrics::WorkerMetrics;
 use super::settings::{InvalidSettings, WorkerSettings};
 use crate::{
-    BatchSize, CorrelationId, Inbox, InboxMessage, LeaseDuration, OwnerToken, ProviderError,
-    Retention, Topic, Topics,
+    BatchSize, CorrelationId, Inbox, InboxMessage, LeaseDuration, OwnerToken, Result, Retention,
+    Settlement, Topic, Topics,
 };
 
 /// Claims due messages, calls the topic's handler, and acknowledges, abandons or fails them.
@@ -60,7 +60,7 @@ impl<I: Inbox + Clone> Queue for InboxQueue<I> {
         lease: LeaseDuration,
         max: BatchSize,
         topics: &Topics,
-    ) -> Result<Vec<InboxMessage>, ProviderError> {
+    ) -> Result<Vec<InboxMessage>> {
         self.0.claim_of(owner, lease, max, topics).await
     }
 
@@ -69,7 +69,7 @@ impl<I: Inbox + Clone> Queue for InboxQueue<I> {
         owner: &OwnerToken,
         message: &InboxMessage,
         lease: LeaseDuration,
-    ) -> Result<Option<u32>, ProviderError> {
+    ) -> Result<Option<u32>> {
         self.0.begin(owner, &message.key, lease).await
     }
 
@@ -78,25 +78,19 @@ impl<I: Inbox + Clone> Queue for InboxQueue<I> {
         owner: &OwnerToken,
         message: &InboxMessage,
         settlement: &Settlement,
-    ) -> Result<usize, ProviderError> {
-        let keys = std::slice::from_ref(&message.key);
-        match settlement {
-            Settlement::Acknowledge => self.0.ack(owner, keys).await,
-            Settlement::Retry { delay, error } => self.0.abandon(owner, keys, error, *delay).await,
-            Settlement::Fail { error } => self.0.fail(owner, keys, error).await,
-            Settlement::GiveBack { delay } => self.0.postpone(owner, keys, *delay).await,
-        }
+    ) -> Result<usize> {
+        self.0.settle(owner, std::slice::from_ref(&message.key), settlement).await
     }
 
-    async fn reap(&self) -> Result<usize, ProviderError> {
+    async fn reap(&self) -> Result<usize> {
         self.0.reap().await
     }
 
-    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize, ProviderError> {
+    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize> {
         self.0.purge(topics, keep).await
     }
 
-    async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {
+    async fn oldest_ready_age(&self) -> Result<Option<Duration>> {
         self.0.oldest_ready_age().await
     }
 

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::{ProviderError, Result};
+
 /// A worker's counters. Clones show the same worker, so one can be kept while the worker runs.
 #[derive(Debug, Clone, Default)]
 pub struct WorkerMetrics {
@@ -80,6 +82,15 @@ impl Counters {
 impl WorkerMetrics {
     pub(super) fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// What the provider of a queue answered. None if it did not, which is counted.
+    pub(super) fn answered<T>(&self, queue: &'static str, answer: Result<T>) -> Option<T> {
+        let note = |error: &ProviderError| {
+            self.counters.provider_errors.add(1);
+            tracing::warn!(queue, %error, "provider gave no answer");
+        };
+        answer.inspect_err(note).ok()
     }
 
     /// The counters now.

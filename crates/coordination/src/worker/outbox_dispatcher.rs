@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::dispatch::{Dispatch, Queue, Settlement, Work};
+use super::dispatch::{Dispatch, Queue, Work};
 use super::handler::TopicHandlers;
 use super::metrics::WorkerMetrics;
 use super::settings::{InvalidSettings, WorkerSettings};
 use crate::{
-    BatchSize, CorrelationId, LeaseDuration, Outbox, OutboxMessage, OwnerToken, ProviderError,
-    Retention, Topic, Topics,
+    BatchSize, CorrelationId, LeaseDuration, Outbox, OutboxMessage, OwnerToken, Result, Retention,
+    Settlement, Topic, Topics,
 };
 
 /// Claims due messages, calls the topic's handler, and marks them dispatched, reschedules or fails
@@ -97,7 +97,7 @@ impl<O: Outbox + Clone> Queue for OutboxQueue<O> {
         lease: LeaseDuration,
         max: BatchSize,
         topics: &Topics,
-    ) -> Result<Vec<OutboxMessage>, ProviderError> {
+    ) -> Result<Vec<OutboxMessage>> {
         self.0.claim_due_of(owner, lease, max, topics).await
     }
 
@@ -106,7 +106,7 @@ impl<O: Outbox + Clone> Queue for OutboxQueue<O> {
         owner: &OwnerToken,
         message: &OutboxMessage,
         lease: LeaseDuration,
-    ) -> Result<Option<u32>, ProviderError> {
+    ) -> Result<Option<u32>> {
         self.0.begin(owner, message.id, lease).await
     }
 
@@ -115,27 +115,19 @@ impl<O: Outbox + Clone> Queue for OutboxQueue<O> {
         owner: &OwnerToken,
         message: &OutboxMessage,
         settlement: &Settlement,
-    ) -> Result<usize, ProviderError> {
-        let ids = [message.id];
-        match settlement {
-            Settlement::Acknowledge => self.0.mark_dispatched(owner, &ids).await,
-            Settlement::Retry { delay, error } => {
-                self.0.reschedule(owner, &ids, *delay, error).await
-            }
-            Settlement::Fail { error } => self.0.fail(owner, &ids, error).await,
-            Settlement::GiveBack { delay } => self.0.postpone(owner, &ids, *delay).await,
-        }
+    ) -> Result<usize> {
+        self.0.settle(owner, &[message.id], settlement).await
     }
 
-    async fn reap(&self) -> Result<usize, ProviderError> {
+    async fn reap(&self) -> Result<usize> {
         self.0.reap().await
     }
 
-    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize, ProviderError> {
+    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize> {
         self.0.purge(topics, keep).await
     }
 
-    async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {
+    async fn oldest_ready_age(&self) -> Result<Option<Duration>> {
         self.0.oldest_ready_age().await
     }
 

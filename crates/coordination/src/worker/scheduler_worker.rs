@@ -10,7 +10,7 @@ use super::metrics::WorkerMetrics;
 use super::settings::InvalidSettings;
 use crate::{
     BatchSize, CorrelationId, Delay, JobRun, Lease, LeaseDuration, Leases, LostLease, Materialised,
-    NewOutboxMessage, Outbox, OwnerToken, ProviderError, ResourceName, Scheduler, Timer,
+    NewOutboxMessage, Outbox, OwnerToken, ProviderError, ResourceName, Result, Scheduler, Timer,
 };
 
 /// The least time between two rounds. The provider's clock may be behind ours: then what is due by
@@ -92,13 +92,10 @@ impl Default for SchedulerSettings {
 
 impl SchedulerSettings {
     fn check(&self) -> Result<(), InvalidSettings> {
-        if self.poll_interval.is_zero() {
-            return Err(InvalidSettings::Zero { name: "poll_interval" });
-        }
-        if self.upkeep_interval.is_zero() {
-            return Err(InvalidSettings::Zero { name: "upkeep_interval" });
-        }
-        Ok(())
+        InvalidSettings::of_zeros(&[
+            ("poll_interval", self.poll_interval.is_zero()),
+            ("upkeep_interval", self.upkeep_interval.is_zero()),
+        ])
     }
 }
 
@@ -128,10 +125,9 @@ impl<S: Scheduler, O: Outbox, L: Leases> SchedulerWorker<S, O, L> {
     pub async fn run(self, shutdown: CancellationToken) {
         while !shutdown.is_cancelled() {
             let SchedulerSettings { resource, lease, poll_interval, .. } = &self.settings;
-            match self.leases.acquire(resource, *lease, Some(self.owner.clone())).await {
-                Ok(Some(lease)) => self.lead(lease.renewed_automatically(), &shutdown).await,
-                Ok(None) => {}
-                Err(error) => self.note_no_answer(&error),
+            let acquired = self.leases.acquire(resource, *lease, Some(self.owner.clone())).await;
+            if let Some(Some(lease)) = self.answered(acquired) {
+                self.lead(lease.renewed_automatically(), &shutdown).await;
             }
             let _elapsed = timeout(*poll_interval, shutdown.cancelled()).await;
         }
@@ -156,7 +152,9 @@ impl<S: Scheduler, O: Outbox, L: Leases> SchedulerWorker<S, O, L> {
             match self.round(&lease, shutdown).await {
                 Ok(Round::MayHaveMore) => continue,
                 Ok(Round::AllMoved) => {}
-                Err(Stopped::NoAnswer(error)) => self.note_no_answer(&error),
+                Err(Stopped::NoAnswer(error)) => {
+                    self.answered::<()>(Err(error));
+                }
                 Err(Stopped::LeaseLost) => {
                     tracing::warn!("scheduler lease lost");
                     return;
@@ -171,22 +169,16 @@ impl<S: Scheduler, O: Outbox, L: Leases> SchedulerWorker<S, O, L> {
                 () = self.next_event() => {}
             }
         }
-        if let Err(error) = lease.release().await {
-            self.note_no_answer(&error);
-        }
+        self.answered(lease.release().await);
     }
 
     /// Waits for the next event, for the provider to tell of work, or for the poll interval.
     async fn next_event(&self) {
         let earliest = Instant::now() + ROUND_PAUSE_MIN;
         let next_event = async {
-            match self.scheduler.next_event_time().await {
-                Ok(Some(at)) => self.leases.clock().wait_until(at).await,
-                Ok(None) => std::future::pending().await,
-                Err(error) => {
-                    self.note_no_answer(&error);
-                    std::future::pending::<()>().await;
-                }
+            match self.answered(self.scheduler.next_event_time().await) {
+                Some(Some(at)) => self.leases.clock().wait_until(at).await,
+                Some(None) | None => std::future::pending().await,
             }
         };
         let _elapsed = timeout(self.settings.poll_interval, async {
@@ -273,7 +265,7 @@ impl<S: Scheduler, O: Outbox, L: Leases> SchedulerWorker<S, O, L> {
         Ok(())
     }
 
-    async fn give_back(&self, event: &Event, delay: Delay) -> Result<(), ProviderError> {
+    async fn give_back(&self, event: &Event, delay: Delay) -> Result<()> {
         let count = match event {
             Event::Timer(timer) => {
                 self.scheduler.abandon_timers(&self.owner, &[timer.id], delay).await?
@@ -289,24 +281,21 @@ impl<S: Scheduler, O: Outbox, L: Leases> SchedulerWorker<S, O, L> {
     async fn keep_up(&self) {
         let counters = self.metrics.counters();
         for reaped in [self.scheduler.reap_timers().await, self.scheduler.reap_job_runs().await] {
-            match reaped {
-                Ok(count) => counters.reaped.add(count),
-                Err(error) => self.note_no_answer(&error),
+            if let Some(count) = self.answered(reaped) {
+                counters.reaped.add(count);
             }
         }
-        match self.scheduler.purge(self.settings.keep_finished_for).await {
-            Ok(count) => counters.purged.add(count),
-            Err(error) => self.note_no_answer(&error),
+        let purged = self.scheduler.purge(self.settings.keep_finished_for).await;
+        if let Some(count) = self.answered(purged) {
+            counters.purged.add(count);
         }
-        match self.scheduler.oldest_ready_age().await {
-            Ok(age) => counters.set_oldest_ready_age(age),
-            Err(error) => self.note_no_answer(&error),
+        if let Some(age) = self.answered(self.scheduler.oldest_ready_age().await) {
+            counters.set_oldest_ready_age(age);
         }
     }
 
-    fn note_no_answer(&self, error: &ProviderError) {
-        self.metrics.counters().provider_errors.add(1);
-        tracing::warn!(queue = "scheduler", %error, "provider gave no answer");
+    fn answered<T>(&self, answer: Result<T>) -> Option<T> {
+        self.metrics.answered("scheduler", answer)
     }
 }
 

@@ -84,6 +84,16 @@ pub enum InvalidSettings {
     },
 }
 
+impl InvalidSettings {
+    /// Refuses the first of these settings that is zero.
+    pub(super) fn of_zeros(settings: &[(&'static str, bool)]) -> Result<(), InvalidSettings> {
+        match settings.iter().find(|(_, is_zero)| *is_zero) {
+            Some((name, _)) => Err(InvalidSettings::Zero { name }),
+            None => Ok(()),
+        }
+    }
+}
+
 impl Default for WorkerSettings {
     fn default() -> WorkerSettings {
         WorkerSettings {
@@ -125,7 +135,7 @@ impl WorkerSettings {
     }
 
     pub(super) fn check(&self) -> Result<(), InvalidSettings> {
-        let zeros = [
+        InvalidSettings::of_zeros(&[
             ("handler_timeout", self.handler_timeout.is_zero()),
             ("attempts_max", self.attempts_max == 0),
             ("lost_attempts_max", self.lost_attempts_max == 0),
@@ -133,10 +143,7 @@ impl WorkerSettings {
             ("in_flight_max", self.in_flight_max == 0),
             ("poll_interval", self.poll_interval.is_zero()),
             ("upkeep_interval", self.upkeep_interval.is_zero()),
-        ];
-        if let Some((name, _)) = zeros.into_iter().find(|(_, is_zero)| *is_zero) {
-            return Err(InvalidSettings::Zero { name });
-        }
+        ])?;
         if self.in_flight_max > IN_FLIGHT_MAX {
             return Err(InvalidSettings::InFlightTooLarge { asked: self.in_flight_max });
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use coordination::{
     Clock, FencingToken, LeaseDuration, Leases, MemoryProvider, OwnerToken, ProviderError,
-    ResourceName, Tenure,
+    ResourceName, Result, Tenure,
 };
 
 use crate::{lease, pass, provider};
@@ -25,7 +25,7 @@ impl Leases for Silent {
         resource: &ResourceName,
         duration: LeaseDuration,
         owner: &OwnerToken,
-    ) -> Result<Option<FencingToken>, ProviderError> {
+    ) -> Result<Option<FencingToken>> {
         self.inner.try_acquire(resource, duration, owner).await
     }
 
@@ -33,7 +33,7 @@ impl Leases for Silent {
         &self,
         tenure: &Tenure,
         duration: LeaseDuration,
-    ) -> Result<Option<FencingToken>, ProviderError> {
+    ) -> Result<Option<FencingToken>> {
         let less_one = |count: usize| count.checked_sub(1);
         if self.unanswered.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less_one).is_ok() {
             return Err(ProviderError::new("lease renewal", "no connection"));
@@ -41,7 +41,7 @@ impl Leases for Silent {
         self.inner.try_renew(tenure, duration).await
     }
 
-    async fn release(&self, tenure: &Tenure) -> Result<usize, ProviderError> {
+    async fn release(&self, tenure: &Tenure) -> Result<usize> {
         self.inner.release(tenure).await
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use coordination::{
     BatchSize, Clock, CronSchedule, FencingToken, JobDefinition, JobName, LeaseDuration, Leases,
     MemoryProvider, MessageId, MonotonicClock, NewTimer, Outbox, OutboxMessage, OwnerToken,
-    Payload, ProviderError, ResourceName, Scheduler, SchedulerSettings, SchedulerWorker, Tenure,
+    Payload, ResourceName, Result, Scheduler, SchedulerSettings, SchedulerWorker, Tenure,
     Timestamp, Wait,
 };
 use tokio_util::sync::CancellationToken;
@@ -184,7 +184,7 @@ impl Leases for Losable {
         resource: &ResourceName,
         duration: LeaseDuration,
         owner: &OwnerToken,
-    ) -> Result<Option<FencingToken>, ProviderError> {
+    ) -> Result<Option<FencingToken>> {
         self.inner.try_acquire(resource, duration, owner).await
     }
 
@@ -192,14 +192,14 @@ impl Leases for Losable {
         &self,
         tenure: &Tenure,
         duration: LeaseDuration,
-    ) -> Result<Option<FencingToken>, ProviderError> {
+    ) -> Result<Option<FencingToken>> {
         if self.lose.swap(false, Ordering::SeqCst) {
             self.inner.release(tenure).await?;
         }
         self.inner.try_renew(tenure, duration).await
     }
 
-    async fn release(&self, tenure: &Tenure) -> Result<usize, ProviderError> {
+    async fn release(&self, tenure: &Tenure) -> Result<usize> {
         self.inner.release(tenure).await
     }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use coordination::{
     BatchSize, Delay, Fence, JobDefinition, JobName, JobRun, JobSaved, LeaseDuration, Materialised,
-    MemoryProvider, NewTimer, OwnerToken, ProviderError, RunId, Scheduler, Timer, TimerId,
-    Timestamp, TriggerError,
+    MemoryProvider, NewTimer, OwnerToken, Result, RunId, Scheduler, Timer, TimerId, Timestamp,
+    TriggerError,
 };
 use tokio::sync::Semaphore;
 
@@ -36,11 +36,7 @@ impl SlowAck {
 }
 
 impl Scheduler for SlowAck {
-    async fn ack_timers(
-        &self,
-        owner: &OwnerToken,
-        ids: &[TimerId],
-    ) -> Result<usize, ProviderError> {
+    async fn ack_timers(&self, owner: &OwnerToken, ids: &[TimerId]) -> Result<usize> {
         let count = self.inner.ack_timers(owner, ids).await?;
         if self.acknowledged.fetch_add(1, Ordering::SeqCst) == 0 {
             self.let_go.acquire().await.expect("never closed").forget();
@@ -48,11 +44,11 @@ impl Scheduler for SlowAck {
         Ok(count)
     }
 
-    async fn schedule_timer(&self, timer: NewTimer) -> Result<TimerId, ProviderError> {
+    async fn schedule_timer(&self, timer: NewTimer) -> Result<TimerId> {
         self.inner.schedule_timer(timer).await
     }
 
-    async fn cancel_timer(&self, id: TimerId) -> Result<usize, ProviderError> {
+    async fn cancel_timer(&self, id: TimerId) -> Result<usize> {
         self.inner.cancel_timer(id).await
     }
 
@@ -61,7 +57,7 @@ impl Scheduler for SlowAck {
         owner: &OwnerToken,
         lease: LeaseDuration,
         max: BatchSize,
-    ) -> Result<Vec<Timer>, ProviderError> {
+    ) -> Result<Vec<Timer>> {
         self.inner.claim_timers(owner, lease, max).await
     }
 
@@ -70,22 +66,22 @@ impl Scheduler for SlowAck {
         owner: &OwnerToken,
         ids: &[TimerId],
         delay: Delay,
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         self.inner.abandon_timers(owner, ids, delay).await
     }
 
-    async fn reap_timers(&self) -> Result<usize, ProviderError> {
+    async fn reap_timers(&self) -> Result<usize> {
         if !self.reaping_ends {
             std::future::pending::<()>().await;
         }
         self.inner.reap_timers().await
     }
 
-    async fn create_or_update_job(&self, job: JobDefinition) -> Result<JobSaved, ProviderError> {
+    async fn create_or_update_job(&self, job: JobDefinition) -> Result<JobSaved> {
         self.inner.create_or_update_job(job).await
     }
 
-    async fn delete_job(&self, name: &JobName) -> Result<usize, ProviderError> {
+    async fn delete_job(&self, name: &JobName) -> Result<usize> {
         self.inner.delete_job(name).await
     }
 
@@ -93,10 +89,7 @@ impl Scheduler for SlowAck {
         self.inner.trigger_job(name, run).await
     }
 
-    async fn create_job_runs_from_due_jobs(
-        &self,
-        fence: &Fence,
-    ) -> Result<Materialised, ProviderError> {
+    async fn create_job_runs_from_due_jobs(&self, fence: &Fence) -> Result<Materialised> {
         self.inner.create_job_runs_from_due_jobs(fence).await
     }
 
@@ -105,15 +98,11 @@ impl Scheduler for SlowAck {
         owner: &OwnerToken,
         lease: LeaseDuration,
         max: BatchSize,
-    ) -> Result<Vec<JobRun>, ProviderError> {
+    ) -> Result<Vec<JobRun>> {
         self.inner.claim_job_runs(owner, lease, max).await
     }
 
-    async fn ack_job_runs(
-        &self,
-        owner: &OwnerToken,
-        ids: &[RunId],
-    ) -> Result<usize, ProviderError> {
+    async fn ack_job_runs(&self, owner: &OwnerToken, ids: &[RunId]) -> Result<usize> {
         self.inner.ack_job_runs(owner, ids).await
     }
 
@@ -122,23 +111,23 @@ impl Scheduler for SlowAck {
         owner: &OwnerToken,
         ids: &[RunId],
         delay: Delay,
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         self.inner.abandon_job_runs(owner, ids, delay).await
     }
 
-    async fn reap_job_runs(&self) -> Result<usize, ProviderError> {
+    async fn reap_job_runs(&self) -> Result<usize> {
         self.inner.reap_job_runs().await
     }
 
-    async fn next_event_time(&self) -> Result<Option<Timestamp>, ProviderError> {
+    async fn next_event_time(&self) -> Result<Option<Timestamp>> {
         self.inner.next_event_time().await
     }
 
-    async fn purge(&self, older_than: Duration) -> Result<usize, ProviderError> {
+    async fn purge(&self, older_than: Duration) -> Result<usize> {
         Scheduler::purge(&self.inner, older_than).await
     }
 
-    async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {
+    async fn oldest_ready_age(&self) -> Result<Option<Duration>> {
         Scheduler::oldest_ready_age(&self.inner).await
     }
 }

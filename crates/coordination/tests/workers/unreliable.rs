@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use coordination::{
     BatchSize, Delay, ErrorText, LeaseDuration, MemoryProvider, MessageId, NewOutboxMessage,
-    Outbox, OutboxMessage, OutboxRecord, OwnerToken, Payload, ProviderError, Retention, Topics,
+    Outbox, OutboxMessage, OutboxRecord, OwnerToken, ProviderError, Result, Retention, Settlement,
+    Topics,
 };
 
 #[derive(Debug, Clone)]
@@ -54,7 +55,7 @@ impl Unreliable {
         self.beginnings.load(Ordering::SeqCst)
     }
 
-    fn lose<T>(&self, answer: T) -> Result<T, ProviderError> {
+    fn lose<T>(&self, answer: T) -> Result<T> {
         let call = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
         if call.is_multiple_of(self.lost_every) {
             return Err(ProviderError::new("outbox", "the answer was lost"));
@@ -64,7 +65,7 @@ impl Unreliable {
 }
 
 impl Outbox for Unreliable {
-    async fn enqueue(&self, message: NewOutboxMessage) -> Result<MessageId, ProviderError> {
+    async fn enqueue(&self, message: NewOutboxMessage) -> Result<MessageId> {
         let answer = Outbox::enqueue(&self.inner, message).await?;
         self.lose(answer)
     }
@@ -75,7 +76,7 @@ impl Outbox for Unreliable {
         lease: LeaseDuration,
         max: BatchSize,
         topics: &Topics,
-    ) -> Result<Vec<OutboxMessage>, ProviderError> {
+    ) -> Result<Vec<OutboxMessage>> {
         let answer = self.inner.claim_due_of(owner, lease, max, topics).await?;
         self.lose(answer)
     }
@@ -85,7 +86,7 @@ impl Outbox for Unreliable {
         owner: &OwnerToken,
         id: MessageId,
         lease: LeaseDuration,
-    ) -> Result<Option<u32>, ProviderError> {
+    ) -> Result<Option<u32>> {
         let answer = self.inner.begin(owner, id, lease).await?;
         if self.beginnings.fetch_add(1, Ordering::SeqCst) < self.slow_beginnings {
             crate::pass(self.slow_beginning_takes).await;
@@ -98,92 +99,42 @@ impl Outbox for Unreliable {
         owner: &OwnerToken,
         ids: &[MessageId],
         lease: LeaseDuration,
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         let answer = self.inner.extend(owner, ids, lease).await?;
         self.lose(answer)
     }
 
-    async fn finish(
-        &self,
-        owner: &OwnerToken,
-        id: MessageId,
-        outcome: &Payload,
-    ) -> Result<usize, ProviderError> {
-        let answer = self.inner.finish(owner, id, outcome).await?;
-        self.lose(answer)
-    }
-
-    async fn postpone_because(
+    async fn settle(
         &self,
         owner: &OwnerToken,
         ids: &[MessageId],
-        delay: Delay,
-        reason: &ErrorText,
-    ) -> Result<usize, ProviderError> {
-        let answer = self.inner.postpone_because(owner, ids, delay, reason).await?;
+        settlement: &Settlement,
+    ) -> Result<usize> {
+        let answer = Outbox::settle(&self.inner, owner, ids, settlement).await?;
         self.lose(answer)
     }
 
-    async fn dead(
-        &self,
-        after: Option<MessageId>,
-        max: BatchSize,
-    ) -> Result<Vec<OutboxRecord>, ProviderError> {
+    async fn dead(&self, after: Option<MessageId>, max: BatchSize) -> Result<Vec<OutboxRecord>> {
         let answer = Outbox::dead(&self.inner, after, max).await?;
         self.lose(answer)
     }
 
-    async fn revive(
-        &self,
-        ids: &[MessageId],
-        reason: &ErrorText,
-        delay: Delay,
-    ) -> Result<usize, ProviderError> {
+    async fn revive(&self, ids: &[MessageId], reason: &ErrorText, delay: Delay) -> Result<usize> {
         let answer = Outbox::revive(&self.inner, ids, reason, delay).await?;
         self.lose(answer)
     }
 
-    async fn record(&self, id: MessageId) -> Result<Option<OutboxRecord>, ProviderError> {
+    async fn record(&self, id: MessageId) -> Result<Option<OutboxRecord>> {
         let answer = self.inner.record(id).await?;
         self.lose(answer)
     }
 
-    async fn next_due_after(&self, topics: &Topics) -> Result<Option<Duration>, ProviderError> {
+    async fn next_due_after(&self, topics: &Topics) -> Result<Option<Duration>> {
         let answer = self.inner.next_due_after(topics).await?;
         self.lose(answer)
     }
 
-    async fn mark_dispatched(
-        &self,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-    ) -> Result<usize, ProviderError> {
-        let answer = self.inner.mark_dispatched(owner, ids).await?;
-        self.lose(answer)
-    }
-
-    async fn reschedule(
-        &self,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-        delay: Delay,
-        error: &ErrorText,
-    ) -> Result<usize, ProviderError> {
-        let answer = self.inner.reschedule(owner, ids, delay, error).await?;
-        self.lose(answer)
-    }
-
-    async fn fail(
-        &self,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-        error: &ErrorText,
-    ) -> Result<usize, ProviderError> {
-        let answer = Outbox::fail(&self.inner, owner, ids, error).await?;
-        self.lose(answer)
-    }
-
-    async fn reap(&self) -> Result<usize, ProviderError> {
+    async fn reap(&self) -> Result<usize> {
         if !self.reaping_ends {
             std::future::pending::<()>().await;
         }
@@ -191,12 +142,12 @@ impl Outbox for Unreliable {
         self.lose(answer)
     }
 
-    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize, ProviderError> {
+    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize> {
         let answer = Outbox::purge(&self.inner, topics, keep).await?;
         self.lose(answer)
     }
 
-    async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {
+    async fn oldest_ready_age(&self) -> Result<Option<Duration>> {
         let answer = Outbox::oldest_ready_age(&self.inner).await?;
         self.lose(answer)
     }
@@ -222,7 +173,7 @@ impl Stuck {
 }
 
 impl Outbox for Stuck {
-    async fn enqueue(&self, message: NewOutboxMessage) -> Result<MessageId, ProviderError> {
+    async fn enqueue(&self, message: NewOutboxMessage) -> Result<MessageId> {
         let id = Outbox::enqueue(&self.inner, message).await?;
         if self.enqueued.fetch_add(1, Ordering::SeqCst) == 0 {
             self.let_go.acquire().await.expect("never closed").forget();
@@ -236,7 +187,7 @@ impl Outbox for Stuck {
         lease: LeaseDuration,
         max: BatchSize,
         topics: &Topics,
-    ) -> Result<Vec<OutboxMessage>, ProviderError> {
+    ) -> Result<Vec<OutboxMessage>> {
         self.inner.claim_due_of(owner, lease, max, topics).await
     }
 
@@ -245,7 +196,7 @@ impl Outbox for Stuck {
         owner: &OwnerToken,
         id: MessageId,
         lease: LeaseDuration,
-    ) -> Result<Option<u32>, ProviderError> {
+    ) -> Result<Option<u32>> {
         self.inner.begin(owner, id, lease).await
     }
 
@@ -254,90 +205,44 @@ impl Outbox for Stuck {
         owner: &OwnerToken,
         ids: &[MessageId],
         lease: LeaseDuration,
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         self.inner.extend(owner, ids, lease).await
     }
 
-    async fn finish(
-        &self,
-        owner: &OwnerToken,
-        id: MessageId,
-        outcome: &Payload,
-    ) -> Result<usize, ProviderError> {
-        self.inner.finish(owner, id, outcome).await
-    }
-
-    async fn postpone_because(
+    async fn settle(
         &self,
         owner: &OwnerToken,
         ids: &[MessageId],
-        delay: Delay,
-        reason: &ErrorText,
-    ) -> Result<usize, ProviderError> {
-        self.inner.postpone_because(owner, ids, delay, reason).await
+        settlement: &Settlement,
+    ) -> Result<usize> {
+        Outbox::settle(&self.inner, owner, ids, settlement).await
     }
 
-    async fn dead(
-        &self,
-        after: Option<MessageId>,
-        max: BatchSize,
-    ) -> Result<Vec<OutboxRecord>, ProviderError> {
+    async fn dead(&self, after: Option<MessageId>, max: BatchSize) -> Result<Vec<OutboxRecord>> {
         Outbox::dead(&self.inner, after, max).await
     }
 
-    async fn revive(
-        &self,
-        ids: &[MessageId],
-        reason: &ErrorText,
-        delay: Delay,
-    ) -> Result<usize, ProviderError> {
+    async fn revive(&self, ids: &[MessageId], reason: &ErrorText, delay: Delay) -> Result<usize> {
         Outbox::revive(&self.inner, ids, reason, delay).await
     }
 
-    async fn record(&self, id: MessageId) -> Result<Option<OutboxRecord>, ProviderError> {
+    async fn record(&self, id: MessageId) -> Result<Option<OutboxRecord>> {
         self.inner.record(id).await
     }
 
-    async fn next_due_after(&self, topics: &Topics) -> Result<Option<Duration>, ProviderError> {
+    async fn next_due_after(&self, topics: &Topics) -> Result<Option<Duration>> {
         self.inner.next_due_after(topics).await
     }
 
-    async fn mark_dispatched(
-        &self,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-    ) -> Result<usize, ProviderError> {
-        self.inner.mark_dispatched(owner, ids).await
-    }
-
-    async fn reschedule(
-        &self,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-        delay: Delay,
-        error: &ErrorText,
-    ) -> Result<usize, ProviderError> {
-        self.inner.reschedule(owner, ids, delay, error).await
-    }
-
-    async fn fail(
-        &self,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-        error: &ErrorText,
-    ) -> Result<usize, ProviderError> {
-        Outbox::fail(&self.inner, owner, ids, error).await
-    }
-
-    async fn reap(&self) -> Result<usize, ProviderError> {
+    async fn reap(&self) -> Result<usize> {
         Outbox::reap(&self.inner).await
     }
 
-    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize, ProviderError> {
+    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize> {
         Outbox::purge(&self.inner, topics, keep).await
     }
 
-    async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {
+    async fn oldest_ready_age(&self) -> Result<Option<Duration>> {
         Outbox::oldest_ready_age(&self.inner).await
     }
 }

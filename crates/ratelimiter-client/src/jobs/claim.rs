@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use coordination::{
-    Delay, ErrorText, LeaseDuration, MessageId, Outbox, OutboxStatus, OwnerToken, Payload,
-    ProviderError,
-};
+pub(super) use coordination::Settlement;
+use coordination::{LeaseDuration, MessageId, Outbox, OutboxStatus, OwnerToken, ProviderError};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
 
 use super::counters::JobCounters;
@@ -30,19 +28,6 @@ pub(super) struct Claim<O> {
 /// The job is another's now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ClaimLost;
-
-/// What becomes of a job.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Settlement {
-    /// It has brought this.
-    Finish { outcome: Payload },
-    /// It is tried again later.
-    Retry { delay: Delay, error: ErrorText },
-    /// It has failed for good.
-    Fail { error: ErrorText },
-    /// It was not tried, and is not before this is over. The reason is empty where it is only its turn that has not come.
-    PutOff { delay: Delay, reason: ErrorText },
-}
 
 impl<O: Outbox> Claim<O> {
     /// Does this while the claim is extended. Stops if the claim is lost.
@@ -82,16 +67,7 @@ impl<O: Outbox> Claim<O> {
             let outbox = &self.outbox;
             let again = std::mem::replace(&mut is_repeated, true);
             async move {
-                let changed = match settlement {
-                    Settlement::Finish { outcome } => outbox.finish(owner, ids[0], outcome).await,
-                    Settlement::Retry { delay, error } => {
-                        outbox.reschedule(owner, &ids, *delay, error).await
-                    }
-                    Settlement::Fail { error } => outbox.fail(owner, &ids, error).await,
-                    Settlement::PutOff { delay, reason } => {
-                        outbox.postpone_because(owner, &ids, *delay, reason).await
-                    }
-                }?;
+                let changed = outbox.settle(owner, &ids, settlement).await?;
                 if changed == 0 && again { self.was_settled(settlement).await } else { Ok(changed) }
             }
         });

@@ -161,7 +161,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
                 let tokens = tokens.or(known);
                 match (JobResult { output, tokens }).to_outcome() {
                     Ok(outcome) => {
-                        let settlement = Settlement::Finish { outcome };
+                        let settlement = Settlement::Finish { outcome: Some(outcome) };
                         Ran { settlement, tokens, end: JobEnd::Succeeded }
                     }
                     Err(error) => {

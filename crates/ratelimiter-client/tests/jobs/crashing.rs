@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use coordination::{
     BatchSize, CancellationToken, Delay, ErrorText, LeaseDuration, MemoryProvider, MessageId,
-    NewOutboxMessage, Outbox, OutboxMessage, OutboxRecord, OwnerToken, Payload, ProviderError,
-    Retention, Topics,
+    NewOutboxMessage, Outbox, OutboxMessage, OutboxRecord, OwnerToken, ProviderError, Retention,
+    Settlement, Topics,
 };
 use ratelimiter_client::jobs::{HandlerError, JobCall, JobHandler};
 use ratelimiter_client::{
@@ -108,50 +108,13 @@ impl<O: Outbox> Outbox for Crashing<O> {
         self.around(self.inner.extend(owner, ids, lease)).await
     }
 
-    async fn mark_dispatched(
+    async fn settle(
         &self,
         owner: &OwnerToken,
         ids: &[MessageId],
+        settlement: &Settlement,
     ) -> Result<usize, ProviderError> {
-        self.around(self.inner.mark_dispatched(owner, ids)).await
-    }
-
-    async fn finish(
-        &self,
-        owner: &OwnerToken,
-        id: MessageId,
-        outcome: &Payload,
-    ) -> Result<usize, ProviderError> {
-        self.around(self.inner.finish(owner, id, outcome)).await
-    }
-
-    async fn postpone_because(
-        &self,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-        delay: Delay,
-        reason: &ErrorText,
-    ) -> Result<usize, ProviderError> {
-        self.around(self.inner.postpone_because(owner, ids, delay, reason)).await
-    }
-
-    async fn reschedule(
-        &self,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-        delay: Delay,
-        error: &ErrorText,
-    ) -> Result<usize, ProviderError> {
-        self.around(self.inner.reschedule(owner, ids, delay, error)).await
-    }
-
-    async fn fail(
-        &self,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-        error: &ErrorText,
-    ) -> Result<usize, ProviderError> {
-        self.around(self.inner.fail(owner, ids, error)).await
+        self.around(self.inner.settle(owner, ids, settlement)).await
     }
 
     async fn dead(

@@ -1,11 +1,11 @@
 //! Claims by topic, and what a claim can be turned into: begun, given back untried, lost.
 
-use coordination::{Delay, Enqueued, Inbox, InboxKey, InboxMessage, TopicSet, Topics};
+use coordination::{Delay, Enqueued, Inbox, InboxKey, InboxMessage, Settlement, Topics};
 
 use super::claim_keys;
 use crate::Fixture;
 use crate::fixture::{lease, units};
-use crate::sample::{batch, error, inbox_message, key, owner, topic};
+use crate::sample::{batch, error, except, inbox_message, key, only, owner, topic};
 use crate::scenario::answer;
 
 /// INBOX-L, `CRD-01`
@@ -53,8 +53,10 @@ pub async fn inbox_n_a_postponed_message_was_not_tried<F: Fixture>(fixture: F) {
     let attempts: Vec<_> = claimed.iter().map(|message| message.attempts).collect();
     assert_eq!((attempts, claimed[0].last_error.as_str()), (vec![1, 0], "down"));
     assert!(claimed.iter().all(|message| message.lost_attempts == 0), "{claimed:?}");
-    assert_eq!(answer(inbox.postpone(&owner("a"), &keys[1..], Delay::ZERO)).await, 1);
+    let full = Settlement::PutOff { delay: Delay::ZERO, reason: error("full") };
+    assert_eq!(answer(inbox.settle(&owner("a"), &keys[1..], &full)).await, 1);
     assert_eq!(claim_keys(&fixture, "b").await, keys[1..], "a delay of 0 is allowed");
+    assert_eq!(answer(inbox.get(&keys[1])).await.last_error, error("full"), "the reason is kept");
 }
 
 /// INBOX-P, `CRD-02`
@@ -139,16 +141,4 @@ async fn claim_of<F: Fixture>(fixture: &F, max: u32, topics: &Topics) -> Vec<Inb
     let (by, lease) = (owner("a"), lease::<F>(3600));
     let claimed = answer(fixture.inbox().claim_of(&by, lease, batch(max), topics)).await;
     claimed.into_iter().map(|message| message.key).collect()
-}
-
-fn only(topics: &[&str]) -> Topics {
-    Topics::Only(set(topics))
-}
-
-fn except(topics: &[&str]) -> Topics {
-    Topics::Except(set(topics))
-}
-
-fn set(topics: &[&str]) -> TopicSet {
-    TopicSet::of(topics.iter().map(|text| topic(text))).expect("a few topics")
 }

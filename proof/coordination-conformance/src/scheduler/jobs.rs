@@ -12,7 +12,7 @@ use super::timers::{add, claim_timers};
 use crate::Fixture;
 use crate::fixture::{advance_to, lease, units};
 use crate::sample::{batch, fence, job, job_by, job_name, owner, payload, timer, topic};
-use crate::scenario::answer;
+use crate::scenario::{answer, racing};
 
 /// Long enough for a job that is due every second to be due.
 const TICK: Duration = Duration::from_secs(1);
@@ -254,31 +254,26 @@ pub async fn sched_n_racing_run_claims_hand_out_each_run_once<F: Fixture>(fixtur
         answer(fixture.scheduler().create_or_update_job(definition)).await;
     }
     fixture.advance(TICK).await;
-    let tasks: Vec<_> = (0..8)
-        .map(|number| {
-            let scheduler = fixture.scheduler().clone();
-            tokio::spawn(async move {
-                let owner = owner(&format!("worker-{number}"));
-                let mut got = Vec::new();
-                for _ in 0..5 {
-                    let made = answer(scheduler.create_job_runs_from_due_jobs(&fence(1))).await;
-                    assert!(matches!(made, Materialised::Runs(_)));
-                    let claimed =
-                        answer(scheduler.claim_job_runs(&owner, lease::<F>(3600), batch(3))).await;
-                    got.extend(claimed);
-                    tokio::task::yield_now().await;
-                }
-                got
-            })
-        })
-        .collect();
-    let (mut ids, mut moments, mut jobs) = (HashSet::new(), HashSet::new(), HashSet::new());
-    for task in tasks {
-        for run in task.await.expect("the task did not panic") {
-            assert!(ids.insert(run.id), "{} handed out twice", run.id);
-            assert!(moments.insert((run.job.clone(), run.scheduled_at)), "{run:?} made twice");
-            jobs.insert(run.job);
+    let runs = racing(|owner| {
+        let scheduler = fixture.scheduler().clone();
+        async move {
+            let mut got = Vec::new();
+            for _ in 0..5 {
+                let made = answer(scheduler.create_job_runs_from_due_jobs(&fence(1))).await;
+                assert!(matches!(made, Materialised::Runs(_)));
+                let claimed =
+                    answer(scheduler.claim_job_runs(&owner, lease::<F>(3600), batch(3))).await;
+                got.extend(claimed);
+                tokio::task::yield_now().await;
+            }
+            got
         }
+    });
+    let (mut ids, mut moments, mut jobs) = (HashSet::new(), HashSet::new(), HashSet::new());
+    for run in runs.await {
+        assert!(ids.insert(run.id), "{} handed out twice", run.id);
+        assert!(moments.insert((run.job.clone(), run.scheduled_at)), "{run:?} made twice");
+        jobs.insert(run.job);
     }
     assert_eq!(jobs.len(), 20, "every job had its run");
 }

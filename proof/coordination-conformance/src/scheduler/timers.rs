@@ -7,7 +7,7 @@ use coordination::{Delay, Scheduler, TimerId};
 use crate::Fixture;
 use crate::fixture::{advance_to, lease, units};
 use crate::sample::{batch, owner, payload, timer, topic};
-use crate::scenario::answer;
+use crate::scenario::{answer, each_is_claimed_once};
 
 /// PRIM-INMEMORY-SCHED-001
 pub async fn sched_001_due_timers_are_claimed<F: Fixture>(fixture: F) {
@@ -137,30 +137,15 @@ pub async fn sched_d_racing_timer_claims_hand_out_each_timer_once<F: Fixture>(fi
     for number in 0..200 {
         scheduled.insert(add(&fixture, &number.to_string()).await);
     }
-    let tasks: Vec<_> = (0..8)
-        .map(|number| {
-            let scheduler = fixture.scheduler().clone();
-            tokio::spawn(async move {
-                let owner = owner(&format!("worker-{number}"));
-                let mut got = Vec::new();
-                loop {
-                    let claimed =
-                        answer(scheduler.claim_timers(&owner, lease::<F>(3600), batch(7))).await;
-                    if claimed.is_empty() {
-                        return got;
-                    }
-                    got.extend(claimed.into_iter().map(|timer| timer.id));
-                    tokio::task::yield_now().await;
-                }
-            })
-        })
-        .collect();
-    let mut got = Vec::new();
-    for task in tasks {
-        got.extend(task.await.expect("the task did not panic"));
-    }
-    assert_eq!(got.len(), scheduled.len(), "each timer once");
-    assert_eq!(got.into_iter().collect::<HashSet<_>>(), scheduled, "and all of them");
+    let scheduler = fixture.scheduler().clone();
+    each_is_claimed_once(scheduled, move |owner| {
+        let scheduler = scheduler.clone();
+        async move {
+            let claimed = answer(scheduler.claim_timers(&owner, lease::<F>(3600), batch(7))).await;
+            claimed.into_iter().map(|claimed| claimed.id).collect()
+        }
+    })
+    .await;
 }
 
 /// Schedules a timer that is due.

@@ -5,14 +5,14 @@ use std::time::Duration;
 use coordination::{
     BatchSize, ContentHash, Delay, Enqueued, ErrorText, GetError, Inbox, InboxKey, InboxMessage,
     JoinError, JoinId, JoinProgress, Joins, LeaseDuration, MessageId, NewInboxMessage, NewJoin,
-    NewOutboxMessage, Outbox, OutboxMessage, OutboxRecord, OutboxStatus, OwnerToken, Payload,
-    Processed, ProviderError, Retention, SourceMessageId, TopicSet, Topics,
+    NewOutboxMessage, Outbox, OutboxMessage, OutboxRecord, OutboxStatus, OwnerToken, Processed,
+    Result, Retention, Settlement, SourceMessageId, TopicSet, Topics,
 };
 
 use crate::flawed::{Flaw, Flawed};
 
 impl Outbox for Flawed {
-    async fn enqueue(&self, mut message: NewOutboxMessage) -> Result<MessageId, ProviderError> {
+    async fn enqueue(&self, mut message: NewOutboxMessage) -> Result<MessageId> {
         if self.has(Flaw::IgnoresDueTimes) {
             message.due_at = None;
         }
@@ -27,7 +27,7 @@ impl Outbox for Flawed {
         lease: LeaseDuration,
         max: BatchSize,
         topics: &Topics,
-    ) -> Result<Vec<OutboxMessage>, ProviderError> {
+    ) -> Result<Vec<OutboxMessage>> {
         let mut claimed = match (self.flaw, topics) {
             (Flaw::IgnoresTopics, _) => self.inner.claim_due(owner, lease, max).await?,
             (Flaw::ClaimsTopicByTopic, Topics::Only(topics)) => {
@@ -58,7 +58,7 @@ impl Outbox for Flawed {
         owner: &OwnerToken,
         id: MessageId,
         lease: LeaseDuration,
-    ) -> Result<Option<u32>, ProviderError> {
+    ) -> Result<Option<u32>> {
         let attempts = Outbox::begin(&self.inner, owner, id, lease).await?;
         if self.has(Flaw::CountsEveryBegin) && attempts.is_some() {
             self.notes().begun += 1;
@@ -72,59 +72,45 @@ impl Outbox for Flawed {
         owner: &OwnerToken,
         ids: &[MessageId],
         lease: LeaseDuration,
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         match self.flaw {
             Flaw::ExtendsInWordsOnly => Ok(ids.len()),
             _ => self.inner.extend(owner, ids, lease).await,
         }
     }
 
-    async fn finish(
-        &self,
-        owner: &OwnerToken,
-        id: MessageId,
-        outcome: &Payload,
-    ) -> Result<usize, ProviderError> {
-        match self.flaw {
-            Flaw::ForgetsOutcomes => self.mark_dispatched(owner, &[id]).await,
-            _ => {
-                let owner = self.owner_for(owner, &id.to_string());
-                self.inner.finish(&owner, id, outcome).await
-            }
-        }
-    }
-
-    async fn postpone_because(
+    async fn settle(
         &self,
         owner: &OwnerToken,
         ids: &[MessageId],
-        delay: Delay,
-        reason: &ErrorText,
-    ) -> Result<usize, ProviderError> {
-        match self.flaw {
-            Flaw::CountsPostponements => self.inner.reschedule(owner, ids, delay, reason).await,
-            _ => self.inner.postpone_because(owner, ids, delay, reason).await,
+        settlement: &Settlement,
+    ) -> Result<usize> {
+        let flawed = match settlement {
+            Settlement::Fail { .. } if self.has(Flaw::FailsInWordsOnly) => Settlement::DONE,
+            settlement => self.flawed(settlement),
+        };
+        let mut count = 0;
+        for id in ids {
+            let owner = self.owner_settling(owner, settlement, &id.to_string());
+            let changed = Outbox::settle(&self.inner, &owner, &[*id], &flawed).await?;
+            if *settlement == Settlement::DONE {
+                self.notes().calls += 1;
+                self.notes().finished.extend((changed == 1).then_some(*id));
+            }
+            count += changed;
         }
+        Ok(count)
     }
 
-    async fn dead(
-        &self,
-        after: Option<MessageId>,
-        max: BatchSize,
-    ) -> Result<Vec<OutboxRecord>, ProviderError> {
+    async fn dead(&self, after: Option<MessageId>, max: BatchSize) -> Result<Vec<OutboxRecord>> {
         Outbox::dead(&self.inner, after, max).await
     }
 
-    async fn revive(
-        &self,
-        ids: &[MessageId],
-        reason: &ErrorText,
-        delay: Delay,
-    ) -> Result<usize, ProviderError> {
+    async fn revive(&self, ids: &[MessageId], reason: &ErrorText, delay: Delay) -> Result<usize> {
         Outbox::revive(&self.inner, ids, reason, delay).await
     }
 
-    async fn record(&self, id: MessageId) -> Result<Option<OutboxRecord>, ProviderError> {
+    async fn record(&self, id: MessageId) -> Result<Option<OutboxRecord>> {
         let record = self.inner.record(id).await?;
         Ok(match record {
             Some(record) if self.has(Flaw::ShowsTheDeadAsReady) => {
@@ -138,59 +124,14 @@ impl Outbox for Flawed {
         })
     }
 
-    async fn next_due_after(&self, topics: &Topics) -> Result<Option<Duration>, ProviderError> {
+    async fn next_due_after(&self, topics: &Topics) -> Result<Option<Duration>> {
         match self.flaw {
             Flaw::IgnoresTopics => self.inner.next_due_after(&Topics::All).await,
             _ => self.inner.next_due_after(topics).await,
         }
     }
 
-    async fn mark_dispatched(
-        &self,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-    ) -> Result<usize, ProviderError> {
-        let mut count = 0;
-        for id in ids {
-            let owner = self.owner_for(owner, &id.to_string());
-            let changed = self.inner.mark_dispatched(&owner, &[*id]).await?;
-            self.notes().calls += 1;
-            if changed == 1 {
-                self.notes().finished.push(*id);
-            }
-            count += changed;
-        }
-        Ok(count)
-    }
-
-    async fn reschedule(
-        &self,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-        delay: Delay,
-        error: &ErrorText,
-    ) -> Result<usize, ProviderError> {
-        self.inner.reschedule(owner, ids, delay, error).await
-    }
-
-    async fn fail(
-        &self,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-        error: &ErrorText,
-    ) -> Result<usize, ProviderError> {
-        if self.has(Flaw::FailsInWordsOnly) {
-            return self.inner.mark_dispatched(owner, ids).await;
-        }
-        let mut count = 0;
-        for id in ids {
-            let owner = self.owner_of_failure(owner, &id.to_string());
-            count += Outbox::fail(&self.inner, &owner, &[*id], error).await?;
-        }
-        Ok(count)
-    }
-
-    async fn reap(&self) -> Result<usize, ProviderError> {
+    async fn reap(&self) -> Result<usize> {
         match self.flaw {
             Flaw::NeverReaps => Ok(0),
             Flaw::ReapsFinishedMessages => {
@@ -205,18 +146,18 @@ impl Outbox for Flawed {
         }
     }
 
-    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize, ProviderError> {
+    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize> {
         let (topics, keep) = self.purged(topics, keep);
         Outbox::purge(&self.inner, &topics, keep).await
     }
 
-    async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {
+    async fn oldest_ready_age(&self) -> Result<Option<Duration>> {
         Outbox::oldest_ready_age(&self.inner).await
     }
 }
 
 impl Joins for Flawed {
-    async fn start_join(&self, join: NewJoin) -> Result<JoinId, ProviderError> {
+    async fn start_join(&self, join: NewJoin) -> Result<JoinId> {
         self.inner.start_join(join).await
     }
 
@@ -234,11 +175,11 @@ impl Inbox for Flawed {
         &self,
         key: &InboxKey,
         hash: Option<&ContentHash>,
-    ) -> Result<Processed, ProviderError> {
+    ) -> Result<Processed> {
         self.inner.already_processed(key, hash).await
     }
 
-    async fn enqueue(&self, mut message: NewInboxMessage) -> Result<Enqueued, ProviderError> {
+    async fn enqueue(&self, mut message: NewInboxMessage) -> Result<Enqueued> {
         if self.has(Flaw::DeliversDuplicates) && self.inner.get(&message.key).await.is_ok() {
             self.notes().copies += 1;
             let copy = format!("{}-copy-{}", message.key.message_id, self.notes().copies);
@@ -257,7 +198,7 @@ impl Inbox for Flawed {
         lease: LeaseDuration,
         max: BatchSize,
         topics: &Topics,
-    ) -> Result<Vec<InboxMessage>, ProviderError> {
+    ) -> Result<Vec<InboxMessage>> {
         let topics = if self.has(Flaw::IgnoresTopics) { &Topics::All } else { topics };
         let mut claimed = self.inner.claim_of(owner, lease, max, topics).await?;
         self.note_claim(owner, claimed.iter().map(|message| message.key.to_string()));
@@ -279,7 +220,7 @@ impl Inbox for Flawed {
         owner: &OwnerToken,
         key: &InboxKey,
         lease: LeaseDuration,
-    ) -> Result<Option<u32>, ProviderError> {
+    ) -> Result<Option<u32>> {
         let attempts = Inbox::begin(&self.inner, owner, key, lease).await?;
         if self.has(Flaw::CountsEveryBegin) && attempts.is_some() {
             self.notes().begun += 1;
@@ -288,49 +229,17 @@ impl Inbox for Flawed {
         Ok(attempts)
     }
 
-    async fn postpone(
+    async fn settle(
         &self,
         owner: &OwnerToken,
         keys: &[InboxKey],
-        delay: Delay,
-    ) -> Result<usize, ProviderError> {
-        match self.flaw {
-            Flaw::CountsPostponements => {
-                self.inner.abandon(owner, keys, &ErrorText::default(), delay).await
-            }
-            _ => Inbox::postpone(&self.inner, owner, keys, delay).await,
-        }
-    }
-
-    async fn ack(&self, owner: &OwnerToken, keys: &[InboxKey]) -> Result<usize, ProviderError> {
+        settlement: &Settlement,
+    ) -> Result<usize> {
+        let flawed = self.flawed(settlement);
         let mut count = 0;
         for key in keys {
-            let owner = self.owner_for(owner, &key.to_string());
-            count += self.inner.ack(&owner, std::slice::from_ref(key)).await?;
-        }
-        Ok(count)
-    }
-
-    async fn abandon(
-        &self,
-        owner: &OwnerToken,
-        keys: &[InboxKey],
-        error: &ErrorText,
-        delay: Delay,
-    ) -> Result<usize, ProviderError> {
-        self.inner.abandon(owner, keys, error, delay).await
-    }
-
-    async fn fail(
-        &self,
-        owner: &OwnerToken,
-        keys: &[InboxKey],
-        error: &ErrorText,
-    ) -> Result<usize, ProviderError> {
-        let mut count = 0;
-        for key in keys {
-            let owner = self.owner_of_failure(owner, &key.to_string());
-            count += Inbox::fail(&self.inner, &owner, std::slice::from_ref(key), error).await?;
+            let owner = self.owner_settling(owner, settlement, &key.to_string());
+            count += Inbox::settle(&self.inner, &owner, std::slice::from_ref(key), &flawed).await?;
         }
         Ok(count)
     }
@@ -339,30 +248,45 @@ impl Inbox for Flawed {
         self.inner.get(key).await
     }
 
-    async fn revive(
-        &self,
-        keys: &[InboxKey],
-        reason: &ErrorText,
-        delay: Delay,
-    ) -> Result<usize, ProviderError> {
+    async fn revive(&self, keys: &[InboxKey], reason: &ErrorText, delay: Delay) -> Result<usize> {
         Inbox::revive(&self.inner, keys, reason, delay).await
     }
 
-    async fn reap(&self) -> Result<usize, ProviderError> {
+    async fn reap(&self) -> Result<usize> {
         if self.has(Flaw::NeverReaps) { Ok(0) } else { Inbox::reap(&self.inner).await }
     }
 
-    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize, ProviderError> {
+    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize> {
         let (topics, keep) = self.purged(topics, keep);
         Inbox::purge(&self.inner, &topics, keep).await
     }
 
-    async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {
+    async fn oldest_ready_age(&self) -> Result<Option<Duration>> {
         Inbox::oldest_ready_age(&self.inner).await
     }
 }
 
 impl Flawed {
+    /// What a settlement becomes.
+    fn flawed(&self, settlement: &Settlement) -> Settlement {
+        match (self.flaw, settlement) {
+            (Flaw::ForgetsOutcomes, Settlement::Finish { .. }) => Settlement::DONE,
+            (Flaw::CountsPostponements, Settlement::PutOff { delay, reason }) => {
+                Settlement::Retry { delay: *delay, error: reason.clone() }
+            }
+            (_, settlement) => settlement.clone(),
+        }
+    }
+
+    /// The owner that a settlement is done for.
+    fn owner_settling(&self, owner: &OwnerToken, settlement: &Settlement, id: &str) -> OwnerToken {
+        match settlement {
+            Settlement::Finish { .. } => self.owner_for(owner, id),
+            Settlement::Fail { .. } => self.owner_of_failure(owner, id),
+            Settlement::Retry { .. } | Settlement::PutOff { .. } => owner.clone(),
+        }
+    }
+
     /// What a purge is about.
     fn purged(&self, topics: &Topics, keep: Retention) -> (Topics, Retention) {
         match self.flaw {

@@ -5,21 +5,21 @@ use std::time::Duration;
 
 use coordination::{
     BatchSize, CatchUp, CatchUpMax, Clock, Delay, Fence, FencingToken, JobDefinition, JobName,
-    JobRun, JobSaved, LeaseDuration, Leases, Materialised, NewTimer, OwnerToken, ProviderError,
-    ResourceName, RunId, Scheduler, Tenure, Timer, TimerId, Timestamp, TriggerError,
+    JobRun, JobSaved, LeaseDuration, Leases, Materialised, NewTimer, OwnerToken, ResourceName,
+    Result, RunId, Scheduler, Tenure, Timer, TimerId, Timestamp, TriggerError,
 };
 
 use crate::flawed::{Flaw, Flawed};
 
 impl Scheduler for Flawed {
-    async fn schedule_timer(&self, mut timer: NewTimer) -> Result<TimerId, ProviderError> {
+    async fn schedule_timer(&self, mut timer: NewTimer) -> Result<TimerId> {
         if self.has(Flaw::IgnoresDueTimes) {
             timer.due_at = Timestamp::MIN;
         }
         self.inner.schedule_timer(timer).await
     }
 
-    async fn cancel_timer(&self, id: TimerId) -> Result<usize, ProviderError> {
+    async fn cancel_timer(&self, id: TimerId) -> Result<usize> {
         self.inner.cancel_timer(id).await
     }
 
@@ -28,17 +28,13 @@ impl Scheduler for Flawed {
         owner: &OwnerToken,
         lease: LeaseDuration,
         max: BatchSize,
-    ) -> Result<Vec<Timer>, ProviderError> {
+    ) -> Result<Vec<Timer>> {
         let claimed = self.inner.claim_timers(owner, lease, max).await?;
         self.note_claim(owner, claimed.iter().map(|timer| timer.id.to_string()));
         Ok(claimed)
     }
 
-    async fn ack_timers(
-        &self,
-        owner: &OwnerToken,
-        ids: &[TimerId],
-    ) -> Result<usize, ProviderError> {
+    async fn ack_timers(&self, owner: &OwnerToken, ids: &[TimerId]) -> Result<usize> {
         let mut count = 0;
         for id in ids {
             let owner = self.owner_for(owner, &id.to_string());
@@ -52,25 +48,22 @@ impl Scheduler for Flawed {
         owner: &OwnerToken,
         ids: &[TimerId],
         delay: Delay,
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         self.inner.abandon_timers(owner, ids, delay).await
     }
 
-    async fn reap_timers(&self) -> Result<usize, ProviderError> {
+    async fn reap_timers(&self) -> Result<usize> {
         if self.has(Flaw::NeverReaps) { Ok(0) } else { self.inner.reap_timers().await }
     }
 
-    async fn create_or_update_job(
-        &self,
-        mut job: JobDefinition,
-    ) -> Result<JobSaved, ProviderError> {
+    async fn create_or_update_job(&self, mut job: JobDefinition) -> Result<JobSaved> {
         if self.has(Flaw::MakesUpForMissedTicks) {
             job.catch_up = CatchUp::All(CatchUpMax::new(100).expect("a valid bound"));
         }
         self.inner.create_or_update_job(job).await
     }
 
-    async fn delete_job(&self, name: &JobName) -> Result<usize, ProviderError> {
+    async fn delete_job(&self, name: &JobName) -> Result<usize> {
         self.inner.delete_job(name).await
     }
 
@@ -78,10 +71,7 @@ impl Scheduler for Flawed {
         self.inner.trigger_job(name, run).await
     }
 
-    async fn create_job_runs_from_due_jobs(
-        &self,
-        fence: &Fence,
-    ) -> Result<Materialised, ProviderError> {
+    async fn create_job_runs_from_due_jobs(&self, fence: &Fence) -> Result<Materialised> {
         let mut fence = fence.clone();
         if self.has(Flaw::IgnoresFences) {
             fence.token = FencingToken::new(u64::MAX);
@@ -94,17 +84,13 @@ impl Scheduler for Flawed {
         owner: &OwnerToken,
         lease: LeaseDuration,
         max: BatchSize,
-    ) -> Result<Vec<JobRun>, ProviderError> {
+    ) -> Result<Vec<JobRun>> {
         let claimed = self.inner.claim_job_runs(owner, lease, max).await?;
         self.note_claim(owner, claimed.iter().map(|run| run.id.to_string()));
         Ok(claimed)
     }
 
-    async fn ack_job_runs(
-        &self,
-        owner: &OwnerToken,
-        ids: &[RunId],
-    ) -> Result<usize, ProviderError> {
+    async fn ack_job_runs(&self, owner: &OwnerToken, ids: &[RunId]) -> Result<usize> {
         let mut count = 0;
         for id in ids {
             let owner = self.owner_for(owner, &id.to_string());
@@ -118,23 +104,23 @@ impl Scheduler for Flawed {
         owner: &OwnerToken,
         ids: &[RunId],
         delay: Delay,
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         self.inner.abandon_job_runs(owner, ids, delay).await
     }
 
-    async fn reap_job_runs(&self) -> Result<usize, ProviderError> {
+    async fn reap_job_runs(&self) -> Result<usize> {
         if self.has(Flaw::NeverReaps) { Ok(0) } else { self.inner.reap_job_runs().await }
     }
 
-    async fn next_event_time(&self) -> Result<Option<Timestamp>, ProviderError> {
+    async fn next_event_time(&self) -> Result<Option<Timestamp>> {
         self.inner.next_event_time().await
     }
 
-    async fn purge(&self, older_than: Duration) -> Result<usize, ProviderError> {
+    async fn purge(&self, older_than: Duration) -> Result<usize> {
         Scheduler::purge(&self.inner, older_than).await
     }
 
-    async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {
+    async fn oldest_ready_age(&self) -> Result<Option<Duration>> {
         Scheduler::oldest_ready_age(&self.inner).await
     }
 }
@@ -145,7 +131,7 @@ impl Leases for Flawed {
         resource: &ResourceName,
         duration: LeaseDuration,
         owner: &OwnerToken,
-    ) -> Result<Option<FencingToken>, ProviderError> {
+    ) -> Result<Option<FencingToken>> {
         if self.has(Flaw::LetsTheSameOwnerIn) {
             let token = FencingToken::new(u64::MAX);
             let (resource, owner) = (resource.clone(), owner.clone());
@@ -159,7 +145,7 @@ impl Leases for Flawed {
         &self,
         tenure: &Tenure,
         duration: LeaseDuration,
-    ) -> Result<Option<FencingToken>, ProviderError> {
+    ) -> Result<Option<FencingToken>> {
         let mut token = self.inner.try_renew(&self.real(tenure), duration).await?;
         if self.has(Flaw::RenewsTheLost) {
             token = token.or(Some(FencingToken::new(tenure.token.get() + 1)));
@@ -172,7 +158,7 @@ impl Leases for Flawed {
         }))
     }
 
-    async fn release(&self, tenure: &Tenure) -> Result<usize, ProviderError> {
+    async fn release(&self, tenure: &Tenure) -> Result<usize> {
         self.inner.release(&self.real(tenure)).await
     }
 

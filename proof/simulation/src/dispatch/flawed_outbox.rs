@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use coordination::{
     BatchSize, Delay, ErrorText, LeaseDuration, MemoryProvider, MessageId, NewOutboxMessage,
-    Outbox, OutboxMessage, OutboxRecord, OwnerToken, Payload, ProviderError, Retention, Topics,
+    Outbox, OutboxMessage, OutboxRecord, OwnerToken, ProviderError, Retention, Settlement, Topics,
 };
 
 use crate::flaw::Flaw;
@@ -58,23 +58,13 @@ impl Outbox for FlawedOutbox {
         self.inner.extend(owner, ids, lease).await
     }
 
-    async fn finish(
-        &self,
-        owner: &OwnerToken,
-        id: MessageId,
-        outcome: &Payload,
-    ) -> Result<usize, ProviderError> {
-        self.inner.finish(owner, id, outcome).await
-    }
-
-    async fn postpone_because(
+    async fn settle(
         &self,
         owner: &OwnerToken,
         ids: &[MessageId],
-        delay: Delay,
-        reason: &ErrorText,
+        settlement: &Settlement,
     ) -> Result<usize, ProviderError> {
-        self.inner.postpone_because(owner, ids, delay, reason).await
+        self.inner.settle(owner, ids, settlement).await
     }
 
     async fn dead(
@@ -100,33 +90,6 @@ impl Outbox for FlawedOutbox {
 
     async fn next_due_after(&self, topics: &Topics) -> Result<Option<Duration>, ProviderError> {
         self.inner.next_due_after(topics).await
-    }
-
-    async fn mark_dispatched(
-        &self,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-    ) -> Result<usize, ProviderError> {
-        self.inner.mark_dispatched(owner, ids).await
-    }
-
-    async fn reschedule(
-        &self,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-        delay: Delay,
-        error: &ErrorText,
-    ) -> Result<usize, ProviderError> {
-        self.inner.reschedule(owner, ids, delay, error).await
-    }
-
-    async fn fail(
-        &self,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-        error: &ErrorText,
-    ) -> Result<usize, ProviderError> {
-        Outbox::fail(&self.inner, owner, ids, error).await
     }
 
     async fn reap(&self) -> Result<usize, ProviderError> {

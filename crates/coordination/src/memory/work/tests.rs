@@ -98,17 +98,18 @@ fn step(random: &mut fastrand::Rng, now: Timestamp, work: &mut Work, model: &mut
     let among = &among[random.usize(..3)];
     match random.u8(..10) {
         0 | 1 => {
-            if !work.contains(&key) {
+            if work.get(&key).is_none() {
                 let (lane, state) = (random.u8(..5), Simple::Ready);
-                work.add_to(lane, key, later, ());
+                work.add(lane, key, later, ());
                 model.items.push(Modelled { key, lane, state, due_at: later, attempts: 0 });
             }
         }
         2 | 3 => {
             let (span, max) = (Duration::from_secs(random.u64(1..10)), random.u32(1..5));
             let (lease, batch) = (LeaseDuration::new(span).unwrap(), BatchSize::new(max).unwrap());
-            let see = |key: &u32, view: View<'_, ()>| (*key, view.attempts);
-            let claimed = work.claim_among(now, &owner, lease, batch, among, see);
+            let claimed = work.claim(now, &owner, lease, batch, among);
+            let see = |key: u32| (key, work.get(&key).expect("it was just claimed").attempts);
+            let claimed: Vec<_> = claimed.into_iter().map(see).collect();
             let keys = model.claim(now, &owner, span, batch.as_usize(), among);
             let attempts =
                 |key: u32| model.items.iter().find(|item| item.key == key).unwrap().attempts;

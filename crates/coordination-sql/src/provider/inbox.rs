@@ -5,18 +5,16 @@ use std::time::Duration;
 
 use coordination::{
     BatchSize, ContentHash, CorrelationId, Delay, Enqueued, ErrorText, GetError, Inbox, InboxKey,
-    InboxMessage, InboxStatus, LeaseDuration, NewInboxMessage, OwnerToken, Processed,
-    ProviderError, Retention, Source, SourceMessageId, Topic, Topics,
+    InboxMessage, InboxStatus, LeaseDuration, NewInboxMessage, OwnerToken, Processed, Result,
+    Retention, Settlement, Source, SourceMessageId, Topic, Topics,
 };
 
-use crate::engine::{Database, Values};
+use super::Provider;
+use crate::engine::{ClaimSql, Database, Values};
 use crate::failure::Failure;
-use crate::provider::Provider;
 use crate::statement::{Dialect, Queue, Statement};
-use crate::value::{Columns, Value, id, maybe_moment, read, topics_value};
-use crate::work::{
-    ByTopic, ClaimSql, OldSql, TRIED, Table, UNTRIED, WorkSql, begin, note_error, settle,
-};
+use crate::value::{Columns, Value, correlation, id, maybe_moment, read, topics_value};
+use crate::work::{ByTopic, NOTE_ERROR, OldSql, TRIED, Table, UNTRIED, WorkSql, begin, settle};
 
 /// Stands between the source and its message ID in an identity; names have no control characters.
 const SEPARATOR: char = '\t';
@@ -63,8 +61,8 @@ impl InboxSql {
             processed: statement("SELECT hash FROM {inbox} WHERE id = $1 AND state = 'done'"),
             begin: statement(&begin("inbox")),
             postpone: dialect.announced(Queue::Inbox, &TABLE.give_back(UNTRIED)),
-            abandon: statement(&TABLE.give_back(&format!("{TRIED}{}", note_error(4)))),
-            fail: statement(&settle("inbox", "dead", &note_error(3))),
+            abandon: statement(&TABLE.give_back(TRIED)),
+            fail: statement(&settle("inbox", "dead", NOTE_ERROR)),
             get: statement(&format!("SELECT {SHOWN} FROM {{inbox}} WHERE id = $1")),
             revive: dialect.announced(
                 Queue::Inbox,
@@ -72,9 +70,9 @@ impl InboxSql {
                     "UPDATE {{inbox}}
                      SET state = CASE WHEN $2 = 0 THEN 'due' ELSE 'waiting' END,
                          due_at = {{now}} + $2, finished_at = NULL,
-                         attempts_at_revival = attempts, lost_attempts = 0, begun = FALSE{}
-                     WHERE id {{locked:1:inbox}} AND state = 'dead'",
-                    note_error(3)
+                         attempts_at_revival = attempts, lost_attempts = 0, begun = FALSE
+                         {NOTE_ERROR}
+                     WHERE id {{locked:1:inbox}} AND state = 'dead'"
                 ),
             ),
         }
@@ -85,12 +83,13 @@ impl<D: Database> Provider<D> {
     /// Adds a message to the inbox in the application's own transaction.
     ///
     /// # Errors
-    /// [`ProviderError`] if there was no answer; the transaction is as after any failed statement.
+    /// [`ProviderError`](coordination::ProviderError) if there was no answer; the transaction is as
+    /// after any failed statement.
     pub async fn receive_in(
         &self,
         connection: &mut <D::Driver as sqlx::Database>::Connection,
         message: NewInboxMessage,
-    ) -> Result<Enqueued, ProviderError> {
+    ) -> Result<Enqueued> {
         let insert = &self.sql().inbox.enqueue;
         let added = self.engine().execute_in(connection, insert, row(&message)).await;
         Ok(enqueued(added.map_err(Failure::of("inbox enqueue"))?))
@@ -101,18 +100,18 @@ impl<D: Database> Provider<D> {
     /// how many; if that is too few the claim has run out and the transaction must not commit.
     ///
     /// # Errors
-    /// [`ProviderError`] if there was no answer; the transaction is as after any failed statement.
+    /// [`ProviderError`](coordination::ProviderError) if there was no answer; the transaction is as
+    /// after any failed statement.
     pub async fn ack_in(
         &self,
         connection: &mut <D::Driver as sqlx::Database>::Connection,
         owner: &OwnerToken,
         keys: &[InboxKey],
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         if keys.is_empty() {
             return Ok(0);
         }
-        let (ack, values) =
-            (self.sql().inbox.work.finish_statement(), vec![owner.into(), ids(keys)]);
+        let (ack, values) = (&self.sql().inbox.work.finish, vec![owner.into(), ids(keys)]);
         let acked = self.engine().execute_in(connection, ack, values).await;
         acked.map_err(Failure::of("inbox ack"))
     }
@@ -123,7 +122,7 @@ impl<D: Database> Inbox for Provider<D> {
         &self,
         key: &InboxKey,
         hash: Option<&ContentHash>,
-    ) -> Result<Processed, ProviderError> {
+    ) -> Result<Processed> {
         let look = async {
             let rows = self.engine().read(&self.sql().inbox.processed, vec![identity(key)]).await?;
             let Some(row) = rows.first() else { return Ok(Processed::No) };
@@ -135,7 +134,7 @@ impl<D: Database> Inbox for Provider<D> {
         look.await.map_err(Failure::of("inbox already processed"))
     }
 
-    async fn enqueue(&self, message: NewInboxMessage) -> Result<Enqueued, ProviderError> {
+    async fn enqueue(&self, message: NewInboxMessage) -> Result<Enqueued> {
         let added = self.engine().execute(&self.sql().inbox.enqueue, row(&message)).await;
         let enqueued = enqueued(added.map_err(Failure::of("inbox enqueue"))?);
         if enqueued == Enqueued::Added {
@@ -150,7 +149,7 @@ impl<D: Database> Inbox for Provider<D> {
         lease: LeaseDuration,
         max: BatchSize,
         topics: &Topics,
-    ) -> Result<Vec<InboxMessage>, ProviderError> {
+    ) -> Result<Vec<InboxMessage>> {
         let (sql, by) = (&self.sql().inbox, (owner, lease, max));
         let claimed =
             sql.claims.of(topics).run(self.engine(), by, topics_value(topics), shown::<D>).await;
@@ -162,7 +161,7 @@ impl<D: Database> Inbox for Provider<D> {
         owner: &OwnerToken,
         key: &InboxKey,
         lease: LeaseDuration,
-    ) -> Result<Option<u32>, ProviderError> {
+    ) -> Result<Option<u32>> {
         let begin = async {
             let values = vec![owner.into(), identity(key), lease.into()];
             let rows = self.engine().fetch(&self.sql().inbox.begin, values).await?;
@@ -171,43 +170,30 @@ impl<D: Database> Inbox for Provider<D> {
         begin.await.map_err(Failure::of("inbox begin"))
     }
 
-    async fn postpone(
+    async fn settle(
         &self,
         owner: &OwnerToken,
         keys: &[InboxKey],
-        delay: Delay,
-    ) -> Result<usize, ProviderError> {
-        let values = vec![owner.into(), ids(keys), delay.into()];
-        let postpone = &self.sql().inbox.postpone;
-        let count = self.settle("inbox postpone", postpone, keys, values).await?;
-        self.engine().announce(Queue::Inbox);
+        settlement: &Settlement,
+    ) -> Result<usize> {
+        let sql = &self.sql().inbox;
+        let (operation, statement, more) = match settlement {
+            Settlement::Finish { .. } => ("inbox ack", &sql.work.finish, vec![]),
+            Settlement::Retry { delay, error } => {
+                ("inbox abandon", &sql.abandon, vec![(*delay).into(), error.into()])
+            }
+            Settlement::Fail { error } => ("inbox fail", &sql.fail, vec![error.into()]),
+            Settlement::PutOff { delay, reason } => {
+                ("inbox postpone", &sql.postpone, vec![(*delay).into(), reason.into()])
+            }
+        };
+        let mut values: Values<'_> = vec![owner.into(), ids(keys)];
+        values.extend(more);
+        let count = self.change(operation, statement, keys, values).await?;
+        if let Settlement::PutOff { .. } = settlement {
+            self.engine().announce(Queue::Inbox);
+        }
         Ok(count)
-    }
-
-    async fn ack(&self, owner: &OwnerToken, keys: &[InboxKey]) -> Result<usize, ProviderError> {
-        let values = vec![owner.into(), ids(keys)];
-        self.settle("inbox ack", self.sql().inbox.work.finish_statement(), keys, values).await
-    }
-
-    async fn abandon(
-        &self,
-        owner: &OwnerToken,
-        keys: &[InboxKey],
-        error: &ErrorText,
-        delay: Delay,
-    ) -> Result<usize, ProviderError> {
-        let values = vec![owner.into(), ids(keys), delay.into(), error.into()];
-        self.settle("inbox abandon", &self.sql().inbox.abandon, keys, values).await
-    }
-
-    async fn fail(
-        &self,
-        owner: &OwnerToken,
-        keys: &[InboxKey],
-        error: &ErrorText,
-    ) -> Result<usize, ProviderError> {
-        let values = vec![owner.into(), ids(keys), error.into()];
-        self.settle("inbox fail", &self.sql().inbox.fail, keys, values).await
     }
 
     async fn get(&self, key: &InboxKey) -> Result<InboxMessage, GetError> {
@@ -219,28 +205,23 @@ impl<D: Database> Inbox for Provider<D> {
         message.ok_or_else(|| GetError::Unknown { key: key.clone() })
     }
 
-    async fn revive(
-        &self,
-        keys: &[InboxKey],
-        reason: &ErrorText,
-        delay: Delay,
-    ) -> Result<usize, ProviderError> {
+    async fn revive(&self, keys: &[InboxKey], reason: &ErrorText, delay: Delay) -> Result<usize> {
         let values = vec![ids(keys), delay.into(), reason.into()];
-        let revived = self.settle("inbox revive", &self.sql().inbox.revive, keys, values).await?;
+        let revived = self.change("inbox revive", &self.sql().inbox.revive, keys, values).await?;
         self.engine().announce(Queue::Inbox);
         Ok(revived)
     }
 
-    async fn reap(&self) -> Result<usize, ProviderError> {
+    async fn reap(&self) -> Result<usize> {
         self.sql().inbox.work.reap(self.engine()).await.map_err(Failure::of("inbox reap"))
     }
 
-    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize, ProviderError> {
+    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize> {
         let purged = self.sql().inbox.old.purge(self.engine(), topics, keep).await;
         purged.map_err(Failure::of("inbox purge"))
     }
 
-    async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {
+    async fn oldest_ready_age(&self) -> Result<Option<Duration>> {
         let age = self.sql().inbox.work.oldest_ready_age(self.engine()).await;
         age.map_err(Failure::of("inbox oldest ready age"))
     }
@@ -272,8 +253,8 @@ fn row(message: &NewInboxMessage) -> Values<'_> {
         identity(&message.key),
         message.topic.as_str().into(),
         (&message.payload).into(),
-        Value::MaybeText(message.correlation_id.as_ref().map(CorrelationId::as_str)),
-        Value::MaybeBytes(message.hash.as_ref().map(ContentHash::as_bytes)),
+        correlation(message.correlation_id.as_ref()),
+        Value::Bytes(message.hash.as_ref().map(ContentHash::as_bytes)),
         maybe_moment(message.due_at),
     ]
 }

@@ -2,11 +2,11 @@
 
 use coordination::{CorrelationId, NewTimer, Timer, TimerId, Topic};
 
-use crate::engine::{Database, Engine};
+use crate::engine::{ClaimSql, Database, Engine};
 use crate::failure::Failure;
 use crate::statement::{Dialect, Queue, Statement};
-use crate::value::{Columns, Value, id};
-use crate::work::{Among, ClaimSql, PurgeSql, Table, WorkSql};
+use crate::value::{Columns, correlation, id};
+use crate::work::{Among, PurgeSql, Table, WorkSql};
 
 const TABLE: Table = Table {
     name: "timers",
@@ -52,7 +52,7 @@ impl TimerSql {
             id(&timer.id),
             timer.topic.as_str().into(),
             (&timer.payload).into(),
-            Value::MaybeText(timer.correlation_id.as_ref().map(CorrelationId::as_str)),
+            correlation(timer.correlation_id.as_ref()),
             timer.due_at.into(),
         ];
         engine.execute(&self.schedule, values).await

@@ -4,9 +4,7 @@
 //! acknowledging costs no more for them and two that end at once cannot miss each other. Only what a
 //! purge takes away is written down first.
 
-use coordination::{
-    JoinError, JoinId, JoinProgress, Joins, NewJoin, ProviderError, Retention, Topics,
-};
+use coordination::{JoinError, JoinId, JoinProgress, Joins, NewJoin, Result, Retention, Topics};
 
 use crate::engine::{Database, Engine};
 use crate::failure::Failure;
@@ -110,7 +108,7 @@ impl JoinSql {
         let old = listed(&rows)?;
         let old = || vec![old.clone()];
         engine.execute_in(&mut transaction, &self.note_outcomes, old()).await?;
-        let forget = messages.forget_statement();
+        let forget = &messages.forget;
         let count = engine.execute_in(&mut transaction, forget, old()).await?;
         // After the messages: a join that starts meanwhile has their locks, and is seen here.
         let rows = engine.fetch_in(&mut transaction, &self.joins_of, old()).await?;
@@ -127,19 +125,19 @@ impl JoinSql {
 }
 
 /// The IDs of these rows, as a parameter.
-fn listed(rows: &[impl Columns]) -> Result<Value<'static>, Failure> {
+pub(super) fn listed(rows: &[impl Columns]) -> Result<Value<'static>, Failure> {
     let ids = rows.iter().map(|row| row.text("id").map(str::to_owned));
     Ok(Value::Texts(ids.collect::<Result<Vec<_>, _>>()?))
 }
 
 impl<D: Database> Joins for Provider<D> {
-    async fn start_join(&self, join: NewJoin) -> Result<JoinId, ProviderError> {
+    async fn start_join(&self, join: NewJoin) -> Result<JoinId> {
         let members: Vec<_> = join.members().iter().copied().collect();
         let expected = i64::try_from(members.len()).expect("the number of members is bounded");
         let start = async {
             let (engine, sql) = (self.engine(), &self.sql().joins);
             let mut transaction = engine.begin().await?;
-            let values = vec![id(&join.id()), Value::Int(expected)];
+            let values = vec![id(&join.id()), expected.into()];
             if engine.execute_in(&mut transaction, &sql.start, values).await? > 0 {
                 engine.fetch_in(&mut transaction, &sql.lock_messages, vec![ids(&members)]).await?;
                 let values = vec![id(&join.id()), ids(&members)];

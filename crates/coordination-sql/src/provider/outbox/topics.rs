@@ -11,7 +11,7 @@ use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::statement::{Dialect, Statement};
 use crate::value::{Columns, topics_value};
-use crate::work::{Among, ByTopic, first_due, topics_with};
+use crate::work::{Among, ByTopic, first_due, topics_among};
 
 #[derive(Debug)]
 pub(super) struct TopicSql {
@@ -20,16 +20,14 @@ pub(super) struct TopicSql {
 
 impl TopicSql {
     pub(super) fn new(dialect: &Dialect) -> TopicSql {
-        let next = |among, state: &str| match among {
-            Among::All => format!("SELECT ({}) AS due_at", first_due("outbox", state)),
-            Among::Only => {
-                let listed = "topics (topic) AS (SELECT id FROM {list:1} AS listed)";
-                next_in(state, listed, "TRUE")
-            }
-            Among::Except => next_in(state, &topics_with("outbox", state), "topic {not_in:1}"),
+        let next = |among| {
+            let (due, waiting) = (next_in("due", among), next_in("waiting", among));
+            dialect.statement(&format!(
+                "SELECT {{now}} AS now, MIN(due_at) AS due_at
+                 FROM ({due} UNION ALL {waiting}) AS ready"
+            ))
         };
-        let statement = |among| dialect.statement(&next_of(|state| next(among, state)));
-        TopicSql { next: ByTopic::new(statement) }
+        TopicSql { next: ByTopic::new(next) }
     }
 
     /// How long until the next ready message of these topics is due.
@@ -47,24 +45,20 @@ impl TopicSql {
     }
 }
 
-fn next_of(next_in: impl Fn(&str) -> String) -> String {
-    format!(
-        "SELECT {{now}} AS now, MIN(due_at) AS due_at FROM ({} UNION ALL {}) AS ready",
-        next_in("due"),
-        next_in("waiting"),
-    )
-}
-
-/// When the next message in a state is due, of the topics that fit. Of what is known to be due the
-/// first in creation stands for all: it is due after no time either.
-fn next_in(state: &str, topics: &str, fits: &str) -> String {
+/// When the next message in a state is due. Of what is known to be due in a topic the first in
+/// creation stands for all: it is due after no time either.
+fn next_in(state: &str, among: Among) -> String {
+    if among == Among::All {
+        return format!("SELECT ({}) AS due_at", first_due("outbox", state));
+    }
     let order = if state == "due" { "place" } else { "due_at" };
+    let (topics, fits) = topics_among("topics", ("outbox", state), among, 1);
     format!(
         "SELECT due_at FROM (
              WITH RECURSIVE {topics}
              SELECT (SELECT item.due_at FROM {{outbox}} AS item {{by:outbox_{state}_of_topic}}
                      WHERE item.state = '{state}' AND item.topic = topics.topic
                      ORDER BY item.{order} LIMIT 1) AS due_at
-             FROM topics WHERE topic IS NOT NULL AND {fits}) AS next_{state}"
+             FROM topics WHERE {fits}) AS next_{state}"
     )
 }

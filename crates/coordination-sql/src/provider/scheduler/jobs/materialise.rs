@@ -89,7 +89,7 @@ impl MaterialiseSql {
 }
 
 impl JobSql {
-    pub(in crate::scheduler) async fn materialise<E: Engine>(
+    pub(in crate::provider::scheduler) async fn materialise<E: Engine>(
         &self,
         engine: &E,
         fence: &Fence,
@@ -151,7 +151,7 @@ impl JobSql {
     ) -> Result<bool, Failure> {
         let sql = &self.materialise;
         let (ticked_at, name) = &pass.last_ahead;
-        let values = vec![Value::Int(*ticked_at), name.clone().into()];
+        let values = vec![(*ticked_at).into(), name.clone().into()];
         let ahead = engine.fetch_in(connection, &sql.ticked_later, values).await?;
         if ahead.is_empty() {
             return Ok(false);
@@ -208,7 +208,7 @@ impl JobSql {
         let rows = engine.fetch_in(connection, &sql.fence, named()).await?;
         let mut recorded = rows.first().map(|row| row.int("token")).transpose()?;
         if recorded.is_none_or(|recorded| recorded < token) {
-            let values = vec![fence.resource.as_str().into(), Value::Int(token)];
+            let values = vec![fence.resource.as_str().into(), token.into()];
             engine.execute_in(connection, &sql.raise_fence, values).await?;
             let rows = engine.fetch_in(connection, &sql.fence, named()).await?;
             recorded = rows.first().map(|row| row.int("token")).transpose()?;
@@ -227,7 +227,7 @@ impl JobSql {
     ) -> Result<bool, Failure> {
         let sql = &self.materialise;
         let (tick, name) = &pass.last;
-        let values = vec![pass.now.into(), Value::Int(*tick), name.clone().into()];
+        let values = vec![pass.now.into(), (*tick).into(), name.clone().into()];
         let due = engine.fetch_in(connection, &sql.due_jobs, values).await?;
         let (mut runs, mut next_ticks): (Vec<Values<'_>>, Vec<Values<'_>>) = (vec![], vec![]);
         let mut looked_at = 0;

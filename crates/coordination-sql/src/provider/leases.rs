@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use coordination::{
-    Clock, FencingToken, LeaseDuration, Leases, OwnerToken, ProviderError, ResourceName, Tenure,
+    Clock, FencingToken, LeaseDuration, Leases, OwnerToken, ResourceName, Result, Tenure,
 };
 
+use super::Provider;
 use crate::engine::{Database, Values};
 use crate::failure::Failure;
-use crate::provider::Provider;
 use crate::statement::{Dialect, Statement};
-use crate::value::{Columns, Value, read};
+use crate::value::{Columns, read};
 
 #[derive(Debug)]
 pub(crate) struct LeaseSql {
@@ -49,7 +49,7 @@ impl<D: Database> Provider<D> {
         operation: &'static str,
         statement: &Statement,
         values: Values<'_>,
-    ) -> Result<Option<FencingToken>, ProviderError> {
+    ) -> Result<Option<FencingToken>> {
         let ask = async {
             let rows = self.engine().fetch(statement, values).await?;
             let Some(row) = rows.first() else { return Ok(None) };
@@ -65,7 +65,7 @@ impl<D: Database> Leases for Provider<D> {
         resource: &ResourceName,
         duration: LeaseDuration,
         owner: &OwnerToken,
-    ) -> Result<Option<FencingToken>, ProviderError> {
+    ) -> Result<Option<FencingToken>> {
         let values = vec![resource.as_str().into(), owner.into(), duration.into()];
         self.token("lease acquire", &self.sql().leases.acquire, values).await
     }
@@ -74,13 +74,13 @@ impl<D: Database> Leases for Provider<D> {
         &self,
         tenure: &Tenure,
         duration: LeaseDuration,
-    ) -> Result<Option<FencingToken>, ProviderError> {
+    ) -> Result<Option<FencingToken>> {
         let mut values = named(tenure);
         values.push(duration.into());
         self.token("lease renew", &self.sql().leases.renew, values).await
     }
 
-    async fn release(&self, tenure: &Tenure) -> Result<usize, ProviderError> {
+    async fn release(&self, tenure: &Tenure) -> Result<usize> {
         let released = self.engine().execute(&self.sql().leases.release, named(tenure)).await;
         released.map_err(Failure::of("lease release"))
     }
@@ -93,5 +93,5 @@ impl<D: Database> Leases for Provider<D> {
 fn named(tenure: &Tenure) -> Values<'_> {
     // A token that the tables cannot hold was given by nobody, and is no token of this tenure.
     let token = i64::try_from(tenure.token.get()).unwrap_or(-1);
-    vec![tenure.resource.as_str().into(), (&tenure.owner).into(), Value::Int(token)]
+    vec![tenure.resource.as_str().into(), (&tenure.owner).into(), token.into()]
 }

@@ -10,11 +10,11 @@ use coordination::{
 
 use self::materialise::MaterialiseSql;
 use self::unreadable::UnreadableJobs;
-use crate::engine::{Database, Engine, Values};
+use crate::engine::{ClaimSql, Database, Engine, Values};
 use crate::failure::Failure;
 use crate::statement::{Dialect, Queue, Statement};
 use crate::value::{Columns, Value, id, maybe_moment, read};
-use crate::work::{Among, ClaimSql, PurgeSql, Table, WorkSql, first_due};
+use crate::work::{Among, PurgeSql, Table, WorkSql, first_due};
 
 /// A run has no topic and payload of its own: it is shown with those of its job, as they are now.
 const RUNS: Table = Table {
@@ -199,7 +199,7 @@ fn row(job: &JobDefinition, next_tick: Option<Timestamp>, now: Timestamp) -> Val
         (&job.payload).into(),
         job.schedule.line().into(),
         job.schedule.zone_name().into(),
-        Value::MaybeInt(catch_up_max),
+        Value::Int(catch_up_max),
         maybe_moment(next_tick),
         now.into(),
     ]

@@ -8,20 +8,19 @@ use std::time::Duration;
 
 use coordination::{
     BatchSize, CorrelationId, Delay, ErrorText, LeaseDuration, MessageId, NewOutboxMessage, Outbox,
-    OutboxMessage, OutboxRecord, OutboxStatus, OwnerToken, Payload, ProviderError, Retention,
+    OutboxMessage, OutboxRecord, OutboxStatus, OwnerToken, Payload, Result, Retention, Settlement,
     Topic, Topics,
 };
 
 pub(crate) use self::joins::JoinSql;
 use self::topics::TopicSql;
-use crate::engine::{Database, Insert, Values};
+use super::Provider;
+use crate::engine::{ClaimSql, Database, Insert, Values};
 use crate::failure::Failure;
-use crate::provider::Provider;
 use crate::statement::{Dialect, Queue, Statement};
-use crate::value::{Columns, Value, id, ids, maybe_moment, topics_value};
+use crate::value::{Columns, correlation, id, ids, maybe_moment, topics_value};
 use crate::work::{
-    ByTopic, ClaimSql, OldSql, TRIED, Table, UNTRIED, WorkSql, begin, in_batches, note_error,
-    settle,
+    ByTopic, NOTE_ERROR, OldSql, TRIED, Table, UNTRIED, WorkSql, begin, in_batches, settle,
 };
 
 /// How many messages one statement adds.
@@ -66,7 +65,6 @@ impl OutboxSql {
     pub(crate) fn new(dialect: &Dialect) -> OutboxSql {
         let statement = |text: &str| dialect.statement(text);
         let announced = |text: &str| dialect.announced(Queue::Outbox, text);
-        let held = "id = $2 AND state = 'claimed' AND owner = $1";
         OutboxSql {
             enqueue: enqueue(dialect),
             work: WorkSql::new(dialect, &TABLE),
@@ -78,18 +76,12 @@ impl OutboxSql {
                 "UPDATE {outbox} SET claimed_until = {greatest}(claimed_until, {now} + $3)
                  WHERE id {locked:2:outbox} AND state = 'claimed' AND owner = $1",
             ),
-            finish: statement(&format!(
-                "UPDATE {{outbox}}
-                 SET state = 'done', finished_at = {{now}}, owner = NULL, claimed_until = NULL,
-                     outcome = $3
-                 WHERE {held}"
-            )),
-            postpone: announced(&TABLE.give_back(&format!("{UNTRIED}{}", note_error(4)))),
+            finish: statement(&settle("outbox", "done", ", outcome = $3")),
+            postpone: announced(&TABLE.give_back(UNTRIED)),
             reschedule: announced(
-                &TABLE
-                    .give_back(&format!("{TRIED}, retry_count = retry_count + 1{}", note_error(4))),
+                &TABLE.give_back(&format!("{TRIED}, retry_count = retry_count + 1")),
             ),
-            fail: statement(&settle("outbox", "dead", &note_error(3))),
+            fail: statement(&settle("outbox", "dead", NOTE_ERROR)),
             dead: statement(&format!(
                 "SELECT id, {RECORD} FROM {{outbox}} WHERE state = 'dead' AND id > $1 ORDER BY id LIMIT $2"
             )),
@@ -102,9 +94,8 @@ impl OutboxSql {
             revive: announced(&format!(
                 "UPDATE {{outbox}}
                  SET state = CASE WHEN $2 = 0 THEN 'due' ELSE 'waiting' END, due_at = {{now}} + $2,
-                     finished_at = NULL, retry_count = 0, attempts = 0{}
-                 WHERE id {{in:1}} AND state = 'dead'",
-                note_error(3)
+                     finished_at = NULL, retry_count = 0, attempts = 0{NOTE_ERROR}
+                 WHERE id {{in:1}} AND state = 'dead'"
             )),
             record: statement(&format!("SELECT {RECORD} FROM {{outbox}} WHERE id = $1")),
             reap: announced(&TABLE.reap(dialect)),
@@ -115,7 +106,7 @@ impl OutboxSql {
 #[cfg(feature = "testing")]
 impl OutboxSql {
     pub(crate) fn measured(&self) -> [&Statement; 2] {
-        [&self.claims.of(&Topics::All).claim, self.work.finish_statement()]
+        [&self.claims.of(&Topics::All).claim, &self.work.finish]
     }
 }
 
@@ -140,7 +131,7 @@ fn row(message: &NewOutboxMessage) -> Values<'_> {
         id(&message.id),
         message.topic.as_str().into(),
         (&message.payload).into(),
-        Value::MaybeText(message.correlation_id.as_ref().map(CorrelationId::as_str)),
+        correlation(message.correlation_id.as_ref()),
         maybe_moment(message.due_at),
     ]
 }
@@ -151,8 +142,8 @@ impl<D: Database> Provider<D> {
     /// One transaction for all, which is what costs in SQLite.
     ///
     /// # Errors
-    /// [`ProviderError`] if there was no answer.
-    pub async fn enqueue_all(&self, messages: &[NewOutboxMessage]) -> Result<(), ProviderError> {
+    /// [`ProviderError`](coordination::ProviderError) if there was no answer.
+    pub async fn enqueue_all(&self, messages: &[NewOutboxMessage]) -> Result<()> {
         let add = async {
             let mut transaction = self.engine().begin().await?;
             for batch in messages.chunks(ENQUEUE_BATCH) {
@@ -192,12 +183,13 @@ impl<D: Database> Provider<D> {
     /// ```
     ///
     /// # Errors
-    /// [`ProviderError`] if there was no answer; the transaction is as after any failed statement.
+    /// [`ProviderError`](coordination::ProviderError) if there was no answer; the transaction is as
+    /// after any failed statement.
     pub async fn enqueue_in(
         &self,
         connection: &mut <D::Driver as sqlx::Database>::Connection,
         message: NewOutboxMessage,
-    ) -> Result<MessageId, ProviderError> {
+    ) -> Result<MessageId> {
         let insert = &self.sql().outbox.enqueue.one;
         let added = self.engine().execute_in(connection, insert, row(&message)).await;
         added.map_err(Failure::of("outbox enqueue"))?;
@@ -206,7 +198,7 @@ impl<D: Database> Provider<D> {
 }
 
 impl<D: Database> Outbox for Provider<D> {
-    async fn enqueue(&self, message: NewOutboxMessage) -> Result<MessageId, ProviderError> {
+    async fn enqueue(&self, message: NewOutboxMessage) -> Result<MessageId> {
         let insert = &self.sql().outbox.enqueue.one;
         let added = self.engine().execute(insert, row(&message)).await;
         if added.map_err(Failure::of("outbox enqueue"))? > 0 {
@@ -221,7 +213,7 @@ impl<D: Database> Outbox for Provider<D> {
         lease: LeaseDuration,
         max: BatchSize,
         topics: &Topics,
-    ) -> Result<Vec<OutboxMessage>, ProviderError> {
+    ) -> Result<Vec<OutboxMessage>> {
         let (sql, by) = (&self.sql().outbox, (owner, lease, max));
         let claimed =
             sql.claims.of(topics).run(self.engine(), by, topics_value(topics), claimed::<D>).await;
@@ -233,7 +225,7 @@ impl<D: Database> Outbox for Provider<D> {
         owner: &OwnerToken,
         message: MessageId,
         lease: LeaseDuration,
-    ) -> Result<Option<u32>, ProviderError> {
+    ) -> Result<Option<u32>> {
         let begin = async {
             let values = vec![owner.into(), id(&message), lease.into()];
             let rows = self.engine().fetch(&self.sql().outbox.begin, values).await?;
@@ -247,77 +239,46 @@ impl<D: Database> Outbox for Provider<D> {
         owner: &OwnerToken,
         messages: &[MessageId],
         lease: LeaseDuration,
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         let values = vec![owner.into(), ids(messages), lease.into()];
-        self.settle("outbox extend", &self.sql().outbox.extend, messages, values).await
+        self.change("outbox extend", &self.sql().outbox.extend, messages, values).await
     }
 
-    async fn mark_dispatched(
+    async fn settle(
         &self,
         owner: &OwnerToken,
         messages: &[MessageId],
-    ) -> Result<usize, ProviderError> {
-        let (operation, values) = ("outbox mark dispatched", vec![owner.into(), ids(messages)]);
-        self.settle(operation, self.sql().outbox.work.finish_statement(), messages, values).await
-    }
-
-    async fn finish(
-        &self,
-        owner: &OwnerToken,
-        message: MessageId,
-        outcome: &Payload,
-    ) -> Result<usize, ProviderError> {
-        let values = vec![owner.into(), id(&message), outcome.into()];
-        self.settle("outbox finish", &self.sql().outbox.finish, &[message], values).await
-    }
-
-    async fn postpone_because(
-        &self,
-        owner: &OwnerToken,
-        messages: &[MessageId],
-        delay: Delay,
-        reason: &ErrorText,
-    ) -> Result<usize, ProviderError> {
-        let values = vec![owner.into(), ids(messages), delay.into(), reason.into()];
-        let postpone = &self.sql().outbox.postpone;
-        let count = self.settle("outbox postpone", postpone, messages, values).await?;
-        self.engine().announce(Queue::Outbox);
+        settlement: &Settlement,
+    ) -> Result<usize> {
+        let sql = &self.sql().outbox;
+        let (operation, statement, more) = match settlement {
+            Settlement::Finish { outcome: None } => {
+                ("outbox mark dispatched", &sql.work.finish, vec![])
+            }
+            Settlement::Finish { outcome: Some(outcome) } => {
+                ("outbox finish", &sql.finish, vec![outcome.into()])
+            }
+            Settlement::Retry { delay, error } => {
+                ("outbox reschedule", &sql.reschedule, vec![(*delay).into(), error.into()])
+            }
+            Settlement::Fail { error } => ("outbox fail", &sql.fail, vec![error.into()]),
+            Settlement::PutOff { delay, reason } => {
+                ("outbox postpone", &sql.postpone, vec![(*delay).into(), reason.into()])
+            }
+        };
+        let mut values: Values<'_> = vec![owner.into(), ids(messages)];
+        values.extend(more);
+        let count = self.change(operation, statement, messages, values).await?;
+        if let Settlement::Retry { .. } | Settlement::PutOff { .. } = settlement {
+            self.engine().announce(Queue::Outbox);
+        }
         Ok(count)
     }
 
-    async fn reschedule(
-        &self,
-        owner: &OwnerToken,
-        messages: &[MessageId],
-        delay: Delay,
-        error: &ErrorText,
-    ) -> Result<usize, ProviderError> {
-        let values = vec![owner.into(), ids(messages), delay.into(), error.into()];
-        let reschedule = &self.sql().outbox.reschedule;
-        let count = self.settle("outbox reschedule", reschedule, messages, values).await?;
-        self.engine().announce(Queue::Outbox);
-        Ok(count)
-    }
-
-    async fn fail(
-        &self,
-        owner: &OwnerToken,
-        messages: &[MessageId],
-        error: &ErrorText,
-    ) -> Result<usize, ProviderError> {
-        let values = vec![owner.into(), ids(messages), error.into()];
-        self.settle("outbox fail", &self.sql().outbox.fail, messages, values).await
-    }
-
-    async fn dead(
-        &self,
-        after: Option<MessageId>,
-        max: BatchSize,
-    ) -> Result<Vec<OutboxRecord>, ProviderError> {
+    async fn dead(&self, after: Option<MessageId>, max: BatchSize) -> Result<Vec<OutboxRecord>> {
         let read = async {
-            let after =
-                Value::Text(after.map_or_else(String::new, |after| after.to_string()).into());
-            let values = vec![after, Value::Int(i64::from(max.get()))];
+            let after = after.map_or_else(String::new, |after| after.to_string());
+            let values = vec![after.into(), i64::from(max.get()).into()];
             let rows = self.engine().read(&self.sql().outbox.dead, values).await?;
             let record = |row| record::<D>(Columns::named(row, "id", str::parse)?, row);
             rows.iter().map(record).collect::<Result<Vec<_>, _>>()
@@ -330,7 +291,7 @@ impl<D: Database> Outbox for Provider<D> {
         messages: &[MessageId],
         reason: &ErrorText,
         delay: Delay,
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         if messages.is_empty() {
             return Ok(0);
         }
@@ -338,8 +299,7 @@ impl<D: Database> Outbox for Provider<D> {
         let revive = async {
             let mut transaction = engine.begin().await?;
             let rows = engine.fetch_in(&mut transaction, &sql.dead_of, vec![ids(messages)]).await?;
-            let dead = rows.iter().map(|row| row.text("id").map(str::to_owned));
-            let dead = Value::Texts(dead.collect::<Result<Vec<_>, _>>()?);
+            let dead = joins::listed(&rows)?;
             engine.execute_in(&mut transaction, &sql.stay_failed, vec![dead.clone()]).await?;
             let values = vec![dead, delay.into(), reason.into()];
             let count = engine.execute_in(&mut transaction, &sql.revive, values).await?;
@@ -351,7 +311,7 @@ impl<D: Database> Outbox for Provider<D> {
         Ok(count)
     }
 
-    async fn record(&self, message: MessageId) -> Result<Option<OutboxRecord>, ProviderError> {
+    async fn record(&self, message: MessageId) -> Result<Option<OutboxRecord>> {
         let read = async {
             let rows = self.engine().read(&self.sql().outbox.record, vec![id(&message)]).await?;
             rows.first().map(|row| record::<D>(message, row)).transpose()
@@ -359,7 +319,7 @@ impl<D: Database> Outbox for Provider<D> {
         read.await.map_err(Failure::of("outbox record"))
     }
 
-    async fn reap(&self) -> Result<usize, ProviderError> {
+    async fn reap(&self) -> Result<usize> {
         let reap = &self.sql().outbox.reap;
         let reaped = in_batches(|| self.engine().execute(reap, Vec::new())).await;
         let count = reaped.map_err(Failure::of("outbox reap"))?;
@@ -369,18 +329,18 @@ impl<D: Database> Outbox for Provider<D> {
         Ok(count)
     }
 
-    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize, ProviderError> {
+    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize> {
         let (joins, old) = (&self.sql().joins, &self.sql().outbox.old);
         let purge = in_batches(|| joins.purge_batch(self.engine(), old, topics, keep));
         purge.await.map_err(Failure::of("outbox purge"))
     }
 
-    async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {
+    async fn oldest_ready_age(&self) -> Result<Option<Duration>> {
         let age = self.sql().outbox.work.oldest_ready_age(self.engine()).await;
         age.map_err(Failure::of("outbox oldest ready age"))
     }
 
-    async fn next_due_after(&self, topics: &Topics) -> Result<Option<Duration>, ProviderError> {
+    async fn next_due_after(&self, topics: &Topics) -> Result<Option<Duration>> {
         let next = self.sql().outbox.topics.next_due_after(self.engine(), topics).await;
         next.map_err(Failure::of("outbox next due"))
     }

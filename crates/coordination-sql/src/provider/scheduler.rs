@@ -8,19 +8,19 @@ use std::time::Duration;
 
 use coordination::{
     BatchSize, Delay, Fence, JobDefinition, JobName, JobRun, JobSaved, LeaseDuration, Materialised,
-    NewTimer, OwnerToken, ProviderError, RunId, Scheduler, Timer, TimerId, Timestamp, TriggerError,
+    NewTimer, OwnerToken, Result, RunId, Scheduler, Timer, TimerId, Timestamp, TriggerError,
 };
 
 pub(crate) use self::jobs::JobSql;
 pub(crate) use self::timers::TimerSql;
+use super::Provider;
 use crate::engine::Database;
 use crate::failure::Failure;
-use crate::provider::Provider;
 use crate::statement::Queue;
 use crate::value::ids;
 
 impl<D: Database> Scheduler for Provider<D> {
-    async fn schedule_timer(&self, timer: NewTimer) -> Result<TimerId, ProviderError> {
+    async fn schedule_timer(&self, timer: NewTimer) -> Result<TimerId> {
         let scheduled = self.sql().timers.schedule(self.engine(), &timer).await;
         if scheduled.map_err(Failure::of("schedule timer"))? > 0 {
             self.engine().announce(Queue::Scheduler);
@@ -28,7 +28,7 @@ impl<D: Database> Scheduler for Provider<D> {
         Ok(timer.id)
     }
 
-    async fn cancel_timer(&self, id: TimerId) -> Result<usize, ProviderError> {
+    async fn cancel_timer(&self, id: TimerId) -> Result<usize> {
         let cancelled = self.sql().timers.cancel(self.engine(), id).await;
         cancelled.map_err(Failure::of("cancel timer"))
     }
@@ -38,19 +38,15 @@ impl<D: Database> Scheduler for Provider<D> {
         owner: &OwnerToken,
         lease: LeaseDuration,
         max: BatchSize,
-    ) -> Result<Vec<Timer>, ProviderError> {
+    ) -> Result<Vec<Timer>> {
         let (claim, by) = (&self.sql().timers.claim, (owner, lease, max));
         let claimed = claim.run(self.engine(), by, None, timers::shown::<D>).await;
         claimed.map_err(Failure::of("claim timers"))
     }
 
-    async fn ack_timers(
-        &self,
-        owner: &OwnerToken,
-        timers: &[TimerId],
-    ) -> Result<usize, ProviderError> {
+    async fn ack_timers(&self, owner: &OwnerToken, timers: &[TimerId]) -> Result<usize> {
         let values = vec![owner.into(), ids(timers)];
-        self.settle("ack timers", self.sql().timers.work.finish_statement(), timers, values).await
+        self.change("ack timers", &self.sql().timers.work.finish, timers, values).await
     }
 
     async fn abandon_timers(
@@ -58,24 +54,24 @@ impl<D: Database> Scheduler for Provider<D> {
         owner: &OwnerToken,
         timers: &[TimerId],
         delay: Delay,
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         let values = vec![owner.into(), ids(timers), delay.into()];
-        let give_back = self.sql().timers.work.give_back_statement();
-        self.settle("abandon timers", give_back, timers, values).await
+        let give_back = &self.sql().timers.work.give_back;
+        self.change("abandon timers", give_back, timers, values).await
     }
 
-    async fn reap_timers(&self) -> Result<usize, ProviderError> {
+    async fn reap_timers(&self) -> Result<usize> {
         self.sql().timers.work.reap(self.engine()).await.map_err(Failure::of("reap timers"))
     }
 
-    async fn create_or_update_job(&self, job: JobDefinition) -> Result<JobSaved, ProviderError> {
+    async fn create_or_update_job(&self, job: JobDefinition) -> Result<JobSaved> {
         let saved = self.sql().jobs.save(self.engine(), &job).await;
         let saved = saved.map_err(Failure::of("save job"))?;
         self.engine().announce(Queue::Scheduler);
         Ok(saved)
     }
 
-    async fn delete_job(&self, name: &JobName) -> Result<usize, ProviderError> {
+    async fn delete_job(&self, name: &JobName) -> Result<usize> {
         let deleted = self.sql().jobs.delete(self.engine(), name).await;
         deleted.map_err(Failure::of("delete job"))
     }
@@ -87,10 +83,7 @@ impl<D: Database> Scheduler for Provider<D> {
         triggered.ok_or_else(|| TriggerError::UnknownJob { name: name.clone() })
     }
 
-    async fn create_job_runs_from_due_jobs(
-        &self,
-        fence: &Fence,
-    ) -> Result<Materialised, ProviderError> {
+    async fn create_job_runs_from_due_jobs(&self, fence: &Fence) -> Result<Materialised> {
         let made = self.sql().jobs.materialise(self.engine(), fence).await;
         made.map_err(Failure::of("create job runs"))
     }
@@ -100,7 +93,7 @@ impl<D: Database> Scheduler for Provider<D> {
         owner: &OwnerToken,
         lease: LeaseDuration,
         max: BatchSize,
-    ) -> Result<Vec<JobRun>, ProviderError> {
+    ) -> Result<Vec<JobRun>> {
         let (claim, by) = (&self.sql().jobs.claim_runs, (owner, lease, max));
         let claimed = claim.run(self.engine(), by, None, jobs::shown::<D>).await;
         claimed
@@ -108,13 +101,9 @@ impl<D: Database> Scheduler for Provider<D> {
             .map_err(Failure::of("claim job runs"))
     }
 
-    async fn ack_job_runs(
-        &self,
-        owner: &OwnerToken,
-        runs: &[RunId],
-    ) -> Result<usize, ProviderError> {
+    async fn ack_job_runs(&self, owner: &OwnerToken, runs: &[RunId]) -> Result<usize> {
         let values = vec![owner.into(), ids(runs)];
-        self.settle("ack job runs", self.sql().jobs.runs.finish_statement(), runs, values).await
+        self.change("ack job runs", &self.sql().jobs.runs.finish, runs, values).await
     }
 
     async fn abandon_job_runs(
@@ -122,22 +111,22 @@ impl<D: Database> Scheduler for Provider<D> {
         owner: &OwnerToken,
         runs: &[RunId],
         delay: Delay,
-    ) -> Result<usize, ProviderError> {
+    ) -> Result<usize> {
         let values = vec![owner.into(), ids(runs), delay.into()];
-        let give_back = self.sql().jobs.runs.give_back_statement();
-        self.settle("abandon job runs", give_back, runs, values).await
+        let give_back = &self.sql().jobs.runs.give_back;
+        self.change("abandon job runs", give_back, runs, values).await
     }
 
-    async fn reap_job_runs(&self) -> Result<usize, ProviderError> {
+    async fn reap_job_runs(&self) -> Result<usize> {
         self.sql().jobs.runs.reap(self.engine()).await.map_err(Failure::of("reap job runs"))
     }
 
-    async fn next_event_time(&self) -> Result<Option<Timestamp>, ProviderError> {
+    async fn next_event_time(&self) -> Result<Option<Timestamp>> {
         let next = self.sql().jobs.next_event_time(self.engine()).await;
         next.map_err(Failure::of("next event time"))
     }
 
-    async fn purge(&self, older_than: Duration) -> Result<usize, ProviderError> {
+    async fn purge(&self, older_than: Duration) -> Result<usize> {
         let purge = async {
             let timers = self.sql().timers.purge.run(self.engine(), older_than).await?;
             Ok(timers + self.sql().jobs.purge_runs.run(self.engine(), older_than).await?)
@@ -145,7 +134,7 @@ impl<D: Database> Scheduler for Provider<D> {
         purge.await.map_err(Failure::of("scheduler purge"))
     }
 
-    async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {
+    async fn oldest_ready_age(&self) -> Result<Option<Duration>> {
         let age = async {
             let timers = self.sql().timers.work.oldest_ready_age(self.engine()).await?;
             Ok(timers.max(self.sql().jobs.runs.oldest_ready_age(self.engine()).await?))
