@@ -68,7 +68,7 @@ fn ops_06_servers_on_tigerbeetle_share_a_file_and_a_memory_server_keeps_its_own(
 fn without_permission(folder: &Path) -> Command {
     let mode = |mode| std::fs::Permissions::from_mode(mode);
     let copy = folder.join("ratelimiterd");
-    std::fs::copy(PROGRAM, &copy).unwrap();
+    testkit::copy_program(PROGRAM, &copy);
     std::fs::set_permissions(&copy, mode(0o755)).unwrap();
     std::fs::set_permissions(folder, mode(0o555)).unwrap();
     let mut command = without_settings(Command::new(copy));

@@ -71,7 +71,7 @@ impl Deployment {
         let registered: Vec<_> = limits.iter().cloned().map(RegisteredLimit::in_force).collect();
         std::fs::write(self.limits_path(), write_limits_file(&registered)).unwrap();
         let copy = self.folder.path().join("ratelimiterd");
-        std::fs::copy(PROGRAM, &copy).unwrap();
+        testkit::copy_program(PROGRAM, &copy);
         std::fs::set_permissions(&copy, Permissions::from_mode(0o755)).unwrap();
         std::fs::set_permissions(self.folder.path(), Permissions::from_mode(0o555)).unwrap();
         Self { is_read_only: true, ..self }
