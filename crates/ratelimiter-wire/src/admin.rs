@@ -1,4 +1,4 @@
-//! The answers to `PUT` and `DELETE /v1/admin/limits`.
+//! Answers to `PUT` and `DELETE /v1/admin/limits`.
 
 use std::time::Duration;
 
@@ -7,25 +7,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::decode::Refusal;
 use crate::definition::StatusBody;
-use crate::failure::Failure;
+use crate::error_code::ErrorWord;
+use crate::failure::CallFailure;
 use crate::field;
-use crate::word::ErrorWord;
 
 /// The answer to a definition.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DefineAnswer {
-    /// True if the limit is defined, and will be after a restart.
+    /// True if the limit is defined, and survives a restart.
     #[serde(default)]
     pub ok: bool,
-    /// What the limit admits from now on.
+    /// The limit's new status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<StatusBody>,
-    /// Why the request was refused: a stable word, then `:` and the key or field it is about.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "field::error_word")]
+    /// Why the request failed: a stable error code, then `:` and the key or field in question.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "field::error_code")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "kind_conflict:global:llm:openai:gpt-4o:rpm"))]
     pub error: Option<ErrorWord>,
-    /// What is wrong and what to do about it, for people.
+    /// What is wrong and what to do about it, in plain text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
@@ -34,20 +34,20 @@ pub struct DefineAnswer {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DeleteAnswer {
-    /// True if the limit is gone.
+    /// True if the limit was deleted.
     #[serde(default)]
     pub ok: bool,
-    /// Why the request was refused: a stable word.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "field::error_word")]
+    /// Why the request failed: a stable error code.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "field::error_code")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "not_found"))]
     pub error: Option<ErrorWord>,
-    /// What is wrong and what to do about it, for people.
+    /// What is wrong and what to do about it, in plain text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
 impl DefineAnswer {
-    /// The answer that says what became of a definition.
+    /// The answer with the result of a definition.
     pub fn of(result: Result<LimitStatus, DefineError>) -> Self {
         let error = match result {
             Ok(status) => {
@@ -61,34 +61,34 @@ impl DefineAnswer {
             Err(error) => error,
         };
         let message = error.to_string();
-        let word = match error {
+        let code = match error {
             DefineError::KindConflict { key, is: _ } => ErrorWord::KindConflict { key },
             DefineError::Unanswered(Unanswered { .. }) => ErrorWord::BackendError,
             DefineError::Refused(Refused { .. }) => ErrorWord::BackendRefused,
         };
-        Refusal { error: word, message }.into()
+        Refusal { error: code, message }.into()
     }
 
     /// The HTTP status of this answer.
     pub const fn http_status(&self) -> u16 {
         match &self.error {
-            Some(word) => word.http_status(),
+            Some(code) => code.http_status(),
             None => 200,
         }
     }
 
-    /// What the answer to the definition of `asked` says, for a caller that got it.
+    /// The result in the answer to the definition of `asked`, for a client.
     ///
     /// # Errors
-    /// As the backend's define. What is no answer of this protocol is [`DefineError::Refused`].
+    /// As the backend's define. An answer of another protocol is [`DefineError::Refused`].
     #[expect(
         clippy::wildcard_enum_match_arm,
-        reason = "the other words mean the same everywhere: `Failure` sorts them"
+        reason = "`CallFailure` maps the codes that all operations share"
     )]
     pub fn into_result(self, asked: &Limit) -> Result<LimitStatus, DefineError> {
         let Self { ok: _, status, error, message } = self;
-        let word = match (status, error) {
-            (_, Some(word)) => word,
+        let code = match (status, error) {
+            (_, Some(code)) => code,
             (Some(StatusBody::Active), None) => return Ok(LimitStatus::Active),
             (Some(StatusBody::Paused), None) => return Ok(LimitStatus::Paused),
             (Some(StatusBody::Decreasing), None) => {
@@ -96,14 +96,14 @@ impl DefineAnswer {
             }
             (None, None) => ErrorWord::Other("not an answer to a definition".to_owned()),
         };
-        match word {
+        match code {
             ErrorWord::KindConflict { key } => {
                 let is = if asked.kind.is_concurrency() { "rolling" } else { "concurrency" };
                 Err(DefineError::KindConflict { key, is })
             }
-            word => Err(match Failure::of(&word, message, Duration::ZERO) {
-                Failure::Unanswered(unanswered) => unanswered.into(),
-                Failure::Refused(refused) => refused.into(),
+            code => Err(match CallFailure::of(&code, message, Duration::ZERO) {
+                CallFailure::Unanswered(unanswered) => unanswered.into(),
+                CallFailure::Refused(refused) => refused.into(),
             }),
         }
     }
@@ -116,48 +116,48 @@ impl From<Refusal> for DefineAnswer {
 }
 
 impl DeleteAnswer {
-    /// The answer that says what became of a deletion.
+    /// The answer with the result of a deletion.
     pub fn of(result: Result<(), DeleteError>) -> Self {
         let Err(error) = result else {
             return Self { ok: true, ..Self::default() };
         };
         let message = error.to_string();
-        let word = match error {
+        let code = match error {
             DeleteError::UnknownKey { key: _ } => ErrorWord::NotFound,
             DeleteError::Unanswered(Unanswered { .. }) => ErrorWord::BackendError,
             DeleteError::Refused(Refused { .. }) => ErrorWord::BackendRefused,
         };
-        Refusal { error: word, message }.into()
+        Refusal { error: code, message }.into()
     }
 
     /// The HTTP status of this answer.
     pub const fn http_status(&self) -> u16 {
         match &self.error {
-            Some(word) => word.http_status(),
+            Some(code) => code.http_status(),
             None => 200,
         }
     }
 
-    /// What the answer to the deletion of `key` says, for a caller that got it.
+    /// The result in the answer to the deletion of `key`, for a client.
     ///
     /// # Errors
-    /// As the backend's delete. What is no answer of this protocol is [`DeleteError::Refused`].
+    /// As the backend's delete. An answer of another protocol is [`DeleteError::Refused`].
     #[expect(
         clippy::wildcard_enum_match_arm,
-        reason = "the other words mean the same everywhere: `Failure` sorts them"
+        reason = "`CallFailure` maps the codes that all operations share"
     )]
     pub fn into_result(self, key: &LimitKey) -> Result<(), DeleteError> {
         let Self { ok, error, message } = self;
-        let word = match (ok, error) {
+        let code = match (ok, error) {
             (true, None) => return Ok(()),
-            (_, Some(word)) => word,
+            (_, Some(code)) => code,
             (false, None) => ErrorWord::Other("not an answer to a deletion".to_owned()),
         };
-        match word {
+        match code {
             ErrorWord::NotFound => Err(DeleteError::UnknownKey { key: key.clone() }),
-            word => Err(match Failure::of(&word, message, Duration::ZERO) {
-                Failure::Unanswered(unanswered) => unanswered.into(),
-                Failure::Refused(refused) => refused.into(),
+            code => Err(match CallFailure::of(&code, message, Duration::ZERO) {
+                CallFailure::Unanswered(unanswered) => unanswered.into(),
+                CallFailure::Refused(refused) => refused.into(),
             }),
         }
     }

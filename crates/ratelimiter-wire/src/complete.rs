@@ -1,4 +1,4 @@
-//! `POST /v1/complete`: what was used, and the answer.
+//! `POST /v1/complete`: request and answer.
 
 use std::time::Duration;
 
@@ -8,25 +8,25 @@ use ratelimiter::{
 use serde::{Deserialize, Serialize};
 
 use crate::decode::{Body, Refusal};
-use crate::failure::{Failure, whole_ms};
+use crate::error_code::ErrorWord;
+use crate::failure::{CallFailure, whole_ms};
 use crate::field;
 use crate::object::object_only;
-use crate::word::ErrorWord;
 
-/// "The call is over."
+/// Reports the end of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, remote = "Self", expecting = "an object with lease_id and actuals")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CompleteBody {
-    /// The attempt that was allowed: a ULID.
+    /// The lease that was allowed: a ULID.
     #[serde(with = "field::text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, min_length = 26, max_length = 26, pattern = "^[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}$", example = "01J9ZC3V9W8Q4N2M6T5R7Y1K0D"))]
     pub lease_id: LeaseId,
-    /// What the attempt was for, in the caller's own terms; only for logs. 1 to 256 bytes.
+    /// The caller's ID for its work; only for logs. 1 to 256 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 256))]
     pub job_id: Option<String>,
-    /// What was used of the rolling limits, where the caller knows it: at most 32, each of another key.
+    /// Actual use of the rolling limits, where the caller knows it: at most 32 with distinct keys.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(max_items = 32))]
     pub actuals: Vec<ActualBody>,
@@ -37,11 +37,11 @@ pub struct CompleteBody {
 #[serde(deny_unknown_fields, remote = "Self", expecting = "an object with key and actual_amount")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ActualBody {
-    /// Of which limit.
+    /// The key of the limit.
     #[serde(with = "field::text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, min_length = 1, max_length = 256, pattern = r"^[^\s\u0000-\u001f\u007f-\u009f]+$", example = "global:llm:openai:gpt-4o:tpm"))]
     pub key: LimitKey,
-    /// How many units: 0 to 2^64-1.
+    /// Units: 0 to 2^64-1.
     #[serde(deserialize_with = "field::actual_amount")]
     #[cfg_attr(feature = "openapi", schema(value_type = u64, format = "uint64", maximum = 18_446_744_073_709_551_615_u64))]
     pub actual_amount: u64,
@@ -57,11 +57,11 @@ pub struct CompleteAnswer {
     /// When to repeat the request; absent if that does not help.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
-    /// Why the request was refused: a stable word, then `:` and the key or field it is about.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "field::error_word")]
+    /// Why the request failed: a stable error code, then `:` and the key or field in question.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "field::error_code")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "invalid_actual:global:llm:openai:gpt-4o:tpm"))]
     pub error: Option<ErrorWord>,
-    /// What is wrong and what to do about it, for people.
+    /// What is wrong and what to do about it, in plain text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
@@ -99,52 +99,52 @@ impl From<&CompleteRequest> for CompleteBody {
 }
 
 impl CompleteAnswer {
-    /// The answer that says what the limiter did.
+    /// The answer with the limiter's result.
     pub fn of(result: Result<(), CompleteError>) -> Self {
         let Err(error) = result else {
             return Self { ok: true, ..Self::default() };
         };
         let message = Some(error.to_string());
-        let (word, retry_after_ms) = match error {
+        let (code, retry_after_ms) = match error {
             CompleteError::InvalidActual { key } => (ErrorWord::InvalidActual { key }, None),
             CompleteError::Unanswered(Unanswered { reason: _, retry_after }) => {
                 (ErrorWord::BackendError, Some(whole_ms(retry_after)))
             }
             CompleteError::Refused(Refused { reason: _ }) => (ErrorWord::BackendRefused, None),
         };
-        Self { ok: false, retry_after_ms, error: Some(word), message }
+        Self { ok: false, retry_after_ms, error: Some(code), message }
     }
 
     /// The HTTP status of this answer.
     pub const fn http_status(&self) -> u16 {
         match &self.error {
-            Some(word) => word.http_status(),
+            Some(code) => code.http_status(),
             None => 200,
         }
     }
 
-    /// What the answer says, for a caller that got it.
+    /// The result in the answer, for a client.
     ///
     /// # Errors
-    /// As the limiter's complete. What is no answer of this protocol is [`CompleteError::Refused`].
+    /// As the limiter's complete. An answer of another protocol is [`CompleteError::Refused`].
     #[expect(
         clippy::wildcard_enum_match_arm,
-        reason = "the other words mean the same everywhere: `Failure` sorts them"
+        reason = "`CallFailure` maps the codes that all operations share"
     )]
     pub fn into_result(self) -> Result<(), CompleteError> {
         let Self { ok, retry_after_ms, error, message } = self;
-        let word = match (ok, error) {
+        let code = match (ok, error) {
             (true, None) => return Ok(()),
-            (_, Some(word)) => word,
+            (_, Some(code)) => code,
             (false, None) => ErrorWord::Other("not an answer to a complete".to_owned()),
         };
-        match word {
+        match code {
             ErrorWord::InvalidActual { key } => Err(CompleteError::InvalidActual { key }),
-            word => {
+            code => {
                 let retry_after = Duration::from_millis(retry_after_ms.unwrap_or(0));
-                Err(match Failure::of(&word, message, retry_after) {
-                    Failure::Unanswered(unanswered) => unanswered.into(),
-                    Failure::Refused(refused) => refused.into(),
+                Err(match CallFailure::of(&code, message, retry_after) {
+                    CallFailure::Unanswered(unanswered) => unanswered.into(),
+                    CallFailure::Refused(refused) => refused.into(),
                 })
             }
         }

@@ -1,4 +1,6 @@
-//! Reading a request's body: fast when it is right, and with the field's path when it is not.
+//! Request parsing.
+//!
+//! One fast pass, and a second pass for the field path when it fails.
 
 use std::fmt;
 
@@ -7,39 +9,39 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
+use crate::error_code::ErrorWord;
 use crate::field;
 use crate::object::ObjectOnly;
-use crate::word::ErrorWord;
 
 /// The most requests of one batch.
 pub const BATCH_ITEMS_MAX: usize = 256;
-/// The most bytes of a field's path that a refusal repeats; the rest of a longer one is cut off.
+/// The most bytes of a field's path in a refusal; a longer path is truncated.
 const FIELD_BYTES_MAX: usize = 200;
-/// The name of the whole body where a field's name would stand.
+/// The field name of the whole body.
 const BODY: &str = "body";
 
-/// Why a request was refused without asking the limiter.
+/// Why a request was rejected before it reached the limiter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// The stable word.
+    /// The stable error code.
     pub error: ErrorWord,
-    /// What is wrong and what to do about it, for people.
+    /// What is wrong and what to do about it, in plain text.
     pub message: String,
 }
 
-/// A request's JSON form.
+/// The JSON form of a request.
 pub trait Body: DeserializeOwned {
-    /// What it means.
+    /// The domain type.
     type Request;
 
-    /// Checks what no single field can say.
+    /// Checks what concerns more than one field, and converts.
     ///
     /// # Errors
-    /// The request has no valid shape.
+    /// The request is malformed.
     fn into_request(self) -> Result<Self::Request, Refusal>;
 }
 
-/// Several requests, independent of each other.
+/// Several independent requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, remote = "Self", expecting = "an object with requests")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -57,15 +59,15 @@ pub struct BatchAnswer<A> {
     pub results: Vec<A>,
 }
 
-/// What every answer that is not 2xx has, whatever else it says.
+/// The fields of every answer that is not 2xx.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ErrorBody {
-    /// The stable word.
+    /// The stable error code.
     #[serde(with = "field::text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, example = "unauthorized"))]
     pub error: ErrorWord,
-    /// What is wrong and what to do about it, for people.
+    /// What is wrong and what to do about it, in plain text.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
@@ -82,15 +84,15 @@ impl<B: Serialize> Serialize for BatchBody<B> {
     }
 }
 
-/// Reads a request.
+/// Parses a request.
 ///
 /// # Errors
-/// The bytes are not JSON, or not of the request's shape: the refusal names the first field that is wrong.
+/// The bytes are not JSON, or the request is malformed: the refusal names the first invalid field.
 pub fn read<B: Body>(bytes: &[u8]) -> Result<B::Request, Refusal> {
     decode::<B>(bytes)?.into_request()
 }
 
-/// Reads a batch of requests. One that has no valid shape is refused alone, with its place kept.
+/// Parses a batch of requests. A malformed one is an `Err` at its position.
 ///
 /// # Errors
 /// The bytes are not JSON, or not a list of 1 to 256 requests.
@@ -112,12 +114,12 @@ fn check_batch_count(count: usize) -> Result<(), Refusal> {
     Err(Refusal::of_field("requests", message))
 }
 
-/// The plain reader is fast; only when it fails does a second look find out which field was wrong.
+/// Plain parsing is fast; only when it fails, a second pass finds the invalid field.
 pub(crate) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Refusal> {
-    parse(bytes).map_err(|error| explain::<T>(bytes, &error))
+    parse(bytes).map_err(|error| explain_error::<T>(bytes, &error))
 }
 
-/// Whether the bytes are text is looked at once for all of them, not again for each string in them.
+/// Checks UTF-8 once for the whole body instead of once per string.
 fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, serde_json::Error> {
     match str::from_utf8(bytes) {
         Ok(text) => serde_json::from_str(text),
@@ -126,11 +128,11 @@ fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, serde_json::Error
 }
 
 #[cold]
-fn explain<'a, T: Deserialize<'a>>(bytes: &'a [u8], error: &serde_json::Error) -> Refusal {
+fn explain_error<'a, T: Deserialize<'a>>(bytes: &'a [u8], error: &serde_json::Error) -> Refusal {
     use serde_json::error::Category;
     match error.classify() {
         Category::Data => {}
-        // A number that no machine can hold is valid JSON; the reader calls it a fault of syntax.
+        // A number out of range is valid JSON, but serde_json reports a syntax error.
         Category::Syntax if error.to_string().starts_with("number out of range") => {}
         Category::Io | Category::Syntax | Category::Eof => {
             let message = format!("the body is not JSON: {error}");
@@ -139,7 +141,7 @@ fn explain<'a, T: Deserialize<'a>>(bytes: &'a [u8], error: &serde_json::Error) -
     }
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let mut track = serde_path_to_error::Track::new();
-    // The result is known: it failed the first time for a reason that does not depend on the tracking.
+    // The result is known: parsing fails as it did the first time, tracked or not.
     drop(T::deserialize(serde_path_to_error::Deserializer::new(&mut json, &mut track)));
     let path = track.path().to_string();
     let parent = if path == "." { "" } else { path.as_str() };
@@ -147,8 +149,8 @@ fn explain<'a, T: Deserialize<'a>>(bytes: &'a [u8], error: &serde_json::Error) -
     Refusal::of_field(&field_path(parent, &message), message)
 }
 
-/// The path of the field that an error is about. The path leads to the object when one of its fields is missing or
-/// stands there twice; serde then names the field in its message only.
+/// The path of the field that an error is about. If a field is missing or listed twice, the tracked path is that of its
+/// object, and serde names the field in its message only.
 fn field_path(parent: &str, message: &str) -> String {
     let named = ["missing field `", "duplicate field `"].iter().find_map(|prefix| {
         let (name, _) = message.strip_prefix(prefix)?.split_once('`')?;
@@ -167,7 +169,7 @@ impl Refusal {
     /// `invalid_request:<field>`
     pub fn of_field(field: &str, message: impl Into<String>) -> Self {
         let field = &field[..field.floor_char_boundary(FIELD_BYTES_MAX)];
-        // The word is one line without white space, whatever a client calls its fields.
+        // The code is one line without white space, whatever the client's field names.
         let field = field.replace(|c: char| c.is_whitespace() || c.is_control(), "_");
         Self { error: ErrorWord::InvalidRequest { field }, message: message.into() }
     }

@@ -1,4 +1,4 @@
-//! A limit's definition, as an operator writes it.
+//! The JSON form of a limit's definition.
 
 use ratelimiter::{
     Capacity, HoldTimeout, Limit, LimitError, LimitKey, LimitKind, Note, Overage, Window,
@@ -9,54 +9,54 @@ use crate::decode::{Body, Refusal};
 use crate::field;
 use crate::object::object_only;
 
-/// A limit as an operator writes it.
+/// The definition of a limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, remote = "Self", expecting = "an object with key, kind and capacity")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DefinitionBody {
-    /// The limit's name: 1 to 256 bytes without white space or control characters.
+    /// Identifies the limit: 1 to 256 bytes without white space or control characters.
     #[serde(with = "field::text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, min_length = 1, max_length = 256, pattern = r"^[^\s\u0000-\u001f\u007f-\u009f]+$", example = "global:llm:openai:gpt-4o:rpm"))]
     pub key: LimitKey,
-    /// How its units return.
+    /// How its units are returned.
     pub kind: KindBody,
     /// The most units held at a time: 0 to 2^63-1. 0 pauses the limit: reserves are denied until it is raised.
     #[serde(deserialize_with = "field::capacity", serialize_with = "field::write_capacity")]
     #[cfg_attr(feature = "openapi", schema(value_type = u64, maximum = 9_223_372_036_854_775_807_i64))]
     pub capacity: Capacity,
-    /// Rolling: for how long a reservation counts, 1 to 2 678 400. Concurrency: 0.
+    /// Rolling: how long a reservation counts, 1 to 2 678 400. Concurrency: 0.
     #[serde(default, deserialize_with = "field::seconds")]
     #[cfg_attr(feature = "openapi", schema(maximum = 2_678_400))]
     pub window_seconds: u64,
-    /// Concurrency: after which time a forgotten hold is released, 1 to 86 400. Rolling: 0.
+    /// Concurrency: when a hold that was not completed is released, 1 to 86 400. Rolling: 0.
     #[serde(default, deserialize_with = "field::seconds")]
     #[cfg_attr(feature = "openapi", schema(maximum = 86_400))]
     pub timeout_seconds: u64,
-    /// What is counted, for people. At most 1 KiB.
+    /// What is counted, for display. At most 1 KiB.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(max_length = 1024))]
     pub unit: String,
-    /// What the limit is for, for people. At most 1 KiB.
+    /// What the limit is for, for display. At most 1 KiB.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(max_length = 1024))]
     pub description: String,
-    /// What becomes of use above the reservation that has no room.
+    /// What happens to usage above the reservation when the limit is full.
     #[serde(default)]
     pub overage: OverageBody,
 }
 
-/// How the units of a limit return.
+/// How the units of a limit are returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum KindBody {
-    /// By themselves, when their window has passed.
+    /// When the window has passed.
     Rolling,
-    /// When the lease completes.
+    /// When the lease completes, or after the timeout.
     Concurrency,
 }
 
-/// What becomes of use above the reservation that has no room.
+/// What happens to usage above the reservation when the limit is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -64,7 +64,7 @@ pub enum OverageBody {
     /// It is added to the key's debt.
     #[default]
     Debt,
-    /// It is only counted in a metric.
+    /// It only counts in a metric.
     Deny,
 }
 
@@ -73,12 +73,12 @@ pub enum OverageBody {
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum StatusBody {
-    /// What its capacity has room for.
+    /// Up to its capacity.
     #[default]
     Active,
-    /// Nothing, until its capacity, which was set to 0, is raised.
+    /// Nothing: its capacity was set to 0.
     Paused,
-    /// Nothing for now: a lower capacity waits until enough units have returned.
+    /// Nothing for now: a lower capacity applies when enough units have been returned.
     Decreasing,
 }
 

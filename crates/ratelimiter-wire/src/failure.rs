@@ -1,25 +1,25 @@
-//! What a caller makes of the words that mean the same for every operation.
+//! Mapping of the error codes that all operations share.
 
 use std::time::Duration;
 
 use ratelimiter::{Refused, Unanswered};
 
-use crate::word::ErrorWord;
+use crate::error_code::ErrorWord;
 
 /// The two ways to fail that every operation shares.
-pub(crate) enum Failure {
+pub(crate) enum CallFailure {
     Unanswered(Unanswered),
     Refused(Refused),
 }
 
-impl Failure {
-    /// Which of the two a word is: only a server that did not get to the end may be asked again.
-    pub(crate) fn of(word: &ErrorWord, message: Option<String>, retry_after: Duration) -> Self {
+impl CallFailure {
+    /// Maps a code to one of the two: only an unfinished request may be retried.
+    pub(crate) fn of(code: &ErrorWord, message: Option<String>, retry_after: Duration) -> Self {
         let reason = match message {
-            Some(message) if !message.is_empty() => format!("{word}: {message}"),
-            _ => word.to_string(),
+            Some(message) if !message.is_empty() => format!("{code}: {message}"),
+            _ => code.to_string(),
         };
-        match word {
+        match code {
             ErrorWord::BackendError | ErrorWord::RequestTimeout => {
                 Self::Unanswered(Unanswered { reason, retry_after })
             }
@@ -46,7 +46,7 @@ impl Failure {
     }
 }
 
-/// A whole number of milliseconds that is at least as long.
+/// Whole milliseconds, rounded up.
 pub(crate) fn whole_ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

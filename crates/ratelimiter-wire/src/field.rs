@@ -1,6 +1,6 @@
-//! How the domain's values are written in JSON: texts as strings, counts as whole numbers.
+//! JSON forms of the domain's values: texts as strings, counts as integers.
 //!
-//! Each value is checked while it is read, so that the reader's error carries the field's path.
+//! Each value is checked while it is parsed, so that the error has the field's path.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,7 +11,7 @@ use ratelimiter::Capacity;
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use serde::ser::Serializer;
 
-/// A value that is written as text: a key, a lease ID, an error word.
+/// A value that is written as text: a key, a lease ID, an error code.
 pub(crate) mod text {
     use super::{Deserializer, Serializer, Text, fmt};
 
@@ -54,20 +54,20 @@ pub(crate) mod keys {
     }
 }
 
-/// An error word, or none.
-pub(crate) mod error_word {
+/// An optional error code.
+pub(crate) mod error_code {
     use serde::Deserialize;
 
     use super::{Deserializer, Serializer};
-    use crate::word::ErrorWord;
+    use crate::error_code::ErrorWord;
 
     #[expect(clippy::ref_option, reason = "serde calls it with a reference to the field")]
     pub(crate) fn serialize<S: Serializer>(
-        word: &Option<ErrorWord>,
+        code: &Option<ErrorWord>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        match word {
-            Some(word) => serializer.collect_str(word),
+        match code {
+            Some(code) => serializer.collect_str(code),
             None => serializer.serialize_none(),
         }
     }
@@ -78,13 +78,13 @@ pub(crate) mod error_word {
     {
         let text = Option::<String>::deserialize(deserializer)?;
         Ok(text.map(|text| {
-            let Ok(word) = text.parse();
-            word
+            let Ok(code) = text.parse();
+            code
         }))
     }
 }
 
-/// Reads an amount: 1 or more.
+/// Parses an amount: 1 or more.
 pub(crate) fn amount<'de, D: Deserializer<'de>>(deserializer: D) -> Result<NonZeroU64, D::Error> {
     let amount = deserializer.deserialize_u64(WholeNumber { min: 1, max: u64::MAX })?;
     NonZeroU64::new(amount).ok_or_else(|| {
@@ -92,24 +92,22 @@ pub(crate) fn amount<'de, D: Deserializer<'de>>(deserializer: D) -> Result<NonZe
     })
 }
 
-/// Reads what was used: 0 or more.
+/// Parses an actual amount: 0 or more.
 pub(crate) fn actual_amount<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     deserializer.deserialize_u64(WholeNumber { min: 0, max: u64::MAX })
 }
 
-/// Reads a number of seconds. Which numbers are allowed depends on the limit's kind, and is checked with it.
+/// Parses a number of seconds. The allowed range depends on the limit's kind, and is checked with it.
 pub(crate) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     deserializer.deserialize_u64(WholeNumber { min: 0, max: u64::MAX })
 }
 
-/// Reads a capacity.
 pub(crate) fn capacity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Capacity, D::Error> {
     let capacity =
         deserializer.deserialize_u64(WholeNumber { min: 0, max: ratelimiter::CAPACITY_MAX })?;
     Capacity::new(capacity).map_err(Error::custom)
 }
 
-/// Writes a capacity.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
 pub(crate) fn write_capacity<S: Serializer>(
     capacity: &Capacity,
@@ -138,8 +136,7 @@ impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for Text<T> {
     }
 }
 
-/// Only whole numbers: `1.0` and `1e3` are refused, since a count that passed through floating point may have lost
-/// units on its way.
+/// Only integers: `1.0` and `1e3` are rejected, since a count that was a floating-point number may have lost precision.
 struct WholeNumber {
     min: u64,
     max: u64,

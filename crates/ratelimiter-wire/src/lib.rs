@@ -2,7 +2,7 @@
 //!
 //! # Compatibility
 //!
-//! A server parses a body with [`read`] or [`read_batch`] and makes an answer with `of`; a client makes a body with `From` and
+//! A server parses a body with [`read`] or [`read_batch`] and builds an answer with `of`; a client builds a body with `From` and
 //! parses the answer with `into_result`. Requests with unknown fields are rejected, answers with unknown fields are accepted, so
 //! that a client works with a newer server. [`read_limits_file`] preserves what a newer version wrote.
 
@@ -10,13 +10,13 @@ mod admin;
 mod complete;
 mod decode;
 mod definition;
+mod error_code;
 mod failure;
 mod field;
 mod limits_file;
 mod object;
 mod reserve;
 mod state;
-mod word;
 
 pub use admin::{DefineAnswer, DeleteAnswer};
 pub use complete::{ActualBody, CompleteAnswer, CompleteBody};
@@ -24,10 +24,10 @@ pub use decode::{
     BATCH_ITEMS_MAX, BatchAnswer, BatchBody, Body, ErrorBody, Refusal, read, read_batch,
 };
 pub use definition::{DefinitionBody, KindBody, OverageBody, StatusBody};
+pub use error_code::ErrorWord;
 pub use limits_file::{
     FileFault, Kept, LIMITS_FILE_BYTES_MAX, LIMITS_FILE_VERSION, LimitsDocument, LimitsFileError,
     read_limits_file, write_limits_file,
 };
 pub use reserve::{RequirementBody, ReserveAnswer, ReserveBody};
 pub use state::{ListAnswer, StateAnswer, StateBody};
-pub use word::ErrorWord;

@@ -1,12 +1,12 @@
-//! Objects are written as objects.
+//! Structs are parsed from JSON objects only.
 //!
-//! Left alone, serde also reads `["01J…", null, [["k", 1]]]` as a reserve, by position. Such a request would have to be
-//! understood for ever, so it is refused.
+//! By default, serde also reads `["01J…", null, [["k", 1]]]` as a reserve, by position. Accepting it would make it part of
+//! the API forever, so it is rejected.
 
 use serde::de::{Deserializer, Visitor};
 use serde::forward_to_deserialize_any;
 
-/// Reads a struct from an object, and from nothing else.
+/// Deserializes a struct from an object only.
 pub(crate) struct ObjectOnly<D>(pub(crate) D);
 
 impl<'de, D: Deserializer<'de>> Deserializer<'de> for ObjectOnly<D> {

@@ -1,4 +1,4 @@
-//! `POST /v1/reserve`: what is asked, and the answer.
+//! `POST /v1/reserve`: request and answer.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use ratelimiter::{
 use serde::{Deserialize, Serialize};
 
 use crate::decode::{Body, Refusal};
-use crate::failure::{Failure, whole_ms};
+use crate::error_code::ErrorWord;
+use crate::failure::{CallFailure, whole_ms};
 use crate::field;
 use crate::object::object_only;
-use crate::word::ErrorWord;
 
-/// "May this call go ahead?"
+/// Asks whether a call may go ahead.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(
     deny_unknown_fields,
@@ -25,15 +25,15 @@ use crate::word::ErrorWord;
 )]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ReserveBody {
-    /// The attempt: a ULID. A retry after a denial takes a new one, a retry after no answer the same.
+    /// Identifies the attempt: a ULID. A retry after a denial uses a new one, a retry after no answer the same.
     #[serde(with = "field::text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, min_length = 26, max_length = 26, pattern = "^[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}$", example = "01J9ZC3V9W8Q4N2M6T5R7Y1K0D"))]
     pub lease_id: LeaseId,
-    /// What the attempt is for, in the caller's own terms; only for logs. 1 to 256 bytes.
+    /// The caller's ID for its work; only for logs. 1 to 256 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 256))]
     pub job_id: Option<String>,
-    /// What the call needs, all or nothing: 1 to 32 requirements, each of another key.
+    /// Reserved together or not at all: 1 to 32 requirements with distinct keys.
     #[cfg_attr(feature = "openapi", schema(min_items = 1, max_items = 32))]
     pub requirements: Vec<RequirementBody>,
 }
@@ -43,11 +43,11 @@ pub struct ReserveBody {
 #[serde(deny_unknown_fields, remote = "Self", expecting = "an object with key and amount")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RequirementBody {
-    /// Of which limit.
+    /// The key of the limit.
     #[serde(with = "field::text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, min_length = 1, max_length = 256, pattern = r"^[^\s\u0000-\u001f\u007f-\u009f]+$", example = "global:llm:openai:gpt-4o:rpm"))]
     pub key: LimitKey,
-    /// How many units: 1 to 2^64-1.
+    /// Units: 1 to 2^64-1.
     #[serde(deserialize_with = "field::amount")]
     #[cfg_attr(feature = "openapi", schema(value_type = u64, format = "uint64", maximum = 18_446_744_073_709_551_615_u64, minimum = 1))]
     pub amount: NonZeroU64,
@@ -60,21 +60,21 @@ pub struct ReserveAnswer {
     /// True if the call may go ahead.
     #[serde(default)]
     pub allowed: bool,
-    /// When to ask again; 0 if that does not help.
+    /// When to retry; 0 if that does not help.
     #[serde(default)]
     pub retry_after_ms: u64,
-    /// When the reservations began; 0 for a denial, absent from a refusal.
+    /// When the reservations began; 0 for a denial, absent for an error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved_at_unix_ms: Option<u64>,
     /// The limits that had no room.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "field::keys")]
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
     pub denied_keys: Vec<LimitKey>,
-    /// Why the request was refused: a stable word, then `:` and the key or field it is about.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "field::error_word")]
+    /// Why the request failed: a stable error code, then `:` and the key or field in question.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "field::error_code")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "unknown_limit_key:global:llm:openai:gpt-4o:rpm"))]
     pub error: Option<ErrorWord>,
-    /// What is wrong and what to do about it, for people.
+    /// What is wrong and what to do about it, in plain text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
@@ -114,7 +114,7 @@ impl From<&ReserveRequest> for ReserveBody {
 }
 
 impl ReserveAnswer {
-    /// The answer that says what the limiter decided.
+    /// The answer with the limiter's decision.
     pub fn of(result: Result<Decision, ReserveError>) -> Self {
         match result {
             Ok(Decision::Allowed { reserved_at }) => Self {
@@ -139,8 +139,9 @@ impl ReserveAnswer {
                 Self { error, message: Some(message), ..denied }
             }
             DenialReason::Decreasing { key } => {
-                let message =
-                    format!("the capacity of {key} is going down; until then nothing is admitted");
+                let message = format!(
+                    "the capacity of {key} is being lowered; nothing is admitted until it applies"
+                );
                 let error = Some(ErrorWord::LimitDecreasing { key });
                 Self { error, message: Some(message), ..denied }
             }
@@ -149,7 +150,7 @@ impl ReserveAnswer {
 
     fn failed(error: ReserveError) -> Self {
         let message = error.to_string();
-        let (word, retry_after_ms) = match error {
+        let (code, retry_after_ms) = match error {
             ReserveError::UnknownKey { key } => (ErrorWord::UnknownLimitKey { key }, 0),
             ReserveError::AmountExceedsCapacity { key } => {
                 (ErrorWord::AmountExceedsCapacity { key }, 0)
@@ -162,21 +163,21 @@ impl ReserveAnswer {
             ReserveError::InvalidRequest { reason: _ }
             | ReserveError::Refused(Refused { reason: _ }) => (ErrorWord::BackendRefused, 0),
         };
-        Self { retry_after_ms, error: Some(word), message: Some(message), ..Self::default() }
+        Self { retry_after_ms, error: Some(code), message: Some(message), ..Self::default() }
     }
 
     /// The HTTP status of this answer.
     pub const fn http_status(&self) -> u16 {
         match &self.error {
-            Some(word) => word.http_status(),
+            Some(code) => code.http_status(),
             None => 200,
         }
     }
 
-    /// What the answer says, for a caller that got it.
+    /// The decision in the answer, for a client.
     ///
     /// # Errors
-    /// As the limiter's reserve. What is no answer of this protocol is [`ReserveError::Refused`].
+    /// As the limiter's reserve. An answer of another protocol is [`ReserveError::Refused`].
     pub fn into_result(self) -> Result<Decision, ReserveError> {
         let Self { allowed, retry_after_ms, reserved_at_unix_ms, denied_keys, error, message } =
             self;
@@ -184,7 +185,8 @@ impl ReserveAnswer {
         match (allowed, error) {
             (true, None) => {
                 let nanos = reserved_at_unix_ms.and_then(|ms| ms.checked_mul(1_000_000));
-                let nanos = nanos.ok_or_else(|| refused("an allowed answer without its moment"))?;
+                let nanos =
+                    nanos.ok_or_else(|| refused("an allowed answer without a valid timestamp"))?;
                 Ok(Decision::Allowed { reserved_at: Timestamp::from_unix_nanos(nanos) })
             }
             (false, None) if retry_after_ms == 0 && denied_keys.is_empty() => {
@@ -202,7 +204,7 @@ impl ReserveAnswer {
                 let reason = DenialReason::Decreasing { key };
                 Ok(Decision::Denied(Denial { reason, retry_after }))
             }
-            (_, Some(word)) => Err(reserve_error(word, message, retry_after)),
+            (_, Some(code)) => Err(reserve_error(code, message, retry_after)),
         }
     }
 }
@@ -215,21 +217,21 @@ impl From<Refusal> for ReserveAnswer {
 
 #[expect(
     clippy::wildcard_enum_match_arm,
-    reason = "the other words mean the same everywhere: `Failure` sorts them"
+    reason = "`CallFailure` maps the codes that all operations share"
 )]
-fn reserve_error(word: ErrorWord, message: Option<String>, retry_after: Duration) -> ReserveError {
-    match word {
+fn reserve_error(code: ErrorWord, message: Option<String>, retry_after: Duration) -> ReserveError {
+    match code {
         ErrorWord::UnknownLimitKey { key } => ReserveError::UnknownKey { key },
         ErrorWord::AmountExceedsCapacity { key } => ReserveError::AmountExceedsCapacity { key },
         ErrorWord::LeaseConflict => ReserveError::LeaseConflict,
         ErrorWord::LeaseEnded => ReserveError::LeaseEnded,
-        word => match (Failure::of(&word, message, retry_after), word) {
-            (Failure::Unanswered(unanswered), _) => unanswered.into(),
+        code => match (CallFailure::of(&code, message, retry_after), code) {
+            (CallFailure::Unanswered(unanswered), _) => unanswered.into(),
             (
-                Failure::Refused(Refused { reason }),
+                CallFailure::Refused(Refused { reason }),
                 ErrorWord::InvalidRequest { .. } | ErrorWord::DuplicateKey { .. },
             ) => ReserveError::InvalidRequest { reason },
-            (Failure::Refused(refused), _) => refused.into(),
+            (CallFailure::Refused(refused), _) => refused.into(),
         },
     }
 }

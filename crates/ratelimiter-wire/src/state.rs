@@ -1,4 +1,4 @@
-//! `GET /v1/admin/limits`: limits with their figures of the moment.
+//! `GET /v1/admin/limits`: limits with current usage.
 
 use std::time::Duration;
 
@@ -9,46 +9,46 @@ use serde::{Deserialize, Serialize};
 
 use crate::decode::{Body, ErrorBody, Refusal};
 use crate::definition::{DefinitionBody, KindBody, OverageBody, StatusBody};
-use crate::failure::Failure;
+use crate::error_code::ErrorWord;
+use crate::failure::CallFailure;
 use crate::field;
-use crate::word::ErrorWord;
 
-/// A limit with the figures of the moment.
+/// A limit with its current usage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct StateBody {
-    /// The limit's name.
+    /// Identifies the limit.
     #[serde(with = "field::text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, example = "global:llm:openai:gpt-4o:rpm"))]
     pub key: LimitKey,
-    /// How its units return.
+    /// How its units are returned.
     pub kind: KindBody,
     /// The capacity in force.
     #[serde(deserialize_with = "field::capacity", serialize_with = "field::write_capacity")]
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub capacity: Capacity,
-    /// Rolling: for how long a reservation counts. Concurrency: 0.
+    /// Rolling: how long a reservation counts. Concurrency: 0.
     pub window_seconds: u64,
-    /// Concurrency: after which time a forgotten hold is released. Rolling: 0.
+    /// Concurrency: when a hold that was not completed is released. Rolling: 0.
     pub timeout_seconds: u64,
-    /// What is counted, for people.
+    /// What is counted, for display.
     pub unit: String,
-    /// What the limit is for, for people.
+    /// What the limit is for, for display.
     pub description: String,
-    /// What becomes of use above the reservation that has no room.
+    /// What happens to usage above the reservation when the limit is full.
     pub overage: OverageBody,
-    /// What the limit admits.
+    /// Active, paused or decreasing.
     pub status: StatusBody,
-    /// The capacity that waits for units to return: while the status is `decreasing`, and 0 while a `paused` limit is in use.
+    /// The pending lower capacity: while the status is `decreasing`, and 0 while a `paused` limit is in use.
     pub pending_decrease_to: Option<u64>,
     /// Units in live reservations or holds.
     pub used: u64,
     /// Units that could be reserved now, if the limit is active.
     pub available: u64,
-    /// Units that were used without room, where the limit's overage becomes debt.
+    /// Units used above the capacity while the limit's overage was `debt`.
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub debt: u128,
-    /// Units that were used without room, whatever became of them; counted since the backend started.
+    /// Units used above the capacity, whatever the overage; counted since the backend started.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub uncovered: u128,
@@ -142,7 +142,7 @@ impl TryFrom<StateBody> for LimitState {
     }
 }
 
-/// The two fields that say what a limit with this capacity in force admits.
+/// The fields `status` and `pending_decrease_to` of a limit with this capacity in force.
 const fn write_status(status: LimitStatus, capacity: Capacity) -> (StatusBody, Option<u64>) {
     match status {
         LimitStatus::Active => (StatusBody::Active, None),
@@ -152,8 +152,8 @@ const fn write_status(status: LimitStatus, capacity: Capacity) -> (StatusBody, O
     }
 }
 
-/// The same two fields in the words of the first edition, in which a pause is a capacity of 0 or a decrease to it.
-/// Limits files use them, so that an older server can read them.
+/// The same two fields as in version 1, which has no `paused`: a pause is a capacity of 0 or a decrease to it. Limits files
+/// use this form, so that an older server can read them.
 pub(crate) const fn write_status_v1(
     status: LimitStatus,
     capacity: Capacity,
@@ -165,13 +165,13 @@ pub(crate) const fn write_status_v1(
     }
 }
 
-/// The inverse of both: a decrease has a target below the capacity in force, and so has a pause while units are in use.
+/// The inverse of both. A decrease has a target below the capacity in force, and so has a pause while units are in use.
 pub(crate) fn read_status(
     status: StatusBody,
     pending_decrease_to: Option<u64>,
     capacity: Capacity,
 ) -> Result<LimitStatus, Refusal> {
-    let fault = |message: String| Err(Refusal::of_field("pending_decrease_to", message));
+    let error = |message: String| Err(Refusal::of_field("pending_decrease_to", message));
     match (status, pending_decrease_to) {
         (StatusBody::Active | StatusBody::Paused, None) if capacity == Capacity::ZERO => {
             Ok(LimitStatus::Paused)
@@ -179,21 +179,21 @@ pub(crate) fn read_status(
         (StatusBody::Active, None) => Ok(LimitStatus::Active),
         (StatusBody::Paused, Some(0)) if capacity > Capacity::ZERO => Ok(LimitStatus::Paused),
         (StatusBody::Paused, _) => {
-            fault("a paused limit has the capacity 0, or goes down to 0".to_owned())
+            error("a paused limit has the capacity 0, or decreases to 0".to_owned())
         }
-        (StatusBody::Active, Some(_)) => fault("an active limit has none; leave it out".to_owned()),
+        (StatusBody::Active, Some(_)) => error("an active limit has none; leave it out".to_owned()),
         (StatusBody::Decreasing, None) => {
-            fault("a decreasing limit needs the capacity that waits".to_owned())
+            error("a decreasing limit needs its target capacity".to_owned())
         }
         (StatusBody::Decreasing, Some(to)) => match Capacity::new(to) {
             Ok(Capacity::ZERO) if Capacity::ZERO < capacity => Ok(LimitStatus::Paused),
             Ok(to) if to < capacity => Ok(LimitStatus::Decreasing { to }),
-            Ok(_) | Err(_) => fault(format!("must be below the capacity of {capacity}, not {to}")),
+            Ok(_) | Err(_) => error(format!("must be below the capacity of {capacity}, not {to}")),
         },
     }
 }
 
-/// The HTTP body that says why a state could not be read.
+/// The HTTP body for a state that could not be read.
 impl From<StateError> for ErrorBody {
     fn from(error: StateError) -> Self {
         let message = error.to_string();
@@ -205,12 +205,12 @@ impl From<StateError> for ErrorBody {
     }
 }
 
-/// What such a body says, for a caller that got it.
+/// The error in such a body, for a client.
 impl From<ErrorBody> for StateError {
     fn from(ErrorBody { error, message }: ErrorBody) -> Self {
-        match Failure::of(&error, Some(message), Duration::ZERO) {
-            Failure::Unanswered(unanswered) => unanswered.into(),
-            Failure::Refused(refused) => refused.into(),
+        match CallFailure::of(&error, Some(message), Duration::ZERO) {
+            CallFailure::Unanswered(unanswered) => unanswered.into(),
+            CallFailure::Refused(refused) => refused.into(),
         }
     }
 }

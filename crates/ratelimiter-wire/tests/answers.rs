@@ -1,5 +1,5 @@
-//! Answers have the shape that `docs/reference/http-api.md` fixes, and a caller reads from them what the limiter said.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on says so")]
+//! The form of answers (`docs/reference/http-api.md`), and parsing by a client.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed test panics")]
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn unanswered() -> Unanswered {
 }
 
 fn refused() -> Refused {
-    Refused { reason: "who are you".into() }
+    Refused { reason: "unknown server".into() }
 }
 
 fn limit() -> Limit {
@@ -53,7 +53,7 @@ fn reserve_results() -> Vec<Result<Decision, ReserveError>> {
 
 /// HTTP-05
 #[test]
-fn an_answer_to_a_reserve_has_its_status_and_its_shape() {
+fn an_answer_to_a_reserve_has_its_status_and_form() {
     let lines: String = reserve_results()
         .into_iter()
         .map(|result| {
@@ -65,17 +65,17 @@ fn an_answer_to_a_reserve_has_its_status_and_its_shape() {
         200 {"allowed":true,"retry_after_ms":0,"reserved_at_unix_ms":1736660000000}
         200 {"allowed":false,"retry_after_ms":120,"reserved_at_unix_ms":0,"denied_keys":["a","b"]}
         200 {"allowed":false,"retry_after_ms":10000,"reserved_at_unix_ms":0,"error":"limit_paused:a","message":"a is paused (capacity 0); nothing is admitted until it is raised"}
-        200 {"allowed":false,"retry_after_ms":10000,"reserved_at_unix_ms":0,"error":"limit_decreasing:a","message":"the capacity of a is going down; until then nothing is admitted"}
+        200 {"allowed":false,"retry_after_ms":10000,"reserved_at_unix_ms":0,"error":"limit_decreasing:a","message":"the capacity of a is being lowered; nothing is admitted until it applies"}
         404 {"allowed":false,"retry_after_ms":0,"error":"unknown_limit_key:a:b","message":"no limit is defined for a:b"}
         422 {"allowed":false,"retry_after_ms":0,"error":"amount_exceeds_capacity:a","message":"more is asked of a than its whole capacity; waiting cannot help"}
         409 {"allowed":false,"retry_after_ms":0,"error":"lease_conflict","message":"this lease ID was used before with other requirements; take a new one"}
         409 {"allowed":false,"retry_after_ms":0,"error":"lease_ended","message":"this lease has ended; take a new lease ID"}
         503 {"allowed":false,"retry_after_ms":50,"error":"backend_error","message":"no answer: timed out"}
-        500 {"allowed":false,"retry_after_ms":0,"error":"backend_refused","message":"refused: who are you"}
+        500 {"allowed":false,"retry_after_ms":0,"error":"backend_refused","message":"refused: unknown server"}
     "#]].assert_eq(&lines);
 }
 
-/// Words such as `backend_error` stand in the reason that a caller gets; the rest is equal.
+/// The reason that a client gets begins with the error code; the rest is equal.
 fn same_outcome<T: PartialEq + std::fmt::Debug, E: std::fmt::Display>(
     sent: &Result<T, E>,
     got: &Result<T, E>,
@@ -91,7 +91,7 @@ fn same_outcome<T: PartialEq + std::fmt::Debug, E: std::fmt::Display>(
 
 /// HTTP-05
 #[test]
-fn a_caller_reads_what_the_limiter_said_of_a_reserve() {
+fn a_reserve_response_round_trips() {
     for result in reserve_results() {
         let json = serde_json::to_vec(&ReserveAnswer::of(result.clone())).unwrap();
         let answer: ReserveAnswer = serde_json::from_slice(&json).unwrap();
@@ -113,7 +113,7 @@ fn a_hint_survives_an_unanswered_reserve() {
 }
 
 #[test]
-fn a_request_that_a_server_calls_invalid_is_told_from_one_that_it_did_not_look_at() {
+fn an_invalid_request_is_not_a_refusal() {
     for json in [
         r#"{"error":"invalid_request:requirements[0].amount","message":"must be positive"}"#,
         r#"{"error":"duplicate_key:k"}"#,
@@ -125,7 +125,7 @@ fn a_request_that_a_server_calls_invalid_is_told_from_one_that_it_did_not_look_a
 }
 
 #[test]
-fn what_is_no_answer_of_this_protocol_is_refused_and_never_allowed() {
+fn an_answer_of_another_protocol_is_refused_and_never_allowed() {
     for json in [
         "{}",
         r#"{"allowed":true}"#,
@@ -146,7 +146,7 @@ fn what_is_no_answer_of_this_protocol_is_refused_and_never_allowed() {
 
 /// HTTP-06
 #[test]
-fn a_caller_reads_what_became_of_a_complete() {
+fn a_complete_response_round_trips() {
     let results: [(Result<(), CompleteError>, _); 4] = [
         (Ok(()), r#"200 {"ok":true}"#),
         (
@@ -171,7 +171,7 @@ fn a_caller_reads_what_became_of_a_complete() {
 
 /// HTTP-08
 #[test]
-fn a_caller_reads_what_became_of_a_definition() {
+fn a_definition_response_round_trips() {
     let results: [(Result<LimitStatus, DefineError>, _); 6] = [
         (Ok(LimitStatus::Active), r#"200 {"ok":true,"status":"active"}"#),
         (Ok(LimitStatus::Paused), r#"200 {"ok":true,"status":"paused"}"#),
@@ -198,7 +198,7 @@ fn a_caller_reads_what_became_of_a_definition() {
 
 /// HTTP-11
 #[test]
-fn a_caller_reads_what_became_of_a_deletion() {
+fn a_deletion_response_round_trips() {
     let results: [(Result<(), DeleteError>, _); 3] = [
         (Ok(()), r#"200 {"ok":true}"#),
         (Err(DeleteError::UnknownKey { key: key("k") }), r#"404 {"ok":false,"error":"not_found""#),
@@ -214,9 +214,9 @@ fn a_caller_reads_what_became_of_a_deletion() {
     }
 }
 
-/// COM-03: debt may be larger than 64 bits can count.
+/// COM-03: debt may exceed 64 bits.
 #[test]
-fn com_03_a_state_is_read_as_it_was_written_a_large_debt_included() {
+fn com_03_a_state_with_a_large_debt_round_trips() {
     let state = LimitState {
         limit: limit(),
         status: LimitStatus::Decreasing { to: Capacity::new(3).unwrap() },
@@ -233,9 +233,9 @@ fn com_03_a_state_is_read_as_it_was_written_a_large_debt_included() {
     assert_eq!(LimitState::try_from(body).unwrap(), state);
 }
 
-/// PAUSE-01: in use or not.
+/// PAUSE-01: with and without units in use.
 #[test]
-fn pause_01_a_paused_state_is_read_as_it_was_written() {
+fn pause_01_a_paused_state_round_trips() {
     for (capacity, fields) in [
         (0, r#""status":"paused","pending_decrease_to":null"#),
         (10, r#""status":"paused","pending_decrease_to":0"#),
@@ -250,13 +250,13 @@ fn pause_01_a_paused_state_is_read_as_it_was_written() {
 }
 
 #[test]
-fn a_caller_reads_why_a_state_could_not_be_read() {
-    for (error, word) in [
+fn a_state_error_round_trips() {
+    for (error, code) in [
         (StateError::from(unanswered()), ErrorWord::BackendError),
         (StateError::from(refused()), ErrorWord::BackendRefused),
     ] {
         let body = ErrorBody::from(error.clone());
-        assert_eq!(body.error, word);
+        assert_eq!(body.error, code);
         same_outcome(&Err::<(), _>(error), &Err(StateError::from(body)));
     }
 }

@@ -1,5 +1,5 @@
-//! The limits file is read as it was written, and every fault is reported with its place.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
+//! The limits file round-trips, and every error is reported with its line.
+#![allow(clippy::unwrap_used, reason = "a failed test panics")]
 
 use expect_test::{Expect, expect};
 use ratelimiter::{LimitKey, LimitStatus};
@@ -11,7 +11,7 @@ fn check(text: &str, expected: &Expect) {
 
 /// DEF-08
 #[test]
-fn def_08_a_limits_file_is_read_as_it_was_written_a_decrease_included() {
+fn def_08_a_limits_file_with_a_decrease_round_trips() {
     let text = r#"[
   {
     "key": "a",
@@ -43,9 +43,9 @@ fn def_08_a_limits_file_is_read_as_it_was_written_a_decrease_included() {
     assert_eq!(write_limits_file(registry.iter()), text);
 }
 
-/// PAUSE-01: an older server, which knows only `active` and `decreasing`, reads what this one writes.
+/// PAUSE-01: an older server, which knows only `active` and `decreasing`, can read the file.
 #[test]
-fn pause_01_a_pause_is_written_in_the_words_of_the_first_edition_and_read_in_both() {
+fn pause_01_a_pause_is_written_as_in_version_1_and_read_in_both_forms() {
     let entry =
         |fields: &str| format!(r#"{{"key":"k","kind":"rolling","window_seconds":60,{fields}}}"#);
     for (fields, written) in [
@@ -67,13 +67,13 @@ fn pause_01_a_pause_is_written_in_the_words_of_the_first_edition_and_read_in_bot
     check(
         &format!("[{}]", entry(r#""capacity":5,"status":"paused""#)),
         &expect![
-            "line 1: k: pending_decrease_to: a paused limit has the capacity 0, or goes down to 0"
+            "line 1: k: pending_decrease_to: a paused limit has the capacity 0, or decreases to 0"
         ],
     );
 }
 
 #[test]
-fn bare_definitions_are_read_too_and_written_sorted() {
+fn plain_definitions_are_read_too_and_written_sorted() {
     let text = r#"[{"key":"b","kind":"rolling","capacity":1,"window_seconds":60},
                    {"key":"a","kind":"concurrency","capacity":1,"timeout_seconds":60}]"#;
     let registry = read_limits_file(text.as_bytes()).unwrap();
@@ -90,7 +90,7 @@ fn a_file_without_limits_is_a_list_too() {
 }
 
 #[test]
-fn every_fault_is_reported_with_its_line_key_and_field() {
+fn every_error_is_reported_with_its_line_key_and_field() {
     check(
         r#"[
   {"key":"a","kind":"rolling","capacity":1,"window_seconds":60},
@@ -122,8 +122,8 @@ fn every_fault_is_reported_with_its_line_key_and_field() {
             line 11: two words: key: a key must not contain white space, this one has some at byte 3
             line 12: key: missing field `key`
             line 13: invalid type: integer `7`, expected an object with key, kind and capacity
-            line 14: a: key: the key stands there twice, first on line 2
-            line 15: d: pending_decrease_to: a decreasing limit needs the capacity that waits
+            line 14: a: key: the key is listed twice, first on line 2
+            line 15: d: pending_decrease_to: a decreasing limit needs its target capacity
             line 18: e: pending_decrease_to: an active limit has none; leave it out
             line 20: f: pending_decrease_to: must be below the capacity of 2, not 2
             line 21: g: key: duplicate field `key`"#]],
@@ -131,7 +131,7 @@ fn every_fault_is_reported_with_its_line_key_and_field() {
 }
 
 #[test]
-fn a_truncated_file_is_refused_with_the_last_limit_that_was_whole() {
+fn a_truncated_file_is_refused_with_the_last_complete_limit() {
     check("", &expect!["line 1: EOF while parsing a value at line 1 column 0"]);
     check("[", &expect!["line 1: EOF while parsing a list at line 1 column 1"]);
     check(
@@ -142,14 +142,14 @@ fn a_truncated_file_is_refused_with_the_last_limit_that_was_whole() {
 }
 
 #[test]
-fn a_file_that_is_no_text_is_refused_with_its_line() {
+fn a_file_that_is_not_utf_8_is_refused_with_its_line() {
     let error = read_limits_file(b"[\n\xff]").unwrap_err();
     expect!["line 2: the file is not UTF-8"].assert_eq(&error.to_string());
 }
 
-/// OPS-05: a file of version 2 is written as it was read, with what only a newer server knows.
+/// OPS-05: a file of version 2 is written as it was read, with its unknown fields.
 #[test]
-fn ops_05_what_a_newer_server_wrote_is_kept_where_it_stood() {
+fn ops_05_unknown_fields_are_preserved_in_place() {
     let text = r#"{
   "version": 3,
   "written_by": {"name":  "newer"},
@@ -175,21 +175,21 @@ fn ops_05_what_a_newer_server_wrote_is_kept_where_it_stood() {
 "#;
     let LimitsDocument { registry, kept, notes } = LimitsDocument::read(text.as_bytes()).unwrap();
     let keys: Vec<_> = registry.iter().map(|limit| limit.limit.key.as_str()).collect();
-    assert_eq!(keys, ["b"], "what is understood is served");
+    assert_eq!(keys, ["b"], "only known kinds are registered");
     assert_eq!(kept.unknown_kind_of(&LimitKey::new("a").unwrap()), Some("calendar"));
     assert_eq!(kept.unknown_kind_of(&LimitKey::new("b").unwrap()), None);
     assert_eq!(kept.write(registry.iter()), text);
     let notes: Vec<_> = notes.iter().map(ToString::to_string).collect();
     expect![[r#"
-        line 5: a: kind: "calendar" is not known to this version; this limit is kept, and not served
-        line 18: b: mode: not known to this version; kept, and not heeded
-        line 19: b: tags: not known to this version; kept, and not heeded"#]]
+        line 5: a: kind: "calendar" is unknown to this version; this limit is ignored and preserved
+        line 18: b: mode: unknown to this version; ignored and preserved
+        line 19: b: tags: unknown to this version; ignored and preserved"#]]
     .assert_eq(&notes.join("\n"));
 }
 
-/// OPS-05: a limit that is deleted takes its unknown fields along, one that is defined anew keeps them.
+/// OPS-05: a deleted limit loses its unknown fields, a redefined one keeps them.
 #[test]
-fn ops_05_unknown_fields_go_with_their_limit() {
+fn ops_05_unknown_fields_are_removed_with_their_limit() {
     let text = r#"{"version":2,"limits":[
         {"key":"a","kind":"rolling","capacity":1,"window_seconds":60,"mode":"shadow"},
         {"key":"b","kind":"rolling","capacity":1,"window_seconds":60,"mode":"enforce"}]}"#;
@@ -200,7 +200,7 @@ fn ops_05_unknown_fields_go_with_their_limit() {
     assert!(written.contains("\"version\": 2"), "{written}");
 }
 
-/// OPS-05: without anything to keep, an array stays one, so that an older server can read it.
+/// OPS-05: an array stays an array, so that an older server can read it.
 #[test]
 fn ops_05_a_file_is_written_in_the_form_in_which_it_was_read() {
     let entry = r#"{"key":"a","kind":"rolling","capacity":1,"window_seconds":60}"#;
@@ -213,9 +213,9 @@ fn ops_05_a_file_is_written_in_the_form_in_which_it_was_read() {
     assert_eq!(object.registry, array.registry);
 }
 
-/// OPS-05: what no newer server would write is a fault there too.
+/// OPS-05: what no newer server would write is an error in version 2 too.
 #[test]
-fn ops_05_faults_of_a_file_with_a_version_are_reported() {
+fn ops_05_errors_in_a_versioned_file_are_reported() {
     check(
         r#"{"version":2,"limits":[
   {"key":"a","kind":"rolling","capacity":-1,"window_seconds":60,"mode":"shadow"},
@@ -229,27 +229,30 @@ fn ops_05_faults_of_a_file_with_a_version_are_reported() {
             line 2: a: capacity: invalid value: integer `-1`, expected a whole number from 0 to 9223372036854775807
             line 3: b: kind: the body is not JSON: expected value
             line 4: kind: unknown variant `calendar`, expected `rolling` or `concurrency`
-            line 6: c: key: the key stands there twice, first on line 5
+            line 6: c: key: the key is listed twice, first on line 5
             line 7: d: window_seconds: a rolling limit's window is 1 to 2678400 seconds (31 days), not 0
-            line 8: e: mode: stands there twice"#]],
+            line 8: e: mode: is listed twice"#]],
     );
     check(
         r#"{"limits":[]}"#,
         &expect![[
-            r#"line 1: version: missing; a file that is an object says "version": 2, and one of the first edition is a list"#
+            r#"line 1: version: missing; a file that is an object has "version": 2, and a file of version 1 is a list"#
         ]],
     );
     check(r#"{"version":2}"#, &expect!["line 1: limits: missing; it is the list of limits"]);
-    check(r#"{"version":1,"limits":[]}"#, &expect!["line 1: version: is a whole number from 2 on"]);
+    check(
+        r#"{"version":1,"limits":[]}"#,
+        &expect!["line 1: version: must be a whole number of at least 2"],
+    );
     check(
         "{\"version\":\n\"two\",\"limits\":{}}",
         &expect![[r#"
         line 2: invalid type: map, expected a list of limits at line 2 column 15
-        line 2: version: is a whole number from 2 on"#]],
+        line 2: version: must be a whole number of at least 2"#]],
     );
     check(
         "{\"version\":2,\"limits\":[],\n\"limits\":[]}",
-        &expect!["line 2: limits: stands there twice"],
+        &expect!["line 2: limits: is listed twice"],
     );
     check(
         "{\"version\":2,\"limits\":[\n{\"key\":\"a\"},",

@@ -1,5 +1,5 @@
-//! Requests are read as they were written, and refused with the field that is wrong.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
+//! Requests round-trip, and malformed ones are rejected with the field.
+#![allow(clippy::unwrap_used, reason = "a failed test panics")]
 
 use expect_test::{Expect, expect};
 use ratelimiter::{
@@ -25,7 +25,7 @@ fn check<B: Body<Request: std::fmt::Debug>>(bodies: &[&str], expected: &Expect) 
 }
 
 #[test]
-fn a_request_is_read_as_it_was_written() {
+fn a_request_round_trips() {
     let reserve = ReserveRequest {
         lease: LEASE.parse().unwrap(),
         job: Some(JobId::new("nightly run 7").unwrap()),
@@ -59,7 +59,7 @@ fn a_lease_id_is_read_in_any_case_and_written_in_upper_case() {
     assert!(serde_json::to_string(&CompleteBody::from(&request)).unwrap().contains(LEASE));
 }
 
-/// RES-07: amounts near and above 2^64 are refused cleanly.
+/// RES-07: an amount outside the range is rejected cleanly.
 #[test]
 fn res_07_an_amount_is_a_whole_number_from_1_to_2_to_the_64_minus_1() {
     let bodies = [
@@ -98,7 +98,7 @@ fn res_07_an_amount_is_a_whole_number_from_1_to_2_to_the_64_minus_1() {
 
 /// HTTP-03
 #[test]
-fn a_reserve_without_valid_shape_is_refused_by_field() {
+fn a_malformed_reserve_is_refused_by_field() {
     check::<ReserveBody>(
         &[
             "",
@@ -153,7 +153,7 @@ fn a_reserve_without_valid_shape_is_refused_by_field() {
             invalid_request:two_words: unknown field `two words`, expected one of `lease_id`, `job_id`, `requirements` at line 1 column 92
             invalid_request:lease_id: duplicate field `lease_id` at line 1 column 51
             invalid_request:job_id: a job ID has 1 to 256 bytes and no control characters
-            duplicate_key:k: k stands there twice; name each key once, with the sum
+            duplicate_key:k: k is listed twice; list each key once, with the sum
             invalid_request:body: the body is not JSON: trailing characters at line 1 column 83
         "#]],
     );
@@ -177,7 +177,7 @@ fn a_reserve_has_1_to_32_requirements() {
 
 /// COM-06
 #[test]
-fn com_06_a_complete_without_valid_shape_is_refused_by_field() {
+fn com_06_a_malformed_complete_is_refused_by_field() {
     check::<CompleteBody>(
         &[
             "{}",
@@ -189,14 +189,14 @@ fn com_06_a_complete_without_valid_shape_is_refused_by_field() {
             invalid_request:lease_id: missing field `lease_id` at line 1 column 2
             invalid_request:actuals[0].actual_amount: invalid value: integer `-1`, expected a whole number from 0 to 18446744073709551615 at line 1 column 81
             invalid_request:actuals[0].amount: unknown field `amount`, expected `key` or `actual_amount` at line 1 column 71
-            duplicate_key:k: k stands there twice; name each key once, with the sum
+            duplicate_key:k: k is listed twice; list each key once, with the sum
         "#]],
     );
 }
 
 /// HTTP-03
 #[test]
-fn a_long_field_name_is_cut_off_in_the_refusal() {
+fn a_long_field_name_is_truncated_in_the_refusal() {
     let json = format!(r#"{{"{}":1}}"#, "é".repeat(1_000));
     let refusal = read::<ReserveBody>(json.as_bytes()).unwrap_err();
     assert_eq!(refusal.error, ErrorWord::InvalidRequest { field: "é".repeat(100) });
@@ -247,7 +247,7 @@ fn def_02_def_03_a_definition_is_refused_with_its_field_and_the_allowed_range() 
 
 /// DEF-02, DEF-03
 #[test]
-fn def_02_def_03_a_definition_is_read_as_it_was_written() {
+fn def_02_def_03_a_definition_round_trips() {
     for json in [
         r#"{"key":"k","kind":"rolling","capacity":0,"window_seconds":1,"timeout_seconds":0,"unit":"tokens","description":"d","overage":"deny"}"#,
         r#"{"key":"k","kind":"concurrency","capacity":9223372036854775807,"window_seconds":0,"timeout_seconds":86400,"unit":"","description":"","overage":"debt"}"#,
@@ -259,7 +259,7 @@ fn def_02_def_03_a_definition_is_read_as_it_was_written() {
 
 /// HTTP-07
 #[test]
-fn a_batch_item_without_valid_shape_is_refused_alone() {
+fn a_malformed_batch_item_is_refused_alone() {
     let good = format!(r#"{{"lease_id":"{LEASE}","requirements":[{{"key":"k","amount":1}}]}}"#);
     let json = format!(r#"{{"requests":[{good},{{"lease_id":"no"}},7,{good}]}}"#);
     let items = read_batch::<ReserveBody>(json.as_bytes()).unwrap();

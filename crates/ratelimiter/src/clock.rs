@@ -1,12 +1,12 @@
-//! Moments, and where they come from.
+//! Timestamps and clocks.
 //!
-//! Nothing but [`SystemClock`] reads the machine's time, so that every test of expiry runs on a [`FakeClock`].
+//! Only [`SystemClock`] reads the system time, so every test of expiry can run on a [`FakeClock`].
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-/// A moment, in nanoseconds since the Unix epoch. Good until the year 2554.
+/// A moment in nanoseconds since the Unix epoch, up to the year 2554.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 
@@ -44,7 +44,7 @@ impl Timestamp {
         Self(later.expect("a moment before the year 2554"))
     }
 
-    /// The moment so many seconds after this one.
+    /// The moment `seconds` after this one.
     ///
     /// # Panics
     /// After the year 2554.
@@ -54,7 +54,7 @@ impl Timestamp {
         Self(self.0.checked_add(nanos).expect("a moment before the year 2554"))
     }
 
-    /// How long after `earlier` this moment is; zero if it is not after it.
+    /// Time since `earlier`; zero if `earlier` is not in the past.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -66,9 +66,9 @@ impl fmt::Debug for Timestamp {
     }
 }
 
-/// Where a limiter's time comes from. It never goes back.
+/// Time source of a limiter. It never goes backwards.
 pub trait Clock: fmt::Debug + Send + Sync {
-    /// The present moment.
+    /// The current time.
     fn now(&self) -> Timestamp;
 }
 
@@ -78,8 +78,8 @@ impl<C: Clock + ?Sized> Clock for std::sync::Arc<C> {
     }
 }
 
-/// The machine's time. The calendar is read once; from then on the monotonic clock counts, so that a change of
-/// the wall clock neither frees reservations early nor keeps them for long.
+/// Reads the wall clock once, then follows the monotonic clock, so that a change of the wall clock neither frees
+/// reservations early nor extends them.
 #[derive(Debug, Clone)]
 pub struct SystemClock {
     started: Instant,
@@ -87,15 +87,15 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    /// Starts counting from the machine's present time.
+    /// Starts at the current wall-clock time.
     ///
     /// # Panics
-    /// When the machine's calendar stands before 1970 or after 2554.
+    /// If the wall clock is before 1970 or after 2554.
     #[expect(clippy::disallowed_methods, reason = "this is the clock")]
     pub fn new() -> Self {
         let since_epoch = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
-            .expect("the machine's calendar stands after 1970");
+            .expect("the wall clock is after 1970");
         let started_at = Timestamp(0).after(since_epoch);
         Self { started: Instant::now(), started_at }
     }
@@ -110,13 +110,13 @@ impl Default for SystemClock {
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         let elapsed = self.started.elapsed();
-        // Less work than `after`, which takes any duration; this is read twice a call.
+        // Cheaper than `after`, which takes any duration; each reserve and each complete reads the clock.
         let nanos = elapsed.as_secs() * 1_000_000_000 + u64::from(elapsed.subsec_nanos());
         Timestamp(self.started_at.0 + nanos)
     }
 }
 
-/// A clock that stands still until it is told to move.
+/// A clock that stands still until [`FakeClock::advance`] moves it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -133,17 +133,17 @@ pub struct FakeClock {
 }
 
 impl FakeClock {
-    /// A clock that stands at a fixed moment in January 2025.
+    /// A clock at a fixed moment in January 2025.
     pub const fn new() -> Self {
         Self::at(Timestamp::from_unix_ms(1_736_660_000_000))
     }
 
-    /// A clock that stands at `now`.
+    /// A clock at `now`.
     pub const fn at(now: Timestamp) -> Self {
         Self { nanos: AtomicU64::new(now.0) }
     }
 
-    /// Moves the clock on.
+    /// Moves the clock forward.
     ///
     /// # Panics
     /// After the year 2554.
@@ -151,7 +151,7 @@ impl FakeClock {
         let advanced = |nanos| Some(Timestamp(nanos).after(by).0);
         self.nanos
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, advanced)
-            .expect("the closure always answers");
+            .expect("the closure always returns a value");
     }
 }
 

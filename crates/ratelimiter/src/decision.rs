@@ -9,39 +9,39 @@ use crate::key::LimitKey;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "a call may go ahead only when the decision allows it"]
 pub enum Decision {
-    /// The call may go ahead: everything that it needs is reserved.
+    /// The call may go ahead: all its requirements are reserved.
     Allowed {
-        /// When the reservations began. A repeated reserve of the same lease answers with the first moment.
+        /// When the reservations began. A repeated reserve of the same lease returns the first timestamp.
         reserved_at: Timestamp,
     },
     /// Not now. Nothing is reserved.
     Denied(Denial),
 }
 
-/// Not now: why, and when to ask again, with another lease ID.
+/// Why a reserve was denied, and when to retry with a new lease ID.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denial {
-    /// Why.
+    /// Full, paused or decreasing.
     pub reason: DenialReason,
-    /// When to ask again. A caller that waits this long may still be denied: others ask too.
+    /// When to retry. A retry after this time may still be denied, because other callers compete for the limit.
     pub retry_after: Duration,
 }
 
 /// Why a reserve was denied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DenialReason {
-    /// These limits had no room for what was asked of them.
+    /// These limits had no room for the requested amounts.
     NoRoom {
         /// The limits, in the request's order. A backend may name only the first.
         keys: Vec<LimitKey>,
     },
-    /// This limit is paused: its capacity was set to 0, and nothing is admitted until somebody raises it. The lease
-    /// ID may be used again.
+    /// The limit is paused: its capacity was set to 0, and nothing is admitted until it is raised. The lease ID may
+    /// be used again.
     Paused {
         /// The limit.
         key: LimitKey,
     },
-    /// This limit's capacity is on its way down, and until it is there nothing is admitted.
+    /// The limit's capacity is being decreased, and nothing is admitted until the new capacity applies.
     Decreasing {
         /// The limit.
         key: LimitKey,
@@ -64,13 +64,13 @@ impl Decision {
 }
 
 impl Denial {
-    /// [`Denial::retry_after`] in whole milliseconds, rounded up, so that whoever waits that long waits long enough.
+    /// [`Denial::retry_after`] in whole milliseconds, rounded up, so that waiting that long is enough.
     pub fn retry_after_ms(&self) -> u64 {
         let ms = self.retry_after.as_nanos().div_ceil(1_000_000);
         u64::try_from(ms).unwrap_or(u64::MAX)
     }
 
-    /// The limits that stood in the way.
+    /// The limits that denied the reserve.
     pub fn keys(&self) -> &[LimitKey] {
         match &self.reason {
             DenialReason::NoRoom { keys } => keys,

@@ -1,7 +1,7 @@
-//! The ways in which a limiter gives no decision: one type per operation, one variant per broken rule.
+//! Errors: one type per operation, one variant per broken rule.
 //!
 //! The types are exhaustive on purpose: a new variant does not compile until every edge (HTTP, the client, the
-//! backends) says what becomes of it.
+//! backends) handles it.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub enum ReserveError {
         /// The first unknown key.
         key: LimitKey,
     },
-    /// More is asked for than the limit could ever hold, and it could hold some. Waiting cannot help.
+    /// The amount is above the limit's capacity, which is not 0. Waiting does not help.
     #[error("more is asked of {key} than its whole capacity; waiting cannot help")]
     AmountExceedsCapacity {
         /// The first such key.
@@ -28,21 +28,21 @@ pub enum ReserveError {
     /// The lease was completed, or one of its reservations has expired.
     #[error("this lease has ended; take a new lease ID")]
     LeaseEnded,
-    /// The limiter does not take a request of this shape. Repeating it cannot help.
+    /// The request is malformed. Repeating it does not help.
     #[error("the request is not valid: {reason}")]
     InvalidRequest {
-        /// What is wrong with it, for people.
+        /// What is wrong with it, in plain text.
         reason: String,
     },
-    /// Nobody knows whether the lease was allowed.
+    /// It is unknown whether the lease was allowed.
     #[error(transparent)]
     Unanswered(#[from] Unanswered),
-    /// The limiter did not look at the request.
+    /// The limiter rejected the request without processing it.
     #[error(transparent)]
     Refused(#[from] Refused),
 }
 
-/// Why a complete was not carried out.
+/// Why a complete failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CompleteError {
     /// An actual for a key that the lease does not hold, or for a concurrency key. Nothing was applied.
@@ -50,18 +50,18 @@ pub enum CompleteError {
         "the lease has no rolling reservation of {key}; actuals name rolling keys of the lease's requirements"
     )]
     InvalidActual {
-        /// Whose actual.
+        /// The key of the actual.
         key: LimitKey,
     },
-    /// Nobody knows whether the lease was completed. Completing twice is completing once, so repeat it.
+    /// It is unknown whether the lease was completed. Complete is idempotent, so repeat it.
     #[error(transparent)]
     Unanswered(#[from] Unanswered),
-    /// The limiter did not look at the request.
+    /// The limiter rejected the request without processing it.
     #[error(transparent)]
     Refused(#[from] Refused),
 }
 
-/// Why a limit was not defined. Nothing has changed.
+/// Why a limit was not defined. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DefineError {
     /// The key is of the other kind.
@@ -69,15 +69,15 @@ pub enum DefineError {
         "{key} is a {is} limit and cannot become another kind; delete it first, or take another key"
     )]
     KindConflict {
-        /// Which key.
+        /// The key.
         key: LimitKey,
-        /// The kind that the key has.
+        /// The kind of the existing limit.
         is: &'static str,
     },
-    /// The backend gave no answer, or the definition could not be kept.
+    /// The backend gave no answer, or the definition could not be stored.
     #[error(transparent)]
     Unanswered(#[from] Unanswered),
-    /// The limiter did not look at the request.
+    /// The limiter rejected the request without processing it.
     #[error(transparent)]
     Refused(#[from] Refused),
 }
@@ -88,13 +88,13 @@ pub enum DeleteError {
     /// No limit has this key.
     #[error("no limit is defined for {key}")]
     UnknownKey {
-        /// Which key.
+        /// The key.
         key: LimitKey,
     },
     /// The backend gave no answer.
     #[error(transparent)]
     Unanswered(#[from] Unanswered),
-    /// The limiter did not look at the request.
+    /// The limiter rejected the request without processing it.
     #[error(transparent)]
     Refused(#[from] Refused),
 }
@@ -105,7 +105,7 @@ pub enum StateError {
     /// The backend gave no answer.
     #[error(transparent)]
     Unanswered(#[from] Unanswered),
-    /// The limiter did not look at the request.
+    /// The limiter rejected the request without processing it.
     #[error(transparent)]
     Refused(#[from] Refused),
 }
@@ -114,17 +114,17 @@ pub enum StateError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no answer: {reason}")]
 pub struct Unanswered {
-    /// What went wrong, for people.
+    /// What went wrong, in plain text.
     pub reason: String,
     /// When to repeat the request.
     pub retry_after: Duration,
 }
 
-/// The limiter refused to look at the request: a missing token, a limiter that speaks another protocol.
-/// Repeating it does not help.
+/// The limiter rejected the request without processing it: the token is missing, or it speaks another protocol.
+/// Repeating the request does not help.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("refused: {reason}")]
 pub struct Refused {
-    /// What was wrong, for people.
+    /// What was wrong, in plain text.
     pub reason: String,
 }

@@ -1,30 +1,30 @@
-//! When to ask again: the delays that a denial suggests.
+//! Retry hints of denials.
 
 use std::time::Duration;
 
 use crate::limit::LimitKind;
 
-/// The constants behind the hints of denials.
+/// Constants from which retry hints are computed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HintPolicy {
-    /// For concurrency limits.
+    /// Backoff of concurrency limits.
     pub concurrency: Backoff,
-    /// For rolling limits; the base is a tenth of the window where that is longer.
+    /// Backoff of rolling limits. A tenth of the window replaces the base if it is longer.
     pub rolling: Backoff,
-    /// While a limit is paused or decreasing; fixed.
+    /// The fixed hint while a limit is paused or decreasing.
     pub decreasing: Duration,
 }
 
-/// A delay that grows with every denial in a row.
+/// A delay that grows with each consecutive denial.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Backoff {
-    /// After the first denial.
+    /// The delay after the first denial.
     pub base: Duration,
-    /// How much longer after each further denial; at least 1.
+    /// Multiplies the delay at each further denial; at least 1.
     pub factor: f64,
     /// The longest delay, before jitter.
     pub max: Duration,
-    /// A random part of up to this much is added, so that callers do not come back all at once.
+    /// Upper bound of the random delay that is added, so that callers do not all retry at once.
     pub jitter: Duration,
 }
 
@@ -49,8 +49,8 @@ impl Default for HintPolicy {
 }
 
 impl HintPolicy {
-    /// The delay after the `streak`th denial in a row on a limit of this kind. `random` is in 0..1 and spreads
-    /// the callers.
+    /// The delay after the `streak`th consecutive denial on a limit of this kind. `random` is in 0..1 and scales the
+    /// jitter.
     pub fn delay(&self, kind: LimitKind, streak: u32, random: f64) -> Duration {
         match kind {
             LimitKind::Rolling { .. } => {
@@ -69,7 +69,7 @@ impl Backoff {
     fn delay(&self, base: Duration, streak: u32, random: f64) -> Duration {
         let exponent = i32::try_from(streak.saturating_sub(1)).unwrap_or(i32::MAX);
         let grown = base.as_secs_f64() * self.factor.powi(exponent);
-        // An infinite delay is cut as well; a factor or base that is no number is none of ours.
+        // `min` also bounds an infinite delay and replaces NaN.
         let delay = Duration::from_secs_f64(grown.min(self.max.as_secs_f64()));
         delay + self.jitter.mul_f64(random)
     }
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_streak_without_end_stays_at_the_longest_delay() {
+    fn an_endless_streak_stays_at_the_longest_delay() {
         let policy = HintPolicy::default();
         assert_eq!(policy.delay(rolling(60), u32::MAX, 0.0), Duration::from_secs(5));
     }

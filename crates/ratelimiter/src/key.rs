@@ -1,4 +1,4 @@
-//! The name of a limit, and the families of names that every program shares.
+//! Limit keys and their standard families.
 
 mod family;
 
@@ -29,14 +29,14 @@ pub const KEY_BYTES_MAX: usize = 256;
 #[derive(Clone)]
 pub struct LimitKey {
     text: ArcStr,
-    /// Made once, since a key is looked up far more often than it is made.
+    /// Computed once, since a key is looked up far more often than it is created.
     hashes: KeyHashes,
 }
 
 /// Hashes of a key's text and of its stem: the text without the dimension of an LLM's limit.
 ///
-/// They are equal for equal keys of one process. Different keys may share them, so the text decides. They are keyed at random: nobody
-/// can construct keys that collide.
+/// Equal keys of one process have equal hashes. Different keys may collide, so the text decides. The hashes are seeded at random, so
+/// nobody can construct keys that collide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KeyHashes {
     pub(crate) text: u32,
@@ -67,28 +67,28 @@ pub enum KeyError {
     /// The text has more than [`KEY_BYTES_MAX`] bytes.
     #[error("a key has 1 to {KEY_BYTES_MAX} bytes, this one has {bytes}")]
     TooLong {
-        /// How many bytes the text has.
+        /// Length of the text.
         bytes: usize,
     },
-    /// The text has white space in it.
+    /// The text contains white space.
     #[error("a key must not contain white space, this one has some at byte {at}")]
     WhiteSpace {
         /// The byte offset of the first white space.
         at: usize,
     },
-    /// The text has a control character in it.
+    /// The text contains a control character.
     #[error("a key must not contain control characters, this one has one at byte {at}")]
     Control {
         /// The byte offset of the first control character.
         at: usize,
     },
-    /// A part that a family puts between colons is empty.
+    /// A part of a standard key is empty.
     #[error("the {part} of a key must not be empty")]
     EmptyPart {
         /// Which part: `provider`, `model` or `tenant`.
         part: &'static str,
     },
-    /// A part that a family puts between colons has a colon of its own, so that the key could not be parsed again.
+    /// A part of a standard key contains a colon, so the key could not be parsed back.
     #[error("the {part} of a key must not contain ':'")]
     ColonInPart {
         /// Which part: `provider` or `tenant`. Model names may contain colons.
@@ -97,10 +97,10 @@ pub enum KeyError {
 }
 
 impl LimitKey {
-    /// Checks a text and makes it a key.
+    /// Creates a key from a text.
     ///
     /// # Errors
-    /// Says which rule of a key the text breaks.
+    /// The first rule that the text breaks.
     pub fn new(text: impl AsRef<str>) -> Result<Self, KeyError> {
         let text = text.as_ref();
         if text.is_empty() {
@@ -134,15 +134,15 @@ impl LimitKey {
 
 #[cfg(test)]
 impl LimitKey {
-    /// A key that only its text tells from all others that were made so.
+    /// A key whose hashes equal those of all other keys created here, so that only the text differs.
     pub(crate) fn colliding(text: &str) -> Self {
         Self { text: ArcStr::from(text), hashes: KeyHashes { text: 0, stem: 0 } }
     }
 }
 
-/// True when every byte is printable ASCII, which nearly all keys are; the slow look is for the rest.
+/// True if every byte is printable ASCII, as in nearly all keys. Other texts take the slow check.
 fn is_plain_ascii(text: &str) -> bool {
-    // To the end, whatever is found: the compiler then looks at many bytes at once.
+    // No early exit, so that the compiler can vectorise the loop.
     text.bytes().fold(true, |is_plain, byte| is_plain & byte.is_ascii_graphic())
 }
 
@@ -160,7 +160,7 @@ fn check_characters(text: &str) -> Result<(), KeyError> {
 
 impl PartialEq for LimitKey {
     fn eq(&self, other: &Self) -> bool {
-        // Of two keys that differ, the places nearly always do.
+        // The hashes of two different keys nearly always differ.
         self.hashes == other.hashes && self.text == other.text
     }
 }
@@ -180,7 +180,7 @@ impl Ord for LimitKey {
 }
 
 impl Hash for LimitKey {
-    /// As the text does, so that a map of keys can be asked for a text.
+    /// Equals the hash of the text, as `Borrow<str>` requires.
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.as_str().hash(state);
     }

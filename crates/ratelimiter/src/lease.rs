@@ -1,4 +1,4 @@
-//! The name of one attempt to reserve.
+//! Lease IDs.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,13 +7,13 @@ use ulid::Ulid;
 
 use crate::clock::Timestamp;
 
-/// How many characters the text form of a lease ID has.
+/// Length of a lease ID's text form.
 pub const LEASE_ID_CHARACTERS: usize = 26;
 
-/// The name of one attempt to reserve: a ULID, which is 48 bits of milliseconds and 80 random bits.
+/// Identifies one attempt to reserve: a ULID, which is 48 bits of milliseconds and 80 random bits.
 ///
-/// A retry after a denial is another attempt and takes another ID. A retry after *no answer* repeats the same ID,
-/// and is counted once.
+/// A retry after a denial is a new attempt and needs a new ID. A retry after *no answer* repeats the same ID and
+/// counts once.
 ///
 /// ```
 /// use ratelimiter::LeaseId;
@@ -34,13 +34,13 @@ pub enum LeaseIdError {
         "a lease ID is a ULID of {LEASE_ID_CHARACTERS} characters, this text has {bytes} bytes"
     )]
     Length {
-        /// How many bytes the text has.
+        /// Length of the text.
         bytes: usize,
     },
-    /// A character is not one of Crockford's base 32.
+    /// A character is not in Crockford's base 32.
     #[error("a lease ID is a ULID: digits and letters without I, L, O and U")]
     Character,
-    /// The first character is above 7, so that the value needs more than 128 bits.
+    /// The first character is above 7, so the value needs more than 128 bits.
     #[error(
         "a lease ID is a ULID: its first character is 0 to 7, or the value does not fit 128 bits"
     )]
@@ -48,7 +48,7 @@ pub enum LeaseIdError {
 }
 
 impl LeaseId {
-    /// A new ID for an attempt that is made at `now`.
+    /// A new ID for an attempt at `now`.
     pub fn generate(now: Timestamp) -> Self {
         let since_epoch = Duration::from_millis(now.unix_ms());
         Self(Ulid::from_datetime(std::time::UNIX_EPOCH + since_epoch))
@@ -64,7 +64,7 @@ impl LeaseId {
         self.0.0
     }
 
-    /// When the ID says that it was made, in milliseconds since the Unix epoch. Its maker chose this freely.
+    /// The ID's creation time in milliseconds since the Unix epoch, as the client chose it.
     pub const fn timestamp_ms(self) -> u64 {
         self.0.timestamp_ms()
     }
@@ -78,7 +78,7 @@ impl std::str::FromStr for LeaseId {
             ulid::DecodeError::InvalidLength => LeaseIdError::Length { bytes: text.len() },
             ulid::DecodeError::InvalidChar => LeaseIdError::Character,
         })?;
-        // 26 characters carry 130 bits; the decoder drops the two that a ULID does not have.
+        // 26 characters encode 130 bits; the decoder drops the two highest.
         if text.as_bytes()[0] > b'7' {
             return Err(LeaseIdError::Overflow);
         }
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_no_ulid_is_refused_with_its_fault() {
+    fn a_text_that_is_no_ulid_is_refused_with_the_reason() {
         for (text, expected) in [
             ("", LeaseIdError::Length { bytes: 0 }),
             ("01J9ZC3V9W8Q4N2M6T5R7Y1K0", LeaseIdError::Length { bytes: 25 }),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_id_carries_the_time_it_was_made_at() {
+    fn a_new_id_contains_its_creation_time() {
         let now = Timestamp::from_unix_ms(1_736_660_000_123);
         let lease = LeaseId::generate(now);
         assert_eq!(lease.timestamp_ms(), 1_736_660_000_123);

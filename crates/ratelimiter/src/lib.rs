@@ -5,9 +5,9 @@
 //! | type | for |
 //! | --- | --- |
 //! | [`LimitKey`], [`Limit`], [`LimitKind`] | what is limited |
-//! | [`ReserveRequest`], [`CompleteRequest`] | what a call needs, and what it used |
+//! | [`ReserveRequest`], [`CompleteRequest`] | requirements before a call, actual use after it |
 //! | [`Decision`], [`Denial`] | the answer; a denial names the full limits and when to retry |
-//! | [`Limiter`], [`Backend`] | the traits that every limiter implements, and every backend |
+//! | [`Limiter`], [`Backend`] | the traits of every limiter and of every backend |
 //! | [`MemoryLimiter`] | the in-process limiter |
 //! | [`clock`] | time, injected so that tests control it |
 

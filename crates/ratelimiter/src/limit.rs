@@ -1,4 +1,4 @@
-//! What a limit is: its key, its kind, the most units held at a time, and what becomes of overage.
+//! Limit definitions.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,14 +7,14 @@ use crate::key::LimitKey;
 
 /// The longest window of a rolling limit: 31 days.
 pub const WINDOW_SECONDS_MAX: u32 = 2_678_400;
-/// The longest time for which a concurrency limit keeps a hold that nobody completes: one day.
+/// The longest timeout of a concurrency limit: one day.
 pub const TIMEOUT_SECONDS_MAX: u32 = 86_400;
-/// The largest capacity. Half of what 64 bits can count, so that sums of two never wrap.
+/// The largest capacity. Half the range of 64 bits, so that the sum of two never overflows.
 pub const CAPACITY_MAX: u64 = i64::MAX as u64;
-/// The most bytes that a limit's unit or description may have.
+/// The most bytes of a limit's unit or description.
 pub const NOTE_BYTES_MAX: usize = 1_024;
 
-/// A limit: the rule that a key stands for.
+/// The definition of a limit.
 ///
 /// ```
 /// use ratelimiter::{Capacity, Limit, LimitKey, LimitKind, Overage, Window};
@@ -29,62 +29,62 @@ pub const NOTE_BYTES_MAX: usize = 1_024;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limit {
-    /// The limit's name.
+    /// Identifies the limit.
     pub key: LimitKey,
-    /// How its units return.
+    /// How its units are returned.
     pub kind: LimitKind,
     /// The most units held at a time. 0 is a pause: nothing is admitted until it is raised.
     pub capacity: Capacity,
-    /// What becomes of use above the reservation that has no room.
+    /// What happens to usage above the reservation when the limit is full.
     pub overage: Overage,
-    /// What is counted, for people: `requests`, `tokens`.
+    /// What is counted, for display: `requests`, `tokens`.
     pub unit: Note,
-    /// What the limit is for, for people.
+    /// What the limit is for, for display.
     pub description: Note,
 }
 
-/// How the units of a limit return.
+/// How the units of a limit are returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LimitKind {
-    /// A reservation counts for `window` from its admission, then its amount returns by itself.
+    /// A reservation counts for `window` from its admission, then it expires.
     Rolling {
-        /// For how long a reservation counts.
+        /// How long a reservation counts.
         window: Window,
     },
     /// A hold is kept until its lease completes, or until `timeout` has passed.
     Concurrency {
-        /// After which time a hold that nobody completed is released.
+        /// When a hold that was not completed is released.
         timeout: HoldTimeout,
     },
 }
 
-/// For how long a rolling reservation counts: 1 second to 31 days, in whole seconds.
+/// How long a rolling reservation counts: 1 second to 31 days, in whole seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Window(u32);
 
-/// After which time a hold is released by itself: 1 second to 1 day, in whole seconds.
+/// How long a hold lasts if it is not completed: 1 second to 1 day, in whole seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HoldTimeout(u32);
 
-/// The most units of a limit that are held at a time: 0 to 2^63-1.
+/// The most units held at a time: 0 to 2^63-1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Capacity(u64);
 
-/// What becomes of the part of an actual that exceeds its reservation and finds no room.
+/// What happens to usage above the reservation when the limit is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Overage {
     /// It is added to the key's debt.
     #[default]
     Debt,
-    /// It is only counted in a metric.
+    /// It only counts in a metric.
     Deny,
 }
 
-/// A free text for people, of at most 1 KiB.
+/// Free text for display, at most 1 KiB.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Note(Box<str>);
 
-/// Why a value is not part of a limit.
+/// Why a value is invalid in a limit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LimitError {
@@ -93,7 +93,7 @@ pub enum LimitError {
         "a rolling limit's window is 1 to {WINDOW_SECONDS_MAX} seconds (31 days), not {seconds}"
     )]
     WindowOutOfRange {
-        /// The refused value.
+        /// The rejected value.
         seconds: u64,
     },
     /// A hold timeout outside 1..=86 400 seconds.
@@ -101,25 +101,25 @@ pub enum LimitError {
         "a concurrency limit's timeout is 1 to {TIMEOUT_SECONDS_MAX} seconds (1 day), not {seconds}"
     )]
     TimeoutOutOfRange {
-        /// The refused value.
+        /// The rejected value.
         seconds: u64,
     },
     /// A capacity above 2^63-1.
     #[error("a capacity is 0 to {CAPACITY_MAX} (2^63-1), not {capacity}")]
     CapacityOutOfRange {
-        /// The refused value.
+        /// The rejected value.
         capacity: u64,
     },
     /// A unit or description of more than 1 KiB.
     #[error("a unit or description has at most {NOTE_BYTES_MAX} bytes, this one has {bytes}")]
     NoteTooLong {
-        /// How many bytes the text has.
+        /// Length of the text.
         bytes: usize,
     },
 }
 
 impl Limit {
-    /// A limit whose overage becomes debt, without texts for people.
+    /// A limit with [`Overage::Debt`], without unit and description.
     pub fn new(key: LimitKey, kind: LimitKind, capacity: Capacity) -> Self {
         Self {
             key,
@@ -133,12 +133,12 @@ impl Limit {
 }
 
 impl LimitKind {
-    /// For how long one reservation or hold lasts when nobody ends it.
+    /// How long a reservation or hold lasts if its lease is not completed.
     pub const fn lifetime(self) -> Duration {
         Duration::from_secs(self.lifetime_seconds() as u64)
     }
 
-    /// [`LimitKind::lifetime`] in the whole seconds that every kind has.
+    /// [`LimitKind::lifetime`] in seconds.
     pub const fn lifetime_seconds(self) -> u32 {
         match self {
             Self::Rolling { window } => window.0,
@@ -146,12 +146,12 @@ impl LimitKind {
         }
     }
 
-    /// True for limits whose holds end with their lease.
+    /// True for concurrency limits, whose holds end with their lease.
     pub const fn is_concurrency(self) -> bool {
         matches!(self, Self::Concurrency { .. })
     }
 
-    /// True when both are rolling or both are concurrency, whatever their durations.
+    /// True if both are rolling or both are concurrency, whatever their durations.
     pub const fn is_same_kind(self, other: Self) -> bool {
         self.is_concurrency() == other.is_concurrency()
     }
@@ -166,7 +166,7 @@ impl LimitKind {
 }
 
 impl Window {
-    /// Checks a number of seconds and makes it a window.
+    /// Creates a window from a number of seconds.
     ///
     /// # Errors
     /// Outside 1..=[`WINDOW_SECONDS_MAX`].
@@ -183,7 +183,7 @@ impl Window {
 }
 
 impl HoldTimeout {
-    /// Checks a number of seconds and makes it a hold timeout.
+    /// Creates a hold timeout from a number of seconds.
     ///
     /// # Errors
     /// Outside 1..=[`TIMEOUT_SECONDS_MAX`].
@@ -204,10 +204,10 @@ fn seconds_within(seconds: u64, max: u32) -> Option<u32> {
 }
 
 impl Capacity {
-    /// Nothing is admitted.
+    /// Pauses a limit: nothing is admitted.
     pub const ZERO: Self = Self(0);
 
-    /// Checks a number of units and makes it a capacity.
+    /// Creates a capacity from a number of units.
     ///
     /// # Errors
     /// Above [`CAPACITY_MAX`].
@@ -241,7 +241,7 @@ impl Overage {
 }
 
 impl Note {
-    /// Checks a text and makes it a note.
+    /// Creates a note from a text.
     ///
     /// # Errors
     /// More than [`NOTE_BYTES_MAX`] bytes.

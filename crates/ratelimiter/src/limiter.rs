@@ -1,4 +1,4 @@
-//! What every limiter does, and what a backend adds to it.
+//! The `Limiter` and `Backend` traits.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use crate::limit::Limit;
 use crate::registry::{LimitState, LimitStatus, Page};
 use crate::request::{CompleteRequest, ReserveRequest};
 
-/// Lets a call go ahead only when all its limits have room, and learns afterwards what it used.
+/// Admits a call only if all its limits have room, and accounts for its actual use afterwards.
 ///
-/// The memory backend, the TigerBeetle backend, the HTTP client and the batcher are all limiters, so code that is
-/// written against this trait moves from a laptop to a cluster by changing one line.
+/// The memory backend, the TigerBeetle backend, the HTTP client and the batcher are all limiters, so code written
+/// against this trait moves from one process to a cluster by changing one line.
 ///
 /// ```
 /// use ratelimiter::{Decision, Limiter, ReserveError, ReserveRequest};
@@ -22,14 +22,14 @@ use crate::request::{CompleteRequest, ReserveRequest};
 ///     match limiter.reserve(request).await? {
 ///         Decision::Allowed { .. } => Ok(true),
 ///         Decision::Denied(denial) => {
-///             eprintln!("ask again in {:?}, with a new lease ID", denial.retry_after);
+///             eprintln!("retry in {:?}, with a new lease ID", denial.retry_after);
 ///             Ok(false)
 ///         }
 ///     }
 /// }
 /// ```
 pub trait Limiter: Send + Sync {
-    /// Reserves all that the request needs, or nothing.
+    /// Reserves all requirements of the request, or nothing.
     ///
     /// # Errors
     /// See [`ReserveError`]. After [`ReserveError::Unanswered`] repeat the request with the same lease ID.
@@ -38,16 +38,16 @@ pub trait Limiter: Send + Sync {
         request: &ReserveRequest,
     ) -> impl Future<Output = Result<Decision, ReserveError>> + Send;
 
-    /// Ends a lease: releases its holds, and makes its reservations match what was really used.
+    /// Ends a lease: releases its holds and corrects its reservations to the actual use.
     ///
     /// # Errors
-    /// See [`CompleteError`]. An unknown or ended lease is no error: completing twice is completing once.
+    /// See [`CompleteError`]. An unknown or ended lease is not an error: complete is idempotent.
     fn complete(
         &self,
         request: &CompleteRequest,
     ) -> impl Future<Output = Result<(), CompleteError>> + Send;
 
-    /// Answers several reserves, independent of each other, one answer per request in order.
+    /// Several independent reserves; one result per request, in order.
     fn reserve_batch(
         &self,
         requests: &[ReserveRequest],
@@ -61,7 +61,7 @@ pub trait Limiter: Send + Sync {
         }
     }
 
-    /// Ends several leases, independent of each other, one answer per request in order.
+    /// Several independent completes; one result per request, in order.
     fn complete_batch(
         &self,
         requests: &[CompleteRequest],
@@ -76,22 +76,22 @@ pub trait Limiter: Send + Sync {
     }
 }
 
-/// A limiter whose limits can be defined and looked at.
+/// A limiter whose limits can be defined and listed.
 pub trait Backend: Limiter {
-    /// Defines a limit, or changes one. A capacity below the present use waits until enough has returned.
+    /// Creates or changes a limit. A capacity below the current use applies when enough units have been returned.
     ///
     /// # Errors
-    /// See [`DefineError`]; nothing has changed then.
+    /// See [`DefineError`]; nothing is changed then.
     fn define(&self, limit: Limit)
     -> impl Future<Output = Result<LimitStatus, DefineError>> + Send;
 
-    /// Removes a limit. Leases that hold it complete without error.
+    /// Deletes a limit. Leases that hold it complete without error.
     ///
     /// # Errors
-    /// See [`DeleteError`]; nothing has changed then.
+    /// See [`DeleteError`]; nothing is changed then.
     fn delete(&self, key: &LimitKey) -> impl Future<Output = Result<(), DeleteError>> + Send;
 
-    /// One limit with its figures of the moment; `None` if it is not defined.
+    /// One limit with its current usage; `None` if it is not defined.
     ///
     /// # Errors
     /// See [`StateError`].
@@ -100,7 +100,7 @@ pub trait Backend: Limiter {
         key: &LimitKey,
     ) -> impl Future<Output = Result<Option<LimitState>, StateError>> + Send;
 
-    /// Limits with their figures of the moment, sorted by key.
+    /// Limits with their current usage, sorted by key.
     ///
     /// # Errors
     /// See [`StateError`].

@@ -1,12 +1,12 @@
-//! The backend in memory: one process, no I/O, time from a [`Clock`].
+//! The memory backend: one process, no I/O, time from a [`Clock`].
 //!
 //! The rules are plain data with `now` as an argument: `live_limit` for one limit, `reserve` and `complete` over
-//! several. The limits of a model form a group, every other limit is one of its own; a request locks the shard of its lease, then
-//! the groups of its limits in one order, reads the clock, and does all its work. So every limit sees time go forward, and
-//! threads meet only where their keys do.
+//! several. The limits of a model form a group; every other limit is a group of one. A request locks the shard of its lease, then
+//! the groups of its limits in a fixed order, reads the clock, and does all its work. So every limit sees time go forward, and
+//! threads contend only when they share a limit.
 //!
-//! A group keeps what is reserved of its limits, and the open leases that began there. Shards of leases tell where a lease is, from
-//! its reserve until it is forgotten.
+//! A group stores the reservations of its limits, and the open leases that began there. A lease shard locates each lease, from its
+//! reserve until it is forgotten.
 
 #[cfg(test)]
 mod colliding_keys;
@@ -21,10 +21,10 @@ mod open_leases;
 mod options;
 mod past_leases;
 mod place_index;
+mod poison;
 mod queue;
 mod reserve;
 mod rolling;
-mod soundness;
 mod sums;
 mod sweeper;
 
@@ -34,7 +34,7 @@ use self::groups::{GroupNumbers, Groups, LockedGroups};
 use self::lease_shard::Leases;
 use self::live_limit::LiveLimit;
 pub use self::options::MemoryOptions;
-use self::reserve::Needs;
+use self::reserve::ResolvedRequirements;
 use self::sweeper::Sweeper;
 use crate::clock::{Clock, Timestamp};
 use crate::decision::Decision;
@@ -47,7 +47,7 @@ use crate::limiter::{Backend, Limiter};
 use crate::registry::{LimitState, LimitStatus, Page, RegisteredLimit};
 use crate::request::{CompleteRequest, ReserveRequest};
 
-/// The limiter in memory, safe under any number of threads. Clones share one state.
+/// The in-process limiter, safe under any number of threads. Clones share one state.
 ///
 /// ```
 /// use ratelimiter::{
@@ -78,8 +78,8 @@ pub struct MemoryLimiter {
     _sweeper: Option<Arc<Sweeper>>,
 }
 
-/// What calls rely on that have no error to answer with.
-const SOUND: &str = "the limiter has not panicked in the midst of a change";
+/// The panic message of calls that cannot return an error.
+const NOT_POISONED: &str = "the limiter has not panicked while updating its state";
 
 #[derive(Debug)]
 struct State {
@@ -90,7 +90,7 @@ struct State {
 }
 
 impl MemoryLimiter {
-    /// An empty limiter on the machine's clock, which sweeps itself in the background.
+    /// An empty limiter on the system clock, with a background sweep.
     pub fn new() -> Self {
         Self::with_options(MemoryOptions::default())
     }
@@ -98,8 +98,7 @@ impl MemoryLimiter {
     /// An empty limiter with these options.
     ///
     /// # Panics
-    /// When it should sweep itself and the system has no room for a thread, or when it should remember more than
-    /// 2^30 leases.
+    /// If the thread of the background sweep cannot be started, or if `remember_max` is above 2^30.
     pub fn with_options(options: MemoryOptions) -> Self {
         let leases = Leases::new(&options);
         let MemoryOptions { clock, hints, sweep_every, .. } = options;
@@ -108,18 +107,18 @@ impl MemoryLimiter {
         Self { state, _sweeper: sweeper }
     }
 
-    /// The limiter's present moment.
+    /// The current time of the limiter's clock.
     pub fn now(&self) -> Timestamp {
         self.state.clock.now()
     }
 
-    /// Whether the limiter's state may be trusted. Once it has panicked in the midst of a change it answers nothing any more, and
-    /// must be made anew; a panic that changed nothing, of the clock for example, does no harm.
+    /// Whether the limiter is poisoned. After a panic while it updated its state every call fails, and the limiter must be replaced. A
+    /// panic before the first change, for example of the clock, does no harm.
     ///
     /// # Errors
-    /// What every call answers from then on.
+    /// The limiter is poisoned. Every call then returns this error.
     pub fn check_sound(&self) -> Result<(), Unanswered> {
-        self.state.groups.soundness.check()
+        self.state.groups.poison.check()
     }
 
     /// [`Limiter::reserve`] without a future.
@@ -129,11 +128,11 @@ impl MemoryLimiter {
     pub fn reserve_now(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
         let State { clock, hints, groups, leases } = &*self.state;
         let (id, mut lease_shard) = leases.lock(request.lease);
-        groups.soundness.check()?;
-        // The group of the lease, if it is open with other limits than it asks for now; looked for at most once.
+        groups.poison.check()?;
+        // The group of the lease, if it is open with other limits than this request has; searched at most once.
         let mut home: Option<Option<u32>> = None;
         loop {
-            let mut needs = Needs::new();
+            let mut needs = ResolvedRequirements::new();
             let mut numbers = GroupNumbers::default();
             reserve::find_groups(request, groups, &mut needs, &mut numbers)?;
             if let Some(Some(home)) = home {
@@ -142,11 +141,10 @@ impl MemoryLimiter {
             let mut locked = LockedGroups::default();
             groups.lock(&mut locked, &numbers);
             let now = clock.now();
-            let _change = groups.soundness.begin_change()?;
-            // Under all the locks: that an ID is not known is mostly told by memory that is far away, and what follows need not
-            // wait for it.
+            let _change = groups.poison.begin_change()?;
+            // Under all locks: the lookup usually misses the cache; starting it here overlaps the miss with the work below.
             let mut is_unsure = false;
-            let known = lease_shard.find(id, |place| match locked.find_any(place.group) {
+            let known = lease_shard.find(id, |place| match locked.find_if_locked(place.group) {
                 Some(group) => locked.group(group).leases.at(place.slot).id == id.id,
                 None => {
                     is_unsure = true;
@@ -163,9 +161,9 @@ impl MemoryLimiter {
                 reserve::reserve(now, lease, &mut needs, &mut lease_shard, &mut locked, hints);
             locked.unlock();
             match &answer {
-                // A group that was found a moment ago may have been taken out, and another have its number.
+                // The group may have been removed since it was found, and its number reused.
                 Err(ReserveError::UnknownKey { key })
-                    if reserve::has_moved(key, &needs, groups) => {}
+                    if reserve::group_changed(key, &needs, groups) => {}
                 _ => return answer,
             }
         }
@@ -178,10 +176,10 @@ impl MemoryLimiter {
     pub fn complete_now(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
         let State { clock, groups, leases, .. } = &*self.state;
         let (id, mut lease_shard) = leases.lock(request.lease);
-        groups.soundness.check()?;
+        groups.poison.check()?;
         let mut locked = LockedGroups::default();
         let found = lease_shard.find_open(id, |place| {
-            // One at a time: what was locked for another lease is unlocked.
+            // Locks one group at a time: this unlocks the group of the previous candidate.
             groups.lock_first(&mut locked, place.group);
             locked.first().1.leases.at(place.slot).id == id.id
         });
@@ -197,7 +195,7 @@ impl MemoryLimiter {
         }
         groups.lock(&mut locked, &others);
         let now = clock.now();
-        let _change = groups.soundness.begin_change()?;
+        let _change = groups.poison.begin_change()?;
         let lease = locked.first().1.leases.take(place.slot);
         let completed = complete::complete(now, &lease, &request.actuals, &mut locked);
         let (_, group) = locked.first();
@@ -219,20 +217,20 @@ impl MemoryLimiter {
         let State { clock, groups, .. } = &*self.state;
         let mut group = groups.lock_or_make(&limit.key)?;
         let now = clock.now();
-        let _change = groups.soundness.begin_change()?;
+        let _change = groups.poison.begin_change()?;
         group.define(now, limit)
     }
 
-    /// Puts a limit back as it was registered, in the place of whatever has its key. What is live of a limit of the same kind
-    /// stays; where nothing is live, a decrease that was under way ends at once.
+    /// Restores a limit as it was registered, replacing the limit with its key. Live reservations of a limit of the same kind
+    /// stay; if there are none, a pending decrease applies at once.
     ///
     /// # Panics
-    /// When the state cannot be trusted; see [`MemoryLimiter::check_sound`].
+    /// If the limiter is poisoned; see [`MemoryLimiter::check_sound`].
     pub fn restore(&self, registered: RegisteredLimit) -> LimitStatus {
         let State { clock, groups, .. } = &*self.state;
-        let mut group = groups.lock_or_make(&registered.limit.key).expect(SOUND);
+        let mut group = groups.lock_or_make(&registered.limit.key).expect(NOT_POISONED);
         let now = clock.now();
-        let _change = groups.soundness.begin_change().expect(SOUND);
+        let _change = groups.poison.begin_change().expect(NOT_POISONED);
         group.restore(now, registered)
     }
 
@@ -242,9 +240,9 @@ impl MemoryLimiter {
     /// As there.
     pub fn delete_now(&self, key: &LimitKey) -> Result<(), DeleteError> {
         let groups = &self.state.groups;
-        groups.soundness.check()?;
+        groups.poison.check()?;
         if let Some(mut group) = groups.lock_for(key) {
-            let _change = groups.soundness.begin_change()?;
+            let _change = groups.poison.begin_change()?;
             if group.remove(key) {
                 return Ok(());
             }
@@ -255,31 +253,31 @@ impl MemoryLimiter {
     /// [`Backend::state`] without a future.
     ///
     /// # Panics
-    /// When the state cannot be trusted; see [`MemoryLimiter::check_sound`].
+    /// If the limiter is poisoned; see [`MemoryLimiter::check_sound`].
     pub fn state_now(&self, key: &LimitKey) -> Option<LimitState> {
-        self.state.state(key).expect(SOUND)
+        self.state.state(key).expect(NOT_POISONED)
     }
 
     /// [`Backend::states`] without a future.
     ///
     /// # Panics
-    /// When the state cannot be trusted; see [`MemoryLimiter::check_sound`].
+    /// If the limiter is poisoned; see [`MemoryLimiter::check_sound`].
     pub fn states_now(&self, page: &Page) -> Vec<LimitState> {
-        self.state.states(page).expect(SOUND)
+        self.state.states(page).expect(NOT_POISONED)
     }
 
-    /// Returns what has expired, applies decreases that have become possible, forgets what may be forgotten. Does nothing when the
-    /// state cannot be trusted; see [`MemoryLimiter::check_sound`].
+    /// Frees expired reservations, applies pending decreases that fit, and forgets old leases. Does nothing if the limiter is
+    /// poisoned; see [`MemoryLimiter::check_sound`].
     pub fn sweep(&self) {
         self.state.sweep().unwrap_or_default();
     }
 
-    /// How many leases are open: allowed, not completed, and not yet swept away.
+    /// Number of open leases: allowed, not completed, and not yet swept.
     pub fn open_leases(&self) -> usize {
         self.state.groups.each().map(|group| group.leases.len()).sum()
     }
 
-    /// How many ended or denied leases are remembered.
+    /// Number of ended or denied leases that are remembered.
     pub fn past_leases(&self) -> usize {
         self.state.leases.each().map(|shard| shard.past_count()).sum()
     }
@@ -288,10 +286,10 @@ impl MemoryLimiter {
 impl State {
     fn state(&self, key: &LimitKey) -> Result<Option<LimitState>, Unanswered> {
         let Some(mut group) = self.groups.lock_for(key) else {
-            return self.groups.soundness.check().map(|()| None);
+            return self.groups.poison.check().map(|()| None);
         };
         let now = self.clock.now();
-        let _change = self.groups.soundness.begin_change()?;
+        let _change = self.groups.poison.begin_change()?;
         group.expire(now);
         Ok(group.find(key).map(|(_, limit)| limit.state()))
     }
@@ -300,7 +298,7 @@ impl State {
         let mut states = Vec::new();
         for mut group in self.groups.each() {
             let now = self.clock.now();
-            let _change = self.groups.soundness.begin_change()?;
+            let _change = self.groups.poison.begin_change()?;
             group.expire(now);
             let limits = group.limits().filter(|limit| page.has(limit.key()));
             states.extend(limits.map(LiveLimit::state));
@@ -310,13 +308,13 @@ impl State {
         Ok(states)
     }
 
-    /// A state that cannot be trusted stays as it is.
+    /// Does nothing if the limiter is poisoned.
     fn sweep(&self) -> Result<(), Unanswered> {
-        let soundness = &self.groups.soundness;
+        let poison = &self.groups.poison;
         let mut ended = Vec::new();
         self.groups.sweep(|group| {
             let now = self.clock.now();
-            let _change = soundness.begin_change()?;
+            let _change = poison.begin_change()?;
             group.sweep(now);
             ended.extend(group.leases.ended(now));
             Ok(())
@@ -326,17 +324,17 @@ impl State {
         }
         for mut shard in self.leases.each() {
             let now = self.clock.now();
-            let _change = soundness.begin_change()?;
+            let _change = poison.begin_change()?;
             shard.sweep(now);
         }
         Ok(())
     }
 
-    /// Ends an open lease of which nothing is live any more.
+    /// Ends an open lease whose reservations have all expired.
     fn end(&self, id: LeaseId) -> Result<(), Unanswered> {
         let (id, mut lease_shard) = self.leases.lock(id);
-        self.groups.soundness.check()?;
-        // It may have been completed meanwhile.
+        self.groups.poison.check()?;
+        // It may have been completed since.
         let Some(found) = self.groups.find_lease(id, &lease_shard) else {
             return Ok(());
         };
@@ -344,7 +342,7 @@ impl State {
         let mut locked = LockedGroups::default();
         self.groups.lock_first(&mut locked, place.group);
         let now = self.clock.now();
-        let _change = self.groups.soundness.begin_change()?;
+        let _change = self.groups.poison.begin_change()?;
         let (_, group) = locked.first();
         let lease = group.leases.take(place.slot);
         if lease.ends_at > now {

@@ -1,6 +1,6 @@
-//! The defined limits, and how a new definition changes an old one.
+//! The registry of defined limits, and how they are redefined.
 //!
-//! A registry is plain data: a backend keeps one to know its limits, a server keeps one to write its limits file.
+//! A registry is plain data: a backend uses one to look up its limits, a server to write its limits file.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -15,55 +15,55 @@ pub struct Registry {
     limits: BTreeMap<LimitKey, RegisteredLimit>,
 }
 
-/// A limit as it is in force, and whether its capacity is on its way down.
+/// A limit in force and its status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegisteredLimit {
-    /// The limit with the capacity that is in force.
+    /// The limit with the capacity in force.
     pub limit: Limit,
-    /// What it admits.
+    /// Active, paused or decreasing.
     pub status: LimitStatus,
 }
 
-/// What a limit admits, as its last definition says.
+/// What a limit admits according to its last definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LimitStatus {
-    /// What its capacity has room for. That is above 0.
+    /// Up to its capacity, which is above 0.
     #[default]
     Active,
-    /// Nothing: the capacity that was asked for is 0. It is in force as soon as all units have returned.
+    /// Nothing: the requested capacity is 0. It applies when all units have been returned.
     Paused,
-    /// Nothing for now: a lower capacity waits until enough units have returned.
+    /// Nothing for now: a lower capacity applies when enough units have been returned.
     Decreasing {
-        /// The capacity that waits. Lower than the one in force, and above 0.
+        /// The target capacity: lower than the one in force, and above 0.
         to: Capacity,
     },
 }
 
-/// A limit with the figures of the moment.
+/// A limit with its current usage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LimitState {
-    /// The limit with the capacity that is in force.
+    /// The limit with the capacity in force.
     pub limit: Limit,
-    /// What it admits.
+    /// Active, paused or decreasing.
     pub status: LimitStatus,
-    /// The figures of the moment.
+    /// Current usage.
     pub usage: Usage,
 }
 
-/// How much of a limit is taken.
+/// How much of a limit is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
     /// Units in live reservations or holds.
     pub used: u64,
     /// Units that could be reserved now, if the limit is active.
     pub available: u64,
-    /// Units that were used without room, where the limit's overage becomes debt.
+    /// Units used above the capacity while the limit's overage was `debt`.
     pub debt: u128,
-    /// Units that were used without room, whatever became of them; counted since this backend started.
+    /// Units used above the capacity, whatever the overage; counted since this backend started.
     pub uncovered: u128,
 }
 
-/// Which part of the limits to list: those after a key, with a prefix, at most so many.
+/// Which limits to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Page {
     /// Only keys that begin with this.
@@ -75,7 +75,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// True if a key is on the page, as far as its prefix and `after` say; the number is for whoever lists.
+    /// True if a key matches `prefix` and `after`. The caller applies `count_max`.
     pub fn has(&self, key: &LimitKey) -> bool {
         key.as_str().starts_with(&self.prefix)
             && self.after.as_ref().is_none_or(|after| key > after)
@@ -83,19 +83,19 @@ impl Page {
 }
 
 impl LimitState {
-    /// True while the capacity that was asked for last is not in force yet: units have to return first.
+    /// True while the requested capacity is not in force yet because too many units are in use.
     pub const fn waits(&self) -> bool {
         self.status.target(self.limit.capacity).get() < self.limit.capacity.get()
     }
 }
 
 impl LimitStatus {
-    /// The status of a limit whose capacity is in force.
+    /// The status of a limit without a pending decrease.
     const fn in_force_at(capacity: Capacity) -> Self {
         if capacity.get() == 0 { Self::Paused } else { Self::Active }
     }
 
-    /// The capacity that was asked for last, of a limit that has this one in force.
+    /// The requested capacity of a limit whose capacity in force is `in_force`.
     const fn target(self, in_force: Capacity) -> Capacity {
         match self {
             Self::Active => in_force,
@@ -106,13 +106,13 @@ impl LimitStatus {
 }
 
 impl RegisteredLimit {
-    /// A limit that is in force as it stands: active, or paused if its capacity is 0.
+    /// A limit without a pending decrease: active, or paused if its capacity is 0.
     pub const fn in_force(limit: Limit) -> Self {
         let status = LimitStatus::in_force_at(limit.capacity);
         Self { limit, status }
     }
 
-    /// A limit whose capacity goes down to `to` as soon as enough units have returned.
+    /// A limit whose capacity is lowered to `to` when enough units have been returned.
     ///
     /// # Panics
     /// If `to` is not below the capacity in force.
@@ -123,8 +123,8 @@ impl RegisteredLimit {
         Self { limit, status }
     }
 
-    /// What becomes of this limit when it is defined anew as `new`: a capacity at or above the one in force holds at
-    /// once and cancels a decrease; a lower one waits; everything else holds at once.
+    /// This limit after it is redefined as `new`. A capacity at or above the one in force applies at once and cancels
+    /// a decrease; a lower one is pending; all other fields apply at once.
     ///
     /// # Errors
     /// The kind cannot change.
@@ -140,17 +140,17 @@ impl RegisteredLimit {
         Ok(Self::going_down(Limit { capacity: in_force, ..new }, to))
     }
 
-    /// The capacity that was asked for last: the one that waits, or else the one in force.
+    /// The requested capacity: the pending one, or else the one in force.
     pub const fn target(&self) -> Capacity {
         self.status.target(self.limit.capacity)
     }
 
-    /// True while the capacity that was asked for last is not in force yet: units have to return first.
+    /// True while the requested capacity is not in force yet because too many units are in use.
     pub const fn waits(&self) -> bool {
         self.target().get() < self.limit.capacity.get()
     }
 
-    /// The capacity that waits comes into force.
+    /// Applies the pending capacity.
     pub const fn settle(&mut self) {
         self.limit.capacity = self.target();
         self.status = LimitStatus::in_force_at(self.limit.capacity);
@@ -158,7 +158,7 @@ impl RegisteredLimit {
 }
 
 impl Registry {
-    /// A registry without limits.
+    /// An empty registry.
     pub fn new() -> Self {
         Self::default()
     }
@@ -168,22 +168,22 @@ impl Registry {
         self.limits.get(key)
     }
 
-    /// The limit with this key, to change it. Its key must stay.
+    /// The limit with this key. Its key must not be changed.
     pub fn get_mut(&mut self, key: &LimitKey) -> Option<&mut RegisteredLimit> {
         self.limits.get_mut(key)
     }
 
-    /// Puts a limit in the place of the one with its key, if there is one.
+    /// Inserts a limit, or replaces the one with its key.
     pub fn put(&mut self, registered: RegisteredLimit) {
         self.limits.insert(registered.limit.key.clone(), registered);
     }
 
-    /// Takes out the limit with this key.
+    /// Removes and returns the limit with this key.
     pub fn remove(&mut self, key: &LimitKey) -> Option<RegisteredLimit> {
         self.limits.remove(key)
     }
 
-    /// What the limit becomes when it is defined as `limit`, without changing anything yet.
+    /// The result of defining `limit`, without changing the registry.
     ///
     /// # Errors
     /// The kind cannot change.
@@ -213,12 +213,12 @@ impl Registry {
             .take(page.count_max.unwrap_or(usize::MAX))
     }
 
-    /// How many limits there are.
+    /// Number of limits.
     pub fn len(&self) -> usize {
         self.limits.len()
     }
 
-    /// True if there is none.
+    /// True if no limit is defined.
     pub fn is_empty(&self) -> bool {
         self.limits.is_empty()
     }
@@ -264,7 +264,7 @@ mod tests {
 
     /// DEF-07
     #[test]
-    fn def_07_only_the_capacity_of_a_decrease_waits() {
+    fn def_07_only_the_capacity_of_a_decrease_is_pending() {
         let registered = RegisteredLimit::in_force(limit("k", 10));
         let window = Window::from_seconds(30).unwrap();
         let new = Limit { kind: LimitKind::Rolling { window }, ..limit("k", 4) };

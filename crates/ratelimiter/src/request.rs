@@ -1,18 +1,18 @@
-//! What a caller asks: the requirements of a call, and later its actuals.
+//! Reserve and complete requests.
 
 use std::num::NonZeroU64;
 
 use crate::key::LimitKey;
 use crate::lease::LeaseId;
 
-/// The most requirements of one reserve, and so the most reservations of one lease.
+/// The most requirements of one reserve, and therefore the most reservations of one lease.
 pub const REQUIREMENTS_MAX: usize = 32;
 /// The most actuals of one complete.
 pub const ACTUALS_MAX: usize = REQUIREMENTS_MAX;
-/// The most bytes that a job ID may have.
+/// The most bytes of a job ID.
 pub const JOB_ID_BYTES_MAX: usize = 256;
 
-/// "May this call go ahead?": a lease and what it needs.
+/// Asks whether a call may go ahead: a lease ID and its requirements.
 ///
 /// ```
 /// use ratelimiter::{LeaseId, LimitKey, Requirements, ReserveRequest};
@@ -27,80 +27,80 @@ pub const JOB_ID_BYTES_MAX: usize = 256;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReserveRequest {
-    /// The attempt.
+    /// Identifies the attempt.
     pub lease: LeaseId,
-    /// What the attempt is for, in the caller's own terms; only for logs.
+    /// The caller's ID for its work; only for logs.
     pub job: Option<JobId>,
-    /// What the call needs, all or nothing.
+    /// Reserved together or not at all.
     pub requirements: Requirements,
 }
 
-/// "The call is over": a lease and what was really used.
+/// Reports the end of a call: a lease ID and the actual use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompleteRequest {
-    /// The attempt that was allowed.
+    /// The lease that was allowed.
     pub lease: LeaseId,
-    /// What the attempt was for, in the caller's own terms; only for logs.
+    /// The caller's ID for its work; only for logs.
     pub job: Option<JobId>,
-    /// What was used of the rolling limits, where the caller knows it.
+    /// Actual use of the rolling limits, where the caller knows it.
     pub actuals: Actuals,
 }
 
 /// What a call needs of one limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requirement {
-    /// Of which limit.
+    /// The limit.
     pub key: LimitKey,
-    /// How many units; never 0.
+    /// Units; never 0.
     pub amount: NonZeroU64,
 }
 
-/// What a call needs: 1 to 32 requirements, each of another key, in the caller's order.
+/// 1 to 32 requirements with distinct keys, in the caller's order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requirements(Box<[Requirement]>);
 
 /// What a call used of one limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Actual {
-    /// Of which limit.
+    /// The limit.
     pub key: LimitKey,
-    /// How many units; 0 if none.
+    /// Units; may be 0.
     pub amount: u64,
 }
 
-/// What a call used: at most 32 actuals, each of another key.
+/// At most 32 actuals with distinct keys.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Actuals(Box<[Actual]>);
 
-/// The caller's own name for what it does, of 1 to 256 bytes without control characters.
+/// The caller's ID for its work: 1 to 256 bytes without control characters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct JobId(Box<str>);
 
-/// Why a request has no valid shape.
+/// Why a request is malformed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// Not 1..=32 requirements.
     #[error("a reserve has 1 to {REQUIREMENTS_MAX} requirements, not {count}")]
     RequirementCount {
-        /// How many there were.
+        /// Number of requirements.
         count: usize,
     },
     /// More than 32 actuals.
     #[error("a complete has at most {ACTUALS_MAX} actuals, not {count}")]
     ActualCount {
-        /// How many there were.
+        /// Number of actuals.
         count: usize,
     },
-    /// A requirement of nothing.
+    /// A requirement with an amount of 0.
     #[error("a requirement's amount is 1 or more; leave out {key}, of which nothing is needed")]
     AmountZero {
-        /// Whose amount is 0.
+        /// The key whose amount is 0.
         key: LimitKey,
     },
     /// Two entries name the same key.
-    #[error("{key} stands there twice; name each key once, with the sum")]
+    #[error("{key} is listed twice; list each key once, with the sum")]
     DuplicateKey {
-        /// Which key.
+        /// The key.
         key: LimitKey,
     },
     /// A job ID that is empty, too long, or has control characters.
@@ -126,7 +126,7 @@ impl Requirements {
     /// Checks a list of requirements.
     ///
     /// # Errors
-    /// None or more than 32, or a key that stands there twice.
+    /// None or more than 32, or a duplicate key.
     pub fn new(requirements: impl Into<Box<[Requirement]>>) -> Result<Self, RequestError> {
         let requirements = requirements.into();
         let count = requirements.len();
@@ -139,7 +139,7 @@ impl Requirements {
         Ok(Self(requirements))
     }
 
-    /// Checks a list of pairs of key and amount.
+    /// Checks a list of `(key, amount)` pairs.
     ///
     /// # Errors
     /// As [`Requirements::new`], and for an amount of 0.
@@ -164,7 +164,7 @@ impl Actuals {
     /// Checks a list of actuals.
     ///
     /// # Errors
-    /// More than 32, or a key that stands there twice.
+    /// More than 32, or a duplicate key.
     pub fn new(actuals: impl Into<Box<[Actual]>>) -> Result<Self, RequestError> {
         let actuals = actuals.into();
         if actuals.len() > ACTUALS_MAX {
@@ -176,7 +176,7 @@ impl Actuals {
         Ok(Self(actuals))
     }
 
-    /// Checks a list of pairs of key and amount.
+    /// Checks a list of `(key, amount)` pairs.
     ///
     /// # Errors
     /// As [`Actuals::new`].
@@ -185,7 +185,7 @@ impl Actuals {
         Self::new(pairs.into_iter().map(actual).collect::<Box<[_]>>())
     }
 
-    /// Nothing is known of what was used: every rolling reservation stays as it is.
+    /// The actual use is unknown: rolling reservations stay until they expire.
     pub fn none() -> Self {
         Self::default()
     }
@@ -199,7 +199,7 @@ impl std::ops::Deref for Actuals {
     }
 }
 
-/// The first key that an earlier entry has too. Lists have at most 32 entries, so comparing all pairs is cheap.
+/// The first key that is also in an earlier entry. Lists have at most 32 entries, so comparing all pairs is cheap.
 fn first_duplicate<T>(entries: &[T], key: impl Fn(&T) -> &LimitKey) -> Option<&LimitKey> {
     let repeats = |(at, entry): (usize, &T)| entries[..at].iter().any(|e| key(e) == key(entry));
     let at = entries.iter().enumerate().position(repeats)?;
@@ -207,7 +207,7 @@ fn first_duplicate<T>(entries: &[T], key: impl Fn(&T) -> &LimitKey) -> Option<&L
 }
 
 impl JobId {
-    /// Checks a text and makes it a job ID.
+    /// Creates a job ID from a text.
     ///
     /// # Errors
     /// Empty, longer than [`JOB_ID_BYTES_MAX`], or with control characters, which would garble a log.
@@ -249,14 +249,14 @@ mod tests {
     }
 
     #[test]
-    fn a_requirement_of_nothing_is_refused() {
+    fn a_requirement_of_0_is_refused() {
         let error = Requirements::of([(key("a"), 1), (key("b"), 0)]).unwrap_err();
         assert_eq!(error, RequestError::AmountZero { key: key("b") });
     }
 
     /// COM-06
     #[test]
-    fn com_06_a_key_may_not_stand_twice() {
+    fn com_06_a_key_may_not_be_listed_twice() {
         let pairs = || [(key("a"), 1), (key("b"), 1), (key("a"), 2)];
         let expected = RequestError::DuplicateKey { key: key("a") };
         assert_eq!(Requirements::of(pairs()).unwrap_err(), expected);

@@ -1,4 +1,4 @@
-//! The memory backend obeys every rule that all limiters share, on a clock that tests move.
+//! The conformance suite on the memory backend, with a fake clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use ratelimiter_conformance::{Fixture, Powers};
 const REMEMBER_MAX: usize = 100;
 const SWEEP_EVERY: Duration = Duration::from_millis(500);
 
-/// A limiter in memory whose time is moved by hand.
+/// A memory limiter on a fake clock.
 struct InMemory {
     clock: Arc<FakeClock>,
     limiter: MemoryLimiter,
-    /// Whether the limiter is swept as it would be in the background. Sweeping may not change any answer.
+    /// Whether `advance` sweeps as the background thread would. Sweeping must not change any answer.
     sweeps: bool,
 }
 
@@ -36,7 +36,7 @@ impl Fixture for InMemory {
         let remember_for = MemoryOptions::default().remember_for;
         let forgets_after = match self.sweeps {
             true => Ok(remember_for),
-            false => Err("it is the sweep that ends expired leases, and nothing sweeps here"),
+            false => Err("expired leases end at a sweep, and nothing sweeps here"),
         };
         Powers {
             expiry_lag: Duration::ZERO,
@@ -48,8 +48,8 @@ impl Fixture for InMemory {
             knows_leases_by_id: Ok(()),
             forgets_after,
             remembers_at_most: Ok(REMEMBER_MAX),
-            keeps_definitions: Err("the state is gone with the process"),
-            keeps_leases: Err("the state is gone with the process"),
+            keeps_definitions: Err("the state ends with the process"),
+            keeps_leases: Err("the state ends with the process"),
             second_server: Err("the state is in one process"),
         }
     }

@@ -1,6 +1,6 @@
-//! MEM-03, MEM-04: what leases cost in bytes, and that the bytes come back. The allocator of this program counts them.
+//! MEM-03, MEM-04: memory per lease, and its release. A counting allocator measures it.
 
-#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected stops there")]
+#![allow(clippy::unwrap_used, reason = "a failed test panics")]
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -21,9 +21,9 @@ static COUNTING: Mutex<()> = Mutex::new(());
 
 const MODELS: usize = 1_000;
 const LEASES: u128 = 100_000;
-/// What the test harness may take meanwhile.
+/// What the test harness may allocate in the meantime.
 const SLACK_BYTES: usize = 64 * 1_024;
-/// A limit that was busy keeps room for so many bytes of reservations.
+/// A limit that was busy keeps up to this much memory for reservations.
 const ROOM_KEPT_BYTES: usize = 64 * 24;
 const KEPT_BYTES_MAX: usize = SLACK_BYTES + 4 * MODELS * ROOM_KEPT_BYTES;
 const WINDOW: Duration = Duration::from_secs(60);
@@ -78,7 +78,7 @@ impl World {
             .unwrap();
     }
 
-    /// Lets all reservations expire, then all that is remembered of their leases.
+    /// Lets all reservations expire, then lets their leases be forgotten.
     fn forget_all(&self) {
         for passed in [WINDOW, MemoryOptions::default().remember_for] {
             self.clock.advance(passed);
@@ -116,7 +116,7 @@ fn mem_03_a_live_lease_of_four_requirements_takes_at_most_400_bytes() {
     let mut worst = 0;
     for lease in 1..=2 * LEASES {
         world.reserve(lease);
-        // Lists grow in steps, so what matters is the worst moment and not a lucky one.
+        // Lists grow in steps, so the worst moment counts.
         if lease >= LEASES / 4 && lease % 500 == 0 {
             worst = worst.max(world.bytes() / usize::try_from(lease).unwrap());
         }
@@ -136,7 +136,10 @@ fn mem_03_memory_returns_when_leases_are_completed() {
         world.complete(lease, 0);
     }
     let remembered = world.bytes();
-    assert!(remembered < live / 2, "{remembered} of {live} bytes are left before it is forgotten");
+    assert!(
+        remembered < live / 2,
+        "{remembered} of {live} bytes are left while the leases are remembered"
+    );
     world.forget_all();
     world.assert_back_to_baseline();
 }
@@ -164,7 +167,7 @@ fn mem_03_memory_returns_when_reconciled_reservations_expire() {
     world.assert_back_to_baseline();
 }
 
-/// MEM-03: one hold that lasts does not keep the places of all that came and went beside it.
+/// MEM-03: one lasting hold does not keep the slots of the holds that ended.
 #[test]
 fn mem_03_a_lasting_lease_does_not_keep_the_memory_of_those_that_ended() {
     let world = World::new(|options| options.remember_max = 1_000);
@@ -198,8 +201,8 @@ fn mem_03_three_million_denied_leases_take_no_more_than_one_million() {
         }
     }
     assert!(world.limiter.past_leases() <= 1_000_000);
-    assert!(world.limiter.past_leases() > 990_000, "nearly all that may be are remembered");
-    // 37 bytes for a lease and its place in the index, and what lists of growing length leave unused.
+    assert!(world.limiter.past_leases() > 990_000, "nearly `remember_max` leases are remembered");
+    // 37 bytes for a lease and its place in the index, plus the unused capacity of growing lists.
     assert!(peak <= 64_000_000, "{peak} bytes");
     world.forget_all();
     world.assert_back_to_baseline();

@@ -1,6 +1,6 @@
-//! A panic in the midst of a call: what was not changed goes on, what may be half-changed is not trusted any more.
+//! Panics during a call: harmless before the first change, poisoning after it.
 
-#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected stops there")]
+#![allow(clippy::unwrap_used, reason = "a failed test panics")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use ratelimiter::{
 
 const BEGAN_MS: u64 = 1_736_660_000_000;
 
-/// A clock that can be broken: at 0 it panics, and it may go back, which a clock never does.
+/// A clock that panics at 0 and can be set back, which violates the contract of `Clock`.
 #[derive(Debug, Default)]
 struct BreakableClock {
     ms: AtomicU64,
@@ -31,24 +31,26 @@ impl Clock for BreakableClock {
     }
 }
 
-struct Scene {
+struct TestContext {
     clock: Arc<BreakableClock>,
     limiter: MemoryLimiter,
 }
 
-/// The limits of one model, and one that stands alone.
+/// Two limits of one model, which form a group, and a limit outside it.
 fn keys() -> [LimitKey; 3] {
     ["global:llm:p:m:rpm", "global:llm:p:m:concurrency", "alone"]
         .map(|text| LimitKey::new(text).unwrap())
 }
 
-impl Scene {
+impl TestContext {
     fn new() -> Self {
         let clock = Arc::new(BreakableClock { ms: AtomicU64::new(BEGAN_MS) });
         let limiter = MemoryLimiter::with_options(MemoryOptions::for_tests(clock.clone()));
-        let scene = Self { clock, limiter };
-        keys().into_iter().for_each(|key| scene.limiter.define_now(limit(key)).map(drop).unwrap());
-        scene
+        let context = Self { clock, limiter };
+        keys()
+            .into_iter()
+            .for_each(|key| context.limiter.define_now(limit(key)).map(drop).unwrap());
+        context
     }
 
     fn reserve(&self, lease: u128) -> Result<bool, ReserveError> {
@@ -76,71 +78,71 @@ fn limit(key: LimitKey) -> Limit {
 }
 
 fn panics<T>(call: impl FnOnce() -> T) {
-    assert!(catch_unwind(AssertUnwindSafe(call)).is_err(), "the planted panic is met");
+    assert!(catch_unwind(AssertUnwindSafe(call)).is_err(), "the planted panic occurs");
 }
 
 #[test]
-fn a_panic_before_the_first_change_leaves_everything_as_it_was() {
-    let scene = Scene::new();
-    assert_eq!(scene.reserve(1), Ok(true));
-    scene.clock.ms.store(0, Ordering::SeqCst);
-    panics(|| scene.reserve(2));
-    panics(|| scene.reserve(1));
-    panics(|| scene.complete(1));
-    panics(|| scene.limiter.define_now(limit(keys()[0].clone())));
-    panics(|| scene.limiter.define_now(limit(LimitKey::new("another").unwrap())));
-    panics(|| scene.used());
-    panics(|| scene.limiter.sweep());
+fn a_panic_before_the_first_change_changes_nothing() {
+    let context = TestContext::new();
+    assert_eq!(context.reserve(1), Ok(true));
+    context.clock.ms.store(0, Ordering::SeqCst);
+    panics(|| context.reserve(2));
+    panics(|| context.reserve(1));
+    panics(|| context.complete(1));
+    panics(|| context.limiter.define_now(limit(keys()[0].clone())));
+    panics(|| context.limiter.define_now(limit(LimitKey::new("another").unwrap())));
+    panics(|| context.used());
+    panics(|| context.limiter.sweep());
 
-    scene.clock.ms.store(BEGAN_MS + 1, Ordering::SeqCst);
-    assert_eq!(scene.limiter.check_sound(), Ok(()));
-    assert_eq!(scene.used(), [1, 1, 1]);
-    assert_eq!(scene.reserve(2), Ok(true));
-    assert_eq!(scene.complete(1), Ok(()));
-    assert_eq!(scene.used(), [2, 1, 2]);
-    scene.limiter.sweep();
-    assert_eq!(scene.limiter.open_leases(), 1);
+    context.clock.ms.store(BEGAN_MS + 1, Ordering::SeqCst);
+    assert_eq!(context.limiter.check_sound(), Ok(()));
+    assert_eq!(context.used(), [1, 1, 1]);
+    assert_eq!(context.reserve(2), Ok(true));
+    assert_eq!(context.complete(1), Ok(()));
+    assert_eq!(context.used(), [2, 1, 2]);
+    context.limiter.sweep();
+    assert_eq!(context.limiter.open_leases(), 1);
 }
 
 #[test]
-fn after_a_panic_in_the_midst_of_a_change_nothing_is_answered_any_more() {
-    let scene = Scene::new();
-    assert_eq!(scene.reserve(1), Ok(true));
-    scene.clock.ms.store(BEGAN_MS - 1, Ordering::SeqCst);
-    panics(|| scene.complete(1));
-    scene.clock.ms.store(BEGAN_MS + 1, Ordering::SeqCst);
+fn after_a_panic_during_a_change_every_call_fails() {
+    let context = TestContext::new();
+    assert_eq!(context.reserve(1), Ok(true));
+    context.clock.ms.store(BEGAN_MS - 1, Ordering::SeqCst);
+    panics(|| context.complete(1));
+    context.clock.ms.store(BEGAN_MS + 1, Ordering::SeqCst);
 
-    let unsound = scene.limiter.check_sound().unwrap_err();
-    assert!(unsound.reason.contains("cannot be trusted"), "{unsound}");
-    assert!(unsound.retry_after > Duration::ZERO);
+    let poisoned = context.limiter.check_sound().unwrap_err();
+    assert!(poisoned.reason.contains("cannot be trusted"), "{poisoned}");
+    assert!(poisoned.retry_after > Duration::ZERO);
     let [rpm, ..] = keys();
-    assert_eq!(scene.reserve(2), Err(ReserveError::Unanswered(unsound.clone())));
-    assert_eq!(scene.complete(1), Err(CompleteError::Unanswered(unsound.clone())));
-    let defined = scene.limiter.define_now(limit(rpm.clone()));
-    assert_eq!(defined, Err(DefineError::Unanswered(unsound.clone())));
+    assert_eq!(context.reserve(2), Err(ReserveError::Unanswered(poisoned.clone())));
+    assert_eq!(context.complete(1), Err(CompleteError::Unanswered(poisoned.clone())));
+    let defined = context.limiter.define_now(limit(rpm.clone()));
+    assert_eq!(defined, Err(DefineError::Unanswered(poisoned.clone())));
     for key in [rpm.clone(), LimitKey::new("unknown").unwrap()] {
-        let deleted = scene.limiter.delete_now(&key);
-        assert_eq!(deleted, Err(DeleteError::Unanswered(unsound.clone())), "{key}");
+        let deleted = context.limiter.delete_now(&key);
+        assert_eq!(deleted, Err(DeleteError::Unanswered(poisoned.clone())), "{key}");
     }
-    scene.limiter.sweep();
-    panics(|| scene.limiter.state_now(&rpm));
+    context.limiter.sweep();
+    panics(|| context.limiter.state_now(&rpm));
 }
 
-/// A thread that unwinds for a reason of its own may end its lease on the way.
+/// A thread that unwinds because of another panic may complete its lease in a destructor.
 #[test]
-fn a_call_from_a_thread_that_panics_already_is_a_call_like_any_other() {
-    struct Completes<'a>(&'a Scene);
+fn a_call_from_a_panicking_thread_is_like_any_other() {
+    struct Completes<'a>(&'a TestContext);
     impl Drop for Completes<'_> {
         fn drop(&mut self) {
             self.0.complete(1).unwrap();
         }
     }
-    let scene = Scene::new();
-    assert_eq!(scene.reserve(1), Ok(true));
+    let context = TestContext::new();
+    assert_eq!(context.reserve(1), Ok(true));
     panics(|| {
-        let _completes = Completes(&scene);
-        assert!(std::env::args().count() > 1_000, "a call of the program that fails");
+        let _completes = Completes(&context);
+        assert!(std::env::args().count() > 1_000, "a panic outside the limiter");
     });
-    assert_eq!(scene.limiter.check_sound(), Ok(()));
-    assert_eq!(scene.used(), [1, 0, 1]);
+    assert_eq!(context.limiter.check_sound(), Ok(()));
+    assert_eq!(context.used(), [1, 0, 1]);
 }

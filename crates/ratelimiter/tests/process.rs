@@ -1,6 +1,6 @@
-//! MEM-01, MEM-02: the backend is one process's memory and nothing else: no I/O, no time of its own, any thread.
+//! MEM-01, MEM-02: no I/O, time only from the injected clock, any thread.
 
-#![allow(clippy::unwrap_used, reason = "a test that meets the unexpected stops there")]
+#![allow(clippy::unwrap_used, reason = "a failed test panics")]
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,16 +15,16 @@ use ratelimiter::{
     Window,
 };
 
-/// A clock that shows what it was last set to, and counts who looked.
+/// A clock that returns what it was last set to, and counts its reads.
 #[derive(Debug)]
 struct Scripted {
     nanos: AtomicU64,
-    looks: AtomicU64,
+    reads: AtomicU64,
 }
 
 impl Clock for Scripted {
     fn now(&self) -> Timestamp {
-        self.looks.fetch_add(1, Ordering::SeqCst);
+        self.reads.fetch_add(1, Ordering::SeqCst);
         Timestamp::from_unix_nanos(self.nanos.load(Ordering::SeqCst))
     }
 }
@@ -37,7 +37,7 @@ fn limiter_on(clock: &Arc<Scripted>) -> MemoryLimiter {
 }
 
 fn clock() -> Arc<Scripted> {
-    Arc::new(Scripted { nanos: AtomicU64::new(5_000_000_000), looks: AtomicU64::new(0) })
+    Arc::new(Scripted { nanos: AtomicU64::new(5_000_000_000), reads: AtomicU64::new(0) })
 }
 
 fn rpm() -> LimitKey {
@@ -50,7 +50,7 @@ fn request(lease: u128) -> ReserveRequest {
 
 /// MEM-01
 #[test]
-fn mem_01_time_is_what_the_clock_says() {
+fn mem_01_time_comes_from_the_clock() {
     let clock = clock();
     let limiter = limiter_on(&clock);
     let at = Timestamp::from_unix_nanos(5_000_000_000);
@@ -63,22 +63,22 @@ fn mem_01_time_is_what_the_clock_says() {
     assert!(limiter.reserve_now(&request(10_000)).unwrap().is_allowed());
 }
 
-/// MEM-01: without a sweep in the background nothing looks at the clock but requests.
+/// MEM-01: without a background sweep only requests read the clock.
 #[test]
-fn mem_01_each_request_looks_at_the_clock_once() {
+fn mem_01_each_request_reads_the_clock_once() {
     let clock = clock();
     let limiter = limiter_on(&clock);
-    clock.looks.store(0, Ordering::SeqCst);
+    clock.reads.store(0, Ordering::SeqCst);
     assert!(limiter.reserve_now(&request(1)).unwrap().is_allowed());
-    assert_eq!(clock.looks.load(Ordering::SeqCst), 1);
+    assert_eq!(clock.reads.load(Ordering::SeqCst), 1);
     let complete = CompleteRequest::new(LeaseId::from_u128(1), Actuals::none());
     limiter.complete_now(&complete).unwrap();
-    assert_eq!(clock.looks.load(Ordering::SeqCst), 2);
+    assert_eq!(clock.reads.load(Ordering::SeqCst), 2);
 }
 
-/// DEF-08: a limit that a limits file brings back has nothing live, so its decrease is over.
+/// DEF-08: a limit restored from a limits file has no live reservations, so its decrease applies at once.
 #[test]
-fn def_08_a_restored_limit_is_in_force_with_the_capacity_that_was_asked_for_last() {
+fn def_08_a_restored_limit_has_the_requested_capacity_in_force() {
     let limiter = MemoryLimiter::with_options(MemoryOptions::for_tests(clock()));
     let kind = LimitKind::Rolling { window: Window::from_seconds(1).unwrap() };
     let limit = Limit::new(rpm(), kind, Capacity::new(10).unwrap());
@@ -89,9 +89,9 @@ fn def_08_a_restored_limit_is_in_force_with_the_capacity_that_was_asked_for_last
     assert_eq!((state.limit.capacity, state.usage.used), (to, 0));
 }
 
-/// DEF-08: a change that could not be kept is taken back without losing what is live.
+/// DEF-08: a change that could not be stored is rolled back without losing live reservations.
 #[test]
-fn def_08_a_limit_that_is_put_back_keeps_its_reservations() {
+fn def_08_a_rolled_back_limit_keeps_its_reservations() {
     let limiter = limiter_on(&clock());
     let before = limiter.state_now(&rpm()).unwrap();
     assert!(limiter.reserve_now(&request(1)).unwrap().is_allowed());
@@ -104,9 +104,9 @@ fn def_08_a_limit_that_is_put_back_keeps_its_reservations() {
     assert!(!limiter.reserve_now(&request(2)).unwrap().is_allowed());
 }
 
-/// DEF-08: units that the change let in stay counted, so what is put back waits for them as any decrease does.
+/// DEF-08: units that were admitted under the change still count, so the rollback is pending like any decrease.
 #[test]
-fn def_08_a_limit_that_is_put_back_below_its_use_waits() {
+fn def_08_a_rollback_below_the_current_use_is_pending() {
     let limiter = limiter_on(&clock());
     let before = limiter.state_now(&rpm()).unwrap();
     let raised = Limit { capacity: Capacity::new(3).unwrap(), ..before.limit.clone() };
@@ -119,7 +119,7 @@ fn def_08_a_limit_that_is_put_back_below_its_use_waits() {
     assert_eq!(limiter.state_now(&rpm()).unwrap().usage.used, 3);
 }
 
-/// Polls once, without anybody to wake.
+/// Polls once with a no-op waker.
 fn poll_once<T>(future: impl Future<Output = T> + Send) -> Option<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),
@@ -127,7 +127,7 @@ fn poll_once<T>(future: impl Future<Output = T> + Send) -> Option<T> {
     }
 }
 
-/// MEM-02: a future that is done at its first poll has nothing to wait for, so no lock is held across an await.
+/// MEM-02: a future that is ready at its first poll never awaits, so no lock is held across an await.
 #[test]
 fn mem_02_every_answer_is_ready_at_the_first_poll() {
     let limiter = limiter_on(&clock());

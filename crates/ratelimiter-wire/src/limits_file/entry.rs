@@ -1,4 +1,4 @@
-//! One entry of a limits file.
+//! Entries of a limits file.
 
 use std::collections::BTreeSet;
 
@@ -6,16 +6,16 @@ use ratelimiter::{Capacity, LimitKey, RegisteredLimit};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::fault::FileFault;
+use super::error::FileFault;
 use super::scan::{Field, Fields, text_in};
 use crate::decode::{Body, Refusal, decode};
 use crate::definition::{DefinitionBody, KindBody, OverageBody, StatusBody};
+use crate::error_code::ErrorWord;
 use crate::field;
 use crate::object::object_only;
 use crate::state::{read_status, write_status_v1};
-use crate::word::ErrorWord;
 
-/// A limit as it is in force, and whether its capacity is on its way down.
+/// The JSON form of a [`RegisteredLimit`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, remote = "Self", expecting = "an object with key, kind and capacity")]
 pub(super) struct Entry {
@@ -116,67 +116,67 @@ impl TryFrom<Entry> for RegisteredLimit {
     }
 }
 
-/// What becomes of a field or a kind that this version does not know.
+/// How to treat an unknown field or kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Strictness {
-    /// It is a slip of the pen.
-    FirstEdition,
+    /// It is a typo: version 1 has no unknown fields.
+    RejectUnknown,
     /// A newer server may have written it.
-    KeepsUnknown,
+    PreserveUnknown,
 }
 
-/// An entry that was read.
-pub(super) enum Reading<'a> {
-    Understood {
+/// A parsed entry.
+pub(super) enum ParsedEntry<'a> {
+    Known {
         registered: Box<RegisteredLimit>,
         unknown: Vec<Field<'a>>,
     },
     UnknownKind {
         key: String,
         kind: String,
-        /// Of the kind.
+        /// The line of the kind.
         line: usize,
         text: &'a str,
     },
 }
 
-/// Reads one entry; `line` is where it begins.
+/// Parses one entry; `line` is where it begins.
 pub(super) fn read(
     line: usize,
     text: &str,
     strictness: Strictness,
-) -> Result<Reading<'_>, Vec<FileFault>> {
-    let refusal = match understood(text) {
-        Ok(registered) => return Ok(Reading::Understood { registered, unknown: Vec::new() }),
+) -> Result<ParsedEntry<'_>, Vec<FileFault>> {
+    let refusal = match parse_known(text) {
+        Ok(registered) => return Ok(ParsedEntry::Known { registered, unknown: Vec::new() }),
         Err(refusal) => refusal,
     };
     let Some(Fields(fields)) = Fields::of(line, text) else {
-        return Err(vec![FileFault::at_line(line, without_place(&refusal.message))]);
+        return Err(vec![FileFault::at_line(line, strip_position(&refusal.message))]);
     };
     let key = fields.iter().find_map(|field| text_in(field, "key"));
-    if strictness == Strictness::FirstEdition {
-        return Err(faults(line, key, &fields, refusal));
+    if strictness == Strictness::RejectUnknown {
+        return Err(entry_errors(line, key, &fields, refusal));
     }
     let kind = fields.iter().find_map(|field| Some((text_in(field, "kind")?, field.1)));
     if let (Some(key), Some((kind, line))) = (&key, kind)
         && serde_json::from_value::<KindBody>(kind.clone().into()).is_err()
     {
-        return Ok(Reading::UnknownKind { key: key.clone(), kind, line, text });
+        return Ok(ParsedEntry::UnknownKind { key: key.clone(), kind, line, text });
     }
     let (known, unknown): (Vec<_>, Vec<_>) =
         fields.into_iter().partition(|(name, ..)| KNOWN_FIELDS.contains(&name.as_str()));
     let mut names = BTreeSet::new();
     if let Some((name, line, _)) = unknown.iter().find(|(name, ..)| !names.insert(name)) {
-        let (field, message) = (Some(name.clone()), "stands there twice".to_owned());
+        let (field, message) = (Some(name.clone()), "is listed twice".to_owned());
         return Err(vec![FileFault { line: *line, key, field, message }]);
     }
-    match understood(&object_of(&known)) {
-        Ok(registered) => Ok(Reading::Understood { registered, unknown }),
-        Err(refusal) => Err(faults(line, key, &known, refusal)),
+    match parse_known(&object_of(&known)) {
+        Ok(registered) => Ok(ParsedEntry::Known { registered, unknown }),
+        Err(refusal) => Err(entry_errors(line, key, &known, refusal)),
     }
 }
 
-fn understood(text: &str) -> Result<Box<RegisteredLimit>, Refusal> {
+fn parse_known(text: &str) -> Result<Box<RegisteredLimit>, Refusal> {
     decode::<Entry>(text.as_bytes()).and_then(RegisteredLimit::try_from).map(Box::new)
 }
 
@@ -187,46 +187,46 @@ fn object_of(fields: &[Field<'_>]) -> String {
     format!("{{{}}}", fields.join(","))
 }
 
-/// Looks at every field by itself. Where each is right alone, the fault is the one that the whole entry showed.
-#[expect(clippy::wildcard_enum_match_arm, reason = "the other words do not come from a limit")]
-fn faults(
+/// Checks every field separately. If each is valid, the error is that of the whole entry.
+#[expect(clippy::wildcard_enum_match_arm, reason = "checks of an entry return no other code")]
+fn entry_errors(
     line: usize,
     key: Option<String>,
     fields: &[Field<'_>],
     whole: Refusal,
 ) -> Vec<FileFault> {
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     for (name, line, raw) in fields {
-        if let Some(message) = fault_of_field(name, raw) {
+        if let Some(message) = field_error(name, raw) {
             let field = Some(name.clone());
-            faults.push(FileFault { line: *line, key: key.clone(), field, message });
+            errors.push(FileFault { line: *line, key: key.clone(), field, message });
         }
     }
-    if faults.is_empty() {
+    if errors.is_empty() {
         let field = match whole.error {
             ErrorWord::InvalidRequest { field } => field,
-            // No check of an entry says another word; if one did, it would still be shown.
+            // No check of an entry returns another code; if one did, it would still be shown.
             error => error.to_string(),
         };
         let at = fields.iter().find(|(name, ..)| *name == field).map_or(line, |(_, line, _)| *line);
-        let message = without_place(&whole.message).to_owned();
-        faults.push(FileFault { line: at, key, field: Some(field), message });
+        let message = strip_position(&whole.message).to_owned();
+        errors.push(FileFault { line: at, key, field: Some(field), message });
     }
-    faults
+    errors
 }
 
-/// What is wrong with a field by itself: an entry that has only this field is read, and must lack nothing but the
-/// others.
-fn fault_of_field(name: &str, raw: &RawValue) -> Option<String> {
+/// The error of a single field: an entry with only this field is parsed, and must fail only because the others are
+/// missing.
+fn field_error(name: &str, raw: &RawValue) -> Option<String> {
     let name = serde_json::to_string(name).expect("a string is JSON");
     let alone = format!("{{{name}:{raw}}}");
     let message = decode::<Entry>(alone.as_bytes()).err()?.message;
     let lacks_others = message.starts_with("missing field");
-    (!lacks_others).then(|| without_place(&message).to_owned())
+    (!lacks_others).then(|| strip_position(&message).to_owned())
 }
 
-/// The message without the reader's own place, which counts from the entry and not from the file.
-fn without_place(message: &str) -> &str {
+/// The message without serde's position, which counts from the entry and not from the file.
+fn strip_position(message: &str) -> &str {
     message.rsplit_once(" at line ").map_or(message, |(message, _)| message)
 }
 

@@ -1,4 +1,6 @@
-//! Finding the entries of a limits file and their lines, as far as the file is JSON.
+//! Entries of a limits file and their lines.
+//!
+//! Scanning stops at the first syntax error.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,31 +10,31 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::LIMITS_FILE_VERSION;
-use super::fault::FileFault;
+use super::error::FileFault;
 
 /// A field's name, its line, and its JSON.
 pub(super) type Field<'a> = (String, usize, &'a RawValue);
 
-/// The entries with their lines, what stands around them, and why there are no more.
+/// The entries with their lines, the object around them, and the errors so far.
 pub(super) struct Scan<'a> {
     /// `None` for an array.
     pub(super) envelope: Option<Envelope<'a>>,
     pub(super) entries: Vec<(usize, &'a RawValue)>,
-    pub(super) faults: Vec<FileFault>,
+    pub(super) errors: Vec<FileFault>,
 }
 
-/// What stands around the entries since version 2.
+/// The object around the entries since version 2.
 pub(super) struct Envelope<'a> {
     pub(super) version: u64,
-    /// The fields that this version does not know.
+    /// The unknown fields.
     pub(super) fields: Vec<Field<'a>>,
 }
 
-/// All that was read before a fault.
+/// What was parsed before a syntax error.
 #[derive(Default)]
 struct Parts<'a> {
-    /// The fields of the object around the entries, but for the entries.
-    around: Vec<(String, &'a RawValue)>,
+    /// The fields of the object, without the entries.
+    envelope_fields: Vec<(String, &'a RawValue)>,
     entries: Option<Vec<&'a RawValue>>,
 }
 
@@ -42,17 +44,17 @@ impl<'a> Scan<'a> {
         let mut json = serde_json::Deserializer::from_str(text);
         let is_object = text.trim_start().starts_with('{');
         let result = match is_object {
-            true => Around(&mut parts).deserialize(&mut json),
-            false => Entries(parts.entries.insert(Vec::new())).deserialize(&mut json),
+            true => EnvelopeVisitor(&mut parts).deserialize(&mut json),
+            false => EntriesVisitor(parts.entries.insert(Vec::new())).deserialize(&mut json),
         };
-        let fault = result.and_then(|()| json.end()).err();
-        let Parts { around, entries } = parts;
-        let is_whole = fault.is_none();
+        let syntax_error = result.and_then(|()| json.end()).err();
+        let Parts { envelope_fields, entries } = parts;
+        let is_whole = syntax_error.is_none();
         let has_entries = entries.is_some();
         let mut lines = Lines::of(text);
         let entries: Vec<_> =
             entries.into_iter().flatten().map(|raw| (lines.line_of(raw), raw)).collect();
-        let mut faults = Vec::from_iter(fault.map(|error| {
+        let mut errors = Vec::from_iter(syntax_error.map(|error| {
             let after = entries.last().and_then(|(_, raw)| key_of(raw.get()));
             let message = match after {
                 Some(key) => format!("{error}, after the limit {key}"),
@@ -60,34 +62,36 @@ impl<'a> Scan<'a> {
             };
             FileFault::at_line(error.line().max(1), message)
         }));
-        let envelope = is_object.then(|| Envelope::of(text, around, is_whole, &mut faults));
+        let envelope =
+            is_object.then(|| Envelope::of(text, envelope_fields, is_whole, &mut errors));
         if is_object && is_whole && !has_entries {
-            faults.push(of_file(1, "limits", "missing; it is the list of limits"));
+            errors.push(of_file(1, "limits", "missing; it is the list of limits"));
         }
-        Self { envelope, entries, faults }
+        Self { envelope, entries, errors }
     }
 }
 
 impl<'a> Envelope<'a> {
     fn of(
         text: &'a str,
-        around: Vec<(String, &'a RawValue)>,
+        envelope_fields: Vec<(String, &'a RawValue)>,
         is_whole: bool,
-        faults: &mut Vec<FileFault>,
+        errors: &mut Vec<FileFault>,
     ) -> Self {
         let mut version = None;
         let (mut fields, mut seen) = (Vec::new(), BTreeSet::new());
-        for (name, raw) in around {
+        for (name, raw) in envelope_fields {
             let line = Lines::of(text).line_of(raw);
-            // The first list of limits is not among these.
+            // The first `limits` is not among these, so this is the second.
             if name == "limits" || !seen.insert(name.clone()) {
-                faults.push(of_file(line, &name, "stands there twice"));
+                errors.push(of_file(line, &name, "is listed twice"));
             } else if name == "version" {
                 let number = serde_json::from_str(raw.get()).ok();
                 version = number.filter(|number| *number >= LIMITS_FILE_VERSION);
                 if version.is_none() {
-                    let message = format!("is a whole number from {LIMITS_FILE_VERSION} on");
-                    faults.push(of_file(line, &name, message));
+                    let message =
+                        format!("must be a whole number of at least {LIMITS_FILE_VERSION}");
+                    errors.push(of_file(line, &name, message));
                 }
             } else {
                 fields.push((name, line, raw));
@@ -95,9 +99,9 @@ impl<'a> Envelope<'a> {
         }
         if is_whole && !seen.contains("version") {
             let message = format!(
-                "missing; a file that is an object says \"version\": {LIMITS_FILE_VERSION}, and one of the first edition is a list"
+                "missing; a file that is an object has \"version\": {LIMITS_FILE_VERSION}, and a file of version 1 is a list"
             );
-            faults.push(of_file(1, "version", message));
+            errors.push(of_file(1, "version", message));
         }
         Self { version: version.unwrap_or(LIMITS_FILE_VERSION), fields }
     }
@@ -107,10 +111,10 @@ fn of_file(line: usize, field: &str, message: impl Into<String>) -> FileFault {
     FileFault { line, key: None, field: Some(field.to_owned()), message: message.into() }
 }
 
-/// Collects the fields outside, so that those before a fault are not lost with it.
-struct Around<'v, 'a>(&'v mut Parts<'a>);
+/// Collects the fields outside the visitor, so that those before a syntax error are not lost.
+struct EnvelopeVisitor<'v, 'a>(&'v mut Parts<'a>);
 
-impl<'a> DeserializeSeed<'a> for Around<'_, 'a> {
+impl<'a> DeserializeSeed<'a> for EnvelopeVisitor<'_, 'a> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'a>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -118,7 +122,7 @@ impl<'a> DeserializeSeed<'a> for Around<'_, 'a> {
     }
 }
 
-impl<'a> Visitor<'a> for Around<'_, 'a> {
+impl<'a> Visitor<'a> for EnvelopeVisitor<'_, 'a> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -128,19 +132,19 @@ impl<'a> Visitor<'a> for Around<'_, 'a> {
     fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(name) = map.next_key::<String>()? {
             if name == "limits" && self.0.entries.is_none() {
-                map.next_value_seed(Entries(self.0.entries.insert(Vec::new())))?;
+                map.next_value_seed(EntriesVisitor(self.0.entries.insert(Vec::new())))?;
             } else {
-                self.0.around.push((name, map.next_value()?));
+                self.0.envelope_fields.push((name, map.next_value()?));
             }
         }
         Ok(())
     }
 }
 
-/// Collects the entries outside, so that those before a fault are not lost with it.
-struct Entries<'v, 'a>(&'v mut Vec<&'a RawValue>);
+/// Collects the entries outside the visitor, so that those before a syntax error are not lost.
+struct EntriesVisitor<'v, 'a>(&'v mut Vec<&'a RawValue>);
 
-impl<'a> DeserializeSeed<'a> for Entries<'_, 'a> {
+impl<'a> DeserializeSeed<'a> for EntriesVisitor<'_, 'a> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'a>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -148,7 +152,7 @@ impl<'a> DeserializeSeed<'a> for Entries<'_, 'a> {
     }
 }
 
-impl<'a> Visitor<'a> for Entries<'_, 'a> {
+impl<'a> Visitor<'a> for EntriesVisitor<'_, 'a> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -163,7 +167,7 @@ impl<'a> Visitor<'a> for Entries<'_, 'a> {
     }
 }
 
-/// Counts lines once from the beginning to the end, since entries come in order.
+/// Counts lines in one pass, since entries come in order.
 struct Lines<'a> {
     text: &'a str,
     at: usize,
@@ -175,7 +179,7 @@ impl<'a> Lines<'a> {
         Self { text, at: 0, line: 1 }
     }
 
-    /// The line on which a part of the text begins. A raw value that was read from a text is a part of it.
+    /// The line on which a raw value begins. A raw value that was parsed from a text is a slice of it.
     fn line_of(&mut self, raw: &RawValue) -> usize {
         let offset = raw.get().as_ptr().addr() - self.text.as_ptr().addr();
         self.line += newlines(&self.text[self.at..offset]);
@@ -192,7 +196,7 @@ pub(super) fn newlines(text: &str) -> usize {
 pub(super) struct Fields<'a>(pub(super) Vec<Field<'a>>);
 
 impl<'a> Fields<'a> {
-    /// `None` if the text is no object. `first_line` is where the text begins.
+    /// `None` if the text is not an object. `first_line` is where the text begins.
     pub(super) fn of(first_line: usize, text: &'a str) -> Option<Self> {
         let pairs = serde_json::from_str::<Pairs<'a>>(text).ok()?;
         let mut lines = Lines::of(text);
@@ -225,12 +229,12 @@ impl<'de: 'a, 'a> Deserialize<'de> for Pairs<'a> {
     }
 }
 
-/// The text of the field with this name.
+/// The field's text, if it has this name and is a string.
 pub(super) fn text_in((field, _, raw): &Field<'_>, name: &str) -> Option<String> {
     (field == name).then(|| serde_json::from_str(raw.get()).ok())?
 }
 
-/// The key of an entry, if it has one that can be read.
+/// The key of an entry, if it can be parsed.
 fn key_of(text: &str) -> Option<String> {
     let Fields(fields) = Fields::of(1, text)?;
     fields.iter().find_map(|field| text_in(field, "key"))

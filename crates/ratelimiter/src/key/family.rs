@@ -1,10 +1,10 @@
-//! The standard families of keys: made by a helper, read back by a parser.
+//! Standard key families: constructors and a parser.
 
 use std::fmt;
 
 use super::{KeyError, LimitKey};
 
-/// What one key of the standard families is about; [`KeyFamily::parse`] is the inverse of the helpers on [`LimitKey`].
+/// The parts of a standard key. [`KeyFamily::parse`] is the inverse of the constructors on [`LimitKey`].
 ///
 /// ```
 /// use ratelimiter::{KeyFamily, LimitKey, LlmDimension};
@@ -27,16 +27,16 @@ use super::{KeyError, LimitKey};
 pub enum KeyFamily<'a> {
     /// `global:llm:<provider>:<model>:{rpm,tpm,concurrency}`
     Llm {
-        /// Who serves the model. Has no colon.
+        /// The model's provider. Has no colon.
         provider: &'a str,
         /// The model's name. May contain `/`, `.`, `@` and `:`.
         model: &'a str,
-        /// Which of the model's limits.
+        /// What is limited.
         dimension: LlmDimension,
     },
     /// `tenant:<tenant>:llm:daily_tokens`
     TenantDailyTokens {
-        /// Whose budget. Has no colon.
+        /// The tenant. Has no colon.
         tenant: &'a str,
     },
 }
@@ -48,7 +48,7 @@ pub enum LlmDimension {
     Rpm,
     /// Tokens per minute.
     Tpm,
-    /// Calls under way at one time.
+    /// Concurrent calls.
     Concurrency,
 }
 
@@ -60,7 +60,7 @@ impl LimitKey {
     /// `global:llm:<provider>:<model>:rpm`
     ///
     /// # Errors
-    /// An empty part, a colon in the provider, or a text that no key may have.
+    /// An empty part, a colon in the provider, or an invalid key.
     pub fn llm_rpm(provider: &str, model: &str) -> Result<Self, KeyError> {
         KeyFamily::Llm { provider, model, dimension: LlmDimension::Rpm }.to_key()
     }
@@ -68,7 +68,7 @@ impl LimitKey {
     /// `global:llm:<provider>:<model>:tpm`
     ///
     /// # Errors
-    /// An empty part, a colon in the provider, or a text that no key may have.
+    /// An empty part, a colon in the provider, or an invalid key.
     pub fn llm_tpm(provider: &str, model: &str) -> Result<Self, KeyError> {
         KeyFamily::Llm { provider, model, dimension: LlmDimension::Tpm }.to_key()
     }
@@ -76,7 +76,7 @@ impl LimitKey {
     /// `global:llm:<provider>:<model>:concurrency`
     ///
     /// # Errors
-    /// An empty part, a colon in the provider, or a text that no key may have.
+    /// An empty part, a colon in the provider, or an invalid key.
     pub fn llm_concurrency(provider: &str, model: &str) -> Result<Self, KeyError> {
         KeyFamily::Llm { provider, model, dimension: LlmDimension::Concurrency }.to_key()
     }
@@ -84,14 +84,14 @@ impl LimitKey {
     /// `tenant:<tenant>:llm:daily_tokens`
     ///
     /// # Errors
-    /// An empty tenant, a colon in it, or a text that no key may have.
+    /// An empty tenant, a colon in it, or an invalid key.
     pub fn tenant_daily_tokens(tenant: &str) -> Result<Self, KeyError> {
         KeyFamily::TenantDailyTokens { tenant }.to_key()
     }
 }
 
 impl<'a> KeyFamily<'a> {
-    /// Reads a key of a standard family; `None` for every other key.
+    /// Parses a key of a standard family; `None` for every other key.
     pub fn parse(key: &'a LimitKey) -> Option<Self> {
         let text = key.as_str();
         if let Some(rest) = text.strip_prefix(LLM_PREFIX) {
@@ -106,10 +106,10 @@ impl<'a> KeyFamily<'a> {
         whole.then_some(Self::TenantDailyTokens { tenant })
     }
 
-    /// Makes the key that [`KeyFamily::parse`] reads as this value.
+    /// The key that [`KeyFamily::parse`] parses to this value.
     ///
     /// # Errors
-    /// An empty part, a colon where none may be, or a text that no key may have.
+    /// An empty part, a colon in the provider or tenant, or an invalid key.
     pub fn to_key(self) -> Result<LimitKey, KeyError> {
         match self {
             Self::Llm { provider, model, dimension } => {
@@ -127,7 +127,7 @@ impl<'a> KeyFamily<'a> {
     }
 }
 
-/// A key without the dimension of an LLM's limit, which the limits of one model share; any other key as it is.
+/// The part of an LLM key before its dimension, which all limits of one model share; any other key unchanged.
 pub(super) fn stem(text: &str) -> &str {
     match text.rsplit_once(':') {
         Some((stem, dimension)) if LlmDimension::parse(dimension).is_some() => stem,
@@ -172,7 +172,7 @@ mod tests {
 
     /// DEF-01, CLI-04
     #[test]
-    fn def_01_cli_04_the_helpers_make_the_standard_keys() {
+    fn def_01_cli_04_the_helpers_create_the_standard_keys() {
         for (key, expected) in [
             (LimitKey::llm_rpm("openai", "gpt-4o"), "global:llm:openai:gpt-4o:rpm"),
             (LimitKey::llm_tpm("openai", "gpt-4o"), "global:llm:openai:gpt-4o:tpm"),

@@ -1,4 +1,4 @@
-//! Keys whose hashes are all the same: their texts tell them apart, and nothing else changes.
+//! Keys with equal hashes: their texts tell them apart, and nothing else changes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,13 +92,13 @@ fn com_06_an_actual_for_a_key_with_the_same_hash_is_refused() {
     assert_eq!(used(&limiter, &a), Some(3));
 }
 
-/// A limiter whose keys are made in one way, and a script that depends on a seed alone.
+/// A limiter whose keys are created in one way, and a script that depends only on a seed.
 struct Player {
     clock: Arc<FakeClock>,
     limiter: MemoryLimiter,
     keys: [LimitKey; NAMES.len()],
     random: Rng,
-    /// What each lease asked for first, by its ID.
+    /// The first requirements of each lease, by its ID.
     asked: Vec<Vec<usize>>,
 }
 
@@ -111,7 +111,7 @@ impl Player {
         Self { clock, limiter, keys: NAMES.map(key), random: Rng::with_seed(8), asked: Vec::new() }
     }
 
-    /// Does something, and tells what was answered and how everything is then, with the texts of keys.
+    /// Runs a random operation, and returns its result and the resulting state, with the texts of keys.
     fn step(&mut self) -> String {
         let at = self.random.usize(..NAMES.len());
         let answer = match self.random.u8(..100) {
@@ -165,14 +165,13 @@ impl Player {
         }
         let id = LeaseId::from_u128(lease as u128 + 1);
         match self.limiter.reserve_now(&ReserveRequest::new(id, requirements)) {
-            // Which key had no room then is remembered as a hash.
+            // The first key without room is remembered only as a hash.
             Ok(Decision::Denied(denial)) if denial.retry_after == AT_ONCE => "denied again".into(),
             answer => format!("{answer:?}"),
         }
     }
 
-    /// With actuals for what the lease has asked for only: of a reservation that has expired a hash is left, and a wrong actual may
-    /// pass for it.
+    /// Only with actuals of the lease's requirements: of an expired reservation only a hash is left, which a wrong actual may match.
     fn complete(&mut self) -> String {
         let lease = self.lease();
         let asked = self.asked.get(lease).cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Complete: what was used is checked against what was reserved before anything is changed.
+//! Complete: all actuals are checked before the first change.
 
 use super::groups::LockedGroups;
 use super::open_leases::{Age, OpenLease, Reservation};
@@ -8,7 +8,7 @@ use crate::key::LimitKey;
 use crate::request::{Actuals, REQUIREMENTS_MAX};
 
 /// Makes the reservations of a lease match its actuals, and releases its holds. The groups of the reservations' limits
-/// are locked. What is not live any more, because it has expired or its limit was deleted, stays as it is.
+/// are locked. Reservations that have expired, or whose limit was deleted, are left alone.
 #[inline]
 pub(super) fn complete(
     now: Timestamp,
@@ -18,7 +18,7 @@ pub(super) fn complete(
 ) -> Result<(), CompleteError> {
     groups.expire(now);
     let age = lease.age(now);
-    // Which actual is for which reservation; a number beyond the last actual's means none.
+    // The actual of each reservation; an index beyond the last actual means none.
     let mut actual_of = [u8::MAX; REQUIREMENTS_MAX];
     for (n, actual) in (0..).zip(actuals.iter()) {
         let takes = |held: &Reservation| takes(age, held, &actual.key, groups);
@@ -31,23 +31,23 @@ pub(super) fn complete(
         if age.is_live(held) {
             let actual = actuals.get(usize::from(*n)).map(|actual| actual.amount);
             let group = groups.find(held.limit.group);
-            groups.group_mut(group).end(held.limit.slot, held.made, actual);
+            groups.group_mut(group).end(held.limit.slot, held.reference, actual);
         }
     }
     Ok(())
 }
 
-/// True if an actual for the key is about this live reservation.
+/// True if an actual for the key applies to this live reservation.
 #[inline]
 fn takes(age: Age, held: &Reservation, key: &LimitKey, groups: &LockedGroups<'_>) -> bool {
     held.key_tag == key.hashes().text
-        && !held.made.lifetime.is_hold()
+        && !held.reference.lifetime.is_hold()
         && age.is_live(held)
         && groups.limit(held.limit).has_key(key)
 }
 
-/// An actual is about no live reservation. It is a mistake if it is about no expired one either, and anything is left that it could be
-/// wrong about. Of a key whose reservation has expired only the tag is known; a mistake that passes for another key changes nothing.
+/// The actual matches no live reservation. It is invalid if it matches no expired one either, and the lease still has a live
+/// reservation. Of an expired reservation only the key's tag is known; a wrong key with the same tag passes, and changes nothing.
 #[cold]
 fn check_expired(
     age: Age,
@@ -56,7 +56,9 @@ fn check_expired(
     groups: &LockedGroups<'_>,
 ) -> Result<(), CompleteError> {
     let is_about = |held: &Reservation| {
-        !age.is_live(held) && held.key_tag == key.hashes().text && !held.made.lifetime.is_hold()
+        !age.is_live(held)
+            && held.key_tag == key.hashes().text
+            && !held.reference.lifetime.is_hold()
     };
     let is_left = |held: &Reservation| age.is_live(held) && !groups.limit(held.limit).is_deleted();
     let reservations = &lease.reservations;

@@ -1,6 +1,6 @@
-//! Limits that are locked together, because requests mostly need them together, and the leases that are kept beside them.
+//! A group of limits with one lock, and its open leases.
 
-use super::live_limit::{LiveLimit, Made};
+use super::live_limit::{LiveLimit, ReservationRef};
 use super::open_leases::OpenLeases;
 use crate::clock::Timestamp;
 use crate::error::DefineError;
@@ -10,14 +10,14 @@ use crate::registry::{LimitStatus, RegisteredLimit};
 
 const NEVER: Timestamp = Timestamp::from_unix_nanos(u64::MAX);
 
-/// The limits of one model, or a single other limit. They are few, so a key is found by looking at all of them.
+/// The limits of one model, or a single other limit. They are few, so a key is found by a linear search.
 #[derive(Debug)]
 pub(super) struct Group {
     /// Nothing expires before this moment.
     next_expiry: Timestamp,
-    /// A deleted limit stays while something of it is live, so that a live reservation's slot is that of its limit.
+    /// A deleted limit stays while it has live reservations, so that their slots remain valid.
     limits: Box<[Option<LiveLimit>]>,
-    /// The open leases that have this as the lowest of their groups.
+    /// The open leases whose lowest-numbered group this is.
     pub(super) leases: OpenLeases,
 }
 
@@ -32,7 +32,7 @@ impl Group {
     #[inline]
     pub(super) fn find(&self, key: &LimitKey) -> Option<(u32, &LiveLimit)> {
         (0..).zip(&self.limits).find_map(|(slot, limit)| {
-            let limit = limit.as_ref().filter(|limit| limit.is_in_force_as(key))?;
+            let limit = limit.as_ref().filter(|limit| limit.is_active_key(key))?;
             Some((slot, limit))
         })
     }
@@ -53,18 +53,18 @@ impl Group {
         self.limits.iter().flatten().filter(|limit| !limit.is_deleted())
     }
 
-    /// True if nothing is kept here.
+    /// True if the group has no limits and no leases.
     pub(super) fn is_unused(&self) -> bool {
         self.limits.iter().all(Option::is_none) && self.leases.len() == 0
     }
 
-    /// Something will expire at this moment.
+    /// Records that something will expire at this moment.
     #[inline]
     pub(super) fn note_expiry(&mut self, expires_at: Timestamp) {
         self.next_expiry = self.next_expiry.min(expires_at);
     }
 
-    /// Returns what has expired by `now`, and ends decreases that have become possible.
+    /// Frees what has expired by `now`, and applies pending decreases that fit.
     #[inline]
     pub(super) fn expire(&mut self, now: Timestamp) {
         if self.next_expiry <= now {
@@ -84,15 +84,15 @@ impl Group {
 
     /// The lease of a live reservation has ended; `actual` is what it used, if that is known.
     #[inline]
-    pub(super) fn end(&mut self, slot: u32, made: Made, actual: Option<u64>) {
+    pub(super) fn end(&mut self, slot: u32, reference: ReservationRef, actual: Option<u64>) {
         let limit = self.limit_mut(slot);
-        limit.end(made, actual);
+        limit.end(reference, actual);
         if limit.is_deleted() {
             self.drop_deleted();
         }
     }
 
-    /// Frees the slots of deleted limits of which nothing is live any more.
+    /// Frees the slots of deleted limits that have no live reservations.
     fn drop_deleted(&mut self) {
         for slot in &mut self.limits {
             if slot.as_ref().is_some_and(|limit| limit.is_deleted() && limit.is_idle()) {
@@ -114,13 +114,13 @@ impl Group {
         }
     }
 
-    /// Puts a limit back as it was registered. What is live of a limit of the same kind stays.
+    /// Restores a limit as it was registered. Live reservations of a limit of the same kind stay.
     pub(super) fn restore(&mut self, now: Timestamp, registered: RegisteredLimit) -> LimitStatus {
         let RegisteredLimit { limit, .. } = &registered;
         let target = Limit { capacity: registered.target(), ..limit.clone() };
         let defined = self.find(&limit.key).map(|(_, live)| live.kind());
         if defined.is_some_and(|kind| kind.is_same_kind(limit.kind)) {
-            // First the capacity that was in force, then the one that waited for room below it.
+            // First the capacity that was in force, then the pending lower one.
             let restored = self.define(now, limit.clone()).and_then(|_| self.define(now, target));
             return restored.expect("the kind is the same");
         }
@@ -128,7 +128,7 @@ impl Group {
         self.insert(registered)
     }
 
-    /// Puts in a limit whose key is not defined. Nothing of it is live, so a decrease that was under way ends here.
+    /// Adds a limit whose key is not defined. It has no live reservations, so a pending decrease applies at once.
     fn insert(&mut self, registered: RegisteredLimit) -> LimitStatus {
         let live = LiveLimit::new(registered);
         let status = live.status();
@@ -142,7 +142,7 @@ impl Group {
         status
     }
 
-    /// Takes a limit out of force; false if the key is not defined.
+    /// Deletes a limit; false if the key is not defined.
     pub(super) fn remove(&mut self, key: &LimitKey) -> bool {
         let Some((slot, _)) = self.find(key) else {
             return false;
@@ -152,10 +152,10 @@ impl Group {
         true
     }
 
-    /// Returns what has expired, ends decreases that have become possible, and gives unused room back.
+    /// Frees what has expired, applies pending decreases that fit, and releases unused memory.
     pub(super) fn sweep(&mut self, now: Timestamp) {
         self.expire(now);
-        self.limits.iter_mut().flatten().for_each(LiveLimit::give_room_back);
-        self.leases.give_room_back();
+        self.limits.iter_mut().flatten().for_each(LiveLimit::shrink_to_fit);
+        self.leases.shrink_to_fit();
     }
 }

@@ -1,8 +1,7 @@
-//! All groups of limits: found by key without a lock, and locked several at a time.
+//! The groups of limits: lock-free lookup and ordered locking.
 //!
-//! What finds a group is read by every request and changed by an administrator only, so readers take no lock that others would
-//! write to. They may find what was true a moment ago: whoever locks a group looks whether it is the one, and who finds none asks
-//! again under the lock of those who change.
+//! Every request reads the table and only an administrator changes it, so lookups take no lock. Lock-free readers may see a stale
+//! table: verify under the group's lock, and retry under the table lock when nothing was found.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
@@ -14,7 +13,7 @@ use super::lease_index::{FoundLease, HashedId};
 use super::lease_shard::LeaseShard;
 use super::live_limit::LiveLimit;
 use super::open_leases::LimitPlace;
-use super::soundness::{Soundness, guard};
+use super::poison::{PoisonFlag, guard};
 use crate::clock::Timestamp;
 use crate::error::{ReserveError, Unanswered};
 use crate::key::LimitKey;
@@ -29,28 +28,28 @@ const GROUPS_MAX: u32 = FIRST_BLOCK * ((1 << BLOCKS) - 1);
 const FIRST_TABLE: usize = 64;
 const TABLES: usize = 21;
 
-/// All groups of limits. A group has a number, under which it stays while it has limits or leases.
+/// All groups of limits. A group keeps its number while it has limits or leases.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     blocks: [OnceLock<Box<[Padded]>>; BLOCKS],
-    /// Tables of growing size, of which the last one made is in force. Open addressing with linear probing; an entry is the group's
+    /// Tables of growing size; the last one is in use. Open addressing with linear probing; an entry is the group's
     /// hash in the high half, its number plus one in the low half, or 0. At most half of them are in use.
     tables: [OnceLock<Box<[AtomicU64]>>; TABLES],
-    /// Which table is in force.
+    /// The index of the table in use.
     table: AtomicUsize,
-    changes: Mutex<Changes>,
-    /// Of the groups, the tables that lead to them, and the leases.
-    pub(super) soundness: Soundness,
+    group_table: Mutex<GroupTable>,
+    /// Covers the groups, the tables and the leases.
+    pub(super) poison: PoisonFlag,
 }
 
-/// A group on a cache line of its own, so that threads on different groups do not slow each other.
+/// A group on its own cache line, to avoid false sharing.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Padded(Mutex<Group>);
 
-/// What those who add and take out groups need to know.
+/// State for adding and removing groups.
 #[derive(Debug, Default)]
-struct Changes {
+struct GroupTable {
     /// How many numbers have been given out.
     made: u32,
     /// The [`group_hash`] of each group's keys, by its number; `None` if it has no limits.
@@ -59,8 +58,8 @@ struct Changes {
     free: Vec<u32>,
 }
 
-/// The group that a key belongs to. Limits of one model are mostly needed together, so they form a group, which is locked as one;
-/// every other key is a group of its own. Two groups with the same hash are one.
+/// The hash that identifies a key's group. Requests usually need the limits of one model together, so these form one group with one
+/// lock; every other key is a group of one. Groups with the same hash are merged.
 #[inline]
 pub(super) const fn group_hash(key: &LimitKey) -> u32 {
     key.hashes().stem
@@ -70,10 +69,10 @@ impl Groups {
     /// The group with a number that was given out.
     #[inline]
     fn at(&self, number: u32) -> &Mutex<Group> {
-        // Blocks double, so the highest bit tells the block and the others the place in it.
+        // Blocks double, so the highest bit selects the block and the others the position in it.
         let n = number + FIRST_BLOCK;
         let block = n.ilog2() - FIRST_BLOCK.ilog2();
-        let groups = self.blocks[block as usize].get().expect("the block of a number was made");
+        let groups = self.blocks[block as usize].get().expect("the block of a number exists");
         &groups[(n - (FIRST_BLOCK << block)) as usize].0
     }
 
@@ -82,9 +81,9 @@ impl Groups {
         guard(self.at(number).lock())
     }
 
-    /// The number of a group, as it was a moment ago. A group that was moved in the table meanwhile may be missed.
+    /// Looks a group up without a lock. The result may be stale, and a group that is being moved in the table may be missed.
     #[inline]
-    fn glance(&self, hash: u32) -> Option<u32> {
+    fn find_lockfree(&self, hash: u32) -> Option<u32> {
         let table = self.tables[self.table.load(Ordering::Acquire)].get()?;
         let mask = table.len() - 1;
         let mut at = hash as usize & mask;
@@ -97,31 +96,31 @@ impl Groups {
         }
     }
 
-    fn lock_changes(&self) -> MutexGuard<'_, Changes> {
-        guard(self.changes.lock())
+    fn lock_table(&self) -> MutexGuard<'_, GroupTable> {
+        guard(self.group_table.lock())
     }
 
     /// The number of the group that a key belongs to, if there is one.
     #[inline]
     pub(super) fn number_of(&self, key: &LimitKey) -> Option<u32> {
         let hash = group_hash(key);
-        match self.glance(hash) {
-            None => self.look(hash),
+        match self.find_lockfree(hash) {
+            None => self.find_locked(hash),
             found => found,
         }
     }
 
-    /// The number of a group, when the table does not change.
+    /// Looks a group up under the table lock, so that the result is exact.
     #[cold]
-    fn look(&self, hash: u32) -> Option<u32> {
-        let _changes = self.lock_changes();
-        self.glance(hash)
+    fn find_locked(&self, hash: u32) -> Option<u32> {
+        let _table = self.lock_table();
+        self.find_lockfree(hash)
     }
 
-    /// True if the group of a key that was not found there is another than the one with this number.
+    /// True if the key, which was not found in the group with this number, now belongs to another group.
     #[cold]
-    pub(super) fn is_elsewhere(&self, key: &LimitKey, number: u32) -> bool {
-        self.look(group_hash(key)).is_some_and(|now| now != number)
+    pub(super) fn group_changed(&self, key: &LimitKey, number: u32) -> bool {
+        self.find_locked(group_hash(key)).is_some_and(|now| now != number)
     }
 
     /// The error for a request of which a key belongs to no group: it names the first one that is not defined.
@@ -145,7 +144,7 @@ impl Groups {
                 return Some(group);
             }
             drop(group);
-            if !self.is_elsewhere(key, number) {
+            if !self.group_changed(key, number) {
                 return None;
             }
         }
@@ -154,22 +153,22 @@ impl Groups {
     /// Locks the group that a key belongs to, and makes it if there is none.
     pub(super) fn lock_or_make(&self, key: &LimitKey) -> Result<MutexGuard<'_, Group>, Unanswered> {
         let hash = group_hash(key);
-        let mut changes = self.lock_changes();
-        let _change = self.soundness.begin_change()?;
-        if let Some(number) = self.glance(hash) {
+        let mut group_table = self.lock_table();
+        let _change = self.poison.begin_change()?;
+        if let Some(number) = self.find_lockfree(hash) {
             return Ok(self.lock_one(number));
         }
-        let number = changes.free.pop().unwrap_or_else(|| self.make_number(&mut changes));
-        changes.hashes[number as usize] = Some(hash);
-        self.enter(hash, number, &changes);
+        let number = group_table.free.pop().unwrap_or_else(|| self.make_number(&mut group_table));
+        group_table.hashes[number as usize] = Some(hash);
+        self.enter(hash, number, &group_table);
         Ok(self.lock_one(number))
     }
 
-    fn make_number(&self, changes: &mut Changes) -> u32 {
-        let number = changes.made;
+    fn make_number(&self, group_table: &mut GroupTable) -> u32 {
+        let number = group_table.made;
         assert!(number < GROUPS_MAX, "there are at most {GROUPS_MAX} groups of limits");
-        changes.made += 1;
-        changes.hashes.push(None);
+        group_table.made += 1;
+        group_table.hashes.push(None);
         let block = (number + FIRST_BLOCK).ilog2() - FIRST_BLOCK.ilog2();
         self.blocks[block as usize]
             .get_or_init(|| (0..FIRST_BLOCK << block).map(|_| Padded::default()).collect());
@@ -177,9 +176,9 @@ impl Groups {
     }
 
     /// Puts a group into the table in force, or into a larger one if that is half full.
-    fn enter(&self, hash: u32, number: u32, changes: &Changes) {
+    fn enter(&self, hash: u32, number: u32, group_table: &GroupTable) {
         let in_force = self.table.load(Ordering::Relaxed);
-        let count = changes.made as usize - changes.free.len();
+        let count = group_table.made as usize - group_table.free.len();
         let make = |at: usize| {
             self.tables[at]
                 .get_or_init(|| (0..FIRST_TABLE << at).map(|_| AtomicU64::new(0)).collect())
@@ -198,27 +197,27 @@ impl Groups {
         self.table.store(in_force + 1, Ordering::Release);
     }
 
-    /// Takes a group out that has nothing.
+    /// Removes a group without limits and leases.
     fn release(&self, number: u32) -> Result<(), Unanswered> {
-        let mut changes = self.lock_changes();
+        let mut group_table = self.lock_table();
         let mut group = self.lock_one(number);
-        let _change = self.soundness.begin_change()?;
+        let _change = self.poison.begin_change()?;
         if !group.is_unused() {
             return Ok(());
         }
-        let Some(hash) = changes.hashes[number as usize].take() else {
+        let Some(hash) = group_table.hashes[number as usize].take() else {
             return Ok(());
         };
         *group = Group::default();
         let table = self.tables[self.table.load(Ordering::Relaxed)].get();
         take_out(table.expect("a group is in the table"), hash);
-        changes.free.push(number);
+        group_table.free.push(number);
         Ok(())
     }
 
     /// Locks every group in turn.
     pub(super) fn each(&self) -> impl Iterator<Item = MutexGuard<'_, Group>> {
-        let made = self.lock_changes().made;
+        let made = self.lock_table().made;
         (0..made).map(|number| self.lock_one(number))
     }
 
@@ -228,12 +227,12 @@ impl Groups {
         leases.find_open(id, |place| self.lock_one(place.group).leases.at(place.slot).id == id.id)
     }
 
-    /// Does something to every group in turn, and takes those out that have nothing then.
+    /// Calls `sweep` on every group in turn, and removes the groups that are unused afterwards.
     pub(super) fn sweep(
         &self,
         mut sweep: impl FnMut(&mut Group) -> Result<(), Unanswered>,
     ) -> Result<(), Unanswered> {
-        let made = self.lock_changes().made;
+        let made = self.lock_table().made;
         for number in 0..made {
             let mut group = self.lock_one(number);
             sweep(&mut group)?;
@@ -245,15 +244,15 @@ impl Groups {
         Ok(())
     }
 
-    /// Locks one group, and unlocks whatever was locked.
+    /// Unlocks all groups, then locks this one.
     #[inline]
     pub(super) fn lock_first<'a>(&'a self, locked: &mut LockedGroups<'a>, number: u32) {
         locked.unlock();
         locked.guards.push((number, self.lock_one(number)));
     }
 
-    /// Locks groups, always in the order of their numbers, so that no two threads wait for each other. Those that are
-    /// locked already have lower numbers.
+    /// Locks groups in the order of their numbers, so that threads cannot deadlock. Groups that are locked already
+    /// have lower numbers.
     #[inline]
     pub(super) fn lock<'a>(&'a self, locked: &mut LockedGroups<'a>, numbers: &GroupNumbers) {
         for &number in &numbers.0 {
@@ -270,7 +269,7 @@ impl GroupNumbers {
     /// Adds a number if it is not there.
     #[inline]
     pub(super) fn add(&mut self, number: u32) {
-        // They are few, and those that belong together mostly come together.
+        // They are few, and requirements of one group are usually adjacent.
         if self.0.contains(&number) {
             return;
         }
@@ -298,7 +297,7 @@ fn home(entry: u64, table: &[AtomicU64]) -> usize {
     usize::try_from(entry >> 32).expect("32 bits") & (table.len() - 1)
 }
 
-/// Puts an entry into a table. Only those who change do so.
+/// Puts an entry into a table, under the table lock.
 fn put(table: &[AtomicU64], entry: u64) {
     let mut at = home(entry, table);
     while table[at].load(Ordering::Relaxed) != 0 {
@@ -307,7 +306,7 @@ fn put(table: &[AtomicU64], entry: u64) {
     table[at].store(entry, Ordering::Release);
 }
 
-/// Takes the entry of a hash out of a table. What stands behind it is put in again, so that no look-up stops too early.
+/// Removes the entry of a hash. The entries after it are reinserted, so that no lookup stops too early.
 fn take_out(table: &[AtomicU64], hash: u32) {
     let mask = table.len() - 1;
     let mut at = hash as usize & mask;
@@ -355,15 +354,15 @@ impl LockedGroups<'_> {
         }
     }
 
-    /// Finds a group among the locked ones, to ask for it several times.
+    /// Finds a group among the locked ones, to use it several times.
     #[inline]
     pub(super) fn find(&self, number: u32) -> LockedGroup {
-        self.find_any(number).expect("the request has locked its groups")
+        self.find_if_locked(number).expect("the request has locked its groups")
     }
 
     /// Finds a group if it is among the locked ones.
     #[inline]
-    pub(super) fn find_any(&self, number: u32) -> Option<LockedGroup> {
+    pub(super) fn find_if_locked(&self, number: u32) -> Option<LockedGroup> {
         let at = (0..).zip(&self.guards).find(|(_, (locked, _))| *locked == number)?.0;
         Some(LockedGroup(at))
     }
@@ -403,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limits_of_one_model_are_one_group_and_other_keys_stand_alone() {
+    fn the_limits_of_one_model_are_one_group_and_other_keys_are_alone() {
         let group = |text: &str| group_hash(&LimitKey::new(text).unwrap());
         let model = "global:llm:openai:gpt-4o";
         assert_eq!(group(&format!("{model}:rpm")), group(&format!("{model}:tpm")));
@@ -452,7 +451,7 @@ mod tests {
             groups.lock_for(&key(n)).unwrap().remove(&key(n));
             groups.sweep(|_| Ok(())).unwrap();
         }
-        assert_eq!(groups.lock_changes().made, 1);
+        assert_eq!(groups.lock_table().made, 1);
     }
 
     #[test]

@@ -1,21 +1,21 @@
-//! The holds on one concurrency limit that last equally long, if nobody releases them.
+//! Holds on one concurrency limit with the same timeout.
 
 use smallvec::SmallVec;
 
 use crate::clock::Timestamp;
 
-/// Room for this many holds is kept when the last one leaves, until a sweep.
+/// At most this many slots are kept when the last hold ends, until a sweep.
 const ROOM_KEPT_BETWEEN_SWEEPS: usize = 64;
-/// Room for this many holds is kept always.
+/// At most this many slots are always kept.
 const ROOM_KEPT: usize = 16;
-/// In the place of a slot: there is none.
+/// No slot.
 const NONE: u32 = u32::MAX;
 
-/// Holds by slot, linked in the order in which they expire, so that one of them leaves from the middle at once. The slots that are free
-/// are linked as well.
+/// Holds by slot in a linked list in the order of expiry, so that any of them is removed in constant time. Free slots form another
+/// list.
 #[derive(Debug)]
 pub(super) struct Holds {
-    /// The first ones stand right here, so that a limit with few holds needs one cache line for them.
+    /// The first two are inline, so that a limit with few holds needs one cache line for them.
     slots: SmallVec<[Hold; 2]>,
     oldest: u32,
     newest: u32,
@@ -43,7 +43,7 @@ impl Holds {
         self.oldest == NONE
     }
 
-    /// Adds a hold, which expires at or after all others. Answers with its slot.
+    /// Adds a hold, which expires at or after all others, and returns its slot.
     #[inline]
     pub(super) fn push(&mut self, expires_at: Timestamp, amount: u64) -> u32 {
         debug_assert!(amount > 0, "a requirement is never of nothing");
@@ -71,7 +71,7 @@ impl Holds {
         self.slots[slot as usize].amount
     }
 
-    /// Takes a hold out, and answers with its amount.
+    /// Removes a hold and returns its amount.
     #[inline]
     pub(super) fn release(&mut self, slot: u32) -> u64 {
         let hold = &mut self.slots[slot as usize];
@@ -106,7 +106,7 @@ impl Holds {
         }
     }
 
-    /// Takes out what has expired by `now`, and hands the amounts to `departed`.
+    /// Removes what has expired by `now`, and passes the amounts to `departed`.
     #[inline]
     pub(super) fn expire(&mut self, now: Timestamp, mut departed: impl FnMut(u64)) {
         while self.next_expiry().is_some_and(|expires_at| expires_at <= now) {
@@ -120,8 +120,8 @@ impl Holds {
         self.slots.get(self.oldest as usize).map(|hold| hold.expires_at)
     }
 
-    /// Gives back the room of free slots behind the last hold, if that is most of all.
-    pub(super) fn give_room_back(&mut self) {
+    /// Releases the memory of free slots after the last hold, if that is most of it.
+    pub(super) fn shrink_to_fit(&mut self) {
         let used = self.slots.iter().rposition(|hold| hold.amount > 0).map_or(0, |at| at + 1);
         if self.slots.capacity() <= ROOM_KEPT || used >= self.slots.capacity() / 4 {
             return;
@@ -174,14 +174,14 @@ mod tests {
                 open.push((holds.push(at(now + 1), n), now + 1, n));
             }
             if n % 1_000 == 0 {
-                holds.give_room_back();
+                holds.shrink_to_fit();
             }
         }
     }
 
     /// MEM-03
     #[test]
-    fn mem_03_one_hold_that_lasts_does_not_keep_the_room_of_those_after_it() {
+    fn mem_03_a_lasting_hold_does_not_keep_the_memory_of_later_ones() {
         let mut holds = Holds::default();
         holds.push(at(1), 7);
         let mut open = std::collections::VecDeque::new();
@@ -197,13 +197,13 @@ mod tests {
 
     /// MEM-03
     #[test]
-    fn mem_03_the_room_of_many_holds_is_given_back() {
+    fn mem_03_the_memory_of_many_holds_is_released() {
         let mut holds = Holds::default();
         let slots: Vec<_> = (0..1_000).map(|_| holds.push(at(1), 1)).collect();
         for slot in &slots[2..] {
             holds.release(*slot);
         }
-        holds.give_room_back();
+        holds.shrink_to_fit();
         assert!(holds.slots.capacity() <= 4, "{}", holds.slots.capacity());
         holds.release(slots[0]);
         let again = [holds.push(at(1), 2), holds.push(at(2), 3)];

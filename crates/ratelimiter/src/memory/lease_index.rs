@@ -1,36 +1,37 @@
-//! Where open leases stand, by their IDs: the newest in a small table, which stays near the processor, all others in a large one.
+//! Index of open leases by ID.
 //!
-//! An ID begins with the time at which it was made, so a new one is mostly greater than all that stand here, or at least than all in
-//! the large table. That it is not known is then told without a look at memory that is far away.
+//! The newest are in a small table that stays in cache, the rest in a large one.
+//!
+//! An ID begins with its creation time, so a new one is usually greater than all IDs here, or at least than all in the large table.
+//! Such an ID is then known to be new without a cache miss.
 
 use super::open_leases::LeasePlace;
 use super::place_index::{Found, PlaceIndex};
 use crate::lease::LeaseId;
 
-/// How many leases the small table has before they move to the large one, all at once: the machine fetches the places
-/// that are far apart side by side.
+/// Size at which the small table moves to the large one, all leases at once, so that their cache misses overlap.
 const YOUNG_MAX: usize = 96;
 const LEAST: LeaseId = LeaseId::from_u128(0);
 
-/// Where open leases stand.
+/// Where open leases are stored.
 #[derive(Debug)]
 pub(super) struct LeaseIndex {
     young: PlaceIndex,
-    /// The greatest ID that was ever in the small table since it was last empty.
+    /// The greatest ID added to the small table since it was last empty.
     young_greatest: LeaseId,
     old: PlaceIndex,
     /// No ID in the large table is greater.
     old_greatest: LeaseId,
 }
 
-/// A lease ID with its hash, which is made once a request.
+/// A lease ID with its hash, which is computed once per request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HashedId {
     pub(super) id: LeaseId,
     pub(super) hash: u32,
 }
 
-/// Where a lease stands in the index, until the index is changed.
+/// A lease's position in the index, valid until the index changes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FoundLease {
     found: Found,
@@ -52,7 +53,7 @@ impl FoundLease {
 }
 
 impl LeaseIndex {
-    /// Finds an open lease; `is_it` tells whether the lease at a place has the ID.
+    /// Finds an open lease; `is_it` checks whether the lease at a place has the ID.
     #[inline]
     pub(super) fn find(
         &self,
@@ -70,25 +71,25 @@ impl LeaseIndex {
         self.old.find(hash, is_it).map(|found| FoundLease { found, is_young: false })
     }
 
-    /// Adds a lease that is not in there.
+    /// Adds a lease that is not in the index.
     #[inline]
     pub(super) fn insert(&mut self, HashedId { id, hash }: HashedId, place: LeasePlace) {
         if self.young.len() == YOUNG_MAX {
-            self.grow_old();
+            self.move_to_large_table();
         }
         self.young_greatest = self.young_greatest.max(id);
         self.young.insert(hash, place);
     }
 
     #[cold]
-    fn grow_old(&mut self) {
+    fn move_to_large_table(&mut self) {
         let Self { young, old, .. } = self;
         young.drain(|hash, place| old.insert(hash, place));
         self.old_greatest = self.old_greatest.max(self.young_greatest);
         self.young_greatest = LEAST;
     }
 
-    /// Takes out a lease that was found.
+    /// Removes a lease that was found.
     #[inline]
     pub(super) fn remove(&mut self, FoundLease { found, is_young }: FoundLease) {
         if !is_young {
@@ -100,10 +101,10 @@ impl LeaseIndex {
         }
     }
 
-    /// Gives room back if much more is kept than the leases need.
-    pub(super) fn give_room_back(&mut self) {
-        self.young.give_room_back();
-        self.old.give_room_back();
+    /// Releases memory if the tables are mostly empty.
+    pub(super) fn shrink_to_fit(&mut self) {
+        self.young.shrink_to_fit();
+        self.old.shrink_to_fit();
         if self.old.len() == 0 {
             self.old_greatest = LEAST;
         }
@@ -145,7 +146,7 @@ mod tests {
                     assert_eq!(found, (!has_ended).then(|| place(other)), "{other} at {n}");
                 }
                 if n % 1_000 == 0 {
-                    index.give_room_back();
+                    index.shrink_to_fit();
                 }
             }
         }

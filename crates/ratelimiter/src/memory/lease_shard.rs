@@ -1,4 +1,4 @@
-//! A part of the leases, open and past ones whose IDs fall into one shard: where they are.
+//! Shards of the leases, open and past, by lease ID.
 
 use std::hash::BuildHasher;
 use std::sync::{Mutex, MutexGuard};
@@ -8,8 +8,8 @@ use foldhash::fast::RandomState;
 use super::MemoryOptions;
 use super::lease_index::{FoundLease, HashedId, LeaseIndex};
 use super::open_leases::LeasePlace;
-use super::past_leases::{Past, PastLeases, PastPlace};
-use super::soundness::guard;
+use super::past_leases::{PastLeases, PastOutcome, PastPlace};
+use super::poison::guard;
 use crate::clock::Timestamp;
 use crate::lease::LeaseId;
 
@@ -19,19 +19,19 @@ const SHARD_COUNT_MAX: usize = 64;
 /// nearly for a large one.
 const REMEMBERED_PER_SHARD_MIN: usize = 4_096;
 
-/// All leases, in shards that are locked on their own.
+/// All leases, in shards with one lock each.
 #[derive(Debug)]
 pub(super) struct Leases {
     shards: Box<[Padded]>,
     hasher: RandomState,
 }
 
-/// A shard on cache lines of its own, so that threads on different shards do not slow each other.
+/// A shard on its own cache lines, to avoid false sharing.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Padded(Mutex<LeaseShard>);
 
-/// A part of the leases. An open lease stands in the group of its limits, and the index tells where.
+/// One shard. An open lease is stored in the group of its limits; the index locates it.
 #[derive(Debug)]
 pub(super) struct LeaseShard {
     /// The places of the open leases, by the hash of their IDs.
@@ -41,23 +41,23 @@ pub(super) struct LeaseShard {
     pub(super) random: fastrand::Rng,
 }
 
-/// What is known of a lease.
+/// The result of looking a lease up.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Known {
+pub(super) enum LeaseLookup {
     Open(FoundLease),
-    /// It is past, unless that is too long ago.
+    /// It is past, unless that was too long ago.
     Past(PastPlace),
 }
 
 impl Leases {
     pub(super) fn new(options: &MemoryOptions) -> Self {
-        // A power of two, so that some bits of the hash tell the shard.
+        // A power of two, so that some bits of the hash select the shard.
         let wanted = options.remember_max / REMEMBERED_PER_SHARD_MIN;
         let count = 1 << wanted.clamp(1, SHARD_COUNT_MAX).ilog2();
         let hasher = RandomState::default();
         let mut seeds = fastrand::Rng::with_seed(options.seed);
         let shard = |number| {
-            // The shares add up to the whole, so the bound over all shards is the one that was chosen.
+            // The shares add up to `remember_max`, so the total over all shards is bounded by it.
             let share = options.remember_max / count;
             let rest = usize::from(number < options.remember_max % count);
             let past = PastLeases::new(options.remember_for, share + rest);
@@ -82,7 +82,7 @@ impl Leases {
     }
 }
 
-/// A hash for the index of a shard, and another that tells the shard. Lease IDs are chosen by clients, so it is keyed at random.
+/// One hash for the index of a shard, and one that selects the shard. Clients choose lease IDs, so the hashes are seeded at random.
 #[inline]
 fn hash_by(hasher: &RandomState, id: LeaseId) -> (u32, u32) {
     let [a, b, c, d, e, f, g, h] = hasher.hash_one(id.as_u128()).to_le_bytes();
@@ -95,20 +95,20 @@ fn lock(shard: &Padded) -> MutexGuard<'_, LeaseShard> {
 }
 
 impl LeaseShard {
-    /// Finds what is known of a lease; `is_open` tells whether the open lease at a place has the ID.
+    /// Looks a lease up; `is_open` checks whether the open lease at a place has the ID.
     #[inline]
     pub(super) fn find(
         &self,
         id: HashedId,
         is_open: impl FnMut(LeasePlace) -> bool,
-    ) -> Option<Known> {
+    ) -> Option<LeaseLookup> {
         match self.find_open(id, is_open) {
-            Some(found) => Some(Known::Open(found)),
-            None => self.past.find(id).map(Known::Past),
+            Some(found) => Some(LeaseLookup::Open(found)),
+            None => self.past.find(id).map(LeaseLookup::Past),
         }
     }
 
-    /// The same for a lease that matters only if it is open.
+    /// The same for open leases only.
     #[inline]
     pub(super) fn find_open(
         &self,
@@ -118,8 +118,8 @@ impl LeaseShard {
         self.index.find(id, is_open)
     }
 
-    /// What became of a lease that was found to be past; `None` if it is forgotten by now.
-    pub(super) fn past(&mut self, now: Timestamp, place: PastPlace) -> Option<Past> {
+    /// The outcome of a past lease that was found; `None` if it is too old and forgotten.
+    pub(super) fn past(&mut self, now: Timestamp, place: PastPlace) -> Option<PastOutcome> {
         let past = self.past.past_at(place, now);
         if past.is_none() {
             self.past.forget_old(now);
@@ -133,23 +133,23 @@ impl LeaseShard {
         self.index.insert(id, place);
     }
 
-    /// Remembers a lease that is not known as one that was denied for want of room, first at the limit whose key has this tag.
+    /// Remembers a new lease as denied. The first limit without room has a key with this tag.
     pub(super) fn deny(&mut self, now: Timestamp, id: HashedId, key_tag: u32) {
-        self.past.push(now, id, Past::Denied(key_tag));
+        self.past.push(now, id, PastOutcome::Denied(key_tag));
     }
 
     /// Ends the open lease that was found.
     #[inline]
     pub(super) fn end(&mut self, now: Timestamp, id: HashedId, found: FoundLease) {
         self.index.remove(found);
-        self.past.push(now, id, Past::Ended);
+        self.past.push(now, id, PastOutcome::Ended);
     }
 
-    /// Forgets what is too old, and gives unused room back.
+    /// Forgets what is too old, and releases unused memory.
     pub(super) fn sweep(&mut self, now: Timestamp) {
         self.past.forget_old(now);
-        self.past.give_room_back();
-        self.index.give_room_back();
+        self.past.shrink_to_fit();
+        self.index.shrink_to_fit();
     }
 
     pub(super) fn past_count(&self) -> usize {
@@ -171,18 +171,18 @@ mod tests {
         Timestamp::from_unix_ms(ms)
     }
 
-    /// In these tests, a lease stands at the place that its ID tells.
+    /// In these tests, a lease's place is derived from its ID.
     fn place(id: u128) -> LeasePlace {
         let slot = u32::try_from(id).unwrap();
         LeasePlace { group: slot % 7, slot }
     }
 
-    fn find(leases: &Leases, now: Timestamp, id: u128) -> Option<Known> {
+    fn find(leases: &Leases, now: Timestamp, id: u128) -> Option<LeaseLookup> {
         let (hashed, mut shard) = leases.lock(LeaseId::from_u128(id));
         let known = shard.find(hashed, |found| found == place(id))?;
         match known {
-            Known::Open(_) => Some(known),
-            Known::Past(at) => shard.past(now, at).map(|_| known),
+            LeaseLookup::Open(_) => Some(known),
+            LeaseLookup::Past(at) => shard.past(now, at).map(|_| known),
         }
     }
 
@@ -206,7 +206,7 @@ mod tests {
     }
 
     fn past(leases: &Leases, now: Timestamp) -> Vec<u128> {
-        (0..100).filter(|id| matches!(find(leases, now, *id), Some(Known::Past(_)))).collect()
+        (0..100).filter(|id| matches!(find(leases, now, *id), Some(LeaseLookup::Past(_)))).collect()
     }
 
     /// RES-09
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_remembered_where_none_may_be() {
+    fn nothing_is_remembered_with_a_bound_of_0() {
         let leases = leases(0, Duration::from_secs(600));
         remember(&leases, at(0), 1);
         assert_eq!(past(&leases, at(0)), [0; 0]);
@@ -263,7 +263,7 @@ mod tests {
             }
         }
         for id in 0..20_000 {
-            let is_open = matches!(find(&leases, at(1), id), Some(Known::Open(found)) if found.place() == place(id));
+            let is_open = matches!(find(&leases, at(1), id), Some(LeaseLookup::Open(found)) if found.place() == place(id));
             assert_eq!(is_open, open.contains(&id), "{id}");
         }
     }

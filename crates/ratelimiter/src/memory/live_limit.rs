@@ -1,11 +1,11 @@
-//! One limit and how much of it is taken: the rules for a single key, over plain data.
+//! One limit and its live reservations: the rules for a single key, over plain data.
 
 use std::time::Duration;
 
 use arcstr::ArcStr;
 
-use super::queue::{Departed, Lifetime, Queue};
-use super::rolling::{Closed, freed_at_over};
+use super::queue::{ExpiredEntry, Lifetime, Queue};
+use super::rolling::{ClosedEntry, freed_at_across};
 use crate::clock::Timestamp;
 use crate::error::DefineError;
 use crate::hint::HintPolicy;
@@ -13,54 +13,54 @@ use crate::key::LimitKey;
 use crate::limit::{Limit, LimitKind, Overage};
 use crate::registry::{LimitState, LimitStatus, RegisteredLimit, Usage};
 
-/// A limit and how much of it is taken. What every request needs stands on one cache line; the rest stands elsewhere.
+/// A limit and its live reservations. What every request needs is on one cache line; [`ColdFields`] has the other fields.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct LiveLimit {
-    /// The key's text, here because every request looks at it.
+    /// The key's text, here because every request compares it.
     key_text: ArcStr,
-    /// How many units could be reserved now: the capacity in force without the sum of all live amounts.
+    /// Units that could be reserved now: the capacity in force minus the sum of all live amounts.
     available: u64,
-    /// How many live reservations belong to open leases, whose completion may free room early.
+    /// Number of live reservations of open leases, whose completion may free units early.
     open_count: u32,
-    terms: Terms,
-    /// What is reserved for the present lifetime.
+    flags: LimitFlags,
+    /// Reservations with the current lifetime.
     present: Queue,
-    rest: Box<Rest>,
+    cold: Box<ColdFields>,
 }
 
-/// The present lifetime, in the bits above it what is out of the ordinary, for which most requests then need not look elsewhere, and in the
-/// highest bits those of the key's tag.
+/// The current lifetime, then flag bits for exceptional states, so that the common case reads one cache line, then the highest bits
+/// of the key's tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Terms(u32);
+struct LimitFlags(u32);
 
-/// What few requests need of a limit.
+/// Fields that few requests need.
 #[derive(Debug)]
-struct Rest {
+struct ColdFields {
     registered: RegisteredLimit,
-    /// What was reserved while the lifetime was another, and is still live; mostly nothing.
+    /// Live reservations with earlier lifetimes; usually none.
     older: Vec<(Lifetime, Queue)>,
-    /// How many denials there were since something was last allowed.
+    /// Consecutive denials since the last allow.
     denial_streak: u32,
     debt: u128,
     uncovered: u128,
 }
 
-/// A reservation as its lease knows it, beside the limit's place.
+/// Locates one reservation: queue and number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Made {
+pub(super) struct ReservationRef {
     /// The reservation's number in its queue.
     pub(super) number: u32,
-    /// For how long the reservation lasts, which tells the queue.
+    /// How long the reservation lasts, which selects the queue.
     pub(super) lifetime: Lifetime,
 }
 
-impl Terms {
-    /// The capacity is on its way down, as `registered` tells.
+impl LimitFlags {
+    /// `registered` has a pending decrease.
     const DECREASING: u32 = 1 << Lifetime::BITS;
     /// There are older queues.
     const OLDER: u32 = 2 << Lifetime::BITS;
-    /// The limit was deleted. It stays in its slot until nothing of it is live.
+    /// The limit was deleted. It stays in its slot until it has no live reservations.
     const DELETED: u32 = 4 << Lifetime::BITS;
     /// There is a streak of denials.
     const DENIED: u32 = 8 << Lifetime::BITS;
@@ -88,7 +88,7 @@ impl Terms {
 }
 
 impl LiveLimit {
-    /// A limit of which nothing is live, so that a decrease that was under way ends here.
+    /// A limit without live reservations, so that a pending decrease applies at once.
     pub(super) fn new(registered: RegisteredLimit) -> Self {
         let lifetime = Lifetime::of(registered.limit.kind);
         let (older, denial_streak) = (Vec::new(), 0);
@@ -96,40 +96,40 @@ impl LiveLimit {
             key_text: registered.limit.key.text().clone(),
             available: registered.limit.capacity.get(),
             open_count: 0,
-            terms: Terms(lifetime.to_bits() | Terms::tag_of(&registered.limit.key)),
+            flags: LimitFlags(lifetime.to_bits() | LimitFlags::tag_of(&registered.limit.key)),
             present: Queue::new(lifetime),
-            rest: Box::new(Rest { registered, older, denial_streak, debt: 0, uncovered: 0 }),
+            cold: Box::new(ColdFields { registered, older, denial_streak, debt: 0, uncovered: 0 }),
         };
         limit.settle_if_possible(0);
         limit
     }
 
-    /// True if it is in force under a key of its group.
+    /// True if this is the key and the limit is not deleted.
     #[inline]
-    pub(super) fn is_in_force_as(&self, key: &LimitKey) -> bool {
+    pub(super) fn is_active_key(&self, key: &LimitKey) -> bool {
         self.has_key(key) && !self.is_deleted()
     }
 
-    /// True if this is its key. The text decides; a few bits mostly spare the look at another key's text.
+    /// True if this is its key. The text decides; comparing a few hash bits first usually avoids reading another key's text.
     #[inline]
     pub(super) fn has_key(&self, key: &LimitKey) -> bool {
-        self.terms.0 & Terms::TAG == Terms::tag_of(key) && self.key_text == *key.text()
+        self.flags.0 & LimitFlags::TAG == LimitFlags::tag_of(key) && self.key_text == *key.text()
     }
 
     pub(super) const fn key(&self) -> &LimitKey {
-        &self.rest.registered.limit.key
+        &self.cold.registered.limit.key
     }
 
     pub(super) const fn kind(&self) -> LimitKind {
-        self.rest.registered.limit.kind
+        self.cold.registered.limit.kind
     }
 
     /// The capacity in force.
     pub(super) const fn capacity(&self) -> u64 {
-        self.rest.registered.limit.capacity.get()
+        self.cold.registered.limit.capacity.get()
     }
 
-    /// How many units could be reserved now.
+    /// Units that could be reserved now.
     #[inline]
     pub(super) const fn available(&self) -> u64 {
         self.available
@@ -142,84 +142,85 @@ impl LiveLimit {
 
     #[inline]
     pub(super) const fn is_decreasing(&self) -> bool {
-        self.terms.is(Terms::DECREASING)
+        self.flags.is(LimitFlags::DECREASING)
     }
 
     #[inline]
     pub(super) const fn is_deleted(&self) -> bool {
-        self.terms.is(Terms::DELETED)
+        self.flags.is(LimitFlags::DELETED)
     }
 
     pub(super) const fn status(&self) -> LimitStatus {
-        self.rest.registered.status
+        self.cold.registered.status
     }
 
-    /// True if nothing is admitted until somebody raises the capacity.
+    /// True if nothing is admitted until the capacity is raised.
     pub(super) fn is_paused(&self) -> bool {
         self.status() == LimitStatus::Paused
     }
 
-    /// True if nothing of it is live.
+    /// True if it has no live reservations.
     pub(super) fn is_idle(&self) -> bool {
-        self.present.is_empty() && !self.terms.is(Terms::OLDER)
+        self.present.is_empty() && !self.flags.is(LimitFlags::OLDER)
     }
 
-    /// Notes that a reserve was denied for want of room here.
+    /// Counts a reserve that was denied because this limit was full.
     pub(super) const fn note_denial(&mut self) {
-        self.rest.denial_streak = self.rest.denial_streak.saturating_add(1);
-        self.terms.set(Terms::DENIED, true);
+        self.cold.denial_streak = self.cold.denial_streak.saturating_add(1);
+        self.flags.set(LimitFlags::DENIED, true);
     }
 
     /// Reserves an amount that fits, for a lease that is open.
     #[inline]
-    pub(super) fn hold(&mut self, now: Timestamp, amount: u64) -> Made {
-        assert!(amount <= self.available, "the caller has looked that it fits");
+    pub(super) fn hold(&mut self, now: Timestamp, amount: u64) -> ReservationRef {
+        assert!(amount <= self.available, "the caller has checked that it fits");
         self.available -= amount;
         self.open_count += 1;
-        if self.terms.is(Terms::DENIED) {
-            self.rest.denial_streak = 0;
-            self.terms.set(Terms::DENIED, false);
+        if self.flags.is(LimitFlags::DENIED) {
+            self.cold.denial_streak = 0;
+            self.flags.set(LimitFlags::DENIED, false);
         }
-        let lifetime = self.terms.lifetime();
+        let lifetime = self.flags.lifetime();
         let number = self.present.push(now.after_seconds(lifetime.seconds()), amount);
-        Made { number, lifetime }
+        ReservationRef { number, lifetime }
     }
 
     /// The queue that a live reservation is in.
     #[inline]
     fn queue(&self, lifetime: Lifetime) -> &Queue {
-        if self.terms.lifetime() == lifetime {
+        if self.flags.lifetime() == lifetime {
             return &self.present;
         }
-        let older = self.rest.older.iter().find(|(other, _)| *other == lifetime);
+        let older = self.cold.older.iter().find(|(other, _)| *other == lifetime);
         &older.expect("a live reservation keeps its queue").1
     }
 
     #[inline]
     fn queue_mut(&mut self, lifetime: Lifetime) -> &mut Queue {
-        if self.terms.lifetime() == lifetime {
+        if self.flags.lifetime() == lifetime {
             return &mut self.present;
         }
-        let older = self.rest.older.iter_mut().find(|(other, _)| *other == lifetime);
+        let older = self.cold.older.iter_mut().find(|(other, _)| *other == lifetime);
         &mut older.expect("a live reservation keeps its queue").1
     }
 
     /// The amount of a live reservation whose lease is open.
     #[inline]
-    pub(super) fn amount_of(&self, made: Made) -> u64 {
-        self.queue(made.lifetime).amount_of(made.number)
+    pub(super) fn amount_of(&self, reference: ReservationRef) -> u64 {
+        self.queue(reference.lifetime).amount_of(reference.number)
     }
 
-    /// The lease of a live reservation has ended; `actual` is what it used, if that is known. Of a hold nothing stays.
+    /// Ends a live reservation with its lease; `actual` is the use, if known. A hold is released entirely.
     #[inline]
-    pub(super) fn end(&mut self, made: Made, actual: Option<u64>) {
+    pub(super) fn end(&mut self, reference: ReservationRef, actual: Option<u64>) {
         let room = if self.is_decreasing() { 0 } else { self.available };
         let kept_of = |reserved: u64| match actual {
-            // The excess is reserved only if all of it has room.
+            // The excess is reserved only if all of it fits.
             Some(actual) if actual <= reserved || actual - reserved <= room => actual,
             _ => reserved,
         };
-        let Closed { reserved, kept } = self.queue_mut(made.lifetime).close(made.number, kept_of);
+        let ClosedEntry { reserved, kept } =
+            self.queue_mut(reference.lifetime).close(reference.number, kept_of);
         self.available = self.available + reserved - kept;
         self.open_count -= 1;
         if let Some(actual) = actual
@@ -227,62 +228,62 @@ impl LiveLimit {
         {
             self.note_uncovered(actual - kept);
         }
-        if self.terms.is(Terms::OLDER | Terms::DECREASING) {
-            self.rest.older.retain(|(_, queue)| !queue.is_empty());
-            self.tidy();
+        if self.flags.is(LimitFlags::OLDER | LimitFlags::DECREASING) {
+            self.cold.older.retain(|(_, queue)| !queue.is_empty());
+            self.after_removal();
         }
     }
 
-    /// So much was used above what was reserved, and had no room.
+    /// Counts usage above the reservation that did not fit.
     #[cold]
     fn note_uncovered(&mut self, excess: u64) {
-        self.rest.uncovered += u128::from(excess);
-        if self.rest.registered.limit.overage == Overage::Debt {
-            self.rest.debt += u128::from(excess);
+        self.cold.uncovered += u128::from(excess);
+        if self.cold.registered.limit.overage == Overage::Debt {
+            self.cold.debt += u128::from(excess);
         }
     }
 
-    /// Returns what has expired by `now`, and ends a decrease that has become possible.
+    /// Frees what has expired by `now`, and applies a pending decrease that fits.
     #[inline]
     pub(super) fn expire(&mut self, now: Timestamp) {
-        let Self { available, open_count, present, rest, .. } = self;
-        let mut departed = |Departed { amount, is_open }| {
+        let Self { available, open_count, present, cold, .. } = self;
+        let mut departed = |ExpiredEntry { amount, is_open }| {
             *available += amount;
             *open_count -= u32::from(is_open);
         };
         present.expire(now, &mut departed);
-        if self.terms.is(Terms::OLDER | Terms::DECREASING) {
-            rest.older.retain_mut(|(_, queue)| {
+        if self.flags.is(LimitFlags::OLDER | LimitFlags::DECREASING) {
+            cold.older.retain_mut(|(_, queue)| {
                 queue.expire(now, &mut departed);
                 !queue.is_empty()
             });
-            self.tidy();
+            self.after_removal();
         }
     }
 
-    /// Something has left: there may be no older queues any more, and a decrease may have become possible.
-    fn tidy(&mut self) {
-        self.terms.set(Terms::OLDER, !self.rest.older.is_empty());
+    /// After a removal: older queues may be empty, and a pending decrease may fit.
+    fn after_removal(&mut self) {
+        self.flags.set(LimitFlags::OLDER, !self.cold.older.is_empty());
         self.settle_if_possible(self.used());
     }
 
     /// When the next reservation expires.
     #[inline]
     pub(super) fn next_expiry(&self) -> Option<Timestamp> {
-        if !self.terms.is(Terms::OLDER) {
+        if !self.flags.is(LimitFlags::OLDER) {
             return self.present.next_expiry();
         }
-        let older = self.rest.older.iter().map(|(_, queue)| queue);
+        let older = self.cold.older.iter().map(|(_, queue)| queue);
         let queues = std::iter::once(&self.present).chain(older);
         queues.filter_map(Queue::next_expiry).min()
     }
 
-    pub(super) fn give_room_back(&mut self) {
-        self.present.give_room_back();
-        self.rest.older.iter_mut().for_each(|(_, queue)| queue.give_room_back());
+    pub(super) fn shrink_to_fit(&mut self) {
+        self.present.shrink_to_fit();
+        self.cold.older.iter_mut().for_each(|(_, queue)| queue.shrink_to_fit());
     }
 
-    /// When to ask again for an amount that does not fit now. `random` is in 0..1.
+    /// When to retry an amount that does not fit now. `random` is in 0..1.
     pub(super) fn hint(
         &mut self,
         now: Timestamp,
@@ -290,71 +291,71 @@ impl LiveLimit {
         policy: &HintPolicy,
         random: f64,
     ) -> Duration {
-        let backoff = policy.delay(self.kind(), self.rest.denial_streak.max(1), random);
+        let backoff = policy.delay(self.kind(), self.cold.denial_streak.max(1), random);
         match self.freed_at(amount - self.available()) {
             Some(freed_at) if self.open_count > 0 => freed_at.since(now).min(backoff),
             Some(freed_at) => freed_at.since(now),
-            // Holds end when their calls do; and a denied lease that is repeated may ask for more than the capacity has become.
+            // Holds end when their calls do; and a repeated denied lease may request more than a capacity that was lowered since.
             None => backoff,
         }
     }
 
-    /// When so much of a rolling limit will have expired that `amount` is free, if nothing else changes.
+    /// When enough of a rolling limit will have expired to free `amount`, if nothing else changes.
     fn freed_at(&mut self, amount: u64) -> Option<Timestamp> {
-        let Self { present, rest, .. } = self;
-        if rest.older.is_empty() {
+        let Self { present, cold, .. } = self;
+        if cold.older.is_empty() {
             return present.rolling_mut()?.freed_at(amount);
         }
-        let older = rest.older.iter_mut().map(|(_, queue)| queue);
+        let older = cold.older.iter_mut().map(|(_, queue)| queue);
         let queues = std::iter::once(present).chain(older);
         let mut queues: Vec<_> = queues.filter_map(Queue::rolling_mut).collect();
-        freed_at_over(&mut queues, amount)
+        freed_at_across(&mut queues, amount)
     }
 
-    /// Ends a decrease for which the room is free; so much is live. Brings up to date what follows from the definition.
+    /// Applies a pending decrease if it fits with `used` units live, and updates what depends on the definition.
     fn settle_if_possible(&mut self, used: u64) {
-        let registered = &mut self.rest.registered;
+        let registered = &mut self.cold.registered;
         if registered.waits() && used <= registered.target().get() {
             registered.settle();
         }
         let waits = registered.waits();
         self.available = registered.limit.capacity.get() - used;
-        self.terms.set(Terms::DECREASING, waits);
+        self.flags.set(LimitFlags::DECREASING, waits);
     }
 
-    /// Defines the limit anew. A lifetime that changes applies to reservations from now on.
+    /// Redefines the limit. A changed lifetime applies to new reservations.
     pub(super) fn redefine(&mut self, limit: Limit) -> Result<LimitStatus, DefineError> {
         let used = self.used();
-        self.rest.registered = self.rest.registered.redefined(limit)?;
+        self.cold.registered = self.cold.registered.redefined(limit)?;
         self.live_for(Lifetime::of(self.kind()));
         self.settle_if_possible(used);
         Ok(self.status())
     }
 
     fn live_for(&mut self, lifetime: Lifetime) {
-        let before = self.terms.lifetime();
+        let before = self.flags.lifetime();
         if before == lifetime {
             return;
         }
-        let older = &mut self.rest.older;
+        let older = &mut self.cold.older;
         let again = older.iter().position(|(other, _)| *other == lifetime);
         let present = again.map_or_else(|| Queue::new(lifetime), |at| older.swap_remove(at).1);
         let present_before = std::mem::replace(&mut self.present, present);
         if !present_before.is_empty() {
             older.push((before, present_before));
         }
-        self.terms.0 = self.terms.0 - before.to_bits() + lifetime.to_bits();
-        self.terms.set(Terms::OLDER, !older.is_empty());
+        self.flags.0 = self.flags.0 - before.to_bits() + lifetime.to_bits();
+        self.flags.set(LimitFlags::OLDER, !older.is_empty());
     }
 
-    /// Takes the limit out of force. It goes on counting what is live.
+    /// Deletes the limit. It still counts its live reservations.
     pub(super) const fn delete(&mut self) {
-        self.terms.set(Terms::DELETED, true);
+        self.flags.set(LimitFlags::DELETED, true);
     }
 
-    /// The limit with its figures of the moment.
+    /// The limit with its current usage.
     pub(super) fn state(&self) -> LimitState {
-        let Rest { registered, debt, uncovered, .. } = &*self.rest;
+        let ColdFields { registered, debt, uncovered, .. } = &*self.cold;
         let usage = Usage {
             used: self.used(),
             available: self.available,

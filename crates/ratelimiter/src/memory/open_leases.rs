@@ -1,21 +1,21 @@
-//! The leases that were allowed and have not ended.
+//! Open leases: allowed and not ended.
 
 use smallvec::SmallVec;
 
-use super::live_limit::Made;
+use super::live_limit::ReservationRef;
 use crate::clock::Timestamp;
 use crate::lease::LeaseId;
 
-/// A group with room for this many leases keeps it when the last one leaves, so that it does not grow again all the time; a
-/// sweep gives it back.
+/// A group with at most this many slots keeps them when the last lease ends, so that it does not reallocate all the time; a sweep
+/// releases them.
 const ROOM_KEPT_BETWEEN_SWEEPS: usize = 64;
-/// A group with room for this many leases keeps it always.
+/// A group with at most this many slots always keeps them.
 const ROOM_KEPT: usize = 16;
 const NEVER: Timestamp = Timestamp::from_unix_nanos(u64::MAX);
-/// In the place of a slot: there is none.
+/// No slot.
 const NO_SLOT: u32 = u32::MAX;
 
-/// A lease that was allowed, not completed, and of which something may be live. It stands on two cache lines.
+/// A lease that was allowed, not completed, and may have live reservations. It takes two cache lines.
 #[derive(Debug, Clone)]
 #[repr(align(64))]
 pub(super) struct OpenLease {
@@ -27,17 +27,17 @@ pub(super) struct OpenLease {
     pub(super) reservations: Reservations,
 }
 
-/// What a lease has reserved. Four stand beside each other in the lease itself; more need room elsewhere.
+/// The reservations of a lease. Up to four are inline; more are on the heap.
 pub(super) type Reservations = SmallVec<[Reservation; 4]>;
 
-/// What a lease has reserved of one limit.
+/// A lease's reservation of one limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Reservation {
     /// Where the limit is. While the reservation is live, no other limit is there.
     pub(super) limit: LimitPlace,
-    /// A hash of the limit's key, to know the key again after the limit was deleted.
+    /// A hash of the limit's key, to recognise the key after the limit was deleted.
     pub(super) key_tag: u32,
-    pub(super) made: Made,
+    pub(super) reference: ReservationRef,
 }
 
 /// Where a limit is: its group's number, and its slot there.
@@ -47,22 +47,21 @@ pub(super) struct LimitPlace {
     pub(super) slot: u32,
 }
 
-/// Where an open lease is: the number of the group that it is kept in, and its slot there.
+/// Where an open lease is stored: its group's number, and its slot there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LeasePlace {
-    /// Of the groups of its limits the one with the lowest number, which is the first to be locked.
+    /// The lowest-numbered group of its limits, which is locked first.
     pub(super) group: u32,
     pub(super) slot: u32,
 }
 
-/// For how long a lease has been open, to tell which of its reservations have not expired.
+/// How long a lease has been open, which decides which of its reservations have expired.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Age {
     nanos: u64,
 }
 
 impl OpenLease {
-    /// How old the lease is.
     #[inline]
     pub(super) const fn age(&self, now: Timestamp) -> Age {
         Age { nanos: now.unix_nanos() - self.reserved_at.unix_nanos() }
@@ -73,20 +72,20 @@ impl Age {
     /// True if a reservation of the lease has not expired.
     #[inline]
     pub(super) const fn is_live(self, reservation: &Reservation) -> bool {
-        self.nanos < reservation.made.lifetime.seconds() as u64 * 1_000_000_000
+        self.nanos < reservation.reference.lifetime.seconds() as u64 * 1_000_000_000
     }
 }
 
-/// The open leases of one group, each in a slot of its own until it ends.
+/// The open leases of one group, each in its own slot until it ends.
 #[derive(Debug)]
 pub(super) struct OpenLeases {
-    /// What stands in a free slot has no reservations, and tells by `next_free` which is the next one.
+    /// A free slot has no reservations, and links to the next one by `next_free`.
     slots: Box<[OpenLease]>,
     /// The first free slot, or [`NO_SLOT`].
     free: u32,
-    /// How many slots are not free.
+    /// Number of slots in use.
     count: u32,
-    /// No lease ends by itself before this second since the Unix epoch.
+    /// No lease expires before this second since the Unix epoch.
     next_end_second: u32,
 }
 
@@ -107,7 +106,7 @@ impl OpenLeases {
         &self.slots[slot as usize]
     }
 
-    /// Adds a lease without reservations, and answers where. [`OpenLeases::reservations`] and [`OpenLeases::set_end`] follow.
+    /// Adds a lease without reservations, and returns its slot. [`OpenLeases::reservations`] and [`OpenLeases::set_end`] follow.
     #[inline]
     pub(super) fn insert(&mut self, id: LeaseId, reserved_at: Timestamp) -> u32 {
         if self.free == NO_SLOT {
@@ -125,7 +124,7 @@ impl OpenLeases {
     #[cold]
     fn add_slot(&mut self) {
         let mut slots = std::mem::take(&mut self.slots).into_vec();
-        // Half as much again, not twice: the room that nobody uses stays within a third.
+        // Grow by half instead of doubling: at most a third of the memory is unused.
         slots.reserve_exact((slots.len() / 2).max(2));
         while slots.len() < slots.capacity() {
             let next_free = self.free;
@@ -147,14 +146,14 @@ impl OpenLeases {
         &mut self.slots[slot as usize].reservations
     }
 
-    /// Says when the last reservation of the lease in a slot expires.
+    /// Sets when the last reservation of the lease in a slot expires.
     #[inline]
     pub(super) fn set_end(&mut self, slot: u32, ends_at: Timestamp) {
         self.slots[slot as usize].ends_at = ends_at;
         self.next_end_second = self.next_end_second.min(second(ends_at));
     }
 
-    /// Takes out what the lease in a slot has reserved; [`OpenLeases::remove`] or [`OpenLeases::put_back`] follows.
+    /// Takes the lease's reservations out of its slot; [`OpenLeases::remove`] or [`OpenLeases::put_back`] follows.
     #[inline]
     pub(super) fn take(&mut self, slot: u32) -> OpenLease {
         let lease = &mut self.slots[slot as usize];
@@ -179,7 +178,7 @@ impl OpenLeases {
         }
     }
 
-    /// The leases of which nothing is live any more.
+    /// The leases whose reservations have all expired.
     pub(super) fn ended(&mut self, now: Timestamp) -> Vec<LeaseId> {
         if second(now) < self.next_end_second {
             return Vec::new();
@@ -190,8 +189,8 @@ impl OpenLeases {
         open().filter(|lease| lease.ends_at <= now).map(|lease| lease.id).collect()
     }
 
-    /// Gives back the room of free slots behind the last lease, if that is most of all.
-    pub(super) fn give_room_back(&mut self) {
+    /// Releases the memory of free slots after the last lease, if that is most of it.
+    pub(super) fn shrink_to_fit(&mut self) {
         if self.slots.len() <= ROOM_KEPT || self.len() >= self.slots.len() / 4 {
             return;
         }
@@ -209,7 +208,7 @@ impl OpenLeases {
     }
 }
 
-/// The second that a moment is in. In 2106 it is the last one for ever, and every sweep looks at all leases.
+/// Whole seconds since the Unix epoch. From 2106 on this saturates, and every sweep scans all leases.
 fn second(moment: Timestamp) -> u32 {
     u32::try_from(moment.unix_ms() / 1_000).unwrap_or(u32::MAX)
 }

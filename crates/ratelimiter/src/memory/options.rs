@@ -1,4 +1,4 @@
-//! What can be chosen about a limiter in memory.
+//! Options of the memory limiter.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::clock::{Clock, SystemClock};
 use crate::hint::HintPolicy;
 
-/// What can be chosen about a limiter in memory. [`MemoryOptions::default`] is right for production.
+/// Options of a [`MemoryLimiter`](super::MemoryLimiter). [`MemoryOptions::default`] is right for production.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -20,19 +20,19 @@ use crate::hint::HintPolicy;
 /// ```
 #[derive(Debug, Clone)]
 pub struct MemoryOptions {
-    /// Where the time comes from.
+    /// Time source.
     pub clock: Arc<dyn Clock>,
-    /// The constants behind the hints of denials.
+    /// Constants from which retry hints are computed.
     pub hints: HintPolicy,
-    /// For how long an ended or denied lease is remembered, so that its ID is not allowed again.
+    /// How long an ended or denied lease is remembered, so that its ID is not allowed again.
     pub remember_for: Duration,
-    /// How many ended or denied leases are remembered at the most; the oldest are forgotten first.
+    /// The most ended or denied leases that are remembered; the oldest are forgotten first.
     pub remember_max: usize,
-    /// How often expired reservations are swept in the background; `None`: only when [`sweep`] is called.
+    /// Interval of the background sweep; with `None`, only [`sweep`] removes expired reservations.
     ///
     /// [`sweep`]: super::MemoryLimiter::sweep
     pub sweep_every: Option<Duration>,
-    /// Where the jitter of hints begins; a fixed seed makes the hints of a test repeatable.
+    /// Seed of the jitter of hints; a fixed seed makes the hints of a test repeatable.
     pub seed: u64,
 }
 

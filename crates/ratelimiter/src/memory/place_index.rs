@@ -1,7 +1,6 @@
-//! A hash table of places: it tells where a lease with a hash may stand, and the caller looks whether it does.
+//! A hash table from a lease ID's hash to candidate places; the caller compares the IDs.
 //!
-//! A hash and a place are 12 bytes, and the entries of equal hashes stand beside each other, so that a look-up and an insertion
-//! touch one cache line or two.
+//! An entry is 12 bytes, and entries with equal hashes are adjacent, so that a lookup or an insertion touches one or two cache lines.
 
 use super::open_leases::LeasePlace;
 
@@ -13,8 +12,7 @@ const NOWHERE: LeasePlace = LeasePlace { group: u32::MAX, slot: 0 };
 /// Places by hash: open addressing with linear probing. At most three quarters of the entries are in use.
 #[derive(Debug, Default)]
 pub(super) struct PlaceIndex {
-    /// None, or a power of two of them. An entry in use stands at or after the position that its hash tells, without a free one in
-    /// between.
+    /// Empty, or a power of two long. An entry in use is at or after the position of its hash, without a free one in between.
     entries: Box<[Entry]>,
     count: usize,
 }
@@ -26,7 +24,7 @@ struct Entry {
     place: LeasePlace,
 }
 
-/// Where a place stands in an index, until the index is changed.
+/// The position of a place in an index, valid until the index changes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Found {
     at: usize,
@@ -77,7 +75,7 @@ impl PlaceIndex {
     /// Adds a place.
     #[inline]
     pub(super) fn insert(&mut self, hash: u32, place: LeasePlace) {
-        debug_assert!(place.group != NOWHERE.group, "that means that an entry is free");
+        debug_assert!(place.group != NOWHERE.group, "it marks a free entry");
         if self.count * 4 >= self.entries.len() * 3 {
             self.rebuild();
         }
@@ -95,7 +93,7 @@ impl PlaceIndex {
         self.entries[at] = entry;
     }
 
-    /// Takes out something that was found. What stands behind it moves up, so that no look-up stops too early.
+    /// Removes an entry that was found. Later entries move up, so that no lookup stops too early.
     #[inline]
     pub(super) fn remove(&mut self, found: Found) {
         let mask = self.mask();
@@ -106,7 +104,7 @@ impl PlaceIndex {
             if entry.is_free() {
                 break;
             }
-            // An entry may stand in the hole if that is not before its home.
+            // An entry may move into the hole if that is not before its home position.
             let from_home = at.wrapping_sub(entry.hash as usize) & mask;
             if from_home >= at.wrapping_sub(hole) & mask {
                 self.entries[hole] = entry;
@@ -117,7 +115,7 @@ impl PlaceIndex {
         self.count -= 1;
     }
 
-    /// Takes out all places, and hands them with their hashes to `taken`.
+    /// Removes all places, and passes them with their hashes to `taken`.
     pub(super) fn drain(&mut self, mut taken: impl FnMut(u32, LeasePlace)) {
         for entry in &mut self.entries {
             if let Entry { hash, place } = *entry
@@ -130,14 +128,14 @@ impl PlaceIndex {
         self.count = 0;
     }
 
-    /// Gives room back if much more is kept than the places need.
-    pub(super) fn give_room_back(&mut self) {
+    /// Releases memory if the table is mostly empty.
+    pub(super) fn shrink_to_fit(&mut self) {
         if self.entries.len() > ROOM_KEPT && self.count < self.entries.len() / 8 {
             self.rebuild();
         }
     }
 
-    /// Makes the table half full at the most, so that it is long until the next time.
+    /// Makes the table at most half full, so that rebuilds are rare.
     #[cold]
     fn rebuild(&mut self) {
         let room = ((self.count + 1) * 2).next_power_of_two().max(8);
@@ -179,7 +177,7 @@ mod tests {
             }
             assert_eq!(index.len(), expected.len());
             if round % 100 == 0 {
-                index.give_room_back();
+                index.shrink_to_fit();
             }
         }
         let mut drained = Vec::new();
@@ -189,14 +187,14 @@ mod tests {
     }
 
     #[test]
-    fn room_is_given_back() {
+    fn memory_is_released() {
         let mut index = PlaceIndex::default();
         (0..10_000).for_each(|n| index.insert(n, place(n)));
         for n in 10..10_000 {
             let found = index.find(n, |found| found == place(n)).unwrap();
             index.remove(found);
         }
-        index.give_room_back();
+        index.shrink_to_fit();
         assert!(index.entries.len() <= 32, "{}", index.entries.len());
         assert!((0..10).all(|n| index.find(n, |found| found == place(n)).is_some()));
         assert_eq!(index.len(), 10);

@@ -1,15 +1,15 @@
-//! What is reserved of one limit for one lifetime, in the order of expiry.
+//! Reservations of one limit with the same lifetime, in the order of expiry.
 
 use super::holds::Holds;
-use super::rolling::{Closed, Rolling};
+use super::rolling::{ClosedEntry, Rolling};
 use crate::clock::Timestamp;
 use crate::limit::LimitKind;
 
-/// For how long a reservation lasts, and whether it is a hold.
+/// How long a reservation lasts, and whether it is a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Lifetime(u32);
 
-/// What is reserved of one limit for one lifetime, in the order of expiry.
+/// Reservations of one limit with the same lifetime, in the order of expiry.
 #[derive(Debug)]
 pub(super) enum Queue {
     Rolling(Rolling),
@@ -18,21 +18,21 @@ pub(super) enum Queue {
 
 /// A reservation that has left its queue.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Departed {
+pub(super) struct ExpiredEntry {
     pub(super) amount: u64,
     /// Whether its lease had not ended.
     pub(super) is_open: bool,
 }
 
 impl Lifetime {
-    /// A lifetime needs no more than so many bits: 31 days need 22, and one is for the kind.
+    /// Number of bits of a lifetime: 22 for 31 days, and one for the kind.
     pub(super) const BITS: u32 = 23;
 
     pub(super) const fn of(kind: LimitKind) -> Self {
         Self(kind.lifetime_seconds() << 1 | kind.is_concurrency() as u32)
     }
 
-    /// The lifetime as its [`Lifetime::BITS`] bits, and back.
+    /// The lifetime in [`Lifetime::BITS`] bits.
     #[inline]
     pub(super) const fn to_bits(self) -> u32 {
         self.0
@@ -70,7 +70,7 @@ impl Queue {
         }
     }
 
-    /// Adds a reservation of an open lease. Answers with its number, by which it is found until it has expired.
+    /// Adds a reservation of an open lease, and returns its number, which is valid until it expires.
     #[inline]
     pub(super) fn push(&mut self, expires_at: Timestamp, amount: u64) -> u32 {
         match self {
@@ -88,24 +88,24 @@ impl Queue {
         }
     }
 
-    /// The lease of a reservation has ended, and `kept_of` tells how much stays of what was reserved: of a hold, nothing.
+    /// Ends a reservation with its lease. `kept_of` maps the reserved amount to what stays; of a hold, nothing stays.
     #[inline]
-    pub(super) fn close(&mut self, number: u32, kept_of: impl FnOnce(u64) -> u64) -> Closed {
+    pub(super) fn close(&mut self, number: u32, kept_of: impl FnOnce(u64) -> u64) -> ClosedEntry {
         match self {
             Self::Rolling(rolling) => rolling.close(number, kept_of),
-            Self::Holds(holds) => Closed { reserved: holds.release(number), kept: 0 },
+            Self::Holds(holds) => ClosedEntry { reserved: holds.release(number), kept: 0 },
         }
     }
 
-    /// Takes out what has expired by `now`, and hands it to `departed`.
+    /// Removes what has expired by `now`, and passes it to `departed`.
     #[inline]
-    pub(super) fn expire(&mut self, now: Timestamp, mut departed: impl FnMut(Departed)) {
+    pub(super) fn expire(&mut self, now: Timestamp, mut departed: impl FnMut(ExpiredEntry)) {
         match self {
             Self::Rolling(rolling) => rolling.expire(now, |held| {
-                departed(Departed { amount: held.amount(), is_open: held.is_open() });
+                departed(ExpiredEntry { amount: held.amount(), is_open: held.is_open() });
             }),
             Self::Holds(holds) => {
-                holds.expire(now, |amount| departed(Departed { amount, is_open: true }));
+                holds.expire(now, |amount| departed(ExpiredEntry { amount, is_open: true }));
             }
         }
     }
@@ -119,14 +119,13 @@ impl Queue {
         }
     }
 
-    pub(super) fn give_room_back(&mut self) {
+    pub(super) fn shrink_to_fit(&mut self) {
         match self {
-            Self::Rolling(rolling) => rolling.give_room_back(),
-            Self::Holds(holds) => holds.give_room_back(),
+            Self::Rolling(rolling) => rolling.shrink_to_fit(),
+            Self::Holds(holds) => holds.shrink_to_fit(),
         }
     }
 
-    /// The rolling reservations, if it has such.
     pub(super) const fn rolling_mut(&mut self) -> Option<&mut Rolling> {
         match self {
             Self::Rolling(rolling) => Some(rolling),

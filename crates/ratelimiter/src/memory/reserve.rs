@@ -6,10 +6,10 @@ use arrayvec::ArrayVec;
 
 use super::groups::{GroupNumbers, Groups, LockedGroup, LockedGroups, group_hash};
 use super::lease_index::HashedId;
-use super::lease_shard::{Known, LeaseShard};
+use super::lease_shard::{LeaseLookup, LeaseShard};
 use super::live_limit::LiveLimit;
 use super::open_leases::{LeasePlace, LimitPlace, OpenLease, Reservation};
-use super::past_leases::Past;
+use super::past_leases::PastOutcome;
 use crate::clock::Timestamp;
 use crate::decision::{Decision, Denial, DenialReason};
 use crate::error::ReserveError;
@@ -17,22 +17,22 @@ use crate::hint::HintPolicy;
 use crate::key::LimitKey;
 use crate::request::{REQUIREMENTS_MAX, Requirement, ReserveRequest};
 
-/// What is suggested when a denied lease is repeated although there is room by now: a new lease ID may be tried at once.
+/// Hint for a repeated denied lease when there is room by now: retry at once with a new lease ID.
 pub(super) const AT_ONCE: Duration = Duration::from_millis(1);
 
 /// A requirement and where its limit is.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Need<'a> {
+pub(super) struct ResolvedRequirement<'a> {
     key: &'a LimitKey,
     amount: u64,
-    /// The slot is known from [`look_at_all`] on.
+    /// The slot is known from [`check_all`] on.
     limit: LimitPlace,
     group: LockedGroup,
 }
 
-pub(super) type Needs<'a> = ArrayVec<Need<'a>, REQUIREMENTS_MAX>;
+pub(super) type ResolvedRequirements<'a> = ArrayVec<ResolvedRequirement<'a>, REQUIREMENTS_MAX>;
 
-impl<'a> Need<'a> {
+impl<'a> ResolvedRequirement<'a> {
     /// A requirement whose limit belongs to the group with this number.
     #[inline]
     const fn new(requirement: &'a Requirement, number: u32) -> Self {
@@ -41,9 +41,9 @@ impl<'a> Need<'a> {
         Self { key, amount: amount.get(), limit, group: LockedGroup::FIRST }
     }
 
-    /// True if a key is of the same group.
+    /// True if the key belongs to the same group.
     #[inline]
-    fn is_beside(&self, key: &LimitKey) -> bool {
+    fn is_same_group(&self, key: &LimitKey) -> bool {
         group_hash(self.key) == group_hash(key)
     }
 
@@ -59,13 +59,13 @@ impl<'a> Need<'a> {
 pub(super) fn find_groups<'a>(
     request: &'a ReserveRequest,
     groups: &Groups,
-    needs: &mut Needs<'a>,
+    needs: &mut ResolvedRequirements<'a>,
     numbers: &mut GroupNumbers,
 ) -> Result<(), ReserveError> {
     for requirement in request.requirements.iter() {
-        // Requirements that belong together mostly stand together.
+        // Requirements of one group are usually adjacent.
         let number = match needs.last() {
-            Some(last) if last.is_beside(&requirement.key) => last.number(),
+            Some(last) if last.is_same_group(&requirement.key) => last.number(),
             _ => {
                 let Some(number) = groups.number_of(&requirement.key) else {
                     return Err(groups.first_unknown(request));
@@ -74,41 +74,45 @@ pub(super) fn find_groups<'a>(
                 number
             }
         };
-        needs.push(Need::new(requirement, number));
+        needs.push(ResolvedRequirement::new(requirement, number));
     }
     Ok(())
 }
 
-/// True if the group of a key that was not found is another than it was taken for.
+/// True if the key, which was not found, belongs to another group by now.
 #[cold]
-pub(super) fn has_moved(key: &LimitKey, needs: &Needs<'_>, groups: &Groups) -> bool {
-    needs.iter().any(|need| need.key == key && groups.is_elsewhere(key, need.number()))
+pub(super) fn group_changed(
+    key: &LimitKey,
+    needs: &ResolvedRequirements<'_>,
+    groups: &Groups,
+) -> bool {
+    needs.iter().any(|need| need.key == key && groups.group_changed(key, need.number()))
 }
 
-/// Reserves all that is needed, or nothing. The lease's shard is locked, and so are the groups of the needs, and that of the lease if
-/// it is known to be open.
+/// Reserves all requirements, or nothing. The lease's shard is locked, the groups of the requirements are, and that of the lease if it
+/// is open.
 #[inline]
 pub(super) fn reserve(
     now: Timestamp,
-    (id, known): (HashedId, Option<Known>),
-    needs: &mut Needs<'_>,
+    (id, known): (HashedId, Option<LeaseLookup>),
+    needs: &mut ResolvedRequirements<'_>,
     leases: &mut LeaseShard,
     groups: &mut LockedGroups<'_>,
     policy: &HintPolicy,
 ) -> Result<Decision, ReserveError> {
     groups.expire(now);
-    let all_fit = look_at_all(needs, groups)?;
+    let all_fit = check_all(needs, groups)?;
     match known {
         None => {}
-        Some(Known::Open(found)) => {
+        Some(LeaseLookup::Open(found)) => {
             let LeasePlace { group, slot } = found.place();
             let lease = groups.group(groups.find(group)).leases.at(slot);
             return replay(now, lease, needs, groups);
         }
-        Some(Known::Past(at)) => match leases.past(now, at) {
+        Some(LeaseLookup::Past(at)) => match leases.past(now, at) {
             None => {}
-            Some(Past::Ended) => return Err(ReserveError::LeaseEnded),
-            Some(Past::Denied(first)) => {
+            Some(PastOutcome::Ended) => return Err(ReserveError::LeaseEnded),
+            Some(PastOutcome::Denied(first)) => {
                 let random = leases.random.f64();
                 return Ok(deny_again(now, first, needs, groups, policy, random));
             }
@@ -120,11 +124,14 @@ pub(super) fn reserve(
     refuse(now, id, needs, leases, groups, policy)
 }
 
-/// Finds the limits of all needs, and tells whether all of them can be met.
+/// Finds the limits of all requirements; true if all of them fit.
 #[inline]
-fn look_at_all(needs: &mut Needs<'_>, groups: &LockedGroups<'_>) -> Result<bool, ReserveError> {
+fn check_all(
+    needs: &mut ResolvedRequirements<'_>,
+    groups: &LockedGroups<'_>,
+) -> Result<bool, ReserveError> {
     let mut all_fit = true;
-    for Need { key, amount, limit: place, group } in needs {
+    for ResolvedRequirement { key, amount, limit: place, group } in needs {
         *group = groups.find(place.group);
         let Some((slot, limit)) = groups.group(*group).find(key) else {
             return Err(ReserveError::UnknownKey { key: key.clone() });
@@ -135,7 +142,7 @@ fn look_at_all(needs: &mut Needs<'_>, groups: &LockedGroups<'_>) -> Result<bool,
     Ok(all_fit)
 }
 
-impl Need<'_> {
+impl ResolvedRequirement<'_> {
     #[inline]
     fn limit<'a>(&self, groups: &'a LockedGroups<'_>) -> &'a LiveLimit {
         groups.group(self.group).limit(self.limit.slot)
@@ -147,12 +154,12 @@ impl Need<'_> {
     }
 }
 
-/// Not all can be met: the first stage of the checks that fails answers.
+/// Not all requirements fit: the first failing stage of the checks answers.
 #[cold]
 fn refuse(
     now: Timestamp,
     id: HashedId,
-    needs: &Needs<'_>,
+    needs: &ResolvedRequirements<'_>,
     leases: &mut LeaseShard,
     groups: &mut LockedGroups<'_>,
     policy: &HintPolicy,
@@ -167,7 +174,7 @@ fn refuse(
     if let Some(need) = needs.iter().find(|n| n.limit(groups).is_decreasing()) {
         return closed(DenialReason::Decreasing { key: need.key.clone() });
     }
-    let full = without_room(needs, groups);
+    let full = full_limits(needs, groups);
     leases.deny(now, id, full[0].key.hashes().text);
     for need in &full {
         need.limit_mut(groups).note_denial();
@@ -176,8 +183,11 @@ fn refuse(
     Ok(denied(now, &full, groups, policy, random))
 }
 
-fn without_room<'a>(needs: &Needs<'a>, groups: &LockedGroups<'_>) -> Needs<'a> {
-    let full = |need: &&Need<'a>| need.amount > need.limit(groups).available();
+fn full_limits<'a>(
+    needs: &ResolvedRequirements<'a>,
+    groups: &LockedGroups<'_>,
+) -> ResolvedRequirements<'a> {
+    let full = |need: &&ResolvedRequirement<'a>| need.amount > need.limit(groups).available();
     needs.iter().filter(full).copied().collect()
 }
 
@@ -186,7 +196,7 @@ fn without_room<'a>(needs: &Needs<'a>, groups: &LockedGroups<'_>) -> Needs<'a> {
 fn hold_all(
     now: Timestamp,
     id: HashedId,
-    needs: &Needs<'_>,
+    needs: &ResolvedRequirements<'_>,
     leases: &mut LeaseShard,
     groups: &mut LockedGroups<'_>,
 ) -> Decision {
@@ -195,12 +205,12 @@ fn hold_all(
     let mut lifetime_seconds_max = 0;
     for need in needs {
         let group = groups.group_mut(need.group);
-        let made = group.limit_mut(need.limit.slot).hold(now, need.amount);
-        let lifetime_seconds = made.lifetime.seconds();
+        let reference = group.limit_mut(need.limit.slot).hold(now, need.amount);
+        let lifetime_seconds = reference.lifetime.seconds();
         group.note_expiry(now.after_seconds(lifetime_seconds));
         lifetime_seconds_max = lifetime_seconds_max.max(lifetime_seconds);
-        // Straight into the lease: a list that is copied afterwards waits until what was written first has reached the cache.
-        let held = Reservation { limit: need.limit, key_tag: need.key.hashes().text, made };
+        // Write in place: copying a list afterwards stalls on store forwarding.
+        let held = Reservation { limit: need.limit, key_tag: need.key.hashes().text, reference };
         groups.first().1.leases.reservations(slot).push(held);
     }
     groups.first().1.leases.set_end(slot, now.after_seconds(lifetime_seconds_max));
@@ -208,11 +218,11 @@ fn hold_all(
     Decision::Allowed { reserved_at: now }
 }
 
-/// The same lease again: allowed as before if it asks for the same and all of it is still live.
+/// A repeated open lease: allowed again if its requirements are the same and all its reservations are still live.
 fn replay(
     now: Timestamp,
     lease: &OpenLease,
-    needs: &Needs<'_>,
+    needs: &ResolvedRequirements<'_>,
     groups: &LockedGroups<'_>,
 ) -> Result<Decision, ReserveError> {
     let age = lease.age(now);
@@ -223,7 +233,7 @@ fn replay(
         return Err(ReserveError::LeaseConflict);
     }
     for need in needs {
-        // All are live, so their limits stand where they stood, deleted ones too; and the groups of all needs are locked.
+        // All are live, so their limits are still in their slots, deleted ones too; and the groups of all requirements are locked.
         let same = |held: &&Reservation| {
             held.limit.group == need.number() && groups.limit(held.limit).has_key(need.key)
         };
@@ -231,26 +241,26 @@ fn replay(
             return Err(ReserveError::LeaseConflict);
         };
         if held.limit != need.limit {
-            // The limit was deleted and defined again, and the reservation is gone with it.
+            // The limit was deleted and defined again, so the reservation no longer counts.
             return Err(ReserveError::LeaseEnded);
         }
-        if need.limit(groups).amount_of(held.made) != need.amount {
+        if need.limit(groups).amount_of(held.reference) != need.amount {
             return Err(ReserveError::LeaseConflict);
         }
     }
     Ok(Decision::Allowed { reserved_at: lease.reserved_at })
 }
 
-/// A denied lease again: it stays denied, and hears when a new lease might be allowed.
+/// A repeated denied lease: it stays denied, with a hint for a new lease.
 fn deny_again(
     now: Timestamp,
     first: u32,
-    needs: &Needs<'_>,
+    needs: &ResolvedRequirements<'_>,
     groups: &mut LockedGroups<'_>,
     policy: &HintPolicy,
     random: f64,
 ) -> Decision {
-    let full = without_room(needs, groups);
+    let full = full_limits(needs, groups);
     if !full.is_empty() {
         return denied(now, &full, groups, policy, random);
     }
@@ -259,15 +269,17 @@ fn deny_again(
     Decision::Denied(Denial { reason, retry_after: AT_ONCE })
 }
 
-/// Denied for want of room in these limits: the hint is the longest that any of them gives.
+/// Denied because these limits are full: the hint is the longest of theirs.
 fn denied(
     now: Timestamp,
-    full: &Needs<'_>,
+    full: &ResolvedRequirements<'_>,
     groups: &mut LockedGroups<'_>,
     policy: &HintPolicy,
     random: f64,
 ) -> Decision {
-    let hint = |need: &Need<'_>| need.limit_mut(groups).hint(now, need.amount, policy, random);
+    let hint = |need: &ResolvedRequirement<'_>| {
+        need.limit_mut(groups).hint(now, need.amount, policy, random)
+    };
     let retry_after = full.iter().map(hint).max().expect("at least one limit had no room");
     let keys = full.iter().map(|need| need.key.clone()).collect();
     Decision::Denied(Denial { reason: DenialReason::NoRoom { keys }, retry_after })

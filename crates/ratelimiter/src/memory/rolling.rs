@@ -1,13 +1,13 @@
-//! The reservations of one rolling limit that last equally long.
+//! Reservations of one rolling limit with the same window.
 //!
-//! They last equally long, so expiry is a queue: new ones go to the back, expired ones leave at the front. An amount that
-//! becomes less, or more, keeps its place.
+//! They last equally long, so expiry is a queue: new ones go to the back, expired ones leave at the front. A changed amount
+//! keeps its place.
 
 mod freed;
 
 use std::collections::VecDeque;
 
-pub(super) use self::freed::freed_at_over;
+pub(super) use self::freed::freed_at_across;
 use super::sums::{self, Sums};
 use crate::clock::Timestamp;
 use crate::limit::CAPACITY_MAX;
@@ -17,8 +17,8 @@ const BLOCK: u32 = 16;
 const BLOCK_ENTRIES: usize = 16;
 const _: () = assert!(BLOCK as usize == BLOCK_ENTRIES && sums::BLOCK.is_multiple_of(BLOCK as u64));
 
-/// Reservations with growing numbers and never-falling expiry, in blocks of [`BLOCK`] numbers, so that what is written once is never
-/// copied. Numbers go round after 32 bits, since there are never so many entries.
+/// Reservations with growing numbers and non-decreasing expiry, in blocks of [`BLOCK`] numbers, so that entries are never copied.
+/// Numbers wrap after 32 bits, since there are never that many entries.
 #[derive(Debug, Default)]
 pub(super) struct Rolling {
     /// The number of the first entry that has not left.
@@ -27,25 +27,25 @@ pub(super) struct Rolling {
     next: u32,
     /// The block of the next entry's number; it begins at a multiple of [`BLOCK`].
     tail: Option<Box<Block>>,
-    /// What stands before the tail.
-    long: Option<Box<Long>>,
-    /// True if `long` has sums; without them, what is new or ends need not look there.
+    /// The blocks before the tail.
+    long: Option<Box<LongQueue>>,
+    /// True if `long` has sums; without them, `push` and `close` skip the lookup.
     has_sums: bool,
 }
 
-/// An entry that is not in use may be anything.
+/// Unused entries have arbitrary values.
 type Block = [Entry; BLOCK_ENTRIES];
 
-/// What a long queue has beside its tail.
+/// The rest of a queue that is longer than its tail.
 #[derive(Debug, Default)]
-struct Long {
+struct LongQueue {
     /// Full blocks, the last one right before the tail.
     blocks: VecDeque<Box<Block>>,
-    /// A block that has expired, to be the next tail.
+    /// An expired block, reused as the next tail.
     spare: Option<Box<Block>>,
-    /// Sums over the amounts, made when a hint first needs them, and kept true until nothing is left.
+    /// Sums over the amounts, built when a hint first needs them, and updated until the queue is empty.
     sums: Sums,
-    /// The number of the first entry as it is for the sums, which do not go round.
+    /// The number of the first entry in the sums, whose numbers do not wrap.
     first: u64,
 }
 
@@ -56,13 +56,13 @@ struct Entry {
     held: Held,
 }
 
-/// An amount, which needs 63 bits, and whether the lease it belongs to is open, which needs the last one.
+/// An amount in 63 bits, and in the lowest bit whether its lease is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Held(u64);
 
 /// A reservation whose lease has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Closed {
+pub(super) struct ClosedEntry {
     pub(super) reserved: u64,
     /// How much of it stays until it expires.
     pub(super) kept: u64,
@@ -107,13 +107,13 @@ impl Rolling {
         self.next.wrapping_sub(self.first)
     }
 
-    /// Adds a reservation of an open lease, which expires at or after all others. Answers with its number.
+    /// Adds a reservation of an open lease, which expires at or after all others, and returns its number.
     #[inline]
     pub(super) fn push(&mut self, expires_at: Timestamp, amount: u64) -> u32 {
         let number = self.next;
         debug_assert!(
             self.is_empty() || self.entry(number.wrapping_sub(1)).expires_at <= expires_at,
-            "time goes forward, and the lifetime is one"
+            "time goes forward, and all lifetimes are equal"
         );
         let tail = self.tail.get_or_insert_with(|| Box::new([Entry::UNUSED; BLOCK_ENTRIES]));
         tail[(number % BLOCK) as usize] = Entry { expires_at, held: Held::open(amount) };
@@ -127,23 +127,23 @@ impl Rolling {
         number
     }
 
-    /// The tail is full: it becomes a block, and the next one has none of its entries yet.
+    /// Moves the full tail to the blocks, and begins a new tail.
     #[cold]
     fn begin_block(&mut self) {
-        assert!(self.len() < u32::MAX - BLOCK, "32 bits tell a number");
+        assert!(self.len() < u32::MAX - BLOCK, "a number fits 32 bits");
         let long = self.long.get_or_insert_default();
         let spare = long.spare.take();
         let full = std::mem::replace(&mut self.tail, spare);
         long.blocks.push_back(full.expect("an entry was added to it"));
     }
 
-    /// The sums, if there are any, with the number that they know an entry by.
+    /// The sums, if there are any, and the entry's number in them.
     #[inline]
     fn sums_mut(&mut self, number: u32) -> Option<(&mut Sums, u64)> {
         if !self.has_sums {
             return None;
         }
-        let Long { first, sums, .. } = &mut **self.long.as_mut()?;
+        let LongQueue { first, sums, .. } = &mut **self.long.as_mut()?;
         Some((sums, *first + u64::from(number.wrapping_sub(self.first))))
     }
 
@@ -153,7 +153,7 @@ impl Rolling {
         number / BLOCK == self.next / BLOCK
     }
 
-    /// The block that a number before the tail is in: the last one has the numbers right before the tail.
+    /// The index of the block that has a number before the tail; the last block is right before the tail.
     fn block_of(&self, number: u32, count: usize) -> usize {
         let behind = (self.next / BLOCK).wrapping_sub(number / BLOCK) % (u32::MAX / BLOCK + 1);
         count - behind as usize
@@ -181,12 +181,12 @@ impl Rolling {
         &mut long.blocks[block][at]
     }
 
-    /// The number that is so many after the first.
+    /// The number `count` after the first.
     const fn after_first(&self, count: u32) -> u32 {
         self.first.wrapping_add(count)
     }
 
-    /// All entries but so many at the front.
+    /// All entries but the first `skipped`.
     fn entries(&self, skipped: u32) -> impl Iterator<Item = &Entry> {
         (skipped..self.len()).map(|at| self.entry(self.after_first(at)))
     }
@@ -197,10 +197,10 @@ impl Rolling {
         self.entry(number).held.amount()
     }
 
-    /// The lease of such a reservation has ended, and `kept_of` tells how much stays of what was reserved. If that is nothing, its
-    /// place may be taken.
+    /// Ends such a reservation with its lease. `kept_of` maps the reserved amount to what stays; if that is 0, the entry may be
+    /// reused.
     #[inline]
-    pub(super) fn close(&mut self, number: u32, kept_of: impl FnOnce(u64) -> u64) -> Closed {
+    pub(super) fn close(&mut self, number: u32, kept_of: impl FnOnce(u64) -> u64) -> ClosedEntry {
         let entry = self.entry_mut(number);
         assert!(entry.held.is_open(), "a lease ends once");
         let reserved = entry.held.amount();
@@ -212,10 +212,10 @@ impl Rolling {
         if kept == 0 {
             self.drop_released();
         }
-        Closed { reserved, kept }
+        ClosedEntry { reserved, kept }
     }
 
-    /// Makes room at the front, and at the back as far as the tail goes.
+    /// Drops released entries at the front, and at the back within the tail.
     fn drop_released(&mut self) {
         while !self.is_empty() && !self.next.is_multiple_of(BLOCK) {
             let last = self.next.wrapping_sub(1);
@@ -230,7 +230,6 @@ impl Rolling {
         self.after_departure();
     }
 
-    /// Takes the first entry out.
     #[inline]
     fn drop_first(&mut self) {
         self.first = self.first.wrapping_add(1);
@@ -246,7 +245,7 @@ impl Rolling {
         }
     }
 
-    /// Takes out what has expired by `now`, and hands it to `departed`.
+    /// Removes what has expired by `now`, and passes it to `departed`.
     #[inline]
     pub(super) fn expire(&mut self, now: Timestamp, mut departed: impl FnMut(Held)) {
         while !self.is_empty() {
@@ -264,7 +263,7 @@ impl Rolling {
         self.after_departure();
     }
 
-    /// Nothing is left: the next entry begins a block.
+    /// Resets an empty queue: the next entry begins a block.
     fn after_departure(&mut self) {
         if !self.is_empty() {
             return;
@@ -281,7 +280,7 @@ impl Rolling {
         (!self.is_empty()).then(|| self.entry(self.first).expires_at)
     }
 
-    pub(super) fn give_room_back(&mut self) {
+    pub(super) fn shrink_to_fit(&mut self) {
         if self.is_empty() {
             self.tail = None;
         }
@@ -309,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_expires_leaves_at_the_front() {
+    fn expired_entries_leave_at_the_front() {
         let mut rolling = Rolling::default();
         for n in 0..1_000 {
             assert_eq!(rolling.push(at(u64::from(n) + 1), u64::from(n)), n);
@@ -325,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_go_round_after_32_bits() {
+    fn numbers_wrap_after_32_bits() {
         let start = 0_u32.wrapping_sub(BLOCK);
         let mut rolling = Rolling { first: start, next: start, ..Rolling::default() };
         let numbers: Vec<_> = (1..200).map(|amount| rolling.push(at(amount), amount)).collect();
@@ -340,7 +339,7 @@ mod tests {
 
     /// MEM-03
     #[test]
-    fn mem_03_one_that_lasts_does_not_keep_the_room_of_those_after_it() {
+    fn mem_03_a_lasting_reservation_does_not_keep_the_memory_of_later_ones() {
         let mut rolling = Rolling::default();
         rolling.push(at(1), 1);
         for _ in 0..100_000 {

@@ -1,11 +1,11 @@
-//! Sums of amounts over blocks of reservations, so that "when are 1 000 units free?" needs no walk over a million entries.
+//! Sums over blocks of reservations, so that retry hints need no full scan.
 
 use std::collections::VecDeque;
 
-/// How many reservation numbers a small block spans, and how many small blocks a large one.
+/// Reservation numbers per small block, and small blocks per large one.
 pub(super) const BLOCK: u64 = 64;
 
-/// Sums over the amounts of one queue, by their numbers, at two sizes of block.
+/// Sums over the amounts of one queue by number, with two block sizes.
 #[derive(Debug, Default)]
 pub(super) struct Sums {
     small: Blocks<BLOCK>,
@@ -15,13 +15,13 @@ pub(super) struct Sums {
 /// Sums over blocks of `SPAN` numbers each.
 #[derive(Debug, Default)]
 struct Blocks<const SPAN: u64> {
-    /// Which block is at the front: the numbers from `first * SPAN` on.
+    /// The block at the front, which begins at the number `first * SPAN`.
     first: u64,
     sums: VecDeque<u64>,
 }
 
 impl Sums {
-    /// Sums over pairs of number and amount, by growing number.
+    /// Sums over pairs of number and amount, in the order of the numbers.
     pub(super) fn over(amounts: impl Iterator<Item = (u64, u64)>) -> Self {
         let mut sums = Self::default();
         for (number, amount) in amounts {
@@ -30,19 +30,19 @@ impl Sums {
         sums
     }
 
-    /// Counts an amount whose number is at or after all others'.
+    /// Adds an amount whose number is at or after all others.
     pub(super) fn add(&mut self, number: u64, amount: u64) {
         self.small.add(number, amount);
         self.large.add(number, amount);
     }
 
-    /// An amount that was counted has changed.
+    /// Changes an amount.
     pub(super) fn replace(&mut self, number: u64, before: u64, after: u64) {
         self.small.replace(number, before, after);
         self.large.replace(number, before, after);
     }
 
-    /// Nothing below this number is left.
+    /// Drops the blocks before this number.
     pub(super) fn forget_before(&mut self, number: u64) {
         self.small.forget_before(number);
         self.large.forget_before(number);

@@ -1,4 +1,4 @@
-//! The thread that sweeps a limiter while nobody calls it.
+//! The background sweep thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -14,14 +14,14 @@ pub(super) struct Sweeper {
 }
 
 impl Sweeper {
-    /// Begins to sweep a limiter's state every so often, until the state or the sweeper is dropped.
+    /// Starts a thread that sweeps the state at this interval, until the state or the sweeper is dropped.
     pub(super) fn start(state: &Arc<State>, every: Duration) -> Self {
         let (stop, stopped) = mpsc::channel();
         let state = Arc::downgrade(state);
         std::thread::Builder::new()
             .name("ratelimiter-sweep".into())
             .spawn(move || sweep_until(&stopped, &state, every))
-            .expect("the system has room for a thread");
+            .expect("a thread can be started");
         Self { _stop: stop }
     }
 }
@@ -31,7 +31,7 @@ fn sweep_until(stopped: &mpsc::Receiver<()>, state: &Weak<State>, every: Duratio
         let Some(state) = state.upgrade() else {
             return;
         };
-        // What panicked before a change did no harm and may be tried again; after one, nobody can sweep any more.
+        // After a panic before a change the sweep is retried; a poisoned state cannot be swept any more.
         let swept = catch_unwind(AssertUnwindSafe(|| state.sweep()));
         if let Ok(Err(_)) = swept {
             return;

@@ -1,29 +1,29 @@
-//! Random scripts: mostly a few crowded keys and short windows, so that everything meets everything.
+//! Random scripts: usually a few busy keys and short windows, so that all rules interact.
 
 use fastrand::Rng;
 use ratelimiter::{CAPACITY_MAX, Overage};
 
 use crate::operation::{FIRST_OF_MODELS, Operation, UNKNOWN};
 
-/// A list of operations and what the limiter is made with.
+/// A list of operations, and the options of the limiter.
 #[derive(Debug, Clone)]
 pub(crate) struct Script {
     pub(crate) operations: Vec<Operation>,
     /// Without jitter every hint is compared exactly, with it against its bounds.
     pub(crate) has_jitter: bool,
     pub(crate) remember_seconds: u64,
-    /// What is wrong with the limiter, to see whether the model notices.
+    /// A bug planted in the limiter, to check that the model detects it.
     pub(crate) flaw: Option<Flaw>,
 }
 
-/// Something wrong that a limiter can be made with.
+/// A bug that can be planted in the limiter by its options.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Flaw {
     ForgetsLeases,
     HintsTooLate,
 }
 
-/// What kind of script is written.
+/// The kind of a script.
 #[derive(Debug, Clone, Copy)]
 struct Profile {
     first_key: u8,
@@ -33,15 +33,15 @@ struct Profile {
     capacity_min: u64,
     capacity_max: u64,
     seconds_max: u32,
-    /// Of how many leases one is repeated that may be long past.
+    /// One lease in this many is repeated, and may have ended long ago.
     leases_back: u32,
-    /// Whether lease IDs grow, as those do that real clients make.
+    /// Whether lease IDs grow, as those of real clients do.
     has_growing_ids: bool,
-    /// How often a limit is changed, in a hundred operations.
+    /// Percentage of operations that change a limit.
     change_percent: u8,
-    /// Of how many changes one is a deletion.
+    /// One change in this many is a deletion.
     deletions_one_in: u8,
-    /// How often time passes, in a hundred operations.
+    /// Percentage of operations that advance time.
     advance_percent: u8,
 }
 
@@ -75,7 +75,7 @@ impl Profile {
             deletions_one_in: 12,
             advance_percent: 15,
         };
-        // Long enough that one limit has hundreds of live reservations, and that past leases fill several chunks.
+        // Long enough for one limit to have hundreds of live reservations, and for past leases to fill several chunks.
         let long = Self {
             key_count: 2,
             operation_count: 2_000,
@@ -89,14 +89,14 @@ impl Profile {
             ..crowded
         };
         match number % 200 {
-            // Every step walks over all that is live, so there are few of these.
+            // The oracle scans all live reservations at every step, so there are few of these.
             100 if number % 1_000 == 100 => {
                 Self { first_key: FIRST_OF_MODELS, key_count: 3, has_growing_ids: false, ..long }
             }
             0 => long,
-            // Figures at the end of what a number can hold.
+            // Amounts near the limits of 64 bits.
             1..=9 => Self { amount_max: u64::MAX, capacity_max: CAPACITY_MAX, ..crowded },
-            // The limits of a model or two, which are one group each, and limits beside them.
+            // The limits of a model or two, which are one group each, and limits outside them.
             100..=199 => Self {
                 first_key: FIRST_OF_MODELS,
                 key_count: random.u8(2..=6),
@@ -140,7 +140,7 @@ impl Writer {
         }
     }
 
-    /// Keys are of the kind that their number says, but not always.
+    /// The key's number usually decides the kind, but not always.
     fn define(&mut self, key: u8) -> Operation {
         let is_odd = key % 2 == 1;
         let is_concurrency = if self.random.u8(..20) == 0 { !is_odd } else { is_odd };
@@ -166,7 +166,7 @@ impl Writer {
         let lease = self.known_lease();
         let mut keys = self.keys();
         if self.random.bool() {
-            // Even keys are mostly rolling, so this is mostly valid.
+            // Even keys are usually rolling, so this is usually valid.
             keys.retain(|key| key % 2 == 0);
         }
         let actuals =
@@ -174,14 +174,14 @@ impl Writer {
         Operation::Complete { lease, actuals }
     }
 
-    /// A lease that was made lately, or long ago; now and then one that was not made.
+    /// A lease that was reserved recently, or long ago; rarely one that never was.
     fn known_lease(&mut self) -> u32 {
         let back = if self.random.u8(..4) == 0 { self.profile.leases_back } else { 8 };
         let lately = self.random.u32(0..back);
         self.lease(self.next_lease.saturating_sub(lately))
     }
 
-    /// The number of the lease that is made as the so manyth.
+    /// The number of the `nth` lease.
     const fn lease(&self, nth: u32) -> u32 {
         if self.profile.has_growing_ids { nth } else { nth.wrapping_mul(0x9e37_79b9) }
     }
@@ -200,7 +200,7 @@ impl Writer {
         self.random.u8(self.profile.keys())
     }
 
-    /// One key or more, each once, in any order; rarely one that nobody defined.
+    /// One or more distinct keys, shuffled; rarely one that is never defined.
     fn keys(&mut self) -> Vec<u8> {
         let mut keys: Vec<u8> = self.profile.keys().collect();
         if self.random.u8(..30) == 0 {

@@ -1,18 +1,14 @@
 //! MEM-05: random operations on the memory backend and on a simple oracle, compared after every step.
 //!
-//! `SCRIPTS=100000` runs more scripts, `SEED=…` runs other ones, and a run that has a seed some of its own. A script that fails is made as short as it can be
-//! before it is shown.
+//! `SCRIPTS=100000` runs more scripts and `SEED=…` runs others. `RUN_SEED` adds some. A failing script is shrunk
+//! before it is printed.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test that meets the unexpected stops there"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed test panics")]
 
 mod generator;
 mod operation;
 mod oracle;
-mod player;
+mod script_runner;
 
 use std::io::Write;
 
@@ -44,7 +40,7 @@ fn mem_05_the_limiter_and_the_oracle_agree_at_every_step() {
 }
 
 fn run_all(seed: u64, count: u64) {
-    // Written past the harness, which keeps what a passing test prints to itself.
+    // Bypasses the test harness, which captures the output of passing tests.
     let line = format!("model test: SEED={seed} SCRIPTS={count}\n");
     std::io::stderr().write_all(line.as_bytes()).unwrap();
     std::thread::scope(|scope| {
@@ -64,27 +60,27 @@ fn run(seed: u64, number: u64) {
     }
 }
 
-/// Plays a script; if it fails, `Err` has the trace of the shortest part of it that fails.
+/// Runs a script; if it fails, `Err` has the trace of the shortest part of it that fails.
 fn run_to_shortest(script: Script) -> Result<(), String> {
-    match player::play(&script) {
+    match script_runner::run(&script) {
         Ok(()) => Ok(()),
-        Err(_) => player::play(&shrink(script)),
+        Err(_) => script_runner::run(&shrink(script)),
     }
 }
 
-/// MEM-05: a model that agrees with everything would prove nothing.
+/// MEM-05: the model detects planted bugs.
 #[test]
-fn mem_05_a_limiter_with_a_flaw_is_found_out_in_a_few_lines() {
+fn mem_05_a_limiter_with_a_flaw_is_detected_in_a_few_lines() {
     for flaw in [Flaw::ForgetsLeases, Flaw::HintsTooLate] {
         let flawed = |number| Script { flaw: Some(flaw), ..Script::random(1, number) };
         let failed = (0..1_000).find_map(|number| run_to_shortest(flawed(number)).err());
-        let trace = failed.expect("a thousand scripts notice");
+        let trace = failed.expect("a thousand scripts detect the flaw");
         let operations = trace.matches(" -> ").count();
         assert!(operations <= 12, "{operations} operations are not the shortest:\n{trace}");
     }
 }
 
-/// Takes out as many operations as possible, halves first, so long as the script still fails.
+/// Removes as many operations as possible, halves first, while the script still fails.
 fn shrink(mut script: Script) -> Script {
     let mut part = script.operations.len() / 2;
     while part > 0 {
@@ -93,7 +89,7 @@ fn shrink(mut script: Script) -> Script {
             let end = (start + part).min(script.operations.len());
             let mut shorter = script.clone();
             shorter.operations.drain(start..end);
-            if player::play(&shorter).is_err() {
+            if script_runner::run(&shorter).is_err() {
                 script = shorter;
             } else {
                 start = end;

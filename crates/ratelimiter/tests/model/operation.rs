@@ -1,4 +1,4 @@
-//! What a script does, one operation a line.
+//! The operations of a script.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use ratelimiter::{
     Requirements, ReserveRequest, Window,
 };
 
-/// One step of a script. Keys and leases are numbers here.
+/// One step of a script. Keys and leases are numbers.
 #[derive(Debug, Clone)]
 pub(crate) enum Operation {
     Define {
@@ -38,10 +38,10 @@ pub(crate) enum Operation {
     Sweep,
 }
 
-/// The first of the keys that stand together as the limits of models do: three of a model, then one that stands alone, and again.
-/// All keys below it stand alone.
+/// The first key of a model. From here on, three keys of a model and one outside any group alternate. Keys below are outside any
+/// group.
 pub(crate) const FIRST_OF_MODELS: u8 = 10;
-/// A key that nobody defines.
+/// A key that is never defined.
 pub(crate) const UNKNOWN: u8 = 99;
 
 pub(crate) fn key(number: u8) -> LimitKey {
@@ -55,7 +55,7 @@ pub(crate) fn key(number: u8) -> LimitKey {
     made.unwrap()
 }
 
-/// In the order of the numbers where these are small; the others are spread over all that there are.
+/// IDs in the order of the numbers.
 pub(crate) fn lease(number: u32) -> LeaseId {
     LeaseId::from_u128(u128::from(number) + 1)
 }

@@ -1,4 +1,4 @@
-//! The rules, as simply as they can be written: one list of reservations, and a walk over it for every question.
+//! The rules in their simplest form: one list of reservations, scanned for every question.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::RangeInclusive;
@@ -9,7 +9,7 @@ use ratelimiter::{
     LimitStatus, Overage, ReserveError, ReserveRequest, Usage,
 };
 
-/// What a reserve must answer.
+/// The expected answer to a reserve.
 #[derive(Debug)]
 pub(crate) enum Expected {
     Allowed {
@@ -19,7 +19,7 @@ pub(crate) enum Expected {
         keys: Vec<LimitKey>,
         hint: RangeInclusive<Duration>,
     },
-    /// A denied lease again: some key, some hint.
+    /// A repeated denied lease: any key, any hint.
     DeniedAgain,
     Paused {
         key: LimitKey,
@@ -28,7 +28,7 @@ pub(crate) enum Expected {
         key: LimitKey,
     },
     Refused(ReserveError),
-    /// A lease that comes back after its limit was deleted and defined again: refused, one way or the other.
+    /// A repeated lease whose limit was deleted and defined again: refused with either error.
     EndedOrConflict,
 }
 
@@ -38,9 +38,9 @@ pub(crate) struct Oracle {
     remember_for: Duration,
     has_jitter: bool,
     limits: BTreeMap<LimitKey, DefinedLimit>,
-    /// How many limits were ever defined, to tell a limit from an earlier one with its key.
+    /// Number of limits ever defined, to distinguish a limit from an earlier one with its key.
     generations: u64,
-    /// Which of them were concurrency limits.
+    /// The concurrency limits among them.
     generations_of_holds: HashSet<u64>,
     reservations: Vec<Reservation>,
     leases: HashMap<LeaseId, Lease>,
@@ -74,7 +74,7 @@ enum Lease {
 }
 
 impl Reservation {
-    /// A lease that was forgotten may come back while reservations of its first life last.
+    /// A forgotten lease may be reserved again while its first reservations still last.
     fn is_open_of(&self, lease: LeaseId) -> bool {
         self.is_open && self.lease == lease
     }
@@ -110,7 +110,7 @@ impl Oracle {
         self.reservations.iter().map(|reservation| reservation.expires_at - self.now).min()
     }
 
-    /// Ends the leases of which nothing is left.
+    /// Ends the leases whose reservations have all expired.
     pub(crate) fn sweep(&mut self) {
         let now = self.now;
         for lease in self.leases.values_mut() {
@@ -124,7 +124,7 @@ impl Oracle {
         self.leases.values().filter(|lease| matches!(lease, Lease::Open { .. })).count()
     }
 
-    /// Applies the decreases that have become possible.
+    /// Applies the pending decreases that fit.
     fn settle(&mut self) {
         let keys: Vec<LimitKey> = self.limits.keys().cloned().collect();
         for key in keys {
@@ -295,7 +295,7 @@ impl Oracle {
         let Some(Lease::Open { reserved_at, needs: held, first_expiry, .. }) =
             self.leases.get(&lease)
         else {
-            unreachable!("the caller has looked");
+            unreachable!("the caller has checked");
         };
         if *first_expiry <= self.now {
             return Expected::Refused(ReserveError::LeaseEnded);
@@ -318,7 +318,7 @@ impl Oracle {
         }
     }
 
-    /// Between which bounds the hint of a limit without room is.
+    /// Bounds of the hint of a full limit.
     fn hint(&self, key: &LimitKey, amount: u64) -> RangeInclusive<Duration> {
         let backoff = self.backoff(key);
         if self.limits[key].limit.kind.is_concurrency() {
@@ -358,8 +358,8 @@ impl Oracle {
 
 /// Complete.
 impl Oracle {
-    /// What a complete must answer. An actual for a hold whose limit was deleted may be refused, since it was wrong from
-    /// the beginning, or be let pass, since nothing is left that it could change: there `answer` decides.
+    /// The expected answer to a complete. An actual for a hold whose limit was deleted may be refused, since it was always
+    /// invalid, or accepted, since nothing is left that it could change: there `answer` decides.
     pub(crate) fn complete(
         &mut self,
         request: &CompleteRequest,

@@ -129,7 +129,7 @@ fn def_06_an_increase_beyond_the_old_capacity_cancels_a_decrease() {
 
 /// DEF-07
 #[test]
-fn def_07_a_decrease_waits_until_enough_has_expired() {
+fn def_07_a_decrease_is_pending_until_enough_has_expired() {
     check(
         "limit rpm rolling 60s 10
              0s reserve A rpm=4
@@ -183,7 +183,7 @@ fn def_07_a_lower_target_replaces_the_first_and_a_higher_one_may_fit() {
 
 /// DEF-07
 #[test]
-fn def_07_a_complete_that_shrinks_too_little_leaves_the_decrease_waiting() {
+fn def_07_a_complete_that_shrinks_too_little_leaves_the_decrease_pending() {
     check(
         "limit tpm rolling 60s 100
              0s reserve A tpm=80
@@ -223,7 +223,7 @@ fn def_07_a_complete_that_shrinks_enough_ends_the_decrease() {
 
 /// DEF-07, RES-05
 #[test]
-fn def_07_a_lease_that_met_a_decrease_may_come_back() {
+fn def_07_a_lease_denied_by_a_decrease_may_be_reserved_again() {
     check(
         "limit slots concurrency 60s 10
              0s reserve A slots=6

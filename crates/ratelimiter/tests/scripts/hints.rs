@@ -1,4 +1,4 @@
-//! When to ask again: `HINT-01` to `HINT-04`, to the millisecond.
+//! Retry hints: `HINT-01` to `HINT-04`, to the millisecond.
 
 use expect_test::expect;
 

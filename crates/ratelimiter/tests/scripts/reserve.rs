@@ -195,7 +195,7 @@ fn res_06_the_first_stage_that_fails_answers() {
 
 /// RES-06
 #[test]
-fn res_06_what_is_known_of_a_lease_comes_before_the_figures() {
+fn res_06_a_known_lease_comes_before_capacity() {
     check(
         "limit rpm rolling 60s 10
              0s reserve A rpm=8

@@ -2,15 +2,15 @@
 //!
 //! ```text
 //! limit rpm rolling 60s 1            a limit; `deny` at the end for its overage
-//! 0s reserve A rpm=1                 a lease and what it needs
-//! 1s complete A rpm=0                a lease and what it used
+//! 0s reserve A rpm=1                 a lease and its requirements
+//! 1s complete A rpm=0                a lease and its actuals
 //! 1s define rpm rolling 60s 5        as `limit`, at a time
 //! 1s delete rpm
 //! 1s state rpm
 //! 1s sweep
 //! ```
 //!
-//! Hints have no jitter here, so that they can be written down.
+//! Hints have no jitter here, so that they are exact.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -25,7 +25,7 @@ use ratelimiter::{
     MemoryLimiter, Overage, Requirements, ReserveError, ReserveRequest, Window,
 };
 
-/// Runs a script; answers with its timed lines, each with what came of it.
+/// Runs a script; returns its timed lines, each with its result.
 pub(crate) fn run(script: &str) -> String {
     let mut runner = Runner::new();
     let mut output = String::new();
@@ -133,7 +133,7 @@ fn key(name: &str) -> LimitKey {
     LimitKey::new(name).unwrap()
 }
 
-/// `rpm rolling 60s 1`, with `deny` at the end if the overage is not to become debt.
+/// `rpm rolling 60s 1`, with `deny` at the end for `Overage::Deny`.
 fn limit_of(text: &str) -> Limit {
     let words: Vec<&str> = text.split_whitespace().collect();
     let seconds = duration_of(words[2]).as_secs();

@@ -1,4 +1,4 @@
-//! MEM-05, RES-02 with time that moves in the midst of requests: what was granted is laid out on a line afterwards.
+//! MEM-05, RES-02 with time that moves during requests: the grants are checked on a timeline afterwards.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const OPERATIONS: u128 = 10_000;
 const CAPACITY: i128 = 100;
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// What was granted to one thread: when, and how much.
+/// The grants of one thread: when, and how much.
 type Grants = Vec<(u64, u64)>;
 
 fn reserve_at_random(limiter: &MemoryLimiter, key: &LimitKey, thread: u128) -> Grants {
@@ -79,7 +79,7 @@ fn mem_05_no_instant_has_more_live_than_the_capacity() {
     });
     let most = most_live(grants.iter().flatten().copied());
     assert!(most <= CAPACITY, "RES-02: {most} units were live at one instant");
-    assert!(most > CAPACITY - 5, "the limit was never full, {most} units at the most");
+    assert!(most > CAPACITY - 5, "the limit was never full, {most} units at most");
 }
 
 #[test]

@@ -1,15 +1,11 @@
-//! MEM-05, MEM-02: many threads on one limiter, with accounts of their own beside it.
+//! MEM-05, MEM-02: many threads on one limiter, checked against separate accounts.
 //!
-//! Each thread notes what it was granted, after the grant and before it gives anything back, so that the notes are a
-//! lower bound of what the limiter has given out: if their sum exceeds a capacity at any step, the limiter
-//! over-admitted (RES-02). Time moves only between steps, so that nothing expires unnoticed. When all threads rest, the
-//! notes and the limiter's figures must be equal, so that no denial has left a trace (RES-01).
+//! Each thread records its grants after the grant and before it releases anything, so that the records are a lower
+//! bound of what the limiter has granted: if their sum exceeds a capacity at any step, the limiter over-admitted
+//! (RES-02). Time moves only between steps, so that nothing expires unnoticed. When all threads are idle, the records
+//! and the limiter's usage must be equal, so that no denial has left a trace (RES-01).
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test that meets the unexpected stops there"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed test panics")]
 
 mod free_running;
 mod world;
@@ -27,13 +23,13 @@ use world::{
 };
 
 const THREADS: u64 = 8;
-/// Each thread does 100 000 operations, in rounds after which all rest and the figures are compared.
+/// Each thread does 100 000 operations, in rounds after which all are idle and the usage is compared.
 const ROUNDS: u64 = 10;
 const OPERATIONS_PER_ROUND: u64 = 10_000;
 /// The most leases that a thread keeps open.
 const OPEN_MAX: usize = 16;
 
-/// One thread's part: reserves and completes at random.
+/// One thread, which reserves and completes at random.
 struct Worker {
     random: Rng,
     open: Vec<Open>,
@@ -53,7 +49,7 @@ impl Worker {
             } else {
                 open.extend(world.reserve(&random_needs(random), random));
             }
-            // Besides the thread that does nothing else, which a busy machine may leave waiting.
+            // In addition to the dedicated thread, which may not get enough CPU time on a busy machine.
             if random.u8(..100) == 0 {
                 world.advance(Duration::from_millis(random.u64(1..=50)));
                 world.change_a_limit(random);
@@ -62,7 +58,7 @@ impl Worker {
     }
 }
 
-/// The pair, or a rolling key and a hold, or both, or the limits of a model with or without these; in any order.
+/// The pair, or a rolling key and a hold, or both, or the limits of a model with or without these; shuffled.
 fn random_needs(random: &mut Rng) -> Vec<(&'static str, u64)> {
     let mut needs = Vec::new();
     let choice = random.u8(..8);
@@ -84,7 +80,7 @@ fn random_needs(random: &mut Rng) -> Vec<(&'static str, u64)> {
     needs
 }
 
-/// All workers at once, and a further thread that moves time and sweeps.
+/// Runs all workers at once, and another thread that moves time and sweeps.
 fn run_round(world: &World, workers: &mut [Worker], seed: u64) {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -152,18 +148,18 @@ fn eight_threads_never_hold_more_than_the_capacity_and_leave_nothing(seed: u64) 
     assert!(decisions.iter().all(|count| *count > 10_000), "{decisions:?} of each are too few");
 }
 
-/// MEM-05: the accounts notice a limiter that gives out more than it should.
+/// MEM-05: the accounts detect a limiter that over-admits.
 #[test]
 #[should_panic(expected = "RES-02")]
-fn mem_05_over_admission_is_noticed() {
+fn mem_05_over_admission_is_detected() {
     let world = World::new(CAPACITY + 1);
     run_round(&world, &mut workers(0), 0);
 }
 
-/// MEM-05: the accounts notice units that nobody was granted.
+/// MEM-05: the accounts detect units that no thread was granted.
 #[test]
 #[should_panic(expected = "RES-01")]
-fn mem_05_a_trace_of_a_denial_is_noticed() {
+fn mem_05_a_trace_of_a_denial_is_detected() {
     let world = World::new(CAPACITY);
     let requirements = Requirements::of([(key(HOLDS[0]), 1)]).unwrap();
     let unnoted = ReserveRequest::new(LeaseId::from_u128(u128::MAX), requirements);

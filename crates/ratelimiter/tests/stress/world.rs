@@ -1,4 +1,4 @@
-//! A limiter, and accounts beside it that the threads keep.
+//! A limiter, and the accounts that the threads keep of it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,40 +15,40 @@ use ratelimiter::{
 
 pub(crate) const CAPACITY: u64 = 60;
 pub(crate) const WINDOW_SECONDS: u64 = 2;
-/// Longer than all of the test's time, so that holds end by Complete alone.
+/// Longer than the whole test, so that only Complete ends holds.
 const TIMEOUT_SECONDS: u64 = 86_400;
-/// More than the test has leases. A shard of them comes to have some thousand, which are many chunks.
+/// More than the leases of the test. A shard then has some thousands of them, in many chunks.
 const REMEMBER_MAX: usize = 2_000_000;
 
 /// The limits: two that are always reserved together with equal amounts, and others.
 pub(crate) const PAIR: [&str; 2] = ["pair:left", "pair:right"];
 pub(crate) const ROLLING: [&str; 2] = ["rolling:a", "rolling:b"];
 pub(crate) const HOLDS: [&str; 2] = ["holds:a", "holds:b"];
-/// The limits of a model, which are one group. They are defined anew all the time, with a lower capacity and the whole one.
+/// The limits of a model, which are one group. They are redefined all the time, with a lower capacity and the full one.
 pub(crate) const MODEL: [&str; 3] =
     ["global:llm:p:model:rpm", "global:llm:p:model:tpm", "global:llm:p:model:concurrency"];
-/// Two limits of another model, beside one that comes and goes.
+/// Two limits of another model, whose third limit comes and goes.
 pub(crate) const BESIDE: [&str; 2] =
     ["global:llm:p:changing:rpm", "global:llm:p:changing:concurrency"];
-/// Limits that come and go: one of a group that stays, and all of a group that goes with them. There are no accounts of them.
+/// Limits that come and go: one of a group that stays, and all of a group that goes with them. They have no accounts.
 pub(crate) const FLEETING: [&str; 4] = [
     "global:llm:p:changing:tpm",
     "global:llm:p:fleeting:rpm",
     "global:llm:p:fleeting:tpm",
     "global:llm:p:fleeting:concurrency",
 ];
-/// Of how many leases that are over one is asked for again.
+/// One ended lease in this many is requested again.
 const ASKED_AGAIN_ONE_IN: u8 = 16;
 
-/// What was granted of one key, as the threads noted it.
+/// The grants of one key, as the threads recorded them.
 #[derive(Debug, Default)]
 struct Account {
     live: AtomicU64,
-    /// Amounts of a rolling key by the moment at which they return.
+    /// Amounts of a rolling key by the moment at which they expire.
     returns: Mutex<HashMap<Timestamp, u64>>,
 }
 
-/// A limiter with accounts beside it.
+/// A limiter and its accounts.
 pub(crate) struct World {
     clock: Arc<FakeClock>,
     pub(crate) limiter: MemoryLimiter,
@@ -94,7 +94,7 @@ fn reserve_request(lease: LeaseId, needs: &[(&'static str, u64)]) -> ReserveRequ
     ReserveRequest::new(lease, Requirements::of(pairs).unwrap())
 }
 
-fn is_asked_again(random: &mut Rng) -> bool {
+fn is_repeated(random: &mut Rng) -> bool {
     random.u8(..ASKED_AGAIN_ONE_IN) == 0
 }
 
@@ -102,7 +102,7 @@ impl World {
     pub(crate) fn new(capacity: u64) -> Self {
         let clock = Arc::new(FakeClock::new());
         let mut options = MemoryOptions::for_tests(clock.clone());
-        // However fast time goes, a lease that is over stays known.
+        // However fast time goes, an ended lease stays known.
         (options.remember_for, options.remember_max) = (Duration::MAX, REMEMBER_MAX);
         let limiter = MemoryLimiter::with_options(options);
         let mut accounts = HashMap::new();
@@ -124,13 +124,13 @@ impl World {
         }
     }
 
-    /// A lease ID that nobody had. They come in no order, so that what is known of the others must be looked for.
+    /// An unused lease ID. IDs are in random order, so that the search for known leases is exercised.
     fn new_lease(&self) -> LeaseId {
         let n = self.next_lease.fetch_add(1, Ordering::Relaxed);
         LeaseId::from_u128(n.wrapping_mul(0x9e37_79b9_7f4a_7c15).into())
     }
 
-    /// Defines or deletes one of the limits that this may happen to at any time.
+    /// Defines or deletes one of the limits that may change at any time.
     pub(crate) fn change_a_limit(&self, random: &mut Rng) {
         match random.usize(..MODEL.len() + FLEETING.len()) {
             at if at < MODEL.len() => {
@@ -148,7 +148,7 @@ impl World {
         }
     }
 
-    /// Ends what changes of limits have left: all are as they were at the start, and those that come and go are gone.
+    /// Undoes all changes of limits: all are as at the start, and those that come and go are deleted.
     pub(crate) fn end_changes(&self) {
         for name in MODEL {
             self.limiter.define_now(limit(name, self.capacity)).unwrap();
@@ -158,7 +158,7 @@ impl World {
         }
     }
 
-    /// Reserves; a grant is noted at once, and no note may exceed the capacity.
+    /// Reserves; a grant is recorded at once, and no account may exceed the capacity.
     pub(crate) fn reserve(&self, needs: &[(&'static str, u64)], random: &mut Rng) -> Option<Open> {
         let _standing_still = self.time.read().unwrap();
         let lease = self.new_lease();
@@ -167,8 +167,8 @@ impl World {
             Ok(Decision::Allowed { reserved_at }) => reserved_at,
             Ok(Decision::Denied(denial)) => {
                 self.denied_count.fetch_add(1, Ordering::Relaxed);
-                if matches!(denial.reason, DenialReason::NoRoom { .. }) && is_asked_again(random) {
-                    self.ask_again(&request, |answer| {
+                if matches!(denial.reason, DenialReason::NoRoom { .. }) && is_repeated(random) {
+                    self.reserve_again(&request, |answer| {
                         matches!(
                             answer,
                             Ok(Decision::Denied(_)) | Err(ReserveError::UnknownKey { .. })
@@ -196,7 +196,7 @@ impl World {
         Some(Open { lease, granted: needs.to_vec(), expires_at })
     }
 
-    /// Completes; what is given back leaves the notes before the limiter hears of it.
+    /// Completes; released units leave the accounts before the limiter is called.
     pub(crate) fn complete(&self, open: Open, random: &mut Rng) {
         let _standing_still = self.time.read().unwrap();
         let is_expired = open.expires_at <= self.clock.now();
@@ -221,30 +221,30 @@ impl World {
         }
         let request = CompleteRequest::new(open.lease, Actuals::of(actuals).unwrap());
         self.limiter.complete_now(&request).unwrap();
-        if is_asked_again(random) {
-            // It, or one that is over for long.
+        if is_repeated(random) {
+            // This lease, or one that ended long ago.
             let again = {
                 let mut over = self.over.lock().unwrap();
                 over.push(again);
                 over[random.usize(..over.len())].clone()
             };
-            self.ask_again(&again, |answer| {
+            self.reserve_again(&again, |answer| {
                 matches!(answer, Err(ReserveError::LeaseEnded | ReserveError::UnknownKey { .. }))
             });
         }
     }
 
-    /// RES-05, RES-09: a lease that is over is never allowed again. It may be that a key of it is gone.
-    fn ask_again(
+    /// RES-05, RES-09: an ended lease is never allowed again. One of its keys may be deleted by now.
+    fn reserve_again(
         &self,
         request: &ReserveRequest,
         is_right: impl Fn(&Result<Decision, ReserveError>) -> bool,
     ) {
         let answer = self.limiter.reserve_now(request);
-        assert!(is_right(&answer), "RES-09: a lease that was over, asked for again: {answer:?}");
+        assert!(is_right(&answer), "RES-09: an ended lease, reserved again: {answer:?}");
     }
 
-    /// Moves time while no step is under way, and strikes out what has expired.
+    /// Moves time while no step is in progress, and removes what has expired from the accounts.
     pub(crate) fn advance(&self, by: Duration) {
         let _alone = self.time.write().unwrap();
         self.clock.advance(by);
@@ -259,7 +259,7 @@ impl World {
         }
     }
 
-    /// While nobody does anything: the limiter's figures are the notes.
+    /// While all threads are idle: the limiter's usage equals the accounts.
     pub(crate) fn compare(&self) {
         let _alone = self.time.write().unwrap();
         for (name, account) in &self.accounts {

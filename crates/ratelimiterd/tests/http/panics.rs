@@ -90,7 +90,7 @@ async fn a_server_with_half_updated_limits_is_not_ready_and_reports_why() {
 
     let answer = server.get("/readyz").await;
     assert_eq!((answer.status, answer.error().as_str()), (503, "backend_error"));
-    assert!(answer.body.contains("panicked in the midst of a change"), "{}", answer.body);
+    assert!(answer.body.contains("panicked while updating its state"), "{}", answer.body);
     assert_eq!(server.get("/healthz").await.status, 200);
     assert_eq!(
         server.reserve(2, &[(KEY, 1)]).await.line(),

@@ -125,7 +125,7 @@ fn errors_of_a_limits_file_are_reported_with_file_line_and_key() {
         &arguments,
         1,
         &expect![[r#"
-        limits.json: line 4: a: key: the key stands there twice, first on line 2
+        limits.json: line 4: a: key: the key is listed twice, first on line 2
     "#]],
     );
 

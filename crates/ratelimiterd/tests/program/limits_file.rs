@@ -132,8 +132,8 @@ fn ops_05_a_file_of_a_newer_version_is_served_as_far_as_known_and_preserved() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("limits.json"), NEWER).unwrap();
     let server = Process::start_as(serving(folder.path(), "memory"), folder.path());
-    server.wait_for_log("line 4: budget: kind: \"calendar\" is not known to this version");
-    server.wait_for_log("line 5: k: mode: not known to this version");
+    server.wait_for_log("line 4: budget: kind: \"calendar\" is unknown to this version");
+    server.wait_for_log("line 5: k: mode: unknown to this version");
     assert_eq!(server.ask("GET", "/v1/admin/limits/k", "").unwrap().0, 200);
     assert_eq!(server.ask("GET", "/v1/admin/limits/budget", "").unwrap().0, 404);
     let (status, body) = server.put("budget", 5).unwrap();
@@ -164,7 +164,7 @@ fn ops_05_check_reports_unknown_fields_and_apply_refuses_them() {
     assert_eq!(checked.status.code(), Some(0), "{}", stdout(&checked));
     let text = stdout(&checked);
     assert!(text.contains("ok, 1 limits"), "{text}");
-    assert!(text.contains("line 4: budget: kind: \"calendar\" is not known"), "{text}");
+    assert!(text.contains("line 4: budget: kind: \"calendar\" is unknown"), "{text}");
     let applied = run(&["limits", "apply", path, "--url", "http://127.0.0.1:1"]);
     assert_eq!(applied.status.code(), Some(1));
     assert!(stderr(&applied).contains("cannot apply the file"), "{}", stderr(&applied));

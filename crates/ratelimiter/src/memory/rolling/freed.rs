@@ -1,9 +1,9 @@
-//! When an amount of rolling limits will be free: what the hints of denials say.
+//! Release times of rolling reservations, for retry hints.
 
 use super::{Rolling, Sums};
 use crate::clock::Timestamp;
 
-/// So many entries are walked where sums would not save anything.
+/// Queues up to this length are scanned without sums.
 const WALKED_MAX: u32 = 64;
 
 impl Rolling {
@@ -23,7 +23,7 @@ impl Rolling {
         enough.map(|entry| entry.expires_at)
     }
 
-    /// The sums of a long queue, and the number that they know the first entry by.
+    /// The sums of a long queue, and the first entry's number in them.
     fn sums(&mut self) -> Option<(&Sums, u64)> {
         if self.len() <= WALKED_MAX {
             return None;
@@ -32,7 +32,7 @@ impl Rolling {
             let first = u64::from(self.first);
             let amounts = self.entries(0).map(|entry| entry.held.amount());
             let sums = Sums::over((first..).zip(amounts));
-            let long = self.long.as_mut().expect("so many need more than the tail");
+            let long = self.long.as_mut().expect("a queue this long has more than the tail");
             (long.sums, long.first) = (sums, first);
             self.has_sums = true;
         }
@@ -53,7 +53,7 @@ impl Rolling {
         before + walked.sum::<u64>()
     }
 
-    /// How many entries stand before the first one at whose expiry a condition is met that stays met from then on.
+    /// Binary search: the number of entries before the first one whose expiry meets a monotonic condition.
     fn count_until(&self, mut is_met: impl FnMut(Timestamp) -> bool) -> u32 {
         let (mut low, mut high) = (0, self.len());
         while low < high {
@@ -69,8 +69,8 @@ impl Rolling {
 }
 
 /// When `amount` will be free over several queues, if nothing else changes. That is a moment at which an entry of one of them
-/// expires; what is freed by then only grows, so each is searched by halves.
-pub(in crate::memory) fn freed_at_over(
+/// expires; the freed amount grows with time, so each queue is searched by bisection.
+pub(in crate::memory) fn freed_at_across(
     queues: &mut [&mut Rolling],
     amount: u64,
 ) -> Option<Timestamp> {
@@ -95,7 +95,7 @@ pub(in crate::memory) fn freed_at_over(
 
 /// A number of entries of one queue.
 fn position(count: u64) -> u32 {
-    u32::try_from(count).expect("32 bits tell a number")
+    u32::try_from(count).expect("a number fits 32 bits")
 }
 
 #[cfg(test)]
@@ -103,7 +103,7 @@ mod tests {
     use super::super::tests::{at, expired};
     use super::*;
 
-    /// What `freed_at` must say, by a walk in the order of expiry.
+    /// The expected result of `freed_at`, by a scan in the order of expiry.
     fn walked(queues: &[&mut Rolling], amount: u64) -> Option<Timestamp> {
         let mut entries: Vec<_> =
             queues.iter().flat_map(|queue| queue.entries(0).copied()).collect();
@@ -138,7 +138,7 @@ mod tests {
                 for amount in [1, 2, random.u64(1..8_000), total.max(1), total + 1] {
                     let expected = walked(&[&mut rolling], amount);
                     assert_eq!(rolling.freed_at(amount), expected);
-                    assert_eq!(freed_at_over(&mut [&mut rolling], amount), expected);
+                    assert_eq!(freed_at_across(&mut [&mut rolling], amount), expected);
                 }
             }
         }
@@ -154,7 +154,7 @@ mod tests {
         let queues = &mut [&mut short, &mut long];
         for amount in 1..4_300 {
             let expected = walked(queues, amount);
-            assert_eq!(freed_at_over(queues, amount), expected, "{amount}");
+            assert_eq!(freed_at_across(queues, amount), expected, "{amount}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The stable words that every refusal carries, and the HTTP status that goes with each.
+//! Stable error codes and their HTTP statuses.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -6,45 +6,45 @@ use std::str::FromStr;
 
 use ratelimiter::LimitKey;
 
-/// What a refusal says in its `error` field: one stable word, then `:` and the key or field that it is about.
+/// The `error` field of an answer: a stable code, then `:` and the key or field in question.
 ///
 /// ```
 /// use ratelimiter_wire::ErrorWord;
 ///
-/// let Ok(word) = "unknown_limit_key:global:llm:openai:gpt-4o:rpm".parse();
-/// assert!(matches!(&word, ErrorWord::UnknownLimitKey { key } if key.as_str().ends_with(":rpm")));
-/// assert_eq!(word.http_status(), 404);
+/// let Ok(code) = "unknown_limit_key:global:llm:openai:gpt-4o:rpm".parse();
+/// assert!(matches!(&code, ErrorWord::UnknownLimitKey { key } if key.as_str().ends_with(":rpm")));
+/// assert_eq!(code.http_status(), 404);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ErrorWord {
-    /// `invalid_request:<field>`: the request has no valid shape.
+    /// `invalid_request:<field>`: the request is malformed.
     InvalidRequest {
-        /// The path of the field, such as `requirements[0].amount`; `body` when it is not JSON at all.
+        /// The path of the field, such as `requirements[0].amount`; `body` if the body is not JSON.
         field: String,
     },
-    /// `duplicate_key:<key>`: a key stands twice in one request.
+    /// `duplicate_key:<key>`: a key is listed twice in one request.
     DuplicateKey {
-        /// Which key.
+        /// The key.
         key: LimitKey,
     },
     /// `unknown_limit_key:<key>`: no limit has this key.
     UnknownLimitKey {
-        /// Which key.
+        /// The key.
         key: LimitKey,
     },
-    /// `amount_exceeds_capacity:<key>`: more than the limit, which has a capacity above 0, could ever hold.
+    /// `amount_exceeds_capacity:<key>`: the amount is above the limit's capacity, which is not 0.
     AmountExceedsCapacity {
-        /// Which key.
+        /// The key.
         key: LimitKey,
     },
-    /// `limit_paused:<key>`: the capacity is 0 until somebody raises it.
+    /// `limit_paused:<key>`: the capacity is 0; nothing is admitted until it is raised.
     LimitPaused {
-        /// Which key.
+        /// The key.
         key: LimitKey,
     },
-    /// `limit_decreasing:<key>`: the capacity is on its way down.
+    /// `limit_decreasing:<key>`: a lower capacity is pending.
     LimitDecreasing {
-        /// Which key.
+        /// The key.
         key: LimitKey,
     },
     /// `lease_conflict`: the lease ID was used before, for other requirements.
@@ -53,27 +53,27 @@ pub enum ErrorWord {
     LeaseEnded,
     /// `invalid_actual:<key>`: the lease has no rolling reservation of this key.
     InvalidActual {
-        /// Which key.
+        /// The key.
         key: LimitKey,
     },
     /// `kind_conflict:<key>`: the key is of the other kind.
     KindConflict {
-        /// Which key.
+        /// The key.
         key: LimitKey,
     },
-    /// `too_many_limits`: the server keeps no more of them.
+    /// `too_many_limits`: the server has its maximum number of limits.
     TooManyLimits,
-    /// `limits_read_only`: nothing can be written where the server keeps its limits. Repeating does not help.
+    /// `limits_read_only`: the server cannot write its limits file. Repeating does not help.
     LimitsReadOnly,
     /// `not_found`: no such limit, or no such path.
     NotFound,
-    /// `unauthorized`: no valid token came with the request.
+    /// `unauthorized`: the request has no valid token.
     Unauthorized,
-    /// `forbidden`: the token is valid, but not for this.
+    /// `forbidden`: the token does not permit this operation.
     Forbidden,
-    /// `method_not_allowed`: the path is right, the method is not.
+    /// `method_not_allowed`: the path does not support this method.
     MethodNotAllowed,
-    /// `body_too_large`: the body has more bytes than the server reads.
+    /// `body_too_large`: the body is larger than the server accepts.
     BodyTooLarge,
     /// `request_timeout`: the body did not arrive in time.
     RequestTimeout,
@@ -81,12 +81,12 @@ pub enum ErrorWord {
     BackendError,
     /// `backend_refused`: the server's backend does not accept the server. Repeating does not help.
     BackendRefused,
-    /// A word that this version does not know, said by a newer server.
+    /// A code that this version does not know, from a newer server.
     Other(String),
 }
 
 impl ErrorWord {
-    /// The HTTP status that goes with the word. Nothing else decides a status.
+    /// The HTTP status of the code. Nothing else decides a status.
     pub const fn http_status(&self) -> u16 {
         match self {
             Self::LimitPaused { .. } | Self::LimitDecreasing { .. } => 200,
@@ -110,7 +110,7 @@ impl ErrorWord {
         }
     }
 
-    /// The word, and what it is about.
+    /// The code, and the key or field after the colon.
     fn parts(&self) -> (&str, Option<&str>) {
         match self {
             Self::InvalidRequest { field } => ("invalid_request", Some(field)),
@@ -137,10 +137,10 @@ impl ErrorWord {
         }
     }
 
-    /// The inverse of [`ErrorWord::parts`]; `None` for a word or a key that this version does not know.
-    fn from_parts(word: &str, about: Option<&str>) -> Option<Self> {
+    /// The inverse of [`ErrorWord::parts`]; `None` for an unknown code or an invalid key.
+    fn from_parts(code: &str, about: Option<&str>) -> Option<Self> {
         let key = || about.and_then(|key| LimitKey::new(key).ok());
-        Some(match word {
+        Some(match code {
             "invalid_request" => Self::InvalidRequest { field: about?.to_owned() },
             "duplicate_key" => Self::DuplicateKey { key: key()? },
             "unknown_limit_key" => Self::UnknownLimitKey { key: key()? },
@@ -169,8 +169,8 @@ impl ErrorWord {
 impl fmt::Display for ErrorWord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.parts() {
-            (word, Some(about)) => write!(f, "{word}:{about}"),
-            (word, None) => f.write_str(word),
+            (code, Some(about)) => write!(f, "{code}:{about}"),
+            (code, None) => f.write_str(code),
         }
     }
 }
@@ -178,13 +178,13 @@ impl fmt::Display for ErrorWord {
 impl FromStr for ErrorWord {
     type Err = Infallible;
 
-    /// Never fails: what this version does not know is [`ErrorWord::Other`].
+    /// Never fails: an unknown code is [`ErrorWord::Other`].
     fn from_str(text: &str) -> Result<Self, Infallible> {
-        let (word, about) = match text.split_once(':') {
-            Some((word, about)) => (word, Some(about)),
+        let (code, about) = match text.split_once(':') {
+            Some((code, about)) => (code, Some(about)),
             None => (text, None),
         };
-        Ok(Self::from_parts(word, about).unwrap_or_else(|| Self::Other(text.to_owned())))
+        Ok(Self::from_parts(code, about).unwrap_or_else(|| Self::Other(text.to_owned())))
     }
 }
 
@@ -192,8 +192,8 @@ impl FromStr for ErrorWord {
 mod tests {
     use super::*;
 
-    /// Every word with its status, as `docs/reference/http-api.md` fixes them.
-    const WORDS: [(&str, u16); 19] = [
+    /// The codes with their statuses, as in `docs/reference/http-api.md`.
+    const CODES: [(&str, u16); 19] = [
         ("invalid_request:requirements[0].amount", 400),
         ("duplicate_key:a:b", 400),
         ("unknown_limit_key:a:b", 404),
@@ -217,22 +217,22 @@ mod tests {
 
     /// HTTP-04
     #[test]
-    fn every_word_is_read_as_it_was_written_and_has_its_status() {
-        for (text, status) in WORDS {
-            let Ok(word) = text.parse::<ErrorWord>();
-            assert!(!matches!(word, ErrorWord::Other(_)), "{text}");
-            assert_eq!(word.to_string(), text);
-            assert_eq!(word.http_status(), status, "{text}");
+    fn every_code_round_trips_and_has_its_status() {
+        for (text, status) in CODES {
+            let Ok(code) = text.parse::<ErrorWord>();
+            assert!(!matches!(code, ErrorWord::Other(_)), "{text}");
+            assert_eq!(code.to_string(), text);
+            assert_eq!(code.http_status(), status, "{text}");
         }
     }
 
     /// HTTP-04
     #[test]
-    fn a_word_of_a_newer_server_is_kept_as_it_stands() {
+    fn an_unknown_error_code_is_preserved() {
         for text in ["tomorrow:k", "tomorrow", "unknown_limit_key:two words", "unknown_limit_key"] {
-            let Ok(word) = text.parse::<ErrorWord>();
-            assert_eq!(word, ErrorWord::Other(text.to_owned()));
-            assert_eq!(word.to_string(), text);
+            let Ok(code) = text.parse::<ErrorWord>();
+            assert_eq!(code, ErrorWord::Other(text.to_owned()));
+            assert_eq!(code.to_string(), text);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Plays a script on the limiter and on the oracle, and compares what they answer and what they show.
+//! Runs a script on the limiter and the oracle, and compares their answers and states.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,31 +14,32 @@ use crate::generator::{Flaw, Script};
 use crate::operation::{Operation, complete_request, key, limit, reserve_request};
 use crate::oracle::{Expected, Oracle};
 
-/// Plays a script to its end; `Err` has what happened up to the first disagreement.
-pub(crate) fn play(script: &Script) -> Result<(), String> {
+/// Runs a script; `Err` has the trace up to the first disagreement.
+pub(crate) fn run(script: &Script) -> Result<(), String> {
     let mut trace = String::new();
-    let played = catch_unwind(AssertUnwindSafe(|| Player::new(script).play(script, &mut trace)));
-    let fault = match played {
+    let result =
+        catch_unwind(AssertUnwindSafe(|| ScriptRunner::new(script).run(script, &mut trace)));
+    let failure = match result {
         Ok(Ok(())) => return Ok(()),
-        Ok(Err(fault)) => fault,
-        Err(_) => "the limiter panicked; its message stands above".to_owned(),
+        Ok(Err(failure)) => failure,
+        Err(_) => "the limiter panicked; see its message above".to_owned(),
     };
     Err(format!(
-        "jitter {}, remembers {}s\n{trace}{fault}\n",
+        "jitter {}, remembers {}s\n{trace}{failure}\n",
         script.has_jitter, script.remember_seconds
     ))
 }
 
-/// So few that all leases share one shard, and its index and its chunks of past leases fill up.
+/// Small enough that all leases share one shard, so that its index and its chunks of past leases fill up.
 const REMEMBER_MAX: usize = 8_000;
 
-struct Player {
+struct ScriptRunner {
     clock: Arc<FakeClock>,
     limiter: MemoryLimiter,
     oracle: Oracle,
 }
 
-impl Player {
+impl ScriptRunner {
     fn new(script: &Script) -> Self {
         let clock = Arc::new(FakeClock::new());
         let mut hints = HintPolicy::default();
@@ -55,13 +56,13 @@ impl Player {
             MemoryOptions { hints, remember_for, ..MemoryOptions::for_tests(clock.clone()) };
         options.remember_max = match script.flaw {
             Some(Flaw::ForgetsLeases) => 0,
-            // One shard for all leases, and room for those of every script.
+            // One shard for all leases, and enough for those of every script.
             _ => REMEMBER_MAX,
         };
         Self { clock, limiter: MemoryLimiter::with_options(options), oracle }
     }
 
-    fn play(mut self, script: &Script, trace: &mut String) -> Result<(), String> {
+    fn run(mut self, script: &Script, trace: &mut String) -> Result<(), String> {
         let began = self.clock.now();
         for operation in &script.operations {
             let at = self.clock.now().since(began);
@@ -126,7 +127,7 @@ impl Player {
             let state = self.limiter.state_now(key);
             agree("state", &state, &Some(expected.clone()))?;
             let LimitState { limit, usage, .. } = expected;
-            // RES-02: the property that all of this is for.
+            // RES-02: the main property.
             if usage.used > limit.capacity.get() {
                 return Err(format!("{} units of {:?} are live", usage.used, limit));
             }

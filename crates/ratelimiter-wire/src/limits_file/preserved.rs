@@ -1,4 +1,4 @@
-//! What a limits file says that this version does not understand: written back as it was.
+//! Unknown fields and kinds of a limits file, preserved on rewrite.
 
 use std::collections::BTreeMap;
 
@@ -10,72 +10,72 @@ use serde_json::value::RawValue;
 use super::entry::Entry;
 use super::scan::{Envelope, Field};
 
-/// What stands in a limits file beside the limits that this version understands.
+/// The parts of a limits file that this version does not understand.
 ///
-/// A file is written in the form in which it was read: an array stays an array, which every older server reads, and an
-/// object stays one, with its version and the fields that only a newer server knows.
+/// A file is written in the form in which it was read: an array stays an array, which every older server can read, and an
+/// object stays an object, with its version and its unknown fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// The object around the limits, if there is one.
-    envelope: Option<(u64, Unknown)>,
-    /// The unknown fields of limits that are otherwise understood.
-    fields: BTreeMap<LimitKey, Unknown>,
-    /// Limits of an unknown kind, by their keys: the kind, and all of the entry.
+    /// Version and unknown fields of the object around the limits, if there is one.
+    envelope: Option<(u64, UnknownFields)>,
+    /// The unknown fields of limits of a known kind.
+    fields: BTreeMap<LimitKey, UnknownFields>,
+    /// Limits of an unknown kind, by key: the kind, and the whole entry.
     entries: BTreeMap<String, (String, Box<str>)>,
 }
 
 /// Fields by name, in the order of the file, each with its JSON.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Unknown(Vec<(String, Box<str>)>);
+struct UnknownFields(Vec<(String, Box<str>)>);
 
 impl Kept {
-    pub(super) fn in_envelope(envelope: Option<Envelope<'_>>) -> Self {
+    pub(super) fn versioned(envelope: Option<Envelope<'_>>) -> Self {
         let envelope = envelope.map(|Envelope { version, fields }| (version, fields.into()));
         Self { envelope, ..Self::default() }
     }
 
-    pub(super) fn keep_fields(&mut self, key: LimitKey, unknown: Vec<Field<'_>>) {
+    pub(super) fn preserve_fields(&mut self, key: LimitKey, unknown: Vec<Field<'_>>) {
         if !unknown.is_empty() {
             self.fields.insert(key, unknown.into());
         }
     }
 
-    pub(super) fn keep_entry(&mut self, key: String, kind: String, text: &str) {
+    pub(super) fn preserve_entry(&mut self, key: String, kind: String, text: &str) {
         self.entries.insert(key, (kind, text.into()));
     }
 
-    /// Forgets what was said of a limit beyond what is understood, since the limit is gone. One of an unknown kind stays.
+    /// Removes the unknown fields of a deleted limit. A limit of an unknown kind stays.
     pub fn forget(&mut self, key: &LimitKey) {
         self.fields.remove(key);
     }
 
-    /// The kind of a limit that is kept and not served, if this is the key of one.
+    /// The kind of the limit with this key, if that kind is unknown and the limit only preserved.
     pub fn unknown_kind_of(&self, key: &LimitKey) -> Option<&str> {
         self.entries.get(key.as_str()).map(|(kind, _)| kind.as_str())
     }
 
-    /// True if the file says nothing beyond the limits that this version understands.
+    /// True if this version understands the whole file.
     pub fn is_empty(&self) -> bool {
         let outside = self.envelope.as_ref().is_some_and(|(_, unknown)| !unknown.0.is_empty());
         !outside && self.fields.is_empty() && self.entries.is_empty()
     }
 
-    /// Writes the limits file of these limits, with everything that is kept: sorted by key, one field a line, the same
-    /// bytes for the same limits.
+    /// Writes a limits file of these limits and everything preserved: sorted by key, one field per line, the same bytes
+    /// for the same limits.
     ///
     /// # Panics
-    /// Never: an entry is plain text, numbers, and JSON that was read before.
+    /// Never: an entry is plain text, numbers, and JSON that was parsed before.
     pub fn write<'a>(&self, limits: impl IntoIterator<Item = &'a RegisteredLimit>) -> String {
-        let mut entries: BTreeMap<String, Written<'_>> = BTreeMap::new();
+        let mut entries: BTreeMap<String, WrittenEntry<'_>> = BTreeMap::new();
         for (key, (_, text)) in &self.entries {
-            entries.insert(key.clone(), Written::Kept(raw(text)));
+            entries.insert(key.clone(), WrittenEntry::Preserved(raw(text)));
         }
         for registered in limits {
             let key = &registered.limit.key;
             let entry = Entry::from(registered);
             let written = match self.fields.get(key) {
-                Some(unknown) => Written::WithUnknown { entry, unknown },
-                None => Written::Plain(entry),
+                Some(unknown) => WrittenEntry::WithUnknownFields { entry, unknown },
+                None => WrittenEntry::Plain(entry),
             };
             entries.insert(key.to_string(), written);
         }
@@ -91,31 +91,31 @@ impl Kept {
 }
 
 fn raw(text: &str) -> Box<RawValue> {
-    RawValue::from_string(text.to_owned()).expect("it was read as JSON")
+    RawValue::from_string(text.to_owned()).expect("it was parsed as JSON")
 }
 
 #[derive(Serialize)]
 struct Document<'a> {
     version: u64,
     #[serde(flatten)]
-    unknown: &'a Unknown,
-    limits: Vec<Written<'a>>,
+    unknown: &'a UnknownFields,
+    limits: Vec<WrittenEntry<'a>>,
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Written<'a> {
+enum WrittenEntry<'a> {
     Plain(Entry),
-    WithUnknown {
+    WithUnknownFields {
         #[serde(flatten)]
         entry: Entry,
         #[serde(flatten)]
-        unknown: &'a Unknown,
+        unknown: &'a UnknownFields,
     },
-    Kept(Box<RawValue>),
+    Preserved(Box<RawValue>),
 }
 
-impl Serialize for Unknown {
+impl Serialize for UnknownFields {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(self.0.len()))?;
         for (name, json) in &self.0 {
@@ -125,7 +125,7 @@ impl Serialize for Unknown {
     }
 }
 
-impl From<Vec<Field<'_>>> for Unknown {
+impl From<Vec<Field<'_>>> for UnknownFields {
     fn from(fields: Vec<Field<'_>>) -> Self {
         Self(fields.into_iter().map(|(name, _, raw)| (name, raw.get().into())).collect())
     }

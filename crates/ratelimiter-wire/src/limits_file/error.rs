@@ -1,29 +1,29 @@
-//! What is wrong with a limits file, and where.
+//! Errors in a limits file, with their lines.
 
 use std::fmt;
 
-/// Everything that is wrong with a limits file. At least one fault.
+/// All errors in a limits file; at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LimitsFileError {
-    /// The faults, by line.
+    /// The errors, by line.
     pub faults: Vec<FileFault>,
 }
 
-/// One thing that is wrong with a limits file.
+/// One error in a limits file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileFault {
     /// The line, from 1.
     pub line: usize,
-    /// The key of the limit, where it could be read.
+    /// The key of the limit, if it could be parsed.
     pub key: Option<String>,
-    /// The field, where it is about one.
+    /// The field, if the error concerns one.
     pub field: Option<String>,
     /// What is wrong and what to do about it.
     pub message: String,
 }
 
 impl FileFault {
-    /// A fault of the file as a whole.
+    /// An error that concerns no limit.
     pub(crate) fn at_line(line: usize, message: impl Into<String>) -> Self {
         Self { line, key: None, field: None, message: message.into() }
     }
@@ -44,11 +44,11 @@ impl fmt::Display for FileFault {
 
 impl fmt::Display for LimitsFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, fault) in self.faults.iter().enumerate() {
+        for (at, error) in self.faults.iter().enumerate() {
             if at > 0 {
                 f.write_str("\n")?;
             }
-            fault.fmt(f)?;
+            error.fmt(f)?;
         }
         Ok(())
     }
