@@ -48,8 +48,6 @@ mod provider;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod statement;
-#[cfg(feature = "testing")]
-pub mod testing;
 mod value;
 mod wake;
 mod work;

@@ -1,15 +1,17 @@
 //! What the tests of several crates share.
 //!
-//! [`RunSeed`] is the seed of a run. With the feature `tigerbeetle`, `testkit::tigerbeetle` starts real servers.
+//! [`RunSeed`] is the seed of a run. The features `tigerbeetle` and `postgres` start real servers.
 
+#[cfg(feature = "postgres")]
+pub mod postgres;
 mod program;
 mod run_seed;
-#[cfg(feature = "tigerbeetle")]
+#[cfg(any(feature = "postgres", feature = "tigerbeetle"))]
 mod suite;
 #[cfg(feature = "tigerbeetle")]
 pub mod tigerbeetle;
 
 pub use program::copy_program;
 pub use run_seed::{RunSeed, VARIABLE};
-#[cfg(feature = "tigerbeetle")]
+#[cfg(any(feature = "postgres", feature = "tigerbeetle"))]
 pub use suite::Suite;

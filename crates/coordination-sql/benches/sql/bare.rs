@@ -3,7 +3,7 @@
 use coordination_sql::PostgresProvider;
 use coordination_sql::sqlx::postgres::PgConnection;
 use coordination_sql::sqlx::{self, AssertSqlSafe, Connection, Row};
-use coordination_sql::testing::TestCluster;
+use testkit::postgres::TestCluster;
 
 use crate::queue::{BATCH, message};
 

@@ -3,7 +3,7 @@
 
 use coordination::{Outbox, OwnerToken};
 use coordination_sql::PostgresProvider;
-use coordination_sql::testing::{Durability, TestCluster};
+use testkit::postgres::{Durability, TestCluster};
 
 use crate::bare::Bare;
 use crate::queue::{BATCH, acknowledge, claim, connect, message};

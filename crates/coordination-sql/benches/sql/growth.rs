@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use coordination::{Clock, OwnerToken, SystemClock};
-use coordination_sql::testing::TestCluster;
 use coordination_sql::{Database, Provider, SqliteProvider};
+use testkit::postgres::TestCluster;
 
 use crate::queue::{BATCH, acknowledge, claim, connect, messages};
 use crate::rounds::{Times, stopwatch};

@@ -17,7 +17,7 @@ mod rounds;
 mod sqlite;
 mod wake;
 
-use coordination_sql::testing::{Durability, TestCluster, find_binaries};
+use testkit::postgres::{Durability, TestCluster, find_binaries};
 
 fn main() {
     // Cargo adds `--bench`.

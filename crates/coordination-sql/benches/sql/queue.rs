@@ -5,8 +5,8 @@ use std::time::Duration;
 use coordination::{
     BatchSize, LeaseDuration, MessageId, NewOutboxMessage, Outbox, OwnerToken, Payload, Topic,
 };
-use coordination_sql::testing::TestCluster;
 use coordination_sql::{Database, PostgresConfig, PostgresProvider, Provider, SchemaName};
+use testkit::postgres::TestCluster;
 
 /// How many messages a round has.
 pub(crate) const BATCH: u32 = 50;

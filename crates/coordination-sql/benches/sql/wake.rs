@@ -8,7 +8,7 @@ use coordination::{
 use coordination_sql::PostgresProvider;
 use coordination_sql::sqlx;
 use coordination_sql::sqlx::postgres::PgListener;
-use coordination_sql::testing::TestCluster;
+use testkit::postgres::TestCluster;
 use tokio::sync::mpsc;
 use tokio::time::interval;
 

@@ -13,8 +13,8 @@ use coordination_conformance::table::{self, Column};
 use coordination_conformance::{
     Case, Fixture, MemoryFixture, Outcome, Scenario, cases, durable, in_memory,
 };
-use coordination_sql::testing::Suite;
 use expect_test::expect_file;
+use testkit::postgres::Suite;
 
 use self::postgres_fixture::PostgresFixture;
 use self::sqlite_fixture::SqliteFixture;

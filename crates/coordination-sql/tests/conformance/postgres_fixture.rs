@@ -12,9 +12,9 @@ use coordination::{
     Tenure, Timestamp,
 };
 use coordination_conformance::{DurableFixture, Fixture};
-use coordination_sql::testing::TestSchema;
 use coordination_sql::{PostgresConfig, PostgresProvider, SchemaName, sqlx};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use testkit::postgres::TestSchema;
 
 /// How long a call may wait for its turn on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);

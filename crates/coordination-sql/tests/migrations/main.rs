@@ -13,7 +13,7 @@ use coordination::{
     Fence, FencingToken, JoinError, JoinId, Joins, Materialised, Outbox, ResourceName, Retention,
     Scheduler, Topics,
 };
-use coordination_sql::testing::Suite;
+use testkit::postgres::Suite;
 
 fn main() -> ExitCode {
     Suite::new("migrations")

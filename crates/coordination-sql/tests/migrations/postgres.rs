@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use coordination::{NewOutboxMessage, Outbox, Payload, Topic};
-use coordination_sql::testing::TestSchema;
 use coordination_sql::{
     NEWEST_MIGRATION, OpenError, PostgresConfig, PostgresProvider, SchemaName, sqlx,
 };
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use testkit::postgres::TestSchema;
 use tokio::task::JoinSet;
 
 use crate::{DATA_OF_VERSION_1, check_data, version_1};

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use coordination_sql::testing::{Durability, TestCluster};
+use testkit::postgres::{Durability, TestCluster};
 use tokio::time::interval;
 
 /// Set in the process that is killed, which is this binary again.

@@ -15,7 +15,7 @@ mod workers;
 
 use std::process::ExitCode;
 
-use coordination_sql::testing::{Suite, TestCluster};
+use testkit::postgres::{Suite, TestCluster};
 
 fn main() -> ExitCode {
     if end::is_asked_to_hold() {

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use coordination::{LeaseDuration, NewOutboxMessage, Outbox, Payload, Topic, WorkerSettings};
-use coordination_sql::testing::{Durability, TestCluster};
 use coordination_sql::{OpenError, PostgresConfig, PostgresProvider};
+use testkit::postgres::{Durability, TestCluster};
 use tokio::time::{interval, timeout};
 
 /// A test that waits for longer has failed. No test passes because of it.

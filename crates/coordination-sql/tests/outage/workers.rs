@@ -8,7 +8,7 @@ use coordination::{
     WorkerSettings,
 };
 use coordination_sql::PostgresProvider;
-use coordination_sql::testing::TestCluster;
+use testkit::postgres::TestCluster;
 
 use crate::scene::{Journal, enqueue, open, quick, run, topic, until};
 

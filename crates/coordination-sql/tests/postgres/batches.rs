@@ -7,7 +7,7 @@ use coordination::{
     Fence, FencingToken, Inbox, Materialised, NewOutboxMessage, Outbox, Payload, ResourceName,
     Retention, Scheduler, Timestamp, Topic, TopicSet, Topics,
 };
-use coordination_sql::testing::TestSchema;
+use testkit::postgres::TestSchema;
 
 use crate::server::{batch, connect, execute, lease, number, owner};
 

@@ -8,8 +8,8 @@ use coordination::{
     Result, Retention, Topic, TopicSet, Topics,
 };
 use coordination_sql::sqlx;
-use coordination_sql::testing::TestSchema;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use testkit::postgres::TestSchema;
 use tokio::time::{interval, timeout};
 
 use crate::server::{self, PATIENCE, batch, connect, lease, number, owner};

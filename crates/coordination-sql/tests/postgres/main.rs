@@ -12,7 +12,7 @@ mod sessions;
 
 use std::process::ExitCode;
 
-use coordination_sql::testing::Suite;
+use testkit::postgres::Suite;
 
 /// Each fact on a schema of its own.
 macro_rules! suite {

@@ -6,8 +6,8 @@ use coordination::{
     Delay, ErrorText, Inbox, InboxKey, NewInboxMessage, NewOutboxMessage, NewTimer, Outbox,
     Payload, Retention, Scheduler, Source, SourceMessageId, Timestamp, Topic, TopicSet, Topics,
 };
-use coordination_sql::testing::TestSchema;
 use coordination_sql::{PostgresProvider, sqlx};
+use testkit::postgres::TestSchema;
 use tokio::time::{interval, timeout};
 
 use crate::server::{PATIENCE, batch, connect, execute, lease, number, owner, text};

@@ -1,11 +1,11 @@
 //! Who may migrate, and who need not (`CRD-16`).
 
 use coordination::{NewOutboxMessage, Outbox, OutboxStatus, Payload, Topic};
-use coordination_sql::testing::TestSchema;
 use coordination_sql::{
     NEWEST_MIGRATION, OpenError, PostgresProvider, SchemaName, SqliteProvider, sqlx,
 };
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use testkit::postgres::TestSchema;
 
 use crate::server::{batch, config, connect, execute, lease, number, owner};
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use coordination::{BatchSize, LeaseDuration, OwnerToken};
-use coordination_sql::testing::TestSchema;
 use coordination_sql::{PostgresConfig, PostgresProvider, SchemaName, sqlx};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use testkit::postgres::TestSchema;
 
 /// How long a call may wait for its turn on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);

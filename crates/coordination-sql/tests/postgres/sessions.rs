@@ -7,10 +7,10 @@ use coordination::{
     Materialised, NewInboxMessage, NewOutboxMessage, Outbox, Payload, ResourceName, Retention,
     Scheduler, Source, SourceMessageId, Topic, Topics,
 };
-use coordination_sql::testing::TestSchema;
 use coordination_sql::{PostgresProvider, sqlx};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection, PgConnection};
+use testkit::postgres::TestSchema;
 
 use crate::server::{batch, config, connect, execute, lease, owner};
 

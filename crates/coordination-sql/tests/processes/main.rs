@@ -16,7 +16,7 @@ mod worker;
 
 use std::process::ExitCode;
 
-use coordination_sql::testing::Suite;
+use testkit::postgres::Suite;
 
 use crate::child::{Role, own_place, runtime};
 use crate::kill::Consumer;

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use coordination::{Inbox, InboxKey, Joins, OwnerToken};
 use coordination_sql::sqlx;
-use coordination_sql::testing::TestSchema;
 use coordination_sql::{
     PostgresConfig, PostgresProvider, SchemaName, SqliteConfig, SqliteProvider,
 };
 use tempfile::TempDir;
+use testkit::postgres::TestSchema;
 
 /// How long a call may wait for its turn among many on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -8,7 +8,7 @@ mod world;
 
 use std::process::ExitCode;
 
-use coordination_sql::testing::Suite;
+use testkit::postgres::Suite;
 
 use self::world::{PostgresWorld, SqliteWorld};
 

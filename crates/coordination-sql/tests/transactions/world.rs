@@ -4,13 +4,13 @@
 use std::future::Future;
 use std::time::Duration;
 
-use coordination_sql::testing::TestSchema;
 use coordination_sql::{
     Database, Postgres, PostgresConfig, PostgresProvider, Provider, SchemaName, Sqlite,
     SqliteConfig, SqliteProvider, sqlx,
 };
 use sqlx::Transaction;
 use tempfile::TempDir;
+use testkit::postgres::TestSchema;
 
 /// How long a call may wait for its turn among many on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -26,7 +26,12 @@ pub(super) fn given_url() -> Option<String> {
     env::var(URL_VARIABLE).ok().filter(|url| !url.is_empty())
 }
 
-/// Stops the private cluster, if there is one, and waits until it has gone.
-pub(super) fn stop_private_cluster() {
-    drop(CLUSTER.lock().unwrap_or_else(PoisonError::into_inner).take());
+/// Stops the private cluster when it is dropped, if there is one, and waits until it has gone.
+#[derive(Debug)]
+pub struct PrivateCluster;
+
+impl Drop for PrivateCluster {
+    fn drop(&mut self) {
+        drop(CLUSTER.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
 }
