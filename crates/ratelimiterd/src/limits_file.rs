@@ -3,11 +3,11 @@
 //! A new content is first *staged*: written beside the file and flushed. A full disk shows there, before anything was
 //! applied. Then it is *committed*: renamed over the file, and the folder flushed. A crash at any instant leaves the old
 //! or the new file, never a part of one; and what was staged and not committed stays beside it, which tells the next
-//! server which change may have been begun (`leftovers`).
+//! server which change may have been begun (`staged_files`).
 
 mod change_lock;
-mod leftovers;
 mod owner;
+mod staged_files;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -19,9 +19,9 @@ use ratelimiter::clock::{Clock, SystemClock};
 use ratelimiter::{LeaseId, Registry};
 use ratelimiter_wire::{Kept, LIMITS_FILE_BYTES_MAX, LimitsDocument, LimitsFileError};
 
-pub(crate) use self::change_lock::{ChangeLock, Stamp};
-pub(crate) use self::leftovers::Leftover;
-pub(crate) use self::owner::{Claim, NotOwned, Owned};
+pub(crate) use self::change_lock::{ChangeLock, FileVersion};
+pub(crate) use self::owner::{OwnError, Owned, Ownership};
+pub(crate) use self::staged_files::StagedFile;
 
 /// Where the definitions are kept.
 #[derive(Debug, Clone)]
@@ -51,18 +51,18 @@ pub struct LoadError {
 enum LoadReason {
     Unreadable(io::Error),
     NotAFile(&'static str),
-    Faulty(LimitsFileError),
+    Invalid(LimitsFileError),
     TooMany { count: usize, limits_max: usize },
 }
 
 impl LimitsFile {
     /// How many limits a file has at the most, unless its owner says otherwise.
-    pub const LIMITS_MAX_USUAL: usize = 100_000;
+    pub const LIMITS_MAX_DEFAULT: usize = 100_000;
 
     /// The file at this path, which need not exist yet.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let name = LeaseId::generate(SystemClock::new().now());
-        Self { path: path.into(), limits_max: Self::LIMITS_MAX_USUAL, name }
+        Self { path: path.into(), limits_max: Self::LIMITS_MAX_DEFAULT, name }
     }
 
     /// The same file with another bound on the number of its limits.
@@ -101,17 +101,17 @@ impl LimitsFile {
     /// # Errors
     /// As [`LimitsFile::load`], and when there is no file.
     pub fn load_existing(&self) -> Result<LimitsDocument, LoadError> {
-        let fault = |reason| LoadError { path: self.path.clone(), reason };
+        let load_error = |reason| LoadError { path: self.path.clone(), reason };
         let bytes = match self.read() {
             Ok(Ok(bytes)) => bytes,
-            Ok(Err(what)) => return Err(fault(LoadReason::NotAFile(what))),
-            Err(error) => return Err(fault(LoadReason::Unreadable(error))),
+            Ok(Err(what)) => return Err(load_error(LoadReason::NotAFile(what))),
+            Err(error) => return Err(load_error(LoadReason::Unreadable(error))),
         };
         let read = LimitsDocument::read(&bytes);
-        let document = read.map_err(|error| fault(LoadReason::Faulty(error)))?;
+        let document = read.map_err(|error| load_error(LoadReason::Invalid(error)))?;
         let (count, limits_max) = (document.registry.len(), self.limits_max);
         if count > limits_max {
-            return Err(fault(LoadReason::TooMany { count, limits_max }));
+            return Err(load_error(LoadReason::TooMany { count, limits_max }));
         }
         Ok(document)
     }
@@ -137,7 +137,7 @@ impl LimitsFile {
     /// It cannot be written; the file is as it was.
     pub(crate) fn stage(&self, registry: &Registry, kept: &Kept) -> io::Result<Staged> {
         fs::create_dir_all(folder_of(&self.path))?;
-        let temporary = self.beside(&format!("{}.tmp", self.name));
+        let temporary = self.sibling_path(&format!("{}.tmp", self.name));
         let staged = Staged { temporary, path: self.path.clone() };
         let text = kept.write(registry.iter());
         if text.len() > LIMITS_FILE_BYTES_MAX {
@@ -156,7 +156,7 @@ impl LimitsFile {
     }
 
     /// The file beside this one whose name goes on like this.
-    fn beside(&self, extension: &str) -> PathBuf {
+    fn sibling_path(&self, extension: &str) -> PathBuf {
         let mut name = self.file_name();
         name.push(".");
         name.push(extension);
@@ -201,11 +201,11 @@ impl Staged {
     }
 
     /// Leaves the content beside the file: the change was begun, and nobody knows how it ended.
-    pub(crate) fn leave(self) {}
+    pub(crate) fn leave_uncommitted(self) {}
 }
 
 /// Nothing can be written there as long as nobody puts it right.
-pub(crate) fn is_for_good(error: &io::Error) -> bool {
+pub(crate) fn is_permanent(error: &io::Error) -> bool {
     let kinds = [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem];
     kinds.contains(&error.kind()) || is_mount_point(error)
 }
@@ -228,7 +228,7 @@ impl fmt::Display for LoadError {
         match &self.reason {
             LoadReason::Unreadable(error) => write!(f, "{path}: cannot be read: {error}"),
             LoadReason::NotAFile(what) => write!(f, "{path}: is {what}, not a limits file"),
-            LoadReason::Faulty(LimitsFileError { faults }) => {
+            LoadReason::Invalid(LimitsFileError { faults }) => {
                 for (at, fault) in faults.iter().enumerate() {
                     let separator = if at == 0 { "" } else { "\n" };
                     write!(f, "{separator}{path}: {fault}")?;

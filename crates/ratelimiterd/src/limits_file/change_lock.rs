@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::{LimitsFile, folder_of};
 
 /// How often a lock that somebody else has is tried again.
-const TRY_EVERY: Duration = Duration::from_millis(20);
+const LOCK_RETRY_EVERY: Duration = Duration::from_millis(20);
 
 /// The right to change a limits file. It ends when this and its clones are dropped, or with the process.
 #[derive(Debug, Clone)]
@@ -20,21 +20,21 @@ pub(crate) struct ChangeLock {
 
 /// What tells one content of the file from the next: every change puts another file in its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stamp {
+pub(crate) struct FileVersion {
     inode: u64,
     modified_at: (i64, i64),
     bytes: u64,
 }
 
 impl LimitsFile {
-    /// Waits for the right to change the file; `None` if another server keeps it for longer than `patience`.
+    /// Waits for the right to change the file; `None` if another server keeps it for longer than `timeout`.
     ///
     /// # Errors
     /// The lock's file cannot be made.
-    pub(crate) async fn lock(&self, patience: Duration) -> io::Result<Option<ChangeLock>> {
+    pub(crate) async fn lock(&self, timeout: Duration) -> io::Result<Option<ChangeLock>> {
         let file = self.open_lock()?;
-        let mut turns = tokio::time::interval(TRY_EVERY);
-        let locked = tokio::time::timeout(patience, async {
+        let mut turns = tokio::time::interval(LOCK_RETRY_EVERY);
+        let locked = tokio::time::timeout(timeout, async {
             loop {
                 turns.tick().await;
                 match file.try_lock() {
@@ -54,7 +54,7 @@ impl LimitsFile {
     /// The lock is a file of its own, since the limits file is another one after each change.
     fn open_lock(&self) -> io::Result<File> {
         fs::create_dir_all(folder_of(&self.path))?;
-        File::options().create(true).truncate(false).write(true).open(self.beside("lock"))
+        File::options().create(true).truncate(false).write(true).open(self.sibling_path("lock"))
     }
 
     /// Which content the file has now; `None` if it is not there. The file is opened for this, so that a network
@@ -62,7 +62,7 @@ impl LimitsFile {
     ///
     /// # Errors
     /// The file cannot be opened.
-    pub(crate) fn stamp(&self) -> io::Result<Option<Stamp>> {
+    pub(crate) fn version(&self) -> io::Result<Option<FileVersion>> {
         let opened = fs::metadata(&self.path).and_then(|metadata| match metadata.is_file() {
             true => File::open(&self.path)?.metadata(),
             // Opening a pipe would wait for whoever writes to it.
@@ -73,7 +73,7 @@ impl LimitsFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        Ok(Some(Stamp {
+        Ok(Some(FileVersion {
             inode: metadata.ino(),
             modified_at: (metadata.mtime(), metadata.mtime_nsec()),
             bytes: metadata.len(),
@@ -99,8 +99,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = LimitsFile::new(folder.path().join("data/limits.json"));
         let first = file.lock(Duration::from_secs(60)).await.unwrap().unwrap();
-        let patience = Duration::from_millis(50);
-        assert!(file.lock(patience).await.unwrap().is_none(), "the first one has it");
+        let timeout = Duration::from_millis(50);
+        assert!(file.lock(timeout).await.unwrap().is_none(), "the first one has it");
         drop(first);
         assert!(file.lock(Duration::from_secs(60)).await.unwrap().is_some());
     }
@@ -109,13 +109,13 @@ mod tests {
     fn every_change_has_another_stamp() {
         let folder = tempfile::tempdir().unwrap();
         let file = LimitsFile::new(folder.path().join("limits.json"));
-        assert_eq!(file.stamp().unwrap(), None);
+        assert_eq!(file.version().unwrap(), None);
         let mut seen = Vec::new();
         for capacity in [1, 2, 1, 2] {
             file.stage(&registry(capacity), &Kept::default()).unwrap().commit().unwrap();
-            let stamp = file.stamp().unwrap().unwrap();
-            assert_ne!(seen.last(), Some(&stamp));
-            seen.push(stamp);
+            let version = file.version().unwrap().unwrap();
+            assert_ne!(seen.last(), Some(&version));
+            seen.push(version);
         }
     }
 }

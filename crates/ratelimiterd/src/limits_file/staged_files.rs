@@ -16,7 +16,7 @@ use super::{LimitsFile, folder_of};
 
 /// A content that was staged and not committed.
 #[derive(Debug)]
-pub(crate) struct Leftover {
+pub(crate) struct StagedFile {
     path: PathBuf,
     registry: Option<Registry>,
 }
@@ -26,10 +26,10 @@ impl LimitsFile {
     ///
     /// # Errors
     /// The folder cannot be read.
-    pub(crate) fn leftovers(&self) -> io::Result<Vec<Leftover>> {
+    pub(crate) fn uncommitted(&self) -> io::Result<Vec<StagedFile>> {
         let read = |path: PathBuf| {
             let registry = fs::read(&path).ok().and_then(|bytes| read_limits_file(&bytes).ok());
-            Leftover { path, registry }
+            StagedFile { path, registry }
         };
         Ok(self.staged_paths()?.into_iter().map(read).collect())
     }
@@ -65,7 +65,7 @@ impl LimitsFile {
     }
 }
 
-impl Leftover {
+impl StagedFile {
     /// The limits of which a change may have been begun, when the file has these.
     pub(crate) fn unconfirmed(&self, registry: &Registry) -> BTreeSet<LimitKey> {
         let Some(staged) = &self.registry else {
@@ -111,22 +111,22 @@ mod tests {
         let file = LimitsFile::new(&path);
         let old = registry(&[("a", 1), ("b", 1), ("c", 1)]);
         file.stage(&old, &Kept::default()).unwrap().commit().unwrap();
-        assert!(file.leftovers().unwrap().is_empty());
+        assert!(file.uncommitted().unwrap().is_empty());
         file.stage(&old, &Kept::default()).unwrap().discard();
-        assert!(file.leftovers().unwrap().is_empty());
+        assert!(file.uncommitted().unwrap().is_empty());
 
         let new = registry(&[("a", 2), ("b", 1), ("d", 1)]);
-        LimitsFile::new(&path).stage(&new, &Kept::default()).unwrap().leave();
+        LimitsFile::new(&path).stage(&new, &Kept::default()).unwrap().leave_uncommitted();
         fs::write(folder.path().join("limits.json.tmp"), "[ {").unwrap();
         fs::write(folder.path().join("limits.json.mine.tmp"), "a person's own").unwrap();
-        let leftovers = file.leftovers().unwrap();
-        assert_eq!(leftovers.len(), 2, "of this server or of another");
+        let uncommitted = file.uncommitted().unwrap();
+        assert_eq!(uncommitted.len(), 2, "of this server or of another");
         let keys: BTreeSet<_> =
-            leftovers.iter().flat_map(|leftover| leftover.unconfirmed(&old)).collect();
+            uncommitted.iter().flat_map(|staged| staged.unconfirmed(&old)).collect();
         let keys: Vec<_> = keys.iter().map(LimitKey::as_str).collect();
         assert_eq!(keys, ["a", "c", "d"]);
-        assert!(leftovers.into_iter().all(|leftover| leftover.remove().is_ok()));
-        assert!(file.leftovers().unwrap().is_empty());
+        assert!(uncommitted.into_iter().all(|staged| staged.remove().is_ok()));
+        assert!(file.uncommitted().unwrap().is_empty());
         assert!(folder.path().join("limits.json.mine.tmp").exists());
     }
 }

@@ -7,14 +7,14 @@ use std::path::PathBuf;
 use ratelimiter::{LimitKey, LimitStatus, RegisteredLimit, Registry};
 use ratelimiter_wire::{FileFault, Kept};
 
-use crate::limits_file::{ChangeLock, LimitsFile, Owned, Staged, Stamp, is_mount_point};
+use crate::limits_file::{ChangeLock, FileVersion, LimitsFile, Owned, Staged, is_mount_point};
 
-/// How much of what was not understood is said each time; the rest is counted.
-const NOTES_SAID_MAX: usize = 20;
+/// How many notes on the file are logged each time; the rest is counted.
+const NOTES_LOGGED_MAX: usize = 20;
 
 /// The definitions and the file that they are kept in.
 #[derive(Debug)]
-pub(super) struct Book {
+pub(super) struct DefinitionStore {
     pub(super) file: LimitsFile,
     /// The right to the file; `None` while there can be no lock.
     pub(super) owned: Option<Owned>,
@@ -22,21 +22,21 @@ pub(super) struct Book {
     /// The limits of the registry that are on their way down.
     decreasing: BTreeSet<LimitKey>,
     /// What the file says beyond the limits that this version understands.
-    pub(super) kept: Kept,
+    pub(super) unknown_fields: Kept,
     /// Which content of the file was taken over last; at the start, where nobody else changes it.
-    pub(super) stamp: Option<Stamp>,
-    /// Limits whose change could not be kept, and not yet be taken back in the backend either.
-    pub(super) parted: BTreeSet<LimitKey>,
-    /// What is staged beside the file although nothing unconfirmed is left of it, because it cannot be removed.
-    pub(super) stuck: BTreeSet<PathBuf>,
-    /// The file could not follow the registry; the next tick tries again.
-    pub(super) is_behind: bool,
-    /// It was said that something is wrong with the file, and need not be said again.
-    pub(super) is_reported: bool,
+    pub(super) version_seen: Option<FileVersion>,
+    /// Limits whose failed change is still to be rolled back in the backend.
+    pub(super) pending_rollbacks: BTreeSet<LimitKey>,
+    /// Staged files that cannot be removed, although nothing of them is unconfirmed any more.
+    pub(super) unremovable: BTreeSet<PathBuf>,
+    /// The file does not have what the registry has; the next tick writes it.
+    pub(super) needs_write: bool,
+    /// The problem with the file was logged already.
+    pub(super) is_problem_logged: bool,
 }
 
 /// A staged content, if there was anything to change.
-pub(super) struct MaybeStaged(Option<(Staged, Rights)>);
+pub(super) struct StagedChange(Option<(Staged, Rights)>);
 
 /// What lets a server write. Work on a disk goes on when whoever waits for it is gone, so it has these too: nobody else
 /// writes before it has come to its end.
@@ -45,19 +45,19 @@ struct Rights {
     _lock: Option<ChangeLock>,
 }
 
-impl Book {
+impl DefinitionStore {
     pub(super) fn new(file: LimitsFile, owned: Option<Owned>) -> Self {
         Self {
             file,
             owned,
             registry: Registry::new(),
             decreasing: BTreeSet::new(),
-            kept: Kept::default(),
-            stamp: None,
-            parted: BTreeSet::new(),
-            stuck: BTreeSet::new(),
-            is_behind: false,
-            is_reported: false,
+            unknown_fields: Kept::default(),
+            version_seen: None,
+            pending_rollbacks: BTreeSet::new(),
+            unremovable: BTreeSet::new(),
+            needs_write: false,
+            is_problem_logged: false,
         }
     }
 
@@ -77,7 +77,7 @@ impl Book {
     pub(super) fn remove(&mut self, key: &LimitKey) {
         self.decreasing.remove(key);
         self.registry.remove(key);
-        self.kept.forget(key);
+        self.unknown_fields.forget(key);
     }
 
     /// A registry that the file already has needs no staging.
@@ -85,25 +85,26 @@ impl Book {
         &self,
         next: &Registry,
         lock: Option<&ChangeLock>,
-    ) -> io::Result<MaybeStaged> {
-        if *next == self.registry && !self.is_behind {
-            return Ok(MaybeStaged(None));
+    ) -> io::Result<StagedChange> {
+        if *next == self.registry && !self.needs_write {
+            return Ok(StagedChange(None));
         }
-        let (file, next, kept) = (self.file.clone(), next.clone(), self.kept.clone());
+        let (file, next, unknown_fields) =
+            (self.file.clone(), next.clone(), self.unknown_fields.clone());
         let rights = Rights { _owned: self.owned.clone(), _lock: lock.cloned() };
-        let staged = on_disk(move || Ok((file.stage(&next, &kept)?, rights))).await?;
-        Ok(MaybeStaged(Some(staged)))
+        let staged = on_disk(move || Ok((file.stage(&next, &unknown_fields)?, rights))).await?;
+        Ok(StagedChange(Some(staged)))
     }
 
     /// The backend has taken a definition over. A pause may wait or not; the next tick tells.
-    pub(super) fn follow(&mut self, key: &LimitKey, status: LimitStatus) {
+    pub(super) fn note_status(&mut self, key: &LimitKey, status: LimitStatus) {
         if status == LimitStatus::Active {
-            self.settle(key);
+            self.mark_decrease_applied(key);
         }
     }
 
     /// The backend says that the limit's capacity waits for nothing.
-    pub(super) fn settle(&mut self, key: &LimitKey) {
+    pub(super) fn mark_decrease_applied(&mut self, key: &LimitKey) {
         // Another server may have deleted the limit meanwhile.
         let Some(registered) = self.registry.get_mut(key) else {
             return;
@@ -111,7 +112,7 @@ impl Book {
         if registered.waits() {
             registered.settle();
             self.decreasing.remove(key);
-            self.is_behind = true;
+            self.needs_write = true;
             tracing::info!(%key, capacity = %registered.limit.capacity, "decrease applied");
         }
     }
@@ -123,8 +124,8 @@ impl Book {
 
     /// Writes the file if it is behind; true if it is not any more. It may stay behind: what it says until then is a
     /// decrease that a restart carries out again, or a change that the disk has let neither pass nor be put back.
-    pub(super) async fn catch_up(&mut self, lock: Option<&ChangeLock>) -> bool {
-        if !self.is_behind {
+    pub(super) async fn write_if_needed(&mut self, lock: Option<&ChangeLock>) -> bool {
+        if !self.needs_write {
             return true;
         }
         let written = match self.stage(&self.registry, lock).await {
@@ -133,41 +134,44 @@ impl Book {
         };
         let is_written = written.is_ok();
         match written {
-            Ok(()) => (self.is_behind, self.is_reported) = (false, false),
+            Ok(()) => (self.needs_write, self.is_problem_logged) = (false, false),
             Err(error) if is_mount_point(&error) => {
                 // No tick can heal that, and each would write and flush the whole file to find out. The next change does.
-                self.is_behind = false;
-                self.report(&error.to_string(), "the limits file cannot be replaced");
+                self.needs_write = false;
+                self.log_problem_once(&error.to_string(), "the limits file cannot be replaced");
             }
             Err(error) => {
-                self.report(&error.to_string(), "the limits file is behind; trying again");
+                self.log_problem_once(
+                    &error.to_string(),
+                    "the limits file is behind; trying again",
+                );
             }
         }
         is_written
     }
 
-    /// Says once what is wrong with the file.
-    pub(super) fn report(&mut self, reason: &str, what: &'static str) {
-        if !self.is_reported {
+    /// Logs once what is wrong with the file.
+    pub(super) fn log_problem_once(&mut self, reason: &str, what: &'static str) {
+        if !self.is_problem_logged {
             let path = self.file.path().display();
             tracing::warn!(%path, reason, "{what}");
-            self.is_reported = true;
+            self.is_problem_logged = true;
         }
     }
 
-    /// Says what of the file was not understood (`OPS-05`).
-    pub(super) fn report_notes(&self, notes: &[FileFault]) {
+    /// Logs what of the file was not understood (`OPS-05`).
+    pub(super) fn log_notes(&self, notes: &[FileFault]) {
         let path = self.file.path().display();
-        for note in notes.iter().take(NOTES_SAID_MAX) {
+        for note in notes.iter().take(NOTES_LOGGED_MAX) {
             tracing::warn!(%path, %note, "the limits file was written by a newer version");
         }
-        if let Some(more) = notes.len().checked_sub(NOTES_SAID_MAX).filter(|more| *more > 0) {
+        if let Some(more) = notes.len().checked_sub(NOTES_LOGGED_MAX).filter(|more| *more > 0) {
             tracing::warn!(%path, more, "the limits file was written by a newer version");
         }
     }
 }
 
-impl MaybeStaged {
+impl StagedChange {
     pub(super) async fn commit(self) -> io::Result<()> {
         match self.0 {
             Some((staged, rights)) => {
@@ -194,9 +198,9 @@ impl MaybeStaged {
     }
 
     /// Leaves it beside the file, where the next tick finds it, of this server or of another.
-    pub(super) fn leave(self) {
+    pub(super) fn leave_uncommitted(self) {
         if let Some((staged, _)) = self.0 {
-            staged.leave();
+            staged.leave_uncommitted();
         }
     }
 }
