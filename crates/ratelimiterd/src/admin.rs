@@ -22,10 +22,9 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::change::ChangeError;
 use self::change::{ChangeRefused, Progress, unanswered};
 use self::definition_store::DefinitionStore;
+use crate::disk::LockMode;
 use crate::hosted::HostedBackend;
-use crate::limits_file::{
-    ChangeLock, LimitsFile, LoadError, OwnError, Owned, Ownership, is_permanent,
-};
+use crate::limits_file::{FileLock, LimitsFile, LoadError, OwnError, is_permanent};
 
 /// When to repeat a change that could not be kept.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -79,7 +78,7 @@ impl<B: HostedBackend> Admin<B> {
         file: LimitsFile,
         addr: SocketAddr,
     ) -> Result<Self, RestoreError> {
-        let owned = own(&file, ownership(&*backend), addr).await;
+        let owned = own(&*backend, &file, addr).await;
         if let Err(OwnError::InUse { by }) = owned {
             return Err(RestoreError::InUse { path: file.path().to_owned(), by });
         }
@@ -231,7 +230,7 @@ impl<B: HostedBackend> Admin<B> {
         &self,
         store: &mut DefinitionStore,
         key: &LimitKey,
-        lock: Option<&ChangeLock>,
+        lock: Option<&FileLock>,
         error: &io::Error,
     ) -> ChangeRefused {
         self.restore_backend(store, key).await;
@@ -292,7 +291,7 @@ impl<B: HostedBackend> Admin<B> {
     /// All of a tick but the writing: the definitions to be written, with the right to do so, if there is something.
     async fn tick_before_write(
         &self,
-    ) -> Option<(MutexGuard<'_, DefinitionStore>, Option<ChangeLock>)> {
+    ) -> Option<(MutexGuard<'_, DefinitionStore>, Option<FileLock>)> {
         if !self.initialize().await {
             return None;
         }
@@ -331,13 +330,14 @@ impl<B> Admin<B> {
     }
 }
 
-fn ownership(backend: &impl HostedBackend) -> Ownership {
-    if backend.is_shared() { Ownership::Shared } else { Ownership::Exclusive }
-}
-
-async fn own(file: &LimitsFile, ownership: Ownership, addr: SocketAddr) -> Result<Owned, OwnError> {
+async fn own<B: HostedBackend>(
+    backend: &B,
+    file: &LimitsFile,
+    addr: SocketAddr,
+) -> Result<FileLock, OwnError> {
+    let mode = if backend.is_shared() { LockMode::Shared } else { LockMode::Exclusive };
     let file = file.clone();
-    let owned = tokio::task::spawn_blocking(move || file.own(ownership, addr)).await;
+    let owned = tokio::task::spawn_blocking(move || file.own(mode, addr)).await;
     owned.unwrap_or_else(|error| Err(OwnError::CannotLock(io::Error::other(error))))
 }
 

@@ -9,6 +9,7 @@ mod answer;
 mod auth;
 pub mod cli;
 pub mod config;
+pub mod disk;
 mod hosted;
 mod limits_file;
 mod logs;

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use ratelimiter::{LimitKey, LimitStatus, RegisteredLimit, Registry};
 use ratelimiter_wire::{FileFault, Kept};
 
-use crate::limits_file::{ChangeLock, FileVersion, LimitsFile, Owned, Staged, is_mount_point};
+use crate::disk::FileVersion;
+use crate::limits_file::{FileLock, LimitsFile, Staged, is_mount_point};
 
 /// How many notes on the file are logged each time; the rest is counted.
 const NOTES_LOGGED_MAX: usize = 20;
@@ -17,7 +18,7 @@ const NOTES_LOGGED_MAX: usize = 20;
 pub(super) struct DefinitionStore {
     pub(super) file: LimitsFile,
     /// The right to the file; `None` while there can be no lock.
-    pub(super) owned: Option<Owned>,
+    pub(super) owned: Option<FileLock>,
     registry: Registry,
     /// The limits of the registry that are on their way down.
     decreasing: BTreeSet<LimitKey>,
@@ -36,17 +37,10 @@ pub(super) struct DefinitionStore {
 }
 
 /// A staged content, if there was anything to change.
-pub(super) struct StagedChange(Option<(Staged, Rights)>);
-
-/// What lets a server write. Work on a disk goes on when whoever waits for it is gone, so it has these too: nobody else
-/// writes before it has come to its end.
-struct Rights {
-    _owned: Option<Owned>,
-    _lock: Option<ChangeLock>,
-}
+pub(super) struct StagedChange(Option<Staged>);
 
 impl DefinitionStore {
-    pub(super) fn new(file: LimitsFile, owned: Option<Owned>) -> Self {
+    pub(super) fn new(file: LimitsFile, owned: Option<FileLock>) -> Self {
         Self {
             file,
             owned,
@@ -84,15 +78,16 @@ impl DefinitionStore {
     pub(super) async fn stage(
         &self,
         next: &Registry,
-        lock: Option<&ChangeLock>,
+        lock: Option<&FileLock>,
     ) -> io::Result<StagedChange> {
         if *next == self.registry && !self.needs_write {
             return Ok(StagedChange(None));
         }
         let (file, next, unknown_fields) =
             (self.file.clone(), next.clone(), self.unknown_fields.clone());
-        let rights = Rights { _owned: self.owned.clone(), _lock: lock.cloned() };
-        let staged = on_disk(move || Ok((file.stage(&next, &unknown_fields)?, rights))).await?;
+        let locks = self.owned.iter().chain(lock).cloned().collect();
+        let stage = move || Ok(file.stage(&next, &unknown_fields)?.holding(locks));
+        let staged = on_disk(stage).await?;
         Ok(StagedChange(Some(staged)))
     }
 
@@ -124,7 +119,7 @@ impl DefinitionStore {
 
     /// Writes the file if it is behind; true if it is not any more. It may stay behind: what it says until then is a
     /// decrease that a restart carries out again, or a change that the disk has let neither pass nor be put back.
-    pub(super) async fn write_if_needed(&mut self, lock: Option<&ChangeLock>) -> bool {
+    pub(super) async fn write_if_needed(&mut self, lock: Option<&FileLock>) -> bool {
         if !self.needs_write {
             return true;
         }
@@ -174,23 +169,15 @@ impl DefinitionStore {
 impl StagedChange {
     pub(super) async fn commit(self) -> io::Result<()> {
         match self.0 {
-            Some((staged, rights)) => {
-                on_disk(move || {
-                    let committed = staged.commit();
-                    drop(rights);
-                    committed
-                })
-                .await
-            }
+            Some(staged) => on_disk(move || staged.commit()).await,
             None => Ok(()),
         }
     }
 
     pub(super) async fn discard(self) {
-        if let Some((staged, rights)) = self.0 {
+        if let Some(staged) = self.0 {
             let discarded = on_disk(move || {
                 staged.discard();
-                drop(rights);
                 Ok(())
             });
             discarded.await.expect("discarding does not fail");
@@ -199,7 +186,7 @@ impl StagedChange {
 
     /// Leaves it beside the file, where the next tick finds it, of this server or of another.
     pub(super) fn leave_uncommitted(self) {
-        if let Some((staged, _)) = self.0 {
+        if let Some(staged) = self.0 {
             staged.leave_uncommitted();
         }
     }

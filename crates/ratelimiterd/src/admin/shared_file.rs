@@ -16,19 +16,21 @@ use super::Admin;
 use super::change::{ChangeRefused, unanswered};
 use super::definition_store::{DefinitionStore, on_disk};
 use crate::hosted::HostedBackend;
-use crate::limits_file::{ChangeLock, OwnError, StagedFile};
+use crate::limits_file::{FileLock, OwnError, StagedFile};
 
 /// For how long a change waits for another server's.
 const CHANGE_LOCK_TIMEOUT: Duration = Duration::from_secs(4);
 /// For how long the regular work waits for another server's change, before it goes on without.
 const TICK_LOCK_TIMEOUT: Duration = Duration::from_millis(200);
+/// How often a lock that another server has is tried again.
+const LOCK_RETRY_EVERY: Duration = Duration::from_millis(20);
 /// So many limits are named when they are taken over while the server runs; more are only counted.
 const KEYS_LOGGED_MAX: usize = 100;
 
 /// Whether the file may be changed now.
 enum LockAttempt {
     /// Nobody else changes it.
-    Acquired(ChangeLock),
+    Acquired(FileLock),
     /// Nobody can lock it from here, so it is only read. A file that others replace meanwhile is read again.
     Impossible(io::Error),
     /// Another server is changing it.
@@ -69,7 +71,7 @@ impl<B: HostedBackend> Admin<B> {
     pub(super) async fn lock_for_change(
         &self,
         store: &mut DefinitionStore,
-    ) -> Result<Option<ChangeLock>, ChangeRefused> {
+    ) -> Result<Option<FileLock>, ChangeRefused> {
         if let Some(unanswered) = self.not_started() {
             return Err(unanswered.into());
         }
@@ -94,7 +96,7 @@ impl<B: HostedBackend> Admin<B> {
         &self,
         store: &mut DefinitionStore,
     ) -> Result<(), ChangeRefused> {
-        let owned = super::own(&store.file, super::ownership(&*self.backend), self.addr).await;
+        let owned = super::own(&*self.backend, &store.file, self.addr).await;
         let owned = owned.map_err(|error| match error {
             OwnError::InUse { by } => {
                 ChangeRefused::ReadOnly { reason: format!("it is in use by {by}") }
@@ -116,11 +118,18 @@ impl<B: HostedBackend> Admin<B> {
     }
 
     async fn try_lock(&self, store: &DefinitionStore, timeout: Duration) -> LockAttempt {
-        match store.file.lock(timeout).await {
-            Ok(Some(lock)) => LockAttempt::Acquired(lock),
-            Ok(None) => LockAttempt::HeldByOther,
-            Err(error) => LockAttempt::Impossible(error),
-        }
+        let mut turns = tokio::time::interval(LOCK_RETRY_EVERY);
+        let attempt = async {
+            loop {
+                turns.tick().await;
+                match store.file.try_lock() {
+                    Ok(Some(lock)) => return LockAttempt::Acquired(lock),
+                    Ok(None) => {}
+                    Err(error) => return LockAttempt::Impossible(error),
+                }
+            }
+        };
+        tokio::time::timeout(timeout, attempt).await.unwrap_or(LockAttempt::HeldByOther)
     }
 
     /// Takes over what other servers, or people, have written; and shuts out what a server has begun and not confirmed,
@@ -158,7 +167,7 @@ impl<B: HostedBackend> Admin<B> {
         &self,
         store: &mut DefinitionStore,
         settled: &[LimitKey],
-    ) -> Option<Option<ChangeLock>> {
+    ) -> Option<Option<FileLock>> {
         let mut ours = None;
         if self.backend.is_shared() {
             match self.try_lock(store, TICK_LOCK_TIMEOUT).await {
@@ -182,7 +191,7 @@ impl<B: HostedBackend> Admin<B> {
     async fn reload(
         &self,
         store: &mut DefinitionStore,
-        lock: Option<&ChangeLock>,
+        lock: Option<&FileLock>,
     ) -> Result<(), Unanswered> {
         let (file, before, is_locked) = (store.file.clone(), store.version_seen, lock.is_some());
         let was_empty = store.registry().is_empty();

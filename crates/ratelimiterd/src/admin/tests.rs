@@ -312,16 +312,36 @@ async fn ops_06_what_is_staged_keeps_the_file_until_it_is_committed() {
     let folder = tempfile::tempdir().unwrap();
     let file = LimitsFile::new(folder.path().join("limits.json"));
     let addr = "127.0.0.1:1".parse().unwrap();
-    let store = DefinitionStore::new(file.clone(), file.own(Ownership::Exclusive, addr).ok());
-    let lock = file.lock(TIMEOUT).await.unwrap();
+    let store = DefinitionStore::new(file.clone(), file.own(LockMode::Exclusive, addr).ok());
+    let lock = file.try_lock().unwrap();
     let next = [RegisteredLimit::in_force(limit("k", 1))].into_iter().collect();
     let staged = store.stage(&next, lock.as_ref()).await.unwrap();
     drop((store, lock));
-    assert!(file.lock(Duration::ZERO).await.unwrap().is_none());
-    assert!(matches!(file.own(Ownership::Exclusive, addr), Err(OwnError::InUse { .. })));
+    assert!(file.try_lock().unwrap().is_none());
+    assert!(matches!(file.own(LockMode::Exclusive, addr), Err(OwnError::InUse { .. })));
     staged.commit().await.unwrap();
-    assert!(file.lock(TIMEOUT).await.unwrap().is_some());
-    assert!(file.own(Ownership::Exclusive, addr).is_ok());
+    assert!(file.try_lock().unwrap().is_some());
+    assert!(file.own(LockMode::Exclusive, addr).is_ok());
+}
+
+/// OPS-06: servers on one file change it one after another, and a change does not wait for ever.
+#[tokio::test(start_paused = true)]
+async fn ops_06_a_change_waits_for_another_servers_and_then_gives_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let admin = start(&folder, &FaultyBackend::new(true, 10)).await;
+    let others = LimitsFile::new(folder.path().join("limits.json"));
+    let lock = others.try_lock().unwrap().unwrap();
+    let change = tokio::spawn({
+        let admin = Arc::clone(&admin);
+        async move { admin.define(limit("k", 1), TIMEOUT).await }
+    });
+    let waited = tokio::time::timeout(Duration::from_secs(1), pending::<()>()).await;
+    assert!(waited.is_err() && !change.is_finished());
+    drop(lock);
+    assert_eq!(change.await.unwrap(), Ok(LimitStatus::Active));
+    let _lock = others.try_lock().unwrap().unwrap();
+    let answer = reason(admin.define(limit("k", 2), TIMEOUT).await);
+    assert_eq!(answer, "another server is changing the limits");
 }
 
 /// OPS-05: what a newer server said of a limit goes with the limit.
