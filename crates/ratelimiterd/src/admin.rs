@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -21,10 +22,11 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::change::ChangeError;
 use self::change::{ChangeRefused, Progress, unanswered};
-use self::definition_store::DefinitionStore;
+use self::definition_store::{DISK_WORK_PANICKED, DefinitionStore};
 use crate::disk::LockMode;
 use crate::hosted::HostedBackend;
 use crate::limits_file::{FileLock, LimitsFile, LoadError, OwnError, is_permanent};
+use crate::runtime::Runtime;
 
 /// When to repeat a change that could not be kept.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -33,13 +35,16 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Admin<B> {
     backend: Arc<B>,
+    runtime: Arc<dyn Runtime>,
     /// Where the server listens, for others that want the same file.
     addr: SocketAddr,
     store: Mutex<DefinitionStore>,
     /// How many limits the file had at the start.
     limit_count: usize,
-    /// Why a shared backend does not have the definitions yet; `None` once it has.
-    not_ready_reason: std::sync::Mutex<Option<String>>,
+    /// Whether the backend has the definitions. It is decided once, and every request asks: from then on without a lock.
+    is_ready: AtomicBool,
+    /// Why it does not have them yet.
+    not_ready_reason: std::sync::Mutex<String>,
 }
 
 /// Why the definitions could not be taken over.
@@ -77,8 +82,9 @@ impl<B: HostedBackend> Admin<B> {
         backend: Arc<B>,
         file: LimitsFile,
         addr: SocketAddr,
+        runtime: Arc<dyn Runtime>,
     ) -> Result<Self, RestoreError> {
-        let owned = own(&*backend, &file, addr).await;
+        let owned = own(&*backend, &file, addr, &*runtime).await;
         if let Err(OwnError::InUse { by }) = owned {
             return Err(RestoreError::InUse { path: file.path().to_owned(), by });
         }
@@ -92,12 +98,10 @@ impl<B: HostedBackend> Admin<B> {
         }
         let is_owned = owned.is_ok();
         let limit_count = registry.len();
-        let mut store = DefinitionStore::new(file, owned.ok());
+        let mut store = DefinitionStore::new(file, owned.ok(), Arc::clone(&runtime));
         store.log_notes(&notes);
-        let mut not_ready_reason = None;
-        if backend.is_shared() {
-            not_ready_reason = Some("the backend does not have the definitions yet".to_owned());
-        } else {
+        let is_shared = backend.is_shared();
+        if !is_shared {
             let limits: Vec<_> = registry.iter().cloned().collect();
             let restored = backend.restore_all(limits.clone(), &BTreeSet::new()).await;
             let statuses = restored.map_err(|reason| RestoreError::Backend { reason })?;
@@ -113,8 +117,16 @@ impl<B: HostedBackend> Admin<B> {
                 uncommitted.into_iter().for_each(|staged| drop(staged.remove()));
             }
         }
-        let not_ready_reason = std::sync::Mutex::new(not_ready_reason);
-        Ok(Self { backend, addr, store: Mutex::new(store), limit_count, not_ready_reason })
+        let reason = "the backend does not have the definitions yet".to_owned();
+        Ok(Self {
+            backend,
+            runtime,
+            addr,
+            store: Mutex::new(store),
+            limit_count,
+            is_ready: AtomicBool::new(!is_shared),
+            not_ready_reason: std::sync::Mutex::new(reason),
+        })
     }
 
     /// Defines a limit, or changes one. When this answers, the definition is safe on disk.
@@ -127,11 +139,9 @@ impl<B: HostedBackend> Admin<B> {
         limit: Limit,
         timeout: Duration,
     ) -> Result<LimitStatus, ChangeError<DefineError>> {
-        let (admin, progress) = (Arc::clone(self), Progress::default());
-        let seen = progress.clone();
-        let change = tokio::spawn(async move { admin.apply_define(limit, &seen).await });
-        let ended = async { change.await.unwrap_or_else(|_| Err(task_panicked().into())) };
-        progress.wait_for_outcome(timeout, ended).await
+        let define =
+            |admin: Arc<Self>, progress| async move { admin.apply_define(limit, &progress).await };
+        self.run_to_end(timeout, define).await
     }
 
     /// Removes a limit. When this answers, it is gone from the disk too.
@@ -143,11 +153,26 @@ impl<B: HostedBackend> Admin<B> {
         key: LimitKey,
         timeout: Duration,
     ) -> Result<(), ChangeError<DeleteError>> {
-        let (admin, progress) = (Arc::clone(self), Progress::default());
-        let seen = progress.clone();
-        let change = tokio::spawn(async move { admin.apply_delete(&key, &seen).await });
+        let delete =
+            |admin: Arc<Self>, progress| async move { admin.apply_delete(&key, &progress).await };
+        self.run_to_end(timeout, delete).await
+    }
+
+    /// Begins a change, which runs to its end even if nobody waits for it any more, and waits for it.
+    async fn run_to_end<T, E, F>(
+        self: &Arc<Self>,
+        timeout: Duration,
+        change: impl FnOnce(Arc<Self>, Progress) -> F,
+    ) -> Result<T, ChangeError<E>>
+    where
+        T: Send + 'static,
+        E: From<Unanswered> + Send + 'static,
+        F: Future<Output = Result<T, ChangeError<E>>> + Send + 'static,
+    {
+        let progress = Progress::default();
+        let change = self.runtime.run(change(Arc::clone(self), progress.clone()));
         let ended = async { change.await.unwrap_or_else(|_| Err(task_panicked().into())) };
-        progress.wait_for_outcome(timeout, ended).await
+        progress.wait_for_outcome(&*self.runtime, timeout, ended).await
     }
 
     async fn apply_define(
@@ -295,7 +320,7 @@ impl<B: HostedBackend> Admin<B> {
         if !self.initialize().await {
             return None;
         }
-        self.backend.tick().await;
+        self.backend.tick(&*self.runtime).await;
         let mut store = self.store.lock().await;
         if self.backend.is_shared() {
             self.sync_from_file(&mut store).await;
@@ -324,8 +349,10 @@ impl<B> Admin<B> {
 
     /// Why nothing can be decided yet; `None` once the backend has the definitions.
     pub(crate) fn not_started(&self) -> Option<Unanswered> {
-        let not_ready_reason = self.not_ready_reason.lock().unwrap_or_else(PoisonError::into_inner);
-        let reason = not_ready_reason.clone()?;
+        if self.is_ready.load(Ordering::Acquire) {
+            return None;
+        }
+        let reason = self.not_ready_reason.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Some(Unanswered { reason, retry_after: RETRY_AFTER })
     }
 }
@@ -334,11 +361,12 @@ async fn own<B: HostedBackend>(
     backend: &B,
     file: &LimitsFile,
     addr: SocketAddr,
+    runtime: &dyn Runtime,
 ) -> Result<FileLock, OwnError> {
     let mode = if backend.is_shared() { LockMode::Shared } else { LockMode::Exclusive };
     let file = file.clone();
-    let owned = tokio::task::spawn_blocking(move || file.own(mode, addr)).await;
-    owned.unwrap_or_else(|error| Err(OwnError::CannotLock(io::Error::other(error))))
+    let owned = runtime.run_blocking(move || file.own(mode, addr)).await;
+    owned.unwrap_or_else(|_| Err(OwnError::CannotLock(io::Error::other(DISK_WORK_PANICKED))))
 }
 
 fn not_written(error: &io::Error) -> ChangeRefused {

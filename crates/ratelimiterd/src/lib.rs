@@ -16,6 +16,7 @@ mod logs;
 mod metrics;
 mod openapi;
 mod routes;
+pub mod runtime;
 mod server;
 pub mod tigerbeetle;
 mod tls;

@@ -17,6 +17,7 @@ pub use self::cluster::Cluster;
 use crate::config::TigerBeetleConfig;
 use crate::hosted::{HostedBackend, NotReady};
 use crate::metrics::Text;
+use crate::runtime::Runtime;
 use crate::server::as_usize;
 
 /// The limiter on a cluster whose work is counted.
@@ -79,7 +80,7 @@ impl HostedBackend for HostedTigerBeetle {
         self.ledger().health().map_err(|problem| NotReady { reason: problem.to_string() })
     }
 
-    async fn tick(&self) {
+    async fn tick(&self, _: &dyn Runtime) {
         Self::tick(self).await;
     }
 

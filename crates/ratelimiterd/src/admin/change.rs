@@ -13,6 +13,7 @@ use ratelimiter::{DefineError, DeleteError, Unanswered};
 
 use super::RETRY_AFTER;
 use crate::limits_file::is_permanent;
+use crate::runtime::Runtime;
 
 /// Why a change was not made. Where the outcome is not known, the message says so.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -69,11 +70,12 @@ impl Progress {
     /// time again to come to its end.
     pub(super) async fn wait_for_outcome<T, E: From<Unanswered>>(
         &self,
+        runtime: &dyn Runtime,
         timeout: Duration,
-        change: impl Future<Output = Result<T, E>>,
+        change: impl Future<Output = Result<T, E>> + Send,
     ) -> Result<T, E> {
         let mut change = std::pin::pin!(change);
-        if let Ok(result) = tokio::time::timeout(timeout, change.as_mut()).await {
+        if let Some(result) = runtime.timeout(timeout, change.as_mut()).await {
             return result;
         }
         let ms = timeout.as_millis();
@@ -83,7 +85,7 @@ impl Progress {
             );
             return Err(unanswered(reason).into());
         }
-        tokio::time::timeout(timeout, change).await.unwrap_or_else(|_| {
+        runtime.timeout(timeout, change).await.unwrap_or_else(|| {
             let reason = format!(
                 "the change has not come to its end within {ms} ms, and goes on; whether it takes effect is not known yet"
             );

@@ -3,20 +3,25 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use ratelimiter::{LimitKey, LimitStatus, RegisteredLimit, Registry};
 use ratelimiter_wire::{FileFault, Kept};
 
 use crate::disk::FileVersion;
 use crate::limits_file::{FileLock, LimitsFile, Staged, is_mount_point};
+use crate::runtime::Runtime;
 
 /// How many notes on the file are logged each time; the rest is counted.
 const NOTES_LOGGED_MAX: usize = 20;
+
+pub(super) const DISK_WORK_PANICKED: &str = "the disk work panicked";
 
 /// The definitions and the file that they are kept in.
 #[derive(Debug)]
 pub(super) struct DefinitionStore {
     pub(super) file: LimitsFile,
+    pub(super) runtime: Arc<dyn Runtime>,
     /// The right to the file; `None` while there can be no lock.
     pub(super) owned: Option<FileLock>,
     registry: Registry,
@@ -37,12 +42,20 @@ pub(super) struct DefinitionStore {
 }
 
 /// A staged content, if there was anything to change.
-pub(super) struct StagedChange(Option<Staged>);
+pub(super) struct StagedChange {
+    runtime: Arc<dyn Runtime>,
+    staged: Option<Staged>,
+}
 
 impl DefinitionStore {
-    pub(super) fn new(file: LimitsFile, owned: Option<FileLock>) -> Self {
+    pub(super) fn new(
+        file: LimitsFile,
+        owned: Option<FileLock>,
+        runtime: Arc<dyn Runtime>,
+    ) -> Self {
         Self {
             file,
+            runtime,
             owned,
             registry: Registry::new(),
             decreasing: BTreeSet::new(),
@@ -80,15 +93,16 @@ impl DefinitionStore {
         next: &Registry,
         lock: Option<&FileLock>,
     ) -> io::Result<StagedChange> {
+        let runtime = Arc::clone(&self.runtime);
         if *next == self.registry && !self.needs_write {
-            return Ok(StagedChange(None));
+            return Ok(StagedChange { runtime, staged: None });
         }
         let (file, next, unknown_fields) =
             (self.file.clone(), next.clone(), self.unknown_fields.clone());
         let locks = self.owned.iter().chain(lock).cloned().collect();
         let stage = move || Ok(file.stage(&next, &unknown_fields)?.holding(locks));
-        let staged = on_disk(stage).await?;
-        Ok(StagedChange(Some(staged)))
+        let staged = Some(on_disk(&*runtime, stage).await?);
+        Ok(StagedChange { runtime, staged })
     }
 
     /// The backend has taken a definition over. A pause may wait or not; the next tick tells.
@@ -168,25 +182,22 @@ impl DefinitionStore {
 
 impl StagedChange {
     pub(super) async fn commit(self) -> io::Result<()> {
-        match self.0 {
-            Some(staged) => on_disk(move || staged.commit()).await,
+        match self.staged {
+            Some(staged) => on_disk(&*self.runtime, move || staged.commit()).await,
             None => Ok(()),
         }
     }
 
     pub(super) async fn discard(self) {
-        if let Some(staged) = self.0 {
-            let discarded = on_disk(move || {
-                staged.discard();
-                Ok(())
-            });
-            discarded.await.expect("discarding does not fail");
+        if let Some(staged) = self.staged {
+            let discarded = self.runtime.run_blocking(move || staged.discard());
+            discarded.await.expect("discarding does not panic");
         }
     }
 
     /// Leaves it beside the file, where the next tick finds it, of this server or of another.
     pub(super) fn leave_uncommitted(self) {
-        if let Some(staged) = self.0 {
+        if let Some(staged) = self.staged {
             staged.leave_uncommitted();
         }
     }
@@ -194,7 +205,9 @@ impl StagedChange {
 
 /// Runs disk work where it holds up nobody.
 pub(super) async fn on_disk<T: Send + 'static>(
+    runtime: &dyn Runtime,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
+    let done = runtime.run_blocking(work).await;
+    done.unwrap_or_else(|_| Err(io::Error::other(DISK_WORK_PANICKED)))
 }

@@ -7,6 +7,8 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ratelimiter::{DeleteError, LimitKey, RegisteredLimit, Registry, Unanswered};
@@ -45,14 +47,14 @@ impl<B: HostedBackend> Admin<B> {
         }
         let mut store = self.store.lock().await;
         let started = self.try_initialize(&mut store).await;
-        let mut not_ready_reason =
-            self.not_ready_reason.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        *not_ready_reason = started.err().map(|unanswered| unanswered.reason);
-        if not_ready_reason.is_none() {
-            let limits = store.registry().len();
-            tracing::info!(limits, "the backend has the definitions");
+        if let Err(Unanswered { reason, .. }) = started {
+            *self.not_ready_reason.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+            return false;
         }
-        not_ready_reason.is_none()
+        self.is_ready.store(true, Ordering::Release);
+        let limits = store.registry().len();
+        tracing::info!(limits, "the backend has the definitions");
+        true
     }
 
     async fn try_initialize(&self, store: &mut DefinitionStore) -> Result<(), Unanswered> {
@@ -96,7 +98,7 @@ impl<B: HostedBackend> Admin<B> {
         &self,
         store: &mut DefinitionStore,
     ) -> Result<(), ChangeRefused> {
-        let owned = super::own(&*self.backend, &store.file, self.addr).await;
+        let owned = super::own(&*self.backend, &store.file, self.addr, &*self.runtime).await;
         let owned = owned.map_err(|error| match error {
             OwnError::InUse { by } => {
                 ChangeRefused::ReadOnly { reason: format!("it is in use by {by}") }
@@ -106,7 +108,7 @@ impl<B: HostedBackend> Admin<B> {
         // Nobody else's any more, but somebody's in between perhaps. A shared backend takes that over.
         if !self.backend.is_shared() {
             let file = store.file.clone();
-            let version = on_disk(move || file.version()).await;
+            let version = on_disk(&*self.runtime, move || file.version()).await;
             if version.map_err(|error| ChangeRefused::of("it cannot be read", &error))?
                 != store.version_seen
             {
@@ -118,18 +120,17 @@ impl<B: HostedBackend> Admin<B> {
     }
 
     async fn try_lock(&self, store: &DefinitionStore, timeout: Duration) -> LockAttempt {
-        let mut turns = tokio::time::interval(LOCK_RETRY_EVERY);
         let attempt = async {
             loop {
-                turns.tick().await;
                 match store.file.try_lock() {
                     Ok(Some(lock)) => return LockAttempt::Acquired(lock),
                     Ok(None) => {}
                     Err(error) => return LockAttempt::Impossible(error),
                 }
+                self.runtime.sleep(LOCK_RETRY_EVERY).await;
             }
         };
-        tokio::time::timeout(timeout, attempt).await.unwrap_or(LockAttempt::HeldByOther)
+        self.runtime.timeout(timeout, attempt).await.unwrap_or(LockAttempt::HeldByOther)
     }
 
     /// Takes over what other servers, or people, have written; and shuts out what a server has begun and not confirmed,
@@ -137,7 +138,9 @@ impl<B: HostedBackend> Admin<B> {
     pub(super) async fn sync_from_file(&self, store: &mut DefinitionStore) {
         let file = store.file.clone();
         // Where the folder cannot be listed there is no lock to be had either.
-        let seen = on_disk(move || Ok((file.version()?, file.staged_paths().unwrap_or_default())));
+        let seen = on_disk(&*self.runtime, move || {
+            Ok((file.version()?, file.staged_paths().unwrap_or_default()))
+        });
         match seen.await {
             Ok((version, staged))
                 if version == store.version_seen && staged.is_subset(&store.unremovable) =>
@@ -195,7 +198,7 @@ impl<B: HostedBackend> Admin<B> {
     ) -> Result<(), Unanswered> {
         let (file, before, is_locked) = (store.file.clone(), store.version_seen, lock.is_some());
         let was_empty = store.registry().is_empty();
-        let read = on_disk(move || {
+        let read = on_disk(&*self.runtime, move || {
             let version = file.version()?;
             let uncommitted = if is_locked { file.uncommitted()? } else { Vec::new() };
             if version == before && uncommitted.is_empty() {
@@ -219,13 +222,13 @@ impl<B: HostedBackend> Admin<B> {
             store.version_seen = version;
             store.is_problem_logged = false;
             let lock = lock.cloned();
-            let removed = on_disk(move || {
+            let removed = self.runtime.run_blocking(move || {
                 let removed = uncommitted.into_iter().map(StagedFile::remove);
                 let unremovable = removed.filter_map(Result::err).collect();
                 drop(lock);
-                Ok(unremovable)
+                unremovable
             });
-            store.unremovable = removed.await.expect("removing does not fail");
+            store.unremovable = removed.await.expect("removing does not panic");
             for path in &store.unremovable {
                 let path = path.display();
                 tracing::warn!(%path, "what was staged cannot be removed; remove it by hand");

@@ -9,6 +9,7 @@ use tokio::sync::{Notify, Semaphore};
 
 use super::*;
 use crate::NotReady;
+use crate::runtime::TokioRuntime;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -99,7 +100,7 @@ impl HostedBackend for FaultyBackend {
         Ok(())
     }
 
-    async fn tick(&self) {}
+    async fn tick(&self, _: &dyn Runtime) {}
 
     fn open_leases(&self) -> Option<u64> {
         None
@@ -117,7 +118,9 @@ async fn start(
 ) -> Arc<Admin<FaultyBackend>> {
     let file = LimitsFile::new(folder.path().join("limits.json"));
     let addr = "127.0.0.1:1".parse().unwrap();
-    let admin = Arc::new(Admin::restore(Arc::clone(backend), file, addr).await.unwrap());
+    let admin = Arc::new(
+        Admin::restore(Arc::clone(backend), file, addr, Arc::new(TokioRuntime)).await.unwrap(),
+    );
     admin.tick(&CancellationToken::new()).await;
     assert_eq!(admin.not_started(), None);
     admin
@@ -312,7 +315,8 @@ async fn ops_06_what_is_staged_keeps_the_file_until_it_is_committed() {
     let folder = tempfile::tempdir().unwrap();
     let file = LimitsFile::new(folder.path().join("limits.json"));
     let addr = "127.0.0.1:1".parse().unwrap();
-    let store = DefinitionStore::new(file.clone(), file.own(LockMode::Exclusive, addr).ok());
+    let owned = file.own(LockMode::Exclusive, addr).ok();
+    let store = DefinitionStore::new(file.clone(), owned, Arc::new(TokioRuntime));
     let lock = file.try_lock().unwrap();
     let next = [RegisteredLimit::in_force(limit("k", 1))].into_iter().collect();
     let staged = store.stage(&next, lock.as_ref()).await.unwrap();
