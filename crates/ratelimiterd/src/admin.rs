@@ -20,7 +20,7 @@ use ratelimiter_wire::LimitsDocument;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::change::ChangeError;
+pub use self::change::ChangeError;
 use self::change::{ChangeRefused, Progress, unanswered};
 use self::definition_store::{DISK_WORK_PANICKED, DefinitionStore};
 use crate::disk::LockMode;
@@ -33,7 +33,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The limits' administration.
 #[derive(Debug)]
-pub(crate) struct Admin<B> {
+pub struct Admin<B> {
     backend: Arc<B>,
     runtime: Arc<dyn Runtime>,
     /// Where the server listens, for others that want the same file.
@@ -78,7 +78,7 @@ impl<B: HostedBackend> Admin<B> {
     ///
     /// # Errors
     /// The file is another server's or has faults, or the backend does not take what it says.
-    pub(crate) async fn restore(
+    pub async fn restore(
         backend: Arc<B>,
         file: LimitsFile,
         addr: SocketAddr,
@@ -134,7 +134,7 @@ impl<B: HostedBackend> Admin<B> {
     /// # Errors
     /// As the backend's define, and when the definition could not be kept. Nothing has changed then, and nothing will;
     /// the one exception says that it is not known yet.
-    pub(crate) async fn define(
+    pub async fn define(
         self: &Arc<Self>,
         limit: Limit,
         timeout: Duration,
@@ -148,7 +148,7 @@ impl<B: HostedBackend> Admin<B> {
     ///
     /// # Errors
     /// As the backend's delete, and when the removal could not be kept; otherwise as [`Admin::define`].
-    pub(crate) async fn delete(
+    pub async fn delete(
         self: &Arc<Self>,
         key: LimitKey,
         timeout: Duration,
@@ -306,7 +306,7 @@ impl<B: HostedBackend> Admin<B> {
     ///
     /// It may wait for a backend that does not answer, and whoever stops a server does not wait with it; only what is being
     /// written is written to its end.
-    pub(crate) async fn tick(&self, stop: &CancellationToken) {
+    pub async fn tick(&self, stop: &CancellationToken) {
         let worked = stop.run_until_cancelled(self.tick_before_write());
         if let Some(Some((mut store, lock))) = worked.await {
             store.write_if_needed(lock.as_ref()).await;
@@ -348,7 +348,7 @@ impl<B> Admin<B> {
     }
 
     /// Why nothing can be decided yet; `None` once the backend has the definitions.
-    pub(crate) fn not_started(&self) -> Option<Unanswered> {
+    pub fn not_started(&self) -> Option<Unanswered> {
         if self.is_ready.load(Ordering::Acquire) {
             return None;
         }

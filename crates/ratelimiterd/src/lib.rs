@@ -4,7 +4,7 @@
 //! writes what that said. [`Server::bind`] starts one on any [`HostedBackend`]; [`cli`] does so with what a [`config`]
 //! names.
 
-mod admin;
+pub mod admin;
 mod answer;
 mod auth;
 pub mod cli;
