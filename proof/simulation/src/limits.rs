@@ -2,12 +2,12 @@
 
 mod client;
 mod cluster;
+mod context;
 mod flawed_ledger;
-mod flawed_limiter;
+mod flawed_server;
 mod host;
 pub(crate) mod memory;
 mod office;
 mod oracle;
 mod plan;
-mod stage;
 pub(crate) mod tigerbeetle;

@@ -8,27 +8,30 @@ use ratelimiter::{
     ReserveRequest,
 };
 
-use super::plan::Disk;
+use super::plan::DiskBehaviour;
 
 /// An answer that is on its way.
-pub(super) type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+pub(super) type BoxAnswer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// A server as its clients see it.
 pub(super) trait Host: Send + Sync {
-    fn reserve(self: Arc<Self>, request: ReserveRequest) -> Answer<Result<Decision, ReserveError>>;
+    fn reserve(
+        self: Arc<Self>,
+        request: ReserveRequest,
+    ) -> BoxAnswer<Result<Decision, ReserveError>>;
 
-    fn complete(self: Arc<Self>, request: CompleteRequest) -> Answer<Result<(), CompleteError>>;
+    fn complete(self: Arc<Self>, request: CompleteRequest) -> BoxAnswer<Result<(), CompleteError>>;
 
     /// Changes a limit, with a disk that behaves like this.
     fn define(
         self: Arc<Self>,
         limit: Limit,
-        disk: Disk,
-    ) -> Answer<Result<LimitStatus, DefineError>>;
+        disk: DiskBehaviour,
+    ) -> BoxAnswer<Result<LimitStatus, DefineError>>;
 }
 
 /// What can happen to servers and to what is below them.
-pub(super) trait Disasters: Send + Sync + 'static {
+pub(super) trait FaultInjector: Send + Sync + 'static {
     /// The server's tasks end where they are; it starts again later, with its clock set anew.
     fn crash(self: &Arc<Self>, server: usize, down_ms: u64, skew_ms: i64);
 

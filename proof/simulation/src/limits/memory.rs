@@ -11,14 +11,14 @@ use ratelimiter::{
 };
 
 use super::client::schedule;
-use super::flawed_limiter::FlawedHost;
-use super::host::{Answer, Disasters, Host};
+use super::context::{OUTSIDE, SimContext, group};
+use super::flawed_server::FlawedServer;
+use super::host::{BoxAnswer, FaultInjector, Host};
 use super::oracle::{Lateness, Reading};
 use super::plan::{
-    BESIDE, Disk, DiskFull, LimitSetup, LimitsPlan, QUIET_MS, Setting, key, key_of, lease_id,
-    reserve_request,
+    DiskBehaviour, DiskFault, LimitSetup, LimitsPlan, OTHER_KEYS, QUIET_MS, Topology, key, key_of,
+    lease_id, reserve_request,
 };
-use super::stage::{OUTSIDE, Stage, group};
 use crate::executor::Executor;
 use crate::flaw::Flaw;
 use crate::outcome::{Outcome, Promise, Violation};
@@ -43,15 +43,15 @@ pub struct MemoryWorld {
 /// The limiter of the process that runs; another one after a crash.
 type Current = Arc<Mutex<MemoryLimiter>>;
 
-struct Site {
-    stage: Stage,
+struct MemorySite {
+    context: SimContext,
     current: Current,
     registry: Arc<Mutex<Registry>>,
     flaw: Option<Flaw>,
 }
 
 struct Process {
-    stage: Stage,
+    context: SimContext,
     limiter: MemoryLimiter,
     registry: Arc<Mutex<Registry>>,
 }
@@ -75,11 +75,11 @@ fn new_limiter(executor: &Executor, seed: u64) -> MemoryLimiter {
 
 /// Defines and deletes limits of the group that the last limit is in, and has leases there: nobody is told of them, and whatever
 /// becomes of them, the limit beside them stays as it is.
-fn change_beside(limiter: &MemoryLimiter, random: &mut fastrand::Rng, nth: u128) {
+fn churn_other_limits(limiter: &MemoryLimiter, random: &mut fastrand::Rng, nth: u128) {
     let is_concurrency = random.bool();
     let seconds = random.u64(1..=2);
     let setup = LimitSetup { is_concurrency, seconds, capacity: 5, overage: Overage::Debt };
-    let key = key_of(BESIDE[usize::from(random.bool())]);
+    let key = key_of(OTHER_KEYS[usize::from(random.bool())]);
     // All of these may be refused: the kind is the other one, the limit or the lease is gone.
     match random.u8(..6) {
         0 => drop(limiter.delete_now(&key)),
@@ -113,68 +113,70 @@ impl World for MemoryWorld {
     const NAME: &'static str = "memory";
 
     fn plan(&self, seed: u64) -> LimitsPlan {
-        LimitsPlan::random(seed, Setting::Process)
+        LimitsPlan::random(seed, Topology::OneProcess)
     }
 
     fn play(&self, plan: &LimitsPlan, traced: bool) -> Outcome {
-        let executor = Stage::executor_at_start();
+        let executor = SimContext::executor_at_start();
         let current = Arc::new(Mutex::new(new_limiter(&executor, plan.seed)));
         let (read, limits) = (Arc::clone(&current), plan.limits.len());
         let read = move || readings(&lock(&read), limits);
-        let stage = Stage::new(plan, executor, ON_TIME, traced, read);
+        let context = SimContext::new(plan, executor, ON_TIME, traced, read);
         let setups = plan.limits.iter().enumerate();
         let setups = setups.map(|(number, setup)| setup.limit(number, setup.capacity));
         let registry: Registry = setups.map(RegisteredLimit::in_force).collect();
         let registry = Arc::new(Mutex::new(registry));
-        let site = Arc::new(Site { stage: stage.clone(), current, registry, flaw: self.flaw });
+        let site =
+            Arc::new(MemorySite { context: context.clone(), current, registry, flaw: self.flaw });
         site.start();
-        schedule(&stage, &site);
-        if stage.run_until_ms(QUIET_MS) {
-            site.ask_last_questions();
+        schedule(&context, &site);
+        if context.run_until_ms(QUIET_MS) {
+            site.final_checks();
         }
         drop(site);
-        stage.finish()
+        context.finish()
     }
 }
 
-impl Site {
+impl MemorySite {
     fn start(&self) {
-        let stage = &self.stage;
-        let limiter = new_limiter(stage.executor(), stage.plan().seed);
+        let context = &self.context;
+        let limiter = new_limiter(context.executor(), context.plan().seed);
         for registered in lock(&self.registry).iter() {
             limiter.restore(registered.clone());
         }
         *lock(&self.current) = limiter.clone();
-        let (sweeps, executor) = (limiter.clone(), stage.executor().clone());
-        stage.executor().spawn(group(0), stage.upkeep(0), async move {
+        let (sweeps, executor) = (limiter.clone(), context.executor().clone());
+        context.executor().spawn(group(0), context.upkeep(0), async move {
             loop {
                 executor.sleep(SWEEP_EVERY).await;
                 sweeps.sweep();
             }
         });
-        let (beside, executor) = (limiter.clone(), stage.executor().clone());
-        let mut random = fastrand::Rng::with_seed(stage.plan().seed);
-        stage.executor().spawn(group(0), stage.upkeep(0), async move {
+        let (beside, executor) = (limiter.clone(), context.executor().clone());
+        let mut random = fastrand::Rng::with_seed(context.plan().seed);
+        context.executor().spawn(group(0), context.upkeep(0), async move {
             for nth in 0.. {
                 executor.sleep(CHANGE_EVERY).await;
-                change_beside(&beside, &mut random, nth);
+                churn_other_limits(&beside, &mut random, nth);
             }
         });
         let registry = Arc::clone(&self.registry);
-        let process: Arc<dyn Host> = Arc::new(Process { stage: stage.clone(), limiter, registry });
-        let host = FlawedHost::around(process, self.flaw, stage.start_ms());
-        stage.set_host(0, Some(host));
+        let process: Arc<dyn Host> =
+            Arc::new(Process { context: context.clone(), limiter, registry });
+        let host = FlawedServer::around(process, self.flaw, context.start_ms());
+        context.set_host(0, Some(host));
     }
 
-    fn ask_last_questions(&self) {
-        let stage = &self.stage;
-        let expect = |promise, detail| stage.expect(Err(Violation { promise, detail }));
-        if let Some(operation) = stage.oracle().open_operations().first() {
+    fn final_checks(&self) {
+        let context = &self.context;
+        let expect = |promise, detail| context.record(Err(Violation { promise, detail }));
+        if let Some(operation) = context.oracle().open_operations().first() {
             let detail = format!("[{}] has heard nothing", operation.0);
             expect(Promise::EveryRequestAnswered, detail);
         }
         let limiter = lock(&self.current).clone();
-        for (number, reading) in stage.readings().into_iter().enumerate() {
+        for (number, reading) in context.readings().into_iter().enumerate() {
             let (name, Reading { capacity, used, .. }) = (key(number), reading);
             if used != 0 {
                 expect(Promise::BackToZero, format!("{used} units of {name} are still held"));
@@ -187,7 +189,7 @@ impl Site {
             let Ok(capacity @ 1..) = u64::try_from(capacity) else {
                 continue;
             };
-            let lease = lease_id(stage.start_ms(), !stage.plan().seed, number);
+            let lease = lease_id(context.start_ms(), !context.plan().seed, number);
             let answer = limiter.reserve_now(&reserve_request(lease, &[(number, capacity)]));
             if !answer.as_ref().is_ok_and(Decision::is_allowed) {
                 expect(Promise::ProgressResumes, format!("all of {name}: {answer:?}"));
@@ -196,19 +198,19 @@ impl Site {
     }
 }
 
-impl Disasters for Site {
+impl FaultInjector for MemorySite {
     fn crash(self: &Arc<Self>, server: usize, down_ms: u64, _skew_ms: i64) {
-        if self.stage.host(server).is_none() {
+        if self.context.host(server).is_none() {
             return;
         }
-        self.stage.note(|| "    the process crashes, and all reservations with it".to_owned());
-        self.stage.set_host(server, None);
-        self.stage.executor().kill(group(server));
-        self.stage.oracle().forget();
-        *lock(&self.current) = new_limiter(self.stage.executor(), 0);
-        let (site, executor) = (Arc::clone(self), self.stage.executor());
+        self.context.trace(|| "    the process crashes, and all reservations with it".to_owned());
+        self.context.set_host(server, None);
+        self.context.executor().kill(group(server));
+        self.context.oracle().forget();
+        *lock(&self.current) = new_limiter(self.context.executor(), 0);
+        let (site, executor) = (Arc::clone(self), self.context.executor());
         let up = executor.sleep(Duration::from_millis(down_ms));
-        executor.spawn(OUTSIDE, self.stage.upkeep(server), async move {
+        executor.spawn(OUTSIDE, self.context.upkeep(server), async move {
             up.await;
             site.start();
         });
@@ -219,26 +221,29 @@ impl Disasters for Site {
 
 impl Process {
     fn touch(&self) {
-        let operation = self.stage.executor().operation();
-        self.stage.oracle().touched(operation, self.stage.now());
+        let operation = self.context.executor().operation();
+        self.context.oracle().touched(operation, self.context.now());
     }
 }
 
 impl Host for Process {
-    fn reserve(self: Arc<Self>, request: ReserveRequest) -> Answer<Result<Decision, ReserveError>> {
+    fn reserve(
+        self: Arc<Self>,
+        request: ReserveRequest,
+    ) -> BoxAnswer<Result<Decision, ReserveError>> {
         Box::pin(async move {
             let answer = self.limiter.reserve_now(&request);
             self.touch();
-            self.stage.check();
+            self.context.check();
             answer
         })
     }
 
-    fn complete(self: Arc<Self>, request: CompleteRequest) -> Answer<Result<(), CompleteError>> {
+    fn complete(self: Arc<Self>, request: CompleteRequest) -> BoxAnswer<Result<(), CompleteError>> {
         Box::pin(async move {
             let answer = self.limiter.complete_now(&request);
             self.touch();
-            self.stage.check();
+            self.context.check();
             answer
         })
     }
@@ -246,11 +251,11 @@ impl Host for Process {
     fn define(
         self: Arc<Self>,
         limit: Limit,
-        disk: Disk,
-    ) -> Answer<Result<LimitStatus, DefineError>> {
+        disk: DiskBehaviour,
+    ) -> BoxAnswer<Result<LimitStatus, DefineError>> {
         Box::pin(async move {
-            self.stage.executor().sleep(Duration::from_millis(disk.slow_ms)).await;
-            if disk.full != DiskFull::No {
+            self.context.executor().sleep(Duration::from_millis(disk.slow_ms)).await;
+            if disk.full != DiskFault::No {
                 let reason = "the disk is full".to_owned();
                 return Err(Unanswered { reason, retry_after: Duration::from_secs(1) }.into());
             }
@@ -262,7 +267,7 @@ impl Host for Process {
                 planned.settle();
             }
             lock(&self.registry).put(planned);
-            self.stage.check();
+            self.context.check();
             Ok(status)
         })
     }

@@ -1,4 +1,4 @@
-//! A server's administration of limits, in the steps of `ratelimiterd`'s: stage, apply, commit, and follow the file.
+//! A server's administration of limits, in the steps of `ratelimiterd`'s: context, apply, commit, and follow the file.
 //!
 //! The real one does its file work on threads, which no seed decides about. This one has a disk of plain data that can
 //! be slow or full, and a crash leaves the old file or the new one, as renaming does.
@@ -15,7 +15,7 @@ use ratelimiter::{
 use ratelimiter_tigerbeetle::ledger::Ledger;
 use ratelimiter_tigerbeetle::limiter::TigerBeetleLimiter;
 
-use super::plan::{Disk, DiskFull};
+use super::plan::{DiskBehaviour, DiskFault};
 use crate::executor::Executor;
 
 /// For how long a change waits for another server's.
@@ -94,7 +94,7 @@ impl<L: Ledger> Office<L> {
     pub(super) async fn define(
         &self,
         limit: Limit,
-        disk: Disk,
+        disk: DiskBehaviour,
     ) -> Result<LimitStatus, DefineError> {
         self.not_started()?;
         let mut book = self.book.lock().await;
@@ -105,7 +105,7 @@ impl<L: Ledger> Office<L> {
         next.put(book.registry.plan(limit.clone())?);
         let step = Duration::from_millis(disk.slow_ms);
         self.executor.sleep(step).await;
-        if disk.full == DiskFull::WhenStaged {
+        if disk.full == DiskFault::WhenStaged {
             return Err(unanswered("the disk is full").into());
         }
         self.file.content().unconfirmed.insert(key.clone());
@@ -121,7 +121,7 @@ impl<L: Ledger> Office<L> {
         };
         self.executor.sleep(step).await;
         self.file.content().unconfirmed.remove(&key);
-        if disk.full == DiskFull::WhenCommitted {
+        if disk.full == DiskFault::WhenCommitted {
             self.undo(&mut book, &key).await;
             book.is_behind = true;
             return Err(unanswered("the disk is full").into());

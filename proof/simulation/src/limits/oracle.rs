@@ -89,7 +89,7 @@ struct CompleteFacts {
     sent_at: Timestamp,
     /// When the ledger was last told something for it.
     touched_at: Option<Timestamp>,
-    told: Told,
+    told: Answer,
     told_at: Option<Timestamp>,
     /// Limits that had no room for the excess, at any moment since it was sent.
     tight: BTreeSet<usize>,
@@ -102,8 +102,8 @@ struct CompleteFacts {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Told {
-    Nothing,
+enum Answer {
+    None,
     Done,
     Refused,
 }
@@ -114,7 +114,7 @@ struct OperationFacts {
     lease: usize,
     sent_at: Timestamp,
     /// How many tasks and messages work for it.
-    hands: usize,
+    guards: usize,
     /// The limits that certainly had room for it, at every moment since it was sent.
     roomy: BTreeSet<usize>,
     is_open: bool,
@@ -195,7 +195,7 @@ impl Oracle {
             after_allow,
             sent_at: now,
             touched_at: None,
-            told: Told::Nothing,
+            told: Answer::None,
             told_at: None,
             tight: limits.clone(),
             roomy: limits,
@@ -212,14 +212,14 @@ impl Oracle {
         roomy: BTreeSet<usize>,
     ) {
         let (epoch, is_open) = (self.epoch, true);
-        let facts = OperationFacts { epoch, lease, sent_at, hands: 0, roomy, is_open };
+        let facts = OperationFacts { epoch, lease, sent_at, guards: 0, roomy, is_open };
         self.operations.insert(operation, facts);
     }
 
     /// A task or a message begins to work for a request, or ends to.
-    pub(super) fn hand(&mut self, operation: Operation, begins: bool) {
+    pub(super) fn count_work(&mut self, operation: Operation, begins: bool) {
         if let Some(facts) = self.operations.get_mut(&operation) {
-            facts.hands = if begins { facts.hands + 1 } else { facts.hands - 1 };
+            facts.guards = if begins { facts.guards + 1 } else { facts.guards - 1 };
         }
     }
 
@@ -315,7 +315,7 @@ impl Oracle {
         }
         for lease in self.leases.values_mut() {
             for complete in &mut lease.completes {
-                if complete.told != Told::Nothing {
+                if complete.told != Answer::None {
                     continue;
                 }
                 let actuals = &complete.actuals;

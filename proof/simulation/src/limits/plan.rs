@@ -9,7 +9,7 @@ use ratelimiter::{
     Requirements, ReserveRequest, Window,
 };
 
-pub(super) use self::generate::Setting;
+pub(super) use self::generate::Topology;
 use crate::run;
 
 /// When the last event happens at the latest, after the start.
@@ -47,15 +47,15 @@ pub struct LimitsEvent {
     pub(super) client: usize,
     /// For the latencies of its calls.
     pub(super) seed: u64,
-    pub(super) what: What,
-    pub(super) wire: Wire,
+    pub(super) kind: EventKind,
+    pub(super) network: NetworkFault,
     /// What becomes of its calls to the ledger, by their number.
-    pub(super) fates: Vec<(usize, Fate)>,
+    pub(super) call_faults: Vec<(usize, CallFault)>,
 }
 
 /// Limits are known by their numbers, and leases too.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum What {
+pub(super) enum EventKind {
     Reserve {
         server: usize,
         lease: usize,
@@ -70,7 +70,7 @@ pub(super) enum What {
         server: usize,
         limit: usize,
         capacity: u64,
-        disk: Disk,
+        disk: DiskBehaviour,
     },
     Crash {
         server: usize,
@@ -80,7 +80,7 @@ pub(super) enum What {
     LedgerRestart {
         down_ms: u64,
     },
-    /// The next call of the server's regular work meets the first fate.
+    /// The next call of the server's regular work meets the first fault.
     Upkeep {
         server: usize,
     },
@@ -88,8 +88,8 @@ pub(super) enum What {
 
 /// What becomes of a request on its way to a server, or of the reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Wire {
-    Calm,
+pub(super) enum NetworkFault {
+    None,
     RequestLost,
     ReplyLost,
     RequestTwice,
@@ -97,14 +97,14 @@ pub(super) enum Wire {
 
 /// What the disk under the limits file does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Disk {
+pub(super) struct DiskBehaviour {
     pub(super) slow_ms: u64,
-    pub(super) full: DiskFull,
+    pub(super) full: DiskFault,
 }
 
 /// At which step of a change the disk is full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum DiskFull {
+pub(super) enum DiskFault {
     No,
     WhenStaged,
     WhenCommitted,
@@ -112,7 +112,7 @@ pub(super) enum DiskFull {
 
 /// What becomes of a call to the ledger.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Fate {
+pub(super) enum CallFault {
     /// It takes its time, and others overtake it.
     Slow { ms: u64 },
     /// It never arrives.
@@ -151,7 +151,7 @@ impl LimitSetup {
 /// memory, and one of another model.
 const KEYS: [&str; 4] = ["m:concurrency", "m:rpm", "m:tpm", "n:rpm"];
 /// The same of the other model's limits, which no plan has.
-pub(super) const BESIDE: [&str; 2] = ["n:concurrency", "n:tpm"];
+pub(super) const OTHER_KEYS: [&str; 2] = ["n:concurrency", "n:tpm"];
 const PREFIX: &str = "global:llm:p:";
 
 /// The key of a limit.
@@ -202,48 +202,50 @@ impl run::Event for LimitsEvent {
         self.client
     }
 
-    fn calmer(&self) -> Vec<Self> {
-        let mut calmer = Vec::new();
-        for index in 0..self.fates.len() {
-            let mut fates = self.fates.clone();
-            fates.remove(index);
-            calmer.push(Self { fates, ..self.clone() });
+    fn simpler_variants(&self) -> Vec<Self> {
+        let mut simpler_variants = Vec::new();
+        for index in 0..self.call_faults.len() {
+            let mut call_faults = self.call_faults.clone();
+            call_faults.remove(index);
+            simpler_variants.push(Self { call_faults, ..self.clone() });
         }
-        if self.wire != Wire::Calm {
-            calmer.push(Self { wire: Wire::Calm, ..self.clone() });
+        if self.network != NetworkFault::None {
+            simpler_variants.push(Self { network: NetworkFault::None, ..self.clone() });
         }
-        let mut with = |what| calmer.push(Self { what, ..self.clone() });
-        match &self.what {
-            What::Define { server, limit, capacity, disk } if *disk != Disk::CALM => {
+        let mut with = |kind| simpler_variants.push(Self { kind, ..self.clone() });
+        match &self.kind {
+            EventKind::Define { server, limit, capacity, disk }
+                if *disk != DiskBehaviour::NORMAL =>
+            {
                 let (server, limit, capacity) = (*server, *limit, *capacity);
-                with(What::Define { server, limit, capacity, disk: Disk::CALM });
+                with(EventKind::Define { server, limit, capacity, disk: DiskBehaviour::NORMAL });
             }
-            What::Reserve { server, lease, needs } if needs.len() > 1 => {
+            EventKind::Reserve { server, lease, needs } if needs.len() > 1 => {
                 for index in 0..needs.len() {
                     let mut needs = needs.clone();
                     needs.remove(index);
-                    with(What::Reserve { server: *server, lease: *lease, needs });
+                    with(EventKind::Reserve { server: *server, lease: *lease, needs });
                 }
             }
-            What::Complete { server, lease, actuals } => {
+            EventKind::Complete { server, lease, actuals } => {
                 for index in 0..actuals.len() {
                     let mut actuals = actuals.clone();
                     actuals.remove(index);
-                    with(What::Complete { server: *server, lease: *lease, actuals });
+                    with(EventKind::Complete { server: *server, lease: *lease, actuals });
                 }
             }
-            What::Reserve { .. }
-            | What::Define { .. }
-            | What::Crash { .. }
-            | What::LedgerRestart { .. }
-            | What::Upkeep { .. } => {}
+            EventKind::Reserve { .. }
+            | EventKind::Define { .. }
+            | EventKind::Crash { .. }
+            | EventKind::LedgerRestart { .. }
+            | EventKind::Upkeep { .. } => {}
         }
-        calmer
+        simpler_variants
     }
 }
 
-impl Disk {
-    pub(super) const CALM: Self = Self { slow_ms: 1, full: DiskFull::No };
+impl DiskBehaviour {
+    pub(super) const NORMAL: Self = Self { slow_ms: 1, full: DiskFault::No };
 }
 
 impl fmt::Display for LimitsPlan {
@@ -267,15 +269,17 @@ impl fmt::Display for LimitsPlan {
 
 impl fmt::Display for LimitsEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}ms client {} {}", self.at_ms, self.client, self.what)?;
-        if self.wire != Wire::Calm {
-            write!(f, " {:?}", self.wire)?;
+        write!(f, "{}ms client {} {}", self.at_ms, self.client, self.kind)?;
+        if self.network != NetworkFault::None {
+            write!(f, " {:?}", self.network)?;
         }
-        self.fates.iter().try_for_each(|(call, fate)| write!(f, ", call {call}: {fate:?}"))
+        self.call_faults
+            .iter()
+            .try_for_each(|(call, call_fault)| write!(f, ", call {call}: {call_fault:?}"))
     }
 }
 
-impl fmt::Display for What {
+impl fmt::Display for EventKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |pairs: &[(usize, u64)]| {
             let pairs = pairs.iter().map(|(limit, amount)| format!(" {}={amount}", key(*limit)));
@@ -289,9 +293,9 @@ impl fmt::Display for What {
                 write!(f, "complete L{lease}{} at server {server}", list(actuals))
             }
             Self::Define { server, limit, capacity, disk } => {
-                let (key, Disk { slow_ms, full }) = (key(*limit), disk);
+                let (key, DiskBehaviour { slow_ms, full }) = (key(*limit), disk);
                 write!(f, "define {key} {capacity} at server {server}, disk {slow_ms}ms")?;
-                if *full == DiskFull::No { Ok(()) } else { write!(f, " full {full:?}") }
+                if *full == DiskFault::No { Ok(()) } else { write!(f, " full {full:?}") }
             }
             Self::Crash { server, down_ms, skew_ms } => {
                 write!(f, "crash server {server} for {down_ms}ms, clock then {skew_ms}ms ahead")
