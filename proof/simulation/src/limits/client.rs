@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::context::{OUTSIDE, SimContext, group};
 use super::host::{BoxAnswer, FaultInjector, Host};
-use super::plan::{self, DiskBehaviour, DiskFault, EventKind, LimitsEvent, NetworkFault};
+use super::plan::{self, DiskBehaviour, EventKind, LimitsEvent, NetworkFault};
 use crate::executor::{Operation, Slot};
 use crate::fault::Fault;
 
@@ -103,16 +103,15 @@ async fn define(context: &SimContext, operation: Operation, event: &LimitsEvent)
         unreachable!("the caller has looked");
     };
     context.request();
-    let DiskBehaviour { slow_ms, full } = *disk;
-    if slow_ms > DiskBehaviour::NORMAL.slow_ms {
+    if disk.slow_ms > DiskBehaviour::NORMAL.slow_ms {
         context.count_fault(Fault::DiskSlow);
     }
-    if full != DiskFault::No {
+    if disk.fault.is_some() {
         context.count_fault(Fault::DiskFull);
     }
     let definition = context.plan().limits[*limit].limit(*limit, *capacity);
     context.oracle().define_sent(*limit, *capacity);
-    let define = |host: Arc<dyn Host>| host.define(definition.clone(), *disk);
+    let define = |host: Arc<dyn Host>| host.define(definition.clone());
     let answer = ask(context, operation, *server, event, define).await;
     context.trace(|| format!("{} -> {answer:?}", name(operation)));
     context.check();

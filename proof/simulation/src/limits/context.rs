@@ -3,18 +3,23 @@
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ratelimiter::clock::{Clock, FakeClock, Timestamp};
 
 use super::host::Host;
 use super::oracle::{Lateness, Oracle, Reading};
-use super::plan::{CallFault, LimitsPlan};
+use super::plan::{CallFault, DiskBehaviour, DiskFault, LimitsPlan};
+use super::virtual_disk::DiskCall;
 use crate::executor::{Executor, Group, Operation};
 use crate::fault::Fault;
 use crate::outcome::{Outcome, Promise, Violation};
 
 /// Clients and messages, which no crash of a server takes along.
 pub(super) const OUTSIDE: Group = Group(0);
+
+/// So many times an operation waits for a slow disk.
+const DISK_JOBS_SLOW: u32 = 3;
 
 /// The group of a server's tasks.
 pub(super) const fn group(server: usize) -> Group {
@@ -45,6 +50,8 @@ struct Calls {
     count: usize,
     call_faults: Vec<(usize, CallFault)>,
     random: fastrand::Rng,
+    disk: DiskBehaviour,
+    disk_jobs: u32,
 }
 
 struct Record {
@@ -70,14 +77,17 @@ impl SimContext {
         traced: bool,
         read: impl Fn() -> Vec<Reading> + Send + Sync + 'static,
     ) -> Self {
-        let calls = |seed, call_faults: &[(usize, CallFault)]| {
+        let calls = |seed, call_faults: &[(usize, CallFault)], disk| {
             let random = fastrand::Rng::with_seed(seed);
-            Calls { count: 0, call_faults: call_faults.to_vec(), random }
+            Calls { count: 0, call_faults: call_faults.to_vec(), random, disk, disk_jobs: 0 }
         };
-        let mut all: Vec<Calls> =
-            plan.events.iter().map(|event| calls(event.seed, &event.call_faults)).collect();
+        let mut all: Vec<Calls> = plan
+            .events
+            .iter()
+            .map(|event| calls(event.seed, &event.call_faults, event.disk()))
+            .collect();
         for server in 0..plan.skews_ms.len() {
-            all.push(calls(plan.seed ^ (server as u64 + 1), &[]));
+            all.push(calls(plan.seed ^ (server as u64 + 1), &[], DiskBehaviour::NORMAL));
         }
         Self(Arc::new(SimState {
             start: executor.now(),
@@ -114,7 +124,7 @@ impl SimContext {
 
     /// The moment so many milliseconds after the start.
     pub(super) fn at_ms(&self, ms: u64) -> Timestamp {
-        self.0.start.after(std::time::Duration::from_millis(ms))
+        self.0.start.after(Duration::from_millis(ms))
     }
 
     pub(super) fn start_ms(&self) -> u64 {
@@ -153,6 +163,26 @@ impl SimContext {
         let at = calls.call_faults.iter().position(|(call, _)| *call == number);
         let call_fault = at.map(|at| calls.call_faults.remove(at).1);
         (call_fault, [(); 2].map(|()| calls.random.u64(50..2_500)))
+    }
+
+    /// How long an operation's next work on the disk waits. Only the first few are slow: a change that makes more would
+    /// hold up others for longer than a run lasts.
+    pub(super) fn next_disk_job(&self, operation: Operation) -> Duration {
+        let calls = &mut lock(&self.0.calls)[operation.0];
+        calls.disk_jobs += 1;
+        let is_slow = calls.disk_jobs <= DISK_JOBS_SLOW;
+        let slow_ms = if is_slow { calls.disk.slow_ms } else { 0 };
+        Duration::from_millis(slow_ms.max(DiskBehaviour::NORMAL.slow_ms))
+    }
+
+    /// What goes wrong with the next call of an operation to the disk.
+    pub(super) fn next_disk_call(&self, operation: Operation, call: DiskCall) -> Option<DiskFault> {
+        let disk = &mut lock(&self.0.calls)[operation.0].disk;
+        let fault = disk.fault.filter(|fault| fault.fails(call))?;
+        if fault.is_once() {
+            disk.fault = None;
+        }
+        Some(fault)
     }
 
     /// The next call of a server's regular work meets this.

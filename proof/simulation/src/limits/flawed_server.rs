@@ -9,9 +9,9 @@ use ratelimiter::{
     Actual, CompleteError, CompleteRequest, Decision, DefineError, LeaseId, Limit, LimitStatus,
     Requirement, Requirements, ReserveError, ReserveRequest,
 };
+use ratelimiterd::admin::ChangeError;
 
 use super::host::{BoxAnswer, Host};
-use super::plan::DiskBehaviour;
 use crate::flaw::Flaw;
 
 /// A server with a bug around it.
@@ -113,8 +113,7 @@ impl Host for FlawedServer {
     fn define(
         self: Arc<Self>,
         limit: Limit,
-        disk: DiskBehaviour,
-    ) -> BoxAnswer<Result<LimitStatus, DefineError>> {
-        Arc::clone(&self.inner).define(limit, disk)
+    ) -> BoxAnswer<Result<LimitStatus, ChangeError<DefineError>>> {
+        Arc::clone(&self.inner).define(limit)
     }
 }

@@ -7,8 +7,7 @@ use ratelimiter::{
     CompleteError, CompleteRequest, Decision, DefineError, Limit, LimitStatus, ReserveError,
     ReserveRequest,
 };
-
-use super::plan::DiskBehaviour;
+use ratelimiterd::admin::ChangeError;
 
 /// An answer that is on its way.
 pub(super) type BoxAnswer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -22,12 +21,10 @@ pub(super) trait Host: Send + Sync {
 
     fn complete(self: Arc<Self>, request: CompleteRequest) -> BoxAnswer<Result<(), CompleteError>>;
 
-    /// Changes a limit, with a disk that behaves like this.
     fn define(
         self: Arc<Self>,
         limit: Limit,
-        disk: DiskBehaviour,
-    ) -> BoxAnswer<Result<LimitStatus, DefineError>>;
+    ) -> BoxAnswer<Result<LimitStatus, ChangeError<DefineError>>>;
 }
 
 /// What can happen to servers and to what is below them.

@@ -5,26 +5,23 @@ use std::time::Duration;
 
 use ratelimiter::memory::MemoryOptions;
 use ratelimiter::{
-    Actuals, CompleteError, CompleteRequest, Decision, DefineError, HintPolicy, LeaseId, Limit,
-    LimitStatus, MemoryLimiter, Overage, RegisteredLimit, Registry, Requirements, ReserveError,
-    ReserveRequest, Unanswered,
+    Actuals, CompleteRequest, Decision, HintPolicy, LeaseId, Limit, LimitStatus, MemoryLimiter,
+    Overage, RegisteredLimit, Requirements, ReserveRequest,
 };
 
 use super::client::schedule;
-use super::context::{OUTSIDE, SimContext, group};
-use super::flawed_server::FlawedServer;
-use super::host::{BoxAnswer, FaultInjector, Host};
+use super::context::{SimContext, group};
+use super::host::FaultInjector;
 use super::oracle::{Lateness, Reading};
 use super::plan::{
-    DiskBehaviour, DiskFault, LimitSetup, LimitsPlan, OTHER_KEYS, QUIET_MS, Topology, key, key_of,
-    lease_id, reserve_request,
+    LimitSetup, LimitsPlan, OTHER_KEYS, QUIET_MS, Topology, key, key_of, lease_id, reserve_request,
 };
+use super::server::{self, Processes};
 use crate::executor::Executor;
 use crate::flaw::Flaw;
 use crate::outcome::{Outcome, Promise, Violation};
 use crate::run::World;
 
-const SWEEP_EVERY: Duration = Duration::from_millis(500);
 /// How often something is done to limits beside those of the plan. In a run there are several hundred leases there.
 const CHANGE_EVERY: Duration = Duration::from_millis(31);
 /// So few that all leases share one shard, and a new one is looked for in several chunks of past ones.
@@ -46,14 +43,8 @@ type Current = Arc<Mutex<MemoryLimiter>>;
 struct MemorySite {
     context: SimContext,
     current: Current,
-    registry: Arc<Mutex<Registry>>,
+    processes: Arc<Processes>,
     flaw: Option<Flaw>,
-}
-
-struct Process {
-    context: SimContext,
-    limiter: MemoryLimiter,
-    registry: Arc<Mutex<Registry>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -122,12 +113,9 @@ impl World for MemoryWorld {
         let (read, limits) = (Arc::clone(&current), plan.limits.len());
         let read = move || readings(&lock(&read), limits);
         let context = SimContext::new(plan, executor, ON_TIME, traced, read);
-        let setups = plan.limits.iter().enumerate();
-        let setups = setups.map(|(number, setup)| setup.limit(number, setup.capacity));
-        let registry: Registry = setups.map(RegisteredLimit::in_force).collect();
-        let registry = Arc::new(Mutex::new(registry));
+        let processes = Processes::new(&context);
         let site =
-            Arc::new(MemorySite { context: context.clone(), current, registry, flaw: self.flaw });
+            Arc::new(MemorySite { context: context.clone(), current, processes, flaw: self.flaw });
         site.start();
         schedule(&context, &site);
         if context.run_until_ms(QUIET_MS) {
@@ -142,17 +130,7 @@ impl MemorySite {
     fn start(&self) {
         let context = &self.context;
         let limiter = new_limiter(context.executor(), context.plan().seed);
-        for registered in lock(&self.registry).iter() {
-            limiter.restore(registered.clone());
-        }
         *lock(&self.current) = limiter.clone();
-        let (sweeps, executor) = (limiter.clone(), context.executor().clone());
-        context.executor().spawn(group(0), context.upkeep(0), async move {
-            loop {
-                executor.sleep(SWEEP_EVERY).await;
-                sweeps.sweep();
-            }
-        });
         let (beside, executor) = (limiter.clone(), context.executor().clone());
         let mut random = fastrand::Rng::with_seed(context.plan().seed);
         context.executor().spawn(group(0), context.upkeep(0), async move {
@@ -161,11 +139,8 @@ impl MemorySite {
                 churn_other_limits(&beside, &mut random, nth);
             }
         });
-        let registry = Arc::clone(&self.registry);
-        let process: Arc<dyn Host> =
-            Arc::new(Process { context: context.clone(), limiter, registry });
-        let host = FlawedServer::around(process, self.flaw, context.start_ms());
-        context.set_host(0, Some(host));
+        let (_, file) = self.processes.begin(0);
+        server::run(context, 0, limiter, file, true, self.flaw);
     }
 
     fn final_checks(&self) {
@@ -175,13 +150,17 @@ impl MemorySite {
             let detail = format!("[{}] has heard nothing", operation.0);
             expect(Promise::EveryRequestAnswered, detail);
         }
+        let registry = match self.processes.read_file() {
+            Ok(registry) => registry,
+            Err(error) => return expect(Promise::DefinitionsKept, error.to_string()),
+        };
         let limiter = lock(&self.current).clone();
         for (number, reading) in context.readings().into_iter().enumerate() {
             let (name, Reading { capacity, used, .. }) = (key(number), reading);
             if used != 0 {
                 expect(Promise::BackToZero, format!("{used} units of {name} are still held"));
             }
-            let target = lock(&self.registry).get(&name).map(RegisteredLimit::target);
+            let target = registry.get(&name).map(RegisteredLimit::target);
             if target.is_none_or(|target| u128::from(target.get()) != capacity) {
                 let detail = format!("{name} has {capacity}, the file says {target:?}");
                 expect(Promise::ProgressResumes, detail);
@@ -204,71 +183,12 @@ impl FaultInjector for MemorySite {
             return;
         }
         self.context.trace(|| "    the process crashes, and all reservations with it".to_owned());
-        self.context.set_host(server, None);
-        self.context.executor().kill(group(server));
+        self.processes.end(server);
         self.context.oracle().forget();
         *lock(&self.current) = new_limiter(self.context.executor(), 0);
-        let (site, executor) = (Arc::clone(self), self.context.executor());
-        let up = executor.sleep(Duration::from_millis(down_ms));
-        executor.spawn(OUTSIDE, self.context.upkeep(server), async move {
-            up.await;
-            site.start();
-        });
+        let site = Arc::clone(self);
+        self.processes.start_later(server, down_ms, move || site.start());
     }
 
     fn ledger_down(self: &Arc<Self>, _down_ms: u64) {}
-}
-
-impl Process {
-    fn touch(&self) {
-        let operation = self.context.executor().operation();
-        self.context.oracle().touched(operation, self.context.now());
-    }
-}
-
-impl Host for Process {
-    fn reserve(
-        self: Arc<Self>,
-        request: ReserveRequest,
-    ) -> BoxAnswer<Result<Decision, ReserveError>> {
-        Box::pin(async move {
-            let answer = self.limiter.reserve_now(&request);
-            self.touch();
-            self.context.check();
-            answer
-        })
-    }
-
-    fn complete(self: Arc<Self>, request: CompleteRequest) -> BoxAnswer<Result<(), CompleteError>> {
-        Box::pin(async move {
-            let answer = self.limiter.complete_now(&request);
-            self.touch();
-            self.context.check();
-            answer
-        })
-    }
-
-    fn define(
-        self: Arc<Self>,
-        limit: Limit,
-        disk: DiskBehaviour,
-    ) -> BoxAnswer<Result<LimitStatus, DefineError>> {
-        Box::pin(async move {
-            self.context.executor().sleep(Duration::from_millis(disk.slow_ms)).await;
-            if disk.full != DiskFault::No {
-                let reason = "the disk is full".to_owned();
-                return Err(Unanswered { reason, retry_after: Duration::from_secs(1) }.into());
-            }
-            let planned = lock(&self.registry).plan(limit.clone())?;
-            let status = self.limiter.define_now(limit)?;
-            let mut planned = planned;
-            let state = self.limiter.state_now(&planned.limit.key);
-            if state.is_some_and(|state| !state.waits()) {
-                planned.settle();
-            }
-            lock(&self.registry).put(planned);
-            self.context.check();
-            Ok(status)
-        })
-    }
 }

@@ -10,6 +10,7 @@ use ratelimiter::{
 };
 
 pub(super) use self::generate::Topology;
+use super::virtual_disk::DiskCall;
 use crate::run;
 
 /// When the last event happens at the latest, after the start.
@@ -99,15 +100,16 @@ pub(super) enum NetworkFault {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct DiskBehaviour {
     pub(super) slow_ms: u64,
-    pub(super) full: DiskFault,
+    pub(super) fault: Option<DiskFault>,
 }
 
-/// At which step of a change the disk is full.
+/// What goes wrong when a limits file is replaced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum DiskFault {
-    No,
-    WhenStaged,
-    WhenCommitted,
+    /// Nothing can be written.
+    Full,
+    /// What was written cannot be put in its place, once.
+    RenameFails,
 }
 
 /// What becomes of a call to the ledger.
@@ -244,8 +246,40 @@ impl run::Event for LimitsEvent {
     }
 }
 
+impl LimitsEvent {
+    /// What the disk does while it is handled.
+    pub(super) fn disk(&self) -> DiskBehaviour {
+        match self.kind {
+            EventKind::Define { disk, .. } => disk,
+            EventKind::Reserve { .. }
+            | EventKind::Complete { .. }
+            | EventKind::Crash { .. }
+            | EventKind::LedgerRestart { .. }
+            | EventKind::Upkeep { .. } => DiskBehaviour::NORMAL,
+        }
+    }
+}
+
 impl DiskBehaviour {
-    pub(super) const NORMAL: Self = Self { slow_ms: 1, full: DiskFault::No };
+    pub(super) const NORMAL: Self = Self { slow_ms: 1, fault: None };
+}
+
+impl DiskFault {
+    /// Whether this call fails.
+    pub(super) fn fails(self, call: DiskCall) -> bool {
+        match self {
+            Self::Full => call == DiskCall::Write,
+            Self::RenameFails => call == DiskCall::Rename,
+        }
+    }
+
+    /// Whether only the first such call of an operation fails.
+    pub(super) const fn is_once(self) -> bool {
+        match self {
+            Self::Full => false,
+            Self::RenameFails => true,
+        }
+    }
 }
 
 impl fmt::Display for LimitsPlan {
@@ -293,9 +327,9 @@ impl fmt::Display for EventKind {
                 write!(f, "complete L{lease}{} at server {server}", list(actuals))
             }
             Self::Define { server, limit, capacity, disk } => {
-                let (key, DiskBehaviour { slow_ms, full }) = (key(*limit), disk);
+                let (key, DiskBehaviour { slow_ms, fault }) = (key(*limit), disk);
                 write!(f, "define {key} {capacity} at server {server}, disk {slow_ms}ms")?;
-                if *full == DiskFault::No { Ok(()) } else { write!(f, " full {full:?}") }
+                fault.map_or(Ok(()), |fault| write!(f, " {fault:?}"))
             }
             Self::Crash { server, down_ms, skew_ms } => {
                 write!(f, "crash server {server} for {down_ms}ms, clock then {skew_ms}ms ahead")

@@ -1,37 +1,28 @@
 //! Several servers with the TigerBeetle backend, on one model of the ledger.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ratelimiter::{
-    CompleteError, CompleteRequest, Decision, DefineError, Limit, LimitStatus, Limiter,
-    RegisteredLimit, Registry, ReserveError, ReserveRequest,
-};
-use ratelimiter_tigerbeetle::ledger::Ledger;
+use ratelimiter::{Decision, Limit, RegisteredLimit, Registry};
 use ratelimiter_tigerbeetle::ledger::model::ModelLedger;
 use ratelimiter_tigerbeetle::limiter::{LimiterOptions, TigerBeetleLimiter};
+use ratelimiterd::tigerbeetle::HostedLedger;
 
 use super::client::schedule;
 use super::cluster::{CALL_TIMEOUT, Connection, Outage, accounts, readings};
-use super::context::{OUTSIDE, SimContext, group};
+use super::context::{OUTSIDE, SimContext};
 use super::flawed_ledger::FlawedLedger;
-use super::flawed_server::FlawedServer;
-use super::host::{BoxAnswer, FaultInjector, Host};
-use super::office::{LimitsFile, Office};
-use super::oracle::Lateness;
+use super::host::FaultInjector;
+use super::oracle::{Lateness, Reading};
 use super::plan::{
-    DiskBehaviour, EVENTS_MS, LimitsPlan, QUIET_MS, Topology, complete_request, lease_id,
-    reserve_request,
+    LimitsPlan, QUIET_MS, Topology, complete_request, key, lease_id, reserve_request,
 };
+use super::server::{self, Processes};
 use crate::fault::Fault;
 use crate::flaw::Flaw;
 use crate::outcome::{Outcome, Promise, Violation};
 use crate::run::World;
 
-/// How often a server does its regular work; less often when only time passes.
-const TICK_EVERY: Duration = Duration::from_millis(250);
-const TICK_EVERY_WHEN_QUIET: Duration = Duration::from_secs(1);
 /// How long the last questions may take.
 const FINAL_CHECKS_MS: u64 = 2_000;
 /// A reconciled reservation lasts whole seconds.
@@ -49,15 +40,8 @@ struct TigerBeetleSite {
     context: SimContext,
     ledger: Arc<ModelLedger>,
     outage: Arc<Outage>,
-    file: Arc<LimitsFile>,
+    processes: Arc<Processes>,
     flaw: Option<Flaw>,
-    /// How often a server was started; each time is another seed.
-    starts: AtomicU64,
-}
-
-/// One server's process.
-struct Server<L: Ledger> {
-    office: Office<L>,
 }
 
 impl World for TigerBeetleWorld {
@@ -84,13 +68,9 @@ impl World for TigerBeetleWorld {
             context: context.clone(),
             ledger,
             outage: Arc::default(),
-            file: Arc::default(),
+            processes: Processes::new(&context),
             flaw: self.flaw,
-            starts: AtomicU64::new(0),
         });
-        let limits = plan.limits.iter().enumerate();
-        let limits = limits.map(|(number, setup)| setup.limit(number, setup.capacity));
-        site.file.write(&limits.map(RegisteredLimit::in_force).collect());
         for (server, skew_ms) in plan.skews_ms.iter().enumerate() {
             site.start(server, *skew_ms);
         }
@@ -116,7 +96,7 @@ impl TigerBeetleSite {
             outage: Arc::clone(&self.outage),
             injector: Arc::clone(self),
         };
-        let start = self.starts.fetch_add(1, Ordering::Relaxed);
+        let (start, file) = self.processes.begin(server);
         let options = LimiterOptions {
             clock: Arc::new(context.executor().clock(skew_ms * 1_000_000)),
             leases_cached_max: context.plan().leases_cached_max,
@@ -124,20 +104,8 @@ impl TigerBeetleSite {
             ..LimiterOptions::default()
         };
         let ledger = FlawedLedger::new(connection, self.flaw);
-        let limiter = Arc::new(TigerBeetleLimiter::new(ledger, options));
-        let office = Office::new(context.executor().clone(), limiter, Arc::clone(&self.file));
-        let process = Arc::new(Server { office });
-        let host: Arc<dyn Host> = process.clone();
-        let host = FlawedServer::around(host, self.flaw, context.start_ms());
-        context.set_host(server, Some(host));
-        let (executor, quiet_at) = (context.executor().clone(), context.at_ms(2 * EVENTS_MS));
-        context.executor().spawn(group(server), context.upkeep(server), async move {
-            loop {
-                process.office.tick().await;
-                let is_quiet = executor.now() >= quiet_at;
-                executor.sleep(if is_quiet { TICK_EVERY_WHEN_QUIET } else { TICK_EVERY }).await;
-            }
-        });
+        let limiter = TigerBeetleLimiter::new(ledger, options);
+        server::run(context, server, limiter, file, false, self.flaw);
     }
 
     /// After all faults and all time that anything could last: nothing is held, and every server admits again.
@@ -148,17 +116,26 @@ impl TigerBeetleSite {
             let detail = format!("[{}] has heard nothing", operation.0);
             context.record(Err(Violation { promise: Promise::EveryRequestAnswered, detail }));
         }
-        let registry = self.file.read();
-        for (reading, registered) in context.readings().iter().zip(registry.iter()) {
-            let (key, used) = (&registered.limit.key, reading.used);
+        let registry = match self.processes.read_file() {
+            Ok(registry) => registry,
+            Err(error) => {
+                let detail = error.to_string();
+                return context
+                    .record(Err(Violation { promise: Promise::DefinitionsKept, detail }));
+            }
+        };
+        for (number, reading) in context.readings().into_iter().enumerate() {
+            let (key, Reading { capacity, used, .. }) = (key(number), reading);
             let violation = |promise, detail| context.record(Err(Violation { promise, detail }));
             if used != 0 {
                 violation(Promise::BackToZero, format!("{used} units of {key} are still held"));
             }
-            let is_there = reading.capacity == u128::from(registered.target().get());
-            if !is_there || registered.waits() {
-                let detail =
-                    format!("{key} has {}, the file says {registered:?}", reading.capacity);
+            let registered = registry.get(&key);
+            let is_there = |registered: &RegisteredLimit| {
+                capacity == u128::from(registered.target().get()) && !registered.waits()
+            };
+            if !registered.is_some_and(is_there) {
+                let detail = format!("{key} has {capacity}, the file says {registered:?}");
                 violation(Promise::ProgressResumes, detail);
             }
         }
@@ -187,8 +164,13 @@ impl TigerBeetleSite {
 
     async fn admits_again(&self, server: usize, registry: &Registry) -> Result<(), Violation> {
         let stuck = |detail| Err(Violation { promise: Promise::ProgressResumes, detail });
-        for (limit, registered) in registry.iter().enumerate() {
-            let capacity = registered.limit.capacity.get();
+        for limit in 0..self.context.plan().limits.len() {
+            let Some(RegisteredLimit { limit: Limit { capacity, kind, .. }, .. }) =
+                registry.get(&key(limit))
+            else {
+                return stuck(format!("{} is not defined", key(limit)));
+            };
+            let capacity = capacity.get();
             if capacity == 0 {
                 continue;
             }
@@ -200,11 +182,10 @@ impl TigerBeetleSite {
             let request = reserve_request(lease, &[(limit, capacity)]);
             let answer = Arc::clone(&host).reserve(request).await;
             if !answer.as_ref().is_ok_and(Decision::is_allowed) {
-                let key = &registered.limit.key;
+                let key = key(limit);
                 return stuck(format!("all {capacity} of {key} at server {server}: {answer:?}"));
             }
-            let actuals: &[(usize, u64)] =
-                if registered.limit.kind.is_concurrency() { &[] } else { &[(limit, 0)] };
+            let actuals: &[(usize, u64)] = if kind.is_concurrency() { &[] } else { &[(limit, 0)] };
             let answer = host.complete(complete_request(lease, actuals)).await;
             let used = self.context.readings()[limit].used;
             if answer.is_err() || used != 0 {
@@ -221,15 +202,9 @@ impl FaultInjector for TigerBeetleSite {
             return;
         }
         self.context.trace(|| format!("    server {server} crashes"));
-        self.context.set_host(server, None);
-        self.context.executor().kill(group(server));
-        let (site, executor) = (Arc::clone(self), self.context.executor());
-        let up = executor.sleep(Duration::from_millis(down_ms));
-        executor.spawn(OUTSIDE, self.context.upkeep(server), async move {
-            up.await;
-            site.context.trace(|| format!("    server {server} starts"));
-            site.start(server, skew_ms);
-        });
+        self.processes.end(server);
+        let site = Arc::clone(self);
+        self.processes.start_later(server, down_ms, move || site.start(server, skew_ms));
     }
 
     fn ledger_down(self: &Arc<Self>, down_ms: u64) {
@@ -237,29 +212,4 @@ impl FaultInjector for TigerBeetleSite {
     }
 }
 
-impl<L: Ledger> Host for Server<L> {
-    fn reserve(
-        self: Arc<Self>,
-        request: ReserveRequest,
-    ) -> BoxAnswer<Result<Decision, ReserveError>> {
-        Box::pin(async move {
-            self.office.not_started()?;
-            self.office.limiter().reserve(&request).await
-        })
-    }
-
-    fn complete(self: Arc<Self>, request: CompleteRequest) -> BoxAnswer<Result<(), CompleteError>> {
-        Box::pin(async move {
-            self.office.not_started()?;
-            self.office.limiter().complete(&request).await
-        })
-    }
-
-    fn define(
-        self: Arc<Self>,
-        limit: Limit,
-        disk: DiskBehaviour,
-    ) -> BoxAnswer<Result<LimitStatus, DefineError>> {
-        Box::pin(async move { self.office.define(limit, disk).await })
-    }
-}
+impl<D: FaultInjector> HostedLedger for FlawedLedger<Connection<D>> {}

@@ -217,13 +217,13 @@ impl Generator {
             let mut disk = DiskBehaviour::NORMAL;
             let fault_percent = self.fault_percent;
             if self.percent(fault_percent) {
-                disk.slow_ms = self.random.u64(50..=1_500);
+                disk.slow_ms = self.random.u64(50..=1_500) * 2 / 3;
             }
             if self.percent(fault_percent / 2) {
-                disk.full = match self.random.bool() {
-                    true => DiskFault::WhenStaged,
-                    false => DiskFault::WhenCommitted,
-                };
+                disk.fault = Some(match self.random.bool() {
+                    true => DiskFault::Full,
+                    false => DiskFault::RenameFails,
+                });
             }
             let (server, at_ms) = (self.server(), self.random.u64(..EVENTS_MS));
             // Administrators come after the clients.
