@@ -1,11 +1,15 @@
 //! The events of a plan, each a task outside all servers.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ratelimiter::Limit;
+
 use super::context::{OUTSIDE, SimContext, group};
 use super::host::{BoxAnswer, FaultInjector, Host};
-use super::plan::{self, DiskBehaviour, EventKind, LimitsEvent, NetworkFault};
+use super::oracle::ChangeTold;
+use super::plan::{self, DiskBehaviour, DiskFault, EventKind, LimitsEvent, NetworkFault};
 use crate::executor::{Operation, Slot};
 use crate::fault::Fault;
 
@@ -39,7 +43,12 @@ async fn happen(
         EventKind::Reserve { .. } => reserve(context, operation, event).await,
         EventKind::Complete { .. } => complete(context, operation, event).await,
         EventKind::Define { .. } => define(context, operation, event).await,
-        EventKind::Crash { server, down_ms, skew_ms } => {
+        EventKind::Extra { .. } => change_extra(context, operation, event).await,
+        EventKind::Crash { down_ms, skew_ms, is_power_loss: true, .. } => {
+            context.count_fault(Fault::PowerLoss);
+            injector.power_loss(event.seed, *down_ms, *skew_ms);
+        }
+        EventKind::Crash { server, down_ms, skew_ms, is_power_loss: false } => {
             context.count_fault(Fault::Crash);
             injector.crash(*server, *down_ms, *skew_ms);
         }
@@ -102,19 +111,68 @@ async fn define(context: &SimContext, operation: Operation, event: &LimitsEvent)
     let EventKind::Define { server, limit, capacity, disk } = &event.kind else {
         unreachable!("the caller has looked");
     };
+    count_disk_faults(context, disk);
+    let definition = context.plan().limits[*limit].limit(*limit, *capacity);
+    context.oracle().define_sent(*limit, *capacity);
+    context.oracle().change_sent(operation, &definition.key, Some(*capacity));
+    let define = |host: Arc<dyn Host>| host.define(definition.clone());
+    let answer = ask(context, operation, *server, event, define).await;
+    note_change(context, operation, event, &answer);
+    context.check();
+}
+
+async fn change_extra(context: &SimContext, operation: Operation, event: &LimitsEvent) {
+    let EventKind::Extra { server, capacity, disk } = &event.kind else {
+        unreachable!("the caller has looked");
+    };
+    count_disk_faults(context, disk);
+    let (key, setup) = (plan::extra_key(), context.plan().limits[0]);
+    context.oracle().change_sent(operation, &key, *capacity);
+    if let Some(capacity) = capacity {
+        let definition = Limit { key, ..setup.limit(0, *capacity) };
+        let define = |host: Arc<dyn Host>| host.define(definition.clone());
+        let answer = ask(context, operation, *server, event, define).await;
+        note_change(context, operation, event, &answer);
+    } else {
+        let delete = |host: Arc<dyn Host>| host.delete(key.clone());
+        let answer = ask(context, operation, *server, event, delete).await;
+        note_change(context, operation, event, &answer);
+    }
+}
+
+fn count_disk_faults(context: &SimContext, disk: &DiskBehaviour) {
     context.request();
     if disk.slow_ms > DiskBehaviour::NORMAL.slow_ms {
         context.count_fault(Fault::DiskSlow);
     }
-    if disk.fault.is_some() {
-        context.count_fault(Fault::DiskFull);
+    if let Some(fault) = disk.fault {
+        context.count_fault(match fault {
+            DiskFault::Full | DiskFault::RenameFails => Fault::DiskFull,
+            DiskFault::FlushFails { .. } => Fault::DiskFlushFails,
+            DiskFault::ReadOnly => Fault::DiskReadOnly,
+            DiskFault::Crash { .. } => Fault::CrashAtDisk,
+        });
     }
-    let definition = context.plan().limits[*limit].limit(*limit, *capacity);
-    context.oracle().define_sent(*limit, *capacity);
-    let define = |host: Arc<dyn Host>| host.define(definition.clone());
-    let answer = ask(context, operation, *server, event, define).await;
+}
+
+/// What an answer says of a change, as it is documented: nothing has changed, and nothing will, unless it says that this is
+/// not known yet.
+fn note_change<T: fmt::Debug, E: fmt::Debug + fmt::Display>(
+    context: &SimContext,
+    operation: Operation,
+    event: &LimitsEvent,
+    answer: &Option<Result<T, E>>,
+) {
     context.trace(|| format!("{} -> {answer:?}", name(operation)));
-    context.check();
+    let told = match answer {
+        // Whatever came of the first one, the second may be under way.
+        _ if event.network == NetworkFault::RequestTwice => ChangeTold::Unknown,
+        None => ChangeTold::Unknown,
+        Some(Ok(_)) => ChangeTold::Made,
+        Some(Err(error)) if error.to_string().contains("not known yet") => ChangeTold::Unknown,
+        Some(Err(_)) => ChangeTold::NotMade,
+    };
+    context.oracle().change_told(operation, told);
 }
 
 /// Asks a server, through a network that may lose or repeat what is said. `None` is silence.
@@ -172,6 +230,7 @@ fn note_clients(context: &SimContext) {
     let lease_of = |event: &LimitsEvent| match event.kind {
         EventKind::Reserve { lease, .. } | EventKind::Complete { lease, .. } => Some(lease),
         EventKind::Define { .. }
+        | EventKind::Extra { .. }
         | EventKind::Crash { .. }
         | EventKind::LedgerRestart { .. }
         | EventKind::Upkeep { .. } => None,
@@ -188,6 +247,7 @@ fn note_clients(context: &SimContext) {
                 }
                 EventKind::Complete { actuals, .. } => completes.push((event.at_ms, actuals)),
                 EventKind::Define { .. }
+                | EventKind::Extra { .. }
                 | EventKind::Crash { .. }
                 | EventKind::LedgerRestart { .. }
                 | EventKind::Upkeep { .. } => {}

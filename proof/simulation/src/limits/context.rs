@@ -52,6 +52,7 @@ struct Calls {
     random: fastrand::Rng,
     disk: DiskBehaviour,
     disk_jobs: u32,
+    disk_calls: u32,
 }
 
 struct Record {
@@ -79,7 +80,14 @@ impl SimContext {
     ) -> Self {
         let calls = |seed, call_faults: &[(usize, CallFault)], disk| {
             let random = fastrand::Rng::with_seed(seed);
-            Calls { count: 0, call_faults: call_faults.to_vec(), random, disk, disk_jobs: 0 }
+            Calls {
+                count: 0,
+                call_faults: call_faults.to_vec(),
+                random,
+                disk,
+                disk_jobs: 0,
+                disk_calls: 0,
+            }
         };
         let mut all: Vec<Calls> = plan
             .events
@@ -177,10 +185,12 @@ impl SimContext {
 
     /// What goes wrong with the next call of an operation to the disk.
     pub(super) fn next_disk_call(&self, operation: Operation, call: DiskCall) -> Option<DiskFault> {
-        let disk = &mut lock(&self.0.calls)[operation.0].disk;
-        let fault = disk.fault.filter(|fault| fault.fails(call))?;
+        let calls = &mut lock(&self.0.calls)[operation.0];
+        let number = calls.disk_calls;
+        calls.disk_calls += 1;
+        let fault = calls.disk.fault.filter(|fault| fault.fails(call, number))?;
         if fault.is_once() {
-            disk.fault = None;
+            calls.disk.fault = None;
         }
         Some(fault)
     }

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ratelimiter::{
-    Actual, CompleteError, CompleteRequest, Decision, DefineError, LeaseId, Limit, LimitStatus,
-    Requirement, Requirements, ReserveError, ReserveRequest,
+    Actual, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, LeaseId, Limit,
+    LimitKey, LimitStatus, Requirement, Requirements, ReserveError, ReserveRequest,
 };
 use ratelimiterd::admin::ChangeError;
 
@@ -115,5 +115,9 @@ impl Host for FlawedServer {
         limit: Limit,
     ) -> BoxAnswer<Result<LimitStatus, ChangeError<DefineError>>> {
         Arc::clone(&self.inner).define(limit)
+    }
+
+    fn delete(self: Arc<Self>, key: LimitKey) -> BoxAnswer<Result<(), ChangeError<DeleteError>>> {
+        Arc::clone(&self.inner).delete(key)
     }
 }

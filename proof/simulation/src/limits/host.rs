@@ -4,8 +4,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use ratelimiter::{
-    CompleteError, CompleteRequest, Decision, DefineError, Limit, LimitStatus, ReserveError,
-    ReserveRequest,
+    CompleteError, CompleteRequest, Decision, DefineError, DeleteError, Limit, LimitKey,
+    LimitStatus, ReserveError, ReserveRequest,
 };
 use ratelimiterd::admin::ChangeError;
 
@@ -25,12 +25,17 @@ pub(super) trait Host: Send + Sync {
         self: Arc<Self>,
         limit: Limit,
     ) -> BoxAnswer<Result<LimitStatus, ChangeError<DefineError>>>;
+
+    fn delete(self: Arc<Self>, key: LimitKey) -> BoxAnswer<Result<(), ChangeError<DeleteError>>>;
 }
 
 /// What can happen to servers and to what is below them.
 pub(super) trait FaultInjector: Send + Sync + 'static {
     /// The server's tasks end where they are; it starts again later, with its clock set anew.
     fn crash(self: &Arc<Self>, server: usize, down_ms: u64, skew_ms: i64);
+
+    /// All servers end, and their disk loses what was not flushed; they start again later, with their clocks set anew.
+    fn power_loss(self: &Arc<Self>, seed: u64, down_ms: u64, skew_ms: i64);
 
     /// The ledger answers nobody for a while.
     fn ledger_down(self: &Arc<Self>, down_ms: u64);

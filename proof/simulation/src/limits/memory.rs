@@ -127,7 +127,7 @@ impl World for MemoryWorld {
 }
 
 impl MemorySite {
-    fn start(&self) {
+    fn start(self: &Arc<Self>) {
         let context = &self.context;
         let limiter = new_limiter(context.executor(), context.plan().seed);
         *lock(&self.current) = limiter.clone();
@@ -139,8 +139,15 @@ impl MemorySite {
                 churn_other_limits(&beside, &mut random, nth);
             }
         });
-        let (_, file) = self.processes.begin(0);
+        let (_, file) = self.processes.begin(0, self, self.flaw);
         server::run(context, 0, limiter, file, true, self.flaw);
+    }
+
+    /// The process ends, and with it all that was reserved.
+    fn end(&self) {
+        self.processes.end(0);
+        self.context.oracle().forget();
+        *lock(&self.current) = new_limiter(self.context.executor(), 0);
     }
 
     fn final_checks(&self) {
@@ -150,9 +157,8 @@ impl MemorySite {
             let detail = format!("[{}] has heard nothing", operation.0);
             expect(Promise::EveryRequestAnswered, detail);
         }
-        let registry = match self.processes.read_file() {
-            Ok(registry) => registry,
-            Err(error) => return expect(Promise::DefinitionsKept, error.to_string()),
+        let Some(registry) = self.processes.check_file() else {
+            return;
         };
         let limiter = lock(&self.current).clone();
         for (number, reading) in context.readings().into_iter().enumerate() {
@@ -183,11 +189,16 @@ impl FaultInjector for MemorySite {
             return;
         }
         self.context.trace(|| "    the process crashes, and all reservations with it".to_owned());
-        self.processes.end(server);
-        self.context.oracle().forget();
-        *lock(&self.current) = new_limiter(self.context.executor(), 0);
+        self.end();
         let site = Arc::clone(self);
         self.processes.start_later(server, down_ms, move || site.start());
+    }
+
+    fn power_loss(self: &Arc<Self>, seed: u64, down_ms: u64, _skew_ms: i64) {
+        self.end();
+        self.processes.lose_power(seed);
+        let site = Arc::clone(self);
+        self.processes.start_later(0, down_ms, move || site.start());
     }
 
     fn ledger_down(self: &Arc<Self>, _down_ms: u64) {}

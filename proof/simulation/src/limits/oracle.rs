@@ -6,6 +6,7 @@
 //! Of the completes of a lease the first that took effect counts, alone and for all limits; [`once`] has which that may be.
 
 mod bounds;
+mod definitions;
 mod once;
 mod told;
 
@@ -16,7 +17,9 @@ use ratelimiter::Overage;
 use ratelimiter::clock::Timestamp;
 
 use self::bounds::Span;
-use super::plan::LimitSetup;
+pub(super) use self::definitions::ChangeTold;
+use self::definitions::Definitions;
+use super::plan::{LimitSetup, key};
 use crate::executor::Operation;
 use crate::outcome::{Promise, Violation};
 
@@ -46,6 +49,7 @@ pub(super) struct Oracle {
     limits: Vec<LimitFacts>,
     leases: BTreeMap<usize, LeaseFacts>,
     operations: BTreeMap<Operation, OperationFacts>,
+    definitions: Definitions,
     /// How many times everything was forgotten, as a process in memory does when it crashes.
     epoch: usize,
 }
@@ -126,11 +130,14 @@ impl Oracle {
             let asked = BTreeSet::from([0, setup.capacity]);
             LimitFacts { setup: *setup, asked, asked_for_zero: false, debt: 0, debt_min: 0 }
         };
+        let definitions = limits.iter().enumerate();
+        let definitions = definitions.map(|(number, setup)| (key(number), setup.capacity));
         Self {
             lateness,
             limits: limits.iter().map(facts).collect(),
             leases: BTreeMap::new(),
             operations: BTreeMap::new(),
+            definitions: Definitions::new(definitions),
             epoch: 0,
         }
     }
@@ -221,6 +228,7 @@ impl Oracle {
         if let Some(facts) = self.operations.get_mut(&operation) {
             facts.guards = if begins { facts.guards + 1 } else { facts.guards - 1 };
         }
+        self.definitions.count_work(operation, begins);
     }
 
     /// Something was carried out for a request.
@@ -257,7 +265,7 @@ impl Oracle {
             let Span { must, may, debt_max, accounted } = span;
             spans.push(span);
             let Reading { capacity, used, debt, .. } = *reading;
-            let name = super::plan::key(limit);
+            let name = key(limit);
             let violation = |promise, detail| Err(Violation { promise, detail });
             if must > capacity {
                 let detail = format!("{must} units of {name} are promised, it has {capacity}");

@@ -73,10 +73,18 @@ pub(super) enum EventKind {
         capacity: u64,
         disk: DiskBehaviour,
     },
+    /// Defines the limit that no lease uses, or deletes it.
+    Extra {
+        server: usize,
+        capacity: Option<u64>,
+        disk: DiskBehaviour,
+    },
     Crash {
         server: usize,
         down_ms: u64,
         skew_ms: i64,
+        /// All servers lose power, and not only one process ends.
+        is_power_loss: bool,
     },
     LedgerRestart {
         down_ms: u64,
@@ -110,6 +118,12 @@ pub(super) enum DiskFault {
     Full,
     /// What was written cannot be put in its place, once.
     RenameFails,
+    /// It is in its place, and that cannot be made safe: once, or whenever it is tried.
+    FlushFails { is_always: bool },
+    /// Nothing can be changed.
+    ReadOnly,
+    /// The server crashes at this call to the disk.
+    Crash { call: u32, down_ms: u64, skew_ms: i64 },
 }
 
 /// What becomes of a call to the ledger.
@@ -165,6 +179,11 @@ pub(super) fn key_of(rest: &str) -> LimitKey {
     LimitKey::new(format!("{PREFIX}{rest}")).expect("a text without white space")
 }
 
+/// The key of the limit that no lease uses.
+pub(super) fn extra_key() -> LimitKey {
+    key_of("o:rpm")
+}
+
 /// The number of the limit that has this key.
 pub(super) fn number(key: &LimitKey) -> usize {
     let is_it = |rest: &&str| key.as_str().strip_prefix(PREFIX) == Some(rest);
@@ -216,11 +235,16 @@ impl run::Event for LimitsEvent {
         }
         let mut with = |kind| simpler_variants.push(Self { kind, ..self.clone() });
         match &self.kind {
-            EventKind::Define { server, limit, capacity, disk }
+            EventKind::Define { disk, .. } | EventKind::Extra { disk, .. }
                 if *disk != DiskBehaviour::NORMAL =>
             {
-                let (server, limit, capacity) = (*server, *limit, *capacity);
-                with(EventKind::Define { server, limit, capacity, disk: DiskBehaviour::NORMAL });
+                let mut kind = self.kind.clone();
+                kind.set_disk(DiskBehaviour::NORMAL);
+                with(kind);
+            }
+            EventKind::Crash { server, down_ms, skew_ms, is_power_loss: true } => {
+                let (server, down_ms, skew_ms) = (*server, *down_ms, *skew_ms);
+                with(EventKind::Crash { server, down_ms, skew_ms, is_power_loss: false });
             }
             EventKind::Reserve { server, lease, needs } if needs.len() > 1 => {
                 for index in 0..needs.len() {
@@ -238,6 +262,7 @@ impl run::Event for LimitsEvent {
             }
             EventKind::Reserve { .. }
             | EventKind::Define { .. }
+            | EventKind::Extra { .. }
             | EventKind::Crash { .. }
             | EventKind::LedgerRestart { .. }
             | EventKind::Upkeep { .. } => {}
@@ -250,7 +275,7 @@ impl LimitsEvent {
     /// What the disk does while it is handled.
     pub(super) fn disk(&self) -> DiskBehaviour {
         match self.kind {
-            EventKind::Define { disk, .. } => disk,
+            EventKind::Define { disk, .. } | EventKind::Extra { disk, .. } => disk,
             EventKind::Reserve { .. }
             | EventKind::Complete { .. }
             | EventKind::Crash { .. }
@@ -260,24 +285,35 @@ impl LimitsEvent {
     }
 }
 
+impl EventKind {
+    fn set_disk(&mut self, behaviour: DiskBehaviour) {
+        if let Self::Define { disk, .. } | Self::Extra { disk, .. } = self {
+            *disk = behaviour;
+        }
+    }
+}
+
 impl DiskBehaviour {
     pub(super) const NORMAL: Self = Self { slow_ms: 1, fault: None };
 }
 
 impl DiskFault {
-    /// Whether this call fails.
-    pub(super) fn fails(self, call: DiskCall) -> bool {
+    /// Whether a call fails, the `number`th of its operation.
+    pub(super) fn fails(self, call: DiskCall, number: u32) -> bool {
         match self {
             Self::Full => call == DiskCall::Write,
             Self::RenameFails => call == DiskCall::Rename,
+            Self::FlushFails { .. } => call == DiskCall::SyncFolder,
+            Self::ReadOnly => !matches!(call, DiskCall::Read | DiskCall::Lock),
+            Self::Crash { call, .. } => call == number,
         }
     }
 
     /// Whether only the first such call of an operation fails.
     pub(super) const fn is_once(self) -> bool {
         match self {
-            Self::Full => false,
-            Self::RenameFails => true,
+            Self::Full | Self::FlushFails { is_always: true } | Self::ReadOnly => false,
+            Self::RenameFails | Self::FlushFails { is_always: false } | Self::Crash { .. } => true,
         }
     }
 }
@@ -331,8 +367,21 @@ impl fmt::Display for EventKind {
                 write!(f, "define {key} {capacity} at server {server}, disk {slow_ms}ms")?;
                 fault.map_or(Ok(()), |fault| write!(f, " {fault:?}"))
             }
-            Self::Crash { server, down_ms, skew_ms } => {
-                write!(f, "crash server {server} for {down_ms}ms, clock then {skew_ms}ms ahead")
+            Self::Extra { server, capacity, disk } => {
+                let DiskBehaviour { slow_ms, fault } = disk;
+                match capacity {
+                    Some(capacity) => write!(f, "define {} {capacity}", extra_key())?,
+                    None => write!(f, "delete {}", extra_key())?,
+                }
+                write!(f, " at server {server}, disk {slow_ms}ms")?;
+                fault.map_or(Ok(()), |fault| write!(f, " {fault:?}"))
+            }
+            Self::Crash { server, down_ms, skew_ms, is_power_loss } => {
+                match is_power_loss {
+                    true => write!(f, "power loss of all servers")?,
+                    false => write!(f, "crash server {server}")?,
+                }
+                write!(f, " for {down_ms}ms, clock then {skew_ms}ms ahead")
             }
             Self::LedgerRestart { down_ms } => write!(f, "ledger down for {down_ms}ms"),
             Self::Upkeep { server } => write!(f, "upkeep of server {server}"),

@@ -8,20 +8,21 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use ratelimiter::{
-    CompleteError, CompleteRequest, Decision, DefineError, LeaseId, Limit, LimitStatus,
-    RegisteredLimit, Registry, ReserveError, ReserveRequest,
+    CompleteError, CompleteRequest, Decision, DefineError, DeleteError, LeaseId, Limit, LimitKey,
+    LimitStatus, RegisteredLimit, Registry, ReserveError, ReserveRequest,
 };
-use ratelimiter_wire::write_limits_file;
+use ratelimiter_wire::{LimitsDocument, write_limits_file};
 use ratelimiterd::admin::{Admin, ChangeError, RestoreError};
 use ratelimiterd::disk::{Access, Disk};
 use ratelimiterd::runtime::Runtime;
-use ratelimiterd::{HostedBackend, LimitsFile, LoadError};
+use ratelimiterd::{HostedBackend, LimitsFile};
 use tokio_util::sync::CancellationToken;
 
+use super::client::name;
 use super::context::{OUTSIDE, SimContext, group};
 use super::flawed_server::FlawedServer;
-use super::host::{BoxAnswer, Host};
-use super::plan::EVENTS_MS;
+use super::host::{BoxAnswer, FaultInjector, Host};
+use super::plan::{DiskFault, EVENTS_MS};
 use super::virtual_disk::{DiskCall, DiskFaults, NoFaults, VirtualDisk};
 use crate::flaw::Flaw;
 use crate::outcome::{Promise, Violation};
@@ -63,7 +64,11 @@ struct Process {
 struct SimRuntime(SimContext);
 
 /// The faults that the plan has for the operation that calls.
-struct PlannedFaults(SimContext);
+struct PlannedFaults<D> {
+    context: SimContext,
+    injector: Arc<D>,
+    server: usize,
+}
 
 /// Starts a server on this backend and this file, with a deliberate bug around it or without.
 pub(super) fn run(
@@ -165,6 +170,10 @@ impl<B: HostedBackend> Host for SimServer<B> {
             answer
         })
     }
+
+    fn delete(self: Arc<Self>, key: LimitKey) -> BoxAnswer<Result<(), ChangeError<DeleteError>>> {
+        Box::pin(async move { self.admin.delete(key, CHANGE_TIMEOUT).await })
+    }
 }
 
 impl Processes {
@@ -174,21 +183,31 @@ impl Processes {
         let limits = context.plan().limits.iter().enumerate();
         let limits = limits.map(|(number, setup)| setup.limit(number, setup.capacity));
         let limits: Vec<_> = limits.map(RegisteredLimit::in_force).collect();
-        let outside = disk.process(u64::MAX, Arc::new(NoFaults));
-        let file = outside.open(LIMITS_PATH.as_ref(), Access::Truncate);
-        file.and_then(|file| file.write(write_limits_file(&limits).as_bytes()))
-            .expect("nothing goes wrong yet");
+        let outside = disk.process(u64::MAX, Arc::new(NoFaults), None);
+        let write = || {
+            let file = outside.open(LIMITS_PATH.as_ref(), Access::Truncate)?;
+            file.write(write_limits_file(&limits).as_bytes())?;
+            file.sync_all()?;
+            outside.open(FOLDER.as_ref(), Access::Read)?.sync_all()
+        };
+        write().expect("nothing goes wrong yet");
         let servers = Mutex::new(vec![Process::default(); context.plan().skews_ms.len()]);
         let (context, starts) = (context.clone(), AtomicU64::new(0));
         Arc::new(Self { context, disk, starts, servers })
     }
 
     /// A process begins: its number, and the limits file as it sees it.
-    pub(super) fn begin(&self, server: usize) -> (u64, LimitsFile) {
+    pub(super) fn begin(
+        &self,
+        server: usize,
+        injector: &Arc<impl FaultInjector>,
+        flaw: Option<Flaw>,
+    ) -> (u64, LimitsFile) {
         let number = self.starts.fetch_add(1, Ordering::Relaxed);
         self.servers()[server].number = number;
-        let faults = Arc::new(PlannedFaults(self.context.clone()));
-        (number, file(&self.disk, number, faults))
+        let (context, injector) = (self.context.clone(), Arc::clone(injector));
+        let faults = Arc::new(PlannedFaults { context, injector, server });
+        (number, file(&self.disk, number, faults, flaw))
     }
 
     /// A server's process ends where it is.
@@ -198,6 +217,13 @@ impl Processes {
         self.disk.end(number);
         self.context.set_host(server, None);
         self.context.executor().kill(group(server));
+        drop(self.check_file());
+    }
+
+    /// The disk loses what was not flushed, when all processes have ended.
+    pub(super) fn lose_power(&self, seed: u64) {
+        self.disk.lose_power(seed);
+        drop(self.check_file());
     }
 
     /// Starts a server again after a while, unless it is ended once more in between.
@@ -218,10 +244,19 @@ impl Processes {
         });
     }
 
-    /// What the limits file says.
-    pub(super) fn read_file(&self) -> Result<Registry, LoadError> {
-        let file = file(&self.disk, u64::MAX, Arc::new(NoFaults));
-        file.load_existing().map(|document| document.registry)
+    /// What the limits file says, held against what was answered; `None` if that is not so.
+    pub(super) fn check_file(&self) -> Option<Registry> {
+        let file = file(&self.disk, u64::MAX, Arc::new(NoFaults), None);
+        let checked = match file.load_existing() {
+            Ok(LimitsDocument { registry, .. }) => {
+                self.context.oracle().check_file(&registry).map(|()| registry)
+            }
+            Err(error) => {
+                let (promise, detail) = (Promise::DefinitionsKept, error.to_string());
+                Err(Violation { promise, detail })
+            }
+        };
+        checked.map_err(|violation| self.context.record(Err(violation))).ok()
     }
 
     fn servers(&self) -> MutexGuard<'_, Vec<Process>> {
@@ -229,8 +264,14 @@ impl Processes {
     }
 }
 
-fn file(disk: &VirtualDisk, process: u64, faults: Arc<dyn DiskFaults>) -> LimitsFile {
-    LimitsFile::on(disk.process(process, faults), LIMITS_PATH, LeaseId::from_u128(process.into()))
+fn file(
+    disk: &VirtualDisk,
+    process: u64,
+    faults: Arc<dyn DiskFaults>,
+    flaw: Option<Flaw>,
+) -> LimitsFile {
+    let name = LeaseId::from_u128(process.into());
+    LimitsFile::on(disk.process(process, faults, flaw), LIMITS_PATH, name)
 }
 
 impl Runtime for SimRuntime {
@@ -257,13 +298,22 @@ impl Runtime for SimRuntime {
     }
 }
 
-impl DiskFaults for PlannedFaults {
+impl<D: FaultInjector> DiskFaults for PlannedFaults<D> {
     fn before(&self, call: DiskCall) -> io::Result<()> {
-        let operation = self.0.executor().operation();
-        match self.0.next_disk_call(operation, call) {
-            Some(_) => Err(io::ErrorKind::StorageFull.into()),
-            None => Ok(()),
-        }
+        let operation = self.context.executor().operation();
+        let Some(fault) = self.context.next_disk_call(operation, call) else {
+            return Ok(());
+        };
+        self.context.trace(|| format!("    {} {call:?}: {fault:?}", name(operation)));
+        Err(match fault {
+            DiskFault::Full | DiskFault::RenameFails => io::ErrorKind::StorageFull.into(),
+            DiskFault::FlushFails { .. } => io::Error::other("it cannot be flushed"),
+            DiskFault::ReadOnly => io::ErrorKind::ReadOnlyFilesystem.into(),
+            DiskFault::Crash { down_ms, skew_ms, .. } => {
+                self.injector.crash(self.server, down_ms, skew_ms);
+                io::Error::other("the process has ended")
+            }
+        })
     }
 }
 

@@ -96,7 +96,7 @@ impl TigerBeetleSite {
             outage: Arc::clone(&self.outage),
             injector: Arc::clone(self),
         };
-        let (start, file) = self.processes.begin(server);
+        let (start, file) = self.processes.begin(server, self, self.flaw);
         let options = LimiterOptions {
             clock: Arc::new(context.executor().clock(skew_ms * 1_000_000)),
             leases_cached_max: context.plan().leases_cached_max,
@@ -116,13 +116,8 @@ impl TigerBeetleSite {
             let detail = format!("[{}] has heard nothing", operation.0);
             context.record(Err(Violation { promise: Promise::EveryRequestAnswered, detail }));
         }
-        let registry = match self.processes.read_file() {
-            Ok(registry) => registry,
-            Err(error) => {
-                let detail = error.to_string();
-                return context
-                    .record(Err(Violation { promise: Promise::DefinitionsKept, detail }));
-            }
+        let Some(registry) = self.processes.check_file() else {
+            return;
         };
         for (number, reading) in context.readings().into_iter().enumerate() {
             let (key, Reading { capacity, used, .. }) = (key(number), reading);
@@ -205,6 +200,16 @@ impl FaultInjector for TigerBeetleSite {
         self.processes.end(server);
         let site = Arc::clone(self);
         self.processes.start_later(server, down_ms, move || site.start(server, skew_ms));
+    }
+
+    fn power_loss(self: &Arc<Self>, seed: u64, down_ms: u64, skew_ms: i64) {
+        let servers = 0..self.context.plan().skews_ms.len();
+        servers.clone().for_each(|server| self.processes.end(server));
+        self.processes.lose_power(seed);
+        for server in servers {
+            let site = Arc::clone(self);
+            self.processes.start_later(server, down_ms, move || site.start(server, skew_ms));
+        }
     }
 
     fn ledger_down(self: &Arc<Self>, down_ms: u64) {

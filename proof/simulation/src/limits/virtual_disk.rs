@@ -1,4 +1,5 @@
-//! A disk of plain data, which the servers of a run share: what each of them sees, and whose locks there are.
+//! A disk of plain data, which the servers of a run share: what each of them sees, whose locks there are, and what a loss
+//! of power leaves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -12,6 +13,7 @@ use ratelimiter::clock::Clock;
 use ratelimiterd::disk::{Access, Disk, DiskFile, FileKind, FileMetadata, FileVersion, LockMode};
 
 use crate::executor::SimulatedClock;
+use crate::flaw::Flaw;
 
 /// A disk with one folder. Clones share it.
 #[derive(Clone, Debug)]
@@ -24,16 +26,22 @@ pub(super) struct VirtualDisk {
 #[derive(Debug, Default)]
 struct State {
     inodes: Vec<Inode>,
-    entries: BTreeMap<PathBuf, usize>,
+    entries: Entries,
+    /// The folder as it was flushed, and after each change since then.
+    unflushed: Vec<Entries>,
     locks: Vec<Lock>,
     handle_count: u64,
     /// Processes that have ended: whatever of them still runs changes nothing.
     ended: BTreeSet<u64>,
 }
 
+type Entries = BTreeMap<PathBuf, usize>;
+
 #[derive(Debug)]
 struct Inode {
     bytes: Vec<u8>,
+    /// What it had when it was last flushed.
+    flushed: Option<Vec<u8>>,
     modified_at: (i64, i64),
 }
 
@@ -51,6 +59,7 @@ pub(super) struct ProcessDisk {
     disk: VirtualDisk,
     process: u64,
     faults: Arc<dyn DiskFaults>,
+    flaw: Option<Flaw>,
 }
 
 /// What goes wrong with the calls of a process.
@@ -93,11 +102,24 @@ fn not_found() -> io::Error {
 
 impl VirtualDisk {
     pub(super) fn new(folder: impl Into<PathBuf>, clock: SimulatedClock) -> Self {
-        Self { folder: folder.into(), clock, state: Arc::default() }
+        Self {
+            folder: folder.into(),
+            clock,
+            state: Arc::new(Mutex::new(State {
+                unflushed: vec![Entries::new()],
+                ..State::default()
+            })),
+        }
     }
 
-    pub(super) fn process(&self, process: u64, faults: Arc<dyn DiskFaults>) -> Arc<ProcessDisk> {
-        Arc::new(ProcessDisk { disk: self.clone(), process, faults })
+    /// The disk as a process sees it, with a deliberate bug or without.
+    pub(super) fn process(
+        &self,
+        process: u64,
+        faults: Arc<dyn DiskFaults>,
+        flaw: Option<Flaw>,
+    ) -> Arc<ProcessDisk> {
+        Arc::new(ProcessDisk { disk: self.clone(), process, faults, flaw })
     }
 
     /// A process ends: its locks are gone, and what it has written stays.
@@ -107,18 +129,46 @@ impl VirtualDisk {
         state.locks.retain(|lock| lock.process != process);
     }
 
+    /// Power is lost: of the changes to the folder that were not flushed only the first ones are there, and of a file's
+    /// content that was not flushed a part, or what was flushed before.
+    pub(super) fn lose_power(&self, seed: u64) {
+        let state = &mut *self.state();
+        let at = fastrand::Rng::with_seed(seed).usize(..state.unflushed.len());
+        state.entries = state.unflushed.swap_remove(at);
+        state.unflushed = vec![state.entries.clone()];
+        for (number, inode) in state.inodes.iter_mut().enumerate() {
+            // Each has a generator of its own, since an owner's content has a length that differs between runs.
+            inode.lose_power(&mut fastrand::Rng::with_seed(seed ^ (number as u64 + 1)));
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+impl Inode {
+    fn lose_power(&mut self, random: &mut fastrand::Rng) {
+        match self.flushed.take() {
+            Some(flushed) if flushed == self.bytes || random.bool() => self.bytes = flushed,
+            Some(_) | None => self.bytes.truncate(random.usize(..=self.bytes.len())),
+        }
+        self.flushed = Some(self.bytes.clone());
+    }
+}
+
 impl State {
+    /// The folder has changed.
+    fn note_entries(&mut self) {
+        self.unflushed.push(self.entries.clone());
+    }
+
     fn file(&self, path: &Path) -> io::Result<usize> {
         self.entries.get(path).copied().ok_or_else(not_found)
     }
 
     fn metadata(&self, inode: usize) -> FileMetadata {
-        let Inode { bytes, modified_at } = &self.inodes[inode];
+        let Inode { bytes, modified_at, .. } = &self.inodes[inode];
         let (modified_at, bytes) = (*modified_at, bytes.len() as u64);
         let version = FileVersion { inode: inode as u64, modified_at, bytes };
         FileMetadata { kind: FileKind::File, version }
@@ -161,6 +211,9 @@ impl Disk for ProcessDisk {
         if folder != self.disk.folder {
             return Err(not_found());
         }
+        if self.flaw == Some(Flaw::HidesStagedFiles) {
+            return Ok(Vec::new());
+        }
         Ok(state.entries.keys().filter_map(|path| Some(path.file_name()?.to_owned())).collect())
     }
 
@@ -182,8 +235,10 @@ impl Disk for ProcessDisk {
             Err(error) if is_read => return Err(error),
             Err(_) => {
                 let inode = state.inodes.len();
-                state.inodes.push(Inode { bytes: Vec::new(), modified_at: self.modified_at() });
+                let (bytes, flushed) = (Vec::new(), None);
+                state.inodes.push(Inode { bytes, flushed, modified_at: self.modified_at() });
                 state.entries.insert(path.to_owned(), inode);
+                state.note_entries();
                 Some(inode)
             }
         };
@@ -201,6 +256,7 @@ impl Disk for ProcessDisk {
         let inode = state.file(from)?;
         state.entries.remove(from);
         state.entries.insert(to.to_owned(), inode);
+        state.note_entries();
         Ok(())
     }
 
@@ -208,6 +264,7 @@ impl Disk for ProcessDisk {
         let mut state = self.call(DiskCall::Remove)?;
         state.file(path)?;
         state.entries.remove(path);
+        state.note_entries();
         Ok(())
     }
 }
@@ -238,9 +295,17 @@ impl DiskFile for OpenFile {
     }
 
     fn sync_all(&self) -> io::Result<()> {
-        let is_folder = self.inode.is_none();
-        let call = if is_folder { DiskCall::SyncFolder } else { DiskCall::SyncFile };
-        self.process.call(call).map(drop)
+        let Some(inode) = self.inode else {
+            let mut state = self.process.call(DiskCall::SyncFolder)?;
+            state.unflushed = vec![state.entries.clone()];
+            return Ok(());
+        };
+        let mut state = self.process.call(DiskCall::SyncFile)?;
+        if self.process.flaw != Some(Flaw::FlushesNothing) {
+            let inode = &mut state.inodes[inode];
+            inode.flushed = Some(inode.bytes.clone());
+        }
+        Ok(())
     }
 
     fn metadata(&self) -> io::Result<FileMetadata> {
@@ -256,7 +321,8 @@ impl DiskFile for OpenFile {
             let is_exclusive = mode == LockMode::Exclusive || lock.mode == LockMode::Exclusive;
             lock.inode == inode && lock.handle != handle && is_exclusive
         };
-        if state.locks.iter().any(is_in_the_way) {
+        let is_heeded = self.process.flaw != Some(Flaw::LocksNothing);
+        if is_heeded && state.locks.iter().any(is_in_the_way) {
             return Err(TryLockError::WouldBlock);
         }
         state.locks.retain(|lock| lock.handle != handle);
@@ -369,7 +435,7 @@ mod tests {
     fn a_virtual_disk_does_what_the_operating_systems_does() {
         let folder = tempfile::tempdir().unwrap();
         let clock = Executor::starting_at(Timestamp::from_unix_ms(1_000)).clock(0);
-        let disk = VirtualDisk::new(folder.path(), clock).process(1, Arc::new(NoFaults));
+        let disk = VirtualDisk::new(folder.path(), clock).process(1, Arc::new(NoFaults), None);
         let on_virtual = script(&*disk, folder.path());
         assert_eq!(on_virtual, script(&OsDisk, folder.path()));
     }
@@ -378,7 +444,7 @@ mod tests {
     fn a_process_that_has_ended_changes_nothing_and_keeps_no_lock() {
         let clock = Executor::starting_at(Timestamp::from_unix_ms(1_000)).clock(0);
         let disk = VirtualDisk::new("/limits", clock);
-        let [one, two] = [1, 2].map(|process| disk.process(process, Arc::new(NoFaults)));
+        let [one, two] = [1, 2].map(|process| disk.process(process, Arc::new(NoFaults), None));
         let path = Path::new("/limits/file");
         let [first, second] = [&one, &two].map(|disk| disk.open(path, Access::Keep).unwrap());
         first.write(b"first").unwrap();
@@ -388,5 +454,42 @@ mod tests {
         assert!(first.write(b"late").is_err() && one.remove_file(path).is_err());
         assert_eq!(locked(&*second, LockMode::Exclusive), "locked");
         assert_eq!(second.read(10).unwrap(), b"first");
+    }
+
+    /// What each of many losses of power leaves of a file.
+    fn left(flushes: impl Fn(&dyn Disk, &dyn DiskFile)) -> BTreeSet<Option<String>> {
+        let left = |seed| {
+            let clock = Executor::starting_at(Timestamp::from_unix_ms(1_000)).clock(0);
+            let disk = VirtualDisk::new("/limits", clock);
+            let process = disk.process(1, Arc::new(NoFaults), None);
+            let path = Path::new("/limits/file");
+            process.open(Path::new("/limits"), Access::Read).unwrap().sync_all().unwrap();
+            let file = process.open(path, Access::Truncate).unwrap();
+            file.write(b"ab").unwrap();
+            flushes(&*process, &*file);
+            disk.lose_power(seed);
+            let file = process.open(path, Access::Read).ok()?;
+            Some(String::from_utf8(file.read(10).unwrap()).unwrap())
+        };
+        (0..100).map(left).collect()
+    }
+
+    #[test]
+    fn a_loss_of_power_takes_what_was_not_flushed() {
+        let texts = |texts: &[&str]| texts.iter().map(|text| Some((*text).to_owned())).collect();
+        let flush_folder = |disk: &dyn Disk| {
+            disk.open(Path::new("/limits"), Access::Read).unwrap().sync_all().unwrap();
+        };
+        let nothing: BTreeSet<_> = left(|_, _| {});
+        assert_eq!(nothing.len(), 4, "no file, or a part of it: {nothing:?}");
+        let content = left(|_, file| file.sync_all().unwrap());
+        assert_eq!(content, BTreeSet::from([None, Some("ab".to_owned())]));
+        let entry: BTreeSet<_> = left(|disk, _| flush_folder(disk));
+        assert_eq!(entry, texts(&["", "a", "ab"]));
+        let both: BTreeSet<_> = left(|disk, file| {
+            file.sync_all().unwrap();
+            flush_folder(disk);
+        });
+        assert_eq!(both, texts(&["ab"]));
     }
 }

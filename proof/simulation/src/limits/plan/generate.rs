@@ -25,6 +25,9 @@ const SECONDS_MAX: u64 = 4;
 /// By how much a clock may be set wrong.
 const SKEW_MS_MAX: i64 = 20_000;
 
+/// How many calls to the disk a change makes, about.
+const DISK_CALLS: u32 = 16;
+
 struct Generator {
     random: fastrand::Rng,
     topology: Topology,
@@ -58,6 +61,7 @@ impl LimitsPlan {
         generator.administration();
         generator.disasters();
         let skews_ms = (0..servers).map(|_| generator.skew_ms()).collect();
+        generator.definition_faults(seed);
         let Generator { mut random, limits, mut events, .. } = generator;
         events.sort_by_key(|event| event.at_ms);
         let expiry_lag_ms = *random.choice(&[0, 0, 40, 100]).expect("there are four");
@@ -78,6 +82,10 @@ fn limit(random: &mut fastrand::Rng) -> LimitSetup {
 impl Generator {
     fn percent(&mut self, percent: u32) -> bool {
         self.random.u32(..100) < percent
+    }
+
+    fn is_faulty(&mut self) -> bool {
+        self.percent(self.fault_percent)
     }
 
     fn server(&mut self) -> usize {
@@ -240,7 +248,8 @@ impl Generator {
         while self.percent(40) {
             let (server, down_ms) = (self.server(), self.random.u64(1..=DOWN_MS_MAX));
             let (at_ms, skew_ms) = (self.random.u64(..EVENTS_MS), self.skew_ms());
-            self.event(at_ms, nobody, EventKind::Crash { server, down_ms, skew_ms });
+            let kind = EventKind::Crash { server, down_ms, skew_ms, is_power_loss: false };
+            self.event(at_ms, nobody, kind);
         }
         if self.topology == Topology::OneProcess {
             return;
@@ -264,5 +273,84 @@ impl Generator {
                 call_faults,
             });
         }
+    }
+
+    /// More changes, and faults around them. They have a generator of their own, so that all else of a seed stays as it is
+    /// without them.
+    fn definition_faults(&mut self, seed: u64) {
+        let before = std::mem::replace(&mut self.random, fastrand::Rng::with_seed(!seed));
+        let mut changed_at = Vec::new();
+        for event in 0..self.events.len() {
+            if let EventKind::Define { mut disk, .. } = self.events[event].kind {
+                changed_at.push(self.events[event].at_ms);
+                disk.fault = self.disk_fault().or(disk.fault);
+                self.events[event].kind.set_disk(disk);
+            }
+            let is_lost = self.random.u8(..3) == 0;
+            if let EventKind::Crash { is_power_loss, .. } = &mut self.events[event].kind {
+                *is_power_loss = is_lost;
+            }
+        }
+        for _ in 0..self.random.usize(..=3) {
+            // Often at the same time as another one.
+            let at_ms = self.random.u64(..EVENTS_MS);
+            let same = self.random.choice(&changed_at).copied().filter(|_| self.random.bool());
+            let at_ms = same.unwrap_or(at_ms);
+            changed_at.push(at_ms);
+            self.extra_change(at_ms);
+        }
+        if self.topology == Topology::ServersOnLedger && self.is_faulty() {
+            self.abandoned_change();
+        }
+        self.random = before;
+    }
+
+    /// A change of the limit that no lease uses.
+    fn extra_change(&mut self, at_ms: u64) {
+        let (server, capacity) = (self.server(), self.random.u64(..=14));
+        let capacity = self.random.bool().then_some(capacity);
+        let mut disk = DiskBehaviour::NORMAL;
+        if self.is_faulty() {
+            disk.slow_ms = self.random.u64(50..=1_000);
+        }
+        disk.fault = self.disk_fault();
+        self.event(at_ms, self.clients, EventKind::Extra { server, capacity, disk });
+    }
+
+    /// A change that is still on its way to the ledger when its server crashes.
+    fn abandoned_change(&mut self) {
+        let (server, limit) = (self.server(), self.random.usize(..self.limits.len()));
+        let (capacity, disk) = (self.random.u64(..=14), DiskBehaviour::NORMAL);
+        let (at_ms, seed) = (self.random.u64(..EVENTS_MS - 500), self.random.u64(..));
+        let slow = CallFault::Slow { ms: self.random.u64(300..=1_500) };
+        self.events.push(LimitsEvent {
+            at_ms,
+            client: self.clients,
+            seed,
+            kind: EventKind::Define { server, limit, capacity, disk },
+            network: NetworkFault::None,
+            call_faults: vec![(self.random.usize(..3), slow)],
+        });
+        let at_ms = at_ms + self.random.u64(20..=300);
+        let (down_ms, skew_ms) = (self.random.u64(1..=300), self.skew_ms());
+        let kind = EventKind::Crash { server, down_ms, skew_ms, is_power_loss: false };
+        self.event(at_ms, self.clients + 1, kind);
+    }
+
+    fn disk_fault(&mut self) -> Option<DiskFault> {
+        if !self.is_faulty() {
+            return None;
+        }
+        Some(match self.random.u8(..8) {
+            0 => DiskFault::Full,
+            1 => DiskFault::RenameFails,
+            2 => DiskFault::FlushFails { is_always: false },
+            3 => DiskFault::FlushFails { is_always: true },
+            4 => DiskFault::ReadOnly,
+            _ => {
+                let (down_ms, skew_ms) = (self.random.u64(1..=DOWN_MS_MAX), self.skew_ms());
+                DiskFault::Crash { call: self.random.u32(..DISK_CALLS), down_ms, skew_ms }
+            }
+        })
     }
 }
