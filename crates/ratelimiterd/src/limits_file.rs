@@ -1,9 +1,9 @@
 //! The limits file on disk: read at the start, replaced in two steps.
 //!
-//! A new content is first *staged*: written beside the file and flushed. A full disk shows there, before anything was
-//! applied. Then it is *committed*: renamed over the file, and the folder flushed. A crash at any instant leaves the old
-//! or the new file, never a part of one; and what was staged and not committed stays beside it, which tells the next
-//! server which change may have been begun (`staged_files`).
+//! A new content is first *staged*: written beside the file and flushed, its name included. A full disk shows there,
+//! before anything was applied. Then it is *committed*: renamed over the file, and the folder flushed. A crash at any
+//! instant leaves the old or the new file, never a part of one; and what was staged and not committed stays beside it,
+//! which tells the next server which change may have been begun (`staged_files`).
 
 mod change_lock;
 mod owner;
@@ -193,7 +193,10 @@ impl Staged {
     fn write(&self, bytes: &[u8]) -> io::Result<()> {
         let file = self.disk.open(&self.temporary, Access::Truncate)?;
         file.write(bytes)?;
-        file.sync_all()
+        file.sync_all()?;
+        // Its name too: if power is lost while the change is on its way to a shared backend, whoever starts next must find
+        // what was staged, to shut the change out (`TB-08`).
+        self.disk.open(folder_of(&self.path), Access::Read)?.sync_all()
     }
 
     /// The same, which has these locks until it is committed or discarded.

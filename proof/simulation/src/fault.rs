@@ -44,7 +44,7 @@ faults! {
     ClockSet = "server started with its clock set wrong",
     DiskSlow = "slow disk under the limits file",
     DiskFull = "full disk under the limits file",
-    DiskFlushFails = "limits file replaced, and that not flushed",
+    DiskFlushFails = "limits file written or replaced, and that not flushed",
     DiskReadOnly = "read-only disk under the limits file",
     CrashAtDisk = "server crashed when it read or replaced the limits file",
     PowerLoss = "all servers lost power",

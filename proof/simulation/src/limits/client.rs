@@ -148,7 +148,9 @@ fn count_disk_faults(context: &SimContext, disk: &DiskBehaviour) {
     if let Some(fault) = disk.fault {
         context.count_fault(match fault {
             DiskFault::Full | DiskFault::RenameFails => Fault::DiskFull,
-            DiskFault::FlushFails { .. } => Fault::DiskFlushFails,
+            DiskFault::StageFlushFails | DiskFault::CommitFlushFails { .. } => {
+                Fault::DiskFlushFails
+            }
             DiskFault::ReadOnly => Fault::DiskReadOnly,
             DiskFault::Crash { .. } => Fault::CrashAtDisk,
         });

@@ -53,6 +53,7 @@ struct Calls {
     disk: DiskBehaviour,
     disk_jobs: u32,
     disk_calls: u32,
+    is_renamed: bool,
 }
 
 struct Record {
@@ -87,6 +88,7 @@ impl SimContext {
                 disk,
                 disk_jobs: 0,
                 disk_calls: 0,
+                is_renamed: false,
             }
         };
         let mut all: Vec<Calls> = plan
@@ -188,7 +190,9 @@ impl SimContext {
         let calls = &mut lock(&self.0.calls)[operation.0];
         let number = calls.disk_calls;
         calls.disk_calls += 1;
-        let fault = calls.disk.fault.filter(|fault| fault.fails(call, number))?;
+        let is_renamed = calls.is_renamed;
+        calls.is_renamed |= call == DiskCall::Rename;
+        let fault = calls.disk.fault.filter(|fault| fault.fails(call, number, is_renamed))?;
         if fault.is_once() {
             calls.disk.fault = None;
         }

@@ -118,8 +118,10 @@ pub(super) enum DiskFault {
     Full,
     /// What was written cannot be put in its place, once.
     RenameFails,
-    /// It is in its place, and that cannot be made safe: once, or whenever it is tried.
-    FlushFails { is_always: bool },
+    /// It is written, and its name cannot be flushed, once.
+    StageFlushFails,
+    /// It is in its place, and that cannot be flushed: once, or whenever it is tried.
+    CommitFlushFails { is_always: bool },
     /// Nothing can be changed.
     ReadOnly,
     /// The server crashes at this call to the disk.
@@ -298,12 +300,13 @@ impl DiskBehaviour {
 }
 
 impl DiskFault {
-    /// Whether a call fails, the `number`th of its operation.
-    pub(super) fn fails(self, call: DiskCall, number: u32) -> bool {
+    /// Whether a call fails, the `number`th of its operation. `is_renamed` says whether a file was put in its place before.
+    pub(super) fn fails(self, call: DiskCall, number: u32, is_renamed: bool) -> bool {
         match self {
             Self::Full => call == DiskCall::Write,
             Self::RenameFails => call == DiskCall::Rename,
-            Self::FlushFails { .. } => call == DiskCall::SyncFolder,
+            Self::StageFlushFails => call == DiskCall::SyncFolder,
+            Self::CommitFlushFails { .. } => call == DiskCall::SyncFolder && is_renamed,
             Self::ReadOnly => !matches!(call, DiskCall::Read | DiskCall::Lock),
             Self::Crash { call, .. } => call == number,
         }
@@ -312,8 +315,11 @@ impl DiskFault {
     /// Whether only the first such call of an operation fails.
     pub(super) const fn is_once(self) -> bool {
         match self {
-            Self::Full | Self::FlushFails { is_always: true } | Self::ReadOnly => false,
-            Self::RenameFails | Self::FlushFails { is_always: false } | Self::Crash { .. } => true,
+            Self::Full | Self::CommitFlushFails { is_always: true } | Self::ReadOnly => false,
+            Self::RenameFails
+            | Self::StageFlushFails
+            | Self::CommitFlushFails { is_always: false }
+            | Self::Crash { .. } => true,
         }
     }
 }

@@ -307,7 +307,9 @@ impl<D: FaultInjector> DiskFaults for PlannedFaults<D> {
         self.context.trace(|| format!("    {} {call:?}: {fault:?}", name(operation)));
         Err(match fault {
             DiskFault::Full | DiskFault::RenameFails => io::ErrorKind::StorageFull.into(),
-            DiskFault::FlushFails { .. } => io::Error::other("it cannot be flushed"),
+            DiskFault::StageFlushFails | DiskFault::CommitFlushFails { .. } => {
+                io::Error::other("it cannot be flushed")
+            }
             DiskFault::ReadOnly => io::ErrorKind::ReadOnlyFilesystem.into(),
             DiskFault::Crash { down_ms, skew_ms, .. } => {
                 self.injector.crash(self.server, down_ms, skew_ms);

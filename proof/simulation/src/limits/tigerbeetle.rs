@@ -218,3 +218,42 @@ impl FaultInjector for TigerBeetleSite {
 }
 
 impl<D: FaultInjector> HostedLedger for FlawedLedger<Connection<D>> {}
+
+#[cfg(test)]
+mod tests {
+    use ratelimiter::Overage;
+
+    use super::*;
+    use crate::limits::plan::{
+        CallFault, DiskBehaviour, EventKind, LimitSetup, LimitsEvent, NetworkFault,
+    };
+
+    /// TB-08: what was staged is found again, whatever a loss of power leaves.
+    #[test]
+    fn tb_08_a_change_that_is_on_its_way_when_power_is_lost_is_shut_out() {
+        let overage = Overage::Debt;
+        let limits = [LimitSetup { is_concurrency: false, seconds: 1, capacity: 7, overage }];
+        for seed in 0..20 {
+            let event = |at_ms, client, kind, call_faults| {
+                let network = NetworkFault::None;
+                LimitsEvent { at_ms, client, seed, kind, network, call_faults }
+            };
+            let disk = DiskBehaviour::NORMAL;
+            let define = EventKind::Define { server: 0, limit: 0, capacity: 5, disk };
+            let slow = vec![(1, CallFault::Slow { ms: 1_000 })];
+            let (down_ms, skew_ms, is_power_loss) = (200, 0, true);
+            let lost = EventKind::Crash { server: 0, down_ms, skew_ms, is_power_loss };
+            let plan = LimitsPlan {
+                seed,
+                skews_ms: vec![0],
+                limits: limits.to_vec(),
+                expiry_lag_ms: 0,
+                leases_cached_max: 16,
+                events: vec![event(1_000, 0, define, slow), event(1_100, 1, lost, Vec::new())],
+            };
+            let Outcome { violation, trace, .. } = TigerBeetleWorld::default().play(&plan, true);
+            assert_eq!(violation, None, "seed {seed}\n{trace}");
+            assert!(trace.contains("Slow"), "the change was on its way\n{trace}");
+        }
+    }
+}

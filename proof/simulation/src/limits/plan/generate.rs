@@ -26,7 +26,7 @@ const SECONDS_MAX: u64 = 4;
 const SKEW_MS_MAX: i64 = 20_000;
 
 /// How many calls to the disk a change makes, about.
-const DISK_CALLS: u32 = 16;
+const DISK_CALLS: u32 = 18;
 
 struct Generator {
     random: fastrand::Rng,
@@ -333,7 +333,8 @@ impl Generator {
         });
         let at_ms = at_ms + self.random.u64(20..=300);
         let (down_ms, skew_ms) = (self.random.u64(1..=300), self.skew_ms());
-        let kind = EventKind::Crash { server, down_ms, skew_ms, is_power_loss: false };
+        let is_power_loss = self.random.u8(..3) == 0;
+        let kind = EventKind::Crash { server, down_ms, skew_ms, is_power_loss };
         self.event(at_ms, self.clients + 1, kind);
     }
 
@@ -341,12 +342,13 @@ impl Generator {
         if !self.is_faulty() {
             return None;
         }
-        Some(match self.random.u8(..8) {
+        Some(match self.random.u8(..9) {
             0 => DiskFault::Full,
             1 => DiskFault::RenameFails,
-            2 => DiskFault::FlushFails { is_always: false },
-            3 => DiskFault::FlushFails { is_always: true },
-            4 => DiskFault::ReadOnly,
+            2 => DiskFault::StageFlushFails,
+            3 => DiskFault::CommitFlushFails { is_always: false },
+            4 => DiskFault::CommitFlushFails { is_always: true },
+            5 => DiskFault::ReadOnly,
             _ => {
                 let (down_ms, skew_ms) = (self.random.u64(1..=DOWN_MS_MAX), self.skew_ms());
                 DiskFault::Crash { call: self.random.u32(..DISK_CALLS), down_ms, skew_ms }
