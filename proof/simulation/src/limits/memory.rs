@@ -140,7 +140,7 @@ impl MemorySite {
             }
         });
         let (_, file) = self.processes.begin(0, self, self.flaw);
-        server::run(context, 0, limiter, file, true, self.flaw);
+        server::run(context, 0, limiter, file, self.flaw);
     }
 
     /// The process ends, and with it all that was reserved.

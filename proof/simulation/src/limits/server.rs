@@ -31,8 +31,9 @@ const FOLDER: &str = "/limits";
 const LIMITS_PATH: &str = "/limits/limits.json";
 /// How long a change may take to begin, and then to come to its end.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a server does its regular work; less often when only time passes.
+/// How often a server does its regular work; less often in memory, and when only time passes.
 const TICK_EVERY: Duration = Duration::from_millis(250);
+const TICK_EVERY_IN_MEMORY: Duration = Duration::from_millis(500);
 const TICK_EVERY_WHEN_QUIET: Duration = Duration::from_secs(1);
 
 /// A server that runs.
@@ -40,8 +41,6 @@ pub(super) struct SimServer<B> {
     context: SimContext,
     backend: Arc<B>,
     admin: Arc<Admin<B>>,
-    /// Whether its state is checked after each call; otherwise whatever is below the backend does that.
-    checks_itself: bool,
 }
 
 /// The servers' processes, and the disk that they share.
@@ -76,12 +75,11 @@ pub(super) fn run(
     server: usize,
     backend: impl HostedBackend,
     file: LimitsFile,
-    checks_itself: bool,
     flaw: Option<Flaw>,
 ) {
     let (executor, context) = (context.executor().clone(), context.clone());
     executor.spawn(group(server), context.upkeep(server), async move {
-        match SimServer::start(&context, backend, file, checks_itself).await {
+        match SimServer::start(&context, backend, file).await {
             Ok(process) => {
                 let host = FlawedServer::around(process.clone(), flaw, context.start_ms());
                 context.set_host(server, Some(host));
@@ -97,7 +95,6 @@ impl<B: HostedBackend> SimServer<B> {
         context: &SimContext,
         backend: B,
         file: LimitsFile,
-        checks_itself: bool,
     ) -> Result<Arc<Self>, Violation> {
         let backend = Arc::new(backend);
         let addr = ([127, 0, 0, 1], 8080).into();
@@ -112,7 +109,7 @@ impl<B: HostedBackend> SimServer<B> {
             Violation { promise: Promise::DefinitionsKept, detail }
         })?;
         let (context, admin) = (context.clone(), Arc::new(admin));
-        Ok(Arc::new(Self { context, backend, admin, checks_itself }))
+        Ok(Arc::new(Self { context, backend, admin }))
     }
 
     async fn tick_forever(&self) {
@@ -120,13 +117,18 @@ impl<B: HostedBackend> SimServer<B> {
         let never = CancellationToken::new();
         loop {
             self.admin.tick(&never).await;
-            let is_quiet = executor.now() >= quiet_at;
-            executor.sleep(if is_quiet { TICK_EVERY_WHEN_QUIET } else { TICK_EVERY }).await;
+            let every = match (executor.now() >= quiet_at, self.backend.is_shared()) {
+                (true, _) => TICK_EVERY_WHEN_QUIET,
+                (false, true) => TICK_EVERY,
+                (false, false) => TICK_EVERY_IN_MEMORY,
+            };
+            executor.sleep(every).await;
         }
     }
 
+    /// Checks what a call has come to. On a ledger that is done when the ledger has carried something out.
     fn check(&self) {
-        if self.checks_itself {
+        if !self.backend.is_shared() {
             let operation = self.context.executor().operation();
             self.context.oracle().touched(operation, self.context.now());
             self.context.check();

@@ -105,7 +105,7 @@ impl TigerBeetleSite {
         };
         let ledger = FlawedLedger::new(connection, self.flaw);
         let limiter = TigerBeetleLimiter::new(ledger, options);
-        server::run(context, server, limiter, file, false, self.flaw);
+        server::run(context, server, limiter, file, self.flaw);
     }
 
     /// After all faults and all time that anything could last: nothing is held, and every server admits again.
