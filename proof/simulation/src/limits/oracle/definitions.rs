@@ -125,3 +125,69 @@ impl Oracle {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ratelimiter::{Overage, RegisteredLimit};
+
+    use super::*;
+    use crate::limits::oracle::Lateness;
+    use crate::limits::plan::{LimitSetup, key};
+
+    const A: Operation = Operation(0);
+    const B: Operation = Operation(1);
+    const AT_ONCE: Lateness = Lateness {
+        expiry_lag: Duration::ZERO,
+        reconciled: Duration::ZERO,
+        noticed: Duration::ZERO,
+    };
+
+    /// Which of the capacities 0 to 3 the file may have. The limit had 1, A asks for 2 and B for 3.
+    fn may_have(happens: impl FnOnce(&mut Oracle)) -> Vec<u64> {
+        let overage = Overage::Debt;
+        let setup = LimitSetup { is_concurrency: false, seconds: 1, capacity: 1, overage };
+        let mut oracle = Oracle::new(&[setup], AT_ONCE);
+        oracle.change_sent(A, &key(0), Some(2));
+        happens(&mut oracle);
+        let file = |capacity| [RegisteredLimit::in_force(setup.limit(0, capacity))];
+        let is_kept =
+            |capacity: &u64| oracle.check_file(&file(*capacity).into_iter().collect()).is_ok();
+        assert!(oracle.check_file(&Registry::new()).is_err(), "nobody has deleted it");
+        (0..=3).filter(is_kept).collect()
+    }
+
+    fn b_sent(oracle: &mut Oracle) {
+        oracle.change_sent(B, &key(0), Some(3));
+    }
+
+    /// DEF-08
+    #[test]
+    fn def_08_the_file_may_have_what_was_answered_and_what_nobody_knows() {
+        use ChangeTold::{Made, NotMade, Unknown};
+        assert_eq!(may_have(|_| {}), [1, 2]);
+        assert_eq!(may_have(|oracle| oracle.change_told(A, Made)), [2]);
+        assert_eq!(may_have(|oracle| oracle.change_told(A, NotMade)), [1]);
+        assert_eq!(may_have(|oracle| oracle.change_told(A, Unknown)), [1, 2]);
+        let one_after_the_other = |oracle: &mut Oracle| {
+            oracle.change_told(A, Unknown);
+            b_sent(oracle);
+            oracle.change_told(B, Made);
+        };
+        assert_eq!(may_have(one_after_the_other), [3]);
+        let at_once = |oracle: &mut Oracle| {
+            b_sent(oracle);
+            oracle.change_told(A, Made);
+            oracle.change_told(B, Made);
+        };
+        assert_eq!(may_have(at_once), [2, 3]);
+        let still_worked_on = |oracle: &mut Oracle| {
+            oracle.count_work(A, true);
+            oracle.change_told(A, Unknown);
+            b_sent(oracle);
+            oracle.change_told(B, Made);
+        };
+        assert_eq!(may_have(still_worked_on), [2, 3]);
+    }
+}
