@@ -45,7 +45,7 @@ struct SimState {
     read: Box<dyn Fn() -> Vec<Reading> + Send + Sync>,
 }
 
-/// What becomes of an operation's calls to the ledger.
+/// What becomes of an operation's calls to the ledger, and to the disk.
 struct Calls {
     count: usize,
     call_faults: Vec<(usize, CallFault)>,
