@@ -1,16 +1,17 @@
 //! Changing limits: one change at a time, in the backend and on disk together.
 //!
-//! A change is staged on disk, applied in the backend, and committed on disk (`DEF-08`). It runs to its end even when
-//! whoever asked for it has gone away, so that the two never part.
+//! A change is staged on disk, applied in the backend, and committed on disk (`DEF-08`). It completes even
+//! if the client disconnects, so that backend and file stay consistent.
 
-mod book;
 mod change;
-mod shared;
+mod definition_store;
+mod shared_file;
 
 use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -19,26 +20,31 @@ use ratelimiter_wire::LimitsDocument;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
-use self::book::Book;
-pub(crate) use self::change::ChangeError;
-use self::change::{NotMade, Progress, unanswered};
+pub use self::change::ChangeError;
+use self::change::{ChangeRefused, Progress, unanswered};
+use self::definition_store::{DISK_WORK_PANICKED, DefinitionStore};
+use crate::disk::LockMode;
 use crate::hosted::HostedBackend;
-use crate::limits_file::{ChangeLock, Claim, LimitsFile, LoadError, NotOwned, Owned, is_for_good};
+use crate::limits_file::{FileLock, LimitsFile, LoadError, OwnError, is_permanent};
+use crate::runtime::Runtime;
 
 /// When to repeat a change that could not be kept.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The limits' administration.
 #[derive(Debug)]
-pub(crate) struct Admin<B> {
+pub struct Admin<B> {
     backend: Arc<B>,
+    runtime: Arc<dyn Runtime>,
     /// Where the server listens, for others that want the same file.
     addr: SocketAddr,
-    book: Mutex<Book>,
+    store: Mutex<DefinitionStore>,
     /// How many limits the file had at the start.
     limit_count: usize,
-    /// Why a shared backend does not have the definitions yet; `None` once it has.
-    waiting: std::sync::Mutex<Option<String>>,
+    /// Whether the backend has the definitions. It is decided once, and every request asks: from then on without a lock.
+    is_ready: AtomicBool,
+    /// Why it does not have them yet.
+    not_ready_reason: std::sync::Mutex<String>,
 }
 
 /// Why the definitions could not be taken over.
@@ -49,7 +55,7 @@ pub enum RestoreError {
         "the limits file {} is in use by {by}; stop that, or give this server a file of its own (--limits)",
         path.display()
     )]
-    Taken {
+    InUse {
         /// Which file.
         path: PathBuf,
         /// Whose it is.
@@ -72,48 +78,55 @@ impl<B: HostedBackend> Admin<B> {
     ///
     /// # Errors
     /// The file is another server's or has faults, or the backend does not take what it says.
-    pub(crate) async fn restore(
+    pub async fn restore(
         backend: Arc<B>,
         file: LimitsFile,
         addr: SocketAddr,
+        runtime: Arc<dyn Runtime>,
     ) -> Result<Self, RestoreError> {
-        let owned = own(&file, claim(&*backend), addr).await;
-        if let Err(NotOwned::Taken { by }) = owned {
-            return Err(RestoreError::Taken { path: file.path().to_owned(), by });
+        let owned = own(&*backend, &file, addr, &*runtime).await;
+        if let Err(OwnError::InUse { by }) = owned {
+            return Err(RestoreError::InUse { path: file.path().to_owned(), by });
         }
         // Before the content: what is written in between shows as a change.
-        let stamp = file.stamp().unwrap_or_default();
-        let LimitsDocument { registry, kept, notes } = file.load()?;
+        let version = file.version().unwrap_or_default();
+        let LimitsDocument { registry, kept: unknown_fields, notes } = file.load()?;
         // Whoever cannot write here cannot lose what others write.
-        if let Err(NotOwned::NoLock(error)) = &owned {
+        if let Err(OwnError::CannotLock(error)) = &owned {
             let path = file.path().display();
             tracing::warn!(%path, %error, "the limits file cannot be locked, and so not be changed here");
         }
         let is_owned = owned.is_ok();
         let limit_count = registry.len();
-        let mut book = Book::new(file, owned.ok());
-        book.report_notes(&notes);
-        let mut waiting = None;
-        if backend.is_shared() {
-            waiting = Some("the backend does not have the definitions yet".to_owned());
-        } else {
+        let mut store = DefinitionStore::new(file, owned.ok(), Arc::clone(&runtime));
+        store.log_notes(&notes);
+        let is_shared = backend.is_shared();
+        if !is_shared {
             let limits: Vec<_> = registry.iter().cloned().collect();
             let restored = backend.restore_all(limits.clone(), &BTreeSet::new()).await;
             let statuses = restored.map_err(|reason| RestoreError::Backend { reason })?;
             for (registered, status) in limits.into_iter().zip(statuses) {
                 let key = registered.limit.key.clone();
-                book.put(registered);
-                book.follow(&key, status);
+                store.put(registered);
+                store.note_status(&key, status);
             }
-            (book.kept, book.stamp) = (kept, stamp);
+            (store.unknown_fields, store.version_seen) = (unknown_fields, version);
             if is_owned {
-                // Nothing of a process outlives it here, so what it has staged is only in the way.
-                let leftovers = book.file.leftovers().unwrap_or_default();
-                leftovers.into_iter().for_each(|leftover| drop(leftover.remove()));
+                // A memory backend has no late changes, so what a dead process has staged says nothing.
+                let uncommitted = store.file.uncommitted().unwrap_or_default();
+                uncommitted.into_iter().for_each(|staged| drop(staged.remove()));
             }
         }
-        let waiting = std::sync::Mutex::new(waiting);
-        Ok(Self { backend, addr, book: Mutex::new(book), limit_count, waiting })
+        let reason = "the backend does not have the definitions yet".to_owned();
+        Ok(Self {
+            backend,
+            runtime,
+            addr,
+            store: Mutex::new(store),
+            limit_count,
+            is_ready: AtomicBool::new(!is_shared),
+            not_ready_reason: std::sync::Mutex::new(reason),
+        })
     }
 
     /// Defines a limit, or changes one. When this answers, the definition is safe on disk.
@@ -121,55 +134,68 @@ impl<B: HostedBackend> Admin<B> {
     /// # Errors
     /// As the backend's define, and when the definition could not be kept. Nothing has changed then, and nothing will;
     /// the one exception says that it is not known yet.
-    pub(crate) async fn define(
+    pub async fn define(
         self: &Arc<Self>,
         limit: Limit,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<LimitStatus, ChangeError<DefineError>> {
-        let (admin, progress) = (Arc::clone(self), Progress::default());
-        let seen = progress.clone();
-        let change = tokio::spawn(async move { admin.carry_out_define(limit, &seen).await });
-        let ended = async { change.await.unwrap_or_else(|_| Err(interrupted().into())) };
-        progress.outcome(patience, ended).await
+        let define =
+            |admin: Arc<Self>, progress| async move { admin.apply_define(limit, &progress).await };
+        self.run_to_end(timeout, define).await
     }
 
     /// Removes a limit. When this answers, it is gone from the disk too.
     ///
     /// # Errors
     /// As the backend's delete, and when the removal could not be kept; otherwise as [`Admin::define`].
-    pub(crate) async fn delete(
+    pub async fn delete(
         self: &Arc<Self>,
         key: LimitKey,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(), ChangeError<DeleteError>> {
-        let (admin, progress) = (Arc::clone(self), Progress::default());
-        let seen = progress.clone();
-        let change = tokio::spawn(async move { admin.carry_out_delete(&key, &seen).await });
-        let ended = async { change.await.unwrap_or_else(|_| Err(interrupted().into())) };
-        progress.outcome(patience, ended).await
+        let delete =
+            |admin: Arc<Self>, progress| async move { admin.apply_delete(&key, &progress).await };
+        self.run_to_end(timeout, delete).await
     }
 
-    async fn carry_out_define(
+    /// Begins a change, which runs to its end even if nobody waits for it any more, and waits for it.
+    async fn run_to_end<T, E, F>(
+        self: &Arc<Self>,
+        timeout: Duration,
+        change: impl FnOnce(Arc<Self>, Progress) -> F,
+    ) -> Result<T, ChangeError<E>>
+    where
+        T: Send + 'static,
+        E: From<Unanswered> + Send + 'static,
+        F: Future<Output = Result<T, ChangeError<E>>> + Send + 'static,
+    {
+        let progress = Progress::default();
+        let change = self.runtime.run(change(Arc::clone(self), progress.clone()));
+        let ended = async { change.await.unwrap_or_else(|_| Err(task_panicked().into())) };
+        progress.wait_for_outcome(&*self.runtime, timeout, ended).await
+    }
+
+    async fn apply_define(
         &self,
         limit: Limit,
         progress: &Progress,
     ) -> Result<LimitStatus, ChangeError<DefineError>> {
-        let mut book = self.book.lock().await;
-        let lock = self.begin_change(&mut book).await?;
+        let mut store = self.store.lock().await;
+        let lock = self.lock_for_change(&mut store).await?;
         let lock = lock.as_ref();
         let key = limit.key.clone();
-        let limits_max = book.file.limits_max();
-        if book.registry().get(&key).is_none() && book.registry().len() >= limits_max {
+        let limits_max = store.file.limits_max();
+        if store.registry().get(&key).is_none() && store.registry().len() >= limits_max {
             return Err(ChangeError::TooManyLimits { limits_max });
         }
-        if book.kept.unknown_kind_of(&key).is_some() {
+        if store.unknown_fields.unknown_kind_of(&key).is_some() {
             let is = "newer server's";
             return Err(DefineError::KindConflict { key, is }.into());
         }
-        let planned = book.registry().plan(limit.clone())?;
-        let mut next = book.registry().clone();
+        let planned = store.registry().plan(limit.clone())?;
+        let mut next = store.registry().clone();
         next.put(planned.clone());
-        let staged = book.stage(&next, lock).await.map_err(|error| not_written(&error))?;
+        let staged = store.stage(&next, lock).await.map_err(|error| not_written(&error))?;
         if let Err(withdrawn) = progress.begin() {
             staged.discard().await;
             return Err(withdrawn.into());
@@ -180,33 +206,33 @@ impl<B: HostedBackend> Admin<B> {
                 // It may still arrive at a backend that others have too, whoever is there then.
                 let is_unknown = matches!(error, DefineError::Unanswered(_));
                 match is_unknown && self.backend.is_shared() {
-                    true => staged.leave(),
+                    true => staged.leave_uncommitted(),
                     false => staged.discard().await,
                 }
                 return Err(error.into());
             }
         };
         if let Err(error) = staged.commit().await {
-            return Err(self.take_back(&mut book, &key, lock, &error).await.into());
+            return Err(self.roll_back(&mut store, &key, lock, &error).await.into());
         }
-        book.put(planned);
-        book.follow(&key, status);
-        book.catch_up(lock).await;
+        store.put(planned);
+        store.note_status(&key, status);
+        store.write_if_needed(lock).await;
         tracing::info!(%key, ?status, "limit defined");
         Ok(status)
     }
 
-    async fn carry_out_delete(
+    async fn apply_delete(
         &self,
         key: &LimitKey,
         progress: &Progress,
     ) -> Result<(), ChangeError<DeleteError>> {
-        let mut book = self.book.lock().await;
-        let lock = self.begin_change(&mut book).await?;
+        let mut store = self.store.lock().await;
+        let lock = self.lock_for_change(&mut store).await?;
         let lock = lock.as_ref();
-        let mut next = book.registry().clone();
+        let mut next = store.registry().clone();
         next.remove(key);
-        let staged = book.stage(&next, lock).await.map_err(|error| not_written(&error))?;
+        let staged = store.stage(&next, lock).await.map_err(|error| not_written(&error))?;
         if let Err(withdrawn) = progress.begin() {
             staged.discard().await;
             return Err(withdrawn.into());
@@ -216,29 +242,29 @@ impl<B: HostedBackend> Admin<B> {
             return Err(error.into());
         }
         if let Err(error) = staged.commit().await {
-            return Err(self.take_back(&mut book, key, lock, &error).await.into());
+            return Err(self.roll_back(&mut store, key, lock, &error).await.into());
         }
-        book.remove(key);
+        store.remove(key);
         tracing::info!(%key, "limit deleted");
         Ok(())
     }
 
     /// Takes a change back that the backend has and the file not: here, in the backend, and in the file too, should it
     /// have got there without being safe. A file that cannot be replaced is as it was.
-    async fn take_back(
+    async fn roll_back(
         &self,
-        book: &mut Book,
+        store: &mut DefinitionStore,
         key: &LimitKey,
-        lock: Option<&ChangeLock>,
+        lock: Option<&FileLock>,
         error: &io::Error,
-    ) -> NotMade {
-        self.undo(book, key).await;
-        if is_for_good(error) {
-            return NotMade::of("it cannot be replaced", error);
+    ) -> ChangeRefused {
+        self.restore_backend(store, key).await;
+        if is_permanent(error) {
+            return ChangeRefused::of("it cannot be replaced", error);
         }
         tracing::error!(%error, "the limits file cannot be written");
-        book.is_behind = true;
-        let outcome = match book.catch_up(lock).await {
+        store.needs_write = true;
+        let outcome = match store.write_if_needed(lock).await {
             true => "so the change is taken back",
             false => "nor put back now; whether the change takes effect is not known yet",
         };
@@ -247,8 +273,8 @@ impl<B: HostedBackend> Admin<B> {
 
     /// Puts the backend back where the registry is, after a change that could not be kept. What it does not answer is
     /// tried again by the next tick.
-    async fn undo(&self, book: &mut Book, key: &LimitKey) {
-        let undone = match book.registry().get(key).cloned() {
+    async fn restore_backend(&self, store: &mut DefinitionStore, key: &LimitKey) {
+        let undone = match store.registry().get(key).cloned() {
             Some(registered) => self.backend.restore(registered).await.is_ok(),
             None => {
                 let deleted = self.backend.delete(key).await;
@@ -256,22 +282,22 @@ impl<B: HostedBackend> Admin<B> {
             }
         };
         if undone {
-            book.parted.remove(key);
-        } else if book.parted.insert(key.clone()) {
+            store.pending_rollbacks.remove(key);
+        } else if store.pending_rollbacks.insert(key.clone()) {
             tracing::error!(%key, "a change that could not be kept is in force until the backend answers");
         }
     }
 
-    async fn undo_again(&self, book: &mut Book) {
-        if book.parted.is_empty() {
+    async fn retry_rollbacks(&self, store: &mut DefinitionStore) {
+        if store.pending_rollbacks.is_empty() {
             return;
         }
         // Another server may have changed these limits meanwhile, and then its word counts.
-        let Ok(_lock) = self.begin_change(book).await else {
+        let Ok(_lock) = self.lock_for_change(store).await else {
             return;
         };
-        for key in book.parted.clone() {
-            self.undo(book, &key).await;
+        for key in store.pending_rollbacks.clone() {
+            self.restore_backend(store, &key).await;
         }
     }
 
@@ -280,36 +306,38 @@ impl<B: HostedBackend> Admin<B> {
     ///
     /// It may wait for a backend that does not answer, and whoever stops a server does not wait with it; only what is being
     /// written is written to its end.
-    pub(crate) async fn tick(&self, stop: &CancellationToken) {
-        let worked = stop.run_until_cancelled(self.work());
-        if let Some(Some((mut book, lock))) = worked.await {
-            book.catch_up(lock.as_ref()).await;
+    pub async fn tick(&self, stop: &CancellationToken) {
+        let worked = stop.run_until_cancelled(self.tick_before_write());
+        if let Some(Some((mut store, lock))) = worked.await {
+            store.write_if_needed(lock.as_ref()).await;
         }
     }
 
     /// All of a tick but the writing: the definitions to be written, with the right to do so, if there is something.
-    async fn work(&self) -> Option<(MutexGuard<'_, Book>, Option<ChangeLock>)> {
-        if !self.start().await {
+    async fn tick_before_write(
+        &self,
+    ) -> Option<(MutexGuard<'_, DefinitionStore>, Option<FileLock>)> {
+        if !self.initialize().await {
             return None;
         }
-        self.backend.tick().await;
-        let mut book = self.book.lock().await;
+        self.backend.tick(&*self.runtime).await;
+        let mut store = self.store.lock().await;
         if self.backend.is_shared() {
-            self.follow_file(&mut book).await;
+            self.sync_from_file(&mut store).await;
         }
-        self.undo_again(&mut book).await;
+        self.retry_rollbacks(&mut store).await;
         let mut settled = Vec::new();
-        for key in book.decreasing() {
+        for key in store.decreasing() {
             // No answer, no change: the next tick asks again.
             if self.backend.waits(&key).await == Ok(Some(false)) {
                 settled.push(key);
             }
         }
-        if !book.is_behind && settled.is_empty() {
+        if !store.needs_write && settled.is_empty() {
             return None;
         }
-        let lock = self.settle(&mut book, &settled).await?;
-        book.owned.is_some().then_some((book, lock))
+        let lock = self.persist_committed(&mut store, &settled).await?;
+        store.owned.is_some().then_some((store, lock))
     }
 }
 
@@ -320,28 +348,32 @@ impl<B> Admin<B> {
     }
 
     /// Why nothing can be decided yet; `None` once the backend has the definitions.
-    pub(crate) fn not_started(&self) -> Option<Unanswered> {
-        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let reason = waiting.clone()?;
+    pub fn not_started(&self) -> Option<Unanswered> {
+        if self.is_ready.load(Ordering::Acquire) {
+            return None;
+        }
+        let reason = self.not_ready_reason.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Some(Unanswered { reason, retry_after: RETRY_AFTER })
     }
 }
 
-fn claim(backend: &impl HostedBackend) -> Claim {
-    if backend.is_shared() { Claim::Together } else { Claim::Alone }
-}
-
-async fn own(file: &LimitsFile, claim: Claim, addr: SocketAddr) -> Result<Owned, NotOwned> {
+async fn own<B: HostedBackend>(
+    backend: &B,
+    file: &LimitsFile,
+    addr: SocketAddr,
+    runtime: &dyn Runtime,
+) -> Result<FileLock, OwnError> {
+    let mode = if backend.is_shared() { LockMode::Shared } else { LockMode::Exclusive };
     let file = file.clone();
-    let owned = tokio::task::spawn_blocking(move || file.own(claim, addr)).await;
-    owned.unwrap_or_else(|error| Err(NotOwned::NoLock(io::Error::other(error))))
+    let owned = runtime.run_blocking(move || file.own(mode, addr)).await;
+    owned.unwrap_or_else(|_| Err(OwnError::CannotLock(io::Error::other(DISK_WORK_PANICKED))))
 }
 
-fn not_written(error: &io::Error) -> NotMade {
-    NotMade::of("the limits file cannot be written", error)
+fn not_written(error: &io::Error) -> ChangeRefused {
+    ChangeRefused::of("the limits file cannot be written", error)
 }
 
-fn interrupted() -> Unanswered {
+fn task_panicked() -> Unanswered {
     unanswered("the change was interrupted".to_owned())
 }
 

@@ -289,7 +289,7 @@ where
 impl Default for RegistryConfig {
     fn default() -> Self {
         let path = PathBuf::from("./data/limits.json");
-        Self { path, limits_max: LimitsFile::LIMITS_MAX_USUAL as u64 }
+        Self { path, limits_max: LimitsFile::LIMITS_MAX_DEFAULT as u64 }
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
-use std::sync::Arc;
 
 use ratelimiter::{
     Backend, DefineError, LimitKey, LimitStatus, MemoryLimiter, RegisteredLimit, StateError,
 };
+
+use crate::runtime::Runtime;
 
 /// A backend that a server can host.
 pub trait HostedBackend: Backend + 'static {
@@ -63,7 +64,7 @@ pub trait HostedBackend: Backend + 'static {
     fn ready(&self) -> impl Future<Output = Result<(), NotReady>> + Send;
 
     /// Called several times a second: returns what has expired, and applies decreases that have become possible.
-    fn tick(&self) -> impl Future<Output = ()> + Send;
+    fn tick(&self, runtime: &dyn Runtime) -> impl Future<Output = ()> + Send;
 
     /// How many leases are open, where the backend knows it.
     fn open_leases(&self) -> Option<u64>;
@@ -90,61 +91,16 @@ impl HostedBackend for MemoryLimiter {
         self.check_sound().map_err(|unanswered| NotReady { reason: unanswered.reason })
     }
 
-    async fn tick(&self) {
+    async fn tick(&self, runtime: &dyn Runtime) {
         // A sweep takes as long as there is to sweep, so it must not hold up the threads that answer requests.
         let limiter = self.clone();
-        let swept = tokio::task::spawn_blocking(move || limiter.sweep()).await;
-        if let Err(error) = swept {
+        if runtime.run_blocking(move || limiter.sweep()).await.is_err() {
             // The next tick may fare better; if not, `ready` tells.
-            tracing::error!(%error, "a sweep of the limits did not come to its end");
+            tracing::error!("a sweep of the limits did not come to its end");
         }
     }
 
     fn open_leases(&self) -> Option<u64> {
         Some(MemoryLimiter::open_leases(self) as u64)
-    }
-}
-
-impl<B: HostedBackend> HostedBackend for Arc<B> {
-    fn restore(
-        &self,
-        registered: RegisteredLimit,
-    ) -> impl Future<Output = Result<LimitStatus, DefineError>> + Send {
-        (**self).restore(registered)
-    }
-
-    fn restore_all(
-        &self,
-        limits: Vec<RegisteredLimit>,
-        unconfirmed: &BTreeSet<LimitKey>,
-    ) -> impl Future<Output = Result<Vec<LimitStatus>, DefineError>> + Send {
-        (**self).restore_all(limits, unconfirmed)
-    }
-
-    fn waits(
-        &self,
-        key: &LimitKey,
-    ) -> impl Future<Output = Result<Option<bool>, StateError>> + Send {
-        (**self).waits(key)
-    }
-
-    fn is_shared(&self) -> bool {
-        (**self).is_shared()
-    }
-
-    fn ready(&self) -> impl Future<Output = Result<(), NotReady>> + Send {
-        (**self).ready()
-    }
-
-    fn tick(&self) -> impl Future<Output = ()> + Send {
-        (**self).tick()
-    }
-
-    fn open_leases(&self) -> Option<u64> {
-        (**self).open_leases()
-    }
-
-    fn write_metrics(&self, text: &mut String) {
-        (**self).write_metrics(text);
     }
 }

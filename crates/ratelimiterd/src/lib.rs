@@ -5,10 +5,11 @@
 //! [`Server::bind`] starts a server on any [`HostedBackend`]; [`cli`] does so with the backend that a [`config`] names. The server
 //! parses a request with `ratelimiter-wire`, asks the backend, and writes the answer.
 
-mod admin;
+pub mod admin;
 mod auth;
 pub mod cli;
 pub mod config;
+pub mod disk;
 mod hosted;
 mod limits_file;
 mod logs;
@@ -16,6 +17,7 @@ mod metrics;
 mod openapi;
 mod response;
 mod routes;
+pub mod runtime;
 mod server;
 pub mod tigerbeetle;
 mod tls;

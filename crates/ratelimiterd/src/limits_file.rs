@@ -1,31 +1,32 @@
 //! The limits file on disk: read at the start, replaced in two steps.
 //!
-//! A new content is first *staged*: written beside the file and flushed. A full disk shows there, before anything was
-//! applied. Then it is *committed*: renamed over the file, and the folder flushed. A crash at any instant leaves the old
-//! or the new file, never a part of one; and what was staged and not committed stays beside it, which tells the next
-//! server which change may have been begun (`leftovers`).
+//! A new content is first *staged*: written beside the file and flushed, its name included. A full disk shows there,
+//! before anything was applied. Then it is *committed*: renamed over the file, and the folder flushed. A crash at any
+//! instant leaves the old or the new file, never a part of one; and what was staged and not committed stays beside it,
+//! which tells the next server which change may have been begun (`staged_files`).
 
 mod change_lock;
-mod leftovers;
 mod owner;
+mod staged_files;
 
 use std::ffi::OsString;
 use std::fmt;
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ratelimiter::clock::{Clock, SystemClock};
 use ratelimiter::{LeaseId, Registry};
 use ratelimiter_wire::{Kept, LIMITS_FILE_BYTES_MAX, LimitsDocument, LimitsFileError};
 
-pub(crate) use self::change_lock::{ChangeLock, Stamp};
-pub(crate) use self::leftovers::Leftover;
-pub(crate) use self::owner::{Claim, NotOwned, Owned};
+pub(crate) use self::owner::OwnError;
+pub(crate) use self::staged_files::StagedFile;
+use crate::disk::{Access, Disk, DiskFile, FileKind, OsDisk};
 
 /// Where the definitions are kept.
 #[derive(Debug, Clone)]
 pub struct LimitsFile {
+    disk: Arc<dyn Disk>,
     path: PathBuf,
     limits_max: usize,
     /// What this server's staged contents are named after, since others may stage theirs beside them.
@@ -36,9 +37,18 @@ pub struct LimitsFile {
 #[derive(Debug)]
 #[must_use = "a staged content is committed or discarded"]
 pub(crate) struct Staged {
+    disk: Arc<dyn Disk>,
     temporary: PathBuf,
     path: PathBuf,
+    /// Work on a disk goes on when whoever waits for it is gone, so it has the right to write: nobody else does before it
+    /// has come to its end.
+    _locks: Vec<FileLock>,
 }
+
+/// A lock on a file beside the limits file. It ends when this and its clones are dropped, or with the process.
+#[derive(Debug, Clone)]
+#[must_use = "whoever has no lock may not write"]
+pub(crate) struct FileLock(#[expect(dead_code, reason = "it is held")] Arc<dyn DiskFile>);
 
 /// Why a limits file cannot be used.
 #[derive(Debug)]
@@ -51,18 +61,23 @@ pub struct LoadError {
 enum LoadReason {
     Unreadable(io::Error),
     NotAFile(&'static str),
-    Faulty(LimitsFileError),
+    Invalid(LimitsFileError),
     TooMany { count: usize, limits_max: usize },
 }
 
 impl LimitsFile {
     /// How many limits a file has at the most, unless its owner says otherwise.
-    pub const LIMITS_MAX_USUAL: usize = 100_000;
+    pub const LIMITS_MAX_DEFAULT: usize = 100_000;
 
     /// The file at this path, which need not exist yet.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let name = LeaseId::generate(SystemClock::new().now());
-        Self { path: path.into(), limits_max: Self::LIMITS_MAX_USUAL, name }
+        Self::on(Arc::new(OsDisk), path, name)
+    }
+
+    /// The file at this path of a disk. What a server stages is named after `name`, which no other server has.
+    pub fn on(disk: Arc<dyn Disk>, path: impl Into<PathBuf>, name: LeaseId) -> Self {
+        Self { disk, path: path.into(), limits_max: Self::LIMITS_MAX_DEFAULT, name }
     }
 
     /// The same file with another bound on the number of its limits.
@@ -101,34 +116,31 @@ impl LimitsFile {
     /// # Errors
     /// As [`LimitsFile::load`], and when there is no file.
     pub fn load_existing(&self) -> Result<LimitsDocument, LoadError> {
-        let fault = |reason| LoadError { path: self.path.clone(), reason };
+        let load_error = |reason| LoadError { path: self.path.clone(), reason };
         let bytes = match self.read() {
             Ok(Ok(bytes)) => bytes,
-            Ok(Err(what)) => return Err(fault(LoadReason::NotAFile(what))),
-            Err(error) => return Err(fault(LoadReason::Unreadable(error))),
+            Ok(Err(what)) => return Err(load_error(LoadReason::NotAFile(what))),
+            Err(error) => return Err(load_error(LoadReason::Unreadable(error))),
         };
         let read = LimitsDocument::read(&bytes);
-        let document = read.map_err(|error| fault(LoadReason::Faulty(error)))?;
+        let document = read.map_err(|error| load_error(LoadReason::Invalid(error)))?;
         let (count, limits_max) = (document.registry.len(), self.limits_max);
         if count > limits_max {
-            return Err(fault(LoadReason::TooMany { count, limits_max }));
+            return Err(load_error(LoadReason::TooMany { count, limits_max }));
         }
         Ok(document)
     }
 
     /// The bytes, or what is there in place of a file. Opening a pipe would wait for whoever writes to it.
     fn read(&self) -> io::Result<Result<Vec<u8>, &'static str>> {
-        let metadata = fs::metadata(&self.path)?;
-        if metadata.is_dir() {
-            return Ok(Err("a directory"));
+        match self.disk.metadata(&self.path)?.kind {
+            FileKind::Folder => Ok(Err("a directory")),
+            FileKind::Other => Ok(Err("a pipe, a socket or a device")),
+            FileKind::File => {
+                let file = self.disk.open(&self.path, Access::Read)?;
+                file.read(LIMITS_FILE_BYTES_MAX as u64 + 1).map(Ok)
+            }
         }
-        if !metadata.is_file() {
-            return Ok(Err("a pipe, a socket or a device"));
-        }
-        let mut bytes = Vec::new();
-        let bytes_max = LIMITS_FILE_BYTES_MAX as u64 + 1;
-        File::open(&self.path)?.take(bytes_max).read_to_end(&mut bytes)?;
-        Ok(Ok(bytes))
     }
 
     /// Writes a new content beside the file, and flushes it.
@@ -136,9 +148,13 @@ impl LimitsFile {
     /// # Errors
     /// It cannot be written; the file is as it was.
     pub(crate) fn stage(&self, registry: &Registry, kept: &Kept) -> io::Result<Staged> {
-        fs::create_dir_all(folder_of(&self.path))?;
-        let temporary = self.beside(&format!("{}.tmp", self.name));
-        let staged = Staged { temporary, path: self.path.clone() };
+        self.disk.create_dir_all(folder_of(&self.path))?;
+        let staged = Staged {
+            disk: Arc::clone(&self.disk),
+            temporary: self.sibling_path(&format!("{}.tmp", self.name)),
+            path: self.path.clone(),
+            _locks: Vec::new(),
+        };
         let text = kept.write(registry.iter());
         if text.len() > LIMITS_FILE_BYTES_MAX {
             let reason = format!(
@@ -155,8 +171,13 @@ impl LimitsFile {
         }
     }
 
+    fn open_sibling(&self, extension: &str) -> io::Result<Arc<dyn DiskFile>> {
+        self.disk.create_dir_all(folder_of(&self.path))?;
+        self.disk.open(&self.sibling_path(extension), Access::Keep)
+    }
+
     /// The file beside this one whose name goes on like this.
-    fn beside(&self, extension: &str) -> PathBuf {
+    fn sibling_path(&self, extension: &str) -> PathBuf {
         let mut name = self.file_name();
         name.push(".");
         name.push(extension);
@@ -170,9 +191,17 @@ impl LimitsFile {
 
 impl Staged {
     fn write(&self, bytes: &[u8]) -> io::Result<()> {
-        let mut file = File::create(&self.temporary)?;
-        file.write_all(bytes)?;
-        file.sync_all()
+        let file = self.disk.open(&self.temporary, Access::Truncate)?;
+        file.write(bytes)?;
+        file.sync_all()?;
+        // Its name too: if power is lost while the change is on its way to a shared backend, whoever starts next must find
+        // what was staged, to shut the change out (`TB-08`).
+        self.disk.open(folder_of(&self.path), Access::Read)?.sync_all()
+    }
+
+    /// The same, which has these locks until it is committed or discarded.
+    pub(crate) fn holding(self, locks: Vec<FileLock>) -> Self {
+        Self { _locks: locks, ..self }
     }
 
     /// Puts the content in the file's place.
@@ -180,9 +209,9 @@ impl Staged {
     /// # Errors
     /// The old file may still be there, or the new one may not survive a crash of the machine.
     pub(crate) fn commit(self) -> io::Result<()> {
-        let folder = File::open(folder_of(&self.path));
+        let folder = self.disk.open(folder_of(&self.path), Access::Read);
         let renamed = folder.and_then(|folder| {
-            fs::rename(&self.temporary, &self.path)?;
+            self.disk.rename(&self.temporary, &self.path)?;
             Ok(folder)
         });
         match renamed {
@@ -197,15 +226,15 @@ impl Staged {
 
     /// Forgets the content. What cannot be removed is overwritten by the next one.
     pub(crate) fn discard(self) {
-        drop(fs::remove_file(&self.temporary));
+        drop(self.disk.remove_file(&self.temporary));
     }
 
     /// Leaves the content beside the file: the change was begun, and nobody knows how it ended.
-    pub(crate) fn leave(self) {}
+    pub(crate) fn leave_uncommitted(self) {}
 }
 
 /// Nothing can be written there as long as nobody puts it right.
-pub(crate) fn is_for_good(error: &io::Error) -> bool {
+pub(crate) fn is_permanent(error: &io::Error) -> bool {
     let kinds = [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem];
     kinds.contains(&error.kind()) || is_mount_point(error)
 }
@@ -228,7 +257,7 @@ impl fmt::Display for LoadError {
         match &self.reason {
             LoadReason::Unreadable(error) => write!(f, "{path}: cannot be read: {error}"),
             LoadReason::NotAFile(what) => write!(f, "{path}: is {what}, not a limits file"),
-            LoadReason::Faulty(LimitsFileError { faults }) => {
+            LoadReason::Invalid(LimitsFileError { faults }) => {
                 for (at, fault) in faults.iter().enumerate() {
                     let separator = if at == 0 { "" } else { "\n" };
                     write!(f, "{separator}{path}: {fault}")?;
@@ -267,6 +296,6 @@ mod tests {
         }
         let refused = file.stage(&registry, &Kept::default()).unwrap_err();
         assert!(refused.to_string().contains("which no server reads"), "{refused}");
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing was written");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing was written");
     }
 }

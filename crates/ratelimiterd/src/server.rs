@@ -25,6 +25,7 @@ use crate::config::{Config, ListenAddr, TokenError};
 use crate::hosted::HostedBackend;
 use crate::metrics::Metrics;
 use crate::routes::{ApiService, AppState};
+use crate::runtime::TokioRuntime;
 use crate::tls::{Tls, TlsError};
 
 /// Interval of the background work. A decrease must apply at most 1 s after it fits (`DEF-07`), so this is well below.
@@ -94,7 +95,9 @@ impl Server {
         })?;
         let backend = Arc::new(backend);
         let file = config.registry.limits_file();
-        let admin = Arc::new(Admin::restore(Arc::clone(&backend), file, local_addr).await?);
+        let runtime = Arc::new(TokioRuntime);
+        let admin = Admin::restore(Arc::clone(&backend), file, local_addr, runtime).await?;
+        let admin = Arc::new(admin);
         let limit_count = admin.limit_count();
         let stop = CancellationToken::new();
         let ticking = tokio::spawn(tick(Arc::clone(&admin), stop.clone()));

@@ -1,26 +1,41 @@
 //! The backend on TigerBeetle, as a server hosts it.
 
-mod cluster;
-mod figures;
+mod metrics;
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use ratelimiter::{DefineError, HintPolicy, LimitKey, LimitStatus, RegisteredLimit, StateError};
-use ratelimiter_tigerbeetle::ledger::cluster::{ClusterConfig, ClusterSettings, ConfigError};
+use ratelimiter_tigerbeetle::ledger::cluster::{
+    ClusterConfig, ClusterLedger, ClusterSettings, ConfigError,
+};
+use ratelimiter_tigerbeetle::ledger::{Ledger, SessionProblem};
 use ratelimiter_tigerbeetle::limiter::{LimiterOptions, Observations, TigerBeetleLimiter};
 
-pub use self::cluster::Cluster;
+pub use self::metrics::ClusterMetrics;
 use crate::config::TigerBeetleConfig;
 use crate::hosted::{HostedBackend, NotReady};
 use crate::metrics::Text;
+use crate::runtime::Runtime;
 use crate::server::as_usize;
 
 /// The limiter on a cluster whose work is counted.
-pub type HostedTigerBeetle = TigerBeetleLimiter<Cluster>;
+pub type HostedTigerBeetle = TigerBeetleLimiter<ClusterLedger<ClusterMetrics>>;
+
+/// A ledger below a limiter that a server can host.
+pub trait HostedLedger: Ledger {
+    /// Whether the ledger answers, as far as is known.
+    ///
+    /// # Errors
+    /// What is probably wrong.
+    fn health(&self) -> Result<(), SessionProblem> {
+        Ok(())
+    }
+
+    /// Adds the ledger's own metrics in Prometheus' text format.
+    fn write_metrics(&self, _text: &mut String) {}
+}
 
 /// Opens the cluster's sessions, which go on trying until it is there, and the limiter on them.
 ///
@@ -37,7 +52,8 @@ pub fn open(config: &TigerBeetleConfig, hints: HintPolicy) -> io::Result<HostedT
         expiry_lag_max: Duration::from_millis(config.expiry_lag_max_ms),
         ..LimiterOptions::default()
     };
-    Ok(TigerBeetleLimiter::new(Cluster::open(cluster)?, options))
+    let ledger = ClusterLedger::open(cluster, ClusterMetrics::default())?;
+    Ok(TigerBeetleLimiter::new(ledger, options))
 }
 
 /// What the cluster makes of its settings.
@@ -53,7 +69,19 @@ pub(crate) fn checked(config: &TigerBeetleConfig) -> Result<ClusterConfig, Confi
     })
 }
 
-impl HostedBackend for HostedTigerBeetle {
+impl HostedLedger for ClusterLedger<ClusterMetrics> {
+    fn health(&self) -> Result<(), SessionProblem> {
+        Self::health(self)
+    }
+
+    fn write_metrics(&self, text: &mut String) {
+        let mut own = Text::default();
+        self.observer().write(&mut own);
+        text.push_str(&own.into_string());
+    }
+}
+
+impl<L: HostedLedger> HostedBackend for TigerBeetleLimiter<L> {
     async fn restore(&self, registered: RegisteredLimit) -> Result<LimitStatus, DefineError> {
         Self::restore(self, registered).await
     }
@@ -79,7 +107,7 @@ impl HostedBackend for HostedTigerBeetle {
         self.ledger().health().map_err(|problem| NotReady { reason: problem.to_string() })
     }
 
-    async fn tick(&self) {
+    async fn tick(&self, _: &dyn Runtime) {
         Self::tick(self).await;
     }
 
@@ -88,10 +116,10 @@ impl HostedBackend for HostedTigerBeetle {
     }
 
     fn write_metrics(&self, text: &mut String) {
+        self.ledger().write_metrics(text);
         let mut own = Text::default();
-        self.ledger().figures().write(&mut own);
         write_observations(&self.observations(), &mut own);
-        text.write_str(&own.into_string()).expect("a string takes every text");
+        text.push_str(&own.into_string());
     }
 }
 
@@ -139,6 +167,3 @@ fn write_observations(seen: &Observations, text: &mut Text) {
         number(seen.limits_disagreeing),
     );
 }
-
-/// Shared with the sessions' threads.
-type Figures = Arc<figures::Figures>;

@@ -122,6 +122,17 @@ impl Executor {
         state.tasks.insert(task, Task { group, operation, waker, future: Box::pin(future) });
     }
 
+    /// Spawns a task of the running one's group, for its operation; none if that group has just died.
+    pub(crate) fn spawn_here(&self, future: impl Future<Output = ()> + Send + 'static) {
+        let state = lock(&self.state);
+        let (_, group, operation) = state.running.expect("it is asked from inside a task");
+        let is_dead = state.running_is_dead;
+        drop(state);
+        if !is_dead {
+            self.spawn(group, operation, future);
+        }
+    }
+
     /// Ends all tasks of a group where they are. If the running task is one of them, it ends at its next `await`.
     pub(crate) fn kill(&self, group: Group) {
         let mut state = lock(&self.state);
@@ -379,6 +390,22 @@ mod tests {
         executor.kill(Group(7));
         executor.run_until(START.after(ms(50))).unwrap();
         assert_eq!(*lock(&heard), Some((None, START.after(ms(2)))));
+    }
+
+    #[test]
+    fn what_a_task_spawns_is_of_its_group_and_not_begun_when_that_has_died() {
+        let executor = Executor::starting_at(START);
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let (spawns, sees) = (executor.clone(), Arc::clone(&seen));
+        executor.spawn(Group(7), Operation(3), async move {
+            let (first, second, here) = (Arc::clone(&sees), sees, spawns.clone());
+            spawns.spawn_here(async move { lock(&first).push(here.operation()) });
+            spawns.sleep(ms(1)).await;
+            spawns.kill(Group(7));
+            spawns.spawn_here(async move { lock(&second).push(Operation(0)) });
+        });
+        executor.run_until(START.after(ms(9))).unwrap();
+        assert_eq!(*lock(&seen), [Operation(3)]);
     }
 
     #[test]

@@ -103,6 +103,10 @@ flaws! {
         "a complete is answered and releases nothing",
     NeverReopens in TigerBeetle within 20 breaks ProgressResumes:
         "a limit that was closed for a decrease is not opened again",
+    LocksNothing in TigerBeetle within 20 breaks DefinitionsKept:
+        "two servers change the limits file at once",
+    HidesStagedFiles in TigerBeetle within 20 breaks ProgressResumes:
+        "a change that a dead server has begun is not looked for",
     SkipsOneLimitInMemory in Memory within 20 breaks HeldAsPromised | NeverAboveCapacity:
         "the last limit of a reserve is not checked",
     ForgetsCompletes in Memory within 20 breaks CountedOnce | EndedStaysEnded:
@@ -113,6 +117,8 @@ flaws! {
         "a denial leaves a hold behind",
     ForgetsLeases in Memory within 20 breaks SameLeaseSameAnswer | CountedOnce:
         "a lease that comes back is taken for a new one",
+    FlushesNothing in Memory within 20 breaks DefinitionsKept:
+        "the limits file is not flushed before it is replaced",
     HandsOutTwice in Coordination within 20 breaks HeldByOne | DeliveredAsOne:
         "a claimed item is handed out again",
     LosesReaped in Coordination within 20 breaks NeverLost | OnlyTheOwnerActs:

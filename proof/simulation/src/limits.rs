@@ -2,12 +2,13 @@
 
 mod client;
 mod cluster;
+mod context;
 mod flawed_ledger;
-mod flawed_limiter;
+mod flawed_server;
 mod host;
 pub(crate) mod memory;
-mod office;
 mod oracle;
 mod plan;
-mod stage;
+mod server;
 pub(crate) mod tigerbeetle;
+mod virtual_disk;

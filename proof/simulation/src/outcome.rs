@@ -23,6 +23,8 @@ pub enum Promise {
     AnswersHaveReasons,
     /// `DEF-06`, `DEF-07`
     CapacityAsAsked,
+    /// `DEF-08`
+    DefinitionsKept,
     /// `COM-03`
     DebtAsUsed,
     /// `COM-05`
@@ -93,6 +95,7 @@ impl Promise {
             Self::SameLeaseSameAnswer => "the same lease has the same answer",
             Self::AnswersHaveReasons => "every refusal has its reason",
             Self::CapacityAsAsked => "the capacity is one that was asked for",
+            Self::DefinitionsKept => "the limits file has what was answered",
             Self::DebtAsUsed => "debt is what was used without room, once",
             Self::FirstCompleteStands => "the first complete of a lease stands, for all its limits",
             Self::BackToZero => "after everything expired all accounts are back to zero",

@@ -16,7 +16,7 @@ pub fn shortest<W: World>(world: &W, plan: W::Plan) -> W::Plan {
         let before = shrinker.size();
         shrinker.drop_actors();
         shrinker.drop_events();
-        shrinker.calm_events();
+        shrinker.simplify_events();
         if shrinker.size() == before || shrinker.tries >= TRIES_MAX {
             return shrinker.plan;
         }
@@ -33,7 +33,7 @@ struct Shrinker<'a, W: World> {
 impl<W: World> Shrinker<'_, W> {
     fn size(&self) -> (usize, usize) {
         let events = self.plan.events();
-        (events.len(), events.iter().map(|event| event.calmer().len()).sum())
+        (events.len(), events.iter().map(|event| event.simpler_variants().len()).sum())
     }
 
     /// Takes over a plan that still fails in the same way.
@@ -78,12 +78,12 @@ impl<W: World> Shrinker<'_, W> {
         }
     }
 
-    fn calm_events(&mut self) {
+    fn simplify_events(&mut self) {
         for index in 0..self.plan.events().len() {
             let mut found = true;
             while found {
-                let calmer = self.plan.events()[index].calmer();
-                found = calmer.into_iter().any(|event| {
+                let simpler_variants = self.plan.events()[index].simpler_variants();
+                found = simpler_variants.into_iter().any(|event| {
                     let mut events = self.plan.events().to_vec();
                     events[index] = event;
                     self.try_events(events)

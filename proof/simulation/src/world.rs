@@ -37,6 +37,6 @@ pub trait Event: Clone {
     /// Who does it; all events of one can be dropped together.
     fn actor(&self) -> usize;
 
-    /// The same with a fault less, or a part less; empty if it is as calm as can be.
-    fn calmer(&self) -> Vec<Self>;
+    /// The same with a fault less, or a part less; empty if it is as simple as can be.
+    fn simpler_variants(&self) -> Vec<Self>;
 }

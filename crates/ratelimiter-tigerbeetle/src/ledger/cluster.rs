@@ -37,23 +37,26 @@ pub use config::{
 };
 pub use observer::{Observation, Observer, Operation, Unobserved};
 
-/// A TigerBeetle cluster. Dropping it closes its sessions in the background.
-pub struct ClusterLedger {
+/// A TigerBeetle cluster, and who observes it. Dropping it closes its sessions in the background.
+pub struct ClusterLedger<O = Unobserved> {
     writing: Arc<Shared>,
     reading: Arc<Shared>,
+    observer: Arc<O>,
 }
 
-impl ClusterLedger {
+impl<O: Observer> ClusterLedger<O> {
     /// Starts the sessions. They open in the background and reopen whenever they are lost, so the
     /// cluster need not be running yet.
     ///
     /// # Errors
     /// The system cannot start another thread.
-    pub fn open(config: ClusterConfig, observer: impl Observer) -> io::Result<Self> {
-        let observer: Arc<dyn Observer> = Arc::new(observer);
+    pub fn open(config: ClusterConfig, observer: O) -> io::Result<Self> {
+        let observer = Arc::new(observer);
+        let observing: Arc<dyn Observer> = observer.clone();
         let ledger = Self {
-            writing: Arc::new(Shared::new(config.clone(), Duty::Write, Arc::clone(&observer))),
-            reading: Arc::new(Shared::new(config, Duty::Read, observer)),
+            writing: Arc::new(Shared::new(config.clone(), Duty::Write, Arc::clone(&observing))),
+            reading: Arc::new(Shared::new(config, Duty::Read, observing)),
+            observer,
         };
         for (shared, name) in [(&ledger.writing, "tb-session"), (&ledger.reading, "tb-reader")] {
             for index in 0..shared.sessions() {
@@ -63,6 +66,13 @@ impl ClusterLedger {
             }
         }
         Ok(ledger)
+    }
+}
+
+impl<O> ClusterLedger<O> {
+    /// Who observes it.
+    pub fn observer(&self) -> &O {
+        &self.observer
     }
 
     /// Waits until every session works.
@@ -121,7 +131,7 @@ impl ClusterLedger {
     }
 }
 
-impl Ledger for ClusterLedger {
+impl<O: Observer> Ledger for ClusterLedger<O> {
     fn events_max(&self) -> usize {
         self.writing.config.max_batch_events
     }
@@ -175,14 +185,14 @@ impl Ledger for ClusterLedger {
     }
 }
 
-impl Drop for ClusterLedger {
+impl<O> Drop for ClusterLedger<O> {
     fn drop(&mut self) {
         self.writing.close();
         self.reading.close();
     }
 }
 
-impl fmt::Debug for ClusterLedger {
+impl<O> fmt::Debug for ClusterLedger<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClusterLedger")
             .field("config", &self.writing.config)

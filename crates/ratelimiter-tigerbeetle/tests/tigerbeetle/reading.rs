@@ -4,7 +4,7 @@ use std::num::NonZeroU128;
 use std::sync::Arc;
 
 use futures::future::join_all;
-use ratelimiter_tigerbeetle::ledger::cluster::{ClusterConfig, ClusterLedger, WAVE_QUERIES_MAX};
+use ratelimiter_tigerbeetle::ledger::cluster::{ClusterConfig, WAVE_QUERIES_MAX};
 use ratelimiter_tigerbeetle::ledger::{
     AccountId, Ledger, LedgerError, Transfer, TransferQuery, TransferRow, UserData, WorkItem,
 };
@@ -41,7 +41,7 @@ fn reservation(lease: NonZeroU128, limit: AccountId, operator: AccountId) -> Wor
 }
 
 /// Queries all of them at once.
-pub fn read_all(ledger: &Arc<ClusterLedger>, leases: &[NonZeroU128]) -> Reads {
+pub fn read_all(ledger: &Arc<impl Ledger>, leases: &[NonZeroU128]) -> Reads {
     let mut reads = Reads::new();
     for &lease in leases {
         let ledger = Arc::clone(ledger);

@@ -59,7 +59,7 @@ pub fn config(settings: &ClusterSettings) -> ClusterConfig {
 pub const NEVER: Duration = Duration::from_secs(86_400);
 
 /// A ledger with working sessions.
-pub async fn open(config: ClusterConfig, observer: impl Observer) -> ClusterLedger {
+pub async fn open<O: Observer>(config: ClusterConfig, observer: O) -> ClusterLedger<O> {
     let ledger = ClusterLedger::open(config, observer).expect("the system starts threads");
     soon("a session", ledger.ready()).await;
     ledger

@@ -1,4 +1,4 @@
-//! What whoever asked for a change is told, and why it is so: an answer means what it says.
+//! Outcomes of a change, and what each guarantees.
 //!
 //! A change can be withdrawn until it is *begun*, which is when the backend hears of it. From then on it runs to its end,
 //! whoever still waits for it, and its end is the answer.
@@ -10,29 +10,35 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use ratelimiter::{DefineError, DeleteError, Unanswered};
-use tokio::time::timeout;
 
 use super::RETRY_AFTER;
-use crate::limits_file::is_for_good;
+use crate::limits_file::is_permanent;
+use crate::runtime::Runtime;
 
 /// Why a change was not made. Where the outcome is not known, the message says so.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ChangeError<E> {
+pub enum ChangeError<E> {
     /// There is no room for another limit.
     #[error(
         "{limits_max} limits are defined, which is all that registry.limits_max allows; delete some, or raise it"
     )]
-    TooManyLimits { limits_max: usize },
+    TooManyLimits {
+        /// How many may be defined.
+        limits_max: usize,
+    },
     /// Nothing can be written where the limits file is.
     #[error("the limits file cannot be changed through this server: {reason}")]
-    ReadOnly { reason: String },
+    ReadOnly {
+        /// Why.
+        reason: String,
+    },
     /// The backend says no, or it could not be kept.
     #[error(transparent)]
     Backend(E),
 }
 
 /// Why a change was not begun, or was taken back.
-pub(super) enum NotMade {
+pub(super) enum ChangeRefused {
     ReadOnly { reason: String },
     Unanswered(Unanswered),
 }
@@ -68,23 +74,24 @@ impl Progress {
 
     /// Waits for a change that others carry out. One that has not begun in time is withdrawn; one that has gets as much
     /// time again to come to its end.
-    pub(super) async fn outcome<T, E: From<Unanswered>>(
+    pub(super) async fn wait_for_outcome<T, E: From<Unanswered>>(
         &self,
-        patience: Duration,
-        change: impl Future<Output = Result<T, E>>,
+        runtime: &dyn Runtime,
+        timeout: Duration,
+        change: impl Future<Output = Result<T, E>> + Send,
     ) -> Result<T, E> {
         let mut change = std::pin::pin!(change);
-        if let Ok(result) = timeout(patience, change.as_mut()).await {
+        if let Some(result) = runtime.timeout(timeout, change.as_mut()).await {
             return result;
         }
-        let ms = patience.as_millis();
+        let ms = timeout.as_millis();
         if self.withdraw() {
             let reason = format!(
                 "the change could not begin within {ms} ms, because of other changes or a slow disk, and was withdrawn: nothing was changed, and nothing will be"
             );
             return Err(unanswered(reason).into());
         }
-        timeout(patience, change).await.unwrap_or_else(|_| {
+        runtime.timeout(timeout, change).await.unwrap_or_else(|| {
             let reason = format!(
                 "the change has not come to its end within {ms} ms, and goes on; whether it takes effect is not known yet"
             );
@@ -93,11 +100,11 @@ impl Progress {
     }
 }
 
-impl NotMade {
+impl ChangeRefused {
     /// Nothing can be written, or not at the moment.
     pub(super) fn of(what: &str, error: &io::Error) -> Self {
         let reason = format!("{what}: {error}");
-        if is_for_good(error) {
+        if is_permanent(error) {
             return Self::ReadOnly { reason };
         }
         tracing::error!(%error, "{what}");
@@ -105,11 +112,11 @@ impl NotMade {
     }
 }
 
-impl<E: From<Unanswered>> From<NotMade> for ChangeError<E> {
-    fn from(not_made: NotMade) -> Self {
-        match not_made {
-            NotMade::ReadOnly { reason } => Self::ReadOnly { reason },
-            NotMade::Unanswered(unanswered) => unanswered.into(),
+impl<E: From<Unanswered>> From<ChangeRefused> for ChangeError<E> {
+    fn from(refused: ChangeRefused) -> Self {
+        match refused {
+            ChangeRefused::ReadOnly { reason } => Self::ReadOnly { reason },
+            ChangeRefused::Unanswered(unanswered) => unanswered.into(),
         }
     }
 }
@@ -120,7 +127,7 @@ impl<E: From<Unanswered>> From<Unanswered> for ChangeError<E> {
     }
 }
 
-impl From<Unanswered> for NotMade {
+impl From<Unanswered> for ChangeRefused {
     fn from(unanswered: Unanswered) -> Self {
         Self::Unanswered(unanswered)
     }

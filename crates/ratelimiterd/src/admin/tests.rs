@@ -9,12 +9,13 @@ use tokio::sync::{Notify, Semaphore};
 
 use super::*;
 use crate::NotReady;
+use crate::runtime::TokioRuntime;
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A backend in memory whose definitions can be held up or go without an answer, and which can say that others share it.
 #[derive(Debug)]
-struct Troubled {
+struct FaultyBackend {
     memory: MemoryLimiter,
     is_shared: bool,
     answers: AtomicBool,
@@ -25,7 +26,7 @@ struct Troubled {
     unconfirmed: std::sync::Mutex<Vec<BTreeSet<LimitKey>>>,
 }
 
-impl Troubled {
+impl FaultyBackend {
     fn new(is_shared: bool, turns: usize) -> Arc<Self> {
         Arc::new(Self {
             memory: MemoryLimiter::new(),
@@ -42,7 +43,7 @@ impl Troubled {
     }
 }
 
-impl Limiter for Troubled {
+impl Limiter for FaultyBackend {
     async fn reserve(&self, _: &ReserveRequest) -> Result<Decision, ReserveError> {
         pending().await
     }
@@ -52,7 +53,7 @@ impl Limiter for Troubled {
     }
 }
 
-impl Backend for Troubled {
+impl Backend for FaultyBackend {
     async fn define(&self, limit: Limit) -> Result<LimitStatus, DefineError> {
         self.asked.notify_one();
         self.turns.acquire().await.unwrap().forget();
@@ -75,7 +76,7 @@ impl Backend for Troubled {
     }
 }
 
-impl HostedBackend for Troubled {
+impl HostedBackend for FaultyBackend {
     async fn restore(&self, registered: RegisteredLimit) -> Result<LimitStatus, DefineError> {
         HostedBackend::restore(&self.memory, registered).await
     }
@@ -99,7 +100,7 @@ impl HostedBackend for Troubled {
         Ok(())
     }
 
-    async fn tick(&self) {}
+    async fn tick(&self, _: &dyn Runtime) {}
 
     fn open_leases(&self) -> Option<u64> {
         None
@@ -111,10 +112,15 @@ fn limit(key: &str, capacity: u64) -> Limit {
     Limit::new(LimitKey::new(key).unwrap(), kind, Capacity::new(capacity).unwrap())
 }
 
-async fn start(folder: &tempfile::TempDir, backend: &Arc<Troubled>) -> Arc<Admin<Troubled>> {
+async fn start(
+    folder: &tempfile::TempDir,
+    backend: &Arc<FaultyBackend>,
+) -> Arc<Admin<FaultyBackend>> {
     let file = LimitsFile::new(folder.path().join("limits.json"));
     let addr = "127.0.0.1:1".parse().unwrap();
-    let admin = Arc::new(Admin::restore(Arc::clone(backend), file, addr).await.unwrap());
+    let admin = Arc::new(
+        Admin::restore(Arc::clone(backend), file, addr, Arc::new(TokioRuntime)).await.unwrap(),
+    );
     admin.tick(&CancellationToken::new()).await;
     assert_eq!(admin.not_started(), None);
     admin
@@ -140,19 +146,19 @@ fn reason<T>(answer: Result<T, ChangeError<DefineError>>) -> String {
 #[tokio::test(start_paused = true)]
 async fn def_08_a_change_that_has_not_begun_in_time_is_withdrawn_for_good() {
     let folder = tempfile::tempdir().unwrap();
-    let backend = Troubled::new(false, 0);
+    let backend = FaultyBackend::new(false, 0);
     let admin = start(&folder, &backend).await;
     let first = tokio::spawn({
         let admin = Arc::clone(&admin);
-        async move { admin.define(limit("first", 1), 100 * PATIENCE).await }
+        async move { admin.define(limit("first", 1), 100 * TIMEOUT).await }
     });
     backend.asked.notified().await;
-    let second = reason(admin.define(limit("second", 1), PATIENCE).await);
+    let second = reason(admin.define(limit("second", 1), TIMEOUT).await);
     assert!(second.contains("nothing was changed, and nothing will be"), "{second}");
     backend.turns.add_permits(10);
     assert_eq!(first.await.unwrap(), Ok(LimitStatus::Active));
     // Changes take turns, so after this one the second has had its own.
-    assert_eq!(admin.define(limit("third", 1), PATIENCE).await, Ok(LimitStatus::Active));
+    assert_eq!(admin.define(limit("third", 1), TIMEOUT).await, Ok(LimitStatus::Active));
     let keys: Vec<_> = backend.memory.states_now(&Page::default());
     let keys: Vec<_> = keys.iter().map(|state| state.limit.key.as_str()).collect();
     assert_eq!(keys, ["first", "third"]);
@@ -163,18 +169,18 @@ async fn def_08_a_change_that_has_not_begun_in_time_is_withdrawn_for_good() {
 #[tokio::test(start_paused = true)]
 async fn def_08_a_change_that_has_begun_is_answered_by_its_end() {
     let folder = tempfile::tempdir().unwrap();
-    let backend = Troubled::new(false, 0);
+    let backend = FaultyBackend::new(false, 0);
     let admin = start(&folder, &backend).await;
     let slow = tokio::spawn({
         let backend = Arc::clone(&backend);
         async move {
             backend.asked.notified().await;
-            let waited = tokio::time::timeout(PATIENCE + PATIENCE / 2, pending::<()>()).await;
+            let waited = tokio::time::timeout(TIMEOUT + TIMEOUT / 2, pending::<()>()).await;
             assert!(waited.is_err());
             backend.turns.add_permits(1);
         }
     });
-    assert_eq!(admin.define(limit("slow", 1), PATIENCE).await, Ok(LimitStatus::Active));
+    assert_eq!(admin.define(limit("slow", 1), TIMEOUT).await, Ok(LimitStatus::Active));
     slow.await.unwrap();
     assert!(file(&folder).contains("slow"));
 }
@@ -183,9 +189,9 @@ async fn def_08_a_change_that_has_begun_is_answered_by_its_end() {
 #[tokio::test(start_paused = true)]
 async fn def_08_a_change_without_an_end_is_said_to_be_unknown() {
     let folder = tempfile::tempdir().unwrap();
-    let backend = Troubled::new(false, 0);
+    let backend = FaultyBackend::new(false, 0);
     let admin = start(&folder, &backend).await;
-    let answer = reason(admin.define(limit("k", 1), PATIENCE).await);
+    let answer = reason(admin.define(limit("k", 1), TIMEOUT).await);
     assert!(answer.contains("not known yet"), "{answer}");
 }
 
@@ -194,12 +200,12 @@ async fn def_08_a_change_without_an_end_is_said_to_be_unknown() {
 async fn def_08_a_change_that_can_be_neither_kept_nor_put_back_is_said_to_be_unknown() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("limits.json");
-    let backend = Troubled::new(false, 10);
+    let backend = FaultyBackend::new(false, 10);
     let admin = start(&folder, &backend).await;
-    admin.define(limit("k", 1), PATIENCE).await.unwrap();
+    admin.define(limit("k", 1), TIMEOUT).await.unwrap();
     std::fs::remove_file(&path).unwrap();
     std::fs::create_dir(&path).unwrap();
-    let answer = reason(admin.define(limit("k", 2), PATIENCE).await);
+    let answer = reason(admin.define(limit("k", 2), TIMEOUT).await);
     assert!(answer.contains("not known yet"), "{answer}");
     assert_eq!(backend.memory.state_now(&limit("k", 1).key).unwrap().limit, limit("k", 1));
     std::fs::remove_dir(&path).unwrap();
@@ -211,13 +217,13 @@ async fn def_08_a_change_that_can_be_neither_kept_nor_put_back_is_said_to_be_unk
 #[tokio::test]
 async fn tb_08_a_change_without_an_answer_is_known_to_whoever_comes_next() {
     let folder = tempfile::tempdir().unwrap();
-    let backend = Troubled::new(true, 10);
+    let backend = FaultyBackend::new(true, 10);
     let admin = start(&folder, &backend).await;
-    admin.define(limit("k", 1), PATIENCE).await.unwrap();
+    admin.define(limit("k", 1), TIMEOUT).await.unwrap();
     backend.answers.store(false, Ordering::Relaxed);
     let key = BTreeSet::from([limit("k", 2).key]);
     for is_crash in [false, true] {
-        reason(admin.define(limit("k", 2), PATIENCE).await);
+        reason(admin.define(limit("k", 2), TIMEOUT).await);
         assert_eq!((staged_count(&folder), backend.take_unconfirmed().len()), (1, 0));
         match is_crash {
             false => admin.tick(&CancellationToken::new()).await,
@@ -233,12 +239,12 @@ async fn tb_08_a_change_without_an_answer_is_known_to_whoever_comes_next() {
 #[tokio::test]
 async fn tb_08_a_change_that_a_dead_server_has_begun_is_shut_out_by_the_others() {
     let folder = tempfile::tempdir().unwrap();
-    let backend = Troubled::new(true, 10);
+    let backend = FaultyBackend::new(true, 10);
     let (dies, stays) = (start(&folder, &backend).await, start(&folder, &backend).await);
-    dies.define(limit("k", 5), PATIENCE).await.unwrap();
+    dies.define(limit("k", 5), TIMEOUT).await.unwrap();
     stays.tick(&CancellationToken::new()).await;
     backend.answers.store(false, Ordering::Relaxed);
-    reason(dies.define(limit("k", 50), PATIENCE).await);
+    reason(dies.define(limit("k", 50), TIMEOUT).await);
     drop(dies);
     assert_eq!((staged_count(&folder), backend.take_unconfirmed().len()), (1, 0));
     stays.tick(&CancellationToken::new()).await;
@@ -252,11 +258,11 @@ async fn tb_08_a_change_that_a_dead_server_has_begun_is_shut_out_by_the_others()
 #[tokio::test]
 async fn tb_08_a_start_after_a_clean_end_finds_nothing_unconfirmed() {
     let folder = tempfile::tempdir().unwrap();
-    let backend = Troubled::new(true, 10);
+    let backend = FaultyBackend::new(true, 10);
     let admin = start(&folder, &backend).await;
-    admin.define(limit("k", 1), PATIENCE).await.unwrap();
-    admin.delete(limit("k", 1).key, PATIENCE).await.unwrap();
-    admin.define(limit("l", 1), PATIENCE).await.unwrap();
+    admin.define(limit("k", 1), TIMEOUT).await.unwrap();
+    admin.delete(limit("k", 1).key, TIMEOUT).await.unwrap();
+    admin.define(limit("l", 1), TIMEOUT).await.unwrap();
     drop(start(&folder, &backend).await);
     assert_eq!(backend.take_unconfirmed(), []);
 }
@@ -271,16 +277,16 @@ async fn a_file_that_cannot_be_locked_is_served_and_not_changed() {
         for lock in ["limits.json.lock", "limits.json.owner"] {
             std::fs::create_dir(folder.path().join(lock)).unwrap();
         }
-        let backend = Troubled::new(is_shared, 10);
+        let backend = FaultyBackend::new(is_shared, 10);
         let admin = start(&folder, &backend).await;
         let state = backend.memory.state_now(&limit("k", 7).key).unwrap();
         assert_eq!(state.limit.capacity.get(), 7);
-        let answer = reason(admin.define(limit("k", 8), PATIENCE).await);
+        let answer = reason(admin.define(limit("k", 8), TIMEOUT).await);
         assert!(answer.contains("it cannot be locked: Is a directory"), "{answer}");
         assert_eq!(file(&folder), text);
         std::fs::remove_dir(folder.path().join("limits.json.lock")).unwrap();
         std::fs::remove_dir(folder.path().join("limits.json.owner")).unwrap();
-        let answer = admin.define(limit("k", 8), PATIENCE).await;
+        let answer = admin.define(limit("k", 8), TIMEOUT).await;
         assert_eq!(answer, Ok(LimitStatus::Active), "when it can be locked, it can be changed");
     }
 }
@@ -291,16 +297,16 @@ async fn ops_06_a_file_that_another_server_has_changed_is_not_written_over() {
     let folder = tempfile::tempdir().unwrap();
     let owner = folder.path().join("limits.json.owner");
     std::fs::create_dir(&owner).unwrap();
-    let late = start(&folder, &Troubled::new(false, 10)).await;
+    let late = start(&folder, &FaultyBackend::new(false, 10)).await;
     std::fs::remove_dir(&owner).unwrap();
-    let other = start(&folder, &Troubled::new(false, 10)).await;
-    other.define(limit("theirs", 1), PATIENCE).await.unwrap();
+    let other = start(&folder, &FaultyBackend::new(false, 10)).await;
+    other.define(limit("theirs", 1), TIMEOUT).await.unwrap();
     drop(other);
     let text = file(&folder);
-    let changed = NotMade::ReadOnly { reason: shared::CHANGED_SINCE.to_owned() };
-    assert_eq!(late.define(limit("ours", 1), PATIENCE).await, Err(changed.into()));
+    let changed = ChangeRefused::ReadOnly { reason: shared_file::CHANGED_SINCE_START.to_owned() };
+    assert_eq!(late.define(limit("ours", 1), TIMEOUT).await, Err(changed.into()));
     assert_eq!(file(&folder), text);
-    drop(start(&folder, &Troubled::new(false, 10)).await);
+    drop(start(&folder, &FaultyBackend::new(false, 10)).await);
 }
 
 /// OPS-06: a server that is stopped while it writes lets go of the file when the write has come to its end.
@@ -309,16 +315,37 @@ async fn ops_06_what_is_staged_keeps_the_file_until_it_is_committed() {
     let folder = tempfile::tempdir().unwrap();
     let file = LimitsFile::new(folder.path().join("limits.json"));
     let addr = "127.0.0.1:1".parse().unwrap();
-    let book = Book::new(file.clone(), file.own(Claim::Alone, addr).ok());
-    let lock = file.lock(PATIENCE).await.unwrap();
+    let owned = file.own(LockMode::Exclusive, addr).ok();
+    let store = DefinitionStore::new(file.clone(), owned, Arc::new(TokioRuntime));
+    let lock = file.try_lock().unwrap();
     let next = [RegisteredLimit::in_force(limit("k", 1))].into_iter().collect();
-    let staged = book.stage(&next, lock.as_ref()).await.unwrap();
-    drop((book, lock));
-    assert!(file.lock(Duration::ZERO).await.unwrap().is_none());
-    assert!(matches!(file.own(Claim::Alone, addr), Err(NotOwned::Taken { .. })));
+    let staged = store.stage(&next, lock.as_ref()).await.unwrap();
+    drop((store, lock));
+    assert!(file.try_lock().unwrap().is_none());
+    assert!(matches!(file.own(LockMode::Exclusive, addr), Err(OwnError::InUse { .. })));
     staged.commit().await.unwrap();
-    assert!(file.lock(PATIENCE).await.unwrap().is_some());
-    assert!(file.own(Claim::Alone, addr).is_ok());
+    assert!(file.try_lock().unwrap().is_some());
+    assert!(file.own(LockMode::Exclusive, addr).is_ok());
+}
+
+/// OPS-06: servers on one file change it one after another, and a change does not wait for ever.
+#[tokio::test(start_paused = true)]
+async fn ops_06_a_change_waits_for_another_servers_and_then_gives_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let admin = start(&folder, &FaultyBackend::new(true, 10)).await;
+    let others = LimitsFile::new(folder.path().join("limits.json"));
+    let lock = others.try_lock().unwrap().unwrap();
+    let change = tokio::spawn({
+        let admin = Arc::clone(&admin);
+        async move { admin.define(limit("k", 1), TIMEOUT).await }
+    });
+    let waited = tokio::time::timeout(Duration::from_secs(1), pending::<()>()).await;
+    assert!(waited.is_err() && !change.is_finished());
+    drop(lock);
+    assert_eq!(change.await.unwrap(), Ok(LimitStatus::Active));
+    let _lock = others.try_lock().unwrap().unwrap();
+    let answer = reason(admin.define(limit("k", 2), TIMEOUT).await);
+    assert_eq!(answer, "another server is changing the limits");
 }
 
 /// OPS-05: what a newer server said of a limit goes with the limit.
@@ -330,9 +357,9 @@ async fn ops_05_unknown_fields_do_not_outlive_their_limit() {
             {"key":"a","kind":"rolling","capacity":7,"window_seconds":60,"mode":"shadow"},
             {"key":"b","kind":"rolling","capacity":7,"window_seconds":60,"mode":"dark"}]}"#;
         std::fs::write(folder.path().join("limits.json"), text).unwrap();
-        let admin = start(&folder, &Troubled::new(is_shared, 10)).await;
-        admin.delete(limit("a", 7).key, PATIENCE).await.unwrap();
-        admin.define(limit("a", 7), PATIENCE).await.unwrap();
+        let admin = start(&folder, &FaultyBackend::new(is_shared, 10)).await;
+        admin.delete(limit("a", 7).key, TIMEOUT).await.unwrap();
+        admin.define(limit("a", 7), TIMEOUT).await.unwrap();
         let text = file(&folder);
         assert!(!text.contains("shadow") && text.contains("dark"), "{text}");
     }
@@ -341,12 +368,12 @@ async fn ops_05_unknown_fields_do_not_outlive_their_limit() {
 #[test]
 fn what_can_never_be_written_is_told_from_what_cannot_be_written_now() {
     use io::ErrorKind as Kind;
-    let is_read_only = |kind: Kind| match NotMade::of("it cannot be written", &kind.into()) {
-        NotMade::ReadOnly { reason } => {
+    let is_read_only = |kind: Kind| match ChangeRefused::of("it cannot be written", &kind.into()) {
+        ChangeRefused::ReadOnly { reason } => {
             assert!(reason.starts_with("it cannot be written: "), "{reason}");
             true
         }
-        NotMade::Unanswered(_) => false,
+        ChangeRefused::Unanswered(_) => false,
     };
     // The latter two where the file itself is a mount point.
     let never = [Kind::PermissionDenied, Kind::ReadOnlyFilesystem];

@@ -1,108 +1,73 @@
-//! Whose a limits file is (`OPS-06`): one server's alone, or that of all servers on one shared backend.
+//! Ownership of a limits file (`OPS-06`): one server's alone, or that of all servers on one shared backend.
 //!
 //! A server on memory writes what it knows, and knows nothing of others. Two of them on one file would take turns in
 //! losing each other's definitions, so the second does not start. It is a lock of the operating system that says so,
 //! which goes with its process, however that ends.
 
-use std::fs::{self, File, TryLockError};
-use std::io::{self, Read, Seek, Write};
+use std::fs::TryLockError;
+use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
-use super::{LimitsFile, folder_of, is_for_good};
+use super::{FileLock, LimitsFile, is_permanent};
+use crate::disk::{Access, DiskFile, LockMode};
 
 /// The most that is read of who the owner is.
 const OWNER_BYTES_MAX: u64 = 200;
 
-/// How a server uses its limits file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Claim {
-    /// Nobody else may use it.
-    Alone,
-    /// Others may use it who do so together, too.
-    Together,
-}
-
-/// The right to use a limits file. It ends when this and its clones are dropped, or with the process.
-#[derive(Debug, Clone)]
-pub(crate) struct Owned {
-    _file: Arc<File>,
-}
-
 /// Why a limits file cannot be had.
 #[derive(Debug)]
-pub(crate) enum NotOwned {
+pub(crate) enum OwnError {
     /// Others have it.
-    Taken {
+    InUse {
         /// Who, for people.
         by: String,
     },
     /// There can be no lock where the file is, for example because nothing can be written there.
-    NoLock(io::Error),
+    CannotLock(io::Error),
 }
 
 impl LimitsFile {
-    /// Takes the file for a server that listens there.
+    /// Takes the file for a server that listens there, alone or with others. It is the server's until the lock and its
+    /// clones are dropped.
     ///
     /// # Errors
-    /// See [`NotOwned`].
-    pub(crate) fn own(&self, claim: Claim, addr: SocketAddr) -> Result<Owned, NotOwned> {
-        let mut file = self.open_owner().map_err(|error| self.not_owned(claim, error))?;
-        match claim.try_lock(&file) {
+    /// See [`OwnError`].
+    pub(crate) fn own(&self, mode: LockMode, addr: SocketAddr) -> Result<FileLock, OwnError> {
+        let file = self.open_sibling("owner").map_err(|error| self.own_error(mode, error))?;
+        match file.try_lock(mode) {
             Ok(()) => {
-                if claim == Claim::Alone {
+                if mode == LockMode::Exclusive {
                     // Whom the next one is told of; the lock holds without it, on a full disk for example.
-                    drop(introduce(&mut file, addr));
+                    drop(file.write(format!("PID {} on {addr}\n", std::process::id()).as_bytes()));
                 }
-                Ok(Owned { _file: Arc::new(file) })
+                Ok(FileLock(file))
             }
-            Err(TryLockError::WouldBlock) => Err(NotOwned::Taken { by: holder(file) }),
-            Err(TryLockError::Error(error)) => Err(NotOwned::NoLock(error)),
+            Err(TryLockError::WouldBlock) => Err(OwnError::InUse { by: describe_owner(&*file) }),
+            Err(TryLockError::Error(error)) => Err(OwnError::CannotLock(error)),
         }
     }
 
     /// Whoever may not write where the file is cannot own it, and can see whether somebody else does.
-    fn not_owned(&self, claim: Claim, error: io::Error) -> NotOwned {
-        if is_for_good(&error)
-            && let Ok(file) = File::open(self.beside("owner"))
-            && let Err(TryLockError::WouldBlock) = claim.try_lock(&file)
+    fn own_error(&self, mode: LockMode, error: io::Error) -> OwnError {
+        if is_permanent(&error)
+            && let Ok(file) = self.disk.open(&self.sibling_path("owner"), Access::Read)
+            && let Err(TryLockError::WouldBlock) = file.try_lock(mode)
         {
-            return NotOwned::Taken { by: holder(file) };
+            return OwnError::InUse { by: describe_owner(&*file) };
         }
-        NotOwned::NoLock(error)
+        OwnError::CannotLock(error)
     }
-
-    fn open_owner(&self) -> io::Result<File> {
-        fs::create_dir_all(folder_of(&self.path))?;
-        let mut options = File::options();
-        options.create(true).truncate(false).read(true).write(true).open(self.beside("owner"))
-    }
-}
-
-impl Claim {
-    fn try_lock(self, file: &File) -> Result<(), TryLockError> {
-        match self {
-            Self::Alone => file.try_lock(),
-            Self::Together => file.try_lock_shared(),
-        }
-    }
-}
-
-fn introduce(file: &mut File, addr: SocketAddr) -> io::Result<()> {
-    file.set_len(0)?;
-    writeln!(file, "PID {} on {addr}", std::process::id())
 }
 
 /// Who has the lock. Those that share it are not named, since there may be any number of them.
-fn holder(mut file: File) -> String {
-    if file.try_lock_shared().is_ok() {
+fn describe_owner(file: &dyn DiskFile) -> String {
+    if file.try_lock(LockMode::Shared).is_ok() {
         return "servers with server.backend: tigerbeetle".to_owned();
     }
-    let mut text = String::new();
-    let read = file.rewind().and_then(|()| file.take(OWNER_BYTES_MAX).read_to_string(&mut text));
-    match (read, text.trim()) {
-        (Err(_), _) | (_, "") => "another server".to_owned(),
-        (Ok(_), owner) => format!("the server with {owner}"),
+    let text = file.read(OWNER_BYTES_MAX).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    match text.as_deref().unwrap_or_default().trim() {
+        "" => "another server".to_owned(),
+        owner => format!("the server with {owner}"),
     }
 }
 
@@ -110,9 +75,9 @@ fn holder(mut file: File) -> String {
 mod tests {
     use super::*;
 
-    fn taken_by(owned: Result<Owned, NotOwned>) -> String {
+    fn in_use_by(owned: Result<FileLock, OwnError>) -> String {
         match owned {
-            Err(NotOwned::Taken { by }) => by,
+            Err(OwnError::InUse { by }) => by,
             other => panic!("somebody has it: {other:?}"),
         }
     }
@@ -123,16 +88,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = LimitsFile::new(folder.path().join("data/limits.json"));
         let addr: SocketAddr = "127.0.0.1:8080".parse().unwrap();
-        let alone = file.own(Claim::Alone, addr).unwrap();
+        let alone = file.own(LockMode::Exclusive, addr).unwrap();
         let owner = format!("the server with PID {} on {addr}", std::process::id());
-        assert_eq!(taken_by(file.own(Claim::Alone, addr)), owner);
-        assert_eq!(taken_by(file.own(Claim::Together, addr)), owner);
+        assert_eq!(in_use_by(file.own(LockMode::Exclusive, addr)), owner);
+        assert_eq!(in_use_by(file.own(LockMode::Shared, addr)), owner);
         drop(alone);
-        let together = [file.own(Claim::Together, addr), file.own(Claim::Together, addr)];
+        let together = [file.own(LockMode::Shared, addr), file.own(LockMode::Shared, addr)];
         assert!(together.iter().all(Result::is_ok));
         let others = "servers with server.backend: tigerbeetle";
-        assert_eq!(taken_by(file.own(Claim::Alone, addr)), others);
+        assert_eq!(in_use_by(file.own(LockMode::Exclusive, addr)), others);
         drop(together);
-        assert!(file.own(Claim::Alone, addr).is_ok());
+        assert!(file.own(LockMode::Exclusive, addr).is_ok());
     }
 }

@@ -5,6 +5,7 @@ use ratelimiter::{
     LimitState, LimitStatus, Limiter, Page, RegisteredLimit, ReserveError, ReserveRequest,
     StateError, Unanswered,
 };
+use ratelimiterd::runtime::Runtime;
 use ratelimiterd::{HostedBackend, NotReady};
 
 use crate::harness::{KEY, TestServer, eventually, limits_path};
@@ -59,7 +60,7 @@ impl HostedBackend for UnreachableBackend {
         Err(NotReady { reason: "the cluster is gone".into() })
     }
 
-    async fn tick(&self) {}
+    async fn tick(&self, _: &dyn Runtime) {}
 
     fn open_leases(&self) -> Option<u64> {
         None

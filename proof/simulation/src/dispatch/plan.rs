@@ -96,7 +96,7 @@ impl run::Event for DispatchEvent {
         }
     }
 
-    fn calmer(&self) -> Vec<Self> {
+    fn simpler_variants(&self) -> Vec<Self> {
         match self.what {
             What::Message { end: End::Well { .. }, .. } | What::Stop | What::Kill => Vec::new(),
             What::Message { number, queue, topic, end: End::Badly { .. } | End::KillsProcess } => {

@@ -1,11 +1,15 @@
 //! The events of a plan, each a task outside all servers.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::host::{Answer, Disasters, Host};
-use super::plan::{self, Disk, DiskFull, LimitsEvent, What, Wire};
-use super::stage::{OUTSIDE, Stage, group};
+use ratelimiter::Limit;
+
+use super::context::{OUTSIDE, SimContext, group};
+use super::host::{BoxAnswer, FaultInjector, Host};
+use super::oracle::ChangeTold;
+use super::plan::{self, DiskBehaviour, DiskFault, EventKind, LimitsEvent, NetworkFault};
 use crate::executor::{Operation, Slot};
 use crate::fault::Fault;
 
@@ -16,38 +20,43 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const WARM_UP_MS: u64 = 300;
 
 /// Lets all events of the plan happen at their moments.
-pub(super) fn schedule(stage: &Stage, disasters: &Arc<impl Disasters>) {
-    note_clients(stage);
-    for (number, event) in stage.plan().events.iter().enumerate() {
-        let (stage, event, disasters) = (stage.clone(), event.clone(), Arc::clone(disasters));
+pub(super) fn schedule(context: &SimContext, injector: &Arc<impl FaultInjector>) {
+    note_clients(context);
+    for (number, event) in context.plan().events.iter().enumerate() {
+        let (context, event, injector) = (context.clone(), event.clone(), Arc::clone(injector));
         let operation = Operation(number);
-        stage.clone().executor().spawn(OUTSIDE, operation, async move {
-            stage.executor().sleep_until(stage.at_ms(WARM_UP_MS + event.at_ms)).await;
-            happen(&stage, operation, &event, &disasters).await;
+        context.clone().executor().spawn(OUTSIDE, operation, async move {
+            context.executor().sleep_until(context.at_ms(WARM_UP_MS + event.at_ms)).await;
+            happen(&context, operation, &event, &injector).await;
         });
     }
 }
 
 async fn happen(
-    stage: &Stage,
+    context: &SimContext,
     operation: Operation,
     event: &LimitsEvent,
-    disasters: &Arc<impl Disasters>,
+    injector: &Arc<impl FaultInjector>,
 ) {
-    stage.note(|| format!("{} {}", name(operation), event.what));
-    match &event.what {
-        What::Reserve { .. } => reserve(stage, operation, event).await,
-        What::Complete { .. } => complete(stage, operation, event).await,
-        What::Define { .. } => define(stage, operation, event).await,
-        What::Crash { server, down_ms, skew_ms } => {
-            stage.fault(Fault::Crash);
-            disasters.crash(*server, *down_ms, *skew_ms);
+    context.trace(|| format!("{} {}", name(operation), event.kind));
+    match &event.kind {
+        EventKind::Reserve { .. } => reserve(context, operation, event).await,
+        EventKind::Complete { .. } => complete(context, operation, event).await,
+        EventKind::Define { .. } => define(context, operation, event).await,
+        EventKind::Extra { .. } => change_extra(context, operation, event).await,
+        EventKind::Crash { down_ms, skew_ms, is_power_loss: true, .. } => {
+            context.count_fault(Fault::PowerLoss);
+            injector.power_loss(event.seed, *down_ms, *skew_ms);
         }
-        What::LedgerRestart { down_ms } => {
-            stage.fault(Fault::LedgerRestart);
-            disasters.ledger_down(*down_ms);
+        EventKind::Crash { server, down_ms, skew_ms, is_power_loss: false } => {
+            context.count_fault(Fault::Crash);
+            injector.crash(*server, *down_ms, *skew_ms);
         }
-        What::Upkeep { server } => stage.trouble_upkeep(*server, &event.fates),
+        EventKind::LedgerRestart { down_ms } => {
+            context.count_fault(Fault::LedgerRestart);
+            injector.ledger_down(*down_ms);
+        }
+        EventKind::Upkeep { server } => context.fault_upkeep(*server, &event.call_faults),
     }
 }
 
@@ -56,107 +65,160 @@ pub(super) fn name(operation: Operation) -> String {
     format!("[{}]", operation.0)
 }
 
-async fn reserve(stage: &Stage, operation: Operation, event: &LimitsEvent) {
-    let What::Reserve { server, lease, needs } = &event.what else {
+async fn reserve(context: &SimContext, operation: Operation, event: &LimitsEvent) {
+    let EventKind::Reserve { server, lease, needs } = &event.kind else {
         unreachable!("the caller has looked");
     };
-    stage.request();
-    let id = plan::lease_id(stage.start_ms(), stage.plan().seed, *lease);
+    context.request();
+    let id = plan::lease_id(context.start_ms(), context.plan().seed, *lease);
     let request = plan::reserve_request(id, needs);
-    stage.oracle().reserve_sent(operation, *lease, needs, stage.now());
-    let answer = ask(stage, operation, *server, event, |host| host.reserve(request.clone())).await;
-    stage.note(|| match &answer {
+    context.oracle().reserve_sent(operation, *lease, needs, context.now());
+    let answer =
+        ask(context, operation, *server, event, |host| host.reserve(request.clone())).await;
+    context.trace(|| match &answer {
         Some(Ok(decision)) => format!("{} L{lease} -> {decision:?}", name(operation)),
         Some(Err(error)) => format!("{} L{lease} -> {error}", name(operation)),
         None => format!("{} L{lease} -> unknown", name(operation)),
     });
-    stage.check();
-    let told = stage.oracle().reserve_told(operation, &answer, stage.now());
-    stage.expect(told);
-    stage.check();
+    context.check();
+    let told = context.oracle().reserve_told(operation, &answer, context.now());
+    context.record(told);
+    context.check();
 }
 
-async fn complete(stage: &Stage, operation: Operation, event: &LimitsEvent) {
-    let What::Complete { server, lease, actuals } = &event.what else {
+async fn complete(context: &SimContext, operation: Operation, event: &LimitsEvent) {
+    let EventKind::Complete { server, lease, actuals } = &event.kind else {
         unreachable!("the caller has looked");
     };
-    stage.request();
-    let id = plan::lease_id(stage.start_ms(), stage.plan().seed, *lease);
+    context.request();
+    let id = plan::lease_id(context.start_ms(), context.plan().seed, *lease);
     let request = plan::complete_request(id, actuals);
-    stage.oracle().complete_sent(operation, *lease, actuals, stage.now());
-    let answer = ask(stage, operation, *server, event, |host| host.complete(request.clone())).await;
-    stage.note(|| match &answer {
+    context.oracle().complete_sent(operation, *lease, actuals, context.now());
+    let answer =
+        ask(context, operation, *server, event, |host| host.complete(request.clone())).await;
+    context.trace(|| match &answer {
         Some(Ok(())) => format!("{} L{lease} -> completed", name(operation)),
         Some(Err(error)) => format!("{} L{lease} -> {error}", name(operation)),
         None => format!("{} L{lease} -> unknown", name(operation)),
     });
-    stage.check();
-    let told = stage.oracle().complete_told(operation, &answer, stage.now());
-    stage.expect(told);
-    stage.check();
+    context.check();
+    let told = context.oracle().complete_told(operation, &answer, context.now());
+    context.record(told);
+    context.check();
 }
 
-async fn define(stage: &Stage, operation: Operation, event: &LimitsEvent) {
-    let What::Define { server, limit, capacity, disk } = &event.what else {
+async fn define(context: &SimContext, operation: Operation, event: &LimitsEvent) {
+    let EventKind::Define { server, limit, capacity, disk } = &event.kind else {
         unreachable!("the caller has looked");
     };
-    stage.request();
-    let Disk { slow_ms, full } = *disk;
-    if slow_ms > Disk::CALM.slow_ms {
-        stage.fault(Fault::DiskSlow);
+    count_disk_faults(context, disk);
+    let definition = context.plan().limits[*limit].limit(*limit, *capacity);
+    context.oracle().define_sent(*limit, *capacity);
+    context.oracle().change_sent(operation, &definition.key, Some(*capacity));
+    let define = |host: Arc<dyn Host>| host.define(definition.clone());
+    let answer = ask(context, operation, *server, event, define).await;
+    note_change(context, operation, event, &answer);
+    context.check();
+}
+
+async fn change_extra(context: &SimContext, operation: Operation, event: &LimitsEvent) {
+    let EventKind::Extra { server, capacity, disk } = &event.kind else {
+        unreachable!("the caller has looked");
+    };
+    count_disk_faults(context, disk);
+    let (key, setup) = (plan::extra_key(), context.plan().limits[0]);
+    context.oracle().change_sent(operation, &key, *capacity);
+    if let Some(capacity) = capacity {
+        let definition = Limit { key, ..setup.limit(0, *capacity) };
+        let define = |host: Arc<dyn Host>| host.define(definition.clone());
+        let answer = ask(context, operation, *server, event, define).await;
+        note_change(context, operation, event, &answer);
+    } else {
+        let delete = |host: Arc<dyn Host>| host.delete(key.clone());
+        let answer = ask(context, operation, *server, event, delete).await;
+        note_change(context, operation, event, &answer);
     }
-    if full != DiskFull::No {
-        stage.fault(Fault::DiskFull);
+}
+
+fn count_disk_faults(context: &SimContext, disk: &DiskBehaviour) {
+    context.request();
+    if disk.slow_ms > DiskBehaviour::NORMAL.slow_ms {
+        context.count_fault(Fault::DiskSlow);
     }
-    let definition = stage.plan().limits[*limit].limit(*limit, *capacity);
-    stage.oracle().define_sent(*limit, *capacity);
-    let define = |host: Arc<dyn Host>| host.define(definition.clone(), *disk);
-    let answer = ask(stage, operation, *server, event, define).await;
-    stage.note(|| format!("{} -> {answer:?}", name(operation)));
-    stage.check();
+    if let Some(fault) = disk.fault {
+        context.count_fault(match fault {
+            DiskFault::Full | DiskFault::RenameFails => Fault::DiskFull,
+            DiskFault::StageFlushFails | DiskFault::CommitFlushFails { .. } => {
+                Fault::DiskFlushFails
+            }
+            DiskFault::ReadOnly => Fault::DiskReadOnly,
+            DiskFault::Crash { .. } => Fault::CrashAtDisk,
+        });
+    }
+}
+
+/// What an answer says of a change, as it is documented: nothing has changed, and nothing will, unless it says that this is
+/// not known yet.
+fn note_change<T: fmt::Debug, E: fmt::Debug + fmt::Display>(
+    context: &SimContext,
+    operation: Operation,
+    event: &LimitsEvent,
+    answer: &Option<Result<T, E>>,
+) {
+    context.trace(|| format!("{} -> {answer:?}", name(operation)));
+    let told = match answer {
+        // Whatever came of the first one, the second may be under way.
+        _ if event.network == NetworkFault::RequestTwice => ChangeTold::Unknown,
+        None => ChangeTold::Unknown,
+        Some(Ok(_)) => ChangeTold::Made,
+        Some(Err(error)) if error.to_string().contains("not known yet") => ChangeTold::Unknown,
+        Some(Err(_)) => ChangeTold::NotMade,
+    };
+    context.oracle().change_told(operation, told);
 }
 
 /// Asks a server, through a network that may lose or repeat what is said. `None` is silence.
 async fn ask<T: Send + 'static>(
-    stage: &Stage,
+    context: &SimContext,
     operation: Operation,
     server: usize,
     event: &LimitsEvent,
-    make: impl Fn(Arc<dyn Host>) -> Answer<T>,
+    make: impl Fn(Arc<dyn Host>) -> BoxAnswer<T>,
 ) -> Option<T> {
-    let executor = stage.executor();
+    let executor = context.executor();
     let mut random = fastrand::Rng::with_seed(event.seed ^ 0x5EED);
     let mut latency = || Duration::from_micros(random.u64(20..1_500));
-    let deadline = stage.now().after(PATIENCE);
+    let deadline = context.now().after(PATIENCE);
     executor.sleep(latency()).await;
-    if event.wire == Wire::RequestLost {
-        stage.fault(Fault::RequestLost);
+    if event.network == NetworkFault::RequestLost {
+        context.count_fault(Fault::RequestLost);
         executor.sleep_until(deadline).await;
         return None;
     }
-    let Some(host) = stage.host(server) else {
-        stage.fault(Fault::ServerDown);
+    let Some(host) = context.host(server) else {
+        context.count_fault(Fault::ServerDown);
         return None;
     };
     let (slot, sender) = Slot::new();
-    let (answer, hand) = (make(Arc::clone(&host)), stage.hand(operation));
+    let (answer, guard) = (make(Arc::clone(&host)), context.track_work(operation));
     executor.spawn(group(server), operation, async move {
         let answer = answer.await;
-        drop(hand);
+        drop(guard);
         sender.send(answer);
     });
-    if event.wire == Wire::RequestTwice {
-        stage.fault(Fault::RequestTwice);
-        let (again, hand, after) = (make(host), stage.hand(operation), executor.sleep(latency()));
+    if event.network == NetworkFault::RequestTwice {
+        context.count_fault(Fault::RequestTwice);
+        let (again, guard, after) =
+            (make(host), context.track_work(operation), executor.sleep(latency()));
         executor.spawn(group(server), operation, async move {
             after.await;
             drop(again.await);
-            drop(hand);
+            drop(guard);
         });
     }
     let answer = slot.wait(executor, deadline).await;
-    if event.wire == Wire::ReplyLost {
-        stage.fault(Fault::ReplyLost);
+    if event.network == NetworkFault::ReplyLost {
+        context.count_fault(Fault::ReplyLost);
         executor.sleep_until(deadline).await;
         return None;
     }
@@ -165,38 +227,40 @@ async fn ask<T: Send + 'static>(
 }
 
 /// Counts what clients do wrong, which is in the plan from the beginning.
-fn note_clients(stage: &Stage) {
-    let events = &stage.plan().events;
-    let lease_of = |event: &LimitsEvent| match event.what {
-        What::Reserve { lease, .. } | What::Complete { lease, .. } => Some(lease),
-        What::Define { .. }
-        | What::Crash { .. }
-        | What::LedgerRestart { .. }
-        | What::Upkeep { .. } => None,
+fn note_clients(context: &SimContext) {
+    let events = &context.plan().events;
+    let lease_of = |event: &LimitsEvent| match event.kind {
+        EventKind::Reserve { lease, .. } | EventKind::Complete { lease, .. } => Some(lease),
+        EventKind::Define { .. }
+        | EventKind::Extra { .. }
+        | EventKind::Crash { .. }
+        | EventKind::LedgerRestart { .. }
+        | EventKind::Upkeep { .. } => None,
     };
     for lease in 0..=events.iter().filter_map(lease_of).max().unwrap_or(0) {
         let mut reserves: Vec<(u64, Vec<(usize, u64)>)> = Vec::new();
         let mut completes: Vec<(u64, &[(usize, u64)])> = Vec::new();
         for event in events.iter().filter(|event| lease_of(event) == Some(lease)) {
-            match &event.what {
-                What::Reserve { needs, .. } => {
+            match &event.kind {
+                EventKind::Reserve { needs, .. } => {
                     let mut needs = needs.clone();
                     needs.sort_unstable();
                     reserves.push((event.at_ms, needs));
                 }
-                What::Complete { actuals, .. } => completes.push((event.at_ms, actuals)),
-                What::Define { .. }
-                | What::Crash { .. }
-                | What::LedgerRestart { .. }
-                | What::Upkeep { .. } => {}
+                EventKind::Complete { actuals, .. } => completes.push((event.at_ms, actuals)),
+                EventKind::Define { .. }
+                | EventKind::Extra { .. }
+                | EventKind::Crash { .. }
+                | EventKind::LedgerRestart { .. }
+                | EventKind::Upkeep { .. } => {}
             }
         }
-        note_lease(stage, &reserves, &completes);
+        note_lease(context, &reserves, &completes);
     }
 }
 
 fn note_lease(
-    stage: &Stage,
+    context: &SimContext,
     reserves: &[(u64, Vec<(usize, u64)>)],
     completes: &[(u64, &[(usize, u64)])],
 ) {
@@ -204,20 +268,20 @@ fn note_lease(
         return;
     };
     for (_, again) in &reserves[1..] {
-        stage.fault(if again == needs { Fault::Retried } else { Fault::Reused });
+        context.count_fault(if again == needs { Fault::Retried } else { Fault::Reused });
     }
     if completes.is_empty() {
-        stage.fault(Fault::NeverCompleted);
+        context.count_fault(Fault::NeverCompleted);
     }
     for (at, _) in completes {
-        let seconds = needs.iter().map(|(limit, _)| stage.plan().limits[*limit].seconds);
+        let seconds = needs.iter().map(|(limit, _)| context.plan().limits[*limit].seconds);
         if *at > first_at + 1_000 * seconds.max().unwrap_or(0) {
-            stage.fault(Fault::CompletedLate);
+            context.count_fault(Fault::CompletedLate);
         }
     }
     for pair in completes.windows(2) {
         let is_at_once = pair[0].0 == pair[1].0;
-        stage.fault(match pair[0].1 == pair[1].1 {
+        context.count_fault(match pair[0].1 == pair[1].1 {
             true => Fault::CompletedTwice,
             false if is_at_once => Fault::CompletedApart,
             false => Fault::CompletedOtherwise,

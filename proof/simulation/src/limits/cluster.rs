@@ -14,10 +14,10 @@ use ratelimiter_tigerbeetle::ledger::{
 use tigerbeetle_model::ModelLedger;
 
 use super::client::name;
-use super::host::Disasters;
+use super::context::{OUTSIDE, SimContext};
+use super::host::FaultInjector;
 use super::oracle::Reading;
-use super::plan::{Fate, key};
-use super::stage::{OUTSIDE, Stage};
+use super::plan::{CallFault, key};
 use crate::executor::{Operation, Slot, SlotSender};
 use crate::fault::Fault;
 
@@ -27,10 +27,10 @@ pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// One server's way to the ledger.
 pub(super) struct Connection<D> {
     pub(super) server: usize,
-    pub(super) stage: Stage,
+    pub(super) context: SimContext,
     pub(super) ledger: Arc<ModelLedger>,
     pub(super) outage: Arc<Outage>,
-    pub(super) disasters: Arc<D>,
+    pub(super) injector: Arc<D>,
 }
 
 /// Until when the ledger answers nobody.
@@ -55,10 +55,10 @@ enum Reply {
 
 /// A call on its way.
 struct Message<D> {
-    stage: Stage,
+    context: SimContext,
     ledger: Arc<ModelLedger>,
     outage: Arc<Outage>,
-    disasters: Arc<D>,
+    injector: Arc<D>,
     server: usize,
     operation: Operation,
     call: Call,
@@ -102,38 +102,39 @@ pub(super) fn now<T>(answer: impl Future<Output = Result<T, LedgerError>>) -> T 
     answer.expect("the model always answers")
 }
 
-impl<D: Disasters> Connection<D> {
+impl<D: FaultInjector> Connection<D> {
     async fn call(&self, call: Call) -> Result<Reply, LedgerError> {
-        let executor = self.stage.executor();
+        let executor = self.context.executor();
         let operation = executor.operation();
-        let (fate, latencies) = self.stage.next_call(operation);
-        if let Some(fate) = fate {
-            self.stage.note(|| format!("    {} {fate:?}: {}", name(operation), call.text()));
-            self.stage.fault(fate.fault());
+        let (call_fault, latencies) = self.context.next_call(operation);
+        if let Some(call_fault) = call_fault {
+            self.context
+                .trace(|| format!("    {} {call_fault:?}: {}", name(operation), call.text()));
+            self.context.count_fault(call_fault.fault());
         }
-        if fate == Some(Fate::Refused) {
+        if call_fault == Some(CallFault::Refused) {
             return Err(LedgerError::QueueFull { queued_events: 1, queue_events_max: 1 });
         }
-        if let Some(Fate::CrashBefore { down_ms, skew_ms }) = fate {
-            self.disasters.crash(self.server, down_ms, skew_ms);
+        if let Some(CallFault::CrashBefore { down_ms, skew_ms }) = call_fault {
+            self.injector.crash(self.server, down_ms, skew_ms);
             std::future::pending::<()>().await;
         }
         let message = Message {
-            stage: self.stage.clone(),
+            context: self.context.clone(),
             ledger: Arc::clone(&self.ledger),
             outage: Arc::clone(&self.outage),
-            disasters: Arc::clone(&self.disasters),
+            injector: Arc::clone(&self.injector),
             server: self.server,
             operation,
             call,
         };
         let (slot, sender) = Slot::new();
-        let hand = self.stage.hand(operation);
+        let guard = self.context.track_work(operation);
         executor.spawn(OUTSIDE, operation, async move {
-            message.travel(fate, latencies, sender).await;
-            drop(hand);
+            message.travel(call_fault, latencies, sender).await;
+            drop(guard);
         });
-        let deadline = self.stage.now().after(CALL_TIMEOUT);
+        let deadline = self.context.now().after(CALL_TIMEOUT);
         let reply = slot.wait(executor, deadline).await;
         // A message that was lost leaves nobody who could answer, but its sender waits all the same.
         if reply.is_none() {
@@ -143,29 +144,34 @@ impl<D: Disasters> Connection<D> {
     }
 }
 
-impl<D: Disasters> Message<D> {
-    async fn travel(self, fate: Option<Fate>, latencies: [u64; 2], sender: SlotSender<Reply>) {
-        let executor = self.stage.executor();
+impl<D: FaultInjector> Message<D> {
+    async fn travel(
+        self,
+        call_fault: Option<CallFault>,
+        latencies: [u64; 2],
+        sender: SlotSender<Reply>,
+    ) {
+        let executor = self.context.executor();
         let [there, back] = latencies.map(Duration::from_micros);
-        let wait = match fate {
-            Some(Fate::Slow { ms } | Fate::Late { ms }) => Duration::from_millis(ms),
+        let wait = match call_fault {
+            Some(CallFault::Slow { ms } | CallFault::Late { ms }) => Duration::from_millis(ms),
             _ => Duration::ZERO,
         };
         executor.sleep(there + wait).await;
-        if fate == Some(Fate::RequestLost) {
+        if call_fault == Some(CallFault::RequestLost) {
             return;
         }
         let reply = self.arrive().await;
-        match fate {
-            Some(Fate::ReplyLost) => {}
-            Some(Fate::CrashAfter { down_ms, skew_ms }) => {
-                self.disasters.crash(self.server, down_ms, skew_ms);
+        match call_fault {
+            Some(CallFault::ReplyLost) => {}
+            Some(CallFault::CrashAfter { down_ms, skew_ms }) => {
+                self.injector.crash(self.server, down_ms, skew_ms);
             }
-            Some(Fate::Evicted { ms }) => {
+            Some(CallFault::Evicted { ms }) => {
                 executor.sleep(Duration::from_millis(ms)).await;
                 sender.send(self.arrive().await);
             }
-            Some(Fate::Twice { ms }) => {
+            Some(CallFault::Twice { ms }) => {
                 executor.sleep(back).await;
                 sender.send(reply);
                 executor.sleep(Duration::from_millis(ms)).await;
@@ -180,24 +186,24 @@ impl<D: Disasters> Message<D> {
 
     /// The ledger carries the call out, as soon as it is there.
     async fn arrive(&self) -> Reply {
-        while let Some(at) = self.outage.ends_at().filter(|at| *at > self.stage.now()) {
-            self.stage.executor().sleep_until(at).await;
+        while let Some(at) = self.outage.ends_at().filter(|at| *at > self.context.now()) {
+            self.context.executor().sleep_until(at).await;
         }
         let reply = self.call.carry_out(&self.ledger);
-        self.stage.oracle().touched(self.operation, self.stage.now());
+        self.context.oracle().touched(self.operation, self.context.now());
         let is_noted = !matches!(self.call, Call::LookupAccounts(_));
         if is_noted {
-            self.stage.note(|| {
+            self.context.trace(|| {
                 let (call, reply) = (self.call.text(), reply.text());
                 format!("    {} server {}: {call} -> {reply}", name(self.operation), self.server)
             });
         }
-        self.stage.check();
+        self.context.check();
         reply
     }
 }
 
-impl Fate {
+impl CallFault {
     const fn fault(self) -> Fault {
         match self {
             Self::Slow { .. } => Fault::LedgerSlow,
@@ -288,7 +294,7 @@ macro_rules! expect_reply {
     };
 }
 
-impl<D: Disasters> Ledger for Connection<D> {
+impl<D: FaultInjector> Ledger for Connection<D> {
     async fn create_accounts(
         &self,
         accounts: Vec<NewAccount>,

@@ -4,33 +4,38 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use ratelimiter::{
-    CompleteError, CompleteRequest, Decision, DefineError, Limit, LimitStatus, ReserveError,
-    ReserveRequest,
+    CompleteError, CompleteRequest, Decision, DefineError, DeleteError, Limit, LimitKey,
+    LimitStatus, ReserveError, ReserveRequest,
 };
-
-use super::plan::Disk;
+use ratelimiterd::admin::ChangeError;
 
 /// An answer that is on its way.
-pub(super) type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+pub(super) type BoxAnswer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// A server as its clients see it.
 pub(super) trait Host: Send + Sync {
-    fn reserve(self: Arc<Self>, request: ReserveRequest) -> Answer<Result<Decision, ReserveError>>;
+    fn reserve(
+        self: Arc<Self>,
+        request: ReserveRequest,
+    ) -> BoxAnswer<Result<Decision, ReserveError>>;
 
-    fn complete(self: Arc<Self>, request: CompleteRequest) -> Answer<Result<(), CompleteError>>;
+    fn complete(self: Arc<Self>, request: CompleteRequest) -> BoxAnswer<Result<(), CompleteError>>;
 
-    /// Changes a limit, with a disk that behaves like this.
     fn define(
         self: Arc<Self>,
         limit: Limit,
-        disk: Disk,
-    ) -> Answer<Result<LimitStatus, DefineError>>;
+    ) -> BoxAnswer<Result<LimitStatus, ChangeError<DefineError>>>;
+
+    fn delete(self: Arc<Self>, key: LimitKey) -> BoxAnswer<Result<(), ChangeError<DeleteError>>>;
 }
 
 /// What can happen to servers and to what is below them.
-pub(super) trait Disasters: Send + Sync + 'static {
+pub(super) trait FaultInjector: Send + Sync + 'static {
     /// The server's tasks end where they are; it starts again later, with its clock set anew.
     fn crash(self: &Arc<Self>, server: usize, down_ms: u64, skew_ms: i64);
+
+    /// All servers end, and their disk loses what was not flushed; they start again later, with their clocks set anew.
+    fn power_loss(self: &Arc<Self>, seed: u64, down_ms: u64, skew_ms: i64);
 
     /// The ledger answers nobody for a while.
     fn ledger_down(self: &Arc<Self>, down_ms: u64);

@@ -5,26 +5,23 @@ use std::time::Duration;
 
 use ratelimiter::memory::MemoryOptions;
 use ratelimiter::{
-    Actuals, CompleteError, CompleteRequest, Decision, DefineError, HintPolicy, LeaseId, Limit,
-    LimitStatus, MemoryLimiter, Overage, RegisteredLimit, Registry, Requirements, ReserveError,
-    ReserveRequest, Unanswered,
+    Actuals, CompleteRequest, Decision, HintPolicy, LeaseId, Limit, LimitStatus, MemoryLimiter,
+    Overage, RegisteredLimit, Requirements, ReserveRequest,
 };
 
 use super::client::schedule;
-use super::flawed_limiter::FlawedHost;
-use super::host::{Answer, Disasters, Host};
+use super::context::{SimContext, group};
+use super::host::FaultInjector;
 use super::oracle::{Lateness, Reading};
 use super::plan::{
-    BESIDE, Disk, DiskFull, LimitSetup, LimitsPlan, QUIET_MS, Setting, key, key_of, lease_id,
-    reserve_request,
+    LimitSetup, LimitsPlan, OTHER_KEYS, QUIET_MS, Topology, key, key_of, lease_id, reserve_request,
 };
-use super::stage::{OUTSIDE, Stage, group};
+use super::server::{self, Processes};
 use crate::executor::Executor;
 use crate::flaw::Flaw;
 use crate::outcome::{Outcome, Promise, Violation};
 use crate::run::World;
 
-const SWEEP_EVERY: Duration = Duration::from_millis(500);
 /// How often something is done to limits beside those of the plan. In a run there are several hundred leases there.
 const CHANGE_EVERY: Duration = Duration::from_millis(31);
 /// So few that all leases share one shard, and a new one is looked for in several chunks of past ones.
@@ -43,17 +40,11 @@ pub struct MemoryWorld {
 /// The limiter of the process that runs; another one after a crash.
 type Current = Arc<Mutex<MemoryLimiter>>;
 
-struct Site {
-    stage: Stage,
+struct MemorySite {
+    context: SimContext,
     current: Current,
-    registry: Arc<Mutex<Registry>>,
+    processes: Arc<Processes>,
     flaw: Option<Flaw>,
-}
-
-struct Process {
-    stage: Stage,
-    limiter: MemoryLimiter,
-    registry: Arc<Mutex<Registry>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -75,11 +66,11 @@ fn new_limiter(executor: &Executor, seed: u64) -> MemoryLimiter {
 
 /// Defines and deletes limits of the group that the last limit is in, and has leases there: nobody is told of them, and whatever
 /// becomes of them, the limit beside them stays as it is.
-fn change_beside(limiter: &MemoryLimiter, random: &mut fastrand::Rng, nth: u128) {
+fn churn_other_limits(limiter: &MemoryLimiter, random: &mut fastrand::Rng, nth: u128) {
     let is_concurrency = random.bool();
     let seconds = random.u64(1..=2);
     let setup = LimitSetup { is_concurrency, seconds, capacity: 5, overage: Overage::Debt };
-    let key = key_of(BESIDE[usize::from(random.bool())]);
+    let key = key_of(OTHER_KEYS[usize::from(random.bool())]);
     // All of these may be refused: the kind is the other one, the limit or the lease is gone.
     match random.u8(..6) {
         0 => drop(limiter.delete_now(&key)),
@@ -113,73 +104,69 @@ impl World for MemoryWorld {
     const NAME: &'static str = "memory";
 
     fn plan(&self, seed: u64) -> LimitsPlan {
-        LimitsPlan::random(seed, Setting::Process)
+        LimitsPlan::random(seed, Topology::OneProcess)
     }
 
     fn play(&self, plan: &LimitsPlan, traced: bool) -> Outcome {
-        let executor = Stage::executor_at_start();
+        let executor = SimContext::executor_at_start();
         let current = Arc::new(Mutex::new(new_limiter(&executor, plan.seed)));
         let (read, limits) = (Arc::clone(&current), plan.limits.len());
         let read = move || readings(&lock(&read), limits);
-        let stage = Stage::new(plan, executor, ON_TIME, traced, read);
-        let setups = plan.limits.iter().enumerate();
-        let setups = setups.map(|(number, setup)| setup.limit(number, setup.capacity));
-        let registry: Registry = setups.map(RegisteredLimit::in_force).collect();
-        let registry = Arc::new(Mutex::new(registry));
-        let site = Arc::new(Site { stage: stage.clone(), current, registry, flaw: self.flaw });
+        let context = SimContext::new(plan, executor, ON_TIME, traced, read);
+        let processes = Processes::new(&context);
+        let site =
+            Arc::new(MemorySite { context: context.clone(), current, processes, flaw: self.flaw });
         site.start();
-        schedule(&stage, &site);
-        if stage.run_until_ms(QUIET_MS) {
-            site.ask_last_questions();
+        schedule(&context, &site);
+        if context.run_until_ms(QUIET_MS) {
+            site.final_checks();
         }
         drop(site);
-        stage.finish()
+        context.finish()
     }
 }
 
-impl Site {
-    fn start(&self) {
-        let stage = &self.stage;
-        let limiter = new_limiter(stage.executor(), stage.plan().seed);
-        for registered in lock(&self.registry).iter() {
-            limiter.restore(registered.clone());
-        }
+impl MemorySite {
+    fn start(self: &Arc<Self>) {
+        let context = &self.context;
+        let limiter = new_limiter(context.executor(), context.plan().seed);
         *lock(&self.current) = limiter.clone();
-        let (sweeps, executor) = (limiter.clone(), stage.executor().clone());
-        stage.executor().spawn(group(0), stage.upkeep(0), async move {
-            loop {
-                executor.sleep(SWEEP_EVERY).await;
-                sweeps.sweep();
-            }
-        });
-        let (beside, executor) = (limiter.clone(), stage.executor().clone());
-        let mut random = fastrand::Rng::with_seed(stage.plan().seed);
-        stage.executor().spawn(group(0), stage.upkeep(0), async move {
+        let (beside, executor) = (limiter.clone(), context.executor().clone());
+        let mut random = fastrand::Rng::with_seed(context.plan().seed);
+        context.executor().spawn(group(0), context.upkeep(0), async move {
             for nth in 0.. {
                 executor.sleep(CHANGE_EVERY).await;
-                change_beside(&beside, &mut random, nth);
+                churn_other_limits(&beside, &mut random, nth);
             }
         });
-        let registry = Arc::clone(&self.registry);
-        let process: Arc<dyn Host> = Arc::new(Process { stage: stage.clone(), limiter, registry });
-        let host = FlawedHost::around(process, self.flaw, stage.start_ms());
-        stage.set_host(0, Some(host));
+        let (_, file) = self.processes.begin(0, self, self.flaw);
+        server::run(context, 0, limiter, file, self.flaw);
     }
 
-    fn ask_last_questions(&self) {
-        let stage = &self.stage;
-        let expect = |promise, detail| stage.expect(Err(Violation { promise, detail }));
-        if let Some(operation) = stage.oracle().open_operations().first() {
+    /// The process ends, and with it all that was reserved.
+    fn end(&self) {
+        self.processes.end(0);
+        self.context.oracle().forget();
+        *lock(&self.current) = new_limiter(self.context.executor(), 0);
+    }
+
+    fn final_checks(&self) {
+        let context = &self.context;
+        let expect = |promise, detail| context.record(Err(Violation { promise, detail }));
+        if let Some(operation) = context.oracle().open_operations().first() {
             let detail = format!("[{}] has heard nothing", operation.0);
             expect(Promise::EveryRequestAnswered, detail);
         }
+        let Some(registry) = self.processes.check_file() else {
+            return;
+        };
         let limiter = lock(&self.current).clone();
-        for (number, reading) in stage.readings().into_iter().enumerate() {
+        for (number, reading) in context.readings().into_iter().enumerate() {
             let (name, Reading { capacity, used, .. }) = (key(number), reading);
             if used != 0 {
                 expect(Promise::BackToZero, format!("{used} units of {name} are still held"));
             }
-            let target = lock(&self.registry).get(&name).map(RegisteredLimit::target);
+            let target = registry.get(&name).map(RegisteredLimit::target);
             if target.is_none_or(|target| u128::from(target.get()) != capacity) {
                 let detail = format!("{name} has {capacity}, the file says {target:?}");
                 expect(Promise::ProgressResumes, detail);
@@ -187,7 +174,7 @@ impl Site {
             let Ok(capacity @ 1..) = u64::try_from(capacity) else {
                 continue;
             };
-            let lease = lease_id(stage.start_ms(), !stage.plan().seed, number);
+            let lease = lease_id(context.start_ms(), !context.plan().seed, number);
             let answer = limiter.reserve_now(&reserve_request(lease, &[(number, capacity)]));
             if !answer.as_ref().is_ok_and(Decision::is_allowed) {
                 expect(Promise::ProgressResumes, format!("all of {name}: {answer:?}"));
@@ -196,74 +183,23 @@ impl Site {
     }
 }
 
-impl Disasters for Site {
+impl FaultInjector for MemorySite {
     fn crash(self: &Arc<Self>, server: usize, down_ms: u64, _skew_ms: i64) {
-        if self.stage.host(server).is_none() {
+        if self.context.host(server).is_none() {
             return;
         }
-        self.stage.note(|| "    the process crashes, and all reservations with it".to_owned());
-        self.stage.set_host(server, None);
-        self.stage.executor().kill(group(server));
-        self.stage.oracle().forget();
-        *lock(&self.current) = new_limiter(self.stage.executor(), 0);
-        let (site, executor) = (Arc::clone(self), self.stage.executor());
-        let up = executor.sleep(Duration::from_millis(down_ms));
-        executor.spawn(OUTSIDE, self.stage.upkeep(server), async move {
-            up.await;
-            site.start();
-        });
+        self.context.trace(|| "    the process crashes, and all reservations with it".to_owned());
+        self.end();
+        let site = Arc::clone(self);
+        self.processes.start_later(server, down_ms, move || site.start());
+    }
+
+    fn power_loss(self: &Arc<Self>, seed: u64, down_ms: u64, _skew_ms: i64) {
+        self.end();
+        self.processes.lose_power(seed);
+        let site = Arc::clone(self);
+        self.processes.start_later(0, down_ms, move || site.start());
     }
 
     fn ledger_down(self: &Arc<Self>, _down_ms: u64) {}
-}
-
-impl Process {
-    fn touch(&self) {
-        let operation = self.stage.executor().operation();
-        self.stage.oracle().touched(operation, self.stage.now());
-    }
-}
-
-impl Host for Process {
-    fn reserve(self: Arc<Self>, request: ReserveRequest) -> Answer<Result<Decision, ReserveError>> {
-        Box::pin(async move {
-            let answer = self.limiter.reserve_now(&request);
-            self.touch();
-            self.stage.check();
-            answer
-        })
-    }
-
-    fn complete(self: Arc<Self>, request: CompleteRequest) -> Answer<Result<(), CompleteError>> {
-        Box::pin(async move {
-            let answer = self.limiter.complete_now(&request);
-            self.touch();
-            self.stage.check();
-            answer
-        })
-    }
-
-    fn define(
-        self: Arc<Self>,
-        limit: Limit,
-        disk: Disk,
-    ) -> Answer<Result<LimitStatus, DefineError>> {
-        Box::pin(async move {
-            self.stage.executor().sleep(Duration::from_millis(disk.slow_ms)).await;
-            if disk.full != DiskFull::No {
-                let reason = "the disk is full".to_owned();
-                return Err(Unanswered { reason, retry_after: Duration::from_secs(1) }.into());
-            }
-            let planned = lock(&self.registry).plan(limit.clone())?;
-            let status = self.limiter.define_now(limit)?;
-            let mut planned = planned;
-            let state = self.limiter.state_now(&planned.limit.key);
-            if state.is_some_and(|state| !state.waits()) {
-                planned.settle();
-            }
-            lock(&self.registry).put(planned);
-            self.stage.check();
-            Ok(status)
-        })
-    }
 }

@@ -6,6 +6,7 @@
 //! Of the completes of a lease the first that took effect counts, alone and for all limits; [`once`] has which that may be.
 
 mod bounds;
+mod definitions;
 mod once;
 mod told;
 
@@ -16,7 +17,9 @@ use ratelimiter::Overage;
 use ratelimiter::clock::Timestamp;
 
 use self::bounds::Span;
-use super::plan::LimitSetup;
+pub(super) use self::definitions::ChangeTold;
+use self::definitions::Definitions;
+use super::plan::{LimitSetup, key};
 use crate::executor::Operation;
 use crate::outcome::{Promise, Violation};
 
@@ -46,6 +49,7 @@ pub(super) struct Oracle {
     limits: Vec<LimitFacts>,
     leases: BTreeMap<usize, LeaseFacts>,
     operations: BTreeMap<Operation, OperationFacts>,
+    definitions: Definitions,
     /// How many times everything was forgotten, as a process in memory does when it crashes.
     epoch: usize,
 }
@@ -89,7 +93,7 @@ struct CompleteFacts {
     sent_at: Timestamp,
     /// When the ledger was last told something for it.
     touched_at: Option<Timestamp>,
-    told: Told,
+    told: Answer,
     told_at: Option<Timestamp>,
     /// Limits that had no room for the excess, at any moment since it was sent.
     tight: BTreeSet<usize>,
@@ -102,8 +106,8 @@ struct CompleteFacts {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Told {
-    Nothing,
+enum Answer {
+    None,
     Done,
     Refused,
 }
@@ -114,7 +118,7 @@ struct OperationFacts {
     lease: usize,
     sent_at: Timestamp,
     /// How many tasks and messages work for it.
-    hands: usize,
+    guards: usize,
     /// The limits that certainly had room for it, at every moment since it was sent.
     roomy: BTreeSet<usize>,
     is_open: bool,
@@ -126,11 +130,14 @@ impl Oracle {
             let asked = BTreeSet::from([0, setup.capacity]);
             LimitFacts { setup: *setup, asked, asked_for_zero: false, debt: 0, debt_min: 0 }
         };
+        let definitions = limits.iter().enumerate();
+        let definitions = definitions.map(|(number, setup)| (key(number), setup.capacity));
         Self {
             lateness,
             limits: limits.iter().map(facts).collect(),
             leases: BTreeMap::new(),
             operations: BTreeMap::new(),
+            definitions: Definitions::new(definitions),
             epoch: 0,
         }
     }
@@ -195,7 +202,7 @@ impl Oracle {
             after_allow,
             sent_at: now,
             touched_at: None,
-            told: Told::Nothing,
+            told: Answer::None,
             told_at: None,
             tight: limits.clone(),
             roomy: limits,
@@ -212,15 +219,16 @@ impl Oracle {
         roomy: BTreeSet<usize>,
     ) {
         let (epoch, is_open) = (self.epoch, true);
-        let facts = OperationFacts { epoch, lease, sent_at, hands: 0, roomy, is_open };
+        let facts = OperationFacts { epoch, lease, sent_at, guards: 0, roomy, is_open };
         self.operations.insert(operation, facts);
     }
 
     /// A task or a message begins to work for a request, or ends to.
-    pub(super) fn hand(&mut self, operation: Operation, begins: bool) {
+    pub(super) fn count_work(&mut self, operation: Operation, begins: bool) {
         if let Some(facts) = self.operations.get_mut(&operation) {
-            facts.hands = if begins { facts.hands + 1 } else { facts.hands - 1 };
+            facts.guards = if begins { facts.guards + 1 } else { facts.guards - 1 };
         }
+        self.definitions.count_work(operation, begins);
     }
 
     /// Something was carried out for a request.
@@ -257,7 +265,7 @@ impl Oracle {
             let Span { must, may, debt_max, accounted } = span;
             spans.push(span);
             let Reading { capacity, used, debt, .. } = *reading;
-            let name = super::plan::key(limit);
+            let name = key(limit);
             let violation = |promise, detail| Err(Violation { promise, detail });
             if must > capacity {
                 let detail = format!("{must} units of {name} are promised, it has {capacity}");
@@ -315,7 +323,7 @@ impl Oracle {
         }
         for lease in self.leases.values_mut() {
             for complete in &mut lease.completes {
-                if complete.told != Told::Nothing {
+                if complete.told != Answer::None {
                     continue;
                 }
                 let actuals = &complete.actuals;

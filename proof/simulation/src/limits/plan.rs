@@ -9,7 +9,8 @@ use ratelimiter::{
     Requirements, ReserveRequest, Window,
 };
 
-pub(super) use self::generate::Setting;
+pub(super) use self::generate::Topology;
+use super::virtual_disk::DiskCall;
 use crate::run;
 
 /// When the last event happens at the latest, after the start.
@@ -47,15 +48,15 @@ pub struct LimitsEvent {
     pub(super) client: usize,
     /// For the latencies of its calls.
     pub(super) seed: u64,
-    pub(super) what: What,
-    pub(super) wire: Wire,
+    pub(super) kind: EventKind,
+    pub(super) network: NetworkFault,
     /// What becomes of its calls to the ledger, by their number.
-    pub(super) fates: Vec<(usize, Fate)>,
+    pub(super) call_faults: Vec<(usize, CallFault)>,
 }
 
 /// Limits are known by their numbers, and leases too.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum What {
+pub(super) enum EventKind {
     Reserve {
         server: usize,
         lease: usize,
@@ -70,17 +71,25 @@ pub(super) enum What {
         server: usize,
         limit: usize,
         capacity: u64,
-        disk: Disk,
+        disk: DiskBehaviour,
+    },
+    /// Defines the limit that no lease uses, or deletes it.
+    Extra {
+        server: usize,
+        capacity: Option<u64>,
+        disk: DiskBehaviour,
     },
     Crash {
         server: usize,
         down_ms: u64,
         skew_ms: i64,
+        /// All servers lose power, and not only one process ends.
+        is_power_loss: bool,
     },
     LedgerRestart {
         down_ms: u64,
     },
-    /// The next call of the server's regular work meets the first fate.
+    /// The next call of the server's regular work meets the first fault.
     Upkeep {
         server: usize,
     },
@@ -88,8 +97,8 @@ pub(super) enum What {
 
 /// What becomes of a request on its way to a server, or of the reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Wire {
-    Calm,
+pub(super) enum NetworkFault {
+    None,
     RequestLost,
     ReplyLost,
     RequestTwice,
@@ -97,22 +106,31 @@ pub(super) enum Wire {
 
 /// What the disk under the limits file does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Disk {
+pub(super) struct DiskBehaviour {
     pub(super) slow_ms: u64,
-    pub(super) full: DiskFull,
+    pub(super) fault: Option<DiskFault>,
 }
 
-/// At which step of a change the disk is full.
+/// What goes wrong when a limits file is replaced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum DiskFull {
-    No,
-    WhenStaged,
-    WhenCommitted,
+pub(super) enum DiskFault {
+    /// Nothing can be written.
+    Full,
+    /// What was written cannot be put in its place, once.
+    RenameFails,
+    /// It is written, and its name cannot be flushed, once.
+    StageFlushFails,
+    /// It is in its place, and that cannot be flushed: once, or whenever it is tried.
+    CommitFlushFails { is_always: bool },
+    /// Nothing can be changed.
+    ReadOnly,
+    /// The server crashes at this call to the disk.
+    Crash { call: u32, down_ms: u64, skew_ms: i64 },
 }
 
 /// What becomes of a call to the ledger.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Fate {
+pub(super) enum CallFault {
     /// It takes its time, and others overtake it.
     Slow { ms: u64 },
     /// It never arrives.
@@ -151,7 +169,7 @@ impl LimitSetup {
 /// memory, and one of another model.
 const KEYS: [&str; 4] = ["m:concurrency", "m:rpm", "m:tpm", "n:rpm"];
 /// The same of the other model's limits, which no plan has.
-pub(super) const BESIDE: [&str; 2] = ["n:concurrency", "n:tpm"];
+pub(super) const OTHER_KEYS: [&str; 2] = ["n:concurrency", "n:tpm"];
 const PREFIX: &str = "global:llm:p:";
 
 /// The key of a limit.
@@ -161,6 +179,11 @@ pub(super) fn key(number: usize) -> LimitKey {
 
 pub(super) fn key_of(rest: &str) -> LimitKey {
     LimitKey::new(format!("{PREFIX}{rest}")).expect("a text without white space")
+}
+
+/// The key of the limit that no lease uses.
+pub(super) fn extra_key() -> LimitKey {
+    key_of("o:rpm")
 }
 
 /// The number of the limit that has this key.
@@ -202,48 +225,103 @@ impl run::Event for LimitsEvent {
         self.client
     }
 
-    fn calmer(&self) -> Vec<Self> {
-        let mut calmer = Vec::new();
-        for index in 0..self.fates.len() {
-            let mut fates = self.fates.clone();
-            fates.remove(index);
-            calmer.push(Self { fates, ..self.clone() });
+    fn simpler_variants(&self) -> Vec<Self> {
+        let mut simpler_variants = Vec::new();
+        for index in 0..self.call_faults.len() {
+            let mut call_faults = self.call_faults.clone();
+            call_faults.remove(index);
+            simpler_variants.push(Self { call_faults, ..self.clone() });
         }
-        if self.wire != Wire::Calm {
-            calmer.push(Self { wire: Wire::Calm, ..self.clone() });
+        if self.network != NetworkFault::None {
+            simpler_variants.push(Self { network: NetworkFault::None, ..self.clone() });
         }
-        let mut with = |what| calmer.push(Self { what, ..self.clone() });
-        match &self.what {
-            What::Define { server, limit, capacity, disk } if *disk != Disk::CALM => {
-                let (server, limit, capacity) = (*server, *limit, *capacity);
-                with(What::Define { server, limit, capacity, disk: Disk::CALM });
+        let mut with = |kind| simpler_variants.push(Self { kind, ..self.clone() });
+        match &self.kind {
+            EventKind::Define { disk, .. } | EventKind::Extra { disk, .. }
+                if *disk != DiskBehaviour::NORMAL =>
+            {
+                let mut kind = self.kind.clone();
+                kind.set_disk(DiskBehaviour::NORMAL);
+                with(kind);
             }
-            What::Reserve { server, lease, needs } if needs.len() > 1 => {
+            EventKind::Crash { server, down_ms, skew_ms, is_power_loss: true } => {
+                let (server, down_ms, skew_ms) = (*server, *down_ms, *skew_ms);
+                with(EventKind::Crash { server, down_ms, skew_ms, is_power_loss: false });
+            }
+            EventKind::Reserve { server, lease, needs } if needs.len() > 1 => {
                 for index in 0..needs.len() {
                     let mut needs = needs.clone();
                     needs.remove(index);
-                    with(What::Reserve { server: *server, lease: *lease, needs });
+                    with(EventKind::Reserve { server: *server, lease: *lease, needs });
                 }
             }
-            What::Complete { server, lease, actuals } => {
+            EventKind::Complete { server, lease, actuals } => {
                 for index in 0..actuals.len() {
                     let mut actuals = actuals.clone();
                     actuals.remove(index);
-                    with(What::Complete { server: *server, lease: *lease, actuals });
+                    with(EventKind::Complete { server: *server, lease: *lease, actuals });
                 }
             }
-            What::Reserve { .. }
-            | What::Define { .. }
-            | What::Crash { .. }
-            | What::LedgerRestart { .. }
-            | What::Upkeep { .. } => {}
+            EventKind::Reserve { .. }
+            | EventKind::Define { .. }
+            | EventKind::Extra { .. }
+            | EventKind::Crash { .. }
+            | EventKind::LedgerRestart { .. }
+            | EventKind::Upkeep { .. } => {}
         }
-        calmer
+        simpler_variants
     }
 }
 
-impl Disk {
-    pub(super) const CALM: Self = Self { slow_ms: 1, full: DiskFull::No };
+impl LimitsEvent {
+    /// What the disk does while it is handled.
+    pub(super) fn disk(&self) -> DiskBehaviour {
+        match self.kind {
+            EventKind::Define { disk, .. } | EventKind::Extra { disk, .. } => disk,
+            EventKind::Reserve { .. }
+            | EventKind::Complete { .. }
+            | EventKind::Crash { .. }
+            | EventKind::LedgerRestart { .. }
+            | EventKind::Upkeep { .. } => DiskBehaviour::NORMAL,
+        }
+    }
+}
+
+impl EventKind {
+    fn set_disk(&mut self, behaviour: DiskBehaviour) {
+        if let Self::Define { disk, .. } | Self::Extra { disk, .. } = self {
+            *disk = behaviour;
+        }
+    }
+}
+
+impl DiskBehaviour {
+    pub(super) const NORMAL: Self = Self { slow_ms: 1, fault: None };
+}
+
+impl DiskFault {
+    /// Whether a call fails, the `number`th of its operation. `is_renamed` says whether a file was put in its place before.
+    pub(super) fn fails(self, call: DiskCall, number: u32, is_renamed: bool) -> bool {
+        match self {
+            Self::Full => call == DiskCall::Write,
+            Self::RenameFails => call == DiskCall::Rename,
+            Self::StageFlushFails => call == DiskCall::SyncFolder,
+            Self::CommitFlushFails { .. } => call == DiskCall::SyncFolder && is_renamed,
+            Self::ReadOnly => !matches!(call, DiskCall::Read | DiskCall::Lock),
+            Self::Crash { call, .. } => call == number,
+        }
+    }
+
+    /// Whether only the first such call of an operation fails.
+    pub(super) const fn is_once(self) -> bool {
+        match self {
+            Self::Full | Self::CommitFlushFails { is_always: true } | Self::ReadOnly => false,
+            Self::RenameFails
+            | Self::StageFlushFails
+            | Self::CommitFlushFails { is_always: false }
+            | Self::Crash { .. } => true,
+        }
+    }
 }
 
 impl fmt::Display for LimitsPlan {
@@ -267,15 +345,17 @@ impl fmt::Display for LimitsPlan {
 
 impl fmt::Display for LimitsEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}ms client {} {}", self.at_ms, self.client, self.what)?;
-        if self.wire != Wire::Calm {
-            write!(f, " {:?}", self.wire)?;
+        write!(f, "{}ms client {} {}", self.at_ms, self.client, self.kind)?;
+        if self.network != NetworkFault::None {
+            write!(f, " {:?}", self.network)?;
         }
-        self.fates.iter().try_for_each(|(call, fate)| write!(f, ", call {call}: {fate:?}"))
+        self.call_faults
+            .iter()
+            .try_for_each(|(call, call_fault)| write!(f, ", call {call}: {call_fault:?}"))
     }
 }
 
-impl fmt::Display for What {
+impl fmt::Display for EventKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |pairs: &[(usize, u64)]| {
             let pairs = pairs.iter().map(|(limit, amount)| format!(" {}={amount}", key(*limit)));
@@ -289,12 +369,25 @@ impl fmt::Display for What {
                 write!(f, "complete L{lease}{} at server {server}", list(actuals))
             }
             Self::Define { server, limit, capacity, disk } => {
-                let (key, Disk { slow_ms, full }) = (key(*limit), disk);
+                let (key, DiskBehaviour { slow_ms, fault }) = (key(*limit), disk);
                 write!(f, "define {key} {capacity} at server {server}, disk {slow_ms}ms")?;
-                if *full == DiskFull::No { Ok(()) } else { write!(f, " full {full:?}") }
+                fault.map_or(Ok(()), |fault| write!(f, " {fault:?}"))
             }
-            Self::Crash { server, down_ms, skew_ms } => {
-                write!(f, "crash server {server} for {down_ms}ms, clock then {skew_ms}ms ahead")
+            Self::Extra { server, capacity, disk } => {
+                let DiskBehaviour { slow_ms, fault } = disk;
+                match capacity {
+                    Some(capacity) => write!(f, "define {} {capacity}", extra_key())?,
+                    None => write!(f, "delete {}", extra_key())?,
+                }
+                write!(f, " at server {server}, disk {slow_ms}ms")?;
+                fault.map_or(Ok(()), |fault| write!(f, " {fault:?}"))
+            }
+            Self::Crash { server, down_ms, skew_ms, is_power_loss } => {
+                match is_power_loss {
+                    true => write!(f, "power loss of all servers")?,
+                    false => write!(f, "crash server {server}")?,
+                }
+                write!(f, " for {down_ms}ms, clock then {skew_ms}ms ahead")
             }
             Self::LedgerRestart { down_ms } => write!(f, "ledger down for {down_ms}ms"),
             Self::Upkeep { server } => write!(f, "upkeep of server {server}"),

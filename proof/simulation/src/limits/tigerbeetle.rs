@@ -1,38 +1,30 @@
 //! Several servers with the TigerBeetle backend, on one model of the ledger.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ratelimiter::{
-    CompleteError, CompleteRequest, Decision, DefineError, Limit, LimitStatus, Limiter,
-    RegisteredLimit, Registry, ReserveError, ReserveRequest,
-};
-use ratelimiter_tigerbeetle::ledger::Ledger;
+use ratelimiter::{Decision, Limit, RegisteredLimit, Registry};
 use ratelimiter_tigerbeetle::limiter::{LimiterOptions, TigerBeetleLimiter};
+use ratelimiterd::tigerbeetle::HostedLedger;
 use tigerbeetle_model::ModelLedger;
 
 use super::client::schedule;
 use super::cluster::{CALL_TIMEOUT, Connection, Outage, accounts, readings};
+use super::context::{OUTSIDE, SimContext};
 use super::flawed_ledger::FlawedLedger;
-use super::flawed_limiter::FlawedHost;
-use super::host::{Answer, Disasters, Host};
-use super::office::{LimitsFile, Office};
-use super::oracle::Lateness;
+use super::host::FaultInjector;
+use super::oracle::{Lateness, Reading};
 use super::plan::{
-    Disk, EVENTS_MS, LimitsPlan, QUIET_MS, Setting, complete_request, lease_id, reserve_request,
+    LimitsPlan, QUIET_MS, Topology, complete_request, key, lease_id, reserve_request,
 };
-use super::stage::{OUTSIDE, Stage, group};
+use super::server::{self, Processes};
 use crate::fault::Fault;
 use crate::flaw::Flaw;
 use crate::outcome::{Outcome, Promise, Violation};
 use crate::run::World;
 
-/// How often a server does its regular work; less often when only time passes.
-const TICK_EVERY: Duration = Duration::from_millis(250);
-const TICK_EVERY_WHEN_QUIET: Duration = Duration::from_secs(1);
 /// How long the last questions may take.
-const LAST_QUESTIONS_MS: u64 = 2_000;
+const FINAL_CHECKS_MS: u64 = 2_000;
 /// A reconciled reservation lasts whole seconds.
 const ROUNDED_UP: Duration = Duration::from_secs(1);
 
@@ -44,19 +36,12 @@ pub struct TigerBeetleWorld {
 }
 
 /// The servers and what is below them.
-struct Site {
-    stage: Stage,
+struct TigerBeetleSite {
+    context: SimContext,
     ledger: Arc<ModelLedger>,
     outage: Arc<Outage>,
-    file: Arc<LimitsFile>,
+    processes: Arc<Processes>,
     flaw: Option<Flaw>,
-    /// How often a server was started; each time is another seed.
-    starts: AtomicU64,
-}
-
-/// One server's process.
-struct Server<L: Ledger> {
-    office: Office<L>,
 }
 
 impl World for TigerBeetleWorld {
@@ -64,11 +49,11 @@ impl World for TigerBeetleWorld {
     const NAME: &'static str = "tigerbeetle";
 
     fn plan(&self, seed: u64) -> LimitsPlan {
-        LimitsPlan::random(seed, Setting::Ledger)
+        LimitsPlan::random(seed, Topology::ServersOnLedger)
     }
 
     fn play(&self, plan: &LimitsPlan, traced: bool) -> Outcome {
-        let executor = Stage::executor_at_start();
+        let executor = SimContext::executor_at_start();
         let lag = Duration::from_millis(plan.expiry_lag_ms);
         let ledger = Arc::new(ModelLedger::new(executor.clock(0)).with_expiry_lag(lag));
         let lateness = Lateness {
@@ -78,134 +63,126 @@ impl World for TigerBeetleWorld {
         };
         let (read, limit_accounts) = (Arc::clone(&ledger), accounts(plan.limits.len()));
         let read = move || readings(&read, &limit_accounts);
-        let stage = Stage::new(plan, executor, lateness, traced, read);
-        let site = Arc::new(Site {
-            stage: stage.clone(),
+        let context = SimContext::new(plan, executor, lateness, traced, read);
+        let site = Arc::new(TigerBeetleSite {
+            context: context.clone(),
             ledger,
             outage: Arc::default(),
-            file: Arc::default(),
+            processes: Processes::new(&context),
             flaw: self.flaw,
-            starts: AtomicU64::new(0),
         });
-        let limits = plan.limits.iter().enumerate();
-        let limits = limits.map(|(number, setup)| setup.limit(number, setup.capacity));
-        site.file.write(&limits.map(RegisteredLimit::in_force).collect());
         for (server, skew_ms) in plan.skews_ms.iter().enumerate() {
             site.start(server, *skew_ms);
         }
-        schedule(&stage, &site);
-        if stage.run_until_ms(QUIET_MS) {
-            site.ask_last_questions();
+        schedule(&context, &site);
+        if context.run_until_ms(QUIET_MS) {
+            site.final_checks();
         }
         drop(site);
-        stage.finish()
+        context.finish()
     }
 }
 
-impl Site {
+impl TigerBeetleSite {
     fn start(self: &Arc<Self>, server: usize, skew_ms: i64) {
         if skew_ms != 0 {
-            self.stage.fault(Fault::ClockSet);
+            self.context.count_fault(Fault::ClockSet);
         }
-        let stage = &self.stage;
+        let context = &self.context;
         let connection = Connection {
             server,
-            stage: stage.clone(),
+            context: context.clone(),
             ledger: Arc::clone(&self.ledger),
             outage: Arc::clone(&self.outage),
-            disasters: Arc::clone(self),
+            injector: Arc::clone(self),
         };
-        let start = self.starts.fetch_add(1, Ordering::Relaxed);
+        let (start, file) = self.processes.begin(server, self, self.flaw);
         let options = LimiterOptions {
-            clock: Arc::new(stage.executor().clock(skew_ms * 1_000_000)),
-            leases_cached_max: stage.plan().leases_cached_max,
-            seed: stage.plan().seed.wrapping_mul(1_000_003).wrapping_add(start),
+            clock: Arc::new(context.executor().clock(skew_ms * 1_000_000)),
+            leases_cached_max: context.plan().leases_cached_max,
+            seed: context.plan().seed.wrapping_mul(1_000_003).wrapping_add(start),
             ..LimiterOptions::default()
         };
         let ledger = FlawedLedger::new(connection, self.flaw);
-        let limiter = Arc::new(TigerBeetleLimiter::new(ledger, options));
-        let office = Office::new(stage.executor().clone(), limiter, Arc::clone(&self.file));
-        let process = Arc::new(Server { office });
-        let host: Arc<dyn Host> = process.clone();
-        let host = FlawedHost::around(host, self.flaw, stage.start_ms());
-        stage.set_host(server, Some(host));
-        let (executor, quiet_at) = (stage.executor().clone(), stage.at_ms(2 * EVENTS_MS));
-        stage.executor().spawn(group(server), stage.upkeep(server), async move {
-            loop {
-                process.office.tick().await;
-                let is_quiet = executor.now() >= quiet_at;
-                executor.sleep(if is_quiet { TICK_EVERY_WHEN_QUIET } else { TICK_EVERY }).await;
-            }
-        });
+        let limiter = TigerBeetleLimiter::new(ledger, options);
+        server::run(context, server, limiter, file, self.flaw);
     }
 
     /// After all faults and all time that anything could last: nothing is held, and every server admits again.
-    fn ask_last_questions(self: &Arc<Self>) {
-        let stage = &self.stage;
-        let open = stage.oracle().open_operations();
+    fn final_checks(self: &Arc<Self>) {
+        let context = &self.context;
+        let open = context.oracle().open_operations();
         if let Some(operation) = open.first() {
             let detail = format!("[{}] has heard nothing", operation.0);
-            stage.expect(Err(Violation { promise: Promise::EveryRequestAnswered, detail }));
+            context.record(Err(Violation { promise: Promise::EveryRequestAnswered, detail }));
         }
-        let registry = self.file.read();
-        for (reading, registered) in stage.readings().iter().zip(registry.iter()) {
-            let (key, used) = (&registered.limit.key, reading.used);
-            let violation = |promise, detail| stage.expect(Err(Violation { promise, detail }));
+        let Some(registry) = self.processes.check_file() else {
+            return;
+        };
+        for (number, reading) in context.readings().into_iter().enumerate() {
+            let (key, Reading { capacity, used, .. }) = (key(number), reading);
+            let violation = |promise, detail| context.record(Err(Violation { promise, detail }));
             if used != 0 {
                 violation(Promise::BackToZero, format!("{used} units of {key} are still held"));
             }
-            let is_there = reading.capacity == u128::from(registered.target().get());
-            if !is_there || registered.waits() {
-                let detail =
-                    format!("{key} has {}, the file says {registered:?}", reading.capacity);
+            let registered = registry.get(&key);
+            let is_there = |registered: &RegisteredLimit| {
+                capacity == u128::from(registered.target().get()) && !registered.waits()
+            };
+            if !registered.is_some_and(is_there) {
+                let detail = format!("{key} has {capacity}, the file says {registered:?}");
                 violation(Promise::ProgressResumes, detail);
             }
         }
-        stage.stop_checks();
+        context.stop_checks();
         let answers = Arc::new(Mutex::new(0));
-        for server in 0..stage.plan().skews_ms.len() {
+        for server in 0..context.plan().skews_ms.len() {
             let (site, registry, answers) =
                 (Arc::clone(self), registry.clone(), Arc::clone(&answers));
-            stage.executor().spawn(OUTSIDE, stage.upkeep(server), async move {
+            context.executor().spawn(OUTSIDE, context.upkeep(server), async move {
                 // One after another, since each asks for all there is.
                 let turn = Duration::from_millis(server as u64 * 500);
-                site.stage.executor().sleep(turn).await;
+                site.context.executor().sleep(turn).await;
                 let kept = site.admits_again(server, &registry).await;
-                site.stage.expect(kept);
+                site.context.record(kept);
                 *answers.lock().unwrap_or_else(PoisonError::into_inner) += 1;
             });
         }
-        if stage.run_until_ms(QUIET_MS + LAST_QUESTIONS_MS) {
+        if context.run_until_ms(QUIET_MS + FINAL_CHECKS_MS) {
             let answered = *answers.lock().unwrap_or_else(PoisonError::into_inner);
-            if answered < stage.plan().skews_ms.len() {
+            if answered < context.plan().skews_ms.len() {
                 let detail = "a server does not answer".to_owned();
-                stage.expect(Err(Violation { promise: Promise::ProgressResumes, detail }));
+                context.record(Err(Violation { promise: Promise::ProgressResumes, detail }));
             }
         }
     }
 
     async fn admits_again(&self, server: usize, registry: &Registry) -> Result<(), Violation> {
         let stuck = |detail| Err(Violation { promise: Promise::ProgressResumes, detail });
-        for (limit, registered) in registry.iter().enumerate() {
-            let capacity = registered.limit.capacity.get();
+        for limit in 0..self.context.plan().limits.len() {
+            let Some(RegisteredLimit { limit: Limit { capacity, kind, .. }, .. }) =
+                registry.get(&key(limit))
+            else {
+                return stuck(format!("{} is not defined", key(limit)));
+            };
+            let capacity = capacity.get();
             if capacity == 0 {
                 continue;
             }
-            let Some(host) = self.stage.host(server) else {
+            let Some(host) = self.context.host(server) else {
                 return stuck(format!("server {server} is down"));
             };
             let lease =
-                lease_id(self.stage.start_ms(), !self.stage.plan().seed, server * 16 + limit);
+                lease_id(self.context.start_ms(), !self.context.plan().seed, server * 16 + limit);
             let request = reserve_request(lease, &[(limit, capacity)]);
             let answer = Arc::clone(&host).reserve(request).await;
             if !answer.as_ref().is_ok_and(Decision::is_allowed) {
-                let key = &registered.limit.key;
+                let key = key(limit);
                 return stuck(format!("all {capacity} of {key} at server {server}: {answer:?}"));
             }
-            let actuals: &[(usize, u64)] =
-                if registered.limit.kind.is_concurrency() { &[] } else { &[(limit, 0)] };
+            let actuals: &[(usize, u64)] = if kind.is_concurrency() { &[] } else { &[(limit, 0)] };
             let answer = host.complete(complete_request(lease, actuals)).await;
-            let used = self.stage.readings()[limit].used;
+            let used = self.context.readings()[limit].used;
             if answer.is_err() || used != 0 {
                 return stuck(format!("completed: {answer:?}, {used} units are held"));
             }
@@ -214,48 +191,69 @@ impl Site {
     }
 }
 
-impl Disasters for Site {
+impl FaultInjector for TigerBeetleSite {
     fn crash(self: &Arc<Self>, server: usize, down_ms: u64, skew_ms: i64) {
-        if self.stage.host(server).is_none() {
+        if self.context.host(server).is_none() {
             return;
         }
-        self.stage.note(|| format!("    server {server} crashes"));
-        self.stage.set_host(server, None);
-        self.stage.executor().kill(group(server));
-        let (site, executor) = (Arc::clone(self), self.stage.executor());
-        let up = executor.sleep(Duration::from_millis(down_ms));
-        executor.spawn(OUTSIDE, self.stage.upkeep(server), async move {
-            up.await;
-            site.stage.note(|| format!("    server {server} starts"));
-            site.start(server, skew_ms);
-        });
+        self.context.trace(|| format!("    server {server} crashes"));
+        self.processes.end(server);
+        let site = Arc::clone(self);
+        self.processes.start_later(server, down_ms, move || site.start(server, skew_ms));
+    }
+
+    fn power_loss(self: &Arc<Self>, seed: u64, down_ms: u64, skew_ms: i64) {
+        let servers = 0..self.context.plan().skews_ms.len();
+        servers.clone().for_each(|server| self.processes.end(server));
+        self.processes.lose_power(seed);
+        for server in servers {
+            let site = Arc::clone(self);
+            self.processes.start_later(server, down_ms, move || site.start(server, skew_ms));
+        }
     }
 
     fn ledger_down(self: &Arc<Self>, down_ms: u64) {
-        self.outage.until(self.stage.now().after(Duration::from_millis(down_ms)));
+        self.outage.until(self.context.now().after(Duration::from_millis(down_ms)));
     }
 }
 
-impl<L: Ledger> Host for Server<L> {
-    fn reserve(self: Arc<Self>, request: ReserveRequest) -> Answer<Result<Decision, ReserveError>> {
-        Box::pin(async move {
-            self.office.not_started()?;
-            self.office.limiter().reserve(&request).await
-        })
-    }
+impl<D: FaultInjector> HostedLedger for FlawedLedger<Connection<D>> {}
 
-    fn complete(self: Arc<Self>, request: CompleteRequest) -> Answer<Result<(), CompleteError>> {
-        Box::pin(async move {
-            self.office.not_started()?;
-            self.office.limiter().complete(&request).await
-        })
-    }
+#[cfg(test)]
+mod tests {
+    use ratelimiter::Overage;
 
-    fn define(
-        self: Arc<Self>,
-        limit: Limit,
-        disk: Disk,
-    ) -> Answer<Result<LimitStatus, DefineError>> {
-        Box::pin(async move { self.office.define(limit, disk).await })
+    use super::*;
+    use crate::limits::plan::{
+        CallFault, DiskBehaviour, EventKind, LimitSetup, LimitsEvent, NetworkFault,
+    };
+
+    /// TB-08: what was staged is found again, whatever a loss of power leaves.
+    #[test]
+    fn tb_08_a_change_that_is_on_its_way_when_power_is_lost_is_shut_out() {
+        let overage = Overage::Debt;
+        let limits = [LimitSetup { is_concurrency: false, seconds: 1, capacity: 7, overage }];
+        for seed in 0..20 {
+            let event = |at_ms, client, kind, call_faults| {
+                let network = NetworkFault::None;
+                LimitsEvent { at_ms, client, seed, kind, network, call_faults }
+            };
+            let disk = DiskBehaviour::NORMAL;
+            let define = EventKind::Define { server: 0, limit: 0, capacity: 5, disk };
+            let slow = vec![(1, CallFault::Slow { ms: 1_000 })];
+            let (down_ms, skew_ms, is_power_loss) = (200, 0, true);
+            let lost = EventKind::Crash { server: 0, down_ms, skew_ms, is_power_loss };
+            let plan = LimitsPlan {
+                seed,
+                skews_ms: vec![0],
+                limits: limits.to_vec(),
+                expiry_lag_ms: 0,
+                leases_cached_max: 16,
+                events: vec![event(1_000, 0, define, slow), event(1_100, 1, lost, Vec::new())],
+            };
+            let Outcome { violation, trace, .. } = TigerBeetleWorld::default().play(&plan, true);
+            assert_eq!(violation, None, "seed {seed}\n{trace}");
+            assert!(trace.contains("Slow"), "the change was on its way\n{trace}");
+        }
     }
 }

@@ -147,15 +147,15 @@ impl run::Event for WorkEvent {
         self.worker
     }
 
-    fn calmer(&self) -> Vec<Self> {
-        let mut calmer = Vec::new();
+    fn simpler_variants(&self) -> Vec<Self> {
+        let mut simpler_variants = Vec::new();
         if self.is_lost {
-            calmer.push(Self { is_lost: false, ..self.clone() });
+            simpler_variants.push(Self { is_lost: false, ..self.clone() });
         }
         if self.is_repeated {
-            calmer.push(Self { is_repeated: false, ..self.clone() });
+            simpler_variants.push(Self { is_repeated: false, ..self.clone() });
         }
-        calmer
+        simpler_variants
     }
 }
 

@@ -8,7 +8,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod script;
-mod trio;
+mod three_backends;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -18,7 +18,7 @@ use testkit::RunSeed;
 use testkit::tigerbeetle::{Fixture, suite};
 
 use crate::script::Script;
-use crate::trio::Trio;
+use crate::three_backends::ThreeBackends;
 
 const SCRIPTS: u64 = 10;
 const STEPS: usize = 60;
@@ -48,14 +48,16 @@ fn the_same_script_is_answered_alike_in_memory_on_the_model_and_on_the_server(fi
         None => (0..count).chain(own.seeds(3)).collect(),
     };
     run(async {
-        let server = trio::connect(fixture).await;
+        let server = three_backends::connect(fixture).await;
         let mut answers = 0;
         for &seed in &seeds {
-            let mut trio = Trio::new(&server, seed);
-            let mut script = Script::new(seed, trio.prefix());
+            let mut three_backends = ThreeBackends::new(&server, seed);
+            let mut script = Script::new(seed, three_backends.prefix());
             for number in 0..STEPS {
-                let step = script.next_step(trio.now());
-                trio.play(&step, &mut script, &format!("SEED={seed}, step {number}")).await;
+                let step = script.next_step(three_backends.now());
+                three_backends
+                    .play(&step, &mut script, &format!("SEED={seed}, step {number}"))
+                    .await;
                 answers += 1;
             }
         }
@@ -67,14 +69,14 @@ fn the_same_script_is_answered_alike_in_memory_on_the_model_and_on_the_server(fi
 
 fn what_expires_returns_in_memory_on_the_model_and_on_the_server(fixture: &Fixture) {
     run(async {
-        let server = trio::connect(fixture).await;
-        let trio = Trio::new(&server, 0);
+        let server = three_backends::connect(fixture).await;
+        let three_backends = ThreeBackends::new(&server, 0);
         for round in 0..EXPIRIES {
-            let mut script = Script::new(round as u64, trio.prefix());
-            for step in script.expiry(trio.now()) {
-                trio.play_anywhen(&step, &format!("round {round}")).await;
+            let mut script = Script::new(round as u64, three_backends.prefix());
+            for step in script.expiry(three_backends.now()) {
+                three_backends.play_anywhen(&step, &format!("round {round}")).await;
             }
-            trio.until_nothing_is_used().await;
+            three_backends.until_nothing_is_used().await;
         }
     });
 }

@@ -5,6 +5,7 @@ use ratelimiter::{
     LimitState, LimitStatus, Limiter, MemoryLimiter, Page, RegisteredLimit, ReserveError,
     ReserveRequest, StateError,
 };
+use ratelimiterd::runtime::Runtime;
 use ratelimiterd::{HostedBackend, NotReady};
 
 use crate::harness::{KEY, TestServer};
@@ -53,7 +54,7 @@ impl HostedBackend for PanickingBackend {
         Ok(())
     }
 
-    async fn tick(&self) {}
+    async fn tick(&self, _: &dyn Runtime) {}
 
     fn open_leases(&self) -> Option<u64> {
         None

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ratelimiter::clock::Timestamp;
 
-use super::{CompleteFacts, Lateness, LeaseFacts, Oracle, Told, Variant};
+use super::{Answer, CompleteFacts, Lateness, LeaseFacts, Oracle, Variant};
 
 /// Units of one limit: those of one lease, or summed over all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -101,7 +101,7 @@ impl Oracle {
         let is_concurrency = self.limits[limit].setup.is_concurrency;
         let is_over = |began_at| self.ends_at(lease, limit, began_at) < now;
         let Some(reserved_at) = variant.allowed else {
-            let comes = variant.operations.iter().any(|operation| self.has_hands(*operation));
+            let comes = variant.operations.iter().any(|operation| self.is_worked_on(*operation));
             let is_there = variant.touched_at.is_some_and(|touched_at| !is_over(touched_at));
             return if comes || is_there { lease.most(limit, reserved) } else { 0 };
         };
@@ -141,8 +141,8 @@ impl Oracle {
         Duration::from_secs(self.limits[limit].setup.seconds)
     }
 
-    fn has_hands(&self, operation: crate::executor::Operation) -> bool {
-        self.operations.get(&operation).is_some_and(|facts| facts.hands > 0)
+    fn is_worked_on(&self, operation: crate::executor::Operation) -> bool {
+        self.operations.get(&operation).is_some_and(|facts| facts.guards > 0)
     }
 }
 
@@ -161,7 +161,7 @@ impl LeaseFacts {
     pub(super) fn candidates(&self) -> impl Iterator<Item = &CompleteFacts> {
         let is_muddled = self.is_muddled();
         let may_count = move |complete: &&CompleteFacts| {
-            complete.told != Told::Refused && (is_muddled || !complete.is_ruled_out)
+            complete.told != Answer::Refused && (is_muddled || !complete.is_ruled_out)
         };
         self.completes.iter().filter(may_count)
     }
@@ -192,7 +192,7 @@ impl LeaseFacts {
 impl CompleteFacts {
     /// Everybody knows that the lease was completed, and that there was something to complete.
     pub(super) fn settles(&self) -> bool {
-        self.after_allow && self.told == Told::Done
+        self.after_allow && self.told == Answer::Done
     }
 
     fn settles_before(&self, moment: Timestamp) -> bool {

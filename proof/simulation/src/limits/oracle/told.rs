@@ -3,7 +3,7 @@
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{CompleteError, Decision, DenialReason, ReserveError};
 
-use super::{CompleteFacts, Oracle, Told, Variant};
+use super::{Answer, CompleteFacts, Oracle, Variant};
 use crate::executor::Operation;
 use crate::limits::plan;
 use crate::outcome::{Promise, Violation};
@@ -186,12 +186,12 @@ impl Oracle {
         match told {
             None | Some(Err(CompleteError::Unanswered(_) | CompleteError::Refused(_))) => Ok(()),
             Some(Ok(())) => {
-                complete.told = Told::Done;
+                complete.told = Answer::Done;
                 self.note_excess(lease, operation, now);
                 Ok(())
             }
             Some(Err(CompleteError::InvalidActual { key })) => {
-                complete.told = Told::Refused;
+                complete.told = Answer::Refused;
                 let limit = plan::number(key);
                 let is_held = variants.iter().any(|variant| variant.needs.contains_key(&limit));
                 let is_rolling = !self.limits[limit].setup.is_concurrency;

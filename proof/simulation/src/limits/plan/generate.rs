@@ -2,15 +2,18 @@
 
 use ratelimiter::Overage;
 
-use super::{Disk, DiskFull, EVENTS_MS, Fate, LimitSetup, LimitsEvent, LimitsPlan, What, Wire};
+use super::{
+    CallFault, DiskBehaviour, DiskFault, EVENTS_MS, EventKind, LimitSetup, LimitsEvent, LimitsPlan,
+    NetworkFault,
+};
 
 /// What kind of run a plan is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Setting {
+pub(crate) enum Topology {
     /// Several servers on one ledger.
-    Ledger,
+    ServersOnLedger,
     /// One process that keeps everything in memory.
-    Process,
+    OneProcess,
 }
 
 /// The longest delay of a message. With the deadline of a call it bounds when the last effect can happen.
@@ -22,32 +25,43 @@ const SECONDS_MAX: u64 = 4;
 /// By how much a clock may be set wrong.
 const SKEW_MS_MAX: i64 = 20_000;
 
+/// How many calls to the disk a change makes, about.
+const DISK_CALLS: u32 = 18;
+
 struct Generator {
     random: fastrand::Rng,
-    setting: Setting,
+    topology: Topology,
     servers: usize,
     limits: Vec<LimitSetup>,
     clients: usize,
     /// How likely a fault is, in percent.
-    trouble: u32,
+    fault_percent: u32,
     events: Vec<LimitsEvent>,
 }
 
 impl LimitsPlan {
-    pub(crate) fn random(seed: u64, setting: Setting) -> Self {
+    pub(crate) fn random(seed: u64, topology: Topology) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
-        let trouble = *random.choice(&[0, 10, 25, 40]).expect("there are four");
-        let servers = if setting == Setting::Ledger { random.usize(1..=3) } else { 1 };
+        let fault_percent = *random.choice(&[0, 10, 25, 40]).expect("there are four");
+        let servers = if topology == Topology::ServersOnLedger { random.usize(1..=3) } else { 1 };
         let clients = random.usize(2..=10);
         let limits = (0..random.usize(2..=4)).map(|_| limit(&mut random)).collect();
-        let mut generator =
-            Generator { random, setting, servers, limits, clients, trouble, events: Vec::new() };
+        let mut generator = Generator {
+            random,
+            topology,
+            servers,
+            limits,
+            clients,
+            fault_percent,
+            events: Vec::new(),
+        };
         for lease in 0..generator.random.usize(6..=26) {
             generator.lease(lease);
         }
         generator.administration();
         generator.disasters();
         let skews_ms = (0..servers).map(|_| generator.skew_ms()).collect();
+        generator.definition_faults(seed);
         let Generator { mut random, limits, mut events, .. } = generator;
         events.sort_by_key(|event| event.at_ms);
         let expiry_lag_ms = *random.choice(&[0, 0, 40, 100]).expect("there are four");
@@ -70,48 +84,62 @@ impl Generator {
         self.random.u32(..100) < percent
     }
 
+    fn is_faulty(&mut self) -> bool {
+        self.percent(self.fault_percent)
+    }
+
     fn server(&mut self) -> usize {
         self.random.usize(..self.servers)
     }
 
     fn skew_ms(&mut self) -> i64 {
-        let is_wrong = self.setting == Setting::Ledger && self.trouble > 0 && self.percent(40);
+        let is_wrong = self.topology == Topology::ServersOnLedger
+            && self.fault_percent > 0
+            && self.percent(40);
         if is_wrong { self.random.i64(-SKEW_MS_MAX..=SKEW_MS_MAX) } else { 0 }
     }
 
-    fn event(&mut self, at_ms: u64, client: usize, what: What) {
-        let trouble = self.trouble;
-        let wire = match self.percent(trouble) {
+    fn event(&mut self, at_ms: u64, client: usize, kind: EventKind) {
+        let fault_percent = self.fault_percent;
+        let network = match self.percent(fault_percent) {
             true => *self
                 .random
-                .choice(&[Wire::RequestLost, Wire::ReplyLost, Wire::RequestTwice, Wire::Calm])
+                .choice(&[
+                    NetworkFault::RequestLost,
+                    NetworkFault::ReplyLost,
+                    NetworkFault::RequestTwice,
+                    NetworkFault::None,
+                ])
                 .expect("there are four"),
-            false => Wire::Calm,
+            false => NetworkFault::None,
         };
-        let mut fates = Vec::new();
-        while self.setting == Setting::Ledger && fates.len() < 3 && self.percent(trouble) {
-            fates.push((self.random.usize(..4), self.fate()));
+        let mut call_faults = Vec::new();
+        while self.topology == Topology::ServersOnLedger
+            && call_faults.len() < 3
+            && self.percent(fault_percent)
+        {
+            call_faults.push((self.random.usize(..4), self.call_fault()));
         }
         let seed = self.random.u64(..);
         let at_ms = at_ms.min(EVENTS_MS);
-        self.events.push(LimitsEvent { at_ms, client, seed, what, wire, fates });
+        self.events.push(LimitsEvent { at_ms, client, seed, kind, network, call_faults });
     }
 
-    fn fate(&mut self) -> Fate {
+    fn call_fault(&mut self) -> CallFault {
         let ms = self.random.u64(1..=1_500);
         match self.random.u8(..10) {
-            0 | 1 => Fate::Slow { ms },
-            2 => Fate::RequestLost,
-            3 | 4 => Fate::ReplyLost,
-            5 => Fate::Late { ms: self.random.u64(2_000..=LATE_MS_MAX) },
-            6 => Fate::Twice { ms },
-            7 => Fate::Evicted { ms },
-            8 => Fate::Refused,
+            0 | 1 => CallFault::Slow { ms },
+            2 => CallFault::RequestLost,
+            3 | 4 => CallFault::ReplyLost,
+            5 => CallFault::Late { ms: self.random.u64(2_000..=LATE_MS_MAX) },
+            6 => CallFault::Twice { ms },
+            7 => CallFault::Evicted { ms },
+            8 => CallFault::Refused,
             _ => {
                 let (down_ms, skew_ms) = (self.random.u64(1..=DOWN_MS_MAX), self.skew_ms());
                 match self.random.bool() {
-                    true => Fate::CrashBefore { down_ms, skew_ms },
-                    false => Fate::CrashAfter { down_ms, skew_ms },
+                    true => CallFault::CrashBefore { down_ms, skew_ms },
+                    false => CallFault::CrashAfter { down_ms, skew_ms },
                 }
             }
         }
@@ -131,7 +159,7 @@ impl Generator {
         let needs = self.needs();
         let at_ms = self.random.u64(..EVENTS_MS - 1_000);
         let server = self.server();
-        self.event(at_ms, client, What::Reserve { server, lease, needs: needs.clone() });
+        self.event(at_ms, client, EventKind::Reserve { server, lease, needs: needs.clone() });
         let mut retry_ms = at_ms;
         while self.percent(25) {
             let (server, mut needs) = (self.server(), needs.clone());
@@ -143,7 +171,7 @@ impl Generator {
                     false => needs = self.needs(),
                 }
             }
-            self.event(retry_ms, client, What::Reserve { server, lease, needs });
+            self.event(retry_ms, client, EventKind::Reserve { server, lease, needs });
         }
         if self.percent(15) {
             return;
@@ -154,8 +182,8 @@ impl Generator {
         let mut actuals = self.actuals(&needs);
         loop {
             let server = self.server();
-            let what = What::Complete { server, lease, actuals: actuals.clone() };
-            self.event(end_ms, client, what);
+            let kind = EventKind::Complete { server, lease, actuals: actuals.clone() };
+            self.event(end_ms, client, kind);
             if !self.percent(35) {
                 return;
             }
@@ -194,47 +222,137 @@ impl Generator {
         for _ in 0..self.random.usize(..=4) {
             let limit = self.random.usize(..self.limits.len());
             let capacity = self.random.u64(..=14);
-            let mut disk = Disk::CALM;
-            let trouble = self.trouble;
-            if self.percent(trouble) {
-                disk.slow_ms = self.random.u64(50..=1_500);
+            let mut disk = DiskBehaviour::NORMAL;
+            let fault_percent = self.fault_percent;
+            if self.percent(fault_percent) {
+                disk.slow_ms = self.random.u64(50..=1_500) * 2 / 3;
             }
-            if self.percent(trouble / 2) {
-                disk.full = match self.random.bool() {
-                    true => DiskFull::WhenStaged,
-                    false => DiskFull::WhenCommitted,
-                };
+            if self.percent(fault_percent / 2) {
+                disk.fault = Some(match self.random.bool() {
+                    true => DiskFault::Full,
+                    false => DiskFault::RenameFails,
+                });
             }
             let (server, at_ms) = (self.server(), self.random.u64(..EVENTS_MS));
             // Administrators come after the clients.
             let client = self.clients;
-            self.event(at_ms, client, What::Define { server, limit, capacity, disk });
+            self.event(at_ms, client, EventKind::Define { server, limit, capacity, disk });
         }
     }
 
     fn disasters(&mut self) {
-        if self.trouble == 0 {
+        if self.fault_percent == 0 {
             return;
         }
         let nobody = self.clients + 1;
         while self.percent(40) {
             let (server, down_ms) = (self.server(), self.random.u64(1..=DOWN_MS_MAX));
             let (at_ms, skew_ms) = (self.random.u64(..EVENTS_MS), self.skew_ms());
-            self.event(at_ms, nobody, What::Crash { server, down_ms, skew_ms });
+            let kind = EventKind::Crash { server, down_ms, skew_ms, is_power_loss: false };
+            self.event(at_ms, nobody, kind);
         }
-        if self.setting == Setting::Process {
+        if self.topology == Topology::OneProcess {
             return;
         }
         if self.percent(20) {
             let (at_ms, down_ms) = (self.random.u64(..EVENTS_MS), self.random.u64(1..=DOWN_MS_MAX));
-            self.event(at_ms, nobody, What::LedgerRestart { down_ms });
+            self.event(at_ms, nobody, EventKind::LedgerRestart { down_ms });
         }
         while self.percent(60) {
             let (server, at_ms) = (self.server(), self.random.u64(..EVENTS_MS));
-            let fate = self.fate();
-            let (seed, wire, fates) = (self.random.u64(..), Wire::Calm, vec![(0, fate)]);
-            let what = What::Upkeep { server };
-            self.events.push(LimitsEvent { at_ms, client: nobody, seed, what, wire, fates });
+            let call_fault = self.call_fault();
+            let (seed, network, call_faults) =
+                (self.random.u64(..), NetworkFault::None, vec![(0, call_fault)]);
+            let kind = EventKind::Upkeep { server };
+            self.events.push(LimitsEvent {
+                at_ms,
+                client: nobody,
+                seed,
+                kind,
+                network,
+                call_faults,
+            });
         }
+    }
+
+    /// More changes, and faults around them. They have a generator of their own, so that all else of a seed stays as it is
+    /// without them.
+    fn definition_faults(&mut self, seed: u64) {
+        let before = std::mem::replace(&mut self.random, fastrand::Rng::with_seed(!seed));
+        let mut changed_at = Vec::new();
+        for event in 0..self.events.len() {
+            if let EventKind::Define { mut disk, .. } = self.events[event].kind {
+                changed_at.push(self.events[event].at_ms);
+                disk.fault = self.disk_fault().or(disk.fault);
+                self.events[event].kind.set_disk(disk);
+            }
+            let is_lost = self.random.u8(..3) == 0;
+            if let EventKind::Crash { is_power_loss, .. } = &mut self.events[event].kind {
+                *is_power_loss = is_lost;
+            }
+        }
+        for _ in 0..self.random.usize(..=3) {
+            // Often at the same time as another one.
+            let at_ms = self.random.u64(..EVENTS_MS);
+            let same = self.random.choice(&changed_at).copied().filter(|_| self.random.bool());
+            let at_ms = same.unwrap_or(at_ms);
+            changed_at.push(at_ms);
+            self.extra_change(at_ms);
+        }
+        if self.topology == Topology::ServersOnLedger && self.is_faulty() {
+            self.abandoned_change();
+        }
+        self.random = before;
+    }
+
+    /// A change of the limit that no lease uses.
+    fn extra_change(&mut self, at_ms: u64) {
+        let (server, capacity) = (self.server(), self.random.u64(..=14));
+        let capacity = self.random.bool().then_some(capacity);
+        let mut disk = DiskBehaviour::NORMAL;
+        if self.is_faulty() {
+            disk.slow_ms = self.random.u64(50..=1_000);
+        }
+        disk.fault = self.disk_fault();
+        self.event(at_ms, self.clients, EventKind::Extra { server, capacity, disk });
+    }
+
+    /// A change that is still on its way to the ledger when its server crashes.
+    fn abandoned_change(&mut self) {
+        let (server, limit) = (self.server(), self.random.usize(..self.limits.len()));
+        let (capacity, disk) = (self.random.u64(..=14), DiskBehaviour::NORMAL);
+        let (at_ms, seed) = (self.random.u64(..EVENTS_MS - 500), self.random.u64(..));
+        let slow = CallFault::Slow { ms: self.random.u64(300..=1_500) };
+        self.events.push(LimitsEvent {
+            at_ms,
+            client: self.clients,
+            seed,
+            kind: EventKind::Define { server, limit, capacity, disk },
+            network: NetworkFault::None,
+            call_faults: vec![(self.random.usize(..3), slow)],
+        });
+        let at_ms = at_ms + self.random.u64(20..=300);
+        let (down_ms, skew_ms) = (self.random.u64(1..=300), self.skew_ms());
+        let is_power_loss = self.random.u8(..3) == 0;
+        let kind = EventKind::Crash { server, down_ms, skew_ms, is_power_loss };
+        self.event(at_ms, self.clients + 1, kind);
+    }
+
+    fn disk_fault(&mut self) -> Option<DiskFault> {
+        if !self.is_faulty() {
+            return None;
+        }
+        Some(match self.random.u8(..9) {
+            0 => DiskFault::Full,
+            1 => DiskFault::RenameFails,
+            2 => DiskFault::StageFlushFails,
+            3 => DiskFault::CommitFlushFails { is_always: false },
+            4 => DiskFault::CommitFlushFails { is_always: true },
+            5 => DiskFault::ReadOnly,
+            _ => {
+                let (down_ms, skew_ms) = (self.random.u64(1..=DOWN_MS_MAX), self.skew_ms());
+                DiskFault::Crash { call: self.random.u32(..DISK_CALLS), down_ms, skew_ms }
+            }
+        })
     }
 }

@@ -23,7 +23,7 @@ const LAG_MAX: Duration = Duration::from_secs(3_600);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const LOOKS_MAX: usize = 600;
 
-pub struct Trio {
+pub struct ThreeBackends {
     clock: SystemClock,
     prefix: String,
     memory: MemoryLimiter,
@@ -44,10 +44,10 @@ pub async fn connect(fixture: &Fixture) -> Arc<ClusterLedger> {
     Arc::clone(ledger)
 }
 
-impl Trio {
+impl ThreeBackends {
     pub fn new(server: &Arc<ClusterLedger>, seed: u64) -> Self {
         let clock = SystemClock::new();
-        let prefix = format!("trio:{}:", LeaseId::generate(clock.now()));
+        let prefix = format!("three_backends:{}:", LeaseId::generate(clock.now()));
         let options = || LimiterOptions {
             clock: Arc::new(clock.clone()),
             expiry_lag_max: LAG_MAX,

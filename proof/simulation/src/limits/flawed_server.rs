@@ -6,16 +6,16 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ratelimiter::{
-    Actual, CompleteError, CompleteRequest, Decision, DefineError, LeaseId, Limit, LimitStatus,
-    Requirement, Requirements, ReserveError, ReserveRequest,
+    Actual, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, LeaseId, Limit,
+    LimitKey, LimitStatus, Requirement, Requirements, ReserveError, ReserveRequest,
 };
+use ratelimiterd::admin::ChangeError;
 
-use super::host::{Answer, Host};
-use super::plan::Disk;
+use super::host::{BoxAnswer, Host};
 use crate::flaw::Flaw;
 
 /// A server with a bug around it.
-pub(super) struct FlawedHost {
+pub(super) struct FlawedServer {
     inner: Arc<dyn Host>,
     flaw: Flaw,
     start_ms: u64,
@@ -28,7 +28,7 @@ struct Notes {
     made_up: u128,
 }
 
-impl FlawedHost {
+impl FlawedServer {
     pub(super) fn around(inner: Arc<dyn Host>, flaw: Option<Flaw>, start_ms: u64) -> Arc<dyn Host> {
         match flaw {
             Some(flaw) => Arc::new(Self { inner, flaw, start_ms, notes: Mutex::default() }),
@@ -48,7 +48,7 @@ impl FlawedHost {
         LeaseId::from_u128(time | (u128::from(u64::MAX) << 16) | notes.made_up)
     }
 
-    fn ask(&self, request: ReserveRequest) -> Answer<Result<Decision, ReserveError>> {
+    fn ask(&self, request: ReserveRequest) -> BoxAnswer<Result<Decision, ReserveError>> {
         Arc::clone(&self.inner).reserve(request)
     }
 }
@@ -57,8 +57,11 @@ fn of(lease: LeaseId, requirements: Vec<Requirement>) -> ReserveRequest {
     ReserveRequest::new(lease, Requirements::new(requirements).expect("they were valid before"))
 }
 
-impl Host for FlawedHost {
-    fn reserve(self: Arc<Self>, request: ReserveRequest) -> Answer<Result<Decision, ReserveError>> {
+impl Host for FlawedServer {
+    fn reserve(
+        self: Arc<Self>,
+        request: ReserveRequest,
+    ) -> BoxAnswer<Result<Decision, ReserveError>> {
         let mut requirements: Vec<Requirement> = request.requirements.to_vec();
         Box::pin(async move {
             match self.flaw {
@@ -86,7 +89,7 @@ impl Host for FlawedHost {
         })
     }
 
-    fn complete(self: Arc<Self>, request: CompleteRequest) -> Answer<Result<(), CompleteError>> {
+    fn complete(self: Arc<Self>, request: CompleteRequest) -> BoxAnswer<Result<(), CompleteError>> {
         Box::pin(async move {
             let is_first = self.notes().completed.insert(request.lease);
             match self.flaw {
@@ -110,8 +113,11 @@ impl Host for FlawedHost {
     fn define(
         self: Arc<Self>,
         limit: Limit,
-        disk: Disk,
-    ) -> Answer<Result<LimitStatus, DefineError>> {
-        Arc::clone(&self.inner).define(limit, disk)
+    ) -> BoxAnswer<Result<LimitStatus, ChangeError<DefineError>>> {
+        Arc::clone(&self.inner).define(limit)
+    }
+
+    fn delete(self: Arc<Self>, key: LimitKey) -> BoxAnswer<Result<(), ChangeError<DeleteError>>> {
+        Arc::clone(&self.inner).delete(key)
     }
 }

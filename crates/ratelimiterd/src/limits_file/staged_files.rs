@@ -5,18 +5,20 @@
 //! begun, since that comes after it is whole.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use ratelimiter::{LeaseId, LimitKey, Registry};
-use ratelimiter_wire::read_limits_file;
+use ratelimiter_wire::{LIMITS_FILE_BYTES_MAX, read_limits_file};
 
 use super::{LimitsFile, folder_of};
+use crate::disk::{Access, Disk};
 
 /// A content that was staged and not committed.
 #[derive(Debug)]
-pub(crate) struct Leftover {
+pub(crate) struct StagedFile {
+    disk: Arc<dyn Disk>,
     path: PathBuf,
     registry: Option<Registry>,
 }
@@ -26,10 +28,12 @@ impl LimitsFile {
     ///
     /// # Errors
     /// The folder cannot be read.
-    pub(crate) fn leftovers(&self) -> io::Result<Vec<Leftover>> {
+    pub(crate) fn uncommitted(&self) -> io::Result<Vec<StagedFile>> {
         let read = |path: PathBuf| {
-            let registry = fs::read(&path).ok().and_then(|bytes| read_limits_file(&bytes).ok());
-            Leftover { path, registry }
+            let file = self.disk.open(&path, Access::Read);
+            let bytes = file.and_then(|file| file.read(LIMITS_FILE_BYTES_MAX as u64 + 1));
+            let registry = bytes.ok().and_then(|bytes| read_limits_file(&bytes).ok());
+            StagedFile { disk: Arc::clone(&self.disk), path, registry }
         };
         Ok(self.staged_paths()?.into_iter().map(read).collect())
     }
@@ -39,19 +43,14 @@ impl LimitsFile {
     /// # Errors
     /// The folder cannot be read.
     pub(crate) fn staged_paths(&self) -> io::Result<BTreeSet<PathBuf>> {
-        let folder = match fs::read_dir(folder_of(&self.path)) {
-            Ok(folder) => folder,
+        let folder = folder_of(&self.path);
+        let names = match self.disk.read_dir(folder) {
+            Ok(names) => names,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
             Err(error) => return Err(error),
         };
-        let mut paths = BTreeSet::new();
-        for entry in folder {
-            let entry = entry?;
-            if self.is_staged_name(&entry.file_name().to_string_lossy()) {
-                paths.insert(entry.path());
-            }
-        }
-        Ok(paths)
+        let staged = names.iter().filter(|name| self.is_staged_name(&name.to_string_lossy()));
+        Ok(staged.map(|name| folder.join(name)).collect())
     }
 
     /// `limits.json.<the server's name>.tmp`; earlier versions left the name out.
@@ -65,7 +64,7 @@ impl LimitsFile {
     }
 }
 
-impl Leftover {
+impl StagedFile {
     /// The limits of which a change may have been begun, when the file has these.
     pub(crate) fn unconfirmed(&self, registry: &Registry) -> BTreeSet<LimitKey> {
         let Some(staged) = &self.registry else {
@@ -81,7 +80,7 @@ impl Leftover {
     /// # Errors
     /// Where it is, because it cannot be removed and will be found again.
     pub(crate) fn remove(self) -> Result<(), PathBuf> {
-        match fs::remove_file(&self.path) {
+        match self.disk.remove_file(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.path),
             Ok(()) | Err(_) => Ok(()),
         }
@@ -90,6 +89,8 @@ impl Leftover {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use ratelimiter::{Capacity, Limit, LimitKind, RegisteredLimit, Window};
     use ratelimiter_wire::Kept;
 
@@ -111,22 +112,22 @@ mod tests {
         let file = LimitsFile::new(&path);
         let old = registry(&[("a", 1), ("b", 1), ("c", 1)]);
         file.stage(&old, &Kept::default()).unwrap().commit().unwrap();
-        assert!(file.leftovers().unwrap().is_empty());
+        assert!(file.uncommitted().unwrap().is_empty());
         file.stage(&old, &Kept::default()).unwrap().discard();
-        assert!(file.leftovers().unwrap().is_empty());
+        assert!(file.uncommitted().unwrap().is_empty());
 
         let new = registry(&[("a", 2), ("b", 1), ("d", 1)]);
-        LimitsFile::new(&path).stage(&new, &Kept::default()).unwrap().leave();
+        LimitsFile::new(&path).stage(&new, &Kept::default()).unwrap().leave_uncommitted();
         fs::write(folder.path().join("limits.json.tmp"), "[ {").unwrap();
         fs::write(folder.path().join("limits.json.mine.tmp"), "a person's own").unwrap();
-        let leftovers = file.leftovers().unwrap();
-        assert_eq!(leftovers.len(), 2, "of this server or of another");
+        let uncommitted = file.uncommitted().unwrap();
+        assert_eq!(uncommitted.len(), 2, "of this server or of another");
         let keys: BTreeSet<_> =
-            leftovers.iter().flat_map(|leftover| leftover.unconfirmed(&old)).collect();
+            uncommitted.iter().flat_map(|staged| staged.unconfirmed(&old)).collect();
         let keys: Vec<_> = keys.iter().map(LimitKey::as_str).collect();
         assert_eq!(keys, ["a", "c", "d"]);
-        assert!(leftovers.into_iter().all(|leftover| leftover.remove().is_ok()));
-        assert!(file.leftovers().unwrap().is_empty());
+        assert!(uncommitted.into_iter().all(|staged| staged.remove().is_ok()));
+        assert!(file.uncommitted().unwrap().is_empty());
         assert!(folder.path().join("limits.json.mine.tmp").exists());
     }
 }

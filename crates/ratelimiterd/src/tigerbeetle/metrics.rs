@@ -11,9 +11,9 @@ use crate::metrics::{Histogram, Text};
 /// The upper bounds of batches: powers of two, up to more than any server takes.
 const BATCH_BOUNDS: [u64; 14] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192];
 
-/// The figures of one cluster's sessions.
+/// The metrics of one cluster's sessions.
 #[derive(Debug, Default)]
-pub(super) struct Figures {
+pub struct ClusterMetrics {
     /// How many batches had so many events and not fewer; every batch is within a bound.
     batches: [AtomicU64; BATCH_BOUNDS.len()],
     batch_events: AtomicU64,
@@ -23,7 +23,7 @@ pub(super) struct Figures {
     errors: Mutex<BTreeMap<&'static str, u64>>,
 }
 
-impl Observer for Figures {
+impl Observer for ClusterMetrics {
     fn observe(&self, observation: &Observation) {
         match observation {
             &Observation::RequestSent { operation: Operation::CreateTransfers, events, .. } => {
@@ -48,7 +48,7 @@ impl Observer for Figures {
     }
 }
 
-impl Figures {
+impl ClusterMetrics {
     fn count_error(&self, reason: &'static str) {
         let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
         *errors.entry(reason).or_default() += 1;
@@ -100,19 +100,19 @@ mod tests {
 
     #[test]
     fn what_happens_is_counted_under_its_stable_name() {
-        let figures = Figures::default();
+        let metrics = ClusterMetrics::default();
         let operation = Operation::CreateTransfers;
         for events in [1, 4, 5, 8_189] {
-            figures.observe(&Observation::RequestSent { operation, items: 1, events });
+            metrics.observe(&Observation::RequestSent { operation, items: 1, events });
         }
         let took = Duration::from_micros(200);
-        figures.observe(&Observation::RequestAnswered { operation, events: 4, took });
-        figures.observe(&Observation::SessionsBusy { count: 1 });
+        metrics.observe(&Observation::RequestAnswered { operation, events: 4, took });
+        metrics.observe(&Observation::SessionsBusy { count: 1 });
         let error = LedgerError::NoAnswer { waited: Duration::from_secs(2) };
-        figures.observe(&Observation::CallFailed { error });
-        figures.observe(&Observation::SessionTroubled { problem: SessionProblem::Evicted });
+        metrics.observe(&Observation::CallFailed { error });
+        metrics.observe(&Observation::SessionTroubled { problem: SessionProblem::Evicted });
         let mut text = Text::default();
-        figures.write(&mut text);
+        metrics.write(&mut text);
         let text = text.into_string();
         for line in [
             "ratelimiter_tb_batch_events_bucket{le=\"1\"} 1",

@@ -3,18 +3,23 @@
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ratelimiter::clock::{Clock, FakeClock, Timestamp};
 
 use super::host::Host;
 use super::oracle::{Lateness, Oracle, Reading};
-use super::plan::{Fate, LimitsPlan};
+use super::plan::{CallFault, DiskBehaviour, DiskFault, LimitsPlan};
+use super::virtual_disk::DiskCall;
 use crate::executor::{Executor, Group, Operation};
 use crate::fault::Fault;
 use crate::outcome::{Outcome, Promise, Violation};
 
 /// Clients and messages, which no crash of a server takes along.
 pub(super) const OUTSIDE: Group = Group(0);
+
+/// So many times an operation waits for a slow disk.
+const DISK_JOBS_SLOW: u32 = 3;
 
 /// The group of a server's tasks.
 pub(super) const fn group(server: usize) -> Group {
@@ -23,9 +28,9 @@ pub(super) const fn group(server: usize) -> Group {
 
 /// What everybody in a run shares. Clones share it.
 #[derive(Clone)]
-pub(super) struct Stage(Arc<Parts>);
+pub(super) struct SimContext(Arc<SimState>);
 
-struct Parts {
+struct SimState {
     executor: Executor,
     start: Timestamp,
     plan: LimitsPlan,
@@ -40,11 +45,15 @@ struct Parts {
     read: Box<dyn Fn() -> Vec<Reading> + Send + Sync>,
 }
 
-/// What becomes of an operation's calls to the ledger.
+/// What becomes of an operation's calls to the ledger, and to the disk.
 struct Calls {
     count: usize,
-    fates: Vec<(usize, Fate)>,
+    call_faults: Vec<(usize, CallFault)>,
     random: fastrand::Rng,
+    disk: DiskBehaviour,
+    disk_jobs: u32,
+    disk_calls: u32,
+    is_renamed: bool,
 }
 
 struct Record {
@@ -53,8 +62,8 @@ struct Record {
 }
 
 /// A task or a message that works for a request, as long as it lives.
-pub(super) struct Hand {
-    stage: Stage,
+pub(super) struct WorkGuard {
+    context: SimContext,
     operation: Operation,
 }
 
@@ -62,7 +71,7 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Stage {
+impl SimContext {
     pub(super) fn new(
         plan: &LimitsPlan,
         executor: Executor,
@@ -70,16 +79,27 @@ impl Stage {
         traced: bool,
         read: impl Fn() -> Vec<Reading> + Send + Sync + 'static,
     ) -> Self {
-        let calls = |seed, fates: &[(usize, Fate)]| {
+        let calls = |seed, call_faults: &[(usize, CallFault)], disk| {
             let random = fastrand::Rng::with_seed(seed);
-            Calls { count: 0, fates: fates.to_vec(), random }
+            Calls {
+                count: 0,
+                call_faults: call_faults.to_vec(),
+                random,
+                disk,
+                disk_jobs: 0,
+                disk_calls: 0,
+                is_renamed: false,
+            }
         };
-        let mut all: Vec<Calls> =
-            plan.events.iter().map(|event| calls(event.seed, &event.fates)).collect();
+        let mut all: Vec<Calls> = plan
+            .events
+            .iter()
+            .map(|event| calls(event.seed, &event.call_faults, event.disk()))
+            .collect();
         for server in 0..plan.skews_ms.len() {
-            all.push(calls(plan.seed ^ (server as u64 + 1), &[]));
+            all.push(calls(plan.seed ^ (server as u64 + 1), &[], DiskBehaviour::NORMAL));
         }
-        Self(Arc::new(Parts {
+        Self(Arc::new(SimState {
             start: executor.now(),
             executor,
             plan: plan.clone(),
@@ -114,7 +134,7 @@ impl Stage {
 
     /// The moment so many milliseconds after the start.
     pub(super) fn at_ms(&self, ms: u64) -> Timestamp {
-        self.0.start.after(std::time::Duration::from_millis(ms))
+        self.0.start.after(Duration::from_millis(ms))
     }
 
     pub(super) fn start_ms(&self) -> u64 {
@@ -139,30 +159,54 @@ impl Stage {
         Operation(self.0.plan.events.len() + server)
     }
 
-    pub(super) fn hand(&self, operation: Operation) -> Hand {
-        self.oracle().hand(operation, true);
-        Hand { stage: self.clone(), operation }
+    pub(super) fn track_work(&self, operation: Operation) -> WorkGuard {
+        self.oracle().count_work(operation, true);
+        WorkGuard { context: self.clone(), operation }
     }
 
     /// What becomes of the next call of an operation, and two latencies in microseconds.
-    pub(super) fn next_call(&self, operation: Operation) -> (Option<Fate>, [u64; 2]) {
+    pub(super) fn next_call(&self, operation: Operation) -> (Option<CallFault>, [u64; 2]) {
         let mut calls = lock(&self.0.calls);
         let calls = &mut calls[operation.0];
         let number = calls.count;
         calls.count += 1;
-        let at = calls.fates.iter().position(|(call, _)| *call == number);
-        let fate = at.map(|at| calls.fates.remove(at).1);
-        (fate, [(); 2].map(|()| calls.random.u64(50..2_500)))
+        let at = calls.call_faults.iter().position(|(call, _)| *call == number);
+        let call_fault = at.map(|at| calls.call_faults.remove(at).1);
+        (call_fault, [(); 2].map(|()| calls.random.u64(50..2_500)))
+    }
+
+    /// How long an operation's next work on the disk waits. Only the first few are slow: a change that makes more would
+    /// hold up others for longer than a run lasts.
+    pub(super) fn next_disk_job(&self, operation: Operation) -> Duration {
+        let calls = &mut lock(&self.0.calls)[operation.0];
+        calls.disk_jobs += 1;
+        let is_slow = calls.disk_jobs <= DISK_JOBS_SLOW;
+        let slow_ms = if is_slow { calls.disk.slow_ms } else { 0 };
+        Duration::from_millis(slow_ms.max(DiskBehaviour::NORMAL.slow_ms))
+    }
+
+    /// What goes wrong with the next call of an operation to the disk.
+    pub(super) fn next_disk_call(&self, operation: Operation, call: DiskCall) -> Option<DiskFault> {
+        let calls = &mut lock(&self.0.calls)[operation.0];
+        let number = calls.disk_calls;
+        calls.disk_calls += 1;
+        let is_renamed = calls.is_renamed;
+        calls.is_renamed |= call == DiskCall::Rename;
+        let fault = calls.disk.fault.filter(|fault| fault.fails(call, number, is_renamed))?;
+        if fault.is_once() {
+            calls.disk.fault = None;
+        }
+        Some(fault)
     }
 
     /// The next call of a server's regular work meets this.
-    pub(super) fn trouble_upkeep(&self, server: usize, fates: &[(usize, Fate)]) {
+    pub(super) fn fault_upkeep(&self, server: usize, call_faults: &[(usize, CallFault)]) {
         let calls = &mut lock(&self.0.calls)[self.upkeep(server).0];
         let number = calls.count;
-        calls.fates.extend(fates.iter().map(|(_, fate)| (number, *fate)));
+        calls.call_faults.extend(call_faults.iter().map(|(_, call_fault)| (number, *call_fault)));
     }
 
-    pub(super) fn fault(&self, fault: Fault) {
+    pub(super) fn count_fault(&self, fault: Fault) {
         lock(&self.0.record).outcome.faults.note(fault);
     }
 
@@ -171,7 +215,7 @@ impl Stage {
     }
 
     /// Writes a line into the trace; the text is only made when there is one.
-    pub(super) fn note(&self, text: impl FnOnce() -> String) {
+    pub(super) fn trace(&self, text: impl FnOnce() -> String) {
         let at = self.now().since(self.0.start);
         let mut record = lock(&self.0.record);
         if let Some(trace) = &mut record.trace {
@@ -181,7 +225,7 @@ impl Stage {
     }
 
     /// Takes note of a broken promise, the first of which ends the run.
-    pub(super) fn expect(&self, kept: Result<(), Violation>) {
+    pub(super) fn record(&self, kept: Result<(), Violation>) {
         if let Err(violation) = kept {
             let mut record = lock(&self.0.record);
             record.outcome.violation.get_or_insert(violation);
@@ -198,7 +242,7 @@ impl Stage {
         lock(&self.0.record).outcome.checks += 1;
         let readings = (self.0.read)();
         let checked = self.oracle().check(self.now(), &readings);
-        self.expect(checked);
+        self.record(checked);
     }
 
     /// From now on requests are made that the oracle does not hear of.
@@ -214,7 +258,7 @@ impl Stage {
     pub(super) fn run_until_ms(&self, ms: u64) -> bool {
         if let Err(message) = self.0.executor.run_until(self.at_ms(ms)) {
             let violation = Violation { promise: Promise::NoPanic, detail: message };
-            self.expect(Err(violation));
+            self.record(Err(violation));
         }
         lock(&self.0.record).outcome.violation.is_none()
     }
@@ -234,8 +278,8 @@ impl Stage {
     }
 }
 
-impl Drop for Hand {
+impl Drop for WorkGuard {
     fn drop(&mut self) {
-        self.stage.oracle().hand(self.operation, false);
+        self.context.oracle().count_work(self.operation, false);
     }
 }

@@ -1,0 +1,213 @@
+//! The definitions as the limits file has them, or should have them.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ratelimiter::{LimitKey, LimitStatus, RegisteredLimit, Registry};
+use ratelimiter_wire::{FileFault, Kept};
+
+use crate::disk::FileVersion;
+use crate::limits_file::{FileLock, LimitsFile, Staged, is_mount_point};
+use crate::runtime::Runtime;
+
+/// How many notes on the file are logged each time; the rest is counted.
+const NOTES_LOGGED_MAX: usize = 20;
+
+pub(super) const DISK_WORK_PANICKED: &str = "the disk work panicked";
+
+/// The definitions and the file that they are kept in.
+#[derive(Debug)]
+pub(super) struct DefinitionStore {
+    pub(super) file: LimitsFile,
+    pub(super) runtime: Arc<dyn Runtime>,
+    /// The right to the file; `None` while there can be no lock.
+    pub(super) owned: Option<FileLock>,
+    registry: Registry,
+    /// The limits of the registry that are on their way down.
+    decreasing: BTreeSet<LimitKey>,
+    /// What the file says beyond the limits that this version understands.
+    pub(super) unknown_fields: Kept,
+    /// Which content of the file was taken over last; at the start, where nobody else changes it.
+    pub(super) version_seen: Option<FileVersion>,
+    /// Limits whose failed change is still to be rolled back in the backend.
+    pub(super) pending_rollbacks: BTreeSet<LimitKey>,
+    /// Staged files that cannot be removed, although nothing of them is unconfirmed any more.
+    pub(super) unremovable: BTreeSet<PathBuf>,
+    /// The file does not have what the registry has; the next tick writes it.
+    pub(super) needs_write: bool,
+    /// The problem with the file was logged already.
+    pub(super) is_problem_logged: bool,
+}
+
+/// A staged content, if there was anything to change.
+pub(super) struct StagedChange {
+    runtime: Arc<dyn Runtime>,
+    staged: Option<Staged>,
+}
+
+impl DefinitionStore {
+    pub(super) fn new(
+        file: LimitsFile,
+        owned: Option<FileLock>,
+        runtime: Arc<dyn Runtime>,
+    ) -> Self {
+        Self {
+            file,
+            runtime,
+            owned,
+            registry: Registry::new(),
+            decreasing: BTreeSet::new(),
+            unknown_fields: Kept::default(),
+            version_seen: None,
+            pending_rollbacks: BTreeSet::new(),
+            unremovable: BTreeSet::new(),
+            needs_write: false,
+            is_problem_logged: false,
+        }
+    }
+
+    pub(super) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    pub(super) fn put(&mut self, registered: RegisteredLimit) {
+        let key = &registered.limit.key;
+        match registered.waits() {
+            true => self.decreasing.insert(key.clone()),
+            false => self.decreasing.remove(key),
+        };
+        self.registry.put(registered);
+    }
+
+    pub(super) fn remove(&mut self, key: &LimitKey) {
+        self.decreasing.remove(key);
+        self.registry.remove(key);
+        self.unknown_fields.forget(key);
+    }
+
+    /// A registry that the file already has needs no staging.
+    pub(super) async fn stage(
+        &self,
+        next: &Registry,
+        lock: Option<&FileLock>,
+    ) -> io::Result<StagedChange> {
+        let runtime = Arc::clone(&self.runtime);
+        if *next == self.registry && !self.needs_write {
+            return Ok(StagedChange { runtime, staged: None });
+        }
+        let (file, next, unknown_fields) =
+            (self.file.clone(), next.clone(), self.unknown_fields.clone());
+        let locks = self.owned.iter().chain(lock).cloned().collect();
+        let stage = move || Ok(file.stage(&next, &unknown_fields)?.holding(locks));
+        let staged = Some(on_disk(&*runtime, stage).await?);
+        Ok(StagedChange { runtime, staged })
+    }
+
+    /// The backend has taken a definition over. A pause may wait or not; the next tick tells.
+    pub(super) fn note_status(&mut self, key: &LimitKey, status: LimitStatus) {
+        if status == LimitStatus::Active {
+            self.mark_decrease_applied(key);
+        }
+    }
+
+    /// The backend says that the limit's capacity waits for nothing.
+    pub(super) fn mark_decrease_applied(&mut self, key: &LimitKey) {
+        // Another server may have deleted the limit meanwhile.
+        let Some(registered) = self.registry.get_mut(key) else {
+            return;
+        };
+        if registered.waits() {
+            registered.settle();
+            self.decreasing.remove(key);
+            self.needs_write = true;
+            tracing::info!(%key, capacity = %registered.limit.capacity, "decrease applied");
+        }
+    }
+
+    /// The limits whose capacity is on its way down, as far as the file knows.
+    pub(super) fn decreasing(&self) -> Vec<LimitKey> {
+        self.decreasing.iter().cloned().collect()
+    }
+
+    /// Writes the file if it is behind; true if it is not any more. It may stay behind: what it says until then is a
+    /// decrease that a restart carries out again, or a change that the disk has let neither pass nor be put back.
+    pub(super) async fn write_if_needed(&mut self, lock: Option<&FileLock>) -> bool {
+        if !self.needs_write {
+            return true;
+        }
+        let written = match self.stage(&self.registry, lock).await {
+            Ok(staged) => staged.commit().await,
+            Err(error) => Err(error),
+        };
+        let is_written = written.is_ok();
+        match written {
+            Ok(()) => (self.needs_write, self.is_problem_logged) = (false, false),
+            Err(error) if is_mount_point(&error) => {
+                // No tick can heal that, and each would write and flush the whole file to find out. The next change does.
+                self.needs_write = false;
+                self.log_problem_once(&error.to_string(), "the limits file cannot be replaced");
+            }
+            Err(error) => {
+                self.log_problem_once(
+                    &error.to_string(),
+                    "the limits file is behind; trying again",
+                );
+            }
+        }
+        is_written
+    }
+
+    /// Logs once what is wrong with the file.
+    pub(super) fn log_problem_once(&mut self, reason: &str, what: &'static str) {
+        if !self.is_problem_logged {
+            let path = self.file.path().display();
+            tracing::warn!(%path, reason, "{what}");
+            self.is_problem_logged = true;
+        }
+    }
+
+    /// Logs what of the file was not understood (`OPS-05`).
+    pub(super) fn log_notes(&self, notes: &[FileFault]) {
+        let path = self.file.path().display();
+        for note in notes.iter().take(NOTES_LOGGED_MAX) {
+            tracing::warn!(%path, %note, "the limits file was written by a newer version");
+        }
+        if let Some(more) = notes.len().checked_sub(NOTES_LOGGED_MAX).filter(|more| *more > 0) {
+            tracing::warn!(%path, more, "the limits file was written by a newer version");
+        }
+    }
+}
+
+impl StagedChange {
+    pub(super) async fn commit(self) -> io::Result<()> {
+        match self.staged {
+            Some(staged) => on_disk(&*self.runtime, move || staged.commit()).await,
+            None => Ok(()),
+        }
+    }
+
+    pub(super) async fn discard(self) {
+        if let Some(staged) = self.staged {
+            let discarded = self.runtime.run_blocking(move || staged.discard());
+            discarded.await.expect("discarding does not panic");
+        }
+    }
+
+    /// Leaves it beside the file, where the next tick finds it, of this server or of another.
+    pub(super) fn leave_uncommitted(self) {
+        if let Some(staged) = self.staged {
+            staged.leave_uncommitted();
+        }
+    }
+}
+
+/// Runs disk work where it holds up nobody.
+pub(super) async fn on_disk<T: Send + 'static>(
+    runtime: &dyn Runtime,
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let done = runtime.run_blocking(work).await;
+    done.unwrap_or_else(|_| Err(io::Error::other(DISK_WORK_PANICKED)))
+}

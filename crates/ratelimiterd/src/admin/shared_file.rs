@@ -1,0 +1,287 @@
+//! Several servers on one backend and one limits file.
+//!
+//! A change takes the file's lock, takes over what others have written, and writes. The others look at the file several
+//! times a second and take over what has changed, under the same lock, so that nobody acts on a content that is being
+//! replaced. Definitions are applied only when the file changes, so two servers with different files on one
+//! backend do not overwrite each other in a loop.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ratelimiter::{DeleteError, LimitKey, RegisteredLimit, Registry, Unanswered};
+use ratelimiter_wire::LimitsDocument;
+
+use super::Admin;
+use super::change::{ChangeRefused, unanswered};
+use super::definition_store::{DefinitionStore, on_disk};
+use crate::hosted::HostedBackend;
+use crate::limits_file::{FileLock, OwnError, StagedFile};
+
+/// For how long a change waits for another server's.
+const CHANGE_LOCK_TIMEOUT: Duration = Duration::from_secs(4);
+/// For how long the regular work waits for another server's change, before it goes on without.
+const TICK_LOCK_TIMEOUT: Duration = Duration::from_millis(200);
+/// How often a lock that another server has is tried again.
+const LOCK_RETRY_EVERY: Duration = Duration::from_millis(20);
+/// So many limits are named when they are taken over while the server runs; more are only counted.
+const KEYS_LOGGED_MAX: usize = 100;
+
+/// Whether the file may be changed now.
+enum LockAttempt {
+    /// Nobody else changes it.
+    Acquired(FileLock),
+    /// Nobody can lock it from here, so it is only read. A file that others replace meanwhile is read again.
+    Impossible(io::Error),
+    /// Another server is changing it.
+    HeldByOther,
+}
+
+impl<B: HostedBackend> Admin<B> {
+    /// Takes the definitions over into a shared backend, if that was not done yet; true once it is done.
+    pub(super) async fn initialize(&self) -> bool {
+        if self.not_started().is_none() {
+            return true;
+        }
+        let mut store = self.store.lock().await;
+        let started = self.try_initialize(&mut store).await;
+        if let Err(Unanswered { reason, .. }) = started {
+            *self.not_ready_reason.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+            return false;
+        }
+        self.is_ready.store(true, Ordering::Release);
+        let limits = store.registry().len();
+        tracing::info!(limits, "the backend has the definitions");
+        true
+    }
+
+    async fn try_initialize(&self, store: &mut DefinitionStore) -> Result<(), Unanswered> {
+        self.backend.ready().await.map_err(|not_ready| unanswered(not_ready.to_string()))?;
+        match self.try_lock(store, CHANGE_LOCK_TIMEOUT).await {
+            LockAttempt::Acquired(lock) => self.reload(store, Some(&lock)).await,
+            LockAttempt::Impossible(_) => self.reload(store, None).await,
+            LockAttempt::HeldByOther => Err(unanswered(LOCK_HELD_BY_OTHER.to_owned())),
+        }
+    }
+
+    /// Begins a change: from here on no other server makes one, and what they have made is taken over.
+    ///
+    /// # Errors
+    /// The file is not ours to change, now or at all, or others' changes could not be taken over.
+    pub(super) async fn lock_for_change(
+        &self,
+        store: &mut DefinitionStore,
+    ) -> Result<Option<FileLock>, ChangeRefused> {
+        if let Some(unanswered) = self.not_started() {
+            return Err(unanswered.into());
+        }
+        if store.owned.is_none() {
+            self.acquire_ownership_late(store).await?;
+        }
+        if !self.backend.is_shared() {
+            return Ok(None);
+        }
+        match self.try_lock(store, CHANGE_LOCK_TIMEOUT).await {
+            LockAttempt::Acquired(lock) => {
+                self.reload(store, Some(&lock)).await?;
+                Ok(Some(lock))
+            }
+            LockAttempt::Impossible(error) => Err(not_locked(&error)),
+            LockAttempt::HeldByOther => Err(unanswered(LOCK_HELD_BY_OTHER.to_owned()).into()),
+        }
+    }
+
+    /// Makes the file this server's, which was not possible at its start.
+    async fn acquire_ownership_late(
+        &self,
+        store: &mut DefinitionStore,
+    ) -> Result<(), ChangeRefused> {
+        let owned = super::own(&*self.backend, &store.file, self.addr, &*self.runtime).await;
+        let owned = owned.map_err(|error| match error {
+            OwnError::InUse { by } => {
+                ChangeRefused::ReadOnly { reason: format!("it is in use by {by}") }
+            }
+            OwnError::CannotLock(error) => not_locked(&error),
+        })?;
+        // Nobody else's any more, but somebody's in between perhaps. A shared backend takes that over.
+        if !self.backend.is_shared() {
+            let file = store.file.clone();
+            let version = on_disk(&*self.runtime, move || file.version()).await;
+            if version.map_err(|error| ChangeRefused::of("it cannot be read", &error))?
+                != store.version_seen
+            {
+                return Err(ChangeRefused::ReadOnly { reason: CHANGED_SINCE_START.to_owned() });
+            }
+        }
+        store.owned = Some(owned);
+        Ok(())
+    }
+
+    async fn try_lock(&self, store: &DefinitionStore, timeout: Duration) -> LockAttempt {
+        let attempt = async {
+            loop {
+                match store.file.try_lock() {
+                    Ok(Some(lock)) => return LockAttempt::Acquired(lock),
+                    Ok(None) => {}
+                    Err(error) => return LockAttempt::Impossible(error),
+                }
+                self.runtime.sleep(LOCK_RETRY_EVERY).await;
+            }
+        };
+        self.runtime.timeout(timeout, attempt).await.unwrap_or(LockAttempt::HeldByOther)
+    }
+
+    /// Takes over what other servers, or people, have written; and shuts out what a server has begun and not confirmed,
+    /// which may be gone for good.
+    pub(super) async fn sync_from_file(&self, store: &mut DefinitionStore) {
+        let file = store.file.clone();
+        // Where the folder cannot be listed there is no lock to be had either.
+        let seen = on_disk(&*self.runtime, move || {
+            Ok((file.version()?, file.staged_paths().unwrap_or_default()))
+        });
+        match seen.await {
+            Ok((version, staged))
+                if version == store.version_seen && staged.is_subset(&store.unremovable) =>
+            {
+                return;
+            }
+            Ok(_) => {}
+            Err(error) => {
+                return store
+                    .log_problem_once(&error.to_string(), "the limits file cannot be read");
+            }
+        }
+        let reloaded = match self.try_lock(store, TICK_LOCK_TIMEOUT).await {
+            LockAttempt::Acquired(lock) => self.reload(store, Some(&lock)).await,
+            LockAttempt::Impossible(_) => self.reload(store, None).await,
+            // Whoever has it is about to write; there will be more to take over.
+            LockAttempt::HeldByOther => return,
+        };
+        if let Err(Unanswered { reason, .. }) = reloaded {
+            store.log_problem_once(&reason, "the limits file is not followed; trying again");
+        }
+    }
+
+    /// Notes what has come to its end by itself, unless another server was faster. Brings the right to write it, which is a
+    /// lock where others write too; `None` if there is none now.
+    pub(super) async fn persist_committed(
+        &self,
+        store: &mut DefinitionStore,
+        settled: &[LimitKey],
+    ) -> Option<Option<FileLock>> {
+        let mut ours = None;
+        if self.backend.is_shared() {
+            match self.try_lock(store, TICK_LOCK_TIMEOUT).await {
+                LockAttempt::Acquired(lock) => {
+                    self.reload(store, Some(&lock)).await.ok()?;
+                    ours = Some(lock);
+                }
+                LockAttempt::Impossible(_) | LockAttempt::HeldByOther => return None,
+            }
+        }
+        for key in settled {
+            store.mark_decrease_applied(key);
+        }
+        Some(ours)
+    }
+
+    /// Makes store and backend what the file says. A file that is gone or has faults changes nothing: it is a person's
+    /// mistake, and not the wish that all limits go. One that was never there holds no limits.
+    ///
+    /// Under the lock, what others have staged and not confirmed is shut out of the backend too.
+    async fn reload(
+        &self,
+        store: &mut DefinitionStore,
+        lock: Option<&FileLock>,
+    ) -> Result<(), Unanswered> {
+        let (file, before, is_locked) = (store.file.clone(), store.version_seen, lock.is_some());
+        let was_empty = store.registry().is_empty();
+        let read = on_disk(&*self.runtime, move || {
+            let version = file.version()?;
+            let uncommitted = if is_locked { file.uncommitted()? } else { Vec::new() };
+            if version == before && uncommitted.is_empty() {
+                return Ok(None);
+            }
+            let is_new = version.is_none() && before.is_none() && was_empty;
+            let loaded = if is_new { file.load() } else { file.load_existing() };
+            Ok(Some((version, uncommitted, loaded)))
+        });
+        let read = read.await.map_err(|error| unanswered(error.to_string()))?;
+        if let Some((version, uncommitted, loaded)) = read {
+            let LimitsDocument { registry, kept: unknown_fields, notes } =
+                loaded.map_err(|error| unanswered(error.to_string()))?;
+            let unconfirmed =
+                uncommitted.iter().flat_map(|staged| staged.unconfirmed(&registry)).collect();
+            self.apply_registry(store, &registry, &unconfirmed).await?;
+            if store.unknown_fields != unknown_fields {
+                store.log_notes(&notes);
+                store.unknown_fields = unknown_fields;
+            }
+            store.version_seen = version;
+            store.is_problem_logged = false;
+            let lock = lock.cloned();
+            let removed = self.runtime.run_blocking(move || {
+                let removed = uncommitted.into_iter().map(StagedFile::remove);
+                let unremovable = removed.filter_map(Result::err).collect();
+                drop(lock);
+                unremovable
+            });
+            store.unremovable = removed.await.expect("removing does not panic");
+            for path in &store.unremovable {
+                let path = path.display();
+                tracing::warn!(%path, "what was staged cannot be removed; remove it by hand");
+            }
+        }
+        Ok(())
+    }
+
+    async fn apply_registry(
+        &self,
+        store: &mut DefinitionStore,
+        registry: &Registry,
+        unconfirmed: &BTreeSet<LimitKey>,
+    ) -> Result<(), Unanswered> {
+        let is_other = |registered: &&RegisteredLimit| {
+            let key = &registered.limit.key;
+            store.registry().get(key) != Some(registered) || unconfirmed.contains(key)
+        };
+        let others: Vec<_> = registry.iter().filter(is_other).cloned().collect();
+        let restored = self.backend.restore_all(others.clone(), unconfirmed).await;
+        let statuses = restored.map_err(|error| {
+            unanswered(format!("the backend does not take the limits: {error}"))
+        })?;
+        let is_named = self.not_started().is_none() && others.len() <= KEYS_LOGGED_MAX;
+        if !is_named {
+            tracing::info!(limits = others.len(), "limits taken over from the limits file");
+        }
+        for (registered, status) in others.into_iter().zip(statuses) {
+            let key = registered.limit.key.clone();
+            store.put(registered);
+            store.note_status(&key, status);
+            if is_named {
+                tracing::info!(%key, ?status, "limit taken over from the limits file");
+            }
+        }
+        let is_gone = |key: &LimitKey| registry.get(key).is_none();
+        let keys = store.registry().iter().map(|registered| registered.limit.key.clone());
+        for key in keys.filter(is_gone).collect::<Vec<_>>() {
+            match self.backend.delete(&key).await {
+                Ok(()) | Err(DeleteError::UnknownKey { .. }) => {}
+                Err(error) => return Err(unanswered(error.to_string())),
+            }
+            store.remove(&key);
+            tracing::info!(%key, "limit gone from the limits file");
+        }
+        Ok(())
+    }
+}
+
+pub(super) const CHANGED_SINCE_START: &str =
+    "it has changed since this server read it at its start; restart this server";
+const LOCK_HELD_BY_OTHER: &str = "another server is changing the limits";
+
+fn not_locked(error: &io::Error) -> ChangeRefused {
+    ChangeRefused::of("it cannot be locked", error)
+}
