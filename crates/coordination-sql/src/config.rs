@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(feature = "sqlite")]
-use coordination::{Clock, SystemClock};
+use coordination::{Clock, WallClock};
 use thiserror::Error;
 
-use crate::failure::Failure;
+use crate::error::DatabaseError;
 
 /// The most bytes of a schema's name; the server allows 63, and names that are made of it are
 /// longer.
@@ -87,7 +87,7 @@ pub enum OpenError {
         /// Which, without its password.
         database: String,
         /// Why.
-        source: Failure,
+        source: DatabaseError,
     },
     /// The tables were made by a newer program, whose words this one does not know.
     #[error(
@@ -125,7 +125,7 @@ pub enum OpenError {
         /// The version that was to be reached.
         version: i64,
         /// Why.
-        source: Failure,
+        source: DatabaseError,
     },
 }
 
@@ -147,7 +147,7 @@ impl Default for SqliteConfig {
             survives_power_loss: true,
             other_connections_max: 8,
             watch_interval: Duration::from_millis(20),
-            clock: Arc::new(SystemClock),
+            clock: Arc::new(WallClock),
         }
     }
 }

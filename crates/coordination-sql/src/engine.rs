@@ -12,7 +12,7 @@ use std::sync::Arc;
 use coordination::{Answer, Clock, Timestamp};
 use sqlx::Transaction;
 
-use crate::failure::Failure;
+use crate::error::DatabaseError;
 use crate::statement::{Dialect, Queue, Statement};
 use crate::value::{Columns, Value};
 
@@ -41,29 +41,42 @@ pub trait Engine: Clone + Debug + Send + Sync + 'static {
         &self,
         statement: &Statement,
         values: Values<'_>,
-    ) -> impl Answer<Vec<Self::Row>, Failure>;
+    ) -> impl Answer<Vec<Self::Row>, DatabaseError>;
 
     /// The same for a statement that changes nothing.
     fn read(
         &self,
         statement: &Statement,
         values: Values<'_>,
-    ) -> impl Answer<Vec<Self::Row>, Failure>;
+    ) -> impl Answer<Vec<Self::Row>, DatabaseError>;
 
     /// Runs a statement on its own, and says how many rows it was about.
-    fn execute(&self, statement: &Statement, values: Values<'_>) -> impl Answer<usize, Failure>;
+    fn execute(
+        &self,
+        statement: &Statement,
+        values: Values<'_>,
+    ) -> impl Answer<usize, DatabaseError>;
 
     /// Claims work.
-    fn claim(&self, claim: &ClaimSql, values: Values<'_>) -> impl Answer<Vec<Self::Row>, Failure>;
+    fn claim(
+        &self,
+        claim: &ClaimSql,
+        values: Values<'_>,
+    ) -> impl Answer<Vec<Self::Row>, DatabaseError>;
 
     /// A transaction that will write.
-    fn begin(&self) -> impl Answer<Transaction<'static, Self::Driver>, Failure>;
+    fn begin(&self) -> impl Answer<Transaction<'static, Self::Driver>, DatabaseError>;
 
     /// The same for the application, which may hold it for long.
-    fn begin_for_application(&self) -> impl Answer<Transaction<'static, Self::Driver>, Failure>;
+    fn begin_for_application(
+        &self,
+    ) -> impl Answer<Transaction<'static, Self::Driver>, DatabaseError>;
 
     /// Commits a transaction. Without an answer nobody knows whether it did.
-    fn commit(&self, transaction: Transaction<'static, Self::Driver>) -> impl Answer<(), Failure>;
+    fn commit(
+        &self,
+        transaction: Transaction<'static, Self::Driver>,
+    ) -> impl Answer<(), DatabaseError>;
 
     /// Like [`fetch`](Engine::fetch), on a connection.
     fn fetch_in(
@@ -71,7 +84,7 @@ pub trait Engine: Clone + Debug + Send + Sync + 'static {
         connection: &mut Self::Connection,
         statement: &Statement,
         values: Values<'_>,
-    ) -> impl Answer<Vec<Self::Row>, Failure>;
+    ) -> impl Answer<Vec<Self::Row>, DatabaseError>;
 
     /// Like [`execute`](Engine::execute), on a connection.
     fn execute_in(
@@ -79,7 +92,7 @@ pub trait Engine: Clone + Debug + Send + Sync + 'static {
         connection: &mut Self::Connection,
         statement: &Statement,
         values: Values<'_>,
-    ) -> impl Answer<usize, Failure>;
+    ) -> impl Answer<usize, DatabaseError>;
 
     /// Inserts rows in their order: SQLite one by one with `one`, PostgreSQL at once with `many`,
     /// whose parameters are the columns as arrays. Says how many were new.
@@ -88,10 +101,10 @@ pub trait Engine: Clone + Debug + Send + Sync + 'static {
         connection: &mut Self::Connection,
         insert: &Insert,
         rows: &[Values<'_>],
-    ) -> impl Answer<usize, Failure>;
+    ) -> impl Answer<usize, DatabaseError>;
 
     /// The moment it is by the database's clock.
-    fn now_in(&self, connection: &mut Self::Connection) -> impl Answer<Timestamp, Failure>;
+    fn now_in(&self, connection: &mut Self::Connection) -> impl Answer<Timestamp, DatabaseError>;
 
     /// Tells the workers of this process that work was added, if the database does not.
     fn announce(&self, queue: Queue);

@@ -38,7 +38,7 @@
 
 mod config;
 mod engine;
-mod failure;
+mod error;
 #[cfg(feature = "postgres")]
 mod listener;
 mod migrations;
@@ -62,7 +62,7 @@ pub use engine::Database;
 pub use engine::postgres::Postgres;
 #[cfg(feature = "sqlite")]
 pub use engine::sqlite::Sqlite;
-pub use failure::Failure;
+pub use error::DatabaseError;
 pub use migrations::NEWEST as NEWEST_MIGRATION;
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresProvider;

@@ -5,7 +5,7 @@
 
 use crate::config::OpenError;
 use crate::engine::Engine;
-use crate::failure::Failure;
+use crate::error::DatabaseError;
 use crate::statement::{Dialect, Statement};
 use crate::value::Columns;
 
@@ -60,13 +60,13 @@ impl MigrationSql {
     ) -> Result<(), OpenError> {
         let failed = |version: i64| {
             let database = database.to_owned();
-            move |source: Failure| OpenError::Migration { database, version, source }
+            move |source: DatabaseError| OpenError::Migration { database, version, source }
         };
         let create_table = engine.execute_in(connection, &self.create_table, Vec::new()).await;
         create_table.map_err(failed(0))?;
         let rows = engine.fetch_in(connection, &self.newest, Vec::new()).await;
         let found = rows.and_then(|rows| {
-            rows.first().ok_or(Failure::Driver(sqlx::Error::RowNotFound))?.int("version")
+            rows.first().ok_or(DatabaseError::Driver(sqlx::Error::RowNotFound))?.int("version")
         });
         let found = found.map_err(failed(0))?;
         if found > NEWEST {
@@ -82,9 +82,9 @@ impl MigrationSql {
 
     /// The version that the tables are at.
     #[cfg(feature = "postgres")]
-    pub(crate) async fn found<E: Engine>(&self, engine: &E) -> Result<i64, Failure> {
+    pub(crate) async fn found<E: Engine>(&self, engine: &E) -> Result<i64, DatabaseError> {
         let rows = engine.read(&self.newest, Vec::new()).await?;
-        rows.first().ok_or(Failure::Driver(sqlx::Error::RowNotFound))?.int("version")
+        rows.first().ok_or(DatabaseError::Driver(sqlx::Error::RowNotFound))?.int("version")
     }
 
     async fn apply<E: Engine>(
@@ -93,7 +93,7 @@ impl MigrationSql {
         connection: &mut E::Connection,
         migration: &Migration,
         version: i64,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), DatabaseError> {
         for text in statements(migration.text) {
             let statement = engine.dialect().statement(text);
             engine.execute_in(connection, &statement, Vec::new()).await?;

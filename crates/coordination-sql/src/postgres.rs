@@ -10,7 +10,7 @@ use sqlx::{Executor, PgPool, Row};
 use crate::config::{OpenError, PostgresConfig, SchemaName};
 use crate::engine::Engine;
 use crate::engine::postgres::{PoolOwner, Postgres};
-use crate::failure::Failure;
+use crate::error::DatabaseError;
 use crate::migrations::{self, MigrationSql};
 use crate::provider::Provider;
 use crate::statement::Dialect;
@@ -152,14 +152,14 @@ impl Target {
         Ok(Target { engine, name })
     }
 
-    fn unavailable(&self, source: impl Into<Failure>) -> OpenError {
+    fn unavailable(&self, source: impl Into<DatabaseError>) -> OpenError {
         OpenError::Unavailable { database: self.name.clone(), source: source.into() }
     }
 
     /// Whether the tables are those of this program.
     async fn check(&self) -> Result<(), OpenError> {
         let found = match MigrationSql::new(self.engine.dialect()).found(&self.engine).await {
-            Err(Failure::Driver(error)) if is_missing(&error) => 0,
+            Err(DatabaseError::Driver(error)) if is_missing(&error) => 0,
             found => found.map_err(|failure| self.unavailable(failure))?,
         };
         let (database, known) = (self.name.clone(), migrations::NEWEST);
@@ -174,8 +174,8 @@ impl Target {
     async fn migrate(&self) -> Result<(), OpenError> {
         match self.run_migrations().await {
             Err(
-                OpenError::Unavailable { source: Failure::Driver(error), .. }
-                | OpenError::Migration { source: Failure::Driver(error), .. },
+                OpenError::Unavailable { source: DatabaseError::Driver(error), .. }
+                | OpenError::Migration { source: DatabaseError::Driver(error), .. },
             ) if is_forbidden(&error) => {
                 tracing::warn!(database = %self.name, %error, "this role may not migrate");
                 // Others may have migrated meanwhile.

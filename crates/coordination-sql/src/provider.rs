@@ -15,7 +15,7 @@ use self::leases::LeaseSql;
 use self::outbox::{JoinSql, OutboxSql};
 use self::scheduler::{JobSql, TimerSql};
 use crate::engine::{Database, Values};
-use crate::failure::Failure;
+use crate::error::DatabaseError;
 use crate::statement::Statement;
 
 /// Outbox, inbox, scheduler and leases in a database: a `SqliteProvider` or a `PostgresProvider`.
@@ -72,7 +72,7 @@ impl<D: Database> Provider<D> {
     /// [`ProviderError`](coordination::ProviderError) if there was no answer.
     pub async fn begin(&self) -> Result<sqlx::Transaction<'static, D::Driver>> {
         let begun = self.engine().begin_for_application().await;
-        begun.map_err(Failure::of("begin transaction"))
+        begun.map_err(DatabaseError::of("begin transaction"))
     }
 
     /// How the outbox claims and acknowledges, to be measured beside the provider.
@@ -93,6 +93,6 @@ impl<D: Database> Provider<D> {
         if items.is_empty() {
             return Ok(0);
         }
-        self.engine().execute(statement, values).await.map_err(Failure::of(operation))
+        self.engine().execute(statement, values).await.map_err(DatabaseError::of(operation))
     }
 }

@@ -7,7 +7,7 @@ use sqlx::SqlitePool;
 use crate::config::{OpenError, SqliteConfig};
 use crate::engine::Engine;
 use crate::engine::sqlite::Sqlite;
-use crate::failure::Failure;
+use crate::error::DatabaseError;
 use crate::migrations::{self, MigrationSql};
 use crate::provider::Provider;
 use crate::statement::Dialect;
@@ -63,7 +63,7 @@ impl Provider<Sqlite> {
         let path = path.as_ref();
         let name = path.display().to_string();
         let unavailable =
-            |source: Failure| OpenError::Unavailable { database: name.clone(), source };
+            |source: DatabaseError| OpenError::Unavailable { database: name.clone(), source };
         let engine = Sqlite::open(path, &config).await.map_err(unavailable)?;
         let mut transaction = engine.begin_exclusive().await.map_err(unavailable)?;
         MigrationSql::new(engine.dialect()).run(&engine, &mut transaction, &name).await?;

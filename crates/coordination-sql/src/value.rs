@@ -7,7 +7,7 @@ use coordination::{
 };
 use sqlx::{ColumnIndex, Decode, Row, Type};
 
-use crate::failure::Failure;
+use crate::error::DatabaseError;
 
 /// A parameter of a statement. None is NULL.
 #[derive(Debug, Clone)]
@@ -25,35 +25,35 @@ pub enum Value<'a> {
 /// A row of an answer, by the names of its columns.
 pub trait Columns: Send {
     /// A number.
-    fn int(&self, column: &'static str) -> Result<i64, Failure>;
+    fn int(&self, column: &'static str) -> Result<i64, DatabaseError>;
     /// A number, or nothing.
-    fn maybe_int(&self, column: &'static str) -> Result<Option<i64>, Failure>;
+    fn maybe_int(&self, column: &'static str) -> Result<Option<i64>, DatabaseError>;
     /// A text.
-    fn text(&self, column: &'static str) -> Result<&str, Failure>;
+    fn text(&self, column: &'static str) -> Result<&str, DatabaseError>;
     /// A text, or nothing.
-    fn maybe_text(&self, column: &'static str) -> Result<Option<&str>, Failure>;
+    fn maybe_text(&self, column: &'static str) -> Result<Option<&str>, DatabaseError>;
     /// Bytes.
-    fn bytes(&self, column: &'static str) -> Result<&[u8], Failure>;
+    fn bytes(&self, column: &'static str) -> Result<&[u8], DatabaseError>;
     /// Bytes, or nothing.
-    fn maybe_bytes(&self, column: &'static str) -> Result<Option<&[u8]>, Failure>;
+    fn maybe_bytes(&self, column: &'static str) -> Result<Option<&[u8]>, DatabaseError>;
 
     /// A moment.
-    fn moment(&self, column: &'static str) -> Result<Timestamp, Failure> {
+    fn moment(&self, column: &'static str) -> Result<Timestamp, DatabaseError> {
         read(column, Timestamp::from_unix_micros(self.int(column)?))
     }
 
     /// How many.
-    fn count(&self, column: &'static str) -> Result<u32, Failure> {
+    fn count(&self, column: &'static str) -> Result<u32, DatabaseError> {
         read(column, u32::try_from(self.int(column)?))
     }
 
     /// A payload.
-    fn payload(&self, column: &'static str) -> Result<Payload, Failure> {
+    fn payload(&self, column: &'static str) -> Result<Payload, DatabaseError> {
         read(column, Payload::new(self.bytes(column)?))
     }
 
     /// The text of an error.
-    fn error_text(&self, column: &'static str) -> Result<ErrorText, Failure> {
+    fn error_text(&self, column: &'static str) -> Result<ErrorText, DatabaseError> {
         Ok(ErrorText::new(self.text(column)?))
     }
 
@@ -62,7 +62,7 @@ pub trait Columns: Send {
         &'a self,
         column: &'static str,
         new: impl FnOnce(&'a str) -> Result<T, E>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, DatabaseError> {
         read(column, new(self.text(column)?))
     }
 
@@ -71,7 +71,7 @@ pub trait Columns: Send {
         &'a self,
         column: &'static str,
         new: impl FnOnce(&'a str) -> Result<T, E>,
-    ) -> Result<Option<T>, Failure> {
+    ) -> Result<Option<T>, DatabaseError> {
         self.maybe_text(column)?.map(|text| read(column, new(text))).transpose()
     }
 }
@@ -82,27 +82,27 @@ where
     for<'c> &'c [u8]: Decode<'c, R::Database> + Type<R::Database>,
     for<'c> i64: Decode<'c, R::Database> + Type<R::Database>,
 {
-    fn int(&self, column: &'static str) -> Result<i64, Failure> {
+    fn int(&self, column: &'static str) -> Result<i64, DatabaseError> {
         Ok(self.try_get(column)?)
     }
 
-    fn maybe_int(&self, column: &'static str) -> Result<Option<i64>, Failure> {
+    fn maybe_int(&self, column: &'static str) -> Result<Option<i64>, DatabaseError> {
         Ok(self.try_get(column)?)
     }
 
-    fn text(&self, column: &'static str) -> Result<&str, Failure> {
+    fn text(&self, column: &'static str) -> Result<&str, DatabaseError> {
         Ok(self.try_get(column)?)
     }
 
-    fn maybe_text(&self, column: &'static str) -> Result<Option<&str>, Failure> {
+    fn maybe_text(&self, column: &'static str) -> Result<Option<&str>, DatabaseError> {
         Ok(self.try_get(column)?)
     }
 
-    fn bytes(&self, column: &'static str) -> Result<&[u8], Failure> {
+    fn bytes(&self, column: &'static str) -> Result<&[u8], DatabaseError> {
         Ok(self.try_get(column)?)
     }
 
-    fn maybe_bytes(&self, column: &'static str) -> Result<Option<&[u8]>, Failure> {
+    fn maybe_bytes(&self, column: &'static str) -> Result<Option<&[u8]>, DatabaseError> {
         Ok(self.try_get(column)?)
     }
 }
@@ -112,8 +112,8 @@ where
 pub(crate) fn read<T, E: ToString>(
     column: &'static str,
     value: Result<T, E>,
-) -> Result<T, Failure> {
-    value.map_err(|reason| Failure::Unreadable { column, reason: reason.to_string() })
+) -> Result<T, DatabaseError> {
+    value.map_err(|reason| DatabaseError::Unreadable { column, reason: reason.to_string() })
 }
 
 /// Identities as one parameter.

@@ -12,7 +12,7 @@ use std::time::Duration;
 pub(crate) use self::claims::{Among, ByTopic, topics_among};
 pub(crate) use self::retention::{OldSql, PurgeSql};
 use crate::engine::Engine;
-use crate::failure::Failure;
+use crate::error::DatabaseError;
 use crate::statement::{Dialect, Statement};
 use crate::value::{Columns, Value, read};
 
@@ -63,7 +63,7 @@ impl WorkSql {
     }
 
     /// Makes items ready whose claim has run out. Says how many.
-    pub(crate) async fn reap<E: Engine>(&self, engine: &E) -> Result<usize, Failure> {
+    pub(crate) async fn reap<E: Engine>(&self, engine: &E) -> Result<usize, DatabaseError> {
         in_batches(|| engine.execute(&self.reap, Vec::new())).await
     }
 
@@ -71,7 +71,7 @@ impl WorkSql {
     pub(crate) async fn oldest_ready_age<E: Engine>(
         &self,
         engine: &E,
-    ) -> Result<Option<Duration>, Failure> {
+    ) -> Result<Option<Duration>, DatabaseError> {
         let rows = engine.read(&self.oldest, Vec::new()).await?;
         let age = rows.first().map(|row| row.maybe_int("age")).transpose()?.flatten();
         // A negative age is one that is not due.
@@ -81,9 +81,9 @@ impl WorkSql {
 
 /// Runs a call about up to [`BATCH`] items until there are no more, or for long enough. Says how
 /// many items.
-pub(crate) async fn in_batches<F: Future<Output = Result<usize, Failure>> + Send>(
+pub(crate) async fn in_batches<F: Future<Output = Result<usize, DatabaseError>> + Send>(
     mut batch: impl FnMut() -> F + Send,
-) -> Result<usize, Failure> {
+) -> Result<usize, DatabaseError> {
     let mut count = 0;
     for _ in 0..BATCHES_MAX {
         let changed = batch().await?;
@@ -189,6 +189,6 @@ pub(crate) fn first_due(table: &str, state: &str) -> String {
 }
 
 /// How many rows there are by a column that counts them.
-pub(crate) fn counted(row: &impl Columns, column: &'static str) -> Result<usize, Failure> {
+pub(crate) fn counted(row: &impl Columns, column: &'static str) -> Result<usize, DatabaseError> {
     read(column, usize::try_from(row.int(column)?))
 }

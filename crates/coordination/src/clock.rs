@@ -44,7 +44,7 @@ pub trait Clock: Debug + Send + Sync + 'static {
 
 /// The machine's wall clock.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct SystemClock;
+pub struct WallClock;
 
 /// The machine's wall clock as it stood when this was made, moved on by the monotonic clock.
 ///
@@ -78,7 +78,7 @@ pub struct FakeClock {
     now: watch::Sender<Timestamp>,
 }
 
-impl Clock for SystemClock {
+impl Clock for WallClock {
     #[expect(clippy::disallowed_methods, reason = "this is the clock")]
     fn now(&self) -> Timestamp {
         let since_epoch =
@@ -90,7 +90,7 @@ impl Clock for SystemClock {
 impl MonotonicClock {
     /// A clock that shows the machine's time now.
     pub fn new() -> MonotonicClock {
-        MonotonicClock::starting_at(SystemClock.now())
+        MonotonicClock::starting_at(WallClock.now())
     }
 
     /// A clock that shows `started_at` now.
@@ -253,7 +253,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_wait_for_the_past_is_over() {
-        SystemClock.wait_until(Timestamp::MIN).await;
-        assert!(SystemClock.now() > "2026-01-01T00:00:00Z".parse().unwrap());
+        WallClock.wait_until(Timestamp::MIN).await;
+        assert!(WallClock.now() > "2026-01-01T00:00:00Z".parse().unwrap());
     }
 }

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use thiserror::Error;
 use ulid::Ulid;
 
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, WallClock};
 
 /// The identity of an outbox message.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,7 +37,7 @@ pub struct InvalidId {
 ///
 /// The time in it only keeps identities sortable by age; no rule reads it.
 pub(crate) fn random_ulid() -> Ulid {
-    let unix_ms = SystemClock.now().unix_micros() / 1000;
+    let unix_ms = WallClock.now().unix_micros() / 1000;
     let unix_ms = u64::try_from(unix_ms).expect("timestamps are not negative");
     Ulid::from_parts(unix_ms, fastrand::u128(..))
 }

@@ -53,7 +53,7 @@ mod settlement;
 mod timestamp;
 mod worker;
 
-pub use clock::{Clock, FakeClock, MonotonicClock, SystemClock, Wait};
+pub use clock::{Clock, FakeClock, MonotonicClock, Wait, WallClock};
 pub use cron::{CRON_LINE_BYTES_MAX, CronField, CronSchedule, InvalidSchedule};
 pub use id::{InvalidId, JoinId, MessageId, RunId, TimerId};
 pub use inbox::{

@@ -21,7 +21,7 @@ use self::inbox::InboxState;
 use self::leases::LeaseState;
 use self::outbox::OutboxState;
 use self::scheduler::SchedulerState;
-use crate::{Clock, SystemClock, Timestamp};
+use crate::{Clock, Timestamp, WallClock};
 
 /// Outbox, inbox, scheduler and leases in this process's memory.
 ///
@@ -77,7 +77,7 @@ struct Guarded<S> {
 impl MemoryProvider {
     /// An empty provider by the machine's clock.
     pub fn new() -> MemoryProvider {
-        MemoryProvider::with_clock(Arc::new(SystemClock))
+        MemoryProvider::with_clock(Arc::new(WallClock))
     }
 
     /// An empty provider by this clock.

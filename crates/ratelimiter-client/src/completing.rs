@@ -9,7 +9,7 @@ use ratelimiter::{
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::llm::LlmNeeds;
+use crate::llm::LlmRequirements;
 
 /// How long a complete may take when the time to shut down is over.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -51,7 +51,7 @@ impl<L: Limiter> Completing<'_, L> {
     pub(crate) async fn complete(
         &self,
         mut request: CompleteRequest,
-        needs: &LlmNeeds,
+        needs: &LlmRequirements,
         after_first: impl FnOnce(),
     ) -> Option<Vec<LimitKey>> {
         let begun = Instant::now();

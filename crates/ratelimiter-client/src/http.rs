@@ -2,7 +2,7 @@
 
 mod admin;
 mod answer;
-mod fault;
+mod error;
 mod options;
 mod transport;
 mod url;
@@ -23,7 +23,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use answer::Answer;
-pub use fault::HttpFault;
+pub use error::HttpError;
 pub use options::{BearerToken, Cleartext, HttpOptions, TokenError, TrustedRoots};
 pub use transport::HttpSetupError;
 use transport::{Repeat, Transport};
@@ -36,11 +36,11 @@ pub use url::UrlError;
 ///
 /// ```no_run
 /// use ratelimiter_client::{HttpLimiter, LeaseId, LimitKey, Limiter, Requirements, ReserveRequest};
-/// use ratelimiter_client::clock::{Clock, SystemClock};
+/// use ratelimiter_client::clock::{Clock, MonotonicClock};
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let limiter = HttpLimiter::new("http://ratelimiter:8080")?;
-/// let lease = LeaseId::generate(SystemClock::new().now());
+/// let lease = LeaseId::generate(MonotonicClock::new().now());
 /// let requirements = Requirements::of([(LimitKey::llm_rpm("openai", "gpt-4o")?, 1)])?;
 /// let decision = limiter.reserve(&ReserveRequest::new(lease, requirements)).await?;
 /// println!("{decision:?}");
@@ -99,7 +99,7 @@ impl HttpLimiter {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn check(&self) -> Result<(), HttpFault> {
+    pub async fn check(&self) -> Result<(), HttpError> {
         let nobodys = CompleteRequest::new(LeaseId::from_u128(0), Actuals::none());
         let body = json(&CompleteBody::from(&nobodys));
         let read = |answer: &Answer| {
@@ -124,7 +124,7 @@ impl HttpLimiter {
     {
         match self.transport.ask(method, uri, body, repeat, Answer::read).await {
             Ok(answer) => into_result(answer),
-            Err(fault) => Err(fault.into_error()),
+            Err(error) => Err(error.into_error()),
         }
     }
 
@@ -156,7 +156,7 @@ impl HttpLimiter {
             let answer = self.transport.ask(&Method::POST, uri, body, Repeat::Safe, read);
             match answer.await {
                 Ok(results) => all.extend(results.into_iter().map(&into_result)),
-                Err(fault) => all.extend((0..count).map(|_| Err(fault.clone().into_error()))),
+                Err(error) => all.extend((0..count).map(|_| Err(error.clone().into_error()))),
             }
         }
         all

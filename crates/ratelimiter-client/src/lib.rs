@@ -42,12 +42,12 @@ pub use ratelimiter::{
 pub use batcher::{BatchOptions, Batcher};
 #[cfg(feature = "http")]
 pub use http::{
-    BearerToken, Cleartext, HttpFault, HttpLimiter, HttpOptions, HttpSetupError, TokenError,
+    BearerToken, Cleartext, HttpError, HttpLimiter, HttpOptions, HttpSetupError, TokenError,
     TrustedRoots, UrlError,
 };
 pub use limits_file::{FromFileError, FromLimitsFile};
-pub use llm::{LlmNeeds, LlmRequest, LlmRequestError, TokenEstimator, Utf8Bytes};
-pub use ratelimiter_wire::{FileFault, LimitsFileError};
+pub use llm::{LlmRequest, LlmRequestError, LlmRequirements, TokenEstimator, Utf8Bytes};
+pub use ratelimiter_wire::{FileError, LimitsFileError};
 pub use scheduler::{
     Counters, Done, Job, JobEnd, JobError, JobFailure, JobHandle, JobReport, JobView, NoObserver,
     Observer, Permit, Scheduler, SchedulerOptions, SubmitError, UnrunJob,

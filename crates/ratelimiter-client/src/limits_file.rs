@@ -27,7 +27,7 @@ pub trait FromLimitsFile: Sized {
     /// A limiter with the limits of this file, on the machine's clock.
     ///
     /// # Errors
-    /// The file cannot be read, or has faults: all of them are listed, each with its line.
+    /// The file cannot be read, or has errors: all of them are listed, each with its line.
     fn from_file(path: impl AsRef<Path>) -> Result<Self, FromFileError> {
         Self::from_file_with(path, MemoryOptions::default())
     }
@@ -54,13 +54,13 @@ pub enum FromFileError {
         /// Why.
         error: std::io::Error,
     },
-    /// The file has faults.
-    #[error("the limits file {} has faults:\n{faults}", path.display())]
-    Faulty {
+    /// The file has errors.
+    #[error("the limits file {} has errors:\n{errors}", path.display())]
+    Invalid {
         /// Which file.
         path: PathBuf,
         /// All of them, by line.
-        faults: LimitsFileError,
+        errors: LimitsFileError,
     },
 }
 
@@ -73,7 +73,7 @@ impl FromLimitsFile for MemoryLimiter {
         let bytes = std::fs::read(path)
             .map_err(|error| FromFileError::Unreadable { path: path.to_owned(), error })?;
         let registry = read_limits_file(&bytes)
-            .map_err(|faults| FromFileError::Faulty { path: path.to_owned(), faults })?;
+            .map_err(|errors| FromFileError::Invalid { path: path.to_owned(), errors })?;
         let limiter = Self::with_options(options);
         for registered in registry.iter() {
             limiter.restore(registered.clone());
@@ -119,10 +119,10 @@ mod tests {
             ]"#,
         );
         let error = MemoryLimiter::from_file(&path).unwrap_err();
-        let FromFileError::Faulty { faults, .. } = &error else {
-            panic!("a fault of the file, not {error}");
+        let FromFileError::Invalid { errors, .. } = &error else {
+            panic!("an error in the file, not {error}");
         };
-        let lines: Vec<_> = faults.faults.iter().map(|fault| fault.line).collect();
+        let lines: Vec<_> = errors.errors.iter().map(|error| error.line).collect();
         assert_eq!(lines, [2, 3, 4]);
         assert!(error.to_string().contains("capacity"), "{error}");
         assert!(error.to_string().contains("timeout_seconds"), "{error}");

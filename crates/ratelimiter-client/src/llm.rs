@@ -92,7 +92,7 @@ impl TokenEstimator for Utf8Bytes {
 
 /// What one call needs of its limits, and the keys by which its use is reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LlmNeeds {
+pub struct LlmRequirements {
     tenant: Box<str>,
     provider: Box<str>,
     model: Box<str>,
@@ -126,7 +126,7 @@ impl LlmRequest {
     ///
     /// # Errors
     /// See [`LlmRequestError`].
-    pub fn needs(&self) -> Result<LlmNeeds, LlmRequestError> {
+    pub fn needs(&self) -> Result<LlmRequirements, LlmRequestError> {
         self.needs_by(&Utf8Bytes)
     }
 
@@ -141,7 +141,7 @@ impl LlmRequest {
     pub fn needs_by(
         &self,
         estimator: &(impl TokenEstimator + ?Sized),
-    ) -> Result<LlmNeeds, LlmRequestError> {
+    ) -> Result<LlmRequirements, LlmRequestError> {
         let Self { tenant, provider, model, prompt, max_output_tokens, want_daily_budget } = self;
         let upper_tokens = estimator
             .estimate(prompt)
@@ -164,7 +164,7 @@ impl LlmRequest {
             | RequestError::DuplicateKey { .. }
             | RequestError::JobId => unreachable!("four different keys: {error}"),
         })?;
-        Ok(LlmNeeds {
+        Ok(LlmRequirements {
             tenant: tenant.as_str().into(),
             provider: provider.as_str().into(),
             model: model.as_str().into(),
@@ -178,7 +178,7 @@ impl LlmRequest {
     }
 }
 
-impl LlmNeeds {
+impl LlmRequirements {
     /// On whose behalf the call is made.
     pub const fn tenant(&self) -> &str {
         &self.tenant

@@ -1,6 +1,6 @@
 //! A clock that follows tokio's.
 
-use ratelimiter::clock::{Clock, SystemClock, Timestamp};
+use ratelimiter::clock::{Clock, MonotonicClock, Timestamp};
 use tokio::time::Instant;
 
 /// The machine's calendar, read once, and from then on tokio's time: where that is paused, this clock stands still, and
@@ -24,7 +24,7 @@ pub struct TokioClock {
 impl TokioClock {
     /// Starts counting from the machine's present time.
     pub fn new() -> Self {
-        Self { started: Instant::now(), started_at: SystemClock::new().now() }
+        Self { started: Instant::now(), started_at: MonotonicClock::new().now() }
     }
 
     /// Starts counting from this moment, as if it were the present.

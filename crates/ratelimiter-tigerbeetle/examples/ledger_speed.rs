@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ratelimiter::clock::{Clock, SystemClock};
+use ratelimiter::clock::{Clock, MonotonicClock};
 use ratelimiter_tigerbeetle::ledger::cluster::{
-    ClusterConfig, ClusterLedger, ClusterSettings, Unobserved,
+    ClusterConfig, ClusterLedger, ClusterSettings, NoObserver,
 };
 use ratelimiter_tigerbeetle::ledger::{
     AccountId, Action, LEDGER_LIMITS, Ledger, Movement, NewAccount, Transfer, TransferId, UserData,
@@ -93,7 +93,7 @@ impl Run {
         let client = tb::Client::new(self.cluster.cluster_id(), address).unwrap();
         client.lookup_accounts(&[1]).await.unwrap();
         let ledger = open(&self.cluster.settings()).await;
-        let clock = SystemClock::new();
+        let clock = MonotonicClock::new();
         let (mut direct, mut through_ledger) = (Vec::new(), Vec::new());
         for _ in 0..LONE_REQUESTS {
             let now = clock.now();
@@ -117,7 +117,7 @@ impl Run {
         let address = &self.cluster.addresses()[0];
         let client = tb::Client::new(self.cluster.cluster_id(), address).unwrap();
         client.lookup_accounts(&[1]).await.unwrap();
-        let clock = SystemClock::new();
+        let clock = MonotonicClock::new();
         let started_at = clock.now();
         let mut done = 0;
         while clock.now().since(started_at) < self.length {
@@ -141,7 +141,7 @@ impl Run {
             ..self.cluster.settings()
         };
         let ledger = open(&settings).await;
-        let clock = SystemClock::new();
+        let clock = MonotonicClock::new();
         let started_at = clock.now();
         let done = Arc::new(AtomicUsize::new(0));
         let mut tasks = tokio::task::JoinSet::new();
@@ -191,7 +191,7 @@ impl Run {
 
 async fn open(settings: &ClusterSettings) -> Arc<ClusterLedger> {
     let config = ClusterConfig::new(settings).unwrap();
-    let ledger = ClusterLedger::open(config, Unobserved).unwrap();
+    let ledger = ClusterLedger::open(config, NoObserver).unwrap();
     ledger.warm_up().await.unwrap();
     Arc::new(ledger)
 }

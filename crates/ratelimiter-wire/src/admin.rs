@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::decode::Refusal;
 use crate::definition::StatusBody;
-use crate::error_code::ErrorWord;
+use crate::error_code::ErrorCode;
 use crate::failure::CallFailure;
 use crate::field;
 
@@ -24,7 +24,7 @@ pub struct DefineAnswer {
     /// Why the request failed: a stable error code, then `:` and the key or field in question.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "field::error_code")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "kind_conflict:global:llm:openai:gpt-4o:rpm"))]
-    pub error: Option<ErrorWord>,
+    pub error: Option<ErrorCode>,
     /// What is wrong and what to do about it, in plain text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
@@ -40,7 +40,7 @@ pub struct DeleteAnswer {
     /// Why the request failed: a stable error code.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "field::error_code")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "not_found"))]
-    pub error: Option<ErrorWord>,
+    pub error: Option<ErrorCode>,
     /// What is wrong and what to do about it, in plain text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
@@ -62,9 +62,9 @@ impl DefineAnswer {
         };
         let message = error.to_string();
         let code = match error {
-            DefineError::KindConflict { key, is: _ } => ErrorWord::KindConflict { key },
-            DefineError::Unanswered(Unanswered { .. }) => ErrorWord::BackendError,
-            DefineError::Refused(Refused { .. }) => ErrorWord::BackendRefused,
+            DefineError::KindConflict { key, is: _ } => ErrorCode::KindConflict { key },
+            DefineError::Unanswered(Unanswered { .. }) => ErrorCode::BackendError,
+            DefineError::Refused(Refused { .. }) => ErrorCode::BackendRefused,
         };
         Refusal { error: code, message }.into()
     }
@@ -94,10 +94,10 @@ impl DefineAnswer {
             (Some(StatusBody::Decreasing), None) => {
                 return Ok(LimitStatus::Decreasing { to: asked.capacity });
             }
-            (None, None) => ErrorWord::Other("not an answer to a definition".to_owned()),
+            (None, None) => ErrorCode::Other("not an answer to a definition".to_owned()),
         };
         match code {
-            ErrorWord::KindConflict { key } => {
+            ErrorCode::KindConflict { key } => {
                 let is = if asked.kind.is_concurrency() { "rolling" } else { "concurrency" };
                 Err(DefineError::KindConflict { key, is })
             }
@@ -123,9 +123,9 @@ impl DeleteAnswer {
         };
         let message = error.to_string();
         let code = match error {
-            DeleteError::UnknownKey { key: _ } => ErrorWord::NotFound,
-            DeleteError::Unanswered(Unanswered { .. }) => ErrorWord::BackendError,
-            DeleteError::Refused(Refused { .. }) => ErrorWord::BackendRefused,
+            DeleteError::UnknownKey { key: _ } => ErrorCode::NotFound,
+            DeleteError::Unanswered(Unanswered { .. }) => ErrorCode::BackendError,
+            DeleteError::Refused(Refused { .. }) => ErrorCode::BackendRefused,
         };
         Refusal { error: code, message }.into()
     }
@@ -151,10 +151,10 @@ impl DeleteAnswer {
         let code = match (ok, error) {
             (true, None) => return Ok(()),
             (_, Some(code)) => code,
-            (false, None) => ErrorWord::Other("not an answer to a deletion".to_owned()),
+            (false, None) => ErrorCode::Other("not an answer to a deletion".to_owned()),
         };
         match code {
-            ErrorWord::NotFound => Err(DeleteError::UnknownKey { key: key.clone() }),
+            ErrorCode::NotFound => Err(DeleteError::UnknownKey { key: key.clone() }),
             code => Err(match CallFailure::of(&code, message, Duration::ZERO) {
                 CallFailure::Unanswered(unanswered) => unanswered.into(),
                 CallFailure::Refused(refused) => refused.into(),

@@ -8,7 +8,7 @@ use ratelimiter::{
 use serde::{Deserialize, Serialize};
 
 use crate::decode::{Body, Refusal};
-use crate::error_code::ErrorWord;
+use crate::error_code::ErrorCode;
 use crate::failure::{CallFailure, whole_ms};
 use crate::field;
 use crate::object::object_only;
@@ -60,7 +60,7 @@ pub struct CompleteAnswer {
     /// Why the request failed: a stable error code, then `:` and the key or field in question.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "field::error_code")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "invalid_actual:global:llm:openai:gpt-4o:tpm"))]
-    pub error: Option<ErrorWord>,
+    pub error: Option<ErrorCode>,
     /// What is wrong and what to do about it, in plain text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
@@ -106,11 +106,11 @@ impl CompleteAnswer {
         };
         let message = Some(error.to_string());
         let (code, retry_after_ms) = match error {
-            CompleteError::InvalidActual { key } => (ErrorWord::InvalidActual { key }, None),
+            CompleteError::InvalidActual { key } => (ErrorCode::InvalidActual { key }, None),
             CompleteError::Unanswered(Unanswered { reason: _, retry_after }) => {
-                (ErrorWord::BackendError, Some(whole_ms(retry_after)))
+                (ErrorCode::BackendError, Some(whole_ms(retry_after)))
             }
-            CompleteError::Refused(Refused { reason: _ }) => (ErrorWord::BackendRefused, None),
+            CompleteError::Refused(Refused { reason: _ }) => (ErrorCode::BackendRefused, None),
         };
         Self { ok: false, retry_after_ms, error: Some(code), message }
     }
@@ -136,10 +136,10 @@ impl CompleteAnswer {
         let code = match (ok, error) {
             (true, None) => return Ok(()),
             (_, Some(code)) => code,
-            (false, None) => ErrorWord::Other("not an answer to a complete".to_owned()),
+            (false, None) => ErrorCode::Other("not an answer to a complete".to_owned()),
         };
         match code {
-            ErrorWord::InvalidActual { key } => Err(CompleteError::InvalidActual { key }),
+            ErrorCode::InvalidActual { key } => Err(CompleteError::InvalidActual { key }),
             code => {
                 let retry_after = Duration::from_millis(retry_after_ms.unwrap_or(0));
                 Err(match CallFailure::of(&code, message, retry_after) {

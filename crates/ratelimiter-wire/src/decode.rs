@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::error_code::ErrorWord;
+use crate::error_code::ErrorCode;
 use crate::field;
 use crate::object::ObjectOnly;
 
@@ -24,7 +24,7 @@ const BODY: &str = "body";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// The stable error code.
-    pub error: ErrorWord,
+    pub error: ErrorCode,
     /// What is wrong and what to do about it, in plain text.
     pub message: String,
 }
@@ -66,7 +66,7 @@ pub struct ErrorBody {
     /// The stable error code.
     #[serde(with = "field::text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, example = "unauthorized"))]
-    pub error: ErrorWord,
+    pub error: ErrorCode,
     /// What is wrong and what to do about it, in plain text.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
@@ -171,7 +171,7 @@ impl Refusal {
         let field = &field[..field.floor_char_boundary(FIELD_BYTES_MAX)];
         // The code is one line without white space, whatever the client's field names.
         let field = field.replace(|c: char| c.is_whitespace() || c.is_control(), "_");
-        Self { error: ErrorWord::InvalidRequest { field }, message: message.into() }
+        Self { error: ErrorCode::InvalidRequest { field }, message: message.into() }
     }
 }
 
@@ -184,7 +184,7 @@ impl From<RequestError> for Refusal {
             }
             RequestError::ActualCount { .. } => Self::of_field("actuals", message),
             RequestError::DuplicateKey { key } => {
-                Self { error: ErrorWord::DuplicateKey { key }, message }
+                Self { error: ErrorCode::DuplicateKey { key }, message }
             }
             RequestError::JobId => Self::of_field("job_id", message),
         }

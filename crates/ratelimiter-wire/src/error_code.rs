@@ -9,14 +9,14 @@ use ratelimiter::LimitKey;
 /// The `error` field of an answer: a stable code, then `:` and the key or field in question.
 ///
 /// ```
-/// use ratelimiter_wire::ErrorWord;
+/// use ratelimiter_wire::ErrorCode;
 ///
 /// let Ok(code) = "unknown_limit_key:global:llm:openai:gpt-4o:rpm".parse();
-/// assert!(matches!(&code, ErrorWord::UnknownLimitKey { key } if key.as_str().ends_with(":rpm")));
+/// assert!(matches!(&code, ErrorCode::UnknownLimitKey { key } if key.as_str().ends_with(":rpm")));
 /// assert_eq!(code.http_status(), 404);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ErrorWord {
+pub enum ErrorCode {
     /// `invalid_request:<field>`: the request is malformed.
     InvalidRequest {
         /// The path of the field, such as `requirements[0].amount`; `body` if the body is not JSON.
@@ -85,7 +85,7 @@ pub enum ErrorWord {
     Other(String),
 }
 
-impl ErrorWord {
+impl ErrorCode {
     /// The HTTP status of the code. Nothing else decides a status.
     pub const fn http_status(&self) -> u16 {
         match self {
@@ -137,7 +137,7 @@ impl ErrorWord {
         }
     }
 
-    /// The inverse of [`ErrorWord::parts`]; `None` for an unknown code or an invalid key.
+    /// The inverse of [`ErrorCode::parts`]; `None` for an unknown code or an invalid key.
     fn from_parts(code: &str, about: Option<&str>) -> Option<Self> {
         let key = || about.and_then(|key| LimitKey::new(key).ok());
         Some(match code {
@@ -166,7 +166,7 @@ impl ErrorWord {
     }
 }
 
-impl fmt::Display for ErrorWord {
+impl fmt::Display for ErrorCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.parts() {
             (code, Some(about)) => write!(f, "{code}:{about}"),
@@ -175,10 +175,10 @@ impl fmt::Display for ErrorWord {
     }
 }
 
-impl FromStr for ErrorWord {
+impl FromStr for ErrorCode {
     type Err = Infallible;
 
-    /// Never fails: an unknown code is [`ErrorWord::Other`].
+    /// Never fails: an unknown code is [`ErrorCode::Other`].
     fn from_str(text: &str) -> Result<Self, Infallible> {
         let (code, about) = match text.split_once(':') {
             Some((code, about)) => (code, Some(about)),
@@ -219,8 +219,8 @@ mod tests {
     #[test]
     fn every_code_round_trips_and_has_its_status() {
         for (text, status) in CODES {
-            let Ok(code) = text.parse::<ErrorWord>();
-            assert!(!matches!(code, ErrorWord::Other(_)), "{text}");
+            let Ok(code) = text.parse::<ErrorCode>();
+            assert!(!matches!(code, ErrorCode::Other(_)), "{text}");
             assert_eq!(code.to_string(), text);
             assert_eq!(code.http_status(), status, "{text}");
         }
@@ -230,8 +230,8 @@ mod tests {
     #[test]
     fn an_unknown_error_code_is_preserved() {
         for text in ["tomorrow:k", "tomorrow", "unknown_limit_key:two words", "unknown_limit_key"] {
-            let Ok(code) = text.parse::<ErrorWord>();
-            assert_eq!(code, ErrorWord::Other(text.to_owned()));
+            let Ok(code) = text.parse::<ErrorCode>();
+            assert_eq!(code, ErrorCode::Other(text.to_owned()));
             assert_eq!(code.to_string(), text);
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ratelimiter::{Refused, Unanswered};
 
-use crate::error_code::ErrorWord;
+use crate::error_code::ErrorCode;
 
 /// The two ways to fail that every operation shares.
 pub(crate) enum CallFailure {
@@ -14,34 +14,34 @@ pub(crate) enum CallFailure {
 
 impl CallFailure {
     /// Maps a code to one of the two: only an unfinished request may be retried.
-    pub(crate) fn of(code: &ErrorWord, message: Option<String>, retry_after: Duration) -> Self {
+    pub(crate) fn of(code: &ErrorCode, message: Option<String>, retry_after: Duration) -> Self {
         let reason = match message {
             Some(message) if !message.is_empty() => format!("{code}: {message}"),
             _ => code.to_string(),
         };
         match code {
-            ErrorWord::BackendError | ErrorWord::RequestTimeout => {
+            ErrorCode::BackendError | ErrorCode::RequestTimeout => {
                 Self::Unanswered(Unanswered { reason, retry_after })
             }
-            ErrorWord::InvalidRequest { .. }
-            | ErrorWord::DuplicateKey { .. }
-            | ErrorWord::UnknownLimitKey { .. }
-            | ErrorWord::AmountExceedsCapacity { .. }
-            | ErrorWord::LimitPaused { .. }
-            | ErrorWord::LimitDecreasing { .. }
-            | ErrorWord::LeaseConflict
-            | ErrorWord::LeaseEnded
-            | ErrorWord::InvalidActual { .. }
-            | ErrorWord::KindConflict { .. }
-            | ErrorWord::TooManyLimits
-            | ErrorWord::LimitsReadOnly
-            | ErrorWord::NotFound
-            | ErrorWord::Unauthorized
-            | ErrorWord::Forbidden
-            | ErrorWord::MethodNotAllowed
-            | ErrorWord::BodyTooLarge
-            | ErrorWord::BackendRefused
-            | ErrorWord::Other(_) => Self::Refused(Refused { reason }),
+            ErrorCode::InvalidRequest { .. }
+            | ErrorCode::DuplicateKey { .. }
+            | ErrorCode::UnknownLimitKey { .. }
+            | ErrorCode::AmountExceedsCapacity { .. }
+            | ErrorCode::LimitPaused { .. }
+            | ErrorCode::LimitDecreasing { .. }
+            | ErrorCode::LeaseConflict
+            | ErrorCode::LeaseEnded
+            | ErrorCode::InvalidActual { .. }
+            | ErrorCode::KindConflict { .. }
+            | ErrorCode::TooManyLimits
+            | ErrorCode::LimitsReadOnly
+            | ErrorCode::NotFound
+            | ErrorCode::Unauthorized
+            | ErrorCode::Forbidden
+            | ErrorCode::MethodNotAllowed
+            | ErrorCode::BodyTooLarge
+            | ErrorCode::BackendRefused
+            | ErrorCode::Other(_) => Self::Refused(Refused { reason }),
         }
     }
 }

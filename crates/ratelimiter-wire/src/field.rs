@@ -59,11 +59,11 @@ pub(crate) mod error_code {
     use serde::Deserialize;
 
     use super::{Deserializer, Serializer};
-    use crate::error_code::ErrorWord;
+    use crate::error_code::ErrorCode;
 
     #[expect(clippy::ref_option, reason = "serde calls it with a reference to the field")]
     pub(crate) fn serialize<S: Serializer>(
-        code: &Option<ErrorWord>,
+        code: &Option<ErrorCode>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         match code {
@@ -72,7 +72,7 @@ pub(crate) mod error_code {
         }
     }
 
-    pub(crate) fn deserialize<'de, D>(deserializer: D) -> Result<Option<ErrorWord>, D::Error>
+    pub(crate) fn deserialize<'de, D>(deserializer: D) -> Result<Option<ErrorCode>, D::Error>
     where
         D: Deserializer<'de>,
     {

@@ -24,10 +24,10 @@ pub use decode::{
     BATCH_ITEMS_MAX, BatchAnswer, BatchBody, Body, ErrorBody, Refusal, read, read_batch,
 };
 pub use definition::{DefinitionBody, KindBody, OverageBody, StatusBody};
-pub use error_code::ErrorWord;
+pub use error_code::ErrorCode;
 pub use limits_file::{
-    FileFault, Kept, LIMITS_FILE_BYTES_MAX, LIMITS_FILE_VERSION, LimitsDocument, LimitsFileError,
-    read_limits_file, write_limits_file,
+    FileError, LIMITS_FILE_BYTES_MAX, LIMITS_FILE_VERSION, LimitsDocument, LimitsFileError,
+    PreservedFields, read_limits_file, write_limits_file,
 };
 pub use reserve::{RequirementBody, ReserveAnswer, ReserveBody};
 pub use state::{ListAnswer, StateAnswer, StateBody};

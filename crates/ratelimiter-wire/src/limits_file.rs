@@ -2,7 +2,7 @@
 //!
 //! It is a JSON array of limit states or of plain definitions; since version 2, an object around that array. It is edited by
 //! hand, so parsing reports every error with its line, not just the first one. An array is version 1, in which an unknown
-//! field is an error. An object may come from a newer server: what is unknown there is reported, [preserved](Kept), and written
+//! field is an error. An object may come from a newer server: what is unknown there is reported, [preserved](PreservedFields), and written
 //! back.
 
 mod entry;
@@ -13,8 +13,8 @@ mod scan;
 use std::collections::BTreeMap;
 
 use entry::{ParsedEntry, Strictness};
-pub use error::{FileFault, LimitsFileError};
-pub use preserved::Kept;
+pub use error::{FileError, LimitsFileError};
+pub use preserved::PreservedFields;
 use ratelimiter::{RegisteredLimit, Registry};
 use scan::Scan;
 
@@ -29,9 +29,9 @@ pub struct LimitsDocument {
     /// The limits that this version understands.
     pub registry: Registry,
     /// Unknown fields and entries, to be written back.
-    pub kept: Kept,
+    pub preserved: PreservedFields,
     /// Warnings about what is unknown, by line. The file is valid all the same.
-    pub notes: Vec<FileFault>,
+    pub notes: Vec<FileError>,
 }
 
 impl LimitsDocument {
@@ -45,7 +45,8 @@ impl LimitsDocument {
             None => Strictness::RejectUnknown,
             Some(_) => Strictness::PreserveUnknown,
         };
-        let mut document = Self { kept: Kept::versioned(envelope), ..Self::default() };
+        let mut document =
+            Self { preserved: PreservedFields::versioned(envelope), ..Self::default() };
         let mut lines = BTreeMap::new();
         for (line, raw) in entries {
             let key = match entry::read(line, raw.get(), strictness) {
@@ -58,14 +59,14 @@ impl LimitsDocument {
             if let Some(first) = lines.insert(key.clone(), line) {
                 let message = format!("the key is listed twice, first on line {first}");
                 let (key, field) = (Some(key), Some("key".to_owned()));
-                errors.push(FileFault { line, key, field, message });
+                errors.push(FileError { line, key, field, message });
             }
         }
         if errors.is_empty() {
             return Ok(document);
         }
         errors.sort_by_key(|error| error.line);
-        Err(LimitsFileError { faults: errors })
+        Err(LimitsFileError { errors })
     }
 
     /// Adds an entry, and returns its key.
@@ -77,9 +78,9 @@ impl LimitsDocument {
                 for (name, line, _) in &unknown {
                     let message = "unknown to this version; ignored and preserved".to_owned();
                     let (key, field) = (Some(text.clone()), Some(name.clone()));
-                    self.notes.push(FileFault { line: *line, key, field, message });
+                    self.notes.push(FileError { line: *line, key, field, message });
                 }
-                self.kept.preserve_fields(key, unknown);
+                self.preserved.preserve_fields(key, unknown);
                 self.registry.put(*registered);
                 text
             }
@@ -88,8 +89,8 @@ impl LimitsDocument {
                     "{kind:?} is unknown to this version; this limit is ignored and preserved"
                 );
                 let field = Some("kind".to_owned());
-                self.notes.push(FileFault { line, key: Some(key.clone()), field, message });
-                self.kept.preserve_entry(key.clone(), kind, text);
+                self.notes.push(FileError { line, key: Some(key.clone()), field, message });
+                self.preserved.preserve_entry(key.clone(), kind, text);
                 key
             }
         }
@@ -97,15 +98,15 @@ impl LimitsDocument {
 }
 
 fn text_of(bytes: &[u8]) -> Result<&str, LimitsFileError> {
-    let only = |error| LimitsFileError { faults: vec![error] };
+    let only = |error| LimitsFileError { errors: vec![error] };
     if bytes.len() > LIMITS_FILE_BYTES_MAX {
         let message = format!("a limits file has at most {LIMITS_FILE_BYTES_MAX} bytes");
-        return Err(only(FileFault::at_line(1, message)));
+        return Err(only(FileError::at_line(1, message)));
     }
     std::str::from_utf8(bytes).map_err(|error| {
         let valid = &bytes[..error.valid_up_to()];
         let line = 1 + valid.iter().filter(|&&byte| byte == b'\n').count();
-        only(FileFault::at_line(line, "the file is not UTF-8"))
+        only(FileError::at_line(line, "the file is not UTF-8"))
     })
 }
 
@@ -122,5 +123,5 @@ pub fn read_limits_file(bytes: &[u8]) -> Result<Registry, LimitsFileError> {
 /// # Panics
 /// Never: an entry is plain text and numbers, which are always valid JSON.
 pub fn write_limits_file<'a>(limits: impl IntoIterator<Item = &'a RegisteredLimit>) -> String {
-    Kept::default().write(limits)
+    PreservedFields::default().write(limits)
 }

@@ -11,7 +11,7 @@ use ratelimiter::{
 use serde::{Deserialize, Serialize};
 
 use crate::decode::{Body, Refusal};
-use crate::error_code::ErrorWord;
+use crate::error_code::ErrorCode;
 use crate::failure::{CallFailure, whole_ms};
 use crate::field;
 use crate::object::object_only;
@@ -73,7 +73,7 @@ pub struct ReserveAnswer {
     /// Why the request failed: a stable error code, then `:` and the key or field in question.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "field::error_code")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "unknown_limit_key:global:llm:openai:gpt-4o:rpm"))]
-    pub error: Option<ErrorWord>,
+    pub error: Option<ErrorCode>,
     /// What is wrong and what to do about it, in plain text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
@@ -135,14 +135,14 @@ impl ReserveAnswer {
             DenialReason::Paused { key } => {
                 let message =
                     format!("{key} is paused (capacity 0); nothing is admitted until it is raised");
-                let error = Some(ErrorWord::LimitPaused { key });
+                let error = Some(ErrorCode::LimitPaused { key });
                 Self { error, message: Some(message), ..denied }
             }
             DenialReason::Decreasing { key } => {
                 let message = format!(
                     "the capacity of {key} is being lowered; nothing is admitted until it applies"
                 );
-                let error = Some(ErrorWord::LimitDecreasing { key });
+                let error = Some(ErrorCode::LimitDecreasing { key });
                 Self { error, message: Some(message), ..denied }
             }
         }
@@ -151,17 +151,17 @@ impl ReserveAnswer {
     fn failed(error: ReserveError) -> Self {
         let message = error.to_string();
         let (code, retry_after_ms) = match error {
-            ReserveError::UnknownKey { key } => (ErrorWord::UnknownLimitKey { key }, 0),
+            ReserveError::UnknownKey { key } => (ErrorCode::UnknownLimitKey { key }, 0),
             ReserveError::AmountExceedsCapacity { key } => {
-                (ErrorWord::AmountExceedsCapacity { key }, 0)
+                (ErrorCode::AmountExceedsCapacity { key }, 0)
             }
-            ReserveError::LeaseConflict => (ErrorWord::LeaseConflict, 0),
-            ReserveError::LeaseEnded => (ErrorWord::LeaseEnded, 0),
+            ReserveError::LeaseConflict => (ErrorCode::LeaseConflict, 0),
+            ReserveError::LeaseEnded => (ErrorCode::LeaseEnded, 0),
             ReserveError::Unanswered(Unanswered { reason: _, retry_after }) => {
-                (ErrorWord::BackendError, whole_ms(retry_after))
+                (ErrorCode::BackendError, whole_ms(retry_after))
             }
             ReserveError::InvalidRequest { reason: _ }
-            | ReserveError::Refused(Refused { reason: _ }) => (ErrorWord::BackendRefused, 0),
+            | ReserveError::Refused(Refused { reason: _ }) => (ErrorCode::BackendRefused, 0),
         };
         Self { retry_after_ms, error: Some(code), message: Some(message), ..Self::default() }
     }
@@ -196,11 +196,11 @@ impl ReserveAnswer {
                 let reason = DenialReason::NoRoom { keys: denied_keys };
                 Ok(Decision::Denied(Denial { reason, retry_after }))
             }
-            (false, Some(ErrorWord::LimitPaused { key })) => {
+            (false, Some(ErrorCode::LimitPaused { key })) => {
                 let reason = DenialReason::Paused { key };
                 Ok(Decision::Denied(Denial { reason, retry_after }))
             }
-            (false, Some(ErrorWord::LimitDecreasing { key })) => {
+            (false, Some(ErrorCode::LimitDecreasing { key })) => {
                 let reason = DenialReason::Decreasing { key };
                 Ok(Decision::Denied(Denial { reason, retry_after }))
             }
@@ -219,17 +219,17 @@ impl From<Refusal> for ReserveAnswer {
     clippy::wildcard_enum_match_arm,
     reason = "`CallFailure` maps the codes that all operations share"
 )]
-fn reserve_error(code: ErrorWord, message: Option<String>, retry_after: Duration) -> ReserveError {
+fn reserve_error(code: ErrorCode, message: Option<String>, retry_after: Duration) -> ReserveError {
     match code {
-        ErrorWord::UnknownLimitKey { key } => ReserveError::UnknownKey { key },
-        ErrorWord::AmountExceedsCapacity { key } => ReserveError::AmountExceedsCapacity { key },
-        ErrorWord::LeaseConflict => ReserveError::LeaseConflict,
-        ErrorWord::LeaseEnded => ReserveError::LeaseEnded,
+        ErrorCode::UnknownLimitKey { key } => ReserveError::UnknownKey { key },
+        ErrorCode::AmountExceedsCapacity { key } => ReserveError::AmountExceedsCapacity { key },
+        ErrorCode::LeaseConflict => ReserveError::LeaseConflict,
+        ErrorCode::LeaseEnded => ReserveError::LeaseEnded,
         code => match (CallFailure::of(&code, message, retry_after), code) {
             (CallFailure::Unanswered(unanswered), _) => unanswered.into(),
             (
                 CallFailure::Refused(Refused { reason }),
-                ErrorWord::InvalidRequest { .. } | ErrorWord::DuplicateKey { .. },
+                ErrorCode::InvalidRequest { .. } | ErrorCode::DuplicateKey { .. },
             ) => ReserveError::InvalidRequest { reason },
             (CallFailure::Refused(refused), _) => refused.into(),
         },

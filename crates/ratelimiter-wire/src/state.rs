@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::decode::{Body, ErrorBody, Refusal};
 use crate::definition::{DefinitionBody, KindBody, OverageBody, StatusBody};
-use crate::error_code::ErrorWord;
+use crate::error_code::ErrorCode;
 use crate::failure::CallFailure;
 use crate::field;
 
@@ -198,8 +198,8 @@ impl From<StateError> for ErrorBody {
     fn from(error: StateError) -> Self {
         let message = error.to_string();
         let error = match error {
-            StateError::Unanswered(Unanswered { .. }) => ErrorWord::BackendError,
-            StateError::Refused(Refused { .. }) => ErrorWord::BackendRefused,
+            StateError::Unanswered(Unanswered { .. }) => ErrorCode::BackendError,
+            StateError::Refused(Refused { .. }) => ErrorCode::BackendRefused,
         };
         Self { error, message }
     }

@@ -11,7 +11,7 @@ use ratelimiter::{
     Usage, Window,
 };
 use ratelimiter_wire::{
-    CompleteAnswer, DefineAnswer, DeleteAnswer, ErrorBody, ErrorWord, Refusal, ReserveAnswer,
+    CompleteAnswer, DefineAnswer, DeleteAnswer, ErrorBody, ErrorCode, Refusal, ReserveAnswer,
     StateBody,
 };
 
@@ -252,8 +252,8 @@ fn pause_01_a_paused_state_round_trips() {
 #[test]
 fn a_state_error_round_trips() {
     for (error, code) in [
-        (StateError::from(unanswered()), ErrorWord::BackendError),
-        (StateError::from(refused()), ErrorWord::BackendRefused),
+        (StateError::from(unanswered()), ErrorCode::BackendError),
+        (StateError::from(refused()), ErrorCode::BackendRefused),
     ] {
         let body = ErrorBody::from(error.clone());
         assert_eq!(body.error, code);

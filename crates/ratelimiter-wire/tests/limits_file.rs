@@ -173,12 +173,13 @@ fn ops_05_unknown_fields_are_preserved_in_place() {
   ]
 }
 "#;
-    let LimitsDocument { registry, kept, notes } = LimitsDocument::read(text.as_bytes()).unwrap();
+    let LimitsDocument { registry, preserved, notes } =
+        LimitsDocument::read(text.as_bytes()).unwrap();
     let keys: Vec<_> = registry.iter().map(|limit| limit.limit.key.as_str()).collect();
     assert_eq!(keys, ["b"], "only known kinds are registered");
-    assert_eq!(kept.unknown_kind_of(&LimitKey::new("a").unwrap()), Some("calendar"));
-    assert_eq!(kept.unknown_kind_of(&LimitKey::new("b").unwrap()), None);
-    assert_eq!(kept.write(registry.iter()), text);
+    assert_eq!(preserved.unknown_kind_of(&LimitKey::new("a").unwrap()), Some("calendar"));
+    assert_eq!(preserved.unknown_kind_of(&LimitKey::new("b").unwrap()), None);
+    assert_eq!(preserved.write(registry.iter()), text);
     let notes: Vec<_> = notes.iter().map(ToString::to_string).collect();
     expect![[r#"
         line 5: a: kind: "calendar" is unknown to this version; this limit is ignored and preserved
@@ -193,9 +194,10 @@ fn ops_05_unknown_fields_are_removed_with_their_limit() {
     let text = r#"{"version":2,"limits":[
         {"key":"a","kind":"rolling","capacity":1,"window_seconds":60,"mode":"shadow"},
         {"key":"b","kind":"rolling","capacity":1,"window_seconds":60,"mode":"enforce"}]}"#;
-    let LimitsDocument { mut registry, kept, .. } = LimitsDocument::read(text.as_bytes()).unwrap();
+    let LimitsDocument { mut registry, preserved, .. } =
+        LimitsDocument::read(text.as_bytes()).unwrap();
     registry.remove(&LimitKey::new("a").unwrap());
-    let written = kept.write(registry.iter());
+    let written = preserved.write(registry.iter());
     assert!(!written.contains("shadow") && written.contains("enforce"), "{written}");
     assert!(written.contains("\"version\": 2"), "{written}");
 }
@@ -205,11 +207,11 @@ fn ops_05_unknown_fields_are_removed_with_their_limit() {
 fn ops_05_a_file_is_written_in_the_form_in_which_it_was_read() {
     let entry = r#"{"key":"a","kind":"rolling","capacity":1,"window_seconds":60}"#;
     let array = LimitsDocument::read(format!("[{entry}]").as_bytes()).unwrap();
-    assert!(array.kept.write(array.registry.iter()).starts_with('['));
+    assert!(array.preserved.write(array.registry.iter()).starts_with('['));
     let object = format!(r#"{{"limits":[{entry}],"version":2}}"#);
     let object = LimitsDocument::read(object.as_bytes()).unwrap();
-    assert!(object.kept.write(object.registry.iter()).starts_with("{\n  \"version\": 2"));
-    assert!(object.kept.is_empty(), "nothing in it is unknown");
+    assert!(object.preserved.write(object.registry.iter()).starts_with("{\n  \"version\": 2"));
+    assert!(object.preserved.is_empty(), "nothing in it is unknown");
     assert_eq!(object.registry, array.registry);
 }
 

@@ -6,7 +6,7 @@ use ratelimiter::{
     Actuals, CompleteRequest, JobId, LeaseId, LimitKey, Requirements, ReserveRequest,
 };
 use ratelimiter_wire::{
-    BatchBody, Body, CompleteBody, DefinitionBody, ErrorWord, ReserveBody, read, read_batch,
+    BatchBody, Body, CompleteBody, DefinitionBody, ErrorCode, ReserveBody, read, read_batch,
 };
 
 const LEASE: &str = "01J9ZC3V9W8Q4N2M6T5R7Y1K0D";
@@ -199,7 +199,7 @@ fn com_06_a_malformed_complete_is_refused_by_field() {
 fn a_long_field_name_is_truncated_in_the_refusal() {
     let json = format!(r#"{{"{}":1}}"#, "é".repeat(1_000));
     let refusal = read::<ReserveBody>(json.as_bytes()).unwrap_err();
-    assert_eq!(refusal.error, ErrorWord::InvalidRequest { field: "é".repeat(100) });
+    assert_eq!(refusal.error, ErrorCode::InvalidRequest { field: "é".repeat(100) });
 }
 
 /// DEF-02, DEF-03

@@ -1,6 +1,6 @@
 //! Timestamps and clocks.
 //!
-//! Only [`SystemClock`] reads the system time, so every test of expiry can run on a [`FakeClock`].
+//! Only [`MonotonicClock`] reads the system time, so every test of expiry can run on a [`FakeClock`].
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -81,12 +81,12 @@ impl<C: Clock + ?Sized> Clock for std::sync::Arc<C> {
 /// Reads the wall clock once, then follows the monotonic clock, so that a change of the wall clock neither frees
 /// reservations early nor extends them.
 #[derive(Debug, Clone)]
-pub struct SystemClock {
+pub struct MonotonicClock {
     started: Instant,
     started_at: Timestamp,
 }
 
-impl SystemClock {
+impl MonotonicClock {
     /// Starts at the current wall-clock time.
     ///
     /// # Panics
@@ -101,13 +101,13 @@ impl SystemClock {
     }
 }
 
-impl Default for SystemClock {
+impl Default for MonotonicClock {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Clock for SystemClock {
+impl Clock for MonotonicClock {
     fn now(&self) -> Timestamp {
         let elapsed = self.started.elapsed();
         // Cheaper than `after`, which takes any duration; each reserve and each complete reads the clock.
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn the_system_clock_never_goes_back() {
-        let clock = SystemClock::new();
+        let clock = MonotonicClock::new();
         let mut last = clock.now();
         for _ in 0..1_000 {
             let now = clock.now();

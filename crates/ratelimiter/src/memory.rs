@@ -117,7 +117,7 @@ impl MemoryLimiter {
     ///
     /// # Errors
     /// The limiter is poisoned. Every call then returns this error.
-    pub fn check_sound(&self) -> Result<(), Unanswered> {
+    pub fn check_poisoned(&self) -> Result<(), Unanswered> {
         self.state.groups.poison.check()
     }
 
@@ -225,7 +225,7 @@ impl MemoryLimiter {
     /// stay; if there are none, a pending decrease applies at once.
     ///
     /// # Panics
-    /// If the limiter is poisoned; see [`MemoryLimiter::check_sound`].
+    /// If the limiter is poisoned; see [`MemoryLimiter::check_poisoned`].
     pub fn restore(&self, registered: RegisteredLimit) -> LimitStatus {
         let State { clock, groups, .. } = &*self.state;
         let mut group = groups.lock_or_make(&registered.limit.key).expect(NOT_POISONED);
@@ -253,7 +253,7 @@ impl MemoryLimiter {
     /// [`Backend::state`] without a future.
     ///
     /// # Panics
-    /// If the limiter is poisoned; see [`MemoryLimiter::check_sound`].
+    /// If the limiter is poisoned; see [`MemoryLimiter::check_poisoned`].
     pub fn state_now(&self, key: &LimitKey) -> Option<LimitState> {
         self.state.state(key).expect(NOT_POISONED)
     }
@@ -261,13 +261,13 @@ impl MemoryLimiter {
     /// [`Backend::states`] without a future.
     ///
     /// # Panics
-    /// If the limiter is poisoned; see [`MemoryLimiter::check_sound`].
+    /// If the limiter is poisoned; see [`MemoryLimiter::check_poisoned`].
     pub fn states_now(&self, page: &Page) -> Vec<LimitState> {
         self.state.states(page).expect(NOT_POISONED)
     }
 
     /// Frees expired reservations, applies pending decreases that fit, and forgets old leases. Does nothing if the limiter is
-    /// poisoned; see [`MemoryLimiter::check_sound`].
+    /// poisoned; see [`MemoryLimiter::check_poisoned`].
     pub fn sweep(&self) {
         self.state.sweep().unwrap_or_default();
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ratelimiter::MemoryLimiter;
 use ratelimiter::clock::FakeClock;
 use ratelimiter::memory::MemoryOptions;
-use ratelimiter_conformance::{Fixture, Powers};
+use ratelimiter_conformance::{Capabilities, Fixture};
 
 const REMEMBER_MAX: usize = 100;
 const SWEEP_EVERY: Duration = Duration::from_millis(500);
@@ -32,13 +32,13 @@ impl InMemory {
 impl Fixture for InMemory {
     type Limiter = MemoryLimiter;
 
-    fn powers(&self) -> Powers {
+    fn capabilities(&self) -> Capabilities {
         let remember_for = MemoryOptions::default().remember_for;
         let forgets_after = match self.sweeps {
             true => Ok(remember_for),
             false => Err("expired leases end at a sweep, and nothing sweeps here"),
         };
-        Powers {
+        Capabilities {
             expiry_lag: Duration::ZERO,
             reconciled_expiry_lag: Duration::ZERO,
             exact_time: Ok(()),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use peak_alloc::PeakAlloc;
-use ratelimiter::clock::{Clock, FakeClock, SystemClock};
+use ratelimiter::clock::{Clock, FakeClock, MonotonicClock};
 use ratelimiter::memory::MemoryOptions;
 use ratelimiter::{
     Actuals, Capacity, CompleteRequest, HoldTimeout, LeaseId, Limit, LimitKey, LimitKind,
@@ -220,7 +220,7 @@ fn mem_04_usage_and_memory_fall_without_traffic() {
     assert!(live > 2 * KEPT_BYTES_MAX, "{live} bytes are in use");
     let until = |is_so: &dyn Fn() -> bool| {
         let deadline = Duration::from_secs(60);
-        let watch = SystemClock::new();
+        let watch = MonotonicClock::new();
         let began = watch.now();
         while !is_so() {
             assert!(watch.now().since(began) < deadline, "the sweep never came");

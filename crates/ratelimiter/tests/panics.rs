@@ -95,7 +95,7 @@ fn a_panic_before_the_first_change_changes_nothing() {
     panics(|| context.limiter.sweep());
 
     context.clock.ms.store(BEGAN_MS + 1, Ordering::SeqCst);
-    assert_eq!(context.limiter.check_sound(), Ok(()));
+    assert_eq!(context.limiter.check_poisoned(), Ok(()));
     assert_eq!(context.used(), [1, 1, 1]);
     assert_eq!(context.reserve(2), Ok(true));
     assert_eq!(context.complete(1), Ok(()));
@@ -112,7 +112,7 @@ fn after_a_panic_during_a_change_every_call_fails() {
     panics(|| context.complete(1));
     context.clock.ms.store(BEGAN_MS + 1, Ordering::SeqCst);
 
-    let poisoned = context.limiter.check_sound().unwrap_err();
+    let poisoned = context.limiter.check_poisoned().unwrap_err();
     assert!(poisoned.reason.contains("cannot be trusted"), "{poisoned}");
     assert!(poisoned.retry_after > Duration::ZERO);
     let [rpm, ..] = keys();
@@ -143,6 +143,6 @@ fn a_call_from_a_panicking_thread_is_like_any_other() {
         let _completes = Completes(&context);
         assert!(std::env::args().count() > 1_000, "a panic outside the limiter");
     });
-    assert_eq!(context.limiter.check_sound(), Ok(()));
+    assert_eq!(context.limiter.check_poisoned(), Ok(()));
     assert_eq!(context.used(), [1, 0, 1]);
 }

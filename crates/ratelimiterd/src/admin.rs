@@ -77,7 +77,7 @@ impl<B: HostedBackend> Admin<B> {
     /// with the first tick that finds it.
     ///
     /// # Errors
-    /// The file is another server's or has faults, or the backend does not take what it says.
+    /// The file is another server's or has errors, or the backend does not take what it says.
     pub async fn restore(
         backend: Arc<B>,
         file: LimitsFile,
@@ -90,7 +90,7 @@ impl<B: HostedBackend> Admin<B> {
         }
         // Before the content: what is written in between shows as a change.
         let version = file.version().unwrap_or_default();
-        let LimitsDocument { registry, kept: unknown_fields, notes } = file.load()?;
+        let LimitsDocument { registry, preserved: unknown_fields, notes } = file.load()?;
         // Whoever cannot write here cannot lose what others write.
         if let Err(OwnError::CannotLock(error)) = &owned {
             let path = file.path().display();

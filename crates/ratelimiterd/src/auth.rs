@@ -2,7 +2,7 @@
 
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
-use ratelimiter_wire::{ErrorWord, Refusal};
+use ratelimiter_wire::{ErrorCode, Refusal};
 use subtle::{Choice, ConstantTimeEq};
 
 use crate::config::{AuthConfig, Token, TokenError};
@@ -62,7 +62,7 @@ impl Access {
         match (required, bool::from(is_client), bool::from(is_admin)) {
             (_, _, true) | (RequiredAccess::Client, true, _) => Ok(()),
             (RequiredAccess::Admin, true, false) => Err(Refusal {
-                error: ErrorWord::Forbidden,
+                error: ErrorCode::Forbidden,
                 message: "a client token is valid for reserve and complete only; this needs an admin token"
                     .to_owned(),
             }),
@@ -72,7 +72,7 @@ impl Access {
 }
 
 fn unauthorized(message: &str) -> Refusal {
-    Refusal { error: ErrorWord::Unauthorized, message: message.to_owned() }
+    Refusal { error: ErrorCode::Unauthorized, message: message.to_owned() }
 }
 
 /// The token of an `Authorization: Bearer …` header.

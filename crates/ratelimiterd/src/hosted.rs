@@ -83,12 +83,12 @@ pub struct NotReady {
 
 impl HostedBackend for MemoryLimiter {
     async fn restore(&self, registered: RegisteredLimit) -> Result<LimitStatus, DefineError> {
-        self.check_sound()?;
+        self.check_poisoned()?;
         Ok(MemoryLimiter::restore(self, registered))
     }
 
     async fn ready(&self) -> Result<(), NotReady> {
-        self.check_sound().map_err(|unanswered| NotReady { reason: unanswered.reason })
+        self.check_poisoned().map_err(|unanswered| NotReady { reason: unanswered.reason })
     }
 
     async fn tick(&self, runtime: &dyn Runtime) {

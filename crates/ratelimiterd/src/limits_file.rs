@@ -15,9 +15,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ratelimiter::clock::{Clock, SystemClock};
+use ratelimiter::clock::{Clock, MonotonicClock};
 use ratelimiter::{LeaseId, Registry};
-use ratelimiter_wire::{Kept, LIMITS_FILE_BYTES_MAX, LimitsDocument, LimitsFileError};
+use ratelimiter_wire::{LIMITS_FILE_BYTES_MAX, LimitsDocument, LimitsFileError, PreservedFields};
 
 pub(crate) use self::owner::OwnError;
 pub(crate) use self::staged_files::StagedFile;
@@ -71,7 +71,7 @@ impl LimitsFile {
 
     /// The file at this path, which need not exist yet.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        let name = LeaseId::generate(SystemClock::new().now());
+        let name = LeaseId::generate(MonotonicClock::new().now());
         Self::on(Arc::new(OsDisk), path, name)
     }
 
@@ -99,7 +99,7 @@ impl LimitsFile {
     /// Reads the file; a file that does not exist holds no limits.
     ///
     /// # Errors
-    /// The file cannot be read, or has faults: all of them are reported.
+    /// The file cannot be read, or has errors: all of them are reported.
     pub fn load(&self) -> Result<LimitsDocument, LoadError> {
         match self.load_existing() {
             Err(LoadError { reason: LoadReason::Unreadable(error), .. })
@@ -147,7 +147,11 @@ impl LimitsFile {
     ///
     /// # Errors
     /// It cannot be written; the file is as it was.
-    pub(crate) fn stage(&self, registry: &Registry, kept: &Kept) -> io::Result<Staged> {
+    pub(crate) fn stage(
+        &self,
+        registry: &Registry,
+        preserved: &PreservedFields,
+    ) -> io::Result<Staged> {
         self.disk.create_dir_all(folder_of(&self.path))?;
         let staged = Staged {
             disk: Arc::clone(&self.disk),
@@ -155,7 +159,7 @@ impl LimitsFile {
             path: self.path.clone(),
             _locks: Vec::new(),
         };
-        let text = kept.write(registry.iter());
+        let text = preserved.write(registry.iter());
         if text.len() > LIMITS_FILE_BYTES_MAX {
             let reason = format!(
                 "it would have more than {LIMITS_FILE_BYTES_MAX} bytes, which no server reads"
@@ -257,10 +261,10 @@ impl fmt::Display for LoadError {
         match &self.reason {
             LoadReason::Unreadable(error) => write!(f, "{path}: cannot be read: {error}"),
             LoadReason::NotAFile(what) => write!(f, "{path}: is {what}, not a limits file"),
-            LoadReason::Invalid(LimitsFileError { faults }) => {
-                for (at, fault) in faults.iter().enumerate() {
+            LoadReason::Invalid(LimitsFileError { errors }) => {
+                for (at, error) in errors.iter().enumerate() {
                     let separator = if at == 0 { "" } else { "\n" };
-                    write!(f, "{separator}{path}: {fault}")?;
+                    write!(f, "{separator}{path}: {error}")?;
                 }
                 Ok(())
             }
@@ -294,7 +298,7 @@ mod tests {
             limit.description = limit.unit.clone();
             registry.put(RegisteredLimit::in_force(limit));
         }
-        let refused = file.stage(&registry, &Kept::default()).unwrap_err();
+        let refused = file.stage(&registry, &PreservedFields::default()).unwrap_err();
         assert!(refused.to_string().contains("which no server reads"), "{refused}");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing was written");
     }

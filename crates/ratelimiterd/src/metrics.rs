@@ -8,9 +8,9 @@ mod text;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ratelimiter::clock::{Clock, SystemClock, Timestamp};
+use ratelimiter::clock::{Clock, MonotonicClock, Timestamp};
 use ratelimiter::{LimitKey, LimitState};
-use ratelimiter_wire::{CompleteAnswer, ErrorWord, ReserveAnswer};
+use ratelimiter_wire::{CompleteAnswer, ErrorCode, ReserveAnswer};
 
 pub(crate) use self::histogram::Histogram;
 use self::key_counters::KeyCounters;
@@ -18,7 +18,7 @@ pub(crate) use self::text::Text;
 
 #[derive(Debug)]
 pub(crate) struct Metrics {
-    clock: SystemClock,
+    clock: MonotonicClock,
     reserves: [AtomicU64; ReserveOutcome::ALL.len()],
     completes: [AtomicU64; CompleteOutcome::ALL.len()],
     denied: KeyCounters,
@@ -120,24 +120,24 @@ impl ReserveOutcome {
             return if answer.allowed { Self::Allowed } else { Self::Denied };
         };
         match code {
-            ErrorWord::LimitPaused { .. } => Self::Paused,
-            ErrorWord::LimitDecreasing { .. } => Self::Decreasing,
-            ErrorWord::UnknownLimitKey { .. } => Self::UnknownKey,
-            ErrorWord::AmountExceedsCapacity { .. } => Self::OverCapacity,
-            ErrorWord::LeaseConflict => Self::LeaseConflict,
-            ErrorWord::LeaseEnded => Self::LeaseEnded,
-            ErrorWord::Unauthorized | ErrorWord::Forbidden => Self::Unauthorized,
-            ErrorWord::InvalidRequest { .. }
-            | ErrorWord::DuplicateKey { .. }
-            | ErrorWord::InvalidActual { .. }
-            | ErrorWord::KindConflict { .. }
-            | ErrorWord::TooManyLimits
-            | ErrorWord::LimitsReadOnly
-            | ErrorWord::NotFound
-            | ErrorWord::MethodNotAllowed
-            | ErrorWord::BodyTooLarge
-            | ErrorWord::RequestTimeout => Self::Invalid,
-            ErrorWord::BackendError | ErrorWord::BackendRefused | ErrorWord::Other(_) => {
+            ErrorCode::LimitPaused { .. } => Self::Paused,
+            ErrorCode::LimitDecreasing { .. } => Self::Decreasing,
+            ErrorCode::UnknownLimitKey { .. } => Self::UnknownKey,
+            ErrorCode::AmountExceedsCapacity { .. } => Self::OverCapacity,
+            ErrorCode::LeaseConflict => Self::LeaseConflict,
+            ErrorCode::LeaseEnded => Self::LeaseEnded,
+            ErrorCode::Unauthorized | ErrorCode::Forbidden => Self::Unauthorized,
+            ErrorCode::InvalidRequest { .. }
+            | ErrorCode::DuplicateKey { .. }
+            | ErrorCode::InvalidActual { .. }
+            | ErrorCode::KindConflict { .. }
+            | ErrorCode::TooManyLimits
+            | ErrorCode::LimitsReadOnly
+            | ErrorCode::NotFound
+            | ErrorCode::MethodNotAllowed
+            | ErrorCode::BodyTooLarge
+            | ErrorCode::RequestTimeout => Self::Invalid,
+            ErrorCode::BackendError | ErrorCode::BackendRefused | ErrorCode::Other(_) => {
                 Self::NoAnswer
             }
         }
@@ -161,24 +161,24 @@ impl CompleteOutcome {
     const fn of(answer: &CompleteAnswer) -> Self {
         let Some(code) = &answer.error else { return Self::Ok };
         match code {
-            ErrorWord::InvalidActual { .. } => Self::InvalidActual,
-            ErrorWord::Unauthorized | ErrorWord::Forbidden => Self::Unauthorized,
-            ErrorWord::InvalidRequest { .. }
-            | ErrorWord::DuplicateKey { .. }
-            | ErrorWord::UnknownLimitKey { .. }
-            | ErrorWord::AmountExceedsCapacity { .. }
-            | ErrorWord::LimitPaused { .. }
-            | ErrorWord::LimitDecreasing { .. }
-            | ErrorWord::LeaseConflict
-            | ErrorWord::LeaseEnded
-            | ErrorWord::KindConflict { .. }
-            | ErrorWord::TooManyLimits
-            | ErrorWord::LimitsReadOnly
-            | ErrorWord::NotFound
-            | ErrorWord::MethodNotAllowed
-            | ErrorWord::BodyTooLarge
-            | ErrorWord::RequestTimeout => Self::Invalid,
-            ErrorWord::BackendError | ErrorWord::BackendRefused | ErrorWord::Other(_) => {
+            ErrorCode::InvalidActual { .. } => Self::InvalidActual,
+            ErrorCode::Unauthorized | ErrorCode::Forbidden => Self::Unauthorized,
+            ErrorCode::InvalidRequest { .. }
+            | ErrorCode::DuplicateKey { .. }
+            | ErrorCode::UnknownLimitKey { .. }
+            | ErrorCode::AmountExceedsCapacity { .. }
+            | ErrorCode::LimitPaused { .. }
+            | ErrorCode::LimitDecreasing { .. }
+            | ErrorCode::LeaseConflict
+            | ErrorCode::LeaseEnded
+            | ErrorCode::KindConflict { .. }
+            | ErrorCode::TooManyLimits
+            | ErrorCode::LimitsReadOnly
+            | ErrorCode::NotFound
+            | ErrorCode::MethodNotAllowed
+            | ErrorCode::BodyTooLarge
+            | ErrorCode::RequestTimeout => Self::Invalid,
+            ErrorCode::BackendError | ErrorCode::BackendRefused | ErrorCode::Other(_) => {
                 Self::NoAnswer
             }
         }
@@ -189,7 +189,7 @@ impl Metrics {
     /// At most `keys_max` keys get their own metrics.
     pub(crate) fn new(keys_max: usize) -> Self {
         Self {
-            clock: SystemClock::new(),
+            clock: MonotonicClock::new(),
             reserves: Default::default(),
             completes: Default::default(),
             denied: KeyCounters::new(keys_max),
@@ -212,7 +212,7 @@ impl Metrics {
         for key in &answer.denied_keys {
             self.denied.count(key);
         }
-        if let Some(ErrorWord::LimitPaused { key } | ErrorWord::LimitDecreasing { key }) =
+        if let Some(ErrorCode::LimitPaused { key } | ErrorCode::LimitDecreasing { key }) =
             &answer.error
         {
             self.denied.count(key);

@@ -4,7 +4,7 @@ use axum::body::Bytes;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use http_body_util::Full;
-use ratelimiter_wire::{ErrorBody, ErrorWord};
+use ratelimiter_wire::{ErrorBody, ErrorCode};
 use serde::Serialize;
 
 /// A response that is complete before its first byte is sent.
@@ -25,7 +25,7 @@ pub(crate) fn json_batch(status: u16, count: usize, body: &impl Serialize) -> Re
     *response.status_mut() = StatusCode::from_u16(status).expect("the wire's statuses are valid");
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    if status == ErrorWord::Unauthorized.http_status() {
+    if status == ErrorCode::Unauthorized.http_status() {
         headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     response

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use ratelimiter::clock::{Clock, SystemClock};
+use ratelimiter::clock::{Clock, MonotonicClock};
 
 /// The machine, as it was when the run began.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl Machine {
             .and_then(|value| value.split(' ').next()?.parse::<u64>().ok())
             .unwrap_or_default();
         let load = read("/proc/loadavg");
-        let millis = i64::try_from(SystemClock::new().now().unix_ms()).unwrap_or_default();
+        let millis = i64::try_from(MonotonicClock::new().now().unix_ms()).unwrap_or_default();
         let date = jiff::Timestamp::from_millisecond(millis).unwrap_or_default();
         Self {
             date: date.strftime("%Y-%m-%d").to_string(),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 
-use ratelimiter::clock::{Clock, SystemClock, Timestamp};
+use ratelimiter::clock::{Clock, MonotonicClock, Timestamp};
 
 /// How wide a line on a terminal is kept, so that the next one can be written over it.
 const LINE_CHARACTERS: usize = 100;
@@ -11,7 +11,7 @@ const LINE_CHARACTERS: usize = 100;
 /// Says on stderr what is being measured: on a terminal in one line that changes, else only when a section begins.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    clock: SystemClock,
+    clock: MonotonicClock,
     started_at: Timestamp,
     kind: Kind,
 }
@@ -35,7 +35,7 @@ impl Progress {
     }
 
     fn of(kind: Kind) -> Self {
-        let clock = SystemClock::new();
+        let clock = MonotonicClock::new();
         let started_at = clock.now();
         Self { clock, started_at, kind }
     }

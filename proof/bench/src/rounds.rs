@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use ratelimiter::clock::{Clock, SystemClock};
+use ratelimiter::clock::{Clock, MonotonicClock};
 
 use crate::progress::Progress;
 use crate::spread::Spread;
@@ -90,7 +90,7 @@ pub(crate) fn nanos_each(count: usize, mut operation: impl FnMut(usize)) -> f64 
 
 /// Nanoseconds for each of `count` operations that `work` does.
 pub(crate) fn nanos_of_all(count: usize, work: impl FnOnce()) -> f64 {
-    let clock = SystemClock::new();
+    let clock = MonotonicClock::new();
     let started_at = clock.now();
     work();
     nanos(clock.now().since(started_at)) / float(count)

@@ -2,7 +2,7 @@
 
 use ratelimiter_client::memory::MemoryOptions;
 use ratelimiter_client::{MemoryLimiter, TokioClock};
-use simulated_provider::{Fared, TwoProviders};
+use simulated_provider::{ProviderResult, TwoProviders};
 
 use crate::report::{NotRun, Section};
 use crate::scale::Scale;
@@ -35,7 +35,7 @@ pub(crate) fn run(scale: Scale) -> Result<Section, NotRun> {
         ("quiet, alone", &comparison.quiet_alone),
         ("quiet, beside the busy one", &comparison.quiet),
     ];
-    for (name, Fared { measures, waits, utilisation }) in rows {
+    for (name, ProviderResult { measures, waits, utilisation }) in rows {
         table.row([
             name.to_owned(),
             count(waits.count),

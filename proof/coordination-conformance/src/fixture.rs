@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::time::Duration;
 
-use coordination::{Clock, Inbox, Joins, LeaseDuration, Leases, Scheduler, SystemClock, Timestamp};
+use coordination::{Clock, Inbox, Joins, LeaseDuration, Leases, Scheduler, Timestamp, WallClock};
 
 /// A fresh, empty provider and its clock.
 ///
@@ -83,7 +83,7 @@ impl Machine {
     /// Moves the provider's clock to where this machine's is off by more than a day. Says what it
     /// is by the provider's.
     pub(crate) async fn meets<F: Fixture>(self, fixture: &F) -> Timestamp {
-        let (day, machine) = (Duration::from_secs(24 * 60 * 60), SystemClock.now());
+        let (day, machine) = (Duration::from_secs(24 * 60 * 60), WallClock.now());
         match self {
             Machine::Ahead => {
                 assert!(fixture.now().await.after(day) < machine, "the fixture's clock is behind");

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use peak_alloc::PeakAlloc;
-use ratelimiter::clock::{Clock, SystemClock};
+use ratelimiter::clock::{Clock, MonotonicClock};
 
 use crate::mutate::mutate;
 use crate::targets::Target;
@@ -25,7 +25,7 @@ pub struct Fuzzer {
     target: &'static Target,
     seed: u64,
     random: fastrand::Rng,
-    clock: SystemClock,
+    clock: MonotonicClock,
 }
 
 /// What a run has seen.
@@ -54,7 +54,7 @@ impl Fuzzer {
     /// A run that another one with the same seed repeats.
     pub fn new(target: &'static Target, seed: u64) -> Self {
         let random = fastrand::Rng::with_seed(seed);
-        Self { target, seed, random, clock: SystemClock::new() }
+        Self { target, seed, random, clock: MonotonicClock::new() }
     }
 
     /// Reads the corpus as it stands.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use fuzz::{Fuzzer, Report, SEED_VARIABLE, TARGETS, Target, seed_from_environment};
-use ratelimiter::clock::{Clock, SystemClock};
+use ratelimiter::clock::{Clock, MonotonicClock};
 
 /// How many inputs are read between two looks at the clock.
 const ROUNDS_AT_ONCE: u64 = 1_000;
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
 }
 
 fn run(target: &'static Target, seed: u64, lasts: Duration) {
-    let clock = SystemClock::new();
+    let clock = MonotonicClock::new();
     let end = clock.now().after(lasts);
     let mut fuzzer = Fuzzer::new(target, seed);
     let mut report = Report::default();

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use coordination::{CronSchedule, Timestamp};
 use ratelimiter::{LeaseId, LimitKey};
 use ratelimiter_wire::{
-    Body, CompleteBody, DefinitionBody, ErrorWord, LimitsDocument, ReserveBody, read, read_batch,
+    Body, CompleteBody, DefinitionBody, ErrorCode, LimitsDocument, ReserveBody, read, read_batch,
 };
 use ratelimiterd::config::{Layers, ListenAddr};
 
@@ -36,7 +36,7 @@ pub const TARGETS: [Target; 12] = [
     Target { name: "lease-id", corpus: &corpus::LEASES, read: text::<LeaseId> },
     Target { name: "cron", corpus: &corpus::CRON, read: cron },
     Target { name: "listen-addr", corpus: &corpus::ADDRESSES, read: text::<ListenAddr> },
-    Target { name: "error-word", corpus: &corpus::ERROR_WORDS, read: text::<ErrorWord> },
+    Target { name: "error-word", corpus: &corpus::ERROR_WORDS, read: text::<ErrorCode> },
 ];
 
 fn same<T: PartialEq + Debug>(first: &T, again: &T) -> Result<bool, String> {
@@ -83,15 +83,15 @@ where
 }
 
 fn limits_file(input: &[u8]) -> Result<bool, String> {
-    let LimitsDocument { registry, kept, .. } = match LimitsDocument::read(input) {
+    let LimitsDocument { registry, preserved, .. } = match LimitsDocument::read(input) {
         Ok(document) => document,
-        Err(error) if error.faults.is_empty() => return Err("refused without a fault".to_owned()),
+        Err(error) if error.errors.is_empty() => return Err("refused without an error".to_owned()),
         Err(_) => return Ok(false),
     };
-    let printed = kept.write(registry.iter());
+    let printed = preserved.write(registry.iter());
     let again = LimitsDocument::read(printed.as_bytes()).map_err(|error| format!("{error:?}"))?;
-    same(&printed, &again.kept.write(again.registry.iter()))?;
-    same(&kept, &again.kept)?;
+    same(&printed, &again.preserved.write(again.registry.iter()))?;
+    same(&preserved, &again.preserved)?;
     same(&registry, &again.registry)
 }
 

@@ -1,7 +1,7 @@
 //! A TigerBeetle of a prototype's own.
 
 use ratelimiter_tigerbeetle::ledger::cluster::{
-    ClusterConfig, ClusterLedger, ClusterSettings, Unobserved,
+    ClusterConfig, ClusterLedger, ClusterSettings, NoObserver,
 };
 use ratelimiter_tigerbeetle::limiter::{LimiterOptions, TigerBeetleLimiter};
 use testkit::tigerbeetle::{BINARY_VARIABLE, Mode, TestCluster, find_binary};
@@ -28,7 +28,7 @@ pub fn start(mode: Mode) -> Result<TestCluster, Error> {
 pub async fn limiter(
     settings: &ClusterSettings,
 ) -> Result<TigerBeetleLimiter<ClusterLedger>, Error> {
-    let ledger = ClusterLedger::open(ClusterConfig::new(settings)?, Unobserved)?;
+    let ledger = ClusterLedger::open(ClusterConfig::new(settings)?, NoObserver)?;
     ledger.ready().await;
     Ok(TigerBeetleLimiter::new(ledger, LimiterOptions::default()))
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ratelimiter_client::clock::{Clock, SystemClock};
+use ratelimiter_client::clock::{Clock, MonotonicClock};
 use ratelimiter_client::{
     Backend, Capacity, Decision, LeaseId, Limit, LimitKey, LimitKind, LimitStatus, Requirements,
     ReserveRequest, Window,
@@ -81,7 +81,7 @@ async fn ask(limiter: &impl Backend, key: &LimitKey, lease: LeaseId) -> Result<D
 
 /// A lease ID that nobody has used.
 pub fn new_lease() -> LeaseId {
-    LeaseId::generate(SystemClock::new().now())
+    LeaseId::generate(MonotonicClock::new().now())
 }
 
 /// The decision in a word.

@@ -14,7 +14,7 @@ use ratelimiter::{
 };
 
 use crate::answer::{CompleteCheck, ReserveCheck};
-use crate::fixture::Powers;
+use crate::fixture::Capabilities;
 use crate::stderr::print_stderr;
 use crate::world::World;
 
@@ -25,7 +25,7 @@ const POLLS_MAX: usize = 1_200;
 pub(crate) struct TestContext {
     fact: &'static str,
     world: Box<dyn World>,
-    powers: Powers,
+    capabilities: Capabilities,
     prefix: String,
     leases: RefCell<HashMap<String, LeaseId>>,
 }
@@ -40,18 +40,18 @@ pub(crate) struct Lifetime {
 
 impl TestContext {
     pub(crate) fn new(fact: &'static str, world: Box<dyn World>) -> Self {
-        let powers = world.powers();
+        let capabilities = world.capabilities();
         let prefix = world.prefix();
         assert!(
-            powers.expiry_lag < Duration::from_secs(1),
+            capabilities.expiry_lag < Duration::from_secs(1),
             "facts count whole seconds, so an expiry may not be a second late"
         );
         assert!(prefix.len() <= 64, "a prefix leaves room for the longest names");
-        Self { fact, world, powers, prefix, leases: RefCell::default() }
+        Self { fact, world, capabilities, prefix, leases: RefCell::default() }
     }
 
-    pub(crate) fn powers(&self) -> &Powers {
-        &self.powers
+    pub(crate) fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
     }
 
     pub(crate) fn prefix(&self) -> &str {
@@ -193,7 +193,7 @@ impl TestContext {
         asked: String,
         result: Result<ratelimiter::Decision, ratelimiter::ReserveError>,
     ) -> ReserveCheck {
-        let names_every_key = self.powers.names_every_denied_key.is_ok();
+        let names_every_key = self.capabilities.names_every_denied_key.is_ok();
         ReserveCheck::new(asked, result, self.prefix.clone(), names_every_key)
     }
 
@@ -278,12 +278,12 @@ impl TestContext {
 
     /// Lets seconds pass until what lives that long from now has visibly expired.
     pub(crate) async fn outlast_seconds(&self, seconds: u64) {
-        self.pass(Duration::from_secs(seconds) + self.powers.expiry_lag).await;
+        self.pass(Duration::from_secs(seconds) + self.capabilities.expiry_lag).await;
     }
 
     /// As [`TestContext::outlast_seconds`], for a reservation that was reconciled.
     pub(crate) async fn outlast_reconciled_seconds(&self, seconds: u64) {
-        let lag = self.powers.expiry_lag + self.powers.reconciled_expiry_lag;
+        let lag = self.capabilities.expiry_lag + self.capabilities.reconciled_expiry_lag;
         self.pass(Duration::from_secs(seconds) + lag).await;
     }
 
@@ -291,7 +291,7 @@ impl TestContext {
     /// longer: a busy machine is late, and the fact is not about that.
     pub(crate) async fn wait_for_decrease(&self, name: &str) {
         self.outlast_seconds(1).await;
-        if self.powers.exact_time.is_ok() {
+        if self.capabilities.exact_time.is_ok() {
             return;
         }
         for _ in 0..POLLS_MAX {

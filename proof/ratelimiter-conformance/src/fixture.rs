@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use ratelimiter::clock::{Clock, SystemClock, Timestamp};
+use ratelimiter::clock::{Clock, MonotonicClock, Timestamp};
 use ratelimiter::{Backend, LeaseId};
 
 /// One fact's environment: a limiter without limits of this fixture, and control over its clock.
@@ -17,7 +17,7 @@ pub trait Fixture {
     type Limiter: Backend;
 
     /// What this implementer can show.
-    fn powers(&self) -> Powers;
+    fn capabilities(&self) -> Capabilities;
 
     /// A limiter on which no key with this fixture's prefix is defined.
     fn limiter(&self) -> impl Future<Output = Self::Limiter>;
@@ -38,17 +38,17 @@ pub trait Fixture {
 
     /// A new lease ID.
     fn lease(&self) -> LeaseId {
-        LeaseId::generate(SystemClock::new().now())
+        LeaseId::generate(MonotonicClock::new().now())
     }
 
     /// Stops the server behind the limiter and returns a limiter on its replacement. Called only if
-    /// [`Powers::keeps_definitions`] or [`Powers::keeps_leases`] is `Ok`.
+    /// [`Capabilities::keeps_definitions`] or [`Capabilities::keeps_leases`] is `Ok`.
     fn restarted(&self) -> impl Future<Output = Self::Limiter> {
         async { unreachable!("a fixture with durable state implements `restarted`") }
     }
 
     /// A limiter on another server that shares the first one's state. Called only if
-    /// [`Powers::second_server`] is `Ok`.
+    /// [`Capabilities::second_server`] is `Ok`.
     fn another(&self) -> impl Future<Output = Self::Limiter> {
         async { unreachable!("a fixture with a second server implements `another`") }
     }
@@ -58,7 +58,7 @@ pub trait Fixture {
 ///
 /// There is no default: every fixture answers each question.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Powers {
+pub struct Capabilities {
     /// How late an expiry may become visible; less than a second.
     pub expiry_lag: Duration,
     /// How much later than the original a reconciled reservation may expire; at most a second.
@@ -85,45 +85,45 @@ pub struct Powers {
     pub second_server: Result<(), &'static str>,
 }
 
-/// One question of [`Powers`], as a fact's requirement.
+/// One question of [`Capabilities`], as a fact's requirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Power {
-    /// [`Powers::exact_time`]
+pub enum Capability {
+    /// [`Capabilities::exact_time`]
     ExactTime,
-    /// [`Powers::exact_hints`]
+    /// [`Capabilities::exact_hints`]
     ExactHints,
-    /// [`Powers::names_every_denied_key`]
+    /// [`Capabilities::names_every_denied_key`]
     NamesEveryDeniedKey,
-    /// [`Powers::tells_uncovered`]
+    /// [`Capabilities::tells_uncovered`]
     TellsUncovered,
-    /// [`Powers::knows_leases_by_id`]
+    /// [`Capabilities::knows_leases_by_id`]
     KnowsLeasesById,
-    /// [`Powers::forgets_after`]
+    /// [`Capabilities::forgets_after`]
     ForgetsAfter,
-    /// [`Powers::remembers_at_most`]
+    /// [`Capabilities::remembers_at_most`]
     RemembersAtMost,
-    /// [`Powers::keeps_definitions`]
+    /// [`Capabilities::keeps_definitions`]
     KeepsDefinitions,
-    /// [`Powers::keeps_leases`]
+    /// [`Capabilities::keeps_leases`]
     KeepsLeases,
-    /// [`Powers::second_server`]
+    /// [`Capabilities::second_server`]
     SecondServer,
 }
 
-impl Powers {
+impl Capabilities {
     /// The reason why this capability is missing; `None` if it is there.
-    pub fn lacks(&self, power: Power) -> Option<&'static str> {
-        match power {
-            Power::ExactTime => self.exact_time.err(),
-            Power::ExactHints => self.exact_hints.err(),
-            Power::NamesEveryDeniedKey => self.names_every_denied_key.err(),
-            Power::TellsUncovered => self.tells_uncovered.err(),
-            Power::KnowsLeasesById => self.knows_leases_by_id.err(),
-            Power::ForgetsAfter => self.forgets_after.err(),
-            Power::RemembersAtMost => self.remembers_at_most.err(),
-            Power::KeepsDefinitions => self.keeps_definitions.err(),
-            Power::KeepsLeases => self.keeps_leases.err(),
-            Power::SecondServer => self.second_server.err(),
+    pub fn lacks(&self, capability: Capability) -> Option<&'static str> {
+        match capability {
+            Capability::ExactTime => self.exact_time.err(),
+            Capability::ExactHints => self.exact_hints.err(),
+            Capability::NamesEveryDeniedKey => self.names_every_denied_key.err(),
+            Capability::TellsUncovered => self.tells_uncovered.err(),
+            Capability::KnowsLeasesById => self.knows_leases_by_id.err(),
+            Capability::ForgetsAfter => self.forgets_after.err(),
+            Capability::RemembersAtMost => self.remembers_at_most.err(),
+            Capability::KeepsDefinitions => self.keeps_definitions.err(),
+            Capability::KeepsLeases => self.keeps_leases.err(),
+            Capability::SecondServer => self.second_server.err(),
         }
     }
 }

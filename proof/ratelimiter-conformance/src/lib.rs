@@ -11,7 +11,7 @@
 //! use ratelimiter::MemoryLimiter;
 //! use ratelimiter::clock::FakeClock;
 //! use ratelimiter::memory::MemoryOptions;
-//! use ratelimiter_conformance::{Fixture, Powers};
+//! use ratelimiter_conformance::{Fixture, Capabilities};
 //!
 //! #[derive(Default)]
 //! struct InMemory {
@@ -21,8 +21,8 @@
 //! impl Fixture for InMemory {
 //!     type Limiter = MemoryLimiter;
 //!
-//!     fn powers(&self) -> Powers {
-//!         Powers {
+//!     fn capabilities(&self) -> Capabilities {
+//!         Capabilities {
 //!             expiry_lag: Duration::ZERO,
 //!             reconciled_expiry_lag: Duration::ZERO,
 //!             exact_time: Ok(()),
@@ -60,7 +60,7 @@
 //! ```
 //!
 //! A fact that an implementer cannot show is skipped visibly: the fixture gives the reason in its
-//! [`Powers`], the run prints it to standard error, and the implementer's test file lists the
+//! [`Capabilities`], the run prints it to standard error, and the implementer's test file lists the
 //! skipped facts, which a test compares with what was really skipped.
 
 #![allow(clippy::missing_panics_doc, reason = "a fact that does not hold panics")]
@@ -73,4 +73,4 @@ mod stderr;
 pub mod suite;
 mod world;
 
-pub use fixture::{Fixture, Power, Powers};
+pub use fixture::{Capabilities, Capability, Fixture};

@@ -7,7 +7,7 @@ use futures::future::LocalBoxFuture;
 
 use crate::context::TestContext;
 use crate::facts;
-use crate::fixture::{Fixture, Power, Powers};
+use crate::fixture::{Capabilities, Capability, Fixture};
 use crate::stderr::print_stderr;
 use crate::world::{FixtureWorld, World};
 
@@ -19,29 +19,29 @@ pub struct Fact {
     /// The fact's name, which begins with its rule: `res_01_a_denied_call_holds_nothing`.
     pub name: &'static str,
     /// The capabilities it needs.
-    pub needs: &'static [Power],
+    pub needs: &'static [Capability],
     play: for<'a> fn(&'a mut TestContext) -> LocalBoxFuture<'a, ()>,
 }
 
 impl Fact {
     /// The reason why the fact is skipped with these capabilities; `None` if it is not.
-    pub fn skipped_with(&self, powers: &Powers) -> Option<&'static str> {
-        self.needs.iter().find_map(|power| powers.lacks(*power))
+    pub fn skipped_with(&self, capabilities: &Capabilities) -> Option<&'static str> {
+        self.needs.iter().find_map(|capability| capabilities.lacks(*capability))
     }
 }
 
 /// The facts that are skipped with these capabilities, each with the reason.
-pub fn skipped(powers: &Powers) -> impl Iterator<Item = (&'static Fact, &'static str)> {
-    let with_reason = |fact: &'static Fact| Some((fact, fact.skipped_with(powers)?));
+pub fn skipped(capabilities: &Capabilities) -> impl Iterator<Item = (&'static Fact, &'static str)> {
+    let with_reason = |fact: &'static Fact| Some((fact, fact.skipped_with(capabilities)?));
     FACTS.iter().filter_map(with_reason)
 }
 
 /// Checks that the named facts are exactly those that the fixture skips.
 pub fn the_skipped_facts_are<F: Fixture>(fixture: impl Future<Output = F>, named: &[&str]) {
-    let powers = run_to_end(async { fixture.await.powers() }.boxed_local());
+    let capabilities = run_to_end(async { fixture.await.capabilities() }.boxed_local());
     let mut named = named.to_vec();
     named.sort_unstable();
-    let mut skipped: Vec<_> = skipped(&powers).map(|(fact, _)| fact.name).collect();
+    let mut skipped: Vec<_> = skipped(&capabilities).map(|(fact, _)| fact.name).collect();
     skipped.sort_unstable();
     assert_eq!(named, skipped, "the named facts, and those that are skipped");
 }
@@ -57,7 +57,7 @@ fn play_in(name: &str, world: LocalBoxFuture<'_, Box<dyn World>>) {
     let fact = fact.expect("a fact of the table");
     let played = async {
         let world = world.await;
-        match fact.skipped_with(&world.powers()) {
+        match fact.skipped_with(&world.capabilities()) {
             Some(reason) => print_stderr(&format!("skipped {}: {reason}", fact.name)),
             None => (fact.play)(&mut TestContext::new(fact.name, world)).await,
         }
@@ -72,13 +72,13 @@ fn run_to_end<T>(future: LocalBoxFuture<'_, T>) -> T {
 }
 
 macro_rules! table_of_facts {
-    ($d:tt $($family:ident { $($fact:ident: $rule:literal $(needs $($power:ident)+)?,)+ })+) => {
+    ($d:tt $($family:ident { $($fact:ident: $rule:literal $(needs $($capability:ident)+)?,)+ })+) => {
         /// Every fact, grouped by the rules' families.
         pub const FACTS: &[Fact] = &[$($(
             Fact {
                 rule: $rule,
                 name: stringify!($fact),
-                needs: &[$($(Power::$power),+)?],
+                needs: &[$($(Capability::$capability),+)?],
                 play: |context| facts::$family::$fact(context).boxed_local(),
             },
         )+)+];
@@ -87,7 +87,7 @@ macro_rules! table_of_facts {
         ///
         /// `fixture` is an expression that returns a [`Fixture`](crate::Fixture), and may await.
         /// `skips` lists the facts that this fixture cannot show, so that the test file documents
-        /// them; one more test compares the list with the fixture's [`Powers`](crate::Powers).
+        /// them; one more test compares the list with the fixture's [`Capabilities`](crate::Capabilities).
         #[macro_export]
         macro_rules! conformance {
             (fixture: $d fixture:expr, skips: [$d($d skip:ident),* $d(,)?] $d(,)?) => {

@@ -12,11 +12,11 @@ use ratelimiter::{
     LimitKey, LimitState, LimitStatus, Limiter, Page, ReserveError, ReserveRequest, StateError,
 };
 
-use crate::fixture::{Fixture, Powers};
+use crate::fixture::{Capabilities, Fixture};
 
 /// [`Fixture`] and [`Backend`] as one object-safe trait.
 pub(crate) trait World {
-    fn powers(&self) -> Powers;
+    fn capabilities(&self) -> Capabilities;
     fn prefix(&self) -> String;
     fn lease(&self) -> LeaseId;
     fn now(&self) -> Option<Timestamp>;
@@ -68,8 +68,8 @@ impl<F: Fixture> FixtureWorld<F> {
 }
 
 impl<F: Fixture> World for FixtureWorld<F> {
-    fn powers(&self) -> Powers {
-        self.fixture.powers()
+    fn capabilities(&self) -> Capabilities {
+        self.fixture.capabilities()
     }
 
     fn prefix(&self) -> String {

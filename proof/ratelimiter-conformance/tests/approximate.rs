@@ -17,7 +17,7 @@ use ratelimiter::{
     ReserveRequest, StateError,
 };
 use ratelimiter_conformance::suite::{self, FACTS};
-use ratelimiter_conformance::{Fixture, Powers};
+use ratelimiter_conformance::{Capabilities, Fixture};
 
 /// Duration of every call.
 const CALL: Duration = Duration::from_millis(7);
@@ -53,8 +53,8 @@ impl RunningClockFixture {
 
     /// The facts that fail.
     fn failures(&self) -> Vec<&'static str> {
-        let powers = self.powers();
-        let shown = FACTS.iter().filter(|fact| fact.skipped_with(&powers).is_none());
+        let capabilities = self.capabilities();
+        let shown = FACTS.iter().filter(|fact| fact.skipped_with(&capabilities).is_none());
         let fresh = || Self { limiter_speed: self.limiter_speed, call: self.call, ..Self::new() };
         let fails = |name: &&str| {
             let play = || suite::play(name, async { fresh() });
@@ -99,8 +99,8 @@ fn a_limiter_whose_clock_runs_too_fast_is_found_out() {
 impl Fixture for RunningClockFixture {
     type Limiter = ApproximateLimiter;
 
-    fn powers(&self) -> Powers {
-        Powers {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
             expiry_lag: Duration::from_millis(300),
             reconciled_expiry_lag: Duration::from_secs(1),
             exact_time: Err("calls take time"),

@@ -1,7 +1,7 @@
 //! A provider that needs no key and no network, to try a scheduler on.
 //!
 //! [`SimulatedProvider`] takes time, uses tokens, and enforces its own limits with 429s, all on tokio's clock: where that is
-//! paused, an hour of calls takes seconds. [`Workload`] makes calls of mixed size, [`Measures`]
+//! paused, an hour of calls takes seconds. [`Workload`] makes calls of mixed size, [`CallMetrics`]
 //! says how they fared, and [`TwoProviders`] puts it all together.
 //!
 //! ```
@@ -21,9 +21,9 @@ mod provider;
 mod scenario;
 mod workload;
 
-pub use measures::{Measures, Waits};
+pub use measures::{CallMetrics, Waits};
 pub use provider::{
     Latency, ProviderLimits, ProviderLimitsError, SimulatedCall, SimulatedProvider, TooManyRequests,
 };
-pub use scenario::{Comparison, Fared, TwoProviders};
+pub use scenario::{Comparison, ProviderResult, TwoProviders};
 pub use workload::Workload;

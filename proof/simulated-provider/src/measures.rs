@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 /// How the calls to one provider fared.
 #[derive(Debug, Clone)]
-pub struct Measures {
+pub struct CallMetrics {
     begun: Instant,
     /// Calls that were admitted.
     pub calls: u64,
@@ -31,7 +31,7 @@ pub struct Waits {
     pub max: Duration,
 }
 
-impl Measures {
+impl CallMetrics {
     pub(super) const fn new(begun: Instant) -> Self {
         Self { begun, calls: 0, refused: 0, used: Vec::new() }
     }
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn utilisation_does_not_depend_on_where_the_last_burst_falls() {
         let begun = Instant::now();
-        let mut measures = Measures::new(begun);
+        let mut measures = CallMetrics::new(begun);
         let seconds = Duration::from_secs;
         for (at, tokens) in [(10, 50), (70, 40), (100, 30), (120, 99)] {
             measures.add(begun + seconds(at), tokens);

@@ -9,7 +9,7 @@ use ratelimiter::{
 };
 use tokio::time::{Instant, sleep_until};
 
-use super::measures::Measures;
+use super::measures::CallMetrics;
 
 /// What a provider allows within one window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +77,7 @@ struct State {
     /// The sum over `recent`.
     tokens: u64,
     slots: u64,
-    measures: Measures,
+    measures: CallMetrics,
 }
 
 #[derive(Debug)]
@@ -147,7 +147,7 @@ impl SimulatedProvider {
 
     /// A provider with these limits and this latency.
     pub fn with_latency(limits: ProviderLimits, latency: Latency) -> Self {
-        let measures = Measures::new(Instant::now());
+        let measures = CallMetrics::new(Instant::now());
         let state = State { recent: VecDeque::new(), first: 0, tokens: 0, slots: 0, measures };
         Self { limits, latency, state: Arc::new(Mutex::new(state)) }
     }
@@ -167,7 +167,7 @@ impl SimulatedProvider {
     }
 
     /// How its calls fared so far.
-    pub fn measures(&self) -> Measures {
+    pub fn measures(&self) -> CallMetrics {
         self.lock().measures.clone()
     }
 

@@ -8,7 +8,7 @@ use ratelimiter::Backend;
 use ratelimiter_client::{Done, Job, JobError, JobHandle, Scheduler};
 use tokio::time::{Instant, sleep_until};
 
-use super::measures::{Measures, Waits};
+use super::measures::{CallMetrics, Waits};
 use super::provider::{Latency, ProviderLimits, SimulatedProvider};
 use super::workload::Workload;
 
@@ -48,9 +48,9 @@ pub struct TwoProviders {
 
 /// How the jobs of one provider fared.
 #[derive(Debug, Clone)]
-pub struct Fared {
+pub struct ProviderResult {
     /// What the provider said.
-    pub measures: Measures,
+    pub measures: CallMetrics,
     /// How long its jobs waited to be allowed.
     pub waits: Waits,
     /// Which part of its tokens was used, from the end of the warm-up until there was less left to do than fits one window.
@@ -61,11 +61,11 @@ pub struct Fared {
 #[derive(Debug, Clone)]
 pub struct Comparison {
     /// The quiet provider, when there is no other.
-    pub quiet_alone: Fared,
+    pub quiet_alone: ProviderResult,
     /// The quiet provider, beside the busy one.
-    pub quiet: Fared,
+    pub quiet: ProviderResult,
     /// The busy provider.
-    pub busy: Fared,
+    pub busy: ProviderResult,
 }
 
 impl Default for TwoProviders {
@@ -108,7 +108,7 @@ impl TwoProviders {
     pub async fn run<B: Backend + Clone + 'static>(
         &self,
         limiter: B,
-    ) -> Result<(Fared, Fared), JobError> {
+    ) -> Result<(ProviderResult, ProviderResult), JobError> {
         for (name, limits) in [("busy", self.busy), ("quiet", self.quiet)] {
             for limit in limits.percent(self.told_percent).limits(name, "m")? {
                 limiter.define(limit).await?;
@@ -132,12 +132,12 @@ impl TwoProviders {
         Ok((self.fared(&quiet, quiet_waits), self.fared(&busy, busy_waits)))
     }
 
-    fn fared(&self, provider: &SimulatedProvider, waits: Waits) -> Fared {
+    fn fared(&self, provider: &SimulatedProvider, waits: Waits) -> ProviderResult {
         let measures = provider.measures();
         let ProviderLimits { tokens, window, .. } = provider.limits();
         let to = measures.all_but(tokens);
         let utilisation = measures.utilisation(tokens, window, self.warm_up, to);
-        Fared { measures, waits, utilisation }
+        ProviderResult { measures, waits, utilisation }
     }
 }
 
@@ -207,7 +207,7 @@ impl fmt::Display for Comparison {
         for (name, fared) in
             [("quiet, alone", quiet_alone), ("quiet, beside busy", quiet), ("busy", busy)]
         {
-            let Fared { measures, waits, utilisation } = fared;
+            let ProviderResult { measures, waits, utilisation } = fared;
             writeln!(
                 f,
                 "{name:<22}{:>7}{:>6}{:>10}{:>11.1} %{:>9.2} s{:>9.2} s{:>9.2} s",

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ratelimiter::clock::{Clock, SystemClock};
+use ratelimiter::clock::{Clock, MonotonicClock};
 
 use crate::fault::Faults;
 use crate::outcome::Violation;
@@ -50,7 +50,7 @@ pub enum Until {
 
 /// Plays seeds from `first` on, until something fails or it is enough.
 pub fn run<W: World>(world: &W, first: u64, until: Until) -> Summary {
-    let clock = SystemClock::new();
+    let clock = MonotonicClock::new();
     let started = clock.now();
     let mut summary = Summary::default();
     let mut seed = first;

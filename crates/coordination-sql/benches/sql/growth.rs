@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coordination::{Clock, OwnerToken, SystemClock};
+use coordination::{Clock, OwnerToken, WallClock};
 use coordination_sql::{Database, Provider, SqliteProvider};
 use testkit::postgres::TestCluster;
 
@@ -92,7 +92,7 @@ async fn compare<D: Database>(given: Given, providers: &[Provider<D>; 2]) {
 }
 
 async fn fill<D: Database>(provider: &Provider<D>, given: Given, size: u32) {
-    let next_year = SystemClock.now().after(Duration::from_secs(366 * 24 * 3600));
+    let next_year = WallClock.now().after(Duration::from_secs(366 * 24 * 3600));
     let owner = OwnerToken::random();
     for _ in 0..size / FILL_BATCH {
         let mut batch = messages(FILL_BATCH);

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::{ClaimSql, Database, Engine, Insert, Values};
 use crate::config::{PostgresConfig, SchemaName};
-use crate::failure::Failure;
+use crate::error::DatabaseError;
 use crate::listener;
 use crate::statement::{Dialect, Queue, Statement};
 use crate::value::{Columns, Value};
@@ -67,11 +67,13 @@ impl Postgres {
         options: PgConnectOptions,
         config: &PostgresConfig,
         name: &str,
-    ) -> Result<Postgres, Failure> {
+    ) -> Result<Postgres, DatabaseError> {
         let waited = config.connect_timeout;
         match timeout(waited, PgConnection::connect_with(&options)).await {
             Ok(connection) => connection?.close().await?,
-            Err(_) => return Err(Failure::NoConnection { database: name.to_owned(), waited }),
+            Err(_) => {
+                return Err(DatabaseError::NoConnection { database: name.to_owned(), waited });
+            }
         }
         let pool = PgPoolOptions::new()
             .max_connections(config.connections_max)
@@ -140,22 +142,22 @@ impl Postgres {
         }
     }
 
-    fn failure(&self, error: sqlx::Error) -> Failure {
+    fn failure(&self, error: sqlx::Error) -> DatabaseError {
         if matches!(error, sqlx::Error::PoolTimedOut) {
             let (database, waited) = (self.shared.name.clone(), self.shared.connect_timeout);
-            return Failure::NoConnection { database, waited };
+            return DatabaseError::NoConnection { database, waited };
         }
-        Failure::Driver(error)
+        DatabaseError::Driver(error)
     }
 
     /// What the database answers, unless it takes too long.
     pub(crate) async fn answer<T>(
         &self,
         call: impl Future<Output = Result<T, sqlx::Error>> + Send,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, DatabaseError> {
         match timeout(self.shared.answer_timeout, call).await {
             Ok(answer) => answer.map_err(|error| self.failure(error)),
-            Err(_) => Err(Failure::NoAnswer {
+            Err(_) => Err(DatabaseError::NoAnswer {
                 database: self.shared.name.clone(),
                 waited: self.shared.answer_timeout,
             }),
@@ -165,11 +167,11 @@ impl Postgres {
     /// The same for a statement on its own, which is repeated if the server undid it.
     async fn repeated<T, F: Future<Output = Result<T, sqlx::Error>> + Send>(
         &self,
-        mut call: impl FnMut() -> Result<F, Failure>,
-    ) -> Result<T, Failure> {
+        mut call: impl FnMut() -> Result<F, DatabaseError>,
+    ) -> Result<T, DatabaseError> {
         for _ in 1..UNDONE_ATTEMPTS_MAX {
             match self.answer(call()?).await {
-                Err(Failure::Driver(error)) if was_undone(&error) => {
+                Err(DatabaseError::Driver(error)) if was_undone(&error) => {
                     tracing::debug!(%error, "statement undone by the server, trying again");
                 }
                 answer => return answer,
@@ -195,32 +197,44 @@ impl Engine for Postgres {
         &self,
         statement: &Statement,
         values: Values<'_>,
-    ) -> Result<Vec<PgRow>, Failure> {
+    ) -> Result<Vec<PgRow>, DatabaseError> {
         self.repeated(|| Ok(query(statement, &values)?.fetch_all(&self.shared.pool))).await
     }
 
-    async fn read(&self, statement: &Statement, values: Values<'_>) -> Result<Vec<PgRow>, Failure> {
+    async fn read(
+        &self,
+        statement: &Statement,
+        values: Values<'_>,
+    ) -> Result<Vec<PgRow>, DatabaseError> {
         self.fetch(statement, values).await
     }
 
-    async fn execute(&self, statement: &Statement, values: Values<'_>) -> Result<usize, Failure> {
+    async fn execute(
+        &self,
+        statement: &Statement,
+        values: Values<'_>,
+    ) -> Result<usize, DatabaseError> {
         let call = || Ok(query(statement, &values)?.execute(&self.shared.pool));
         Ok(changed(&self.repeated(call).await?))
     }
 
-    async fn claim(&self, claim: &ClaimSql, values: Values<'_>) -> Result<Vec<PgRow>, Failure> {
+    async fn claim(
+        &self,
+        claim: &ClaimSql,
+        values: Values<'_>,
+    ) -> Result<Vec<PgRow>, DatabaseError> {
         self.fetch(&claim.claim, values).await
     }
 
-    async fn begin(&self) -> Result<Transaction<'static, Driver>, Failure> {
+    async fn begin(&self) -> Result<Transaction<'static, Driver>, DatabaseError> {
         self.answer(self.shared.pool.begin()).await
     }
 
-    async fn begin_for_application(&self) -> Result<Transaction<'static, Driver>, Failure> {
+    async fn begin_for_application(&self) -> Result<Transaction<'static, Driver>, DatabaseError> {
         self.begin().await
     }
 
-    async fn commit(&self, transaction: Transaction<'static, Driver>) -> Result<(), Failure> {
+    async fn commit(&self, transaction: Transaction<'static, Driver>) -> Result<(), DatabaseError> {
         self.answer(transaction.commit()).await
     }
 
@@ -229,7 +243,7 @@ impl Engine for Postgres {
         connection: &mut PgConnection,
         statement: &Statement,
         values: Values<'_>,
-    ) -> Result<Vec<PgRow>, Failure> {
+    ) -> Result<Vec<PgRow>, DatabaseError> {
         self.answer(query(statement, &values)?.fetch_all(connection)).await
     }
 
@@ -238,7 +252,7 @@ impl Engine for Postgres {
         connection: &mut PgConnection,
         statement: &Statement,
         values: Values<'_>,
-    ) -> Result<usize, Failure> {
+    ) -> Result<usize, DatabaseError> {
         Ok(changed(&self.answer(query(statement, &values)?.execute(connection)).await?))
     }
 
@@ -247,7 +261,7 @@ impl Engine for Postgres {
         connection: &mut PgConnection,
         insert: &Insert,
         rows: &[Values<'_>],
-    ) -> Result<usize, Failure> {
+    ) -> Result<usize, DatabaseError> {
         let columns = rows.first().map_or(0, Vec::len);
         let mut arguments = PgArguments::default();
         for column in 0..columns {
@@ -258,7 +272,7 @@ impl Engine for Postgres {
         Ok(changed(&self.answer(query.execute(connection)).await?))
     }
 
-    async fn now_in(&self, connection: &mut PgConnection) -> Result<Timestamp, Failure> {
+    async fn now_in(&self, connection: &mut PgConnection) -> Result<Timestamp, DatabaseError> {
         let rows = self.fetch_in(connection, &self.shared.now, Vec::new()).await?;
         rows.first().ok_or(sqlx::Error::RowNotFound)?.moment("now")
     }
@@ -305,7 +319,7 @@ fn changed(done: &PgQueryResult) -> usize {
 fn query(
     statement: &Statement,
     values: &Values<'_>,
-) -> Result<Query<'static, Driver, PgArguments>, Failure> {
+) -> Result<Query<'static, Driver, PgArguments>, DatabaseError> {
     let mut arguments = PgArguments::default();
     for value in values {
         add(&mut arguments, value).map_err(sqlx::Error::Encode)?;

@@ -17,7 +17,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::{ClaimSql, Database, Engine, Insert, Values};
 use crate::config::SqliteConfig;
-use crate::failure::Failure;
+use crate::error::DatabaseError;
 use crate::statement::{Dialect, Queue, Statement};
 use crate::value::Value;
 use crate::wake::Wake;
@@ -54,7 +54,7 @@ struct Shared {
 }
 
 impl Sqlite {
-    pub(crate) async fn open(path: &Path, config: &SqliteConfig) -> Result<Sqlite, Failure> {
+    pub(crate) async fn open(path: &Path, config: &SqliteConfig) -> Result<Sqlite, DatabaseError> {
         let synchronous = if config.survives_power_loss {
             SqliteSynchronous::Full
         } else {
@@ -96,7 +96,9 @@ impl Sqlite {
     }
 
     /// A transaction that has the file for itself, readers apart.
-    pub(crate) async fn begin_exclusive(&self) -> Result<Transaction<'static, Driver>, Failure> {
+    pub(crate) async fn begin_exclusive(
+        &self,
+    ) -> Result<Transaction<'static, Driver>, DatabaseError> {
         let begun = self.shared.writer.begin_with("BEGIN EXCLUSIVE").await;
         begun.map_err(|error| self.failure(error))
     }
@@ -109,14 +111,14 @@ impl Sqlite {
         self.shared.writer.close().await;
     }
 
-    fn failure(&self, error: sqlx::Error) -> Failure {
+    fn failure(&self, error: sqlx::Error) -> DatabaseError {
         let (database, waited) = (self.shared.name.clone(), self.shared.patience);
         if matches!(error, sqlx::Error::PoolTimedOut) {
-            Failure::NoConnection { database, waited }
+            DatabaseError::NoConnection { database, waited }
         } else if is_locked(&error) {
-            Failure::Locked { database, waited }
+            DatabaseError::Locked { database, waited }
         } else {
-            Failure::Driver(error)
+            DatabaseError::Driver(error)
         }
     }
 
@@ -124,7 +126,7 @@ impl Sqlite {
         &self,
         statement: &Statement,
         values: Values<'_>,
-    ) -> Result<Query<'static, Driver, SqliteArguments>, Failure> {
+    ) -> Result<Query<'static, Driver, SqliteArguments>, DatabaseError> {
         let mut arguments = SqliteArguments::default();
         for value in values {
             add(&mut arguments, value).map_err(sqlx::Error::Encode)?;
@@ -137,7 +139,10 @@ impl Sqlite {
     }
 
     /// How many rows a statement was about.
-    fn changed(&self, done: Result<SqliteQueryResult, sqlx::Error>) -> Result<usize, Failure> {
+    fn changed(
+        &self,
+        done: Result<SqliteQueryResult, sqlx::Error>,
+    ) -> Result<usize, DatabaseError> {
         let rows = done.map_err(|error| self.failure(error))?.rows_affected();
         Ok(usize::try_from(rows).expect("a table fits in memory's address space"))
     }
@@ -169,7 +174,7 @@ impl Engine for Sqlite {
         &self,
         statement: &Statement,
         values: Values<'_>,
-    ) -> Result<Vec<SqliteRow>, Failure> {
+    ) -> Result<Vec<SqliteRow>, DatabaseError> {
         let query = self.query(statement, values)?;
         query.fetch_all(&self.shared.writer).await.map_err(|error| self.failure(error))
     }
@@ -178,17 +183,25 @@ impl Engine for Sqlite {
         &self,
         statement: &Statement,
         values: Values<'_>,
-    ) -> Result<Vec<SqliteRow>, Failure> {
+    ) -> Result<Vec<SqliteRow>, DatabaseError> {
         let query = self.query(statement, values)?;
         query.fetch_all(&self.shared.others).await.map_err(|error| self.failure(error))
     }
 
-    async fn execute(&self, statement: &Statement, values: Values<'_>) -> Result<usize, Failure> {
+    async fn execute(
+        &self,
+        statement: &Statement,
+        values: Values<'_>,
+    ) -> Result<usize, DatabaseError> {
         let query = self.query(statement, values)?;
         self.changed(query.execute(&self.shared.writer).await)
     }
 
-    async fn claim(&self, claim: &ClaimSql, values: Values<'_>) -> Result<Vec<SqliteRow>, Failure> {
+    async fn claim(
+        &self,
+        claim: &ClaimSql,
+        values: Values<'_>,
+    ) -> Result<Vec<SqliteRow>, DatabaseError> {
         if self.read(&claim.look, Vec::new()).await?.is_empty() {
             return Ok(Vec::new());
         }
@@ -204,15 +217,15 @@ impl Engine for Sqlite {
         Ok(rows)
     }
 
-    async fn begin(&self) -> Result<Transaction<'static, Driver>, Failure> {
+    async fn begin(&self) -> Result<Transaction<'static, Driver>, DatabaseError> {
         self.shared.writer.begin_with(BEGIN).await.map_err(|error| self.failure(error))
     }
 
-    async fn begin_for_application(&self) -> Result<Transaction<'static, Driver>, Failure> {
+    async fn begin_for_application(&self) -> Result<Transaction<'static, Driver>, DatabaseError> {
         self.shared.others.begin_with(BEGIN).await.map_err(|error| self.failure(error))
     }
 
-    async fn commit(&self, transaction: Transaction<'static, Driver>) -> Result<(), Failure> {
+    async fn commit(&self, transaction: Transaction<'static, Driver>) -> Result<(), DatabaseError> {
         transaction.commit().await.map_err(|error| self.failure(error))
     }
 
@@ -221,7 +234,7 @@ impl Engine for Sqlite {
         connection: &mut SqliteConnection,
         statement: &Statement,
         values: Values<'_>,
-    ) -> Result<Vec<SqliteRow>, Failure> {
+    ) -> Result<Vec<SqliteRow>, DatabaseError> {
         let query = self.query(statement, values)?;
         query.fetch_all(connection).await.map_err(|error| self.failure(error))
     }
@@ -231,7 +244,7 @@ impl Engine for Sqlite {
         connection: &mut SqliteConnection,
         statement: &Statement,
         values: Values<'_>,
-    ) -> Result<usize, Failure> {
+    ) -> Result<usize, DatabaseError> {
         let query = self.query(statement, values)?;
         self.changed(query.execute(connection).await)
     }
@@ -241,7 +254,7 @@ impl Engine for Sqlite {
         connection: &mut SqliteConnection,
         insert: &Insert,
         rows: &[Values<'_>],
-    ) -> Result<usize, Failure> {
+    ) -> Result<usize, DatabaseError> {
         let mut count = 0;
         for row in rows {
             count += self.execute_in(connection, &insert.one, row.clone()).await?;
@@ -249,7 +262,7 @@ impl Engine for Sqlite {
         Ok(count)
     }
 
-    async fn now_in(&self, _: &mut SqliteConnection) -> Result<Timestamp, Failure> {
+    async fn now_in(&self, _: &mut SqliteConnection) -> Result<Timestamp, DatabaseError> {
         Ok(self.shared.clock.now())
     }
 

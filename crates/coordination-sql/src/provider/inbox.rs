@@ -11,7 +11,7 @@ use coordination::{
 
 use super::Provider;
 use crate::engine::{ClaimSql, Database, Values};
-use crate::failure::Failure;
+use crate::error::DatabaseError;
 use crate::statement::{Dialect, Queue, Statement};
 use crate::value::{Columns, Value, correlation, id, maybe_moment, read, topics_value};
 use crate::work::{ByTopic, NOTE_ERROR, OldSql, TRIED, Table, UNTRIED, WorkSql, begin, settle};
@@ -92,7 +92,7 @@ impl<D: Database> Provider<D> {
     ) -> Result<Enqueued> {
         let insert = &self.sql().inbox.enqueue;
         let added = self.engine().execute_in(connection, insert, row(&message)).await;
-        Ok(enqueued(added.map_err(Failure::of("inbox enqueue"))?))
+        Ok(enqueued(added.map_err(DatabaseError::of("inbox enqueue"))?))
     }
 
     /// Finishes claimed inbox messages in the application's own transaction: what the handler wrote
@@ -113,7 +113,7 @@ impl<D: Database> Provider<D> {
         }
         let (ack, values) = (&self.sql().inbox.work.finish, vec![owner.into(), ids(keys)]);
         let acked = self.engine().execute_in(connection, ack, values).await;
-        acked.map_err(Failure::of("inbox ack"))
+        acked.map_err(DatabaseError::of("inbox ack"))
     }
 }
 
@@ -131,12 +131,12 @@ impl<D: Database> Inbox for Provider<D> {
                 (Some(_) | None, _) => Processed::Yes,
             })
         };
-        look.await.map_err(Failure::of("inbox already processed"))
+        look.await.map_err(DatabaseError::of("inbox already processed"))
     }
 
     async fn enqueue(&self, message: NewInboxMessage) -> Result<Enqueued> {
         let added = self.engine().execute(&self.sql().inbox.enqueue, row(&message)).await;
-        let enqueued = enqueued(added.map_err(Failure::of("inbox enqueue"))?);
+        let enqueued = enqueued(added.map_err(DatabaseError::of("inbox enqueue"))?);
         if enqueued == Enqueued::Added {
             self.engine().announce(Queue::Inbox);
         }
@@ -153,7 +153,7 @@ impl<D: Database> Inbox for Provider<D> {
         let (sql, by) = (&self.sql().inbox, (owner, lease, max));
         let claimed =
             sql.claims.of(topics).run(self.engine(), by, topics_value(topics), shown::<D>).await;
-        claimed.map_err(Failure::of("inbox claim"))
+        claimed.map_err(DatabaseError::of("inbox claim"))
     }
 
     async fn begin(
@@ -167,7 +167,7 @@ impl<D: Database> Inbox for Provider<D> {
             let rows = self.engine().fetch(&self.sql().inbox.begin, values).await?;
             rows.first().map(|row| row.count("attempts")).transpose()
         };
-        begin.await.map_err(Failure::of("inbox begin"))
+        begin.await.map_err(DatabaseError::of("inbox begin"))
     }
 
     async fn settle(
@@ -201,7 +201,7 @@ impl<D: Database> Inbox for Provider<D> {
             let rows = self.engine().read(&self.sql().inbox.get, vec![identity(key)]).await?;
             rows.first().map(shown::<D>).transpose()
         };
-        let message = get.await.map_err(Failure::of("inbox get"))?;
+        let message = get.await.map_err(DatabaseError::of("inbox get"))?;
         message.ok_or_else(|| GetError::Unknown { key: key.clone() })
     }
 
@@ -213,17 +213,17 @@ impl<D: Database> Inbox for Provider<D> {
     }
 
     async fn reap(&self) -> Result<usize> {
-        self.sql().inbox.work.reap(self.engine()).await.map_err(Failure::of("inbox reap"))
+        self.sql().inbox.work.reap(self.engine()).await.map_err(DatabaseError::of("inbox reap"))
     }
 
     async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize> {
         let purged = self.sql().inbox.old.purge(self.engine(), topics, keep).await;
-        purged.map_err(Failure::of("inbox purge"))
+        purged.map_err(DatabaseError::of("inbox purge"))
     }
 
     async fn oldest_ready_age(&self) -> Result<Option<Duration>> {
         let age = self.sql().inbox.work.oldest_ready_age(self.engine()).await;
-        age.map_err(Failure::of("inbox oldest ready age"))
+        age.map_err(DatabaseError::of("inbox oldest ready age"))
     }
 
     // Not an `async fn`: the future hears of what comes after this call, polled or not.
@@ -259,7 +259,7 @@ fn row(message: &NewInboxMessage) -> Values<'_> {
     ]
 }
 
-fn shown<D: Database>(row: &D::Row) -> Result<InboxMessage, Failure> {
+fn shown<D: Database>(row: &D::Row) -> Result<InboxMessage, DatabaseError> {
     let (source, message_id) = read(
         "id",
         row.text("id")?.split_once(SEPARATOR).ok_or("no tab between source and message ID"),

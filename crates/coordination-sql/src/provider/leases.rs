@@ -8,7 +8,7 @@ use coordination::{
 
 use super::Provider;
 use crate::engine::{Database, Values};
-use crate::failure::Failure;
+use crate::error::DatabaseError;
 use crate::statement::{Dialect, Statement};
 use crate::value::{Columns, read};
 
@@ -55,7 +55,7 @@ impl<D: Database> Provider<D> {
             let Some(row) = rows.first() else { return Ok(None) };
             Ok(Some(FencingToken::new(read("token", u64::try_from(row.int("token")?))?)))
         };
-        ask.await.map_err(Failure::of(operation))
+        ask.await.map_err(DatabaseError::of(operation))
     }
 }
 
@@ -82,7 +82,7 @@ impl<D: Database> Leases for Provider<D> {
 
     async fn release(&self, tenure: &Tenure) -> Result<usize> {
         let released = self.engine().execute(&self.sql().leases.release, named(tenure)).await;
-        released.map_err(Failure::of("lease release"))
+        released.map_err(DatabaseError::of("lease release"))
     }
 
     fn clock(&self) -> Arc<dyn Clock> {

@@ -16,7 +16,7 @@ pub(crate) use self::joins::JoinSql;
 use self::topics::TopicSql;
 use super::Provider;
 use crate::engine::{ClaimSql, Database, Insert, Values};
-use crate::failure::Failure;
+use crate::error::DatabaseError;
 use crate::statement::{Dialect, Queue, Statement};
 use crate::value::{Columns, correlation, id, ids, maybe_moment, topics_value};
 use crate::work::{
@@ -153,7 +153,7 @@ impl<D: Database> Provider<D> {
             }
             self.engine().commit(transaction).await
         };
-        add.await.map_err(Failure::of("outbox enqueue all"))?;
+        add.await.map_err(DatabaseError::of("outbox enqueue all"))?;
         self.engine().announce(Queue::Outbox);
         Ok(())
     }
@@ -192,7 +192,7 @@ impl<D: Database> Provider<D> {
     ) -> Result<MessageId> {
         let insert = &self.sql().outbox.enqueue.one;
         let added = self.engine().execute_in(connection, insert, row(&message)).await;
-        added.map_err(Failure::of("outbox enqueue"))?;
+        added.map_err(DatabaseError::of("outbox enqueue"))?;
         Ok(message.id)
     }
 }
@@ -201,7 +201,7 @@ impl<D: Database> Outbox for Provider<D> {
     async fn enqueue(&self, message: NewOutboxMessage) -> Result<MessageId> {
         let insert = &self.sql().outbox.enqueue.one;
         let added = self.engine().execute(insert, row(&message)).await;
-        if added.map_err(Failure::of("outbox enqueue"))? > 0 {
+        if added.map_err(DatabaseError::of("outbox enqueue"))? > 0 {
             self.engine().announce(Queue::Outbox);
         }
         Ok(message.id)
@@ -217,7 +217,7 @@ impl<D: Database> Outbox for Provider<D> {
         let (sql, by) = (&self.sql().outbox, (owner, lease, max));
         let claimed =
             sql.claims.of(topics).run(self.engine(), by, topics_value(topics), claimed::<D>).await;
-        claimed.map_err(Failure::of("outbox claim"))
+        claimed.map_err(DatabaseError::of("outbox claim"))
     }
 
     async fn begin(
@@ -231,7 +231,7 @@ impl<D: Database> Outbox for Provider<D> {
             let rows = self.engine().fetch(&self.sql().outbox.begin, values).await?;
             rows.first().map(|row| row.count("attempts")).transpose()
         };
-        begin.await.map_err(Failure::of("outbox begin"))
+        begin.await.map_err(DatabaseError::of("outbox begin"))
     }
 
     async fn extend(
@@ -283,7 +283,7 @@ impl<D: Database> Outbox for Provider<D> {
             let record = |row| record::<D>(Columns::named(row, "id", str::parse)?, row);
             rows.iter().map(record).collect::<Result<Vec<_>, _>>()
         };
-        read.await.map_err(Failure::of("outbox dead"))
+        read.await.map_err(DatabaseError::of("outbox dead"))
     }
 
     async fn revive(
@@ -306,7 +306,7 @@ impl<D: Database> Outbox for Provider<D> {
             engine.commit(transaction).await?;
             Ok(count)
         };
-        let count = revive.await.map_err(Failure::of("outbox revive"))?;
+        let count = revive.await.map_err(DatabaseError::of("outbox revive"))?;
         engine.announce(Queue::Outbox);
         Ok(count)
     }
@@ -316,13 +316,13 @@ impl<D: Database> Outbox for Provider<D> {
             let rows = self.engine().read(&self.sql().outbox.record, vec![id(&message)]).await?;
             rows.first().map(|row| record::<D>(message, row)).transpose()
         };
-        read.await.map_err(Failure::of("outbox record"))
+        read.await.map_err(DatabaseError::of("outbox record"))
     }
 
     async fn reap(&self) -> Result<usize> {
         let reap = &self.sql().outbox.reap;
         let reaped = in_batches(|| self.engine().execute(reap, Vec::new())).await;
-        let count = reaped.map_err(Failure::of("outbox reap"))?;
+        let count = reaped.map_err(DatabaseError::of("outbox reap"))?;
         if count > 0 {
             self.engine().announce(Queue::Outbox);
         }
@@ -332,17 +332,17 @@ impl<D: Database> Outbox for Provider<D> {
     async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize> {
         let (joins, old) = (&self.sql().joins, &self.sql().outbox.old);
         let purge = in_batches(|| joins.purge_batch(self.engine(), old, topics, keep));
-        purge.await.map_err(Failure::of("outbox purge"))
+        purge.await.map_err(DatabaseError::of("outbox purge"))
     }
 
     async fn oldest_ready_age(&self) -> Result<Option<Duration>> {
         let age = self.sql().outbox.work.oldest_ready_age(self.engine()).await;
-        age.map_err(Failure::of("outbox oldest ready age"))
+        age.map_err(DatabaseError::of("outbox oldest ready age"))
     }
 
     async fn next_due_after(&self, topics: &Topics) -> Result<Option<Duration>> {
         let next = self.sql().outbox.topics.next_due_after(self.engine(), topics).await;
-        next.map_err(Failure::of("outbox next due"))
+        next.map_err(DatabaseError::of("outbox next due"))
     }
 
     // Not an `async fn`: the future hears of what comes after this call, polled or not.
@@ -351,7 +351,7 @@ impl<D: Database> Outbox for Provider<D> {
     }
 }
 
-fn claimed<D: Database>(row: &D::Row) -> Result<OutboxMessage, Failure> {
+fn claimed<D: Database>(row: &D::Row) -> Result<OutboxMessage, DatabaseError> {
     Ok(OutboxMessage {
         id: row.named("id", str::parse)?,
         topic: row.named("topic", Topic::new)?,
@@ -365,7 +365,7 @@ fn claimed<D: Database>(row: &D::Row) -> Result<OutboxMessage, Failure> {
     })
 }
 
-fn record<D: Database>(id: MessageId, row: &D::Row) -> Result<OutboxRecord, Failure> {
+fn record<D: Database>(id: MessageId, row: &D::Row) -> Result<OutboxRecord, DatabaseError> {
     let status = match row.text("state")? {
         "claimed" => OutboxStatus::Claimed { until: row.moment("claimed_until")? },
         "done" => {

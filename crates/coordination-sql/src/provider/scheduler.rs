@@ -15,14 +15,14 @@ pub(crate) use self::jobs::JobSql;
 pub(crate) use self::timers::TimerSql;
 use super::Provider;
 use crate::engine::Database;
-use crate::failure::Failure;
+use crate::error::DatabaseError;
 use crate::statement::Queue;
 use crate::value::ids;
 
 impl<D: Database> Scheduler for Provider<D> {
     async fn schedule_timer(&self, timer: NewTimer) -> Result<TimerId> {
         let scheduled = self.sql().timers.schedule(self.engine(), &timer).await;
-        if scheduled.map_err(Failure::of("schedule timer"))? > 0 {
+        if scheduled.map_err(DatabaseError::of("schedule timer"))? > 0 {
             self.engine().announce(Queue::Scheduler);
         }
         Ok(timer.id)
@@ -30,7 +30,7 @@ impl<D: Database> Scheduler for Provider<D> {
 
     async fn cancel_timer(&self, id: TimerId) -> Result<usize> {
         let cancelled = self.sql().timers.cancel(self.engine(), id).await;
-        cancelled.map_err(Failure::of("cancel timer"))
+        cancelled.map_err(DatabaseError::of("cancel timer"))
     }
 
     async fn claim_timers(
@@ -41,7 +41,7 @@ impl<D: Database> Scheduler for Provider<D> {
     ) -> Result<Vec<Timer>> {
         let (claim, by) = (&self.sql().timers.claim, (owner, lease, max));
         let claimed = claim.run(self.engine(), by, None, timers::shown::<D>).await;
-        claimed.map_err(Failure::of("claim timers"))
+        claimed.map_err(DatabaseError::of("claim timers"))
     }
 
     async fn ack_timers(&self, owner: &OwnerToken, timers: &[TimerId]) -> Result<usize> {
@@ -61,31 +61,31 @@ impl<D: Database> Scheduler for Provider<D> {
     }
 
     async fn reap_timers(&self) -> Result<usize> {
-        self.sql().timers.work.reap(self.engine()).await.map_err(Failure::of("reap timers"))
+        self.sql().timers.work.reap(self.engine()).await.map_err(DatabaseError::of("reap timers"))
     }
 
     async fn create_or_update_job(&self, job: JobDefinition) -> Result<JobSaved> {
         let saved = self.sql().jobs.save(self.engine(), &job).await;
-        let saved = saved.map_err(Failure::of("save job"))?;
+        let saved = saved.map_err(DatabaseError::of("save job"))?;
         self.engine().announce(Queue::Scheduler);
         Ok(saved)
     }
 
     async fn delete_job(&self, name: &JobName) -> Result<usize> {
         let deleted = self.sql().jobs.delete(self.engine(), name).await;
-        deleted.map_err(Failure::of("delete job"))
+        deleted.map_err(DatabaseError::of("delete job"))
     }
 
     async fn trigger_job(&self, name: &JobName, run: RunId) -> Result<RunId, TriggerError> {
         let triggered = self.sql().jobs.trigger(self.engine(), name, run).await;
-        let triggered = triggered.map_err(Failure::of("trigger job"))?;
+        let triggered = triggered.map_err(DatabaseError::of("trigger job"))?;
         self.engine().announce(Queue::Scheduler);
         triggered.ok_or_else(|| TriggerError::UnknownJob { name: name.clone() })
     }
 
     async fn create_job_runs_from_due_jobs(&self, fence: &Fence) -> Result<Materialised> {
         let made = self.sql().jobs.materialise(self.engine(), fence).await;
-        made.map_err(Failure::of("create job runs"))
+        made.map_err(DatabaseError::of("create job runs"))
     }
 
     async fn claim_job_runs(
@@ -98,7 +98,7 @@ impl<D: Database> Scheduler for Provider<D> {
         let claimed = claim.run(self.engine(), by, None, jobs::shown::<D>).await;
         claimed
             .map(|runs| runs.into_iter().flatten().collect())
-            .map_err(Failure::of("claim job runs"))
+            .map_err(DatabaseError::of("claim job runs"))
     }
 
     async fn ack_job_runs(&self, owner: &OwnerToken, runs: &[RunId]) -> Result<usize> {
@@ -118,12 +118,12 @@ impl<D: Database> Scheduler for Provider<D> {
     }
 
     async fn reap_job_runs(&self) -> Result<usize> {
-        self.sql().jobs.runs.reap(self.engine()).await.map_err(Failure::of("reap job runs"))
+        self.sql().jobs.runs.reap(self.engine()).await.map_err(DatabaseError::of("reap job runs"))
     }
 
     async fn next_event_time(&self) -> Result<Option<Timestamp>> {
         let next = self.sql().jobs.next_event_time(self.engine()).await;
-        next.map_err(Failure::of("next event time"))
+        next.map_err(DatabaseError::of("next event time"))
     }
 
     async fn purge(&self, older_than: Duration) -> Result<usize> {
@@ -131,7 +131,7 @@ impl<D: Database> Scheduler for Provider<D> {
             let timers = self.sql().timers.purge.run(self.engine(), older_than).await?;
             Ok(timers + self.sql().jobs.purge_runs.run(self.engine(), older_than).await?)
         };
-        purge.await.map_err(Failure::of("scheduler purge"))
+        purge.await.map_err(DatabaseError::of("scheduler purge"))
     }
 
     async fn oldest_ready_age(&self) -> Result<Option<Duration>> {
@@ -139,7 +139,7 @@ impl<D: Database> Scheduler for Provider<D> {
             let timers = self.sql().timers.work.oldest_ready_age(self.engine()).await?;
             Ok(timers.max(self.sql().jobs.runs.oldest_ready_age(self.engine()).await?))
         };
-        age.await.map_err(Failure::of("scheduler oldest ready age"))
+        age.await.map_err(DatabaseError::of("scheduler oldest ready age"))
     }
 
     // Not an `async fn`: the future hears of what comes after this call, polled or not.

@@ -5,7 +5,7 @@ use coordination::{BatchSize, LeaseDuration, OwnerToken, Topics};
 
 use super::{BATCH, Table};
 use crate::engine::{ClaimSql, Engine, Values};
-use crate::failure::Failure;
+use crate::error::DatabaseError;
 use crate::statement::{Dialect, Kind};
 use crate::value::{Columns, Value};
 
@@ -52,8 +52,8 @@ impl ClaimSql {
         engine: &E,
         (owner, lease, max): (&OwnerToken, LeaseDuration, BatchSize),
         topics: Option<Value<'_>>,
-        shown: impl Fn(&E::Row) -> Result<T, Failure>,
-    ) -> Result<Vec<T>, Failure> {
+        shown: impl Fn(&E::Row) -> Result<T, DatabaseError>,
+    ) -> Result<Vec<T>, DatabaseError> {
         let mut values: Values<'_> = vec![owner.into(), lease.into(), i64::from(max.get()).into()];
         values.extend(topics);
         let rows = engine.claim(self, values).await?;

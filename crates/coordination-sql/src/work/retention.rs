@@ -6,7 +6,7 @@ use coordination::{Retention, Topics};
 
 use super::{Among, BATCH, ByTopic, Table, in_batches, span, topics_among};
 use crate::engine::Engine;
-use crate::failure::Failure;
+use crate::error::DatabaseError;
 use crate::statement::{Dialect, Kind, Statement};
 use crate::value::{Columns, Value, topics_value};
 
@@ -38,7 +38,7 @@ impl PurgeSql {
         &self,
         engine: &E,
         older_than: Duration,
-    ) -> Result<usize, Failure> {
+    ) -> Result<usize, DatabaseError> {
         in_batches(|| engine.execute(&self.0, vec![span(older_than)])).await
     }
 }
@@ -69,7 +69,7 @@ impl OldSql {
         engine: &E,
         topics: &Topics,
         keep: Retention,
-    ) -> Result<Vec<String>, Failure> {
+    ) -> Result<Vec<String>, DatabaseError> {
         let mut values = vec![span(keep.done), span(keep.dead)];
         values.extend(topics_value(topics));
         let rows = engine.read(self.find.of(topics), values).await?;
@@ -82,7 +82,7 @@ impl OldSql {
         engine: &E,
         topics: &Topics,
         keep: Retention,
-    ) -> Result<usize, Failure> {
+    ) -> Result<usize, DatabaseError> {
         in_batches(|| async {
             let old = self.find(engine, topics, keep).await?;
             if old.is_empty() {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use coordination::{
     CancellationToken, Clock, LeaseDuration, NewTimer, OutboxDispatcher, OutboxMessage, Payload,
-    Scheduler, SchedulerSettings, SchedulerWorker, SystemClock, TopicHandlers, WorkerSettings,
+    Scheduler, SchedulerSettings, SchedulerWorker, TopicHandlers, WallClock, WorkerSettings,
 };
 
 use crate::scene::{Journal, open, quick, run, topic, until};
@@ -37,12 +37,12 @@ pub fn come_due() {
             tokio::spawn(scheduler.run(shutdown.clone())),
         ];
         // Far enough away that the cluster is gone by then; the test holds otherwise too.
-        let due_at = SystemClock.now().after(Duration::from_secs(1));
+        let due_at = WallClock.now().after(Duration::from_secs(1));
         let timer = NewTimer::new(topic(), Payload::empty(), due_at);
         let id = timer.id.to_string();
         while provider.schedule_timer(timer.clone()).await.is_err() {}
         cluster.stop();
-        SystemClock.wait_until(due_at).await;
+        WallClock.wait_until(due_at).await;
         until(|| metrics.snapshot().provider_errors > 0).await;
         cluster.start_again();
         until(|| journal.count_of(&id) > 0).await;

@@ -9,7 +9,7 @@ use ratelimiter::{
     StateError,
 };
 use ratelimiter_wire::{
-    DefineAnswer, DefinitionBody, DeleteAnswer, ErrorBody, ErrorWord, ListAnswer, StateAnswer,
+    DefineAnswer, DefinitionBody, DeleteAnswer, ErrorBody, ErrorCode, ListAnswer, StateAnswer,
     StateBody,
 };
 
@@ -38,7 +38,7 @@ impl Backend for HttpLimiter {
         let answer = self.get::<StateAnswer>(&path_of(key)).await?;
         match answer {
             Ok(StateAnswer { limit }) => state_of(limit).map(Some),
-            Err(ErrorBody { error: ErrorWord::NotFound, .. }) => Ok(None),
+            Err(ErrorBody { error: ErrorCode::NotFound, .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
@@ -68,7 +68,7 @@ impl HttpLimiter {
                     _ => answer.read().map(Err),
                 },
             );
-        answer.await.map_err(super::HttpFault::into_error)
+        answer.await.map_err(super::HttpError::into_error)
     }
 }
 

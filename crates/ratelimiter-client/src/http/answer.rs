@@ -10,7 +10,7 @@ use ratelimiter_wire::ErrorBody;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::fault::HttpFault;
+use super::error::HttpError;
 use super::url::BaseUrl;
 
 /// How much of an answer that is not ours an error shows.
@@ -37,17 +37,17 @@ struct Excuse {
 
 impl Answer {
     /// Sorts out what is no answer to the request, by its status.
-    pub(super) fn of(url: &BaseUrl, parts: &Parts, body: Bytes) -> Result<Self, HttpFault> {
+    pub(super) fn of(url: &BaseUrl, parts: &Parts, body: Bytes) -> Result<Self, HttpError> {
         let status = parts.status.as_u16();
         let answer = Self { url: url.clone(), status, kind: content_type(&parts.headers), body };
         match status {
-            401 => Err(HttpFault::Unauthorized { url: url.to_string(), message: answer.message() }),
-            403 => Err(HttpFault::Forbidden { url: url.to_string(), message: answer.message() }),
+            401 => Err(HttpError::Unauthorized { url: url.to_string(), message: answer.message() }),
+            403 => Err(HttpError::Forbidden { url: url.to_string(), message: answer.message() }),
             300..=399 => {
                 let location = parts.headers.get(LOCATION);
                 let location = location.and_then(|to| to.to_str().ok()).unwrap_or("elsewhere");
                 let (url, location) = (url.to_string(), location.to_owned());
-                Err(HttpFault::Redirected { url, status, location })
+                Err(HttpError::Redirected { url, status, location })
             }
             // The server did not begin, or nobody knows how far it came; whoever stands between says the same.
             408 | 425 | 429 | 502..=504 => Err(answer.unavailable(&parts.headers)),
@@ -57,11 +57,11 @@ impl Answer {
     }
 
     /// Reads the body as the protocol's answer.
-    pub(super) fn read<A: DeserializeOwned>(&self) -> Result<A, HttpFault> {
+    pub(super) fn read<A: DeserializeOwned>(&self) -> Result<A, HttpError> {
         serde_json::from_slice(&self.body).map_err(|error| {
             if error.is_eof() && !self.body.is_empty() {
                 let reason = format!("after {} bytes of JSON", self.body.len());
-                return HttpFault::CutShort { url: self.url.to_string(), reason };
+                return HttpError::CutShort { url: self.url.to_string(), reason };
             }
             self.not_ours(self.kind.clone())
         })
@@ -76,7 +76,7 @@ impl Answer {
         body.map_or_else(|_| String::new(), |body| body.message)
     }
 
-    fn unavailable(&self, headers: &HeaderMap) -> HttpFault {
+    fn unavailable(&self, headers: &HeaderMap) -> HttpError {
         let excuse = serde_json::from_slice::<Excuse>(&self.body).ok();
         let said_ms = excuse.as_ref().and_then(|excuse| excuse.retry_after_ms);
         // The body counts in milliseconds, the header in seconds, so the body says it better where it says it.
@@ -91,7 +91,7 @@ impl Answer {
                 .collect::<Vec<_>>()
                 .join(": ")
         });
-        HttpFault::Unavailable {
+        HttpError::Unavailable {
             url: self.url.to_string(),
             status: self.status,
             message,
@@ -100,10 +100,10 @@ impl Answer {
         }
     }
 
-    pub(super) fn not_ours(&self, kind: String) -> HttpFault {
+    pub(super) fn not_ours(&self, kind: String) -> HttpError {
         let text = String::from_utf8_lossy(&self.body);
         let shown = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        HttpFault::NotOurs {
+        HttpError::NotOurs {
             url: self.url.to_string(),
             status: self.status,
             kind,

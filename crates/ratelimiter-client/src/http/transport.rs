@@ -19,7 +19,7 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::time::{Instant, timeout};
 
 use super::answer::Answer;
-use super::fault::HttpFault;
+use super::error::HttpError;
 use super::options::{BearerToken, Cleartext, HttpOptions, TrustedRoots};
 use super::url::{BaseUrl, UrlError};
 
@@ -96,47 +96,47 @@ impl Transport {
         uri: &Uri,
         body: Bytes,
         repeat: Repeat,
-        read: impl Fn(&Answer) -> Result<T, HttpFault>,
-    ) -> Result<T, HttpFault> {
+        read: impl Fn(&Answer) -> Result<T, HttpError>,
+    ) -> Result<T, HttpError> {
         let begun = Instant::now();
         loop {
             let answer = self.ask_once(method, uri, body.clone()).await;
-            let fault = match answer.and_then(|answer| read(&answer)) {
+            let error = match answer.and_then(|answer| read(&answer)) {
                 Ok(result) => return Ok(result),
-                Err(fault) => fault,
+                Err(error) => error,
             };
-            let jitter = fault.retry_after().mul_f64(fastrand::f64() / 2.0);
-            let wait = fault.retry_after() + jitter;
+            let jitter = error.retry_after().mul_f64(fastrand::f64() / 2.0);
+            let wait = error.retry_after() + jitter;
             let in_time = begun.elapsed() + wait < self.repeat_for;
-            if repeat == Repeat::Unsafe || !fault.is_unanswered() || !in_time {
-                return Err(fault);
+            if repeat == Repeat::Unsafe || !error.is_unanswered() || !in_time {
+                return Err(error);
             }
-            tracing::debug!(%fault, "no answer, asking again");
+            tracing::debug!(%error, "no response, retrying");
             tokio::time::sleep_until(Instant::now() + wait).await;
         }
     }
 
-    async fn ask_once(&self, method: &Method, uri: &Uri, body: Bytes) -> Result<Answer, HttpFault> {
+    async fn ask_once(&self, method: &Method, uri: &Uri, body: Bytes) -> Result<Answer, HttpError> {
         match timeout(self.timeout, self.exchange(method, uri, body)).await {
             Ok(answer) => answer,
-            Err(_) => Err(HttpFault::Silent { url: self.base.to_string(), timeout: self.timeout }),
+            Err(_) => Err(HttpError::Silent { url: self.base.to_string(), timeout: self.timeout }),
         }
     }
 
-    async fn exchange(&self, method: &Method, uri: &Uri, body: Bytes) -> Result<Answer, HttpFault> {
+    async fn exchange(&self, method: &Method, uri: &Uri, body: Bytes) -> Result<Answer, HttpError> {
         let response = self.client.request(self.request(method, uri, body)).await;
         let response = response.map_err(|error| {
             let url = self.base.to_string();
             let reason = whole_reason(&error);
             if error.is_connect() {
-                HttpFault::Unreachable { url, reason }
+                HttpError::Unreachable { url, reason }
             } else {
-                HttpFault::CutShort { url, reason }
+                HttpError::CutShort { url, reason }
             }
         })?;
         let (parts, body) = response.into_parts();
         let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-        let body = body.map_err(|error| HttpFault::CutShort {
+        let body = body.map_err(|error| HttpError::CutShort {
             url: self.base.to_string(),
             reason: whole_reason(&*error),
         })?;

@@ -16,7 +16,7 @@ use super::context::RunnerContext;
 use super::handler::JobHandler;
 use super::job::LlmJob;
 use crate::completing::jittered;
-use crate::llm::LlmNeeds;
+use crate::llm::LlmRequirements;
 use crate::scheduler::{JobView, Permit};
 
 /// How long a job waits that cannot be allowed before somebody puts something right.
@@ -28,7 +28,7 @@ pub(super) struct Asking {
     pub(super) id: MessageId,
     pub(super) topic: Topic,
     pub(super) job: LlmJob,
-    pub(super) needs: LlmNeeds,
+    pub(super) needs: LlmRequirements,
     pub(super) job_id: Option<JobId>,
     /// Which attempt it would be.
     pub(super) attempt: u32,

@@ -12,7 +12,7 @@ use super::counters::{Counts, JobCounters};
 use super::model_gates::ModelGates;
 use super::settings::RunnerSettings;
 use crate::completing::Completing;
-use crate::llm::{LlmNeeds, TokenEstimator};
+use crate::llm::{LlmRequirements, TokenEstimator};
 use crate::tokio_clock::TokioClock;
 
 /// What the runner's tasks share.
@@ -59,7 +59,7 @@ impl<O, L: Limiter, H> RunnerContext<O, L, H> {
     /// Completes a lease; the models that got room back may go on.
     pub(super) async fn complete(
         &self,
-        needs: &LlmNeeds,
+        needs: &LlmRequirements,
         job: Option<&JobId>,
         lease: LeaseId,
         actuals: Actuals,

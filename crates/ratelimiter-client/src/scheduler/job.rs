@@ -13,7 +13,7 @@ use ratelimiter::{JobId, LeaseId};
 use tokio::sync::oneshot;
 
 use super::report::{JobEnd, JobError, JobFailure, JobReport};
-use crate::llm::{LlmNeeds, LlmRequest, LlmRequestError};
+use crate::llm::{LlmRequest, LlmRequestError, LlmRequirements};
 
 /// One LLM call that is made when its limits have room.
 ///
@@ -38,7 +38,7 @@ use crate::llm::{LlmNeeds, LlmRequest, LlmRequestError};
 #[must_use = "a job runs only when it is submitted"]
 pub struct Job<T> {
     pub(super) id: Option<JobId>,
-    pub(super) needs: LlmNeeds,
+    pub(super) needs: LlmRequirements,
     /// Behind a lock that nobody takes, so that a job, and with it a [`SubmitError`](super::SubmitError), can be shared
     /// between threads whatever its closure holds.
     execute: Mutex<Execute<T>>,
@@ -80,7 +80,7 @@ impl<T: Send + 'static> Job<T> {
     }
 
     /// A job that makes a call with these needs.
-    pub fn with_needs<F, Fut, E>(needs: LlmNeeds, execute: F) -> Self
+    pub fn with_needs<F, Fut, E>(needs: LlmRequirements, execute: F) -> Self
     where
         F: FnOnce(Permit) -> Fut + Send + 'static,
         Fut: Future<Output = Result<Done<T>, E>> + Send + 'static,
@@ -98,7 +98,7 @@ impl<T: Send + 'static> Job<T> {
     }
 
     /// What the call needs.
-    pub const fn needs(&self) -> &LlmNeeds {
+    pub const fn needs(&self) -> &LlmRequirements {
         &self.needs
     }
 
@@ -106,7 +106,7 @@ impl<T: Send + 'static> Job<T> {
     pub(super) fn erase(
         self,
         reporter: oneshot::Sender<JobReport<T>>,
-    ) -> (Option<JobId>, LlmNeeds, Box<dyn Work>) {
+    ) -> (Option<JobId>, LlmRequirements, Box<dyn Work>) {
         let Self { id, needs, execute } = self;
         let execute = execute.into_inner().expect("nobody takes the lock");
         (id, needs, Box::new(TypedWork { execute, reporter }))

@@ -9,7 +9,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::control::Control;
 use super::job::Work;
 use super::observer::JobView;
-use crate::llm::LlmNeeds;
+use crate::llm::LlmRequirements;
 
 /// A job that waits, asks or runs.
 pub(super) struct Queued {
@@ -26,7 +26,7 @@ pub(super) struct Queued {
 #[derive(Debug)]
 pub(super) struct JobFacts {
     pub(super) id: Option<JobId>,
-    pub(super) needs: LlmNeeds,
+    pub(super) needs: LlmRequirements,
     pub(super) submitted_at: Timestamp,
 }
 

@@ -7,7 +7,7 @@ use ratelimiter::JobId;
 
 use super::queued::Queued;
 use super::report::JobFailure;
-use crate::llm::LlmNeeds;
+use crate::llm::LlmRequirements;
 
 /// A job that did not run before its scheduler was shut down. [`Scheduler::resubmit`] gives it to another one, and its
 /// handle goes on waiting; if it is dropped, the handle resolves to [`JobFailure::NotRun`].
@@ -18,7 +18,7 @@ pub struct UnrunJob {
     /// `None` once it was taken.
     queued: Option<Queued>,
     id: Option<JobId>,
-    needs: LlmNeeds,
+    needs: LlmRequirements,
 }
 
 impl UnrunJob {
@@ -36,7 +36,7 @@ impl UnrunJob {
     }
 
     /// What its call needs.
-    pub const fn needs(&self) -> &LlmNeeds {
+    pub const fn needs(&self) -> &LlmRequirements {
         &self.needs
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ratelimiter_client::clock::FakeClock;
 use ratelimiter_client::memory::MemoryOptions;
 use ratelimiter_client::{Batcher, MemoryLimiter};
-use ratelimiter_conformance::{Fixture, Powers};
+use ratelimiter_conformance::{Capabilities, Fixture};
 
 use crate::hosted::powers_in_memory;
 
@@ -26,7 +26,7 @@ impl BatchedInProcess {
 impl Fixture for BatchedInProcess {
     type Limiter = Batcher<MemoryLimiter>;
 
-    fn powers(&self) -> Powers {
+    fn capabilities(&self) -> Capabilities {
         powers_in_memory()
     }
 

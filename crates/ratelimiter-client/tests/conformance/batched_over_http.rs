@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ratelimiter_client::{Batcher, HttpLimiter, HttpOptions};
-use ratelimiter_conformance::{Fixture, Powers};
+use ratelimiter_conformance::{Capabilities, Fixture};
 
 use crate::hosted::Hosted;
 
@@ -12,8 +12,8 @@ struct BatchedOverHttp(Hosted);
 impl Fixture for BatchedOverHttp {
     type Limiter = Batcher<HttpLimiter>;
 
-    fn powers(&self) -> Powers {
-        Hosted::powers()
+    fn capabilities(&self) -> Capabilities {
+        Hosted::capabilities()
     }
 
     async fn limiter(&self) -> Batcher<HttpLimiter> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ratelimiter_client::clock::FakeClock;
 use ratelimiter_client::memory::MemoryOptions;
 use ratelimiter_client::{HttpLimiter, HttpOptions, MemoryLimiter};
-use ratelimiter_conformance::Powers;
+use ratelimiter_conformance::Capabilities;
 use ratelimiterd::Server;
 use ratelimiterd::config::{Config, ListenAddr};
 use tempfile::TempDir;
@@ -64,13 +64,13 @@ impl Hosted {
         self.running.borrow().as_ref().unwrap().1.sweep();
     }
 
-    pub(crate) fn powers() -> Powers {
-        Powers { keeps_definitions: Ok(()), ..powers_in_memory() }
+    pub(crate) fn capabilities() -> Capabilities {
+        Capabilities { keeps_definitions: Ok(()), ..powers_in_memory() }
     }
 }
 
-pub(crate) fn powers_in_memory() -> Powers {
-    Powers {
+pub(crate) fn powers_in_memory() -> Capabilities {
+    Capabilities {
         expiry_lag: Duration::ZERO,
         reconciled_expiry_lag: Duration::ZERO,
         exact_time: Ok(()),

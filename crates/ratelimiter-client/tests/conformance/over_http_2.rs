@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ratelimiter_client::{Cleartext, HttpLimiter, HttpOptions};
-use ratelimiter_conformance::{Fixture, Powers};
+use ratelimiter_conformance::{Capabilities, Fixture};
 
 use crate::hosted::Hosted;
 
@@ -19,8 +19,8 @@ impl OverHttp2 {
 impl Fixture for OverHttp2 {
     type Limiter = HttpLimiter;
 
-    fn powers(&self) -> Powers {
-        Hosted::powers()
+    fn capabilities(&self) -> Capabilities {
+        Hosted::capabilities()
     }
 
     async fn limiter(&self) -> HttpLimiter {

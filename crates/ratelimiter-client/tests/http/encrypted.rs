@@ -9,7 +9,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use ratelimiter_client::{HttpFault, HttpLimiter, HttpOptions, HttpSetupError, TrustedRoots};
+use ratelimiter_client::{HttpError, HttpLimiter, HttpOptions, HttpSetupError, TrustedRoots};
 use rcgen::{CertifiedKey, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
@@ -92,7 +92,7 @@ async fn cli_01_a_certificate_that_is_not_trusted_is_unreachable_and_says_so() {
     let limiter = HttpLimiter::with_options(&url, trusting(another)).unwrap();
     let fault = limiter.check().await.unwrap_err();
     assert!(
-        matches!(&fault, HttpFault::Unreachable { reason, .. } if reason.contains("certificate")),
+        matches!(&fault, HttpError::Unreachable { reason, .. } if reason.contains("certificate")),
         "{fault:?}"
     );
 }

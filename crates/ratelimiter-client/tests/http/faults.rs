@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ratelimiter_client::{Actuals, Backend, Capacity, Limit, LimitKind, Page, Window};
 use ratelimiter_client::{
-    CompleteError, CompleteRequest, DefineError, DeleteError, HttpFault, HttpLimiter, HttpOptions,
+    CompleteError, CompleteRequest, DefineError, DeleteError, HttpError, HttpLimiter, HttpOptions,
     LeaseId, LimitKey, Limiter, Refused, Requirements, ReserveError, ReserveRequest, StateError,
     Unanswered,
 };
@@ -27,7 +27,7 @@ fn limiter(url: &str) -> HttpLimiter {
 }
 
 /// What `check` and a reserve say of a server that always replies so.
-async fn faults(reply: Reply) -> (HttpFault, ReserveError) {
+async fn faults(reply: Reply) -> (HttpError, ReserveError) {
     let server = ScriptedServer::start(vec![reply]).await;
     let limiter = limiter(&server.url);
     let fault = limiter.check().await.unwrap_err();
@@ -57,7 +57,7 @@ async fn cli_01_a_web_page_is_no_answer() {
     let reply = answer("200 OK", "content-type: text/html\r\n", page);
     let (fault, error) = faults(Reply::Bytes(reply)).await;
     assert!(
-        matches!(&fault, HttpFault::NotOurs { status: 200, kind, begins, .. }
+        matches!(&fault, HttpError::NotOurs { status: 200, kind, begins, .. }
             if kind == "text/html" && begins.starts_with("<!doctype html> <html> <title>")),
         "{fault:?}"
     );
@@ -68,7 +68,7 @@ async fn cli_01_a_web_page_is_no_answer() {
 #[tokio::test]
 async fn cli_01_another_programs_json_is_no_answer() {
     let (fault, error) = faults(json("200 OK", r#"{"status":"up"}"#)).await;
-    assert!(matches!(fault, HttpFault::NotOurs { .. }), "{fault:?}");
+    assert!(matches!(fault, HttpError::NotOurs { .. }), "{fault:?}");
     assert_refused(&error, "not an answer to a reserve");
 }
 
@@ -77,7 +77,7 @@ async fn cli_01_another_programs_json_is_no_answer() {
 async fn cli_01_a_redirection_is_not_followed() {
     let reply = answer("302 Found", "location: https://login.example.org/\r\n", "");
     let (fault, error) = faults(Reply::Bytes(reply)).await;
-    assert!(matches!(fault, HttpFault::Redirected { status: 302, .. }), "{fault:?}");
+    assert!(matches!(fault, HttpError::Redirected { status: 302, .. }), "{fault:?}");
     assert_refused(&error, "redirects to https://login.example.org/");
     assert_refused(&error, "give it the URL of the server itself");
 }
@@ -87,7 +87,7 @@ async fn cli_01_a_redirection_is_not_followed() {
 async fn cli_01_a_token_that_is_not_accepted_is_said_to_be_so() {
     let body = r#"{"error":"unauthorized","message":"no such token"}"#;
     let (fault, error) = faults(json("401 Unauthorized", body)).await;
-    assert!(matches!(fault, HttpFault::Unauthorized { .. }), "{fault:?}");
+    assert!(matches!(fault, HttpError::Unauthorized { .. }), "{fault:?}");
     assert_refused(
         &error,
         "does not accept the token (401): no such token; give the client a token",
@@ -95,7 +95,7 @@ async fn cli_01_a_token_that_is_not_accepted_is_said_to_be_so() {
 
     let body = r#"{"error":"forbidden","message":"an admin token is needed"}"#;
     let (fault, error) = faults(json("403 Forbidden", body)).await;
-    assert!(matches!(fault, HttpFault::Forbidden { .. }), "{fault:?}");
+    assert!(matches!(fault, HttpError::Forbidden { .. }), "{fault:?}");
     assert_refused(&error, "(403): an admin token is needed");
 }
 
@@ -108,7 +108,7 @@ async fn cli_01_an_answer_that_is_cut_short_leaves_the_outcome_unknown() {
     let head_only = "HTTP/1.1 200".to_owned();
     for cut in [half, no_length, head_only, String::new()] {
         let (fault, error) = faults(Reply::LastBytes(cut)).await;
-        assert!(matches!(fault, HttpFault::CutShort { .. }), "{fault:?}");
+        assert!(matches!(fault, HttpError::CutShort { .. }), "{fault:?}");
         assert_unanswered(&error, "was cut short");
     }
 }
@@ -125,7 +125,7 @@ async fn cli_01_a_server_that_accepts_and_never_answers_is_silent() {
     let limiter = HttpLimiter::with_options(&server.url, options.clone()).unwrap();
     let fault = limiter.check().await.unwrap_err();
     assert!(
-        matches!(fault, HttpFault::Silent { timeout, .. } if timeout == options.timeout),
+        matches!(fault, HttpError::Silent { timeout, .. } if timeout == options.timeout),
         "{fault:?}"
     );
     let error = limiter.reserve(&request()).await.unwrap_err();
@@ -138,7 +138,7 @@ async fn cli_01_a_server_that_is_not_there_is_unreachable() {
     // A port that nobody is given by chance, and nobody listens on.
     let limiter = limiter("http://127.0.0.1:1");
     let fault = limiter.check().await.unwrap_err();
-    assert!(matches!(fault, HttpFault::Unreachable { .. }), "{fault:?}");
+    assert!(matches!(fault, HttpError::Unreachable { .. }), "{fault:?}");
     let error = limiter.reserve(&request()).await.unwrap_err();
     assert_unanswered(&error, "cannot connect to http://127.0.0.1");
 }

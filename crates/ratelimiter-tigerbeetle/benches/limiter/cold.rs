@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ratelimiter::clock::{Clock, SystemClock};
+use ratelimiter::clock::{Clock, MonotonicClock};
 use ratelimiter::{
     Actuals, Backend, Capacity, CompleteRequest, HoldTimeout, LeaseId, Limit, LimitKey, LimitKind,
     Limiter, Requirements, ReserveRequest, Window,
@@ -26,7 +26,7 @@ const SECONDS: u64 = 3_600;
 
 /// Two limiters on one cluster.
 pub struct ColdComparison {
-    clock: SystemClock,
+    clock: MonotonicClock,
     maker: Arc<TestedLimiter>,
     other: Arc<TestedLimiter>,
 }
@@ -47,7 +47,7 @@ impl ColdComparison {
             maker.define(limit.clone()).await.unwrap();
             other.define(limit).await.unwrap();
         }
-        Self { clock: SystemClock::new(), maker, other }
+        Self { clock: MonotonicClock::new(), maker, other }
     }
 
     /// Alternating, so that other load on the machine affects all of them alike.
@@ -116,7 +116,7 @@ struct Reserves {
 }
 
 impl Reserves {
-    fn start(at: &Arc<TestedLimiter>, clock: &SystemClock) -> Self {
+    fn start(at: &Arc<TestedLimiter>, clock: &MonotonicClock) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let mut callers = JoinSet::new();
         for model in 0..RESERVERS {
@@ -162,7 +162,7 @@ fn limits(model: usize) -> Vec<Limit> {
     ]
 }
 
-fn request(clock: &SystemClock, model: usize) -> ReserveRequest {
+fn request(clock: &MonotonicClock, model: usize) -> ReserveRequest {
     let needs = [("concurrency", 1), ("rpm", 1), ("tokens", 100), ("tpm", 100)];
     let needs = needs.map(|(dimension, amount)| (key(model, dimension), amount));
     ReserveRequest::new(LeaseId::generate(clock.now()), Requirements::of(needs).unwrap())

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ratelimiter::clock::{Clock, SystemClock};
+use ratelimiter::clock::{Clock, MonotonicClock};
 use ratelimiter::{
     Backend, Capacity, LeaseId, Limit, LimitKey, LimitKind, Limiter, Requirements, ReserveRequest,
     Window,
 };
 use ratelimiter_tigerbeetle::ids::{self, TransferRole};
 use ratelimiter_tigerbeetle::ledger::LEDGER_LIMITS;
-use ratelimiter_tigerbeetle::ledger::cluster::{ClusterConfig, ClusterLedger, Unobserved};
+use ratelimiter_tigerbeetle::ledger::cluster::{ClusterConfig, ClusterLedger, NoObserver};
 use ratelimiter_tigerbeetle::limiter::{LimiterOptions, TigerBeetleLimiter};
 use testkit::tigerbeetle::TestCluster;
 use tigerbeetle as tb;
@@ -27,7 +27,7 @@ pub type TestedLimiter = TigerBeetleLimiter<ClusterLedger>;
 
 /// One server and everything that is measured on it.
 pub struct Comparison {
-    clock: SystemClock,
+    clock: MonotonicClock,
     turn: Duration,
     client: tb::Client,
     limiter: Arc<TestedLimiter>,
@@ -56,7 +56,7 @@ impl Comparison {
                 unbatched.define(limit(model, dimension)).await.unwrap();
             }
         }
-        Self { clock: SystemClock::new(), turn, client, limiter, unbatched }
+        Self { clock: MonotonicClock::new(), turn, client, limiter, unbatched }
     }
 
     /// Alternating, so that other load on the machine affects all of them alike.
@@ -158,7 +158,7 @@ pub async fn open(cluster: &TestCluster, max_batch_events: u32) -> Arc<TestedLim
     settings.max_batch_events = max_batch_events;
     settings.request_timeout_ms = 30_000;
     let config = ClusterConfig::new(&settings).unwrap();
-    let ledger = ClusterLedger::open(config, Unobserved).unwrap();
+    let ledger = ClusterLedger::open(config, NoObserver).unwrap();
     ledger.warm_up().await.unwrap();
     Arc::new(TigerBeetleLimiter::new(ledger, LimiterOptions::default()))
 }
@@ -172,7 +172,7 @@ fn limit(model: usize, dimension: &str) -> Limit {
     Limit::new(key(model, dimension), kind, Capacity::new(1 << 60).unwrap())
 }
 
-fn request(clock: &SystemClock) -> ReserveRequest {
+fn request(clock: &MonotonicClock) -> ReserveRequest {
     let model = fastrand::usize(..MODELS);
     let needs = DIMENSIONS.map(|dimension| (key(model, dimension), 1));
     ReserveRequest::new(LeaseId::generate(clock.now()), Requirements::of(needs).unwrap())

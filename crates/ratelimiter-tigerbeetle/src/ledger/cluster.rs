@@ -35,10 +35,10 @@ pub use config::{
     ADDRESSES_MAX, ClusterConfig, ClusterSettings, ConfigError, FLUSH_INTERVAL_MICROS_MAX,
     MAX_BATCH_EVENTS_MAX, REQUEST_TIMEOUT_MS_MAX, SESSIONS_MAX, WAVE_QUERIES_MAX,
 };
-pub use observer::{Observation, Observer, Operation, Unobserved};
+pub use observer::{NoObserver, Observation, Observer, Operation};
 
 /// A TigerBeetle cluster, and who observes it. Dropping it closes its sessions in the background.
-pub struct ClusterLedger<O = Unobserved> {
+pub struct ClusterLedger<O = NoObserver> {
     writing: Arc<Shared>,
     reading: Arc<Shared>,
     observer: Arc<O>,

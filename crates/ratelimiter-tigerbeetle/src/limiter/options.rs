@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ratelimiter::HintPolicy;
-use ratelimiter::clock::{Clock, SystemClock};
+use ratelimiter::clock::{Clock, MonotonicClock};
 
 /// Options of a [`TigerBeetleLimiter`](super::TigerBeetleLimiter).
 #[derive(Clone)]
@@ -27,7 +27,7 @@ pub struct LimiterOptions {
 impl Default for LimiterOptions {
     fn default() -> Self {
         Self {
-            clock: Arc::new(SystemClock::new()),
+            clock: Arc::new(MonotonicClock::new()),
             hints: HintPolicy::default(),
             leases_cached_max: 100_000,
             expiry_lag_max: Duration::from_secs(10),

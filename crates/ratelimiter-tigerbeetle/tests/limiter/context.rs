@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use ratelimiter::clock::{Clock, FakeClock, SystemClock};
+use ratelimiter::clock::{Clock, FakeClock, MonotonicClock};
 use ratelimiter::{
     Actuals, Backend, Capacity, CompleteError, CompleteRequest, Decision, HoldTimeout, LeaseId,
     Limit, LimitKey, LimitKind, LimitState, Limiter, Page, RegisteredLimit, Requirements,
@@ -34,7 +34,7 @@ impl<L: Ledger + Clone> TestContext<L> {
     pub fn new(ledger: L, fake_clock: Option<Arc<FakeClock>>) -> Self {
         let clock: Arc<dyn Clock> = match &fake_clock {
             Some(fake_clock) => Arc::clone(fake_clock) as Arc<dyn Clock>,
-            None => Arc::new(SystemClock::new()),
+            None => Arc::new(MonotonicClock::new()),
         };
         let prefix = format!("context:{}:", LeaseId::generate(clock.now()));
         Self { ledger, clock, fake_clock, prefix, limiters: Mutex::default() }

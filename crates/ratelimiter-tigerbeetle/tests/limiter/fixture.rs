@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ratelimiter::LeaseId;
 use ratelimiter::clock::Timestamp;
-use ratelimiter_conformance::{Fixture, Powers};
+use ratelimiter_conformance::{Capabilities, Fixture};
 use ratelimiter_tigerbeetle::ledger::Ledger;
 use ratelimiter_tigerbeetle::limiter::TigerBeetleLimiter;
 
@@ -34,11 +34,11 @@ impl<L: Ledger + Clone> OnLedger<L> {
 impl<L: Ledger + Clone> Fixture for OnLedger<L> {
     type Limiter = Arc<TigerBeetleLimiter<L>>;
 
-    fn powers(&self) -> Powers {
+    fn capabilities(&self) -> Capabilities {
         match self.context.fake_clock {
-            Some(_) => powers(Duration::from_millis(1)),
+            Some(_) => capabilities(Duration::from_millis(1)),
             // `outlast` waits for later expiries.
-            None => powers(Duration::from_millis(100)),
+            None => capabilities(Duration::from_millis(100)),
         }
     }
 
@@ -70,8 +70,8 @@ impl<L: Ledger + Clone> Fixture for OnLedger<L> {
 }
 
 /// The limiter's capabilities with this expiry lag.
-pub fn powers(expiry_lag: Duration) -> Powers {
-    Powers {
+pub fn capabilities(expiry_lag: Duration) -> Capabilities {
+    Capabilities {
         expiry_lag,
         reconciled_expiry_lag: Duration::from_secs(1),
         exact_time: Err("the events of one moment are a nanosecond apart"),

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ratelimiter_conformance::suite::{self, FACTS};
-use ratelimiter_tigerbeetle::ledger::cluster::{ClusterConfig, ClusterLedger, Unobserved};
+use ratelimiter_tigerbeetle::ledger::cluster::{ClusterConfig, ClusterLedger, NoObserver};
 use testkit::tigerbeetle::{Fixture, suite};
 
 use crate::context::{TestContext, run};
@@ -32,7 +32,7 @@ async fn on_server(fixture: &Fixture) -> TestContext<Arc<ClusterLedger>> {
     static LEDGER: OnceLock<Arc<ClusterLedger>> = OnceLock::new();
     let ledger = LEDGER.get_or_init(|| {
         let config = ClusterConfig::new(&fixture.development().settings()).unwrap();
-        Arc::new(ClusterLedger::open(config, Unobserved).unwrap())
+        Arc::new(ClusterLedger::open(config, NoObserver).unwrap())
     });
     ledger.ready().await;
     TestContext::new(Arc::clone(ledger), None)
@@ -49,7 +49,7 @@ macro_rules! with_scenarios {
 fn main() -> ExitCode {
     let mut tests = suite("limiter").threads(THREADS);
     // Skipped facts are left out, so that every counted test ran; the model's test lists them.
-    let powers = fixture::powers(Duration::ZERO);
+    let powers = fixture::capabilities(Duration::ZERO);
     for fact in FACTS.iter().filter(|fact| fact.skipped_with(&powers).is_none()) {
         tests = tests.test(fact.name, |fixture| {
             suite::play(fact.name, async { OnLedger::new(on_server(fixture).await) });

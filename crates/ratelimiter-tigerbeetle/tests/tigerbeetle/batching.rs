@@ -3,7 +3,7 @@
 use std::num::NonZeroU128;
 use std::sync::Arc;
 
-use ratelimiter_tigerbeetle::ledger::cluster::{FLUSH_INTERVAL_MICROS_MAX, Unobserved};
+use ratelimiter_tigerbeetle::ledger::cluster::{FLUSH_INTERVAL_MICROS_MAX, NoObserver};
 use ratelimiter_tigerbeetle::ledger::{
     Ledger, Transfer, TransferQuery, TransferStatus, UserData, WorkItem,
 };
@@ -17,7 +17,7 @@ use crate::tally::Tally;
 pub fn tb_04_another_session_finds_a_lease_that_it_did_not_make(fixture: &Fixture) {
     run(async {
         let settings = fixture.development().settings();
-        let maker = open(config(&settings), Unobserved).await;
+        let maker = open(config(&settings), NoObserver).await;
         let (operator, accounts) = limits(&maker, CHAIN, 10).await;
         let lease = NonZeroU128::new(fastrand::u128(1..)).unwrap();
         let user_data = UserData { data_128: lease.get(), ..UserData::default() };
@@ -26,7 +26,7 @@ pub fn tb_04_another_session_finds_a_lease_that_it_did_not_make(fixture: &Fixtur
         let results = maker.create_transfers(WorkItem::new().with_chain(chain)).await.unwrap();
         maker.close().await;
 
-        let finder = open(config(&settings), Unobserved).await;
+        let finder = open(config(&settings), NoObserver).await;
         let rows = finder.query_transfers(TransferQuery::new(lease)).await.unwrap();
         let found: Vec<_> = rows.iter().map(|row| (row.debit, row.amount, row.timestamp)).collect();
         let made: Vec<_> = accounts
@@ -84,7 +84,7 @@ pub fn tb_09_a_lonely_caller_is_not_kept_waiting(fixture: &Fixture) {
         let mut settings = fixture.development().settings();
         // It would be a second per request if any caller lingered.
         settings.flush_interval_micros = FLUSH_INTERVAL_MICROS_MAX;
-        let ledger = open(config(&settings), Unobserved).await;
+        let ledger = open(config(&settings), NoObserver).await;
         let (operator, accounts) = limits(&ledger, 1, 1_000_000).await;
         soon("three hundred requests of one caller", async {
             for _ in 0..300 {

@@ -1,6 +1,6 @@
 //! `TB-12`: session problems are reported, and sessions recover.
 
-use ratelimiter_tigerbeetle::ledger::cluster::{ClusterLedger, Unobserved};
+use ratelimiter_tigerbeetle::ledger::cluster::{ClusterLedger, NoObserver};
 use ratelimiter_tigerbeetle::ledger::{AccountId, Ledger, LedgerError, SessionProblem};
 use testkit::tigerbeetle::{Fixture, Mode, TestCluster};
 use tigerbeetle as tb;
@@ -19,7 +19,7 @@ pub fn tb_12_a_host_name_is_resolved(fixture: &Fixture) {
         let mut settings = fixture.development().settings();
         let address = settings.addresses[0].replace("127.0.0.1", "localhost");
         settings.addresses = vec![address];
-        let ledger = open(config(&settings), Unobserved).await;
+        let ledger = open(config(&settings), NoObserver).await;
         ledger.lookup_accounts(some_account()).await.unwrap();
         ledger.close().await;
     });
@@ -30,7 +30,7 @@ pub fn tb_12_a_wrong_cluster_id_is_reported_within_the_timeout(fixture: &Fixture
         let mut settings = fixture.development().settings();
         settings.cluster_id += 1;
         settings.request_timeout_ms = 2_000;
-        let ledger = ClusterLedger::open(config(&settings), Unobserved).unwrap();
+        let ledger = ClusterLedger::open(config(&settings), NoObserver).unwrap();
         let report = async {
             loop {
                 match ledger.lookup_accounts(some_account()).await {
@@ -61,7 +61,7 @@ pub fn tb_12_too_many_connections_are_reported(_: &Fixture) {
             others.push(client);
         }
 
-        let ledger = ClusterLedger::open(config(&cluster.settings()), Unobserved).unwrap();
+        let ledger = ClusterLedger::open(config(&cluster.settings()), NoObserver).unwrap();
         let problem = soon("a report", ledger.warm_up()).await.unwrap_err();
         assert!(matches!(problem, SessionProblem::NotRegistered { .. }), "{problem}");
         assert!(problem.to_string().contains("no connection free"), "{problem}");
@@ -80,7 +80,7 @@ pub fn tb_12_a_cluster_that_comes_later_is_found(_: &Fixture) {
     run(async {
         let mut cluster = TestCluster::start(Mode::Development);
         cluster.kill(0);
-        let ledger = ClusterLedger::open(config(&cluster.settings()), Unobserved).unwrap();
+        let ledger = ClusterLedger::open(config(&cluster.settings()), NoObserver).unwrap();
         let problem = soon("a report", ledger.warm_up()).await.unwrap_err();
         assert!(problem.to_string().contains("the server is down"), "{problem}");
 

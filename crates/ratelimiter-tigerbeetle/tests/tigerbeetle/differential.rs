@@ -11,7 +11,7 @@ use std::env;
 use std::fmt::Write;
 use std::time::Duration;
 
-use ratelimiter_tigerbeetle::ledger::cluster::{ClusterLedger, Unobserved};
+use ratelimiter_tigerbeetle::ledger::cluster::{ClusterLedger, NoObserver};
 use ratelimiter_tigerbeetle::ledger::{
     AccountRow, AccountStatus, Ledger, NewAccount, Timestamp, TransferResult, TransferStatus,
     WorkItem,
@@ -94,7 +94,7 @@ pub fn the_model_agrees_with_the_server(fixture: &Fixture) {
 fn the_model_agrees(fixture: &Fixture, seed: u64, events: u64) {
     eprintln!("{SEED_VARIABLE}={seed} {EVENTS_VARIABLE}={events}");
     run(async {
-        let ledger = open(config(&fixture.development().settings()), Unobserved).await;
+        let ledger = open(config(&fixture.development().settings()), NoObserver).await;
         let mut pair = Pair::new(ledger, Generator::new(seed));
         pair.create_accounts(pair.generator.accounts()).await;
         while pair.events < events

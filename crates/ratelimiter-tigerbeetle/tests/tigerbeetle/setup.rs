@@ -4,7 +4,7 @@ use std::future::Future;
 use std::num::{NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
-use ratelimiter::clock::{Clock, SystemClock};
+use ratelimiter::clock::{Clock, MonotonicClock};
 use ratelimiter_tigerbeetle::ledger::cluster::{
     ClusterConfig, ClusterLedger, ClusterSettings, Observer,
 };
@@ -102,7 +102,7 @@ pub async fn limits(
 
 /// In the layout of `TB-01`: random IDs would slow the server down.
 pub fn transfer_id() -> TransferId {
-    let now_ms = SystemClock::new().now().unix_ms();
+    let now_ms = MonotonicClock::new().now().unix_ms();
     TransferId::nearest(u128::from(now_ms) << 80 | fastrand::u128(..) >> 48)
 }
 

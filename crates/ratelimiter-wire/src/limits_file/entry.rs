@@ -6,11 +6,11 @@ use ratelimiter::{Capacity, LimitKey, RegisteredLimit};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::error::FileFault;
+use super::error::FileError;
 use super::scan::{Field, Fields, text_in};
 use crate::decode::{Body, Refusal, decode};
 use crate::definition::{DefinitionBody, KindBody, OverageBody, StatusBody};
-use crate::error_code::ErrorWord;
+use crate::error_code::ErrorCode;
 use crate::field;
 use crate::object::object_only;
 use crate::state::{read_status, write_status_v1};
@@ -145,13 +145,13 @@ pub(super) fn read(
     line: usize,
     text: &str,
     strictness: Strictness,
-) -> Result<ParsedEntry<'_>, Vec<FileFault>> {
+) -> Result<ParsedEntry<'_>, Vec<FileError>> {
     let refusal = match parse_known(text) {
         Ok(registered) => return Ok(ParsedEntry::Known { registered, unknown: Vec::new() }),
         Err(refusal) => refusal,
     };
     let Some(Fields(fields)) = Fields::of(line, text) else {
-        return Err(vec![FileFault::at_line(line, strip_position(&refusal.message))]);
+        return Err(vec![FileError::at_line(line, strip_position(&refusal.message))]);
     };
     let key = fields.iter().find_map(|field| text_in(field, "key"));
     if strictness == Strictness::RejectUnknown {
@@ -168,7 +168,7 @@ pub(super) fn read(
     let mut names = BTreeSet::new();
     if let Some((name, line, _)) = unknown.iter().find(|(name, ..)| !names.insert(name)) {
         let (field, message) = (Some(name.clone()), "is listed twice".to_owned());
-        return Err(vec![FileFault { line: *line, key, field, message }]);
+        return Err(vec![FileError { line: *line, key, field, message }]);
     }
     match parse_known(&object_of(&known)) {
         Ok(registered) => Ok(ParsedEntry::Known { registered, unknown }),
@@ -194,23 +194,23 @@ fn entry_errors(
     key: Option<String>,
     fields: &[Field<'_>],
     whole: Refusal,
-) -> Vec<FileFault> {
+) -> Vec<FileError> {
     let mut errors = Vec::new();
     for (name, line, raw) in fields {
         if let Some(message) = field_error(name, raw) {
             let field = Some(name.clone());
-            errors.push(FileFault { line: *line, key: key.clone(), field, message });
+            errors.push(FileError { line: *line, key: key.clone(), field, message });
         }
     }
     if errors.is_empty() {
         let field = match whole.error {
-            ErrorWord::InvalidRequest { field } => field,
+            ErrorCode::InvalidRequest { field } => field,
             // No check of an entry returns another code; if one did, it would still be shown.
             error => error.to_string(),
         };
         let at = fields.iter().find(|(name, ..)| *name == field).map_or(line, |(_, line, _)| *line);
         let message = strip_position(&whole.message).to_owned();
-        errors.push(FileFault { line: at, key, field: Some(field), message });
+        errors.push(FileError { line: at, key, field: Some(field), message });
     }
     errors
 }

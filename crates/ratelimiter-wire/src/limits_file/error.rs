@@ -6,12 +6,12 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LimitsFileError {
     /// The errors, by line.
-    pub faults: Vec<FileFault>,
+    pub errors: Vec<FileError>,
 }
 
 /// One error in a limits file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileFault {
+pub struct FileError {
     /// The line, from 1.
     pub line: usize,
     /// The key of the limit, if it could be parsed.
@@ -22,14 +22,14 @@ pub struct FileFault {
     pub message: String,
 }
 
-impl FileFault {
+impl FileError {
     /// An error that concerns no limit.
     pub(crate) fn at_line(line: usize, message: impl Into<String>) -> Self {
         Self { line, key: None, field: None, message: message.into() }
     }
 }
 
-impl fmt::Display for FileFault {
+impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: ", self.line)?;
         if let Some(key) = &self.key {
@@ -44,7 +44,7 @@ impl fmt::Display for FileFault {
 
 impl fmt::Display for LimitsFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, error) in self.faults.iter().enumerate() {
+        for (at, error) in self.errors.iter().enumerate() {
             if at > 0 {
                 f.write_str("\n")?;
             }

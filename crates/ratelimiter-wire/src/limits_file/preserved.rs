@@ -15,7 +15,7 @@ use super::scan::{Envelope, Field};
 /// A file is written in the form in which it was read: an array stays an array, which every older server can read, and an
 /// object stays an object, with its version and its unknown fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct PreservedFields {
     /// Version and unknown fields of the object around the limits, if there is one.
     envelope: Option<(u64, UnknownFields)>,
     /// The unknown fields of limits of a known kind.
@@ -28,7 +28,7 @@ pub struct Kept {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct UnknownFields(Vec<(String, Box<str>)>);
 
-impl Kept {
+impl PreservedFields {
     pub(super) fn versioned(envelope: Option<Envelope<'_>>) -> Self {
         let envelope = envelope.map(|Envelope { version, fields }| (version, fields.into()));
         Self { envelope, ..Self::default() }

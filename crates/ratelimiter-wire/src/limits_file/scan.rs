@@ -10,7 +10,7 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::LIMITS_FILE_VERSION;
-use super::error::FileFault;
+use super::error::FileError;
 
 /// A field's name, its line, and its JSON.
 pub(super) type Field<'a> = (String, usize, &'a RawValue);
@@ -20,7 +20,7 @@ pub(super) struct Scan<'a> {
     /// `None` for an array.
     pub(super) envelope: Option<Envelope<'a>>,
     pub(super) entries: Vec<(usize, &'a RawValue)>,
-    pub(super) errors: Vec<FileFault>,
+    pub(super) errors: Vec<FileError>,
 }
 
 /// The object around the entries since version 2.
@@ -60,7 +60,7 @@ impl<'a> Scan<'a> {
                 Some(key) => format!("{error}, after the limit {key}"),
                 None => error.to_string(),
             };
-            FileFault::at_line(error.line().max(1), message)
+            FileError::at_line(error.line().max(1), message)
         }));
         let envelope =
             is_object.then(|| Envelope::of(text, envelope_fields, is_whole, &mut errors));
@@ -76,7 +76,7 @@ impl<'a> Envelope<'a> {
         text: &'a str,
         envelope_fields: Vec<(String, &'a RawValue)>,
         is_whole: bool,
-        errors: &mut Vec<FileFault>,
+        errors: &mut Vec<FileError>,
     ) -> Self {
         let mut version = None;
         let (mut fields, mut seen) = (Vec::new(), BTreeSet::new());
@@ -107,8 +107,8 @@ impl<'a> Envelope<'a> {
     }
 }
 
-fn of_file(line: usize, field: &str, message: impl Into<String>) -> FileFault {
-    FileFault { line, key: None, field: Some(field.to_owned()), message: message.into() }
+fn of_file(line: usize, field: &str, message: impl Into<String>) -> FileError {
+    FileError { line, key: None, field: Some(field.to_owned()), message: message.into() }
 }
 
 /// Collects the fields outside the visitor, so that those before a syntax error are not lost.

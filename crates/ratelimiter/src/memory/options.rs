@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, MonotonicClock};
 use crate::hint::HintPolicy;
 
 /// Options of a [`MemoryLimiter`](super::MemoryLimiter). [`MemoryOptions::default`] is right for production.
@@ -46,7 +46,7 @@ impl MemoryOptions {
 impl Default for MemoryOptions {
     fn default() -> Self {
         Self {
-            clock: Arc::new(SystemClock::new()),
+            clock: Arc::new(MonotonicClock::new()),
             hints: HintPolicy::default(),
             remember_for: Duration::from_secs(600),
             remember_max: 1_000_000,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ratelimiter::{LimitKey, LimitStatus, RegisteredLimit, Registry};
-use ratelimiter_wire::{FileFault, Kept};
+use ratelimiter_wire::{FileError, PreservedFields};
 
 use crate::disk::FileVersion;
 use crate::limits_file::{FileLock, LimitsFile, Staged, is_mount_point};
@@ -28,7 +28,7 @@ pub(super) struct DefinitionStore {
     /// The limits of the registry that are on their way down.
     decreasing: BTreeSet<LimitKey>,
     /// What the file says beyond the limits that this version understands.
-    pub(super) unknown_fields: Kept,
+    pub(super) unknown_fields: PreservedFields,
     /// Which content of the file was taken over last; at the start, where nobody else changes it.
     pub(super) version_seen: Option<FileVersion>,
     /// Limits whose failed change is still to be rolled back in the backend.
@@ -59,7 +59,7 @@ impl DefinitionStore {
             owned,
             registry: Registry::new(),
             decreasing: BTreeSet::new(),
-            unknown_fields: Kept::default(),
+            unknown_fields: PreservedFields::default(),
             version_seen: None,
             pending_rollbacks: BTreeSet::new(),
             unremovable: BTreeSet::new(),
@@ -169,7 +169,7 @@ impl DefinitionStore {
     }
 
     /// Logs what of the file was not understood (`OPS-05`).
-    pub(super) fn log_notes(&self, notes: &[FileFault]) {
+    pub(super) fn log_notes(&self, notes: &[FileError]) {
         let path = self.file.path().display();
         for note in notes.iter().take(NOTES_LOGGED_MAX) {
             tracing::warn!(%path, %note, "the limits file was written by a newer version");

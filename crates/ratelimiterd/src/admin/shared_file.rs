@@ -187,7 +187,7 @@ impl<B: HostedBackend> Admin<B> {
         Some(ours)
     }
 
-    /// Makes store and backend what the file says. A file that is gone or has faults changes nothing: it is a person's
+    /// Makes store and backend what the file says. A file that is gone or has errors changes nothing: it is a person's
     /// mistake, and not the wish that all limits go. One that was never there holds no limits.
     ///
     /// Under the lock, what others have staged and not confirmed is shut out of the backend too.
@@ -210,7 +210,7 @@ impl<B: HostedBackend> Admin<B> {
         });
         let read = read.await.map_err(|error| unanswered(error.to_string()))?;
         if let Some((version, uncommitted, loaded)) = read {
-            let LimitsDocument { registry, kept: unknown_fields, notes } =
+            let LimitsDocument { registry, preserved: unknown_fields, notes } =
                 loaded.map_err(|error| unanswered(error.to_string()))?;
             let unconfirmed =
                 uncommitted.iter().flat_map(|staged| staged.unconfirmed(&registry)).collect();

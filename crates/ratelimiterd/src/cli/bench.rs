@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use ratelimiter::clock::{Clock, SystemClock};
+use ratelimiter::clock::{Clock, MonotonicClock};
 use ratelimiter::{Backend, LeaseId, LimitKey, MemoryLimiter};
 use ratelimiter_client::{Cleartext, HttpOptions};
 
@@ -70,7 +70,7 @@ async fn run_on<B>(bench: &Bench, backend: B, target: &str) -> Result<ExitCode, 
 where
     B: Backend + Clone + 'static,
 {
-    let clock = Arc::new(SystemClock::new());
+    let clock = Arc::new(MonotonicClock::new());
     // The keys are unique to this run, so that a test on a server in use touches no other limits.
     let run = LeaseId::generate(clock.now());
     let load = Load {
@@ -98,7 +98,7 @@ async fn run_load<B>(
     bench: &Bench,
     backend: &B,
     load: Load,
-    clock: &Arc<SystemClock>,
+    clock: &Arc<MonotonicClock>,
 ) -> Result<(LoadResults, Duration), CliError>
 where
     B: Backend + Clone + 'static,

@@ -19,7 +19,7 @@ pub(super) fn run(
         Ok(config) => (Some(config.registry.limits_file()), Vec::new()),
         Err(error) => {
             let file = settings.limits.as_ref().map(LimitsFile::new);
-            (file, error.faults.iter().map(ToString::to_string).collect())
+            (file, error.errors.iter().map(ToString::to_string).collect())
         }
     };
     let mut summary = "config: ok".to_owned();

@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError {
     /// At least one error.
-    pub faults: Vec<SettingError>,
+    pub errors: Vec<SettingError>,
 }
 
 /// One error of a config.
@@ -32,7 +32,7 @@ impl fmt::Display for SettingError {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, error) in self.faults.iter().enumerate() {
+        for (at, error) in self.errors.iter().enumerate() {
             if at > 0 {
                 f.write_str("\n")?;
             }

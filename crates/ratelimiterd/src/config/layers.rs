@@ -134,7 +134,7 @@ impl Layers {
             }
         }
         if !errors.is_empty() {
-            return Err(ConfigError { faults: errors });
+            return Err(ConfigError { errors });
         }
         let mut tree = Map::new();
         for (path, (value, _)) in &values {
@@ -143,7 +143,7 @@ impl Layers {
         let config = Config::deserialize(Value::Object(tree)).expect("every value is valid");
         let origin_of = |path: &str| values.get(path).map_or("defaults", |(_, origin)| origin);
         let errors = check_combinations(&config, origin_of);
-        if errors.is_empty() { Ok(config) } else { Err(ConfigError { faults: errors }) }
+        if errors.is_empty() { Ok(config) } else { Err(ConfigError { errors }) }
     }
 }
 

@@ -43,7 +43,7 @@ impl LimitsFile {
 #[cfg(test)]
 mod tests {
     use ratelimiter::{Capacity, Limit, LimitKey, LimitKind, RegisteredLimit, Registry, Window};
-    use ratelimiter_wire::Kept;
+    use ratelimiter_wire::PreservedFields;
 
     use super::*;
 
@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(file.version().unwrap(), None);
         let mut seen = Vec::new();
         for capacity in [1, 2, 1, 2] {
-            file.stage(&registry(capacity), &Kept::default()).unwrap().commit().unwrap();
+            file.stage(&registry(capacity), &PreservedFields::default()).unwrap().commit().unwrap();
             let version = file.version().unwrap().unwrap();
             assert_ne!(seen.last(), Some(&version));
             seen.push(version);

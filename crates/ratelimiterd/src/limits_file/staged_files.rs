@@ -92,7 +92,7 @@ mod tests {
     use std::fs;
 
     use ratelimiter::{Capacity, Limit, LimitKind, RegisteredLimit, Window};
-    use ratelimiter_wire::Kept;
+    use ratelimiter_wire::PreservedFields;
 
     use super::*;
 
@@ -111,13 +111,16 @@ mod tests {
         let path = folder.path().join("limits.json");
         let file = LimitsFile::new(&path);
         let old = registry(&[("a", 1), ("b", 1), ("c", 1)]);
-        file.stage(&old, &Kept::default()).unwrap().commit().unwrap();
+        file.stage(&old, &PreservedFields::default()).unwrap().commit().unwrap();
         assert!(file.uncommitted().unwrap().is_empty());
-        file.stage(&old, &Kept::default()).unwrap().discard();
+        file.stage(&old, &PreservedFields::default()).unwrap().discard();
         assert!(file.uncommitted().unwrap().is_empty());
 
         let new = registry(&[("a", 2), ("b", 1), ("d", 1)]);
-        LimitsFile::new(&path).stage(&new, &Kept::default()).unwrap().leave_uncommitted();
+        LimitsFile::new(&path)
+            .stage(&new, &PreservedFields::default())
+            .unwrap()
+            .leave_uncommitted();
         fs::write(folder.path().join("limits.json.tmp"), "[ {").unwrap();
         fs::write(folder.path().join("limits.json.mine.tmp"), "a person's own").unwrap();
         let uncommitted = file.uncommitted().unwrap();

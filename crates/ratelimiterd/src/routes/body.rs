@@ -8,7 +8,7 @@ use axum::http::HeaderMap;
 use axum::http::header::CONTENT_LENGTH;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Body;
-use ratelimiter_wire::{ErrorWord, Refusal};
+use ratelimiter_wire::{ErrorCode, Refusal};
 
 use super::timeout::within;
 
@@ -36,14 +36,14 @@ pub(super) async fn read_body(
         }
         Err(_) => {
             let message = format!("the body did not arrive within {} ms", timeout.as_millis());
-            Err(Refusal { error: ErrorWord::RequestTimeout, message })
+            Err(Refusal { error: ErrorCode::RequestTimeout, message })
         }
     }
 }
 
 fn body_too_large() -> Refusal {
     let message = format!("a body has at most {BODY_BYTES_MAX} bytes");
-    Refusal { error: ErrorWord::BodyTooLarge, message }
+    Refusal { error: ErrorCode::BodyTooLarge, message }
 }
 
 fn content_length(headers: &HeaderMap) -> Option<u64> {

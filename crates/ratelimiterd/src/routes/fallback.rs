@@ -3,7 +3,7 @@
 use axum::extract::Request;
 use axum::http::HeaderValue;
 use axum::http::header::ALLOW;
-use ratelimiter_wire::{ErrorBody, ErrorWord};
+use ratelimiter_wire::{ErrorBody, ErrorCode};
 
 use super::LimiterRoute;
 use crate::response::{self, Response};
@@ -16,10 +16,10 @@ pub(super) async fn not_found(request: Request) -> Response {
         return response;
     }
     let message = format!("{path} does not exist; see /openapi.json");
-    response::error(&ErrorBody { error: ErrorWord::NotFound, message })
+    response::error(&ErrorBody { error: ErrorCode::NotFound, message })
 }
 
 pub(super) async fn method_not_allowed(request: Request) -> Response {
     let message = format!("{} does not support {}", request.uri().path(), request.method());
-    response::error(&ErrorBody { error: ErrorWord::MethodNotAllowed, message })
+    response::error(&ErrorBody { error: ErrorCode::MethodNotAllowed, message })
 }

@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use ratelimiter::{Backend, StateError};
 use ratelimiter_wire::{
-    DefineAnswer, DefinitionBody, DeleteAnswer, ErrorBody, ErrorWord, ListAnswer, Refusal,
+    DefineAnswer, DefinitionBody, DeleteAnswer, ErrorBody, ErrorCode, ListAnswer, Refusal,
     StateAnswer, StateBody, read,
 };
 
@@ -70,8 +70,8 @@ fn refused<E: std::error::Error>(error: ChangeError<E>) -> Result<E, Refusal> {
     let message = error.to_string();
     let error = match error {
         ChangeError::Backend(error) => return Ok(error),
-        ChangeError::TooManyLimits { .. } => ErrorWord::TooManyLimits,
-        ChangeError::ReadOnly { .. } => ErrorWord::LimitsReadOnly,
+        ChangeError::TooManyLimits { .. } => ErrorCode::TooManyLimits,
+        ChangeError::ReadOnly { .. } => ErrorCode::LimitsReadOnly,
     };
     Err(Refusal { error, message })
 }
@@ -123,7 +123,7 @@ async fn answer_get<B: HostedBackend>(
         Some(state) => Ok(StateAnswer { limit: StateBody::from(&state) }),
         None => {
             let message = format!("no limit is defined for {key}");
-            Err(Refusal { error: ErrorWord::NotFound, message }.into())
+            Err(Refusal { error: ErrorCode::NotFound, message }.into())
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use axum::body::Bytes;
 use axum::extract::{Request, State};
 use ratelimiter::{Backend, Page};
-use ratelimiter_wire::{ErrorBody, ErrorWord};
+use ratelimiter_wire::{ErrorBody, ErrorCode};
 
 use super::AppState;
 use crate::auth::RequiredAccess;
@@ -27,7 +27,7 @@ pub(super) async fn readyz<B: HostedBackend>(State(app): State<Arc<AppState<B>>>
         Ok(Err(not_ready)) => not_ready.to_string(),
         Err(_) => app.timeout_error().to_string(),
     };
-    response::error(&ErrorBody { error: ErrorWord::BackendError, message })
+    response::error(&ErrorBody { error: ErrorCode::BackendError, message })
 }
 
 pub(super) async fn metrics<B: HostedBackend>(

@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use ratelimiter_wire::{ErrorBody, ErrorWord};
+use ratelimiter_wire::{ErrorBody, ErrorCode};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -166,7 +166,7 @@ async fn catch_panic<B: HostedBackend>(
     Ok(answering.await.unwrap_or_else(|_| {
         tracing::error!("request handler panicked");
         let message = "internal error; see the server's log".to_owned();
-        let error = ErrorBody { error: ErrorWord::BackendError, message };
+        let error = ErrorBody { error: ErrorCode::BackendError, message };
         response::error(&error).map(Either::Left)
     }))
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use ratelimiter_client::{HttpLimiter, HttpOptions};
-use ratelimiter_conformance::{Fixture, Powers};
+use ratelimiter_conformance::{Capabilities, Fixture};
 
 use crate::harness::TestServer;
 
@@ -27,8 +27,8 @@ impl ThroughASocket {
 impl Fixture for ThroughASocket {
     type Limiter = HttpLimiter;
 
-    fn powers(&self) -> Powers {
-        Powers {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
             expiry_lag: Duration::ZERO,
             reconciled_expiry_lag: Duration::ZERO,
             exact_time: Ok(()),

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use ratelimiter::clock::{Clock, SystemClock};
+use ratelimiter::clock::{Clock, MonotonicClock};
 
 use crate::process::{Process, program};
 
@@ -64,7 +64,7 @@ fn idle_and_slow_connections_do_not_affect_others() {
     let (files_before, memory_before) = (open_files(&server), memory_kib(&server));
     let slow: Vec<_> = (0..slow_count).map(|_| slow(&server)).collect();
     let idle: Vec<_> = (0..idle_count).map(|_| idle(&server)).collect();
-    let clock = SystemClock::new();
+    let clock = MonotonicClock::new();
     let begun = clock.now();
     for capacity in 2..12 {
         assert_eq!(server.put("k", capacity).unwrap().0, 200, "the others are served");

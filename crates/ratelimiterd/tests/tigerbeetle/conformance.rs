@@ -12,11 +12,11 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use ratelimiter::clock::{Clock, SystemClock, Timestamp};
+use ratelimiter::clock::{Clock, MonotonicClock, Timestamp};
 use ratelimiter_client::HttpLimiter;
 use ratelimiter_conformance::suite::{self, FACTS};
-use ratelimiter_conformance::{Fixture, Powers};
-use ratelimiter_tigerbeetle::ledger::cluster::{ClusterConfig, ClusterLedger, Unobserved};
+use ratelimiter_conformance::{Capabilities, Fixture};
+use ratelimiter_tigerbeetle::ledger::cluster::{ClusterConfig, ClusterLedger, NoObserver};
 use testkit::tigerbeetle::{self, outlast, suite};
 
 use crate::servers::{Deployment, ServerProcess};
@@ -33,7 +33,7 @@ struct Served {
     servers: Mutex<Vec<ServerProcess>>,
     /// For looking whether the cluster is late.
     ledger: Arc<ClusterLedger>,
-    clock: SystemClock,
+    clock: MonotonicClock,
 }
 
 /// The session that all facts share.
@@ -41,7 +41,7 @@ fn ledger(fixture: &tigerbeetle::Fixture) -> Arc<ClusterLedger> {
     static LEDGER: OnceLock<Arc<ClusterLedger>> = OnceLock::new();
     let ledger = LEDGER.get_or_init(|| {
         let config = ClusterConfig::new(&fixture.development().settings()).unwrap();
-        Arc::new(ClusterLedger::open(config, Unobserved).unwrap())
+        Arc::new(ClusterLedger::open(config, NoObserver).unwrap())
     });
     Arc::clone(ledger)
 }
@@ -58,8 +58,8 @@ impl Served {
 impl Fixture for Served {
     type Limiter = HttpLimiter;
 
-    fn powers(&self) -> Powers {
-        powers()
+    fn capabilities(&self) -> Capabilities {
+        capabilities()
     }
 
     async fn limiter(&self) -> HttpLimiter {
@@ -85,8 +85,8 @@ impl Fixture for Served {
     }
 }
 
-fn powers() -> Powers {
-    Powers {
+fn capabilities() -> Capabilities {
+    Capabilities {
         // What is later is waited for.
         expiry_lag: Duration::from_millis(100),
         reconciled_expiry_lag: Duration::from_secs(1),
@@ -106,7 +106,7 @@ fn powers() -> Powers {
 fn main() -> ExitCode {
     let mut tests = suite("ratelimiterd-conformance").threads(THREADS);
     // What cannot be shown is left out, so that what is counted was run.
-    for fact in FACTS.iter().filter(|fact| fact.skipped_with(&powers()).is_none()) {
+    for fact in FACTS.iter().filter(|fact| fact.skipped_with(&capabilities()).is_none()) {
         tests = tests.test(fact.name, |fixture: &tigerbeetle::Fixture| {
             suite::play(fact.name, async {
                 let deployment = Deployment::on(fixture.development());
@@ -114,7 +114,7 @@ fn main() -> ExitCode {
                     deployment,
                     servers: Mutex::default(),
                     ledger: ledger(fixture),
-                    clock: SystemClock::new(),
+                    clock: MonotonicClock::new(),
                 }
             });
         });

@@ -1,6 +1,6 @@
 //! Definitions at several servers: a change at one reaches the others, and whatever was cut short heals.
 
-use ratelimiter::clock::{Clock, SystemClock};
+use ratelimiter::clock::{Clock, MonotonicClock};
 use ratelimiter::{Backend, DefineError, LimitState, LimitStatus, Limiter, Refused};
 use ratelimiter_client::HttpLimiter;
 use testkit::tigerbeetle::{Fixture, Mode, TestCluster};
@@ -17,7 +17,7 @@ pub fn a_put_at_one_server_reaches_the_others(fixture: &Fixture) {
         let on = Deployment::on(fixture.development());
         let servers = [on.server().await, on.server().await, on.server().await];
         let limiters = servers.each_ref().map(ServerProcess::limiter);
-        let clock = SystemClock::new();
+        let clock = MonotonicClock::new();
         for (turn, units) in [10, 20, 5, 0, 7, 7].into_iter().enumerate() {
             let put_at = &limiters[turn % limiters.len()];
             put_at.define(on.rolling("rate", 60, units)).await.unwrap();

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
-use ratelimiter::clock::{Clock, SystemClock};
+use ratelimiter::clock::{Clock, MonotonicClock};
 use ratelimiter::{Backend, CompleteError, Decision, LeaseId, Limit, Limiter, ReserveError};
 use ratelimiter_client::HttpLimiter;
 use tokio::task::JoinSet;
@@ -96,7 +96,7 @@ impl Load {
 
     /// How long it takes until `count` more leases are through.
     pub async fn progress(&self, count: u64) -> Duration {
-        let clock = SystemClock::new();
+        let clock = MonotonicClock::new();
         let (begun, allowed) = (clock.now(), &self.world.counts.allowed);
         let target = allowed.load(Ordering::Relaxed) + count;
         eventually("leases go through", async || allowed.load(Ordering::Relaxed) >= target).await;
@@ -188,13 +188,13 @@ impl World {
         needs: &[(&str, u64)],
     ) -> Result<Decision, ReserveError> {
         let request = self.on.reserve(lease, needs);
-        let give_up_at = SystemClock::new().now().after(PATIENCE);
+        let give_up_at = MonotonicClock::new().now().after(PATIENCE);
         loop {
             match self.any_limiter(random).reserve(&request).await {
                 Err(ReserveError::Unanswered(_)) => self.unanswered(random).await,
                 answer => return answer,
             }
-            assert!(SystemClock::new().now() < give_up_at, "{PATIENCE:?} without an answer");
+            assert!(MonotonicClock::new().now() < give_up_at, "{PATIENCE:?} without an answer");
         }
     }
 

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use ratelimiter::clock::{Clock, SystemClock};
+use ratelimiter::clock::{Clock, MonotonicClock};
 use ratelimiter::{
     Actuals, Backend, Capacity, CompleteRequest, HoldTimeout, LeaseId, Limit, LimitKey, LimitKind,
     LimitState, RegisteredLimit, Requirements, ReserveRequest, Window,
@@ -236,7 +236,7 @@ impl Drop for ServerProcess {
 }
 
 pub fn new_lease() -> LeaseId {
-    LeaseId::generate(SystemClock::new().now())
+    LeaseId::generate(MonotonicClock::new().now())
 }
 
 /// Waits until something is so.

@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::routing::post;
 use axum::serve::ListenerExt;
 use axum::{Json, Router};
-use ratelimiter::clock::{Clock, SystemClock};
+use ratelimiter::clock::{Clock, MonotonicClock};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -51,7 +51,7 @@ pub(crate) fn serve() -> ExitCode {
         let router = Router::new()
             .route("/v1/reserve", post(one))
             .route("/v1/reserve/batch", post(batch))
-            .with_state(SystemClock::new());
+            .with_state(MonotonicClock::new());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
         let listener = listener.expect("the system has a free port");
         announce(listener.local_addr().expect("it is bound"));
@@ -63,11 +63,11 @@ pub(crate) fn serve() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-async fn one(State(clock): State<SystemClock>, body: Bytes) -> Json<Allowed> {
+async fn one(State(clock): State<MonotonicClock>, body: Bytes) -> Json<Allowed> {
     Json(allow(&clock, read(&body)))
 }
 
-async fn batch(State(clock): State<SystemClock>, body: Bytes) -> Json<Results> {
+async fn batch(State(clock): State<MonotonicClock>, body: Bytes) -> Json<Results> {
     let batch: Batch = read(&body);
     let results = batch.requests.into_iter().map(|request| allow(&clock, request)).collect();
     Json(Results { results })
@@ -78,7 +78,7 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> T {
     serde_json::from_slice(body).expect("the load generator sends what is right")
 }
 
-fn allow(clock: &SystemClock, request: Reserve) -> Allowed {
+fn allow(clock: &MonotonicClock, request: Reserve) -> Allowed {
     let Reserve { lease_id, job_id, requirements } = black_box(request);
     black_box((lease_id, job_id));
     for Requirement { key, amount } in requirements {

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use ratelimiter::clock::{Clock, SystemClock};
+use ratelimiter::clock::{Clock, MonotonicClock};
 
 use crate::child::Server;
 use crate::load::request::Template;
@@ -82,7 +82,7 @@ fn spawn(folder: &Path, addr: SocketAddr) -> io::Result<Child> {
 
 /// Waits until the server takes the script; its name.
 fn load_script(addr: SocketAddr) -> io::Result<String> {
-    let clock = SystemClock::new();
+    let clock = MonotonicClock::new();
     let until = clock.now().after(START_TIMEOUT);
     let mut stream = loop {
         match TcpStream::connect(addr) {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ratelimiter::LeaseId;
-use ratelimiter::clock::{Clock, SystemClock};
+use ratelimiter::clock::{Clock, MonotonicClock};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::task::{JoinSet, LocalSet};
@@ -36,7 +36,7 @@ pub(crate) fn drive(
     turn: Duration,
 ) -> Driven {
     let runtime = one_thread();
-    let clock = SystemClock::new();
+    let clock = MonotonicClock::new();
     let leases = Rc::new(RefCell::new(Vec::new()));
     let latencies = Rc::new(RefCell::new(Latencies::new()));
     let open = async {

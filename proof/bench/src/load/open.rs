@@ -10,7 +10,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use ratelimiter::clock::{Clock, SystemClock, Timestamp};
+use ratelimiter::clock::{Clock, MonotonicClock, Timestamp};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
@@ -22,7 +22,7 @@ use crate::child::Server;
 /// The moments at which requests are due: so many a second, evenly.
 #[derive(Debug, Clone)]
 pub(crate) struct Schedule {
-    clock: SystemClock,
+    clock: MonotonicClock,
     started_at: Timestamp,
     until: Timestamp,
     every: Duration,
@@ -31,7 +31,7 @@ pub(crate) struct Schedule {
 
 impl Schedule {
     /// From now on, for a turn.
-    pub(crate) fn new(clock: &SystemClock, per_second: f64, turn: Duration) -> Self {
+    pub(crate) fn new(clock: &MonotonicClock, per_second: f64, turn: Duration) -> Self {
         let started_at = clock.now();
         let every = Duration::from_secs_f64(1.0 / per_second);
         Self { clock: clock.clone(), started_at, until: started_at.after(turn), every, next: 0 }
@@ -75,7 +75,7 @@ pub(crate) fn drive(
 ) -> Turn {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("the system has room for a runtime");
-    let clock = SystemClock::new();
+    let clock = MonotonicClock::new();
     let began_at = clock.now();
     let (free, frees) = mpsc::channel();
     let (finished, all_answered) = oneshot::channel();
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn what_is_due_does_not_wait_for_what_is_late() {
-        let clock = SystemClock::new();
+        let clock = MonotonicClock::new();
         let mut schedule = Schedule::new(&clock, 1_000.0, Duration::from_millis(20));
         let first = schedule.next().unwrap();
         // However long the first one takes, the others were due a millisecond apart.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ::tigerbeetle as tb;
-use ratelimiter::clock::{Clock, SystemClock};
+use ratelimiter::clock::{Clock, MonotonicClock};
 use ratelimiter::{LeaseId, LimitKey};
 use ratelimiter_tigerbeetle::ids::{self, TransferRole};
 use ratelimiter_tigerbeetle::ledger::LEDGER_LIMITS;
@@ -23,7 +23,7 @@ const CODE_LIMIT: u16 = 1;
 
 /// A client of its own, and what it sends for each model.
 pub(super) struct Direct {
-    clock: SystemClock,
+    clock: MonotonicClock,
     runtime: tokio::runtime::Runtime,
     client: tb::Client,
     chains: Vec<Vec<Reservation>>,
@@ -52,7 +52,7 @@ impl Direct {
             // A development server takes 253 transfers a request.
             Mode::Development => 60,
         };
-        Self { clock: SystemClock::new(), runtime, client, chains, chains_per_request }
+        Self { clock: MonotonicClock::new(), runtime, client, chains, chains_per_request }
     }
 
     /// Chains per second, one full request after the other. They are made before the clock starts.

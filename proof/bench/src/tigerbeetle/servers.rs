@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
-use ratelimiter::clock::{Clock, SystemClock};
+use ratelimiter::clock::{Clock, MonotonicClock};
 use tempfile::TempDir;
 use testkit::tigerbeetle::TestCluster;
 
@@ -89,7 +89,7 @@ fn start(
         command.env(format!("RATELIMITER_{name}"), value);
     }
     let server = Server::start(command, folder);
-    let clock = SystemClock::new();
+    let clock = MonotonicClock::new();
     let until = clock.now().after(READY_TIMEOUT);
     while !get(server.addr, "/readyz").starts_with("HTTP/1.1 200") {
         if clock.now() >= until {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use coordination::{
-    Clock, FakeClock, MessageId, NewOutboxMessage, OwnerToken, ResourceName, SystemClock, Timestamp,
+    Clock, FakeClock, MessageId, NewOutboxMessage, OwnerToken, ResourceName, Timestamp, WallClock,
 };
 use coordination_conformance::{Fixture, MemoryFixture};
 
@@ -94,7 +94,7 @@ impl Flawed {
 
     /// When a message is due by the provider's clock if the machine's is asked.
     pub(crate) fn due_at(&self, due_at: Option<Timestamp>) -> Option<Timestamp> {
-        let (machine, provider) = (SystemClock.now(), self.clock.now());
+        let (machine, provider) = (WallClock.now(), self.clock.now());
         match due_at {
             Some(due_at) if self.has(Flaw::AsksTheMachinesClock) => {
                 Some(due_at.before(machine.since(provider)).after(provider.since(machine)))

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use prototypes::semantics::new_lease;
 use prototypes::{Error, Steps, reconcile, semantics};
-use ratelimiter_client::clock::{Clock, SystemClock};
+use ratelimiter_client::clock::{Clock, MonotonicClock};
 use ratelimiter_client::memory::MemoryOptions;
 use ratelimiter_client::{
     Actuals, CAPACITY_MAX, Capacity, CompleteRequest, Limit, LimitKey, LimitKind, MemoryLimiter,
@@ -101,7 +101,7 @@ fn fast(steps: &mut Steps) -> Result<(), Error> {
     let limiter = limiter_of(&key, CAPACITY_MAX)?;
     let requirements = Requirements::of([(key.clone(), 100)])?;
     let actuals = Actuals::of([(key, 10)])?;
-    let clock = SystemClock::new();
+    let clock = MonotonicClock::new();
     let count = 50_000_u128;
     let begun = clock.now();
     for _ in 0..count {

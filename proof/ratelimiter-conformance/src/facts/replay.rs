@@ -192,7 +192,7 @@ pub(crate) async fn res_09_an_ended_lease_stays_ended_whatever_it_asks_for(on: &
 
 /// RES-09
 pub(crate) async fn res_09_a_forgotten_lease_is_new_and_counts_in_full(on: &TestContext) {
-    let forgets_after = on.powers().forgets_after.expect("the fact needs it");
+    let forgets_after = on.capabilities().forgets_after.expect("the fact needs it");
     on.concurrency("slots", 1, 1).await;
     on.reserve("completed", [("slots", 1)]).await.is_allowed();
     on.reserve("denied", [("slots", 1)]).await.is_denied();
@@ -213,7 +213,7 @@ pub(crate) async fn res_09_a_forgotten_lease_is_new_and_counts_in_full(on: &Test
 
 /// RES-09
 pub(crate) async fn res_09_the_oldest_ended_leases_are_forgotten_first(on: &TestContext) {
-    let remembered_max = on.powers().remembers_at_most.expect("the fact needs it");
+    let remembered_max = on.capabilities().remembers_at_most.expect("the fact needs it");
     on.concurrency("slots", 60, 1).await;
     for n in 0..=remembered_max {
         let lease = format!("{n}");

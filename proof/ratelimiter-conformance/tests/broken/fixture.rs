@@ -8,7 +8,7 @@ use std::time::Duration;
 use ratelimiter::MemoryLimiter;
 use ratelimiter::clock::FakeClock;
 use ratelimiter::memory::MemoryOptions;
-use ratelimiter_conformance::{Fixture, Powers};
+use ratelimiter_conformance::{Capabilities, Fixture};
 
 use crate::limiter::{Flaw, FlawedLimiter};
 
@@ -39,8 +39,8 @@ fn limiter_on(clock: &Arc<FakeClock>) -> MemoryLimiter {
 impl Fixture for FlawedFixture {
     type Limiter = FlawedLimiter;
 
-    fn powers(&self) -> Powers {
-        Powers {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
             expiry_lag: Duration::ZERO,
             reconciled_expiry_lag: Duration::ZERO,
             exact_time: Ok(()),

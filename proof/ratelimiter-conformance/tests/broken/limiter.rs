@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use ratelimiter::clock::{Clock, SystemClock};
+use ratelimiter::clock::{Clock, MonotonicClock};
 use ratelimiter::{
     Actual, Actuals, Backend, CAPACITY_MAX, CompleteError, CompleteRequest, Decision, DefineError,
     DeleteError, DenialReason, LeaseId, Limit, LimitKey, LimitKind, LimitState, LimitStatus,
@@ -143,7 +143,7 @@ impl FlawedLimiter {
     fn forget(&self, lease: LeaseId) {
         let mut leases = self.leases.lock().unwrap();
         if let Some(request) = leases.get_mut(&lease) {
-            request.lease = LeaseId::generate(SystemClock::new().now());
+            request.lease = LeaseId::generate(MonotonicClock::new().now());
         }
     }
 
@@ -169,7 +169,7 @@ impl FlawedLimiter {
         match &mut decision {
             Decision::Allowed { .. } => {
                 if is_replay && self.has(Flaw::CountsReplays) {
-                    let lease = LeaseId::generate(SystemClock::new().now());
+                    let lease = LeaseId::generate(MonotonicClock::new().now());
                     let again = ReserveRequest { lease, ..passed_on };
                     drop(self.inner.reserve_now(&again));
                 }
@@ -218,7 +218,7 @@ impl FlawedLimiter {
             let used = actuals.iter().filter(|actual| actual.amount > 0);
             let used: Vec<_> = used.map(|actual| (actual.key.clone(), actual.amount)).collect();
             if let Ok(needs) = Requirements::of(used) {
-                let lease = LeaseId::generate(SystemClock::new().now());
+                let lease = LeaseId::generate(MonotonicClock::new().now());
                 drop(self.inner.reserve_now(&ReserveRequest::new(lease, needs)));
             }
         }

@@ -129,7 +129,7 @@ impl VirtualDisk {
         state.locks.retain(|lock| lock.process != process);
     }
 
-    /// Power is lost: of the changes to the folder that were not flushed only the first ones are there, and of a file's
+    /// Capability is lost: of the changes to the folder that were not flushed only the first ones are there, and of a file's
     /// content that was not flushed a part, or what was flushed before.
     pub(super) fn lose_power(&self, seed: u64) {
         let state = &mut *self.state();

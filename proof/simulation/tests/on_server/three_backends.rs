@@ -3,13 +3,13 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use ratelimiter::clock::{Clock, SystemClock, Timestamp};
+use ratelimiter::clock::{Clock, MonotonicClock, Timestamp};
 use ratelimiter::memory::MemoryOptions;
 use ratelimiter::{
     Backend, Decision, Denial, DenialReason, LeaseId, LimitState, Limiter, MemoryLimiter, Page,
     ReserveError, Usage,
 };
-use ratelimiter_tigerbeetle::ledger::cluster::{ClusterConfig, ClusterLedger, Unobserved};
+use ratelimiter_tigerbeetle::ledger::cluster::{ClusterConfig, ClusterLedger, NoObserver};
 use ratelimiter_tigerbeetle::limiter::{LimiterOptions, TigerBeetleLimiter};
 use testkit::tigerbeetle::Fixture;
 use tigerbeetle_model::ModelLedger;
@@ -24,7 +24,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const LOOKS_MAX: usize = 600;
 
 pub struct ThreeBackends {
-    clock: SystemClock,
+    clock: MonotonicClock,
     prefix: String,
     memory: MemoryLimiter,
     on_model: TigerBeetleLimiter<Arc<ModelLedger>>,
@@ -38,7 +38,7 @@ pub async fn connect(fixture: &Fixture) -> Arc<ClusterLedger> {
         let mut settings = fixture.development().settings();
         settings.request_timeout_ms = ANSWER_MS;
         let config = ClusterConfig::new(&settings).unwrap();
-        Arc::new(ClusterLedger::open(config, Unobserved).unwrap())
+        Arc::new(ClusterLedger::open(config, NoObserver).unwrap())
     });
     ledger.ready().await;
     Arc::clone(ledger)
@@ -46,7 +46,7 @@ pub async fn connect(fixture: &Fixture) -> Arc<ClusterLedger> {
 
 impl ThreeBackends {
     pub fn new(server: &Arc<ClusterLedger>, seed: u64) -> Self {
-        let clock = SystemClock::new();
+        let clock = MonotonicClock::new();
         let prefix = format!("three_backends:{}:", LeaseId::generate(clock.now()));
         let options = || LimiterOptions {
             clock: Arc::new(clock.clone()),

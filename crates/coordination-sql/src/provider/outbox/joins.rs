@@ -7,7 +7,7 @@
 use coordination::{JoinError, JoinId, JoinProgress, Joins, NewJoin, Result, Retention, Topics};
 
 use crate::engine::{Database, Engine};
-use crate::failure::Failure;
+use crate::error::DatabaseError;
 use crate::provider::Provider;
 use crate::statement::{Dialect, Statement};
 use crate::value::{Columns, Value, id, ids};
@@ -97,7 +97,7 @@ impl JoinSql {
         messages: &OldSql,
         topics: &Topics,
         keep: Retention,
-    ) -> Result<usize, Failure> {
+    ) -> Result<usize, DatabaseError> {
         let old = messages.find(engine, topics, keep).await?;
         if old.is_empty() {
             return Ok(0);
@@ -125,7 +125,7 @@ impl JoinSql {
 }
 
 /// The IDs of these rows, as a parameter.
-pub(super) fn listed(rows: &[impl Columns]) -> Result<Value<'static>, Failure> {
+pub(super) fn listed(rows: &[impl Columns]) -> Result<Value<'static>, DatabaseError> {
     let ids = rows.iter().map(|row| row.text("id").map(str::to_owned));
     Ok(Value::Texts(ids.collect::<Result<Vec<_>, _>>()?))
 }
@@ -145,7 +145,7 @@ impl<D: Database> Joins for Provider<D> {
             }
             self.engine().commit(transaction).await
         };
-        start.await.map_err(Failure::of("outbox start join"))?;
+        start.await.map_err(DatabaseError::of("outbox start join"))?;
         Ok(join.id())
     }
 
@@ -158,7 +158,7 @@ impl<D: Database> Joins for Provider<D> {
             assert!(completed + failed <= expected, "each member counts once");
             Ok(Some(JoinProgress { expected, completed, failed }))
         };
-        let progress = read.await.map_err(Failure::of("outbox join progress"))?;
+        let progress = read.await.map_err(DatabaseError::of("outbox join progress"))?;
         progress.ok_or(JoinError::Unknown { id: join })
     }
 }

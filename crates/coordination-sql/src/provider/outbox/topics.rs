@@ -8,7 +8,7 @@ use std::time::Duration;
 use coordination::Topics;
 
 use crate::engine::Engine;
-use crate::failure::Failure;
+use crate::error::DatabaseError;
 use crate::statement::{Dialect, Statement};
 use crate::value::{Columns, topics_value};
 use crate::work::{Among, ByTopic, first_due, topics_among};
@@ -35,7 +35,7 @@ impl TopicSql {
         &self,
         engine: &E,
         topics: &Topics,
-    ) -> Result<Option<Duration>, Failure> {
+    ) -> Result<Option<Duration>, DatabaseError> {
         let values = topics_value(topics).into_iter().collect();
         let rows = engine.read(self.next.of(topics), values).await?;
         let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;

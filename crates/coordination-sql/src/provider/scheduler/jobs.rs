@@ -11,7 +11,7 @@ use coordination::{
 use self::materialise::MaterialiseSql;
 use self::unreadable::UnreadableJobs;
 use crate::engine::{ClaimSql, Database, Engine, Values};
-use crate::failure::Failure;
+use crate::error::DatabaseError;
 use crate::statement::{Dialect, Queue, Statement};
 use crate::value::{Columns, Value, id, maybe_moment, read};
 use crate::work::{Among, PurgeSql, Table, WorkSql, first_due};
@@ -91,7 +91,7 @@ impl JobSql {
         &self,
         engine: &E,
         job: &JobDefinition,
-    ) -> Result<JobSaved, Failure> {
+    ) -> Result<JobSaved, DatabaseError> {
         let mut transaction = engine.begin().await?;
         let now = engine.now_in(&mut transaction).await?;
         let first_tick = job.schedule.next_after(now);
@@ -129,7 +129,7 @@ impl JobSql {
         &self,
         engine: &E,
         name: &JobName,
-    ) -> Result<usize, Failure> {
+    ) -> Result<usize, DatabaseError> {
         let mut transaction = engine.begin().await?;
         let named = || vec![name.as_str().into()];
         // The job first: whoever makes runs of it has its row, and what they made is seen after.
@@ -145,7 +145,7 @@ impl JobSql {
         engine: &E,
         name: &JobName,
         run: RunId,
-    ) -> Result<Option<RunId>, Failure> {
+    ) -> Result<Option<RunId>, DatabaseError> {
         let mut transaction = engine.begin().await?;
         let named = vec![name.as_str().into()];
         if engine.fetch_in(&mut transaction, &self.exists, named).await?.is_empty() {
@@ -164,7 +164,7 @@ impl JobSql {
     pub(super) async fn next_event_time<E: Engine>(
         &self,
         engine: &E,
-    ) -> Result<Option<Timestamp>, Failure> {
+    ) -> Result<Option<Timestamp>, DatabaseError> {
         let unreadable = Value::Texts(self.unreadable.names());
         let rows = engine.read(&self.next_event, vec![unreadable]).await?;
         let at = rows.first().map(|row| row.maybe_int("at")).transpose()?.flatten();
@@ -205,7 +205,7 @@ fn row(job: &JobDefinition, next_tick: Option<Timestamp>, now: Timestamp) -> Val
     ]
 }
 
-fn definition(row: &impl Columns) -> Result<JobDefinition, Failure> {
+fn definition(row: &impl Columns) -> Result<JobDefinition, DatabaseError> {
     let schedule = CronSchedule::parse(row.text("cron")?, row.text("time_zone")?);
     let catch_up = match row.maybe_int("catch_up_max")? {
         None => CatchUp::Coalesce,
@@ -225,9 +225,9 @@ fn definition(row: &impl Columns) -> Result<JobDefinition, Failure> {
 
 /// A claimed run. None if its job was deleted as it was claimed, or cannot be read by this build; it
 /// ends, or is another worker's, when the claim runs out.
-pub(super) fn shown<D: Database>(row: &D::Row) -> Result<Option<JobRun>, Failure> {
+pub(super) fn shown<D: Database>(row: &D::Row) -> Result<Option<JobRun>, DatabaseError> {
     match run::<D>(row) {
-        Err(failure @ Failure::Unreadable { .. }) => {
+        Err(failure @ DatabaseError::Unreadable { .. }) => {
             let job = row.text("job")?;
             tracing::warn!(job, %failure, "run left alone, it cannot be read");
             Ok(None)
@@ -236,7 +236,7 @@ pub(super) fn shown<D: Database>(row: &D::Row) -> Result<Option<JobRun>, Failure
     }
 }
 
-fn run<D: Database>(row: &D::Row) -> Result<Option<JobRun>, Failure> {
+fn run<D: Database>(row: &D::Row) -> Result<Option<JobRun>, DatabaseError> {
     let Some(topic) = row.maybe_named("topic", Topic::new)? else { return Ok(None) };
     Ok(Some(JobRun {
         id: row.named("id", str::parse)?,

@@ -3,7 +3,7 @@
 use coordination::{CorrelationId, NewTimer, Timer, TimerId, Topic};
 
 use crate::engine::{ClaimSql, Database, Engine};
-use crate::failure::Failure;
+use crate::error::DatabaseError;
 use crate::statement::{Dialect, Queue, Statement};
 use crate::value::{Columns, correlation, id};
 use crate::work::{Among, PurgeSql, Table, WorkSql};
@@ -47,7 +47,7 @@ impl TimerSql {
         &self,
         engine: &E,
         timer: &NewTimer,
-    ) -> Result<usize, Failure> {
+    ) -> Result<usize, DatabaseError> {
         let values = vec![
             id(&timer.id),
             timer.topic.as_str().into(),
@@ -62,12 +62,12 @@ impl TimerSql {
         &self,
         engine: &E,
         timer: TimerId,
-    ) -> Result<usize, Failure> {
+    ) -> Result<usize, DatabaseError> {
         engine.execute(&self.cancel, vec![id(&timer)]).await
     }
 }
 
-pub(super) fn shown<D: Database>(row: &D::Row) -> Result<Timer, Failure> {
+pub(super) fn shown<D: Database>(row: &D::Row) -> Result<Timer, DatabaseError> {
     Ok(Timer {
         id: row.named("id", str::parse)?,
         topic: row.named("topic", Topic::new)?,

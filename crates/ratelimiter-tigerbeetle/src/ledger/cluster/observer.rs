@@ -75,9 +75,9 @@ pub trait Observer: Send + Sync + 'static {
 
 /// An observer that ignores everything.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Unobserved;
+pub struct NoObserver;
 
-impl Observer for Unobserved {
+impl Observer for NoObserver {
     fn observe(&self, _: &Observation) {}
 }
 

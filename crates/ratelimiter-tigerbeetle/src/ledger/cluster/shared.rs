@@ -3,7 +3,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ratelimiter::clock::{Clock, SystemClock, Timestamp};
+use ratelimiter::clock::{Clock, MonotonicClock, Timestamp};
 use tokio::sync::oneshot;
 
 use super::config::ClusterConfig;
@@ -27,7 +27,7 @@ pub(super) enum Duty {
 pub(super) struct Shared {
     pub(super) config: ClusterConfig,
     pub(super) duty: Duty,
-    pub(super) clock: SystemClock,
+    pub(super) clock: MonotonicClock,
     pub(super) observer: Arc<dyn Observer>,
     state: Mutex<State>,
     /// One per session, all used with `state`.
@@ -81,7 +81,14 @@ impl Shared {
             closing: false,
         };
         let wakes = (0..sessions).map(|_| Condvar::new()).collect();
-        Self { config, duty, clock: SystemClock::new(), observer, state: Mutex::new(state), wakes }
+        Self {
+            config,
+            duty,
+            clock: MonotonicClock::new(),
+            observer,
+            state: Mutex::new(state),
+            wakes,
+        }
     }
 
     pub(super) fn sessions(&self) -> usize {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratelimiter::clock::{Clock, SystemClock, Timestamp};
+use ratelimiter::clock::{Clock, MonotonicClock, Timestamp};
 use ratelimiter::{
     Actuals, Capacity, CompleteRequest, HoldTimeout, LeaseId, Limit, LimitKey, LimitKind, Limiter,
     Requirements, ReserveRequest, Window,
@@ -61,7 +61,7 @@ impl Load {
 pub(super) struct Worker<B> {
     pub(super) backend: B,
     pub(super) load: Arc<Load>,
-    pub(super) clock: Arc<SystemClock>,
+    pub(super) clock: Arc<MonotonicClock>,
     pub(super) number: u64,
     pub(super) progress: UnboundedSender<LoadResults>,
 }

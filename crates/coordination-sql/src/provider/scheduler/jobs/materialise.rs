@@ -6,7 +6,7 @@ use coordination::{Fence, FencingToken, JobDefinition, Materialised, RunId, Time
 
 use super::{JobSql, definition, earliest};
 use crate::engine::{Engine, Insert, Values};
-use crate::failure::Failure;
+use crate::error::DatabaseError;
 use crate::statement::{Dialect, Statement};
 use crate::value::{Columns, Value, id, maybe_moment, read};
 
@@ -93,7 +93,7 @@ impl JobSql {
         &self,
         engine: &E,
         fence: &Fence,
-    ) -> Result<Materialised, Failure> {
+    ) -> Result<Materialised, DatabaseError> {
         // A token that the tables cannot hold was given by nobody.
         let token = read("token", i64::try_from(fence.token.get()))?;
         let left_out = self.unreadable.names();
@@ -132,7 +132,7 @@ impl JobSql {
         fence: &Fence,
         token: i64,
         left_out: &[String],
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, DatabaseError> {
         let values = vec![fence.resource.as_str().into(), Value::Texts(left_out.to_vec())];
         let rows = engine.read(&self.materialise.look, values).await?;
         let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
@@ -148,7 +148,7 @@ impl JobSql {
         engine: &E,
         connection: &mut E::Connection,
         pass: &mut Pass,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, DatabaseError> {
         let sql = &self.materialise;
         let (ticked_at, name) = &pass.last_ahead;
         let values = vec![(*ticked_at).into(), name.clone().into()];
@@ -181,9 +181,9 @@ impl JobSql {
         &self,
         row: &impl Columns,
         pass: &mut Pass,
-    ) -> Result<Option<JobDefinition>, Failure> {
+    ) -> Result<Option<JobDefinition>, DatabaseError> {
         match definition(row) {
-            Err(failure @ Failure::Unreadable { .. }) => {
+            Err(failure @ DatabaseError::Unreadable { .. }) => {
                 let name = row.text("name")?;
                 if pass.unreadable.insert(name.to_owned()) && !self.unreadable.is_known(name) {
                     tracing::warn!(job = name, %failure, "job skipped, it cannot be read");
@@ -202,7 +202,7 @@ impl JobSql {
         connection: &mut E::Connection,
         fence: &Fence,
         token: i64,
-    ) -> Result<Option<FencingToken>, Failure> {
+    ) -> Result<Option<FencingToken>, DatabaseError> {
         let sql = &self.materialise;
         let named = || vec![Value::from(fence.resource.as_str())];
         let rows = engine.fetch_in(connection, &sql.fence, named()).await?;
@@ -224,7 +224,7 @@ impl JobSql {
         engine: &E,
         connection: &mut E::Connection,
         pass: &mut Pass,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, DatabaseError> {
         let sql = &self.materialise;
         let (tick, name) = &pass.last;
         let values = vec![pass.now.into(), (*tick).into(), name.clone().into()];

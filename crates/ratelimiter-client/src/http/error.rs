@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ratelimiter::{Refused, Unanswered};
 
-/// When to repeat a request after a fault that says nothing about it.
+/// When to repeat a request after an error that says nothing about it.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
 /// Why a request to a server brought no answer of the protocol.
@@ -13,7 +13,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(100);
 /// [`HttpLimiter::check`](super::HttpLimiter::check) gives it as it is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum HttpFault {
+pub enum HttpError {
     /// No connection: the name is unknown, nobody listens, the certificate is not trusted.
     #[error("cannot connect to {url}: {reason}")]
     Unreachable {
@@ -104,7 +104,7 @@ fn said(message: &str) -> String {
     if message.is_empty() { String::new() } else { format!(": {message}") }
 }
 
-impl HttpFault {
+impl HttpError {
     /// True if nobody knows whether the request was carried out, so that repeating it with the same lease ID is right.
     pub const fn is_unanswered(&self) -> bool {
         match self {
@@ -136,7 +136,7 @@ impl HttpFault {
         }
     }
 
-    /// The fault as an error of whichever operation was under way.
+    /// As the error of the operation that was under way.
     pub(super) fn into_error<E: From<Unanswered> + From<Refused>>(self) -> E {
         let reason = self.to_string();
         if self.is_unanswered() {

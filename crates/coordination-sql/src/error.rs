@@ -8,7 +8,7 @@ use thiserror::Error;
 /// Why there was no answer.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub enum Failure {
+pub enum DatabaseError {
     /// No connection could be had.
     #[error(
         "no_connection: none to {database} within {waited:?}; it is unreachable, or all connections \
@@ -49,9 +49,9 @@ pub enum Failure {
     Driver(#[from] sqlx::Error),
 }
 
-impl Failure {
+impl DatabaseError {
     /// The failure of an operation, such as `outbox claim`.
-    pub(crate) fn of(operation: &'static str) -> impl FnOnce(Failure) -> ProviderError {
+    pub(crate) fn of(operation: &'static str) -> impl FnOnce(DatabaseError) -> ProviderError {
         move |failure| ProviderError::new(operation, failure)
     }
 }
