@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::fs::TryLockError;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ratelimiter::clock::Clock;
@@ -18,7 +18,7 @@ use crate::flaw::Flaw;
 /// A disk with one folder. Clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct VirtualDisk {
-    folder: PathBuf,
+    folder: OsString,
     clock: SimulatedClock,
     state: Arc<Mutex<State>>,
 }
@@ -35,7 +35,8 @@ struct State {
     ended: BTreeSet<u64>,
 }
 
-type Entries = BTreeMap<PathBuf, usize>;
+/// Inodes by their paths, as plain text: paths are compared part by part, which is slow without optimisation.
+type Entries = BTreeMap<OsString, usize>;
 
 #[derive(Debug)]
 struct Inode {
@@ -101,7 +102,7 @@ fn not_found() -> io::Error {
 }
 
 impl VirtualDisk {
-    pub(super) fn new(folder: impl Into<PathBuf>, clock: SimulatedClock) -> Self {
+    pub(super) fn new(folder: impl Into<OsString>, clock: SimulatedClock) -> Self {
         Self {
             folder: folder.into(),
             clock,
@@ -164,7 +165,7 @@ impl State {
     }
 
     fn file(&self, path: &Path) -> io::Result<usize> {
-        self.entries.get(path).copied().ok_or_else(not_found)
+        self.entries.get(path.as_os_str()).copied().ok_or_else(not_found)
     }
 
     fn metadata(&self, inode: usize) -> FileMetadata {
@@ -208,18 +209,19 @@ impl Disk for ProcessDisk {
 
     fn read_dir(&self, folder: &Path) -> io::Result<Vec<OsString>> {
         let state = self.call(DiskCall::Read)?;
-        if folder != self.disk.folder {
+        if folder.as_os_str() != self.disk.folder {
             return Err(not_found());
         }
         if self.flaw == Some(Flaw::HidesStagedFiles) {
             return Ok(Vec::new());
         }
-        Ok(state.entries.keys().filter_map(|path| Some(path.file_name()?.to_owned())).collect())
+        let name = |path: &OsString| Path::new(path).file_name().map(OsString::from);
+        Ok(state.entries.keys().filter_map(name).collect())
     }
 
     fn metadata(&self, path: &Path) -> io::Result<FileMetadata> {
         let state = self.call(DiskCall::Read)?;
-        if path == self.disk.folder {
+        if path.as_os_str() == self.disk.folder {
             return Ok(Self::folder_metadata());
         }
         Ok(state.metadata(state.file(path)?))
@@ -229,15 +231,17 @@ impl Disk for ProcessDisk {
         let is_read = access == Access::Read;
         let mut state = self.call(if is_read { DiskCall::Read } else { DiskCall::Open })?;
         let inode = match state.file(path) {
-            _ if path == self.disk.folder && is_read => None,
-            _ if path == self.disk.folder => return Err(io::ErrorKind::IsADirectory.into()),
+            _ if path.as_os_str() == self.disk.folder && is_read => None,
+            _ if path.as_os_str() == self.disk.folder => {
+                return Err(io::ErrorKind::IsADirectory.into());
+            }
             Ok(inode) => Some(inode),
             Err(error) if is_read => return Err(error),
             Err(_) => {
                 let inode = state.inodes.len();
                 let (bytes, flushed) = (Vec::new(), None);
                 state.inodes.push(Inode { bytes, flushed, modified_at: self.modified_at() });
-                state.entries.insert(path.to_owned(), inode);
+                state.entries.insert(path.into(), inode);
                 state.note_entries();
                 Some(inode)
             }
@@ -254,8 +258,8 @@ impl Disk for ProcessDisk {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut state = self.call(DiskCall::Rename)?;
         let inode = state.file(from)?;
-        state.entries.remove(from);
-        state.entries.insert(to.to_owned(), inode);
+        state.entries.remove(from.as_os_str());
+        state.entries.insert(to.into(), inode);
         state.note_entries();
         Ok(())
     }
@@ -263,7 +267,7 @@ impl Disk for ProcessDisk {
     fn remove_file(&self, path: &Path) -> io::Result<()> {
         let mut state = self.call(DiskCall::Remove)?;
         state.file(path)?;
-        state.entries.remove(path);
+        state.entries.remove(path.as_os_str());
         state.note_entries();
         Ok(())
     }

@@ -52,8 +52,8 @@ impl Definitions {
     pub(super) fn count_work(&mut self, operation: Operation, begins: bool) {
         if let Some(change) = self.under_way.get_mut(&operation) {
             change.guards = if begins { change.guards + 1 } else { change.guards - 1 };
+            self.end_unknown(operation);
         }
-        self.end_unknown(operation);
     }
 
     /// A change that may have been made has nobody left who could make it.
