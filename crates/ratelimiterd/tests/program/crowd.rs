@@ -22,19 +22,19 @@ fn is_long() -> bool {
 
 /// A field of `/proc/<id>/status` in KiB.
 fn memory_kib(server: &Process) -> u64 {
-    let path = format!("/proc/{}/status", server.child.id());
+    let path = format!("/proc/{}/status", server.id());
     let status = std::fs::read_to_string(path).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
 fn open_files(server: &Process) -> usize {
-    std::fs::read_dir(format!("/proc/{}/fd", server.child.id())).unwrap().count()
+    std::fs::read_dir(format!("/proc/{}/fd", server.id())).unwrap().count()
 }
 
 /// A connection that sends one request and is silent afterwards.
 fn idle(server: &Process) -> TcpStream {
-    let mut stream = TcpStream::connect(&server.addr).unwrap();
+    let mut stream = TcpStream::connect(server.addr).unwrap();
     stream.write_all(ASK).unwrap();
     let mut byte = [0];
     stream.read_exact(&mut byte).unwrap();
@@ -43,7 +43,7 @@ fn idle(server: &Process) -> TcpStream {
 
 /// A connection that requests more than the buffers of both ends hold, and reads nothing.
 fn slow(server: &Process) -> TcpStream {
-    let mut stream = TcpStream::connect(&server.addr).unwrap();
+    let mut stream = TcpStream::connect(server.addr).unwrap();
     let ask = b"GET /openapi.json HTTP/1.1\r\nhost: t\r\n\r\n".repeat(300);
     stream.write_all(&ask).unwrap();
     stream
