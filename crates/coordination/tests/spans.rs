@@ -6,13 +6,13 @@
 
 use std::fmt::Debug;
 use std::sync::{Arc, LazyLock, Mutex};
-use std::time::Duration;
 
 use coordination::{
     CorrelationId, Leases, MemoryProvider, MonotonicClock, NewOutboxMessage, NewTimer, Outbox,
     OutboxDispatcher, OutboxMessage, Payload, Scheduler, SchedulerSettings, SchedulerWorker, Topic,
     TopicHandlers, WorkerSettings,
 };
+use testkit::eventually;
 use tokio_util::sync::CancellationToken;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -106,10 +106,7 @@ async fn the_span_of_a_timer_on_its_way_carries_its_correlation_id() {
         SchedulerWorker::new(memory.clone(), memory.clone(), memory.clone(), settings).unwrap();
     let (metrics, stop) = (worker.metrics(), CancellationToken::new());
     let running = tokio::spawn(worker.run(stop.clone()));
-    let mut tick = tokio::time::interval(Duration::from_millis(10));
-    while metrics.snapshot().acknowledged == 0 {
-        tick.tick().await;
-    }
+    eventually("the timer is moved", async || metrics.snapshot().acknowledged > 0).await;
     stop.cancel();
     running.await.unwrap();
     spans.assert_has(&format!(

@@ -1,10 +1,10 @@
 //! The processes that a run starts of itself, so that a contestant has memory and threads of its own.
 
-use std::fs;
-use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+
+pub(crate) use testkit::Server;
+use testkit::{this_program, without_settings};
 
 use crate::probe::Probe;
 
@@ -14,8 +14,6 @@ const ROLE_VARIABLE: &str = "BENCH_ROLE";
 const SERVER_VARIABLE: &str = "RATELIMITERD_BIN";
 /// What a server says when it can be reached.
 const LISTENING: &str = "listening addr=";
-/// What the kernel counts the time of processes in.
-const TICKS_PER_SECOND: f64 = 100.0;
 
 /// What a process of this program is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,13 +24,6 @@ pub(crate) enum Role {
     Bare,
     /// Takes memory and tells how much.
     Memory(Probe),
-}
-
-/// A server that runs as a process of its own. It is killed when this is dropped.
-#[derive(Debug)]
-pub(crate) struct Server {
-    process: Child,
-    pub(crate) addr: SocketAddr,
 }
 
 impl Role {
@@ -57,64 +48,9 @@ impl Role {
     /// A command that starts a process for this, with nothing of our environment that is meant for a server.
     pub(crate) fn command(self) -> Command {
         let server = std::env::var_os(SERVER_VARIABLE).filter(|_| self == Self::Ratelimiterd);
-        let this = || std::env::current_exe().expect("this program knows where it is").into();
-        let mut command = Command::new(server.unwrap_or_else(this));
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("RATELIMITER_") {
-                command.env_remove(name);
-            }
-        }
+        let mut command = without_settings(server.map_or_else(this_program, Command::new));
         command.env(ROLE_VARIABLE, self.name()).stdin(Stdio::null());
         command
-    }
-}
-
-impl Server {
-    /// Starts a server in a folder and waits until it listens.
-    pub(crate) fn start(mut command: Command, folder: &Path) -> Self {
-        command.current_dir(folder).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut process = command.spawn().expect("the program can be started");
-        let mut log = BufReader::new(process.stderr.take().expect("it is piped"));
-        let mut said = String::new();
-        let addr = loop {
-            let mut line = String::new();
-            let count = log.read_line(&mut line).expect("a server's log is text");
-            assert!(count > 0, "a server ended instead of listening: {said}");
-            said += &line;
-            if let Some((_, rest)) = line.split_once(LISTENING) {
-                let addr = rest.split_whitespace().next().unwrap_or_default();
-                break addr.parse().expect("a server says its address");
-            }
-        };
-        // The pipe must be read on, or the server would wait for it to have room.
-        std::thread::spawn(move || drop(log.read_to_end(&mut Vec::new())));
-        Self { process, addr }
-    }
-
-    /// A server of another kind, which listens at an address that it was told.
-    pub(crate) const fn listening(process: Child, addr: SocketAddr) -> Self {
-        Self { process, addr }
-    }
-
-    /// The processor time that it has used so far, in seconds.
-    pub(crate) fn cpu_seconds(&self) -> f64 {
-        let path = format!("/proc/{}/stat", self.process.id());
-        let stat = fs::read_to_string(path).expect("the server is running");
-        // The name in the second field may have blanks in it; behind it the third field begins.
-        let (_, fields) = stat.rsplit_once(") ").expect("a name in parentheses");
-        let ticks = |at: usize| {
-            let field = fields.split(' ').nth(at - 3).expect("a stat has 52 fields");
-            field.parse::<f64>().expect("a number of ticks")
-        };
-        (ticks(14) + ticks(15)) / TICKS_PER_SECOND
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        drop(self.process.kill());
-        drop(self.process.wait());
     }
 }
 

@@ -1,11 +1,12 @@
 //! What all system leases do.
 
 use coordination::{FencingToken, Lease, Leases, Tenure};
+use testkit::{eventually, within};
 
 use crate::Fixture;
 use crate::fixture::{lease, units};
 use crate::sample::{owner, resource};
-use crate::scenario::{answer, eventually, racing, suite, within};
+use crate::scenario::{answer, racing, suite};
 
 suite! {
     $
@@ -282,7 +283,7 @@ pub async fn lease_g_a_lease_can_renew_itself<F: Fixture>(fixture: F) {
         let before = held.fencing_token();
         // It renews at 55 to 65 % of its duration.
         fixture.advance(units::<F>(7)).await;
-        eventually("the lease renews itself", || held.fencing_token() > before).await;
+        eventually("the lease renews itself", async || held.fencing_token() > before).await;
         assert_eq!(held.ensure_held(), Ok(()));
     }
     assert!(acquire(&fixture, "b").await.is_none());

@@ -4,15 +4,11 @@ use std::collections::HashSet;
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
 
 use coordination::OwnerToken;
 
 use crate::Fixture;
 use crate::sample::owner;
-
-/// After how long a wait for something that should happen by itself counts as failed.
-const GIVE_UP_AFTER: Duration = Duration::from_secs(120);
 
 /// One thing that every provider does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,24 +130,6 @@ where
         got.extend(task.await.expect("the task did not panic"));
     }
     got
-}
-
-/// Waits for something that happens by itself.
-pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let mut tick = tokio::time::interval(Duration::from_millis(1));
-    let wait = async {
-        while !holds() {
-            tick.tick().await;
-        }
-    };
-    assert!(tokio::time::timeout(GIVE_UP_AFTER, wait).await.is_ok(), "never happened: {what}");
-}
-
-/// Waits for a future that completes by itself.
-pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let result = tokio::time::timeout(GIVE_UP_AFTER, future).await;
-    assert!(result.is_ok(), "never happened: {what}");
-    result.expect("it was just checked")
 }
 
 /// Declares a suite: the list of its scenarios, its cases for a provider, and a macro that makes

@@ -1,17 +1,31 @@
 //! What the tests of several crates share.
 //!
-//! [`RunSeed`] is the seed of a run. The features `tigerbeetle` and `postgres` start real servers.
+//! [`RunSeed`] is the seed of a run; [`Process`] and [`Server`] are child processes. The feature `waiting` waits in async tests, and
+//! the features `tigerbeetle` and `postgres` start real servers.
+
+#![allow(clippy::panic, clippy::missing_panics_doc, reason = "a test fails by panicking")]
 
 #[cfg(feature = "postgres")]
 pub mod postgres;
-mod program;
+mod process;
 mod run_seed;
+mod server;
 #[cfg(any(feature = "postgres", feature = "tigerbeetle"))]
 mod suite;
 #[cfg(feature = "tigerbeetle")]
 pub mod tigerbeetle;
+#[cfg(feature = "waiting")]
+mod waiting;
 
-pub use program::copy_program;
+use std::time::Duration;
+
+pub use process::{Process, copy_program, this_program};
 pub use run_seed::{RunSeed, VARIABLE};
+pub use server::{Server, ask, without_settings};
 #[cfg(any(feature = "postgres", feature = "tigerbeetle"))]
 pub use suite::Suite;
+#[cfg(feature = "waiting")]
+pub use waiting::{eventually, pass, run, within};
+
+/// Longer than anything takes that a test waits for, on a busy machine too: only a hang exceeds it, and no test passes because of it.
+pub const PATIENCE: Duration = Duration::from_secs(300);

@@ -14,6 +14,7 @@ use coordination::{
     Scheduler, Topics,
 };
 use testkit::postgres::Suite;
+use testkit::run;
 
 fn main() -> ExitCode {
     Suite::new("migrations")
@@ -109,9 +110,4 @@ async fn check_data(provider: &(impl Joins + Scheduler)) {
     assert_eq!(made, Materialised::Runs(0));
     let next = provider.next_event_time().await.unwrap().unwrap();
     assert!(next.unix_micros() < 8_000_000_000_000_000, "by the right time: {next}");
-}
-
-fn run(fact: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    runtime.expect("a runtime can be made").block_on(fact);
 }

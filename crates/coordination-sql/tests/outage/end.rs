@@ -1,13 +1,11 @@
 //! The private cluster of a process that is killed.
 
 use std::env;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use testkit::postgres::{Durability, TestCluster};
-use tokio::time::interval;
+use testkit::{Process, eventually, run, this_program};
 
 /// Set in the process that is killed, which is this binary again.
 const HOLD_VARIABLE: &str = "COORDINATION_SQL_TEST_HOLD";
@@ -27,21 +25,12 @@ pub fn hold() {
 }
 
 pub fn with_its_process() {
-    let mut command = Command::new(env::current_exe().unwrap());
-    command.env(HOLD_VARIABLE, "yes").stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut holder = command.spawn().unwrap();
-    let mut folder = String::new();
-    BufReader::new(holder.stdout.take().unwrap()).read_line(&mut folder).unwrap();
-    let folder = Path::new(folder.trim());
+    let mut command = this_program();
+    command.env(HOLD_VARIABLE, "yes");
+    let mut holder = Process::start(command);
+    let folder = holder.read_line().unwrap();
+    let folder = Path::new(&folder);
     assert!(folder.join("data/postmaster.pid").exists(), "a server runs");
-    holder.kill().unwrap();
-    holder.wait().unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    runtime.block_on(async {
-        let mut look = interval(Duration::from_millis(10));
-        // The test would hang here, not pass, if the cluster stayed.
-        while folder.exists() {
-            look.tick().await;
-        }
-    });
+    holder.kill();
+    run(eventually("the cluster is gone", async || !folder.exists()));
 }

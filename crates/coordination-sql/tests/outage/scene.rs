@@ -8,11 +8,7 @@ use std::time::Duration;
 use coordination::{LeaseDuration, NewOutboxMessage, Outbox, Payload, Topic, WorkerSettings};
 use coordination_sql::{OpenError, PostgresConfig, PostgresProvider};
 use testkit::postgres::{Durability, TestCluster};
-use tokio::time::{interval, timeout};
-
-/// A test that waits for longer has failed. No test passes because of it.
-const PATIENCE: Duration = Duration::from_secs(600);
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+use testkit::{pass, within};
 
 /// How often each message was handled.
 #[derive(Debug, Clone, Default)]
@@ -20,10 +16,7 @@ pub struct Journal(Arc<Mutex<HashMap<String, usize>>>);
 
 pub fn run<F: Future<Output = ()>>(test: impl FnOnce(TestCluster) -> F) {
     let cluster = TestCluster::start(Durability::ServerCrash);
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    let runtime = runtime.worker_threads(4).enable_all().build().unwrap();
-    let patient = runtime.block_on(async { timeout(PATIENCE, test(cluster)).await });
-    patient.expect("what the test waits for comes");
+    testkit::run(within("the test ends", test(cluster)));
 }
 
 /// A provider that does not wait long for a connection.
@@ -42,19 +35,10 @@ pub async fn open(cluster: &TestCluster) -> PostgresProvider {
     }
 }
 
-/// Returns when the condition holds.
-pub async fn until(mut condition: impl FnMut() -> bool) {
-    let mut look = interval(LOOK_EVERY);
-    while !condition() {
-        look.tick().await;
-    }
-}
-
 /// Enqueues a message, however often it takes until there is an answer (`PRIM-GEN-E`).
 pub async fn enqueue_until_answered(outbox: &PostgresProvider, message: &NewOutboxMessage) {
-    let mut again = interval(LOOK_EVERY);
     while Outbox::enqueue(outbox, message.clone()).await.is_err() {
-        again.tick().await;
+        pass(Duration::from_millis(10)).await;
     }
 }
 

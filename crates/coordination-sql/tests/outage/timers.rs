@@ -6,8 +6,9 @@ use coordination::{
     CancellationToken, Clock, LeaseDuration, NewTimer, OutboxDispatcher, OutboxMessage, Payload,
     Scheduler, SchedulerSettings, SchedulerWorker, TopicHandlers, WallClock, WorkerSettings,
 };
+use testkit::eventually;
 
-use crate::scene::{Journal, open, quick, run, topic, until};
+use crate::scene::{Journal, open, quick, run, topic};
 
 pub fn come_due() {
     run(async |mut cluster| {
@@ -43,9 +44,9 @@ pub fn come_due() {
         while provider.schedule_timer(timer.clone()).await.is_err() {}
         cluster.stop();
         WallClock.wait_until(due_at).await;
-        until(|| metrics.snapshot().provider_errors > 0).await;
+        eventually("errors are met", async || metrics.snapshot().provider_errors > 0).await;
         cluster.start_again();
-        until(|| journal.count_of(&id) > 0).await;
+        eventually("the timer is handled", async || journal.count_of(&id) > 0).await;
         shutdown.cancel();
         for worker in workers {
             worker.await.unwrap();

@@ -8,9 +8,10 @@ use coordination::{
     WorkerSettings,
 };
 use coordination_sql::PostgresProvider;
+use testkit::eventually;
 use testkit::postgres::TestCluster;
 
-use crate::scene::{Journal, enqueue, open, quick, run, topic, until};
+use crate::scene::{Journal, enqueue, open, quick, run, topic};
 
 const OUTAGES: usize = 3;
 /// How many messages are sent around each outage: some before it, the others when it is over.
@@ -32,15 +33,19 @@ pub fn resume(take_away: fn(&mut TestCluster)) {
         for _ in 0..OUTAGES {
             let handled_before = journal.len();
             let sending = tokio::spawn(send(provider.clone()));
-            until(|| journal.len() > handled_before).await;
+            eventually("messages are handled", async || journal.len() > handled_before).await;
             let errors = || metrics.each_ref().map(|metrics| metrics.snapshot().provider_errors);
             let errors_before = errors();
             take_away(&mut cluster);
-            until(|| errors().iter().zip(errors_before).all(|(now, before)| *now > before)).await;
+            eventually("both workers meet errors", async || {
+                errors().iter().zip(errors_before).all(|(now, before)| *now > before)
+            })
+            .await;
             cluster.start_again();
             sent.extend(sending.await.unwrap());
         }
-        until(|| sent.iter().all(|id| journal.count_of(id) > 0)).await;
+        let all_are_handled = async || sent.iter().all(|id| journal.count_of(id) > 0);
+        eventually("all messages are handled", all_are_handled).await;
         shutdown.cancel();
         for worker in workers {
             worker.await.unwrap();

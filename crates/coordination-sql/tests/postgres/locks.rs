@@ -9,10 +9,10 @@ use coordination::{
 };
 use coordination_sql::sqlx;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use testkit::eventually;
 use testkit::postgres::TestSchema;
-use tokio::time::{interval, timeout};
 
-use crate::server::{self, PATIENCE, batch, connect, lease, number, owner};
+use crate::server::{self, batch, connect, lease, number, owner};
 
 /// Makes whoever deletes a message wait before the commit, while someone has the lock.
 const WAIT_BEFORE_COMMIT: &str = "
@@ -110,13 +110,8 @@ async fn waiting(schema: &TestSchema, count: i64) {
                    WHERE wait_event_type = 'Lock' AND pid IN (
                        SELECT pid FROM pg_locks JOIN pg_class ON pg_class.oid = relation
                        WHERE relnamespace = '{schema}'::regnamespace)";
-    let mut look = interval(Duration::from_millis(20));
-    let wait = timeout(PATIENCE, async {
-        while number(schema, waiting).await != count {
-            look.tick().await;
-        }
-    });
-    wait.await.expect("they come to wait for the lock");
+    let all_wait = async || number(schema, waiting).await == count;
+    eventually("they come to wait for the lock", all_wait).await;
 }
 
 fn topic(name: &str) -> Topic {

@@ -13,6 +13,7 @@ mod sessions;
 use std::process::ExitCode;
 
 use testkit::postgres::Suite;
+use testkit::run;
 
 /// Each fact on a schema of its own.
 macro_rules! suite {
@@ -43,9 +44,4 @@ fn main() -> ExitCode {
         locks::messages_are_locked_in_the_order_of_their_ids,
     ]
     .run()
-}
-
-fn run(fact: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    runtime.expect("a runtime can be made").block_on(fact);
 }

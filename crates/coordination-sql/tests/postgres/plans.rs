@@ -7,10 +7,10 @@ use coordination::{
     Payload, Retention, Scheduler, Source, SourceMessageId, Timestamp, Topic, TopicSet, Topics,
 };
 use coordination_sql::{PostgresProvider, sqlx};
+use testkit::eventually;
 use testkit::postgres::TestSchema;
-use tokio::time::{interval, timeout};
 
-use crate::server::{PATIENCE, batch, connect, execute, lease, number, owner, text};
+use crate::server::{batch, connect, execute, lease, number, owner, text};
 
 /// Nobody tells the planner how the tables have grown.
 const NO_HELP: &str = "
@@ -65,13 +65,7 @@ pub(crate) async fn crd_15_calls_read_no_more_when_the_tables_have_grown() {
         sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(provider.pool()).await.unwrap();
     provider.close().await;
     let sessions = format!("SELECT COUNT(*) FROM pg_stat_activity WHERE pid = {session}");
-    let mut look = interval(Duration::from_millis(20));
-    let gone = timeout(PATIENCE, async {
-        while number(&schema, &sessions).await > 0 {
-            look.tick().await;
-        }
-    });
-    gone.await.expect("the session ends");
+    eventually("the session ends", async || number(&schema, &sessions).await == 0).await;
     let read = number(&schema, READ).await;
     assert!(read > 0, "what was read is counted");
     assert!(read < 50_000, "{read} rows: {}", text(&schema, BY_INDEX).await);

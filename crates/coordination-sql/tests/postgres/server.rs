@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use testkit::postgres::TestSchema;
 
 /// How long a call may wait for its turn on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) fn config(schema: &TestSchema) -> PostgresConfig {
     PostgresConfig {

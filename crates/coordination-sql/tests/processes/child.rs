@@ -2,12 +2,8 @@
 
 use std::env;
 use std::io::Write;
-use std::process::{ExitStatus, Stdio};
 
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{Child, ChildStdin, Command};
-use tokio::runtime::Runtime;
-use tokio::sync::mpsc::{self, UnboundedReceiver};
+use testkit::{Process, this_program};
 
 use crate::place::Place;
 
@@ -34,15 +30,6 @@ const ROLES: [(Role, &str); 4] = [
     (Role::DispatchAndConsume, "dispatch-and-consume"),
 ];
 
-/// A process in a role; it is killed when this is dropped.
-#[derive(Debug)]
-pub struct Actor {
-    process: Child,
-    stdin: ChildStdin,
-    /// Read all the time: a process whose stdout is not read stops when the pipe is full.
-    lines: UnboundedReceiver<String>,
-}
-
 impl Role {
     /// None in the process that runs the tests.
     pub fn of_this_process() -> Option<Role> {
@@ -51,68 +38,28 @@ impl Role {
     }
 
     /// Starts a process in this role.
-    pub fn start(self, place: Option<&Place>) -> Actor {
+    pub fn start(self, place: Option<&Place>) -> Process {
         let (_, name) = ROLES[self as usize];
-        let mut command = Command::new(env::current_exe().unwrap());
+        let mut command = this_program();
         command.env(ROLE_VARIABLE, name);
         if let Some(place) = place {
             command.env(PLACE_VARIABLE, place.to_string());
         }
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
-        let mut process = command.spawn().unwrap();
-        let stdin = process.stdin.take().unwrap();
-        let (heard, lines) = mpsc::unbounded_channel();
-        let mut stdout = BufReader::new(process.stdout.take().unwrap()).lines();
-        tokio::spawn(async move {
-            while let Ok(Some(line)) = stdout.next_line().await {
-                // Whoever does not listen any more does not want to know.
-                let _heard = heard.send(line);
-            }
-        });
-        Actor { process, stdin, lines }
+        Process::start(command)
     }
 }
 
-impl Actor {
-    /// What it says next; none if it has ended.
-    pub async fn next_line(&mut self) -> Option<String> {
-        self.lines.recv().await
-    }
-
-    /// Tells it something.
-    pub async fn tell(&mut self, line: &str) {
-        self.stdin.write_all(format!("{line}\n").as_bytes()).await.unwrap();
-    }
-
-    /// Ends its stdin, at which it stops, and returns what it still had to say.
-    pub async fn stop(self) -> Vec<String> {
-        let Actor { mut process, stdin, lines } = self;
-        drop(stdin);
-        let rest = all(lines).await;
-        let status: ExitStatus = process.wait().await.unwrap();
-        assert!(status.success(), "the process ended with {status}");
-        rest
-    }
-
-    /// `kill -9`. Returns what it had said until then.
-    pub async fn kill(self) -> Vec<String> {
-        let Actor { mut process, stdin: _stdin, lines } = self;
-        process.kill().await.unwrap();
-        all(lines).await
-    }
+/// Ends its stdin, at which it stops, and returns what it still had to say.
+pub fn stop(mut process: Process) -> Vec<String> {
+    let rest = process.finish();
+    let (status, _) = process.wait();
+    assert!(status.success(), "the process ended with {status}");
+    rest
 }
 
 /// Where this process works.
 pub fn own_place() -> Place {
     Place::parse(&env::var(PLACE_VARIABLE).unwrap())
-}
-
-async fn all(mut lines: UnboundedReceiver<String>) -> Vec<String> {
-    let mut all = Vec::new();
-    while let Some(line) = lines.recv().await {
-        all.push(line);
-    }
-    all
 }
 
 /// Says a line to the process that started this one. It stays said, even if this process is killed
@@ -121,9 +68,4 @@ pub fn say(line: impl std::fmt::Display) {
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "{line}").unwrap();
     stdout.flush().unwrap();
-}
-
-/// A runtime on which races are real.
-pub fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap()
 }

@@ -7,9 +7,10 @@ use std::time::Duration;
 use coordination::{
     BatchSize, LeaseDuration, MessageId, NewOutboxMessage, Outbox, OwnerToken, Payload, Topic,
 };
+use testkit::{Process, run};
 use tokio::task::JoinSet;
 
-use crate::child::{Actor, Role, runtime, say};
+use crate::child::{Role, say, stop};
 use crate::on_provider;
 use crate::place::{Keeper, Provider};
 
@@ -55,20 +56,20 @@ pub async fn claim(provider: &impl Provider, max: u32) -> Vec<MessageId> {
 /// `PRIM-GEN-C`, between processes.
 pub fn once(fresh: fn() -> Keeper) {
     let keeper = fresh();
-    runtime().block_on(async {
+    run(async {
         let sent = on_provider!(&keeper.place, enqueue_all);
         let start = |_| Role::Claim.start(Some(&keeper.place));
-        let mut processes: Vec<Actor> = (0..PROCESSES).map(start).collect();
+        let mut processes: Vec<Process> = (0..PROCESSES).map(start).collect();
         for process in &mut processes {
-            assert_eq!(process.next_line().await.as_deref(), Some("ready"));
+            assert_eq!(process.read_line().as_deref(), Some("ready"));
         }
         for process in &mut processes {
-            process.tell("go").await;
+            process.write_line("go");
         }
         let mut handed_out = BTreeSet::new();
         let mut counts = Vec::new();
         for process in processes {
-            let ids = process.stop().await;
+            let ids = stop(process);
             counts.push(ids.len());
             for id in ids {
                 assert!(handed_out.insert(id.clone()), "{id} was handed out twice");

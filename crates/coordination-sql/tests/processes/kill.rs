@@ -13,10 +13,10 @@ use coordination::{
     CancellationToken, InboxDispatcher, InboxMessage, MessageId, NewOutboxMessage, Outbox,
     OutboxStatus, Payload, Processed, TopicHandlers,
 };
-use testkit::RunSeed;
+use testkit::{RunSeed, run};
 use tokio::time::{Instant, interval};
 
-use crate::child::{Role, runtime};
+use crate::child::{Role, stop};
 use crate::on_provider;
 use crate::place::{Keeper, Place, Provider};
 use crate::worker::{eager, key, topic};
@@ -51,7 +51,7 @@ pub enum Consumer {
 pub fn rounds(fresh: fn() -> Keeper, consumer: Consumer) {
     let keeper = fresh();
     let place = &keeper.place;
-    runtime().block_on(async {
+    run(async {
         match consumer {
             Consumer::Spared => on_provider!(place, with_spared_consumer, place),
             Consumer::Killed => on_provider!(place, with_killed_consumer, place),
@@ -158,8 +158,8 @@ async fn kill_rounds<P: Provider>(
                 }
             }
         }
-        let killed = std::mem::replace(victim, role.start(Some(place)));
-        count(&mut dispatched, killed.kill().await);
+        let mut killed = std::mem::replace(victim, role.start(Some(place)));
+        count(&mut dispatched, killed.kill());
     }
     let deadline = Instant::now() + SETTLED_WITHIN;
     until_dispatched(provider, &sent, deadline).await;
@@ -168,7 +168,7 @@ async fn kill_rounds<P: Provider>(
         look.tick().await;
     }
     for worker in workers {
-        count(&mut dispatched, worker.stop().await);
+        count(&mut dispatched, stop(worker));
     }
     (sent, dispatched)
 }

@@ -17,8 +17,9 @@ mod worker;
 use std::process::ExitCode;
 
 use testkit::postgres::Suite;
+use testkit::run;
 
-use crate::child::{Role, own_place, runtime};
+use crate::child::{Role, own_place};
 use crate::kill::Consumer;
 use crate::place::Place;
 
@@ -53,7 +54,7 @@ fn main() -> ExitCode {
 
 /// Does what this process is there for.
 fn play(role: Role) {
-    runtime().block_on(async {
+    run(async {
         match role {
             Role::Migrate => migrations::open_what_is_told().await,
             Role::Claim => on_provider!(&own_place(), claims::claim_all),

@@ -3,8 +3,9 @@
 use std::io::BufRead;
 
 use coordination::{NewOutboxMessage, Outbox, Payload, Topic};
+use testkit::run;
 
-use crate::child::{Role, runtime, say};
+use crate::child::{Role, say, stop};
 use crate::on_provider;
 use crate::place::{Keeper, Place, Provider};
 
@@ -27,22 +28,22 @@ async fn enqueue<P: Provider>(provider: P) {
 
 /// All of them can use the database, whoever made the tables.
 pub fn at_once(fresh: fn() -> Keeper) {
-    runtime().block_on(async {
+    run(async {
         let mut processes: Vec<_> = (0..PROCESSES).map(|_| Role::Migrate.start(None)).collect();
         for _ in 0..ROUNDS {
             let keeper = fresh();
             let place = keeper.place.to_string();
             for process in &mut processes {
-                process.tell(&place).await;
+                process.write_line(&place);
             }
             for process in &mut processes {
-                assert_eq!(process.next_line().await.as_deref(), Some("opened"));
+                assert_eq!(process.read_line().as_deref(), Some("opened"));
             }
             let messages = on_provider!(&keeper.place, claim_all);
             assert_eq!(messages, PROCESSES);
         }
         for process in processes {
-            process.stop().await;
+            stop(process);
         }
     });
 }

@@ -9,6 +9,7 @@ mod world;
 use std::process::ExitCode;
 
 use testkit::postgres::Suite;
+use testkit::run;
 
 use self::world::{PostgresWorld, SqliteWorld};
 
@@ -48,9 +49,4 @@ fn main() -> ExitCode {
         crd_13_a_run_whose_job_cannot_be_read_is_left_alone,
     ]
     .run()
-}
-
-fn run(fact: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    runtime.expect("a runtime can be made").block_on(fact);
 }

@@ -18,6 +18,7 @@ use coordination::{
     InboxKey, LeaseDuration, MemoryProvider, MonotonicClock, NewInboxMessage, NewOutboxMessage,
     Payload, Source, SourceMessageId, Timestamp, Topic,
 };
+use testkit::pass;
 
 /// A provider by the runtime's clock.
 fn provider() -> MemoryProvider {
@@ -46,19 +47,7 @@ fn lease(seconds: u64) -> LeaseDuration {
     LeaseDuration::new(Duration::from_secs(seconds)).unwrap()
 }
 
-/// Waits in paused time until something holds, and fails after a simulated hour.
+/// Waits in paused time until something holds.
 async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let mut tick = tokio::time::interval(Duration::from_millis(10));
-    let wait = async {
-        while !holds() {
-            tick.tick().await;
-        }
-    };
-    let waited = tokio::time::timeout(Duration::from_secs(3600), wait).await;
-    assert!(waited.is_ok(), "never happened: {what}");
-}
-
-/// Lets simulated time pass.
-async fn pass(span: Duration) {
-    assert!(tokio::time::timeout(span, std::future::pending::<()>()).await.is_err());
+    testkit::eventually(what, async || holds()).await;
 }

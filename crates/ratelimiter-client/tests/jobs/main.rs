@@ -22,6 +22,7 @@ use ratelimiter_client::jobs::{
     LlmJob, RunnerSettings,
 };
 use ratelimiter_client::{Done, Limiter, LlmRequest};
+use testkit::pass;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -181,9 +182,4 @@ fn reason(job: &JobRecord) -> &str {
             panic!("it has not failed: {job:?}")
         }
     }
-}
-
-/// Lets simulated time pass.
-async fn pass(span: Duration) {
-    assert!(tokio::time::timeout(span, std::future::pending::<()>()).await.is_err());
 }

@@ -22,6 +22,7 @@ use ratelimiter_client::{
     Job, Limiter, LlmRequest, Page, ReserveError, ReserveRequest, Scheduler,
 };
 use simulated_provider::ProviderLimits;
+use testkit::{PATIENCE, eventually, run};
 use tokio::sync::{Semaphore, mpsc};
 
 use self::process::ServerProcess;
@@ -31,8 +32,6 @@ const JOBS: usize = 1_000;
 const WORKERS: usize = 32;
 /// After how many jobs the server is killed.
 const KILLED_AFTER: [usize; 3] = [100, 400, 700];
-/// Nothing here takes this long unless it hangs.
-const PATIENCE: Duration = Duration::from_secs(120);
 const LIMITS: ProviderLimits = ProviderLimits::per_minute(1_000_000, 1_000_000_000, 16);
 
 fn main() -> ExitCode {
@@ -49,9 +48,8 @@ fn main() -> ExitCode {
     if filters.clone().next().is_some() && !filters.clone().any(|filter| NAME.contains(filter)) {
         return ExitCode::SUCCESS;
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    runtime.block_on(every_job_ends_exactly_once(|limiter| limiter));
-    runtime.block_on(every_job_ends_exactly_once(Batcher::new));
+    run(every_job_ends_exactly_once(|limiter| limiter));
+    run(every_job_ends_exactly_once(Batcher::new));
     println!("test {NAME} ... ok");
     ExitCode::SUCCESS
 }
@@ -93,13 +91,8 @@ async fn every_job_ends_exactly_once<L: Limiter + 'static>(wrap: impl FnOnce(Htt
         server.kill();
         unanswered.store(0, Ordering::SeqCst);
         turns.add_permits(next - killed_after);
-        let noticed = async {
-            let mut looks = tokio::time::interval(Duration::from_millis(5));
-            while unanswered.load(Ordering::SeqCst) == 0 {
-                looks.tick().await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, noticed).await.expect("the server is away");
+        let is_noticed = async || unanswered.load(Ordering::SeqCst) > 0;
+        eventually("the server's absence is noticed", is_noticed).await;
         server.restart();
     }
     for (number, handle) in handles.into_iter().enumerate() {

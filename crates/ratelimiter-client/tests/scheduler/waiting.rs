@@ -1,6 +1,7 @@
 //! Waiting costs nothing.
 
 use ratelimiter_client::{JobReport, SchedulerOptions};
+use testkit::pass;
 
 use crate::world::{Luck, ModelLimits, ROOMY, World, call, lasting, secs};
 
@@ -20,7 +21,7 @@ async fn sch_08_ten_thousand_blocked_jobs_ask_only_when_something_is_due() {
     // The driver wakes when something is due, and only then: an hour is some sixty allows, each with a denial.
     let begun = tokio::time::Instant::now();
     while begun.elapsed() < secs(3_600) {
-        tokio::time::sleep_until(tokio::time::Instant::now() + secs(60)).await;
+        pass(secs(60)).await;
     }
     let after = scheduler.counters();
     let allowed = after.allowed - before.allowed;
@@ -59,7 +60,7 @@ async fn pause_02_a_job_waits_through_a_pause_and_fails_at_once_on_an_unknown_ke
     let waiting = scheduler.submit(lasting(&call("p", "t", 1), secs(0))).await.unwrap();
     let unknown = scheduler.submit(lasting(&call("unheard-of", "t", 1), secs(0))).await.unwrap();
     assert!(unknown.await.result.is_err());
-    tokio::time::sleep_until(tokio::time::Instant::now() + secs(3_600)).await;
+    pass(secs(3_600)).await;
     let counters = scheduler.counters();
     assert_eq!(counters.waiting, 1, "{counters:?}");
     assert!((300..=400).contains(&counters.denied), "every ten seconds: {counters:?}");

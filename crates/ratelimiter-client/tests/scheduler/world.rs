@@ -10,6 +10,7 @@ use ratelimiter_client::{
     Limit, LimitKey, LimitKind, Limiter, LlmRequest, MemoryLimiter, Refused, ReserveError,
     ReserveRequest, Scheduler, SchedulerOptions, TokioClock, Unanswered, Window,
 };
+use testkit::pass;
 
 /// What becomes of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,7 +157,7 @@ impl Limiter for World {
             }
             Luck::Late => {
                 let answer = self.memory.reserve_now(request);
-                tokio::time::sleep_until(tokio::time::Instant::now() + secs(1)).await;
+                pass(secs(1)).await;
                 answer
             }
             Luck::Silence => std::future::pending().await,
@@ -178,7 +179,7 @@ impl Limiter for World {
             }
             Luck::Late => {
                 let answer = self.memory.complete_now(request);
-                tokio::time::sleep_until(tokio::time::Instant::now() + secs(1)).await;
+                pass(secs(1)).await;
                 answer
             }
             Luck::Silence => std::future::pending().await,
@@ -207,7 +208,7 @@ pub(crate) fn budgeted(provider: &str, tenant: &str, upper: u64) -> LlmRequest {
 pub(crate) fn lasting(request: &LlmRequest, lasts: Duration) -> Job<()> {
     let tokens = request.max_output_tokens;
     job(request, move || async move {
-        tokio::time::sleep_until(tokio::time::Instant::now() + lasts).await;
+        pass(lasts).await;
         Done::using(tokens, ())
     })
 }

@@ -173,9 +173,7 @@ fn tick_while_alive<L: Ledger>(limiter: &Arc<TigerBeetleLimiter<L>>) {
 
 /// Runs a scenario on its own runtime, with a timeout.
 pub fn run(scenario: impl Future<Output = ()>) {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    runtime.expect("the system starts threads").block_on(async {
+    testkit::run(async {
         let patience = Duration::from_secs(600);
         tokio::time::timeout(patience, scenario).await.expect("the scenario does not hang");
     });

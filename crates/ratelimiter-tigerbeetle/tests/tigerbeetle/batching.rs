@@ -8,10 +8,11 @@ use ratelimiter_tigerbeetle::ledger::{
     Ledger, Transfer, TransferQuery, TransferStatus, UserData, WorkItem,
 };
 use testkit::tigerbeetle::Fixture;
+use testkit::within;
 use tokio::task::JoinSet;
 
 use crate::load::CHAIN;
-use crate::setup::{config, limits, open, pending, run, soon};
+use crate::setup::{config, limits, open, pending, run};
 use crate::tally::Tally;
 
 pub fn tb_04_another_session_finds_a_lease_that_it_did_not_make(fixture: &Fixture) {
@@ -86,7 +87,7 @@ pub fn tb_09_a_lonely_caller_is_not_kept_waiting(fixture: &Fixture) {
         settings.flush_interval_micros = FLUSH_INTERVAL_MICROS_MAX;
         let ledger = open(config(&settings), NoObserver).await;
         let (operator, accounts) = limits(&ledger, 1, 1_000_000).await;
-        soon("three hundred requests of one caller", async {
+        within("three hundred requests of one caller", async {
             for _ in 0..300 {
                 let item = WorkItem::new().with(pending(accounts[0], operator, 1, 0));
                 ledger.create_transfers(item).await.unwrap();

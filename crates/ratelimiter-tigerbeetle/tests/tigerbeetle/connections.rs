@@ -3,9 +3,10 @@
 use ratelimiter_tigerbeetle::ledger::cluster::{ClusterLedger, NoObserver};
 use ratelimiter_tigerbeetle::ledger::{AccountId, Ledger, LedgerError, SessionProblem};
 use testkit::tigerbeetle::{Fixture, Mode, TestCluster};
+use testkit::within;
 use tigerbeetle as tb;
 
-use crate::setup::{config, open, run, soon};
+use crate::setup::{config, open, run};
 
 /// Connection limit of a development server.
 const CONNECTIONS_MAX: usize = 8;
@@ -44,10 +45,10 @@ pub fn tb_12_a_wrong_cluster_id_is_reported_within_the_timeout(fixture: &Fixture
         let is_reported = |problem: SessionProblem| {
             assert!(problem.to_string().contains("the cluster ID is wrong"), "{problem}");
         };
-        is_reported(soon("a report", report).await);
+        is_reported(within("a report", report).await);
         is_reported(ledger.warm_up().await.unwrap_err());
         is_reported(ledger.health().unwrap_err());
-        soon("the close", ledger.close()).await;
+        within("the close", ledger.close()).await;
     });
 }
 
@@ -57,12 +58,12 @@ pub fn tb_12_too_many_connections_are_reported(_: &Fixture) {
         let mut others = Vec::new();
         for _ in 0..CONNECTIONS_MAX {
             let client = tb::Client::new(cluster.cluster_id(), &cluster.addresses()[0]).unwrap();
-            soon("a connection", client.lookup_accounts(&[1])).await.unwrap();
+            within("a connection", client.lookup_accounts(&[1])).await.unwrap();
             others.push(client);
         }
 
         let ledger = ClusterLedger::open(config(&cluster.settings()), NoObserver).unwrap();
-        let problem = soon("a report", ledger.warm_up()).await.unwrap_err();
+        let problem = within("a report", ledger.warm_up()).await.unwrap_err();
         assert!(matches!(problem, SessionProblem::NotRegistered { .. }), "{problem}");
         assert!(problem.to_string().contains("no connection free"), "{problem}");
 
@@ -70,7 +71,7 @@ pub fn tb_12_too_many_connections_are_reported(_: &Fixture) {
         for _ in 0..2 {
             others.pop().unwrap().close().await.unwrap();
         }
-        soon("the sessions", ledger.ready()).await;
+        within("the sessions", ledger.ready()).await;
         ledger.lookup_accounts(some_account()).await.unwrap();
         ledger.close().await;
     });
@@ -81,11 +82,11 @@ pub fn tb_12_a_cluster_that_comes_later_is_found(_: &Fixture) {
         let mut cluster = TestCluster::start(Mode::Development);
         cluster.kill(0);
         let ledger = ClusterLedger::open(config(&cluster.settings()), NoObserver).unwrap();
-        let problem = soon("a report", ledger.warm_up()).await.unwrap_err();
+        let problem = within("a report", ledger.warm_up()).await.unwrap_err();
         assert!(problem.to_string().contains("the server is down"), "{problem}");
 
         cluster.restart(0);
-        soon("the session", ledger.ready()).await;
+        within("the session", ledger.ready()).await;
         assert_eq!(ledger.warm_up().await, Ok(()));
         ledger.lookup_accounts(some_account()).await.unwrap();
         ledger.close().await;

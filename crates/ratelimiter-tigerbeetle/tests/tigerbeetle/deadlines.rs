@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use ratelimiter_tigerbeetle::ledger::{Ledger, LedgerError, SessionProblem, WorkItem};
 use testkit::tigerbeetle::{Fixture, Mode, TestCluster};
+use testkit::within;
 
 use crate::load::Load;
-use crate::setup::{NEVER, config, limits, open, pending, run, soon};
+use crate::setup::{NEVER, config, limits, open, pending, run};
 use crate::tally::{Counts, Tally};
 
 const CALLERS: usize = 64;
@@ -28,20 +29,20 @@ fn outage_under_load(begin: fn(&mut TestCluster), end: fn(&mut TestCluster)) {
         let tally = Tally::default();
         let ledger = Arc::new(open(config(&settings), tally.clone()).await);
         let load = Load::start(&ledger, CALLERS).await;
-        soon("progress", load.progress(2_000)).await;
+        within("progress", load.progress(2_000)).await;
 
         begin(&mut cluster);
         let every_caller = |c: &Counts| c.failures.values().sum::<usize>() >= CALLERS;
-        soon("the errors", tally.until(every_caller)).await;
+        within("the errors", tally.until(every_caller)).await;
         let no_answer = |c: &Counts| c.failures.contains_key("no_answer");
-        soon("an unknown outcome", tally.until(no_answer)).await;
+        within("an unknown outcome", tally.until(no_answer)).await;
         let is_reported =
             |_: &Counts| matches!(ledger.health(), Err(SessionProblem::NoAnswer { .. }));
-        soon("the session's report", tally.until(is_reported)).await;
+        within("the session's report", tally.until(is_reported)).await;
 
         end(&mut cluster);
-        soon("the session", ledger.ready()).await;
-        soon("progress", load.progress(2_000)).await;
+        within("the session", ledger.ready()).await;
+        within("progress", load.progress(2_000)).await;
         let done = load.finish(&*ledger).await;
         eprintln!("{done} leases, {:?}", tally.counts().failures);
         ledger.close().await;
@@ -66,7 +67,7 @@ pub fn tb_10_a_dropped_caller_does_not_cancel(_: &Fixture) {
             tokio::select! {
                 biased;
                 _ = &mut first => panic!("a stopped server does not answer"),
-                () = soon("the request", tally.until(|c| c.requests > sent_before)) => {}
+                () = within("the request", tally.until(|c| c.requests > sent_before)) => {}
             }
             tokio::select! {
                 biased;
@@ -75,7 +76,7 @@ pub fn tb_10_a_dropped_caller_does_not_cancel(_: &Fixture) {
             }
         }
         cluster.resume(0);
-        soon("both", tally.until(|counts| counts.requests > sent_before + 1)).await;
+        within("both", tally.until(|counts| counts.requests > sent_before + 1)).await;
         let rows = ledger.lookup_transfers(vec![in_flight.id, queued.id]).await.unwrap();
         assert_eq!(rows.len(), 2, "no caller waited for them");
         ledger.close().await;
@@ -101,7 +102,7 @@ pub fn tb_09_a_full_queue_answers_at_once(_: &Fixture) {
         };
         cluster.pause(0);
         let in_flight = tokio::spawn(call());
-        soon("the request", tally.until(|counts| counts.requests > sent_before)).await;
+        within("the request", tally.until(|counts| counts.requests > sent_before)).await;
         let mut queued = [Box::pin(call()), Box::pin(call())];
         for call in &mut queued {
             tokio::select! {
@@ -111,7 +112,7 @@ pub fn tb_09_a_full_queue_answers_at_once(_: &Fixture) {
             }
         }
         let full = LedgerError::QueueFull { queued_events: 4, queue_events_max: 4 };
-        assert_eq!(soon("a refusal", call()).await, Err(full));
+        assert_eq!(within("a refusal", call()).await, Err(full));
         cluster.resume(0);
         assert_eq!(in_flight.await.unwrap().unwrap().len(), 2);
         for call in queued {

@@ -16,12 +16,12 @@ use ratelimiter_tigerbeetle::ledger::{
     AccountRow, AccountStatus, Ledger, NewAccount, Timestamp, TransferResult, TransferStatus,
     WorkItem,
 };
-use testkit::RunSeed;
 use testkit::tigerbeetle::Fixture;
+use testkit::{PATIENCE, RunSeed, within};
 use tigerbeetle_model::Model;
 
 use self::generator::{Generator, SHORT_TIMEOUT_SECONDS};
-use crate::setup::{PATIENCE, config, open, run, soon};
+use crate::setup::{config, open, run};
 
 mod generator;
 
@@ -268,7 +268,7 @@ impl Pair {
     }
 
     async fn real_accounts(&self) -> Vec<AccountRow> {
-        soon("a lookup", self.ledger.lookup_accounts(self.generator.account_ids())).await.unwrap()
+        within("a lookup", self.ledger.lookup_accounts(self.generator.account_ids())).await.unwrap()
     }
 
     fn model_accounts(&self) -> Vec<AccountRow> {

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use ratelimiter_tigerbeetle::ledger::cluster::ClusterConfig;
 use testkit::tigerbeetle::{Fixture, Mode, TestCluster};
+use testkit::within;
 use tigerbeetle as tb;
 use tokio::task::JoinSet;
 
 use crate::load::Load;
 use crate::reading::{are_found, leases, read_all};
-use crate::setup::{NEVER, config, open, run, soon};
+use crate::setup::{NEVER, config, open, run};
 use crate::tally::Tally;
 
 const OTHERS: usize = 70;
@@ -36,7 +37,7 @@ async fn others_come_and_go(cluster: &TestCluster) {
         let (cluster_id, address) = (cluster.cluster_id(), cluster.addresses()[0].clone());
         others.spawn(async move {
             let client = tb::Client::new(cluster_id, &address).unwrap();
-            soon("a session", client.lookup_accounts(&[1])).await.unwrap();
+            within("a session", client.lookup_accounts(&[1])).await.unwrap();
             client.close().await.unwrap();
         });
     }
@@ -59,13 +60,13 @@ pub fn tb_11_an_evicted_session_is_replaced_and_a_kept_alive_one_stays(_: &Fixtu
 
         // All these callers are queued when the first call learns of the eviction.
         let load = Load::start(&quiet, 256).await;
-        soon("progress", load.progress(2_000)).await;
+        within("progress", load.progress(2_000)).await;
         load.finish(&*quiet).await;
         assert_eq!(idle.counts().evictions, 1);
         assert!(idle.counts().failures.is_empty(), "no caller failed: {:?}", idle.counts());
 
         let load = Load::start(&kept_alive, 16).await;
-        soon("progress", load.progress(200)).await;
+        within("progress", load.progress(200)).await;
         load.finish(&*kept_alive).await;
         assert_eq!(kept.counts().evictions, 0, "it was never the oldest");
         quiet.close().await;
@@ -96,14 +97,14 @@ pub fn tb_11_seventy_sessions_under_load_fail_no_caller(_: &Fixture) {
         let tally = Tally::default();
         let ledger = Arc::new(open(patient(&cluster), tally.clone()).await);
         let load = Load::start(&ledger, 64).await;
-        soon("progress", load.progress(500)).await;
+        within("progress", load.progress(500)).await;
         let leases = leases(&*ledger).await;
         let mut others = pin!(others_come_and_go(&cluster));
         // Waves continue in the meantime, one at a time.
         while futures::poll!(&mut others).is_pending() {
             are_found(read_all(&ledger, &leases), &leases).await;
         }
-        soon("progress", load.progress(500)).await;
+        within("progress", load.progress(500)).await;
         let done = load.finish(&*ledger).await;
         assert!(tally.counts().failures.is_empty(), "{:?}", tally.counts());
         eprintln!("{done} leases, the longest request took {:?}", tally.counts().took_max);

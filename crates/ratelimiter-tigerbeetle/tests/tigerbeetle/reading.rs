@@ -9,9 +9,10 @@ use ratelimiter_tigerbeetle::ledger::{
     AccountId, Ledger, LedgerError, Transfer, TransferQuery, TransferRow, UserData, WorkItem,
 };
 use testkit::tigerbeetle::{Fixture, Mode, TestCluster};
+use testkit::within;
 use tokio::task::JoinSet;
 
-use crate::setup::{NEVER, config, limits, open, pending, run, soon};
+use crate::setup::{NEVER, config, limits, open, pending, run};
 use crate::tally::Tally;
 
 pub const LEASES: usize = 1_000;
@@ -54,7 +55,7 @@ pub fn read_all(ledger: &Arc<impl Ledger>, leases: &[NonZeroU128]) -> Reads {
 /// Every lease was found, each by its own query.
 pub async fn are_found(mut reads: Reads, leases: &[NonZeroU128]) {
     let mut found = Vec::new();
-    while let Some(rows) = soon("the rows", reads.join_next()).await {
+    while let Some(rows) = within("the rows", reads.join_next()).await {
         let rows = rows.unwrap().unwrap();
         assert_eq!(rows.len(), 1, "one transfer carries it");
         found.push(rows[0].user_data.data_128);
@@ -76,7 +77,7 @@ pub fn tb_23_a_thousand_queries_at_once_take_few_waves(_: &Fixture) {
         let before = tally.counts().waves;
         cluster.pause(0);
         let first_read = read_all(&ledger, first);
-        soon("the first wave", tally.until(|counts| counts.waves > before)).await;
+        within("the first wave", tally.until(|counts| counts.waves > before)).await;
         let read = |&lease: &NonZeroU128| {
             Box::pin(ledger.query_transfers(TransferQuery::new(lease).rows_max(2)))
         };
@@ -90,7 +91,7 @@ pub fn tb_23_a_thousand_queries_at_once_take_few_waves(_: &Fixture) {
         }
         cluster.resume(0);
         are_found(first_read, first).await;
-        for (rows, lease) in soon("the rows", join_all(reads)).await.into_iter().zip(others) {
+        for (rows, lease) in within("the rows", join_all(reads)).await.into_iter().zip(others) {
             let rows = rows.unwrap();
             assert_eq!((rows.len(), rows[0].user_data.data_128), (1, lease.get()));
         }
@@ -112,11 +113,11 @@ pub fn tb_23_writes_do_not_queue_behind_reads(_: &Fixture) {
         let before = tally.counts();
         cluster.pause(0);
         let reads = read_all(&ledger, &leases);
-        soon("a wave", tally.until(|counts| counts.waves > before.waves)).await;
+        within("a wave", tally.until(|counts| counts.waves > before.waves)).await;
         let writer = Arc::clone(&ledger);
         let item = WorkItem::new().with(pending(accounts[0], operator, 1, 0));
         let write = tokio::spawn(async move { writer.create_transfers(item).await });
-        soon("the write", tally.until(|counts| counts.requests > before.requests)).await;
+        within("the write", tally.until(|counts| counts.requests > before.requests)).await;
         assert_eq!(tally.counts().waves_answered, before.waves_answered, "the wave is in flight");
         cluster.resume(0);
         write.await.unwrap().unwrap();
@@ -136,7 +137,7 @@ pub fn tb_23_a_full_queue_of_reads_answers_at_once(_: &Fixture) {
         let before = tally.counts().waves;
         cluster.pause(0);
         let in_flight = read_all(&ledger, &[lease]);
-        soon("the wave", tally.until(|counts| counts.waves > before)).await;
+        within("the wave", tally.until(|counts| counts.waves > before)).await;
         let mut queued =
             [(); 2].map(|()| Box::pin(ledger.query_transfers(TransferQuery::new(lease))));
         for read in &mut queued {
@@ -147,7 +148,7 @@ pub fn tb_23_a_full_queue_of_reads_answers_at_once(_: &Fixture) {
             }
         }
         let full = LedgerError::QueueFull { queued_events: 2, queue_events_max: 2 };
-        let refused = soon("a refusal", ledger.query_transfers(TransferQuery::new(lease))).await;
+        let refused = within("a refusal", ledger.query_transfers(TransferQuery::new(lease))).await;
         assert_eq!(refused, Err(full));
         cluster.resume(0);
         for rows in in_flight.join_all().await.into_iter().chain(join_all(queued).await) {

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use testkit::tigerbeetle::{Fixture, Mode, TestCluster};
+use testkit::within;
 
 use crate::load::Load;
-use crate::setup::{config, open, run, soon};
+use crate::setup::{config, open, run};
 use crate::tally::Tally;
 
 pub fn a_cluster_of_three_goes_on_without_one(_: &Fixture) {
@@ -15,9 +16,9 @@ pub fn a_cluster_of_three_goes_on_without_one(_: &Fixture) {
         let ledger = Arc::new(open(config(&cluster.settings()), tally.clone()).await);
         let load = Load::start(&ledger, 64).await;
         for replica in 0..3 {
-            soon("progress", load.progress(500)).await;
+            within("progress", load.progress(500)).await;
             cluster.kill(replica);
-            soon("progress without it", load.progress(500)).await;
+            within("progress without it", load.progress(500)).await;
             cluster.restart(replica);
         }
         let done = load.finish(&*ledger).await;

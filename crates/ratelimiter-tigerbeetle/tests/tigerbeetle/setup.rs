@@ -12,28 +12,16 @@ use ratelimiter_tigerbeetle::ledger::{
     AccountId, AccountStatus, Action, Ledger, LedgerError, Movement, NewAccount, Transfer,
     TransferId, TransferStatus, UserData, WorkItem,
 };
+use testkit::within;
 
-/// Nothing here takes this long unless it hangs.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+/// The longest that a whole test takes.
+const TEST_MAX: Duration = Duration::from_secs(2_400);
 
 /// Runs a test on its own runtime, with a timeout.
 pub fn run(test: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("the system starts threads");
-    runtime.block_on(async {
-        tokio::time::timeout(PATIENCE * 20, test).await.expect("the test does not hang");
+    testkit::run(async {
+        tokio::time::timeout(TEST_MAX, test).await.expect("the test does not hang");
     });
-}
-
-/// Waits for `future`, with a timeout.
-pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(PATIENCE, future).await {
-        Ok(output) => output,
-        Err(_) => panic!("waited {PATIENCE:?} for {what}"),
-    }
 }
 
 /// Repeats a request until it is answered: some tests have short deadlines that a busy machine
@@ -49,7 +37,7 @@ where
             }
         }
     };
-    soon("an answer", answer).await
+    within("an answer", answer).await
 }
 
 pub fn config(settings: &ClusterSettings) -> ClusterConfig {
@@ -61,7 +49,7 @@ pub const NEVER: Duration = Duration::from_secs(86_400);
 /// A ledger with working sessions.
 pub async fn open<O: Observer>(config: ClusterConfig, observer: O) -> ClusterLedger<O> {
     let ledger = ClusterLedger::open(config, observer).expect("the system starts threads");
-    soon("a session", ledger.ready()).await;
+    within("a session", ledger.ready()).await;
     ledger
 }
 

@@ -8,11 +8,12 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use ratelimiter::{Backend, Page};
 use ratelimiter_client::{HttpLimiter, HttpOptions, TrustedRoots};
 use ratelimiterd::{Reloaded, TlsErrorKind};
+use testkit::eventually;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::certificates::{Pair, write_secret};
-use crate::harness::{KEY, TestServer, eventually, lease, read_answer, request, reserve_body};
+use crate::harness::{KEY, TestServer, lease, read_answer, request, reserve_body};
 
 async fn encrypted(pair: &Pair) -> TestServer {
     encrypted_with(pair, |_| ()).await

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ratelimiter::MemoryLimiter;
 use ratelimiter::clock::FakeClock;
@@ -209,16 +208,4 @@ impl Answer {
         }
         format!("{} {json}", self.status)
     }
-}
-
-/// Waits for a condition, and fails after two minutes.
-pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let mut looks = tokio::time::interval(Duration::from_millis(10));
-    let waited = async {
-        while !is_so().await {
-            looks.tick().await;
-        }
-    };
-    let waited = tokio::time::timeout(Duration::from_secs(120), waited).await;
-    assert!(waited.is_ok(), "{what}");
 }

@@ -7,8 +7,9 @@ use ratelimiter::{
 };
 use ratelimiterd::runtime::Runtime;
 use ratelimiterd::{HostedBackend, NotReady};
+use testkit::eventually;
 
-use crate::harness::{KEY, TestServer, eventually, limits_path};
+use crate::harness::{KEY, TestServer, limits_path};
 
 /// An unreachable backend: some calls never return, others fail.
 struct UnreachableBackend;

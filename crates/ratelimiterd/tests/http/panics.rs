@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ratelimiter::MemoryLimiter;
 use ratelimiter::clock::{Clock, Timestamp};
 use ratelimiter::memory::MemoryOptions;
+use testkit::eventually;
 
-use crate::harness::{KEY, TestServer, eventually, limits_path};
+use crate::harness::{KEY, TestServer, limits_path};
 
 const BEGAN_MS: u64 = 1_736_660_000_000;
 

@@ -1,8 +1,9 @@
 //! DEF-08: definitions survive a restart; one that cannot be stored is not applied.
 
 use ratelimiter_wire::read_limits_file;
+use testkit::eventually;
 
-use crate::harness::{KEY, TestServer, eventually, limits_path};
+use crate::harness::{KEY, TestServer, limits_path};
 
 #[tokio::test]
 async fn def_08_definitions_survive_a_restart_a_decrease_included() {

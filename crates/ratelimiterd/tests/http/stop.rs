@@ -1,10 +1,11 @@
 //! Shutdown: open requests finish, new connections are refused.
 
 use ratelimiterd::Server;
+use testkit::eventually;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::harness::{KEY, TestServer, eventually, read_answer, reserve_body};
+use crate::harness::{KEY, TestServer, read_answer, reserve_body};
 
 async fn half_sent(server: &TestServer) -> (TcpStream, String) {
     let body = reserve_body(1, &[(KEY, 1)]);

@@ -40,23 +40,23 @@ fn kill_at_any_moment(seed: u64, rounds: u64) {
             assert!(state.contains(&format!("\"capacity\":{on_disk},")), "{state} / {on_disk}");
             answered = on_disk;
         }
-        let id = server.child.id().to_string();
         let after = Duration::from_micros(random.u64(0..30_000));
-        let killer = std::thread::spawn(move || {
-            // Not a wait for a condition: the random moment is the point.
-            std::thread::park_timeout(after);
-            std::process::Command::new("kill").args(["-9", &id]).status().unwrap()
-        });
         let mut putting = answered;
-        loop {
-            putting += 1;
-            match server.put("k", putting) {
-                Some((200, _)) => answered = putting,
-                Some(other) => panic!("{other:?}"),
-                None => break,
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Not a wait for a condition: the random moment is the point.
+                std::thread::park_timeout(after);
+                server.signal("KILL");
+            });
+            loop {
+                putting += 1;
+                match server.put("k", putting) {
+                    Some((200, _)) => answered = putting,
+                    Some(other) => panic!("{other:?}"),
+                    None => break,
+                }
             }
-        }
-        assert!(killer.join().unwrap().success());
+        });
         server.wait();
         let on_disk = capacity_on_disk(&path).unwrap_or(0);
         assert!(

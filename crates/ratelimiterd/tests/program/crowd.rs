@@ -4,17 +4,15 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
 
 use ratelimiter::clock::{Clock, MonotonicClock};
+use testkit::{eventually, run};
 
 use crate::process::{Process, program};
 
 const ASK: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: t\r\n\r\n";
 /// Far more than a connection with its buffered request and response needs.
 const MEMORY_EACH_KIB: u64 = 256;
-/// Long enough that only a hang exceeds it.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 fn is_long() -> bool {
     std::env::var("RATELIMITER_FAULTS").is_ok_and(|form| form == "long")
@@ -22,19 +20,19 @@ fn is_long() -> bool {
 
 /// A field of `/proc/<id>/status` in KiB.
 fn memory_kib(server: &Process) -> u64 {
-    let path = format!("/proc/{}/status", server.child.id());
+    let path = format!("/proc/{}/status", server.id());
     let status = std::fs::read_to_string(path).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
 fn open_files(server: &Process) -> usize {
-    std::fs::read_dir(format!("/proc/{}/fd", server.child.id())).unwrap().count()
+    std::fs::read_dir(format!("/proc/{}/fd", server.id())).unwrap().count()
 }
 
 /// A connection that sends one request and is silent afterwards.
 fn idle(server: &Process) -> TcpStream {
-    let mut stream = TcpStream::connect(&server.addr).unwrap();
+    let mut stream = TcpStream::connect(server.addr).unwrap();
     stream.write_all(ASK).unwrap();
     let mut byte = [0];
     stream.read_exact(&mut byte).unwrap();
@@ -43,7 +41,7 @@ fn idle(server: &Process) -> TcpStream {
 
 /// A connection that requests more than the buffers of both ends hold, and reads nothing.
 fn slow(server: &Process) -> TcpStream {
-    let mut stream = TcpStream::connect(&server.addr).unwrap();
+    let mut stream = TcpStream::connect(server.addr).unwrap();
     let ask = b"GET /openapi.json HTTP/1.1\r\nhost: t\r\n\r\n".repeat(300);
     stream.write_all(&ask).unwrap();
     stream
@@ -77,10 +75,7 @@ fn idle_and_slow_connections_do_not_affect_others() {
     );
     assert!(memory < count * MEMORY_EACH_KIB, "{memory} KiB for {count} connections");
     drop((idle, slow));
-    let end = clock.now().after(PATIENCE);
-    while open_files(&server) > files_before {
-        assert!(clock.now() < end, "{} files are open", open_files(&server));
-        std::thread::yield_now();
-    }
+    let are_closed = async || open_files(&server) <= files_before;
+    run(eventually("their connections are closed", are_closed));
     assert_eq!(server.ask("GET", "/healthz", "").unwrap().0, 200);
 }

@@ -48,8 +48,9 @@ fn run_session(document: &str, blocks: usize) {
     assert_eq!(session.len(), blocks, "blocks of {document}");
     for (commands, shown) in session {
         assert!(commands.contains("http://127.0.0.1:8080/"), "{commands}");
-        let commands =
-            commands.replace("127.0.0.1:8080", &server.addr).replace("curl ", "curl -sS -w '\\n' ");
+        let commands = commands
+            .replace("127.0.0.1:8080", &server.addr.to_string())
+            .replace("curl ", "curl -sS -w '\\n' ");
         let output = Command::new("bash").args(["-euc", &commands]).output().unwrap();
         let output = String::from_utf8(output.stdout).unwrap();
         assert_eq!(without_moments(&output), without_moments(&shown), "{commands}\n{output}");

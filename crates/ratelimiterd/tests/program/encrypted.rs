@@ -51,7 +51,7 @@ fn check_refuses(folder: &Path, expected: &str) {
 
 /// Sends a request with curl, an independent client.
 fn curl(folder: &Path, server: &Process, arguments: &[&str]) -> (bool, String) {
-    let port = server.addr.rsplit_once(':').unwrap().1;
+    let port = server.addr.port();
     let url = format!("https://localhost:{port}/healthz");
     let resolve = format!("localhost:{port}:127.0.0.1");
     let output = Command::new("curl")
@@ -174,13 +174,13 @@ fn sighup_reloads_the_certificate_and_keeps_the_old_one_when_the_new_is_bad() {
     write_pair(folder);
     assert!(!curl(folder, &server, &trusting).0, "the server still shows the first");
     server.signal("HUP");
-    server.wait_for_log("certificate reloaded");
+    server.wait_for_line("certificate reloaded").unwrap();
     assert!(curl(folder, &server, &trusting).0);
 
     let good = std::fs::read(folder.join("cert.pem")).unwrap();
     std::fs::write(folder.join("cert.pem"), first).unwrap();
     server.signal("HUP");
-    server.wait_for_log("certificate not reloaded; the old one stays in force");
+    server.wait_for_line("certificate not reloaded; the old one stays in force").unwrap();
     std::fs::write(folder.join("cert.pem"), good).unwrap();
     assert!(curl(folder, &server, &trusting).0, "the second is still shown");
 
@@ -196,7 +196,7 @@ fn sighup_without_a_certificate_does_not_end_the_server() {
     let folder = tempfile::tempdir().unwrap();
     let server = Process::start(folder.path());
     server.signal("HUP");
-    server.wait_for_log("nothing to reload; server.tls is not set");
+    server.wait_for_line("nothing to reload; server.tls is not set").unwrap();
     assert_eq!(server.ask("GET", "/healthz", "").unwrap().0, 200);
 }
 
@@ -206,7 +206,7 @@ fn the_tools_trust_the_certificate_that_they_are_given() {
     let folder = folder.path();
     write_pair(folder);
     let server = Process::start_as(encrypted(folder), folder);
-    let url = format!("https://localhost:{}", server.addr.rsplit_once(':').unwrap().1);
+    let url = format!("https://localhost:{}", server.addr.port());
     let list = |arguments: &[&str]| {
         let mut command = program();
         command.current_dir(folder).args(["limits", "list", "--url", &url]).args(arguments);

@@ -5,7 +5,9 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use crate::process::{PROGRAM, Process, program, run, stderr, stdout, without_settings};
+use testkit::without_settings;
+
+use crate::process::{PROGRAM, Process, program, run, stderr, stdout};
 
 /// An unprivileged user.
 const NOBODY: u32 = 65_534;
@@ -33,7 +35,7 @@ fn refused_as(mut command: Command) -> String {
 fn ops_06_a_second_memory_server_is_refused_until_the_first_is_gone_however_it_ended() {
     let folder = tempfile::tempdir().unwrap();
     let first = Process::start_as(serving(folder.path(), "memory"), folder.path());
-    let (pid, addr) = (first.child.id(), first.addr.clone());
+    let (pid, addr) = (first.id(), first.addr);
     let reason = "stop that, or give this server a file of its own (--limits)";
     assert_eq!(
         refused(folder.path(), "memory"),
@@ -61,7 +63,7 @@ fn ops_06_servers_on_tigerbeetle_share_a_file_and_a_memory_server_keeps_its_own(
     drop(shared);
     let memory = Process::start_as(serving(folder.path(), "memory"), folder.path());
     let text = refused(folder.path(), "tigerbeetle");
-    assert!(text.contains(&format!("the server with PID {}", memory.child.id())), "{text}");
+    assert!(text.contains(&format!("the server with PID {}", memory.id())), "{text}");
 }
 
 /// A program that may not write into the folder. Root could, so the program runs as another user then.
@@ -99,7 +101,7 @@ fn a_limits_file_in_a_read_only_folder_is_served_and_a_put_reports_why_it_cannot
         assert!(body.contains("\"error\":\"limits_read_only\""), "{body}");
         assert!(body.contains("Permission denied"), "{body}");
     }
-    server.wait_for_log("the limits file cannot be locked, and so not be changed here");
+    server.wait_for_line("the limits file cannot be locked, and so not be changed here").unwrap();
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
@@ -112,7 +114,7 @@ fn ops_06_a_memory_server_that_may_not_write_is_refused_a_file_that_another_one_
     let mut second = without_permission(folder.path());
     second.current_dir(folder.path());
     let text = refused_as(second);
-    let by = format!("the server with PID {} on {}", first.child.id(), first.addr);
+    let by = format!("the server with PID {} on {}", first.id(), first.addr);
     assert!(text.contains(&by), "{text}");
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
 }
@@ -132,8 +134,8 @@ fn ops_05_a_file_of_a_newer_version_is_served_as_far_as_known_and_preserved() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("limits.json"), NEWER).unwrap();
     let server = Process::start_as(serving(folder.path(), "memory"), folder.path());
-    server.wait_for_log("line 4: budget: kind: \"calendar\" is unknown to this version");
-    server.wait_for_log("line 5: k: mode: unknown to this version");
+    server.wait_for_line("line 4: budget: kind: \"calendar\" is unknown to this version").unwrap();
+    server.wait_for_line("line 5: k: mode: unknown to this version").unwrap();
     assert_eq!(server.ask("GET", "/v1/admin/limits/k", "").unwrap().0, 200);
     assert_eq!(server.ask("GET", "/v1/admin/limits/budget", "").unwrap().0, 404);
     let (status, body) = server.put("budget", 5).unwrap();

@@ -10,7 +10,7 @@ const CLIENT: &str = "cl1ent-s3cret";
 const WRONG: &str = "wr0ng-s3cret";
 
 fn ask(server: &Process, line: &str, authorization: &str) -> String {
-    let mut stream = TcpStream::connect(&server.addr).unwrap();
+    let mut stream = TcpStream::connect(server.addr).unwrap();
     let head = format!(
         "{line} HTTP/1.1\r\nhost: t\r\nconnection: close\r\nauthorization: {authorization}\r\n\r\n"
     );

@@ -2,7 +2,9 @@
 
 use std::process::Command;
 
-use crate::process::{PROGRAM, Process, program, run, stderr, without_settings};
+use testkit::without_settings;
+
+use crate::process::{PROGRAM, Process, program, run, stderr};
 
 /// CFG-03
 #[test]
@@ -57,12 +59,7 @@ fn logs_can_be_json() {
         .current_dir(folder.path())
         .args(["--listen", "127.0.0.1:0"])
         .env("RATELIMITER_LOG__FORMAT", "json");
-    let mut child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    let mut log = std::io::BufReader::new(child.stderr.take().unwrap());
-    std::io::BufRead::read_line(&mut log, &mut line).unwrap();
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let line = testkit::Process::start(command).wait_for_line("").unwrap();
     let event: serde_json::Value = serde_json::from_str(&line).unwrap();
     assert_eq!(
         (&event["message"], &event["level"]),

@@ -4,9 +4,10 @@ use ratelimiter::clock::{Clock, MonotonicClock};
 use ratelimiter::{Backend, DefineError, LimitState, LimitStatus, Limiter, Refused};
 use ratelimiter_client::HttpLimiter;
 use testkit::tigerbeetle::{Fixture, Mode, TestCluster};
+use testkit::{eventually, run};
 
 use crate::load::insist_on_define;
-use crate::servers::{Deployment, ServerProcess, eventually, new_lease, run};
+use crate::servers::{Deployment, ServerProcess, new_lease};
 
 async fn capacity(on: &Deployment, at: &HttpLimiter, name: &str) -> Option<u64> {
     on.state(at, name).await.map(|state| state.limit.capacity.get())

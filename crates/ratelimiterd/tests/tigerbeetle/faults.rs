@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use testkit::tigerbeetle::{Fixture, Mode, TestCluster};
+use testkit::{eventually, pass, run};
 
 use crate::load::{Load, insist_on_define};
-use crate::servers::{Deployment, eventually, run};
+use crate::servers::Deployment;
 
 /// So many leases are through when the service is back.
 const BACK: u64 = 50;
@@ -82,7 +83,7 @@ pub fn a_cluster_is_stopped_for_a_while_under_load(_: &Fixture) {
         for _ in 0..rounds {
             load.progress(BACK).await;
             cluster.pause(0);
-            let _over = tokio::time::timeout(stopped_for, std::future::pending::<()>()).await;
+            pass(stopped_for).await;
             eventually("it is said", async || servers[0].get("/readyz").await.0 == 503).await;
             cluster.resume(0);
             away.push(load.progress(BACK).await);

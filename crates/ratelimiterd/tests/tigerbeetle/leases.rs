@@ -2,8 +2,9 @@
 
 use ratelimiter::{Backend, Limiter, ReserveError};
 use testkit::tigerbeetle::Fixture;
+use testkit::{eventually, run};
 
-use crate::servers::{Deployment, eventually, new_lease, run};
+use crate::servers::{Deployment, new_lease};
 
 const NEEDS: [(&str, u64); 2] = [("tokens", 50), ("slots", 1)];
 

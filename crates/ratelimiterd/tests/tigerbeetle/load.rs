@@ -10,10 +10,11 @@ use std::time::Duration;
 use ratelimiter::clock::{Clock, MonotonicClock};
 use ratelimiter::{Backend, CompleteError, Decision, LeaseId, Limit, Limiter, ReserveError};
 use ratelimiter_client::HttpLimiter;
+use testkit::{eventually, pass, within};
 use tokio::task::JoinSet;
 
 use self::ledger_of_clients::ClientLedger;
-use crate::servers::{Deployment, ServerProcess, eventually, new_lease};
+use crate::servers::{Deployment, ServerProcess, new_lease};
 
 const CLIENTS: usize = 64;
 /// Of them, those that never complete: their holds must return by their timeout.
@@ -23,8 +24,6 @@ const RATE: u64 = 400;
 const RATE_WINDOW_SECONDS: u64 = 2;
 const TOKENS: u64 = 2_000_000;
 const BRIEF_TIMEOUT_SECONDS: u64 = 2;
-/// For how long a client asks before it says that something is wrong.
-const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The clients, and what they know of the servers.
 pub struct Load {
@@ -136,7 +135,7 @@ async fn client(world: Arc<World>) {
             Ok(Decision::Allowed { reserved_at }) => {
                 world.ledger.reserved(lease, slots, reserved_at.unix_ms());
                 world.counts.allowed.fetch_add(1, Ordering::Relaxed);
-                pause(Duration::from_millis(random.u64(10..150))).await;
+                pass(Duration::from_millis(random.u64(10..150))).await;
                 // From here on the units may be given to others.
                 world.ledger.released(lease);
                 let actuals = [("tokens", random.u64(..1_500))];
@@ -144,7 +143,7 @@ async fn client(world: Arc<World>) {
             }
             Ok(Decision::Denied(denial)) => {
                 world.counts.denied.fetch_add(1, Ordering::Relaxed);
-                pause(denial.retry_after.min(Duration::from_millis(200))).await;
+                pass(denial.retry_after.min(Duration::from_millis(200))).await;
             }
             // It was allowed so long ago, unheard, that a part of it has expired: the rest has to go back.
             Err(ReserveError::LeaseEnded) => {
@@ -167,17 +166,13 @@ async fn forgetful_client(world: Arc<World>) {
             }
             other => panic!("there is always room: {other:?}"),
         }
-        pause(Duration::from_millis(20)).await;
+        pass(Duration::from_millis(20)).await;
     }
 }
 
 /// Defines a limit, again if that was not answered on a busy machine.
 pub async fn insist_on_define(at: &HttpLimiter, limit: Limit) {
     eventually("the limit is defined", async || at.define(limit.clone()).await.is_ok()).await;
-}
-
-async fn pause(lasts: Duration) {
-    let _over = tokio::time::timeout(lasts, std::future::pending::<()>()).await;
 }
 
 impl World {
@@ -188,14 +183,15 @@ impl World {
         needs: &[(&str, u64)],
     ) -> Result<Decision, ReserveError> {
         let request = self.on.reserve(lease, needs);
-        let give_up_at = MonotonicClock::new().now().after(PATIENCE);
-        loop {
-            match self.any_limiter(random).reserve(&request).await {
-                Err(ReserveError::Unanswered(_)) => self.unanswered(random).await,
-                answer => return answer,
+        within("a reserve is answered", async {
+            loop {
+                match self.any_limiter(random).reserve(&request).await {
+                    Err(ReserveError::Unanswered(_)) => self.unanswered(random).await,
+                    answer => return answer,
+                }
             }
-            assert!(MonotonicClock::new().now() < give_up_at, "{PATIENCE:?} without an answer");
-        }
+        })
+        .await
     }
 
     async fn insist_on_complete(
@@ -221,6 +217,6 @@ impl World {
 
     async fn unanswered(&self, random: &mut fastrand::Rng) {
         self.counts.unanswered.fetch_add(1, Ordering::Relaxed);
-        pause(Duration::from_millis(random.u64(1..50))).await;
+        pass(Duration::from_millis(random.u64(1..50))).await;
     }
 }

@@ -2,17 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 use ratelimiter::{Backend, Limiter, ReserveError};
 use testkit::tigerbeetle::{Fixture, Mode, TestCluster};
+use testkit::{eventually, run, within};
 use tokio::task::JoinSet;
 
 use crate::load::insist_on_define;
-use crate::servers::{Deployment, eventually, new_lease, run};
-
-/// A request is answered within the server's own deadline, whatever the cluster does.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(120);
+use crate::servers::{Deployment, new_lease};
 
 pub fn a_cluster_that_is_not_there_is_said_and_heals_by_itself(_: &Fixture) {
     run(async {
@@ -159,8 +156,7 @@ async fn call_until_stopped(
         let lease = new_lease();
         let request = on.reserve(lease, &[("slots", 1)]);
         loop {
-            let asked = tokio::time::timeout(ANSWER_PATIENCE, limiter.reserve(&request));
-            match asked.await.expect("a call is answered, whatever the cluster does") {
+            match within("a call is answered", limiter.reserve(&request)).await {
                 Ok(decision) => break assert!(decision.is_allowed()),
                 Err(_) => unanswered.fetch_add(1, Ordering::Relaxed),
             };

@@ -1,12 +1,10 @@
 //! Servers as processes of their own, on one cluster and one limits file.
 
 use std::fs::Permissions;
-use std::future::Future;
-use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use ratelimiter::clock::{Clock, MonotonicClock};
@@ -18,10 +16,8 @@ use ratelimiter_client::{HttpLimiter, HttpOptions};
 use ratelimiter_wire::write_limits_file;
 use tempfile::TempDir;
 use testkit::tigerbeetle::TestCluster;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use testkit::{Server, eventually, without_settings};
 
-/// Nothing here takes this long unless it hangs.
-pub const PATIENCE: Duration = Duration::from_secs(120);
 /// How long a request waits for the cluster: usually as long as it takes, since a busy machine is slow and few tests are
 /// about that; briefly where it is to be seen what happens then.
 const PATIENT_MS: u64 = 60_000;
@@ -47,8 +43,7 @@ pub struct Deployment {
 
 /// A server. It is killed when it is dropped.
 pub struct ServerProcess {
-    child: Child,
-    addr: String,
+    server: Server,
     /// Later than the server's own deadline.
     client_timeout: Duration,
 }
@@ -84,9 +79,9 @@ impl Deployment {
 
     fn program(&self) -> Command {
         if !self.is_read_only {
-            return Command::new(PROGRAM);
+            return without_settings(Command::new(PROGRAM));
         }
-        let mut command = Command::new(self.folder.path().join("ratelimiterd"));
+        let mut command = without_settings(Command::new(self.folder.path().join("ratelimiterd")));
         let probe = self.folder.path().join("probe");
         if std::fs::write(&probe, "").is_ok() {
             std::fs::remove_file(probe).unwrap();
@@ -127,22 +122,8 @@ impl Deployment {
         // The server's own deadline is later, so that it is the cluster's that is met.
         let timeout_ms = (self.request_timeout_ms + 4_000).to_string();
         command.env("RATELIMITER_SERVER__REQUEST_TIMEOUT_MS", timeout_ms);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let mut log = BufReader::new(child.stderr.take().unwrap());
-        let mut said = String::new();
-        let addr = loop {
-            let mut line = String::new();
-            assert!(log.read_line(&mut line).unwrap() > 0, "it ended instead of listening: {said}");
-            said += &line;
-            if let Some((_, rest)) = line.split_once("listening addr=") {
-                break rest.split_whitespace().next().unwrap().to_owned();
-            }
-        };
-        // The pipe must be read on, or the server would wait for it to have room.
-        std::thread::spawn(move || log.read_to_end(&mut Vec::new()));
         let client_timeout = Duration::from_millis(self.request_timeout_ms + 8_000);
-        ServerProcess { child, addr, client_timeout }
+        ServerProcess { server: Server::start(command, &self.folder), client_timeout }
     }
 
     /// Starts a server and waits until it is ready.
@@ -202,60 +183,22 @@ impl ServerProcess {
             repeat_for: Duration::ZERO,
             ..HttpOptions::default()
         };
-        HttpLimiter::with_options(&format!("http://{}", self.addr), options).unwrap()
+        HttpLimiter::with_options(&self.server.url(), options).unwrap()
     }
 
     /// `kill -9`.
     pub fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        self.server.process.kill();
     }
 
     /// The status and the body of a page; status 0 if nobody answers.
-    pub async fn get(&self, path: &str) -> (u16, String) {
-        self.try_get(path).await.unwrap_or_default()
-    }
-
-    async fn try_get(&self, path: &str) -> Option<(u16, String)> {
-        let mut stream = tokio::net::TcpStream::connect(&self.addr).await.ok()?;
-        let head = format!("GET {path} HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n");
-        stream.write_all(head.as_bytes()).await.ok()?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text).await.ok()?;
-        let (head, body) = text.split_once("\r\n\r\n")?;
-        Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
-    }
-}
-
-impl Drop for ServerProcess {
-    fn drop(&mut self) {
-        // It may have been killed before.
-        drop(self.child.kill());
-        drop(self.child.wait());
+    pub async fn get(&self, path: &'static str) -> (u16, String) {
+        let addr = self.server.addr;
+        let asking = move || testkit::ask(addr, "GET", path, "");
+        tokio::task::spawn_blocking(asking).await.unwrap().unwrap_or_default()
     }
 }
 
 pub fn new_lease() -> LeaseId {
     LeaseId::generate(MonotonicClock::new().now())
-}
-
-/// Waits until something is so.
-pub async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let mut looks = tokio::time::interval(Duration::from_millis(20));
-    let seen = tokio::time::timeout(PATIENCE, async {
-        loop {
-            looks.tick().await;
-            if is_so().await {
-                return;
-            }
-        }
-    });
-    assert!(seen.await.is_ok(), "waited {PATIENCE:?} until {what}");
-}
-
-/// Runs a test on a runtime of its own.
-pub fn run(test: impl Future<Output = ()>) {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    runtime.expect("the system starts threads").block_on(test);
 }

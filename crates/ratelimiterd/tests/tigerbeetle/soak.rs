@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
+use testkit::run;
 use testkit::tigerbeetle::{Fixture, Mode, TestCluster};
 
 use crate::load::Load;
-use crate::servers::{Deployment, run};
+use crate::servers::Deployment;
 
 /// A server is killed so often in a long run; a short one has to be content with less.
 const KILL_EVERY: Duration = Duration::from_secs(10);

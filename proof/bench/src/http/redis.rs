@@ -6,10 +6,9 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
-use ratelimiter::clock::{Clock, MonotonicClock};
+use testkit::{PATIENCE, Process};
 
 use crate::child::Server;
 use crate::load::request::Template;
@@ -29,7 +28,7 @@ return 1";
 /// The most that the script's numbers count exactly, and more than a run uses.
 const CAPACITY: u64 = 1 << 52;
 const WINDOWS_MS: [u64; 4] = [60_000, 60_000, 300_000, 86_400_000];
-const START_TIMEOUT: Duration = Duration::from_secs(10);
+const PROGRAM: &str = "redis-server";
 /// Another program may take the port before the server does.
 const START_TRIES: usize = 3;
 
@@ -43,14 +42,15 @@ pub(crate) struct Redis {
 impl Redis {
     /// Starts `redis-server`, if it is on the `PATH`.
     pub(crate) fn start(folder: &Path) -> Option<Self> {
+        Command::new(PROGRAM).arg("--version").output().ok()?;
         (0..START_TRIES).find_map(|_| {
             let listener = TcpListener::bind("127.0.0.1:0").ok()?;
             let addr = listener.local_addr().ok()?;
             drop(listener);
-            let process = spawn(folder, addr).ok()?;
-            let server = Server::listening(process, addr);
+            let process = spawn(folder, addr);
+            process.wait_for_line("Ready to accept connections")?;
             let script = load_script(addr).ok()?;
-            Some(Self { server, script })
+            Some(Self { server: Server { process, addr }, script })
         })
     }
 
@@ -69,29 +69,18 @@ impl Redis {
     }
 }
 
-fn spawn(folder: &Path, addr: SocketAddr) -> io::Result<Child> {
+fn spawn(folder: &Path, addr: SocketAddr) -> Process {
     let port = addr.port().to_string();
-    Command::new("redis-server")
-        .args(["--bind", "127.0.0.1", "--port", &port, "--save", "", "--appendonly", "no"])
-        .current_dir(folder)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
+    let mut command = Command::new(PROGRAM);
+    command.args(["--bind", "127.0.0.1", "--port", &port, "--save", "", "--appendonly", "no"]);
+    command.current_dir(folder);
+    Process::start(command)
 }
 
-/// Waits until the server takes the script; its name.
+/// Loads the script; returns its name.
 fn load_script(addr: SocketAddr) -> io::Result<String> {
-    let clock = MonotonicClock::new();
-    let until = clock.now().after(START_TIMEOUT);
-    let mut stream = loop {
-        match TcpStream::connect(addr) {
-            Ok(stream) => break stream,
-            Err(error) if clock.now() >= until => return Err(error),
-            Err(_) => std::thread::park_timeout(Duration::from_millis(10)),
-        }
-    };
-    stream.set_read_timeout(Some(START_TIMEOUT))?;
+    let mut stream = TcpStream::connect(addr)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
     let words = ["SCRIPT", "LOAD", SCRIPT].map(str::to_owned);
     stream.write_all(&command(&words))?;
     // `$40`, a line's end, 40 characters, a line's end.

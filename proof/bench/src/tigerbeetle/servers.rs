@@ -1,7 +1,6 @@
 //! Our servers on one cluster, each with other settings.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -91,7 +90,7 @@ fn start(
     let server = Server::start(command, folder);
     let clock = MonotonicClock::new();
     let until = clock.now().after(READY_TIMEOUT);
-    while !get(server.addr, "/readyz").starts_with("HTTP/1.1 200") {
+    while get(server.addr, "/readyz").is_empty() {
         if clock.now() >= until {
             return Err(NotRun(format!("ratelimiterd was not ready within {READY_TIMEOUT:?}")));
         }
@@ -126,15 +125,9 @@ impl Sent {
 
 /// One request, and all that comes back.
 fn get(addr: SocketAddr, path: &str) -> String {
-    let ask = || {
-        let mut stream = TcpStream::connect(addr)?;
-        let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
-        stream.write_all(head.as_bytes())?;
-        let mut reply = String::new();
-        stream.read_to_string(&mut reply)?;
-        Ok::<_, std::io::Error>(reply)
-    };
-    ask().unwrap_or_default()
+    // Of a page with another status, nothing.
+    let answer = testkit::ask(addr, "GET", path, "");
+    answer.filter(|(status, _)| *status == 200).map(|(_, body)| body).unwrap_or_default()
 }
 
 pub(super) fn single_target(server: &Server, model_count: usize) -> Target {

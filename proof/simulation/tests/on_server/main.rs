@@ -12,10 +12,9 @@ mod three_backends;
 
 use std::io::Write;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use testkit::RunSeed;
 use testkit::tigerbeetle::{Fixture, suite};
+use testkit::{RunSeed, within};
 
 use crate::script::Script;
 use crate::three_backends::ThreeBackends;
@@ -24,8 +23,6 @@ const SCRIPTS: u64 = 10;
 const STEPS: usize = 60;
 /// How many times something expires in the test of expiry.
 const EXPIRIES: usize = 3;
-/// A script that hangs fails.
-const PATIENCE: Duration = Duration::from_secs(300);
 
 fn from_environment(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
@@ -33,11 +30,7 @@ fn from_environment(name: &str) -> Option<u64> {
 }
 
 fn run(scenario: impl Future<Output = ()>) {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    runtime.unwrap().block_on(async {
-        tokio::time::timeout(PATIENCE, scenario).await.expect("the scripts do not hang");
-    });
+    testkit::run(within("the scripts end", scenario));
 }
 
 fn the_same_script_is_answered_alike_in_memory_on_the_model_and_on_the_server(fixture: &Fixture) {

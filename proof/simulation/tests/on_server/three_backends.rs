@@ -11,6 +11,7 @@ use ratelimiter::{
 };
 use ratelimiter_tigerbeetle::ledger::cluster::{ClusterConfig, ClusterLedger, NoObserver};
 use ratelimiter_tigerbeetle::limiter::{LimiterOptions, TigerBeetleLimiter};
+use testkit::eventually;
 use testkit::tigerbeetle::Fixture;
 use tigerbeetle_model::ModelLedger;
 
@@ -19,9 +20,6 @@ use crate::script::{Script, Step};
 /// A busy machine is slow, and no answer here is about that.
 const ANSWER_MS: u64 = 120_000;
 const LAG_MAX: Duration = Duration::from_secs(3_600);
-/// How often it is looked whether something has returned, and how often at the most.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-const LOOKS_MAX: usize = 600;
 
 pub struct ThreeBackends {
     clock: MonotonicClock,
@@ -125,18 +123,14 @@ impl ThreeBackends {
     }
 
     pub async fn until_nothing_is_used(&self) {
-        let mut looks = tokio::time::interval(LOOK_EVERY);
-        for _ in 0..LOOKS_MAX {
-            looks.tick().await;
+        eventually("everything returns", async || {
             self.upkeep().await;
             let mut states = self.memory.states(&Page::default()).await.unwrap();
             states.extend(self.on_model.states(&Page::default()).await.unwrap());
             states.extend(self.on_server.states(&Page::default()).await.unwrap());
-            if states.iter().all(|LimitState { usage: Usage { used, .. }, .. }| *used == 0) {
-                return;
-            }
-        }
-        panic!("something does not return");
+            states.iter().all(|LimitState { usage: Usage { used, .. }, .. }| *used == 0)
+        })
+        .await;
     }
 
     async fn upkeep(&self) {

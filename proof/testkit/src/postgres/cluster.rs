@@ -1,13 +1,13 @@
 //! A throw-away cluster, started from the installed programs.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{MetadataExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 
 use super::binaries::find_binaries;
+use crate::Process;
 
 /// Starts and stops the server, and ends it when the test process ends.
 const SUPERVISOR: &str = include_str!("supervisor.sh");
@@ -29,10 +29,7 @@ pub enum Durability {
 #[derive(Debug)]
 pub struct TestCluster {
     folder: PathBuf,
-    supervisor: Child,
-    /// None only while it is being dropped.
-    commands: Option<ChildStdin>,
-    answers: BufReader<ChildStdout>,
+    supervisor: Process,
 }
 
 impl TestCluster {
@@ -58,7 +55,6 @@ impl TestCluster {
         fs::write(&supervisor, SUPERVISOR).expect("the folder is ours");
         let mut command = Command::new("sh");
         command.arg(supervisor).arg(programs).arg(&folder);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         // A group of its own, so that an interrupt on the terminal ends the tests and lets the
         // supervisor clean up behind them.
         command.current_dir(&folder).process_group(0);
@@ -66,10 +62,7 @@ impl TestCluster {
             chown(&folder, Some(user), Some(group)).expect("root may give its folder away");
             command.uid(user).gid(group);
         }
-        let mut supervisor = command.spawn().expect("there is a shell");
-        let commands = supervisor.stdin.take();
-        let answers = BufReader::new(supervisor.stdout.take().expect("it is piped"));
-        let mut cluster = Self { folder, supervisor, commands, answers };
+        let mut cluster = Self { folder, supervisor: Process::start(command) };
         cluster.expect_success("initdb");
         cluster.command("start");
         cluster
@@ -101,25 +94,23 @@ impl TestCluster {
     }
 
     fn command(&mut self, command: &'static str) {
-        let commands = self.commands.as_mut().expect("the cluster is not being dropped");
-        writeln!(commands, "{command}").expect("the supervisor lives as long as this");
+        self.supervisor.write_line(command);
         self.expect_success(command);
     }
 
     /// Reads the answer to a command.
     fn expect_success(&mut self, command: &'static str) {
-        let mut answer = String::new();
-        self.answers.read_line(&mut answer).expect("the supervisor lives as long as this");
+        let answer = self.supervisor.read_line();
         let log = || fs::read_to_string(self.folder.join("log")).unwrap_or_default();
-        assert!(answer == "0\n", "{command} of the PostgreSQL server failed:\n{}", log());
+        let is_done = answer.as_deref() == Some("0");
+        assert!(is_done, "{command} of the PostgreSQL server failed:\n{}", log());
     }
 }
 
 impl Drop for TestCluster {
     fn drop(&mut self) {
-        drop(self.commands.take());
         // It ends because its stdin has; what it could not remove is no concern of the test's.
-        let _ended = self.supervisor.wait();
+        self.supervisor.finish();
     }
 }
 

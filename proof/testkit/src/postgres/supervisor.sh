@@ -6,7 +6,8 @@
 
 programs=$1 folder=$2
 data=$folder/data log=$folder/log server=
-trap '' PIPE
+# It cleans up after a killed test process by itself; the watchdog of processes would end it before.
+trap '' PIPE TERM
 
 # They may tell the tests' clients where to connect; the server's own programs must not hear it.
 unset PGDATA PGHOST PGPORT PGUSER PGDATABASE PGOPTIONS

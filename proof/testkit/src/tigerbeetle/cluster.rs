@@ -91,12 +91,12 @@ impl TestCluster {
 
     /// `SIGSTOP`: the server neither answers nor closes connections.
     pub fn pause(&self, replica: usize) {
-        self.replicas[replica].pause();
+        self.replicas[replica].process().signal("STOP");
     }
 
     /// `SIGCONT`.
     pub fn resume(&self, replica: usize) {
-        self.replicas[replica].resume();
+        self.replicas[replica].process().signal("CONT");
     }
 
     /// `kill -9`.

@@ -8,10 +8,7 @@ use ratelimiter_tigerbeetle::ledger::{
     TransferStatus, UserData, WorkItem,
 };
 
-/// How often to check whether something has expired.
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// The longest expected delay of an expiry.
-const RELEASE_TIMEOUT: Duration = Duration::from_secs(120);
+use crate::{eventually, pass};
 
 /// Lets `by` pass, and waits until the cluster has released everything that expires within the
 /// whole seconds of it. A busy cluster releases late, but in the order of expiry: once a hold
@@ -25,23 +22,15 @@ pub async fn outlast(ledger: &impl Ledger, by: Duration) {
         Some(seconds) => Some(hold(ledger, seconds).await),
         None => None,
     };
-    // A sleep.
-    let _passed = tokio::time::timeout(by, std::future::pending::<()>()).await;
+    pass(by).await;
     let Some(account) = held else {
         return;
     };
-    let released = async {
-        let mut look = tokio::time::interval(POLL_INTERVAL);
-        loop {
-            look.tick().await;
-            let rows = ledger.lookup_accounts(vec![account]).await.expect("the cluster answers");
-            if rows[0].balances.debits_pending == 0 {
-                return;
-            }
-        }
-    };
-    let released = tokio::time::timeout(RELEASE_TIMEOUT, released).await;
-    released.expect("the cluster releases what has expired");
+    eventually("the cluster releases what has expired", async || {
+        let rows = ledger.lookup_accounts(vec![account]).await.expect("the cluster answers");
+        rows[0].balances.debits_pending == 0
+    })
+    .await;
 }
 
 /// Creates a hold on a new account; returns the account.

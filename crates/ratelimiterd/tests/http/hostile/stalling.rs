@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use testkit::eventually;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::exchange;
-use crate::harness::{KEY, TestServer, eventually, reserve_body};
+use crate::harness::{KEY, TestServer, reserve_body};
 
 #[tokio::test]
 async fn a_half_closed_connection_gets_its_answer() {
