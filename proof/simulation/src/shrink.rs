@@ -63,19 +63,8 @@ impl<W: World> Shrinker<'_, W> {
     }
 
     fn drop_events(&mut self) {
-        let mut part = self.plan.events().len().div_ceil(2);
-        while part > 0 {
-            let mut start = 0;
-            while start < self.plan.events().len() {
-                let mut events = self.plan.events().to_vec();
-                let end = (start + part).min(events.len());
-                events.drain(start..end);
-                if !self.try_events(events) {
-                    start = end;
-                }
-            }
-            part /= 2;
-        }
+        let events = self.plan.events().to_vec();
+        testkit::shortest(events, |events| self.try_events(events.to_vec()));
     }
 
     fn simplify_events(&mut self) {

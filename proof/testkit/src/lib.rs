@@ -1,7 +1,7 @@
 //! What the tests of several crates share.
 //!
-//! [`RunSeed`] is the seed of a run; [`Process`] and [`Server`] are child processes. The feature `waiting` waits in async tests, and
-//! the features `tigerbeetle` and `postgres` start real servers.
+//! [`RunSeed`] is the seed of a run, [`shortest`] shrinks what fails, [`Process`] and [`Server`] are child processes. The feature `waiting`
+//! waits in async tests, `limiter` has scripts of limiter calls, and `tigerbeetle` and `postgres` start real servers.
 
 #![allow(clippy::panic, clippy::missing_panics_doc, reason = "a test fails by panicking")]
 
@@ -9,7 +9,10 @@
 pub mod postgres;
 mod process;
 mod run_seed;
+#[cfg(feature = "limiter")]
+pub mod script;
 mod server;
+mod shortest;
 #[cfg(any(feature = "postgres", feature = "tigerbeetle"))]
 mod suite;
 #[cfg(feature = "tigerbeetle")]
@@ -22,6 +25,7 @@ use std::time::Duration;
 pub use process::{Process, copy_program, this_program};
 pub use run_seed::{RunSeed, VARIABLE};
 pub use server::{Server, ask, without_settings};
+pub use shortest::shortest;
 #[cfg(any(feature = "postgres", feature = "tigerbeetle"))]
 pub use suite::Suite;
 #[cfg(feature = "waiting")]

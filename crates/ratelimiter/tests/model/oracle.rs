@@ -106,10 +106,6 @@ impl Oracle {
         self.settle();
     }
 
-    pub(crate) fn until_next_expiry(&self) -> Option<u64> {
-        self.reservations.iter().map(|reservation| reservation.expires_at - self.now).min()
-    }
-
     /// Ends the leases whose reservations have all expired.
     pub(crate) fn sweep(&mut self) {
         let now = self.now;

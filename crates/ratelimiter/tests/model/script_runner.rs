@@ -1,130 +1,94 @@
-//! Runs a script on the limiter and the oracle, and compares their answers and states.
+//! Plays a script on the limiter and the oracle, and compares their answers and states.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::time::Duration;
 
-use ratelimiter::clock::{Clock, FakeClock};
-use ratelimiter::memory::MemoryOptions;
-use ratelimiter::{
-    Decision, DenialReason, HintPolicy, LimitState, MemoryLimiter, Page, ReserveError,
-};
+use ratelimiter::clock::Clock;
+use ratelimiter::{Decision, DenialReason, HintPolicy, LimitState, Page, ReserveError};
+use testkit::script::{Answer, Call, InMemory, Script, Step};
 
-use crate::generator::{Flaw, Script};
-use crate::operation::{Operation, complete_request, key, limit, reserve_request};
+use crate::case::{Case, Flaw};
 use crate::oracle::{Expected, Oracle};
 
-/// Runs a script; `Err` has the trace up to the first disagreement.
-pub(crate) fn run(script: &Script) -> Result<(), String> {
-    let mut trace = String::new();
-    let result =
-        catch_unwind(AssertUnwindSafe(|| ScriptRunner::new(script).run(script, &mut trace)));
-    let failure = match result {
-        Ok(Ok(())) => return Ok(()),
-        Ok(Err(failure)) => failure,
-        Err(_) => "the limiter panicked; see its message above".to_owned(),
-    };
-    Err(format!(
-        "jitter {}, remembers {}s\n{trace}{failure}\n",
-        script.has_jitter, script.remember_seconds
-    ))
+/// Plays the script of a case; `Err` has the trace of the shortest part of it that fails.
+pub(crate) fn run(case: &Case) -> Result<(), String> {
+    let checked = case.script.check(|script, trace| ScriptRunner::new(case).run(script, trace));
+    checked.map_err(|failure| {
+        format!("jitter {}, remembers {}s\n{failure}", case.has_jitter, case.remember_seconds)
+    })
 }
 
 /// Small enough that all leases share one shard, so that its index and its chunks of past leases fill up.
 const REMEMBER_MAX: usize = 8_000;
 
 struct ScriptRunner {
-    clock: Arc<FakeClock>,
-    limiter: MemoryLimiter,
+    memory: InMemory,
     oracle: Oracle,
 }
 
 impl ScriptRunner {
-    fn new(script: &Script) -> Self {
-        let clock = Arc::new(FakeClock::new());
-        let mut hints = HintPolicy::default();
-        if !script.has_jitter {
-            hints.rolling.jitter = Duration::ZERO;
-            hints.concurrency.jitter = Duration::ZERO;
-        }
-        let remember_for = Duration::from_secs(script.remember_seconds);
-        if matches!(script.flaw, Some(Flaw::HintsTooLate)) {
-            hints.concurrency.base *= 2;
-        }
-        let oracle = Oracle::new(clock.now().unix_nanos(), remember_for, script.has_jitter);
-        let mut options =
-            MemoryOptions { hints, remember_for, ..MemoryOptions::for_tests(clock.clone()) };
-        options.remember_max = match script.flaw {
-            Some(Flaw::ForgetsLeases) => 0,
-            // One shard for all leases, and enough for those of every script.
-            _ => REMEMBER_MAX,
-        };
-        Self { clock, limiter: MemoryLimiter::with_options(options), oracle }
+    fn new(case: &Case) -> Self {
+        let remember_for = Duration::from_secs(case.remember_seconds);
+        let memory = InMemory::new(|options| {
+            if case.has_jitter {
+                options.hints = HintPolicy::default();
+            }
+            if matches!(case.flaw, Some(Flaw::HintsTooLate)) {
+                options.hints.concurrency.base *= 2;
+            }
+            options.remember_for = remember_for;
+            options.remember_max = match case.flaw {
+                Some(Flaw::ForgetsLeases) => 0,
+                // One shard for all leases, and enough for those of every script.
+                _ => REMEMBER_MAX,
+            };
+        });
+        let now = memory.clock.now().unix_nanos();
+        Self { memory, oracle: Oracle::new(now, remember_for, case.has_jitter) }
     }
 
     fn run(mut self, script: &Script, trace: &mut String) -> Result<(), String> {
-        let began = self.clock.now();
-        for operation in &script.operations {
-            let at = self.clock.now().since(began);
-            trace.push_str(&format!("{at:?} {operation}"));
-            let answer = self.step(operation)?;
-            trace.push_str(&format!(" -> {answer}\n"));
+        for step in &script.0 {
+            let passed = self.memory.advance_to(step.at);
+            self.oracle.advance(u64::try_from(passed.as_nanos()).unwrap());
+            let answer = self.memory.play_traced(step, trace);
+            self.compare(step, &answer)?;
             self.compare_states()?;
         }
-        let states = self.limiter.states_now(&Page::default());
+        let states = self.memory.limiter.states_now(&Page::default());
         agree("the list of limits", &states, &self.oracle.states())
     }
 
-    fn step(&mut self, operation: &Operation) -> Result<String, String> {
-        match operation {
-            Operation::Define { key, is_concurrency, seconds, capacity, overage } => {
-                let limit = limit(*key, *is_concurrency, *seconds, *capacity, *overage);
-                let answer = self.limiter.define_now(limit.clone());
-                agree("define", &answer, &self.oracle.define(&limit))?;
-                Ok(format!("{answer:?}"))
+    fn compare(&mut self, step: &Step, answer: &Answer) -> Result<(), String> {
+        match (&step.call, answer) {
+            (Call::Define(limit), Answer::Defined(answer)) => {
+                agree("define", answer, &self.oracle.define(limit))
             }
-            Operation::Delete { key: number } => {
-                let answer = self.limiter.delete_now(&key(*number));
-                agree("delete", &answer.is_ok(), &self.oracle.delete(&key(*number)))?;
-                Ok(format!("{answer:?}"))
+            (Call::Delete(key), Answer::Deleted(answer)) => {
+                agree("delete", &answer.is_ok(), &self.oracle.delete(key))
             }
-            Operation::Reserve { lease, needs } => {
-                let request = reserve_request(*lease, needs);
-                let answer = self.limiter.reserve_now(&request);
-                let expected = self.oracle.reserve(&request);
-                agree_on_reserve(&answer, &expected)?;
-                Ok(format!("{answer:?}"))
+            (Call::Reserve(request), Answer::Decided(answer)) => {
+                agree_on_reserve(answer, &self.oracle.reserve(request))
             }
-            Operation::Complete { lease, actuals } => {
-                let request = complete_request(*lease, actuals);
-                let answer = self.limiter.complete_now(&request);
-                agree("complete", &answer, &self.oracle.complete(&request, &answer))?;
-                Ok(format!("{answer:?}"))
+            (Call::Complete(request), Answer::Completed(answer)) => {
+                agree("complete", answer, &self.oracle.complete(request, answer))
             }
-            Operation::Advance { nanos } => Ok(self.advance(*nanos)),
-            Operation::AdvanceToExpiry { just_before } => {
-                let until = self.oracle.until_next_expiry().unwrap_or(0);
-                Ok(self.advance(until.saturating_sub(u64::from(*just_before))))
+            (Call::State(key), Answer::State(answer)) => {
+                let states = self.oracle.states();
+                let expected = states.into_iter().find(|state| state.limit.key == *key);
+                agree("state", answer, &Ok(expected))
             }
-            Operation::Sweep => {
-                self.limiter.sweep();
+            (Call::Sweep, Answer::Swept { open_count, .. }) => {
                 self.oracle.sweep();
-                agree("open leases", &self.limiter.open_leases(), &self.oracle.open_leases())?;
-                Ok("ok".to_owned())
+                agree("open leases", open_count, &self.oracle.open_leases())
             }
+            _ => Err(format!("{answer:?} does not answer {step}")),
         }
-    }
-
-    fn advance(&mut self, nanos: u64) -> String {
-        self.clock.advance(Duration::from_nanos(nanos));
-        self.oracle.advance(nanos);
-        "ok".to_owned()
     }
 
     fn compare_states(&mut self) -> Result<(), String> {
         for expected in self.oracle.states() {
             let key = &expected.limit.key;
-            let state = self.limiter.state_now(key);
+            let state = self.memory.limiter.state_now(key);
             agree("state", &state, &Some(expected.clone()))?;
             let LimitState { limit, usage, .. } = expected;
             // RES-02: the main property.

@@ -6,12 +6,23 @@ mod complete;
 mod definitions;
 mod hints;
 mod reserve;
-mod runner;
 
 use expect_test::Expect;
+use testkit::script::{Answer, InMemory, Step};
 
-/// Runs a script and compares its output.
+/// Plays a script in memory and compares its answers; `limit` lines only define.
 #[expect(clippy::needless_pass_by_value, reason = "an expectation reads best where it is written")]
 fn check(script: &str, expect: Expect) {
-    expect.assert_eq(&runner::run(script));
+    let memory = InMemory::new(|_| {});
+    let mut trace = String::new();
+    for line in script.lines().map(str::trim) {
+        let step: Step = line.parse().unwrap();
+        if line.starts_with("limit ") {
+            let answer = memory.play(&step);
+            assert!(matches!(answer, Answer::Defined(Ok(_))), "{line} -> {answer:?}");
+        } else {
+            memory.play_traced(&step, &mut trace);
+        }
+    }
+    expect.assert_eq(&trace);
 }

@@ -7,20 +7,23 @@
 #![allow(missing_docs, unreachable_pub, reason = "a test binary has no readers")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod script;
 mod three_backends;
 
 use std::io::Write;
 use std::process::ExitCode;
 
+use fastrand::Rng;
+use ratelimiter::{Decision, LimitStatus, Requirements, ReserveRequest};
+use testkit::script::{Answer, Call, KeyProfile, Profile, Script};
 use testkit::tigerbeetle::{Fixture, suite};
 use testkit::{RunSeed, within};
 
-use crate::script::Script;
 use crate::three_backends::ThreeBackends;
 
 const SCRIPTS: u64 = 10;
 const STEPS: usize = 60;
+/// Longer than any script takes.
+const SECONDS: u64 = 86_400;
 /// How many times something expires in the test of expiry.
 const EXPIRIES: usize = 3;
 
@@ -45,12 +48,12 @@ fn the_same_script_is_answered_alike_in_memory_on_the_model_and_on_the_server(fi
         let mut answers = 0;
         for &seed in &seeds {
             let mut three_backends = ThreeBackends::new(&server, seed);
-            let mut script = Script::new(seed, three_backends.prefix());
-            for number in 0..STEPS {
-                let step = script.next_step(three_backends.now());
-                three_backends
-                    .play(&step, &mut script, &format!("SEED={seed}, step {number}"))
-                    .await;
+            let script = Script::random(Rng::with_seed(seed), &profile(&three_backends));
+            for (number, step) in script.0.iter().enumerate() {
+                if let Err(failure) = three_backends.check(&step.call).await {
+                    let played = Script(script.0[..=number].to_vec());
+                    panic!("SEED={seed}\n{played}\n{failure}");
+                }
                 answers += 1;
             }
         }
@@ -60,14 +63,42 @@ fn the_same_script_is_answered_alike_in_memory_on_the_model_and_on_the_server(fi
     });
 }
 
+fn profile(three_backends: &ThreeBackends) -> Profile {
+    let names = ["rolling:a", "rolling:b", "rolling:c", "slots:a", "slots:b"];
+    let keys = names.map(|name| KeyProfile {
+        key: three_backends.key(name),
+        is_concurrency: name.starts_with("slots"),
+        seconds: SECONDS..=SECONDS,
+    });
+    Profile {
+        step_count: STEPS - keys.len(),
+        pass_percent: 0,
+        lease_before: three_backends.lease(),
+        ..Profile::portable(keys.to_vec())
+    }
+}
+
 fn what_expires_returns_in_memory_on_the_model_and_on_the_server(fixture: &Fixture) {
     run(async {
         let server = three_backends::connect(fixture).await;
         let three_backends = ThreeBackends::new(&server, 0);
         for round in 0..EXPIRIES {
-            let mut script = Script::new(round as u64, three_backends.prefix());
-            for step in script.expiry(three_backends.now()) {
-                three_backends.play_anywhen(&step, &format!("round {round}")).await;
+            // The limits are the same again and again, since nothing is asked in between.
+            let keys = [three_backends.key("rolling:short"), three_backends.key("slots:short")];
+            let [rolling, slots] = &keys;
+            let limits = format!("limit {rolling} rolling 1s 9\nlimit {slots} concurrency 1s 9");
+            let Script(limits) = limits.parse().unwrap();
+            let needs = Requirements::of(keys.map(|key| (key, 9))).unwrap();
+            let reserve = Call::Reserve(ReserveRequest::new(three_backends.lease(), needs));
+            for call in limits.into_iter().map(|step| step.call).chain([reserve]) {
+                for answer in three_backends.play(&call).await {
+                    let is_expected = matches!(
+                        answer,
+                        Answer::Defined(Ok(LimitStatus::Active))
+                            | Answer::Decided(Ok(Decision::Allowed { .. }))
+                    );
+                    assert!(is_expected, "round {round}: {call} -> {answer:?}");
+                }
             }
             three_backends.until_nothing_is_used().await;
         }

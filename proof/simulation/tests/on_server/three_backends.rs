@@ -3,19 +3,17 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use ratelimiter::clock::{Clock, MonotonicClock, Timestamp};
+use ratelimiter::clock::{Clock, MonotonicClock};
 use ratelimiter::memory::MemoryOptions;
 use ratelimiter::{
-    Backend, Decision, Denial, DenialReason, LeaseId, LimitState, Limiter, MemoryLimiter, Page,
-    ReserveError, Usage,
+    Backend, DenialReason, LeaseId, LimitKey, LimitState, MemoryLimiter, Page, ReserveError, Usage,
 };
 use ratelimiter_tigerbeetle::ledger::cluster::{ClusterConfig, ClusterLedger, NoObserver};
 use ratelimiter_tigerbeetle::limiter::{LimiterOptions, TigerBeetleLimiter};
 use testkit::eventually;
+use testkit::script::{self, Answer, Call, History};
 use testkit::tigerbeetle::Fixture;
 use tigerbeetle_model::ModelLedger;
-
-use crate::script::{Script, Step};
 
 /// A busy machine is slow, and no answer here is about that.
 const ANSWER_MS: u64 = 120_000;
@@ -27,6 +25,7 @@ pub struct ThreeBackends {
     memory: MemoryLimiter,
     on_model: TigerBeetleLimiter<Arc<ModelLedger>>,
     on_server: TigerBeetleLimiter<Arc<ClusterLedger>>,
+    history: History,
 }
 
 /// The one session that all scripts share.
@@ -58,68 +57,46 @@ impl ThreeBackends {
             memory: MemoryLimiter::with_options(MemoryOptions::for_tests(clock.clone())),
             on_model: TigerBeetleLimiter::new(model, options()),
             on_server: TigerBeetleLimiter::new(Arc::clone(server), options()),
+            history: History::default(),
             clock,
         }
     }
 
-    pub fn now(&self) -> Timestamp {
-        self.clock.now()
+    /// A lease that the cluster does not know.
+    pub fn lease(&self) -> LeaseId {
+        LeaseId::generate(self.clock.now())
     }
 
-    pub fn prefix(&self) -> &str {
-        &self.prefix
+    /// A key that the cluster does not know.
+    pub fn key(&self, name: &str) -> LimitKey {
+        LimitKey::new(format!("{}{name}", self.prefix)).unwrap()
     }
 
-    /// Plays a step on all three; they answer alike and show the same figures.
-    pub async fn play(&mut self, step: &Step, script: &mut Script, at: &str) {
-        let at = format!("{at}: {step:?}");
-        match step {
-            Step::Define(limit) => {
-                let expected = self.memory.define(limit.clone()).await;
-                assert_eq!(self.on_model.define(limit.clone()).await, expected, "model, {at}");
-                assert_eq!(self.on_server.define(limit.clone()).await, expected, "server, {at}");
-            }
-            Step::Reserve(request) => {
-                let memory = self.memory.reserve(request).await;
-                let model = self.on_model.reserve(request).await;
-                let server = self.on_server.reserve(request).await;
-                let was_denied = script.was_denied(request.lease);
-                assert!(agree(&memory, &model, was_denied), "{at}\n{memory:?}\nmodel {model:?}");
-                assert!(agree(&memory, &server, was_denied), "{at}\n{memory:?}\nserver {server:?}");
-                assert_eq!(reason(&model), reason(&server), "{at}");
-                script.heard(request.lease, &memory);
-            }
-            Step::Complete(request) => {
-                let expected = self.memory.complete(request).await;
-                assert_eq!(self.on_model.complete(request).await, expected, "model, {at}");
-                assert_eq!(self.on_server.complete(request).await, expected, "server, {at}");
-            }
+    /// Makes a call of all three; they answer alike and show the same usage.
+    pub async fn check(&mut self, call: &Call) -> Result<(), String> {
+        let [memory, model, server] = self.play(call).await;
+        let agrees = |answer| self.history.agree(call, &memory, answer, Duration::MAX);
+        if !agrees(&model) || !agrees(&server) || reason(&model) != reason(&server) {
+            return Err(format!("memory: {memory:?}\nmodel:  {model:?}\nserver: {server:?}"));
         }
+        self.history.note(call, &memory);
         self.upkeep().await;
-        let expected = self.memory.states(&Page::default()).await.unwrap();
-        assert_eq!(self.on_model.states(&Page::default()).await.unwrap(), expected, "model, {at}");
-        assert_eq!(
-            self.on_server.states(&Page::default()).await.unwrap(),
-            expected,
-            "server, {at}"
-        );
+        let memory = self.memory.states(&Page::default()).await;
+        let model = self.on_model.states(&Page::default()).await;
+        let server = self.on_server.states(&Page::default()).await;
+        match memory.is_ok() && model == memory && server == memory {
+            true => Ok(()),
+            false => Err(format!("memory: {memory:?}\nmodel:  {model:?}\nserver: {server:?}")),
+        }
     }
 
-    /// Plays a step whose answer does not depend on when it is asked, without looking at figures that do.
-    pub async fn play_anywhen(&self, step: &Step, at: &str) {
-        match step {
-            Step::Define(limit) => {
-                let expected = self.memory.define(limit.clone()).await;
-                assert_eq!(self.on_model.define(limit.clone()).await, expected, "model, {at}");
-                assert_eq!(self.on_server.define(limit.clone()).await, expected, "server, {at}");
-            }
-            Step::Reserve(request) => {
-                assert!(self.memory.reserve(request).await.unwrap().is_allowed(), "{at}");
-                assert!(self.on_model.reserve(request).await.unwrap().is_allowed(), "{at}");
-                assert!(self.on_server.reserve(request).await.unwrap().is_allowed(), "{at}");
-            }
-            Step::Complete(_) => panic!("what is completed does not expire"),
-        }
+    /// Makes a call of all three.
+    pub async fn play(&self, call: &Call) -> [Answer; 3] {
+        [
+            script::play(&self.memory, call).await,
+            script::play(&self.on_model, call).await,
+            script::play(&self.on_server, call).await,
+        ]
     }
 
     pub async fn until_nothing_is_used(&self) {
@@ -141,26 +118,10 @@ impl ThreeBackends {
 }
 
 /// What was decided, without when and for how long.
-fn reason(answer: &Result<Decision, ReserveError>) -> Result<Option<DenialReason>, ReserveError> {
-    let answer = answer.clone()?;
-    Ok(answer.denial().map(|denial| denial.reason.clone()))
-}
-
-/// Whether both said the same, but for what is documented: TigerBeetle names one key, that for which the lease was
-/// denied first.
-fn agree(
-    memory: &Result<Decision, ReserveError>,
-    tigerbeetle: &Result<Decision, ReserveError>,
-    was_denied: bool,
-) -> bool {
-    use Decision::{Allowed, Denied};
-    use DenialReason::NoRoom;
-    match (memory, tigerbeetle) {
-        (Ok(Allowed { .. }), Ok(Allowed { .. })) => true,
-        (
-            Ok(Denied(Denial { reason: NoRoom { keys: memory }, .. })),
-            Ok(Denied(Denial { reason: NoRoom { keys: tigerbeetle }, .. })),
-        ) => tigerbeetle.len() == 1 && (memory.contains(&tigerbeetle[0]) || was_denied),
-        (memory, tigerbeetle) => memory == tigerbeetle,
-    }
+fn reason(answer: &Answer) -> Option<Result<Option<&DenialReason>, &ReserveError>> {
+    let Answer::Decided(decided) = answer else {
+        return None;
+    };
+    let decided = decided.as_ref();
+    Some(decided.map(|decision| decision.denial().map(|denial| &denial.reason)))
 }

@@ -1,0 +1,95 @@
+//! Random scripts, and the limiters that play them.
+
+use fastrand::Rng;
+use ratelimiter::{CAPACITY_MAX, LimitKey};
+use testkit::script::{KeyProfile, Profile, Script};
+
+/// A script, and the options of the limiter.
+#[derive(Debug, Clone)]
+pub(crate) struct Case {
+    pub(crate) script: Script,
+    /// Without jitter every hint is compared exactly, with it against its bounds.
+    pub(crate) has_jitter: bool,
+    pub(crate) remember_seconds: u64,
+    /// A bug planted in the limiter, to check that the model detects it.
+    pub(crate) flaw: Option<Flaw>,
+}
+
+/// A bug that can be planted in the limiter by its options.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Flaw {
+    ForgetsLeases,
+    HintsTooLate,
+}
+
+impl Case {
+    /// The case of this number in a run with this seed.
+    pub(crate) fn random(seed: u64, number: u64) -> Self {
+        let mut random = Rng::with_seed(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let profile = profile(number, &mut random);
+        let has_jitter = random.u8(..4) == 0;
+        let remember_seconds = if random.bool() { 5 } else { 600 };
+        let script = Script::random(random, &profile);
+        Self { script, has_jitter, remember_seconds, flaw: None }
+    }
+}
+
+fn profile(number: u64, random: &mut Rng) -> Profile {
+    // The limits of a model or two, which are one group each, and limits outside them.
+    let has_models = number % 200 >= 100;
+    // The oracle scans all live reservations at every step, so there are few of these.
+    let is_long = number % 200 == 0 || number % 1_000 == 100;
+    let (key_count, seconds_max) = match (has_models, is_long) {
+        (false, false) => (random.u8(1..=4), 4),
+        (true, false) => (random.u8(2..=6), 4),
+        (false, true) => (2, 60),
+        (true, true) => (3, 60),
+    };
+    let key = |number: u8| KeyProfile {
+        key: if has_models { key_of_model(number) } else { key(number) },
+        is_concurrency: number % 2 == 1,
+        seconds: 1..=seconds_max,
+    };
+    let crowded = Profile {
+        step_count: random.usize(10..=80),
+        deletions_one_in: if has_models { 4 } else { 12 },
+        has_growing_ids: !has_models || (!is_long && random.bool()),
+        ..Profile::crowded((0..key_count).map(key).collect())
+    };
+    match number % 200 {
+        // Long enough for one limit to have hundreds of live reservations, and for past leases to fill several chunks.
+        _ if is_long => Profile {
+            step_count: 2_000,
+            amount_max: 2,
+            actual_max: 2,
+            capacities: 380..=420,
+            change_percent: 1,
+            pass_percent: 1,
+            ..crowded
+        },
+        // Amounts near the limits of 64 bits.
+        1..=9 => Profile {
+            amount_max: u64::MAX,
+            actual_max: u64::MAX,
+            capacities: 0..=CAPACITY_MAX,
+            ..crowded
+        },
+        _ => crowded,
+    }
+}
+
+/// A key outside any group.
+fn key(number: u8) -> LimitKey {
+    LimitKey::new(format!("k{number}")).unwrap()
+}
+
+/// Three keys of a model and one outside any group alternate.
+fn key_of_model(number: u8) -> LimitKey {
+    let model = format!("m{}", number / 4);
+    match number % 4 {
+        0 => LimitKey::llm_rpm("p", &model).unwrap(),
+        1 => LimitKey::llm_concurrency("p", &model).unwrap(),
+        2 => LimitKey::llm_tpm("p", &model).unwrap(),
+        _ => key(number),
+    }
+}

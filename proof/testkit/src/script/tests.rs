@@ -1,0 +1,92 @@
+use fastrand::Rng;
+use ratelimiter::CAPACITY_MAX;
+
+use super::*;
+
+/// A script with all calls and with amounts of all sizes.
+fn random(seed: u64) -> Script {
+    let key = |(name, is_concurrency): (&str, bool)| KeyProfile {
+        key: LimitKey::new(name).expect("it is a key"),
+        is_concurrency,
+        seconds: 1..=4,
+    };
+    let keys = [("rpm", false), ("slots", true)].map(key).to_vec();
+    let crowded = Profile::crowded(keys);
+    Script::random(
+        Rng::with_seed(seed),
+        &match seed % 2 {
+            0 => crowded,
+            _ => Profile { amount_max: u64::MAX, capacities: 0..=CAPACITY_MAX, ..crowded },
+        },
+    )
+}
+
+#[test]
+fn a_script_and_its_trace_read_as_the_script() {
+    for seed in 0..100 {
+        let script = random(seed);
+        assert_eq!(script.to_string().parse::<Script>().expect("it is a script"), script);
+        let (memory, mut trace) = (InMemory::new(|_| {}), String::new());
+        for step in &script.0 {
+            memory.play_traced(step, &mut trace);
+        }
+        assert_eq!(trace.parse::<Script>().expect("it is a script"), script);
+    }
+}
+
+#[test]
+fn what_is_not_a_step_is_refused() {
+    for line in [
+        "",
+        "sweep",
+        "1s",
+        "1h sweep",
+        "1s jump",
+        "1s reserve",
+        "1s reserve A",
+        "1s reserve A rpm",
+        "1s reserve A rpm=0",
+        "1s reserve A rpm=2^65",
+        "1s reserve A rpm=1 rpm=1",
+        "1s reserve _ rpm=1",
+        "1s define rpm rolling 60s",
+        "1s define rpm rolling 60s 1 perhaps",
+        "1s define rpm bucket 60s 1",
+        "limit rpm rolling 500ms 1",
+    ] {
+        assert!(line.parse::<Step>().is_err(), "{line}");
+    }
+}
+
+#[test]
+fn a_script_that_fails_prints_a_short_one_that_fails_too() {
+    let play = |script: &Script, trace: &mut String| {
+        let memory = InMemory::new(|_| {});
+        for step in &script.0 {
+            let answer = memory.play_traced(step, trace);
+            let Answer::Decided(Ok(decision)) = answer else { continue };
+            if !decision.is_allowed() {
+                return Err(format!("\n{step} is denied"));
+            }
+        }
+        Ok(())
+    };
+    let failed = random(0).check(play).expect_err("the script has denials");
+    let (trace, failure) = failed.split_once("\n\n").expect("a trace, then the failure");
+    assert!(failure.ends_with(" is denied\n"), "{failure}");
+    let shortest: Script = trace.parse().expect("a trace is a script");
+    assert!(shortest.0.len() <= 3, "{trace}");
+    assert!(play(&shortest, &mut String::new()).is_err(), "{trace}");
+}
+
+#[test]
+fn a_panic_is_a_failure_of_the_script() {
+    let play = |script: &Script, trace: &mut String| {
+        let memory = InMemory::new(|_| {});
+        script.0.iter().for_each(|step| drop(memory.play_traced(step, trace)));
+        assert!(!trace.contains("allowed"), "as if the limiter had panicked");
+        Ok(())
+    };
+    let failed = random(0).check(play).expect_err("the script has reservations");
+    assert!(failed.contains("allowed") && failed.ends_with("above\n"), "{failed}");
+}
