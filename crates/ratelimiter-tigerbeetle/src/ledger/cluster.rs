@@ -109,11 +109,16 @@ impl<O> ClusterLedger<O> {
         self.reading.ended().await;
     }
 
-    async fn ask<T>(
+    /// Sends a request, unless it has no events, and converts what is answered.
+    async fn ask<T, R>(
         &self,
         request: Request,
-        answer: impl FnOnce(Reply) -> Option<T>,
-    ) -> Result<T, LedgerError> {
+        answer: impl FnOnce(Reply) -> Option<Vec<T>>,
+        convert: impl Fn(&T) -> R,
+    ) -> Result<Vec<R>, LedgerError> {
+        if request.events() == 0 {
+            return Ok(Vec::new());
+        }
         let shared = match request.operation() {
             Operation::QueryTransfers => &self.reading,
             Operation::CreateAccounts
@@ -127,7 +132,8 @@ impl<O> ClusterLedger<O> {
             let waited = shared.now().since(asked_at);
             return Err(LedgerError::NoAnswer { waited });
         };
-        Ok(answer(reply?).expect("a session answers in kind"))
+        let rows = answer(reply?).expect("a session answers in kind");
+        Ok(rows.iter().map(convert).collect())
     }
 }
 
@@ -140,48 +146,31 @@ impl<O: Observer> Ledger for ClusterLedger<O> {
         &self,
         accounts: Vec<NewAccount>,
     ) -> Result<Vec<AccountResult>, LedgerError> {
-        if accounts.is_empty() {
-            return Ok(Vec::new());
-        }
-        let events = accounts.iter().map(wire::account).collect();
-        let results = self.ask(Request::CreateAccounts(events), Reply::account_results).await?;
-        Ok(results.iter().map(wire::account_result).collect())
+        let request = Request::CreateAccounts(accounts.iter().map(wire::account).collect());
+        self.ask(request, Reply::account_results, wire::account_result).await
     }
 
     async fn create_transfers(&self, item: WorkItem) -> Result<Vec<TransferResult>, LedgerError> {
-        if item.is_empty() {
-            return Ok(Vec::new());
-        }
-        let events = item.events().iter().map(wire::transfer).collect();
-        let results = self.ask(Request::CreateTransfers(events), Reply::transfer_results).await?;
-        Ok(results.iter().map(wire::transfer_result).collect())
+        let request = Request::CreateTransfers(item.events().iter().map(wire::transfer).collect());
+        self.ask(request, Reply::transfer_results, wire::transfer_result).await
     }
 
     async fn lookup_accounts(&self, ids: Vec<AccountId>) -> Result<Vec<AccountRow>, LedgerError> {
-        if ids.is_empty() {
-            return Ok(Vec::new());
-        }
-        let ids = ids.into_iter().map(AccountId::get).collect();
-        let rows = self.ask(Request::LookupAccounts(ids), Reply::accounts).await?;
-        Ok(rows.iter().map(wire::account_row).collect())
+        let request = Request::LookupAccounts(ids.into_iter().map(AccountId::get).collect());
+        self.ask(request, Reply::accounts, wire::account_row).await
     }
 
     async fn lookup_transfers(
         &self,
         ids: Vec<TransferId>,
     ) -> Result<Vec<TransferRow>, LedgerError> {
-        if ids.is_empty() {
-            return Ok(Vec::new());
-        }
-        let ids = ids.into_iter().map(TransferId::get).collect();
-        let rows = self.ask(Request::LookupTransfers(ids), Reply::transfers).await?;
-        Ok(rows.iter().map(wire::transfer_row).collect())
+        let request = Request::LookupTransfers(ids.into_iter().map(TransferId::get).collect());
+        self.ask(request, Reply::transfers, wire::transfer_row).await
     }
 
     async fn query_transfers(&self, query: TransferQuery) -> Result<Vec<TransferRow>, LedgerError> {
         let request = Request::QueryTransfers(wire::query(&query));
-        let rows = self.ask(request, Reply::transfers).await?;
-        Ok(rows.iter().map(wire::transfer_row).collect())
+        self.ask(request, Reply::transfers, wire::transfer_row).await
     }
 }
 

@@ -11,6 +11,7 @@ use super::observer::{Observation, Observer, Operation};
 use super::queue::{Queue, Readiness};
 use super::request::{Batch, PendingRequest, Reply, Request};
 use crate::ledger::{ItemTooLarge, LedgerError, SessionProblem};
+use crate::lock::lock;
 
 /// The pending answer of one caller.
 pub(super) type Answer = oneshot::Receiver<Result<Reply, LedgerError>>;
@@ -341,8 +342,7 @@ impl Shared {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Every change under the lock is complete before anything that can panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 
