@@ -14,7 +14,7 @@ use std::thread;
 
 use self::request::{Reply, Request};
 use self::session::Session;
-use self::shared::{Duty, Shared};
+use self::session_pool::{SessionPool, SessionRole};
 use super::{
     AccountId, AccountResult, AccountRow, Ledger, LedgerError, NewAccount, SessionProblem,
     TransferId, TransferQuery, TransferResult, TransferRow, WorkItem,
@@ -27,7 +27,7 @@ mod observer;
 mod queue;
 mod request;
 mod session;
-mod shared;
+mod session_pool;
 mod wave;
 mod wire;
 
@@ -39,8 +39,8 @@ pub use observer::{NoObserver, Observation, Observer, Operation};
 
 /// A TigerBeetle cluster, and who observes it. Dropping it closes its sessions in the background.
 pub struct ClusterLedger<O = NoObserver> {
-    writing: Arc<Shared>,
-    reading: Arc<Shared>,
+    writing: Arc<SessionPool>,
+    reading: Arc<SessionPool>,
     observer: Arc<O>,
 }
 
@@ -54,15 +54,19 @@ impl<O: Observer> ClusterLedger<O> {
         let observer = Arc::new(observer);
         let observing: Arc<dyn Observer> = observer.clone();
         let ledger = Self {
-            writing: Arc::new(Shared::new(config.clone(), Duty::Write, Arc::clone(&observing))),
-            reading: Arc::new(Shared::new(config, Duty::Read, observing)),
+            writing: Arc::new(SessionPool::new(
+                config.clone(),
+                SessionRole::Write,
+                Arc::clone(&observing),
+            )),
+            reading: Arc::new(SessionPool::new(config, SessionRole::Read, observing)),
             observer,
         };
-        for (shared, name) in [(&ledger.writing, "tb-session"), (&ledger.reading, "tb-reader")] {
-            for index in 0..shared.sessions() {
-                let shared = Arc::clone(shared);
+        for (pool, name) in [(&ledger.writing, "tb-session"), (&ledger.reading, "tb-reader")] {
+            for index in 0..pool.sessions() {
+                let pool = Arc::clone(pool);
                 let thread = thread::Builder::new().name(format!("{name}-{index}"));
-                thread.spawn(move || Session::run(shared, index))?;
+                thread.spawn(move || Session::run(pool, index))?;
             }
         }
         Ok(ledger)
@@ -119,17 +123,17 @@ impl<O> ClusterLedger<O> {
         if request.events() == 0 {
             return Ok(Vec::new());
         }
-        let shared = match request.operation() {
+        let pool = match request.operation() {
             Operation::QueryTransfers => &self.reading,
             Operation::CreateAccounts
             | Operation::CreateTransfers
             | Operation::LookupAccounts
             | Operation::LookupTransfers => &self.writing,
         };
-        let asked_at = shared.now();
-        let Ok(reply) = shared.submit(request)?.await else {
+        let asked_at = pool.now();
+        let Ok(reply) = pool.submit(request)?.await else {
             // The session's thread ended without an answer, which only a bug can cause.
-            let waited = shared.now().since(asked_at);
+            let waited = pool.now().since(asked_at);
             return Err(LedgerError::NoAnswer { waited });
         };
         let rows = answer(reply?).expect("a session answers in kind");

@@ -59,7 +59,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             limits_decreasing: self.read_table().decreasing_count() as u64,
             limits_disagreeing: lock(&self.drift).reported() as u64,
             expiry_lag: self.expiry_lag(),
-            turned_away: self.counters.turned_away.get(),
+            reserves_rejected: self.counters.reserves_rejected.get(),
         }
     }
 
@@ -74,7 +74,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         if lag <= self.options.expiry_lag_max {
             return Ok(());
         }
-        self.counters.turned_away.add(1);
+        self.counters.reserves_rejected.add(1);
         let reason =
             format!("TigerBeetle releases reservations {lag:?} late; the cluster is overloaded");
         Err(Unanswered { reason, retry_after: RETRY_AFTER })

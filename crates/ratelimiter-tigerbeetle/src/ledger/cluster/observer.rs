@@ -75,7 +75,7 @@ impl Operation {
     }
 
     /// The label for logs and metrics.
-    pub const fn word(self) -> &'static str {
+    pub const fn label(self) -> &'static str {
         match self {
             Self::CreateAccounts => "create_accounts",
             Self::CreateTransfers => "create_transfers",
