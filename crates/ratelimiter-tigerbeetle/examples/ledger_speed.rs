@@ -1,6 +1,6 @@
 //! The ledger compared with the client alone, on chains of four.
 //!
-//! `cargo run --release -p ratelimiter-tigerbeetle --features testing --example ledger_speed`
+//! `cargo run --release -p ratelimiter-tigerbeetle --example ledger_speed`
 //! starts a production server from `TIGERBEETLE_BIN` or the `PATH`.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program that prints results")]

@@ -12,18 +12,18 @@ pub use ratelimiter::clock::Timestamp;
 mod account;
 pub mod cluster;
 mod error;
+mod id;
 mod query;
 mod status;
 mod transfer;
 mod work_item;
 
-pub use account::{AccountId, AccountResult, AccountRow, Balances, NewAccount};
+pub use account::{AccountResult, AccountRow, Balances, NewAccount};
 pub use error::{ItemTooLarge, LedgerError, SessionProblem};
+pub use id::{AccountId, TransferId};
 pub use query::{Order, QUERY_ROWS_MAX, TransferQuery};
 pub use status::{AccountStatus, TransferStatus};
-pub use transfer::{
-    Action, Movement, PostAmount, RowKind, Transfer, TransferId, TransferResult, TransferRow,
-};
+pub use transfer::{Action, Movement, PostAmount, RowKind, Transfer, TransferResult, TransferRow};
 pub use work_item::{Event, WorkItem};
 
 /// The ledger number of every account and transfer of this crate.
@@ -42,6 +42,11 @@ pub struct UserData {
     pub data_32: u32,
 }
 
+/// A future of a ledger's answer. Implementers write `async fn`.
+pub trait Answer<T>: Future<Output = Result<T, LedgerError>> + Send {}
+
+impl<T, F: Future<Output = Result<T, LedgerError>> + Send> Answer<T> for F {}
+
 /// A ledger that takes batches. Every call returns one result per event, in order.
 ///
 /// Dropping a returned future does not cancel the request. A call that failed with
@@ -49,10 +54,7 @@ pub struct UserData {
 /// is always safe.
 pub trait Ledger: Send + Sync + 'static {
     /// Creates accounts independently: a refused one does not affect the others.
-    fn create_accounts(
-        &self,
-        accounts: Vec<NewAccount>,
-    ) -> impl Future<Output = Result<Vec<AccountResult>, LedgerError>> + Send;
+    fn create_accounts(&self, accounts: Vec<NewAccount>) -> impl Answer<Vec<AccountResult>>;
 
     /// The most events per call, as far as this is known before anything is sent.
     fn events_max(&self) -> usize {
@@ -60,28 +62,16 @@ pub trait Ledger: Send + Sync + 'static {
     }
 
     /// Creates the transfers of one work item in one request, possibly together with other items.
-    fn create_transfers(
-        &self,
-        item: WorkItem,
-    ) -> impl Future<Output = Result<Vec<TransferResult>, LedgerError>> + Send;
+    fn create_transfers(&self, item: WorkItem) -> impl Answer<Vec<TransferResult>>;
 
     /// The accounts that exist among `ids`, in the order of `ids`.
-    fn lookup_accounts(
-        &self,
-        ids: Vec<AccountId>,
-    ) -> impl Future<Output = Result<Vec<AccountRow>, LedgerError>> + Send;
+    fn lookup_accounts(&self, ids: Vec<AccountId>) -> impl Answer<Vec<AccountRow>>;
 
     /// The transfers that exist among `ids`, in the order of `ids`.
-    fn lookup_transfers(
-        &self,
-        ids: Vec<TransferId>,
-    ) -> impl Future<Output = Result<Vec<TransferRow>, LedgerError>> + Send;
+    fn lookup_transfers(&self, ids: Vec<TransferId>) -> impl Answer<Vec<TransferRow>>;
 
     /// The transfers that carry the query's user data, voids and posts included.
-    fn query_transfers(
-        &self,
-        query: TransferQuery,
-    ) -> impl Future<Output = Result<Vec<TransferRow>, LedgerError>> + Send;
+    fn query_transfers(&self, query: TransferQuery) -> impl Answer<Vec<TransferRow>>;
 }
 
 impl<L: Ledger> Ledger for Arc<L> {
@@ -89,38 +79,23 @@ impl<L: Ledger> Ledger for Arc<L> {
         (**self).events_max()
     }
 
-    fn create_accounts(
-        &self,
-        accounts: Vec<NewAccount>,
-    ) -> impl Future<Output = Result<Vec<AccountResult>, LedgerError>> + Send {
+    fn create_accounts(&self, accounts: Vec<NewAccount>) -> impl Answer<Vec<AccountResult>> {
         (**self).create_accounts(accounts)
     }
 
-    fn create_transfers(
-        &self,
-        item: WorkItem,
-    ) -> impl Future<Output = Result<Vec<TransferResult>, LedgerError>> + Send {
+    fn create_transfers(&self, item: WorkItem) -> impl Answer<Vec<TransferResult>> {
         (**self).create_transfers(item)
     }
 
-    fn lookup_accounts(
-        &self,
-        ids: Vec<AccountId>,
-    ) -> impl Future<Output = Result<Vec<AccountRow>, LedgerError>> + Send {
+    fn lookup_accounts(&self, ids: Vec<AccountId>) -> impl Answer<Vec<AccountRow>> {
         (**self).lookup_accounts(ids)
     }
 
-    fn lookup_transfers(
-        &self,
-        ids: Vec<TransferId>,
-    ) -> impl Future<Output = Result<Vec<TransferRow>, LedgerError>> + Send {
+    fn lookup_transfers(&self, ids: Vec<TransferId>) -> impl Answer<Vec<TransferRow>> {
         (**self).lookup_transfers(ids)
     }
 
-    fn query_transfers(
-        &self,
-        query: TransferQuery,
-    ) -> impl Future<Output = Result<Vec<TransferRow>, LedgerError>> + Send {
+    fn query_transfers(&self, query: TransferQuery) -> impl Answer<Vec<TransferRow>> {
         (**self).query_transfers(query)
     }
 }

@@ -11,3 +11,4 @@
 pub mod ids;
 pub mod ledger;
 pub mod limiter;
+mod lock;

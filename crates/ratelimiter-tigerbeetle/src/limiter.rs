@@ -24,7 +24,7 @@ mod unanswered;
 use std::fmt;
 use std::num::NonZeroU128;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use futures::future::join_all;
 use ratelimiter::clock::Timestamp;
@@ -48,6 +48,7 @@ use self::reserve::PartSize;
 use self::table::LimitTable;
 use self::unanswered::unanswered;
 use crate::ledger::{Ledger, TransferQuery};
+use crate::lock::lock;
 
 /// The limiter that stores reservations as pending transfers of a ledger. Any number of them may
 /// share one cluster, in one process or in many: a lease that one allows can be completed at
@@ -125,16 +126,16 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     }
 
     fn new_attempt(&self) -> Attempt {
-        let nonce = NonZeroU128::new(self.lock_random().u128(1..)).expect("it is at least 1");
+        let nonce = NonZeroU128::new(lock(&self.random).u128(1..)).expect("it is at least 1");
         Attempt { unix_ms: self.options.clock.now().unix_ms(), nonce }
     }
 
     fn random_f64(&self) -> f64 {
-        self.lock_random().f64()
+        lock(&self.random).f64()
     }
 }
 
-// Every change under one of these locks is complete before anything that can panic.
+// Every change under this lock is complete before anything that can panic.
 impl<L> TigerBeetleLimiter<L> {
     fn read_table(&self) -> RwLockReadGuard<'_, LimitTable> {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
@@ -142,18 +143,6 @@ impl<L> TigerBeetleLimiter<L> {
 
     fn write_table(&self) -> RwLockWriteGuard<'_, LimitTable> {
         self.table.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock_random(&self) -> MutexGuard<'_, fastrand::Rng> {
-        self.random.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock_drift(&self) -> MutexGuard<'_, DefinitionDrift> {
-        self.drift.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock_probe(&self) -> MutexGuard<'_, ExpiryProbe> {
-        self.probe.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -187,7 +176,7 @@ impl<L: Ledger> Backend for TigerBeetleLimiter<L> {
 
     async fn delete(&self, key: &LimitKey) -> Result<(), DeleteError> {
         self.delete_limit(key).await?;
-        self.lock_drift().forget(key);
+        lock(&self.drift).forget(key);
         Ok(())
     }
 

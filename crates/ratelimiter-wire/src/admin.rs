@@ -5,10 +5,10 @@ use std::time::Duration;
 use ratelimiter::{DefineError, DeleteError, Limit, LimitKey, LimitStatus, Refused, Unanswered};
 use serde::{Deserialize, Serialize};
 
+use crate::answer::{answer, error_of};
 use crate::decode::Refusal;
 use crate::definition::StatusBody;
 use crate::error_code::ErrorCode;
-use crate::failure::CallFailure;
 use crate::field;
 
 /// The answer to a definition.
@@ -46,6 +46,9 @@ pub struct DeleteAnswer {
     pub message: Option<String>,
 }
 
+answer!(DefineAnswer);
+answer!(DeleteAnswer);
+
 impl DefineAnswer {
     /// The answer with the result of a definition.
     pub fn of(result: Result<LimitStatus, DefineError>) -> Self {
@@ -69,22 +72,11 @@ impl DefineAnswer {
         Refusal { error: code, message }.into()
     }
 
-    /// The HTTP status of this answer.
-    pub const fn http_status(&self) -> u16 {
-        match &self.error {
-            Some(code) => code.http_status(),
-            None => 200,
-        }
-    }
-
     /// The result in the answer to the definition of `asked`, for a client.
     ///
     /// # Errors
     /// As the backend's define. An answer of another protocol is [`DefineError::Refused`].
-    #[expect(
-        clippy::wildcard_enum_match_arm,
-        reason = "`CallFailure` maps the codes that all operations share"
-    )]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "`error_of` maps what operations share")]
     pub fn into_result(self, asked: &Limit) -> Result<LimitStatus, DefineError> {
         let Self { ok: _, status, error, message } = self;
         let code = match (status, error) {
@@ -101,17 +93,8 @@ impl DefineAnswer {
                 let is = if asked.kind.is_concurrency() { "rolling" } else { "concurrency" };
                 Err(DefineError::KindConflict { key, is })
             }
-            code => Err(match CallFailure::of(&code, message, Duration::ZERO) {
-                CallFailure::Unanswered(unanswered) => unanswered.into(),
-                CallFailure::Refused(refused) => refused.into(),
-            }),
+            code => Err(error_of(&code, message, Duration::ZERO)),
         }
-    }
-}
-
-impl From<Refusal> for DefineAnswer {
-    fn from(Refusal { error, message }: Refusal) -> Self {
-        Self { error: Some(error), message: Some(message), ..Self::default() }
     }
 }
 
@@ -130,22 +113,11 @@ impl DeleteAnswer {
         Refusal { error: code, message }.into()
     }
 
-    /// The HTTP status of this answer.
-    pub const fn http_status(&self) -> u16 {
-        match &self.error {
-            Some(code) => code.http_status(),
-            None => 200,
-        }
-    }
-
     /// The result in the answer to the deletion of `key`, for a client.
     ///
     /// # Errors
     /// As the backend's delete. An answer of another protocol is [`DeleteError::Refused`].
-    #[expect(
-        clippy::wildcard_enum_match_arm,
-        reason = "`CallFailure` maps the codes that all operations share"
-    )]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "`error_of` maps what operations share")]
     pub fn into_result(self, key: &LimitKey) -> Result<(), DeleteError> {
         let Self { ok, error, message } = self;
         let code = match (ok, error) {
@@ -155,16 +127,7 @@ impl DeleteAnswer {
         };
         match code {
             ErrorCode::NotFound => Err(DeleteError::UnknownKey { key: key.clone() }),
-            code => Err(match CallFailure::of(&code, message, Duration::ZERO) {
-                CallFailure::Unanswered(unanswered) => unanswered.into(),
-                CallFailure::Refused(refused) => refused.into(),
-            }),
+            code => Err(error_of(&code, message, Duration::ZERO)),
         }
-    }
-}
-
-impl From<Refusal> for DeleteAnswer {
-    fn from(Refusal { error, message }: Refusal) -> Self {
-        Self { error: Some(error), message: Some(message), ..Self::default() }
     }
 }

@@ -7,9 +7,9 @@ use ratelimiter::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::answer::{answer, error_of, whole_ms};
 use crate::decode::{Body, Refusal};
 use crate::error_code::ErrorCode;
-use crate::failure::{CallFailure, whole_ms};
 use crate::field;
 use crate::object::object_only;
 
@@ -42,7 +42,7 @@ pub struct ActualBody {
     #[cfg_attr(feature = "openapi", schema(value_type = String, min_length = 1, max_length = 256, pattern = r"^[^\s\u0000-\u001f\u007f-\u009f]+$", example = "global:llm:openai:gpt-4o:tpm"))]
     pub key: LimitKey,
     /// Units: 0 to 2^64-1.
-    #[serde(deserialize_with = "field::actual_amount")]
+    #[serde(deserialize_with = "field::whole_number")]
     #[cfg_attr(feature = "openapi", schema(value_type = u64, format = "uint64", maximum = 18_446_744_073_709_551_615_u64))]
     pub actual_amount: u64,
 }
@@ -68,6 +68,7 @@ pub struct CompleteAnswer {
 
 object_only!(CompleteBody);
 object_only!(ActualBody);
+answer!(CompleteAnswer);
 
 impl Body for CompleteBody {
     type Request = CompleteRequest;
@@ -115,22 +116,11 @@ impl CompleteAnswer {
         Self { ok: false, retry_after_ms, error: Some(code), message }
     }
 
-    /// The HTTP status of this answer.
-    pub const fn http_status(&self) -> u16 {
-        match &self.error {
-            Some(code) => code.http_status(),
-            None => 200,
-        }
-    }
-
     /// The result in the answer, for a client.
     ///
     /// # Errors
     /// As the limiter's complete. An answer of another protocol is [`CompleteError::Refused`].
-    #[expect(
-        clippy::wildcard_enum_match_arm,
-        reason = "`CallFailure` maps the codes that all operations share"
-    )]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "`error_of` maps what operations share")]
     pub fn into_result(self) -> Result<(), CompleteError> {
         let Self { ok, retry_after_ms, error, message } = self;
         let code = match (ok, error) {
@@ -142,17 +132,8 @@ impl CompleteAnswer {
             ErrorCode::InvalidActual { key } => Err(CompleteError::InvalidActual { key }),
             code => {
                 let retry_after = Duration::from_millis(retry_after_ms.unwrap_or(0));
-                Err(match CallFailure::of(&code, message, retry_after) {
-                    CallFailure::Unanswered(unanswered) => unanswered.into(),
-                    CallFailure::Refused(refused) => refused.into(),
-                })
+                Err(error_of(&code, message, retry_after))
             }
         }
-    }
-}
-
-impl From<Refusal> for CompleteAnswer {
-    fn from(Refusal { error, message }: Refusal) -> Self {
-        Self { error: Some(error), message: Some(message), ..Self::default() }
     }
 }

@@ -25,11 +25,12 @@ pub struct DefinitionBody {
     #[cfg_attr(feature = "openapi", schema(value_type = u64, maximum = 9_223_372_036_854_775_807_i64))]
     pub capacity: Capacity,
     /// Rolling: how long a reservation counts, 1 to 2 678 400. Concurrency: 0.
-    #[serde(default, deserialize_with = "field::seconds")]
+    // The range depends on the kind, and is checked with it.
+    #[serde(default, deserialize_with = "field::whole_number")]
     #[cfg_attr(feature = "openapi", schema(maximum = 2_678_400))]
     pub window_seconds: u64,
     /// Concurrency: when a hold that was not completed is released, 1 to 86 400. Rolling: 0.
-    #[serde(default, deserialize_with = "field::seconds")]
+    #[serde(default, deserialize_with = "field::whole_number")]
     #[cfg_attr(feature = "openapi", schema(maximum = 86_400))]
     pub timeout_seconds: u64,
     /// What is counted, for display. At most 1 KiB.
@@ -83,6 +84,26 @@ pub enum StatusBody {
 }
 
 object_only!(DefinitionBody);
+
+/// Joins a definition with further fields to a body, and splits it again. Both name every field, so
+/// that a new one does not compile until it is handled.
+macro_rules! definition_with {
+    ($body:ident: $($field:ident)+, $($more:ident: $type:ty),+) => {
+        impl $body {
+            fn joined(definition: DefinitionBody, $($more: $type),+) -> Self {
+                let DefinitionBody { $($field),+ } = definition;
+                Self { $($field,)+ $($more),+ }
+            }
+
+            fn split(self) -> (DefinitionBody, $($type),+) {
+                let Self { $($field,)+ $($more),+ } = self;
+                (DefinitionBody { $($field),+ }, $($more),+)
+            }
+        }
+    };
+}
+
+pub(crate) use definition_with;
 
 impl Body for DefinitionBody {
     type Request = Limit;

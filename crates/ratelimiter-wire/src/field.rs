@@ -92,13 +92,8 @@ pub(crate) fn amount<'de, D: Deserializer<'de>>(deserializer: D) -> Result<NonZe
     })
 }
 
-/// Parses an actual amount: 0 or more.
-pub(crate) fn actual_amount<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    deserializer.deserialize_u64(WholeNumber { min: 0, max: u64::MAX })
-}
-
-/// Parses a number of seconds. The allowed range depends on the limit's kind, and is checked with it.
-pub(crate) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+/// Parses a whole number: 0 or more.
+pub(crate) fn whole_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     deserializer.deserialize_u64(WholeNumber { min: 0, max: u64::MAX })
 }
 

@@ -7,11 +7,11 @@
 //! that a client works with a newer server. [`read_limits_file`] preserves what a newer version wrote.
 
 mod admin;
+mod answer;
 mod complete;
 mod decode;
 mod definition;
 mod error_code;
-mod failure;
 mod field;
 mod limits_file;
 mod object;

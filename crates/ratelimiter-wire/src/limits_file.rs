@@ -58,8 +58,7 @@ impl LimitsDocument {
             };
             if let Some(first) = lines.insert(key.clone(), line) {
                 let message = format!("the key is listed twice, first on line {first}");
-                let (key, field) = (Some(key), Some("key".to_owned()));
-                errors.push(FileError { line, key, field, message });
+                errors.push(FileError::of_field(line, Some(key), "key", message));
             }
         }
         if errors.is_empty() {
@@ -76,9 +75,9 @@ impl LimitsDocument {
                 let key = registered.limit.key.clone();
                 let text = key.to_string();
                 for (name, line, _) in &unknown {
-                    let message = "unknown to this version; ignored and preserved".to_owned();
-                    let (key, field) = (Some(text.clone()), Some(name.clone()));
-                    self.notes.push(FileError { line: *line, key, field, message });
+                    let message = "unknown to this version; ignored and preserved";
+                    let note = FileError::of_field(*line, Some(text.clone()), name, message);
+                    self.notes.push(note);
                 }
                 self.preserved.preserve_fields(key, unknown);
                 self.registry.put(*registered);
@@ -88,8 +87,7 @@ impl LimitsDocument {
                 let message = format!(
                     "{kind:?} is unknown to this version; this limit is ignored and preserved"
                 );
-                let field = Some("kind".to_owned());
-                self.notes.push(FileError { line, key: Some(key.clone()), field, message });
+                self.notes.push(FileError::of_field(line, Some(key.clone()), "kind", message));
                 self.preserved.preserve_entry(key.clone(), kind, text);
                 key
             }

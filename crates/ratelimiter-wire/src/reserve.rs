@@ -10,9 +10,9 @@ use ratelimiter::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::answer::{answer, error_of, reason_of, whole_ms};
 use crate::decode::{Body, Refusal};
 use crate::error_code::ErrorCode;
-use crate::failure::{CallFailure, whole_ms};
 use crate::field;
 use crate::object::object_only;
 
@@ -81,6 +81,7 @@ pub struct ReserveAnswer {
 
 object_only!(ReserveBody);
 object_only!(RequirementBody);
+answer!(ReserveAnswer);
 
 impl Body for ReserveBody {
     type Request = ReserveRequest;
@@ -130,22 +131,20 @@ impl ReserveAnswer {
     fn denied(denial: Denial) -> Self {
         let retry_after_ms = denial.retry_after_ms();
         let denied = Self { retry_after_ms, reserved_at_unix_ms: Some(0), ..Self::default() };
-        match denial.reason {
-            DenialReason::NoRoom { keys } => Self { denied_keys: keys, ..denied },
-            DenialReason::Paused { key } => {
-                let message =
-                    format!("{key} is paused (capacity 0); nothing is admitted until it is raised");
-                let error = Some(ErrorCode::LimitPaused { key });
-                Self { error, message: Some(message), ..denied }
-            }
-            DenialReason::Decreasing { key } => {
-                let message = format!(
+        let (message, code) = match denial.reason {
+            DenialReason::NoRoom { keys } => return Self { denied_keys: keys, ..denied },
+            DenialReason::Paused { key } => (
+                format!("{key} is paused (capacity 0); nothing is admitted until it is raised"),
+                ErrorCode::LimitPaused { key },
+            ),
+            DenialReason::Decreasing { key } => (
+                format!(
                     "the capacity of {key} is being lowered; nothing is admitted until it applies"
-                );
-                let error = Some(ErrorCode::LimitDecreasing { key });
-                Self { error, message: Some(message), ..denied }
-            }
-        }
+                ),
+                ErrorCode::LimitDecreasing { key },
+            ),
+        };
+        Self { error: Some(code), message: Some(message), ..denied }
     }
 
     fn failed(error: ReserveError) -> Self {
@@ -166,14 +165,6 @@ impl ReserveAnswer {
         Self { retry_after_ms, error: Some(code), message: Some(message), ..Self::default() }
     }
 
-    /// The HTTP status of this answer.
-    pub const fn http_status(&self) -> u16 {
-        match &self.error {
-            Some(code) => code.http_status(),
-            None => 200,
-        }
-    }
-
     /// The decision in the answer, for a client.
     ///
     /// # Errors
@@ -182,6 +173,7 @@ impl ReserveAnswer {
         let Self { allowed, retry_after_ms, reserved_at_unix_ms, denied_keys, error, message } =
             self;
         let retry_after = Duration::from_millis(retry_after_ms);
+        let denied = |reason| Ok(Decision::Denied(Denial { reason, retry_after }));
         match (allowed, error) {
             (true, None) => {
                 let nanos = reserved_at_unix_ms.and_then(|ms| ms.checked_mul(1_000_000));
@@ -192,47 +184,27 @@ impl ReserveAnswer {
             (false, None) if retry_after_ms == 0 && denied_keys.is_empty() => {
                 Err(refused("not an answer to a reserve; is this a ratelimiter server?"))
             }
-            (false, None) => {
-                let reason = DenialReason::NoRoom { keys: denied_keys };
-                Ok(Decision::Denied(Denial { reason, retry_after }))
-            }
-            (false, Some(ErrorCode::LimitPaused { key })) => {
-                let reason = DenialReason::Paused { key };
-                Ok(Decision::Denied(Denial { reason, retry_after }))
-            }
+            (false, None) => denied(DenialReason::NoRoom { keys: denied_keys }),
+            (false, Some(ErrorCode::LimitPaused { key })) => denied(DenialReason::Paused { key }),
             (false, Some(ErrorCode::LimitDecreasing { key })) => {
-                let reason = DenialReason::Decreasing { key };
-                Ok(Decision::Denied(Denial { reason, retry_after }))
+                denied(DenialReason::Decreasing { key })
             }
             (_, Some(code)) => Err(reserve_error(code, message, retry_after)),
         }
     }
 }
 
-impl From<Refusal> for ReserveAnswer {
-    fn from(Refusal { error, message }: Refusal) -> Self {
-        Self { error: Some(error), message: Some(message), ..Self::default() }
-    }
-}
-
-#[expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "`CallFailure` maps the codes that all operations share"
-)]
+#[expect(clippy::wildcard_enum_match_arm, reason = "`error_of` maps what all operations share")]
 fn reserve_error(code: ErrorCode, message: Option<String>, retry_after: Duration) -> ReserveError {
     match code {
         ErrorCode::UnknownLimitKey { key } => ReserveError::UnknownKey { key },
         ErrorCode::AmountExceedsCapacity { key } => ReserveError::AmountExceedsCapacity { key },
         ErrorCode::LeaseConflict => ReserveError::LeaseConflict,
         ErrorCode::LeaseEnded => ReserveError::LeaseEnded,
-        code => match (CallFailure::of(&code, message, retry_after), code) {
-            (CallFailure::Unanswered(unanswered), _) => unanswered.into(),
-            (
-                CallFailure::Refused(Refused { reason }),
-                ErrorCode::InvalidRequest { .. } | ErrorCode::DuplicateKey { .. },
-            ) => ReserveError::InvalidRequest { reason },
-            (CallFailure::Refused(refused), _) => refused.into(),
-        },
+        ErrorCode::InvalidRequest { .. } | ErrorCode::DuplicateKey { .. } => {
+            ReserveError::InvalidRequest { reason: reason_of(&code, message) }
+        }
+        code => error_of(&code, message, retry_after),
     }
 }
 

@@ -7,10 +7,10 @@ use ratelimiter::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::answer::error_of;
 use crate::decode::{Body, ErrorBody, Refusal};
-use crate::definition::{DefinitionBody, KindBody, OverageBody, StatusBody};
+use crate::definition::{DefinitionBody, KindBody, OverageBody, StatusBody, definition_with};
 use crate::error_code::ErrorCode;
-use crate::failure::CallFailure;
 use crate::field;
 
 /// A limit with its current usage.
@@ -70,37 +70,18 @@ pub struct ListAnswer {
     pub limits: Vec<StateBody>,
 }
 
+definition_with!(
+    StateBody: key kind capacity window_seconds timeout_seconds unit description overage,
+    status: StatusBody, pending_decrease_to: Option<u64>,
+    used: u64, available: u64, debt: u128, uncovered: u128
+);
+
 impl From<&LimitState> for StateBody {
     fn from(state: &LimitState) -> Self {
         let LimitState { limit, status, usage } = state;
-        let DefinitionBody {
-            key,
-            kind,
-            capacity,
-            window_seconds,
-            timeout_seconds,
-            unit,
-            description,
-            overage,
-        } = limit.into();
-        let (status, pending_decrease_to) = write_status(*status, capacity);
+        let (status, pending) = write_status(*status, limit.capacity);
         let Usage { used, available, debt, uncovered } = *usage;
-        Self {
-            key,
-            kind,
-            capacity,
-            window_seconds,
-            timeout_seconds,
-            unit,
-            description,
-            overage,
-            status,
-            pending_decrease_to,
-            used,
-            available,
-            debt,
-            uncovered,
-        }
+        Self::joined(limit.into(), status, pending, used, available, debt, uncovered)
     }
 }
 
@@ -108,35 +89,11 @@ impl TryFrom<StateBody> for LimitState {
     type Error = Refusal;
 
     fn try_from(body: StateBody) -> Result<Self, Refusal> {
-        let StateBody {
-            key,
-            kind,
-            capacity,
-            window_seconds,
-            timeout_seconds,
-            unit,
-            description,
-            overage,
-            status,
-            pending_decrease_to,
-            used,
-            available,
-            debt,
-            uncovered,
-        } = body;
-        let definition = DefinitionBody {
-            key,
-            kind,
-            capacity,
-            window_seconds,
-            timeout_seconds,
-            unit,
-            description,
-            overage,
-        };
+        let (definition, status, pending, used, available, debt, uncovered) = body.split();
+        let status = read_status(status, pending, definition.capacity);
         Ok(Self {
             limit: definition.into_request()?,
-            status: read_status(status, pending_decrease_to, capacity)?,
+            status: status?,
             usage: Usage { used, available, debt, uncovered },
         })
     }
@@ -208,9 +165,6 @@ impl From<StateError> for ErrorBody {
 /// The error in such a body, for a client.
 impl From<ErrorBody> for StateError {
     fn from(ErrorBody { error, message }: ErrorBody) -> Self {
-        match CallFailure::of(&error, Some(message), Duration::ZERO) {
-            CallFailure::Unanswered(unanswered) => unanswered.into(),
-            CallFailure::Refused(refused) => refused.into(),
-        }
+        error_of(&error, Some(message), Duration::ZERO)
     }
 }

@@ -96,7 +96,7 @@ impl<L: HostedLedger> HostedBackend for TigerBeetleLimiter<L> {
 
     /// The cluster need not be asked.
     async fn waits(&self, key: &LimitKey) -> Result<Option<bool>, StateError> {
-        Ok(Self::waits(self, key))
+        Ok(self.is_decreasing(key))
     }
 
     fn is_shared(&self) -> bool {
@@ -150,7 +150,7 @@ fn write_observations(seen: &Observations, text: &mut Text) {
     counter(
         "ratelimiter_tb_turned_away_total",
         "Reserves turned away because expiry lags.",
-        seen.turned_away,
+        seen.reserves_rejected,
     );
     let mut gauge = |name: &str, help: &str, value| one(name, "gauge", help, value);
     let lag = seen.expiry_lag.as_secs_f64();

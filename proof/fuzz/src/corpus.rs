@@ -1,4 +1,4 @@
-//! Real texts, each accepted as it stands.
+//! Valid inputs of each target.
 
 pub(crate) const RESERVE: [&str; 3] = [
     r#"{"lease_id":"01J9ZC3V9W8Q4N2M6T5R7Y1K0D","job_id":"nightly-7","requirements":[{"key":"global:llm:openai:gpt-4o:rpm","amount":1},{"key":"global:llm:openai:gpt-4o:tpm","amount":1500}]}"#,
@@ -73,7 +73,7 @@ pub(crate) const CRON: [&str; 6] = [
 pub(crate) const ADDRESSES: [&str; 5] =
     [":8080", "127.0.0.1:0", "[::1]:8080", "localhost:65535", "rate.example.org:443"];
 
-pub(crate) const ERROR_WORDS: [&str; 6] = [
+pub(crate) const ERROR_CODES: [&str; 6] = [
     "invalid_request:requirements[0].amount",
     "unknown_limit_key:global:llm:openai:gpt-4o:rpm",
     "lease_conflict",

@@ -1,4 +1,4 @@
-//! Running a target, and what it is held to.
+//! Running a target and checking its invariants.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -9,11 +9,11 @@ use ratelimiter::clock::{Clock, MonotonicClock};
 use crate::mutate::mutate;
 use crate::targets::Target;
 
-/// The most memory that reading may take: so much whatever the input, and so many bytes for each byte of it.
+/// The most memory that parsing may take: a constant, and a number of bytes for each byte of the input.
 const MEMORY_BASE_BYTES: usize = 4 * 1024 * 1024;
 const MEMORY_PER_BYTE: usize = 1024;
 
-/// Names the seed of a run, to play it again.
+/// The environment variable with the seed of a run to repeat.
 pub const SEED_VARIABLE: &str = "RATELIMITER_TEST_SEED";
 
 #[global_allocator]
@@ -28,20 +28,20 @@ pub struct Fuzzer {
     clock: MonotonicClock,
 }
 
-/// What a run has seen.
+/// The results of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
-    /// How many inputs were read.
+    /// Inputs parsed.
     pub inputs: u64,
-    /// How many of them were right.
+    /// Inputs accepted.
     pub accepted: u64,
-    /// The most memory that one of them took.
+    /// The most bytes of memory for one input.
     pub memory_max: usize,
-    /// The longest that one of them took.
+    /// The longest time for one input.
     pub took_max: Duration,
 }
 
-/// The seed that [`SEED_VARIABLE`] names, if it does.
+/// The seed in [`SEED_VARIABLE`], if it is set.
 ///
 /// # Panics
 /// The variable is not a number.
@@ -51,16 +51,16 @@ pub fn seed_from_environment() -> Option<u64> {
 }
 
 impl Fuzzer {
-    /// A run that another one with the same seed repeats.
+    /// A run that is reproducible by its seed.
     pub fn new(target: &'static Target, seed: u64) -> Self {
         let random = fastrand::Rng::with_seed(seed);
         Self { target, seed, random, clock: MonotonicClock::new() }
     }
 
-    /// Reads the corpus as it stands.
+    /// Parses the corpus unchanged.
     ///
     /// # Panics
-    /// A promise was broken, or an input of the corpus was not accepted.
+    /// An invariant does not hold, or an input of the corpus was rejected.
     pub fn read_corpus(&mut self, report: &mut Report) {
         for input in self.target.corpus {
             let before = report.accepted;
@@ -69,10 +69,10 @@ impl Fuzzer {
         }
     }
 
-    /// Reads changed inputs.
+    /// Parses `count` mutated inputs.
     ///
     /// # Panics
-    /// A promise was broken.
+    /// An invariant does not hold.
     pub fn rounds(&mut self, count: u64, report: &mut Report) {
         for _ in 0..count {
             let input = mutate(&mut self.random, self.target.corpus);
@@ -81,7 +81,7 @@ impl Fuzzer {
     }
 
     fn read(&self, input: &[u8], report: &mut Report) {
-        let begun = self.clock.now();
+        let started_at = self.clock.now();
         let before = MEMORY.current_usage();
         MEMORY.reset_peak_usage();
         let read = catch_unwind(AssertUnwindSafe(|| (self.target.read)(input)));
@@ -96,10 +96,10 @@ impl Fuzzer {
         report.inputs += 1;
         report.accepted += u64::from(accepted);
         report.memory_max = report.memory_max.max(memory);
-        report.took_max = report.took_max.max(self.clock.now().since(begun));
+        report.took_max = report.took_max.max(self.clock.now().since(started_at));
     }
 
-    #[expect(clippy::panic, reason = "a broken promise ends the run")]
+    #[expect(clippy::panic, reason = "a broken invariant ends the run")]
     fn fail(&self, input: &[u8], what: &str) -> bool {
         let (name, seed) = (self.target.name, self.seed);
         let shown = String::from_utf8_lossy(input);

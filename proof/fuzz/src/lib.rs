@@ -1,8 +1,8 @@
-//! Everything that is read from outside, read after random changes to what is right.
+//! Fuzz tests of every parser of untrusted input.
 //!
-//! A [`Target`] is one reader with a corpus of real texts. [`Fuzzer`] changes them, knowing their structure, and holds
-//! the reader to three promises: it does not panic, its memory is bounded by the input's length, and what it accepts is
-//! the same after it was printed and read again. A seed replays a run exactly.
+//! A [`Target`] is one parser with a corpus of valid inputs. [`Fuzzer`] mutates them, token by token or byte by byte, and
+//! checks three invariants: the parser does not panic, its memory is bounded by the input's length, and an accepted value
+//! is the same after it was printed and parsed again. A seed reproduces a run exactly.
 
 mod corpus;
 mod fuzzer;

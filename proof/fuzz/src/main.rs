@@ -1,5 +1,5 @@
-//! `cargo run --release -p fuzz -- --seconds N [TARGET…]`: for so long on each target; `RATELIMITER_TEST_SEED` repeats a run.
-#![expect(clippy::print_stdout, reason = "what was seen is the answer of a run")]
+//! `cargo run --release -p fuzz -- --seconds N [TARGET…]` fuzzes each target for N seconds; `RATELIMITER_TEST_SEED` repeats a run.
+#![expect(clippy::print_stdout, reason = "the command prints its report")]
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use fuzz::{Fuzzer, Report, SEED_VARIABLE, TARGETS, Target, seed_from_environment};
 use ratelimiter::clock::{Clock, MonotonicClock};
 
-/// How many inputs are read between two looks at the clock.
+/// The number of inputs between two checks of the clock.
 const ROUNDS_AT_ONCE: u64 = 1_000;
 
 fn main() -> ExitCode {
@@ -33,9 +33,9 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn run(target: &'static Target, seed: u64, lasts: Duration) {
+fn run(target: &'static Target, seed: u64, duration: Duration) {
     let clock = MonotonicClock::new();
-    let end = clock.now().after(lasts);
+    let end = clock.now().after(duration);
     let mut fuzzer = Fuzzer::new(target, seed);
     let mut report = Report::default();
     fuzzer.read_corpus(&mut report);

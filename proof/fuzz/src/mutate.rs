@@ -1,10 +1,10 @@
-//! Changes to an input that knows where its words, numbers and brackets are.
+//! Mutation of inputs, by token or by byte range.
 
-/// The most bytes of an input. Larger ones are refused before they are read, by the bounds on bodies and files.
+/// The most bytes of an input. The bounds on bodies and files reject larger ones before they are parsed.
 pub const INPUT_BYTES_MAX: usize = 64 * 1024;
 
-/// What readers are sensitive to: ends of ranges, characters with a meaning, and texts of other encodings.
-const WORDS: [&str; 44] = [
+/// Inputs that parsers often mishandle: ends of ranges, syntax characters, special code points.
+const TOKENS: [&str; 44] = [
     "0",
     "-1",
     "1",
@@ -51,7 +51,7 @@ const WORDS: [&str; 44] = [
     "%",
 ];
 
-/// An input of the corpus with a few changes.
+/// An input of the corpus with up to four changes.
 pub(crate) fn mutate(random: &mut fastrand::Rng, corpus: &[&str]) -> Vec<u8> {
     let mut bytes = choice(random, corpus).as_bytes().to_vec();
     for _ in 0..random.usize(1..=4) {
@@ -68,24 +68,24 @@ fn change(random: &mut fastrand::Rng, bytes: &mut Vec<u8>, corpus: &[&str]) {
     };
     match random.u8(..9) {
         0 => drop(bytes.drain(from..until)),
-        1 => drop(bytes.splice(from..until, choice(random, &WORDS).bytes())),
-        2 => drop(bytes.splice(from..from, choice(random, &WORDS).bytes())),
+        1 => drop(bytes.splice(from..until, choice(random, &TOKENS).bytes())),
+        2 => drop(bytes.splice(from..from, choice(random, &TOKENS).bytes())),
         3 => {
             let again = bytes[from..until].to_vec();
             drop(bytes.splice(from..from, again));
         }
-        // The same again and again: long lists, long names, deep nests.
+        // Many repetitions: long lists, long names, deep nesting.
         4 => {
             let again = bytes[from..until].repeat(random.usize(2..300));
             drop(bytes.splice(from..until, again.into_iter().take(INPUT_BYTES_MAX)));
         }
-        // A part of this one in the place of another part.
+        // Overwrites a part with another part of the same input.
         5 => {
             let (other_from, other_until) = token(random, bytes);
             let other = bytes[other_from..other_until].to_vec();
             drop(bytes.splice(from..until, other));
         }
-        // A part of another one.
+        // Overwrites a part with one of another input.
         6 => {
             let other = choice(random, corpus).as_bytes();
             let (other_from, other_until) = range(random, other.len());
@@ -108,14 +108,14 @@ fn choice<'a>(random: &mut fastrand::Rng, of: &[&'a str]) -> &'a str {
     of[random.usize(..of.len())]
 }
 
-/// Any part.
+/// Any range of up to 32 bytes.
 fn range(random: &mut fastrand::Rng, length: usize) -> (usize, usize) {
     let from = random.usize(..=length);
     let until = from + random.usize(..=(length - from).min(32));
     (from, until)
 }
 
-/// A word, a number, a quoted text, or the character between them.
+/// A word, a number, or a single other character.
 fn token(random: &mut fastrand::Rng, bytes: &[u8]) -> (usize, usize) {
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     let at = random.usize(..=bytes.len());

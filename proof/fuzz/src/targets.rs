@@ -1,4 +1,4 @@
-//! The readers, and what must be the same after print and read.
+//! The parsers under test and their round trips.
 
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
@@ -12,18 +12,18 @@ use ratelimiterd::config::{Layers, ListenAddr};
 
 use crate::corpus;
 
-/// One reader with texts that it accepts.
+/// One parser with inputs that it accepts.
 #[derive(Debug)]
 pub struct Target {
-    /// Its name.
+    /// Its name on the command line.
     pub name: &'static str,
-    /// Texts that are right.
+    /// Valid inputs.
     pub corpus: &'static [&'static str],
-    /// Reads an input: whether it was accepted, or what differs after print and read.
+    /// Parses an input: whether it was accepted, or what differs after a round trip.
     pub read: fn(&[u8]) -> Result<bool, String>,
 }
 
-/// All of them.
+/// All targets.
 pub const TARGETS: [Target; 12] = [
     Target { name: "reserve", corpus: &corpus::RESERVE, read: reserve },
     Target { name: "complete", corpus: &corpus::COMPLETE, read: complete },
@@ -36,17 +36,17 @@ pub const TARGETS: [Target; 12] = [
     Target { name: "lease-id", corpus: &corpus::LEASES, read: text::<LeaseId> },
     Target { name: "cron", corpus: &corpus::CRON, read: cron },
     Target { name: "listen-addr", corpus: &corpus::ADDRESSES, read: text::<ListenAddr> },
-    Target { name: "error-word", corpus: &corpus::ERROR_WORDS, read: text::<ErrorCode> },
+    Target { name: "error-code", corpus: &corpus::ERROR_CODES, read: text::<ErrorCode> },
 ];
 
 fn same<T: PartialEq + Debug>(first: &T, again: &T) -> Result<bool, String> {
     match first == again {
         true => Ok(true),
-        false => Err(format!("{first:?} was printed, and read as {again:?}")),
+        false => Err(format!("{first:?} was printed, and parsed as {again:?}")),
     }
 }
 
-/// A body that was accepted is printed as a client would, and read again as a server would.
+/// Prints an accepted body as a client does, and parses it again as a server does.
 fn body<B: Body>(
     input: &[u8],
     print: impl Fn(&B::Request) -> Result<Vec<u8>, serde_json::Error>,
@@ -72,7 +72,7 @@ fn definition(input: &[u8]) -> Result<bool, String> {
     body::<DefinitionBody>(input, |limit| serde_json::to_vec(&DefinitionBody::from(limit)))
 }
 
-/// An item of a batch is read as it would be alone.
+/// Parses a batch twice, with the same result.
 fn batch<B: Body>(input: &[u8]) -> Result<bool, String>
 where
     B::Request: PartialEq + Debug,
@@ -95,7 +95,8 @@ fn limits_file(input: &[u8]) -> Result<bool, String> {
     same(&registry, &again.registry)
 }
 
-/// The file, and one value of it from the environment. Names of files would make it depend on the machine.
+/// Parses a config file, alone and with a value from the environment. File names are left out, so that the result does
+/// not depend on the machine.
 fn config(input: &[u8]) -> Result<bool, String> {
     let Ok(text) = std::str::from_utf8(input) else { return Ok(false) };
     let read = || {
@@ -127,7 +128,7 @@ fn text<T: FromStr + Display + PartialEq + Debug>(input: &[u8]) -> Result<bool, 
     same(&value, &again)
 }
 
-/// A schedule that is accepted says when it is next due, or never, in bounded time.
+/// An accepted schedule computes its next times, or that there are none, in bounded time.
 fn cron(input: &[u8]) -> Result<bool, String> {
     let Ok(text) = std::str::from_utf8(input) else { return Ok(false) };
     let Ok(schedule) = CronSchedule::parse(text, "Europe/Vienna") else { return Ok(false) };

@@ -1,16 +1,16 @@
-//! The short form: some thousand changed inputs for each reader. One process and one thread, because memory is counted.
-#![allow(missing_docs, clippy::print_stdout, reason = "what was seen is the answer of a run")]
+//! A short run of every target, in one process and one thread, because memory is measured.
+#![allow(missing_docs, clippy::print_stdout, reason = "the test prints its report")]
 
 use fuzz::{Fuzzer, Report, SEED_VARIABLE, TARGETS, seed_from_environment};
 use testkit::RunSeed;
 
-/// How many changed inputs each reader gets.
+/// Mutated inputs per target.
 const ROUNDS: u64 = 3_000;
-/// The same changes each time, so that nothing fails by chance. The command makes others.
+/// Fixed, so that nothing fails by chance. The command line uses random seeds.
 const SEED: u64 = 1;
 
 fn main() {
-    // As `cargo test` asks of a program that takes part in it.
+    // `cargo test -- --list` expects no run.
     if std::env::args().any(|argument| argument == "--list") {
         return;
     }

@@ -1,5 +1,15 @@
 //! The facts: a file per family of rules, a function per fact.
 
+/// Makes each script a fact; see [`crate::script`].
+macro_rules! scripts {
+    ($($(#[$doc:meta])* fn $name:ident: $script:literal;)+) => {$(
+        $(#[$doc])*
+        pub(crate) async fn $name(on: &mut crate::context::TestContext) {
+            on.run($script).await;
+        }
+    )+};
+}
+
 pub(crate) mod batches;
 pub(crate) mod capacity;
 pub(crate) mod complete;

@@ -65,10 +65,10 @@
 
 #![allow(clippy::missing_panics_doc, reason = "a fact that does not hold panics")]
 
-mod answer;
 mod context;
 mod facts;
 mod fixture;
+mod script;
 mod stderr;
 pub mod suite;
 mod world;

@@ -14,6 +14,8 @@ use ratelimiter::{
 
 use crate::fixture::{Capabilities, Fixture};
 
+type Reply<'a, T, E> = LocalBoxFuture<'a, Result<T, E>>;
+
 /// [`Fixture`] and [`Backend`] as one object-safe trait.
 pub(crate) trait World {
     fn capabilities(&self) -> Capabilities;
@@ -24,14 +26,8 @@ pub(crate) trait World {
     fn restart(&mut self) -> LocalBoxFuture<'_, ()>;
     fn move_to_another_server(&mut self) -> LocalBoxFuture<'_, ()>;
 
-    fn reserve<'a>(
-        &'a self,
-        request: &'a ReserveRequest,
-    ) -> LocalBoxFuture<'a, Result<Decision, ReserveError>>;
-    fn complete<'a>(
-        &'a self,
-        request: &'a CompleteRequest,
-    ) -> LocalBoxFuture<'a, Result<(), CompleteError>>;
+    fn reserve<'a>(&'a self, request: &'a ReserveRequest) -> Reply<'a, Decision, ReserveError>;
+    fn complete<'a>(&'a self, request: &'a CompleteRequest) -> Reply<'a, (), CompleteError>;
     fn reserve_batch<'a>(
         &'a self,
         requests: &'a [ReserveRequest],
@@ -41,16 +37,10 @@ pub(crate) trait World {
         requests: &'a [CompleteRequest],
     ) -> LocalBoxFuture<'a, Vec<Result<(), CompleteError>>>;
 
-    fn define(&self, limit: Limit) -> LocalBoxFuture<'_, Result<LimitStatus, DefineError>>;
-    fn delete<'a>(&'a self, key: &'a LimitKey) -> LocalBoxFuture<'a, Result<(), DeleteError>>;
-    fn state<'a>(
-        &'a self,
-        key: &'a LimitKey,
-    ) -> LocalBoxFuture<'a, Result<Option<LimitState>, StateError>>;
-    fn states<'a>(
-        &'a self,
-        page: &'a Page,
-    ) -> LocalBoxFuture<'a, Result<Vec<LimitState>, StateError>>;
+    fn define(&self, limit: Limit) -> Reply<'_, LimitStatus, DefineError>;
+    fn delete<'a>(&'a self, key: &'a LimitKey) -> Reply<'a, (), DeleteError>;
+    fn state<'a>(&'a self, key: &'a LimitKey) -> Reply<'a, Option<LimitState>, StateError>;
+    fn states<'a>(&'a self, page: &'a Page) -> Reply<'a, Vec<LimitState>, StateError>;
 }
 
 pub(crate) struct FixtureWorld<F: Fixture> {
@@ -100,17 +90,11 @@ impl<F: Fixture> World for FixtureWorld<F> {
         .boxed_local()
     }
 
-    fn reserve<'a>(
-        &'a self,
-        request: &'a ReserveRequest,
-    ) -> LocalBoxFuture<'a, Result<Decision, ReserveError>> {
+    fn reserve<'a>(&'a self, request: &'a ReserveRequest) -> Reply<'a, Decision, ReserveError> {
         self.limiter.reserve(request).boxed_local()
     }
 
-    fn complete<'a>(
-        &'a self,
-        request: &'a CompleteRequest,
-    ) -> LocalBoxFuture<'a, Result<(), CompleteError>> {
+    fn complete<'a>(&'a self, request: &'a CompleteRequest) -> Reply<'a, (), CompleteError> {
         self.limiter.complete(request).boxed_local()
     }
 
@@ -128,25 +112,19 @@ impl<F: Fixture> World for FixtureWorld<F> {
         self.limiter.complete_batch(requests).boxed_local()
     }
 
-    fn define(&self, limit: Limit) -> LocalBoxFuture<'_, Result<LimitStatus, DefineError>> {
+    fn define(&self, limit: Limit) -> Reply<'_, LimitStatus, DefineError> {
         self.limiter.define(limit).boxed_local()
     }
 
-    fn delete<'a>(&'a self, key: &'a LimitKey) -> LocalBoxFuture<'a, Result<(), DeleteError>> {
+    fn delete<'a>(&'a self, key: &'a LimitKey) -> Reply<'a, (), DeleteError> {
         self.limiter.delete(key).boxed_local()
     }
 
-    fn state<'a>(
-        &'a self,
-        key: &'a LimitKey,
-    ) -> LocalBoxFuture<'a, Result<Option<LimitState>, StateError>> {
+    fn state<'a>(&'a self, key: &'a LimitKey) -> Reply<'a, Option<LimitState>, StateError> {
         self.limiter.state(key).boxed_local()
     }
 
-    fn states<'a>(
-        &'a self,
-        page: &'a Page,
-    ) -> LocalBoxFuture<'a, Result<Vec<LimitState>, StateError>> {
+    fn states<'a>(&'a self, page: &'a Page) -> Reply<'a, Vec<LimitState>, StateError> {
         self.limiter.states(page).boxed_local()
     }
 }

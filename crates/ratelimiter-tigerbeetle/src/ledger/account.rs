@@ -2,11 +2,7 @@
 
 use std::num::NonZeroU16;
 
-use super::{AccountStatus, Timestamp, UserData};
-
-/// An account's ID; never 0 or 2^128-1, which TigerBeetle refuses.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct AccountId(u128);
+use super::{AccountId, AccountStatus, Timestamp, UserData};
 
 /// An account to create.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,21 +56,4 @@ pub struct AccountRow {
     pub user_data: UserData,
     /// When it was created.
     pub timestamp: Timestamp,
-}
-
-impl AccountId {
-    /// `None` for the two values that TigerBeetle refuses.
-    pub const fn new(id: u128) -> Option<Self> {
-        if id == 0 || id == u128::MAX { None } else { Some(Self(id)) }
-    }
-
-    /// The ID `id`, or with the lowest bit flipped if TigerBeetle refuses it.
-    pub const fn nearest(id: u128) -> Self {
-        if id == 0 || id == u128::MAX { Self(id ^ 1) } else { Self(id) }
-    }
-
-    /// The number itself.
-    pub const fn get(self) -> u128 {
-        self.0
-    }
 }

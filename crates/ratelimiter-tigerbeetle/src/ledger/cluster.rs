@@ -14,7 +14,7 @@ use std::thread;
 
 use self::request::{Reply, Request};
 use self::session::Session;
-use self::shared::{Duty, Shared};
+use self::session_pool::{SessionPool, SessionRole};
 use super::{
     AccountId, AccountResult, AccountRow, Ledger, LedgerError, NewAccount, SessionProblem,
     TransferId, TransferQuery, TransferResult, TransferRow, WorkItem,
@@ -27,7 +27,7 @@ mod observer;
 mod queue;
 mod request;
 mod session;
-mod shared;
+mod session_pool;
 mod wave;
 mod wire;
 
@@ -39,8 +39,8 @@ pub use observer::{NoObserver, Observation, Observer, Operation};
 
 /// A TigerBeetle cluster, and who observes it. Dropping it closes its sessions in the background.
 pub struct ClusterLedger<O = NoObserver> {
-    writing: Arc<Shared>,
-    reading: Arc<Shared>,
+    writing: Arc<SessionPool>,
+    reading: Arc<SessionPool>,
     observer: Arc<O>,
 }
 
@@ -54,15 +54,19 @@ impl<O: Observer> ClusterLedger<O> {
         let observer = Arc::new(observer);
         let observing: Arc<dyn Observer> = observer.clone();
         let ledger = Self {
-            writing: Arc::new(Shared::new(config.clone(), Duty::Write, Arc::clone(&observing))),
-            reading: Arc::new(Shared::new(config, Duty::Read, observing)),
+            writing: Arc::new(SessionPool::new(
+                config.clone(),
+                SessionRole::Write,
+                Arc::clone(&observing),
+            )),
+            reading: Arc::new(SessionPool::new(config, SessionRole::Read, observing)),
             observer,
         };
-        for (shared, name) in [(&ledger.writing, "tb-session"), (&ledger.reading, "tb-reader")] {
-            for index in 0..shared.sessions() {
-                let shared = Arc::clone(shared);
+        for (pool, name) in [(&ledger.writing, "tb-session"), (&ledger.reading, "tb-reader")] {
+            for index in 0..pool.sessions() {
+                let pool = Arc::clone(pool);
                 let thread = thread::Builder::new().name(format!("{name}-{index}"));
-                thread.spawn(move || Session::run(shared, index))?;
+                thread.spawn(move || Session::run(pool, index))?;
             }
         }
         Ok(ledger)
@@ -109,25 +113,31 @@ impl<O> ClusterLedger<O> {
         self.reading.ended().await;
     }
 
-    async fn ask<T>(
+    /// Sends a request, unless it has no events, and converts what is answered.
+    async fn ask<T, R>(
         &self,
         request: Request,
-        answer: impl FnOnce(Reply) -> Option<T>,
-    ) -> Result<T, LedgerError> {
-        let shared = match request.operation() {
+        answer: impl FnOnce(Reply) -> Option<Vec<T>>,
+        convert: impl Fn(&T) -> R,
+    ) -> Result<Vec<R>, LedgerError> {
+        if request.events() == 0 {
+            return Ok(Vec::new());
+        }
+        let pool = match request.operation() {
             Operation::QueryTransfers => &self.reading,
             Operation::CreateAccounts
             | Operation::CreateTransfers
             | Operation::LookupAccounts
             | Operation::LookupTransfers => &self.writing,
         };
-        let asked_at = shared.now();
-        let Ok(reply) = shared.submit(request)?.await else {
+        let asked_at = pool.now();
+        let Ok(reply) = pool.submit(request)?.await else {
             // The session's thread ended without an answer, which only a bug can cause.
-            let waited = shared.now().since(asked_at);
+            let waited = pool.now().since(asked_at);
             return Err(LedgerError::NoAnswer { waited });
         };
-        Ok(answer(reply?).expect("a session answers in kind"))
+        let rows = answer(reply?).expect("a session answers in kind");
+        Ok(rows.iter().map(convert).collect())
     }
 }
 
@@ -140,48 +150,31 @@ impl<O: Observer> Ledger for ClusterLedger<O> {
         &self,
         accounts: Vec<NewAccount>,
     ) -> Result<Vec<AccountResult>, LedgerError> {
-        if accounts.is_empty() {
-            return Ok(Vec::new());
-        }
-        let events = accounts.iter().map(wire::account).collect();
-        let results = self.ask(Request::CreateAccounts(events), Reply::account_results).await?;
-        Ok(results.iter().map(wire::account_result).collect())
+        let request = Request::CreateAccounts(accounts.iter().map(wire::account).collect());
+        self.ask(request, Reply::account_results, wire::account_result).await
     }
 
     async fn create_transfers(&self, item: WorkItem) -> Result<Vec<TransferResult>, LedgerError> {
-        if item.is_empty() {
-            return Ok(Vec::new());
-        }
-        let events = item.events().iter().map(wire::transfer).collect();
-        let results = self.ask(Request::CreateTransfers(events), Reply::transfer_results).await?;
-        Ok(results.iter().map(wire::transfer_result).collect())
+        let request = Request::CreateTransfers(item.events().iter().map(wire::transfer).collect());
+        self.ask(request, Reply::transfer_results, wire::transfer_result).await
     }
 
     async fn lookup_accounts(&self, ids: Vec<AccountId>) -> Result<Vec<AccountRow>, LedgerError> {
-        if ids.is_empty() {
-            return Ok(Vec::new());
-        }
-        let ids = ids.into_iter().map(AccountId::get).collect();
-        let rows = self.ask(Request::LookupAccounts(ids), Reply::accounts).await?;
-        Ok(rows.iter().map(wire::account_row).collect())
+        let request = Request::LookupAccounts(ids.into_iter().map(AccountId::get).collect());
+        self.ask(request, Reply::accounts, wire::account_row).await
     }
 
     async fn lookup_transfers(
         &self,
         ids: Vec<TransferId>,
     ) -> Result<Vec<TransferRow>, LedgerError> {
-        if ids.is_empty() {
-            return Ok(Vec::new());
-        }
-        let ids = ids.into_iter().map(TransferId::get).collect();
-        let rows = self.ask(Request::LookupTransfers(ids), Reply::transfers).await?;
-        Ok(rows.iter().map(wire::transfer_row).collect())
+        let request = Request::LookupTransfers(ids.into_iter().map(TransferId::get).collect());
+        self.ask(request, Reply::transfers, wire::transfer_row).await
     }
 
     async fn query_transfers(&self, query: TransferQuery) -> Result<Vec<TransferRow>, LedgerError> {
         let request = Request::QueryTransfers(wire::query(&query));
-        let rows = self.ask(request, Reply::transfers).await?;
-        Ok(rows.iter().map(wire::transfer_row).collect())
+        self.ask(request, Reply::transfers, wire::transfer_row).await
     }
 }
 

@@ -7,19 +7,14 @@ use thiserror::Error;
 
 /// A call without results. The variant says whether its events were applied.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[expect(missing_docs, reason = "the message says what each field is")]
 pub enum LedgerError {
     /// The request was sent and not answered in time. It may have been applied, or may still be.
     #[error("no answer from TigerBeetle after {waited:?}; the outcome is unknown")]
-    NoAnswer {
-        /// Time since the call.
-        waited: Duration,
-    },
+    NoAnswer { waited: Duration },
     /// The request was still queued at its deadline. It was not applied and will not be.
     #[error("TigerBeetle's sessions were busy for {waited:?}; nothing was sent")]
-    NotSent {
-        /// Time since the call.
-        waited: Duration,
-    },
+    NotSent { waited: Duration },
     /// As [`LedgerError::NotSent`], and no session works.
     #[error("no session with TigerBeetle, nothing was sent: {0}")]
     NoSession(SessionProblem),
@@ -27,12 +22,7 @@ pub enum LedgerError {
     #[error(
         "{queued_events} events are queued for TigerBeetle; the queue takes {queue_events_max}"
     )]
-    QueueFull {
-        /// Events in the queue.
-        queued_events: usize,
-        /// The bound.
-        queue_events_max: usize,
-    },
+    QueueFull { queued_events: usize, queue_events_max: usize },
     /// The item does not fit into any request. It was not applied and will not be.
     #[error(transparent)]
     ItemTooLarge(#[from] ItemTooLarge),
@@ -53,45 +43,28 @@ pub struct ItemTooLarge {
 
 /// Why a session does not work. It keeps trying.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[expect(missing_docs, reason = "the message says what each field is")]
 pub enum SessionProblem {
     /// The session was just started.
     #[error("the session is being opened")]
     Opening,
     /// A host name could not be resolved.
     #[error("{address:?} does not resolve to an address: {reason}")]
-    AddressNotResolved {
-        /// As configured.
-        address: String,
-        /// The resolver's message.
-        reason: String,
-    },
+    AddressNotResolved { address: String, reason: String },
     /// A host name resolves to another address now; the session reconnects there.
     #[error("the cluster's host names resolve to other addresses now")]
     AddressChanged,
     /// The client refused to start.
     #[error("the TigerBeetle client could not start: {reason}")]
-    ClientNotStarted {
-        /// Its message.
-        reason: String,
-    },
+    ClientNotStarted { reason: String },
     /// The cluster did not register the session in time; TigerBeetle gives no reason.
     #[error("{}", not_registered(*.waited, .reachable, .unreachable))]
-    NotRegistered {
-        /// Time since the session was started.
-        waited: Duration,
-        /// Addresses that accept connections.
-        reachable: Vec<SocketAddr>,
-        /// Addresses that do not accept connections.
-        unreachable: Vec<SocketAddr>,
-    },
+    NotRegistered { waited: Duration, reachable: Vec<SocketAddr>, unreachable: Vec<SocketAddr> },
     /// A working session has had no answer for longer than the request timeout.
     #[error(
         "the session has had no answer for {waited:?}: the cluster is down, unreachable, or stuck"
     )]
-    NoAnswer {
-        /// Time since the request was sent.
-        waited: Duration,
-    },
+    NoAnswer { waited: Duration },
     /// The cluster dropped the session to make room for others.
     #[error("the session was evicted: more than 64 sessions were opened on this cluster")]
     Evicted,
@@ -103,10 +76,7 @@ pub enum SessionProblem {
     ClientTooOld,
     /// The client stopped.
     #[error("the session was lost: {reason}")]
-    Lost {
-        /// The client's message.
-        reason: String,
-    },
+    Lost { reason: String },
 }
 
 impl LedgerError {
@@ -120,11 +90,6 @@ impl LedgerError {
             Self::ItemTooLarge(_) => "item_too_large",
             Self::Closed => "closed",
         }
-    }
-
-    /// Whether the events may have been applied, or may still be.
-    pub const fn outcome_is_unknown(&self) -> bool {
-        matches!(self, Self::NoAnswer { .. })
     }
 }
 

@@ -2,11 +2,7 @@
 
 use std::num::{NonZeroU16, NonZeroU32};
 
-use super::{AccountId, Timestamp, TransferStatus, UserData};
-
-/// A transfer's ID; never 0 or 2^128-1, which TigerBeetle refuses.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct TransferId(u128);
+use super::{AccountId, Timestamp, TransferId, TransferStatus, UserData};
 
 /// A transfer to create.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,30 +17,17 @@ pub struct Transfer {
 
 /// What a transfer does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "each variant says what its fields are")]
 pub enum Action {
     /// Moves the amount at once; final.
     Posted(Movement),
-    /// Reserves the amount on both accounts until it is posted, voided, or the timeout passes.
-    Pending {
-        /// The accounts and the amount.
-        movement: Movement,
-        /// Seconds until it expires; `None` is never.
-        timeout_seconds: Option<NonZeroU32>,
-        /// Closes the debit account for as long as this transfer is pending.
-        closes_debit_account: bool,
-    },
+    /// Reserves the amount on both accounts until it is posted, voided, or the timeout passes;
+    /// without a timeout it does not expire. It may close the debit account while it is pending.
+    Pending { movement: Movement, timeout_seconds: Option<NonZeroU32>, closes_debit_account: bool },
     /// Posts a pending transfer, in full or in part; the rest is released.
-    PostPending {
-        /// The pending transfer.
-        pending: TransferId,
-        /// How much of it.
-        amount: PostAmount,
-    },
+    PostPending { pending: TransferId, amount: PostAmount },
     /// Releases a pending transfer, and reopens the account that it closed.
-    VoidPending {
-        /// The pending transfer.
-        pending: TransferId,
-    },
+    VoidPending { pending: TransferId },
 }
 
 /// An amount from one account to another.
@@ -106,42 +89,51 @@ pub struct TransferRow {
 
 /// The [`Action`] that made a [`TransferRow`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "the fields are those of the action")]
 pub enum RowKind {
     /// [`Action::Posted`].
     Posted,
     /// [`Action::Pending`].
-    Pending {
-        /// Seconds until it expires.
-        timeout_seconds: Option<NonZeroU32>,
-        /// Closes the debit account for as long as it is pending.
-        closes_debit_account: bool,
-    },
+    Pending { timeout_seconds: Option<NonZeroU32>, closes_debit_account: bool },
     /// [`Action::PostPending`].
-    PostPending {
-        /// The pending transfer.
-        pending: TransferId,
-    },
+    PostPending { pending: TransferId },
     /// [`Action::VoidPending`].
-    VoidPending {
-        /// The pending transfer.
-        pending: TransferId,
-    },
+    VoidPending { pending: TransferId },
 }
 
-impl TransferId {
-    /// `None` for the two values that TigerBeetle refuses.
-    pub const fn new(id: u128) -> Option<Self> {
-        if id == 0 || id == u128::MAX { None } else { Some(Self(id)) }
+impl Transfer {
+    /// A movement that is final at once.
+    pub fn posted(id: TransferId, movement: Movement) -> Self {
+        Self { id, action: Action::Posted(movement), user_data: UserData::default() }
     }
 
-    /// The ID `id`, or with the lowest bit flipped if TigerBeetle refuses it.
-    pub const fn nearest(id: u128) -> Self {
-        if id == 0 || id == u128::MAX { Self(id ^ 1) } else { Self(id) }
+    /// A reservation that expires.
+    pub fn pending(id: TransferId, movement: Movement, timeout_seconds: NonZeroU32) -> Self {
+        let timeout_seconds = Some(timeout_seconds);
+        let action = Action::Pending { movement, timeout_seconds, closes_debit_account: false };
+        Self { id, action, user_data: UserData::default() }
     }
 
-    /// The number itself.
-    pub const fn get(self) -> u128 {
-        self.0
+    /// The release of a pending transfer.
+    pub fn void(id: TransferId, pending: TransferId) -> Self {
+        Self { id, action: Action::VoidPending { pending }, user_data: UserData::default() }
+    }
+
+    /// Stores this with the transfer.
+    #[must_use]
+    pub fn with_user_data(self, user_data: UserData) -> Self {
+        Self { user_data, ..self }
+    }
+}
+
+impl TransferResult {
+    /// Which event of a chain was refused, and why: the others only report that they failed with
+    /// it. `None` if the chain was created.
+    pub fn first_refusal(chain: &[Self]) -> Option<(usize, TransferStatus)> {
+        let statuses = chain.iter().map(|result| result.status).enumerate();
+        let mut refused = statuses.filter(|(_, status)| *status != TransferStatus::Created);
+        let is_reason = |(_, status): &_| *status != TransferStatus::LinkedEventFailed;
+        refused.clone().find(is_reason).or_else(|| refused.next())
     }
 }
 

@@ -50,7 +50,7 @@ type Outcome = Option<Result<CapacityOutcome, Unanswered>>;
 impl<L: Ledger> TigerBeetleLimiter<L> {
     /// Whether a decrease of the limit waits for units to return; `None` if the limit is not
     /// defined here.
-    pub fn waits(&self, key: &LimitKey) -> Option<bool> {
+    pub fn is_decreasing(&self, key: &LimitKey) -> Option<bool> {
         self.read_table().get(key).map(|limit| limit.registered.waits())
     }
 

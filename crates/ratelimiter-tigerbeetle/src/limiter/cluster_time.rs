@@ -10,7 +10,7 @@ use ratelimiter::clock::Timestamp;
 
 use super::codes::TransferCode;
 use crate::ids;
-use crate::ledger::{Action, Movement, Transfer, TransferId, TransferResult, UserData, WorkItem};
+use crate::ledger::{Transfer, TransferId, TransferResult, WorkItem};
 
 /// No answer yet.
 const UNKNOWN: i64 = i64::MIN;
@@ -63,13 +63,8 @@ pub(super) fn time_query() -> WorkItem {
 /// A transfer from an account to itself, which changes nothing. TigerBeetle checks whether its ID
 /// exists or was burned, then refuses it without burning the ID and without reading any account.
 pub(super) fn id_probe(id: TransferId) -> Transfer {
-    let movement = Movement {
-        debit: ids::operator_account(),
-        credit: ids::operator_account(),
-        amount: 0,
-        code: TransferCode::Marker.number(),
-    };
-    Transfer { id, action: Action::Posted(movement), user_data: UserData::default() }
+    let operator = ids::operator_account();
+    Transfer::posted(id, TransferCode::Marker.movement(operator, operator, 0))
 }
 
 #[cfg(test)]

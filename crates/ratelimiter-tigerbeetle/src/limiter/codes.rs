@@ -7,7 +7,7 @@ use std::num::{NonZeroU16, NonZeroU128};
 use ratelimiter::{LeaseId, LimitKind};
 
 use crate::ids;
-use crate::ledger::UserData;
+use crate::ledger::{AccountId, Movement, Transfer, TransferId, UserData};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum TransferCode {
@@ -55,6 +55,21 @@ impl TransferCode {
     pub(super) const fn number(self) -> NonZeroU16 {
         NonZeroU16::new(self as u16).expect("no code is 0")
     }
+
+    pub(super) const fn movement(
+        self,
+        debit: AccountId,
+        credit: AccountId,
+        amount: u128,
+    ) -> Movement {
+        Movement { debit, credit, amount, code: self.number() }
+    }
+}
+
+/// A transfer that moves nothing: its ID records that something was done.
+pub(super) fn marker(id: TransferId) -> Transfer {
+    let (operator, markers) = (ids::operator_account(), ids::marker_account());
+    Transfer::posted(id, TransferCode::Marker.movement(operator, markers, 0))
 }
 
 impl AccountCode {

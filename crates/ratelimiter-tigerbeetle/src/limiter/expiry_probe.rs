@@ -3,12 +3,13 @@
 //! TigerBeetle releases expired transfers in the order of their expiry. So a probe is released only
 //! after everything that expired before it, and its delay is that of all reservations.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use ratelimiter::clock::Timestamp;
 
-/// Lifetime of a probe: TigerBeetle's shortest timeout.
-pub(super) const PROBE_SECONDS: u32 = 1;
+/// Lifetime of a probe: one second, TigerBeetle's shortest timeout.
+pub(super) const PROBE_SECONDS: NonZeroU32 = NonZeroU32::MIN;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct ExpiryProbe {
@@ -53,7 +54,7 @@ impl ExpiryProbe {
 
     /// Records a probe that was created at `created_at`.
     pub(super) fn sent(&mut self, created_at: Timestamp, leases: u64) {
-        self.in_flight = Some(created_at.after_seconds(PROBE_SECONDS));
+        self.in_flight = Some(created_at.after_seconds(PROBE_SECONDS.get()));
         self.due_at = created_at.after(self.every);
         self.leases_seen = leases;
     }

@@ -3,12 +3,13 @@
 //! Correctness does not depend on it.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use foldhash::fast::RandomState;
 use ratelimiter::LeaseId;
 
 use super::lease::Lease;
+use crate::lock::lock;
 
 /// Callers contend only when their leases are in the same shard.
 const SHARDS: usize = 16;
@@ -80,11 +81,6 @@ impl Shard {
             self.order.retain(|id| self.leases.contains_key(id));
         }
     }
-}
-
-fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    // Every change under the lock is complete before anything that can panic.
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

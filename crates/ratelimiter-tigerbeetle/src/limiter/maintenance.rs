@@ -1,7 +1,6 @@
 //! Periodic maintenance, several times a second.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -16,7 +15,8 @@ use super::expiry_probe::{PROBE_SECONDS, ProbeStep};
 use super::observations::Observations;
 use super::unanswered::{RETRY_AFTER, unanswered, unexpected_status};
 use crate::ids;
-use crate::ledger::{Action, Ledger, Movement, Transfer, TransferStatus, UserData, WorkItem};
+use crate::ledger::{Ledger, Transfer, TransferStatus, WorkItem};
+use crate::lock::lock;
 
 /// The number of limits that one tick compares with their accounts; the ticks cycle through all.
 const LIMITS_CHECKED_AT_ONCE: usize = 100;
@@ -57,9 +57,9 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             leases_cached: self.cache.len() as u64,
             capacity_changes: self.counters.capacity_changes.get(),
             limits_decreasing: self.read_table().decreasing_count() as u64,
-            limits_disagreeing: self.lock_drift().reported() as u64,
+            limits_disagreeing: lock(&self.drift).reported() as u64,
             expiry_lag: self.expiry_lag(),
-            turned_away: self.counters.turned_away.get(),
+            reserves_rejected: self.counters.reserves_rejected.get(),
         }
     }
 
@@ -74,7 +74,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         if lag <= self.options.expiry_lag_max {
             return Ok(());
         }
-        self.counters.turned_away.add(1);
+        self.counters.reserves_rejected.add(1);
         let reason =
             format!("TigerBeetle releases reservations {lag:?} late; the cluster is overloaded");
         Err(Unanswered { reason, retry_after: RETRY_AFTER })
@@ -82,7 +82,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
 
     async fn probe_expiry(&self) -> Result<(), Unanswered> {
         let leases = self.counters.leases_allowed.get();
-        let step = self.lock_probe().step(self.cluster_now(), leases);
+        let step = lock(&self.probe).step(self.cluster_now(), leases);
         let account = ids::probe_account(self.probe_number);
         match step {
             ProbeStep::Wait => {}
@@ -95,12 +95,12 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                     return Err(unexpected_status("probe", result.status));
                 }
                 self.time.observe(&results, self.options.clock.now());
-                self.lock_probe().sent(result.timestamp, leases);
+                lock(&self.probe).sent(result.timestamp, leases);
             }
             ProbeStep::Check => {
                 let rows = self.ledger.lookup_accounts(vec![account]).await.map_err(unanswered)?;
                 let held = rows.iter().any(|row| row.balances.debits_pending > 0);
-                let mut probe = self.lock_probe();
+                let mut probe = lock(&self.probe);
                 probe.record_check(self.cluster_now(), held);
                 let lag_ms = u64::try_from(probe.lag().as_millis()).unwrap_or(u64::MAX);
                 self.expiry_lag_ms.store(lag_ms, Ordering::Relaxed);
@@ -112,31 +112,21 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     fn probe(&self) -> Transfer {
         let attempt = self.new_attempt();
         let label = format!("xfer:probe:{:032x}", attempt.nonce);
-        let movement = Movement {
-            debit: ids::probe_account(self.probe_number),
-            credit: ids::operator_account(),
-            amount: 1,
-            code: TransferCode::Probe.number(),
-        };
-        let action = Action::Pending {
-            movement,
-            timeout_seconds: NonZeroU32::new(PROBE_SECONDS),
-            closes_debit_account: false,
-        };
-        let id = ids::transfer_at(attempt.unix_ms, &label);
-        Transfer { id, action, user_data: UserData::default() }
+        let account = ids::probe_account(self.probe_number);
+        let movement = TransferCode::Probe.movement(account, ids::operator_account(), 1);
+        Transfer::pending(ids::transfer_at(attempt.unix_ms, &label), movement, PROBE_SECONDS)
     }
 
     /// Compares some of the definitions with their accounts. They differ briefly while another
     /// server's change is on its way; if they stay different, a server with other definitions works
     /// on the same cluster. We log it and do not overwrite the other server's definition.
     async fn compare_with_accounts(&self) -> Result<(), Unanswered> {
-        let after = self.lock_drift().last_checked.clone();
+        let after = lock(&self.drift).last_checked.clone();
         let page = Page { after, count_max: Some(LIMITS_CHECKED_AT_ONCE), ..Page::default() };
         let limits = self.read_table().page(&page);
         let rows = self.rows_of(limits.iter().map(|limit| limit.account).collect()).await?;
         let now = self.options.clock.now();
-        let mut drift = self.lock_drift();
+        let mut drift = lock(&self.drift);
         drift.last_checked = limits
             .last()
             .map(|limit| limit.key().clone())

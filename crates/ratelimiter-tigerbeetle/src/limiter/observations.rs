@@ -25,7 +25,7 @@ pub struct Observations {
     /// The last measured expiry lag.
     pub expiry_lag: Duration,
     /// Reserves that were rejected because of that lag.
-    pub turned_away: u64,
+    pub reserves_rejected: u64,
 }
 
 /// The counters that are updated by events.
@@ -35,7 +35,7 @@ pub(super) struct Counters {
     pub(super) lease_transfers: Counter,
     pub(super) cold_reads: Counter,
     pub(super) capacity_changes: Counter,
-    pub(super) turned_away: Counter,
+    pub(super) reserves_rejected: Counter,
 }
 
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use foldhash::fast::RandomState;
 use ratelimiter::{
@@ -12,6 +12,7 @@ use ratelimiter::{
 
 use crate::ids;
 use crate::ledger::AccountId;
+use crate::lock::lock;
 
 #[derive(Debug, Default)]
 pub(super) struct LimitTable {
@@ -184,11 +185,11 @@ impl KeyCounts {
     }
 
     pub(super) fn record_uncovered(&self, units: u64) {
-        *self.uncovered.lock().unwrap_or_else(PoisonError::into_inner) += u128::from(units);
+        *lock(&self.uncovered) += u128::from(units);
     }
 
     /// Units used without room since this server started.
     pub(super) fn uncovered(&self) -> u128 {
-        *self.uncovered.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.uncovered)
     }
 }

@@ -38,6 +38,6 @@ fn tb_14_reserves_are_rejected_while_expiry_lags_and_completes_are_not() {
         let lag = limiter.observations().expiry_lag;
         assert!(lag < Duration::from_secs(10), "{lag:?}");
         assert!(on.reserve(&limiter, on.lease(), [("slots", 1)]).await.unwrap().is_allowed());
-        assert_eq!(limiter.observations().turned_away, 1);
+        assert_eq!(limiter.observations().reserves_rejected, 1);
     });
 }

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use super::error::FileError;
 use super::scan::{Field, Fields, text_in};
 use crate::decode::{Body, Refusal, decode};
-use crate::definition::{DefinitionBody, KindBody, OverageBody, StatusBody};
+use crate::definition::{DefinitionBody, KindBody, OverageBody, StatusBody, definition_with};
 use crate::error_code::ErrorCode;
 use crate::field;
 use crate::object::object_only;
@@ -24,9 +24,9 @@ pub(super) struct Entry {
     kind: KindBody,
     #[serde(deserialize_with = "field::capacity", serialize_with = "field::write_capacity")]
     capacity: Capacity,
-    #[serde(default, deserialize_with = "field::seconds")]
+    #[serde(default, deserialize_with = "field::whole_number")]
     window_seconds: u64,
-    #[serde(default, deserialize_with = "field::seconds")]
+    #[serde(default, deserialize_with = "field::whole_number")]
     timeout_seconds: u64,
     #[serde(default)]
     unit: String,
@@ -56,32 +56,16 @@ const KNOWN_FIELDS: [&str; 10] = [
     "pending_decrease_to",
 ];
 
+definition_with!(
+    Entry: key kind capacity window_seconds timeout_seconds unit description overage,
+    status: StatusBody, pending_decrease_to: Option<u64>
+);
+
 impl From<&RegisteredLimit> for Entry {
     fn from(registered: &RegisteredLimit) -> Self {
         let RegisteredLimit { limit, status } = registered;
-        let DefinitionBody {
-            key,
-            kind,
-            capacity,
-            window_seconds,
-            timeout_seconds,
-            unit,
-            description,
-            overage,
-        } = limit.into();
-        let (status, pending_decrease_to) = write_status_v1(*status, capacity);
-        Self {
-            key,
-            kind,
-            capacity,
-            window_seconds,
-            timeout_seconds,
-            unit,
-            description,
-            overage,
-            status,
-            pending_decrease_to,
-        }
+        let (status, pending) = write_status_v1(*status, limit.capacity);
+        Self::joined(limit.into(), status, pending)
     }
 }
 
@@ -89,29 +73,8 @@ impl TryFrom<Entry> for RegisteredLimit {
     type Error = Refusal;
 
     fn try_from(entry: Entry) -> Result<Self, Refusal> {
-        let Entry {
-            key,
-            kind,
-            capacity,
-            window_seconds,
-            timeout_seconds,
-            unit,
-            description,
-            overage,
-            status,
-            pending_decrease_to,
-        } = entry;
-        let definition = DefinitionBody {
-            key,
-            kind,
-            capacity,
-            window_seconds,
-            timeout_seconds,
-            unit,
-            description,
-            overage,
-        };
-        let status = read_status(status, pending_decrease_to, capacity)?;
+        let (definition, status, pending) = entry.split();
+        let status = read_status(status, pending, definition.capacity)?;
         Ok(Self { limit: definition.into_request()?, status })
     }
 }
@@ -167,8 +130,7 @@ pub(super) fn read(
         fields.into_iter().partition(|(name, ..)| KNOWN_FIELDS.contains(&name.as_str()));
     let mut names = BTreeSet::new();
     if let Some((name, line, _)) = unknown.iter().find(|(name, ..)| !names.insert(name)) {
-        let (field, message) = (Some(name.clone()), "is listed twice".to_owned());
-        return Err(vec![FileError { line: *line, key, field, message }]);
+        return Err(vec![FileError::of_field(*line, key, name, "is listed twice")]);
     }
     match parse_known(&object_of(&known)) {
         Ok(registered) => Ok(ParsedEntry::Known { registered, unknown }),
@@ -198,8 +160,7 @@ fn entry_errors(
     let mut errors = Vec::new();
     for (name, line, raw) in fields {
         if let Some(message) = field_error(name, raw) {
-            let field = Some(name.clone());
-            errors.push(FileError { line: *line, key: key.clone(), field, message });
+            errors.push(FileError::of_field(*line, key.clone(), name, message));
         }
     }
     if errors.is_empty() {
@@ -209,8 +170,7 @@ fn entry_errors(
             error => error.to_string(),
         };
         let at = fields.iter().find(|(name, ..)| *name == field).map_or(line, |(_, line, _)| *line);
-        let message = strip_position(&whole.message).to_owned();
-        errors.push(FileError { line: at, key, field: Some(field), message });
+        errors.push(FileError::of_field(at, key, &field, strip_position(&whole.message)));
     }
     errors
 }

@@ -27,6 +27,15 @@ impl FileError {
     pub(crate) fn at_line(line: usize, message: impl Into<String>) -> Self {
         Self { line, key: None, field: None, message: message.into() }
     }
+
+    pub(crate) fn of_field(
+        line: usize,
+        key: Option<String>,
+        field: &str,
+        message: impl Into<String>,
+    ) -> Self {
+        Self { key, field: Some(field.to_owned()), ..Self::at_line(line, message) }
+    }
 }
 
 impl fmt::Display for FileError {

@@ -65,7 +65,12 @@ impl<'a> Scan<'a> {
         let envelope =
             is_object.then(|| Envelope::of(text, envelope_fields, is_whole, &mut errors));
         if is_object && is_whole && !has_entries {
-            errors.push(of_file(1, "limits", "missing; it is the list of limits"));
+            errors.push(FileError::of_field(
+                1,
+                None,
+                "limits",
+                "missing; it is the list of limits",
+            ));
         }
         Self { envelope, entries, errors }
     }
@@ -84,14 +89,14 @@ impl<'a> Envelope<'a> {
             let line = Lines::of(text).line_of(raw);
             // The first `limits` is not among these, so this is the second.
             if name == "limits" || !seen.insert(name.clone()) {
-                errors.push(of_file(line, &name, "is listed twice"));
+                errors.push(FileError::of_field(line, None, &name, "is listed twice"));
             } else if name == "version" {
                 let number = serde_json::from_str(raw.get()).ok();
                 version = number.filter(|number| *number >= LIMITS_FILE_VERSION);
                 if version.is_none() {
                     let message =
                         format!("must be a whole number of at least {LIMITS_FILE_VERSION}");
-                    errors.push(of_file(line, &name, message));
+                    errors.push(FileError::of_field(line, None, &name, message));
                 }
             } else {
                 fields.push((name, line, raw));
@@ -101,14 +106,10 @@ impl<'a> Envelope<'a> {
             let message = format!(
                 "missing; a file that is an object has \"version\": {LIMITS_FILE_VERSION}, and a file of version 1 is a list"
             );
-            errors.push(of_file(1, "version", message));
+            errors.push(FileError::of_field(1, None, "version", message));
         }
         Self { version: version.unwrap_or(LIMITS_FILE_VERSION), fields }
     }
-}
-
-fn of_file(line: usize, field: &str, message: impl Into<String>) -> FileError {
-    FileError { line, key: None, field: Some(field.to_owned()), message: message.into() }
 }
 
 /// Collects the fields outside the visitor, so that those before a syntax error are not lost.

@@ -63,7 +63,7 @@ impl ClusterMetrics {
         );
         for operation in Operation::ALL {
             let histogram = &self.requests[operation as usize];
-            let label = ("operation", operation.word());
+            let label = ("operation", operation.label());
             text.histogram("ratelimiter_tb_request_seconds", label, histogram);
         }
         let busy = self.sessions_busy.load(Ordering::Relaxed);

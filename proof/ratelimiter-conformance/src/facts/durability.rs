@@ -1,36 +1,43 @@
 //! `DEF-08` and `COM-07`: state that survives a server.
 
-use ratelimiter::{Capacity, Limit, LimitStatus, Note, Overage};
+use ratelimiter::{Capacity, Limit, LimitStatus, Note};
 
 use crate::context::TestContext;
 
 /// DEF-08
 pub(crate) async fn def_08_definitions_survive_a_restart(on: &mut TestContext) {
     let rate = Limit {
-        overage: Overage::Deny,
         unit: Note::new("tokens").expect("a short note"),
         description: Note::new("two \"words\"\nand a line").expect("a short note"),
-        ..on.rolling_limit("rate", 60, 5)
+        ..on.limit("rate rolling 60s 5 deny")
     };
-    assert_eq!(on.define(rate.clone()).await, Ok(LimitStatus::Active));
-    on.concurrency("slots", 60, 5).await;
-    on.concurrency("slots", 30, 7).await;
-    on.rolling("gone", 60, 5).await;
-    assert_eq!(on.delete("gone").await, Ok(()));
-    on.restart().await;
+    assert_eq!(on.world.define(rate.clone()).await, Ok(LimitStatus::Active));
+    on.run(
+        "limit slots concurrency 60s 5
+         limit slots concurrency 30s 7
+         limit gone rolling 60s 5
+         delete gone
+         restart",
+    )
+    .await;
     assert_eq!(on.state("rate").await.limit, rate);
-    let slots = on.state("slots").await.limit;
-    assert_eq!(slots, on.concurrency_limit("slots", 30, 7));
-    assert_eq!(on.state_if_defined("gone").await, None);
-    on.reserve("A", [("rate", 5), ("slots", 7)]).await.is_allowed();
+    on.run(
+        "defined slots concurrency 30s 7
+         undefined gone
+         reserve A rate=5 slots=7",
+    )
+    .await;
 }
 
 /// DEF-08
 pub(crate) async fn def_08_a_decrease_survives_a_restart(on: &mut TestContext) {
-    on.concurrency("slots", 60, 10).await;
-    on.reserve("A", [("slots", 8)]).await.is_allowed();
-    on.decrease(on.concurrency_limit("slots", 60, 5)).await;
-    on.restart().await;
+    on.run(
+        "limit slots concurrency 60s 10
+         reserve A slots=8
+         limit slots concurrency 60s 5 -> decreasing to 5
+         restart",
+    )
+    .await;
     // A limiter that loses its leases with the process has room for the decrease now.
     let state = on.state("slots").await;
     let target = match state.status {
@@ -39,78 +46,70 @@ pub(crate) async fn def_08_a_decrease_survives_a_restart(on: &mut TestContext) {
         LimitStatus::Decreasing { to } => to,
     };
     assert_eq!(target.get(), 5);
-    on.complete("A", []).await.is_ok();
-    on.wait_for_decrease("slots").await;
-    assert_eq!(on.capacity("slots").await, 5);
-    on.reserve("B", [("slots", 5)]).await.is_allowed();
+    on.run(
+        "complete A
+         wait slots
+         capacity slots=5
+         reserve B slots=5",
+    )
+    .await;
 }
 
-/// COM-07
-pub(crate) async fn com_07_complete_after_a_restart_releases_and_reconciles(on: &mut TestContext) {
-    reserve_tokens_and_a_slot(on).await;
-    on.restart().await;
-    assert_eq!(on.used("tokens").await, 50);
-    assert_eq!(on.used("slots").await, 1);
-    complete_and_look(on).await;
-}
+scripts! {
+    /// COM-07
+    fn com_07_complete_after_a_restart_releases_and_reconciles: "
+        limit tokens rolling 3600s 100; limit slots concurrency 3600s 1
+        reserve A tokens=50 slots=1; restart
+        used tokens=50 slots=1
+        complete A tokens=20
+        used tokens=20 slots=0
+        reserve B tokens=80 slots=1
+    ";
 
-/// COM-07
-pub(crate) async fn com_07_complete_at_another_server_releases_and_reconciles(
-    on: &mut TestContext,
-) {
-    reserve_tokens_and_a_slot(on).await;
-    on.move_to_another_server().await;
-    assert_eq!(on.used("tokens").await, 50);
-    complete_and_look(on).await;
+    /// COM-07
+    fn com_07_complete_at_another_server_releases_and_reconciles: "
+        limit tokens rolling 3600s 100; limit slots concurrency 3600s 1
+        reserve A tokens=50 slots=1; move
+        used tokens=50
+        complete A tokens=20
+        used tokens=20 slots=0
+        reserve B tokens=80 slots=1
+    ";
+
+    /// COM-07, RES-04, RES-05, RES-09
+    fn com_07_leases_are_known_after_a_restart: "
+        limit tokens rolling 3600s 100
+        reserve open tokens=50
+        reserve denied tokens=51 -> denied
+        reserve ended tokens=1; complete ended tokens=0; restart
+        reserve open tokens=50 -> allowed as before
+        reserve open tokens=49 -> conflict
+        reserve denied tokens=51 -> denied
+        reserve ended tokens=1 -> ended
+        used tokens=50
+    ";
 }
 
 /// COM-05, COM-07
 pub(crate) async fn com_05_the_first_complete_stands_at_another_server(on: &mut TestContext) {
-    let actuals = [None, Some(50), Some(20), Some(70)];
-    on.rolling("tokens", 3_600, 1_000).await;
-    on.concurrency("slots", 3_600, 10).await;
-    for first in actuals {
-        let lease = format!("{first:?}");
-        on.reserve(&lease, [("tokens", 50), ("slots", 1)]).await.is_allowed();
-        on.complete_with(&lease, "tokens", first).await.is_ok();
-    }
-    let used = 50 + 50 + 20 + 70;
-    assert_eq!(on.used("tokens").await, used);
-    on.move_to_another_server().await;
-    for first in actuals {
-        for later in [None, Some(0), Some(50), Some(90)] {
-            on.complete_with(&format!("{first:?}"), "tokens", later).await.is_ok();
-            assert_eq!(on.used("tokens").await, used, "{first:?}, then {later:?}");
+    on.run(
+        "limit tokens rolling 3600s 1000
+         limit slots concurrency 3600s 10
+         reserve none tokens=50 slots=1
+         reserve equal tokens=50 slots=1
+         reserve less tokens=50 slots=1
+         reserve more tokens=50 slots=1
+         complete none
+         complete equal tokens=50
+         complete less tokens=20
+         complete more tokens=70
+         used tokens=190
+         move",
+    )
+    .await;
+    for first in ["none", "equal", "less", "more"] {
+        for later in ["", "tokens=0", "tokens=50", "tokens=90"] {
+            on.run(&format!("complete {first} {later}\nused tokens=190")).await;
         }
     }
-}
-
-/// COM-07, RES-04, RES-05, RES-09
-pub(crate) async fn com_07_leases_are_known_after_a_restart(on: &mut TestContext) {
-    on.rolling("tokens", 3_600, 100).await;
-    let reserved_at = on.reserve("open", [("tokens", 50)]).await.is_allowed();
-    on.reserve("denied", [("tokens", 51)]).await.is_denied();
-    on.reserve("ended", [("tokens", 1)]).await.is_allowed();
-    on.complete("ended", [("tokens", 0)]).await.is_ok();
-    on.restart().await;
-    let again = on.reserve("open", [("tokens", 50)]).await;
-    assert_eq!(again.is_allowed(), reserved_at);
-    on.reserve("open", [("tokens", 49)]).await.is_a_conflict();
-    on.reserve("denied", [("tokens", 51)]).await.is_denied();
-    on.reserve("ended", [("tokens", 1)]).await.is_of_an_ended_lease();
-    assert_eq!(on.used("tokens").await, 50);
-}
-
-async fn reserve_tokens_and_a_slot(on: &TestContext) {
-    on.rolling("tokens", 3_600, 100).await;
-    on.concurrency("slots", 3_600, 1).await;
-    let needs = [("tokens", 50), ("slots", 1)];
-    on.reserve("A", needs).await.is_allowed();
-}
-
-async fn complete_and_look(on: &TestContext) {
-    on.complete("A", [("tokens", 20)]).await.is_ok();
-    assert_eq!(on.used("tokens").await, 20);
-    assert_eq!(on.used("slots").await, 0);
-    on.reserve("B", [("tokens", 80), ("slots", 1)]).await.is_allowed();
 }

@@ -245,7 +245,7 @@ impl FlawedLimiter {
             .collect()
     }
 
-    fn define_with_fault(&self, mut limit: Limit) -> Result<LimitStatus, DefineError> {
+    fn define_with_flaw(&self, mut limit: Limit) -> Result<LimitStatus, DefineError> {
         limit.key = self.key(&limit.key);
         let before = self.inner.state_now(&limit.key).map(|state| state.limit);
         if self.has(Flaw::DropsDescriptions) {
@@ -304,7 +304,7 @@ impl Limiter for FlawedLimiter {
 
 impl Backend for FlawedLimiter {
     async fn define(&self, limit: Limit) -> Result<LimitStatus, DefineError> {
-        self.define_with_fault(limit)
+        self.define_with_flaw(limit)
     }
 
     async fn delete(&self, key: &LimitKey) -> Result<(), DeleteError> {

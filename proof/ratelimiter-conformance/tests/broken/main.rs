@@ -49,13 +49,13 @@ fn names(facts: &[&Fact]) -> Vec<&'static str> {
 }
 
 #[test]
-fn a_limiter_without_a_fault_passes() {
+fn a_limiter_without_a_flaw_passes() {
     let none: [&str; 0] = [];
     assert_eq!(names(&failures(|| FlawedFixture::with(None))), none);
 }
 
 #[test]
-fn each_fault_fails_the_facts_of_the_rule_that_it_breaks() {
+fn each_flaw_fails_the_facts_of_the_rule_that_it_breaks() {
     for (flaw, expected) in [
         (Flaw::MixesUpCase, "def_01_keys_that_differ_in_a_byte_are_two_limits"),
         (Flaw::CutsWindows, "def_02_the_shortest_and_the_longest_durations_are_kept"),
@@ -100,7 +100,7 @@ fn each_fault_fails_the_facts_of_the_rule_that_it_breaks() {
 
 /// Every fact of the table can fail.
 #[test]
-fn every_fact_is_failed_by_some_fault() {
+fn every_fact_is_failed_by_some_flaw() {
     let mut failed = BTreeSet::new();
     for flaw in Flaw::ALL {
         let failures = names(&failures(|| FlawedFixture::with(Some(flaw))));

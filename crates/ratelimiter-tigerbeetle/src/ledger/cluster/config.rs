@@ -68,45 +68,26 @@ pub struct ClusterConfig {
 
 /// An invalid setting, with its name and range.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[expect(missing_docs, reason = "the message says what each field is")]
 pub enum ConfigError {
     /// No replica, or too many.
     #[error("addresses: 1..={ADDRESSES_MAX} replicas, not {count}")]
-    AddressCount {
-        /// How many were given.
-        count: usize,
-    },
+    AddressCount { count: usize },
     /// Not `host:port`.
     #[error("addresses[{index}]: `host:port` with a port in 1..=65535, not {value:?}")]
-    AddressInvalid {
-        /// Which one.
-        index: usize,
-        /// The given value.
-        value: String,
-    },
+    AddressInvalid { index: usize, value: String },
     /// No session, or too many.
     #[error("sessions: 1..={SESSIONS_MAX}, not {value}")]
-    Sessions {
-        /// The given value.
-        value: u32,
-    },
+    Sessions { value: u32 },
     /// No event, or more than any server accepts.
     #[error("max_batch_events: 1..={MAX_BATCH_EVENTS_MAX}, not {value}")]
-    MaxBatchEvents {
-        /// The given value.
-        value: u32,
-    },
+    MaxBatchEvents { value: u32 },
     /// Too long.
     #[error("flush_interval_micros: 0..={FLUSH_INTERVAL_MICROS_MAX}, not {value}")]
-    FlushIntervalMicros {
-        /// The given value.
-        value: u64,
-    },
+    FlushIntervalMicros { value: u64 },
     /// Zero, or too long.
     #[error("request_timeout_ms: 1..={REQUEST_TIMEOUT_MS_MAX}, not {value}")]
-    RequestTimeoutMs {
-        /// The given value.
-        value: u64,
-    },
+    RequestTimeoutMs { value: u64 },
 }
 
 impl ClusterSettings {

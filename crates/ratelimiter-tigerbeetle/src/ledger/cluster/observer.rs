@@ -22,49 +22,22 @@ pub enum Operation {
 /// An event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "each variant says what its fields are")]
 pub enum Observation {
-    /// A batch, or a wave of queries, was handed to the client.
-    RequestSent {
-        /// Its operation.
-        operation: Operation,
-        /// The number of callers.
-        items: usize,
-        /// The number of events.
-        events: usize,
-    },
-    /// Its results arrived.
-    RequestAnswered {
-        /// Its operation.
-        operation: Operation,
-        /// The number of events.
-        events: usize,
-        /// Time since it was sent.
-        took: Duration,
-    },
+    /// A batch, or a wave of queries, was handed to the client; each item is one caller's.
+    RequestSent { operation: Operation, items: usize, events: usize },
+    /// Its results arrived, this long after it was sent.
+    RequestAnswered { operation: Operation, events: usize, took: Duration },
     /// The client refused a batch of this size; its items are sent again in smaller batches.
-    BatchRefused {
-        /// Its operation.
-        operation: Operation,
-        /// The number of events.
-        events: usize,
-    },
+    BatchRefused { operation: Operation, events: usize },
     /// The number of sessions with a request in flight, without the one for queries.
-    SessionsBusy {
-        /// At most the configured number.
-        count: usize,
-    },
+    SessionsBusy { count: usize },
     /// A session works, for the first time or again.
     SessionReady,
     /// A session does not work.
-    SessionTroubled {
-        /// Why.
-        problem: SessionProblem,
-    },
+    SessionTroubled { problem: SessionProblem },
     /// A caller got an error.
-    CallFailed {
-        /// The error.
-        error: LedgerError,
-    },
+    CallFailed { error: LedgerError },
 }
 
 /// Receives events. Called from the sessions' threads, so it must not block.
@@ -102,7 +75,7 @@ impl Operation {
     }
 
     /// The label for logs and metrics.
-    pub const fn word(self) -> &'static str {
+    pub const fn label(self) -> &'static str {
         match self {
             Self::CreateAccounts => "create_accounts",
             Self::CreateTransfers => "create_transfers",

@@ -21,7 +21,7 @@ use super::batch_limit::BatchLimit;
 use super::config::WAVE_QUERIES_MAX;
 use super::observer::{Observation, Operation};
 use super::request::{self, Batch};
-use super::shared::{Duty, SessionTask, Shared};
+use super::session_pool::{SessionPool, SessionRole, SessionTask};
 use super::wave::{self, QueryTooLarge, WaveResult};
 use crate::ledger::{ItemTooLarge, LedgerError, SessionProblem};
 
@@ -44,7 +44,7 @@ const NOT_EVICTED_FOR: Duration = Duration::from_millis(200);
 const KEEP_ALIVE_ACCOUNT: u128 = 1;
 
 pub(super) struct Session {
-    shared: Arc<Shared>,
+    pool: Arc<SessionPool>,
     index: usize,
     waker: Waker,
 }
@@ -63,14 +63,14 @@ enum WaitOutcome<T> {
 
 impl Session {
     /// Runs until the ledger is closed, with one client after another.
-    pub(super) fn run(shared: Arc<Shared>, index: usize) {
+    pub(super) fn run(pool: Arc<SessionPool>, index: usize) {
         let waker = Waker::from(Arc::new(ThreadWaker(thread::current())));
-        let session = Self { shared, index, waker };
+        let session = Self { pool, index, waker };
         while let SessionEnd::Lost(problem) = session.serve() {
             // Reopen at once after an eviction or a new address; other causes may persist.
             let at_once =
                 matches!(problem, SessionProblem::Evicted | SessionProblem::AddressChanged);
-            session.shared.set_health(index, Err(problem));
+            session.pool.set_health(index, Err(problem));
             if !at_once && session.pause(REOPEN_PAUSE).is_err() {
                 break;
             }
@@ -84,7 +84,7 @@ impl Session {
             Err(ended) => return ended,
         };
         let joined = address::joined(&addresses);
-        let client = match tb::Client::new(self.shared.config.cluster_id, &joined) {
+        let client = match tb::Client::new(self.pool.config.cluster_id, &joined) {
             Ok(client) => client,
             Err(error) => {
                 let reason = error.to_string();
@@ -92,7 +92,7 @@ impl Session {
             }
         };
         let ended = self.register(&client, &addresses).and_then(|()| {
-            self.shared.set_health(self.index, Ok(()));
+            self.pool.set_health(self.index, Ok(()));
             self.process_queue(&client, &addresses)
         });
         // Close before anything else is submitted: an evicted client that is not closed aborts the
@@ -108,28 +108,28 @@ impl Session {
     /// Sends the first request of a session. It takes 0.6 s, and is never answered if something is
     /// wrong.
     fn register(&self, client: &tb::Client, addresses: &[SocketAddr]) -> Result<(), SessionEnd> {
-        let started_at = self.shared.now();
+        let started_at = self.pool.now();
         let mut call = pin!(client.lookup_accounts(&[KEEP_ALIVE_ACCOUNT]));
         let mut late_at = started_at.after(REGISTER_TIMEOUT);
         loop {
             match self.wait(call.as_mut(), &mut Vec::new(), Some(late_at)) {
                 WaitOutcome::Done(Ok(_)) => {
-                    self.shared.record_answer();
+                    self.pool.record_answer();
                     return Ok(());
                 }
                 WaitOutcome::Done(Err(error)) => return Err(SessionEnd::Lost(problem(error))),
                 WaitOutcome::Closing => return Err(SessionEnd::Closing),
                 WaitOutcome::Late => {
                     let probe = self.probe_addresses(addresses)?;
-                    let waited = self.shared.now().since(started_at);
+                    let waited = self.pool.now().since(started_at);
                     let problem = match probe {
                         Ok(AddressProbe { reachable, unreachable, .. }) => {
                             SessionProblem::NotRegistered { waited, reachable, unreachable }
                         }
                         Err(problem) => problem,
                     };
-                    self.shared.set_health(self.index, Err(problem));
-                    late_at = self.shared.now().after(ADDRESS_PROBE_INTERVAL);
+                    self.pool.set_health(self.index, Err(problem));
+                    late_at = self.pool.now().after(ADDRESS_PROBE_INTERVAL);
                 }
             }
         }
@@ -141,41 +141,41 @@ impl Session {
         client: &tb::Client,
         addresses: &[SocketAddr],
     ) -> Result<std::convert::Infallible, SessionEnd> {
-        let max_batch_events = self.shared.config.max_batch_events;
+        let max_batch_events = self.pool.config.max_batch_events;
         let mut limits = [BatchLimit::new(max_batch_events); Operation::ALL.len()];
         let mut items_expected = 0;
         // When the last answer arrived. Not when its request was sent: with a slow cluster that
         // would always be too long ago, and every query would be sent alone.
         let mut answered_at = None;
         loop {
-            let is_fresh = |at: Timestamp| self.shared.now().since(at) < NOT_EVICTED_FOR;
-            let events_max = |operation: Operation| match self.shared.duty {
-                Duty::Write => limits[operation.index()].next(),
-                Duty::Read if answered_at.is_some_and(is_fresh) => WAVE_QUERIES_MAX,
-                Duty::Read => 1,
+            let is_fresh = |at: Timestamp| self.pool.now().since(at) < NOT_EVICTED_FOR;
+            let events_max = |operation: Operation| match self.pool.role {
+                SessionRole::Write => limits[operation.index()].next(),
+                SessionRole::Read if answered_at.is_some_and(is_fresh) => WAVE_QUERIES_MAX,
+                SessionRole::Read => 1,
             };
-            match self.shared.next_task(self.index, items_expected, events_max) {
+            match self.pool.next_task(self.index, items_expected, events_max) {
                 SessionTask::Close => return Err(SessionEnd::Closing),
                 SessionTask::KeepAlive => {
                     let call = client.lookup_accounts(&[KEEP_ALIVE_ACCOUNT]);
-                    let late_after = KEEP_ALIVE_TIMEOUT.min(self.shared.config.request_timeout);
+                    let late_after = KEEP_ALIVE_TIMEOUT.min(self.pool.config.request_timeout);
                     let answer = self.answer(pin!(call), &mut Vec::new(), addresses, late_after)?;
                     answer.map_err(|error| SessionEnd::Lost(problem(error)))?;
-                    self.shared.record_answer();
-                    answered_at = Some(self.shared.now());
+                    self.pool.record_answer();
+                    answered_at = Some(self.pool.now());
                     items_expected = 0;
                 }
                 SessionTask::Send(operation, batch) => {
                     items_expected = batch.len();
-                    match self.shared.duty {
-                        Duty::Write => {
+                    match self.pool.role {
+                        SessionRole::Write => {
                             let limit = &mut limits[operation.index()];
                             self.send(client, addresses, operation, batch, limit)?;
                         }
-                        Duty::Read => {
+                        SessionRole::Read => {
                             let is_answered =
                                 self.send_wave(client, addresses, operation, batch)?;
-                            answered_at = is_answered.then(|| self.shared.now());
+                            answered_at = is_answered.then(|| self.pool.now());
                         }
                     }
                 }
@@ -192,33 +192,33 @@ impl Session {
         mut batch: Batch,
         limit: &mut BatchLimit,
     ) -> Result<(), SessionEnd> {
-        let shared = &self.shared;
+        let pool = &self.pool;
         let events = batch.iter().map(|queued| queued.events).sum();
         let items = batch.len();
-        shared.observer.observe(&Observation::RequestSent { operation, items, events });
-        shared.set_busy(self.index, true);
-        let sent_at = shared.now();
+        pool.observer.observe(&Observation::RequestSent { operation, items, events });
+        pool.set_busy(self.index, true);
+        let sent_at = pool.now();
         let mut call = request::call(client, &batch);
-        let late_after = shared.config.request_timeout;
+        let late_after = pool.config.request_timeout;
         let answer = self.answer(call.as_mut(), &mut batch, addresses, late_after);
-        shared.set_busy(self.index, false);
+        pool.set_busy(self.index, false);
         match answer {
             Ok(Ok(reply)) => {
                 limit.accept(events);
-                shared.record_answer();
-                let took = shared.now().since(sent_at);
-                shared.observer.observe(&Observation::RequestAnswered { operation, events, took });
+                pool.record_answer();
+                let took = pool.now().since(sent_at);
+                pool.observer.observe(&Observation::RequestAnswered { operation, events, took });
                 request::answer(batch, reply);
                 Ok(())
             }
             Ok(Err(tb::Error::TooMuchData)) => {
                 limit.refuse(events);
-                shared.observer.observe(&Observation::BatchRefused { operation, events });
+                pool.observer.observe(&Observation::BatchRefused { operation, events });
                 if items > 1 {
-                    shared.requeue(operation, batch);
+                    pool.requeue(operation, batch);
                 } else {
                     let error = ItemTooLarge { events, refused_events: events };
-                    batch.iter_mut().for_each(|queued| shared.fail(&mut queued.item, error.into()));
+                    batch.iter_mut().for_each(|queued| pool.fail(&mut queued.item, error.into()));
                 }
                 Ok(())
             }
@@ -240,12 +240,12 @@ impl Session {
         operation: Operation,
         mut batch: Batch,
     ) -> Result<bool, SessionEnd> {
-        let shared = &self.shared;
+        let pool = &self.pool;
         let events = batch.len();
-        shared.observer.observe(&Observation::RequestSent { operation, items: events, events });
-        let sent_at = shared.now();
+        pool.observer.observe(&Observation::RequestSent { operation, items: events, events });
+        let sent_at = pool.now();
         let wave = pin!(wave::submit(client, &batch));
-        let late_after = shared.config.request_timeout;
+        let late_after = pool.config.request_timeout;
         let WaveResult { answers, broken } =
             match self.answer(wave, &mut batch, addresses, late_after) {
                 Ok(wave) => wave,
@@ -261,7 +261,7 @@ impl Session {
                 }
                 Some(Err(QueryTooLarge)) => {
                     let error = ItemTooLarge { events: 1, refused_events: 1 };
-                    shared.fail(&mut queued.item, error.into());
+                    pool.fail(&mut queued.item, error.into());
                 }
                 None => unanswered.push(queued),
             }
@@ -272,10 +272,10 @@ impl Session {
         }
         assert!(unanswered.is_empty(), "a wave ends when every query has its answer");
         if is_answered {
-            shared.record_answer();
+            pool.record_answer();
         }
-        let took = shared.now().since(sent_at);
-        shared.observer.observe(&Observation::RequestAnswered { operation, events, took });
+        let took = pool.now().since(sent_at);
+        pool.observer.observe(&Observation::RequestAnswered { operation, events, took });
         Ok(is_answered)
     }
 
@@ -290,14 +290,14 @@ impl Session {
 
     fn requeue_sent(&self, operation: Operation, mut batch: Batch) {
         batch.iter_mut().for_each(|queued| queued.sent = true);
-        self.shared.requeue(operation, batch);
+        self.pool.requeue(operation, batch);
     }
 
     fn fail_unanswered(&self, batch: Batch) {
-        let now = self.shared.now();
+        let now = self.pool.now();
         for mut queued in batch {
             let waited = now.since(queued.queued_at);
-            self.shared.fail(&mut queued.item, LedgerError::NoAnswer { waited });
+            self.pool.fail(&mut queued.item, LedgerError::NoAnswer { waited });
         }
     }
 
@@ -310,28 +310,28 @@ impl Session {
         addresses: &[SocketAddr],
         late_after: Duration,
     ) -> Result<T, SessionEnd> {
-        let sent_at = self.shared.now();
+        let sent_at = self.pool.now();
         let mut late_at = sent_at.after(late_after);
         let mut was_late = false;
         loop {
             match self.wait(call.as_mut(), batch, Some(late_at)) {
                 WaitOutcome::Done(answer) => {
                     if was_late {
-                        self.shared.set_health(self.index, Ok(()));
+                        self.pool.set_health(self.index, Ok(()));
                     }
                     return Ok(answer);
                 }
                 WaitOutcome::Closing => return Err(SessionEnd::Closing),
                 WaitOutcome::Late => {
-                    let waited = self.shared.now().since(sent_at);
+                    let waited = self.pool.now().since(sent_at);
                     let problem = SessionProblem::NoAnswer { waited };
-                    self.shared.set_health(self.index, Err(problem));
+                    self.pool.set_health(self.index, Err(problem));
                     if was_late {
                         // The call itself shows when the cluster answers.
                         let _probe = self.probe_addresses(addresses)?;
                     }
                     was_late = true;
-                    late_at = self.shared.now().after(ADDRESS_PROBE_INTERVAL);
+                    late_at = self.pool.now().after(ADDRESS_PROBE_INTERVAL);
                 }
             }
         }
@@ -349,10 +349,10 @@ impl Session {
             if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
                 return WaitOutcome::Done(output);
             }
-            let now = self.shared.now();
-            self.shared.expire_queued(now);
+            let now = self.pool.now();
+            self.pool.expire_queued(now);
             self.expire_sent(batch, now);
-            if self.shared.is_closing() {
+            if self.pool.is_closing() {
                 return WaitOutcome::Closing;
             }
             if late_at.is_some_and(|late_at| now >= late_at) {
@@ -367,8 +367,8 @@ impl Session {
     fn expire_sent(&self, batch: &mut Batch, now: Timestamp) {
         for queued in batch {
             let waited = now.since(queued.queued_at);
-            if waited >= self.shared.config.request_timeout {
-                self.shared.fail_late(&mut queued.item, waited);
+            if waited >= self.pool.config.request_timeout {
+                self.pool.fail_late(&mut queued.item, waited);
             }
         }
     }
@@ -396,7 +396,7 @@ impl Session {
         work: impl FnOnce(&[address::Address]) -> Result<T, SessionProblem> + Send + 'static,
     ) -> Result<Result<T, SessionProblem>, SessionEnd> {
         let (sender, receiver) = oneshot::channel();
-        let addresses = self.shared.config.addresses.clone();
+        let addresses = self.pool.config.addresses.clone();
         // A closing session drops the receiver.
         thread::spawn(move || drop(sender.send(work(&addresses))));
         match self.wait(pin!(receiver), &mut Vec::new(), None) {
@@ -408,7 +408,7 @@ impl Session {
 
     /// Sleeps while enforcing deadlines.
     fn pause(&self, duration: Duration) -> Result<(), SessionEnd> {
-        let until = self.shared.now().after(duration);
+        let until = self.pool.now().after(duration);
         match self.wait(pin!(std::future::pending::<()>()), &mut Vec::new(), Some(until)) {
             WaitOutcome::Done(()) | WaitOutcome::Late => Ok(()),
             WaitOutcome::Closing => Err(SessionEnd::Closing),
@@ -432,9 +432,9 @@ impl Drop for Session {
     fn drop(&mut self) {
         if thread::panicking() {
             let reason = "its thread has panicked".to_owned();
-            self.shared.set_health(self.index, Err(SessionProblem::Lost { reason }));
+            self.pool.set_health(self.index, Err(SessionProblem::Lost { reason }));
         }
-        self.shared.set_ended(self.index);
+        self.pool.set_ended(self.index);
     }
 }
 

@@ -8,8 +8,8 @@ use tigerbeetle as tb;
 
 use crate::ledger::{
     AccountId, AccountResult, AccountRow, AccountStatus, Action, Balances, Event, LEDGER_LIMITS,
-    NewAccount, Order, PostAmount, RowKind, Timestamp, TransferId, TransferQuery, TransferResult,
-    TransferRow, TransferStatus, UserData,
+    Movement, NewAccount, Order, PostAmount, RowKind, Timestamp, TransferId, TransferQuery,
+    TransferResult, TransferRow, TransferStatus, UserData,
 };
 
 pub(super) fn account(new: &NewAccount) -> tb::Account {
@@ -42,15 +42,16 @@ pub(super) fn transfer(event: &Event) -> tb::Transfer {
         flags: linked,
         ..tb::Transfer::default()
     };
+    let moves = |movement: Movement| tb::Transfer {
+        debit_account_id: movement.debit.get(),
+        credit_account_id: movement.credit.get(),
+        amount: movement.amount,
+        ledger: LEDGER_LIMITS,
+        code: movement.code.get(),
+        ..base
+    };
     match event.transfer.action {
-        Action::Posted(movement) => tb::Transfer {
-            debit_account_id: movement.debit.get(),
-            credit_account_id: movement.credit.get(),
-            amount: movement.amount,
-            ledger: LEDGER_LIMITS,
-            code: movement.code.get(),
-            ..base
-        },
+        Action::Posted(movement) => moves(movement),
         Action::Pending { movement, timeout_seconds, closes_debit_account } => {
             let closing = if closes_debit_account {
                 tb::TransferFlags::ClosingDebit
@@ -58,14 +59,9 @@ pub(super) fn transfer(event: &Event) -> tb::Transfer {
                 tb::TransferFlags::empty()
             };
             tb::Transfer {
-                debit_account_id: movement.debit.get(),
-                credit_account_id: movement.credit.get(),
-                amount: movement.amount,
                 timeout: timeout_seconds.map_or(0, NonZeroU32::get),
-                ledger: LEDGER_LIMITS,
-                code: movement.code.get(),
                 flags: linked | tb::TransferFlags::Pending | closing,
-                ..base
+                ..moves(movement)
             }
         }
         Action::PostPending { pending, amount } => tb::Transfer {

@@ -14,10 +14,9 @@ use ratelimiter::{Capacity, LimitKey};
 
 use crate::ids;
 use crate::ledger::{
-    AccountRow, Action, Movement, Transfer, TransferId, TransferResult, TransferStatus, UserData,
-    WorkItem,
+    AccountRow, Action, Transfer, TransferId, TransferResult, TransferStatus, UserData, WorkItem,
 };
-use crate::limiter::codes::TransferCode;
+use crate::limiter::codes::{TransferCode, marker};
 
 /// A limit's account at the time it was read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -209,16 +208,9 @@ impl Version {
     /// The transfer that leaves this version.
     fn leave(&self, key: &LimitKey) -> Transfer {
         if self.is_closed() {
-            let pending = self.closing_id(key, 0);
-            return transfer(self.id("open", key, 0), Action::VoidPending { pending });
+            return Transfer::void(self.id("open", key, 0), self.closing_id(key, 0));
         }
-        let movement = Movement {
-            debit: ids::operator_account(),
-            credit: ids::marker_account(),
-            amount: 0,
-            code: TransferCode::Marker.number(),
-        };
-        transfer(self.id("capacity", key, 0), Action::Posted(movement))
+        marker(self.id("capacity", key, 0))
     }
 
     /// Advances the counters without changing the capacity.
@@ -227,29 +219,22 @@ impl Version {
     }
 
     fn credit(&self, key: &LimitKey, amount: u128, attempt: Attempt) -> Transfer {
-        let (debit, credit) = (ids::operator_account(), self.row.id);
-        let code = TransferCode::Capacity.number();
-        let movement = Movement { debit, credit, amount, code };
-        transfer(attempt.id("raise", key), Action::Posted(movement))
+        let movement =
+            TransferCode::Capacity.movement(ids::operator_account(), self.row.id, amount);
+        Transfer::posted(attempt.id("raise", key), movement)
     }
 
     fn debit(&self, key: &LimitKey, amount: u128, attempt: Attempt) -> Transfer {
-        let (debit, credit) = (self.row.id, ids::operator_account());
-        let code = TransferCode::Capacity.number();
-        let movement = Movement { debit, credit, amount, code };
-        transfer(attempt.id("lower", key), Action::Posted(movement))
+        let movement =
+            TransferCode::Capacity.movement(self.row.id, ids::operator_account(), amount);
+        Transfer::posted(attempt.id("lower", key), movement)
     }
 
     fn closing(&self, id: TransferId) -> Transfer {
-        let movement = Movement {
-            debit: self.row.id,
-            credit: ids::operator_account(),
-            amount: 0,
-            code: TransferCode::Closing.number(),
-        };
+        let movement = TransferCode::Closing.movement(self.row.id, ids::operator_account(), 0);
         let action =
             Action::Pending { movement, timeout_seconds: None, closes_debit_account: true };
-        transfer(id, action)
+        Transfer { id, action, user_data: UserData::default() }
     }
 
     /// The closing transfer of this version, or of the one `steps` later.
@@ -278,18 +263,10 @@ impl fmt::Display for Version {
     }
 }
 
-fn transfer(id: TransferId, action: Action) -> Transfer {
-    Transfer { id, action, user_data: UserData::default() }
-}
-
 /// Reads the answer to a chain of [`Version`].
 pub(in crate::limiter) fn read(results: &[TransferResult]) -> ChangeReply {
-    let neutral = [TransferStatus::Created, TransferStatus::LinkedEventFailed];
-    let statuses = || results.iter().map(|result| result.status);
-    let Some(status) = statuses().find(|status| !neutral.contains(status)) else {
-        let applied = statuses().all(|status| status == TransferStatus::Created);
-        let unexplained = ChangeReply::Unexpected(TransferStatus::LinkedEventFailed);
-        return if applied { ChangeReply::Applied } else { unexplained };
+    let Some((_, status)) = TransferResult::first_refusal(results) else {
+        return ChangeReply::Applied;
     };
     let was_closed = matches!(
         status,

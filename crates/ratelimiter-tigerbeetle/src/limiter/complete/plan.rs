@@ -16,11 +16,9 @@ use ratelimiter::clock::Timestamp;
 use ratelimiter::{Actuals, CompleteError, LeaseId, LimitKey, Overage};
 
 use crate::ids::{self, TransferRole};
-use crate::ledger::{
-    AccountId, Action, Movement, Transfer, TransferId, TransferResult, TransferStatus, WorkItem,
-};
+use crate::ledger::{AccountId, Transfer, TransferId, TransferResult, TransferStatus, WorkItem};
 use crate::limiter::capacity::{Attempt, Version};
-use crate::limiter::codes::{ReservationKind, TransferCode, user_data};
+use crate::limiter::codes::{ReservationKind, TransferCode, marker, user_data};
 use crate::limiter::lease::{Lease, Reservation};
 use crate::limiter::table::LimitTable;
 
@@ -172,17 +170,9 @@ impl CompletePlan {
 
     /// Interprets the reply to the chain, and drops or replaces what was refused.
     pub(super) fn read(&mut self, results: &[TransferResult]) -> ChainReply {
-        let neutral = [TransferStatus::Created, TransferStatus::LinkedEventFailed];
-        let Some(at) = results.iter().position(|result| !neutral.contains(&result.status)) else {
-            let created = results.iter().all(|result| result.status == TransferStatus::Created);
-            let unexplained = ChainReply::Unexpected(TransferStatus::LinkedEventFailed);
-            return if created {
-                ChainReply::Done { created_count: results.len() as u64 }
-            } else {
-                unexplained
-            };
+        let Some((at, status)) = TransferResult::first_refusal(results) else {
+            return ChainReply::Done { created_count: results.len() as u64 };
         };
-        let status = results[at].status;
         let Some(mut at) = at.checked_sub(1) else {
             return self.read_marker(status);
         };
@@ -358,8 +348,7 @@ fn void(lease: LeaseId, reservation: &Reservation, key: Option<&LimitKey>) -> Tr
             ids::transfer_at(lease.timestamp_ms(), &label)
         }
     };
-    let action = Action::VoidPending { pending };
-    Transfer { id, action, user_data: user_data(lease, None) }
+    Transfer::void(id, pending).with_user_data(user_data(lease, None))
 }
 
 /// A reservation on the account of an earlier one, for the rest of its lifetime.
@@ -370,15 +359,10 @@ fn rereserve(
     amount: u64,
     now: Timestamp,
 ) -> Transfer {
-    let movement = Movement {
-        debit: reservation.account,
-        credit: ids::operator_account(),
-        amount: amount.into(),
-        code: TransferCode::Rereservation.number(),
-    };
-    let timeout_seconds = Some(remaining_seconds(reservation.expires_at, now));
-    let action = Action::Pending { movement, timeout_seconds, closes_debit_account: false };
-    Transfer { id, action, user_data: user_data(lease, Some(ReservationKind::Reservation)) }
+    let (account, operator) = (reservation.account, ids::operator_account());
+    let movement = TransferCode::Rereservation.movement(account, operator, amount.into());
+    Transfer::pending(id, movement, remaining_seconds(reservation.expires_at, now))
+        .with_user_data(user_data(lease, Some(ReservationKind::Reservation)))
 }
 
 /// Replaces a burned ID.
@@ -389,24 +373,14 @@ fn rereserve_id(lease: LeaseId, key: &LimitKey, attempt: Attempt) -> TransferId 
 
 fn debt(lease: LeaseId, key: &LimitKey, excess: u64) -> Transfer {
     let id = ids::transfer(TransferRole::Debt, lease, key);
-    let movement = Movement {
-        debit: ids::debt_account(key),
-        credit: ids::operator_account(),
-        amount: excess.into(),
-        code: TransferCode::Debt.number(),
-    };
-    Transfer { id, action: Action::Posted(movement), user_data: user_data(lease, None) }
+    let (account, operator) = (ids::debt_account(key), ids::operator_account());
+    let movement = TransferCode::Debt.movement(account, operator, excess.into());
+    Transfer::posted(id, movement).with_user_data(user_data(lease, None))
 }
 
 fn end_marker(lease: LeaseId) -> Transfer {
     let id = ids::transfer_at(lease.timestamp_ms(), &format!("xfer:end:{lease}"));
-    let movement = Movement {
-        debit: ids::operator_account(),
-        credit: ids::marker_account(),
-        amount: 0,
-        code: TransferCode::Marker.number(),
-    };
-    Transfer { id, action: Action::Posted(movement), user_data: user_data(lease, None) }
+    marker(id).with_user_data(user_data(lease, None))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use ratelimiter::{LeaseId, LimitKind};
 
 use crate::ids::{self, LeaseTransfers, TransferRole};
-use crate::ledger::{Action, Movement, Transfer, TransferResult, TransferStatus, WorkItem};
+use crate::ledger::{Transfer, TransferResult, TransferStatus, WorkItem};
 use crate::limiter::cluster_time::id_probe;
 use crate::limiter::codes::{ReservationKind, TransferCode, user_data};
 use crate::limiter::table::ResolvedRequirement;
@@ -13,21 +13,12 @@ use crate::limiter::table::ResolvedRequirement;
 /// Why a chain reserved nothing (`TB-05`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Refusal {
-    /// This event had no room.
-    NoRoom {
-        /// Index in the chain.
-        at: usize,
-    },
+    /// The event with this index had no room.
+    NoRoom { at: usize },
     /// The lease was denied before, because of this event.
-    DeniedBefore {
-        /// Index in the chain.
-        at: usize,
-    },
+    DeniedBefore { at: usize },
     /// This event's account is closed for a decrease.
-    Decreasing {
-        /// Index in the chain.
-        at: usize,
-    },
+    Decreasing { at: usize },
     /// The lease exists: it has to be read.
     Known,
     /// A status that the rules do not allow for.
@@ -42,20 +33,10 @@ pub(super) fn push(item: &mut WorkItem, lease: LeaseId, requirements: &[Resolved
     let transfers = LeaseTransfers::new(TransferRole::Reserve, lease);
     let reservation = |requirement: &ResolvedRequirement| {
         let kind = requirement.limit.registered.limit.kind;
-        Transfer {
-            id: transfers.on(requirement.limit.key()),
-            action: Action::Pending {
-                movement: Movement {
-                    debit: requirement.limit.account,
-                    credit: operator,
-                    amount: requirement.amount.into(),
-                    code: TransferCode::Reservation.number(),
-                },
-                timeout_seconds: Some(lifetime(kind)),
-                closes_debit_account: false,
-            },
-            user_data: user_data(lease, Some(ReservationKind::of(kind))),
-        }
+        let (account, amount) = (requirement.limit.account, requirement.amount.into());
+        let movement = TransferCode::Reservation.movement(account, operator, amount);
+        Transfer::pending(transfers.on(requirement.limit.key()), movement, lifetime(kind))
+            .with_user_data(user_data(lease, Some(ReservationKind::of(kind))))
     };
     item.push_chain(requirements.iter().map(reservation));
 }
@@ -92,29 +73,19 @@ fn lifetime(kind: LimitKind) -> NonZeroU32 {
     NonZeroU32::new(kind.lifetime_seconds()).expect("a window or timeout is at least a second")
 }
 
-/// Interprets the reply. In a failed chain one event has the reason; the others only report that
-/// they failed with it.
+/// Interprets the reply.
+#[expect(clippy::wildcard_enum_match_arm, reason = "every other status is unexpected")]
 pub(super) fn read(results: &[TransferResult]) -> Result<(), Refusal> {
-    let neutral = [TransferStatus::Created, TransferStatus::LinkedEventFailed];
-    let Some(at) = results.iter().position(|result| !neutral.contains(&result.status)) else {
-        let created = results.iter().all(|result| result.status == TransferStatus::Created);
-        let unexplained = Refusal::Unexpected(TransferStatus::LinkedEventFailed);
-        return if created { Ok(()) } else { Err(unexplained) };
+    let Some((at, status)) = TransferResult::first_refusal(results) else {
+        return Ok(());
     };
-    let status = results[at].status;
-    if status.exists() {
-        return Err(Refusal::Known);
-    }
-    if status == TransferStatus::ExceedsCredits {
-        return Err(Refusal::NoRoom { at });
-    }
-    if status == TransferStatus::IdAlreadyFailed {
-        return Err(Refusal::DeniedBefore { at });
-    }
-    if status == TransferStatus::DebitAccountAlreadyClosed {
-        return Err(Refusal::Decreasing { at });
-    }
-    Err(Refusal::Unexpected(status))
+    Err(match status {
+        status if status.exists() => Refusal::Known,
+        TransferStatus::ExceedsCredits => Refusal::NoRoom { at },
+        TransferStatus::IdAlreadyFailed => Refusal::DeniedBefore { at },
+        TransferStatus::DebitAccountAlreadyClosed => Refusal::Decreasing { at },
+        status => Refusal::Unexpected(status),
+    })
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use ratelimiter::{Capacity, Limit, LimitKind, RegisteredLimit, Window};
 
 use super::*;
 use crate::ids::limit_account;
-use crate::ledger::{AccountRow, Balances, Event, UserData};
+use crate::ledger::{AccountRow, Action, Balances, Event, UserData};
 use crate::limiter::codes::AccountCode;
 
 const LEASE: LeaseId = LeaseId::from_u128(0x0156_3E3A_B5D3_D676_4C61_EFB9_9302_BD5B);

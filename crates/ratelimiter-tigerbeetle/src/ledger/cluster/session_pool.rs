@@ -1,4 +1,4 @@
-//! State shared by callers and sessions: queue, health, waiters.
+//! The sessions of one queue: state shared with callers, health, waiters.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,22 +11,24 @@ use super::observer::{Observation, Observer, Operation};
 use super::queue::{Queue, Readiness};
 use super::request::{Batch, PendingRequest, Reply, Request};
 use crate::ledger::{ItemTooLarge, LedgerError, SessionProblem};
+use crate::lock::lock;
 
 /// The pending answer of one caller.
 pub(super) type Answer = oneshot::Receiver<Result<Reply, LedgerError>>;
 
 /// What the sessions of one queue do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Duty {
+pub(super) enum SessionRole {
     /// Everything but queries, one request at a time per session.
     Write,
     /// Queries, by one session, in waves.
     Read,
 }
 
-pub(super) struct Shared {
+/// The queue of one role and the sessions that serve it.
+pub(super) struct SessionPool {
     pub(super) config: ClusterConfig,
-    pub(super) duty: Duty,
+    pub(super) role: SessionRole,
     pub(super) clock: MonotonicClock,
     pub(super) observer: Arc<dyn Observer>,
     state: Mutex<State>,
@@ -61,11 +63,15 @@ pub(super) enum SessionTask {
     Close,
 }
 
-impl Shared {
-    pub(super) fn new(config: ClusterConfig, duty: Duty, observer: Arc<dyn Observer>) -> Self {
-        let (sessions, queue_max) = match duty {
-            Duty::Write => (config.sessions, config.queue_events_max),
-            Duty::Read => (1, config.queue_reads_max),
+impl SessionPool {
+    pub(super) fn new(
+        config: ClusterConfig,
+        role: SessionRole,
+        observer: Arc<dyn Observer>,
+    ) -> Self {
+        let (sessions, queue_max) = match role {
+            SessionRole::Write => (config.sessions, config.queue_events_max),
+            SessionRole::Read => (1, config.queue_reads_max),
         };
         let session = || Session {
             health: Err(SessionProblem::Opening),
@@ -83,7 +89,7 @@ impl Shared {
         let wakes = (0..sessions).map(|_| Condvar::new()).collect();
         Self {
             config,
-            duty,
+            role,
             clock: MonotonicClock::new(),
             observer,
             state: Mutex::new(state),
@@ -237,12 +243,12 @@ impl Shared {
         };
         match health {
             Ok(()) => {
-                tracing::info!(duty = ?self.duty, session = index, "tigerbeetle session ready");
+                tracing::info!(role = ?self.role, session = index, "tigerbeetle session ready");
                 self.observer.observe(&Observation::SessionReady);
             }
             Err(problem) => {
-                let duty = self.duty;
-                tracing::warn!(?duty, session = index, %problem, "tigerbeetle session unavailable");
+                let role = self.role;
+                tracing::warn!(?role, session = index, %problem, "tigerbeetle session unavailable");
                 self.observer.observe(&Observation::SessionTroubled { problem });
             }
         }
@@ -341,8 +347,7 @@ impl Shared {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Every change under the lock is complete before anything that can panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -1,0 +1,336 @@
+//! The language of the facts: one call and its answer per line, or several between semicolons.
+//!
+//! ```text
+//! limit rate rolling 60s 10            a definition, with `deny` at the end for that overage
+//! limit slots concurrency 60s 5 -> decreasing to 5
+//! defined rate rolling 60s 10          the whole definition in force
+//! delete rate
+//! undefined rate
+//! reserve A rate=1 slots=2             a lease and its requirements
+//! reserve B rate=9 -> denied rate      the keys without room; `denied` alone for any of them
+//! reserve C slots=1 -> decreasing slots, retry 10s
+//! complete A rate=3                    a lease and its actuals
+//! used rate=3 slots=0                  also `available`, `debt`, `uncovered`, `capacity`
+//! status slots -> decreasing to 5
+//! pass 1s                              what expires by then may not be visible yet
+//! outlast 1s                           what expires by then is visibly gone
+//! outlast reconciled 1s                as well if it was reconciled
+//! wait slots                           until a decrease that is possible is applied
+//! lifetime W 3s                        of what is reserved next
+//! within W: used rate=3                checked only if the answer came within that lifetime
+//! restart                              go on at the server's replacement
+//! move                                 go on at another server; the first keeps running
+//! ```
+//!
+//! Without an arrow a limit is active, a reserve allowed, and a complete or delete ok. A reserve
+//! may also be `allowed as before` (with the time of its first answer), `paused KEY`,
+//! `unknown KEY`, `exceeds KEY`, a `conflict`, or its lease `ended`; a complete may be
+//! `invalid KEY`. The lines between `batch` and `end` are one batch of reserves or completes.
+
+use std::time::Duration;
+
+use ratelimiter::{
+    Actuals, Capacity, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, Denial,
+    DenialReason, HoldTimeout, Limit, LimitKey, LimitKind, LimitStatus, Overage, Requirements,
+    ReserveError, ReserveRequest, Window,
+};
+
+use crate::context::TestContext;
+use crate::fixture::Capabilities;
+
+/// One line.
+#[derive(Clone, Copy)]
+struct Statement<'a> {
+    line: &'a str,
+    verb: &'a str,
+    rest: &'a str,
+    expected: &'a str,
+    /// The lifetimes within which the answer is checked.
+    lifetimes: &'a str,
+}
+
+impl<'a> Statement<'a> {
+    fn parse(line: &'a str) -> Self {
+        let (lifetimes, statement) = match line.strip_prefix("within ") {
+            Some(rest) => rest.split_once(": ").expect("lifetimes, then a statement"),
+            None => ("", line),
+        };
+        let (command, expected) = match statement.split_once(" -> ") {
+            Some((command, expected)) => (command, Some(expected)),
+            None => (statement, None),
+        };
+        let (verb, rest) = command.split_once(' ').unwrap_or((command, ""));
+        let expected = expected.unwrap_or(match verb {
+            "limit" => "active",
+            "reserve" => "allowed",
+            "complete" | "delete" => "ok",
+            "used" | "available" | "debt" | "uncovered" | "capacity" => rest,
+            _ => "",
+        });
+        Self { line, verb, rest, expected, lifetimes }
+    }
+}
+
+impl TestContext {
+    /// Runs a script, and checks every answer.
+    pub(crate) async fn run(&mut self, script: &str) {
+        let lines = script.lines().flat_map(|line| line.split("; "));
+        let mut lines = lines.map(str::trim).filter(|line| !line.is_empty());
+        while let Some(line) = lines.next() {
+            if line == "batch" {
+                let batch = lines.by_ref().take_while(|line| *line != "end");
+                self.run_batch(&batch.map(Statement::parse).collect::<Vec<_>>()).await;
+            } else {
+                let statement = Statement::parse(line);
+                let answer = self.answer(statement).await;
+                self.check(statement, &answer);
+            }
+        }
+    }
+
+    fn check(&self, statement: Statement<'_>, answer: &str) {
+        let Statement { line, expected, lifetimes, .. } = statement;
+        if lifetimes.split_whitespace().all(|lifetime| self.is_within(lifetime)) {
+            assert_eq!(answer, expected, "{}: {line}", self.fact);
+        }
+    }
+
+    async fn answer(&mut self, statement: Statement<'_>) -> String {
+        let Statement { verb, rest, .. } = statement;
+        match verb {
+            "limit" => match self.world.define(self.limit(rest)).await {
+                Ok(status) => return status_text(status),
+                Err(DefineError::KindConflict { key, is }) => {
+                    return format!("{} is {is}", self.name(&key));
+                }
+                Err(other) => return format!("{other:?}"),
+            },
+            "defined" => {
+                let limit = self.limit(rest);
+                let found = self.state(self.name(&limit.key)).await.limit;
+                assert_eq!(found, limit, "{}", self.fact);
+            }
+            "undefined" => assert_eq!(self.state_if_defined(rest).await, None, "{}", self.fact),
+            "delete" => match self.world.delete(&self.key(rest)).await {
+                Ok(()) => return "ok".to_owned(),
+                Err(DeleteError::UnknownKey { key }) => {
+                    return format!("unknown {}", self.name(&key));
+                }
+                Err(other) => return format!("{other:?}"),
+            },
+            "reserve" => {
+                let (lease, pairs) = self.lease_and_pairs(rest);
+                let result = self.reserve(lease, pairs).await;
+                return self.reserve_text(statement, result);
+            }
+            "complete" => {
+                let result = self.world.complete(&self.complete_request(rest)).await;
+                return self.complete_text(result);
+            }
+            "used" | "available" | "debt" | "uncovered" | "capacity" => {
+                return self.amounts(verb, rest).await;
+            }
+            "status" => return status_text(self.state(rest).await.status),
+            "pass" => self.pass(duration(rest)).await,
+            "outlast" => {
+                let Capabilities { expiry_lag, reconciled_expiry_lag, .. } = self.capabilities;
+                let (reconciled, lag) = match rest.strip_prefix("reconciled ") {
+                    Some(time) => (time, expiry_lag + reconciled_expiry_lag),
+                    None => (rest, expiry_lag),
+                };
+                self.pass(duration(reconciled) + lag).await;
+            }
+            "wait" => self.wait_for_decrease(rest).await,
+            "lifetime" => {
+                let (name, time) = rest.split_once(' ').expect("a name and a duration");
+                self.begin_lifetime(name, duration(time));
+            }
+            "restart" => self.world.restart().await,
+            "move" => self.world.move_to_another_server().await,
+            other => unreachable!("no such statement: {other}"),
+        }
+        String::new()
+    }
+
+    async fn run_batch(&mut self, batch: &[Statement<'_>]) {
+        let is_of = |verb| batch.iter().all(|statement| statement.verb == verb);
+        if is_of("reserve") {
+            let requests: Vec<_> =
+                batch.iter().map(|statement| self.reserve_request(statement.rest)).collect();
+            let results = self.world.reserve_batch(&requests).await;
+            assert_eq!(results.len(), requests.len(), "one answer per request");
+            for (statement, result) in batch.iter().zip(results) {
+                let answer = self.reserve_text(*statement, result);
+                self.check(*statement, &answer);
+            }
+        } else {
+            assert!(is_of("complete"), "a batch has reserves or completes");
+            let requests: Vec<_> =
+                batch.iter().map(|statement| self.complete_request(statement.rest)).collect();
+            let results = self.world.complete_batch(&requests).await;
+            assert_eq!(results.len(), requests.len(), "one answer per request");
+            for (statement, result) in batch.iter().zip(results) {
+                self.check(*statement, &self.complete_text(result));
+            }
+        }
+    }
+
+    /// `rate rolling 60s 10`, with `deny` at the end for that overage.
+    pub(crate) fn limit(&self, text: &str) -> Limit {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let seconds = duration(words[2]).as_secs();
+        let kind = match words[1] {
+            "rolling" => LimitKind::Rolling {
+                window: Window::from_seconds(seconds).expect("facts use valid windows"),
+            },
+            "concurrency" => LimitKind::Concurrency {
+                timeout: HoldTimeout::from_seconds(seconds).expect("facts use valid timeouts"),
+            },
+            other => unreachable!("no such kind: {other}"),
+        };
+        let capacity = Capacity::new(number(words[3])).expect("facts use valid capacities");
+        let overage = if words.get(4) == Some(&"deny") { Overage::Deny } else { Overage::Debt };
+        Limit { overage, ..Limit::new(self.key(words[0]), kind, capacity) }
+    }
+
+    fn lease_and_pairs<'a>(&self, text: &'a str) -> (&'a str, Vec<(LimitKey, u64)>) {
+        let (lease, pairs) = text.split_once(' ').unwrap_or((text, ""));
+        let pair = |pair: &str| {
+            let (name, amount) = pair.rsplit_once('=').expect("a key and an amount");
+            (self.key(name), number(amount))
+        };
+        (lease, pairs.split_whitespace().map(pair).collect())
+    }
+
+    fn reserve_request(&self, text: &str) -> ReserveRequest {
+        let (lease, pairs) = self.lease_and_pairs(text);
+        let requirements = Requirements::of(pairs).expect("facts use valid requirements");
+        ReserveRequest::new(self.lease(lease), requirements)
+    }
+
+    fn complete_request(&self, text: &str) -> CompleteRequest {
+        let (lease, pairs) = self.lease_and_pairs(text);
+        let actuals = Actuals::of(pairs).expect("facts use valid actuals");
+        CompleteRequest::new(self.lease(lease), actuals)
+    }
+
+    fn reserve_text(
+        &mut self,
+        statement: Statement<'_>,
+        result: Result<Decision, ReserveError>,
+    ) -> String {
+        match result {
+            Ok(Decision::Allowed { reserved_at }) => {
+                let lease = statement.rest.split_once(' ').map_or("", |(lease, _)| lease);
+                let first = *self.allowed_at.entry(lease.to_owned()).or_insert(reserved_at);
+                let is_as_before = statement.expected == "allowed as before";
+                match reserved_at == first {
+                    true if is_as_before => "allowed as before".to_owned(),
+                    false if is_as_before => format!("allowed at {reserved_at:?}, not {first:?}"),
+                    true | false => "allowed".to_owned(),
+                }
+            }
+            Ok(Decision::Denied(denial)) => self.denial_text(statement.expected, &denial),
+            Err(ReserveError::UnknownKey { key }) => format!("unknown {}", self.name(&key)),
+            Err(ReserveError::AmountExceedsCapacity { key }) => {
+                format!("exceeds {}", self.name(&key))
+            }
+            Err(ReserveError::LeaseConflict) => "conflict".to_owned(),
+            Err(ReserveError::LeaseEnded) => "ended".to_owned(),
+            Err(other) => format!("{other:?}"),
+        }
+    }
+
+    /// A denial in the words of `expected`, where it agrees: the keys may be left out there, and
+    /// so may the hint, which is a time or a range of times.
+    fn denial_text(&self, expected: &str, denial: &Denial) -> String {
+        let (reason, hint) = match expected.split_once(", retry ") {
+            Some((reason, hint)) => (reason, Some(hint)),
+            None => (expected, None),
+        };
+        let denied = match &denial.reason {
+            DenialReason::NoRoom { keys } if keys.is_empty() => "denied without a key".to_owned(),
+            DenialReason::NoRoom { .. } if denial.retry_after_ms() == 0 => {
+                "denied without a hint".to_owned()
+            }
+            DenialReason::NoRoom { keys } => self.no_room_text(reason, keys),
+            DenialReason::Paused { key } => format!("paused {}", self.name(key)),
+            DenialReason::Decreasing { key } => format!("decreasing {}", self.name(key)),
+        };
+        let retry_after = denial.retry_after;
+        match hint {
+            None => denied,
+            Some(hint) if is_in(hint, retry_after) => format!("{denied}, retry {hint}"),
+            Some(_) => format!("{denied}, retry {retry_after:?}"),
+        }
+    }
+
+    /// A limiter that names only one key without room may name any of them.
+    fn no_room_text(&self, expected: &str, keys: &[LimitKey]) -> String {
+        let names: Vec<&str> = keys.iter().map(|key| self.name(key)).collect();
+        let may_name_one = self.capabilities.names_every_denied_key.is_err();
+        let is_expected = match expected.strip_prefix("denied ") {
+            Some(expected) => {
+                let expected: Vec<&str> = expected.split(' ').collect();
+                may_name_one && names.iter().all(|name| expected.contains(name))
+            }
+            None => expected == "denied",
+        };
+        if is_expected { expected.to_owned() } else { format!("denied {}", names.join(" ")) }
+    }
+
+    fn complete_text(&self, result: Result<(), CompleteError>) -> String {
+        match result {
+            Ok(()) => "ok".to_owned(),
+            Err(CompleteError::InvalidActual { key }) => format!("invalid {}", self.name(&key)),
+            Err(other) => format!("{other:?}"),
+        }
+    }
+
+    async fn amounts(&self, verb: &str, expected: &str) -> String {
+        let mut found = Vec::new();
+        for pair in expected.split_whitespace() {
+            let (name, _) = pair.rsplit_once('=').expect("a key and an amount");
+            let state = self.state(name).await;
+            let amount = match verb {
+                "used" => state.usage.used.into(),
+                "available" => state.usage.available.into(),
+                "debt" => state.usage.debt,
+                "uncovered" => state.usage.uncovered,
+                _ => u128::from(state.limit.capacity.get()),
+            };
+            found.push(format!("{name}={amount}"));
+        }
+        found.join(" ")
+    }
+}
+
+fn status_text(status: LimitStatus) -> String {
+    match status {
+        LimitStatus::Active => "active".to_owned(),
+        LimitStatus::Paused => "paused".to_owned(),
+        LimitStatus::Decreasing { to } => format!("decreasing to {to}"),
+    }
+}
+
+/// `10s`, or `50ms..75ms` with both ends.
+fn is_in(hint: &str, found: Duration) -> bool {
+    let (from, until) = hint.split_once("..").unwrap_or((hint, hint));
+    (duration(from)..=duration(until)).contains(&found)
+}
+
+/// `2s`, `150ms`, `1ns`.
+fn duration(text: &str) -> Duration {
+    let unit_at = text.find(|c: char| c.is_ascii_alphabetic()).expect("a unit");
+    let (digits, unit) = text.split_at(unit_at);
+    match unit {
+        "ns" => Duration::from_nanos(number(digits)),
+        "ms" => Duration::from_millis(number(digits)),
+        "s" => Duration::from_secs(number(digits)),
+        other => unreachable!("no such unit: {other}"),
+    }
+}
+
+fn number(digits: &str) -> u64 {
+    digits.parse().expect("a whole number")
+}
