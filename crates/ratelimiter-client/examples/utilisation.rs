@@ -20,9 +20,9 @@ async fn main() -> Result<ExitCode, JobError> {
         || async { Ok(MemoryLimiter::with_options(MemoryOptions::for_tests(TokioClock::new()))) };
     let comparison = TwoProviders::default().compare(in_process).await?;
     print!("{comparison}");
-    let faults = comparison.faults();
-    for fault in &faults {
-        println!("not reached: {fault}");
+    let unmet = comparison.unmet_goals();
+    for goal in &unmet {
+        println!("not reached: {goal}");
     }
-    Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if unmet.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

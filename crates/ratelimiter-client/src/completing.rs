@@ -45,13 +45,12 @@ enum Completed {
 }
 
 impl<L: Limiter> Completing<'_, L> {
-    /// Completes a lease of a call with these needs. Gives the limits that got room back, or `None` if it was given up and
-    /// the holds end by themselves. `after_first` runs when it has been tried once, so that nobody waits for a limiter that
-    /// is away.
+    /// Completes a lease of a call with these requirements. Returns the limits that got room back; `None` if it was
+    /// refused or given up. `after_first` runs after the first try, so that nobody waits for an unavailable limiter.
     pub(crate) async fn complete(
         &self,
         mut request: CompleteRequest,
-        needs: &LlmRequirements,
+        requirements: &LlmRequirements,
         after_first: impl FnOnce(),
     ) -> Option<Vec<LimitKey>> {
         let begun = Instant::now();
@@ -74,7 +73,7 @@ impl<L: Limiter> Completing<'_, L> {
             completed = self.complete_once(&mut request).await;
         }
         match completed {
-            Completed::Yes => Some(needs.freed_by(&request.actuals)),
+            Completed::Yes => Some(requirements.freed_by(&request.actuals)),
             Completed::No | Completed::Unknown(_) => None,
         }
     }

@@ -15,10 +15,10 @@ use ratelimiter::{Actuals, KeyError, LimitKey, RequestError, Requirements};
 ///     max_output_tokens: 500,
 ///     want_daily_budget: true,
 /// };
-/// let needs = request.needs()?;
-/// assert_eq!(needs.upper_tokens(), 520);
-/// let listed: Vec<_> = needs
-///     .requirements()
+/// let requirements = request.requirements()?;
+/// assert_eq!(requirements.upper_tokens(), 520);
+/// let listed: Vec<_> = requirements
+///     .as_requirements()
 ///     .iter()
 ///     .map(|requirement| format!("{} {}", requirement.key, requirement.amount))
 ///     .collect();
@@ -32,7 +32,7 @@ use ratelimiter::{Actuals, KeyError, LimitKey, RequestError, Requirements};
 ///     ]
 /// );
 /// // After the call: what it really used.
-/// assert_eq!(needs.actuals(74).len(), 2);
+/// assert_eq!(requirements.actuals(74).len(), 2);
 /// # Ok::<(), ratelimiter_client::LlmRequestError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -66,7 +66,7 @@ pub struct LlmRequest {
 ///     ..LlmRequest::default()
 /// };
 /// let by_words = |prompt: &str| prompt.split_whitespace().count() as u64 * 2;
-/// assert_eq!(request.needs_by(&by_words)?.upper_tokens(), 108);
+/// assert_eq!(request.requirements_with(&by_words)?.upper_tokens(), 108);
 /// # Ok::<(), ratelimiter_client::LlmRequestError>(())
 /// ```
 pub trait TokenEstimator {
@@ -104,7 +104,7 @@ pub struct LlmRequirements {
     upper_tokens: u64,
 }
 
-/// Why a call has no valid needs.
+/// Why a call has no valid requirements.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LlmRequestError {
@@ -126,8 +126,8 @@ impl LlmRequest {
     ///
     /// # Errors
     /// See [`LlmRequestError`].
-    pub fn needs(&self) -> Result<LlmRequirements, LlmRequestError> {
-        self.needs_by(&Utf8Bytes)
+    pub fn requirements(&self) -> Result<LlmRequirements, LlmRequestError> {
+        self.requirements_with(&Utf8Bytes)
     }
 
     /// What the call needs, with its prompt estimated by `estimator`: in this order 1 request, the upper bound of
@@ -138,7 +138,7 @@ impl LlmRequest {
     ///
     /// # Panics
     /// Never: the keys are different and the amounts are not 0.
-    pub fn needs_by(
+    pub fn requirements_with(
         &self,
         estimator: &(impl TokenEstimator + ?Sized),
     ) -> Result<LlmRequirements, LlmRequestError> {
@@ -194,8 +194,8 @@ impl LlmRequirements {
         &self.model
     }
 
-    /// The requirements of the call, for a reserve.
-    pub const fn requirements(&self) -> &Requirements {
+    /// The requirements as a reserve names them.
+    pub const fn as_requirements(&self) -> &Requirements {
         &self.requirements
     }
 
@@ -264,20 +264,19 @@ mod tests {
         words.join(" ").replace("global:llm:openai:gpt-4o:", "")
     }
 
-    fn needs(request: &LlmRequest) -> String {
-        let needs = request.needs().unwrap();
-        let requirements = needs.requirements().iter();
-        listed(requirements.map(|one| (one.key.clone(), one.amount.get())))
+    fn requirements(request: &LlmRequest) -> String {
+        let requirements = request.requirements().unwrap();
+        listed(requirements.as_requirements().iter().map(|one| (one.key.clone(), one.amount.get())))
     }
 
     /// CLI-03
     #[test]
     fn cli_03_a_call_needs_a_request_its_upper_tokens_and_a_slot_in_this_order() {
         let plain = request("héllo", 100, false);
-        assert_eq!(needs(&plain), "rpm=1 tpm=106 concurrency=1");
+        assert_eq!(requirements(&plain), "rpm=1 tpm=106 concurrency=1");
         let budgeted = request("héllo", 100, true);
         assert_eq!(
-            needs(&budgeted),
+            requirements(&budgeted),
             "rpm=1 tpm=106 concurrency=1 tenant:acme:llm:daily_tokens=106"
         );
     }
@@ -286,7 +285,7 @@ mod tests {
     #[test]
     fn cli_03_the_actuals_name_tokens_only() {
         let actuals = |want, tokens| {
-            let actuals = request("hi", 9, want).needs().unwrap().actuals(tokens);
+            let actuals = request("hi", 9, want).requirements().unwrap().actuals(tokens);
             listed(actuals.iter().map(|one| (one.key.clone(), one.amount)))
         };
         assert_eq!(actuals(false, 7), "tpm=7");
@@ -296,8 +295,8 @@ mod tests {
     /// CLI-03
     #[test]
     fn cli_03_a_call_that_was_not_made_used_nothing() {
-        let needs = request("hi", 9, true).needs().unwrap();
-        let unused = needs.unused();
+        let requirements = request("hi", 9, true).requirements().unwrap();
+        let unused = requirements.unused();
         let unused = listed(unused.iter().map(|one| (one.key.clone(), one.amount)));
         assert_eq!(unused, "rpm=0 tpm=0 tenant:acme:llm:daily_tokens=0");
     }
@@ -306,10 +305,10 @@ mod tests {
     #[test]
     fn cli_03_needs_that_cannot_be_counted_are_refused() {
         let huge = request("x", u64::MAX, false);
-        assert_eq!(huge.needs(), Err(LlmRequestError::TooManyTokens));
+        assert_eq!(huge.requirements(), Err(LlmRequestError::TooManyTokens));
         let most = request("x", u64::MAX - 1, false);
-        assert_eq!(most.needs().unwrap().upper_tokens(), u64::MAX);
-        assert_eq!(request("", 0, true).needs(), Err(LlmRequestError::NoTokens));
+        assert_eq!(most.requirements().unwrap().upper_tokens(), u64::MAX);
+        assert_eq!(request("", 0, true).requirements(), Err(LlmRequestError::NoTokens));
     }
 
     /// CLI-03, CLI-04
@@ -317,26 +316,26 @@ mod tests {
     fn cli_03_cli_04_empty_parts_of_a_key_are_refused_by_name() {
         let mut nameless = request("x", 1, true);
         nameless.tenant.clear();
-        let error = nameless.needs().unwrap_err();
+        let error = nameless.requirements().unwrap_err();
         assert_eq!(error, KeyError::EmptyPart { part: "tenant" }.into());
         nameless.want_daily_budget = false;
-        assert!(nameless.needs().is_ok(), "no key names the tenant");
+        assert!(nameless.requirements().is_ok(), "no key names the tenant");
         nameless.model.clear();
-        let error = nameless.needs().unwrap_err();
+        let error = nameless.requirements().unwrap_err();
         assert_eq!(error, KeyError::EmptyPart { part: "model" }.into());
     }
 
     /// CLI-03
     #[test]
     fn cli_03_what_a_complete_frees_is_known() {
-        let needs = request("hi", 98, true).needs().unwrap();
+        let requirements = request("hi", 98, true).requirements().unwrap();
         let freed = |tokens| {
-            let freed = needs.freed_by(&needs.actuals(tokens));
+            let freed = requirements.freed_by(&requirements.actuals(tokens));
             listed(freed.into_iter().map(|key| (key, 0)))
         };
         assert_eq!(freed(99), "tpm=0 tenant:acme:llm:daily_tokens=0 concurrency=0");
         assert_eq!(freed(100), "concurrency=0");
-        let all = needs.freed_by(&needs.unused()).len();
+        let all = requirements.freed_by(&requirements.unused()).len();
         assert_eq!(all, 4);
     }
 }

@@ -151,9 +151,9 @@ impl<L: Limiter + 'static> Scheduler<L> {
             return Err(SubmitError::ShutDown { job: Box::new(job) });
         }
         let (reporter, report) = oneshot::channel();
-        let (id, needs, work) = job.erase(reporter);
+        let (id, requirements, work) = job.erase(reporter);
         let control = Arc::new(Control::default());
-        let facts = JobFacts { id, needs, submitted_at: self.context.clock.now() };
+        let facts = JobFacts { id, requirements, submitted_at: self.context.clock.now() };
         let queued = Queued {
             facts: Arc::new(facts),
             control: control.clone(),

@@ -15,6 +15,6 @@ async fn sch_01_ten_thousand_jobs_use_a_saturated_provider_well_and_never_trip_a
     let in_process =
         || async { Ok(MemoryLimiter::with_options(MemoryOptions::for_tests(TokioClock::new()))) };
     let comparison = TwoProviders::default().compare(in_process).await.unwrap();
-    assert_eq!(comparison.faults(), [""; 0], "{comparison}");
+    assert_eq!(comparison.unmet_goals(), [""; 0], "{comparison}");
     assert_eq!(comparison.busy.waits.count + comparison.quiet.waits.count, 10_000);
 }

@@ -1,13 +1,12 @@
 //! Who asks a limiter next, and when: plain data with `now` as an argument.
 //!
 //! Work that needs limits waits in a queue until it may ask, asks, and then either leaves (it was allowed, or failed) or
-//! waits again. What a denial says of a limit holds for all work that needs about as much of it, so that waits at the
-//! limit's *gate* and does not ask in vain; what needs much less may pass. After a denial fewer ask at a time, after an
-//! allow more. A waiter that was denied too often *goes first*: nobody passes it at the limits that stood in its way. When
-//! a lease ends, the gates of the limits that got room back open at once.
+//! waits again. A denial closes the limit's *gate* to all work that needs more than half of the denied amount, until the
+//! hint is over or room comes back; smaller work may still ask. After a denial fewer waiters ask at a time, after an allow
+//! more. A waiter that was denied too often *goes first*: no other passes it at the limits that denied it.
 //!
-//! Nothing in here asks a limiter, sleeps, logs or draws a random number: the caller does, and says what came of it. This is
-//! the one admission policy of this workspace. Its API is unstable until a server's waiting uses it too.
+//! Nothing in here asks a limiter, sleeps, logs or draws a random number: the caller does, and reports the
+//! answer. Unstable: this API may change in any release.
 //!
 //! ```
 //! use std::time::Duration;
@@ -20,14 +19,13 @@
 //! let mut admission = Admission::new(8, STARVING_AFTER);
 //! let waiter = admission.add("openai:gpt-4o", "acme", &needs, "a call");
 //!
-//! let attempt = admission.next(clock.now()).expect("it is the only one");
-//! assert_eq!((attempt.waiter, attempt.count), (waiter, 1));
-//! // The limiter says no, and to come back in a minute.
+//! assert_eq!(admission.next(clock.now()), Some(waiter));
+//! // The limiter denies it, with a hint of one minute.
 //! admission.denied(clock.now(), waiter, &[slots.clone()], Duration::from_secs(60));
 //! assert_eq!(admission.next(clock.now()), None);
 //! // A lease ends before that.
 //! admission.released(&[slots]);
-//! assert_eq!(admission.next(clock.now()).map(|attempt| attempt.count), Some(2));
+//! assert_eq!(admission.next(clock.now()), Some(waiter));
 //! assert_eq!(admission.allowed(waiter).work, "a call");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -53,32 +51,21 @@ use crate::{LeaseId, LimitKey, Requirement, Requirements};
 
 /// After how many denials work usually goes first.
 pub const STARVING_AFTER: u32 = 8;
-/// The longest wait, whatever a hint says: a moment further off may have no name.
+/// The longest wait, whatever a hint says, so that adding it to a timestamp cannot overflow.
 pub const WAIT_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 /// How many waiters of one lane are looked at to find one that may ask.
 const LOOK_AHEAD_MAX: usize = 8;
 
-/// The name of a waiter within one [`Admission`], in the order of arrival.
+/// The ID of a waiter within one [`Admission`], in the order of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WaiterId(u64);
-
-/// A waiter that may ask now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Attempt {
-    /// Whose attempt it is.
-    pub waiter: WaiterId,
-    /// Counted from 1, over all leases.
-    pub count: u32,
-    /// The lease of the last attempt, if nobody knows what became of it.
-    pub repeats: Option<LeaseId>,
-}
 
 /// What became of a waiter that is to be removed.
 #[derive(Debug)]
 pub enum Removed<W> {
     /// It waited, and is gone.
     Waiting(Waiter<W>),
-    /// It is asking; whoever asks for it must look.
+    /// It is asking; the caller ends it when the answer arrives.
     Asking,
     /// It is not here: it was allowed, or has left.
     Absent,
@@ -170,8 +157,8 @@ impl<W> Admission<W> {
         id
     }
 
-    /// The next waiter that may ask. It asks until the caller says what came of it.
-    pub fn next(&mut self, now: Timestamp) -> Option<Attempt> {
+    /// The next waiter that may ask. It asks until the caller reports the answer.
+    pub fn next(&mut self, now: Timestamp) -> Option<WaiterId> {
         self.queues.wake_due(now);
         if self.busy == self.workers_max || !self.outage.lets_ask(now, self.asking) {
             return None;
@@ -180,14 +167,17 @@ impl<W> Admission<W> {
             let (waiters, gates) = (&self.waiters, &self.gates);
             let readiness = |id| readiness(&waiters[&id], id, gates, now);
             match self.queues.pick(queue, readiness) {
-                Ok(id) => return Some(self.begin(now, id)),
+                Ok(id) => {
+                    self.begin(now, id);
+                    return Some(id);
+                }
                 Err(due) => self.queues.sleep(queue, due),
             }
         }
         None
     }
 
-    fn begin(&mut self, now: Timestamp, id: WaiterId) -> Attempt {
+    fn begin(&mut self, now: Timestamp, id: WaiterId) {
         self.busy += 1;
         self.asking += 1;
         let waiter = self.waiters.get_mut(&id).expect("who was picked is there");
@@ -196,7 +186,6 @@ impl<W> Admission<W> {
         }
         waiter.attempts += 1;
         waiter.standing = Standing::Asking { since: self.gates.releases(), begun_at: now };
-        Attempt { waiter: id, count: waiter.attempts, repeats: waiter.unanswered_lease }
     }
 
     /// When [`Admission::next`] may have something, if nothing else happens.
@@ -223,11 +212,17 @@ impl<W> Admission<W> {
         }
     }
 
+    fn assert_asks(&self, id: WaiterId) {
+        let standing = self.waiters.get(&id).map(|waiter| &waiter.standing);
+        assert!(matches!(standing, Some(Standing::Asking { .. })), "only who asks gets an answer");
+    }
+
     /// The waiter was allowed and leaves; its worker stays busy with it until it has [ended](Admission::ended).
     ///
     /// # Panics
     /// If it does not ask.
     pub fn allowed(&mut self, id: WaiterId) -> Waiter<W> {
+        self.assert_asks(id);
         self.outage.ends();
         self.end_asking(id);
         for need in &self.waiters[&id].needs {
@@ -250,6 +245,7 @@ impl<W> Admission<W> {
     /// # Panics
     /// If it does not ask.
     pub fn give_up(&mut self, id: WaiterId) -> Waiter<W> {
+        self.assert_asks(id);
         self.end_asking(id);
         self.busy -= 1;
         self.take_out(id)
@@ -320,6 +316,7 @@ impl<W> Admission<W> {
     /// # Panics
     /// If it does not ask.
     pub fn lease_was_spent(&mut self, id: WaiterId) {
+        self.assert_asks(id);
         self.outage.ends();
         let waiter = self.waiters.get_mut(&id).expect("who asks is there");
         waiter.unanswered_lease = None;
@@ -333,8 +330,8 @@ impl<W> Admission<W> {
     /// # Panics
     /// If none was.
     pub fn ended(&mut self) {
+        assert!(self.asking < self.busy, "only work that was allowed ends");
         self.busy -= 1;
-        assert!(self.asking <= self.busy, "who asks is busy");
     }
 
     /// These limits got room back: their gates open.
@@ -360,11 +357,11 @@ impl<W> Admission<W> {
         }
     }
 
-    /// Takes out everybody who waits, in the order of arrival. Who asks stays.
-    pub fn remove_all(&mut self) -> Vec<Waiter<W>> {
+    /// Takes out all waiters that do not ask, in the order of arrival.
+    pub fn remove_all(&mut self) -> Vec<(WaiterId, Waiter<W>)> {
         let ids: Vec<_> = self.waiters.keys().copied().collect();
         let waiting = ids.into_iter().filter_map(|id| match self.remove(id) {
-            Removed::Waiting(waiter) => Some(waiter),
+            Removed::Waiting(waiter) => Some((id, waiter)),
             Removed::Asking | Removed::Absent => None,
         });
         waiting.collect()
@@ -421,7 +418,7 @@ fn readiness<W>(
     // Whoever was told to come back now may do so, whatever others were told meanwhile.
     let is_expected = matches!(&waiter.standing, Standing::Waiting(wait) if wait.until <= now);
     for need in &waiter.needs {
-        let goes_after = gates.must_yield(need.gate, id, !waiter.first_at.is_empty());
+        let goes_after = gates.must_yield(now, need.gate, id, !waiter.first_at.is_empty());
         if goes_after || gates.is_crowded(need.gate) {
             return Readiness::OnEvent;
         }

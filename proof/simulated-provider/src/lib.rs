@@ -16,12 +16,12 @@
 //! # }
 //! ```
 
-mod measures;
+mod metrics;
 mod provider;
 mod scenario;
 mod workload;
 
-pub use measures::{CallMetrics, Waits};
+pub use metrics::{CallMetrics, Waits};
 pub use provider::{
     Latency, ProviderLimits, ProviderLimitsError, SimulatedCall, SimulatedProvider, TooManyRequests,
 };

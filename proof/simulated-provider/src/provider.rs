@@ -9,7 +9,7 @@ use ratelimiter::{
 };
 use tokio::time::{Instant, sleep_until};
 
-use super::measures::CallMetrics;
+use super::metrics::CallMetrics;
 
 /// What a provider allows within one window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +77,7 @@ struct State {
     /// The sum over `recent`.
     tokens: u64,
     slots: u64,
-    measures: CallMetrics,
+    metrics: CallMetrics,
 }
 
 #[derive(Debug)]
@@ -147,8 +147,8 @@ impl SimulatedProvider {
 
     /// A provider with these limits and this latency.
     pub fn with_latency(limits: ProviderLimits, latency: Latency) -> Self {
-        let measures = CallMetrics::new(Instant::now());
-        let state = State { recent: VecDeque::new(), first: 0, tokens: 0, slots: 0, measures };
+        let metrics = CallMetrics::new(Instant::now());
+        let state = State { recent: VecDeque::new(), first: 0, tokens: 0, slots: 0, metrics };
         Self { limits, latency, state: Arc::new(Mutex::new(state)) }
     }
 
@@ -167,8 +167,8 @@ impl SimulatedProvider {
     }
 
     /// How its calls fared so far.
-    pub fn measures(&self) -> CallMetrics {
-        self.lock().measures.clone()
+    pub fn metrics(&self) -> CallMetrics {
+        self.lock().metrics.clone()
     }
 
     /// What it allows.
@@ -190,7 +190,7 @@ impl State {
         let now = Instant::now();
         self.expire(now, limits.window);
         let charged = call.prompt_tokens + call.max_output_tokens;
-        let fault = if self.recent.len() as u64 >= limits.requests {
+        let exceeded = if self.recent.len() as u64 >= limits.requests {
             Some("requests")
         } else if self.tokens + charged > limits.tokens {
             Some("tokens")
@@ -199,14 +199,14 @@ impl State {
         } else {
             None
         };
-        if let Some(what) = fault {
-            self.measures.refused += 1;
+        if let Some(what) = exceeded {
+            self.metrics.refused += 1;
             return Err(TooManyRequests { what });
         }
         self.slots += 1;
         self.tokens += charged;
         self.recent.push_back(Recent { arrived: now, tokens: charged });
-        self.measures.calls += 1;
+        self.metrics.calls += 1;
         Ok(self.first + self.recent.len() - 1)
     }
 
@@ -222,7 +222,7 @@ impl State {
 
     fn end(&mut self, number: usize, used: u64) {
         self.slots -= 1;
-        self.measures.add(Instant::now(), used);
+        self.metrics.add(Instant::now(), used);
         // A call that took longer than the window counts no more.
         if let Some(recent) = number.checked_sub(self.first).and_then(|at| self.recent.get_mut(at))
         {

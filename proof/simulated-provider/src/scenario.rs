@@ -8,7 +8,7 @@ use ratelimiter::Backend;
 use ratelimiter_client::{Done, Job, JobError, JobHandle, Scheduler};
 use tokio::time::{Instant, sleep_until};
 
-use super::measures::{CallMetrics, Waits};
+use super::metrics::{CallMetrics, Waits};
 use super::provider::{Latency, ProviderLimits, SimulatedProvider};
 use super::workload::Workload;
 
@@ -50,7 +50,7 @@ pub struct TwoProviders {
 #[derive(Debug, Clone)]
 pub struct ProviderResult {
     /// What the provider said.
-    pub measures: CallMetrics,
+    pub metrics: CallMetrics,
     /// How long its jobs waited to be allowed.
     pub waits: Waits,
     /// Which part of its tokens was used, from the end of the warm-up until there was less left to do than fits one window.
@@ -129,15 +129,15 @@ impl TwoProviders {
         }
         let quiet_waits = waits(quiet_handles).await?;
         let busy_waits = waits(busy_handles).await?;
-        Ok((self.fared(&quiet, quiet_waits), self.fared(&busy, busy_waits)))
+        Ok((self.result(&quiet, quiet_waits), self.result(&busy, busy_waits)))
     }
 
-    fn fared(&self, provider: &SimulatedProvider, waits: Waits) -> ProviderResult {
-        let measures = provider.measures();
+    fn result(&self, provider: &SimulatedProvider, waits: Waits) -> ProviderResult {
+        let metrics = provider.metrics();
         let ProviderLimits { tokens, window, .. } = provider.limits();
-        let to = measures.all_but(tokens);
-        let utilisation = measures.utilisation(tokens, window, self.warm_up, to);
-        ProviderResult { measures, waits, utilisation }
+        let to = metrics.all_but(tokens);
+        let utilisation = metrics.utilisation(tokens, window, self.warm_up, to);
+        ProviderResult { metrics, waits, utilisation }
     }
 }
 
@@ -168,24 +168,24 @@ async fn waits(handles: Vec<JobHandle<()>>) -> Result<Waits, JobError> {
 impl Comparison {
     /// What was not reached of what a scheduler is to reach: no 429, 95 % of the busy provider's tokens, and no longer waits
     /// for the quiet one's jobs than alone.
-    pub fn faults(&self) -> Vec<String> {
+    pub fn unmet_goals(&self) -> Vec<String> {
         let Self { quiet_alone, quiet, busy } = self;
-        let mut faults = Vec::new();
-        let refused = [quiet_alone, quiet, busy].map(|fared| fared.measures.refused);
+        let mut unmet = Vec::new();
+        let refused = [quiet_alone, quiet, busy].map(|result| result.metrics.refused);
         if refused != [0, 0, 0] {
-            faults.push(format!("there were 429s: {refused:?}"));
+            unmet.push(format!("there were 429s: {refused:?}"));
         }
         if busy.utilisation < UTILISATION_MIN {
             let percent = busy.utilisation * 100.0;
-            faults.push(format!("only {percent:.1} % of the busy provider's tokens were used"));
+            unmet.push(format!("only {percent:.1} % of the busy provider's tokens were used"));
         }
         if quiet.waits.max > quiet_alone.waits.max {
             let (beside, alone) = (quiet.waits.max, quiet_alone.waits.max);
-            faults.push(format!(
+            unmet.push(format!(
                 "the quiet provider's jobs wait up to {beside:?} beside the busy one, {alone:?} alone"
             ));
         }
-        faults
+        unmet
     }
 }
 
@@ -204,16 +204,16 @@ impl fmt::Display for Comparison {
             "max wait"
         )?;
         let Self { quiet_alone, quiet, busy } = self;
-        for (name, fared) in
+        for (name, result) in
             [("quiet, alone", quiet_alone), ("quiet, beside busy", quiet), ("busy", busy)]
         {
-            let ProviderResult { measures, waits, utilisation } = fared;
+            let ProviderResult { metrics, waits, utilisation } = result;
             writeln!(
                 f,
                 "{name:<22}{:>7}{:>6}{:>10}{:>11.1} %{:>9.2} s{:>9.2} s{:>9.2} s",
                 waits.count,
-                measures.refused,
-                measures.tokens(),
+                metrics.refused,
+                metrics.tokens(),
                 utilisation * 100.0,
                 waits.mean.as_secs_f64(),
                 waits.p99.as_secs_f64(),

@@ -29,7 +29,7 @@ impl Providers {
 
     /// How many calls were let in.
     pub(crate) fn call_count(&self) -> u64 {
-        self.by_name.values().map(|provider| provider.measures().calls).sum()
+        self.by_name.values().map(|provider| provider.metrics().calls).sum()
     }
 
     /// How many jobs called more than once.

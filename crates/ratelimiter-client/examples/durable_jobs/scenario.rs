@@ -195,14 +195,9 @@ fn report(job_count: usize, took: Duration, outcomes: &Outcomes, providers: &Pro
     println!("{:<10} {:>8} {:>8} {:>10}", "provider", "calls", "429s", "tokens");
     let mut refused = 0;
     for name in PROVIDERS {
-        let measures = providers.get(name).measures();
-        refused += measures.refused;
-        println!(
-            "{name:<10} {:>8} {:>8} {:>10}",
-            measures.calls,
-            measures.refused,
-            measures.tokens()
-        );
+        let metrics = providers.get(name).metrics();
+        refused += metrics.refused;
+        println!("{name:<10} {:>8} {:>8} {:>10}", metrics.calls, metrics.refused, metrics.tokens());
     }
     println!();
     println!("{:<34} {:>8}  expected", "what", "count");

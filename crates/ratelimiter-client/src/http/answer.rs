@@ -95,7 +95,7 @@ impl Answer {
             url: self.url.to_string(),
             status: self.status,
             message,
-            // Whoever waits adds to it.
+            // Bounded, so that adding to it cannot overflow.
             retry_after: retry_after.map(|after| after.min(WAIT_MAX)),
         }
     }

@@ -7,7 +7,7 @@ use ratelimiter::{Refused, Unanswered};
 /// When to repeat a request after an error that says nothing about it.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
-/// Why a request to a server brought no answer of the protocol.
+/// Why a request got no valid answer from a ratelimiter server.
 ///
 /// As part of a limiter's error it is the `reason` of an [`Unanswered`] or a [`Refused`];
 /// [`HttpLimiter::check`](super::HttpLimiter::check) gives it as it is.

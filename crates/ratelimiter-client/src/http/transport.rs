@@ -13,6 +13,7 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use ratelimiter::admission::no_answer_pause;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
@@ -105,8 +106,7 @@ impl Transport {
                 Ok(result) => return Ok(result),
                 Err(error) => error,
             };
-            let jitter = error.retry_after().mul_f64(fastrand::f64() / 2.0);
-            let wait = error.retry_after() + jitter;
+            let wait = no_answer_pause(1, error.retry_after(), fastrand::f64());
             let in_time = begun.elapsed() + wait < self.repeat_for;
             if repeat == Repeat::Unsafe || !error.is_unanswered() || !in_time {
                 return Err(error);

@@ -117,7 +117,7 @@ mod tests {
     /// CLI-01
     #[test]
     fn cli_01_a_url_that_does_not_parse_says_what_is_wrong_with_it() {
-        for (text, fault) in [
+        for (text, expected) in [
             ("", "does not begin with http://"),
             ("ratelimiter:8080", "does not begin with http://"),
             ("ftp://ratelimiter", "does not begin with http://"),
@@ -132,7 +132,7 @@ mod tests {
             ("http://host#top", "fragment"),
         ] {
             let error = BaseUrl::parse(text).unwrap_err().to_string();
-            assert!(error.contains(fault), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
             assert!(!error.contains("secret"), "{error}");
         }
     }

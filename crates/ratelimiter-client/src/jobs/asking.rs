@@ -28,7 +28,7 @@ pub(super) struct Asking {
     pub(super) id: MessageId,
     pub(super) topic: Topic,
     pub(super) job: LlmJob,
-    pub(super) needs: LlmRequirements,
+    pub(super) requirements: LlmRequirements,
     pub(super) job_id: Option<JobId>,
     /// Which attempt it would be.
     pub(super) attempt: u32,
@@ -40,7 +40,7 @@ pub(super) struct Asking {
 /// The jobs of one model ask in the order of their creation: each when the one before has its answer.
 #[derive(Debug)]
 pub(super) struct Turn {
-    /// Comes when the turn has; none is now.
+    /// Resolves on our turn; `None` means immediately.
     pub(super) comes: Option<oneshot::Receiver<()>>,
     /// Dropped when the next one may ask.
     pub(super) next: oneshot::Sender<()>,
@@ -72,7 +72,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
             self.counts().given_back.add(1);
             return Asked::put_off(Duration::ZERO);
         }
-        let budget = asking.needs.daily_tokens();
+        let budget = asking.requirements.daily_tokens();
         let waits = budget.and_then(|key| self.gates().put_off(self.clock.now(), key));
         if let Some(wait) = waits {
             self.counts().put_off.add(1);
@@ -86,7 +86,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
             let request = ReserveRequest {
                 lease,
                 job: asking.job_id.clone(),
-                requirements: asking.needs.requirements().clone(),
+                requirements: asking.requirements.as_requirements().clone(),
             };
             let answer = tokio::select! {
                 biased;
@@ -137,7 +137,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
             return self.give_up(asking, lease).await;
         }
         self.counts().allowed.add(1);
-        self.gates().allowed(asking.id, &asking.topic, asking.needs.daily_tokens());
+        self.gates().allowed(asking.id, &asking.topic, asking.requirements.daily_tokens());
         self.settings.observer.allowed(&asking.view(Some(lease)));
         Asked::Allowed(Permit::new(lease, reserved_at))
     }
@@ -147,7 +147,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
         tracing::debug!(keys = ?denial.keys(), ?wait, "reserve denied");
         self.counts().denied.add(1);
         self.settings.observer.denied(&asking.view(Some(lease)), denial);
-        let budget = asking.needs.daily_tokens();
+        let budget = asking.requirements.daily_tokens();
         let Asking { id, topic, .. } = asking;
         let wait = self.gates().denied(self.clock.now(), *id, topic, denial.keys(), budget, wait);
         // The gate's time is one to wake up at.
@@ -168,11 +168,11 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
         let wait = jittered(POSTPONED_FOR, self.settings.jitter);
         tracing::warn!(%error, ?wait, "job postponed");
         self.counts().postponed.add(1);
-        let budget = asking.needs.daily_tokens();
+        let budget = asking.requirements.daily_tokens();
         let keys: Vec<LimitKey> = if let ReserveError::UnknownKey { key } = error {
             vec![key.clone()]
         } else {
-            let keys = asking.needs.requirements().iter().map(|needed| &needed.key);
+            let keys = asking.requirements.as_requirements().iter().map(|needed| &needed.key);
             keys.filter(|key| Some(*key) != budget).cloned().collect()
         };
         let wait = self.gates().postponed(self.clock.now(), &asking.topic, &keys, budget, wait);
@@ -189,8 +189,8 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
 
     /// The runner stops before the job has run. Its lease may have been allowed all the same.
     async fn give_up(&self, asking: &Asking, lease: LeaseId) -> Asked {
-        let Asking { needs, job_id, .. } = asking;
-        self.complete(needs, job_id.as_ref(), lease, needs.unused()).await;
+        let Asking { requirements, job_id, .. } = asking;
+        self.complete(requirements, job_id.as_ref(), lease, requirements.unused()).await;
         self.counts().given_back.add(1);
         Asked::put_off(Duration::ZERO)
     }
@@ -212,9 +212,9 @@ impl Asking {
     pub(super) fn view(&self, lease: Option<LeaseId>) -> JobView<'_> {
         JobView {
             id: self.job_id.as_ref(),
-            tenant: self.needs.tenant(),
-            provider: self.needs.provider(),
-            model: self.needs.model(),
+            tenant: self.requirements.tenant(),
+            provider: self.requirements.provider(),
+            model: self.requirements.model(),
             lease,
             attempts: self.attempt,
             waited: self.claimed_at.elapsed(),

@@ -42,7 +42,7 @@ impl<O: Outbox> Claim<O> {
                 match self.outbox.extend(&self.owner, &[self.id], self.claim_for).await {
                     Ok(0) => return,
                     Ok(_) => {}
-                    Err(error) => self.note_no_answer(&error),
+                    Err(error) => self.counters.note_no_answer(&error),
                 }
             }
         };
@@ -100,17 +100,12 @@ impl<O: Outbox> Claim<O> {
         loop {
             match call().await {
                 Ok(answer) => return Some(answer),
-                Err(error) => self.note_no_answer(&error),
+                Err(error) => self.counters.note_no_answer(&error),
             }
             if Instant::now() >= give_up_at {
                 return None;
             }
             sleep_until(Instant::now() + SETTLE_AGAIN_AFTER).await;
         }
-    }
-
-    fn note_no_answer(&self, error: &ProviderError) {
-        self.counters.counts().outbox_errors.add(1);
-        tracing::warn!(%error, "outbox gave no answer");
     }
 }

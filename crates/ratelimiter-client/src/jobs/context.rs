@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, MutexGuard};
 
-use coordination::{CancellationToken, ProviderError};
+use coordination::CancellationToken;
 use ratelimiter::clock::Clock;
 use ratelimiter::{Actuals, CompleteRequest, JobId, LeaseId, Limiter};
 use tokio::sync::Notify;
@@ -44,11 +44,6 @@ impl<O, L, H> RunnerContext<O, L, H> {
         self.counters.counts()
     }
 
-    pub(super) fn note_no_answer(&self, error: &ProviderError) {
-        self.counts().outbox_errors.add(1);
-        tracing::warn!(%error, "outbox gave no answer");
-    }
-
     pub(super) fn note_lost(&self) {
         tracing::warn!("claim lost, another runner has the job");
         self.counts().claims_lost.add(1);
@@ -59,7 +54,7 @@ impl<O, L: Limiter, H> RunnerContext<O, L, H> {
     /// Completes a lease; the models that got room back may go on.
     pub(super) async fn complete(
         &self,
-        needs: &LlmRequirements,
+        requirements: &LlmRequirements,
         job: Option<&JobId>,
         lease: LeaseId,
         actuals: Actuals,
@@ -67,7 +62,7 @@ impl<O, L: Limiter, H> RunnerContext<O, L, H> {
         let complete_for = self.settings.complete_for;
         let completing = Completing { limiter: &self.limiter, stop: &self.stop, complete_for };
         let request = CompleteRequest { lease, job: job.cloned(), actuals };
-        match completing.complete(request, needs, || ()).await {
+        match completing.complete(request, requirements, || ()).await {
             Some(freed) => {
                 if self.gates().released(self.clock.now(), &freed) {
                     self.changed.notify_one();

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use coordination::ProviderError;
+
 /// A runner's counters. Clones show the same runner, so one can be kept while the runner runs.
 #[derive(Debug, Clone, Default)]
 pub struct JobCounters {
@@ -93,5 +95,10 @@ impl Count {
 impl JobCounters {
     pub(super) fn counts(&self) -> &Counts {
         &self.counts
+    }
+
+    pub(super) fn note_no_answer(&self, error: &ProviderError) {
+        self.counts.outbox_errors.add(1);
+        tracing::warn!(%error, "outbox gave no answer");
     }
 }

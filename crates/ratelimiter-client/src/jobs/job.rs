@@ -44,7 +44,7 @@ pub struct LlmJob {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidJob {
-    /// The call has no valid needs.
+    /// The call has no valid requirements.
     #[error(transparent)]
     Request(#[from] LlmRequestError),
     /// More than [`CONTEXT_BYTES_MAX`] bytes.
@@ -113,10 +113,10 @@ impl LlmJob {
         LlmJob::checked(request, String::new())
     }
 
-    /// The same with words of the application's own for the handler: parameters of the call, what the answer is for.
+    /// Adds data of the application for the handler: parameters of the call, or what the answer is for.
     ///
     /// # Errors
-    /// [`InvalidJob`] if they are too many.
+    /// [`InvalidJob`] if it is too large.
     pub fn with_context(self, context: impl Into<String>) -> Result<LlmJob, InvalidJob> {
         LlmJob::checked(self.request, context.into())
     }
@@ -126,7 +126,7 @@ impl LlmJob {
             return Err(InvalidJob::ContextTooLarge { bytes: context.len() });
         }
         // What is wrong with the call shows here, and not in a runner.
-        request.needs()?;
+        request.requirements()?;
         let topic = LlmJob::topic_of(&request.provider, &request.model)
             .expect("the topic is shorter than the keys, which were just made");
         let LlmRequest { tenant, provider, model, prompt, max_output_tokens, want_daily_budget } =
@@ -151,7 +151,7 @@ impl LlmJob {
         &self.request
     }
 
-    /// The application's own words.
+    /// The application's data for the handler.
     pub fn context(&self) -> &str {
         &self.context
     }

@@ -127,8 +127,8 @@ impl ModelGates {
     /// Until when no job of this model had better ask; none if they may.
     fn closed_until(&self, now: Timestamp, topic: &Topic) -> Option<Timestamp> {
         let closed = |gate: &GateNumber| {
-            // A claim names a model and no amount, so it is closed for any.
-            let closed = self.gates.closed_until(now, *gate, u64::MAX);
+            // A claim names a model and no amount, so gates are closed for the least.
+            let closed = self.gates.closed_until(now, *gate, 1);
             closed.max(self.gates.kept_until(now, *gate))
         };
         self.gated.get(topic)?.iter().filter_map(closed).max()
@@ -249,6 +249,7 @@ impl ModelGates {
         let wait = wait.min(WAIT_MAX);
         // The hint is the longest of all: if the budget is among them, it says nothing about the limits that all share.
         if let Some(budget) = budget.filter(|budget| keys.contains(budget)) {
+            self.denials.remove(&id);
             return self.tenant_denied(now, budget, wait);
         }
         if !keys.is_empty() {
@@ -297,7 +298,7 @@ impl ModelGates {
                 gated.push(gate);
             }
             // A runner does not note what was released while the job asked, so the denial stands.
-            self.gates.close(now, gate, 0, until, self.gates.releases());
+            self.gates.close(now, gate, 1, until, self.gates.releases());
             if let Some(id) = first {
                 self.gates.put_first(now, gate, id, Some(until.after(FIRST_DUE_WITHIN)));
             }
@@ -314,7 +315,7 @@ impl ModelGates {
         if self.denials.len() >= DENIED_MAX {
             self.denials.retain(|_, (_, last_at)| now.since(*last_at) < FIRST_LASTS_MAX);
         }
-        if self.denials.len() >= DENIED_MAX {
+        if self.denials.len() >= DENIED_MAX && !self.denials.contains_key(&id) {
             return false;
         }
         let (denials, last_at) = self.denials.entry(id).or_insert((Denials::default(), now));

@@ -186,7 +186,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
                     self.let_go(&owner, messages, tasks).await;
                 }
                 Err(error) => {
-                    self.note_no_answer(&error);
+                    self.counters.note_no_answer(&error);
                     return Look::At { looked_at, due: None };
                 }
             }
@@ -202,7 +202,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
         match self.outbox.next_due_after(&awaited).await {
             Ok(after) => after.map(|after| Instant::now() + after.max(LOOK_AGAIN_AFTER)),
             Err(error) => {
-                self.note_no_answer(&error);
+                self.counters.note_no_answer(&error);
                 None
             }
         }
@@ -255,7 +255,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
             && let Err(error) = self.outbox.postpone(owner, &left, Delay::ZERO).await
         {
             // Then the claims run out.
-            self.note_no_answer(&error);
+            self.counters.note_no_answer(&error);
         }
     }
 
@@ -263,12 +263,12 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
     async fn keep_up(&self) {
         match self.outbox.reap().await {
             Ok(count) => self.counts().reaped.add(count),
-            Err(error) => self.note_no_answer(&error),
+            Err(error) => self.counters.note_no_answer(&error),
         }
         let own_topics = self.gates().own_topics();
         match self.outbox.purge(&own_topics, self.settings.keep).await {
             Ok(count) => self.counts().purged.add(count),
-            Err(error) => self.note_no_answer(&error),
+            Err(error) => self.counters.note_no_answer(&error),
         }
     }
 

@@ -98,13 +98,13 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
             let last = if last.is_empty() { String::new() } else { format!("; before: {last}") };
             return Err(fail(format!("gave up: {lost} attempts began and never ended{last}")));
         }
-        let needs = job.request().needs_by(&*self.estimator);
-        let needs = needs.map_err(|error| fail(error.to_string()))?;
+        let requirements = job.request().requirements_with(&*self.estimator);
+        let requirements = requirements.map_err(|error| fail(error.to_string()))?;
         Ok(Asking {
             id: message.id,
             topic: message.topic.clone(),
             job,
-            needs,
+            requirements,
             job_id: JobId::new(message.id.to_string()).ok(),
             attempt: message.attempts.saturating_add(1),
             failures: message.retry_count,
@@ -115,18 +115,18 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
     async fn run_allowed(&self, claim: &Claim<O>, asking: Asking, permit: Permit) {
         let lease = permit.lease();
         let complete =
-            |actuals| self.complete(&asking.needs, asking.job_id.as_ref(), lease, actuals);
+            |actuals| self.complete(&asking.requirements, asking.job_id.as_ref(), lease, actuals);
         let attempt = match claim.begin().await {
             Ok(attempt) => attempt,
             Err(ClaimLost) => {
                 self.note_lost();
-                complete(asking.needs.unused()).await;
+                complete(asking.requirements.unused()).await;
                 return;
             }
         };
         match claim.keeping(self.call(&asking, attempt, permit.clone())).await {
             Ok(Ran { settlement, tokens, end }) => {
-                let actuals = asking.needs.known_actuals(tokens);
+                let actuals = asking.requirements.known_actuals(tokens);
                 self.settings.observer.done(&asking.view(Some(lease)), end);
                 // Together, so that neither waits for the other. A crash between them costs a hold its time or a job its
                 // repetition, whichever comes first.
@@ -134,7 +134,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
             }
             Err(ClaimLost) => {
                 self.note_lost();
-                let actuals = asking.needs.known_actuals(permit.known_tokens());
+                let actuals = asking.requirements.known_actuals(permit.known_tokens());
                 complete(actuals).await;
             }
         }

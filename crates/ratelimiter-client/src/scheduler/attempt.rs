@@ -10,9 +10,8 @@ use tracing::Instrument;
 use super::context::{Phase, SchedulerContext, State};
 use super::control::Control;
 use super::job::{Permit, Ran};
-use super::queued::{JobFacts, Queued};
+use super::queued::JobFacts;
 use super::report::{JobEnd, JobFailure};
-use super::unrun::UnrunJob;
 use crate::completing::{jittered, time_is_over};
 
 /// A job that asks.
@@ -53,9 +52,9 @@ pub(super) async fn run<L: Limiter + 'static>(context: Arc<SchedulerContext<L>>,
     let Asking { facts, lease, attempts, .. } = &asking;
     let span = tracing::debug_span!(
         "attempt",
-        provider = facts.needs.provider(),
-        model = facts.needs.model(),
-        tenant = facts.needs.tenant(),
+        provider = facts.requirements.provider(),
+        model = facts.requirements.model(),
+        tenant = facts.requirements.tenant(),
         job_id = facts.id.as_ref().map(ratelimiter::JobId::as_str),
         %lease,
         attempts,
@@ -71,7 +70,7 @@ impl<L: Limiter + 'static> Worker<L> {
         let request = ReserveRequest {
             lease: asking.lease,
             job: asking.facts.id.clone(),
-            requirements: asking.facts.needs.requirements().clone(),
+            requirements: asking.facts.requirements.as_requirements().clone(),
         };
         let answer = tokio::select! {
             biased;
@@ -113,13 +112,13 @@ impl<L: Limiter + 'static> Worker<L> {
         match next {
             Next::GoesOn => {}
             Next::Cancelled => {
-                context.complete_in_time(facts, *lease, facts.needs.unused(), || ()).await;
+                context.complete_in_time(facts, *lease, facts.requirements.unused(), || ()).await;
                 context.fail(queued, attempts, JobFailure::Cancelled, JobEnd::Cancelled);
                 return;
             }
             Next::HandedBack => {
-                context.complete_in_time(facts, *lease, facts.needs.unused(), || ()).await;
-                context.lock().hand_back(queued, attempts);
+                context.complete_in_time(facts, *lease, facts.requirements.unused(), || ()).await;
+                context.lock().hand_back(asking.waiter, queued, attempts);
                 return;
             }
         }
@@ -139,10 +138,10 @@ impl<L: Limiter + 'static> Worker<L> {
         let ran = queued.work.run(permit, Box::pin(cancelled)).await;
         let Ran { tokens, end, report } = ran;
         let report = || {
-            context.tell_end(&view, end);
+            context.record_end(&view, end);
             report(view.attempts, view.waited);
         };
-        let actuals = facts.needs.known_actuals(tokens);
+        let actuals = facts.requirements.known_actuals(tokens);
         context.complete_in_time(facts, *lease, actuals, report).await;
     }
 
@@ -186,7 +185,7 @@ impl<L: Limiter + 'static> Worker<L> {
         if !matches!(next, Next::GoesOn) {
             // It may have been allowed all the same.
             let Asking { facts, lease, .. } = &asking;
-            context.complete_in_time(facts, *lease, facts.needs.unused(), || ()).await;
+            context.complete_in_time(facts, *lease, facts.requirements.unused(), || ()).await;
             self.leave(&asking, &next);
         }
     }
@@ -198,7 +197,7 @@ impl<L: Limiter + 'static> Worker<L> {
         let Waiter { work, attempts, .. } = state.admission.give_up(asking.waiter);
         self.with = BusyWith::Nothing;
         match next {
-            Next::HandedBack => state.hand_back(work, attempts),
+            Next::HandedBack => state.hand_back(asking.waiter, work, attempts),
             Next::Cancelled | Next::GoesOn => {
                 drop(state);
                 context.fail(work, attempts, JobFailure::Cancelled, JobEnd::Cancelled);
@@ -226,13 +225,6 @@ fn next(state: &State, asking: &Asking) -> Next {
     match state.phase {
         Phase::Open | Phase::Orphaned => Next::GoesOn,
         Phase::ShutDown => Next::HandedBack,
-    }
-}
-
-impl State {
-    fn hand_back(&mut self, job: Queued, attempts: u32) {
-        self.counters.handed_back += 1;
-        self.unrun.push(UnrunJob::new(job, attempts));
     }
 }
 

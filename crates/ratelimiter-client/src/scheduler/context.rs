@@ -1,5 +1,6 @@
 //! What the scheduler's tasks share.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -44,8 +45,8 @@ pub(super) struct State {
     pub(super) admission: Admission<Queued>,
     pub(super) phase: Phase,
     pub(super) counters: Counters,
-    /// The jobs that will be handed back.
-    pub(super) unrun: Vec<UnrunJob>,
+    /// The jobs that will be handed back, in the order of submission.
+    pub(super) unrun: BTreeMap<WaiterId, UnrunJob>,
 }
 
 /// Whether jobs are taken, and whether they are let go ahead.
@@ -68,7 +69,7 @@ impl<L> SchedulerContext<L> {
             admission: Admission::new(workers, starving_after),
             phase: Phase::Open,
             counters: Counters::default(),
-            unrun: Vec::new(),
+            unrun: BTreeMap::new(),
         };
         Self {
             limiter,
@@ -100,7 +101,7 @@ impl<L> SchedulerContext<L> {
     }
 
     /// A job has ended: counts it and tells whoever watches. The owner is told by the caller.
-    pub(super) fn tell_end(&self, job: &JobView<'_>, end: JobEnd) {
+    pub(super) fn record_end(&self, job: &JobView<'_>, end: JobEnd) {
         self.lock().counters.count_end(end);
         tracing::debug!(attempts = job.attempts, waited = ?job.waited, ?end, "job done");
         self.observer.done(job, end);
@@ -111,7 +112,7 @@ impl<L> SchedulerContext<L> {
         let Queued { facts, work, earlier_attempts, place, control: _ } = job;
         drop(place);
         let view = facts.view(None, attempts + earlier_attempts, self.clock.now());
-        self.tell_end(&view, end);
+        self.record_end(&view, end);
         work.fail(failure, view.attempts, view.waited);
     }
 }
@@ -120,10 +121,11 @@ impl<L: Limiter + 'static> SchedulerContext<L> {
     pub(super) fn enqueue(self: Arc<Self>, state: &mut State, job: Queued) {
         let facts = job.facts.clone();
         let control = job.control.clone();
-        let needs = &facts.needs;
+        let requirements = &facts.requirements;
         // A provider has no colon, so no two models share a queue.
-        let queue = format!("{}:{}", needs.provider(), needs.model());
-        let waiter = state.admission.add(&queue, needs.tenant(), needs.requirements(), job);
+        let queue = format!("{}:{}", requirements.provider(), requirements.model());
+        let waiter =
+            state.admission.add(&queue, requirements.tenant(), requirements.as_requirements(), job);
         // The scheduler keeps the job, so the job's handle does not keep the scheduler.
         let home = Arc::downgrade(&self);
         control.moves_to(move || {
@@ -151,7 +153,7 @@ impl<L: Limiter + 'static> SchedulerContext<L> {
         let Self { limiter, stop, complete_for, .. } = self;
         let completing = Completing { limiter, stop, complete_for: *complete_for };
         let request = CompleteRequest { lease, job: facts.id.clone(), actuals };
-        match completing.complete(request, &facts.needs, after_first).await {
+        match completing.complete(request, &facts.requirements, after_first).await {
             Some(freed) => {
                 self.lock().admission.released(&freed);
                 self.changed.notify_one();
@@ -165,7 +167,7 @@ impl<L: Limiter + 'static> SchedulerContext<L> {
         let context = self.clone();
         self.loose_ends.spawn_on(
             async move {
-                let unused = facts.needs.unused();
+                let unused = facts.requirements.unused();
                 context.complete_in_time(&facts, lease, unused, || ()).await;
             },
             &self.runtime,
@@ -188,6 +190,11 @@ impl<L: Limiter + 'static> SchedulerContext<L> {
 }
 
 impl State {
+    pub(super) fn hand_back(&mut self, id: WaiterId, job: Queued, attempts: u32) {
+        self.counters.handed_back += 1;
+        self.unrun.insert(id, UnrunJob::new(job, attempts));
+    }
+
     pub(super) const fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Open)
     }

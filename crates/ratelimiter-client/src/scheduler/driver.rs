@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ratelimiter::admission::Waiter;
 use ratelimiter::clock::{Clock, Timestamp};
 use ratelimiter::{LeaseId, Limiter};
 use tokio::time::{Instant, sleep_until};
@@ -43,17 +44,17 @@ fn round<L>(context: &SchedulerContext<L>) -> Round {
     let mut state = context.lock();
     let mut asking = Vec::new();
     while state.phase != Phase::ShutDown
-        && let Some(attempt) = state.admission.next(now)
+        && let Some(id) = state.admission.next(now)
     {
-        let waiter = state.admission.get(attempt.waiter).expect("the job that asks is there");
-        let queued = &waiter.work;
+        let waiter = state.admission.get(id).expect("the job that asks is there");
+        let Waiter { work: queued, attempts, unanswered_lease, .. } = waiter;
         asking.push(Asking {
-            waiter: attempt.waiter,
+            waiter: id,
             facts: queued.facts.clone(),
             control: queued.control.clone(),
-            lease: attempt.repeats.unwrap_or_else(|| LeaseId::generate(now)),
-            is_repeated: attempt.repeats.is_some(),
-            attempts: attempt.count + queued.earlier_attempts,
+            lease: unanswered_lease.unwrap_or_else(|| LeaseId::generate(now)),
+            is_repeated: unanswered_lease.is_some(),
+            attempts: attempts + queued.earlier_attempts,
         });
         state.counters.attempts += 1;
     }

@@ -38,7 +38,7 @@ use crate::llm::{LlmRequest, LlmRequestError, LlmRequirements};
 #[must_use = "a job runs only when it is submitted"]
 pub struct Job<T> {
     pub(super) id: Option<JobId>,
-    pub(super) needs: LlmRequirements,
+    pub(super) requirements: LlmRequirements,
     /// Behind a lock that nobody takes, so that a job, and with it a [`SubmitError`](super::SubmitError), can be shared
     /// between threads whatever its closure holds.
     execute: Mutex<Execute<T>>,
@@ -76,11 +76,11 @@ impl<T: Send + 'static> Job<T> {
         Fut: Future<Output = Result<Done<T>, E>> + Send + 'static,
         E: Into<JobError>,
     {
-        Ok(Self::with_needs(request.needs()?, execute))
+        Ok(Self::with_requirements(request.requirements()?, execute))
     }
 
-    /// A job that makes a call with these needs.
-    pub fn with_needs<F, Fut, E>(needs: LlmRequirements, execute: F) -> Self
+    /// A job that makes a call with these requirements.
+    pub fn with_requirements<F, Fut, E>(requirements: LlmRequirements, execute: F) -> Self
     where
         F: FnOnce(Permit) -> Fut + Send + 'static,
         Fut: Future<Output = Result<Done<T>, E>> + Send + 'static,
@@ -89,7 +89,7 @@ impl<T: Send + 'static> Job<T> {
         // The closure is called within the future, so that a panic of either is caught alike.
         let execute: Execute<T> =
             Box::new(|permit| Box::pin(async move { execute(permit).await.map_err(Into::into) }));
-        Self { id: None, needs, execute: Mutex::new(execute) }
+        Self { id: None, requirements, execute: Mutex::new(execute) }
     }
 
     /// The same job with its owner's name for it, which goes into logs here and at the server.
@@ -97,9 +97,9 @@ impl<T: Send + 'static> Job<T> {
         Self { id: Some(id), ..self }
     }
 
-    /// What the call needs.
-    pub const fn needs(&self) -> &LlmRequirements {
-        &self.needs
+    /// The requirements of the call.
+    pub const fn requirements(&self) -> &LlmRequirements {
+        &self.requirements
     }
 
     /// Splits off what depends on the job's output.
@@ -107,9 +107,9 @@ impl<T: Send + 'static> Job<T> {
         self,
         reporter: oneshot::Sender<JobReport<T>>,
     ) -> (Option<JobId>, LlmRequirements, Box<dyn Work>) {
-        let Self { id, needs, execute } = self;
+        let Self { id, requirements, execute } = self;
         let execute = execute.into_inner().expect("nobody takes the lock");
-        (id, needs, Box::new(TypedWork { execute, reporter }))
+        (id, requirements, Box::new(TypedWork { execute, reporter }))
     }
 }
 
@@ -117,7 +117,7 @@ impl<T> fmt::Debug for Job<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Job")
             .field("id", &self.id)
-            .field("needs", &self.needs)
+            .field("requirements", &self.requirements)
             .finish_non_exhaustive()
     }
 }

@@ -26,7 +26,7 @@ pub(super) struct Queued {
 #[derive(Debug)]
 pub(super) struct JobFacts {
     pub(super) id: Option<JobId>,
-    pub(super) needs: LlmRequirements,
+    pub(super) requirements: LlmRequirements,
     pub(super) submitted_at: Timestamp,
 }
 
@@ -39,9 +39,9 @@ impl JobFacts {
     ) -> JobView<'_> {
         JobView {
             id: self.id.as_ref(),
-            tenant: self.needs.tenant(),
-            provider: self.needs.provider(),
-            model: self.needs.model(),
+            tenant: self.requirements.tenant(),
+            provider: self.requirements.provider(),
+            model: self.requirements.model(),
             lease,
             attempts,
             waited: now.since(self.submitted_at),

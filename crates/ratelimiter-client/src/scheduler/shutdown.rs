@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ratelimiter::Limiter;
-use ratelimiter::admission::Waiter;
 use tokio::time::timeout;
 
 use super::context::{Phase, SchedulerContext};
@@ -19,10 +18,9 @@ pub(super) async fn shut_down<L: Limiter + 'static>(
         let mut state = context.lock();
         state.phase = Phase::ShutDown;
         let mut spent = Vec::new();
-        for Waiter { work, attempts, unanswered_lease, .. } in state.admission.remove_all() {
-            spent.extend(unanswered_lease.map(|lease| (work.facts.clone(), lease)));
-            state.counters.handed_back += 1;
-            state.unrun.push(UnrunJob::new(work, attempts));
+        for (id, waiter) in state.admission.remove_all() {
+            spent.extend(waiter.unanswered_lease.map(|lease| (waiter.work.facts.clone(), lease)));
+            state.hand_back(id, waiter.work, waiter.attempts);
         }
         spent
     };
@@ -36,7 +34,7 @@ pub(super) async fn shut_down<L: Limiter + 'static>(
         context.stop.cancel();
         all_workers_are_free(context).await;
     }
-    std::mem::take(&mut context.lock().unrun)
+    std::mem::take(&mut context.lock().unrun).into_values().collect()
 }
 
 async fn all_workers_are_free<L>(context: &SchedulerContext<L>) {

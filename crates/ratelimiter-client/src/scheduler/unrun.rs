@@ -1,11 +1,12 @@
 //! A job that was handed back.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ratelimiter::JobId;
 
-use super::queued::Queued;
+use super::queued::{JobFacts, Queued};
 use super::report::JobFailure;
 use crate::llm::LlmRequirements;
 
@@ -17,27 +18,25 @@ use crate::llm::LlmRequirements;
 pub struct UnrunJob {
     /// `None` once it was taken.
     queued: Option<Queued>,
-    id: Option<JobId>,
-    needs: LlmRequirements,
+    facts: Arc<JobFacts>,
 }
 
 impl UnrunJob {
     pub(super) fn new(mut queued: Queued, attempts: u32) -> Self {
         queued.earlier_attempts += attempts;
         queued.place = None;
-        let id = queued.facts.id.clone();
-        let needs = queued.facts.needs.clone();
-        Self { queued: Some(queued), id, needs }
+        let facts = queued.facts.clone();
+        Self { queued: Some(queued), facts }
     }
 
     /// The owner's name for it.
-    pub const fn id(&self) -> Option<&JobId> {
-        self.id.as_ref()
+    pub fn id(&self) -> Option<&JobId> {
+        self.facts.id.as_ref()
     }
 
-    /// What its call needs.
-    pub const fn needs(&self) -> &LlmRequirements {
-        &self.needs
+    /// The requirements of its call.
+    pub fn requirements(&self) -> &LlmRequirements {
+        &self.facts.requirements
     }
 
     /// Takes the job out, so that dropping what is left does not fail it.
@@ -61,8 +60,8 @@ impl Drop for UnrunJob {
 impl fmt::Debug for UnrunJob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("UnrunJob")
-            .field("id", &self.id)
-            .field("needs", &self.needs)
+            .field("id", &self.facts.id)
+            .field("requirements", &self.facts.requirements)
             .finish_non_exhaustive()
     }
 }

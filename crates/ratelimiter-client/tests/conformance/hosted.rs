@@ -65,11 +65,11 @@ impl Hosted {
     }
 
     pub(crate) fn capabilities() -> Capabilities {
-        Capabilities { keeps_definitions: Ok(()), ..powers_in_memory() }
+        Capabilities { keeps_definitions: Ok(()), ..capabilities_in_memory() }
     }
 }
 
-pub(crate) fn powers_in_memory() -> Capabilities {
+pub(crate) fn capabilities_in_memory() -> Capabilities {
     Capabilities {
         expiry_lag: Duration::ZERO,
         reconciled_expiry_lag: Duration::ZERO,

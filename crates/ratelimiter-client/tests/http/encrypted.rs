@@ -79,8 +79,8 @@ async fn cli_01_with_encryption_http_2_is_spoken_when_the_server_speaks_it() {
     ] {
         let (url, pem) = encrypted_server(alpn).await;
         let limiter = HttpLimiter::with_options(&url, trusting(pem)).unwrap();
-        let fault = limiter.check().await.unwrap_err().to_string();
-        assert!(fault.contains(version), "{fault}");
+        let error = limiter.check().await.unwrap_err().to_string();
+        assert!(error.contains(version), "{error}");
     }
 }
 
@@ -90,10 +90,10 @@ async fn cli_01_a_certificate_that_is_not_trusted_is_unreachable_and_says_so() {
     let (url, _) = encrypted_server(&[]).await;
     let (_, another) = encrypted_server(&[]).await;
     let limiter = HttpLimiter::with_options(&url, trusting(another)).unwrap();
-    let fault = limiter.check().await.unwrap_err();
+    let error = limiter.check().await.unwrap_err();
     assert!(
-        matches!(&fault, HttpError::Unreachable { reason, .. } if reason.contains("certificate")),
-        "{fault:?}"
+        matches!(&error, HttpError::Unreachable { reason, .. } if reason.contains("certificate")),
+        "{error:?}"
     );
 }
 

@@ -8,6 +8,6 @@
 
 mod batches;
 mod encrypted;
-mod faults;
+mod errors;
 mod requests;
 mod scripted_server;

@@ -35,6 +35,21 @@ async fn several_runners_run_each_job_once_and_exceed_no_limit() {
     assert_eq!(succeeded, 200, "each by one of the runners");
 }
 
+#[tokio::test(start_paused = true)]
+async fn runners_with_busy_workers_leave_jobs_to_the_others() {
+    let (jobs, world) = (Jobs::new(), World::roomy());
+    let settings = RunnerSettings { workers: 2, model_workers: 2, ..RunnerSettings::default() };
+    let run = |_| jobs.run_with(&world, jobs.lasting(secs(10)), settings.clone());
+    let runners: Vec<_> = (0..3).map(run).collect();
+    let ids = jobs.submit_all(&call("p", "acme", 10), 60).await;
+    assert!(jobs.ended(&ids).await.iter().all(is_done));
+    let elapsed = jobs.started.elapsed();
+    assert!(elapsed < secs(110), "60 calls of 10 s on 6 workers: {elapsed:?}");
+    for runner in runners {
+        assert!(runner.stop().await.succeeded > 0, "each runner has its share");
+    }
+}
+
 /// CRD-07: other messages of the outbox, and other models' jobs, are kept by whoever handles them.
 #[tokio::test(start_paused = true)]
 async fn crd_07_a_runner_forgets_its_own_models_jobs_alone() {

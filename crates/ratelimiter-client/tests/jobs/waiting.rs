@@ -49,7 +49,7 @@ async fn a_job_for_later_runs_when_it_is_due() {
 
 /// Every look at the outbox is a query to a database: the gates wake the runner when there is something to claim, and only then.
 #[tokio::test(start_paused = true)]
-async fn a_model_with_a_gate_is_worked_off_in_few_calls() {
+async fn the_outbox_calls_of_a_gated_model_are_counted() {
     let limits = ModelLimits { rpm: 1_000, tpm: 1_000_000, slots: 4 };
     let (jobs, world) = (Jobs::new(), World::new().with_model("p", limits));
     let ids = jobs.submit_all(&call("p", "acme", 10), 100).await;
@@ -60,7 +60,7 @@ async fn a_model_with_a_gate_is_worked_off_in_few_calls() {
     let running = tokio::spawn(runner.run(shutdown.clone()));
     assert!(jobs.ended(&ids).await.iter().all(is_done));
     let (calls, last) = (outbox.calls(), jobs.calls().last().unwrap().after);
-    assert!((1_200..1_300).contains(&calls), "{calls} calls");
+    assert!(calls <= 1_257, "{calls} calls");
     assert!(last < secs(30), "and in time: {last:?}");
     shutdown.cancel();
     running.await.unwrap();

@@ -36,6 +36,25 @@ async fn sch_06_running_jobs_finish_and_the_others_are_handed_back_in_order() {
 
 /// SCH-06
 #[tokio::test(start_paused = true)]
+async fn sch_06_a_job_that_was_asking_is_handed_back_in_its_place() {
+    let world = World::roomy();
+    world.reserves_fare([Luck::Late]);
+    let scheduler = world.scheduler(1);
+    let mut handles = Vec::new();
+    for name in ["a", "b", "c"] {
+        let job = lasting(&call("p", "t", 1), secs(1)).named(id(name));
+        handles.push(scheduler.submit(job).await.unwrap());
+    }
+    while world.reserves().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let unrun = scheduler.shutdown(secs(30)).await;
+    let names: Vec<_> = unrun.iter().map(|job| job.id().unwrap().as_str()).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+}
+
+/// SCH-06
+#[tokio::test(start_paused = true)]
 async fn sch_06_a_job_that_was_handed_back_runs_elsewhere_and_its_handle_is_still_good() {
     let world = World::new().with_model("p", ModelLimits { slots: 1, ..ROOMY });
     let old = world.scheduler(4);

@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::LimitKey;
 use crate::clock::Timestamp;
 
-/// For how long somebody may go first. Who is never let in, because of other processes, does not stop this one for good.
+/// The longest time a waiter may go first. Other processes may take all the room; then this one must not block its own
+/// queue for good.
 pub const FIRST_LASTS_MAX: Duration = Duration::from_secs(120);
 
 /// Whose limit it is.
@@ -30,7 +31,7 @@ pub struct Denials {
 
 impl Owner {
     /// Whose limit this key names.
-    pub fn of(key: &LimitKey) -> Self {
+    pub(super) fn of(key: &LimitKey) -> Self {
         if key.as_str().starts_with("tenant:") { Self::Tenant } else { Self::Shared }
     }
 

@@ -10,11 +10,11 @@ use crate::clock::Timestamp;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct GateNumber(usize);
 
-/// One gate for each limit that somebody needs. `Q` is whom to wake when a gate opens, `J` who may go first.
+/// One gate for each limit that somebody needs. `Q` is whom to wake when a gate opens, `W` is a waiter, which may go first.
 #[derive(Debug)]
-pub struct Gates<Q, J> {
+pub struct Gates<Q, W> {
     by_key: HashMap<LimitKey, GateNumber>,
-    gates: Vec<Gate<Q, J>>,
+    gates: Vec<Gate<Q, W>>,
     /// Places in `gates` that nobody needs.
     free: Vec<GateNumber>,
     /// How many releases there have been, of all limits.
@@ -22,7 +22,7 @@ pub struct Gates<Q, J> {
 }
 
 #[derive(Debug)]
-struct Gate<Q, J> {
+struct Gate<Q, W> {
     key: LimitKey,
     /// How many of each queue need the limit. Empty: the place is free.
     needed_by: HashMap<Q, usize>,
@@ -30,7 +30,7 @@ struct Gate<Q, J> {
     /// half, and not anything less, bounds how often one denial leads to another.
     closed: Option<Closed>,
     /// Who goes first.
-    first: Option<First<J>>,
+    first: Option<First<W>>,
     /// How many that need the limit ask at present.
     asking: usize,
     /// How many of them may ask at a time, so that not every worker asks for the one slot that came free.
@@ -42,9 +42,9 @@ struct Gate<Q, J> {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct First<J> {
-    who: J,
-    /// When it is over; none is when [`Gates::end_first`] says so.
+struct First<W> {
+    who: W,
+    /// `None`: until [`Gates::end_first`].
     until: Option<Timestamp>,
 }
 
@@ -55,13 +55,13 @@ struct Closed {
     until: Timestamp,
 }
 
-impl<Q, J> Default for Gates<Q, J> {
+impl<Q, W> Default for Gates<Q, W> {
     fn default() -> Self {
         Self { by_key: HashMap::new(), gates: Vec::new(), free: Vec::new(), releases: 0 }
     }
 }
 
-impl<Q: Copy + Eq + Hash, J: Copy + Ord> Gates<Q, J> {
+impl<Q: Copy + Eq + Hash, W: Copy + Ord> Gates<Q, W> {
     /// Somebody of this queue needs the limit.
     pub fn enter(&mut self, key: &LimitKey, queue: Q) -> GateNumber {
         let number = match self.by_key.get(key) {
@@ -127,8 +127,7 @@ impl<Q: Copy + Eq + Hash, J: Copy + Ord> Gates<Q, J> {
     }
 
     /// Who asked for `amount` when there had been `since` releases was denied, and told to come back at `until`. Room
-    /// that has been released in the meantime makes the denial say nothing any more. An `amount` of 0 closes the gate for
-    /// everybody.
+    /// that has been released in the meantime makes the denial say nothing any more.
     pub fn close(
         &mut self,
         now: Timestamp,
@@ -225,7 +224,7 @@ impl<Q: Copy + Eq + Hash, J: Copy + Ord> Gates<Q, J> {
         &mut self,
         now: Timestamp,
         number: GateNumber,
-        who: J,
+        who: W,
         until: Option<Timestamp>,
     ) -> bool {
         let gate = &mut self.gates[number.0];
@@ -240,7 +239,7 @@ impl<Q: Copy + Eq + Hash, J: Copy + Ord> Gates<Q, J> {
     ///
     /// # Panics
     /// If another one goes first.
-    pub fn end_first(&mut self, number: GateNumber, who: J) -> Vec<Q> {
+    pub(super) fn end_first(&mut self, number: GateNumber, who: W) -> Vec<Q> {
         let gate = &mut self.gates[number.0];
         let is_own = gate.first.is_some_and(|first| first.who == who);
         assert!(is_own, "who goes first ends it alone");
@@ -256,9 +255,15 @@ impl<Q: Copy + Eq + Hash, J: Copy + Ord> Gates<Q, J> {
 
     /// True if another one goes before this one. Of two that go first, each at some gate, the older does, so that they
     /// never wait for each other.
-    pub(super) fn must_yield(&self, number: GateNumber, who: J, goes_first: bool) -> bool {
-        let first = self.gates[number.0].first.map(|first| first.who);
-        first.is_some_and(|first| first != who && (!goes_first || first < who))
+    pub(super) fn must_yield(
+        &self,
+        now: Timestamp,
+        number: GateNumber,
+        who: W,
+        goes_first: bool,
+    ) -> bool {
+        let first = self.gates[number.0].first.filter(|first| !first.is_over(now));
+        first.is_some_and(|first| first.who != who && (!goes_first || first.who < who))
     }
 
     #[cfg(test)]
@@ -267,7 +272,7 @@ impl<Q: Copy + Eq + Hash, J: Copy + Ord> Gates<Q, J> {
     }
 }
 
-impl<J> First<J> {
+impl<W> First<W> {
     fn is_over(&self, now: Timestamp) -> bool {
         self.until.is_some_and(|until| until <= now)
     }

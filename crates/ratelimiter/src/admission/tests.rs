@@ -103,10 +103,11 @@ impl Script {
 
     fn next(&mut self) -> String {
         let mut asking = Vec::new();
-        while let Some(attempt) = self.admission.next(self.now) {
-            let name = &self.admission.get(attempt.waiter).unwrap().work;
-            let again = if attempt.repeats.is_some() { " same lease" } else { "" };
-            asking.push(format!("{name}#{}{again}", attempt.count));
+        while let Some(id) = self.admission.next(self.now) {
+            let Waiter { work: name, attempts, unanswered_lease, .. } =
+                self.admission.get(id).unwrap();
+            let again = if unanswered_lease.is_some() { " same lease" } else { "" };
+            asking.push(format!("{name}#{attempts}{again}"));
         }
         if asking.is_empty() {
             asking.push("nobody".to_owned());

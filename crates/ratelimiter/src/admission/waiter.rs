@@ -40,7 +40,7 @@ pub(super) struct Need {
 /// What a waiter does at present.
 #[derive(Debug)]
 pub(super) enum Standing {
-    /// It has not asked yet.
+    /// It may ask as soon as its turn comes.
     Ready,
     /// It asked, and asks again later.
     Waiting(Wait),

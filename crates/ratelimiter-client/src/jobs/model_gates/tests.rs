@@ -228,6 +228,39 @@ fn a_job_that_was_denied_too_often_goes_first() {
     assert!(gates.released(now, &[limit]));
 }
 
+/// SCH-05: a job that its tenant's budget holds up anyway must not hold up other tenants.
+#[test]
+fn sch_05_a_denial_by_the_budget_resets_the_count_of_shared_denials() {
+    let (mut gates, now) = (gates(), START);
+    let (id, limit, budget) =
+        (MessageId::random(), key("tpm"), key("tenant:acme:llm:daily_tokens"));
+    let mut denied = |by: &LimitKey| {
+        gates.denied(now, id, &topic("a"), std::slice::from_ref(by), Some(&budget), secs(1));
+        gates.released(now, std::slice::from_ref(&limit))
+    };
+    for _ in 1..STARVING_AFTER {
+        assert!(denied(&limit));
+    }
+    denied(&budget);
+    assert!(denied(&limit), "it does not go first");
+}
+
+/// A job that was denied before is counted on when no other can be remembered.
+#[test]
+fn a_remembered_job_goes_first_when_the_memory_is_full() {
+    let (mut gates, now) = (gates(), START);
+    let (large, limit) = (MessageId::random(), key("tpm"));
+    let keys = std::slice::from_ref(&limit);
+    gates.denied(now, large, &topic("a"), keys, None, secs(1));
+    for _ in 1..DENIED_MAX {
+        denied(&mut gates, now, &topic("b"), "rpm", secs(1));
+    }
+    for _ in 1..STARVING_AFTER {
+        gates.denied(now, large, &topic("a"), keys, None, secs(1));
+    }
+    assert!(!gates.released(now, keys), "the gate is kept for it");
+}
+
 #[test]
 fn gates_tenants_and_denied_jobs_are_bounded() {
     let (mut gates, now) = (gates(), START);

@@ -110,19 +110,19 @@ mod tests {
     #[test]
     fn utilisation_does_not_depend_on_where_the_last_burst_falls() {
         let begun = Instant::now();
-        let mut measures = CallMetrics::new(begun);
+        let mut metrics = CallMetrics::new(begun);
         let seconds = Duration::from_secs;
         for (at, tokens) in [(10, 50), (70, 40), (100, 30), (120, 99)] {
-            measures.add(begun + seconds(at), tokens);
+            metrics.add(begun + seconds(at), tokens);
         }
-        let used = measures.utilisation(100, seconds(60), seconds(0), seconds(120));
+        let used = metrics.utilisation(100, seconds(60), seconds(0), seconds(120));
         assert!(
             (used - (50.0 / 6.0 + 40.0 * 50.0 / 60.0 + 30.0 / 3.0) / 100.0).abs() < 1e-9,
             "{used}"
         );
-        assert_eq!((measures.tokens(), measures.lasted()), (219, seconds(120)));
-        assert_eq!((measures.all_but(99), measures.all_but(100)), (seconds(100), seconds(100)));
-        assert_eq!((measures.all_but(0), measures.all_but(219)), (seconds(120), seconds(10)));
+        assert_eq!((metrics.tokens(), metrics.lasted()), (219, seconds(120)));
+        assert_eq!((metrics.all_but(99), metrics.all_but(100)), (seconds(100), seconds(100)));
+        assert_eq!((metrics.all_but(0), metrics.all_but(219)), (seconds(120), seconds(10)));
     }
 
     #[test]

@@ -27,11 +27,11 @@ fn limiter(url: &str) -> HttpLimiter {
 }
 
 /// What `check` and a reserve say of a server that always replies so.
-async fn faults(reply: Reply) -> (HttpError, ReserveError) {
+async fn errors(reply: Reply) -> (HttpError, ReserveError) {
     let server = ScriptedServer::start(vec![reply]).await;
     let limiter = limiter(&server.url);
-    let fault = limiter.check().await.unwrap_err();
-    (fault, limiter.reserve(&request()).await.unwrap_err())
+    let http_error = limiter.check().await.unwrap_err();
+    (http_error, limiter.reserve(&request()).await.unwrap_err())
 }
 
 #[track_caller]
@@ -55,11 +55,11 @@ fn assert_refused(error: &ReserveError, says: &str) {
 async fn cli_01_a_web_page_is_no_answer() {
     let page = "<!doctype html>\n<html>  <title>Welcome</title>";
     let reply = answer("200 OK", "content-type: text/html\r\n", page);
-    let (fault, error) = faults(Reply::Bytes(reply)).await;
+    let (http_error, error) = errors(Reply::Bytes(reply)).await;
     assert!(
-        matches!(&fault, HttpError::NotOurs { status: 200, kind, begins, .. }
+        matches!(&http_error, HttpError::NotOurs { status: 200, kind, begins, .. }
             if kind == "text/html" && begins.starts_with("<!doctype html> <html> <title>")),
-        "{fault:?}"
+        "{http_error:?}"
     );
     assert_refused(&error, "answers with text/html");
 }
@@ -67,8 +67,8 @@ async fn cli_01_a_web_page_is_no_answer() {
 /// CLI-01
 #[tokio::test]
 async fn cli_01_another_programs_json_is_no_answer() {
-    let (fault, error) = faults(json("200 OK", r#"{"status":"up"}"#)).await;
-    assert!(matches!(fault, HttpError::NotOurs { .. }), "{fault:?}");
+    let (http_error, error) = errors(json("200 OK", r#"{"status":"up"}"#)).await;
+    assert!(matches!(http_error, HttpError::NotOurs { .. }), "{http_error:?}");
     assert_refused(&error, "not an answer to a reserve");
 }
 
@@ -76,8 +76,8 @@ async fn cli_01_another_programs_json_is_no_answer() {
 #[tokio::test]
 async fn cli_01_a_redirection_is_not_followed() {
     let reply = answer("302 Found", "location: https://login.example.org/\r\n", "");
-    let (fault, error) = faults(Reply::Bytes(reply)).await;
-    assert!(matches!(fault, HttpError::Redirected { status: 302, .. }), "{fault:?}");
+    let (http_error, error) = errors(Reply::Bytes(reply)).await;
+    assert!(matches!(http_error, HttpError::Redirected { status: 302, .. }), "{http_error:?}");
     assert_refused(&error, "redirects to https://login.example.org/");
     assert_refused(&error, "give it the URL of the server itself");
 }
@@ -86,16 +86,16 @@ async fn cli_01_a_redirection_is_not_followed() {
 #[tokio::test]
 async fn cli_01_a_token_that_is_not_accepted_is_said_to_be_so() {
     let body = r#"{"error":"unauthorized","message":"no such token"}"#;
-    let (fault, error) = faults(json("401 Unauthorized", body)).await;
-    assert!(matches!(fault, HttpError::Unauthorized { .. }), "{fault:?}");
+    let (http_error, error) = errors(json("401 Unauthorized", body)).await;
+    assert!(matches!(http_error, HttpError::Unauthorized { .. }), "{http_error:?}");
     assert_refused(
         &error,
         "does not accept the token (401): no such token; give the client a token",
     );
 
     let body = r#"{"error":"forbidden","message":"an admin token is needed"}"#;
-    let (fault, error) = faults(json("403 Forbidden", body)).await;
-    assert!(matches!(fault, HttpError::Forbidden { .. }), "{fault:?}");
+    let (http_error, error) = errors(json("403 Forbidden", body)).await;
+    assert!(matches!(http_error, HttpError::Forbidden { .. }), "{http_error:?}");
     assert_refused(&error, "(403): an admin token is needed");
 }
 
@@ -107,8 +107,8 @@ async fn cli_01_an_answer_that_is_cut_short_leaves_the_outcome_unknown() {
     let no_length = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{\"allowed\":tr".to_owned();
     let head_only = "HTTP/1.1 200".to_owned();
     for cut in [half, no_length, head_only, String::new()] {
-        let (fault, error) = faults(Reply::LastBytes(cut)).await;
-        assert!(matches!(fault, HttpError::CutShort { .. }), "{fault:?}");
+        let (http_error, error) = errors(Reply::LastBytes(cut)).await;
+        assert!(matches!(http_error, HttpError::CutShort { .. }), "{http_error:?}");
         assert_unanswered(&error, "was cut short");
     }
 }
@@ -123,10 +123,10 @@ async fn cli_01_a_server_that_accepts_and_never_answers_is_silent() {
         ..HttpOptions::default()
     };
     let limiter = HttpLimiter::with_options(&server.url, options.clone()).unwrap();
-    let fault = limiter.check().await.unwrap_err();
+    let http_error = limiter.check().await.unwrap_err();
     assert!(
-        matches!(fault, HttpError::Silent { timeout, .. } if timeout == options.timeout),
-        "{fault:?}"
+        matches!(http_error, HttpError::Silent { timeout, .. } if timeout == options.timeout),
+        "{http_error:?}"
     );
     let error = limiter.reserve(&request()).await.unwrap_err();
     assert_unanswered(&error, "did not answer within 50ms");
@@ -137,8 +137,8 @@ async fn cli_01_a_server_that_accepts_and_never_answers_is_silent() {
 async fn cli_01_a_server_that_is_not_there_is_unreachable() {
     // A port that nobody is given by chance, and nobody listens on.
     let limiter = limiter("http://127.0.0.1:1");
-    let fault = limiter.check().await.unwrap_err();
-    assert!(matches!(fault, HttpError::Unreachable { .. }), "{fault:?}");
+    let http_error = limiter.check().await.unwrap_err();
+    assert!(matches!(http_error, HttpError::Unreachable { .. }), "{http_error:?}");
     let error = limiter.reserve(&request()).await.unwrap_err();
     assert_unanswered(&error, "cannot connect to http://127.0.0.1");
 }
@@ -150,8 +150,8 @@ async fn cli_01_what_stands_between_may_be_unavailable_in_its_own_words() {
         ["502 Bad Gateway", "503 Service Unavailable", "429 Too Many Requests", "500 Oops"]
     {
         let reply = answer(status, "content-type: text/html\r\nretry-after: 7\r\n", "<html>");
-        let (fault, error) = faults(Reply::Bytes(reply)).await;
-        assert_eq!(fault.retry_after(), Duration::from_secs(7), "{fault:?}");
+        let (http_error, error) = errors(Reply::Bytes(reply)).await;
+        assert_eq!(http_error.retry_after(), Duration::from_secs(7), "{http_error:?}");
         assert_unanswered(&error, "is not available");
     }
 }
@@ -166,8 +166,12 @@ async fn cli_01_a_retry_after_is_bounded() {
         let ms = seconds.saturating_mul(1_000);
         let body = format!(r#"{{"allowed":false,"retry_after_ms":{ms}}}"#);
         for reply in [by_header, json("503 Service Unavailable", &body)] {
-            let (fault, error) = faults(reply).await;
-            assert_eq!(fault.retry_after(), Duration::from_secs(SECONDS_MAX), "{fault:?}");
+            let (http_error, error) = errors(reply).await;
+            assert_eq!(
+                http_error.retry_after(),
+                Duration::from_secs(SECONDS_MAX),
+                "{http_error:?}"
+            );
             assert_unanswered(&error, "is not available");
         }
     }
@@ -178,8 +182,8 @@ async fn cli_01_a_retry_after_is_bounded() {
 async fn cli_01_a_backend_without_an_answer_says_when_to_come_back() {
     let body = r#"{"allowed":false,"retry_after_ms":1500,"error":"backend_error"}"#;
     let reply = answer("503 Service Unavailable", "retry-after: 2\r\n", body);
-    let (fault, error) = faults(Reply::Bytes(reply)).await;
-    assert!(fault.is_unanswered());
+    let (http_error, error) = errors(Reply::Bytes(reply)).await;
+    assert!(http_error.is_unanswered());
     let ReserveError::Unanswered(Unanswered { retry_after, .. }) = error else {
         panic!("the outcome is unknown, not {error:?}");
     };
@@ -190,8 +194,8 @@ async fn cli_01_a_backend_without_an_answer_says_when_to_come_back() {
 #[tokio::test]
 async fn cli_01_a_backend_that_refuses_the_server_is_not_asked_again() {
     let body = r#"{"allowed":false,"retry_after_ms":0,"error":"backend_refused"}"#;
-    let (fault, error) = faults(json("500 Internal Server Error", body)).await;
-    assert!(!fault.is_unanswered(), "{fault:?}");
+    let (http_error, error) = errors(json("500 Internal Server Error", body)).await;
+    assert!(!http_error.is_unanswered(), "{http_error:?}");
     assert_refused(&error, "backend_refused");
 }
 
