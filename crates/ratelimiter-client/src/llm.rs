@@ -1,8 +1,8 @@
-//! What one LLM call needs of its limits, and what it used.
+//! Requirements and actuals of an LLM call.
 
 use ratelimiter::{Actuals, KeyError, LimitKey, RequestError, Requirements};
 
-/// An LLM call that is to be made.
+/// An LLM call to make.
 ///
 /// ```
 /// use ratelimiter_client::LlmRequest;
@@ -31,29 +31,27 @@ use ratelimiter::{Actuals, KeyError, LimitKey, RequestError, Requirements};
 ///         "tenant:acme:llm:daily_tokens 520",
 ///     ]
 /// );
-/// // After the call: what it really used.
+/// // After the call: its actual use.
 /// assert_eq!(requirements.actuals(74).len(), 2);
 /// # Ok::<(), ratelimiter_client::LlmRequestError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LlmRequest {
-    /// On whose behalf. Tenants that share a model never wait for each other's budgets.
+    /// The tenant that the call is for. Tenants that share a model never wait for each other's budgets.
     pub tenant: String,
-    /// Who serves the model.
+    /// The provider of the model.
     pub provider: String,
     /// The model's name.
     pub model: String,
-    /// The text that is sent.
+    /// The text to send.
     pub prompt: String,
-    /// The most tokens that the model may answer with.
+    /// The most tokens of the output.
     pub max_output_tokens: u64,
     /// Whether the call counts against the tenant's daily tokens.
     pub want_daily_budget: bool,
 }
 
-/// How many tokens a prompt has at the most, as far as can be told before the call.
-///
-/// Any function from a text to a number is an estimator.
+/// Estimates an upper bound of a prompt's tokens before the call. Any function from a text to a number is an estimator.
 ///
 /// ```
 /// use ratelimiter_client::LlmRequest;
@@ -80,7 +78,7 @@ impl<F: Fn(&str) -> u64> TokenEstimator for F {
     }
 }
 
-/// Estimates a prompt by its bytes of UTF-8. No tokenizer makes more tokens than that.
+/// Estimates a prompt by its UTF-8 bytes. No tokenizer makes more tokens than bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Utf8Bytes;
 
@@ -90,7 +88,7 @@ impl TokenEstimator for Utf8Bytes {
     }
 }
 
-/// What one call needs of its limits, and the keys by which its use is reported.
+/// The requirements of one call, and the keys of its actuals.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LlmRequirements {
     tenant: Box<str>,
@@ -111,7 +109,7 @@ pub enum LlmRequestError {
     /// The provider, the model or the tenant cannot be part of a key.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// The prompt's estimate and the output together are more than 64 bits can count.
+    /// The estimate of the prompt and the output together overflow 64 bits.
     #[error("the prompt and its output together have more tokens than can be counted")]
     TooManyTokens,
     /// Neither prompt nor output.
@@ -122,7 +120,7 @@ pub enum LlmRequestError {
 }
 
 impl LlmRequest {
-    /// What the call needs, with its prompt estimated by [`Utf8Bytes`].
+    /// The requirements of the call, with the prompt estimated by [`Utf8Bytes`].
     ///
     /// # Errors
     /// See [`LlmRequestError`].
@@ -130,8 +128,8 @@ impl LlmRequest {
         self.requirements_with(&Utf8Bytes)
     }
 
-    /// What the call needs, with its prompt estimated by `estimator`: in this order 1 request, the upper bound of
-    /// tokens, 1 slot, and if it is wanted the upper bound of the tenant's daily tokens.
+    /// The requirements of the call, with the prompt estimated by `estimator`. In this order: 1 request, the upper bound of
+    /// tokens, 1 slot, and if `want_daily_budget` the upper bound of the tenant's daily tokens.
     ///
     /// # Errors
     /// See [`LlmRequestError`].
@@ -179,12 +177,12 @@ impl LlmRequest {
 }
 
 impl LlmRequirements {
-    /// On whose behalf the call is made.
+    /// The tenant that the call is for.
     pub const fn tenant(&self) -> &str {
         &self.tenant
     }
 
-    /// Who serves the model.
+    /// The provider of the model.
     pub const fn provider(&self) -> &str {
         &self.provider
     }
@@ -199,28 +197,28 @@ impl LlmRequirements {
         &self.requirements
     }
 
-    /// The upper bound of the call's tokens, which is reserved.
+    /// The upper bound of the call's tokens.
     pub const fn upper_tokens(&self) -> u64 {
         self.upper_tokens
     }
 
-    /// The actuals of a call that used so many tokens, for a complete.
+    /// The actuals of a call that used `tokens`, for a complete.
     pub fn actuals(&self, tokens: u64) -> Actuals {
         let daily = self.daily_tokens.clone();
         let keys = [self.tpm.clone()].into_iter().chain(daily);
-        different(keys.map(|key| (key, tokens)))
+        distinct(keys.map(|key| (key, tokens)))
     }
 
-    /// The actuals of a call as far as anything is known of it; nothing known leaves all that was reserved.
+    /// The actuals of a call; without known tokens it keeps its full reservation.
     pub(crate) fn known_actuals(&self, tokens: Option<u64>) -> Actuals {
         tokens.map_or_else(Actuals::none, |tokens| self.actuals(tokens))
     }
 
-    /// The actuals of a call that was allowed and then not made: nothing of any rolling limit was used.
+    /// The actuals of a call that was allowed and not made: no use of any rolling limit.
     pub fn unused(&self) -> Actuals {
         let daily = self.daily_tokens.clone();
         let keys = [self.rpm.clone(), self.tpm.clone()].into_iter().chain(daily);
-        different(keys.map(|key| (key, 0)))
+        distinct(keys.map(|key| (key, 0)))
     }
 
     /// The tenant's budget, if the call counts against it.
@@ -230,7 +228,7 @@ impl LlmRequirements {
     }
 
     /// The limits that get room back when the call completes with these actuals.
-    pub(crate) fn freed_by(&self, actuals: &Actuals) -> Vec<LimitKey> {
+    pub(crate) fn limits_freed_by(&self, actuals: &Actuals) -> Vec<LimitKey> {
         let reserved = |key: &LimitKey| if *key == self.rpm { 1 } else { self.upper_tokens };
         let shrunk = actuals
             .iter()
@@ -240,7 +238,7 @@ impl LlmRequirements {
     }
 }
 
-fn different(pairs: impl Iterator<Item = (LimitKey, u64)>) -> Actuals {
+fn distinct(pairs: impl Iterator<Item = (LimitKey, u64)>) -> Actuals {
     Actuals::of(pairs).expect("at most three keys, of different families")
 }
 
@@ -303,7 +301,7 @@ mod tests {
 
     /// CLI-03
     #[test]
-    fn cli_03_needs_that_cannot_be_counted_are_refused() {
+    fn cli_03_requirements_that_overflow_or_are_empty_are_refused() {
         let huge = request("x", u64::MAX, false);
         assert_eq!(huge.requirements(), Err(LlmRequestError::TooManyTokens));
         let most = request("x", u64::MAX - 1, false);
@@ -327,15 +325,15 @@ mod tests {
 
     /// CLI-03
     #[test]
-    fn cli_03_what_a_complete_frees_is_known() {
+    fn cli_03_the_limits_that_a_complete_frees_are_known() {
         let requirements = request("hi", 98, true).requirements().unwrap();
         let freed = |tokens| {
-            let freed = requirements.freed_by(&requirements.actuals(tokens));
+            let freed = requirements.limits_freed_by(&requirements.actuals(tokens));
             listed(freed.into_iter().map(|key| (key, 0)))
         };
         assert_eq!(freed(99), "tpm=0 tenant:acme:llm:daily_tokens=0 concurrency=0");
         assert_eq!(freed(100), "concurrency=0");
-        let all = requirements.freed_by(&requirements.unused()).len();
+        let all = requirements.limits_freed_by(&requirements.unused()).len();
         assert_eq!(all, 4);
     }
 }

@@ -1,4 +1,4 @@
-//! What the runner's tasks share.
+//! State that the tasks of a runner share.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, MutexGuard};
@@ -11,11 +11,10 @@ use tokio::sync::Notify;
 use super::counters::{Counts, JobCounters};
 use super::model_gates::ModelGates;
 use super::settings::RunnerSettings;
-use crate::completing::Completing;
+use crate::completer::Completer;
 use crate::llm::{LlmRequirements, TokenEstimator};
 use crate::tokio_clock::TokioClock;
 
-/// What the runner's tasks share.
 pub(super) struct RunnerContext<O, L, H> {
     pub(super) outbox: O,
     pub(super) limiter: L,
@@ -25,33 +24,33 @@ pub(super) struct RunnerContext<O, L, H> {
     pub(super) counters: JobCounters,
     pub(super) gates: Mutex<ModelGates>,
     pub(super) clock: TokioClock,
-    /// How often it looked for work.
-    pub(super) looks: AtomicUsize,
-    /// Something happened that may let jobs go ahead.
+    /// Rounds of claims so far.
+    pub(super) claim_rounds: AtomicUsize,
+    /// Signals that more jobs may be claimed.
     pub(super) changed: Notify,
-    /// No new calls.
+    /// Cancelled to stop new calls.
     pub(super) shutdown: CancellationToken,
-    /// The time to shut down is over.
+    /// Cancelled when the time to shut down is over.
     pub(super) stop: CancellationToken,
 }
 
 impl<O, L, H> RunnerContext<O, L, H> {
     pub(super) fn gates(&self) -> MutexGuard<'_, ModelGates> {
-        self.gates.lock().expect("nobody panics with the gates in hand")
+        self.gates.lock().expect("no panic with the lock held")
     }
 
     pub(super) fn counts(&self) -> &Counts {
         self.counters.counts()
     }
 
-    pub(super) fn note_lost(&self) {
+    pub(super) fn record_claim_lost(&self) {
         tracing::warn!("claim lost, another runner has the job");
         self.counts().claims_lost.add(1);
     }
 }
 
 impl<O, L: Limiter, H> RunnerContext<O, L, H> {
-    /// Completes a lease; the models that got room back may go on.
+    /// Completes a lease; the models that got room back may be claimed again.
     pub(super) async fn complete(
         &self,
         requirements: &LlmRequirements,
@@ -60,9 +59,9 @@ impl<O, L: Limiter, H> RunnerContext<O, L, H> {
         actuals: Actuals,
     ) {
         let complete_for = self.settings.complete_for;
-        let completing = Completing { limiter: &self.limiter, stop: &self.stop, complete_for };
+        let completer = Completer { limiter: &self.limiter, stop: &self.stop, complete_for };
         let request = CompleteRequest { lease, job: job.cloned(), actuals };
-        match completing.complete(request, requirements, || ()).await {
+        match completer.complete(request, requirements, || ()).await {
             Some(freed) => {
                 if self.gates().released(self.clock.now(), &freed) {
                     self.changed.notify_one();

@@ -1,4 +1,4 @@
-//! A job that was handed back.
+//! Jobs that a scheduler handed back.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,30 +6,30 @@ use std::time::Duration;
 
 use ratelimiter::JobId;
 
-use super::queued::{JobFacts, Queued};
+use super::queued::{JobFacts, QueuedJob};
 use super::report::JobFailure;
 use crate::llm::LlmRequirements;
 
-/// A job that did not run before its scheduler was shut down. [`Scheduler::resubmit`] gives it to another one, and its
-/// handle goes on waiting; if it is dropped, the handle resolves to [`JobFailure::NotRun`].
+/// A job that did not run before its scheduler was shut down. [`Scheduler::resubmit`] submits it to another one, and its
+/// handle stays valid; if it is dropped, the handle resolves to [`JobFailure::NotRun`].
 ///
 /// [`Scheduler::resubmit`]: super::Scheduler::resubmit
-#[must_use = "a job that is dropped here has failed"]
+#[must_use = "a job that is dropped here fails"]
 pub struct UnrunJob {
     /// `None` once it was taken.
-    queued: Option<Queued>,
+    queued: Option<QueuedJob>,
     facts: Arc<JobFacts>,
 }
 
 impl UnrunJob {
-    pub(super) fn new(mut queued: Queued, attempts: u32) -> Self {
+    pub(super) fn new(mut queued: QueuedJob, attempts: u32) -> Self {
         queued.earlier_attempts += attempts;
-        queued.place = None;
+        queued.queue_permit = None;
         let facts = queued.facts.clone();
         Self { queued: Some(queued), facts }
     }
 
-    /// The owner's name for it.
+    /// The owner's ID for it.
     pub fn id(&self) -> Option<&JobId> {
         self.facts.id.as_ref()
     }
@@ -39,15 +39,15 @@ impl UnrunJob {
         &self.facts.requirements
     }
 
-    /// Takes the job out, so that dropping what is left does not fail it.
-    pub(super) const fn take(&mut self) -> Option<Queued> {
+    /// Takes the job, so that dropping the rest does not fail it.
+    pub(super) const fn take(&mut self) -> Option<QueuedJob> {
         self.queued.take()
     }
 }
 
 impl Drop for UnrunJob {
     fn drop(&mut self) {
-        if let Some(Queued { work, earlier_attempts, control, .. }) = self.queued.take() {
+        if let Some(QueuedJob { work, earlier_attempts, control, .. }) = self.queued.take() {
             let failure = match control.is_cancelled() {
                 true => JobFailure::Cancelled,
                 false => JobFailure::NotRun,

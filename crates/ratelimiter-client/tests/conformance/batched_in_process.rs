@@ -1,4 +1,4 @@
-//! The batcher around the limiter in process. CLI-02
+//! The batcher on the memory limiter. CLI-02
 
 use std::sync::Arc;
 use std::time::Duration;

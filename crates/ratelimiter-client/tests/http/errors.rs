@@ -1,4 +1,4 @@
-//! Whatever a server does wrong is told apart, and only an unknown outcome may be repeated.
+//! Errors are told apart, and only unknown outcomes are retried.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn request() -> ReserveRequest {
     ReserveRequest::new(LeaseId::from_u128(7), Requirements::of([(key, 1)]).unwrap())
 }
 
-/// A limiter that reports at once what it meets.
+/// A limiter without retries.
 fn limiter(url: &str) -> HttpLimiter {
     let options = HttpOptions {
         repeat_for: Duration::ZERO,
@@ -26,7 +26,7 @@ fn limiter(url: &str) -> HttpLimiter {
     HttpLimiter::with_options(url, options).unwrap()
 }
 
-/// What `check` and a reserve say of a server that always replies so.
+/// The errors of `check` and of a reserve with a server that always replies like this.
 async fn errors(reply: Reply) -> (HttpError, ReserveError) {
     let server = ScriptedServer::start(vec![reply]).await;
     let limiter = limiter(&server.url);
@@ -57,8 +57,8 @@ async fn cli_01_a_web_page_is_no_answer() {
     let reply = answer("200 OK", "content-type: text/html\r\n", page);
     let (http_error, error) = errors(Reply::Bytes(reply)).await;
     assert!(
-        matches!(&http_error, HttpError::NotOurs { status: 200, kind, begins, .. }
-            if kind == "text/html" && begins.starts_with("<!doctype html> <html> <title>")),
+        matches!(&http_error, HttpError::UnexpectedResponse { status: 200, content, excerpt, .. }
+            if content == "text/html" && excerpt.starts_with("<!doctype html> <html> <title>")),
         "{http_error:?}"
     );
     assert_refused(&error, "answers with text/html");
@@ -68,13 +68,13 @@ async fn cli_01_a_web_page_is_no_answer() {
 #[tokio::test]
 async fn cli_01_another_programs_json_is_no_answer() {
     let (http_error, error) = errors(json("200 OK", r#"{"status":"up"}"#)).await;
-    assert!(matches!(http_error, HttpError::NotOurs { .. }), "{http_error:?}");
+    assert!(matches!(http_error, HttpError::UnexpectedResponse { .. }), "{http_error:?}");
     assert_refused(&error, "not an answer to a reserve");
 }
 
 /// CLI-01
 #[tokio::test]
-async fn cli_01_a_redirection_is_not_followed() {
+async fn cli_01_a_redirect_is_not_followed() {
     let reply = answer("302 Found", "location: https://login.example.org/\r\n", "");
     let (http_error, error) = errors(Reply::Bytes(reply)).await;
     assert!(matches!(http_error, HttpError::Redirected { status: 302, .. }), "{http_error:?}");
@@ -84,7 +84,7 @@ async fn cli_01_a_redirection_is_not_followed() {
 
 /// CLI-01
 #[tokio::test]
-async fn cli_01_a_token_that_is_not_accepted_is_said_to_be_so() {
+async fn cli_01_a_token_that_is_not_accepted_is_reported() {
     let body = r#"{"error":"unauthorized","message":"no such token"}"#;
     let (http_error, error) = errors(json("401 Unauthorized", body)).await;
     assert!(matches!(http_error, HttpError::Unauthorized { .. }), "{http_error:?}");
@@ -101,21 +101,21 @@ async fn cli_01_a_token_that_is_not_accepted_is_said_to_be_so() {
 
 /// CLI-01
 #[tokio::test]
-async fn cli_01_an_answer_that_is_cut_short_leaves_the_outcome_unknown() {
+async fn cli_01_an_incomplete_response_leaves_the_outcome_unknown() {
     let whole = answer("200 OK", "", r#"{"allowed":true,"retry_after_ms":0}"#);
     let half = whole[..whole.len() - 10].to_owned();
     let no_length = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{\"allowed\":tr".to_owned();
     let head_only = "HTTP/1.1 200".to_owned();
     for cut in [half, no_length, head_only, String::new()] {
         let (http_error, error) = errors(Reply::LastBytes(cut)).await;
-        assert!(matches!(http_error, HttpError::CutShort { .. }), "{http_error:?}");
-        assert_unanswered(&error, "was cut short");
+        assert!(matches!(http_error, HttpError::Incomplete { .. }), "{http_error:?}");
+        assert_unanswered(&error, "is incomplete");
     }
 }
 
 /// CLI-01
 #[tokio::test]
-async fn cli_01_a_server_that_accepts_and_never_answers_is_silent() {
+async fn cli_01_a_server_that_accepts_and_never_answers_times_out() {
     let server = ScriptedServer::start(vec![Reply::Silence]).await;
     let options = HttpOptions {
         timeout: Duration::from_millis(50),
@@ -125,7 +125,7 @@ async fn cli_01_a_server_that_accepts_and_never_answers_is_silent() {
     let limiter = HttpLimiter::with_options(&server.url, options.clone()).unwrap();
     let http_error = limiter.check().await.unwrap_err();
     assert!(
-        matches!(http_error, HttpError::Silent { timeout, .. } if timeout == options.timeout),
+        matches!(http_error, HttpError::TimedOut { timeout, .. } if timeout == options.timeout),
         "{http_error:?}"
     );
     let error = limiter.reserve(&request()).await.unwrap_err();
@@ -134,8 +134,8 @@ async fn cli_01_a_server_that_accepts_and_never_answers_is_silent() {
 
 /// CLI-01
 #[tokio::test]
-async fn cli_01_a_server_that_is_not_there_is_unreachable() {
-    // A port that nobody is given by chance, and nobody listens on.
+async fn cli_01_a_closed_port_is_unreachable() {
+    // A privileged port that no server uses and no test is assigned.
     let limiter = limiter("http://127.0.0.1:1");
     let http_error = limiter.check().await.unwrap_err();
     assert!(matches!(http_error, HttpError::Unreachable { .. }), "{http_error:?}");
@@ -145,7 +145,7 @@ async fn cli_01_a_server_that_is_not_there_is_unreachable() {
 
 /// CLI-01
 #[tokio::test]
-async fn cli_01_what_stands_between_may_be_unavailable_in_its_own_words() {
+async fn cli_01_an_error_page_of_a_proxy_is_unavailable() {
     for status in
         ["502 Bad Gateway", "503 Service Unavailable", "429 Too Many Requests", "500 Oops"]
     {
@@ -156,7 +156,7 @@ async fn cli_01_what_stands_between_may_be_unavailable_in_its_own_words() {
     }
 }
 
-/// CLI-01: what a proxy asks for beyond 366 days is taken for that long.
+/// CLI-01: at 366 days.
 #[tokio::test]
 async fn cli_01_a_retry_after_is_bounded() {
     const SECONDS_MAX: u64 = 366 * 24 * 60 * 60;
@@ -179,7 +179,7 @@ async fn cli_01_a_retry_after_is_bounded() {
 
 /// CLI-01
 #[tokio::test]
-async fn cli_01_a_backend_without_an_answer_says_when_to_come_back() {
+async fn cli_01_a_backend_without_an_answer_gives_a_retry_delay() {
     let body = r#"{"allowed":false,"retry_after_ms":1500,"error":"backend_error"}"#;
     let reply = answer("503 Service Unavailable", "retry-after: 2\r\n", body);
     let (http_error, error) = errors(Reply::Bytes(reply)).await;
@@ -192,7 +192,7 @@ async fn cli_01_a_backend_without_an_answer_says_when_to_come_back() {
 
 /// CLI-01
 #[tokio::test]
-async fn cli_01_a_backend_that_refuses_the_server_is_not_asked_again() {
+async fn cli_01_a_request_that_the_backend_refuses_is_not_retried() {
     let body = r#"{"allowed":false,"retry_after_ms":0,"error":"backend_refused"}"#;
     let (http_error, error) = errors(json("500 Internal Server Error", body)).await;
     assert!(!http_error.is_unanswered(), "{http_error:?}");
@@ -201,7 +201,7 @@ async fn cli_01_a_backend_that_refuses_the_server_is_not_asked_again() {
 
 /// CLI-01
 #[tokio::test]
-async fn cli_01_every_operation_tells_a_refusal_from_an_unknown_outcome() {
+async fn cli_01_every_operation_distinguishes_a_refusal_from_an_unknown_outcome() {
     let body = r#"{"error":"unauthorized"}"#;
     let refusing = ScriptedServer::start(vec![json("401 Unauthorized", body)]).await;
     let away = ScriptedServer::start(vec![json("503 Service Unavailable", "{}")]).await;

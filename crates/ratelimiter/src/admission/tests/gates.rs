@@ -1,8 +1,8 @@
-//! The gates by themselves, as a caller uses them whose waiters are elsewhere.
+//! Gates without an `Admission`, as durable jobs use them.
 
 use std::time::Duration;
 
-use super::super::{Denials, FIRST_LASTS_MAX, GateNumber, Gates, Owner};
+use super::super::{Denials, FIRST_LASTS_MAX, GateId, Gates, Owner};
 use super::START;
 use crate::LimitKey;
 
@@ -12,8 +12,8 @@ fn key() -> LimitKey {
     LimitKey::new("rpm").unwrap()
 }
 
-/// Gates with one gate, at which one model stands.
-fn one_gate() -> (Gates<&'static str, u32>, GateNumber) {
+/// Gates with one gate, which one model needs.
+fn one_gate() -> (Gates<&'static str, u32>, GateId) {
     let mut gates = Gates::default();
     let gate = gates.enter(&key(), "model");
     (gates, gate)
@@ -36,7 +36,7 @@ fn after_a_denial_a_gate_opens_for_1_2_4_8_and_then_for_all() {
 }
 
 #[test]
-fn a_denial_begins_the_count_of_allows_anew() {
+fn a_denial_resets_the_count_of_allows() {
     let (mut gates, gate) = one_gate();
     for _ in 0..8 {
         gates.ask(gate);
@@ -50,7 +50,7 @@ fn a_denial_begins_the_count_of_allows_anew() {
 }
 
 #[test]
-fn a_denial_of_amount_1_closes_the_gate_for_everybody() {
+fn a_denial_of_amount_1_closes_the_gate_for_all() {
     let (mut gates, gate) = one_gate();
     let until = START.after(SECOND);
     gates.close(START, gate, 2, until, gates.releases());

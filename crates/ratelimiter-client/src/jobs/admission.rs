@@ -1,4 +1,4 @@
-//! A claimed job asks for room, when its turn has come.
+//! Admission of claimed jobs: turns, and reserving until there is an answer.
 
 use std::time::Duration;
 
@@ -15,78 +15,76 @@ use super::claim::Settlement;
 use super::context::RunnerContext;
 use super::handler::JobHandler;
 use super::job::LlmJob;
-use crate::completing::jittered;
+use crate::completer::jittered;
 use crate::llm::LlmRequirements;
 use crate::scheduler::{JobView, Permit};
 
-/// How long a job waits that cannot be allowed before somebody puts something right.
+/// How long a job waits that cannot be allowed until an operator fixes something.
 const POSTPONED_FOR: Duration = Duration::from_secs(10);
 
-/// A job in hand that asks.
 #[derive(Debug)]
-pub(super) struct Asking {
+pub(super) struct ClaimedJob {
     pub(super) id: MessageId,
     pub(super) topic: Topic,
     pub(super) job: LlmJob,
     pub(super) requirements: LlmRequirements,
     pub(super) job_id: Option<JobId>,
-    /// Which attempt it would be.
+    /// The number of the next attempt, from 1.
     pub(super) attempt: u32,
-    /// How many attempts have failed before.
+    /// Failed attempts so far.
     pub(super) failures: u32,
     pub(super) claimed_at: Instant,
 }
 
-/// The jobs of one model ask in the order of their creation: each when the one before has its answer.
+/// A job's turn to ask. The jobs of one model ask in the order of their creation, each when the one before has its answer.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct AdmissionTurn {
     /// Resolves on our turn; `None` means immediately.
-    pub(super) comes: Option<oneshot::Receiver<()>>,
-    /// Dropped when the next one may ask.
+    pub(super) ready: Option<oneshot::Receiver<()>>,
+    /// Dropped when the next job may ask.
     pub(super) next: oneshot::Sender<()>,
 }
 
-/// What came of asking.
 #[derive(Debug)]
-pub(super) enum Asked {
+pub(super) enum AdmissionOutcome {
     /// The call may be made.
     Allowed(Permit),
-    /// It may not, and this becomes of the job.
+    /// The job is settled without a call.
     Settled(Settlement),
 }
 
 impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L, H> {
-    /// Waits for the job's turn and asks until there is an answer, or the runner is told to stop.
-    pub(super) async fn ask(&self, asking: &Asking, turn: Turn) -> Asked {
-        if let Some(comes) = turn.comes {
-            // An error says that the one before is gone, which is as good.
-            drop(comes.await);
+    /// Waits for the job's turn and asks until there is an answer or the runner stops.
+    pub(super) async fn admit(&self, job: &ClaimedJob, turn: AdmissionTurn) -> AdmissionOutcome {
+        if let Some(ready) = turn.ready {
+            // An error means that the job before it is gone, which also ends its turn.
+            drop(ready.await);
         }
-        let asked = self.ask_now(asking).await;
+        let outcome = self.try_admit(job).await;
         drop(turn.next);
-        asked
+        outcome
     }
 
-    async fn ask_now(&self, asking: &Asking) -> Asked {
-        if self.shutdown.is_cancelled() || !self.gates().lets_ask(self.clock.now(), &asking.topic) {
+    async fn try_admit(&self, job: &ClaimedJob) -> AdmissionOutcome {
+        if self.shutdown.is_cancelled() || !self.gates().may_ask(self.clock.now(), &job.topic) {
             self.counts().given_back.add(1);
-            return Asked::put_off(Duration::ZERO);
+            return AdmissionOutcome::put_off(Duration::ZERO);
         }
-        let budget = asking.requirements.daily_tokens();
-        let waits = budget.and_then(|key| self.gates().put_off(self.clock.now(), key));
-        if let Some(wait) = waits {
+        let budget = job.requirements.daily_tokens();
+        let wait = budget.and_then(|key| self.gates().tenant_wait(self.clock.now(), key));
+        if let Some(wait) = wait {
             self.counts().put_off.add(1);
-            return Asked::put_off(jittered(wait, self.settings.jitter));
+            return AdmissionOutcome::put_off(jittered(wait, self.settings.jitter));
         }
         let mut lease = LeaseId::generate(self.clock.now());
         let mut unanswered_count = 0;
         loop {
             self.counts().asked.add(1);
-            self.settings.observer.reserve_started(&asking.view(Some(lease)));
+            self.settings.observer.reserve_started(&job.view(Some(lease)));
             let request = ReserveRequest {
                 lease,
-                job: asking.job_id.clone(),
-                requirements: asking.requirements.as_requirements().clone(),
+                job: job.job_id.clone(),
+                requirements: job.requirements.as_requirements().clone(),
             };
             let answer = tokio::select! {
                 biased;
@@ -95,23 +93,23 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
             };
             match answer {
                 Some(Ok(Decision::Allowed { reserved_at })) => {
-                    return self.allowed(asking, lease, reserved_at).await;
+                    return self.allowed(job, lease, reserved_at).await;
                 }
-                Some(Ok(Decision::Denied(denial))) => return self.denied(asking, lease, &denial),
+                Some(Ok(Decision::Denied(denial))) => return self.denied(job, lease, &denial),
                 Some(Err(ReserveError::Unanswered(unanswered))) => {
                     tracing::debug!(%unanswered, "no answer to reserve");
                     self.counts().unanswered.add(1);
-                    self.settings.observer.unknown(&asking.view(Some(lease)), &unanswered);
+                    self.settings.observer.unknown(&job.view(Some(lease)), &unanswered);
                     unanswered_count += 1;
                     let jitter = fastrand::f64();
                     let pause = no_answer_pause(unanswered_count, unanswered.retry_after, jitter);
                     tokio::select! {
                         () = sleep_until(Instant::now() + pause) => {}
-                        () = self.shutdown.cancelled() => return self.give_up(asking, lease).await,
+                        () = self.shutdown.cancelled() => return self.give_up(job, lease).await,
                     }
                 }
-                None => return self.give_up(asking, lease).await,
-                // An answer that was lost had used the lease up.
+                None => return self.give_up(job, lease).await,
+                // A request whose answer was lost has used the lease.
                 Some(Err(ReserveError::LeaseEnded | ReserveError::LeaseConflict))
                     if unanswered_count > 0 =>
                 {
@@ -127,88 +125,99 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
                     | ReserveError::LeaseEnded
                     | ReserveError::LeaseConflict
                     | ReserveError::Refused(_)),
-                )) => return self.postponed(asking, &error),
+                )) => return self.postponed(job, &error),
             }
         }
     }
 
-    async fn allowed(&self, asking: &Asking, lease: LeaseId, reserved_at: Timestamp) -> Asked {
+    async fn allowed(
+        &self,
+        job: &ClaimedJob,
+        lease: LeaseId,
+        reserved_at: Timestamp,
+    ) -> AdmissionOutcome {
         if self.shutdown.is_cancelled() {
-            return self.give_up(asking, lease).await;
+            return self.give_up(job, lease).await;
         }
         self.counts().allowed.add(1);
-        self.gates().allowed(asking.id, &asking.topic, asking.requirements.daily_tokens());
-        self.settings.observer.allowed(&asking.view(Some(lease)));
-        Asked::Allowed(Permit::new(lease, reserved_at))
+        self.gates().allowed(job.id, &job.topic, job.requirements.daily_tokens());
+        self.settings.observer.allowed(&job.view(Some(lease)));
+        AdmissionOutcome::Allowed(Permit::new(lease, reserved_at))
     }
 
-    fn denied(&self, asking: &Asking, lease: LeaseId, denial: &Denial) -> Asked {
+    fn denied(&self, job: &ClaimedJob, lease: LeaseId, denial: &Denial) -> AdmissionOutcome {
         let wait = jittered(denial.retry_after, self.settings.jitter);
         tracing::debug!(keys = ?denial.keys(), ?wait, "reserve denied");
         self.counts().denied.add(1);
-        self.settings.observer.denied(&asking.view(Some(lease)), denial);
-        let budget = asking.requirements.daily_tokens();
-        let Asking { id, topic, .. } = asking;
+        self.settings.observer.denied(&job.view(Some(lease)), denial);
+        let budget = job.requirements.daily_tokens();
+        let ClaimedJob { id, topic, .. } = job;
         let wait = self.gates().denied(self.clock.now(), *id, topic, denial.keys(), budget, wait);
-        // The gate's time is one to wake up at.
+        // The runner must wake up when the gate opens.
         self.changed.notify_one();
         match &denial.reason {
             DenialReason::Paused { key } => {
                 tracing::info!(%key, ?wait, "job waits, its limit is paused");
                 self.counts().paused.add(1);
-                Asked::put_off_because(wait, format!("waits: {key} is paused (capacity 0)"))
+                AdmissionOutcome::put_off_because(
+                    wait,
+                    format!("waits: {key} is paused (capacity 0)"),
+                )
             }
-            DenialReason::NoRoom { .. } | DenialReason::Decreasing { .. } => Asked::put_off(wait),
+            DenialReason::NoRoom { .. } | DenialReason::Decreasing { .. } => {
+                AdmissionOutcome::put_off(wait)
+            }
         }
     }
 
-    /// The job cannot be allowed before somebody puts something right that is not the job's: a key, a token, a URL, a
-    /// client that was shut down. It waits, and the jobs that may meet the same ask one at a time.
-    fn postponed(&self, asking: &Asking, error: &ReserveError) -> Asked {
+    /// The job cannot be allowed until something outside it is fixed: a key, a token, a URL, a client that was shut down. It
+    /// waits, and the jobs that may fail in the same way ask one at a time.
+    fn postponed(&self, job: &ClaimedJob, error: &ReserveError) -> AdmissionOutcome {
         let wait = jittered(POSTPONED_FOR, self.settings.jitter);
         tracing::warn!(%error, ?wait, "job postponed");
         self.counts().postponed.add(1);
-        let budget = asking.requirements.daily_tokens();
+        let budget = job.requirements.daily_tokens();
         let keys: Vec<LimitKey> = if let ReserveError::UnknownKey { key } = error {
             vec![key.clone()]
         } else {
-            let keys = asking.requirements.as_requirements().iter().map(|needed| &needed.key);
+            let keys =
+                job.requirements.as_requirements().iter().map(|requirement| &requirement.key);
             keys.filter(|key| Some(*key) != budget).cloned().collect()
         };
-        let wait = self.gates().postponed(self.clock.now(), &asking.topic, &keys, budget, wait);
+        let wait = self.gates().postponed(self.clock.now(), &job.topic, &keys, budget, wait);
         self.changed.notify_one();
-        Asked::put_off_because(wait, format!("postponed: {error}"))
+        AdmissionOutcome::put_off_because(wait, format!("postponed: {error}"))
     }
 
-    fn refused(&self, error: &ReserveError) -> Asked {
-        tracing::warn!(%error, "job refused for good");
+    fn refused(&self, error: &ReserveError) -> AdmissionOutcome {
+        tracing::warn!(%error, "job failed permanently");
         self.counts().refused.add(1);
         let error = ErrorText::new(format!("the job can never be allowed: {error}"));
-        Asked::Settled(Settlement::Fail { error })
+        AdmissionOutcome::Settled(Settlement::Fail { error })
     }
 
-    /// The runner stops before the job has run. Its lease may have been allowed all the same.
-    async fn give_up(&self, asking: &Asking, lease: LeaseId) -> Asked {
-        let Asking { requirements, job_id, .. } = asking;
+    /// The runner stops before the job runs. Its lease may have been allowed, so it is completed.
+    async fn give_up(&self, job: &ClaimedJob, lease: LeaseId) -> AdmissionOutcome {
+        let ClaimedJob { requirements, job_id, .. } = job;
         self.complete(requirements, job_id.as_ref(), lease, requirements.unused()).await;
         self.counts().given_back.add(1);
-        Asked::put_off(Duration::ZERO)
+        AdmissionOutcome::put_off(Duration::ZERO)
     }
 }
 
-impl Asked {
-    fn put_off(wait: Duration) -> Asked {
-        Asked::put_off_because(wait, String::new())
+impl AdmissionOutcome {
+    fn put_off(wait: Duration) -> AdmissionOutcome {
+        AdmissionOutcome::put_off_because(wait, String::new())
     }
 
-    fn put_off_because(wait: Duration, reason: String) -> Asked {
+    fn put_off_because(wait: Duration, reason: String) -> AdmissionOutcome {
         let wait = wait.min(coordination::DELAY_MAX);
         let delay = Delay::new(wait).expect("it was just bounded");
-        Asked::Settled(Settlement::PutOff { delay, reason: ErrorText::new(reason) })
+        AdmissionOutcome::Settled(Settlement::PutOff { delay, reason: ErrorText::new(reason) })
     }
 }
 
-impl Asking {
+impl ClaimedJob {
     pub(super) fn view(&self, lease: Option<LeaseId>) -> JobView<'_> {
         JobView {
             id: self.job_id.as_ref(),
@@ -222,11 +231,11 @@ impl Asking {
     }
 }
 
-/// Batons for so many jobs of one model.
-pub(super) fn turns(count: usize) -> impl Iterator<Item = Turn> {
-    let mut comes = None;
+/// The turns of `count` jobs of one model.
+pub(super) fn admission_turns(count: usize) -> impl Iterator<Item = AdmissionTurn> {
+    let mut ready = None;
     (0..count).map(move |_| {
         let (next, waits) = oneshot::channel();
-        Turn { comes: comes.replace(waits), next }
+        AdmissionTurn { ready: ready.replace(waits), next }
     })
 }
