@@ -2,14 +2,14 @@
 //!
 //! `cargo run --release -p ratelimiter-client --example through_a_server`
 //!
-//! The providers are ten times as fast here and their window is 2 s, and the limiter is told 80 % of what they allow: a request takes a while to arrive,
-//! so that a provider's window ends later than the limiter's. Exits with 1 when a provider says 429.
+//! The providers are ten times as fast here, and their window is 2 s. The limiter's capacities are 80 % of theirs: a request takes a while to
+//! arrive, so a provider's window ends later than the limiter's. Exits with 1 if a provider returns 429.
 //!
-//! So the table's figure of the busy provider is not to be held against that of `utilisation`: 80 % is all there is. While a call runs, its
-//! upper bound is reserved, which leaves 95 % of that if every call is made at the earliest moment. In process and on a paused clock the
-//! same jobs use 72 % of the provider, 90 % of what the limiter is told, with round trips of 0 to 10 ms alike.
+//! The utilisation of the busy provider is therefore at most 80 %, unlike in `utilisation`. While a call runs, its upper bound is reserved, which
+//! leaves 95 % of that if every call is made as early as possible. In process and on a paused clock the same jobs use 72 % of the provider, 90 %
+//! of the limiter's capacity, with round trips of 0 to 10 ms.
 
-#![allow(clippy::print_stdout, reason = "the table is what the program is for")]
+#![allow(clippy::print_stdout, reason = "the program prints a table")]
 
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -30,7 +30,7 @@ async fn main() -> Result<ExitCode, JobError> {
         quiet_jobs: 100,
         quiet_every: Duration::from_millis(150),
         latency: Latency { base: Duration::from_millis(10), per_token: Duration::from_micros(200) },
-        told_percent: 80,
+        limiter_percent: 80,
         warm_up: Duration::from_secs(4),
         ..TwoProviders::default()
     };
@@ -44,20 +44,21 @@ async fn main() -> Result<ExitCode, JobError> {
         let server = Server::bind(&config, MemoryLimiter::new()).await?;
         let limiter = HttpLimiter::new(&format!("http://{}", server.local_addr()))?;
         limiter.check().await?;
-        servers.lock().expect("nobody panics with the lock held").push(server);
+        servers.lock().expect("no panic with the lock held").push(server);
         Ok(Batcher::new(limiter))
     };
     let comparison = scenario.compare(through_a_server).await?;
     print!("{comparison}");
-    let Some(busy_percent) = percent_of_told(comparison.busy.utilisation, scenario.told_percent)
+    let Some(busy_percent) =
+        percent_of_limiter(comparison.busy.utilisation, scenario.limiter_percent)
     else {
-        return Err("nothing was told".into());
+        return Err("the limiter has no capacity".into());
     };
-    println!("{busy_percent:.1} % of what the limiter was told was used");
+    println!("{busy_percent:.1} % of the limiter's capacity was used");
     Ok(ExitCode::SUCCESS)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
-fn percent_of_told(utilisation: f64, told_percent: u64) -> Option<f64> {
-    (told_percent > 0).then(|| utilisation / told_percent as f64 * 10_000.0)
+fn percent_of_limiter(utilisation: f64, limiter_percent: u64) -> Option<f64> {
+    (limiter_percent > 0).then(|| utilisation / limiter_percent as f64 * 10_000.0)
 }

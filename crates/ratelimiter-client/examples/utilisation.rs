@@ -1,12 +1,12 @@
-//! Two providers, one of them with far more work than it allows: how much of its capacity is used, how often it says 429,
-//! and whether the other one's jobs notice.
+//! Utilisation of two providers, one of them with far more work than it allows: how much of its capacity is used, how often
+//! it returns 429, and whether the other one's jobs are delayed.
 //!
 //! `cargo run --release -p ratelimiter-client --example utilisation`
 //!
-//! Ten thousand jobs take 25 minutes of provider time; on tokio's paused clock that is seconds. Exits with 1 when a
-//! figure is not reached.
+//! Ten thousand jobs take 25 minutes of provider time; on tokio's paused clock that is seconds. Exits with 1 if a goal is
+//! not reached.
 
-#![allow(clippy::print_stdout, reason = "the table is what the program is for")]
+#![allow(clippy::print_stdout, reason = "the program prints a table")]
 
 use std::process::ExitCode;
 
@@ -20,9 +20,9 @@ async fn main() -> Result<ExitCode, JobError> {
         || async { Ok(MemoryLimiter::with_options(MemoryOptions::for_tests(TokioClock::new()))) };
     let comparison = TwoProviders::default().compare(in_process).await?;
     print!("{comparison}");
-    let faults = comparison.faults();
-    for fault in &faults {
-        println!("not reached: {fault}");
+    let unmet = comparison.unmet_goals();
+    for goal in &unmet {
+        println!("not reached: {goal}");
     }
-    Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if unmet.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

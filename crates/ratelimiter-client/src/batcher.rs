@@ -1,6 +1,6 @@
-//! Joins concurrent calls into batches, so that many callers cost one request.
+//! Joins concurrent calls into batches.
 
-mod lane;
+mod queue;
 
 use std::fmt;
 use std::future::Future;
@@ -15,21 +15,21 @@ use ratelimiter::{
 use ratelimiter_wire::BATCH_ITEMS_MAX;
 use tokio::sync::watch;
 
-use self::lane::{Lane, Missed};
+use self::queue::{BatchQueue, OnCallerGone};
 
-/// When to repeat a call of which the batcher lost sight.
+/// Retry delay for a call whose batch task died.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
-/// What can be chosen about a batcher.
+/// Options of a batcher.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchOptions {
-    /// How many items go into one batch at the most: 1 to 256.
+    /// The most items of one batch: 1 to 256.
     pub items_max: usize,
-    /// For how long the first item of a batch waits for others.
+    /// How long the first item of a batch waits for others.
     pub wait_max: Duration,
-    /// How many batches of one kind may be under way at a time. They are begun in order.
+    /// The most batches of one kind in flight. They are sent in order.
     pub calls_max: usize,
-    /// How many items may wait to be put into a batch; further callers wait for their turn.
+    /// The most items that wait for a batch; further callers wait for a place.
     pub queue_max: usize,
 }
 
@@ -39,11 +39,10 @@ impl Default for BatchOptions {
     }
 }
 
-/// A limiter that joins the concurrent reserves, and apart from them the completes, of many callers into the batch
-/// calls of another one. Clones share it.
+/// A limiter that joins concurrent reserves, and separately completes, into batch calls of another limiter. Clones share it.
 ///
-/// A batch keeps its callers' order. A batch that fails fails for its own callers only. A caller that goes away while its
-/// reserve waits is not asked for; a complete is always sent. When the last clone is dropped, what waits is still sent.
+/// A batch keeps the order of its callers, and its failure concerns only them. If a caller goes away while its reserve waits,
+/// the reserve is not sent; a complete is always sent. When the last clone is dropped, waiting items are still sent.
 ///
 /// ```
 /// use ratelimiter_client::{Batcher, LeaseId, Limiter, CompleteRequest, Actuals, MemoryLimiter};
@@ -58,19 +57,19 @@ impl Default for BatchOptions {
 /// ```
 pub struct Batcher<L> {
     limiter: Arc<L>,
-    lanes: Arc<Lanes>,
+    queues: Arc<Queues>,
 }
 
 #[derive(Debug)]
-struct Lanes {
-    reserve: Lane<ReserveRequest, Result<Decision, ReserveError>>,
-    complete: Lane<CompleteRequest, Result<(), CompleteError>>,
-    /// True when nothing more is taken in. The lanes hold the receivers, and drop them when they have ended.
+struct Queues {
+    reserve: BatchQueue<ReserveRequest, Result<Decision, ReserveError>>,
+    complete: BatchQueue<CompleteRequest, Result<(), CompleteError>>,
+    /// True when no more items are accepted. Each queue drops its receiver when it has ended.
     closing: watch::Sender<bool>,
 }
 
 impl<L: Limiter + 'static> Batcher<L> {
-    /// Batches of at most 128 items that wait for at most 2 ms.
+    /// A batcher with the default options: at most 128 items and 2 ms.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -78,10 +77,10 @@ impl<L: Limiter + 'static> Batcher<L> {
         Self::with_options(limiter, &BatchOptions::default())
     }
 
-    /// Batches as the options say.
+    /// A batcher with these options.
     ///
     /// # Panics
-    /// Outside a tokio runtime, when a bound is 0, or when a batch should hold more than 256 items.
+    /// Outside a tokio runtime, if a bound is 0, or if `items_max` is above 256.
     pub fn with_options(limiter: L, options: &BatchOptions) -> Self {
         assert!((1..=BATCH_ITEMS_MAX).contains(&options.items_max));
         assert!(options.calls_max > 0 && options.queue_max > 0);
@@ -89,24 +88,29 @@ impl<L: Limiter + 'static> Batcher<L> {
         let (closing, closed) = watch::channel(false);
         let reserver = limiter.clone();
         let completer = limiter.clone();
-        let lanes = Lanes {
-            reserve: Lane::start(options, Missed::Skipped, closed.clone(), move |requests| {
-                let limiter = reserver.clone();
-                async move { limiter.reserve_batch(&requests).await }
-            }),
-            complete: Lane::start(options, Missed::Sent, closed, move |requests| {
+        let queues = Queues {
+            reserve: BatchQueue::start(
+                options,
+                OnCallerGone::Skip,
+                closed.clone(),
+                move |requests| {
+                    let limiter = reserver.clone();
+                    async move { limiter.reserve_batch(&requests).await }
+                },
+            ),
+            complete: BatchQueue::start(options, OnCallerGone::Send, closed, move |requests| {
                 let limiter = completer.clone();
                 async move { limiter.complete_batch(&requests).await }
             }),
             closing,
         };
-        Self { limiter, lanes: Arc::new(lanes) }
+        Self { limiter, queues: Arc::new(queues) }
     }
 
-    /// Takes nothing more in, sends what waits, and returns when all of it has been answered.
+    /// Accepts no more items, sends the waiting ones, and returns when all have been answered.
     pub async fn shutdown(&self) {
-        self.lanes.closing.send_replace(true);
-        self.lanes.closing.closed().await;
+        self.queues.closing.send_replace(true);
+        self.queues.closing.closed().await;
     }
 }
 
@@ -123,18 +127,18 @@ fn lost() -> Unanswered {
 
 impl<L: Limiter + 'static> Limiter for Batcher<L> {
     async fn reserve(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
-        let answer = self.lanes.reserve.ask(request.clone()).await;
+        let answer = self.queues.reserve.push(request.clone()).await;
         let answer = answer.ok_or_else(shut_down)?;
         answer.await.unwrap_or_else(|_| Err(lost().into()))
     }
 
     async fn complete(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
-        let answer = self.lanes.complete.ask(request.clone()).await;
+        let answer = self.queues.complete.push(request.clone()).await;
         let answer = answer.ok_or_else(shut_down)?;
         answer.await.unwrap_or_else(|_| Err(lost().into()))
     }
 
-    /// What comes as a batch goes as one.
+    /// Passes the batch on as it is.
     fn reserve_batch(
         &self,
         requests: &[ReserveRequest],
@@ -142,7 +146,7 @@ impl<L: Limiter + 'static> Limiter for Batcher<L> {
         self.limiter.reserve_batch(requests)
     }
 
-    /// What comes as a batch goes as one.
+    /// Passes the batch on as it is.
     fn complete_batch(
         &self,
         requests: &[CompleteRequest],
@@ -180,7 +184,7 @@ impl<B: Backend + 'static> Backend for Batcher<B> {
 
 impl<L> Clone for Batcher<L> {
     fn clone(&self) -> Self {
-        Self { limiter: self.limiter.clone(), lanes: self.lanes.clone() }
+        Self { limiter: self.limiter.clone(), queues: self.queues.clone() }
     }
 }
 

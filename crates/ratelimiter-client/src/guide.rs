@@ -1,4 +1,4 @@
-//! Guides, for readers of the documentation: there is no code here.
+//! Guides. This module has no code.
 
 #[doc = include_str!("guide/choosing_limits.md")]
 pub mod choosing_limits {}

@@ -1,9 +1,9 @@
-//! The limiter behind a URL: many clients, one server.
+//! HTTP client of a ratelimiter server.
 
 mod admin;
-mod answer;
 mod error;
 mod options;
+mod response;
 mod transport;
 mod url;
 
@@ -22,17 +22,17 @@ use ratelimiter_wire::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use answer::Answer;
 pub use error::HttpError;
 pub use options::{BearerToken, Cleartext, HttpOptions, TokenError, TrustedRoots};
+use response::ServerResponse;
 pub use transport::HttpSetupError;
-use transport::{Repeat, Transport};
+use transport::{RetryPolicy, Transport};
 pub use url::UrlError;
 
-/// The limiter behind a URL. Clones share one set of connections.
+/// The limiter of a server, over HTTP. Clones share the connections.
 ///
-/// A request that gets no answer is repeated for a while, with the same lease ID, and then reported as
-/// [`Unanswered`]; what a server refuses is [`Refused`], and says why. Must be used within a tokio runtime.
+/// A request without an answer is retried for a while, with the same lease ID, and then reported as [`Unanswered`]; a
+/// request that the server refuses is [`Refused`], with the reason. Must be used within a tokio runtime.
 ///
 /// ```no_run
 /// use ratelimiter_client::{HttpLimiter, LeaseId, LimitKey, Limiter, Requirements, ReserveRequest};
@@ -53,7 +53,7 @@ pub struct HttpLimiter {
     routes: Arc<Routes>,
 }
 
-/// The URLs of the calls that are made often.
+/// The URLs of the frequent calls, parsed once.
 #[derive(Debug)]
 struct Routes {
     reserve: Uri,
@@ -63,15 +63,15 @@ struct Routes {
 }
 
 impl HttpLimiter {
-    /// A limiter behind this URL: `http://ratelimiter:8080`. Nothing is asked yet.
+    /// A limiter for the server at this URL, such as `http://ratelimiter:8080`. Does not connect yet.
     ///
     /// # Errors
-    /// The URL is not one of a server, or it is `https` and the machine trusts nobody.
+    /// The URL is not valid, or it is `https` and the system has no trusted certificates.
     pub fn new(url: &str) -> Result<Self, HttpSetupError> {
         Self::with_options(url, HttpOptions::default())
     }
 
-    /// A limiter behind this URL, with these options.
+    /// A limiter for the server at this URL, with these options.
     ///
     /// # Errors
     /// As [`HttpLimiter::new`], and when the certificates of [`TrustedRoots::Pem`] cannot be read.
@@ -86,11 +86,11 @@ impl HttpLimiter {
         Ok(Self { transport: Arc::new(transport), routes: Arc::new(routes) })
     }
 
-    /// Finds out whether the URL leads to a server that accepts the token and answers, by completing a lease that
-    /// nobody has, which changes nothing.
+    /// Checks that the server answers and accepts the token, by completing a lease that does not exist, which changes
+    /// nothing.
     ///
     /// # Errors
-    /// What stands in the way.
+    /// See [`HttpError`].
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -100,35 +100,36 @@ impl HttpLimiter {
     /// # }
     /// ```
     pub async fn check(&self) -> Result<(), HttpError> {
-        let nobodys = CompleteRequest::new(LeaseId::from_u128(0), Actuals::none());
-        let body = json(&CompleteBody::from(&nobodys));
-        let read = |answer: &Answer| {
+        let unknown = CompleteRequest::new(LeaseId::from_u128(0), Actuals::none());
+        let body = json(&CompleteBody::from(&unknown));
+        let read = |answer: &ServerResponse| {
             let complete = answer.read::<CompleteAnswer>()?;
-            complete.into_result().map_err(|error| answer.not_ours(error.to_string()))
+            complete.into_result().map_err(|error| answer.unexpected(error.to_string()))
         };
-        self.transport.ask(&Method::POST, &self.routes.complete, body, Repeat::Safe, read).await
+        self.transport
+            .send(&Method::POST, &self.routes.complete, body, RetryPolicy::Retry, read)
+            .await
     }
 
-    /// Asks for one thing.
     async fn send<A, T, E>(
         &self,
         method: &Method,
         uri: &Uri,
         body: Bytes,
-        repeat: Repeat,
+        retry: RetryPolicy,
         into_result: impl FnOnce(A) -> Result<T, E>,
     ) -> Result<T, E>
     where
         A: DeserializeOwned,
         E: From<Unanswered> + From<Refused>,
     {
-        match self.transport.ask(method, uri, body, repeat, Answer::read).await {
+        match self.transport.send(method, uri, body, retry, ServerResponse::read).await {
             Ok(answer) => into_result(answer),
             Err(error) => Err(error.into_error()),
         }
     }
 
-    /// Asks for many things, at most [`BATCH_ITEMS_MAX`] at once. What fails as a whole fails each of them.
+    /// Sends batches of at most [`BATCH_ITEMS_MAX`] requests. An error of a batch is the error of each of its requests.
     async fn send_batches<R, B, A, T, E>(
         &self,
         uri: &Uri,
@@ -145,15 +146,15 @@ impl HttpLimiter {
         for some in requests.chunks(BATCH_ITEMS_MAX) {
             let count = some.len();
             let body = json(&BatchBody { requests: some.iter().map(&to_body).collect() });
-            let read = |answer: &Answer| {
+            let read = |answer: &ServerResponse| {
                 let BatchAnswer { results } = answer.read::<BatchAnswer<A>>()?;
                 if results.len() != count {
-                    let kind = format!("{} results for {count} requests", results.len());
-                    return Err(answer.not_ours(kind));
+                    let content = format!("{} results for {count} requests", results.len());
+                    return Err(answer.unexpected(content));
                 }
                 Ok(results)
             };
-            let answer = self.transport.ask(&Method::POST, uri, body, Repeat::Safe, read);
+            let answer = self.transport.send(&Method::POST, uri, body, RetryPolicy::Retry, read);
             match answer.await {
                 Ok(results) => all.extend(results.into_iter().map(&into_result)),
                 Err(error) => all.extend((0..count).map(|_| Err(error.clone().into_error()))),
@@ -167,13 +168,13 @@ impl Limiter for HttpLimiter {
     async fn reserve(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
         let body = json(&ReserveBody::from(request));
         let (uri, into_result) = (&self.routes.reserve, ReserveAnswer::into_result);
-        self.send(&Method::POST, uri, body, Repeat::Safe, into_result).await
+        self.send(&Method::POST, uri, body, RetryPolicy::Retry, into_result).await
     }
 
     async fn complete(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
         let body = json(&CompleteBody::from(request));
         let (uri, into_result) = (&self.routes.complete, CompleteAnswer::into_result);
-        self.send(&Method::POST, uri, body, Repeat::Safe, into_result).await
+        self.send(&Method::POST, uri, body, RetryPolicy::Retry, into_result).await
     }
 
     async fn reserve_batch(
@@ -190,7 +191,6 @@ impl Limiter for HttpLimiter {
     }
 }
 
-/// A body of the protocol as bytes.
 fn json(body: &impl Serialize) -> Bytes {
     let bytes =
         serde_json::to_vec(body).expect("bodies of the protocol have text and numbers only");

@@ -1,25 +1,25 @@
 //! Durable jobs: LLM calls that wait in an outbox until their limits have room, and survive the process.
 //!
-//! A job is an outbox message ([`LlmJob`]). A [`JobQueue`] submits it and reads back what came of it; an application with an
-//! SQL outbox enqueues [`LlmJob::message`] inside its own transaction instead. A [`JobRunner`] claims due jobs, reserves what
-//! each needs with the limiter, calls the [`JobHandler`], completes the lease with what was really used, and finishes the
-//! message with the result. Any number of runners in any number of processes share one queue and one limiter.
+//! A job is an outbox message ([`LlmJob`]). A [`JobQueue`] submits it and reads its result; an application with an SQL outbox
+//! can enqueue [`LlmJob::message`] inside its own transaction instead. A [`JobRunner`] claims due jobs, reserves their
+//! requirements, calls the [`JobHandler`], completes the lease with the actual use, and stores the result in the message. Any
+//! number of runners in any number of processes share one queue and one limiter.
 //!
-//! # What is promised
+//! # Guarantees
 //!
-//! - **No job is lost.** A job is in the outbox until it is finished or failed for good, and every step in between may be
-//!   interrupted: the claim of a runner that is gone runs out and another runner begins anew.
-//! - **A handler runs at least once**, never twice at a time as long as its runner can reach the outbox: the claim is extended
-//!   while the handler runs, and a handler whose claim was lost all the same is dropped at its next await and its result
-//!   discarded. So an effect may be repeated; [`JobCall::id`] is the same in every attempt and makes a good idempotency key.
-//! - **One outcome is kept**, the first that was stored by whoever had the claim.
+//! - **No job is lost.** A job is in the outbox until it is finished or has failed permanently. Every step in between may be
+//!   interrupted: the claim of a crashed runner expires, and another runner takes the job.
+//! - **A handler runs at least once**, and never twice at a time as long as its runner can reach the outbox: the claim is
+//!   extended while the handler runs. If the claim is lost anyway, the handler is dropped at its next await and its result
+//!   discarded. So effects may be repeated; use [`JobCall::id`], which is the same in every attempt, as idempotency key.
+//! - **One outcome is stored**, the first by a runner that held the claim.
 //! - **No call without room.** A handler runs only after the limiter allowed it. What a crashed runner had reserved stays
-//!   reserved until it expires, because its call may still be under way.
-//! - **Not now is no failure.** A denied job is put off by the limiter's hint and counts no attempt, through a pause of its
-//!   model too. A job that meets an unknown key, a token that is not accepted, a page of a proxy or a client that was shut down
-//!   is postponed, and its record says why. Only more than a whole capacity, or a request that the server calls invalid, fails it
-//!   at once. An error, a panic and a timeout count one attempt; after [`RunnerSettings::attempts_max`] the job has failed, with
-//!   the last reason. Failed jobs are [listed](JobQueue::failed) and [revived](JobQueue::revive).
+//!   reserved until it expires, because its call may still be in flight.
+//! - **A denial is no failure.** A denied job waits for the limiter's hint, also while its model is paused, and no attempt is
+//!   counted. On an unknown key, a token that is not accepted, a proxy's error page or a client that was shut down, the job is
+//!   postponed, and its record has the reason. An amount above the capacity, or a request that the server calls invalid, fails
+//!   the job at once. An error, a panic and a timeout count as an attempt; after [`RunnerSettings::attempts_max`] the job fails
+//!   with the last reason. Failed jobs can be [listed](JobQueue::failed) and [revived](JobQueue::revive).
 //! - **A saturated model delays no other**, and a tenant without budget no other tenant.
 //!
 //! ```
@@ -59,7 +59,7 @@
 //! let runner = JobRunner::new(outbox, limiter, RunnerSettings::default(), move |call: JobCall| {
 //!     let stop = stop.clone();
 //!     async move {
-//!         // Here the provider is called, with `call.id` as the idempotency key.
+//!         // Call the provider here, with `call.id` as the idempotency key.
 //!         stop.cancel();
 //!         Ok(Done::using(74, format!("{} Because of Rayleigh scattering.", call.job.request().prompt)))
 //!     }
@@ -73,7 +73,7 @@
 //! # }
 //! ```
 
-mod asking;
+mod admission;
 mod claim;
 mod context;
 mod counters;
@@ -92,7 +92,7 @@ pub use queue::{JobQueue, JobRecord, JobResult, JobState, QueueError};
 pub use runner::JobRunner;
 pub use settings::{InvalidRunnerSettings, Models, RunnerSettings, WORKERS_MAX};
 
-/// What jobs are made of, from `coordination`.
+/// Types of `coordination` in this module's API.
 pub use coordination::{
     CancellationToken, HandlerError, LeaseDuration, MessageId, NewOutboxMessage, Outbox,
     ProviderError,

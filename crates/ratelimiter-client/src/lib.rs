@@ -18,7 +18,7 @@
 )]
 
 mod batcher;
-mod completing;
+mod completer;
 #[cfg(any(doc, doctest))]
 pub mod guide;
 #[cfg(feature = "http")]

@@ -1,4 +1,4 @@
-//! A limiter in process from a limits file: single binary, nothing to deploy.
+//! An in-process limiter from a limits file.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use ratelimiter::MemoryLimiter;
 use ratelimiter::memory::MemoryOptions;
 use ratelimiter_wire::{LimitsFileError, read_limits_file};
 
-/// Makes a limiter from the file that also a server reads.
+/// Makes a limiter from a limits file, which has the same format as a server's.
 ///
 /// ```
 /// use ratelimiter_client::{FromLimitsFile, MemoryLimiter};
@@ -24,7 +24,7 @@ use ratelimiter_wire::{LimitsFileError, read_limits_file};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait FromLimitsFile: Sized {
-    /// A limiter with the limits of this file, on the machine's clock.
+    /// A limiter with the limits of this file, on the system's clock.
     ///
     /// # Errors
     /// The file cannot be read, or has errors: all of them are listed, each with its line.
@@ -42,7 +42,7 @@ pub trait FromLimitsFile: Sized {
     ) -> Result<Self, FromFileError>;
 }
 
-/// Why a limits file gave no limiter.
+/// Why no limiter could be made from a limits file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FromFileError {
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn all_faults_of_a_limits_file_are_listed() {
+    fn all_errors_of_a_limits_file_are_listed() {
         let (_folder, path) = file(
             r#"[
                 { "key": "rpm", "kind": "rolling", "capacity": -1, "window_seconds": 60 },

@@ -1,8 +1,8 @@
-//! What one LLM call needs of its limits, and what it used.
+//! Requirements and actuals of an LLM call.
 
 use ratelimiter::{Actuals, KeyError, LimitKey, RequestError, Requirements};
 
-/// An LLM call that is to be made.
+/// An LLM call to make.
 ///
 /// ```
 /// use ratelimiter_client::LlmRequest;
@@ -15,10 +15,10 @@ use ratelimiter::{Actuals, KeyError, LimitKey, RequestError, Requirements};
 ///     max_output_tokens: 500,
 ///     want_daily_budget: true,
 /// };
-/// let needs = request.needs()?;
-/// assert_eq!(needs.upper_tokens(), 520);
-/// let listed: Vec<_> = needs
-///     .requirements()
+/// let requirements = request.requirements()?;
+/// assert_eq!(requirements.upper_tokens(), 520);
+/// let listed: Vec<_> = requirements
+///     .as_requirements()
 ///     .iter()
 ///     .map(|requirement| format!("{} {}", requirement.key, requirement.amount))
 ///     .collect();
@@ -31,29 +31,27 @@ use ratelimiter::{Actuals, KeyError, LimitKey, RequestError, Requirements};
 ///         "tenant:acme:llm:daily_tokens 520",
 ///     ]
 /// );
-/// // After the call: what it really used.
-/// assert_eq!(needs.actuals(74).len(), 2);
+/// // After the call: its actual use.
+/// assert_eq!(requirements.actuals(74).len(), 2);
 /// # Ok::<(), ratelimiter_client::LlmRequestError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LlmRequest {
-    /// On whose behalf. Tenants that share a model never wait for each other's budgets.
+    /// The tenant that the call is for. Tenants that share a model never wait for each other's budgets.
     pub tenant: String,
-    /// Who serves the model.
+    /// The provider of the model.
     pub provider: String,
     /// The model's name.
     pub model: String,
-    /// The text that is sent.
+    /// The text to send.
     pub prompt: String,
-    /// The most tokens that the model may answer with.
+    /// The most tokens of the output.
     pub max_output_tokens: u64,
     /// Whether the call counts against the tenant's daily tokens.
     pub want_daily_budget: bool,
 }
 
-/// How many tokens a prompt has at the most, as far as can be told before the call.
-///
-/// Any function from a text to a number is an estimator.
+/// Estimates an upper bound of a prompt's tokens before the call. Any function from a text to a number is an estimator.
 ///
 /// ```
 /// use ratelimiter_client::LlmRequest;
@@ -66,7 +64,7 @@ pub struct LlmRequest {
 ///     ..LlmRequest::default()
 /// };
 /// let by_words = |prompt: &str| prompt.split_whitespace().count() as u64 * 2;
-/// assert_eq!(request.needs_by(&by_words)?.upper_tokens(), 108);
+/// assert_eq!(request.requirements_with(&by_words)?.upper_tokens(), 108);
 /// # Ok::<(), ratelimiter_client::LlmRequestError>(())
 /// ```
 pub trait TokenEstimator {
@@ -80,7 +78,7 @@ impl<F: Fn(&str) -> u64> TokenEstimator for F {
     }
 }
 
-/// Estimates a prompt by its bytes of UTF-8. No tokenizer makes more tokens than that.
+/// Estimates a prompt by its UTF-8 bytes. No tokenizer makes more tokens than bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Utf8Bytes;
 
@@ -90,7 +88,7 @@ impl TokenEstimator for Utf8Bytes {
     }
 }
 
-/// What one call needs of its limits, and the keys by which its use is reported.
+/// The requirements of one call, and the keys of its actuals.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LlmRequirements {
     tenant: Box<str>,
@@ -104,14 +102,14 @@ pub struct LlmRequirements {
     upper_tokens: u64,
 }
 
-/// Why a call has no valid needs.
+/// Why a call has no valid requirements.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LlmRequestError {
     /// The provider, the model or the tenant cannot be part of a key.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// The prompt's estimate and the output together are more than 64 bits can count.
+    /// The estimate of the prompt and the output together overflow 64 bits.
     #[error("the prompt and its output together have more tokens than can be counted")]
     TooManyTokens,
     /// Neither prompt nor output.
@@ -122,23 +120,23 @@ pub enum LlmRequestError {
 }
 
 impl LlmRequest {
-    /// What the call needs, with its prompt estimated by [`Utf8Bytes`].
+    /// The requirements of the call, with the prompt estimated by [`Utf8Bytes`].
     ///
     /// # Errors
     /// See [`LlmRequestError`].
-    pub fn needs(&self) -> Result<LlmRequirements, LlmRequestError> {
-        self.needs_by(&Utf8Bytes)
+    pub fn requirements(&self) -> Result<LlmRequirements, LlmRequestError> {
+        self.requirements_with(&Utf8Bytes)
     }
 
-    /// What the call needs, with its prompt estimated by `estimator`: in this order 1 request, the upper bound of
-    /// tokens, 1 slot, and if it is wanted the upper bound of the tenant's daily tokens.
+    /// The requirements of the call, with the prompt estimated by `estimator`. In this order: 1 request, the upper bound of
+    /// tokens, 1 slot, and if `want_daily_budget` the upper bound of the tenant's daily tokens.
     ///
     /// # Errors
     /// See [`LlmRequestError`].
     ///
     /// # Panics
     /// Never: the keys are different and the amounts are not 0.
-    pub fn needs_by(
+    pub fn requirements_with(
         &self,
         estimator: &(impl TokenEstimator + ?Sized),
     ) -> Result<LlmRequirements, LlmRequestError> {
@@ -179,12 +177,12 @@ impl LlmRequest {
 }
 
 impl LlmRequirements {
-    /// On whose behalf the call is made.
+    /// The tenant that the call is for.
     pub const fn tenant(&self) -> &str {
         &self.tenant
     }
 
-    /// Who serves the model.
+    /// The provider of the model.
     pub const fn provider(&self) -> &str {
         &self.provider
     }
@@ -194,33 +192,33 @@ impl LlmRequirements {
         &self.model
     }
 
-    /// The requirements of the call, for a reserve.
-    pub const fn requirements(&self) -> &Requirements {
+    /// The requirements as a reserve names them.
+    pub const fn as_requirements(&self) -> &Requirements {
         &self.requirements
     }
 
-    /// The upper bound of the call's tokens, which is reserved.
+    /// The upper bound of the call's tokens.
     pub const fn upper_tokens(&self) -> u64 {
         self.upper_tokens
     }
 
-    /// The actuals of a call that used so many tokens, for a complete.
+    /// The actuals of a call that used `tokens`, for a complete.
     pub fn actuals(&self, tokens: u64) -> Actuals {
         let daily = self.daily_tokens.clone();
         let keys = [self.tpm.clone()].into_iter().chain(daily);
-        different(keys.map(|key| (key, tokens)))
+        distinct(keys.map(|key| (key, tokens)))
     }
 
-    /// The actuals of a call as far as anything is known of it; nothing known leaves all that was reserved.
+    /// The actuals of a call; without known tokens it keeps its full reservation.
     pub(crate) fn known_actuals(&self, tokens: Option<u64>) -> Actuals {
         tokens.map_or_else(Actuals::none, |tokens| self.actuals(tokens))
     }
 
-    /// The actuals of a call that was allowed and then not made: nothing of any rolling limit was used.
+    /// The actuals of a call that was allowed and not made: no use of any rolling limit.
     pub fn unused(&self) -> Actuals {
         let daily = self.daily_tokens.clone();
         let keys = [self.rpm.clone(), self.tpm.clone()].into_iter().chain(daily);
-        different(keys.map(|key| (key, 0)))
+        distinct(keys.map(|key| (key, 0)))
     }
 
     /// The tenant's budget, if the call counts against it.
@@ -230,7 +228,7 @@ impl LlmRequirements {
     }
 
     /// The limits that get room back when the call completes with these actuals.
-    pub(crate) fn freed_by(&self, actuals: &Actuals) -> Vec<LimitKey> {
+    pub(crate) fn limits_freed_by(&self, actuals: &Actuals) -> Vec<LimitKey> {
         let reserved = |key: &LimitKey| if *key == self.rpm { 1 } else { self.upper_tokens };
         let shrunk = actuals
             .iter()
@@ -240,7 +238,7 @@ impl LlmRequirements {
     }
 }
 
-fn different(pairs: impl Iterator<Item = (LimitKey, u64)>) -> Actuals {
+fn distinct(pairs: impl Iterator<Item = (LimitKey, u64)>) -> Actuals {
     Actuals::of(pairs).expect("at most three keys, of different families")
 }
 
@@ -264,20 +262,19 @@ mod tests {
         words.join(" ").replace("global:llm:openai:gpt-4o:", "")
     }
 
-    fn needs(request: &LlmRequest) -> String {
-        let needs = request.needs().unwrap();
-        let requirements = needs.requirements().iter();
-        listed(requirements.map(|one| (one.key.clone(), one.amount.get())))
+    fn requirements(request: &LlmRequest) -> String {
+        let requirements = request.requirements().unwrap();
+        listed(requirements.as_requirements().iter().map(|one| (one.key.clone(), one.amount.get())))
     }
 
     /// CLI-03
     #[test]
     fn cli_03_a_call_needs_a_request_its_upper_tokens_and_a_slot_in_this_order() {
         let plain = request("héllo", 100, false);
-        assert_eq!(needs(&plain), "rpm=1 tpm=106 concurrency=1");
+        assert_eq!(requirements(&plain), "rpm=1 tpm=106 concurrency=1");
         let budgeted = request("héllo", 100, true);
         assert_eq!(
-            needs(&budgeted),
+            requirements(&budgeted),
             "rpm=1 tpm=106 concurrency=1 tenant:acme:llm:daily_tokens=106"
         );
     }
@@ -286,7 +283,7 @@ mod tests {
     #[test]
     fn cli_03_the_actuals_name_tokens_only() {
         let actuals = |want, tokens| {
-            let actuals = request("hi", 9, want).needs().unwrap().actuals(tokens);
+            let actuals = request("hi", 9, want).requirements().unwrap().actuals(tokens);
             listed(actuals.iter().map(|one| (one.key.clone(), one.amount)))
         };
         assert_eq!(actuals(false, 7), "tpm=7");
@@ -296,20 +293,20 @@ mod tests {
     /// CLI-03
     #[test]
     fn cli_03_a_call_that_was_not_made_used_nothing() {
-        let needs = request("hi", 9, true).needs().unwrap();
-        let unused = needs.unused();
+        let requirements = request("hi", 9, true).requirements().unwrap();
+        let unused = requirements.unused();
         let unused = listed(unused.iter().map(|one| (one.key.clone(), one.amount)));
         assert_eq!(unused, "rpm=0 tpm=0 tenant:acme:llm:daily_tokens=0");
     }
 
     /// CLI-03
     #[test]
-    fn cli_03_needs_that_cannot_be_counted_are_refused() {
+    fn cli_03_requirements_that_overflow_or_are_empty_are_refused() {
         let huge = request("x", u64::MAX, false);
-        assert_eq!(huge.needs(), Err(LlmRequestError::TooManyTokens));
+        assert_eq!(huge.requirements(), Err(LlmRequestError::TooManyTokens));
         let most = request("x", u64::MAX - 1, false);
-        assert_eq!(most.needs().unwrap().upper_tokens(), u64::MAX);
-        assert_eq!(request("", 0, true).needs(), Err(LlmRequestError::NoTokens));
+        assert_eq!(most.requirements().unwrap().upper_tokens(), u64::MAX);
+        assert_eq!(request("", 0, true).requirements(), Err(LlmRequestError::NoTokens));
     }
 
     /// CLI-03, CLI-04
@@ -317,26 +314,26 @@ mod tests {
     fn cli_03_cli_04_empty_parts_of_a_key_are_refused_by_name() {
         let mut nameless = request("x", 1, true);
         nameless.tenant.clear();
-        let error = nameless.needs().unwrap_err();
+        let error = nameless.requirements().unwrap_err();
         assert_eq!(error, KeyError::EmptyPart { part: "tenant" }.into());
         nameless.want_daily_budget = false;
-        assert!(nameless.needs().is_ok(), "no key names the tenant");
+        assert!(nameless.requirements().is_ok(), "no key names the tenant");
         nameless.model.clear();
-        let error = nameless.needs().unwrap_err();
+        let error = nameless.requirements().unwrap_err();
         assert_eq!(error, KeyError::EmptyPart { part: "model" }.into());
     }
 
     /// CLI-03
     #[test]
-    fn cli_03_what_a_complete_frees_is_known() {
-        let needs = request("hi", 98, true).needs().unwrap();
+    fn cli_03_the_limits_that_a_complete_frees_are_known() {
+        let requirements = request("hi", 98, true).requirements().unwrap();
         let freed = |tokens| {
-            let freed = needs.freed_by(&needs.actuals(tokens));
+            let freed = requirements.limits_freed_by(&requirements.actuals(tokens));
             listed(freed.into_iter().map(|key| (key, 0)))
         };
         assert_eq!(freed(99), "tpm=0 tenant:acme:llm:daily_tokens=0 concurrency=0");
         assert_eq!(freed(100), "concurrency=0");
-        let all = needs.freed_by(&needs.unused()).len();
+        let all = requirements.limits_freed_by(&requirements.unused()).len();
         assert_eq!(all, 4);
     }
 }

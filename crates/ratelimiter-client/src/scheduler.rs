@@ -1,7 +1,7 @@
-//! Makes LLM calls as soon as their limits have room, and lets no model and no tenant wait for another.
+//! The scheduler: runs LLM calls as soon as their limits have room.
 //!
-//! [`Admission`](ratelimiter::admission::Admission) decides which job asks next; it is plain data. Around it, a driver lets
-//! jobs ask when it says so, and one task per attempt reserves, runs the job and completes.
+//! [`Admission`](ratelimiter::admission::Admission) decides which job asks next. A driver starts one task per attempt, which
+//! reserves, runs the job and completes.
 
 mod attempt;
 mod context;
@@ -30,15 +30,15 @@ pub(crate) use self::job::panic_message;
 pub use self::job::{Done, Job, Permit};
 pub use self::observer::{Counters, JobView, NoObserver, Observer};
 pub use self::options::SchedulerOptions;
-use self::queued::{JobFacts, Queued};
+use self::queued::{JobFacts, QueuedJob};
 pub use self::report::{JobEnd, JobError, JobFailure, JobHandle, JobReport};
 pub use self::unrun::UnrunJob;
 
-/// Makes LLM calls as soon as their limits have room. Clones share it.
+/// Runs LLM calls as soon as their limits have room; no model and no tenant waits for another. Clones share it.
 ///
-/// There is a queue for each provider and model. A job asks the limiter when its turn comes; if it is denied it waits, and
-/// the next one that could fare better asks. A job's `execute` runs only after an allow, and a complete always follows.
-/// When the last clone is dropped, the jobs that were submitted go on.
+/// There is a queue for each provider and model. A job asks the limiter on its turn; if it is denied it waits, and the next one
+/// that may be allowed asks. A job's `execute` runs only after an allow, and a complete always follows. When the last clone is
+/// dropped, submitted jobs still run.
 ///
 /// ```
 /// use ratelimiter_client::{
@@ -73,15 +73,15 @@ pub use self::unrun::UnrunJob;
 /// ```
 pub struct Scheduler<L> {
     context: Arc<SchedulerContext<L>>,
-    /// Tells the driver when the last clone is gone.
-    _presence: Arc<Presence<L>>,
+    /// Notifies the driver when the last clone is dropped.
+    _guard: Arc<CloneGuard<L>>,
 }
 
-struct Presence<L>(Arc<SchedulerContext<L>>);
+struct CloneGuard<L>(Arc<SchedulerContext<L>>);
 
-/// Why a job was not taken. The job comes back.
+/// Why a job was not submitted. Returns the job.
 pub enum SubmitError<T> {
-    /// As many jobs wait as may.
+    /// The queue is full.
     Full {
         /// The job.
         job: Box<Job<T>>,
@@ -94,7 +94,7 @@ pub enum SubmitError<T> {
 }
 
 impl<L: Limiter + 'static> Scheduler<L> {
-    /// A scheduler that asks this limiter, with so many workers.
+    /// A scheduler with this limiter and number of workers.
     ///
     /// # Panics
     /// Outside a tokio runtime, or without workers.
@@ -105,37 +105,37 @@ impl<L: Limiter + 'static> Scheduler<L> {
     /// A scheduler with these options.
     ///
     /// # Panics
-    /// Outside a tokio runtime, without workers, or when no job may wait.
+    /// Outside a tokio runtime, without workers, or if `queue_max` is 0.
     pub fn with_options(limiter: L, options: SchedulerOptions) -> Self {
         let context = Arc::new(SchedulerContext::new(limiter, options));
         context.runtime.spawn(driver::drive(context.clone()));
-        Self { _presence: Arc::new(Presence(context.clone())), context }
+        Self { _guard: Arc::new(CloneGuard(context.clone())), context }
     }
 
-    /// Submits a job; waits while as many jobs wait as may.
+    /// Submits a job; waits while the queue is full.
     ///
     /// # Errors
-    /// The scheduler is, or while waiting was, shut down. The job comes back.
+    /// The scheduler is shut down, or was while waiting. Returns the job.
     pub async fn submit<T: Send + 'static>(
         &self,
         job: Job<T>,
     ) -> Result<JobHandle<T>, SubmitError<T>> {
-        match self.context.room.clone().acquire_owned().await {
-            Ok(place) => self.take(job, place),
+        match self.context.queue_slots.clone().acquire_owned().await {
+            Ok(queue_permit) => self.take(job, queue_permit),
             Err(_) => Err(SubmitError::ShutDown { job: Box::new(job) }),
         }
     }
 
-    /// Submits a job if it finds a place.
+    /// Submits a job unless the queue is full.
     ///
     /// # Errors
-    /// As many jobs wait as may, or the scheduler is shut down. The job comes back.
+    /// The queue is full, or the scheduler is shut down. Returns the job.
     pub fn try_submit<T: Send + 'static>(
         &self,
         job: Job<T>,
     ) -> Result<JobHandle<T>, SubmitError<T>> {
-        match self.context.room.clone().try_acquire_owned() {
-            Ok(place) => self.take(job, place),
+        match self.context.queue_slots.clone().try_acquire_owned() {
+            Ok(queue_permit) => self.take(job, queue_permit),
             Err(TryAcquireError::NoPermits) => Err(SubmitError::Full { job: Box::new(job) }),
             Err(TryAcquireError::Closed) => Err(SubmitError::ShutDown { job: Box::new(job) }),
         }
@@ -144,34 +144,34 @@ impl<L: Limiter + 'static> Scheduler<L> {
     fn take<T: Send + 'static>(
         &self,
         job: Job<T>,
-        place: OwnedSemaphorePermit,
+        queue_permit: OwnedSemaphorePermit,
     ) -> Result<JobHandle<T>, SubmitError<T>> {
         let mut state = self.context.lock();
         if !state.is_open() {
             return Err(SubmitError::ShutDown { job: Box::new(job) });
         }
         let (reporter, report) = oneshot::channel();
-        let (id, needs, work) = job.erase(reporter);
+        let (id, requirements, work) = job.erase(reporter);
         let control = Arc::new(Control::default());
-        let facts = JobFacts { id, needs, submitted_at: self.context.clock.now() };
-        let queued = Queued {
+        let facts = JobFacts { id, requirements, submitted_at: self.context.clock.now() };
+        let queued = QueuedJob {
             facts: Arc::new(facts),
             control: control.clone(),
             work,
             earlier_attempts: 0,
-            place: Some(place),
+            queue_permit: Some(queue_permit),
         };
         state.counters.submitted += 1;
         self.context.clone().enqueue(&mut state, queued);
         Ok(JobHandle { report, control })
     }
 
-    /// Submits a job that another scheduler, or this one's forerunner, handed back. Its handle is still good.
+    /// Submits a job that another scheduler handed back. Its handle stays valid.
     ///
     /// # Errors
-    /// The scheduler is, or while waiting was, shut down. The job comes back.
+    /// The scheduler is shut down, or was while waiting. Returns the job.
     pub async fn resubmit(&self, mut job: UnrunJob) -> Result<(), UnrunJob> {
-        let Ok(place) = self.context.room.clone().acquire_owned().await else {
+        let Ok(queue_permit) = self.context.queue_slots.clone().acquire_owned().await else {
             return Err(job);
         };
         let mut state = self.context.lock();
@@ -179,34 +179,34 @@ impl<L: Limiter + 'static> Scheduler<L> {
             return Err(job);
         }
         if let Some(mut queued) = job.take() {
-            queued.place = Some(place);
+            queued.queue_permit = Some(queue_permit);
             state.counters.submitted += 1;
             self.context.clone().enqueue(&mut state, queued);
         }
         Ok(())
     }
 
-    /// How many jobs there are and were.
+    /// The counters of the scheduler.
     pub fn counters(&self) -> Counters {
         self.context.lock().counters()
     }
 
-    /// Takes no more jobs, lets those that run finish for at most `deadline`, cancels what then still runs, and hands
-    /// back the jobs that did not run, in the order of submission. Every lease is completed.
+    /// Accepts no more jobs, lets running jobs finish for at most `deadline`, cancels those that still run then, and returns
+    /// the jobs that did not run, in the order of submission. Every lease is completed.
     pub async fn shutdown(&self, deadline: Duration) -> Vec<UnrunJob> {
         shutdown::shut_down(&self.context, deadline).await
     }
 }
 
-impl<L> Drop for Presence<L> {
+impl<L> Drop for CloneGuard<L> {
     fn drop(&mut self) {
-        self.0.last_clone_is_gone();
+        self.0.on_last_clone_dropped();
     }
 }
 
 impl<L> Clone for Scheduler<L> {
     fn clone(&self) -> Self {
-        Self { context: self.context.clone(), _presence: self._presence.clone() }
+        Self { context: self.context.clone(), _guard: self._guard.clone() }
     }
 }
 
@@ -218,7 +218,7 @@ impl<L> fmt::Debug for Scheduler<L> {
 }
 
 impl<T> SubmitError<T> {
-    /// The job that was not taken.
+    /// The job that was not submitted.
     pub fn into_job(self) -> Job<T> {
         match self {
             Self::Full { job } | Self::ShutDown { job } => *job,
@@ -229,7 +229,7 @@ impl<T> SubmitError<T> {
 impl<T> fmt::Display for SubmitError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Full { .. } => "as many jobs wait as may; try again later, or wait in `submit`",
+            Self::Full { .. } => "the queue is full; try again later, or use `submit`, which waits",
             Self::ShutDown { .. } => "the scheduler is shut down",
         })
     }

@@ -1,10 +1,9 @@
-//! A clock that follows tokio's.
+//! A clock on tokio's time.
 
 use ratelimiter::clock::{Clock, MonotonicClock, Timestamp};
 use tokio::time::Instant;
 
-/// The machine's calendar, read once, and from then on tokio's time: where that is paused, this clock stands still, and
-/// where it is advanced, this clock goes with it.
+/// The wall clock, read once, and from then on tokio's time: it pauses and advances with that.
 ///
 /// ```
 /// use std::time::Duration;
@@ -22,12 +21,12 @@ pub struct TokioClock {
 }
 
 impl TokioClock {
-    /// Starts counting from the machine's present time.
+    /// A clock that starts at the current time.
     pub fn new() -> Self {
         Self { started: Instant::now(), started_at: MonotonicClock::new().now() }
     }
 
-    /// Starts counting from this moment, as if it were the present.
+    /// A clock that starts at this time.
     pub fn starting_at(started_at: Timestamp) -> Self {
         Self { started: Instant::now(), started_at }
     }

@@ -1,6 +1,6 @@
-//! Many callers, few calls.
+//! The batcher on a memory limiter.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -128,7 +128,7 @@ async fn cli_02_a_batch_waits_for_2_ms_after_its_first_item() {
 
 /// CLI-02
 #[tokio::test(start_paused = true)]
-async fn cli_02_reserves_and_completes_go_apart() {
+async fn cli_02_reserves_and_completes_are_separate_batches() {
     let recorded = Recorded::new(1_000);
     let batcher = Batcher::new(recorded.clone());
     let (reserve, complete) = (reserve(1), complete(2));
@@ -141,7 +141,7 @@ async fn cli_02_reserves_and_completes_go_apart() {
 
 /// CLI-02
 #[tokio::test(start_paused = true)]
-async fn cli_02_shutting_down_sends_what_waits_and_takes_nothing_more() {
+async fn cli_02_shutdown_sends_waiting_items_and_accepts_no_more() {
     let recorded = Recorded::new(1_000);
     let options = BatchOptions { wait_max: Duration::from_secs(3_600), ..BatchOptions::default() };
     let batcher = Batcher::with_options(recorded.clone(), &options);
@@ -154,7 +154,7 @@ async fn cli_02_shutting_down_sends_what_waits_and_takes_nothing_more() {
     tokio::task::yield_now().await;
     let begun = tokio::time::Instant::now();
     batcher.shutdown().await;
-    assert_eq!(begun.elapsed(), Duration::ZERO, "nobody waited for the hour");
+    assert_eq!(begun.elapsed(), Duration::ZERO, "without waiting for the hour");
     for one in join_all(waiting).await {
         assert_eq!(one.unwrap(), Ok(()));
     }
@@ -166,7 +166,7 @@ async fn cli_02_shutting_down_sends_what_waits_and_takes_nothing_more() {
 
 /// CLI-02
 #[tokio::test(start_paused = true)]
-async fn cli_02_dropping_the_batcher_sends_what_waits() {
+async fn cli_02_dropping_the_batcher_sends_waiting_items() {
     let recorded = Recorded::new(1_000);
     let batcher = Batcher::new(recorded.clone());
     let closing = {
@@ -180,7 +180,7 @@ async fn cli_02_dropping_the_batcher_sends_what_waits() {
 
 /// CLI-02
 #[tokio::test(start_paused = true)]
-async fn cli_02_who_goes_away_before_the_batch_reserves_nothing_but_completes() {
+async fn cli_02_a_caller_that_goes_away_reserves_nothing_but_completes() {
     let recorded = Recorded::new(1_000);
     let batcher = Batcher::new(recorded.clone());
     let impatient = Duration::from_millis(1);
@@ -196,7 +196,7 @@ async fn cli_02_who_goes_away_before_the_batch_reserves_nothing_but_completes() 
 
 /// CLI-02
 #[tokio::test(start_paused = true)]
-async fn cli_02_as_many_batches_are_under_way_as_the_options_say() {
+async fn cli_02_the_batches_in_flight_are_bounded() {
     let recorded = Recorded::new(1_000);
     recorded.let_through.forget_permits(1_000);
     let options = BatchOptions { items_max: 1, calls_max: 2, ..BatchOptions::default() };

@@ -1,6 +1,6 @@
-//! The spans of a scheduler. A process of its own: what is enabled is remembered for all threads.
+//! The spans of a scheduler. In its own process, because tracing caches for all threads which spans are enabled.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::sync::{Arc, Mutex};
 

@@ -1,13 +1,12 @@
-//! Who asks a limiter next, and when: plain data with `now` as an argument.
+//! Which waiter asks the limiter next, and when: plain data with `now` as an argument.
 //!
 //! Work that needs limits waits in a queue until it may ask, asks, and then either leaves (it was allowed, or failed) or
-//! waits again. What a denial says of a limit holds for all work that needs about as much of it, so that waits at the
-//! limit's *gate* and does not ask in vain; what needs much less may pass. After a denial fewer ask at a time, after an
-//! allow more. A waiter that was denied too often *goes first*: nobody passes it at the limits that stood in its way. When
-//! a lease ends, the gates of the limits that got room back open at once.
+//! waits again. A denial closes the limit's *gate* to all work that needs more than half of the denied amount, until the
+//! hint is over or room comes back; smaller work may still ask. After a denial fewer waiters ask at a time, after an allow
+//! more. A waiter that was denied too often *goes first*: no other passes it at the limits that denied it.
 //!
-//! Nothing in here asks a limiter, sleeps, logs or draws a random number: the caller does, and says what came of it. This is
-//! the one admission policy of this workspace. Its API is unstable until a server's waiting uses it too.
+//! Nothing in here asks a limiter, sleeps, logs or draws a random number: the caller does, and reports the
+//! answer. Unstable: this API may change in any release.
 //!
 //! ```
 //! use std::time::Duration;
@@ -16,18 +15,17 @@
 //! use ratelimiter::{LimitKey, Requirements};
 //!
 //! let (clock, slots) = (FakeClock::new(), LimitKey::new("slots")?);
-//! let needs = Requirements::of([(slots.clone(), 1)])?;
+//! let requirements = Requirements::of([(slots.clone(), 1)])?;
 //! let mut admission = Admission::new(8, STARVING_AFTER);
-//! let waiter = admission.add("openai:gpt-4o", "acme", &needs, "a call");
+//! let waiter = admission.add("openai:gpt-4o", "acme", &requirements, "a call");
 //!
-//! let attempt = admission.next(clock.now()).expect("it is the only one");
-//! assert_eq!((attempt.waiter, attempt.count), (waiter, 1));
-//! // The limiter says no, and to come back in a minute.
+//! assert_eq!(admission.next(clock.now()), Some(waiter));
+//! // The limiter denies it, with a hint of one minute.
 //! admission.denied(clock.now(), waiter, &[slots.clone()], Duration::from_secs(60));
 //! assert_eq!(admission.next(clock.now()), None);
 //! // A lease ends before that.
 //! admission.released(&[slots]);
-//! assert_eq!(admission.next(clock.now()).map(|attempt| attempt.count), Some(2));
+//! assert_eq!(admission.next(clock.now()), Some(waiter));
 //! assert_eq!(admission.allowed(waiter).work, "a call");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -42,88 +40,76 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub use self::denials::{Denials, FIRST_LASTS_MAX, Owner};
-pub use self::gates::{GateNumber, Gates};
+pub use self::gates::{GateId, Gates};
 use self::outage::Outage;
 pub use self::outage::no_answer_pause;
-use self::queues::{QueueNumber, Queues};
+use self::queues::{QueueId, Queues};
 pub use self::waiter::Waiter;
-use self::waiter::{Need, Standing, Wait};
+use self::waiter::{GateRequirement, Wait, WaiterState};
 use crate::clock::Timestamp;
 use crate::{LeaseId, LimitKey, Requirement, Requirements};
 
-/// After how many denials work usually goes first.
+/// The default number of denials after which a waiter goes first.
 pub const STARVING_AFTER: u32 = 8;
-/// The longest wait, whatever a hint says: a moment further off may have no name.
+/// The longest wait, whatever a hint says, so that adding it to a timestamp cannot overflow.
 pub const WAIT_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
-/// How many waiters of one lane are looked at to find one that may ask.
+/// How many waiters at the front of a lane are checked for one that may ask.
 const LOOK_AHEAD_MAX: usize = 8;
 
-/// The name of a waiter within one [`Admission`], in the order of arrival.
+/// The ID of a waiter within one [`Admission`], in the order of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WaiterId(u64);
 
-/// A waiter that may ask now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Attempt {
-    /// Whose attempt it is.
-    pub waiter: WaiterId,
-    /// Counted from 1, over all leases.
-    pub count: u32,
-    /// The lease of the last attempt, if nobody knows what became of it.
-    pub repeats: Option<LeaseId>,
-}
-
-/// What became of a waiter that is to be removed.
+/// The result of removing a waiter.
 #[derive(Debug)]
 pub enum Removed<W> {
-    /// It waited, and is gone.
+    /// It was waiting, and is removed.
     Waiting(Waiter<W>),
-    /// It is asking; whoever asks for it must look.
+    /// It asks; the caller ends it when the answer arrives.
     Asking,
-    /// It is not here: it was allowed, or has left.
+    /// It was allowed or removed before.
     Absent,
 }
 
-/// All work that waits or asks, and how many workers are busy with it or with what was allowed. `W` is what the caller
-/// keeps with a waiter.
+/// All waiters, and the number of busy workers. `W` is the caller's data of a waiter.
 #[derive(Debug)]
 pub struct Admission<W> {
     workers_max: usize,
-    /// After how many denials a waiter goes first at the limits that stood in its way.
+    /// After how many denials a waiter goes first at the limits that denied it.
     starving_after: u32,
-    /// Waiters that ask, and work that runs. At most `workers_max`.
+    /// Waiters that ask, and allowed work that has not ended. At most `workers_max`.
     busy: usize,
     /// Waiters that ask. At most `busy`.
     asking: usize,
-    /// One stands in a lane of `queues` if and only if it is not [`Standing::Asking`].
+    /// A waiter is in a lane of `queues` if and only if it is not [`WaiterState::Asking`].
     waiters: BTreeMap<WaiterId, Waiter<W>>,
     queues: Queues,
     gates: WaiterGates,
     outage: Outage,
-    /// How many waiters there have been.
+    /// Waiters added so far.
     added: u64,
 }
 
-/// The gates of waiters in memory.
-type WaiterGates = Gates<QueueNumber, WaiterId>;
+type WaiterGates = Gates<QueueId, WaiterId>;
 
 /// Whether a waiter may ask.
 enum Readiness {
     Now,
-    /// Not before this moment, unless something happens.
+    /// Not before this time, unless an event happens.
     At(Timestamp),
-    /// Not before something happens.
+    /// Not before an event.
     OnEvent,
 }
 
 impl<W> Admission<W> {
-    /// Nobody waits yet. At most `workers_max` ask or run at a time; who was denied `starving_after` times goes first.
+    /// Without waiters. At most `workers_max` ask or run at a time; a waiter that was denied `starving_after` times goes
+    /// first.
     ///
     /// # Panics
     /// If either is 0.
     pub fn new(workers_max: usize, starving_after: u32) -> Self {
-        assert!(workers_max > 0, "somebody must do the work");
-        assert!(starving_after > 0, "nobody is starving before it was denied");
+        assert!(workers_max > 0, "there is at least one worker");
+        assert!(starving_after > 0, "a waiter starves after a denial at the earliest");
         Self {
             workers_max,
             starving_after,
@@ -137,69 +123,76 @@ impl<W> Admission<W> {
         }
     }
 
-    /// How many wait for their turn.
+    /// Waiters that do not ask.
     pub fn waiting(&self) -> usize {
         self.waiters.len() - self.asking
     }
 
-    /// How many ask, or were allowed and have not [ended](Admission::ended).
+    /// Waiters that ask, and allowed work that has not [ended](Admission::ended).
     pub const fn busy(&self) -> usize {
         self.busy
     }
 
-    /// A waiter that waits or asks.
+    /// The waiter with this ID.
     pub fn get(&self, waiter: WaiterId) -> Option<&Waiter<W>> {
         self.waiters.get(&waiter)
     }
 
-    /// Takes work in: it waits in this queue, in this lane. The queues take turns, and in each queue its lanes do; within a
-    /// lane the order is that of arrival.
-    pub fn add(&mut self, queue: &str, lane: &str, needs: &Requirements, work: W) -> WaiterId {
+    /// Adds a waiter to a lane of a queue. Queues take turns, and so do the lanes of a queue; a lane is first in, first out.
+    pub fn add(
+        &mut self,
+        queue: &str,
+        lane: &str,
+        requirements: &Requirements,
+        work: W,
+    ) -> WaiterId {
         let id = WaiterId(self.added);
         self.added += 1;
         let queue = self.queues.open(queue);
-        let need = |requirement: &Requirement| Need {
+        let requirement = |requirement: &Requirement| GateRequirement {
             gate: self.gates.enter(&requirement.key, queue),
             amount: requirement.amount.get(),
             owner: Owner::of(&requirement.key),
         };
-        let needs = needs.iter().map(need).collect();
-        let waiter = Waiter::new(queue, lane.into(), needs, work);
+        let requirements = requirements.iter().map(requirement).collect();
+        let waiter = Waiter::new(queue, lane.into(), requirements, work);
         self.queues.put(queue, &waiter.lane, id);
         self.waiters.insert(id, waiter);
         id
     }
 
-    /// The next waiter that may ask. It asks until the caller says what came of it.
-    pub fn next(&mut self, now: Timestamp) -> Option<Attempt> {
+    /// The next waiter that may ask. It asks until the caller reports the answer.
+    pub fn next(&mut self, now: Timestamp) -> Option<WaiterId> {
         self.queues.wake_due(now);
-        if self.busy == self.workers_max || !self.outage.lets_ask(now, self.asking) {
+        if self.busy == self.workers_max || !self.outage.may_ask(now, self.asking) {
             return None;
         }
         while let Some(queue) = self.queues.next_awake() {
             let (waiters, gates) = (&self.waiters, &self.gates);
             let readiness = |id| readiness(&waiters[&id], id, gates, now);
             match self.queues.pick(queue, readiness) {
-                Ok(id) => return Some(self.begin(now, id)),
+                Ok(id) => {
+                    self.begin(now, id);
+                    return Some(id);
+                }
                 Err(due) => self.queues.sleep(queue, due),
             }
         }
         None
     }
 
-    fn begin(&mut self, now: Timestamp, id: WaiterId) -> Attempt {
+    fn begin(&mut self, now: Timestamp, id: WaiterId) {
         self.busy += 1;
         self.asking += 1;
-        let waiter = self.waiters.get_mut(&id).expect("who was picked is there");
-        for need in &waiter.needs {
-            self.gates.ask(need.gate);
+        let waiter = self.waiters.get_mut(&id).expect("a picked waiter exists");
+        for gate in waiter.gates() {
+            self.gates.ask(gate);
         }
         waiter.attempts += 1;
-        waiter.standing = Standing::Asking { since: self.gates.releases(), begun_at: now };
-        Attempt { waiter: id, count: waiter.attempts, repeats: waiter.unanswered_lease }
+        waiter.state = WaiterState::Asking { since: self.gates.releases(), begun_at: now };
     }
 
-    /// When [`Admission::next`] may have something, if nothing else happens.
+    /// When to call [`Admission::next`] again if no event happens before.
     pub fn wake_at(&self) -> Option<Timestamp> {
         if self.busy == self.workers_max {
             return None;
@@ -208,92 +201,105 @@ impl<W> Admission<W> {
         match self.outage.until() {
             None => due,
             Some(_) if self.asking > 0 => None,
-            Some(until) if self.queues.anyone_awake() => Some(until),
+            Some(until) if self.queues.any_awake() => Some(until),
             Some(until) => due.map(|due| due.max(until)),
         }
     }
 
-    /// The waiter does not ask any more. Who waited for its answer may ask now.
+    /// The waiter asks no more. Waiters behind it at a narrow gate may ask now.
     fn end_asking(&mut self, id: WaiterId) {
         self.asking -= 1;
-        for need in &self.waiters[&id].needs {
-            for queue in self.gates.end_asking(need.gate) {
+        for gate in self.waiters[&id].gates() {
+            for queue in self.gates.end_asking(gate) {
                 self.queues.wake(queue);
             }
         }
     }
 
+    fn assert_asks(&self, id: WaiterId) {
+        let state = self.waiters.get(&id).map(|waiter| &waiter.state);
+        assert!(
+            matches!(state, Some(WaiterState::Asking { .. })),
+            "only a waiter that asks gets an answer"
+        );
+    }
+
     /// The waiter was allowed and leaves; its worker stays busy with it until it has [ended](Admission::ended).
     ///
     /// # Panics
-    /// If it does not ask.
+    /// If the waiter does not ask.
     pub fn allowed(&mut self, id: WaiterId) -> Waiter<W> {
-        self.outage.ends();
+        self.assert_asks(id);
+        self.outage.end();
         self.end_asking(id);
-        for need in &self.waiters[&id].needs {
-            self.gates.widen(need.gate, self.workers_max);
+        for gate in self.waiters[&id].gates() {
+            self.gates.widen(gate, self.workers_max);
         }
         self.take_out(id)
     }
 
-    /// The waiter was refused for good and leaves; its worker is free.
+    /// The waiter was refused permanently and leaves; its worker is free.
     ///
     /// # Panics
-    /// If it does not ask.
+    /// If the waiter does not ask.
     pub fn refused(&mut self, id: WaiterId) -> Waiter<W> {
-        self.outage.ends();
+        self.outage.end();
         self.give_up(id)
     }
 
-    /// A waiter that asks leaves whatever the answer is; its worker is free.
+    /// The waiter leaves, whatever its answer will be; its worker is free.
     ///
     /// # Panics
-    /// If it does not ask.
+    /// If the waiter does not ask.
     pub fn give_up(&mut self, id: WaiterId) -> Waiter<W> {
+        self.assert_asks(id);
         self.end_asking(id);
         self.busy -= 1;
         self.take_out(id)
     }
 
-    /// The waiter was denied by these limits, and asks again with a new lease after `wait`, at most [`WAIT_MAX`], or when
-    /// they get room back.
+    /// The waiter was denied by these limits. It asks again with a new lease after `wait`, at most [`WAIT_MAX`], or as soon
+    /// as all of them get room back.
     ///
     /// # Panics
-    /// If it does not ask.
+    /// If the waiter does not ask.
     pub fn denied(&mut self, now: Timestamp, id: WaiterId, keys: &[LimitKey], wait: Duration) {
-        self.outage.ends();
+        self.outage.end();
         let until = now.after(wait.min(WAIT_MAX));
-        let waiter = self.waiters.get_mut(&id).expect("who asks is there");
-        let Standing::Asking { since, .. } = waiter.standing else {
-            unreachable!("only who asks is denied")
+        let waiter = self.waiters.get_mut(&id).expect("a waiter that asks exists");
+        let WaiterState::Asking { since, .. } = waiter.state else {
+            unreachable!("only a waiter that asks is denied")
         };
-        let is_denied = |need: &&Need| keys.contains(self.gates.key(need.gate));
-        let denied: Box<[Need]> = waiter.needs.iter().filter(is_denied).copied().collect();
-        let owner = Owner::of_denial(denied.iter().map(|need| need.owner));
-        let blamed: Box<[&Need]> = denied.iter().filter(|need| need.owner == owner).collect();
-        for need in &blamed {
-            self.gates.close(now, need.gate, need.amount, until, since);
+        let is_denied =
+            |requirement: &&GateRequirement| keys.contains(self.gates.key(requirement.gate));
+        let denied: Box<[GateRequirement]> =
+            waiter.requirements.iter().filter(is_denied).copied().collect();
+        let owner = Owner::of_denial(denied.iter().map(|requirement| requirement.owner));
+        let blamed: Box<[&GateRequirement]> =
+            denied.iter().filter(|requirement| requirement.owner == owner).collect();
+        for requirement in &blamed {
+            self.gates.close(now, requirement.gate, requirement.amount, until, since);
         }
         waiter.unanswered_lease = None;
         waiter.unanswered_count = 0;
         let first_at = match waiter.denials.count(now, owner, self.starving_after) {
-            true => blamed.iter().map(|need| need.gate).collect(),
+            true => blamed.iter().map(|requirement| requirement.gate).collect(),
             false => Box::default(),
         };
-        waiter.standing = Standing::Waiting(Wait {
+        waiter.state = WaiterState::Waiting(Wait {
             until,
-            denied: denied.iter().map(|need| need.gate).collect(),
+            denied: denied.iter().map(|requirement| requirement.gate).collect(),
             since,
         });
         self.put_first(now, id, &first_at);
         self.wait_again(id);
     }
 
-    /// Nobody knows whether the waiter was allowed: it asks again with the same lease after [`no_answer_pause`]. Until
-    /// somebody gets an answer, one waiter at a time finds out whether there are any.
+    /// The outcome is unknown: the waiter asks again with the same lease after [`no_answer_pause`]. Until the limiter
+    /// answers again, one waiter at a time asks.
     ///
     /// # Panics
-    /// If it does not ask.
+    /// If the waiter does not ask.
     pub fn unanswered(
         &mut self,
         now: Timestamp,
@@ -302,29 +308,30 @@ impl<W> Admission<W> {
         retry_after: Duration,
         jitter: f64,
     ) {
-        let waiter = self.waiters.get_mut(&id).expect("who asks is there");
-        let Standing::Asking { begun_at, since } = waiter.standing else {
-            unreachable!("only who asks goes without an answer")
+        let waiter = self.waiters.get_mut(&id).expect("a waiter that asks exists");
+        let WaiterState::Asking { begun_at, since } = waiter.state else {
+            unreachable!("only a waiter that asks gets no answer")
         };
         waiter.unanswered_lease = Some(lease);
         waiter.unanswered_count = waiter.unanswered_count.saturating_add(1);
         let pause = no_answer_pause(waiter.unanswered_count, retry_after, jitter);
-        waiter.standing =
-            Standing::Waiting(Wait { until: now.after(pause), denied: Box::default(), since });
-        self.outage.grows(now, begun_at, retry_after, jitter);
+        waiter.state =
+            WaiterState::Waiting(Wait { until: now.after(pause), denied: Box::default(), since });
+        self.outage.grow(now, begun_at, retry_after, jitter);
         self.wait_again(id);
     }
 
-    /// The waiter's lease turned out to be of no use: it asks again at once with a new one.
+    /// The waiter's lease has ended or conflicts: it asks again at once with a new one.
     ///
     /// # Panics
-    /// If it does not ask.
-    pub fn lease_was_spent(&mut self, id: WaiterId) {
-        self.outage.ends();
-        let waiter = self.waiters.get_mut(&id).expect("who asks is there");
+    /// If the waiter does not ask.
+    pub fn lease_unusable(&mut self, id: WaiterId) {
+        self.assert_asks(id);
+        self.outage.end();
+        let waiter = self.waiters.get_mut(&id).expect("a waiter that asks exists");
         waiter.unanswered_lease = None;
         waiter.unanswered_count = 0;
-        waiter.standing = Standing::Ready;
+        waiter.state = WaiterState::Ready;
         self.wait_again(id);
     }
 
@@ -333,11 +340,11 @@ impl<W> Admission<W> {
     /// # Panics
     /// If none was.
     pub fn ended(&mut self) {
+        assert!(self.asking < self.busy, "only work that was allowed ends");
         self.busy -= 1;
-        assert!(self.asking <= self.busy, "who asks is busy");
     }
 
-    /// These limits got room back: their gates open.
+    /// These limits got room back, so their gates open.
     pub fn released(&mut self, keys: &[LimitKey]) {
         for key in keys {
             for queue in self.gates.release(key) {
@@ -346,25 +353,25 @@ impl<W> Admission<W> {
         }
     }
 
-    /// Takes out a waiter, unless it asks.
+    /// Removes a waiter, unless it asks.
     pub fn remove(&mut self, id: WaiterId) -> Removed<W> {
         let Some(waiter) = self.waiters.get(&id) else {
             return Removed::Absent;
         };
-        match waiter.standing {
-            Standing::Asking { .. } => Removed::Asking,
-            Standing::Ready | Standing::Waiting(_) => {
+        match waiter.state {
+            WaiterState::Asking { .. } => Removed::Asking,
+            WaiterState::Ready | WaiterState::Waiting(_) => {
                 self.queues.take(waiter.queue, &waiter.lane, id);
                 Removed::Waiting(self.take_out(id))
             }
         }
     }
 
-    /// Takes out everybody who waits, in the order of arrival. Who asks stays.
-    pub fn remove_all(&mut self) -> Vec<Waiter<W>> {
+    /// Removes all waiters that do not ask, in the order of arrival.
+    pub fn remove_all(&mut self) -> Vec<(WaiterId, Waiter<W>)> {
         let ids: Vec<_> = self.waiters.keys().copied().collect();
         let waiting = ids.into_iter().filter_map(|id| match self.remove(id) {
-            Removed::Waiting(waiter) => Some(waiter),
+            Removed::Waiting(waiter) => Some((id, waiter)),
             Removed::Asking | Removed::Absent => None,
         });
         waiting.collect()
@@ -379,25 +386,25 @@ impl<W> Admission<W> {
 
     fn take_out(&mut self, id: WaiterId) -> Waiter<W> {
         self.end_first(id, &[]);
-        let waiter = self.waiters.remove(&id).expect("the waiter is there");
-        for need in &waiter.needs {
-            self.gates.leave(need.gate, waiter.queue);
+        let waiter = self.waiters.remove(&id).expect("the waiter exists");
+        for gate in waiter.gates() {
+            self.gates.leave(gate, waiter.queue);
         }
         self.queues.close_if_unused(waiter.queue);
         waiter
     }
 
-    /// Lets the waiter go first at those of these gates where nobody else does, and nowhere else.
-    fn put_first(&mut self, now: Timestamp, id: WaiterId, gates: &[GateNumber]) {
+    /// Lets the waiter go first at exactly those of these gates where no other waiter does.
+    fn put_first(&mut self, now: Timestamp, id: WaiterId, gates: &[GateId]) {
         self.end_first(id, gates);
-        let got = |gate: &GateNumber| self.gates.put_first(now, *gate, id, None);
+        let got = |gate: &GateId| self.gates.put_first(now, *gate, id, None);
         let first_at = gates.iter().copied().filter(got).collect();
-        self.waiters.get_mut(&id).expect("the waiter is there").first_at = first_at;
+        self.waiters.get_mut(&id).expect("the waiter exists").first_at = first_at;
     }
 
-    /// The waiter goes first at none of its gates any more but these.
-    fn end_first(&mut self, id: WaiterId, kept: &[GateNumber]) {
-        let waiter = self.waiters.get_mut(&id).expect("the waiter is there");
+    /// The waiter no longer goes first, except at these gates.
+    fn end_first(&mut self, id: WaiterId, kept: &[GateId]) {
+        let waiter = self.waiters.get_mut(&id).expect("the waiter exists");
         let before = std::mem::take(&mut waiter.first_at);
         for gate in before.iter().filter(|gate| !kept.contains(gate)) {
             for queue in self.gates.end_first(*gate, id) {
@@ -413,20 +420,20 @@ fn readiness<W>(
     gates: &WaiterGates,
     now: Timestamp,
 ) -> Readiness {
-    let mut due = match &waiter.standing {
-        Standing::Waiting(wait) if !wait.is_over(now, gates) => Some(wait.until),
-        Standing::Ready | Standing::Waiting(_) => None,
-        Standing::Asking { .. } => unreachable!("who asks stands in no lane"),
+    let mut due = match &waiter.state {
+        WaiterState::Waiting(wait) if !wait.is_over(now, gates) => Some(wait.until),
+        WaiterState::Ready | WaiterState::Waiting(_) => None,
+        WaiterState::Asking { .. } => unreachable!("a waiter that asks is in no lane"),
     };
-    // Whoever was told to come back now may do so, whatever others were told meanwhile.
-    let is_expected = matches!(&waiter.standing, Standing::Waiting(wait) if wait.until <= now);
-    for need in &waiter.needs {
-        let goes_after = gates.must_yield(need.gate, id, !waiter.first_at.is_empty());
-        if goes_after || gates.is_crowded(need.gate) {
+    // A waiter whose own hint is over may ask, even if a later denial closed the gate for longer.
+    let is_expected = matches!(&waiter.state, WaiterState::Waiting(wait) if wait.until <= now);
+    for requirement in &waiter.requirements {
+        let goes_after = gates.must_yield(now, requirement.gate, id, !waiter.first_at.is_empty());
+        if goes_after || gates.is_at_width(requirement.gate) {
             return Readiness::OnEvent;
         }
         if !is_expected {
-            due = due.max(gates.closed_until(now, need.gate, need.amount));
+            due = due.max(gates.closed_until(now, requirement.gate, requirement.amount));
         }
     }
     due.map_or(Readiness::Now, Readiness::At)

@@ -9,6 +9,7 @@
 //! | [`Decision`], [`Denial`] | the answer; a denial names the full limits and when to retry |
 //! | [`Limiter`], [`Backend`] | the traits of every limiter and of every backend |
 //! | [`MemoryLimiter`] | the in-process limiter |
+//! | [`admission`] | which waiting call asks next, and when |
 //! | [`clock`] | time, injected so that tests control it |
 
 pub mod admission;

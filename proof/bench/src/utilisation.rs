@@ -35,11 +35,11 @@ pub(crate) fn run(scale: Scale) -> Result<Section, NotRun> {
         ("quiet, alone", &comparison.quiet_alone),
         ("quiet, beside the busy one", &comparison.quiet),
     ];
-    for (name, ProviderResult { measures, waits, utilisation }) in rows {
+    for (name, ProviderResult { metrics, waits, utilisation }) in rows {
         table.row([
             name.to_owned(),
             count(waits.count),
-            measures.refused.to_string(),
+            metrics.refused.to_string(),
             format!("{} %", figure(utilisation * 100.0)),
             format!("{} s", figure(waits.mean.as_secs_f64())),
             format!("{} s", figure(waits.max.as_secs_f64())),

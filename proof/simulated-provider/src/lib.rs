@@ -1,8 +1,8 @@
-//! A provider that needs no key and no network, to try a scheduler on.
+//! A simulated LLM provider, to test schedulers without a key or a network.
 //!
-//! [`SimulatedProvider`] takes time, uses tokens, and enforces its own limits with 429s, all on tokio's clock: where that is
-//! paused, an hour of calls takes seconds. [`Workload`] makes calls of mixed size, [`CallMetrics`]
-//! says how they fared, and [`TwoProviders`] puts it all together.
+//! [`SimulatedProvider`] takes time, uses tokens, and enforces its own limits with 429s, all on tokio's clock: on paused time
+//! an hour of calls takes seconds. [`Workload`] makes calls of mixed size, [`CallMetrics`] measures them, and [`TwoProviders`]
+//! is a scenario with all of these.
 //!
 //! ```
 //! use simulated_provider::{ProviderLimits, SimulatedCall, SimulatedProvider};
@@ -12,16 +12,16 @@
 //! let provider = SimulatedProvider::new(ProviderLimits::per_minute(1, 1_000_000, 100));
 //! let call = SimulatedCall { prompt_tokens: 20, output_tokens: 50, max_output_tokens: 100 };
 //! assert_eq!(provider.call(call).await, Ok(70));
-//! assert!(provider.call(call).await.is_err(), "one request a minute");
+//! assert!(provider.call(call).await.is_err(), "one request per minute");
 //! # }
 //! ```
 
-mod measures;
+mod metrics;
 mod provider;
 mod scenario;
 mod workload;
 
-pub use measures::{CallMetrics, Waits};
+pub use metrics::{CallMetrics, Waits};
 pub use provider::{
     Latency, ProviderLimits, ProviderLimitsError, SimulatedCall, SimulatedProvider, TooManyRequests,
 };

@@ -1,4 +1,4 @@
-//! A provider that enforces its limits.
+//! The simulated provider and its limits.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -9,16 +9,16 @@ use ratelimiter::{
 };
 use tokio::time::{Instant, sleep_until};
 
-use super::measures::CallMetrics;
+use super::metrics::CallMetrics;
 
-/// What a provider allows within one window.
+/// The limits of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProviderLimits {
-    /// Requests within the window.
+    /// Requests per window.
     pub requests: u64,
-    /// Tokens within the window.
+    /// Tokens per window.
     pub tokens: u64,
-    /// Calls at a time.
+    /// Concurrent calls.
     pub slots: u64,
     /// The window.
     pub window: Duration,
@@ -27,7 +27,7 @@ pub struct ProviderLimits {
 /// How long a call takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Latency {
-    /// Before its first token.
+    /// Until its first token.
     pub base: Duration,
     /// For each token of the output.
     pub per_token: Duration,
@@ -45,9 +45,9 @@ impl Default for Latency {
 pub struct SimulatedCall {
     /// The tokens of the prompt.
     pub prompt_tokens: u64,
-    /// The tokens that the answer will have. At most `max_output_tokens`.
+    /// The tokens of the answer, at most `max_output_tokens`.
     pub output_tokens: u64,
-    /// The most tokens that the answer may have.
+    /// The most tokens of the answer.
     pub max_output_tokens: u64,
 }
 
@@ -55,12 +55,12 @@ pub struct SimulatedCall {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("429 too many requests: {what}")]
 pub struct TooManyRequests {
-    /// Of what there were too many: `requests`, `tokens` or `slots`.
+    /// The exceeded limit: `requests`, `tokens` or `slots`.
     pub what: &'static str,
 }
 
-/// A provider that counts, when a call arrives, its prompt and the most that it may answer with, and when it ends what it
-/// really used. Clones share it.
+/// A provider that charges the prompt and the maximum output when a call arrives, and corrects that to the actual use when it
+/// ends. Clones share it.
 #[derive(Debug, Clone)]
 pub struct SimulatedProvider {
     limits: ProviderLimits,
@@ -77,7 +77,7 @@ struct State {
     /// The sum over `recent`.
     tokens: u64,
     slots: u64,
-    measures: CallMetrics,
+    metrics: CallMetrics,
 }
 
 #[derive(Debug)]
@@ -87,15 +87,15 @@ struct Recent {
 }
 
 impl ProviderLimits {
-    /// Limits of one minute.
+    /// Limits with a window of one minute.
     pub const fn per_minute(requests: u64, tokens: u64, slots: u64) -> Self {
         Self { requests, tokens, slots, window: Duration::from_secs(60) }
     }
 
-    /// So many hundredths of the requests, tokens and slots.
+    /// This percentage of the requests, tokens and slots.
     ///
     /// # Panics
-    /// When a number of them times `percent` is more than 64 bits can count.
+    /// If a product overflows 64 bits.
     #[must_use]
     pub const fn percent(self, percent: u64) -> Self {
         let Self { requests, tokens, slots, window } = self;
@@ -107,7 +107,7 @@ impl ProviderLimits {
         }
     }
 
-    /// The same limits for a limiter: those of `provider`/`model`.
+    /// The same limits as definitions for a limiter, with the keys of `provider`/`model`.
     ///
     /// # Errors
     /// The names cannot be part of a key, or a number is out of a limit's range.
@@ -128,7 +128,7 @@ impl ProviderLimits {
     }
 }
 
-/// Why a provider's limits are none of a limiter.
+/// Why a provider's limits cannot be defined at a limiter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProviderLimitsError {
     /// The names cannot be part of a key.
@@ -140,22 +140,22 @@ pub enum ProviderLimitsError {
 }
 
 impl SimulatedProvider {
-    /// A provider with these limits and the usual latency.
+    /// A provider with these limits and the default latency.
     pub fn new(limits: ProviderLimits) -> Self {
         Self::with_latency(limits, Latency::default())
     }
 
     /// A provider with these limits and this latency.
     pub fn with_latency(limits: ProviderLimits, latency: Latency) -> Self {
-        let measures = CallMetrics::new(Instant::now());
-        let state = State { recent: VecDeque::new(), first: 0, tokens: 0, slots: 0, measures };
+        let metrics = CallMetrics::new(Instant::now());
+        let state = State { recent: VecDeque::new(), first: 0, tokens: 0, slots: 0, metrics };
         Self { limits, latency, state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Makes a call; gives the tokens that it used.
+    /// Makes a call. Returns the tokens that it used.
     ///
     /// # Errors
-    /// The provider's limits have no room.
+    /// A limit of the provider is exceeded.
     pub async fn call(&self, call: SimulatedCall) -> Result<u64, TooManyRequests> {
         let number = self.lock().admit(&self.limits, call)?;
         let output = u32::try_from(call.output_tokens).unwrap_or(u32::MAX);
@@ -166,18 +166,18 @@ impl SimulatedProvider {
         Ok(used)
     }
 
-    /// How its calls fared so far.
-    pub fn measures(&self) -> CallMetrics {
-        self.lock().measures.clone()
+    /// The metrics of its calls so far.
+    pub fn metrics(&self) -> CallMetrics {
+        self.lock().metrics.clone()
     }
 
-    /// What it allows.
+    /// Its limits.
     pub const fn limits(&self) -> ProviderLimits {
         self.limits
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nobody panics with the lock held")
+        self.state.lock().expect("no panic with the lock held")
     }
 }
 
@@ -190,7 +190,7 @@ impl State {
         let now = Instant::now();
         self.expire(now, limits.window);
         let charged = call.prompt_tokens + call.max_output_tokens;
-        let fault = if self.recent.len() as u64 >= limits.requests {
+        let exceeded = if self.recent.len() as u64 >= limits.requests {
             Some("requests")
         } else if self.tokens + charged > limits.tokens {
             Some("tokens")
@@ -199,14 +199,14 @@ impl State {
         } else {
             None
         };
-        if let Some(what) = fault {
-            self.measures.refused += 1;
+        if let Some(what) = exceeded {
+            self.metrics.refused += 1;
             return Err(TooManyRequests { what });
         }
         self.slots += 1;
         self.tokens += charged;
         self.recent.push_back(Recent { arrived: now, tokens: charged });
-        self.measures.calls += 1;
+        self.metrics.calls += 1;
         Ok(self.first + self.recent.len() - 1)
     }
 
@@ -222,8 +222,8 @@ impl State {
 
     fn end(&mut self, number: usize, used: u64) {
         self.slots -= 1;
-        self.measures.add(Instant::now(), used);
-        // A call that took longer than the window counts no more.
+        self.metrics.add(Instant::now(), used);
+        // A call that took longer than the window no longer counts.
         if let Some(recent) = number.checked_sub(self.first).and_then(|at| self.recent.get_mut(at))
         {
             self.tokens = self.tokens - recent.tokens + used;

@@ -1,4 +1,4 @@
-//! Two providers, one of them with far more work than it allows.
+//! A scenario with two providers, one of them overloaded.
 
 use std::fmt;
 use std::future::Future;
@@ -8,61 +8,62 @@ use ratelimiter::Backend;
 use ratelimiter_client::{Done, Job, JobError, JobHandle, Scheduler};
 use tokio::time::{Instant, sleep_until};
 
-use super::measures::{CallMetrics, Waits};
+use super::metrics::{CallMetrics, Waits};
 use super::provider::{Latency, ProviderLimits, SimulatedProvider};
 use super::workload::Workload;
 
-/// How many tenants make the calls.
+/// The number of tenants.
 const TENANTS: usize = 20;
-/// How much of a saturated provider's tokens is to be used after the warm-up.
+/// The least utilisation of a saturated provider's tokens after the warm-up.
 ///
-/// While a call runs, its upper bound is reserved and not what it will use. With bytes for tokens that is about three times
-/// as much, so calls of a second each leave some 5 % of a minute's tokens unused even if every call is made at the
-/// earliest moment; calls of half a second, as here, less than 4 %.
+/// While a call runs, its upper bound is reserved instead of its actual use. With bytes for tokens that is about three times as
+/// much, so calls of a second leave some 5 % of a minute's tokens unused even if every call is made as early as possible; calls
+/// of half a second, as here, less than 4 %.
 const UTILISATION_MIN: f64 = 0.95;
 
 /// Two providers: a busy one that gets all its jobs at once, far more than it allows, and a quiet one that gets them one by
-/// one. How much of the busy one is used, how often a provider says 429, and do the quiet one's jobs notice?
+/// one. Measures how much of the busy one is used, how often a provider returns 429, and whether the quiet one's jobs are
+/// delayed.
 #[derive(Debug, Clone)]
 pub struct TwoProviders {
-    /// What the busy provider allows.
+    /// The limits of the busy provider.
     pub busy: ProviderLimits,
-    /// How many jobs the busy provider gets, all at once.
+    /// The number of jobs for the busy provider, all at once.
     pub busy_jobs: usize,
-    /// What the quiet provider allows.
+    /// The limits of the quiet provider.
     pub quiet: ProviderLimits,
-    /// How many jobs the quiet provider gets.
+    /// The number of jobs for the quiet provider.
     pub quiet_jobs: usize,
-    /// How often the quiet provider gets a job.
+    /// The time between two jobs for the quiet provider.
     pub quiet_every: Duration,
     /// How long a call takes.
     pub latency: Latency,
-    /// Which part of what the providers allow the limiter is told, in percent. A request takes a while to arrive, so that
-    /// a provider's window ends a little later than the limiter's; less than 100 leaves room for that.
-    pub told_percent: u64,
-    /// How many jobs ask or run at a time.
+    /// The limiter's capacities, in percent of the providers'. A request takes a while to arrive, so a provider's window ends a
+    /// little later than the limiter's; less than 100 leaves room for that.
+    pub limiter_percent: u64,
+    /// The workers of the scheduler.
     pub workers: usize,
-    /// What is not measured, at the beginning.
+    /// The time at the start that is not measured.
     pub warm_up: Duration,
 }
 
-/// How the jobs of one provider fared.
+/// The results of one provider.
 #[derive(Debug, Clone)]
 pub struct ProviderResult {
-    /// What the provider said.
-    pub measures: CallMetrics,
+    /// The metrics of its calls.
+    pub metrics: CallMetrics,
     /// How long its jobs waited to be allowed.
     pub waits: Waits,
-    /// Which part of its tokens was used, from the end of the warm-up until there was less left to do than fits one window.
+    /// The used part of its tokens, from the end of the warm-up until the remaining work fits into one window.
     pub utilisation: f64,
 }
 
-/// How the jobs of both providers fared.
+/// The results of both providers.
 #[derive(Debug, Clone)]
 pub struct Comparison {
-    /// The quiet provider, when there is no other.
+    /// The quiet provider, alone.
     pub quiet_alone: ProviderResult,
-    /// The quiet provider, beside the busy one.
+    /// The quiet provider, together with the busy one.
     pub quiet: ProviderResult,
     /// The busy provider.
     pub busy: ProviderResult,
@@ -78,7 +79,7 @@ impl Default for TwoProviders {
             quiet_jobs: 2_000,
             quiet_every: Duration::from_millis(400),
             latency: Latency::default(),
-            told_percent: 100,
+            limiter_percent: 100,
             workers: 256,
             warm_up: Duration::from_secs(120),
         }
@@ -86,10 +87,10 @@ impl Default for TwoProviders {
 }
 
 impl TwoProviders {
-    /// Runs the quiet provider's jobs alone, and then the jobs of both, each time on a limiter of its own.
+    /// Runs the quiet provider's jobs alone, and then the jobs of both, each time on a new limiter.
     ///
     /// # Errors
-    /// A limit could not be defined, or a job failed, which a 429 makes it do.
+    /// A limit could not be defined, or a job failed, for example with a 429.
     pub async fn compare<B, F>(&self, limiter: impl Fn() -> F) -> Result<Comparison, JobError>
     where
         B: Backend + Clone + 'static,
@@ -101,7 +102,7 @@ impl TwoProviders {
         Ok(Comparison { quiet_alone, quiet, busy })
     }
 
-    /// Runs the jobs of both; how the quiet one and the busy one fared.
+    /// Runs the jobs of both. Returns the results of the quiet and of the busy provider.
     ///
     /// # Errors
     /// As [`TwoProviders::compare`].
@@ -110,7 +111,7 @@ impl TwoProviders {
         limiter: B,
     ) -> Result<(ProviderResult, ProviderResult), JobError> {
         for (name, limits) in [("busy", self.busy), ("quiet", self.quiet)] {
-            for limit in limits.percent(self.told_percent).limits(name, "m")? {
+            for limit in limits.percent(self.limiter_percent).limits(name, "m")? {
                 limiter.define(limit).await?;
             }
         }
@@ -129,15 +130,15 @@ impl TwoProviders {
         }
         let quiet_waits = waits(quiet_handles).await?;
         let busy_waits = waits(busy_handles).await?;
-        Ok((self.fared(&quiet, quiet_waits), self.fared(&busy, busy_waits)))
+        Ok((self.result(&quiet, quiet_waits), self.result(&busy, busy_waits)))
     }
 
-    fn fared(&self, provider: &SimulatedProvider, waits: Waits) -> ProviderResult {
-        let measures = provider.measures();
+    fn result(&self, provider: &SimulatedProvider, waits: Waits) -> ProviderResult {
+        let metrics = provider.metrics();
         let ProviderLimits { tokens, window, .. } = provider.limits();
-        let to = measures.all_but(tokens);
-        let utilisation = measures.utilisation(tokens, window, self.warm_up, to);
-        ProviderResult { measures, waits, utilisation }
+        let to = metrics.all_but(tokens);
+        let utilisation = metrics.utilisation(tokens, window, self.warm_up, to);
+        ProviderResult { metrics, waits, utilisation }
     }
 }
 
@@ -166,26 +167,26 @@ async fn waits(handles: Vec<JobHandle<()>>) -> Result<Waits, JobError> {
 }
 
 impl Comparison {
-    /// What was not reached of what a scheduler is to reach: no 429, 95 % of the busy provider's tokens, and no longer waits
-    /// for the quiet one's jobs than alone.
-    pub fn faults(&self) -> Vec<String> {
+    /// The goals that were not reached: no 429, 95 % of the busy provider's tokens used, and for the quiet one's jobs no longer
+    /// waits than alone.
+    pub fn unmet_goals(&self) -> Vec<String> {
         let Self { quiet_alone, quiet, busy } = self;
-        let mut faults = Vec::new();
-        let refused = [quiet_alone, quiet, busy].map(|fared| fared.measures.refused);
+        let mut unmet = Vec::new();
+        let refused = [quiet_alone, quiet, busy].map(|result| result.metrics.refused);
         if refused != [0, 0, 0] {
-            faults.push(format!("there were 429s: {refused:?}"));
+            unmet.push(format!("there were 429s: {refused:?}"));
         }
         if busy.utilisation < UTILISATION_MIN {
             let percent = busy.utilisation * 100.0;
-            faults.push(format!("only {percent:.1} % of the busy provider's tokens were used"));
+            unmet.push(format!("only {percent:.1} % of the busy provider's tokens were used"));
         }
         if quiet.waits.max > quiet_alone.waits.max {
-            let (beside, alone) = (quiet.waits.max, quiet_alone.waits.max);
-            faults.push(format!(
-                "the quiet provider's jobs wait up to {beside:?} beside the busy one, {alone:?} alone"
+            let (together, alone) = (quiet.waits.max, quiet_alone.waits.max);
+            unmet.push(format!(
+                "the quiet provider's jobs wait up to {together:?} next to the busy one, {alone:?} alone"
             ));
         }
-        faults
+        unmet
     }
 }
 
@@ -204,16 +205,16 @@ impl fmt::Display for Comparison {
             "max wait"
         )?;
         let Self { quiet_alone, quiet, busy } = self;
-        for (name, fared) in
-            [("quiet, alone", quiet_alone), ("quiet, beside busy", quiet), ("busy", busy)]
+        for (name, result) in
+            [("quiet, alone", quiet_alone), ("quiet, with busy", quiet), ("busy", busy)]
         {
-            let ProviderResult { measures, waits, utilisation } = fared;
+            let ProviderResult { metrics, waits, utilisation } = result;
             writeln!(
                 f,
                 "{name:<22}{:>7}{:>6}{:>10}{:>11.1} %{:>9.2} s{:>9.2} s{:>9.2} s",
                 waits.count,
-                measures.refused,
-                measures.tokens(),
+                metrics.refused,
+                metrics.tokens(),
                 utilisation * 100.0,
                 waits.mean.as_secs_f64(),
                 waits.p99.as_secs_f64(),

@@ -4,7 +4,7 @@ use ratelimiter_client::LlmRequest;
 
 use super::provider::SimulatedCall;
 
-/// How many bytes of English text a token has, more or less.
+/// The bytes per token of English text, approximately.
 const BYTES_PER_TOKEN: usize = 4;
 
 /// Calls of mixed size to one model: many small ones, some large ones. The same seed makes the same calls.
@@ -17,12 +17,12 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Calls to the model `m` of this provider, on behalf of so many tenants.
+    /// Calls to the model `m` of this provider, for `tenants` tenants.
     ///
     /// # Panics
-    /// Without tenants.
+    /// If `tenants` is 0.
     pub fn new(provider: &str, tenants: usize, seed: u64) -> Self {
-        assert!(tenants > 0, "somebody makes the calls");
+        assert!(tenants > 0, "every call has a tenant");
         let random = fastrand::Rng::with_seed(seed);
         Self { provider: provider.to_owned(), tenants, random, made: 0 }
     }

@@ -3,9 +3,9 @@
 //! `cargo run --release -p ratelimiter-client --example durable_jobs --features jobs`
 //!
 //! The queue is a SQLite file, the limiter `ratelimiterd` over HTTP, and the providers count every call of every process. Exits
-//! with 1 when a job is lost, fails or has another's answer, or when a provider says 429.
+//! with 1 if a job is lost, fails or has the answer of another, or if a provider returns 429.
 
-#![allow(clippy::print_stdout, reason = "the table is what the program is for")]
+#![allow(clippy::print_stdout, reason = "the program prints a table")]
 
 mod provider;
 mod runner;

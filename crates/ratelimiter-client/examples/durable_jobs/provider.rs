@@ -1,4 +1,4 @@
-//! The simulated providers behind a socket, so that they see the calls of all processes, those of killed ones included.
+//! The simulated providers behind a socket, so that they count the calls of all processes, including killed ones.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -27,14 +27,14 @@ impl Providers {
         &self.by_name[name]
     }
 
-    /// How many calls were let in.
+    /// The number of admitted calls.
     pub(crate) fn call_count(&self) -> u64 {
-        self.by_name.values().map(|provider| provider.measures().calls).sum()
+        self.by_name.values().map(|provider| provider.metrics().calls).sum()
     }
 
-    /// How many jobs called more than once.
+    /// The number of jobs that called more than once.
     pub(crate) fn repeated_count(&self) -> usize {
-        let calls = self.calls.lock().expect("nobody panics with the lock held");
+        let calls = self.calls.lock().expect("no panic with the lock held");
         calls.values().filter(|count| **count > 1).count()
     }
 
@@ -46,7 +46,7 @@ impl Providers {
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let providers = providers.clone();
-                // A call that was let in goes on, whether or not the caller lives to hear of it.
+                // An admitted call continues even if the caller dies.
                 tokio::spawn(async move { providers.answer(stream).await });
             }
         });
@@ -58,7 +58,7 @@ impl Providers {
         BufReader::new(&mut stream).read_line(&mut line).await?;
         let words: Vec<&str> = line.split_whitespace().collect();
         let [name, job, prompt_tokens, output_tokens, max_output_tokens] = words[..] else {
-            return Err("five words make a call".into());
+            return Err("a call has five words".into());
         };
         let call = SimulatedCall {
             prompt_tokens: prompt_tokens.parse()?,
@@ -67,7 +67,7 @@ impl Providers {
         };
         let calls =
             self.calls.lock().map(|mut calls| *calls.entry(job.to_owned()).or_default() += 1);
-        calls.expect("nobody panics with the lock held");
+        calls.expect("no panic with the lock held");
         let answer = match self.get(name).call(call).await {
             Ok(tokens) => format!("ok {tokens}\n"),
             Err(error) => format!("{error}\n"),
@@ -76,7 +76,7 @@ impl Providers {
     }
 }
 
-/// Calls a provider; gives the tokens that were used.
+/// Calls a provider. Returns the tokens used.
 pub(crate) async fn call(address: SocketAddr, call: &JobCall) -> Result<u64, HandlerError> {
     let request = call.job.request();
     let line = format!(

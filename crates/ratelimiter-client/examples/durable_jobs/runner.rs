@@ -1,4 +1,4 @@
-//! A runner as a process of its own.
+//! A runner in its own process.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,7 +11,7 @@ use ratelimiter_client::jobs::{
 };
 use ratelimiter_client::{Done, HttpLimiter, JobError};
 
-/// What the program is started with to be a runner.
+/// The argument that starts the program as a runner.
 pub(crate) const RUNNER: &str = "--runner";
 
 /// A runner's process.
@@ -36,21 +36,21 @@ impl RunnerProcess {
         Ok(Self { child })
     }
 
-    /// Ends it as `kill -9` does.
+    /// Kills it, like `kill -9`.
     pub(crate) fn kill(&mut self) -> std::io::Result<()> {
         self.child.kill()?;
         self.child.wait().map(drop)
     }
 
-    /// Tells it to stop, and gives its last words.
+    /// Stops it. Returns its output.
     pub(crate) fn stop(mut self) -> std::io::Result<String> {
         drop(self.child.stdin.take());
-        let mut words = String::new();
+        let mut output = String::new();
         if let Some(mut stdout) = self.child.stdout.take() {
-            std::io::Read::read_to_string(&mut stdout, &mut words)?;
+            std::io::Read::read_to_string(&mut stdout, &mut output)?;
         }
         self.child.wait()?;
-        Ok(words.trim().to_owned())
+        Ok(output.trim().to_owned())
     }
 }
 
@@ -75,7 +75,7 @@ pub(crate) async fn run(arguments: &[String]) -> Result<(), JobError> {
         claim_for: LeaseDuration::new(Duration::from_secs(5))?,
         poll_interval: Duration::from_millis(200),
         upkeep_interval: Duration::from_secs(1),
-        // A busy machine may be slow; a failed call is not what this is about.
+        // A busy machine may be slow, and failed calls are not the subject here.
         attempts_max: 20,
         ..RunnerSettings::default()
     };

@@ -1,4 +1,4 @@
-//! Submits the jobs, starts the runners, kills one of them twice, and looks at what came of it.
+//! Submits the jobs, starts the runners, kills one of them twice, and checks the results.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -22,19 +22,18 @@ const PROVIDERS: [&str; 2] = ["alpha", "beta"];
 const MODEL: &str = "m";
 const RUNNERS: usize = 3;
 const SEED: u64 = 7;
-/// What a provider allows.
+/// The limits of each provider.
 const ALLOWED: ProviderLimits =
     ProviderLimits { requests: 250, tokens: 40_000, slots: 60, window: Duration::from_secs(2) };
-/// How much of it the limiter is told.
-const TOLD_PERCENT: u64 = 80;
-/// The limiter's window is longer: a call arrives at its provider some time after it was allowed, on a busy machine quite some.
-const TOLD_WINDOW_SECONDS: u64 = 4;
+/// The limiter's capacities, in percent of the provider's.
+const LIMITER_PERCENT: u64 = 80;
+/// The limiter's window. It is longer because a call reaches its provider some time after it was allowed.
+const LIMITER_WINDOW_SECONDS: u64 = 4;
 /// Longer than any call, so that the hold of a killed runner outlasts its call.
 const HOLD_SECONDS: u64 = 5;
-/// After this long something is wrong.
+/// Far longer than the scenario takes.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(240);
 
-/// What came of the jobs.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Outcomes {
     done: usize,
@@ -44,7 +43,7 @@ struct Outcomes {
     retried: usize,
 }
 
-/// The program, with so many jobs; or, started by itself, one of the runners.
+/// The program: the scenario, or one of its runners.
 pub(crate) fn main(job_count: usize) -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let result = match arguments.split_first() {
@@ -114,10 +113,10 @@ async fn limiter_with_limits(folder: &Path) -> Result<Server, JobError> {
     let server = Server::bind(&config, MemoryLimiter::new()).await?;
     let limiter = HttpLimiter::new(&format!("http://{}", server.local_addr()))?;
     for provider in PROVIDERS {
-        for limit in ALLOWED.percent(TOLD_PERCENT).limits(provider, MODEL)? {
+        for limit in ALLOWED.percent(LIMITER_PERCENT).limits(provider, MODEL)? {
             let kind = match limit.kind {
                 LimitKind::Rolling { .. } => {
-                    LimitKind::Rolling { window: Window::from_seconds(TOLD_WINDOW_SECONDS)? }
+                    LimitKind::Rolling { window: Window::from_seconds(LIMITER_WINDOW_SECONDS)? }
                 }
                 LimitKind::Concurrency { .. } => {
                     LimitKind::Concurrency { timeout: HoldTimeout::from_seconds(HOLD_SECONDS)? }
@@ -143,7 +142,7 @@ async fn submit(outbox: &SqliteProvider, job_count: usize) -> Result<Vec<Message
             max_output_tokens,
             want_daily_budget: false,
         };
-        // The simulated provider has to be told how long its answer will be.
+        // The simulated provider needs the length of its answer.
         let output_tokens = random.u64(10..=max_output_tokens);
         let job = LlmJob::new(request)?.with_context(output_tokens.to_string())?;
         messages.push(job.message());
@@ -154,7 +153,7 @@ async fn submit(outbox: &SqliteProvider, job_count: usize) -> Result<Vec<Message
     Ok(messages.into_iter().map(|message| message.id).collect())
 }
 
-/// Waits until something holds.
+/// Waits until `holds` returns true.
 async fn until<F: Future<Output = bool>>(holds: impl Fn() -> F) -> Result<(), JobError> {
     let mut tick = interval(Duration::from_millis(10));
     let wait = async {
@@ -195,14 +194,9 @@ fn report(job_count: usize, took: Duration, outcomes: &Outcomes, providers: &Pro
     println!("{:<10} {:>8} {:>8} {:>10}", "provider", "calls", "429s", "tokens");
     let mut refused = 0;
     for name in PROVIDERS {
-        let measures = providers.get(name).measures();
-        refused += measures.refused;
-        println!(
-            "{name:<10} {:>8} {:>8} {:>10}",
-            measures.calls,
-            measures.refused,
-            measures.tokens()
-        );
+        let metrics = providers.get(name).metrics();
+        refused += metrics.refused;
+        println!("{name:<10} {:>8} {:>8} {:>10}", metrics.calls, metrics.refused, metrics.tokens());
     }
     println!();
     println!("{:<34} {:>8}  expected", "what", "count");

@@ -1,4 +1,4 @@
-//! The limits of a server: defining, deleting and looking at them needs an administrator's token.
+//! Administration of a server's limits; needs an admin token.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use ratelimiter_wire::{
     StateBody,
 };
 
-use super::transport::Repeat;
+use super::transport::RetryPolicy;
 use super::url::encoded;
 use super::{HttpLimiter, json};
 
@@ -24,14 +24,14 @@ impl Backend for HttpLimiter {
         let uri = self.transport.base.at(LIMITS);
         let body = json(&DefinitionBody::from(&limit));
         let into_result = |answer: DefineAnswer| answer.into_result(&limit);
-        self.send(&Method::PUT, &uri, body, Repeat::Safe, into_result).await
+        self.send(&Method::PUT, &uri, body, RetryPolicy::Retry, into_result).await
     }
 
     async fn delete(&self, key: &LimitKey) -> Result<(), DeleteError> {
         let uri = self.transport.base.at(&path_of(key));
-        // The first deletion may have been carried out; the second would then say that there is no such limit.
+        // If the first request was carried out, a second one would answer that there is no such limit.
         let into_result = |answer: DeleteAnswer| answer.into_result(key);
-        self.send(&Method::DELETE, &uri, Bytes::new(), Repeat::Unsafe, into_result).await
+        self.send(&Method::DELETE, &uri, Bytes::new(), RetryPolicy::Once, into_result).await
     }
 
     async fn state(&self, key: &LimitKey) -> Result<Option<LimitState>, StateError> {
@@ -58,16 +58,12 @@ impl HttpLimiter {
     ) -> Result<Result<A, ErrorBody>, StateError> {
         let uri = self.transport.base.at(path);
         let answer =
-            self.transport.ask(
-                &Method::GET,
-                &uri,
-                Bytes::new(),
-                Repeat::Safe,
-                |answer| match answer.status {
+            self.transport.send(&Method::GET, &uri, Bytes::new(), RetryPolicy::Retry, |answer| {
+                match answer.status {
                     200 => answer.read().map(Ok),
                     _ => answer.read().map(Err),
-                },
-            );
+                }
+            });
         answer.await.map_err(super::HttpError::into_error)
     }
 }
@@ -93,7 +89,7 @@ fn list_of(page: &Page) -> String {
 
 fn state_of(body: StateBody) -> Result<LimitState, StateError> {
     body.try_into().map_err(|refusal| {
-        let reason = format!("a limit that cannot be: {refusal}");
+        let reason = format!("the server sent an invalid limit: {refusal}");
         StateError::Refused(Refused { reason })
     })
 }

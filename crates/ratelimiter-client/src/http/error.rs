@@ -1,125 +1,76 @@
-//! What can go wrong between a client and a server, and which of it leaves the outcome unknown.
+//! Errors of HTTP requests, and which of them leave the outcome unknown.
 
 use std::time::Duration;
 
 use ratelimiter::{Refused, Unanswered};
 
-/// When to repeat a request after an error that says nothing about it.
+/// The retry delay after an error without a hint.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
-/// Why a request to a server brought no answer of the protocol.
+/// Why a request got no valid answer from a ratelimiter server.
 ///
 /// As part of a limiter's error it is the `reason` of an [`Unanswered`] or a [`Refused`];
-/// [`HttpLimiter::check`](super::HttpLimiter::check) gives it as it is.
+/// [`HttpLimiter::check`](super::HttpLimiter::check) returns it directly.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the fields are named after what the message shows")]
 pub enum HttpError {
-    /// No connection: the name is unknown, nobody listens, the certificate is not trusted.
+    /// No connection: the name is unknown, the port is closed, or the certificate is not trusted.
     #[error("cannot connect to {url}: {reason}")]
-    Unreachable {
-        /// The server.
-        url: String,
-        /// Why.
-        reason: String,
-    },
-    /// The server was asked, and did not answer in time.
+    Unreachable { url: String, reason: String },
+    /// The server did not answer in time.
     #[error("{url} did not answer within {timeout:?}")]
-    Silent {
-        /// The server.
-        url: String,
-        /// How long it was waited for.
-        timeout: Duration,
-    },
-    /// The connection ended before the answer did.
-    #[error("the answer of {url} was cut short: {reason}")]
-    CutShort {
-        /// The server.
-        url: String,
-        /// How it ended.
-        reason: String,
-    },
-    /// The server, or something before it, says that it cannot answer now.
-    #[error("{url} is not available: status {status}{}", said(message))]
-    Unavailable {
-        /// The server.
-        url: String,
-        /// The HTTP status.
-        status: u16,
-        /// What it said, for people.
-        message: String,
-        /// When to come back, if it said so.
-        retry_after: Option<Duration>,
-    },
-    /// The request came without a token that the server knows.
+    TimedOut { url: String, timeout: Duration },
+    /// The connection ended before the response did.
+    #[error("the response of {url} is incomplete: {reason}")]
+    Incomplete { url: String, reason: String },
+    /// The server, or a proxy, is temporarily unavailable.
+    #[error("{url} is not available: status {status}{}", message_suffix(message))]
+    Unavailable { url: String, status: u16, message: String, retry_after: Option<Duration> },
+    /// The request has no token that the server accepts.
     #[error(
-        "{url} does not accept the token (401){}; give the client a token that stands in the server's configuration",
-        said(message)
+        "{url} does not accept the token (401){}; give the client a token that is in the server's configuration",
+        message_suffix(message)
     )]
-    Unauthorized {
-        /// The server.
-        url: String,
-        /// What it said, for people.
-        message: String,
-    },
-    /// The token is known, but not for this request.
+    Unauthorized { url: String, message: String },
+    /// The token does not allow this request.
     #[error(
         "{url} does not allow this with this token (403){}; give the client one that may",
-        said(message)
+        message_suffix(message)
     )]
-    Forbidden {
-        /// The server.
-        url: String,
-        /// What it said, for people.
-        message: String,
-    },
-    /// The answer leads elsewhere, and the client does not follow: the token is for this server only.
+    Forbidden { url: String, message: String },
+    /// The response is a redirect. The client does not follow it: the token is for this server only.
     #[error(
         "{url} redirects to {location} (status {status}), and the client does not follow; give it the URL of the server itself"
     )]
-    Redirected {
-        /// The server.
-        url: String,
-        /// The HTTP status.
-        status: u16,
-        /// Where to.
-        location: String,
-    },
-    /// The server answers in another language: a web page, another program's JSON.
+    Redirected { url: String, status: u16, location: String },
+    /// The response is not our protocol: an HTML page or other JSON.
     #[error(
-        "{url} answers with {kind} (status {status}), which is no answer of a ratelimiter server; check the URL, and any proxy before it: {begins}"
+        "{url} answers with {content} (status {status}), which is no answer of a ratelimiter server; check the URL, and any proxy before it: {excerpt}"
     )]
-    NotOurs {
-        /// The server.
-        url: String,
-        /// The HTTP status.
-        status: u16,
-        /// The answer's content type, or what else it is.
-        kind: String,
-        /// How it begins.
-        begins: String,
-    },
+    UnexpectedResponse { url: String, status: u16, content: String, excerpt: String },
 }
 
-fn said(message: &str) -> String {
+fn message_suffix(message: &str) -> String {
     if message.is_empty() { String::new() } else { format!(": {message}") }
 }
 
 impl HttpError {
-    /// True if nobody knows whether the request was carried out, so that repeating it with the same lease ID is right.
+    /// True if the outcome is unknown, so that the request should be retried with the same lease ID.
     pub const fn is_unanswered(&self) -> bool {
         match self {
             Self::Unreachable { .. }
-            | Self::Silent { .. }
-            | Self::CutShort { .. }
+            | Self::TimedOut { .. }
+            | Self::Incomplete { .. }
             | Self::Unavailable { .. } => true,
             Self::Unauthorized { .. }
             | Self::Forbidden { .. }
             | Self::Redirected { .. }
-            | Self::NotOurs { .. } => false,
+            | Self::UnexpectedResponse { .. } => false,
         }
     }
 
-    /// When to repeat the request, if that is right.
+    /// The retry delay, if the request should be retried.
     pub fn retry_after(&self) -> Duration {
         match self {
             Self::Unavailable { retry_after: Some(retry_after), .. } => {
@@ -127,16 +78,16 @@ impl HttpError {
             }
             Self::Unavailable { retry_after: None, .. }
             | Self::Unreachable { .. }
-            | Self::Silent { .. }
-            | Self::CutShort { .. }
+            | Self::TimedOut { .. }
+            | Self::Incomplete { .. }
             | Self::Unauthorized { .. }
             | Self::Forbidden { .. }
             | Self::Redirected { .. }
-            | Self::NotOurs { .. } => RETRY_AFTER,
+            | Self::UnexpectedResponse { .. } => RETRY_AFTER,
         }
     }
 
-    /// As the error of the operation that was under way.
+    /// Converts to the error of an operation.
     pub(super) fn into_error<E: From<Unanswered> + From<Refused>>(self) -> E {
         let reason = self.to_string();
         if self.is_unanswered() {

@@ -1,11 +1,11 @@
-//! What can be chosen about a limiter behind a URL.
+//! Options of an HTTP limiter.
 
 use std::fmt;
 use std::time::Duration;
 
 use hyper::header::HeaderValue;
 
-/// What can be chosen about a limiter behind a URL.
+/// Options of an HTTP limiter.
 ///
 /// ```
 /// use std::time::Duration;
@@ -22,22 +22,21 @@ use hyper::header::HeaderValue;
 /// ```
 #[derive(Debug, Clone)]
 pub struct HttpOptions {
-    /// How long one request may take, from connecting to the answer's last byte.
+    /// How long one request may take, from connecting to the last byte of the response.
     pub timeout: Duration,
-    /// For how long a request without an answer is repeated, with the same lease ID, before that is reported. Zero
-    /// for callers that repeat by themselves.
+    /// How long a request without an answer is retried, with the same lease ID. Zero for callers with their own retries.
     pub repeat_for: Duration,
-    /// What is shown to the server as the right to ask.
+    /// The token to send.
     pub token: Option<BearerToken>,
-    /// What is spoken to an `http://` server. With `https://` the two ends agree on HTTP/2 or HTTP/1.1 by themselves.
+    /// The HTTP version for `http://` URLs. With `https://` it is negotiated.
     pub cleartext: Cleartext,
-    /// Whose certificates an `https://` server may show.
+    /// The root certificates for `https://` URLs.
     pub roots: TrustedRoots,
-    /// How many connections that nobody uses are kept for the next request.
+    /// The most idle connections that are kept open.
     pub idle_connections_max: usize,
 }
 
-/// What is spoken to a server without encryption, where the two ends cannot agree.
+/// The HTTP version of unencrypted connections, where it cannot be negotiated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Cleartext {
     /// HTTP/1.1: one request at a time on a connection.
@@ -47,21 +46,21 @@ pub enum Cleartext {
     Http2,
 }
 
-/// Whose certificates a server may show.
+/// The root certificates that a client trusts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum TrustedRoots {
-    /// The machine's own.
+    /// Those of the system.
     #[default]
     System,
     /// These, in PEM form, and no others.
     Pem(Vec<u8>),
 }
 
-/// The secret that a server knows a client by. It is never printed.
+/// A bearer token. It is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BearerToken(HeaderValue);
 
-/// A text is no bearer token.
+/// The text is no valid bearer token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a bearer token is one word of visible ASCII characters")]
 pub struct TokenError;
@@ -80,10 +79,10 @@ impl Default for HttpOptions {
 }
 
 impl BearerToken {
-    /// Checks a text and makes it a token.
+    /// A token from its text.
     ///
     /// # Errors
-    /// Empty, or with white space or other characters that a header cannot carry.
+    /// The text is empty, or has characters other than visible ASCII.
     pub fn new(text: impl AsRef<str>) -> Result<Self, TokenError> {
         let text = text.as_ref();
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {

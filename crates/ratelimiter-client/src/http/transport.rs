@@ -1,4 +1,4 @@
-//! One request and its answer: connections, time limits, repetition.
+//! HTTP requests: connections, timeouts, retries.
 
 use std::error::Error;
 use std::fmt;
@@ -13,31 +13,32 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use ratelimiter::admission::no_answer_pause;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::time::{Instant, timeout};
 
-use super::answer::Answer;
 use super::error::HttpError;
 use super::options::{BearerToken, Cleartext, HttpOptions, TrustedRoots};
+use super::response::ServerResponse;
 use super::url::{BaseUrl, UrlError};
 
-/// The most bytes of an answer.
-const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// The most bytes of a response.
+const RESPONSE_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// After how long an unused connection is closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often an HTTP/2 connection is asked whether it still lives, so that a dead one is not asked for long.
+/// The interval of HTTP/2 keep-alive pings, so that a dead connection is soon closed.
 const PING_EVERY: Duration = Duration::from_secs(10);
 
-/// Why a limiter behind a URL could not be set up.
+/// Why an HTTP limiter could not be set up.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HttpSetupError {
-    /// The URL is not one of a server.
+    /// The URL is not valid.
     #[error(transparent)]
     Url(#[from] UrlError),
-    /// The certificates to trust could not be read.
+    /// The trusted certificates could not be read.
     #[error("no certificates to trust: {reason}")]
     Certificates {
         /// Why.
@@ -45,13 +46,13 @@ pub enum HttpSetupError {
     },
 }
 
-/// Whether a request may be made again when nobody knows whether it was carried out.
+/// Whether a request is retried when its outcome is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Repeat {
-    /// Carrying it out twice is carrying it out once.
-    Safe,
-    /// The second time would be answered otherwise.
-    Unsafe,
+pub(super) enum RetryPolicy {
+    /// It is idempotent.
+    Retry,
+    /// A repeated request would be answered differently.
+    Once,
 }
 
 /// The connections to one server.
@@ -68,7 +69,7 @@ impl Transport {
         let HttpOptions { timeout, repeat_for, token, cleartext, roots, idle_connections_max } =
             options;
         let base = BaseUrl::parse(url)?;
-        // Reading the machine's certificates takes a while, and without encryption nobody looks at them.
+        // Reading the system's certificates is slow, and without encryption they are not needed.
         let roots = if base.is_https() { read_roots(roots)? } else { RootCertStore::empty() };
         let mut http = HttpConnector::new();
         http.set_nodelay(true);
@@ -89,26 +90,25 @@ impl Transport {
         Ok(Self { client, base, token, timeout, repeat_for })
     }
 
-    /// Asks, and asks again while there is no answer, as long as that is right and the time for it lasts.
-    pub(super) async fn ask<T>(
+    /// Sends a request, and retries while there is no answer, if `retry` allows it, for at most `repeat_for`.
+    pub(super) async fn send<T>(
         &self,
         method: &Method,
         uri: &Uri,
         body: Bytes,
-        repeat: Repeat,
-        read: impl Fn(&Answer) -> Result<T, HttpError>,
+        retry: RetryPolicy,
+        read: impl Fn(&ServerResponse) -> Result<T, HttpError>,
     ) -> Result<T, HttpError> {
         let begun = Instant::now();
         loop {
-            let answer = self.ask_once(method, uri, body.clone()).await;
+            let answer = self.send_once(method, uri, body.clone()).await;
             let error = match answer.and_then(|answer| read(&answer)) {
                 Ok(result) => return Ok(result),
                 Err(error) => error,
             };
-            let jitter = error.retry_after().mul_f64(fastrand::f64() / 2.0);
-            let wait = error.retry_after() + jitter;
+            let wait = no_answer_pause(1, error.retry_after(), fastrand::f64());
             let in_time = begun.elapsed() + wait < self.repeat_for;
-            if repeat == Repeat::Unsafe || !error.is_unanswered() || !in_time {
+            if retry == RetryPolicy::Once || !error.is_unanswered() || !in_time {
                 return Err(error);
             }
             tracing::debug!(%error, "no response, retrying");
@@ -116,31 +116,43 @@ impl Transport {
         }
     }
 
-    async fn ask_once(&self, method: &Method, uri: &Uri, body: Bytes) -> Result<Answer, HttpError> {
+    async fn send_once(
+        &self,
+        method: &Method,
+        uri: &Uri,
+        body: Bytes,
+    ) -> Result<ServerResponse, HttpError> {
         match timeout(self.timeout, self.exchange(method, uri, body)).await {
             Ok(answer) => answer,
-            Err(_) => Err(HttpError::Silent { url: self.base.to_string(), timeout: self.timeout }),
+            Err(_) => {
+                Err(HttpError::TimedOut { url: self.base.to_string(), timeout: self.timeout })
+            }
         }
     }
 
-    async fn exchange(&self, method: &Method, uri: &Uri, body: Bytes) -> Result<Answer, HttpError> {
+    async fn exchange(
+        &self,
+        method: &Method,
+        uri: &Uri,
+        body: Bytes,
+    ) -> Result<ServerResponse, HttpError> {
         let response = self.client.request(self.request(method, uri, body)).await;
         let response = response.map_err(|error| {
             let url = self.base.to_string();
-            let reason = whole_reason(&error);
+            let reason = error_chain(&error);
             if error.is_connect() {
                 HttpError::Unreachable { url, reason }
             } else {
-                HttpError::CutShort { url, reason }
+                HttpError::Incomplete { url, reason }
             }
         })?;
         let (parts, body) = response.into_parts();
-        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-        let body = body.map_err(|error| HttpError::CutShort {
+        let body = Limited::new(body, RESPONSE_BYTES_MAX).collect().await;
+        let body = body.map_err(|error| HttpError::Incomplete {
             url: self.base.to_string(),
-            reason: whole_reason(&*error),
+            reason: error_chain(&*error),
         })?;
-        Answer::of(&self.base, &parts, body.to_bytes())
+        ServerResponse::of(&self.base, &parts, body.to_bytes())
     }
 
     fn request(&self, method: &Method, uri: &Uri, body: Bytes) -> Request<Full<Bytes>> {
@@ -189,8 +201,8 @@ fn tls_config(roots: RootCertStore) -> Result<ClientConfig, HttpSetupError> {
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// The error with all its causes: the outermost one says only that something went wrong.
-fn whole_reason(error: &dyn Error) -> String {
+/// The error with all its sources; the outermost message alone is too general.
+fn error_chain(error: &dyn Error) -> String {
     let mut reason = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -1,4 +1,4 @@
-//! Where the server is: a URL that was checked once.
+//! The validated URL of a server.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,19 +6,18 @@ use std::sync::Arc;
 use hyper::Uri;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// What may stand in a path or a query as it is; everything else is percent-encoded.
+/// All characters but the unreserved ones of RFC 3986.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// A server's URL: `http` or `https`, a host, and perhaps a path under which the API lies. No slash at the end.
-/// Clones share the text.
+/// A server's URL: `http` or `https`, a host, and optionally a path prefix. No slash at the end. Clones share the text.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct BaseUrl(Arc<str>);
 
-/// Why a text is not the URL of a server.
+/// Why a text is no valid URL of a server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UrlError {
-    /// The text is no URL at all.
+    /// The text is no URL.
     #[error("{url:?} is not a URL: {reason}; write it like http://ratelimiter:8080")]
     Syntax {
         /// The refused text.
@@ -44,9 +43,7 @@ pub enum UrlError {
     #[error("a URL with a name or password in it is refused; give the token in the options")]
     Credentials,
     /// A query or fragment after the path.
-    #[error(
-        "{url:?} has a query or a fragment; give only the part under which the server's API lies"
-    )]
+    #[error("{url:?} has a query or a fragment; give only the server's address and path prefix")]
     Query {
         /// The refused text.
         url: String,
@@ -84,7 +81,7 @@ impl BaseUrl {
         self.0.to_ascii_lowercase().starts_with("https://")
     }
 
-    /// The URL of a path of the API. Whatever comes from outside is encoded by [`encoded`] first.
+    /// The URL of a path of the API. Callers encode variable parts with [`encoded`].
     pub(super) fn at(&self, path: &str) -> Uri {
         let Self(base) = self;
         format!("{base}{path}")
@@ -93,7 +90,7 @@ impl BaseUrl {
     }
 }
 
-/// A text as a part of a path or of a query.
+/// Percent-encodes a text for a path or a query.
 pub(super) fn encoded(text: &str) -> impl fmt::Display {
     utf8_percent_encode(text, ENCODED)
 }
@@ -116,8 +113,8 @@ mod tests {
 
     /// CLI-01
     #[test]
-    fn cli_01_a_url_that_does_not_parse_says_what_is_wrong_with_it() {
-        for (text, fault) in [
+    fn cli_01_an_invalid_url_is_refused_with_the_reason() {
+        for (text, expected) in [
             ("", "does not begin with http://"),
             ("ratelimiter:8080", "does not begin with http://"),
             ("ftp://ratelimiter", "does not begin with http://"),
@@ -132,13 +129,13 @@ mod tests {
             ("http://host#top", "fragment"),
         ] {
             let error = BaseUrl::parse(text).unwrap_err().to_string();
-            assert!(error.contains(fault), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
             assert!(!error.contains("secret"), "{error}");
         }
     }
 
     #[test]
-    fn a_path_of_the_api_lies_under_the_url() {
+    fn a_path_of_the_api_is_appended_to_the_url() {
         for (text, expected) in [
             ("http://ratelimiter:8080", "http://ratelimiter:8080/v1/reserve"),
             ("http://ratelimiter:8080/", "http://ratelimiter:8080/v1/reserve"),
@@ -153,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_can_stand_in_a_path() {
+    fn every_key_can_be_encoded_in_a_path() {
         let encoded = encoded("a:b/c?d=e&f%g #ü").to_string();
         assert_eq!(encoded, "a%3Ab%2Fc%3Fd%3De%26f%25g%20%23%C3%BC");
     }

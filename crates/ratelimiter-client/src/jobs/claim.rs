@@ -1,4 +1,4 @@
-//! A job that this runner has claimed: keeping it, and settling what came of it.
+//! A runner's claim on a job: extending it, and settling the job.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
 
 use super::counters::JobCounters;
 
-/// How often a claim is extended within its time, so that one lost answer does no harm.
-const BEATS_PER_CLAIM: u32 = 3;
-/// How long a settlement is repeated when the outbox does not answer. A result that was paid for is worth some patience.
+/// How often a claim is extended within its duration, so that one lost answer does no harm.
+const EXTENSIONS_PER_CLAIM: u32 = 3;
+/// How long a settlement is retried when the outbox does not answer. The result has been paid for, so this is long.
 const SETTLE_FOR: Duration = Duration::from_secs(60);
-/// How long to wait between two tries.
+/// The pause between two tries.
 const SETTLE_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
-/// One claim on one job. Its owner token is the claim's own, so that nobody settles for another.
+/// A claim on one job, with its own owner token, so that no other runner settles the job.
 #[derive(Debug)]
 pub(super) struct Claim<O> {
     pub(super) outbox: O,
@@ -25,41 +25,44 @@ pub(super) struct Claim<O> {
     pub(super) counters: JobCounters,
 }
 
-/// The job is another's now.
+/// Another runner has the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ClaimLost;
 
 impl<O: Outbox> Claim<O> {
-    /// Does this while the claim is extended. Stops if the claim is lost.
-    pub(super) async fn keeping<T>(&self, work: impl Future<Output = T>) -> Result<T, ClaimLost> {
-        let every = self.claim_for.get() / BEATS_PER_CLAIM;
+    /// Runs `work` and extends the claim meanwhile. Drops `work` if the claim is lost.
+    pub(super) async fn while_extending<T>(
+        &self,
+        work: impl Future<Output = T>,
+    ) -> Result<T, ClaimLost> {
+        let every = self.claim_for.get() / EXTENSIONS_PER_CLAIM;
         let every = every.max(Duration::from_millis(1));
-        let beats = async {
-            let mut beat = interval_at(Instant::now() + every, every);
-            beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let extending = async {
+            let mut ticks = interval_at(Instant::now() + every, every);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
-                beat.tick().await;
+                ticks.tick().await;
                 match self.outbox.extend(&self.owner, &[self.id], self.claim_for).await {
                     Ok(0) => return,
                     Ok(_) => {}
-                    Err(error) => self.note_no_answer(&error),
+                    Err(error) => self.counters.record_outbox_error(&error),
                 }
             }
         };
         tokio::select! {
             biased;
             done = work => Ok(done),
-            () = beats => Err(ClaimLost),
+            () = extending => Err(ClaimLost),
         }
     }
 
-    /// Says that the handler begins. The answer is which attempt it is.
+    /// Records that the handler begins. Returns the number of the attempt.
     pub(super) async fn begin(&self) -> Result<u32, ClaimLost> {
         let begun = self.repeat(|| self.outbox.begin(&self.owner, self.id, self.claim_for)).await;
         begun.flatten().ok_or(ClaimLost)
     }
 
-    /// Settles the job. Whether it has that outcome now, because of this call or of one before it whose answer was lost.
+    /// Settles the job. `Ok` also if an earlier try did so and its answer was lost.
     pub(super) async fn settle(&self, settlement: &Settlement) -> Result<(), ClaimLost> {
         let (owner, ids) = (&self.owner, [self.id]);
         let mut is_repeated = false;
@@ -68,7 +71,11 @@ impl<O: Outbox> Claim<O> {
             let again = std::mem::replace(&mut is_repeated, true);
             async move {
                 let changed = outbox.settle(owner, &ids, settlement).await?;
-                if changed == 0 && again { self.was_settled(settlement).await } else { Ok(changed) }
+                if changed == 0 && again {
+                    self.already_settled(settlement).await
+                } else {
+                    Ok(changed)
+                }
             }
         });
         match changed.await {
@@ -77,8 +84,8 @@ impl<O: Outbox> Claim<O> {
         }
     }
 
-    /// Whether an earlier try had settled it, although its answer was lost.
-    async fn was_settled(&self, settlement: &Settlement) -> Result<usize, ProviderError> {
+    /// Returns 1 if an earlier try, whose answer was lost, has settled the job.
+    async fn already_settled(&self, settlement: &Settlement) -> Result<usize, ProviderError> {
         let status = self.outbox.record(self.id).await?.map(|record| record.status);
         Ok(match (settlement, status) {
             (Settlement::Finish { .. }, Some(OutboxStatus::Done { .. }))
@@ -91,7 +98,7 @@ impl<O: Outbox> Claim<O> {
         })
     }
 
-    /// Repeats a call until it is answered or it takes too long.
+    /// Repeats a call until it is answered or [`SETTLE_FOR`] is over.
     async fn repeat<T, F>(&self, mut call: impl FnMut() -> F) -> Option<T>
     where
         F: Future<Output = Result<T, ProviderError>>,
@@ -100,17 +107,12 @@ impl<O: Outbox> Claim<O> {
         loop {
             match call().await {
                 Ok(answer) => return Some(answer),
-                Err(error) => self.note_no_answer(&error),
+                Err(error) => self.counters.record_outbox_error(&error),
             }
             if Instant::now() >= give_up_at {
                 return None;
             }
             sleep_until(Instant::now() + SETTLE_AGAIN_AFTER).await;
         }
-    }
-
-    fn note_no_answer(&self, error: &ProviderError) {
-        self.counters.counts().outbox_errors.add(1);
-        tracing::warn!(%error, "outbox gave no answer");
     }
 }

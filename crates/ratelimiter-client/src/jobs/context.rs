@@ -1,9 +1,9 @@
-//! What the runner's tasks share.
+//! State that the tasks of a runner share.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, MutexGuard};
 
-use coordination::{CancellationToken, ProviderError};
+use coordination::CancellationToken;
 use ratelimiter::clock::Clock;
 use ratelimiter::{Actuals, CompleteRequest, JobId, LeaseId, Limiter};
 use tokio::sync::Notify;
@@ -11,11 +11,10 @@ use tokio::sync::Notify;
 use super::counters::{Counts, JobCounters};
 use super::model_gates::ModelGates;
 use super::settings::RunnerSettings;
-use crate::completing::Completing;
+use crate::completer::Completer;
 use crate::llm::{LlmRequirements, TokenEstimator};
 use crate::tokio_clock::TokioClock;
 
-/// What the runner's tasks share.
 pub(super) struct RunnerContext<O, L, H> {
     pub(super) outbox: O,
     pub(super) limiter: L,
@@ -25,49 +24,44 @@ pub(super) struct RunnerContext<O, L, H> {
     pub(super) counters: JobCounters,
     pub(super) gates: Mutex<ModelGates>,
     pub(super) clock: TokioClock,
-    /// How often it looked for work.
-    pub(super) looks: AtomicUsize,
-    /// Something happened that may let jobs go ahead.
+    /// Rounds of claims so far.
+    pub(super) claim_rounds: AtomicUsize,
+    /// Signals that more jobs may be claimed.
     pub(super) changed: Notify,
-    /// No new calls.
+    /// Cancelled to stop new calls.
     pub(super) shutdown: CancellationToken,
-    /// The time to shut down is over.
+    /// Cancelled when the time to shut down is over.
     pub(super) stop: CancellationToken,
 }
 
 impl<O, L, H> RunnerContext<O, L, H> {
     pub(super) fn gates(&self) -> MutexGuard<'_, ModelGates> {
-        self.gates.lock().expect("nobody panics with the gates in hand")
+        self.gates.lock().expect("no panic with the lock held")
     }
 
     pub(super) fn counts(&self) -> &Counts {
         self.counters.counts()
     }
 
-    pub(super) fn note_no_answer(&self, error: &ProviderError) {
-        self.counts().outbox_errors.add(1);
-        tracing::warn!(%error, "outbox gave no answer");
-    }
-
-    pub(super) fn note_lost(&self) {
+    pub(super) fn record_claim_lost(&self) {
         tracing::warn!("claim lost, another runner has the job");
         self.counts().claims_lost.add(1);
     }
 }
 
 impl<O, L: Limiter, H> RunnerContext<O, L, H> {
-    /// Completes a lease; the models that got room back may go on.
+    /// Completes a lease; the models that got room back may be claimed again.
     pub(super) async fn complete(
         &self,
-        needs: &LlmRequirements,
+        requirements: &LlmRequirements,
         job: Option<&JobId>,
         lease: LeaseId,
         actuals: Actuals,
     ) {
         let complete_for = self.settings.complete_for;
-        let completing = Completing { limiter: &self.limiter, stop: &self.stop, complete_for };
+        let completer = Completer { limiter: &self.limiter, stop: &self.stop, complete_for };
         let request = CompleteRequest { lease, job: job.cloned(), actuals };
-        match completing.complete(request, needs, || ()).await {
+        match completer.complete(request, requirements, || ()).await {
             Some(freed) => {
                 if self.gates().released(self.clock.now(), &freed) {
                     self.changed.notify_one();

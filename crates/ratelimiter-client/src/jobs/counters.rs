@@ -1,18 +1,20 @@
-//! What a runner has done, in numbers.
+//! Counters of a runner.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A runner's counters. Clones show the same runner, so one can be kept while the runner runs.
+use coordination::ProviderError;
+
+/// A runner's counters. Clones share them, so one can be read while the runner runs.
 #[derive(Debug, Clone, Default)]
 pub struct JobCounters {
     counts: Arc<Counts>,
 }
 
-/// Declares the counters once, for the runner and for whoever reads them.
+/// Declares the counters once, for the runner and for readers.
 macro_rules! counters {
     ($( $(#[$doc:meta])* $name:ident, )*) => {
-        /// A runner's counters at one moment. All grow for as long as the runner lives.
+        /// A runner's counters at one moment. They only grow.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         #[non_exhaustive]
         pub struct JobCountersSnapshot {
@@ -36,44 +38,44 @@ macro_rules! counters {
 counters! {
     /// Jobs claimed.
     claimed,
-    /// Times that the limiter was asked.
+    /// Reserve requests.
     asked,
-    /// Asked and allowed.
+    /// Reserve requests that were allowed.
     allowed,
-    /// Asked and denied: put off by the hint.
+    /// Reserve requests that were denied: the job is put off by the hint.
     denied,
-    /// Denied because a limit is paused; counted as denied too.
+    /// Denials because of a paused limit; counted in `denied` too.
     paused,
-    /// Asked and postponed, because something has to be put right first: an unknown key, a token that is not accepted, a
-    /// server that is none, a client that was shut down. The job's record says what.
+    /// Jobs postponed until something is fixed: an unknown key, a token that is not accepted, a URL of another server, a client
+    /// that was shut down. The job's record has the reason.
     postponed,
-    /// Asked without an answer: asked again with the same lease.
+    /// Reserve requests without an answer: repeated with the same lease.
     unanswered,
-    /// Jobs put off without asking, because their tenant had just been denied.
+    /// Jobs put off without a reserve, because their tenant has no budget.
     put_off,
-    /// Jobs given back untried: another was denied before them, or the runner was told to stop.
+    /// Jobs given back without an attempt: another was denied before them, or the runner stops.
     given_back,
-    /// Jobs that brought a result.
+    /// Jobs that ended with a result.
     succeeded,
-    /// Attempts that failed and will be followed by another.
+    /// Failed attempts that are followed by another.
     retried,
-    /// Jobs that failed for good, those that the limiter refused included.
+    /// Jobs that failed permanently, including those that the limiter refused.
     failed,
-    /// Jobs that the limiter refused for good: they ask for more than a whole capacity.
+    /// Jobs that the limiter refused permanently: an amount above the capacity, or an invalid request.
     refused,
     /// Attempts that panicked.
     panicked,
-    /// Attempts that took too long.
+    /// Attempts that timed out.
     timed_out,
-    /// Jobs whose claim was lost while they were in hand; what came of them here was discarded.
+    /// Jobs whose claim was lost while they were in flight; their result was discarded.
     claims_lost,
-    /// Lost claims of any runner that this one made ready again.
+    /// Expired claims of any runner that this one made ready again.
     reaped,
-    /// Finished messages that this one forgot.
+    /// Finished messages that this one purged.
     purged,
-    /// Calls that the outbox did not answer.
+    /// Outbox calls without an answer.
     outbox_errors,
-    /// Leases whose complete was given up. Their holds end by themselves.
+    /// Leases whose complete failed. Their holds time out.
     completes_given_up,
 }
 
@@ -93,5 +95,10 @@ impl Count {
 impl JobCounters {
     pub(super) fn counts(&self) -> &Counts {
         &self.counts
+    }
+
+    pub(super) fn record_outbox_error(&self, error: &ProviderError) {
+        self.counts.outbox_errors.add(1);
+        tracing::warn!(%error, "outbox gave no answer");
     }
 }

@@ -1,4 +1,4 @@
-//! What a program does with a job that was allowed.
+//! The handler: the application's code that makes the call of a job.
 
 use coordination::{HandlerError, MessageId};
 
@@ -7,11 +7,11 @@ use crate::scheduler::{Done, Permit};
 
 /// Makes the call of a job. Functions and closures that return a future are handlers.
 ///
-/// It runs after a confirmed allow, and at least once: after a crash, a lost claim or a failure it is called again, so an
-/// effect must bear repetition. [`JobCall::id`] is the same in every attempt.
+/// It runs after a confirmed allow, and at least once: after a crash, a lost claim or a failure it is called again, so its
+/// effects must be idempotent. [`JobCall::id`] is the same in every attempt.
 ///
-/// A [`HandlerError::Retry`], a panic and a timeout lead to another attempt after a while, until the attempts are used up; a
-/// [`HandlerError::Permanent`] fails the job at once.
+/// After a [`HandlerError::Retry`], a panic or a timeout there is another attempt, up to
+/// [`attempts_max`](super::RunnerSettings::attempts_max); a [`HandlerError::Permanent`] fails the job at once.
 ///
 /// ```
 /// use ratelimiter_client::Done;
@@ -30,22 +30,22 @@ use crate::scheduler::{Done, Permit};
 /// }
 /// ```
 pub trait JobHandler: Send + Sync + 'static {
-    /// Makes the call and gives its answer, with the tokens it used.
+    /// Makes the call. Returns its output and the tokens it used.
     fn run(&self, call: JobCall)
     -> impl Future<Output = Result<Done<String>, HandlerError>> + Send;
 }
 
-/// A call that may be made now.
+/// A call that was allowed.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct JobCall {
-    /// The job's identity, the same in every attempt: the idempotency key for whatever the handler does.
+    /// The job's ID, the same in every attempt: use it as the idempotency key.
     pub id: MessageId,
-    /// What is asked for.
+    /// The job.
     pub job: LlmJob,
-    /// Which attempt this is, from 1. Attempts that were cut off by a crash count.
+    /// The number of the attempt, from 1. Attempts that a crash interrupted count.
     pub attempt: u32,
-    /// The right to make one call; to report tokens of a call that may fail.
+    /// The permit of this call, to report the tokens of a call that may fail.
     pub permit: Permit,
 }
 

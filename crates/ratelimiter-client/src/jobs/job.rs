@@ -1,18 +1,18 @@
-//! A job as its owner writes it, and as the outbox keeps it.
+//! LLM jobs, and their payload in the outbox.
 
 use coordination::{InvalidName, InvalidPayload, NewOutboxMessage, Payload, Topic};
 use serde::{Deserialize, Serialize};
 
 use crate::llm::{LlmRequest, LlmRequestError};
 
-/// The version of the payload that this program writes. It reads this one and all before it.
+/// The payload version that this program writes. It reads this and all earlier versions.
 pub const JOB_VERSION: u32 = 1;
 /// The most bytes of a job's context.
 pub const CONTEXT_BYTES_MAX: usize = 256 * 1024;
-/// What every job's topic begins with.
+/// The prefix of the topics of jobs.
 const TOPIC_PREFIX: &str = "llm.job:";
 
-/// An LLM call that is to be made, by whichever runner, whenever its limits have room.
+/// An LLM call that some runner makes as soon as its limits have room.
 ///
 /// ```
 /// use ratelimiter_client::LlmRequest;
@@ -27,7 +27,7 @@ const TOPIC_PREFIX: &str = "llm.job:";
 ///     want_daily_budget: false,
 /// };
 /// let job = LlmJob::new(request)?.with_context(r#"{"temperature":0.2,"ticket":42}"#)?;
-/// // To enqueue inside a transaction of the application's own: the message knows its ID beforehand.
+/// // The message has its ID before it is enqueued, so that it can be part of the application's own transaction.
 /// let message = job.message();
 /// assert_eq!(message.topic.as_str(), "llm.job:openai:gpt-4o");
 /// # Ok::<(), ratelimiter_client::jobs::InvalidJob>(())
@@ -44,12 +44,12 @@ pub struct LlmJob {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidJob {
-    /// The call has no valid needs.
+    /// The call has no valid requirements.
     #[error(transparent)]
     Request(#[from] LlmRequestError),
     /// More than [`CONTEXT_BYTES_MAX`] bytes.
     #[error(
-        "context_too_large: {bytes} bytes, at most {CONTEXT_BYTES_MAX}; keep large things elsewhere and name them here"
+        "context_too_large: {bytes} bytes, at most {CONTEXT_BYTES_MAX}; store large data elsewhere and put a reference here"
     )]
     ContextTooLarge {
         /// How many bytes it has.
@@ -57,7 +57,7 @@ pub enum InvalidJob {
     },
     /// Prompt and context together are more than a message carries.
     #[error(
-        "the job does not fit into one message; keep a large prompt elsewhere and name it in the context: {0}"
+        "the job does not fit into one message; store a large prompt elsewhere and put a reference into the context: {0}"
     )]
     Payload(#[from] InvalidPayload),
 }
@@ -78,12 +78,12 @@ pub enum UnreadableJob {
         /// What is wrong with it.
         reason: String,
     },
-    /// It is one that could not have been submitted.
+    /// It is a job that `LlmJob::new` would refuse.
     #[error("invalid_job: {0}")]
     Invalid(#[from] InvalidJob),
 }
 
-/// The bytes that we promise to read: version 1.
+/// The stable payload format, version 1.
 #[derive(Debug, Serialize, Deserialize)]
 struct WireJob<'a> {
     version: u32,
@@ -98,7 +98,6 @@ struct WireJob<'a> {
     context: std::borrow::Cow<'a, str>,
 }
 
-/// What is read first.
 #[derive(Debug, Deserialize)]
 struct WireVersion {
     version: u32,
@@ -108,15 +107,15 @@ impl LlmJob {
     /// A job that makes this call.
     ///
     /// # Errors
-    /// [`InvalidJob`], which says what to change.
+    /// See [`InvalidJob`].
     pub fn new(request: LlmRequest) -> Result<LlmJob, InvalidJob> {
         LlmJob::checked(request, String::new())
     }
 
-    /// The same with words of the application's own for the handler: parameters of the call, what the answer is for.
+    /// Adds data of the application for the handler: parameters of the call, or what the answer is for.
     ///
     /// # Errors
-    /// [`InvalidJob`] if they are too many.
+    /// [`InvalidJob`] if it is too large.
     pub fn with_context(self, context: impl Into<String>) -> Result<LlmJob, InvalidJob> {
         LlmJob::checked(self.request, context.into())
     }
@@ -125,8 +124,8 @@ impl LlmJob {
         if context.len() > CONTEXT_BYTES_MAX {
             return Err(InvalidJob::ContextTooLarge { bytes: context.len() });
         }
-        // What is wrong with the call shows here, and not in a runner.
-        request.needs()?;
+        // An invalid call fails here, not in a runner.
+        request.requirements()?;
         let topic = LlmJob::topic_of(&request.provider, &request.model)
             .expect("the topic is shorter than the keys, which were just made");
         let LlmRequest { tenant, provider, model, prompt, max_output_tokens, want_daily_budget } =
@@ -151,7 +150,7 @@ impl LlmJob {
         &self.request
     }
 
-    /// The application's own words.
+    /// The application's data for the handler.
     pub fn context(&self) -> &str {
         &self.context
     }
@@ -159,12 +158,12 @@ impl LlmJob {
     /// The topic of the jobs for this model.
     ///
     /// # Errors
-    /// [`InvalidName`] if the names are too long together, or cannot be shown.
+    /// [`InvalidName`] if the names are too long together, or have characters that a topic cannot have.
     pub fn topic_of(provider: &str, model: &str) -> Result<Topic, InvalidName> {
         Topic::new(format!("{TOPIC_PREFIX}{provider}:{model}"))
     }
 
-    /// A message that asks for this job. Each has an identity of its own; chain
+    /// A new outbox message for this job. Each has its own ID; chain
     /// [`due_at`](NewOutboxMessage::due_at), [`with_id`](NewOutboxMessage::with_id) or
     /// [`correlated_with`](NewOutboxMessage::correlated_with) as you need.
     #[must_use = "a job that is not enqueued is not run"]
@@ -172,10 +171,10 @@ impl LlmJob {
         NewOutboxMessage::new(self.topic.clone(), self.payload.clone())
     }
 
-    /// The job that a message asks for.
+    /// The job in a message's payload.
     ///
     /// # Errors
-    /// [`UnreadableJob`] if it asks for none.
+    /// [`UnreadableJob`] if it is no job.
     pub fn read(payload: &Payload) -> Result<LlmJob, UnreadableJob> {
         let not_a_job =
             |error: serde_json::Error| UnreadableJob::NotAJob { reason: error.to_string() };
@@ -207,7 +206,7 @@ impl LlmJob {
     }
 }
 
-/// Whether the message with this topic is a job.
+/// True if messages with this topic are jobs.
 pub(super) fn is_job(topic: &Topic) -> bool {
     topic.as_str().starts_with(TOPIC_PREFIX)
 }
@@ -251,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_job_is_said_to_be_none() {
+    fn a_message_that_is_no_job_is_reported() {
         let newer = r#"{"version":2,"tool":"x"}"#;
         assert_eq!(read(newer), Err(UnreadableJob::TooNew { version: 2 }));
         for json in ["", "42", "{}", r#"{"version":1}"#, r#"{"version":"1"}"#] {
@@ -262,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_does_not_fit_is_refused_by_what_is_too_large() {
+    fn a_job_that_is_too_large_is_refused_with_the_reason() {
         let context = "c".repeat(CONTEXT_BYTES_MAX);
         let job = LlmJob::new(request()).unwrap().with_context(context.clone()).unwrap();
         let refused = job.with_context(context + "c").unwrap_err();

@@ -1,71 +1,71 @@
 //! Which jobs a runner claims next: plain data with `now` as an argument.
 //!
-//! A model stands at the *gates* of the limits that denied its jobs, and none of its jobs is claimed while one of them is
-//! closed. Then a few are at a time, more as jobs are allowed, until the gates are fully open. Models at gates are claimed one
-//! by one, all others together, so none stands in another's way. A tenant without budget is put off by itself. The gates, and
-//! which job goes first at them, are the [admission policy](ratelimiter::admission)'s.
+//! A model is *gated* by the limits that denied its jobs: none of its jobs is claimed while one of these gates is closed. Then
+//! a few are claimed at a time, more as jobs are allowed, until the gates are fully open. Each gated model has its own claim,
+//! and all others share one, so that no model delays another. The jobs of a tenant without budget wait separately. The gates,
+//! and which job goes first at them, follow the [admission policy](ratelimiter::admission).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use coordination::{MessageId, TOPICS_MAX, Topic, TopicSet, Topics, retry_delay};
 use ratelimiter::admission::{
-    Denials, FIRST_LASTS_MAX, GateNumber, Gates, Owner, STARVING_AFTER, WAIT_MAX,
+    Denials, FIRST_LASTS_MAX, GateId, Gates, Owner, STARVING_AFTER, WAIT_MAX,
 };
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{LimitKey, REQUIREMENTS_MAX};
 
 use super::settings::Models;
 
-/// How far apart the jobs of a tenant without budget come back. All at once they would stand before every younger job again
-/// and again, and with some 100 000 of them nobody else's turn would come.
+/// The time between the retries of a tenant without budget. If 100 000 of its jobs came back at once, they would be claimed
+/// before all younger jobs, again and again.
 const TENANT_RETURNS_EVERY: Duration = Duration::from_millis(10);
-/// How many tenants without budget are remembered.
+/// The most tenants without budget that are remembered.
 const TENANTS_MAX: usize = 10_000;
-/// How far apart the jobs of one model ask that are postponed.
+/// How long a model waits after one of its jobs was postponed.
 const POSTPONED_EVERY: Duration = Duration::from_secs(1);
-/// How many denied jobs are remembered.
+/// The most denied jobs that are remembered.
 const DENIED_MAX: usize = 10_000;
-/// By how much longer a gate is kept for a job that goes first, so that the job is due by then.
+/// How much longer than its hint a gate is reserved for a job that goes first, so that the job is due by then.
 const FIRST_DUE_WITHIN: Duration = Duration::from_millis(100);
-/// How many topics are kept out of claims or claimed one by one. The topics of one claim are bounded.
+/// The most topics that are excluded from claims or claimed separately. The topics of one claim are bounded.
 const GATED_MAX: usize = TOPICS_MAX / 4;
 
-/// What is known of the models and tenants that jobs are for.
+/// The state of models and tenants.
 #[derive(Debug)]
 pub(super) struct ModelGates {
     models: Models,
-    /// How many jobs of one model may be in hand.
+    /// The most jobs in flight of one model.
     model_workers: usize,
-    /// Jobs in hand, by topic. Only topics with some.
-    in_hand: BTreeMap<Topic, InHand>,
-    /// The gates of limits that had no room lately.
+    /// The jobs in flight by topic. No count is 0.
+    in_flight: BTreeMap<Topic, InFlight>,
+    /// The gates of limits that denied a job recently.
     gates: Gates<(), MessageId>,
-    /// The models that stand at gates, at most [`REQUIREMENTS_MAX`] each, until all of those are fully open.
-    gated: BTreeMap<Topic, Vec<GateNumber>>,
-    /// Jobs that were denied by limits that all share, and when they were last.
+    /// The gated models with their gates, at most [`REQUIREMENTS_MAX`] each, until all of these are fully open.
+    gated: BTreeMap<Topic, Vec<GateId>>,
+    /// Jobs that were denied by shared limits, with the time of the last denial.
     denials: HashMap<MessageId, (Denials, Timestamp)>,
-    /// Topics that are no jobs'. Left alone.
+    /// Topics of messages that are no jobs. They are not claimed.
     foreign: BTreeSet<Topic>,
-    /// Topics that it had jobs of, up to [`TOPICS_MAX`].
-    met: BTreeSet<Topic>,
-    /// Tenants that had no budget lately.
+    /// Topics of jobs that it claimed, at most [`TOPICS_MAX`].
+    known_topics: BTreeSet<Topic>,
+    /// Tenants without budget, by the key of the budget.
     tenants: HashMap<LimitKey, Tenant>,
 }
 
 #[derive(Debug, Default)]
-struct InHand {
+struct InFlight {
     jobs: usize,
-    /// How many of them wait for the limiter's answer, or to ask.
+    /// How many of them ask, or wait for their turn to.
     asking: usize,
 }
 
 #[derive(Debug)]
 struct Tenant {
     until: Timestamp,
-    /// When the next job that is put off comes back. Never before `until`.
+    /// When the next job that is put off is due. Never before `until`.
     returns_at: Timestamp,
-    /// Denials in a row.
+    /// Consecutive denials.
     denials: u32,
 }
 
@@ -73,7 +73,7 @@ struct Tenant {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Claiming {
     pub(super) topics: Topics,
-    /// How many jobs, if there is room for them.
+    /// The most jobs to claim.
     pub(super) max: u32,
 }
 
@@ -83,23 +83,23 @@ impl ModelGates {
         ModelGates {
             models,
             model_workers,
-            in_hand: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             gates: Gates::default(),
             gated: BTreeMap::new(),
             denials: HashMap::new(),
             foreign: BTreeSet::new(),
-            met: BTreeSet::new(),
+            known_topics: BTreeSet::new(),
             tenants: HashMap::new(),
         }
     }
 
-    /// The claims to make: one for each model whose gates are open, and one for all models without.
+    /// The claims to make: one for each gated model that is open, and one for all models without gates.
     pub(super) fn claims(&self, now: Timestamp) -> Vec<Claiming> {
         let mut claims = Vec::new();
         for (topic, gates) in &self.gated {
             let width = gates.iter().map(|gate| self.gates.width(*gate)).min();
             let max = self.model_room(topic).min(width.unwrap_or(usize::MAX));
-            if max > 0 && self.lets_ask(now, topic) && !self.is_asking(topic) {
+            if max > 0 && self.may_ask(now, topic) && !self.is_asking(topic) {
                 let max = u32::try_from(max).unwrap_or(u32::MAX);
                 claims.push(Claiming { topics: Topics::Only(set([topic.clone()])), max });
             }
@@ -111,24 +111,24 @@ impl ModelGates {
 
     /// The topics whose next job could be claimed now.
     pub(super) fn awaited(&self, now: Timestamp) -> Topics {
-        let waits = |topic: &&Topic| !self.lets_ask(now, topic) || self.is_asking(topic);
+        let waits = |topic: &&Topic| !self.may_ask(now, topic) || self.is_asking(topic);
         self.without(self.gated.keys().filter(waits).chain(self.full()))
     }
 
     fn is_asking(&self, topic: &Topic) -> bool {
-        self.in_hand.get(topic).is_some_and(|in_hand| in_hand.asking > 0)
+        self.in_flight.get(topic).is_some_and(|in_flight| in_flight.asking > 0)
     }
 
-    /// When the next model that was closed at `now` opens by itself.
+    /// When the next model that was closed at `now` opens, if no room comes back before.
     pub(super) fn opens_at(&self, now: Timestamp) -> Option<Timestamp> {
         self.gated.keys().filter_map(|topic| self.closed_until(now, topic)).min()
     }
 
-    /// Until when no job of this model had better ask; none if they may.
+    /// Until when the model is closed; `None` if its jobs may ask.
     fn closed_until(&self, now: Timestamp, topic: &Topic) -> Option<Timestamp> {
-        let closed = |gate: &GateNumber| {
-            // A claim names a model and no amount, so it is closed for any.
-            let closed = self.gates.closed_until(now, *gate, u64::MAX);
+        let closed = |gate: &GateId| {
+            // A claim names a model and no amount, so gates are closed for the least.
+            let closed = self.gates.closed_until(now, *gate, 1);
             closed.max(self.gates.kept_until(now, *gate))
         };
         self.gated.get(topic)?.iter().filter_map(closed).max()
@@ -147,70 +147,70 @@ impl ModelGates {
     }
 
     fn full(&self) -> impl Iterator<Item = &Topic> {
-        let full = |(_, in_hand): &(&Topic, &InHand)| in_hand.jobs >= self.model_workers;
-        self.in_hand.iter().filter(full).map(|(topic, _)| topic).take(GATED_MAX)
+        let full = |(_, in_flight): &(&Topic, &InFlight)| in_flight.jobs >= self.model_workers;
+        self.in_flight.iter().filter(full).map(|(topic, _)| topic).take(GATED_MAX)
     }
 
     fn model_room(&self, topic: &Topic) -> usize {
-        let jobs = self.in_hand.get(topic).map_or(0, |in_hand| in_hand.jobs);
+        let jobs = self.in_flight.get(topic).map_or(0, |in_flight| in_flight.jobs);
         self.model_workers.saturating_sub(jobs)
     }
 
-    /// The topics that this runner keeps: those of its models, of all models those it has met.
+    /// The topics that this runner purges: those of its models, or those whose jobs it claimed if it serves all.
     pub(super) fn own_topics(&self) -> Topics {
         match &self.models.only {
             Some(only) => Topics::Only(only.clone()),
-            None => Topics::Only(set(self.met.iter().cloned())),
+            None => Topics::Only(set(self.known_topics.iter().cloned())),
         }
     }
 
-    /// A message that is no job was claimed: no more of its topic.
-    pub(super) fn is_foreign(&mut self, topic: &Topic) {
+    /// A message that is no job was claimed: its topic is no longer claimed.
+    pub(super) fn add_foreign(&mut self, topic: &Topic) {
         if self.foreign.len() < GATED_MAX {
             self.foreign.insert(topic.clone());
         }
     }
 
-    /// A job was claimed. False if there is no room for it.
-    pub(super) fn take(&mut self, topic: &Topic) -> bool {
-        if self.met.len() < TOPICS_MAX && !self.met.contains(topic) {
-            self.met.insert(topic.clone());
+    /// A job was claimed. False if its model has too many in flight.
+    pub(super) fn try_start(&mut self, topic: &Topic) -> bool {
+        if self.known_topics.len() < TOPICS_MAX && !self.known_topics.contains(topic) {
+            self.known_topics.insert(topic.clone());
         }
-        let in_hand = self.in_hand.entry(topic.clone()).or_default();
-        if in_hand.jobs >= self.model_workers {
+        let in_flight = self.in_flight.entry(topic.clone()).or_default();
+        if in_flight.jobs >= self.model_workers {
             return false;
         }
-        in_hand.jobs += 1;
-        in_hand.asking += 1;
+        in_flight.jobs += 1;
+        in_flight.asking += 1;
         true
     }
 
-    /// A job waits for no answer any more. True if claims may be possible that were not before.
+    /// A job asks no more. True if more may be claimed than before.
     pub(super) fn end_asking(&mut self, topic: &Topic) -> bool {
-        let in_hand = self.in_hand.get_mut(topic).expect("the job is in hand");
-        in_hand.asking -= 1;
-        in_hand.asking == 0 && self.gated.contains_key(topic)
+        let in_flight = self.in_flight.get_mut(topic).expect("the job is in flight");
+        in_flight.asking -= 1;
+        in_flight.asking == 0 && self.gated.contains_key(topic)
     }
 
-    /// A job is out of hand. True if claims may be possible that were not before.
-    pub(super) fn leave(&mut self, topic: &Topic) -> bool {
-        let in_hand = self.in_hand.get_mut(topic).expect("the job is in hand");
-        let was_full = in_hand.jobs >= self.model_workers;
-        in_hand.jobs -= 1;
-        assert!(in_hand.asking <= in_hand.jobs, "who asks is in hand");
-        if in_hand.jobs == 0 {
-            self.in_hand.remove(topic);
+    /// A job is no longer in flight. True if more may be claimed than before.
+    pub(super) fn finish(&mut self, topic: &Topic) -> bool {
+        let in_flight = self.in_flight.get_mut(topic).expect("the job is in flight");
+        let was_full = in_flight.jobs >= self.model_workers;
+        in_flight.jobs -= 1;
+        assert!(in_flight.asking <= in_flight.jobs, "a job that asks is in flight");
+        if in_flight.jobs == 0 {
+            self.in_flight.remove(topic);
         }
         was_full
     }
 
-    /// Whether a job of this model may ask.
-    pub(super) fn lets_ask(&self, now: Timestamp, topic: &Topic) -> bool {
+    /// True if jobs of this model may ask.
+    pub(super) fn may_ask(&self, now: Timestamp, topic: &Topic) -> bool {
         self.closed_until(now, topic).is_none()
     }
 
-    /// For how long a job with this budget is to be put off; none if it may ask.
-    pub(super) fn put_off(&mut self, now: Timestamp, budget: &LimitKey) -> Option<Duration> {
+    /// How long a job with this budget must wait; `None` if it may ask.
+    pub(super) fn tenant_wait(&mut self, now: Timestamp, budget: &LimitKey) -> Option<Duration> {
         let tenant = self.tenants.get_mut(budget).filter(|tenant| tenant.until > now)?;
         let wait = tenant.returns_at.since(now);
         tenant.returns_at = tenant.returns_at.after(TENANT_RETURNS_EVERY);
@@ -230,13 +230,13 @@ impl ModelGates {
             self.gates.widen(*gate, self.model_workers);
         }
         if gates.iter().all(|gate| self.gates.width(*gate) == usize::MAX) {
-            for gate in self.gated.remove(topic).expect("it was just there") {
+            for gate in self.gated.remove(topic).expect("it was just found") {
                 self.gates.leave(gate, ());
             }
         }
     }
 
-    /// A job was denied by these limits, with this hint. Says how long the job had better wait.
+    /// A job was denied by these limits, with this hint. Returns how long the job waits.
     pub(super) fn denied(
         &mut self,
         now: Timestamp,
@@ -247,19 +247,20 @@ impl ModelGates {
         wait: Duration,
     ) -> Duration {
         let wait = wait.min(WAIT_MAX);
-        // The hint is the longest of all: if the budget is among them, it says nothing about the limits that all share.
+        // The hint is the longest of all limits: if the budget is among them, it tells nothing about the shared ones.
         if let Some(budget) = budget.filter(|budget| keys.contains(budget)) {
+            self.denials.remove(&id);
             return self.tenant_denied(now, budget, wait);
         }
         if !keys.is_empty() {
-            let first = self.goes_first(now, id).then_some(id);
+            let first = self.count_denial(now, id).then_some(id);
             self.close(now, topic, keys, now.after(wait), first);
         }
         wait
     }
 
-    /// A job was postponed because of these limits, or of something that is the same for all of them. It may be the job's
-    /// own, so its model waits for a moment only, while the job waits for longer. Says how long.
+    /// A job was postponed because of these limits, or of an error that concerns all of them. The cause may be the job alone,
+    /// so its model waits only for a moment. Returns how long the job waits.
     pub(super) fn postponed(
         &mut self,
         now: Timestamp,
@@ -296,8 +297,8 @@ impl ModelGates {
             } else {
                 gated.push(gate);
             }
-            // A runner does not note what was released while the job asked, so the denial stands.
-            self.gates.close(now, gate, 0, until, self.gates.releases());
+            // A runner does not track releases while a job asks, so the denial always counts.
+            self.gates.close(now, gate, 1, until, self.gates.releases());
             if let Some(id) = first {
                 self.gates.put_first(now, gate, id, Some(until.after(FIRST_DUE_WITHIN)));
             }
@@ -309,12 +310,12 @@ impl ModelGates {
         }
     }
 
-    /// Counts a denial. True if the job goes first from now on.
-    fn goes_first(&mut self, now: Timestamp, id: MessageId) -> bool {
+    /// Counts a denial by shared limits. True if the job goes first from now on.
+    fn count_denial(&mut self, now: Timestamp, id: MessageId) -> bool {
         if self.denials.len() >= DENIED_MAX {
             self.denials.retain(|_, (_, last_at)| now.since(*last_at) < FIRST_LASTS_MAX);
         }
-        if self.denials.len() >= DENIED_MAX {
+        if self.denials.len() >= DENIED_MAX && !self.denials.contains_key(&id) {
             return false;
         }
         let (denials, last_at) = self.denials.entry(id).or_insert((Denials::default(), now));
@@ -322,7 +323,7 @@ impl ModelGates {
         denials.count(now, Owner::Shared, STARVING_AFTER)
     }
 
-    /// The wait grows with every denial in a row, because each costs the jobs of all tenants a little.
+    /// The wait grows with every consecutive denial, because each delays the jobs of other tenants a little.
     fn tenant_denied(&mut self, now: Timestamp, budget: &LimitKey, wait: Duration) -> Duration {
         if self.tenants.len() >= TENANTS_MAX {
             self.tenants.retain(|_, tenant| tenant.returns_at > now);
@@ -339,7 +340,7 @@ impl ModelGates {
         wait
     }
 
-    /// These limits got room back. True if a model opened, so that it is worth a claim.
+    /// These limits got room back. True if a model opened, so that a claim is worthwhile.
     pub(super) fn released(&mut self, now: Timestamp, keys: &[LimitKey]) -> bool {
         let closed_before = self.closed_count(now);
         for key in keys {
@@ -349,12 +350,12 @@ impl ModelGates {
     }
 
     fn closed_count(&self, now: Timestamp) -> usize {
-        self.gated.keys().filter(|topic| !self.lets_ask(now, topic)).count()
+        self.gated.keys().filter(|topic| !self.may_ask(now, topic)).count()
     }
 }
 
 fn set(topics: impl IntoIterator<Item = Topic>) -> TopicSet {
-    TopicSet::of(topics).expect("models at gates or full, met and foreign topics are bounded")
+    TopicSet::of(topics).expect("gated, full, known and foreign topics are bounded")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Submitting jobs, and reading back what came of them.
+//! Submitting jobs and reading their results.
 
 use coordination::{
     BatchSize, CorrelationId, Delay, ErrorText, MessageId, Outbox, OutboxRecord, OutboxStatus,
@@ -11,7 +11,7 @@ use super::job::{LlmJob, UnreadableJob, is_job};
 /// The version of the outcome that this program writes.
 const RESULT_VERSION: u32 = 1;
 
-/// Jobs on an outbox, for whoever submits them.
+/// Submits jobs to an outbox, and reads their state and results.
 ///
 /// ```
 /// use coordination::MemoryProvider;
@@ -39,65 +39,65 @@ pub struct JobQueue<O> {
     outbox: O,
 }
 
-/// A job as the queue keeps it, until it is purged some time after its end.
+/// A job as the outbox stores it, until it is purged some time after its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JobRecord {
-    /// Its identity.
+    /// The job's ID.
     pub id: MessageId,
-    /// What was asked for.
+    /// The job as it was submitted.
     pub job: LlmJob,
     /// The request that caused it, if known.
     pub correlation_id: Option<CorrelationId>,
-    /// How often a handler began with it.
+    /// Attempts that began.
     pub attempts: u32,
-    /// How many of them failed and are followed by another.
+    /// Failed attempts that were followed by another.
     pub retries: u32,
-    /// What went wrong last, or why it was postponed; none if neither happened.
+    /// The last error, or why the job was postponed.
     pub last_error: Option<String>,
-    /// Where it is in its life.
+    /// The job's state.
     pub state: JobState,
 }
 
-/// Where a job is in its life.
+/// The state of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobState {
-    /// It waits for its time, for a runner, or for room.
+    /// It waits until it is due, for a runner, or for room.
     Waiting {
         /// When a runner may claim it.
         due_at: Timestamp,
     },
-    /// A runner has it, and asks for room or runs it.
+    /// A runner has claimed it, and asks the limiter or runs it.
     Claimed {
         /// When the claim runs out unless the runner extends it.
         until: Timestamp,
     },
-    /// Its handler brought a result.
+    /// Its handler returned a result.
     Done(JobResult),
-    /// It failed for good.
+    /// It failed permanently.
     Failed {
         /// Why.
         reason: String,
     },
 }
 
-/// What a job brought.
+/// The result of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobResult {
-    /// What the handler made of the call.
+    /// The handler's output.
     pub output: String,
-    /// How many tokens the call used; none if nobody knows.
+    /// The tokens that the call used; `None` if unknown.
     pub tokens: Option<u64>,
 }
 
-/// Why there is nothing to read.
+/// Why a job could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueueError {
     /// The outbox gave no answer.
     #[error(transparent)]
     Provider(#[from] ProviderError),
-    /// The message with this ID is no job, or a newer program's.
+    /// The message with this ID is no job, or was written by a newer program.
     #[error(transparent)]
     Unreadable(#[from] UnreadableJob),
 }
@@ -110,21 +110,21 @@ struct WireResult {
 }
 
 impl<O: Outbox> JobQueue<O> {
-    /// The jobs of this outbox.
+    /// A queue on this outbox.
     pub const fn new(outbox: O) -> JobQueue<O> {
         JobQueue { outbox }
     }
 
-    /// Submits a job. To be able to repeat that after a lost answer, make the [message](LlmJob::message) first and
-    /// [enqueue](Outbox::enqueue) it as often as it takes.
+    /// Submits a job. To retry safely after a lost answer, make the [message](LlmJob::message) first and
+    /// [enqueue](Outbox::enqueue) the same one again.
     ///
     /// # Errors
-    /// [`ProviderError`]: nobody knows whether the job was submitted.
+    /// [`ProviderError`]: it is unknown whether the job was submitted.
     pub async fn submit(&self, job: &LlmJob) -> Result<MessageId, ProviderError> {
         self.outbox.enqueue(job.message()).await
     }
 
-    /// The job with this identity; none if it is unknown or was purged.
+    /// The job with this ID; `None` if it is unknown or was purged.
     ///
     /// # Errors
     /// [`QueueError`] if the outbox does not answer, or the message is no job.
@@ -159,15 +159,15 @@ impl<O: Outbox> JobQueue<O> {
         }
     }
 
-    /// Lets failed jobs run again, with all their attempts. Others, and messages that are no jobs, are left as they are.
-    /// Says how many.
+    /// Lets failed jobs run again, with all their attempts. Other jobs and messages that are no jobs stay as they are.
+    /// Returns how many jobs were revived.
     ///
     /// # Errors
-    /// [`ProviderError`]: nobody knows which of them were revived; repeating it does no harm.
+    /// [`ProviderError`]: it is unknown which of them were revived; repeating the call is safe.
     pub async fn revive(&self, ids: &[MessageId]) -> Result<usize, ProviderError> {
         let mut jobs = Vec::with_capacity(ids.len());
         for id in ids {
-            // A message's topic stays what it is.
+            // A message's topic never changes, so this check cannot be outdated.
             let record = self.outbox.record(*id).await?;
             jobs.extend(record.filter(|record| is_job(&record.topic)).map(|record| record.id));
         }
@@ -187,7 +187,7 @@ impl JobRecord {
             }
             OutboxStatus::Done { outcome } => {
                 let nothing = JobResult { output: String::new(), tokens: None };
-                // Somebody else's dispatcher may have acknowledged it, without an outcome.
+                // Another dispatcher may have acknowledged it without an outcome.
                 JobState::Done(outcome.map_or(Ok(nothing), |bytes| JobResult::read(&bytes))?)
             }
         };
@@ -197,7 +197,7 @@ impl JobRecord {
 }
 
 impl JobResult {
-    /// The outcome that is kept of it, unless it is too large for that.
+    /// The outcome to store, unless it is too large.
     pub(super) fn to_outcome(&self) -> Result<Payload, coordination::InvalidPayload> {
         let wire = WireResult { version: RESULT_VERSION, result: self.clone() };
         Payload::new(serde_json::to_vec(&wire).expect("strings and numbers are always JSON"))
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_that_does_not_fit_is_refused() {
+    fn a_result_that_is_too_large_is_refused() {
         let result = JobResult { output: "x".repeat(1 << 20), tokens: None };
         assert!(result.to_outcome().is_err());
     }

@@ -1,4 +1,4 @@
-//! The runner: claims jobs that may have room, and lets each go its way.
+//! The runner: claims due jobs, and runs a task for each.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,26 +17,26 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tracing::Instrument;
 
-use super::asking::turns;
+use super::admission::admission_turns;
 use super::claim::Claim;
 use super::context::RunnerContext;
 use super::counters::JobCounters;
 use super::handler::JobHandler;
 use super::job::is_job;
 use super::model_gates::{Claiming, ModelGates};
-use super::running::InHand;
+use super::running::InFlightJob;
 use super::settings::{InvalidRunnerSettings, RunnerSettings};
 use crate::llm::{TokenEstimator, Utf8Bytes};
 use crate::tokio_clock::TokioClock;
 
-/// The least time between two looks for work that is said to be there and is not.
-const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(5);
-/// How long a runner whose time to stop is over waits for what it drops.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+/// The least time between two rounds of claims when the outbox reports due work that cannot be claimed.
+const CLAIM_AGAIN_AFTER: Duration = Duration::from_millis(5);
+/// How long a runner waits for the jobs that it drops after the drain timeout.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Runs the jobs of an outbox as their limits have room. See [the module](super) for what it promises, and for an example.
+/// Runs the jobs of an outbox as their limits have room. See [the module](super) for its guarantees and an example.
 ///
-/// Runs on tokio; several in one process or in many share an outbox and a limiter.
+/// It needs a tokio runtime. Several runners, in one or many processes, can share an outbox and a limiter.
 pub struct JobRunner<O, L, H> {
     outbox: O,
     limiter: L,
@@ -46,21 +46,21 @@ pub struct JobRunner<O, L, H> {
     counters: JobCounters,
 }
 
-/// What a look for work says about the next one.
+/// The result of a round of claims.
 #[derive(Debug)]
-enum Look {
-    /// There may be more.
-    Again,
-    /// There was no more.
-    At {
-        looked_at: Timestamp,
-        /// When the next is due, as far as is known.
+enum ClaimResult {
+    /// More jobs may be due.
+    MayHaveMore,
+    /// No more jobs were due.
+    Drained {
+        claimed_at: Timestamp,
+        /// When the next job is due, if known.
         due: Option<Instant>,
     },
 }
 
 impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> JobRunner<O, L, H> {
-    /// A runner that has yet to [run](JobRunner::run).
+    /// A runner, to be started with [`JobRunner::run`].
     ///
     /// # Errors
     /// [`InvalidRunnerSettings`], which names the setting.
@@ -75,7 +75,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> JobRunner<O, L, H> 
         Ok(JobRunner { outbox, limiter, handler, settings, estimator, counters })
     }
 
-    /// The same with another estimate of a prompt's tokens than its bytes. All runners of a queue should have the same.
+    /// Estimates the tokens of prompts with `estimator` instead of by their bytes. All runners of a queue should use the same.
     #[must_use]
     pub fn estimating(
         mut self,
@@ -85,15 +85,15 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> JobRunner<O, L, H> 
         self
     }
 
-    /// Its counters, to look at while it runs.
+    /// Its counters, to read while it runs.
     pub fn counters(&self) -> JobCounters {
         self.counters.clone()
     }
 
-    /// Works until `shutdown` fires. Then jobs that were not allowed yet go back at once, handlers may finish within
-    /// [`drain_timeout`](RunnerSettings::drain_timeout), and what is left of them is dropped and goes back too.
+    /// Runs jobs until `shutdown` is cancelled. Then jobs that were not allowed yet are given back at once; handlers may finish
+    /// within [`drain_timeout`](RunnerSettings::drain_timeout), and after it they are dropped and their jobs given back.
     ///
-    /// Dropping the future stops it at once, as a crash would: what it had claimed is ready again when the claims run out.
+    /// Dropping the future stops it at once, like a crash: its jobs are ready again when their claims expire.
     pub async fn run(self, shutdown: CancellationToken) {
         let JobRunner { outbox, limiter, handler, settings, estimator, counters } = self;
         let gates = Mutex::new(ModelGates::new(settings.models.clone(), settings.model_workers));
@@ -106,7 +106,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> JobRunner<O, L, H> 
             counters,
             gates,
             clock: TokioClock::new(),
-            looks: AtomicUsize::new(0),
+            claim_rounds: AtomicUsize::new(0),
             changed: Notify::new(),
             shutdown,
             stop: CancellationToken::new(),
@@ -120,54 +120,55 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
         let mut tasks = JoinSet::new();
         let mut upkeep = interval(self.settings.upkeep_interval);
         upkeep.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut look = Look::Again;
+        let mut claimed = ClaimResult::MayHaveMore;
         while !self.shutdown.is_cancelled() {
             while let Some(ended) = tasks.try_join_next() {
-                note_end(ended);
+                log_task_panic(ended);
             }
-            // Made before the claims, so that no work that comes after them is missed.
+            // Subscribed before the claims, so that no later notification is missed.
             let work_added = self.outbox.work_added();
-            if matches!(look, Look::Again) && tasks.len() < self.settings.workers {
-                look = self.look(&mut tasks).await;
+            if matches!(claimed, ClaimResult::MayHaveMore) && tasks.len() < self.settings.workers {
+                claimed = self.claim_jobs(&mut tasks).await;
             }
-            let wake_at = self.wake_at(&look);
-            let may_look = matches!(look, Look::Again) && tasks.len() < self.settings.workers;
+            let wake_at = self.wake_at(&claimed);
+            let may_claim =
+                matches!(claimed, ClaimResult::MayHaveMore) && tasks.len() < self.settings.workers;
             tokio::select! {
                 biased;
                 () = self.shutdown.cancelled() => break,
                 _ = upkeep.tick() => {
-                    self.keep_up().await;
-                    look = Look::Again;
+                    self.run_maintenance().await;
+                    claimed = ClaimResult::MayHaveMore;
                 }
-                () = tokio::task::yield_now(), if may_look => {}
-                Some(ended) = tasks.join_next(), if !tasks.is_empty() => note_end(ended),
-                () = self.changed.notified() => look = Look::Again,
-                () = work_added => look = Look::Again,
-                () = sleep_until(wake_at) => look = Look::Again,
+                () = tokio::task::yield_now(), if may_claim => {}
+                Some(ended) = tasks.join_next(), if !tasks.is_empty() => log_task_panic(ended),
+                () = self.changed.notified() => claimed = ClaimResult::MayHaveMore,
+                () = work_added => claimed = ClaimResult::MayHaveMore,
+                () = sleep_until(wake_at) => claimed = ClaimResult::MayHaveMore,
             }
         }
         self.drain(tasks).await;
     }
 
-    /// When to look for work if nothing happens before.
-    fn wake_at(&self, look: &Look) -> Instant {
+    /// When to claim again if nothing happens before.
+    fn wake_at(&self, claimed: &ClaimResult) -> Instant {
         let polled = Instant::now() + self.settings.poll_interval;
-        let Look::At { looked_at, due } = look else {
-            // It looks as soon as a worker is free, and not before, whichever gate opens.
+        let ClaimResult::Drained { claimed_at, due } = claimed else {
+            // All workers are busy: it claims when one is free, and not when a gate opens.
             return polled;
         };
-        // A gate that has opened since was not looked at.
-        let opens = self.gates().opens_at(*looked_at);
+        // A gate that opened after the claims counts too.
+        let opens = self.gates().opens_at(*claimed_at);
         let opens = opens.map(|at| Instant::now() + at.since(self.clock.now()));
         due.iter().copied().chain(opens).fold(polled, Instant::min)
     }
 
-    /// Claims what may go ahead, and lets it.
-    async fn look(self: &Arc<Self>, tasks: &mut JoinSet<()>) -> Look {
-        let looked_at = self.clock.now();
-        let mut claims = self.gates().claims(looked_at);
-        // By turns, so that neither the models with a gate nor those without take all the room there is.
-        if self.looks.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
+    /// Claims jobs that may run, and starts them.
+    async fn claim_jobs(self: &Arc<Self>, tasks: &mut JoinSet<()>) -> ClaimResult {
+        let claimed_at = self.clock.now();
+        let mut claims = self.gates().claims(claimed_at);
+        // In alternating order, so that neither gated models nor the others take all free workers.
+        if self.claim_rounds.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
             claims.reverse();
         }
         let mut may_have_more = false;
@@ -175,7 +176,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
             let room = self.settings.workers.saturating_sub(tasks.len());
             let room = u32::try_from(room).expect("the workers are bounded");
             let Ok(batch) = BatchSize::new(max.min(room).min(BATCH_SIZE_MAX)) else {
-                return Look::Again;
+                return ClaimResult::MayHaveMore;
             };
             let owner = OwnerToken::random();
             let claim_for = self.settings.claim_for;
@@ -183,56 +184,57 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
                 Ok(messages) => {
                     may_have_more |= messages.len() == batch.as_usize();
                     self.counts().claimed.add(messages.len());
-                    self.let_go(&owner, messages, tasks).await;
+                    self.start_jobs(&owner, messages, tasks).await;
                 }
                 Err(error) => {
-                    self.note_no_answer(&error);
-                    return Look::At { looked_at, due: None };
+                    self.counters.record_outbox_error(&error);
+                    return ClaimResult::Drained { claimed_at, due: None };
                 }
             }
         }
         if may_have_more {
-            return Look::Again;
+            return ClaimResult::MayHaveMore;
         }
-        Look::At { looked_at, due: self.next_due().await }
+        ClaimResult::Drained { claimed_at, due: self.next_due().await }
     }
 
     async fn next_due(&self) -> Option<Instant> {
         let awaited = self.gates().awaited(self.clock.now());
         match self.outbox.next_due_after(&awaited).await {
-            Ok(after) => after.map(|after| Instant::now() + after.max(LOOK_AGAIN_AFTER)),
+            Ok(after) => after.map(|after| Instant::now() + after.max(CLAIM_AGAIN_AFTER)),
             Err(error) => {
-                self.note_no_answer(&error);
+                self.counters.record_outbox_error(&error);
                 None
             }
         }
     }
 
-    /// Starts a task for each job, those of one model in turn; gives back what is no job or has no room.
-    async fn let_go(
+    /// Starts a task for each job; the jobs of one model ask in turn. Gives back messages that are no jobs, and jobs of
+    /// models with too many in flight.
+    async fn start_jobs(
         self: &Arc<Self>,
         owner: &OwnerToken,
         messages: Vec<OutboxMessage>,
         tasks: &mut JoinSet<()>,
     ) {
-        let mut left: Vec<MessageId> = Vec::new();
+        let mut given_back: Vec<MessageId> = Vec::new();
         let mut by_topic: BTreeMap<Topic, Vec<OutboxMessage>> = BTreeMap::new();
         for message in messages {
             let mut gates = self.gates();
             if !is_job(&message.topic) {
-                gates.is_foreign(&message.topic);
-                left.push(message.id);
+                gates.add_foreign(&message.topic);
+                given_back.push(message.id);
                 continue;
             }
-            if gates.take(&message.topic) {
+            if gates.try_start(&message.topic) {
                 by_topic.entry(message.topic.clone()).or_default().push(message);
             } else {
                 self.counts().given_back.add(1);
-                left.push(message.id);
+                given_back.push(message.id);
             }
         }
         for messages in by_topic.into_values() {
-            for (turn, message) in turns(messages.len()).zip(messages) {
+            for (turn, message) in admission_turns(messages.len()).zip(messages) {
                 let span = tracing::info_span!(
                     "job",
                     id = %message.id,
@@ -247,54 +249,57 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
                     claim_for: self.settings.claim_for,
                     counters: self.counters.clone(),
                 };
-                let in_hand = InHand { context: self.clone(), message, is_asking: true };
-                tasks.spawn(in_hand.work(claim, turn).instrument(span));
+                let in_flight = InFlightJob { context: self.clone(), message, is_asking: true };
+                tasks.spawn(in_flight.run(claim, turn).instrument(span));
             }
         }
-        if !left.is_empty()
-            && let Err(error) = self.outbox.postpone(owner, &left, Delay::ZERO).await
+        if !given_back.is_empty()
+            && let Err(error) = self.outbox.postpone(owner, &given_back, Delay::ZERO).await
         {
-            // Then the claims run out.
-            self.note_no_answer(&error);
+            // Their claims expire.
+            self.counters.record_outbox_error(&error);
         }
     }
 
-    /// Makes lost claims ready, and forgets what was finished long ago.
-    async fn keep_up(&self) {
+    /// Reaps expired claims, and purges old finished messages.
+    async fn run_maintenance(&self) {
         match self.outbox.reap().await {
             Ok(count) => self.counts().reaped.add(count),
-            Err(error) => self.note_no_answer(&error),
+            Err(error) => self.counters.record_outbox_error(&error),
         }
         let own_topics = self.gates().own_topics();
         match self.outbox.purge(&own_topics, self.settings.keep).await {
             Ok(count) => self.counts().purged.add(count),
-            Err(error) => self.note_no_answer(&error),
+            Err(error) => self.counters.record_outbox_error(&error),
         }
     }
 
     async fn drain(&self, mut tasks: JoinSet<()>) {
         let all = async |tasks: &mut JoinSet<()>| {
             while let Some(ended) = tasks.join_next().await {
-                note_end(ended);
+                log_task_panic(ended);
             }
         };
         if timeout(self.settings.drain_timeout, all(&mut tasks)).await.is_ok() {
             return;
         }
-        tracing::warn!(left = tasks.len(), "handlers did not finish in time, their jobs go back");
+        tracing::warn!(
+            left = tasks.len(),
+            "handlers did not finish in time, their jobs are given back"
+        );
         self.stop.cancel();
-        if timeout(LAST_WORDS, all(&mut tasks)).await.is_err() {
+        if timeout(STOP_TIMEOUT, all(&mut tasks)).await.is_err() {
             tracing::warn!(
                 left = tasks.len(),
-                "jobs could not be given back, their claims run out"
+                "jobs could not be given back, their claims will expire"
             );
         }
     }
 }
 
-fn note_end(ended: Result<(), JoinError>) {
+fn log_task_panic(ended: Result<(), JoinError>) {
     if let Err(error) = ended {
-        tracing::error!(%error, "a task of the runner itself broke, its claim will run out");
+        tracing::error!(%error, "runner task panicked, its claim will expire");
     }
 }
 

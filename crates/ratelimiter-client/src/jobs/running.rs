@@ -1,4 +1,4 @@
-//! A job that was allowed runs, and is settled.
+//! Running a claimed job, from its admission to its settlement.
 
 use std::panic::AssertUnwindSafe;
 
@@ -7,7 +7,7 @@ use futures::FutureExt;
 use ratelimiter::{JobId, Limiter};
 use tokio::time::{Instant, timeout};
 
-use super::asking::{Asked, Asking, Turn};
+use super::admission::{AdmissionOutcome, AdmissionTurn, ClaimedJob};
 use super::claim::{Claim, ClaimLost, Settlement};
 use super::context::RunnerContext;
 use super::handler::{JobCall, JobHandler};
@@ -15,46 +15,45 @@ use super::job::{LlmJob, UnreadableJob};
 use super::queue::JobResult;
 use crate::scheduler::{Done, JobEnd, Permit, panic_message};
 
-/// For how long a job of a newer program is left to a newer runner.
+/// How long a job of a newer version is put off, for a newer runner.
 const NEWER_AFTER: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// How a call ended.
-struct Ran {
+struct CallOutcome {
     settlement: Settlement,
     tokens: Option<u64>,
     end: JobEnd,
 }
 
-/// A job in hand: when it is dropped, whatever happened, there is room for another.
-pub(super) struct InHand<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> {
+/// A job in flight. Dropping it frees its worker, whatever happened.
+pub(super) struct InFlightJob<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> {
     pub(super) context: std::sync::Arc<RunnerContext<O, L, H>>,
     pub(super) message: OutboxMessage,
     pub(super) is_asking: bool,
 }
 
-impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> InHand<O, L, H> {
-    /// Everything that happens to a job from its claim to its end.
-    pub(super) async fn work(mut self, claim: Claim<O>, turn: Turn) {
+impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> InFlightJob<O, L, H> {
+    /// Admits the job, makes the call and settles it.
+    pub(super) async fn run(mut self, claim: Claim<O>, turn: AdmissionTurn) {
         let context = self.context.clone();
-        let asking = match context.read(&self.message) {
-            Ok(asking) => asking,
+        let job = match context.read(&self.message) {
+            Ok(job) => job,
             Err(settlement) => {
                 context.settle(&claim, &settlement).await;
                 return;
             }
         };
-        let asked = claim.keeping(context.ask(&asking, turn)).await;
+        let outcome = claim.while_extending(context.admit(&job, turn)).await;
         self.end_asking();
-        match asked {
-            Ok(Asked::Allowed(permit)) => context.run_allowed(&claim, asking, permit).await,
-            Ok(Asked::Settled(settlement)) => {
+        match outcome {
+            Ok(AdmissionOutcome::Allowed(permit)) => context.run_allowed(&claim, job, permit).await,
+            Ok(AdmissionOutcome::Settled(settlement)) => {
                 if let Settlement::Fail { .. } = settlement {
-                    context.settings.observer.done(&asking.view(None), JobEnd::Refused);
+                    context.settings.observer.done(&job.view(None), JobEnd::Refused);
                 }
                 context.settle(&claim, &settlement).await;
             }
-            // Whatever it was allowed stays reserved until it expires.
-            Err(ClaimLost) => context.note_lost(),
+            // What it was allowed stays reserved until it expires.
+            Err(ClaimLost) => context.record_claim_lost(),
         }
     }
 
@@ -67,18 +66,18 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> InHand<O, L, H> {
     }
 }
 
-impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Drop for InHand<O, L, H> {
+impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Drop for InFlightJob<O, L, H> {
     fn drop(&mut self) {
         self.end_asking();
-        if self.context.gates().leave(&self.message.topic) {
+        if self.context.gates().finish(&self.message.topic) {
             self.context.changed.notify_one();
         }
     }
 }
 
 impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L, H> {
-    /// The job that a message asks for, or what becomes of the message instead.
-    fn read(&self, message: &OutboxMessage) -> Result<Asking, Settlement> {
+    /// The job of a message, or how to settle a message that is no valid job.
+    fn read(&self, message: &OutboxMessage) -> Result<ClaimedJob, Settlement> {
         let fail = |error: String| Settlement::Fail { error: ErrorText::new(error) };
         let job = match LlmJob::read(&message.payload) {
             Ok(job) => job,
@@ -98,13 +97,13 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
             let last = if last.is_empty() { String::new() } else { format!("; before: {last}") };
             return Err(fail(format!("gave up: {lost} attempts began and never ended{last}")));
         }
-        let needs = job.request().needs_by(&*self.estimator);
-        let needs = needs.map_err(|error| fail(error.to_string()))?;
-        Ok(Asking {
+        let requirements = job.request().requirements_with(&*self.estimator);
+        let requirements = requirements.map_err(|error| fail(error.to_string()))?;
+        Ok(ClaimedJob {
             id: message.id,
             topic: message.topic.clone(),
             job,
-            needs,
+            requirements,
             job_id: JobId::new(message.id.to_string()).ok(),
             attempt: message.attempts.saturating_add(1),
             failures: message.retry_count,
@@ -112,39 +111,38 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
         })
     }
 
-    async fn run_allowed(&self, claim: &Claim<O>, asking: Asking, permit: Permit) {
+    async fn run_allowed(&self, claim: &Claim<O>, job: ClaimedJob, permit: Permit) {
         let lease = permit.lease();
         let complete =
-            |actuals| self.complete(&asking.needs, asking.job_id.as_ref(), lease, actuals);
+            |actuals| self.complete(&job.requirements, job.job_id.as_ref(), lease, actuals);
         let attempt = match claim.begin().await {
             Ok(attempt) => attempt,
             Err(ClaimLost) => {
-                self.note_lost();
-                complete(asking.needs.unused()).await;
+                self.record_claim_lost();
+                complete(job.requirements.unused()).await;
                 return;
             }
         };
-        match claim.keeping(self.call(&asking, attempt, permit.clone())).await {
-            Ok(Ran { settlement, tokens, end }) => {
-                let actuals = asking.needs.known_actuals(tokens);
-                self.settings.observer.done(&asking.view(Some(lease)), end);
-                // Together, so that neither waits for the other. A crash between them costs a hold its time or a job its
-                // repetition, whichever comes first.
+        match claim.while_extending(self.call(&job, attempt, permit.clone())).await {
+            Ok(CallOutcome { settlement, tokens, end }) => {
+                let actuals = job.requirements.known_actuals(tokens);
+                self.settings.observer.done(&job.view(Some(lease)), end);
+                // Concurrently, so that neither waits for the other. After a crash between them the hold times out, or the
+                // job is repeated.
                 tokio::join!(self.settle(claim, &settlement), complete(actuals));
             }
             Err(ClaimLost) => {
-                self.note_lost();
-                let actuals = asking.needs.known_actuals(permit.known_tokens());
+                self.record_claim_lost();
+                let actuals = job.requirements.known_actuals(permit.known_tokens());
                 complete(actuals).await;
             }
         }
     }
 
-    /// Calls the handler, and says what becomes of the job.
-    async fn call(&self, asking: &Asking, attempt: u32, permit: Permit) -> Ran {
-        let call =
-            JobCall { id: asking.id, job: asking.job.clone(), attempt, permit: permit.clone() };
-        // Called within the future, so that a panic of either is caught alike.
+    /// Calls the handler, and decides how to settle the job.
+    async fn call(&self, job: &ClaimedJob, attempt: u32, permit: Permit) -> CallOutcome {
+        let call = JobCall { id: job.id, job: job.job.clone(), attempt, permit: permit.clone() };
+        // Called within the future, so that panics of `run` itself are caught too.
         let calling = AssertUnwindSafe(async { self.handler.run(call).await }).catch_unwind();
         let ended = tokio::select! {
             biased;
@@ -153,8 +151,8 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
         };
         let known = permit.known_tokens();
         let failed = |end, reason: String| {
-            let settlement = self.failure(asking.failures.saturating_add(1), &reason);
-            Ran { settlement, tokens: known, end }
+            let settlement = self.failure(job.failures.saturating_add(1), &reason);
+            CallOutcome { settlement, tokens: known, end }
         };
         match ended {
             Some(Ok(Ok(Ok(Done { output, tokens })))) => {
@@ -162,18 +160,22 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
                 match (JobResult { output, tokens }).to_outcome() {
                     Ok(outcome) => {
                         let settlement = Settlement::Finish { outcome: Some(outcome) };
-                        Ran { settlement, tokens, end: JobEnd::Succeeded }
+                        CallOutcome { settlement, tokens, end: JobEnd::Succeeded }
                     }
                     Err(error) => {
-                        let error = ErrorText::new(format!("the result cannot be kept: {error}"));
-                        Ran { settlement: Settlement::Fail { error }, tokens, end: JobEnd::Failed }
+                        let error = ErrorText::new(format!("the result cannot be stored: {error}"));
+                        CallOutcome {
+                            settlement: Settlement::Fail { error },
+                            tokens,
+                            end: JobEnd::Failed,
+                        }
                     }
                 }
             }
             Some(Ok(Ok(Err(HandlerError::Retry { reason })))) => failed(JobEnd::Failed, reason),
             Some(Ok(Ok(Err(HandlerError::Permanent { reason })))) => {
                 let settlement = Settlement::Fail { error: ErrorText::new(reason) };
-                Ran { settlement, tokens: known, end: JobEnd::Failed }
+                CallOutcome { settlement, tokens: known, end: JobEnd::Failed }
             }
             Some(Ok(Err(panic))) => {
                 self.counts().panicked.add(1);
@@ -188,12 +190,12 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
                 self.counts().given_back.add(1);
                 let (delay, reason) = (coordination::Delay::ZERO, ErrorText::default());
                 let settlement = Settlement::PutOff { delay, reason };
-                Ran { settlement, tokens: known, end: JobEnd::Cancelled }
+                CallOutcome { settlement, tokens: known, end: JobEnd::Cancelled }
             }
         }
     }
 
-    /// Another attempt, or the end of them.
+    /// A retry, or a failure after the last attempt.
     fn failure(&self, failures: u32, reason: &str) -> Settlement {
         if failures >= self.settings.attempts_max {
             let error = format!("gave up after {failures} failed attempts: {reason}");
@@ -205,7 +207,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
 
     async fn settle(&self, claim: &Claim<O>, settlement: &Settlement) {
         if claim.settle(settlement).await.is_err() {
-            self.note_lost();
+            self.record_claim_lost();
             return;
         }
         match settlement {

@@ -1,4 +1,4 @@
-//! How a runner goes about its work.
+//! Settings of a runner.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use coordination::{InvalidName, LeaseDuration, Retention, TooManyTopics, TopicSe
 use super::job::LlmJob;
 use crate::scheduler::{NoObserver, Observer};
 
-/// The most jobs that one runner has in its hands.
+/// The most jobs that one runner has in flight.
 pub const WORKERS_MAX: usize = 1000;
 
-/// What can be chosen about a runner.
+/// Settings of a runner.
 ///
 /// ```
 /// use std::time::Duration;
@@ -23,43 +23,41 @@ pub const WORKERS_MAX: usize = 1000;
 /// ```
 #[derive(Debug, Clone)]
 pub struct RunnerSettings {
-    /// Whose jobs it runs: all.
+    /// The models whose jobs it runs: all.
     pub models: Models,
-    /// How many jobs it has in its hands: 32, at most [`WORKERS_MAX`].
+    /// How many jobs it has in flight: 32, at most [`WORKERS_MAX`].
     pub workers: usize,
-    /// How many of them may be of one model: 24, so that a slow model leaves room for the others.
+    /// How many of them may be for one model: 24, so that a slow model leaves room for the others.
     pub model_workers: usize,
-    /// How long a claim lasts: 30 s. It is extended while the runner lives, so this is how long the jobs of a crashed runner
-    /// wait for another.
+    /// How long a claim lasts: 30 s. It is extended while the runner lives, so the jobs of a crashed runner wait this long for
+    /// another.
     pub claim_for: LeaseDuration,
-    /// How long a handler may take: 10 min. Then its future is dropped and the attempt has failed.
+    /// How long a handler may take: 10 min. Then its future is dropped and the attempt fails.
     pub job_timeout: Duration,
-    /// How many attempts may fail before the job has: 5.
+    /// How many attempts may fail before the job fails: 5.
     pub attempts_max: u32,
-    /// How many attempts may begin and never end before the job has failed: 10. Such a job takes its runners down with it, or
-    /// has bad luck.
+    /// How many attempts may begin and never end before the job fails: 10. Such a job probably crashes its runners.
     pub lost_attempts_max: u32,
-    /// How long the runner waits before it looks for work, if nobody tells it of any: 1 s.
+    /// How often the runner polls for work when it gets no notification: every 1 s.
     pub poll_interval: Duration,
-    /// How often it reaps lost claims and purges what is old: every 5 s.
+    /// How often it reaps expired claims and purges old messages: every 5 s.
     pub upkeep_interval: Duration,
     /// How long finished jobs of its models are kept: 7 days, and failed ones 30.
     pub keep: Retention,
-    /// How long a runner that is told to stop waits for its handlers: 30 s.
+    /// How long a runner that stops waits for its handlers: 30 s.
     pub drain_timeout: Duration,
-    /// By how much a wait may be longer than a denial's hint, at random, so that runners do not come back together: 50 ms. A
-    /// short hint is at most doubled.
+    /// Random extra time on a denial's hint, so that runners do not retry together: up to 50 ms, and at most the hint itself.
     pub jitter: Duration,
-    /// For how long the complete of a lease is repeated when there is no answer: 60 s.
+    /// How long the complete of a lease is retried when there is no answer: 60 s.
     pub complete_for: Duration,
-    /// Is told what happens.
+    /// Observes every step of every job.
     pub observer: Arc<dyn Observer>,
 }
 
-/// Whose jobs a runner runs.
+/// The models whose jobs a runner runs.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Models {
-    /// None is all.
+    /// `None` means all.
     pub(super) only: Option<TopicSet>,
 }
 
@@ -135,7 +133,7 @@ impl Models {
         Models { only: None }
     }
 
-    /// These providers' models, as `(provider, model)`. An outbox that also carries other messages is best served like this.
+    /// These models, as `(provider, model)`. Use this on an outbox that also has other messages.
     ///
     /// # Errors
     /// [`InvalidRunnerSettings`] if a name makes no topic, or there are too many.
@@ -167,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_range_is_refused_by_name() {
+    fn a_setting_out_of_range_is_refused_by_name() {
         let settings = RunnerSettings { attempts_max: 0, ..RunnerSettings::default() };
         assert_eq!(settings.check(), Err(InvalidRunnerSettings::Zero { name: "attempts_max" }));
         let workers = |workers| RunnerSettings { workers, ..RunnerSettings::default() };

@@ -1,4 +1,4 @@
-//! One attempt: reserve, and if that is allowed run the job and complete.
+//! One attempt: reserve, and if it is allowed, run the job and complete.
 
 use std::sync::Arc;
 
@@ -9,83 +9,84 @@ use tracing::Instrument;
 
 use super::context::{Phase, SchedulerContext, State};
 use super::control::Control;
-use super::job::{Permit, Ran};
-use super::queued::{JobFacts, Queued};
+use super::job::{CallOutcome, Permit};
+use super::queued::JobFacts;
 use super::report::{JobEnd, JobFailure};
-use super::unrun::UnrunJob;
-use crate::completing::{jittered, time_is_over};
+use crate::completer::{jittered, shutdown_deadline_passed};
 
-/// A job that asks.
-pub(super) struct Asking {
+/// A job that is about to ask.
+pub(super) struct PendingAttempt {
     pub(super) waiter: WaiterId,
     pub(super) facts: Arc<JobFacts>,
     pub(super) control: Arc<Control>,
     pub(super) lease: LeaseId,
-    /// Whether the lease was used before, and nobody knows what became of it.
+    /// Whether the lease was used in an attempt whose outcome is unknown.
     pub(super) is_repeated: bool,
-    /// This one included.
+    /// Including this one.
     pub(super) attempts: u32,
 }
 
-/// A worker that is busy. Whatever happens, it is free again in the end.
+/// A busy worker. Dropping it frees it, whatever happened.
 struct Worker<L> {
     context: Arc<SchedulerContext<L>>,
-    with: BusyWith,
+    task: WorkerTask,
 }
 
-enum BusyWith {
-    /// A waiter that asks.
+enum WorkerTask {
     Asking(WaiterId),
-    /// A job that was allowed and waits no more.
+    /// Its job was allowed.
     Running,
-    /// Nothing; the admission knows.
-    Nothing,
+    /// The admission has counted it as free.
+    Idle,
 }
 
-/// What a job does next that has an answer, or will get none.
-enum Next {
-    GoesOn,
-    Cancelled,
-    HandedBack,
+/// What to do with a job after its answer.
+enum NextStep {
+    Continue,
+    Cancel,
+    HandBack,
 }
 
-pub(super) async fn run<L: Limiter + 'static>(context: Arc<SchedulerContext<L>>, asking: Asking) {
-    let Asking { facts, lease, attempts, .. } = &asking;
+pub(super) async fn run<L: Limiter + 'static>(
+    context: Arc<SchedulerContext<L>>,
+    attempt: PendingAttempt,
+) {
+    let PendingAttempt { facts, lease, attempts, .. } = &attempt;
     let span = tracing::debug_span!(
         "attempt",
-        provider = facts.needs.provider(),
-        model = facts.needs.model(),
-        tenant = facts.needs.tenant(),
+        provider = facts.requirements.provider(),
+        model = facts.requirements.model(),
+        tenant = facts.requirements.tenant(),
         job_id = facts.id.as_ref().map(ratelimiter::JobId::as_str),
         %lease,
         attempts,
     );
-    let worker = Worker { context, with: BusyWith::Asking(asking.waiter) };
-    worker.attempt(asking).instrument(span).await;
+    let worker = Worker { context, task: WorkerTask::Asking(attempt.waiter) };
+    worker.attempt(attempt).instrument(span).await;
 }
 
 impl<L: Limiter + 'static> Worker<L> {
-    async fn attempt(self, asking: Asking) {
+    async fn attempt(self, attempt: PendingAttempt) {
         let context = self.context.clone();
-        context.observer.reserve_started(&asking.view(context.clock.now()));
+        context.observer.reserve_started(&attempt.view(context.clock.now()));
         let request = ReserveRequest {
-            lease: asking.lease,
-            job: asking.facts.id.clone(),
-            requirements: asking.facts.needs.requirements().clone(),
+            lease: attempt.lease,
+            job: attempt.facts.id.clone(),
+            requirements: attempt.facts.requirements.as_requirements().clone(),
         };
         let answer = tokio::select! {
             biased;
             answer = context.limiter.reserve(&request) => answer,
-            () = context.stop.cancelled() => Err(time_is_over().into()),
+            () = context.stop.cancelled() => Err(shutdown_deadline_passed().into()),
         };
         match answer {
-            Ok(Decision::Allowed { reserved_at }) => self.allowed(asking, reserved_at).await,
-            Ok(Decision::Denied(denial)) => self.denied(&asking, &denial),
+            Ok(Decision::Allowed { reserved_at }) => self.allowed(attempt, reserved_at).await,
+            Ok(Decision::Denied(denial)) => self.denied(&attempt, &denial),
             Err(ReserveError::Unanswered(unanswered)) => {
-                self.unanswered(asking, unanswered).await;
+                self.unanswered(attempt, unanswered).await;
             }
-            Err(ReserveError::LeaseEnded | ReserveError::LeaseConflict) if asking.is_repeated => {
-                self.lease_was_spent(&asking);
+            Err(ReserveError::LeaseEnded | ReserveError::LeaseConflict) if attempt.is_repeated => {
+                self.lease_unusable(&attempt);
             }
             Err(
                 error @ (ReserveError::LeaseEnded
@@ -94,38 +95,38 @@ impl<L: Limiter + 'static> Worker<L> {
                 | ReserveError::AmountExceedsCapacity { .. }
                 | ReserveError::InvalidRequest { .. }
                 | ReserveError::Refused(_)),
-            ) => self.refused(&asking, error),
+            ) => self.refused(&attempt, error),
         }
     }
 
-    async fn allowed(mut self, asking: Asking, reserved_at: Timestamp) {
+    async fn allowed(mut self, attempt: PendingAttempt, reserved_at: Timestamp) {
         let context = self.context.clone();
         let now = context.clock.now();
         let (next, waiter) = {
             let mut state = context.lock();
             state.counters.allowed += 1;
-            let waiter = state.admission.allowed(asking.waiter);
-            (next(&state, &asking), waiter)
+            let waiter = state.admission.allowed(attempt.waiter);
+            (next(&state, &attempt), waiter)
         };
-        self.with = BusyWith::Running;
-        let Asking { facts, control, lease, .. } = &asking;
+        self.task = WorkerTask::Running;
+        let PendingAttempt { facts, control, lease, .. } = &attempt;
         let Waiter { work: mut queued, attempts, .. } = waiter;
         match next {
-            Next::GoesOn => {}
-            Next::Cancelled => {
-                context.complete_in_time(facts, *lease, facts.needs.unused(), || ()).await;
+            NextStep::Continue => {}
+            NextStep::Cancel => {
+                context.complete(facts, *lease, facts.requirements.unused(), || ()).await;
                 context.fail(queued, attempts, JobFailure::Cancelled, JobEnd::Cancelled);
                 return;
             }
-            Next::HandedBack => {
-                context.complete_in_time(facts, *lease, facts.needs.unused(), || ()).await;
-                context.lock().hand_back(queued, attempts);
+            NextStep::HandBack => {
+                context.complete(facts, *lease, facts.requirements.unused(), || ()).await;
+                context.lock().hand_back(attempt.waiter, queued, attempts);
                 return;
             }
         }
-        queued.place = None;
+        queued.queue_permit = None;
         context.changed.notify_one();
-        let view = asking.view(now);
+        let view = attempt.view(now);
         tracing::debug!(waited = ?view.waited, "reserve allowed");
         context.observer.allowed(&view);
         let (cancel, stop) = (control.token(), context.stop.clone());
@@ -137,106 +138,99 @@ impl<L: Limiter + 'static> Worker<L> {
         };
         let permit = Permit::new(*lease, reserved_at);
         let ran = queued.work.run(permit, Box::pin(cancelled)).await;
-        let Ran { tokens, end, report } = ran;
+        let CallOutcome { tokens, end, report } = ran;
         let report = || {
-            context.tell_end(&view, end);
+            context.record_end(&view, end);
             report(view.attempts, view.waited);
         };
-        let actuals = facts.needs.known_actuals(tokens);
-        context.complete_in_time(facts, *lease, actuals, report).await;
+        let actuals = facts.requirements.known_actuals(tokens);
+        context.complete(facts, *lease, actuals, report).await;
     }
 
-    fn denied(mut self, asking: &Asking, denial: &Denial) {
+    fn denied(mut self, attempt: &PendingAttempt, denial: &Denial) {
         let context = self.context.clone();
         let now = context.clock.now();
         let wait = jittered(denial.retry_after, context.jitter);
         tracing::debug!(keys = ?denial.keys(), ?wait, "reserve denied");
-        context.observer.denied(&asking.view(now), denial);
+        context.observer.denied(&attempt.view(now), denial);
         let mut state = context.lock();
         state.counters.denied += 1;
-        match next(&state, asking) {
-            Next::GoesOn => {
-                state.admission.denied(now, asking.waiter, denial.keys(), wait);
-                self.with = BusyWith::Nothing;
+        match next(&state, attempt) {
+            NextStep::Continue => {
+                state.admission.denied(now, attempt.waiter, denial.keys(), wait);
+                self.task = WorkerTask::Idle;
             }
-            next @ (Next::Cancelled | Next::HandedBack) => {
+            next @ (NextStep::Cancel | NextStep::HandBack) => {
                 drop(state);
-                self.leave(asking, &next);
+                self.leave(attempt, &next);
             }
         }
     }
 
-    async fn unanswered(mut self, asking: Asking, unanswered: Unanswered) {
+    async fn unanswered(mut self, attempt: PendingAttempt, unanswered: Unanswered) {
         let context = self.context.clone();
         let now = context.clock.now();
         tracing::debug!(%unanswered, "no answer to reserve");
-        context.observer.unknown(&asking.view(now), &unanswered);
+        context.observer.unknown(&attempt.view(now), &unanswered);
         let next = {
             let mut state = context.lock();
             state.counters.unanswered += 1;
-            let next = next(&state, &asking);
-            if matches!(next, Next::GoesOn) {
+            let next = next(&state, &attempt);
+            if matches!(next, NextStep::Continue) {
                 let Unanswered { retry_after, .. } = unanswered;
                 let jitter = fastrand::f64();
-                state.admission.unanswered(now, asking.waiter, asking.lease, retry_after, jitter);
-                self.with = BusyWith::Nothing;
+                state.admission.unanswered(now, attempt.waiter, attempt.lease, retry_after, jitter);
+                self.task = WorkerTask::Idle;
             }
             next
         };
-        if !matches!(next, Next::GoesOn) {
-            // It may have been allowed all the same.
-            let Asking { facts, lease, .. } = &asking;
-            context.complete_in_time(facts, *lease, facts.needs.unused(), || ()).await;
-            self.leave(&asking, &next);
+        if !matches!(next, NextStep::Continue) {
+            // It may have been allowed.
+            let PendingAttempt { facts, lease, .. } = &attempt;
+            context.complete(facts, *lease, facts.requirements.unused(), || ()).await;
+            self.leave(&attempt, &next);
         }
     }
 
-    /// A job without a lease ends or is handed back.
-    fn leave(mut self, asking: &Asking, next: &Next) {
+    /// A job without a lease fails or is handed back.
+    fn leave(mut self, attempt: &PendingAttempt, next: &NextStep) {
         let context = self.context.clone();
         let mut state = context.lock();
-        let Waiter { work, attempts, .. } = state.admission.give_up(asking.waiter);
-        self.with = BusyWith::Nothing;
+        let Waiter { work, attempts, .. } = state.admission.give_up(attempt.waiter);
+        self.task = WorkerTask::Idle;
         match next {
-            Next::HandedBack => state.hand_back(work, attempts),
-            Next::Cancelled | Next::GoesOn => {
+            NextStep::HandBack => state.hand_back(attempt.waiter, work, attempts),
+            NextStep::Cancel | NextStep::Continue => {
                 drop(state);
                 context.fail(work, attempts, JobFailure::Cancelled, JobEnd::Cancelled);
             }
         }
     }
 
-    fn lease_was_spent(mut self, asking: &Asking) {
-        self.context.lock().admission.lease_was_spent(asking.waiter);
-        self.with = BusyWith::Nothing;
+    fn lease_unusable(mut self, attempt: &PendingAttempt) {
+        self.context.lock().admission.lease_unusable(attempt.waiter);
+        self.task = WorkerTask::Idle;
     }
 
-    fn refused(mut self, asking: &Asking, error: ReserveError) {
-        tracing::warn!(%error, "job refused for good");
-        let Waiter { work, attempts, .. } = self.context.lock().admission.refused(asking.waiter);
-        self.with = BusyWith::Nothing;
+    fn refused(mut self, attempt: &PendingAttempt, error: ReserveError) {
+        tracing::warn!(%error, "job failed permanently");
+        let Waiter { work, attempts, .. } = self.context.lock().admission.refused(attempt.waiter);
+        self.task = WorkerTask::Idle;
         self.context.fail(work, attempts, JobFailure::Refused(error), JobEnd::Refused);
     }
 }
 
-fn next(state: &State, asking: &Asking) -> Next {
-    if asking.control.is_cancelled() {
-        return Next::Cancelled;
+fn next(state: &State, attempt: &PendingAttempt) -> NextStep {
+    if attempt.control.is_cancelled() {
+        return NextStep::Cancel;
     }
     match state.phase {
-        Phase::Open | Phase::Orphaned => Next::GoesOn,
-        Phase::ShutDown => Next::HandedBack,
+        Phase::Open | Phase::Orphaned => NextStep::Continue,
+        Phase::ShutDown => NextStep::HandBack,
     }
 }
 
-impl State {
-    fn hand_back(&mut self, job: Queued, attempts: u32) {
-        self.counters.handed_back += 1;
-        self.unrun.push(UnrunJob::new(job, attempts));
-    }
-}
-
-impl Asking {
+impl PendingAttempt {
     fn view(&self, now: Timestamp) -> super::observer::JobView<'_> {
         self.facts.view(Some(self.lease), self.attempts, now)
     }
@@ -244,14 +238,14 @@ impl Asking {
 
 impl<L> Drop for Worker<L> {
     fn drop(&mut self) {
-        let abandoned = match self.with {
-            BusyWith::Nothing => None,
-            BusyWith::Running => {
+        let abandoned = match self.task {
+            WorkerTask::Idle => None,
+            WorkerTask::Running => {
                 self.context.lock().admission.ended();
                 None
             }
-            // Only a limiter that panics leaves a job like this.
-            BusyWith::Asking(waiter) => Some(self.context.lock().admission.give_up(waiter)),
+            // Only a panic of the limiter leads here.
+            WorkerTask::Asking(waiter) => Some(self.context.lock().admission.give_up(waiter)),
         };
         self.context.changed.notify_one();
         if let Some(Waiter { work, attempts, .. }) = abandoned {

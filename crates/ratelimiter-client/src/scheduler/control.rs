@@ -1,26 +1,26 @@
-//! How an owner's cancel reaches its job, wherever it is.
+//! Cancellation of a job by its owner.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use tokio_util::sync::CancellationToken;
 
-/// Tells a job's scheduler that its owner has cancelled it: if it waits, it ends now.
+/// Notifies a job's scheduler that its owner has cancelled it.
 type OnCancel = Arc<dyn Fn() + Send + Sync>;
 
 /// Shared by a job and its handle.
 #[derive(Default)]
 pub(super) struct Control {
     cancelled: CancellationToken,
-    /// Of the scheduler where the job is. One that was handed back and submitted again has another.
+    /// Of the scheduler that has the job; changes when the job is handed back and resubmitted.
     on_cancel: Mutex<Option<OnCancel>>,
 }
 
 impl Control {
     pub(super) fn cancel(&self) {
         self.cancelled.cancel();
-        // Not called with the lock held: it takes the scheduler's.
-        let on_cancel = self.on_cancel.lock().expect("nobody panics with the lock held").clone();
+        // Called without this lock, because it takes the scheduler's.
+        let on_cancel = self.on_cancel.lock().expect("no panic with the lock held").clone();
         if let Some(on_cancel) = on_cancel {
             on_cancel();
         }
@@ -34,9 +34,9 @@ impl Control {
         self.cancelled.clone()
     }
 
-    pub(super) fn moves_to(&self, on_cancel: impl Fn() + Send + Sync + 'static) {
-        let mut place = self.on_cancel.lock().expect("nobody panics with the lock held");
-        *place = Some(Arc::new(on_cancel));
+    pub(super) fn attach(&self, on_cancel: impl Fn() + Send + Sync + 'static) {
+        let mut current = self.on_cancel.lock().expect("no panic with the lock held");
+        *current = Some(Arc::new(on_cancel));
     }
 }
 

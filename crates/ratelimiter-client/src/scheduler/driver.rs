@@ -1,27 +1,28 @@
-//! Lets jobs ask when their turn comes. One timer, and no polling: a scheduler whose jobs all wait uses no time.
+//! The driver: starts attempts on their turn. One timer and no polling, so a scheduler whose jobs all wait uses no CPU.
 
 use std::sync::Arc;
 
+use ratelimiter::admission::Waiter;
 use ratelimiter::clock::{Clock, Timestamp};
 use ratelimiter::{LeaseId, Limiter};
 use tokio::time::{Instant, sleep_until};
 
-use super::attempt::{self, Asking};
+use super::attempt::{self, PendingAttempt};
 use super::context::{Phase, SchedulerContext};
 
-/// What there is to do, and when to look again if nothing happens.
-struct Round {
-    asking: Vec<Asking>,
+/// The attempts to start now, and when to check again if nothing happens.
+struct DriverStep {
+    attempts: Vec<PendingAttempt>,
     wake_at: Option<Timestamp>,
-    /// No job is left, and none will come.
+    /// No job is left, and none can be submitted.
     is_last: bool,
 }
 
 pub(super) async fn drive<L: Limiter + 'static>(context: Arc<SchedulerContext<L>>) {
     loop {
-        let Round { asking, wake_at, is_last } = round(&context);
-        for asking in asking {
-            context.runtime.spawn(attempt::run(context.clone(), asking));
+        let DriverStep { attempts, wake_at, is_last } = step(&context);
+        for attempt in attempts {
+            context.runtime.spawn(attempt::run(context.clone(), attempt));
         }
         if is_last {
             return;
@@ -38,26 +39,26 @@ pub(super) async fn drive<L: Limiter + 'static>(context: Arc<SchedulerContext<L>
     }
 }
 
-fn round<L>(context: &SchedulerContext<L>) -> Round {
+fn step<L>(context: &SchedulerContext<L>) -> DriverStep {
     let now = context.clock.now();
     let mut state = context.lock();
-    let mut asking = Vec::new();
+    let mut attempts = Vec::new();
     while state.phase != Phase::ShutDown
-        && let Some(attempt) = state.admission.next(now)
+        && let Some(id) = state.admission.next(now)
     {
-        let waiter = state.admission.get(attempt.waiter).expect("the job that asks is there");
-        let queued = &waiter.work;
-        asking.push(Asking {
-            waiter: attempt.waiter,
+        let waiter = state.admission.get(id).expect("a waiter that asks exists");
+        let Waiter { work: queued, attempts: count, unanswered_lease, .. } = waiter;
+        attempts.push(PendingAttempt {
+            waiter: id,
             facts: queued.facts.clone(),
             control: queued.control.clone(),
-            lease: attempt.repeats.unwrap_or_else(|| LeaseId::generate(now)),
-            is_repeated: attempt.repeats.is_some(),
-            attempts: attempt.count + queued.earlier_attempts,
+            lease: unanswered_lease.unwrap_or_else(|| LeaseId::generate(now)),
+            is_repeated: unanswered_lease.is_some(),
+            attempts: count + queued.earlier_attempts,
         });
         state.counters.attempts += 1;
     }
     let idle = state.admission.waiting() == 0 && state.admission.busy() == 0;
     context.busy.send_replace(state.admission.busy());
-    Round { asking, wake_at: state.admission.wake_at(), is_last: idle && !state.is_open() }
+    DriverStep { attempts, wake_at: state.admission.wake_at(), is_last: idle && !state.is_open() }
 }

@@ -1,4 +1,4 @@
-//! A job as its owner writes it, and as the scheduler keeps it.
+//! Jobs: one LLM call each, and its permit.
 
 use std::fmt;
 use std::future::Future;
@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use super::report::{JobEnd, JobError, JobFailure, JobReport};
 use crate::llm::{LlmRequest, LlmRequestError, LlmRequirements};
 
-/// One LLM call that is made when its limits have room.
+/// One LLM call, made when its limits have room.
 ///
 /// ```
 /// use ratelimiter_client::{Done, Job, LlmRequest};
@@ -29,7 +29,7 @@ use crate::llm::{LlmRequest, LlmRequestError, LlmRequirements};
 ///     want_daily_budget: false,
 /// };
 /// let job = Job::new(&request, |_permit| async {
-///     // Here the provider is called. It says how many tokens the call used.
+///     // Call the provider here, and report the tokens that it counted.
 ///     Ok::<_, std::io::Error>(Done::using(74, "Because of Rayleigh scattering."))
 /// })?;
 /// # drop(job);
@@ -38,26 +38,26 @@ use crate::llm::{LlmRequest, LlmRequestError, LlmRequirements};
 #[must_use = "a job runs only when it is submitted"]
 pub struct Job<T> {
     pub(super) id: Option<JobId>,
-    pub(super) needs: LlmRequirements,
-    /// Behind a lock that nobody takes, so that a job, and with it a [`SubmitError`](super::SubmitError), can be shared
-    /// between threads whatever its closure holds.
+    pub(super) requirements: LlmRequirements,
+    /// In a mutex that is never locked, so that a job, and with it a [`SubmitError`](super::SubmitError), is `Sync` whatever
+    /// its closure captures.
     execute: Mutex<Execute<T>>,
 }
 
 type Execute<T> =
     Box<dyn FnOnce(Permit) -> BoxFuture<'static, Result<Done<T>, JobError>> + Send + 'static>;
 
-/// What a call brought, and how many tokens it used.
+/// The output of a call, and the tokens it used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Done<T> {
-    /// What the call brought.
+    /// The output of the call.
     pub output: T,
-    /// How many tokens it used, prompt and output together; `None` if the provider did not say. Then the upper bound stays
-    /// reserved until it expires.
+    /// The tokens it used, prompt and output together; `None` if unknown. Then the upper bound stays reserved until it
+    /// expires.
     pub tokens: Option<u64>,
 }
 
-/// The right to make one call, from its allow to its end.
+/// Permission to make one call.
 #[derive(Debug, Clone)]
 pub struct Permit {
     lease: LeaseId,
@@ -76,40 +76,40 @@ impl<T: Send + 'static> Job<T> {
         Fut: Future<Output = Result<Done<T>, E>> + Send + 'static,
         E: Into<JobError>,
     {
-        Ok(Self::with_needs(request.needs()?, execute))
+        Ok(Self::with_requirements(request.requirements()?, execute))
     }
 
-    /// A job that makes a call with these needs.
-    pub fn with_needs<F, Fut, E>(needs: LlmRequirements, execute: F) -> Self
+    /// A job that makes a call with these requirements.
+    pub fn with_requirements<F, Fut, E>(requirements: LlmRequirements, execute: F) -> Self
     where
         F: FnOnce(Permit) -> Fut + Send + 'static,
         Fut: Future<Output = Result<Done<T>, E>> + Send + 'static,
         E: Into<JobError>,
     {
-        // The closure is called within the future, so that a panic of either is caught alike.
+        // Called within the future, so that panics of the closure itself are caught too.
         let execute: Execute<T> =
             Box::new(|permit| Box::pin(async move { execute(permit).await.map_err(Into::into) }));
-        Self { id: None, needs, execute: Mutex::new(execute) }
+        Self { id: None, requirements, execute: Mutex::new(execute) }
     }
 
-    /// The same job with its owner's name for it, which goes into logs here and at the server.
+    /// Sets the job's ID, which appears in logs here and at the server.
     pub fn named(self, id: JobId) -> Self {
         Self { id: Some(id), ..self }
     }
 
-    /// What the call needs.
-    pub const fn needs(&self) -> &LlmRequirements {
-        &self.needs
+    /// The requirements of the call.
+    pub const fn requirements(&self) -> &LlmRequirements {
+        &self.requirements
     }
 
-    /// Splits off what depends on the job's output.
+    /// Erases the type of the output.
     pub(super) fn erase(
         self,
         reporter: oneshot::Sender<JobReport<T>>,
-    ) -> (Option<JobId>, LlmRequirements, Box<dyn Work>) {
-        let Self { id, needs, execute } = self;
-        let execute = execute.into_inner().expect("nobody takes the lock");
-        (id, needs, Box::new(TypedWork { execute, reporter }))
+    ) -> (Option<JobId>, LlmRequirements, Box<dyn ErasedJob>) {
+        let Self { id, requirements, execute } = self;
+        let execute = execute.into_inner().expect("it is never locked");
+        (id, requirements, Box::new(TypedJob { execute, reporter }))
     }
 }
 
@@ -117,18 +117,18 @@ impl<T> fmt::Debug for Job<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Job")
             .field("id", &self.id)
-            .field("needs", &self.needs)
+            .field("requirements", &self.requirements)
             .finish_non_exhaustive()
     }
 }
 
 impl<T> Done<T> {
-    /// The call used so many tokens, prompt and output together.
+    /// A call that used `tokens`, prompt and output together.
     pub const fn using(tokens: u64, output: T) -> Self {
         Self { output, tokens: Some(tokens) }
     }
 
-    /// Nobody knows how many tokens the call used.
+    /// A call whose use of tokens is unknown.
     pub const fn unmetered(output: T) -> Self {
         Self { output, tokens: None }
     }
@@ -144,57 +144,57 @@ impl Permit {
         self.lease
     }
 
-    /// When the reservations began.
+    /// When the limits were reserved.
     pub const fn reserved_at(&self) -> Timestamp {
         self.reserved_at
     }
 
-    /// Says how many tokens the call has used as far as is known. Counts if the call fails, panics or is cancelled.
+    /// Reports the tokens used so far. They count if the call fails, panics or is cancelled.
     ///
     /// # Panics
-    /// Never: nobody panics while saying so.
+    /// Never: no code panics with the lock held.
     pub fn report_tokens(&self, tokens: u64) {
-        *self.known_tokens.lock().expect("nobody panics with the lock held") = Some(tokens);
+        *self.known_tokens.lock().expect("no panic with the lock held") = Some(tokens);
     }
 
     pub(crate) fn known_tokens(&self) -> Option<u64> {
-        *self.known_tokens.lock().expect("nobody panics with the lock held")
+        *self.known_tokens.lock().expect("no panic with the lock held")
     }
 }
 
-/// What is left of a job when its output's type is forgotten.
-pub(super) trait Work: Send {
-    /// Makes the call, unless it is cancelled before its end.
+/// A job without the type of its output.
+pub(super) trait ErasedJob: Send {
+    /// Makes the call, until it ends or is cancelled.
     fn run(
         self: Box<Self>,
         permit: Permit,
         cancelled: BoxFuture<'static, ()>,
-    ) -> BoxFuture<'static, Ran>;
+    ) -> BoxFuture<'static, CallOutcome>;
 
-    /// Tells the owner that the job did not run.
+    /// Reports to the owner that the job did not run.
     fn fail(self: Box<Self>, failure: JobFailure, attempts: u32, waited: Duration);
 }
 
-/// A call that was made, or begun.
-pub(super) struct Ran {
-    /// How many tokens it used, as far as is known.
+/// How a call ended.
+pub(super) struct CallOutcome {
+    /// The tokens it used, if known.
     pub(super) tokens: Option<u64>,
     pub(super) end: JobEnd,
-    /// Tells the owner, with the number of attempts and the waiting time.
+    /// Reports to the owner, with the number of attempts and the waiting time.
     pub(super) report: Box<dyn FnOnce(u32, Duration) + Send>,
 }
 
-struct TypedWork<T> {
+struct TypedJob<T> {
     execute: Execute<T>,
     reporter: oneshot::Sender<JobReport<T>>,
 }
 
-impl<T: Send + 'static> Work for TypedWork<T> {
+impl<T: Send + 'static> ErasedJob for TypedJob<T> {
     fn run(
         self: Box<Self>,
         permit: Permit,
         cancelled: BoxFuture<'static, ()>,
-    ) -> BoxFuture<'static, Ran> {
+    ) -> BoxFuture<'static, CallOutcome> {
         let Self { execute, reporter } = *self;
         Box::pin(async move {
             let call = AssertUnwindSafe(execute(permit.clone())).catch_unwind();
@@ -216,10 +216,10 @@ impl<T: Send + 'static> Work for TypedWork<T> {
                 None => (known, JobEnd::Cancelled, Err(JobFailure::Cancelled)),
             };
             let report = move |attempts, waited| {
-                // An owner that dropped the handle does not want to know.
+                // The owner may have dropped the handle.
                 drop(reporter.send(JobReport { result, attempts, waited }));
             };
-            Ran { tokens, end, report: Box::new(report) }
+            CallOutcome { tokens, end, report: Box::new(report) }
         })
     }
 
@@ -231,5 +231,5 @@ impl<T: Send + 'static> Work for TypedWork<T> {
 pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    text.unwrap_or_else(|| "a panic without words".to_owned())
+    text.unwrap_or_else(|| "a panic without a message".to_owned())
 }

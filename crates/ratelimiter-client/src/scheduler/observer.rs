@@ -1,4 +1,4 @@
-//! What can be seen of a scheduler at work.
+//! Observers and counters of a scheduler.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use ratelimiter::{Denial, JobId, LeaseId, Unanswered};
 
 use super::report::JobEnd;
 
-/// Is told what happens to each job, as it happens. Every method does nothing unless it is written.
+/// Observes every step of every job. The default methods do nothing.
 ///
-/// The methods are called by the scheduler's tasks, so they should be quick.
+/// The scheduler's tasks call these methods, so they should return quickly.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,27 +25,27 @@ use super::report::JobEnd;
 /// }
 /// ```
 pub trait Observer: fmt::Debug + Send + Sync {
-    /// The limiter is being asked.
+    /// A reserve begins.
     fn reserve_started(&self, job: &JobView<'_>) {
         let _ = job;
     }
 
-    /// Not now: the job asks again later, with a new lease.
+    /// The reserve was denied: the job asks again later, with a new lease.
     fn denied(&self, job: &JobView<'_>, denial: &Denial) {
         let _ = (job, denial);
     }
 
-    /// Nobody knows: the job asks again later, with the same lease.
+    /// The outcome is unknown: the job asks again later, with the same lease.
     fn unknown(&self, job: &JobView<'_>, unanswered: &Unanswered) {
         let _ = (job, unanswered);
     }
 
-    /// The call may go ahead, and does.
+    /// The reserve was allowed, and the call begins.
     fn allowed(&self, job: &JobView<'_>) {
         let _ = job;
     }
 
-    /// The job has ended, and its lease, if it had one, is completed.
+    /// The job has ended. The complete of its lease, if it had one, may still be in progress.
     fn done(&self, job: &JobView<'_>, end: JobEnd) {
         let _ = (job, end);
     }
@@ -61,33 +61,33 @@ impl Observer for NoObserver {}
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JobView<'a> {
-    /// The owner's name for it.
+    /// The owner's ID for it.
     pub id: Option<&'a JobId>,
-    /// On whose behalf.
+    /// The tenant that the call is for.
     pub tenant: &'a str,
-    /// Who serves the model.
+    /// The provider of the model.
     pub provider: &'a str,
     /// The model's name.
     pub model: &'a str,
-    /// The lease of the present attempt; `None` for a job that ends without one.
+    /// The lease of the current attempt; `None` for a job that ends without one.
     pub lease: Option<LeaseId>,
-    /// How often the limiter was asked, this time included.
+    /// Reserve requests so far, including this one.
     pub attempts: u32,
-    /// For how long the job has waited to be allowed.
+    /// How long the job has waited to be allowed.
     pub waited: Duration,
 }
 
-/// How many jobs there are and were, since the scheduler began.
+/// Counters since the scheduler began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Counters {
-    /// Jobs that wait for their turn, now.
+    /// Jobs that wait now.
     pub waiting: usize,
-    /// Jobs that ask the limiter or run, now.
+    /// Jobs that ask the limiter or run now.
     pub busy: usize,
     /// Jobs that were submitted.
     pub submitted: u64,
-    /// Times that the limiter was asked.
+    /// Reserve requests.
     pub attempts: u64,
     /// Attempts that were allowed.
     pub allowed: u64,
@@ -95,7 +95,7 @@ pub struct Counters {
     pub denied: u64,
     /// Attempts that got no answer.
     pub unanswered: u64,
-    /// Jobs that ended well.
+    /// Jobs whose call succeeded.
     pub succeeded: u64,
     /// Jobs whose call failed.
     pub failed: u64,
@@ -103,11 +103,11 @@ pub struct Counters {
     pub panicked: u64,
     /// Jobs that were cancelled.
     pub cancelled: u64,
-    /// Jobs that the limiter refused for good.
+    /// Jobs that the limiter refused permanently.
     pub refused: u64,
     /// Jobs that were handed back.
     pub handed_back: u64,
-    /// Leases whose complete was given up. Their holds end by themselves when their time is over.
+    /// Leases whose complete failed. Their holds time out.
     pub completes_given_up: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What can be chosen about a scheduler.
+//! Options of a scheduler.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use ratelimiter::admission::STARVING_AFTER;
 
 use super::observer::{NoObserver, Observer};
 
-/// What can be chosen about a scheduler.
+/// Options of a scheduler.
 ///
 /// ```
 /// use ratelimiter_client::{MemoryLimiter, Scheduler, SchedulerOptions};
@@ -23,21 +23,20 @@ use super::observer::{NoObserver, Observer};
 pub struct SchedulerOptions {
     /// How many jobs may ask the limiter or run at a time.
     pub workers: usize,
-    /// How many jobs may wait for their turn; who submits more waits too.
+    /// How many jobs may wait; when the queue is full, `submit` waits.
     pub queue_max: usize,
-    /// After how many denials a job goes before all others that need the same limits.
+    /// After how many denials a job goes first at the limits that denied it.
     pub starving_after: u32,
-    /// By how much a wait may be longer than a denial's hint, at random, so that processes do not come back together. A
-    /// short hint is at most doubled.
+    /// The most random extra time on a denial's hint, so that processes do not retry together. At most the hint itself.
     pub jitter: Duration,
-    /// For how long the complete of a lease is repeated when there is no answer.
+    /// How long the complete of a lease is retried when there is no answer.
     pub complete_for: Duration,
-    /// Is told what happens.
+    /// Observes every step of every job.
     pub observer: Arc<dyn Observer>,
 }
 
 impl SchedulerOptions {
-    /// The usual options, with so many workers.
+    /// The default options with this number of workers.
     pub fn with_workers(workers: usize) -> Self {
         Self { workers, ..Self::default() }
     }

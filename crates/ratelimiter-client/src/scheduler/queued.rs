@@ -1,4 +1,4 @@
-//! A job as its scheduler keeps it.
+//! A submitted job.
 
 use std::sync::Arc;
 
@@ -7,26 +7,26 @@ use ratelimiter::{JobId, LeaseId};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::control::Control;
-use super::job::Work;
+use super::job::ErasedJob;
 use super::observer::JobView;
 use crate::llm::LlmRequirements;
 
 /// A job that waits, asks or runs.
-pub(super) struct Queued {
+pub(super) struct QueuedJob {
     pub(super) facts: Arc<JobFacts>,
     pub(super) control: Arc<Control>,
-    pub(super) work: Box<dyn Work>,
-    /// Attempts at another scheduler.
+    pub(super) work: Box<dyn ErasedJob>,
+    /// Attempts at earlier schedulers.
     pub(super) earlier_attempts: u32,
-    /// The job's place among those that may wait.
-    pub(super) place: Option<OwnedSemaphorePermit>,
+    /// Counts the job as waiting.
+    pub(super) queue_permit: Option<OwnedSemaphorePermit>,
 }
 
-/// What does not change about a job.
+/// The immutable part of a job.
 #[derive(Debug)]
 pub(super) struct JobFacts {
     pub(super) id: Option<JobId>,
-    pub(super) needs: LlmRequirements,
+    pub(super) requirements: LlmRequirements,
     pub(super) submitted_at: Timestamp,
 }
 
@@ -39,9 +39,9 @@ impl JobFacts {
     ) -> JobView<'_> {
         JobView {
             id: self.id.as_ref(),
-            tenant: self.needs.tenant(),
-            provider: self.needs.provider(),
-            model: self.needs.model(),
+            tenant: self.requirements.tenant(),
+            provider: self.requirements.provider(),
+            model: self.requirements.model(),
             lease,
             attempts,
             waited: now.since(self.submitted_at),

@@ -1,4 +1,4 @@
-//! What an owner learns of a job.
+//! Job handles and reports.
 
 use std::fmt;
 use std::future::Future;
@@ -12,25 +12,25 @@ use tokio::sync::oneshot;
 
 use super::control::Control;
 
-/// An error of a job's own.
+/// The error of a job's call.
 pub type JobError = Box<dyn std::error::Error + Send + Sync>;
 
 /// How a job ended.
 #[derive(Debug)]
 pub struct JobReport<T> {
-    /// What the call brought, or why it brought nothing.
+    /// The output of the call, or why there is none.
     pub result: Result<T, JobFailure>,
-    /// How often the limiter was asked.
+    /// Reserve requests.
     pub attempts: u32,
-    /// How long the job waited to be allowed, or until it ended without.
+    /// How long the job waited until it was allowed, or ended without an allow.
     pub waited: Duration,
 }
 
-/// Why a job brought nothing.
+/// Why a job has no output.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobFailure {
-    /// The limiter refused it for good: an unknown key, more than the whole capacity, a token that is not accepted.
+    /// The limiter refused it permanently: an unknown key, an amount above the capacity, a token that is not accepted.
     #[error("the job can never be allowed: {0}")]
     Refused(ReserveError),
     /// The call failed.
@@ -42,39 +42,39 @@ pub enum JobFailure {
         /// What it said.
         message: String,
     },
-    /// The owner cancelled it, or it was still running when the time to shut down was over.
+    /// The owner cancelled it, or it still ran when the time to shut down was over.
     #[error("the job was cancelled")]
     Cancelled,
-    /// The scheduler was shut down before the job's turn came, and nobody submitted it again.
+    /// The scheduler was shut down before the job ran, and the job was not resubmitted.
     #[error("the scheduler was shut down before the job could run")]
     NotRun,
 }
 
-/// How a job ended, without what it brought.
+/// How a job ended, without its output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobEnd {
-    /// The call brought what was wanted.
+    /// The call succeeded.
     Succeeded,
     /// The call failed.
     Failed,
     /// The call panicked.
     Panicked,
-    /// The owner cancelled the job, or the scheduler's time was over.
+    /// The owner cancelled the job, or the time to shut down was over.
     Cancelled,
-    /// The limiter refused the job for good.
+    /// The limiter refused the job permanently.
     Refused,
 }
 
 /// A submitted job. Resolves to its [`JobReport`]; dropping it does not cancel the job, [`JobHandle::cancel`] does.
-#[must_use = "a handle that is dropped says nothing of its job"]
+#[must_use = "the handle resolves to the job's report"]
 pub struct JobHandle<T> {
     pub(super) report: oneshot::Receiver<JobReport<T>>,
     pub(super) control: Arc<Control>,
 }
 
 impl<T> JobHandle<T> {
-    /// Cancels the job. One that waits is gone; one that runs is dropped at its next await, and completed with what it had
-    /// said of its tokens. One that has ended stays as it is.
+    /// Cancels the job. One that waits ends at once; one that runs is dropped at its next await and completed with the tokens
+    /// it has reported. One that has ended stays as it is.
     pub fn cancel(&self) {
         self.control.cancel();
     }
@@ -85,7 +85,7 @@ impl<T> Future for JobHandle<T> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<JobReport<T>> {
         let report = Pin::new(&mut self.report).poll(context);
-        // Nobody is left to report when the runtime that the scheduler ran on was dropped.
+        // There is no report if the scheduler's runtime was dropped.
         report.map(|report| {
             report.unwrap_or_else(|_| JobReport {
                 result: Err(JobFailure::NotRun),

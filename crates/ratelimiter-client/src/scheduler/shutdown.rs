@@ -1,10 +1,9 @@
-//! Stopping with jobs in every state.
+//! Shutdown of a scheduler.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use ratelimiter::Limiter;
-use ratelimiter::admission::Waiter;
 use tokio::time::timeout;
 
 use super::context::{Phase, SchedulerContext};
@@ -14,39 +13,39 @@ pub(super) async fn shut_down<L: Limiter + 'static>(
     context: &Arc<SchedulerContext<L>>,
     deadline: Duration,
 ) -> Vec<UnrunJob> {
-    context.room.close();
-    let spent = {
+    context.queue_slots.close();
+    let unanswered = {
         let mut state = context.lock();
         state.phase = Phase::ShutDown;
-        let mut spent = Vec::new();
-        for Waiter { work, attempts, unanswered_lease, .. } in state.admission.remove_all() {
-            spent.extend(unanswered_lease.map(|lease| (work.facts.clone(), lease)));
-            state.counters.handed_back += 1;
-            state.unrun.push(UnrunJob::new(work, attempts));
+        let mut unanswered = Vec::new();
+        for (id, waiter) in state.admission.remove_all() {
+            unanswered
+                .extend(waiter.unanswered_lease.map(|lease| (waiter.work.facts.clone(), lease)));
+            state.hand_back(id, waiter.work, waiter.attempts);
         }
-        spent
+        unanswered
     };
-    for (facts, lease) in spent {
-        // It may have been allowed all the same.
+    for (facts, lease) in unanswered {
+        // It may have been allowed.
         context.complete_unused(facts, lease);
     }
-    context.loose_ends.close();
+    context.background_completes.close();
     context.changed.notify_one();
-    if timeout(deadline, all_workers_are_free(context)).await.is_err() {
+    if timeout(deadline, all_workers_idle(context)).await.is_err() {
         context.stop.cancel();
-        all_workers_are_free(context).await;
+        all_workers_idle(context).await;
     }
-    std::mem::take(&mut context.lock().unrun)
+    std::mem::take(&mut context.lock().unrun).into_values().collect()
 }
 
-async fn all_workers_are_free<L>(context: &SchedulerContext<L>) {
+async fn all_workers_idle<L>(context: &SchedulerContext<L>) {
     let mut busy = context.busy.subscribe();
     loop {
         if context.lock().admission.busy() == 0 {
             break;
         }
         // The sender lives in `context`.
-        busy.changed().await.expect("the sender is there");
+        busy.changed().await.expect("the sender exists");
     }
-    context.loose_ends.wait().await;
+    context.background_completes.wait().await;
 }

@@ -1,54 +1,53 @@
-//! A job that was handed back.
+//! Jobs that a scheduler handed back.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ratelimiter::JobId;
 
-use super::queued::Queued;
+use super::queued::{JobFacts, QueuedJob};
 use super::report::JobFailure;
 use crate::llm::LlmRequirements;
 
-/// A job that did not run before its scheduler was shut down. [`Scheduler::resubmit`] gives it to another one, and its
-/// handle goes on waiting; if it is dropped, the handle resolves to [`JobFailure::NotRun`].
+/// A job that did not run before its scheduler was shut down. [`Scheduler::resubmit`] submits it to another one, and its
+/// handle stays valid; if it is dropped, the handle resolves to [`JobFailure::NotRun`].
 ///
 /// [`Scheduler::resubmit`]: super::Scheduler::resubmit
-#[must_use = "a job that is dropped here has failed"]
+#[must_use = "a job that is dropped here fails"]
 pub struct UnrunJob {
     /// `None` once it was taken.
-    queued: Option<Queued>,
-    id: Option<JobId>,
-    needs: LlmRequirements,
+    queued: Option<QueuedJob>,
+    facts: Arc<JobFacts>,
 }
 
 impl UnrunJob {
-    pub(super) fn new(mut queued: Queued, attempts: u32) -> Self {
+    pub(super) fn new(mut queued: QueuedJob, attempts: u32) -> Self {
         queued.earlier_attempts += attempts;
-        queued.place = None;
-        let id = queued.facts.id.clone();
-        let needs = queued.facts.needs.clone();
-        Self { queued: Some(queued), id, needs }
+        queued.queue_permit = None;
+        let facts = queued.facts.clone();
+        Self { queued: Some(queued), facts }
     }
 
-    /// The owner's name for it.
-    pub const fn id(&self) -> Option<&JobId> {
-        self.id.as_ref()
+    /// The owner's ID for it.
+    pub fn id(&self) -> Option<&JobId> {
+        self.facts.id.as_ref()
     }
 
-    /// What its call needs.
-    pub const fn needs(&self) -> &LlmRequirements {
-        &self.needs
+    /// The requirements of its call.
+    pub fn requirements(&self) -> &LlmRequirements {
+        &self.facts.requirements
     }
 
-    /// Takes the job out, so that dropping what is left does not fail it.
-    pub(super) const fn take(&mut self) -> Option<Queued> {
+    /// Takes the job, so that dropping the rest does not fail it.
+    pub(super) const fn take(&mut self) -> Option<QueuedJob> {
         self.queued.take()
     }
 }
 
 impl Drop for UnrunJob {
     fn drop(&mut self) {
-        if let Some(Queued { work, earlier_attempts, control, .. }) = self.queued.take() {
+        if let Some(QueuedJob { work, earlier_attempts, control, .. }) = self.queued.take() {
             let failure = match control.is_cancelled() {
                 true => JobFailure::Cancelled,
                 false => JobFailure::NotRun,
@@ -61,8 +60,8 @@ impl Drop for UnrunJob {
 impl fmt::Debug for UnrunJob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("UnrunJob")
-            .field("id", &self.id)
-            .field("needs", &self.needs)
+            .field("id", &self.facts.id)
+            .field("requirements", &self.facts.requirements)
             .finish_non_exhaustive()
     }
 }

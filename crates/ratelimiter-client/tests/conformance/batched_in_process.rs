@@ -1,4 +1,4 @@
-//! The batcher around the limiter in process. CLI-02
+//! The batcher on the memory limiter. CLI-02
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use ratelimiter_client::memory::MemoryOptions;
 use ratelimiter_client::{Batcher, MemoryLimiter};
 use ratelimiter_conformance::{Capabilities, Fixture};
 
-use crate::hosted::powers_in_memory;
+use crate::hosted::capabilities_in_memory;
 
 struct BatchedInProcess {
     clock: Arc<FakeClock>,
@@ -27,7 +27,7 @@ impl Fixture for BatchedInProcess {
     type Limiter = Batcher<MemoryLimiter>;
 
     fn capabilities(&self) -> Capabilities {
-        powers_in_memory()
+        capabilities_in_memory()
     }
 
     async fn limiter(&self) -> Batcher<MemoryLimiter> {

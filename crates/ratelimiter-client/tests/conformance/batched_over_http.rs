@@ -1,4 +1,4 @@
-//! The batcher around the limiter behind a URL. CLI-01, CLI-02
+//! The batcher on the HTTP limiter. CLI-01, CLI-02
 
 use std::time::Duration;
 

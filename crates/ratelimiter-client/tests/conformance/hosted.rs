@@ -12,7 +12,7 @@ use ratelimiterd::Server;
 use ratelimiterd::config::{Config, ListenAddr};
 use tempfile::TempDir;
 
-/// A server on a limiter in memory, which can be stopped and started again on the same limits file.
+/// A server with the memory backend, which can be restarted on the same limits file.
 pub(crate) struct Hosted {
     clock: Arc<FakeClock>,
     folder: TempDir,
@@ -47,7 +47,7 @@ impl Hosted {
         let running = self.running.borrow();
         let (server, _) = running.as_ref().unwrap();
         let url = format!("http://{}", server.local_addr());
-        // A busy machine is slow, and no fact is about that.
+        // A busy machine may be slow, and no fact tests that.
         let options = HttpOptions { timeout: Duration::from_secs(60), ..self.options.clone() };
         HttpLimiter::with_options(&url, options).unwrap()
     }
@@ -60,16 +60,16 @@ impl Hosted {
 
     pub(crate) fn advance(&self, by: Duration) {
         self.clock.advance(by);
-        // As the server's tick does it, but before the next step of the fact and not at some time during it.
+        // The server's tick does the same, but at a time that the test does not control.
         self.running.borrow().as_ref().unwrap().1.sweep();
     }
 
     pub(crate) fn capabilities() -> Capabilities {
-        Capabilities { keeps_definitions: Ok(()), ..powers_in_memory() }
+        Capabilities { keeps_definitions: Ok(()), ..capabilities_in_memory() }
     }
 }
 
-pub(crate) fn powers_in_memory() -> Capabilities {
+pub(crate) fn capabilities_in_memory() -> Capabilities {
     Capabilities {
         expiry_lag: Duration::ZERO,
         reconciled_expiry_lag: Duration::ZERO,

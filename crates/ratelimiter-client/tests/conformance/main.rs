@@ -1,7 +1,6 @@
-//! Every rule, through the limiter behind a URL and through the batcher, around a limiter in memory whose time is moved by
-//! hand.
+//! The conformance suite on the HTTP limiter and on the batcher, with a memory limiter on a fake clock.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod batched_in_process;
 mod batched_over_http;

@@ -1,4 +1,4 @@
-//! The limiter behind a URL, over HTTP/2 from the first byte. The server's own tests have it over HTTP/1.1.
+//! The HTTP limiter over unencrypted HTTP/2. The server's tests cover HTTP/1.1.
 
 use std::time::Duration;
 

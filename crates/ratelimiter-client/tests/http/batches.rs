@@ -1,4 +1,4 @@
-//! The batcher around the limiter behind a URL.
+//! The batcher with an HTTP limiter.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A server with a certificate.
+//! TLS.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-/// Refuses every request with the HTTP version in which it came.
+/// Answers every request with an error that names its HTTP version.
 pub(crate) async fn serve_http_version(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
 ) {
@@ -26,11 +26,11 @@ pub(crate) async fn serve_http_version(
         Ok::<_, std::convert::Infallible>(Response::new(Full::new(Bytes::from(body))))
     });
     let builder = auto::Builder::new(TokioExecutor::new());
-    // The client hangs up when the test is over.
+    // The client disconnects when the test is over.
     drop(builder.serve_connection(TokioIo::new(stream), service).await);
 }
 
-/// A server that is `localhost`, and the certificate by which it is known.
+/// A TLS server at `localhost`, and its certificate.
 async fn encrypted_server(alpn: &[&[u8]]) -> (String, Vec<u8>) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let CertifiedKey { cert, signing_key } = made;
@@ -71,7 +71,7 @@ fn trusting(pem: Vec<u8>) -> HttpOptions {
 
 /// CLI-01
 #[tokio::test]
-async fn cli_01_with_encryption_http_2_is_spoken_when_the_server_speaks_it() {
+async fn cli_01_with_encryption_http_2_is_used_if_the_server_offers_it() {
     for (alpn, version) in [
         (&[b"h2".as_slice(), b"http/1.1"][..], "HTTP/2.0"),
         (&[b"http/1.1".as_slice()], "HTTP/1.1"),
@@ -79,21 +79,21 @@ async fn cli_01_with_encryption_http_2_is_spoken_when_the_server_speaks_it() {
     ] {
         let (url, pem) = encrypted_server(alpn).await;
         let limiter = HttpLimiter::with_options(&url, trusting(pem)).unwrap();
-        let fault = limiter.check().await.unwrap_err().to_string();
-        assert!(fault.contains(version), "{fault}");
+        let error = limiter.check().await.unwrap_err().to_string();
+        assert!(error.contains(version), "{error}");
     }
 }
 
 /// CLI-01
 #[tokio::test]
-async fn cli_01_a_certificate_that_is_not_trusted_is_unreachable_and_says_so() {
+async fn cli_01_an_untrusted_certificate_is_reported_as_unreachable() {
     let (url, _) = encrypted_server(&[]).await;
     let (_, another) = encrypted_server(&[]).await;
     let limiter = HttpLimiter::with_options(&url, trusting(another)).unwrap();
-    let fault = limiter.check().await.unwrap_err();
+    let error = limiter.check().await.unwrap_err();
     assert!(
-        matches!(&fault, HttpError::Unreachable { reason, .. } if reason.contains("certificate")),
-        "{fault:?}"
+        matches!(&error, HttpError::Unreachable { reason, .. } if reason.contains("certificate")),
+        "{error:?}"
     );
 }
 

@@ -1,13 +1,13 @@
-//! The limiter behind a URL, over real sockets: what it sends, and what it makes of whatever comes back.
+//! The HTTP limiter over real sockets: its requests, and its handling of responses.
 
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
-    reason = "a test whose world does not come about has failed"
+    reason = "a failed unwrap or a panic is a failed test"
 )]
 
 mod batches;
 mod encrypted;
-mod faults;
+mod errors;
 mod requests;
 mod scripted_server;

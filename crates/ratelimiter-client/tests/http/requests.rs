@@ -1,4 +1,4 @@
-//! What a server gets to see.
+//! The requests that a server gets.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn request(lease: u128) -> ReserveRequest {
 
 /// CLI-01
 #[tokio::test]
-async fn cli_01_a_request_without_an_answer_is_repeated_with_the_same_lease() {
+async fn cli_01_a_request_without_an_answer_is_retried_with_the_same_lease() {
     let replies = vec![
         json("503 Service Unavailable", AWAY),
         Reply::LastBytes("HTTP/1.1 200 OK\r\n".to_owned()),
@@ -40,7 +40,7 @@ async fn cli_01_a_request_without_an_answer_is_repeated_with_the_same_lease() {
 
 /// CLI-01
 #[tokio::test]
-async fn cli_01_a_server_that_asks_for_more_time_than_there_is_is_reported_at_once() {
+async fn cli_01_a_retry_delay_beyond_repeat_for_is_reported_at_once() {
     let body = r#"{"allowed":false,"retry_after_ms":60000,"error":"backend_error"}"#;
     let server = ScriptedServer::start(vec![json("503 Service Unavailable", body)]).await;
     let limiter = HttpLimiter::new(&server.url).unwrap();
@@ -54,7 +54,7 @@ async fn cli_01_a_server_that_asks_for_more_time_than_there_is_is_reported_at_on
 
 /// CLI-01
 #[tokio::test]
-async fn cli_01_a_refusal_is_not_repeated() {
+async fn cli_01_a_refusal_is_not_retried() {
     let body = r#"{"allowed":false,"retry_after_ms":0,"error":"lease_ended"}"#;
     let server = ScriptedServer::start(vec![json("409 Conflict", body)]).await;
     let limiter = HttpLimiter::new(&server.url).unwrap();
@@ -99,12 +99,12 @@ async fn cli_01_a_batch_is_one_request_and_its_answers_stay_in_order() {
     assert_eq!(answers[2], Err(ReserveError::LeaseConflict));
     assert_eq!(server.seen().len(), 1);
     assert!(limiter.reserve_batch(&[]).await.is_empty());
-    assert_eq!(server.seen().len(), 1, "nothing to ask");
+    assert_eq!(server.seen().len(), 1, "nothing to send");
 }
 
 /// CLI-01
 #[tokio::test]
-async fn cli_01_more_than_a_batch_may_hold_goes_in_several() {
+async fn cli_01_more_than_256_requests_are_several_batches() {
     let one = r#"{"allowed":true,"retry_after_ms":0,"reserved_at_unix_ms":1}"#;
     let results = |count: usize| format!(r#"{{"results":[{}]}}"#, vec![one; count].join(","));
     let replies = vec![
@@ -151,7 +151,7 @@ async fn cli_01_keys_and_pages_are_encoded() {
 
 /// CLI-01
 #[tokio::test]
-async fn cli_01_without_encryption_http_2_is_spoken_when_the_options_say_so() {
+async fn cli_01_without_encryption_http_2_is_used_if_configured() {
     for (cleartext, version) in [(Cleartext::Http1, "HTTP/1.1"), (Cleartext::Http2, "HTTP/2.0")] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());

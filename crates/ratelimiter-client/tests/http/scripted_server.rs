@@ -1,4 +1,4 @@
-//! A server that sends back what a test tells it to, byte for byte.
+//! A server that sends scripted responses, byte for byte.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,16 +10,16 @@ use tokio::net::{TcpListener, TcpStream};
 pub(crate) enum Reply {
     /// Sends these bytes and keeps the connection.
     Bytes(String),
-    /// Sends these bytes and ends the connection.
+    /// Sends these bytes and closes the connection.
     LastBytes(String),
     /// Sends nothing and keeps the connection.
     Silence,
 }
 
-/// One request as it came.
+/// One request as it was received.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Seen {
-    /// From which connection, counted from 0.
+    /// The number of the connection, from 0.
     pub(crate) connection: usize,
     /// Method and path.
     pub(crate) line: String,
@@ -34,7 +34,7 @@ pub(crate) struct ScriptedServer {
 }
 
 impl ScriptedServer {
-    /// Answers the first request with the first reply and so on; the last reply goes on for ever.
+    /// Answers the first request with the first reply and so on; the last reply is repeated.
     pub(crate) async fn start(replies: Vec<Reply>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -103,13 +103,13 @@ async fn read_request(stream: &mut BufReader<TcpStream>, connection: usize) -> O
     Some(seen)
 }
 
-/// An answer with this status line, these further headers and this body.
+/// A response with this status, these headers and this body.
 pub(crate) fn answer(status: &str, headers: &str, body: &str) -> String {
     let length = body.len();
     format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n{headers}\r\n{body}")
 }
 
-/// An answer as the server gives it.
+/// A JSON response.
 pub(crate) fn json(status: &str, body: &str) -> Reply {
     Reply::Bytes(answer(status, "content-type: application/json\r\n", body))
 }

@@ -10,10 +10,10 @@ use ratelimiter_client::jobs::{
 use ratelimiter_client::{Done, LlmRequest};
 
 use crate::crashing::{Steps, crashing_handler};
-use crate::world::{Luck, ModelLimits, ROOMY, World, call, secs};
+use crate::world::{ModelLimits, ROOMY, Scripted, World, call, secs};
 use crate::{Jobs, is_done, pass};
 
-/// Two jobs that find room, one that has to wait for it, and one whose first attempt fails.
+/// Jobs that find room, one that has to wait, and one whose first attempt fails.
 fn requests() -> Vec<LlmRequest> {
     let named = |provider: &str, prompt: &str| LlmRequest {
         prompt: prompt.to_owned(),
@@ -43,7 +43,7 @@ fn handler(jobs: &Jobs) -> impl JobHandler + use<> {
     }
 }
 
-/// Runs a runner until it crashes at this step. False if it did all its work before.
+/// Runs a runner until it crashes at this step. False if all jobs ended before.
 async fn run_until_crash(jobs: &Jobs, world: &World, crash_at: usize, ids: &[MessageId]) -> bool {
     let steps = Steps::until(crash_at);
     let settings = RunnerSettings::default();
@@ -53,7 +53,7 @@ async fn run_until_crash(jobs: &Jobs, world: &World, crash_at: usize, ids: &[Mes
     tokio::select! {
         biased;
         () = steps.crashed.cancelled() => true,
-        () = runner.run(CancellationToken::new()) => unreachable!("nobody told it to stop"),
+        () = runner.run(CancellationToken::new()) => unreachable!("it is not stopped"),
         _ = jobs.ended(ids) => false,
     }
 }
@@ -64,7 +64,7 @@ async fn all_is_well(jobs: &Jobs, world: &World, ids: &[MessageId], what: &str) 
         let JobState::Done(result) = &job.state else { panic!("{what}: {job:?}") };
         assert_eq!(result.output, format!("answer to {}", job.id), "{what}");
     }
-    // Holds of crashed runners end by themselves.
+    // Holds of crashed runners time out.
     pass(secs(301)).await;
     assert_eq!(world.use_of_p().2, 0, "{what}");
 }
@@ -116,9 +116,15 @@ async fn crashes_and_lost_answers_in_any_order_lose_no_job() {
         }
         let what = format!("seed {seed}");
         for _ in 0..random.usize(1..5) {
-            let luck = [Luck::Answered, Luck::Answered, Luck::Lost, Luck::AnswerLost, Luck::Late];
-            world.reserves_fare((0..10).map(|_| luck[random.usize(..luck.len())]));
-            world.completes_fare((0..10).map(|_| luck[random.usize(..luck.len())]));
+            let outcomes = [
+                Scripted::Answered,
+                Scripted::Answered,
+                Scripted::RequestLost,
+                Scripted::AnswerLost,
+                Scripted::Delayed,
+            ];
+            world.script_reserves((0..10).map(|_| outcomes[random.usize(..outcomes.len())]));
+            world.script_completes((0..10).map(|_| outcomes[random.usize(..outcomes.len())]));
             // Two at a time: one crashes, the other is told to stop at about the same time.
             let other = jobs.run(&world, handler(&jobs));
             let crash_at = random.usize(..300);

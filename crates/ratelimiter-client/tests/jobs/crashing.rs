@@ -1,5 +1,4 @@
-//! An outbox, a limiter and a handler that a runner can crash at: at a chosen step nothing goes on, before or after the step
-//! was carried out.
+//! Crashes of a runner before and after each call of its outbox, limiter or handler.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! Nobody stands in another's way.
+//! Fairness between models and tenants.
 
 use std::time::Duration;
 
@@ -20,9 +20,9 @@ async fn a_batch_full_of_a_saturated_model_starves_no_other() {
     let runner = jobs.run(&world, jobs.lasting(Duration::from_millis(100)));
     assert!(jobs.ended(&others).await.iter().all(is_done));
     assert!(jobs.started.elapsed() < secs(5), "{:?}", jobs.started.elapsed());
-    assert!(is_done(&jobs.job(full[0]).await), "and it goes on itself");
+    assert!(is_done(&jobs.job(full[0]).await), "and it continues itself");
     let counters = runner.stop().await;
-    assert!(counters.denied < 20, "who cannot go ahead does not ask: {counters:?}");
+    assert!(counters.denied < 20, "jobs behind a closed gate do not ask: {counters:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -68,7 +68,7 @@ impl Limiter for Choosy {
     }
 }
 
-/// PAUSE-02: and a job that is postponed for its own sake does not keep the others waiting, however often it asks.
+/// PAUSE-02: a job that is postponed because of itself does not delay others, however often it asks.
 #[tokio::test(start_paused = true)]
 async fn pause_02_jobs_that_are_refused_alone_do_not_stop_their_model() {
     let (jobs, limiter) = (Jobs::new(), Choosy { world: World::roomy(), refuses: 13 });

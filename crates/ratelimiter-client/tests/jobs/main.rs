@@ -26,7 +26,7 @@ use testkit::pass;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// An outbox on tokio's time, and what handlers did.
+/// An outbox on tokio's time, and the calls of handlers.
 #[derive(Debug, Clone)]
 struct Jobs {
     outbox: MemoryProvider,
@@ -34,7 +34,7 @@ struct Jobs {
     calls: Arc<Mutex<Vec<Call>>>,
 }
 
-/// A handler that was called.
+/// One call of a handler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Call {
     id: MessageId,
@@ -42,7 +42,7 @@ struct Call {
     after: Duration,
 }
 
-/// A runner at work.
+/// A running runner.
 struct Running {
     counters: JobCounters,
     shutdown: CancellationToken,
@@ -77,7 +77,7 @@ impl Jobs {
         self.queue().job(id).await.unwrap().unwrap()
     }
 
-    /// Notes that a handler was called.
+    /// Records a call of a handler. Returns the number of calls.
     fn note(&self, call: &JobCall) -> usize {
         let mut calls = self.calls.lock().unwrap();
         calls.push(Call { id: call.id, attempt: call.attempt, after: self.started.elapsed() });
@@ -102,7 +102,7 @@ impl Jobs {
         }
     }
 
-    /// A handler that answers by the number of the call.
+    /// A handler whose answer depends on the number of the call.
     fn answering(
         &self,
         answer: fn(usize) -> Result<Done<String>, HandlerError>,
@@ -164,7 +164,7 @@ impl Running {
         self.counters.snapshot()
     }
 
-    /// Ends it as a crash would.
+    /// Ends it like a crash.
     async fn crash(self) {
         self.task.abort();
         assert!(self.task.await.unwrap_err().is_cancelled());

@@ -1,4 +1,4 @@
-//! What becomes of a job.
+//! Outcomes of jobs.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use coordination::{
 use ratelimiter_client::jobs::{HandlerError, JobCall, JobResult, JobState, RunnerSettings};
 use ratelimiter_client::{Batcher, Done, JobEnd, JobView, Observer};
 
-use crate::world::{Luck, ModelLimits, ROOMY, World, budgeted, call, secs};
+use crate::world::{ModelLimits, ROOMY, Scripted, World, budgeted, call, secs};
 use crate::{Jobs, is_done, pass, reason};
 
 #[tokio::test(start_paused = true)]
-async fn a_job_brings_its_result_back_and_its_hold_is_gone() {
+async fn a_job_returns_its_result_and_releases_its_hold() {
     let (jobs, world) = (Jobs::new(), World::roomy());
     let runner = jobs.run(&world, jobs.lasting(secs(1)));
     let id = jobs.submit(&call("p", "acme", 100)).await;
@@ -30,7 +30,7 @@ async fn a_job_brings_its_result_back_and_its_hold_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_call_did_not_use_comes_back() {
+async fn unused_tokens_are_released() {
     let (jobs, world) = (Jobs::new(), World::roomy());
     let handler = jobs.answering(|_| Ok(Done::using(7, "short".to_owned())));
     let runner = jobs.run(&world, handler);
@@ -54,7 +54,7 @@ async fn a_denied_job_is_put_off_by_the_hint_and_counts_no_attempt() {
     let calls = jobs.calls();
     assert_eq!(calls.iter().map(|call| call.id).collect::<Vec<_>>(), ids, "oldest first");
     for (number, call) in (0..).zip(&calls) {
-        // The hint says when a request's minute is over; nothing is lost but jitter.
+        // The hint is exact, so only jitter delays a job.
         let expected = secs(60) * number;
         assert!(call.after >= expected, "{calls:?}");
         assert!(call.after < expected + secs(3), "{calls:?}");
@@ -68,7 +68,7 @@ async fn a_denied_job_is_put_off_by_the_hint_and_counts_no_attempt() {
 #[tokio::test(start_paused = true)]
 async fn without_an_answer_the_same_lease_asks_again() {
     let (jobs, world) = (Jobs::new(), World::roomy());
-    world.reserves_fare([Luck::Lost, Luck::AnswerLost, Luck::Lost]);
+    world.script_reserves([Scripted::RequestLost, Scripted::AnswerLost, Scripted::RequestLost]);
     let runner = jobs.run(&world, jobs.lasting(secs(1)));
     let id = jobs.submit(&call("p", "acme", 100)).await;
     assert!(is_done(&jobs.ended(&[id]).await[0]));
@@ -82,7 +82,7 @@ async fn without_an_answer_the_same_lease_asks_again() {
 #[tokio::test(start_paused = true)]
 async fn a_complete_without_an_answer_is_repeated_and_the_result_is_there_before() {
     let (jobs, world) = (Jobs::new(), World::roomy());
-    world.completes_fare([Luck::Lost, Luck::AnswerLost, Luck::Lost]);
+    world.script_completes([Scripted::RequestLost, Scripted::AnswerLost, Scripted::RequestLost]);
     let runner = jobs.run(&world, jobs.lasting(secs(1)));
     let id = jobs.submit(&call("p", "acme", 100)).await;
     assert!(is_done(&jobs.ended(&[id]).await[0]));
@@ -118,7 +118,7 @@ async fn pause_02_more_than_a_capacity_above_0_fails_the_job_which_can_be_revive
 
 /// PAUSE-02, PAUSE-01
 #[tokio::test(start_paused = true)]
-async fn pause_02_jobs_wait_through_a_pause_and_say_so() {
+async fn pause_02_jobs_wait_through_a_pause_and_report_it() {
     let (jobs, world) = (Jobs::new(), World::roomy());
     world.set_rpm("p", 0);
     let runner = jobs.run(&world, jobs.lasting(secs(1)));
@@ -139,11 +139,11 @@ async fn pause_02_jobs_wait_through_a_pause_and_say_so() {
     assert!(counters.paused < 800, "and one for all: {counters:?}");
 }
 
-/// PAUSE-02: a token that is not accepted, a page of a proxy, a client that was shut down: all are refusals to look.
+/// PAUSE-02: a token that is not accepted, a proxy's error page and a client that was shut down are all refusals.
 #[tokio::test(start_paused = true)]
-async fn pause_02_a_job_whose_limiter_refuses_to_look_is_postponed_and_says_why() {
+async fn pause_02_a_job_whose_request_is_refused_is_postponed_with_the_reason() {
     let (jobs, world) = (Jobs::new(), World::roomy());
-    world.reserves_fare(std::iter::repeat_n(Luck::Refused, 50));
+    world.script_reserves(std::iter::repeat_n(Scripted::Refused, 50));
     let runner = jobs.run(&world, jobs.lasting(secs(1)));
     let ids = jobs.submit_all(&call("p", "acme", 100), 20).await;
     pass(secs(30)).await;
@@ -156,11 +156,11 @@ async fn pause_02_a_job_whose_limiter_refuses_to_look_is_postponed_and_says_why(
     assert_eq!(counters.succeeded, 20);
 }
 
-/// PAUSE-02: the job's own shape is nothing that somebody else can put right.
+/// PAUSE-02: an invalid request cannot be fixed by an operator.
 #[tokio::test(start_paused = true)]
 async fn pause_02_a_job_that_the_server_calls_invalid_fails_and_stops_no_other() {
     let (jobs, world) = (Jobs::new(), World::roomy());
-    world.reserves_fare([Luck::Invalid]);
+    world.script_reserves([Scripted::Invalid]);
     let ids = jobs.submit_all(&call("p", "acme", 100), 2).await;
     let runner = jobs.run(&world, jobs.lasting(secs(1)));
     let ended = jobs.ended(&ids).await;
@@ -172,7 +172,7 @@ async fn pause_02_a_job_that_the_server_calls_invalid_fails_and_stops_no_other()
 
 /// PAUSE-02
 #[tokio::test(start_paused = true)]
-async fn pause_02_a_job_of_an_unknown_model_waits_until_somebody_defines_it() {
+async fn pause_02_a_job_of_an_unknown_model_waits_until_it_is_defined() {
     let (jobs, world) = (Jobs::new(), World::roomy());
     let runner = jobs.run(&world, jobs.lasting(secs(1)));
     let unknown = jobs.submit(&call("unheard-of", "acme", 100)).await;
@@ -298,7 +298,7 @@ async fn a_result_that_is_too_large_fails_the_job_and_is_not_paid_for_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_job_is_left_alone_or_fails_by_what_is_wrong() {
+async fn a_message_that_is_no_job_is_left_alone_or_fails_with_the_reason() {
     let (jobs, world) = (Jobs::new(), World::roomy());
     let enqueue = async |topic: &str, payload: &str| {
         let (topic, payload) = (Topic::new(topic).unwrap(), Payload::new(payload).unwrap());
@@ -328,7 +328,7 @@ async fn what_is_no_job_is_left_alone_or_fails_by_what_is_wrong() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_is_told_what_happens() {
+async fn an_observer_sees_every_event() {
     #[derive(Debug, Default)]
     struct Notes(std::sync::Mutex<Vec<String>>);
 
@@ -359,7 +359,7 @@ async fn an_observer_is_told_what_happens() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_takes_its_runners_down_has_failed_in_the_end() {
+async fn a_job_that_crashes_its_runners_fails() {
     let (jobs, world) = (Jobs::new(), World::roomy());
     let id = jobs.submit(&call("p", "acme", 100)).await;
     let settings = RunnerSettings { lost_attempts_max: 3, ..RunnerSettings::default() };

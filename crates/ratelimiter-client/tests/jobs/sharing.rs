@@ -1,4 +1,4 @@
-//! Several runners share one queue and one limiter; one that stops leaves nothing behind.
+//! Several runners on one queue and one limiter, and stopping a runner.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use coordination::{
 use ratelimiter_client::jobs::{JobRunner, JobState, Models, RunnerSettings};
 
 use crate::crashing::Steps;
-use crate::world::{Luck, ModelLimits, World, call, secs};
+use crate::world::{ModelLimits, Scripted, World, call, secs};
 use crate::{Jobs, is_done, pass};
 
 #[tokio::test(start_paused = true)]
@@ -35,9 +35,24 @@ async fn several_runners_run_each_job_once_and_exceed_no_limit() {
     assert_eq!(succeeded, 200, "each by one of the runners");
 }
 
-/// CRD-07: other messages of the outbox, and other models' jobs, are kept by whoever handles them.
 #[tokio::test(start_paused = true)]
-async fn crd_07_a_runner_forgets_its_own_models_jobs_alone() {
+async fn runners_with_busy_workers_leave_jobs_to_the_others() {
+    let (jobs, world) = (Jobs::new(), World::roomy());
+    let settings = RunnerSettings { workers: 2, model_workers: 2, ..RunnerSettings::default() };
+    let run = |_| jobs.run_with(&world, jobs.lasting(secs(10)), settings.clone());
+    let runners: Vec<_> = (0..3).map(run).collect();
+    let ids = jobs.submit_all(&call("p", "acme", 10), 60).await;
+    assert!(jobs.ended(&ids).await.iter().all(is_done));
+    let elapsed = jobs.started.elapsed();
+    assert!(elapsed < secs(110), "60 calls of 10 s on 6 workers: {elapsed:?}");
+    for runner in runners {
+        assert!(runner.stop().await.succeeded > 0, "each runner has its share");
+    }
+}
+
+/// CRD-07: other messages of the outbox, and jobs of other models, are purged by their own workers.
+#[tokio::test(start_paused = true)]
+async fn crd_07_a_runner_purges_only_jobs_of_its_own_models() {
     let (jobs, world) = (Jobs::new(), World::roomy());
     let (keep, request) = (Retention::of_all(secs(60)), call("p", "acme", 10));
     let its_model = [(request.provider.as_str(), request.model.as_str())];
@@ -55,7 +70,7 @@ async fn crd_07_a_runner_forgets_its_own_models_jobs_alone() {
         let id = jobs.submit(&request).await;
         assert!(is_done(&jobs.ended(&[id]).await[0]));
         pass(secs(120)).await;
-        assert!(jobs.outbox.record(id).await.unwrap().is_none(), "its own is forgotten");
+        assert!(jobs.outbox.record(id).await.unwrap().is_none(), "its own is purged");
         assert!(jobs.outbox.record(other).await.unwrap().is_some(), "the other is not its own");
         assert_eq!(runner.stop().await.purged, 1);
     }
@@ -76,7 +91,7 @@ async fn a_long_call_keeps_its_claim() {
 #[tokio::test(start_paused = true)]
 async fn a_runner_that_lost_its_claim_drops_the_call_and_its_result() {
     let (jobs, world) = (Jobs::new(), World::roomy());
-    // It cannot reach the outbox after it has begun, so its claim runs out.
+    // It cannot reach the outbox after it has begun, so its claim expires.
     let steps = Steps::until(usize::MAX);
     let id = jobs.submit(&call("p", "acme", 10)).await;
     let cut_off = steps.of(jobs.outbox.clone());
@@ -103,11 +118,17 @@ async fn a_runner_that_lost_its_claim_drops_the_call_and_its_result() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runner_that_stops_gives_back_what_has_not_run_at_once() {
+async fn a_runner_that_stops_gives_back_jobs_that_have_not_run() {
     let limits = ModelLimits { rpm: 1_000, tpm: 1_000_000, slots: 2 };
     let (jobs, world) = (Jobs::new(), World::new().with_model("p", limits));
     let ids = jobs.submit_all(&call("p", "acme", 10), 10).await;
-    world.reserves_fare([Luck::Answered, Luck::Answered, Luck::Lost, Luck::Lost, Luck::Lost]);
+    world.script_reserves([
+        Scripted::Answered,
+        Scripted::Answered,
+        Scripted::RequestLost,
+        Scripted::RequestLost,
+        Scripted::RequestLost,
+    ]);
     let runner = jobs.run(&world, jobs.lasting(secs(20)));
     pass(Duration::from_millis(50)).await;
     let counters = runner.stop().await;
@@ -125,7 +146,7 @@ async fn a_runner_that_stops_gives_back_what_has_not_run_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_outlasts_the_drain_is_dropped_and_its_job_goes_back() {
+async fn a_call_that_outlasts_the_drain_is_dropped_and_its_job_given_back() {
     let (jobs, world) = (Jobs::new(), World::roomy());
     let id = jobs.submit(&call("p", "acme", 10)).await;
     let runner = jobs.run(&world, jobs.lasting(secs(500)));
@@ -136,10 +157,10 @@ async fn a_call_that_outlasts_the_drain_is_dropped_and_its_job_goes_back() {
     assert!(elapsed < secs(40), "{elapsed:?}");
     let job = jobs.job(id).await;
     assert!(matches!(job.state, JobState::Waiting { .. }), "{job:?}");
-    assert_eq!((job.attempts, job.retries, job.last_error), (0, 0, None), "untried");
+    assert_eq!((job.attempts, job.retries, job.last_error), (0, 0, None), "without an attempt");
     assert_eq!(world.use_of_p().2, 0, "the hold is gone");
     let runner = jobs.run(&world, jobs.lasting(secs(1)));
     assert!(is_done(&jobs.ended(&[id]).await[0]));
-    assert!(jobs.started.elapsed() < elapsed + secs(3), "nobody waits for a claim to run out");
+    assert!(jobs.started.elapsed() < elapsed + secs(3), "without waiting for the claim to expire");
     runner.stop().await;
 }

@@ -1,13 +1,13 @@
 //! A server that is killed and started again while a thousand jobs are scheduled on it: every job ends exactly once, and no
 //! lease is left over. CLI-01, SCH-02, SCH-03
 //!
-//! The server is a process of its own, so that it can be killed: this program, started with other arguments.
+//! The server is this program, started with other arguments in another process, so that it can be killed.
 
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
     clippy::print_stdout,
-    reason = "a test that cannot go on says so, and this one is its own harness"
+    reason = "a failed unwrap or a panic is a failed test, and this one is its own harness"
 )]
 
 mod process;
@@ -67,7 +67,7 @@ async fn every_job_ends_exactly_once<L: Limiter + 'static>(wrap: impl FnOnce(Htt
     let scheduler = Scheduler::new(watched, WORKERS);
     let runs: Arc<[AtomicU32]> = (0..JOBS).map(|_| AtomicU32::new(0)).collect();
     let (started, mut starts) = mpsc::unbounded_channel();
-    // So many jobs run before the next kill; the others wait, with leases or for them.
+    // Permits for the jobs that run before the next kill; the others wait, with or without leases.
     let turns = Arc::new(Semaphore::new(KILLED_AFTER[0]));
     let mut handles = Vec::new();
     for number in 0..JOBS {

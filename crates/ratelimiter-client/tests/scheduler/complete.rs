@@ -1,11 +1,11 @@
-//! A complete always follows an allow, whatever becomes of the job.
+//! A complete follows every allow, however the job ends.
 
 use ratelimiter_client::{Done, Job, JobFailure, JobHandle, LimitKey, SchedulerOptions};
 use tokio::sync::oneshot;
 
-use crate::world::{Luck, World, budgeted, call, job, lasting, secs};
+use crate::world::{Scripted, World, budgeted, call, job, lasting, secs};
 
-/// A job that says that it runs, has used 7 tokens if `known`, and then does this.
+/// A job that signals its start, reports 7 tokens if `known`, and then runs `then`.
 fn reporting<F>(known: bool, then: F) -> (Job<()>, oneshot::Receiver<()>)
 where
     F: Future<Output = Result<Done<()>, std::io::Error>> + Send + 'static,
@@ -117,14 +117,14 @@ async fn sch_03_a_cancelled_run_completes_with_what_is_known() {
 #[tokio::test(start_paused = true)]
 async fn sch_03_a_job_that_is_cancelled_while_it_is_allowed_does_not_run_and_uses_nothing() {
     let world = World::roomy();
-    world.reserves_fare([Luck::Late]);
+    world.script_reserves([Scripted::Delayed]);
     let scheduler = world.scheduler(1);
     let job = job(&call("p", "t", 100), || async { panic!("it must not run") });
     let handle: JobHandle<()> = scheduler.submit(job).await.unwrap();
     while world.reserves().is_empty() {
         tokio::task::yield_now().await;
     }
-    assert_eq!(world.use_of_p(), (1, 100, 1), "allowed, and the answer is on its way");
+    assert_eq!(world.use_of_p(), (1, 100, 1), "allowed, and the answer is delayed");
     handle.cancel();
     assert!(matches!(handle.await.result, Err(JobFailure::Cancelled)));
     assert_eq!(world.use_of_p(), (0, 0, 0));
@@ -138,7 +138,7 @@ async fn sch_03_a_job_that_is_cancelled_before_it_asks_asks_for_nothing() {
     let scheduler = world.scheduler(1);
     let job = job(&call("p", "t", 100), || async { panic!("it must not run") });
     let handle: JobHandle<()> = scheduler.submit(job).await.unwrap();
-    // The driver has not had its turn yet.
+    // The driver has not run yet.
     handle.cancel();
     assert!(matches!(handle.await.result, Err(JobFailure::Cancelled)));
     assert_eq!(world.reserves().len(), 0);
@@ -148,13 +148,13 @@ async fn sch_03_a_job_that_is_cancelled_before_it_asks_asks_for_nothing() {
 #[tokio::test(start_paused = true)]
 async fn sch_03_a_job_cancelled_after_a_lost_answer_gives_its_lease_back() {
     let world = World::roomy();
-    world.reserves_fare([Luck::AnswerLost]);
+    world.script_reserves([Scripted::AnswerLost]);
     let scheduler = world.scheduler(1);
     let handle = scheduler.submit(lasting(&call("p", "t", 100), secs(0))).await.unwrap();
     while world.reserves().is_empty() {
         tokio::task::yield_now().await;
     }
-    assert_eq!(world.use_of_p(), (1, 100, 1), "allowed, and nobody knows");
+    assert_eq!(world.use_of_p(), (1, 100, 1), "allowed, and the answer was lost");
     handle.cancel();
     assert!(matches!(handle.await.result, Err(JobFailure::Cancelled)));
     assert!(scheduler.shutdown(secs(1)).await.is_empty());
@@ -165,7 +165,7 @@ async fn sch_03_a_job_cancelled_after_a_lost_answer_gives_its_lease_back() {
 #[tokio::test(start_paused = true)]
 async fn sch_03_a_complete_without_an_answer_is_repeated_and_the_owner_does_not_wait_for_it() {
     let world = World::roomy();
-    world.completes_fare([Luck::Lost, Luck::AnswerLost, Luck::Lost]);
+    world.script_completes([Scripted::RequestLost, Scripted::AnswerLost, Scripted::RequestLost]);
     let scheduler = world.scheduler(1);
     let handle = scheduler.submit(lasting(&call("p", "t", 100), secs(0))).await.unwrap();
     handle.await.result.unwrap();
@@ -179,9 +179,9 @@ async fn sch_03_a_complete_without_an_answer_is_repeated_and_the_owner_does_not_
 
 /// SCH-03
 #[tokio::test(start_paused = true)]
-async fn sch_03_a_complete_that_nobody_answers_is_given_up_in_the_end() {
+async fn sch_03_a_complete_that_is_never_answered_is_given_up() {
     let world = World::roomy();
-    world.completes_fare([Luck::Lost; 1_000]);
+    world.script_completes([Scripted::RequestLost; 1_000]);
     let options = SchedulerOptions { complete_for: secs(30), ..SchedulerOptions::with_workers(1) };
     let scheduler = world.scheduler_with(options);
     let handle = scheduler.submit(lasting(&call("p", "t", 100), secs(0))).await.unwrap();
@@ -189,14 +189,14 @@ async fn sch_03_a_complete_that_nobody_answers_is_given_up_in_the_end() {
     assert!(scheduler.shutdown(secs(120)).await.is_empty());
     assert_eq!(scheduler.counters().completes_given_up, 1);
     tokio::time::advance(secs(301)).await;
-    assert_eq!(world.use_of_p(), (0, 0, 0), "the hold ended by itself");
+    assert_eq!(world.use_of_p(), (0, 0, 0), "the hold timed out");
 }
 
 /// SCH-03
 #[tokio::test(start_paused = true)]
 async fn sch_03_an_actual_that_is_refused_does_not_keep_the_slot() {
     let world = World::new();
-    // Here the tokens are counted as slots, of which nobody can give back a part.
+    // Here tokens are a concurrency limit, whose holds take no actual.
     let kind = ratelimiter_client::LimitKind::Concurrency {
         timeout: ratelimiter_client::HoldTimeout::from_seconds(300).unwrap(),
     };

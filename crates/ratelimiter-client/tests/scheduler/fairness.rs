@@ -1,4 +1,4 @@
-//! Nobody waits for somebody else's limits.
+//! Fairness between models and tenants.
 
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ async fn sch_05_a_large_job_is_not_starved_by_a_stream_of_small_ones() {
     report.result.unwrap();
     assert!(report.waited <= secs(10 * 60), "{:?}", report.waited);
     let small = scheduler.counters();
-    assert!(small.succeeded > 5, "meanwhile small ones went ahead");
+    assert!(small.succeeded > 5, "small ones ran in the meantime");
 }
 
 /// SCH-01

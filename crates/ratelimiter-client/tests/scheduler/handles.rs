@@ -35,9 +35,9 @@ async fn sch_04_the_queue_is_bounded() {
     let waiting = [scheduler.try_submit(quick()).unwrap(), scheduler.try_submit(quick()).unwrap()];
     let refused = scheduler.try_submit(quick()).unwrap_err();
     assert!(matches!(refused, SubmitError::Full { .. }));
-    assert_eq!(refused.to_string().split(';').next(), Some("as many jobs wait as may"));
-    assert_eq!(refused.into_job().needs().tenant(), "t");
-    // The next one is taken when one of those that wait is allowed, a minute later.
+    assert_eq!(refused.to_string().split(';').next(), Some("the queue is full"));
+    assert_eq!(refused.into_job().requirements().tenant(), "t");
+    // The next one is accepted when one of those that wait is allowed, a minute later.
     let begun = tokio::time::Instant::now();
     let last = scheduler.submit(quick()).await.unwrap();
     assert!(begun.elapsed() >= secs(60));

@@ -1,6 +1,10 @@
-//! The scheduler on paused time: nothing here sleeps.
+//! The scheduler, on tokio's paused time.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on says so")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a failed unwrap or a panic is a failed test"
+)]
 
 mod complete;
 mod fairness;

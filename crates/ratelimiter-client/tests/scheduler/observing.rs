@@ -1,16 +1,15 @@
-//! What can be seen of a scheduler at work.
+//! Observers and counters.
 
 use std::sync::{Arc, Mutex};
 
 use ratelimiter_client::{Denial, JobEnd, JobView, Observer, SchedulerOptions, Unanswered};
 
-use crate::world::{Luck, ModelLimits, ROOMY, World, call, id, lasting, secs};
+use crate::world::{ModelLimits, ROOMY, Scripted, World, call, id, lasting, secs};
 
-/// Writes down what it is told.
 #[derive(Debug, Clone, Default)]
-struct Diary(Arc<Mutex<Vec<String>>>);
+struct RecordingObserver(Arc<Mutex<Vec<String>>>);
 
-impl Diary {
+impl RecordingObserver {
     fn write(&self, job: &JobView<'_>, what: &str) {
         let name = job.id.map_or("-", |id| id.as_str());
         self.0.lock().unwrap().push(format!("{name}#{} {what}", job.attempts));
@@ -21,7 +20,7 @@ impl Diary {
     }
 }
 
-impl Observer for Diary {
+impl Observer for RecordingObserver {
     fn reserve_started(&self, job: &JobView<'_>) {
         assert!(job.lease.is_some());
         self.write(job, "asks");
@@ -48,9 +47,9 @@ impl Observer for Diary {
 #[tokio::test(start_paused = true)]
 async fn sch_07_an_observer_sees_every_step_of_a_job() {
     let world = World::new().with_model("p", ModelLimits { rpm: 1, ..ROOMY });
-    world.reserves_fare([Luck::Lost]);
-    let diary = Diary::default();
-    let observer = Arc::new(diary.clone());
+    world.script_reserves([Scripted::RequestLost]);
+    let recording = RecordingObserver::default();
+    let observer = Arc::new(recording.clone());
     let options = SchedulerOptions { observer, ..SchedulerOptions::with_workers(1) };
     let scheduler = world.scheduler_with(options);
     for name in ["a", "b"] {
@@ -60,10 +59,10 @@ async fn sch_07_an_observer_sees_every_step_of_a_job() {
     let job = lasting(&call("p", "t", 9_999_999), secs(0)).named(id("c"));
     assert!(scheduler.submit(job).await.unwrap().await.result.is_err());
     assert_eq!(
-        diary.read(),
+        recording.read(),
         [
             "a#1 asks",
-            "a#1 no answer: bad luck",
+            "a#1 no answer: lost",
             "a#2 asks",
             "a#2 allowed",
             "a#2 Succeeded",
@@ -82,7 +81,7 @@ async fn sch_07_an_observer_sees_every_step_of_a_job() {
 #[tokio::test(start_paused = true)]
 async fn sch_07_the_counters_add_up() {
     let world = World::new().with_model("p", ModelLimits { slots: 2, ..ROOMY });
-    world.reserves_fare([Luck::AnswerLost]);
+    world.script_reserves([Scripted::AnswerLost]);
     let scheduler = world.scheduler(4);
     let mut handles = Vec::new();
     for _ in 0..5 {

@@ -2,7 +2,7 @@
 
 use ratelimiter_client::{Done, JobFailure, ReserveError};
 
-use crate::world::{Luck, ModelLimits, ROOMY, World, call, job, lasting, secs};
+use crate::world::{ModelLimits, ROOMY, Scripted, World, call, job, lasting, secs};
 
 /// SCH-02
 #[tokio::test(start_paused = true)]
@@ -26,9 +26,9 @@ async fn sch_02_a_denied_job_waits_for_its_hint_and_asks_with_a_new_lease() {
 /// SCH-02
 #[tokio::test(start_paused = true)]
 async fn sch_02_a_job_without_an_answer_asks_again_with_the_same_lease_and_counts_once() {
-    for luck in [Luck::Lost, Luck::AnswerLost] {
+    for outcome in [Scripted::RequestLost, Scripted::AnswerLost] {
         let world = World::roomy();
-        world.reserves_fare([luck, luck, luck]);
+        world.script_reserves([outcome, outcome, outcome]);
         let scheduler = world.scheduler(4);
         let handle = scheduler.submit(lasting(&call("p", "t", 10), secs(0))).await.unwrap();
         let report = handle.await;
@@ -36,21 +36,21 @@ async fn sch_02_a_job_without_an_answer_asks_again_with_the_same_lease_and_count
         assert_eq!(report.attempts, 4);
         let reserves = world.reserves();
         assert!(reserves.iter().all(|lease| *lease == reserves[0]), "{reserves:?}");
-        assert_eq!(world.use_of_p(), (1, 10, 0), "{luck:?}");
+        assert_eq!(world.use_of_p(), (1, 10, 0), "{outcome:?}");
     }
 }
 
 /// SCH-02
 #[tokio::test(start_paused = true)]
-async fn sch_02_a_job_whose_unanswered_lease_has_ended_takes_a_new_one() {
+async fn sch_02_a_job_whose_unanswered_lease_has_ended_uses_a_new_one() {
     let world = World::roomy();
-    world.reserves_fare([Luck::AnswerLost]);
+    world.script_reserves([Scripted::AnswerLost]);
     let scheduler = world.scheduler(4);
     let handle = scheduler.submit(lasting(&call("p", "t", 10), secs(0))).await.unwrap();
     while world.reserves().is_empty() {
         tokio::task::yield_now().await;
     }
-    // Somebody else ends the lease before the job asks again.
+    // The lease is ended before the job asks again.
     let lease = world.reserves()[0];
     let complete =
         ratelimiter_client::CompleteRequest::new(lease, ratelimiter_client::Actuals::none());
@@ -84,9 +84,9 @@ async fn sch_02_a_permanent_refusal_fails_the_job_at_once_with_its_reason() {
 
 /// SCH-02
 #[tokio::test(start_paused = true)]
-async fn sch_02_a_limiter_that_is_away_is_not_asked_by_everybody() {
+async fn sch_02_an_unavailable_limiter_is_asked_by_one_job_at_a_time() {
     let world = World::roomy();
-    world.reserves_fare([Luck::Lost; 20]);
+    world.script_reserves([Scripted::RequestLost; 20]);
     let scheduler = world.scheduler(16);
     let mut handles = Vec::new();
     for _ in 0..1_000 {

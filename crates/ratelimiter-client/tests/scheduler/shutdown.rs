@@ -1,8 +1,8 @@
-//! Shutting down with jobs in every state.
+//! Shutdown with jobs in every state.
 
 use ratelimiter_client::{Done, JobFailure, JobHandle, SubmitError};
 
-use crate::world::{Luck, ModelLimits, ROOMY, World, call, id, job, lasting, secs};
+use crate::world::{ModelLimits, ROOMY, Scripted, World, call, id, job, lasting, secs};
 
 /// SCH-06
 #[tokio::test(start_paused = true)]
@@ -31,12 +31,31 @@ async fn sch_06_running_jobs_finish_and_the_others_are_handed_back_in_order() {
         assert!(matches!(handle.await.result, Err(JobFailure::NotRun)));
     }
     assert_eq!(world.use_of_p().2, 0);
-    assert!(scheduler.shutdown(secs(0)).await.is_empty(), "the second time there is nothing");
+    assert!(scheduler.shutdown(secs(0)).await.is_empty(), "a second shutdown returns nothing");
 }
 
 /// SCH-06
 #[tokio::test(start_paused = true)]
-async fn sch_06_a_job_that_was_handed_back_runs_elsewhere_and_its_handle_is_still_good() {
+async fn sch_06_a_job_that_was_asking_is_handed_back_in_its_place() {
+    let world = World::roomy();
+    world.script_reserves([Scripted::Delayed]);
+    let scheduler = world.scheduler(1);
+    let mut handles = Vec::new();
+    for name in ["a", "b", "c"] {
+        let job = lasting(&call("p", "t", 1), secs(1)).named(id(name));
+        handles.push(scheduler.submit(job).await.unwrap());
+    }
+    while world.reserves().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let unrun = scheduler.shutdown(secs(30)).await;
+    let names: Vec<_> = unrun.iter().map(|job| job.id().unwrap().as_str()).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+}
+
+/// SCH-06
+#[tokio::test(start_paused = true)]
+async fn sch_06_a_job_that_was_handed_back_runs_elsewhere_and_its_handle_stays_valid() {
     let world = World::new().with_model("p", ModelLimits { slots: 1, ..ROOMY });
     let old = world.scheduler(4);
     let first = old.submit(lasting(&call("p", "t", 1), secs(10))).await.unwrap();
@@ -87,10 +106,10 @@ async fn sch_06_after_the_deadline_what_still_runs_is_cancelled_and_completed() 
 
 /// SCH-06
 #[tokio::test(start_paused = true)]
-async fn sch_06_who_asks_a_silent_limiter_is_handed_back_after_the_deadline() {
+async fn sch_06_a_job_that_never_gets_an_answer_is_handed_back_after_the_deadline() {
     let world = World::roomy();
-    world.reserves_fare([Luck::Silence]);
-    world.completes_fare([Luck::Silence]);
+    world.script_reserves([Scripted::NeverAnswered]);
+    world.script_completes([Scripted::NeverAnswered]);
     let scheduler = world.scheduler(1);
     let handle = scheduler.submit(lasting(&call("p", "t", 10), secs(0))).await.unwrap();
     while world.reserves().is_empty() {
@@ -98,16 +117,16 @@ async fn sch_06_who_asks_a_silent_limiter_is_handed_back_after_the_deadline() {
     }
     let unrun = scheduler.shutdown(secs(30)).await;
     assert_eq!(unrun.len(), 1);
-    assert_eq!(world.completes().len(), 1, "it may have been allowed all the same");
+    assert_eq!(world.completes().len(), 1, "it may have been allowed");
     drop(unrun);
     assert!(matches!(handle.await.result, Err(JobFailure::NotRun)));
 }
 
 /// SCH-06
 #[tokio::test(start_paused = true)]
-async fn sch_06_a_lease_of_which_nobody_knows_is_given_back() {
+async fn sch_06_a_lease_with_an_unknown_outcome_is_completed() {
     let world = World::roomy();
-    world.reserves_fare([Luck::AnswerLost]);
+    world.script_reserves([Scripted::AnswerLost]);
     let scheduler = world.scheduler(1);
     let _handle = scheduler.submit(lasting(&call("p", "t", 10), secs(0))).await.unwrap();
     while world.reserves().is_empty() {
@@ -122,7 +141,7 @@ async fn sch_06_a_lease_of_which_nobody_knows_is_given_back() {
 
 /// SCH-06
 #[tokio::test(start_paused = true)]
-async fn sch_06_who_waits_to_submit_is_told() {
+async fn sch_06_a_waiting_submit_is_refused() {
     let world = World::new().with_model("p", ModelLimits { slots: 1, ..ROOMY });
     let options = ratelimiter_client::SchedulerOptions {
         queue_max: 1,
@@ -139,9 +158,9 @@ async fn sch_06_who_waits_to_submit_is_told() {
 
 /// SCH-06
 #[tokio::test(start_paused = true)]
-async fn sch_06_who_is_allowed_while_shutting_down_is_handed_back_and_uses_nothing() {
+async fn sch_06_a_job_that_is_allowed_during_shutdown_is_handed_back_and_uses_nothing() {
     let world = World::roomy();
-    world.reserves_fare([Luck::Late]);
+    world.script_reserves([Scripted::Delayed]);
     let scheduler = world.scheduler(1);
     let never = job(&call("p", "t", 10), || async { panic!("it must not run") });
     let handle: JobHandle<()> = scheduler.submit(never).await.unwrap();

@@ -1,9 +1,9 @@
-//! Waiting costs nothing.
+//! Waiting jobs use no CPU.
 
 use ratelimiter_client::{JobReport, SchedulerOptions};
 use testkit::pass;
 
-use crate::world::{Luck, ModelLimits, ROOMY, World, call, lasting, secs};
+use crate::world::{ModelLimits, ROOMY, Scripted, World, call, lasting, secs};
 
 /// SCH-08
 #[tokio::test(start_paused = true)]
@@ -32,7 +32,7 @@ async fn sch_08_ten_thousand_blocked_jobs_ask_only_when_something_is_due() {
 
 /// SCH-08
 #[tokio::test(start_paused = true)]
-async fn sch_08_a_submit_wakes_a_scheduler_that_waits_for_long() {
+async fn sch_08_a_submit_wakes_a_sleeping_scheduler() {
     let world =
         World::new().with_model("full", ModelLimits { tpm: 10, ..ROOMY }).with_model("free", ROOMY);
     let scheduler = world.scheduler_with(SchedulerOptions::with_workers(4));
@@ -51,10 +51,10 @@ async fn sch_08_a_submit_wakes_a_scheduler_that_waits_for_long() {
 async fn pause_02_a_job_waits_through_a_pause_and_fails_at_once_on_an_unknown_key() {
     let world = World::roomy();
     let scheduler = world.scheduler(4);
-    for luck in [Luck::Refused, Luck::Invalid] {
-        world.reserves_fare([luck]);
+    for outcome in [Scripted::Refused, Scripted::Invalid] {
+        world.script_reserves([outcome]);
         let refused = scheduler.submit(lasting(&call("p", "t", 1), secs(0))).await.unwrap();
-        assert!(refused.await.result.is_err(), "and when the limiter refuses to look");
+        assert!(refused.await.result.is_err(), "and when the limiter refuses the request");
     }
     world.set_rpm("p", 0);
     let waiting = scheduler.submit(lasting(&call("p", "t", 1), secs(0))).await.unwrap();

@@ -1,4 +1,4 @@
-//! A limiter in memory on tokio's paused time, whose answers can be lost, and jobs to put before it.
+//! A memory limiter on tokio's paused time with scripted failures, and jobs for it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -12,31 +12,31 @@ use ratelimiter_client::{
 };
 use testkit::pass;
 
-/// What becomes of one request.
+/// The scripted outcome of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Luck {
+pub(crate) enum Scripted {
     /// It is carried out and answered.
     Answered,
     /// It never arrives.
-    Lost,
-    /// Nobody looks at it.
+    RequestLost,
+    /// It is refused, as with a wrong token.
     Refused,
-    /// It is called invalid.
+    /// It is refused as invalid.
     Invalid,
     /// It is carried out, and its answer is lost.
     AnswerLost,
     /// It is carried out, and answered a second later.
-    Late,
-    /// Nobody ever answers.
-    Silence,
+    Delayed,
+    /// It is never answered.
+    NeverAnswered,
 }
 
-/// The limiter, with a list of everything that was asked.
+/// The limiter, with all requests it got.
 #[derive(Debug, Clone)]
 pub(crate) struct World {
     pub(crate) memory: MemoryLimiter,
-    reserve_luck: Arc<Mutex<VecDeque<Luck>>>,
-    complete_luck: Arc<Mutex<VecDeque<Luck>>>,
+    reserve_script: Arc<Mutex<VecDeque<Scripted>>>,
+    complete_script: Arc<Mutex<VecDeque<Scripted>>>,
     pub(crate) reserves: Arc<Mutex<Vec<LeaseId>>>,
     pub(crate) completes: Arc<Mutex<Vec<CompleteRequest>>>,
 }
@@ -56,8 +56,8 @@ impl World {
         let options = MemoryOptions::for_tests(TokioClock::new());
         Self {
             memory: MemoryLimiter::with_options(options),
-            reserve_luck: Arc::default(),
-            complete_luck: Arc::default(),
+            reserve_script: Arc::default(),
+            complete_script: Arc::default(),
             reserves: Arc::default(),
             completes: Arc::default(),
         }
@@ -95,14 +95,14 @@ impl World {
         self.memory.define_now(Limit::new(key, kind, capacity)).unwrap();
     }
 
-    /// The next reserves fare like this; those after them are answered.
-    pub(crate) fn reserves_fare(&self, luck: impl IntoIterator<Item = Luck>) {
-        self.reserve_luck.lock().unwrap().extend(luck);
+    /// Scripts the next reserves; those after them are answered.
+    pub(crate) fn script_reserves(&self, outcome: impl IntoIterator<Item = Scripted>) {
+        self.reserve_script.lock().unwrap().extend(outcome);
     }
 
-    /// The next completes fare like this; those after them are answered.
-    pub(crate) fn completes_fare(&self, luck: impl IntoIterator<Item = Luck>) {
-        self.complete_luck.lock().unwrap().extend(luck);
+    /// Scripts the next completes; those after them are answered.
+    pub(crate) fn script_completes(&self, outcome: impl IntoIterator<Item = Scripted>) {
+        self.complete_script.lock().unwrap().extend(outcome);
     }
 
     pub(crate) fn scheduler(&self, workers: usize) -> Scheduler<Self> {
@@ -113,7 +113,7 @@ impl World {
         Scheduler::with_options(self.clone(), options)
     }
 
-    /// The leases that were asked for, in order.
+    /// The leases of all reserves, in order.
     pub(crate) fn reserves(&self) -> Vec<LeaseId> {
         self.reserves.lock().unwrap().clone()
     }
@@ -126,7 +126,7 @@ impl World {
         self.memory.state_now(key).unwrap().usage.used
     }
 
-    /// What is used of the model `p`/`m`: requests, tokens, slots.
+    /// The usage of the model `p`/`m`: requests, tokens, slots.
     pub(crate) fn use_of_p(&self) -> (u64, u64, u64) {
         (
             self.used(&LimitKey::llm_rpm("p", "m").unwrap()),
@@ -137,57 +137,57 @@ impl World {
 }
 
 fn no_answer() -> Unanswered {
-    Unanswered { reason: "bad luck".to_owned(), retry_after: Duration::ZERO }
+    Unanswered { reason: "lost".to_owned(), retry_after: Duration::ZERO }
 }
 
 impl Limiter for World {
     async fn reserve(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
         self.reserves.lock().unwrap().push(request.lease);
-        let luck = self.reserve_luck.lock().unwrap().pop_front();
-        match luck.unwrap_or(Luck::Answered) {
-            Luck::Answered => self.memory.reserve_now(request),
-            Luck::Lost => Err(no_answer().into()),
-            Luck::Refused => Err(Refused { reason: "no such token".to_owned() }.into()),
-            Luck::Invalid => {
+        let outcome = self.reserve_script.lock().unwrap().pop_front();
+        match outcome.unwrap_or(Scripted::Answered) {
+            Scripted::Answered => self.memory.reserve_now(request),
+            Scripted::RequestLost => Err(no_answer().into()),
+            Scripted::Refused => Err(Refused { reason: "no such token".to_owned() }.into()),
+            Scripted::Invalid => {
                 Err(ReserveError::InvalidRequest { reason: "duplicate_key:k".to_owned() })
             }
-            Luck::AnswerLost => {
+            Scripted::AnswerLost => {
                 drop(self.memory.reserve_now(request));
                 Err(no_answer().into())
             }
-            Luck::Late => {
+            Scripted::Delayed => {
                 let answer = self.memory.reserve_now(request);
                 pass(secs(1)).await;
                 answer
             }
-            Luck::Silence => std::future::pending().await,
+            Scripted::NeverAnswered => std::future::pending().await,
         }
     }
 
     async fn complete(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
         self.completes.lock().unwrap().push(request.clone());
-        let luck = self.complete_luck.lock().unwrap().pop_front();
-        match luck.unwrap_or(Luck::Answered) {
-            Luck::Answered => self.memory.complete_now(request),
-            Luck::Lost => Err(no_answer().into()),
-            Luck::Refused | Luck::Invalid => {
+        let outcome = self.complete_script.lock().unwrap().pop_front();
+        match outcome.unwrap_or(Scripted::Answered) {
+            Scripted::Answered => self.memory.complete_now(request),
+            Scripted::RequestLost => Err(no_answer().into()),
+            Scripted::Refused | Scripted::Invalid => {
                 Err(Refused { reason: "no such token".to_owned() }.into())
             }
-            Luck::AnswerLost => {
+            Scripted::AnswerLost => {
                 drop(self.memory.complete_now(request));
                 Err(no_answer().into())
             }
-            Luck::Late => {
+            Scripted::Delayed => {
                 let answer = self.memory.complete_now(request);
                 pass(secs(1)).await;
                 answer
             }
-            Luck::Silence => std::future::pending().await,
+            Scripted::NeverAnswered => std::future::pending().await,
         }
     }
 }
 
-/// A call of `upper` tokens to `provider`/`m` on behalf of `tenant`.
+/// A call of `upper` tokens to `provider`/`m` for `tenant`.
 pub(crate) fn call(provider: &str, tenant: &str, upper: u64) -> LlmRequest {
     LlmRequest {
         tenant: tenant.to_owned(),
@@ -213,7 +213,7 @@ pub(crate) fn lasting(request: &LlmRequest, lasts: Duration) -> Job<()> {
     })
 }
 
-/// A job that does this.
+/// A job that runs `execute`.
 pub(crate) fn job<T, F, Fut>(request: &LlmRequest, execute: F) -> Job<T>
 where
     T: Send + 'static,

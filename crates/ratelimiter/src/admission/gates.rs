@@ -1,4 +1,4 @@
-//! What is known of each limit that waiters need.
+//! Gates: what is known about each limit that waiters need.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -6,73 +6,72 @@ use std::hash::Hash;
 use crate::LimitKey;
 use crate::clock::Timestamp;
 
-/// The name of a gate while somebody needs it.
+/// The ID of a gate while a waiter needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct GateNumber(usize);
+pub struct GateId(usize);
 
-/// One gate for each limit that somebody needs. `Q` is whom to wake when a gate opens, `J` who may go first.
+/// One gate for each limit that a waiter needs. `Q` is a queue, which is woken when a gate opens; `W` is a waiter, which may
+/// go first.
 #[derive(Debug)]
-pub struct Gates<Q, J> {
-    by_key: HashMap<LimitKey, GateNumber>,
-    gates: Vec<Gate<Q, J>>,
-    /// Places in `gates` that nobody needs.
-    free: Vec<GateNumber>,
-    /// How many releases there have been, of all limits.
+pub struct Gates<Q, W> {
+    by_key: HashMap<LimitKey, GateId>,
+    gates: Vec<Gate<Q, W>>,
+    /// Unused places in `gates`.
+    free: Vec<GateId>,
+    /// The number of releases of all limits so far.
     releases: u64,
 }
 
 #[derive(Debug)]
-struct Gate<Q, J> {
+struct Gate<Q, W> {
     key: LimitKey,
-    /// How many of each queue need the limit. Empty: the place is free.
+    /// The number of waiters by queue. Empty: the place is unused.
     needed_by: HashMap<Q, usize>,
-    /// Who needs more than half of what was denied had better not ask before this moment. Others try their luck; that it is
-    /// half, and not anything less, bounds how often one denial leads to another.
+    /// Closed to waiters that need more than half of the denied amount. Smaller ones may still try; the factor of two bounds
+    /// the number of denials.
     closed: Option<Closed>,
-    /// Who goes first.
-    first: Option<First<J>>,
-    /// How many that need the limit ask at present.
+    first: Option<First<W>>,
+    /// Waiters that ask.
     asking: usize,
-    /// How many of them may ask at a time, so that not every worker asks for the one slot that came free.
+    /// How many may ask at a time, so that not every worker asks for the one slot that came free.
     width: usize,
-    /// How many were allowed since the width changed.
+    /// Waiters that were allowed since the width changed.
     allowed: usize,
     /// The number of the last release of this limit.
     released: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct First<J> {
-    who: J,
-    /// When it is over; none is when [`Gates::end_first`] says so.
+struct First<W> {
+    waiter: W,
+    /// `None`: until [`Gates::end_first`].
     until: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Closed {
-    /// What was denied.
     amount: u64,
     until: Timestamp,
 }
 
-impl<Q, J> Default for Gates<Q, J> {
+impl<Q, W> Default for Gates<Q, W> {
     fn default() -> Self {
         Self { by_key: HashMap::new(), gates: Vec::new(), free: Vec::new(), releases: 0 }
     }
 }
 
-impl<Q: Copy + Eq + Hash, J: Copy + Ord> Gates<Q, J> {
-    /// Somebody of this queue needs the limit.
-    pub fn enter(&mut self, key: &LimitKey, queue: Q) -> GateNumber {
-        let number = match self.by_key.get(key) {
-            Some(number) => *number,
+impl<Q: Copy + Eq + Hash, W: Copy + Ord> Gates<Q, W> {
+    /// A waiter of this queue needs the limit.
+    pub fn enter(&mut self, key: &LimitKey, queue: Q) -> GateId {
+        let id = match self.by_key.get(key) {
+            Some(id) => *id,
             None => self.open(key),
         };
-        *self.gates[number.0].needed_by.entry(queue).or_insert(0) += 1;
-        number
+        *self.gates[id.0].needed_by.entry(queue).or_insert(0) += 1;
+        id
     }
 
-    fn open(&mut self, key: &LimitKey) -> GateNumber {
+    fn open(&mut self, key: &LimitKey) -> GateId {
         let gate = Gate {
             key: key.clone(),
             needed_by: HashMap::new(),
@@ -83,27 +82,27 @@ impl<Q: Copy + Eq + Hash, J: Copy + Ord> Gates<Q, J> {
             allowed: 0,
             released: 0,
         };
-        let number = match self.free.pop() {
-            Some(number) => {
-                self.gates[number.0] = gate;
-                number
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.gates[id.0] = gate;
+                id
             }
             None => {
                 self.gates.push(gate);
-                GateNumber(self.gates.len() - 1)
+                GateId(self.gates.len() - 1)
             }
         };
-        self.by_key.insert(key.clone(), number);
-        number
+        self.by_key.insert(key.clone(), id);
+        id
     }
 
-    /// Somebody of this queue needs the limit no longer.
+    /// A waiter of this queue no longer needs the limit.
     ///
     /// # Panics
-    /// If nobody of this queue did.
-    pub fn leave(&mut self, number: GateNumber, queue: Q) {
-        let gate = &mut self.gates[number.0];
-        let count = gate.needed_by.get_mut(&queue).expect("who leaves has entered");
+    /// If none of this queue did.
+    pub fn leave(&mut self, id: GateId, queue: Q) {
+        let gate = &mut self.gates[id.0];
+        let count = gate.needed_by.get_mut(&queue).expect("a waiter enters before it leaves");
         *count -= 1;
         if *count > 0 {
             return;
@@ -111,33 +110,25 @@ impl<Q: Copy + Eq + Hash, J: Copy + Ord> Gates<Q, J> {
         gate.needed_by.remove(&queue);
         if gate.needed_by.is_empty() {
             let ends = gate.first.is_none_or(|first| first.until.is_some());
-            assert!(ends, "who goes first at a limit needs it");
+            assert!(ends, "a waiter that goes first at a gate needs its limit");
             self.by_key.remove(&gate.key);
-            self.free.push(number);
+            self.free.push(id);
         }
     }
 
-    pub(super) fn key(&self, number: GateNumber) -> &LimitKey {
-        &self.gates[number.0].key
+    pub(super) fn key(&self, id: GateId) -> &LimitKey {
+        &self.gates[id.0].key
     }
 
-    /// How many releases there have been.
+    /// The number of releases so far.
     pub const fn releases(&self) -> u64 {
         self.releases
     }
 
-    /// Who asked for `amount` when there had been `since` releases was denied, and told to come back at `until`. Room
-    /// that has been released in the meantime makes the denial say nothing any more. An `amount` of 0 closes the gate for
-    /// everybody.
-    pub fn close(
-        &mut self,
-        now: Timestamp,
-        number: GateNumber,
-        amount: u64,
-        until: Timestamp,
-        since: u64,
-    ) {
-        let gate = &mut self.gates[number.0];
+    /// A waiter that began to ask for `amount` after `since` releases was denied until `until`. If the limit got room back in
+    /// the meantime, the denial is outdated and closes nothing.
+    pub fn close(&mut self, now: Timestamp, id: GateId, amount: u64, until: Timestamp, since: u64) {
+        let gate = &mut self.gates[id.0];
         gate.width = (gate.width.min(gate.asking) / 2).max(1);
         gate.allowed = 0;
         if gate.released > since {
@@ -153,24 +144,22 @@ impl<Q: Copy + Eq + Hash, J: Copy + Ord> Gates<Q, J> {
         gate.closed = Some(closed);
     }
 
-    /// Somebody who needs the limit asks.
-    pub(super) fn ask(&mut self, number: GateNumber) {
-        self.gates[number.0].asking += 1;
+    /// A waiter begins to ask.
+    pub(super) fn ask(&mut self, id: GateId) {
+        self.gates[id.0].asking += 1;
     }
 
-    /// Somebody who needs the limit has the answer, or will get none. Gives the queues where others may have waited for
-    /// that.
-    pub(super) fn end_asking(&mut self, number: GateNumber) -> Vec<Q> {
-        let gate = &mut self.gates[number.0];
-        let was_crowded = gate.asking >= gate.width;
+    /// A waiter has its answer, or will get none. Returns the queues where others may have waited for that.
+    pub(super) fn end_asking(&mut self, id: GateId) -> Vec<Q> {
+        let gate = &mut self.gates[id.0];
+        let was_at_width = gate.asking >= gate.width;
         gate.asking -= 1;
-        if was_crowded { gate.needed_by.keys().copied().collect() } else { Vec::new() }
+        if was_at_width { gate.needed_by.keys().copied().collect() } else { Vec::new() }
     }
 
-    /// Somebody who needs the limit was allowed. When as many were as may ask at a time, twice as many may; beyond
-    /// `width_max` the gate is fully open.
-    pub fn widen(&mut self, number: GateNumber, width_max: usize) {
-        let gate = &mut self.gates[number.0];
+    /// A waiter was allowed. After as many allows as the width, the width doubles; beyond `width_max` the gate is fully open.
+    pub fn widen(&mut self, id: GateId, width_max: usize) {
+        let gate = &mut self.gates[id.0];
         if gate.width == usize::MAX {
             return;
         }
@@ -183,82 +172,83 @@ impl<Q: Copy + Eq + Hash, J: Copy + Ord> Gates<Q, J> {
     }
 
     /// How many may ask at a time; `usize::MAX` if the gate is fully open.
-    pub fn width(&self, number: GateNumber) -> usize {
-        self.gates[number.0].width
+    pub fn width(&self, id: GateId) -> usize {
+        self.gates[id.0].width
     }
 
-    /// True if as many ask as may.
-    pub(super) fn is_crowded(&self, number: GateNumber) -> bool {
-        let gate = &self.gates[number.0];
+    /// True if no more waiters may ask at present.
+    pub(super) fn is_at_width(&self, id: GateId) -> bool {
+        let gate = &self.gates[id.0];
         gate.asking >= gate.width
     }
 
-    /// Until when somebody who needs `amount` had better not ask; `None` if it may.
-    pub fn closed_until(
-        &self,
-        now: Timestamp,
-        number: GateNumber,
-        amount: u64,
-    ) -> Option<Timestamp> {
-        let closed = self.gates[number.0].closed?;
+    /// Until when the gate is closed for `amount`; `None` if it is open.
+    pub fn closed_until(&self, now: Timestamp, id: GateId, amount: u64) -> Option<Timestamp> {
+        let closed = self.gates[id.0].closed?;
         (closed.until > now && amount > closed.amount / 2).then_some(closed.until)
     }
 
-    /// The limit got room back. Gives the queues that may want it.
+    /// The limit got room back. Returns the queues that need it.
     pub fn release(&mut self, key: &LimitKey) -> Vec<Q> {
-        let Some(number) = self.by_key.get(key) else {
+        let Some(id) = self.by_key.get(key) else {
             return Vec::new();
         };
         self.releases += 1;
-        let gate = &mut self.gates[number.0];
+        let gate = &mut self.gates[id.0];
         gate.released = self.releases;
         gate.closed = None;
         gate.needed_by.keys().copied().collect()
     }
 
-    pub(super) fn was_released_since(&self, number: GateNumber, since: u64) -> bool {
-        self.gates[number.0].released > since
+    pub(super) fn was_released_since(&self, id: GateId, since: u64) -> bool {
+        self.gates[id.0].released > since
     }
 
-    /// Lets somebody go first, until then or until [`Gates::end_first`]; false if another one already does.
+    /// Lets a waiter go first. False if another one does.
     pub fn put_first(
         &mut self,
         now: Timestamp,
-        number: GateNumber,
-        who: J,
+        id: GateId,
+        waiter: W,
         until: Option<Timestamp>,
     ) -> bool {
-        let gate = &mut self.gates[number.0];
-        let has_place = gate.first.is_none_or(|first| first.who == who || first.is_over(now));
-        if has_place {
-            gate.first = Some(First { who, until });
+        let gate = &mut self.gates[id.0];
+        let is_free = gate.first.is_none_or(|first| first.waiter == waiter || first.is_over(now));
+        if is_free {
+            gate.first = Some(First { waiter, until });
         }
-        has_place
+        is_free
     }
 
-    /// Who goes first does so no longer. Gives the queues that may want the limit.
+    /// The waiter no longer goes first. Returns the queues that need the limit.
     ///
     /// # Panics
     /// If another one goes first.
-    pub fn end_first(&mut self, number: GateNumber, who: J) -> Vec<Q> {
-        let gate = &mut self.gates[number.0];
-        let is_own = gate.first.is_some_and(|first| first.who == who);
-        assert!(is_own, "who goes first ends it alone");
+    pub(super) fn end_first(&mut self, id: GateId, waiter: W) -> Vec<Q> {
+        let gate = &mut self.gates[id.0];
+        let is_own = gate.first.is_some_and(|first| first.waiter == waiter);
+        assert!(is_own, "only the waiter that goes first ends it");
         gate.first = None;
         gate.needed_by.keys().copied().collect()
     }
 
-    /// Until when the gate is kept for somebody who goes first for a time.
-    pub fn kept_until(&self, now: Timestamp, number: GateNumber) -> Option<Timestamp> {
-        let until = self.gates[number.0].first?.until?;
+    /// Until when the gate is reserved for the waiter that goes first, if that time is limited.
+    pub fn kept_until(&self, now: Timestamp, id: GateId) -> Option<Timestamp> {
+        let until = self.gates[id.0].first?.until?;
         (until > now).then_some(until)
     }
 
-    /// True if another one goes before this one. Of two that go first, each at some gate, the older does, so that they
+    /// True if another waiter goes before this one. Of two that go first at different gates the older one does, so that they
     /// never wait for each other.
-    pub(super) fn must_yield(&self, number: GateNumber, who: J, goes_first: bool) -> bool {
-        let first = self.gates[number.0].first.map(|first| first.who);
-        first.is_some_and(|first| first != who && (!goes_first || first < who))
+    pub(super) fn must_yield(
+        &self,
+        now: Timestamp,
+        id: GateId,
+        waiter: W,
+        goes_first: bool,
+    ) -> bool {
+        let first = self.gates[id.0].first.filter(|first| !first.is_over(now));
+        first.is_some_and(|first| first.waiter != waiter && (!goes_first || first.waiter < waiter))
     }
 
     #[cfg(test)]
@@ -267,7 +257,7 @@ impl<Q: Copy + Eq + Hash, J: Copy + Ord> Gates<Q, J> {
     }
 }
 
-impl<J> First<J> {
+impl<W> First<W> {
     fn is_over(&self, now: Timestamp) -> bool {
         self.until.is_some_and(|until| until <= now)
     }

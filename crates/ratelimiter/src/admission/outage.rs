@@ -1,19 +1,19 @@
-//! A limiter that does not answer.
+//! Outages of the limiter, and pauses after requests without an answer.
 
 use std::time::Duration;
 
 use super::WAIT_MAX;
 use crate::clock::Timestamp;
 
-/// How long to wait after the first request without an answer.
+/// The pause after the first request without an answer.
 const PAUSE_BASE: Duration = Duration::from_millis(100);
-/// How long to wait at the most, unless the limiter itself asks for more.
+/// The longest pause, unless the limiter asks for more.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// Doubling more often than this is beyond the longest pause.
+/// More doublings exceed the longest pause.
 const DOUBLINGS_MAX: u32 = 16;
 
-/// Whether requests are answered. While they are not, one at a time is made to find out, so that ten thousand
-/// waiters do not knock at a closed door.
+/// Whether the limiter answers. During an outage one request at a time probes it, so that ten thousand waiters do not
+/// retry at once.
 #[derive(Debug, Default)]
 pub(super) struct Outage {
     current: Option<Current>,
@@ -21,19 +21,19 @@ pub(super) struct Outage {
 
 #[derive(Debug)]
 struct Current {
-    /// Requests in a row, each begun after the one before, that nobody answered.
+    /// Unanswered requests in a row, each begun after the one before.
     count: u32,
     grown_at: Timestamp,
     until: Timestamp,
 }
 
 impl Outage {
-    pub(super) fn ends(&mut self) {
+    pub(super) fn end(&mut self) {
         self.current = None;
     }
 
-    /// A request that began at `begun_at` got no answer. Of several that were under way together, the first counts.
-    pub(super) fn grows(
+    /// A request that began at `begun_at` got no answer. Of concurrent ones the first counts.
+    pub(super) fn grow(
         &mut self,
         now: Timestamp,
         begun_at: Timestamp,
@@ -49,8 +49,8 @@ impl Outage {
         self.current = Some(Current { count, grown_at: now, until });
     }
 
-    /// True if a request may be made while so many others are under way.
-    pub(super) fn lets_ask(&self, now: Timestamp, asking: usize) -> bool {
+    /// True if a request may be made while `asking` others are in flight.
+    pub(super) fn may_ask(&self, now: Timestamp, asking: usize) -> bool {
         self.until().is_none_or(|until| asking == 0 && until <= now)
     }
 
@@ -59,8 +59,8 @@ impl Outage {
     }
 }
 
-/// How long to wait after so many requests in a row without an answer: 100 ms, doubled up to 5 s, or what the limiter asks
-/// for if that is longer; up to half as long again by `jitter`, which is in 0..1. Never longer than [`WAIT_MAX`].
+/// The pause after `count` requests in a row without an answer: 100 ms, doubled up to 5 s, or `retry_after` if that is
+/// longer, plus up to half of it by `jitter`, which is in 0..1. At most [`WAIT_MAX`].
 pub fn no_answer_pause(count: u32, retry_after: Duration, jitter: f64) -> Duration {
     let doublings = count.saturating_sub(1).min(DOUBLINGS_MAX);
     let pause = (PAUSE_BASE * 2_u32.pow(doublings)).min(PAUSE_MAX);

@@ -1,4 +1,4 @@
-//! The policy by itself: no runtime, no limiter, and time as a number.
+//! The policy alone: no runtime, no limiter, and time as a number.
 
 mod answers;
 mod gates;
@@ -11,15 +11,15 @@ use super::*;
 
 const STARVING_AFTER: u32 = 3;
 
-/// Plays a script over an admission with so many workers, and shows what each line led to.
+/// Plays a script on an admission, and shows the result of each line.
 ///
-/// - `add NAME queue tenant key=amount…` takes a job in
+/// - `add NAME queue tenant key=amount…` adds a job
 /// - `next` lets jobs ask as long as they may
 /// - `allow NAME`, `deny NAME key… for SECONDS`, `silence NAME`, `refuse NAME` answers one that asks
 /// - `end NAME key…` ends one that runs, which frees these limits
-/// - `cancel NAME` takes out one that waits
+/// - `cancel NAME` removes one that waits
 ///
-/// A line may begin with a moment, as `5s`.
+/// A line may begin with a time, as `5s`.
 #[derive(Debug)]
 struct Script {
     admission: Admission<String>,
@@ -103,10 +103,11 @@ impl Script {
 
     fn next(&mut self) -> String {
         let mut asking = Vec::new();
-        while let Some(attempt) = self.admission.next(self.now) {
-            let name = &self.admission.get(attempt.waiter).unwrap().work;
-            let again = if attempt.repeats.is_some() { " same lease" } else { "" };
-            asking.push(format!("{name}#{}{again}", attempt.count));
+        while let Some(id) = self.admission.next(self.now) {
+            let Waiter { work: name, attempts, unanswered_lease, .. } =
+                self.admission.get(id).unwrap();
+            let again = if unanswered_lease.is_some() { " same lease" } else { "" };
+            asking.push(format!("{name}#{attempts}{again}"));
         }
         if asking.is_empty() {
             asking.push("nobody".to_owned());

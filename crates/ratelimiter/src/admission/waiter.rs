@@ -1,87 +1,93 @@
-//! Work that waits or asks.
+//! A waiter and its state.
 
 use std::sync::Arc;
 
 use super::WaiterGates;
 use super::denials::{Denials, Owner};
-use super::gates::GateNumber;
-use super::queues::QueueNumber;
+use super::gates::GateId;
+use super::queues::QueueId;
 use crate::LeaseId;
 use crate::clock::Timestamp;
 
 /// Work that waits or asks.
 #[derive(Debug)]
 pub struct Waiter<W> {
-    pub(super) queue: QueueNumber,
+    pub(super) queue: QueueId,
     pub(super) lane: Arc<str>,
-    pub(super) needs: Box<[Need]>,
-    /// How often it has asked.
+    pub(super) requirements: Box<[GateRequirement]>,
+    /// How often it asked.
     pub attempts: u32,
-    /// The lease of the last attempt, if nobody knows what became of it.
+    /// The lease of the last attempt, if its outcome is unknown.
     pub unanswered_lease: Option<LeaseId>,
-    /// How often in a row nobody answered.
+    /// Attempts in a row without an answer.
     pub(super) unanswered_count: u32,
-    pub(super) standing: Standing,
-    /// The gates that nobody may pass before this waiter.
-    pub(super) first_at: Box<[GateNumber]>,
+    pub(super) state: WaiterState,
+    /// The gates that no other waiter may pass before this one.
+    pub(super) first_at: Box<[GateId]>,
     pub(super) denials: Denials,
-    /// What the caller keeps with it.
+    /// The caller's data.
     pub work: W,
 }
 
-/// What a waiter needs of one limit.
+/// A waiter's requirement at one gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Need {
-    pub(super) gate: GateNumber,
+pub(super) struct GateRequirement {
+    pub(super) gate: GateId,
     pub(super) amount: u64,
     pub(super) owner: Owner,
 }
 
-/// What a waiter does at present.
 #[derive(Debug)]
-pub(super) enum Standing {
-    /// It has not asked yet.
+pub(super) enum WaiterState {
+    /// It may ask as soon as its turn comes.
     Ready,
-    /// It asked, and asks again later.
+    /// It was denied or got no answer, and asks again later.
     Waiting(Wait),
-    /// It asks.
     Asking {
-        /// How many releases there had been when it began to.
+        /// The number of releases when it began to ask.
         since: u64,
         begun_at: Timestamp,
     },
 }
 
-/// Until when a waiter waits.
 #[derive(Debug)]
 pub(super) struct Wait {
     pub(super) until: Timestamp,
-    /// The gates that stood in its way. When all of them got room back, the wait is over early.
-    pub(super) denied: Box<[GateNumber]>,
-    /// How many releases there had been when the waiter asked.
+    /// The gates that denied it. When all of them got room back, the wait is over early.
+    pub(super) denied: Box<[GateId]>,
+    /// The number of releases when the waiter began to ask.
     pub(super) since: u64,
 }
 
 impl<W> Waiter<W> {
-    pub(super) fn new(queue: QueueNumber, lane: Arc<str>, needs: Box<[Need]>, work: W) -> Self {
+    pub(super) fn new(
+        queue: QueueId,
+        lane: Arc<str>,
+        requirements: Box<[GateRequirement]>,
+        work: W,
+    ) -> Self {
         Self {
             queue,
             lane,
-            needs,
+            requirements,
             attempts: 0,
             unanswered_lease: None,
             unanswered_count: 0,
-            standing: Standing::Ready,
+            state: WaiterState::Ready,
             first_at: Box::default(),
             denials: Denials::default(),
             work,
         }
     }
+
+    pub(super) fn gates(&self) -> impl Iterator<Item = GateId> {
+        self.requirements.iter().map(|requirement| requirement.gate)
+    }
 }
 
 impl Wait {
     pub(super) fn is_over(&self, now: Timestamp, gates: &WaiterGates) -> bool {
-        let released = |gate: &GateNumber| gates.was_released_since(*gate, self.since);
+        let released = |gate: &GateId| gates.was_released_since(*gate, self.since);
         self.until <= now || (!self.denied.is_empty() && self.denied.iter().all(released))
     }
 }

@@ -48,7 +48,8 @@ async fn no_provider_waits_for_another(steps: &mut Steps) -> Result<(), Error> {
         || async { Ok(MemoryLimiter::with_options(MemoryOptions::for_tests(TokioClock::new()))) };
     let comparison = scenario.compare(in_process).await?;
     println!("{comparison}");
-    let [alone, beside] = [&comparison.quiet_alone, &comparison.quiet].map(|fared| fared.waits.max);
+    let [alone, beside] =
+        [&comparison.quiet_alone, &comparison.quiet].map(|result| result.waits.max);
     let what = "jobs of a free provider beside a saturated one: their longest wait";
     steps.judged(
         what,
@@ -60,7 +61,7 @@ async fn no_provider_waits_for_another(steps: &mut Steps) -> Result<(), Error> {
     let waits = "the saturated provider's longest wait";
     let holds = busy > Duration::from_secs(60);
     steps.judged(waits, "more than a minute", &format!("{busy:?}"), holds);
-    let refused = comparison.quiet.measures.refused + comparison.busy.measures.refused;
+    let refused = comparison.quiet.metrics.refused + comparison.busy.metrics.refused;
     steps.equal("429s of both providers", &0, &refused);
     Ok(())
 }

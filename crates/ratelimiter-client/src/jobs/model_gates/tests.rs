@@ -1,4 +1,4 @@
-//! Who is claimed next, as plain data.
+//! Which jobs are claimed next, without a runner.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -23,8 +23,8 @@ fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// The claims in words: `a 1, all but a`.
-fn words(claims: &[Claiming]) -> String {
+/// The claims as text: `a 1, all but a`.
+fn shown(claims: &[Claiming]) -> String {
     let names = |set: &TopicSet| {
         let names = set.iter().map(|topic| topic.as_str().trim_start_matches("llm.job:"));
         names.collect::<Vec<_>>().join("+")
@@ -39,7 +39,7 @@ fn words(claims: &[Claiming]) -> String {
 }
 
 fn claims(gates: &mut ModelGates, now: Timestamp) -> String {
-    words(&gates.claims(now))
+    shown(&gates.claims(now))
 }
 
 /// A job asks and is denied by this limit.
@@ -88,7 +88,7 @@ fn an_open_gate_widens_with_every_allow_until_it_is_gone() {
 fn while_a_job_of_a_gated_model_asks_no_other_is_claimed() {
     let (mut gates, now) = (gates(), START);
     denied(&mut gates, now, &topic("a"), "rpm", Duration::ZERO);
-    assert!(gates.take(&topic("a")));
+    assert!(gates.try_start(&topic("a")));
     assert_eq!(claims(&mut gates, now), "all but a");
     assert!(gates.end_asking(&topic("a")), "worth another look");
     assert_eq!(claims(&mut gates, now), "a 1, all but a");
@@ -112,7 +112,7 @@ fn a_model_is_closed_while_one_of_its_limits_is() {
     denied(&mut gates, now, &topic("a"), "rpm", secs(2));
     denied(&mut gates, now, &topic("a"), "slots", secs(90));
     assert_eq!(gates.opens_at(now), Some(now.after(secs(90))));
-    assert!(!gates.released(now, &[key("slots")]), "rpm is closed still");
+    assert!(!gates.released(now, &[key("slots")]), "rpm is still closed");
     assert_eq!(gates.opens_at(now), Some(now.after(secs(60))), "a later hint shortens none");
     assert!(gates.released(now, &[key("rpm")]));
     assert!(!gates.released(now, &[key("rpm")]), "it was open already");
@@ -120,15 +120,15 @@ fn a_model_is_closed_while_one_of_its_limits_is() {
 }
 
 #[test]
-fn a_model_with_enough_in_hand_leaves_the_rest_to_others() {
+fn a_model_with_all_its_workers_busy_is_left_to_other_runners() {
     let mut gates = ModelGates::new(Models::all(), 2);
     let now = START;
-    assert!(gates.take(&topic("slow")));
-    assert!(gates.take(&topic("slow")));
-    assert!(!gates.take(&topic("slow")));
+    assert!(gates.try_start(&topic("slow")));
+    assert!(gates.try_start(&topic("slow")));
+    assert!(!gates.try_start(&topic("slow")));
     assert_eq!(claims(&mut gates, now), "all but slow");
     gates.end_asking(&topic("slow"));
-    assert!(gates.leave(&topic("slow")), "worth another look");
+    assert!(gates.finish(&topic("slow")), "worth another look");
     assert_eq!(claims(&mut gates, now), "all");
 }
 
@@ -140,14 +140,14 @@ fn a_runner_of_some_models_claims_no_other() {
     assert_eq!(claims(&mut gates, now), "p:a+p:b");
     denied(&mut gates, now, &topic("p:a"), "rpm", secs(5));
     assert_eq!(claims(&mut gates, now), "p:b");
-    gates.is_foreign(&topic("other"));
+    gates.add_foreign(&topic("other"));
     assert_eq!(claims(&mut gates, now), "p:b");
 }
 
 #[test]
-fn what_is_no_job_is_claimed_once() {
+fn a_topic_without_jobs_is_claimed_once() {
     let (mut gates, now) = (gates(), START);
-    gates.is_foreign(&topic("mail"));
+    gates.add_foreign(&topic("mail"));
     assert_eq!(claims(&mut gates, now), "all but mail");
 }
 
@@ -170,13 +170,13 @@ fn a_tenant_without_budget_waits_alone_and_longer_each_time() {
     }
     assert_eq!(waits, [600, 600, 1000, 2000].map(Duration::from_millis));
     assert_eq!(claims(&mut gates, now), "all", "the model is not gated");
-    assert_eq!(gates.put_off(now, &budget), Some(secs(2)));
-    assert_eq!(gates.put_off(now.after(secs(2)), &budget), None);
+    assert_eq!(gates.tenant_wait(now, &budget), Some(secs(2)));
+    assert_eq!(gates.tenant_wait(now.after(secs(2)), &budget), None);
     gates.allowed(MessageId::random(), &topic("a"), Some(&budget));
-    assert_eq!(gates.put_off(now, &budget), None);
+    assert_eq!(gates.tenant_wait(now, &budget), None);
 }
 
-/// SCH-01: the hint is the longest of all limits that denied, so what it says of the shared one nobody knows.
+/// SCH-01: the hint is the longest of all limits that denied, so it tells nothing about the shared one.
 #[test]
 fn sch_01_a_tenant_without_budget_closes_no_model() {
     let (mut gates, now) = (gates(), START);
@@ -186,10 +186,10 @@ fn sch_01_a_tenant_without_budget_closes_no_model() {
         gates.denied(now, id, &topic("a"), &keys, Some(&budget), secs(3600));
     }
     assert_eq!(claims(&mut gates, now), "all", "the model is not gated");
-    assert_eq!(gates.put_off(now, &budget), Some(secs(3600)));
+    assert_eq!(gates.tenant_wait(now, &budget), Some(secs(3600)));
 }
 
-/// A runner that deals with a thousand jobs a second, those that are due first.
+/// A runner that handles a thousand jobs a second, in the order in which they are due.
 #[test]
 fn a_hundred_thousand_jobs_of_a_tenant_without_budget_leave_others_their_turn() {
     let (mut gates, mut now) = (gates(), START);
@@ -200,7 +200,7 @@ fn a_hundred_thousand_jobs_of_a_tenant_without_budget_leave_others_their_turn() 
     for _ in 0..600_000 {
         if due.peek().is_some_and(|Reverse(due_at)| *due_at <= now) {
             due.pop();
-            let wait = gates.put_off(now, &budget).unwrap_or_else(|| {
+            let wait = gates.tenant_wait(now, &budget).unwrap_or_else(|| {
                 gates.denied(now, MessageId::random(), &topic("a"), keys, Some(&budget), secs(5))
             });
             due.push(Reverse(now.after(wait)));
@@ -222,10 +222,43 @@ fn a_job_that_was_denied_too_often_goes_first() {
         assert_eq!(opens_early, count < STARVING_AFTER, "denied {count} times");
         now = now.after(secs(2));
     }
-    // Not for ever.
+    // Not forever.
     now = now.after(FIRST_LASTS_MAX);
     gates.denied(now, large, &topic("a"), std::slice::from_ref(&limit), None, secs(1));
     assert!(gates.released(now, &[limit]));
+}
+
+/// SCH-05: a job that its tenant's budget holds up anyway must not hold up other tenants.
+#[test]
+fn sch_05_a_denial_by_the_budget_resets_the_count_of_shared_denials() {
+    let (mut gates, now) = (gates(), START);
+    let (id, limit, budget) =
+        (MessageId::random(), key("tpm"), key("tenant:acme:llm:daily_tokens"));
+    let mut denied = |by: &LimitKey| {
+        gates.denied(now, id, &topic("a"), std::slice::from_ref(by), Some(&budget), secs(1));
+        gates.released(now, std::slice::from_ref(&limit))
+    };
+    for _ in 1..STARVING_AFTER {
+        assert!(denied(&limit));
+    }
+    denied(&budget);
+    assert!(denied(&limit), "it does not go first");
+}
+
+/// A job that was denied before is counted on when no other can be remembered.
+#[test]
+fn a_remembered_job_goes_first_when_the_memory_is_full() {
+    let (mut gates, now) = (gates(), START);
+    let (large, limit) = (MessageId::random(), key("tpm"));
+    let keys = std::slice::from_ref(&limit);
+    gates.denied(now, large, &topic("a"), keys, None, secs(1));
+    for _ in 1..DENIED_MAX {
+        denied(&mut gates, now, &topic("b"), "rpm", secs(1));
+    }
+    for _ in 1..STARVING_AFTER {
+        gates.denied(now, large, &topic("a"), keys, None, secs(1));
+    }
+    assert!(!gates.released(now, keys), "the gate is kept for it");
 }
 
 #[test]
@@ -233,7 +266,7 @@ fn gates_tenants_and_denied_jobs_are_bounded() {
     let (mut gates, now) = (gates(), START);
     for number in 0..=GATED_MAX {
         denied(&mut gates, now, &topic(&number.to_string()), "rpm", secs(5));
-        gates.is_foreign(&topic(&format!("foreign-{number}")));
+        gates.add_foreign(&topic(&format!("foreign-{number}")));
     }
     assert_eq!((gates.gated.len(), gates.foreign.len()), (GATED_MAX, GATED_MAX));
     for number in 0..=TENANTS_MAX {

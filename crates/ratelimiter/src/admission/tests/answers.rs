@@ -10,7 +10,7 @@ use crate::{LeaseId, LimitKey};
 
 /// SCH-02
 #[test]
-fn sch_02_who_is_denied_waits_and_asks_again_with_a_new_lease() {
+fn sch_02_a_denied_job_waits_and_asks_again_with_a_new_lease() {
     check(
         9,
         "add a A t rpm=1
@@ -32,7 +32,7 @@ fn sch_02_who_is_denied_waits_and_asks_again_with_a_new_lease() {
 
 /// SCH-02
 #[test]
-fn sch_02_who_gets_no_answer_asks_again_with_the_same_lease() {
+fn sch_02_an_unanswered_job_asks_again_with_the_same_lease() {
     check(
         9,
         "add a A t rpm=1
@@ -62,9 +62,9 @@ fn sch_02_who_gets_no_answer_asks_again_with_the_same_lease() {
 
 /// SCH-02
 ///
-/// After the first answer everybody may ask again whose own time has come.
+/// After the first answer all jobs may ask again whose own pause is over.
 #[test]
-fn sch_02_while_nobody_answers_one_job_at_a_time_finds_out() {
+fn sch_02_during_an_outage_one_job_at_a_time_asks() {
     check(
         9,
         "add a A t rpm=1
@@ -102,7 +102,7 @@ fn sch_02_while_nobody_answers_one_job_at_a_time_finds_out() {
 
 /// SCH-02
 #[test]
-fn sch_02_who_is_refused_is_gone() {
+fn sch_02_a_refused_job_is_removed() {
     check(
         9,
         "add a A t nokey=1
@@ -118,7 +118,7 @@ fn sch_02_who_is_refused_is_gone() {
     );
 }
 
-/// However absurd a hint is, the moment it leads to can be named.
+/// No hint makes a timestamp overflow.
 #[test]
 fn a_wait_is_bounded() {
     let second = Duration::from_secs(1);
@@ -149,7 +149,7 @@ fn a_wait_is_bounded() {
 }
 
 #[test]
-fn nothing_is_left_of_jobs_that_are_gone() {
+fn jobs_that_left_leave_no_state_behind() {
     let mut script = Script::new(4);
     for line in [
         "add a A t tpm=1 tenant:t=1",

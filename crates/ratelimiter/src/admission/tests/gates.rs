@@ -1,8 +1,8 @@
-//! The gates by themselves, as a caller uses them whose waiters are elsewhere.
+//! Gates without an `Admission`, as durable jobs use them.
 
 use std::time::Duration;
 
-use super::super::{Denials, FIRST_LASTS_MAX, GateNumber, Gates, Owner};
+use super::super::{Denials, FIRST_LASTS_MAX, GateId, Gates, Owner};
 use super::START;
 use crate::LimitKey;
 
@@ -12,8 +12,8 @@ fn key() -> LimitKey {
     LimitKey::new("rpm").unwrap()
 }
 
-/// Gates with one gate, at which one model stands.
-fn one_gate() -> (Gates<&'static str, u32>, GateNumber) {
+/// Gates with one gate, which one model needs.
+fn one_gate() -> (Gates<&'static str, u32>, GateId) {
     let mut gates = Gates::default();
     let gate = gates.enter(&key(), "model");
     (gates, gate)
@@ -36,27 +36,30 @@ fn after_a_denial_a_gate_opens_for_1_2_4_8_and_then_for_all() {
 }
 
 #[test]
-fn a_denial_begins_the_count_of_allows_anew() {
+fn a_denial_resets_the_count_of_allows() {
     let (mut gates, gate) = one_gate();
-    for _ in 0..2 {
-        gates.close(START, gate, 5, START.after(SECOND), 0);
-        gates.widen(gate, 8);
-        gates.widen(gate, 8);
-        assert_eq!(gates.width(gate), 2, "one of two was allowed");
+    for _ in 0..8 {
+        gates.ask(gate);
     }
+    gates.close(START, gate, 5, START.after(SECOND), 0);
+    gates.widen(gate, 8);
+    assert_eq!(gates.width(gate), 4, "one of four was allowed");
+    gates.close(START, gate, 5, START.after(SECOND), 0);
+    gates.widen(gate, 8);
+    assert_eq!(gates.width(gate), 2, "one of two was allowed, and not two");
 }
 
 #[test]
-fn a_closing_with_amount_0_stops_amount_1() {
+fn a_denial_of_amount_1_closes_the_gate_for_all() {
     let (mut gates, gate) = one_gate();
     let until = START.after(SECOND);
     gates.close(START, gate, 2, until, gates.releases());
     assert_eq!(gates.closed_until(START, gate, 1), None, "half of what was denied may pass");
     assert_eq!(gates.closed_until(START, gate, 2), Some(until));
-    gates.close(START, gate, 0, until, gates.releases());
+    gates.close(START, gate, 1, until, gates.releases());
     assert_eq!(gates.closed_until(START, gate, 1), Some(until));
     assert_eq!(gates.closed_until(until, gate, 1), None, "its time is over");
-    gates.close(START, gate, 0, until, gates.releases());
+    gates.close(START, gate, 1, until, gates.releases());
     assert_eq!(gates.release(&key()), ["model"]);
     assert_eq!(gates.closed_until(START, gate, 1), None, "room came back");
 }

@@ -1,4 +1,4 @@
-//! Who was denied too often goes first.
+//! A job that was denied too often goes first.
 
 use expect_test::expect;
 
@@ -6,7 +6,7 @@ use super::check;
 
 /// SCH-05
 ///
-/// From its third denial on nobody passes it.
+/// From its third denial on no other passes it.
 #[test]
 fn sch_05_after_three_denials_a_large_job_goes_first() {
     check(
@@ -102,7 +102,7 @@ fn sch_05_a_large_job_without_budget_does_not_hold_up_another_tenant() {
 
 /// SCH-05
 #[test]
-fn sch_05_denials_by_the_own_budget_begin_the_count_anew() {
+fn sch_05_a_denial_by_the_budget_resets_the_count_of_shared_denials() {
     check(
         1,
         "add large A t tpm=90 tenant:t=90
@@ -134,7 +134,7 @@ fn sch_05_denials_by_the_own_budget_begin_the_count_anew() {
 
 /// SCH-05
 ///
-/// Small jobs that are allowed in between make it possible that both ask at a time.
+/// Small jobs that are allowed in between widen the gates, so that both ask at a time.
 #[test]
 fn sch_05_two_jobs_that_go_first_do_not_wait_for_each_other() {
     check(
@@ -188,9 +188,9 @@ fn sch_05_two_jobs_that_go_first_do_not_wait_for_each_other() {
 
 /// SCH-05
 ///
-/// Other processes take all the room; after two minutes the claim ends.
+/// Other processes take all the room; after two minutes it no longer goes first.
 #[test]
-fn sch_05_who_goes_first_in_vain_lets_others_go_again() {
+fn sch_05_a_job_that_goes_first_in_vain_yields_after_two_minutes() {
     check(
         1,
         "add large A t tpm=90
@@ -224,7 +224,7 @@ fn sch_05_who_goes_first_in_vain_lets_others_go_again() {
 
 /// SCH-04
 #[test]
-fn sch_04_a_cancelled_job_leaves_no_claim_behind() {
+fn sch_04_a_cancelled_job_no_longer_goes_first() {
     check(
         1,
         "add large A t tpm=90

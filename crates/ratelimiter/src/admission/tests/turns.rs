@@ -1,4 +1,4 @@
-//! Queues and tenants take turns, and nobody waits for somebody else's limits.
+//! Queues and tenants take turns, and no job waits for the limits of others.
 
 use expect_test::expect;
 
@@ -48,7 +48,7 @@ fn sch_01_the_tenants_of_a_queue_take_turns() {
 
 /// SCH-01
 ///
-/// The second job of the saturated model does not even ask: it needs about as much as the one that was denied.
+/// The second job of the saturated model does not ask: it needs as much as the denied one.
 #[test]
 fn sch_01_a_saturated_model_never_delays_another() {
     check(
@@ -110,7 +110,7 @@ fn sch_01_a_tenant_out_of_budget_never_delays_another() {
 
 /// SCH-01
 ///
-/// The hint is the longest of all limits that denied, so what it says of the shared one nobody knows.
+/// The hint is the longest of all limits that denied, so it tells nothing about the shared one.
 #[test]
 fn sch_01_a_tenant_out_of_budget_closes_no_shared_limit() {
     check(
@@ -228,7 +228,7 @@ fn sch_01_room_that_comes_back_opens_the_gate() {
 
 /// SCH-01
 ///
-/// Twice as many ask when as many were allowed as may ask.
+/// The width doubles after as many allows.
 #[test]
 fn sch_01_after_a_denial_more_ask_as_others_are_allowed() {
     check(
@@ -272,7 +272,7 @@ fn sch_01_after_a_denial_more_ask_as_others_are_allowed() {
 
 /// SCH-01
 #[test]
-fn sch_01_room_that_comes_back_while_a_job_asks_makes_its_denial_old_news() {
+fn sch_01_room_that_comes_back_while_a_job_asks_outdates_its_denial() {
     check(
         9,
         "add first A t slots=1

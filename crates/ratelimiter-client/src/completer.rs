@@ -1,4 +1,4 @@
-//! A complete always follows an allow.
+//! Completes leases, with retries.
 
 use std::time::Duration;
 
@@ -11,57 +11,53 @@ use tokio_util::sync::CancellationToken;
 
 use crate::llm::LlmRequirements;
 
-/// How long a complete may take when the time to shut down is over.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How long a complete may take after the time to shut down is over.
+const LAST_COMPLETE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Completes leases, and repeats that while there is no answer and time is left.
+/// Completes leases, and retries while there is no answer.
 #[derive(Debug)]
-pub(crate) struct Completing<'a, L> {
+pub(crate) struct Completer<'a, L> {
     pub(crate) limiter: &'a L,
-    /// The time to shut down is over.
+    /// Cancelled when the time to shut down is over.
     pub(crate) stop: &'a CancellationToken,
-    /// For how long a complete is repeated.
+    /// How long a complete is retried.
     pub(crate) complete_for: Duration,
 }
 
-/// What a request came to that was cut off at the end of a shutdown.
-pub(crate) fn time_is_over() -> Unanswered {
+/// The result of a request that the end of a shutdown interrupted.
+pub(crate) fn shutdown_deadline_passed() -> Unanswered {
     Unanswered { reason: "the time to shut down is over".to_owned(), retry_after: Duration::ZERO }
 }
 
-/// A wait that is longer by up to `jitter` at random, and at most twice as long, so that processes do not come back together.
+/// Adds up to `jitter` at random, and at most the wait itself, so that processes do not retry together.
 pub(crate) fn jittered(wait: Duration, jitter: Duration) -> Duration {
     wait.saturating_add(jitter.min(wait).mul_f64(fastrand::f64()))
 }
 
-/// What became of one complete.
-enum Completed {
-    /// The lease has ended.
-    Yes,
-    /// Nobody knows. Completing twice is completing once.
+enum CompleteOutcome {
+    Done,
+    /// The outcome is unknown. Complete is idempotent, so it is retried.
     Unknown(Unanswered),
-    /// It was refused.
-    No,
+    Refused,
 }
 
-impl<L: Limiter> Completing<'_, L> {
-    /// Completes a lease of a call with these needs. Gives the limits that got room back, or `None` if it was given up and
-    /// the holds end by themselves. `after_first` runs when it has been tried once, so that nobody waits for a limiter that
-    /// is away.
+impl<L: Limiter> Completer<'_, L> {
+    /// Completes a lease of a call with these requirements. Returns the limits that got room back; `None` if it was
+    /// refused or given up. `after_first` runs after the first try, so that nobody waits for an unavailable limiter.
     pub(crate) async fn complete(
         &self,
         mut request: CompleteRequest,
-        needs: &LlmRequirements,
+        requirements: &LlmRequirements,
         after_first: impl FnOnce(),
     ) -> Option<Vec<LimitKey>> {
         let begun = Instant::now();
         let mut completed = self.complete_once(&mut request).await;
         after_first();
         let mut unanswered_count = 0;
-        while let Completed::Unknown(unanswered) = completed {
+        while let CompleteOutcome::Unknown(unanswered) = completed {
             if self.stop.is_cancelled() || begun.elapsed() > self.complete_for {
                 let lease = request.lease;
-                tracing::warn!(%lease, %unanswered, "complete given up, the hold ends by itself");
+                tracing::warn!(%lease, %unanswered, "complete failed, the hold will time out");
                 return None;
             }
             unanswered_count += 1;
@@ -74,43 +70,43 @@ impl<L: Limiter> Completing<'_, L> {
             completed = self.complete_once(&mut request).await;
         }
         match completed {
-            Completed::Yes => Some(needs.freed_by(&request.actuals)),
-            Completed::No | Completed::Unknown(_) => None,
+            CompleteOutcome::Done => Some(requirements.limits_freed_by(&request.actuals)),
+            CompleteOutcome::Refused | CompleteOutcome::Unknown(_) => None,
         }
     }
 
-    async fn complete_once(&self, request: &mut CompleteRequest) -> Completed {
+    async fn complete_once(&self, request: &mut CompleteRequest) -> CompleteOutcome {
         loop {
             let answer = tokio::select! {
                 answer = self.limiter.complete(request) => answer,
-                () = self.patience_is_over() => {
-                    return Completed::Unknown(time_is_over());
+                () = self.deadline_passed() => {
+                    return CompleteOutcome::Unknown(shutdown_deadline_passed());
                 }
             };
             match answer {
-                Ok(()) => return Completed::Yes,
-                // Nothing was applied, so the holds are still there: they must go, whatever was used.
+                Ok(()) => return CompleteOutcome::Done,
+                // Nothing was applied, so the holds are still there; release them without the actuals.
                 Err(CompleteError::InvalidActual { key }) if !request.actuals.is_empty() => {
                     tracing::warn!(lease = %request.lease, %key, "actual refused, completing without");
                     request.actuals = Actuals::none();
                 }
                 Err(CompleteError::Unanswered(unanswered)) => {
-                    return Completed::Unknown(unanswered);
+                    return CompleteOutcome::Unknown(unanswered);
                 }
                 Err(
                     error @ (CompleteError::InvalidActual { .. }
                     | CompleteError::Refused(Refused { .. })),
                 ) => {
                     tracing::warn!(lease = %request.lease, %error, "complete refused");
-                    return Completed::No;
+                    return CompleteOutcome::Refused;
                 }
             }
         }
     }
 
-    /// Returns some time after the time to shut down is over.
-    async fn patience_is_over(&self) {
+    /// Resolves [`LAST_COMPLETE_TIMEOUT`] after the time to shut down is over.
+    async fn deadline_passed(&self) {
         self.stop.cancelled().await;
-        sleep_until(Instant::now() + LAST_WORDS).await;
+        sleep_until(Instant::now() + LAST_COMPLETE_TIMEOUT).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Whatever a server does wrong is told apart, and only an unknown outcome may be repeated.
+//! Errors are told apart, and only unknown outcomes are retried.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn request() -> ReserveRequest {
     ReserveRequest::new(LeaseId::from_u128(7), Requirements::of([(key, 1)]).unwrap())
 }
 
-/// A limiter that reports at once what it meets.
+/// A limiter without retries.
 fn limiter(url: &str) -> HttpLimiter {
     let options = HttpOptions {
         repeat_for: Duration::ZERO,
@@ -26,12 +26,12 @@ fn limiter(url: &str) -> HttpLimiter {
     HttpLimiter::with_options(url, options).unwrap()
 }
 
-/// What `check` and a reserve say of a server that always replies so.
-async fn faults(reply: Reply) -> (HttpError, ReserveError) {
+/// The errors of `check` and of a reserve with a server that always replies like this.
+async fn errors(reply: Reply) -> (HttpError, ReserveError) {
     let server = ScriptedServer::start(vec![reply]).await;
     let limiter = limiter(&server.url);
-    let fault = limiter.check().await.unwrap_err();
-    (fault, limiter.reserve(&request()).await.unwrap_err())
+    let http_error = limiter.check().await.unwrap_err();
+    (http_error, limiter.reserve(&request()).await.unwrap_err())
 }
 
 #[track_caller]
@@ -55,11 +55,11 @@ fn assert_refused(error: &ReserveError, says: &str) {
 async fn cli_01_a_web_page_is_no_answer() {
     let page = "<!doctype html>\n<html>  <title>Welcome</title>";
     let reply = answer("200 OK", "content-type: text/html\r\n", page);
-    let (fault, error) = faults(Reply::Bytes(reply)).await;
+    let (http_error, error) = errors(Reply::Bytes(reply)).await;
     assert!(
-        matches!(&fault, HttpError::NotOurs { status: 200, kind, begins, .. }
-            if kind == "text/html" && begins.starts_with("<!doctype html> <html> <title>")),
-        "{fault:?}"
+        matches!(&http_error, HttpError::UnexpectedResponse { status: 200, content, excerpt, .. }
+            if content == "text/html" && excerpt.starts_with("<!doctype html> <html> <title>")),
+        "{http_error:?}"
     );
     assert_refused(&error, "answers with text/html");
 }
@@ -67,55 +67,55 @@ async fn cli_01_a_web_page_is_no_answer() {
 /// CLI-01
 #[tokio::test]
 async fn cli_01_another_programs_json_is_no_answer() {
-    let (fault, error) = faults(json("200 OK", r#"{"status":"up"}"#)).await;
-    assert!(matches!(fault, HttpError::NotOurs { .. }), "{fault:?}");
+    let (http_error, error) = errors(json("200 OK", r#"{"status":"up"}"#)).await;
+    assert!(matches!(http_error, HttpError::UnexpectedResponse { .. }), "{http_error:?}");
     assert_refused(&error, "not an answer to a reserve");
 }
 
 /// CLI-01
 #[tokio::test]
-async fn cli_01_a_redirection_is_not_followed() {
+async fn cli_01_a_redirect_is_not_followed() {
     let reply = answer("302 Found", "location: https://login.example.org/\r\n", "");
-    let (fault, error) = faults(Reply::Bytes(reply)).await;
-    assert!(matches!(fault, HttpError::Redirected { status: 302, .. }), "{fault:?}");
+    let (http_error, error) = errors(Reply::Bytes(reply)).await;
+    assert!(matches!(http_error, HttpError::Redirected { status: 302, .. }), "{http_error:?}");
     assert_refused(&error, "redirects to https://login.example.org/");
     assert_refused(&error, "give it the URL of the server itself");
 }
 
 /// CLI-01
 #[tokio::test]
-async fn cli_01_a_token_that_is_not_accepted_is_said_to_be_so() {
+async fn cli_01_a_token_that_is_not_accepted_is_reported() {
     let body = r#"{"error":"unauthorized","message":"no such token"}"#;
-    let (fault, error) = faults(json("401 Unauthorized", body)).await;
-    assert!(matches!(fault, HttpError::Unauthorized { .. }), "{fault:?}");
+    let (http_error, error) = errors(json("401 Unauthorized", body)).await;
+    assert!(matches!(http_error, HttpError::Unauthorized { .. }), "{http_error:?}");
     assert_refused(
         &error,
         "does not accept the token (401): no such token; give the client a token",
     );
 
     let body = r#"{"error":"forbidden","message":"an admin token is needed"}"#;
-    let (fault, error) = faults(json("403 Forbidden", body)).await;
-    assert!(matches!(fault, HttpError::Forbidden { .. }), "{fault:?}");
+    let (http_error, error) = errors(json("403 Forbidden", body)).await;
+    assert!(matches!(http_error, HttpError::Forbidden { .. }), "{http_error:?}");
     assert_refused(&error, "(403): an admin token is needed");
 }
 
 /// CLI-01
 #[tokio::test]
-async fn cli_01_an_answer_that_is_cut_short_leaves_the_outcome_unknown() {
+async fn cli_01_an_incomplete_response_leaves_the_outcome_unknown() {
     let whole = answer("200 OK", "", r#"{"allowed":true,"retry_after_ms":0}"#);
     let half = whole[..whole.len() - 10].to_owned();
     let no_length = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{\"allowed\":tr".to_owned();
     let head_only = "HTTP/1.1 200".to_owned();
     for cut in [half, no_length, head_only, String::new()] {
-        let (fault, error) = faults(Reply::LastBytes(cut)).await;
-        assert!(matches!(fault, HttpError::CutShort { .. }), "{fault:?}");
-        assert_unanswered(&error, "was cut short");
+        let (http_error, error) = errors(Reply::LastBytes(cut)).await;
+        assert!(matches!(http_error, HttpError::Incomplete { .. }), "{http_error:?}");
+        assert_unanswered(&error, "is incomplete");
     }
 }
 
 /// CLI-01
 #[tokio::test]
-async fn cli_01_a_server_that_accepts_and_never_answers_is_silent() {
+async fn cli_01_a_server_that_accepts_and_never_answers_times_out() {
     let server = ScriptedServer::start(vec![Reply::Silence]).await;
     let options = HttpOptions {
         timeout: Duration::from_millis(50),
@@ -123,10 +123,10 @@ async fn cli_01_a_server_that_accepts_and_never_answers_is_silent() {
         ..HttpOptions::default()
     };
     let limiter = HttpLimiter::with_options(&server.url, options.clone()).unwrap();
-    let fault = limiter.check().await.unwrap_err();
+    let http_error = limiter.check().await.unwrap_err();
     assert!(
-        matches!(fault, HttpError::Silent { timeout, .. } if timeout == options.timeout),
-        "{fault:?}"
+        matches!(http_error, HttpError::TimedOut { timeout, .. } if timeout == options.timeout),
+        "{http_error:?}"
     );
     let error = limiter.reserve(&request()).await.unwrap_err();
     assert_unanswered(&error, "did not answer within 50ms");
@@ -134,29 +134,29 @@ async fn cli_01_a_server_that_accepts_and_never_answers_is_silent() {
 
 /// CLI-01
 #[tokio::test]
-async fn cli_01_a_server_that_is_not_there_is_unreachable() {
-    // A port that nobody is given by chance, and nobody listens on.
+async fn cli_01_a_closed_port_is_unreachable() {
+    // A privileged port that no server uses and no test is assigned.
     let limiter = limiter("http://127.0.0.1:1");
-    let fault = limiter.check().await.unwrap_err();
-    assert!(matches!(fault, HttpError::Unreachable { .. }), "{fault:?}");
+    let http_error = limiter.check().await.unwrap_err();
+    assert!(matches!(http_error, HttpError::Unreachable { .. }), "{http_error:?}");
     let error = limiter.reserve(&request()).await.unwrap_err();
     assert_unanswered(&error, "cannot connect to http://127.0.0.1");
 }
 
 /// CLI-01
 #[tokio::test]
-async fn cli_01_what_stands_between_may_be_unavailable_in_its_own_words() {
+async fn cli_01_an_error_page_of_a_proxy_is_unavailable() {
     for status in
         ["502 Bad Gateway", "503 Service Unavailable", "429 Too Many Requests", "500 Oops"]
     {
         let reply = answer(status, "content-type: text/html\r\nretry-after: 7\r\n", "<html>");
-        let (fault, error) = faults(Reply::Bytes(reply)).await;
-        assert_eq!(fault.retry_after(), Duration::from_secs(7), "{fault:?}");
+        let (http_error, error) = errors(Reply::Bytes(reply)).await;
+        assert_eq!(http_error.retry_after(), Duration::from_secs(7), "{http_error:?}");
         assert_unanswered(&error, "is not available");
     }
 }
 
-/// CLI-01: what a proxy asks for beyond 366 days is taken for that long.
+/// CLI-01: at 366 days.
 #[tokio::test]
 async fn cli_01_a_retry_after_is_bounded() {
     const SECONDS_MAX: u64 = 366 * 24 * 60 * 60;
@@ -166,8 +166,12 @@ async fn cli_01_a_retry_after_is_bounded() {
         let ms = seconds.saturating_mul(1_000);
         let body = format!(r#"{{"allowed":false,"retry_after_ms":{ms}}}"#);
         for reply in [by_header, json("503 Service Unavailable", &body)] {
-            let (fault, error) = faults(reply).await;
-            assert_eq!(fault.retry_after(), Duration::from_secs(SECONDS_MAX), "{fault:?}");
+            let (http_error, error) = errors(reply).await;
+            assert_eq!(
+                http_error.retry_after(),
+                Duration::from_secs(SECONDS_MAX),
+                "{http_error:?}"
+            );
             assert_unanswered(&error, "is not available");
         }
     }
@@ -175,11 +179,11 @@ async fn cli_01_a_retry_after_is_bounded() {
 
 /// CLI-01
 #[tokio::test]
-async fn cli_01_a_backend_without_an_answer_says_when_to_come_back() {
+async fn cli_01_a_backend_without_an_answer_gives_a_retry_delay() {
     let body = r#"{"allowed":false,"retry_after_ms":1500,"error":"backend_error"}"#;
     let reply = answer("503 Service Unavailable", "retry-after: 2\r\n", body);
-    let (fault, error) = faults(Reply::Bytes(reply)).await;
-    assert!(fault.is_unanswered());
+    let (http_error, error) = errors(Reply::Bytes(reply)).await;
+    assert!(http_error.is_unanswered());
     let ReserveError::Unanswered(Unanswered { retry_after, .. }) = error else {
         panic!("the outcome is unknown, not {error:?}");
     };
@@ -188,16 +192,16 @@ async fn cli_01_a_backend_without_an_answer_says_when_to_come_back() {
 
 /// CLI-01
 #[tokio::test]
-async fn cli_01_a_backend_that_refuses_the_server_is_not_asked_again() {
+async fn cli_01_a_request_that_the_backend_refuses_is_not_retried() {
     let body = r#"{"allowed":false,"retry_after_ms":0,"error":"backend_refused"}"#;
-    let (fault, error) = faults(json("500 Internal Server Error", body)).await;
-    assert!(!fault.is_unanswered(), "{fault:?}");
+    let (http_error, error) = errors(json("500 Internal Server Error", body)).await;
+    assert!(!http_error.is_unanswered(), "{http_error:?}");
     assert_refused(&error, "backend_refused");
 }
 
 /// CLI-01
 #[tokio::test]
-async fn cli_01_every_operation_tells_a_refusal_from_an_unknown_outcome() {
+async fn cli_01_every_operation_distinguishes_a_refusal_from_an_unknown_outcome() {
     let body = r#"{"error":"unauthorized"}"#;
     let refusing = ScriptedServer::start(vec![json("401 Unauthorized", body)]).await;
     let away = ScriptedServer::start(vec![json("503 Service Unavailable", "{}")]).await;

@@ -1,4 +1,4 @@
-//! What a server sent back, and whether it is an answer of the protocol.
+//! Responses of a server, and whether they follow the protocol.
 
 use std::time::Duration;
 
@@ -13,21 +13,21 @@ use serde::de::DeserializeOwned;
 use super::error::HttpError;
 use super::url::BaseUrl;
 
-/// How much of an answer that is not ours an error shows.
+/// How much of an unexpected response an error shows.
 const SHOWN_CHARACTERS_MAX: usize = 80;
 
-/// A whole answer with a status that the protocol knows.
+/// A whole response with a status of the protocol.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct ServerResponse {
     url: BaseUrl,
     pub(super) status: u16,
-    kind: String,
+    content_type: String,
     body: Bytes,
 }
 
-/// What a server says when it cannot answer now.
+/// The body of a response that says that the server is unavailable.
 #[derive(Deserialize)]
-struct Excuse {
+struct UnavailableBody {
     #[serde(default)]
     error: String,
     #[serde(default)]
@@ -35,11 +35,12 @@ struct Excuse {
     retry_after_ms: Option<u64>,
 }
 
-impl Answer {
-    /// Sorts out what is no answer to the request, by its status.
+impl ServerResponse {
+    /// Returns an error if the status means that this is no answer to the request.
     pub(super) fn of(url: &BaseUrl, parts: &Parts, body: Bytes) -> Result<Self, HttpError> {
         let status = parts.status.as_u16();
-        let answer = Self { url: url.clone(), status, kind: content_type(&parts.headers), body };
+        let answer =
+            Self { url: url.clone(), status, content_type: content_type(&parts.headers), body };
         match status {
             401 => Err(HttpError::Unauthorized { url: url.to_string(), message: answer.message() }),
             403 => Err(HttpError::Forbidden { url: url.to_string(), message: answer.message() }),
@@ -49,21 +50,21 @@ impl Answer {
                 let (url, location) = (url.to_string(), location.to_owned());
                 Err(HttpError::Redirected { url, status, location })
             }
-            // The server did not begin, or nobody knows how far it came; whoever stands between says the same.
+            // The server did not process the request, or the outcome is unknown; a proxy answers the same way.
             408 | 425 | 429 | 502..=504 => Err(answer.unavailable(&parts.headers)),
             500..=599 if !answer.is_error_body() => Err(answer.unavailable(&parts.headers)),
             _ => Ok(answer),
         }
     }
 
-    /// Reads the body as the protocol's answer.
+    /// Parses the body.
     pub(super) fn read<A: DeserializeOwned>(&self) -> Result<A, HttpError> {
         serde_json::from_slice(&self.body).map_err(|error| {
             if error.is_eof() && !self.body.is_empty() {
                 let reason = format!("after {} bytes of JSON", self.body.len());
-                return HttpError::CutShort { url: self.url.to_string(), reason };
+                return HttpError::Incomplete { url: self.url.to_string(), reason };
             }
-            self.not_ours(self.kind.clone())
+            self.unexpected(self.content_type.clone())
         })
     }
 
@@ -77,37 +78,38 @@ impl Answer {
     }
 
     fn unavailable(&self, headers: &HeaderMap) -> HttpError {
-        let excuse = serde_json::from_slice::<Excuse>(&self.body).ok();
-        let said_ms = excuse.as_ref().and_then(|excuse| excuse.retry_after_ms);
-        // The body counts in milliseconds, the header in seconds, so the body says it better where it says it.
-        let retry_after = match said_ms {
+        let body = serde_json::from_slice::<UnavailableBody>(&self.body).ok();
+        let retry_after_ms = body.as_ref().and_then(|body| body.retry_after_ms);
+        // The body has milliseconds and the header seconds, so the body is preferred.
+        let retry_after = match retry_after_ms {
             Some(ms) if ms > 0 => Some(Duration::from_millis(ms)),
             _ => retry_after(headers),
         };
-        let message = excuse.map_or_else(String::new, |Excuse { error, message, .. }| {
-            [error, message]
-                .into_iter()
-                .filter(|part| !part.is_empty())
-                .collect::<Vec<_>>()
-                .join(": ")
-        });
+        let message =
+            body.map_or_else(String::new, |UnavailableBody { error, message, .. }| {
+                [error, message]
+                    .into_iter()
+                    .filter(|part| !part.is_empty())
+                    .collect::<Vec<_>>()
+                    .join(": ")
+            });
         HttpError::Unavailable {
             url: self.url.to_string(),
             status: self.status,
             message,
-            // Whoever waits adds to it.
+            // Bounded, so that adding to it cannot overflow.
             retry_after: retry_after.map(|after| after.min(WAIT_MAX)),
         }
     }
 
-    pub(super) fn not_ours(&self, kind: String) -> HttpError {
+    pub(super) fn unexpected(&self, content: String) -> HttpError {
         let text = String::from_utf8_lossy(&self.body);
         let shown = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        HttpError::NotOurs {
+        HttpError::UnexpectedResponse {
             url: self.url.to_string(),
             status: self.status,
-            kind,
-            begins: shown.chars().take(SHOWN_CHARACTERS_MAX).collect(),
+            content,
+            excerpt: shown.chars().take(SHOWN_CHARACTERS_MAX).collect(),
         }
     }
 }
@@ -117,7 +119,7 @@ fn content_type(headers: &HeaderMap) -> String {
     value.unwrap_or("no content type").to_owned()
 }
 
-/// The header's seconds. A date, which only a server between us and ours would send, is no duration we can trust.
+/// The header's seconds. A date, which only a proxy would send, is ignored: its clock may differ from ours.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds))

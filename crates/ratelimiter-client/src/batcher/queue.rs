@@ -1,4 +1,4 @@
-//! One kind of call: items come in one by one and go out in batches.
+//! The queue of one kind of call: items arrive one by one and are sent in batches.
 
 use std::fmt;
 use std::future::Future;
@@ -9,9 +9,9 @@ use tokio::time::{Instant, timeout_at};
 
 use super::BatchOptions;
 
-/// The way into a lane.
-pub(super) struct Lane<Q, A> {
-    entrance: mpsc::Sender<Item<Q, A>>,
+/// The sending end of a queue.
+pub(super) struct BatchQueue<Q, A> {
+    sender: mpsc::Sender<Item<Q, A>>,
 }
 
 /// A request, and where its answer goes.
@@ -20,19 +20,19 @@ struct Item<Q, A> {
     answer: oneshot::Sender<A>,
 }
 
-/// What becomes of an item whose caller has gone away before it was sent.
+/// What to do with an item whose caller has gone away before it was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Missed {
-    /// Nobody would know of its answer, so nothing is asked.
-    Skipped,
-    /// It must be carried out, whoever waits for it.
-    Sent,
+pub(super) enum OnCallerGone {
+    /// A reserve without a caller would hold capacity in vain.
+    Skip,
+    /// A complete must be carried out anyway.
+    Send,
 }
 
-impl<Q: Send + 'static, A: Send + 'static> Lane<Q, A> {
+impl<Q: Send + 'static, A: Send + 'static> BatchQueue<Q, A> {
     pub(super) fn start<F, Fut>(
         options: &BatchOptions,
-        missed: Missed,
+        on_caller_gone: OnCallerGone,
         closing: watch::Receiver<bool>,
         call: F,
     ) -> Self
@@ -40,30 +40,30 @@ impl<Q: Send + 'static, A: Send + 'static> Lane<Q, A> {
         F: Fn(Vec<Q>) -> Fut + Send + 'static,
         Fut: Future<Output = Vec<A>> + Send + 'static,
     {
-        let (entrance, items) = mpsc::channel(options.queue_max);
-        let gathering = Gathering { items, closing, options: options.clone(), missed };
-        tokio::spawn(gathering.run(call));
-        Self { entrance }
+        let (sender, items) = mpsc::channel(options.queue_max);
+        let collector = BatchCollector { items, closing, options: options.clone(), on_caller_gone };
+        tokio::spawn(collector.run(call));
+        Self { sender }
     }
 
-    /// Puts a request into the lane; `None` when it is closed.
-    pub(super) async fn ask(&self, request: Q) -> Option<oneshot::Receiver<A>> {
+    /// Puts a request into the queue; `None` if it is closed.
+    pub(super) async fn push(&self, request: Q) -> Option<oneshot::Receiver<A>> {
         let (answer, answered) = oneshot::channel();
         let item = Item { request, answer };
-        self.entrance.send(item).await.ok()?;
+        self.sender.send(item).await.ok()?;
         Some(answered)
     }
 }
 
-/// The other end of a lane: gathers items and sends them on.
-struct Gathering<Q, A> {
+/// The receiving end of a queue: collects items into batches and sends them.
+struct BatchCollector<Q, A> {
     items: mpsc::Receiver<Item<Q, A>>,
     closing: watch::Receiver<bool>,
     options: BatchOptions,
-    missed: Missed,
+    on_caller_gone: OnCallerGone,
 }
 
-impl<Q: Send + 'static, A: Send + 'static> Gathering<Q, A> {
+impl<Q: Send + 'static, A: Send + 'static> BatchCollector<Q, A> {
     async fn run<F, Fut>(mut self, call: F)
     where
         F: Fn(Vec<Q>) -> Fut,
@@ -72,12 +72,12 @@ impl<Q: Send + 'static, A: Send + 'static> Gathering<Q, A> {
         let calls_max = u32::try_from(self.options.calls_max).unwrap_or(u32::MAX);
         let calls = Arc::new(Semaphore::new(calls_max as usize));
         loop {
-            let batch = self.gather().await;
+            let batch = self.collect_batch().await;
             if batch.is_empty() {
                 break;
             }
             let permit = calls.clone().acquire_owned().await;
-            let permit = permit.expect("nobody closes the semaphore");
+            let permit = permit.expect("the semaphore is never closed");
             let (requests, answers) = self.split(batch);
             if requests.is_empty() {
                 continue;
@@ -88,15 +88,15 @@ impl<Q: Send + 'static, A: Send + 'static> Gathering<Q, A> {
                 drop(permit);
             });
         }
-        // Every call gives its permit back when it has been answered, or has failed.
+        // Every call returns its permit when it ends, also by a panic.
         let all = calls.acquire_many(calls_max).await;
-        drop(all.expect("nobody closes the semaphore"));
-        // The receiver goes last: whoever shuts the batcher down waits for it.
+        drop(all.expect("the semaphore is never closed"));
+        // Dropped last: `shutdown` waits for it.
         drop(self.closing);
     }
 
-    /// A batch of at least one item; empty when there will be no more.
-    async fn gather(&mut self) -> Vec<Item<Q, A>> {
+    /// The next batch; empty if there will be no more items.
+    async fn collect_batch(&mut self) -> Vec<Item<Q, A>> {
         let BatchOptions { items_max, wait_max, .. } = self.options;
         let mut batch = Vec::new();
         self.receive(&mut batch, items_max).await;
@@ -111,7 +111,7 @@ impl<Q: Send + 'static, A: Send + 'static> Gathering<Q, A> {
         batch
     }
 
-    /// Waits for items and takes up to `room` of them; 0 when there will be no more.
+    /// Waits for items and takes up to `room` of them; 0 if there will be no more.
     async fn receive(&mut self, batch: &mut Vec<Item<Q, A>>, room: usize) -> usize {
         loop {
             if *self.closing.borrow() {
@@ -119,7 +119,7 @@ impl<Q: Send + 'static, A: Send + 'static> Gathering<Q, A> {
                 return self.items.recv_many(batch, room).await;
             }
             tokio::select! {
-                // An error means that the batcher was dropped; then the entrance is gone too.
+                // An error means that the batcher was dropped, and the sender with it.
                 changed = self.closing.changed() => if changed.is_err() {
                     return self.items.recv_many(batch, room).await;
                 },
@@ -129,7 +129,9 @@ impl<Q: Send + 'static, A: Send + 'static> Gathering<Q, A> {
     }
 
     fn split(&self, batch: Vec<Item<Q, A>>) -> (Vec<Q>, Vec<oneshot::Sender<A>>) {
-        let wanted = |item: &Item<Q, A>| self.missed == Missed::Sent || !item.answer.is_closed();
+        let wanted = |item: &Item<Q, A>| {
+            self.on_caller_gone == OnCallerGone::Send || !item.answer.is_closed()
+        };
         let items = batch.into_iter().filter(wanted);
         items.map(|item| (item.request, item.answer)).unzip()
     }
@@ -138,13 +140,13 @@ impl<Q: Send + 'static, A: Send + 'static> Gathering<Q, A> {
 fn deliver<A>(answers: Vec<A>, callers: Vec<oneshot::Sender<A>>) {
     assert_eq!(answers.len(), callers.len(), "one answer per request");
     for (answer, caller) in answers.into_iter().zip(callers) {
-        // A caller that has gone away does not want to know.
+        // The caller may have gone away.
         drop(caller.send(answer));
     }
 }
 
-impl<Q, A> fmt::Debug for Lane<Q, A> {
+impl<Q, A> fmt::Debug for BatchQueue<Q, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lane").finish_non_exhaustive()
+        f.debug_struct("BatchQueue").finish_non_exhaustive()
     }
 }

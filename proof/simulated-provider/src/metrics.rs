@@ -1,10 +1,10 @@
-//! How calls fared.
+//! Metrics of calls and of waiting times.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How the calls to one provider fared.
+/// Metrics of the calls to one provider.
 #[derive(Debug, Clone)]
 pub struct CallMetrics {
     begun: Instant,
@@ -12,22 +12,22 @@ pub struct CallMetrics {
     pub calls: u64,
     /// Calls that were refused with a 429.
     pub refused: u64,
-    /// The tokens of each call that ended, with the time since the beginning.
+    /// The tokens of each call that ended, with the time since the start.
     used: Vec<(Duration, u64)>,
 }
 
 /// How long jobs waited to be allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Waits {
-    /// Of how many jobs.
+    /// The number of jobs.
     pub count: usize,
-    /// On average.
+    /// The average.
     pub mean: Duration,
-    /// Half of them waited no longer.
+    /// The median.
     pub p50: Duration,
-    /// All but one in a hundred waited no longer.
+    /// The 99th percentile.
     pub p99: Duration,
-    /// Nobody waited longer.
+    /// The longest.
     pub max: Duration,
 }
 
@@ -40,7 +40,7 @@ impl CallMetrics {
         self.used.push((at.duration_since(self.begun), tokens));
     }
 
-    /// All tokens that were used.
+    /// All used tokens.
     pub fn tokens(&self) -> u64 {
         self.used.iter().map(|(_, tokens)| tokens).sum()
     }
@@ -61,11 +61,11 @@ impl CallMetrics {
         reached.map_or(Duration::ZERO, |(at, _)| *at)
     }
 
-    /// Which part of a capacity of `tokens_max` per `window` was used from `from` to `to`, both counted from the beginning.
+    /// The used part of a capacity of `tokens_max` per `window` from `from` to `to`, both since the start.
     ///
-    /// A rolling limit that was full at once is free at once a window later, so calls come in bursts, and it would matter
-    /// whether the last burst is just within the time. Therefore what counts is the mean over all intervals within the time
-    /// that are a window shorter: a call in the first or the last window belongs to some of them only. 0 if there is no such
+    /// A rolling limit that was filled at once is free at once a window later, so calls come in bursts, and the result would
+    /// depend on whether the last burst is just within the time. Therefore this is the mean over all intervals within the time
+    /// that are a window shorter: a call in the first or the last window belongs only to some of them. 0 if there is no such
     /// interval.
     #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
     pub fn utilisation(
@@ -89,7 +89,7 @@ impl CallMetrics {
 }
 
 impl Waits {
-    /// Sums up waiting times.
+    /// Summarises waiting times.
     pub fn of(mut waits: Vec<Duration>) -> Self {
         waits.sort_unstable();
         let count = waits.len();
@@ -110,23 +110,23 @@ mod tests {
     #[test]
     fn utilisation_does_not_depend_on_where_the_last_burst_falls() {
         let begun = Instant::now();
-        let mut measures = CallMetrics::new(begun);
+        let mut metrics = CallMetrics::new(begun);
         let seconds = Duration::from_secs;
         for (at, tokens) in [(10, 50), (70, 40), (100, 30), (120, 99)] {
-            measures.add(begun + seconds(at), tokens);
+            metrics.add(begun + seconds(at), tokens);
         }
-        let used = measures.utilisation(100, seconds(60), seconds(0), seconds(120));
+        let used = metrics.utilisation(100, seconds(60), seconds(0), seconds(120));
         assert!(
             (used - (50.0 / 6.0 + 40.0 * 50.0 / 60.0 + 30.0 / 3.0) / 100.0).abs() < 1e-9,
             "{used}"
         );
-        assert_eq!((measures.tokens(), measures.lasted()), (219, seconds(120)));
-        assert_eq!((measures.all_but(99), measures.all_but(100)), (seconds(100), seconds(100)));
-        assert_eq!((measures.all_but(0), measures.all_but(219)), (seconds(120), seconds(10)));
+        assert_eq!((metrics.tokens(), metrics.lasted()), (219, seconds(120)));
+        assert_eq!((metrics.all_but(99), metrics.all_but(100)), (seconds(100), seconds(100)));
+        assert_eq!((metrics.all_but(0), metrics.all_but(219)), (seconds(120), seconds(10)));
     }
 
     #[test]
-    fn waits_are_summed_up() {
+    fn waits_are_summarised() {
         let waits = Waits::of((1..=200).map(Duration::from_secs).collect());
         let seconds = [waits.p50, waits.p99, waits.max].map(|wait| wait.as_secs());
         assert_eq!(seconds, [101, 199, 200]);

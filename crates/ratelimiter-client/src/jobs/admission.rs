@@ -1,0 +1,241 @@
+//! Admission of claimed jobs: turns, and reserving until there is an answer.
+
+use std::time::Duration;
+
+use coordination::{Delay, ErrorText, MessageId, Outbox, Topic};
+use ratelimiter::admission::no_answer_pause;
+use ratelimiter::clock::{Clock, Timestamp};
+use ratelimiter::{
+    Decision, Denial, DenialReason, JobId, LeaseId, LimitKey, Limiter, ReserveError, ReserveRequest,
+};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep_until};
+
+use super::claim::Settlement;
+use super::context::RunnerContext;
+use super::handler::JobHandler;
+use super::job::LlmJob;
+use crate::completer::jittered;
+use crate::llm::LlmRequirements;
+use crate::scheduler::{JobView, Permit};
+
+/// How long a job waits that cannot be allowed until an operator fixes something.
+const POSTPONED_FOR: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+pub(super) struct ClaimedJob {
+    pub(super) id: MessageId,
+    pub(super) topic: Topic,
+    pub(super) job: LlmJob,
+    pub(super) requirements: LlmRequirements,
+    pub(super) job_id: Option<JobId>,
+    /// The number of the next attempt, from 1.
+    pub(super) attempt: u32,
+    /// Failed attempts so far.
+    pub(super) failures: u32,
+    pub(super) claimed_at: Instant,
+}
+
+/// A job's turn to ask. The jobs of one model ask in the order of their creation, each when the one before has its answer.
+#[derive(Debug)]
+pub(super) struct AdmissionTurn {
+    /// Resolves on our turn; `None` means immediately.
+    pub(super) ready: Option<oneshot::Receiver<()>>,
+    /// Dropped when the next job may ask.
+    pub(super) next: oneshot::Sender<()>,
+}
+
+#[derive(Debug)]
+pub(super) enum AdmissionOutcome {
+    /// The call may be made.
+    Allowed(Permit),
+    /// The job is settled without a call.
+    Settled(Settlement),
+}
+
+impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L, H> {
+    /// Waits for the job's turn and asks until there is an answer or the runner stops.
+    pub(super) async fn admit(&self, job: &ClaimedJob, turn: AdmissionTurn) -> AdmissionOutcome {
+        if let Some(ready) = turn.ready {
+            // An error means that the job before it is gone, which also ends its turn.
+            drop(ready.await);
+        }
+        let outcome = self.try_admit(job).await;
+        drop(turn.next);
+        outcome
+    }
+
+    async fn try_admit(&self, job: &ClaimedJob) -> AdmissionOutcome {
+        if self.shutdown.is_cancelled() || !self.gates().may_ask(self.clock.now(), &job.topic) {
+            self.counts().given_back.add(1);
+            return AdmissionOutcome::put_off(Duration::ZERO);
+        }
+        let budget = job.requirements.daily_tokens();
+        let wait = budget.and_then(|key| self.gates().tenant_wait(self.clock.now(), key));
+        if let Some(wait) = wait {
+            self.counts().put_off.add(1);
+            return AdmissionOutcome::put_off(jittered(wait, self.settings.jitter));
+        }
+        let mut lease = LeaseId::generate(self.clock.now());
+        let mut unanswered_count = 0;
+        loop {
+            self.counts().asked.add(1);
+            self.settings.observer.reserve_started(&job.view(Some(lease)));
+            let request = ReserveRequest {
+                lease,
+                job: job.job_id.clone(),
+                requirements: job.requirements.as_requirements().clone(),
+            };
+            let answer = tokio::select! {
+                biased;
+                answer = self.limiter.reserve(&request) => Some(answer),
+                () = self.stop.cancelled() => None,
+            };
+            match answer {
+                Some(Ok(Decision::Allowed { reserved_at })) => {
+                    return self.allowed(job, lease, reserved_at).await;
+                }
+                Some(Ok(Decision::Denied(denial))) => return self.denied(job, lease, &denial),
+                Some(Err(ReserveError::Unanswered(unanswered))) => {
+                    tracing::debug!(%unanswered, "no answer to reserve");
+                    self.counts().unanswered.add(1);
+                    self.settings.observer.unknown(&job.view(Some(lease)), &unanswered);
+                    unanswered_count += 1;
+                    let jitter = fastrand::f64();
+                    let pause = no_answer_pause(unanswered_count, unanswered.retry_after, jitter);
+                    tokio::select! {
+                        () = sleep_until(Instant::now() + pause) => {}
+                        () = self.shutdown.cancelled() => return self.give_up(job, lease).await,
+                    }
+                }
+                None => return self.give_up(job, lease).await,
+                // A request whose answer was lost has used the lease.
+                Some(Err(ReserveError::LeaseEnded | ReserveError::LeaseConflict))
+                    if unanswered_count > 0 =>
+                {
+                    lease = LeaseId::generate(self.clock.now());
+                    unanswered_count = 0;
+                }
+                Some(Err(
+                    error @ (ReserveError::AmountExceedsCapacity { .. }
+                    | ReserveError::InvalidRequest { .. }),
+                )) => return self.refused(&error),
+                Some(Err(
+                    error @ (ReserveError::UnknownKey { .. }
+                    | ReserveError::LeaseEnded
+                    | ReserveError::LeaseConflict
+                    | ReserveError::Refused(_)),
+                )) => return self.postponed(job, &error),
+            }
+        }
+    }
+
+    async fn allowed(
+        &self,
+        job: &ClaimedJob,
+        lease: LeaseId,
+        reserved_at: Timestamp,
+    ) -> AdmissionOutcome {
+        if self.shutdown.is_cancelled() {
+            return self.give_up(job, lease).await;
+        }
+        self.counts().allowed.add(1);
+        self.gates().allowed(job.id, &job.topic, job.requirements.daily_tokens());
+        self.settings.observer.allowed(&job.view(Some(lease)));
+        AdmissionOutcome::Allowed(Permit::new(lease, reserved_at))
+    }
+
+    fn denied(&self, job: &ClaimedJob, lease: LeaseId, denial: &Denial) -> AdmissionOutcome {
+        let wait = jittered(denial.retry_after, self.settings.jitter);
+        tracing::debug!(keys = ?denial.keys(), ?wait, "reserve denied");
+        self.counts().denied.add(1);
+        self.settings.observer.denied(&job.view(Some(lease)), denial);
+        let budget = job.requirements.daily_tokens();
+        let ClaimedJob { id, topic, .. } = job;
+        let wait = self.gates().denied(self.clock.now(), *id, topic, denial.keys(), budget, wait);
+        // The runner must wake up when the gate opens.
+        self.changed.notify_one();
+        match &denial.reason {
+            DenialReason::Paused { key } => {
+                tracing::info!(%key, ?wait, "job waits, its limit is paused");
+                self.counts().paused.add(1);
+                AdmissionOutcome::put_off_because(
+                    wait,
+                    format!("waits: {key} is paused (capacity 0)"),
+                )
+            }
+            DenialReason::NoRoom { .. } | DenialReason::Decreasing { .. } => {
+                AdmissionOutcome::put_off(wait)
+            }
+        }
+    }
+
+    /// The job cannot be allowed until something outside it is fixed: a key, a token, a URL, a client that was shut down. It
+    /// waits, and the jobs that may fail in the same way ask one at a time.
+    fn postponed(&self, job: &ClaimedJob, error: &ReserveError) -> AdmissionOutcome {
+        let wait = jittered(POSTPONED_FOR, self.settings.jitter);
+        tracing::warn!(%error, ?wait, "job postponed");
+        self.counts().postponed.add(1);
+        let budget = job.requirements.daily_tokens();
+        let keys: Vec<LimitKey> = if let ReserveError::UnknownKey { key } = error {
+            vec![key.clone()]
+        } else {
+            let keys =
+                job.requirements.as_requirements().iter().map(|requirement| &requirement.key);
+            keys.filter(|key| Some(*key) != budget).cloned().collect()
+        };
+        let wait = self.gates().postponed(self.clock.now(), &job.topic, &keys, budget, wait);
+        self.changed.notify_one();
+        AdmissionOutcome::put_off_because(wait, format!("postponed: {error}"))
+    }
+
+    fn refused(&self, error: &ReserveError) -> AdmissionOutcome {
+        tracing::warn!(%error, "job failed permanently");
+        self.counts().refused.add(1);
+        let error = ErrorText::new(format!("the job can never be allowed: {error}"));
+        AdmissionOutcome::Settled(Settlement::Fail { error })
+    }
+
+    /// The runner stops before the job runs. Its lease may have been allowed, so it is completed.
+    async fn give_up(&self, job: &ClaimedJob, lease: LeaseId) -> AdmissionOutcome {
+        let ClaimedJob { requirements, job_id, .. } = job;
+        self.complete(requirements, job_id.as_ref(), lease, requirements.unused()).await;
+        self.counts().given_back.add(1);
+        AdmissionOutcome::put_off(Duration::ZERO)
+    }
+}
+
+impl AdmissionOutcome {
+    fn put_off(wait: Duration) -> AdmissionOutcome {
+        AdmissionOutcome::put_off_because(wait, String::new())
+    }
+
+    fn put_off_because(wait: Duration, reason: String) -> AdmissionOutcome {
+        let wait = wait.min(coordination::DELAY_MAX);
+        let delay = Delay::new(wait).expect("it was just bounded");
+        AdmissionOutcome::Settled(Settlement::PutOff { delay, reason: ErrorText::new(reason) })
+    }
+}
+
+impl ClaimedJob {
+    pub(super) fn view(&self, lease: Option<LeaseId>) -> JobView<'_> {
+        JobView {
+            id: self.job_id.as_ref(),
+            tenant: self.requirements.tenant(),
+            provider: self.requirements.provider(),
+            model: self.requirements.model(),
+            lease,
+            attempts: self.attempt,
+            waited: self.claimed_at.elapsed(),
+        }
+    }
+}
+
+/// The turns of `count` jobs of one model.
+pub(super) fn admission_turns(count: usize) -> impl Iterator<Item = AdmissionTurn> {
+    let mut ready = None;
+    (0..count).map(move |_| {
+        let (next, waits) = oneshot::channel();
+        AdmissionTurn { ready: ready.replace(waits), next }
+    })
+}
