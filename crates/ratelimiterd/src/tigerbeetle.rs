@@ -154,7 +154,11 @@ fn write_observations(seen: &Observations, text: &mut Text) {
     );
     let mut gauge = |name: &str, help: &str, value| one(name, "gauge", help, value);
     let lag = seen.expiry_lag.as_secs_f64();
-    gauge("ratelimiter_tb_expiry_lag_seconds", "How late reservations lapse, as last seen.", lag);
+    gauge(
+        "ratelimiter_tb_expiry_lag_seconds",
+        "How late reservations expire, as last measured.",
+        lag,
+    );
     gauge("ratelimiter_tb_leases_cached", "Open leases in memory.", number(seen.leases_cached));
     gauge(
         "ratelimiter_tb_limits_decreasing",

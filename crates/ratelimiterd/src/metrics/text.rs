@@ -44,7 +44,11 @@ impl Text {
             let key = state.limit.key.as_str();
             self.sample("ratelimiter_limit_used", &[("key", key)], state.usage.used);
         }
-        self.family("ratelimiter_overage_units_total", "counter", "Units used above the capacity.");
+        self.family(
+            "ratelimiter_overage_units_total",
+            "counter",
+            "Units used above their reservations for which no room was found.",
+        );
         for state in states {
             let labels =
                 [("key", state.limit.key.as_str()), ("policy", state.limit.overage.name())];

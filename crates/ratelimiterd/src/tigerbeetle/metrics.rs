@@ -19,7 +19,7 @@ pub struct ClusterMetrics {
     batch_events: AtomicU64,
     requests: [Histogram; Operation::ALL.len()],
     sessions_busy: AtomicU64,
-    /// By the word for what went wrong.
+    /// By reason.
     errors: Mutex<BTreeMap<&'static str, u64>>,
 }
 
