@@ -19,8 +19,8 @@ pub(crate) use self::text::Text;
 #[derive(Debug)]
 pub(crate) struct Metrics {
     clock: MonotonicClock,
-    reserves: [AtomicU64; ReserveOutcome::ALL.len()],
-    completes: [AtomicU64; CompleteOutcome::ALL.len()],
+    reserves: OutcomeCounters,
+    completes: OutcomeCounters,
     denied: KeyCounters,
     requests: [Histogram; Route::ALL.len()],
     keys_max: usize,
@@ -45,29 +45,27 @@ pub(crate) enum Route {
     Admin,
 }
 
+/// The outcome of a reserve or a complete, as a label of the metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ReserveOutcome {
+enum Outcome {
     Allowed,
     Denied,
+    Ok,
     Paused,
     Decreasing,
     UnknownKey,
     OverCapacity,
     LeaseConflict,
     LeaseEnded,
-    Invalid,
-    Unauthorized,
-    NoAnswer,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CompleteOutcome {
-    Ok,
     InvalidActual,
     Invalid,
     Unauthorized,
     NoAnswer,
 }
+
+/// One counter per outcome.
+#[derive(Debug, Default)]
+struct OutcomeCounters([AtomicU64; Outcome::COUNT]);
 
 impl Route {
     const ALL: [Self; 5] =
@@ -84,8 +82,10 @@ impl Route {
     }
 }
 
-impl ReserveOutcome {
-    const ALL: [Self; 11] = [
+impl Outcome {
+    const COUNT: usize = Self::NoAnswer as usize + 1;
+    /// The outcomes that a reserve can have.
+    const OF_RESERVE: [Self; 11] = [
         Self::Allowed,
         Self::Denied,
         Self::Paused,
@@ -98,27 +98,29 @@ impl ReserveOutcome {
         Self::Unauthorized,
         Self::NoAnswer,
     ];
+    /// The outcomes that a complete can have.
+    const OF_COMPLETE: [Self; 5] =
+        [Self::Ok, Self::InvalidActual, Self::Invalid, Self::Unauthorized, Self::NoAnswer];
 
     const fn label(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",
             Self::Denied => "denied",
+            Self::Ok => "ok",
             Self::Paused => "limit_paused",
             Self::Decreasing => "limit_decreasing",
             Self::UnknownKey => "unknown_limit_key",
             Self::OverCapacity => "amount_exceeds_capacity",
             Self::LeaseConflict => "lease_conflict",
             Self::LeaseEnded => "lease_ended",
+            Self::InvalidActual => "invalid_actual",
             Self::Invalid => "invalid_request",
             Self::Unauthorized => "unauthorized",
             Self::NoAnswer => "backend_error",
         }
     }
 
-    const fn of(answer: &ReserveAnswer) -> Self {
-        let Some(code) = &answer.error else {
-            return if answer.allowed { Self::Allowed } else { Self::Denied };
-        };
+    const fn of_error(code: &ErrorCode) -> Self {
         match code {
             ErrorCode::LimitPaused { .. } => Self::Paused,
             ErrorCode::LimitDecreasing { .. } => Self::Decreasing,
@@ -126,10 +128,10 @@ impl ReserveOutcome {
             ErrorCode::AmountExceedsCapacity { .. } => Self::OverCapacity,
             ErrorCode::LeaseConflict => Self::LeaseConflict,
             ErrorCode::LeaseEnded => Self::LeaseEnded,
+            ErrorCode::InvalidActual { .. } => Self::InvalidActual,
             ErrorCode::Unauthorized | ErrorCode::Forbidden => Self::Unauthorized,
             ErrorCode::InvalidRequest { .. }
             | ErrorCode::DuplicateKey { .. }
-            | ErrorCode::InvalidActual { .. }
             | ErrorCode::KindConflict { .. }
             | ErrorCode::TooManyLimits
             | ErrorCode::LimitsReadOnly
@@ -144,44 +146,13 @@ impl ReserveOutcome {
     }
 }
 
-impl CompleteOutcome {
-    const ALL: [Self; 5] =
-        [Self::Ok, Self::InvalidActual, Self::Invalid, Self::Unauthorized, Self::NoAnswer];
-
-    const fn label(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::InvalidActual => "invalid_actual",
-            Self::Invalid => "invalid_request",
-            Self::Unauthorized => "unauthorized",
-            Self::NoAnswer => "backend_error",
-        }
+impl OutcomeCounters {
+    fn count(&self, outcome: Outcome) {
+        self.0[outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    const fn of(answer: &CompleteAnswer) -> Self {
-        let Some(code) = &answer.error else { return Self::Ok };
-        match code {
-            ErrorCode::InvalidActual { .. } => Self::InvalidActual,
-            ErrorCode::Unauthorized | ErrorCode::Forbidden => Self::Unauthorized,
-            ErrorCode::InvalidRequest { .. }
-            | ErrorCode::DuplicateKey { .. }
-            | ErrorCode::UnknownLimitKey { .. }
-            | ErrorCode::AmountExceedsCapacity { .. }
-            | ErrorCode::LimitPaused { .. }
-            | ErrorCode::LimitDecreasing { .. }
-            | ErrorCode::LeaseConflict
-            | ErrorCode::LeaseEnded
-            | ErrorCode::KindConflict { .. }
-            | ErrorCode::TooManyLimits
-            | ErrorCode::LimitsReadOnly
-            | ErrorCode::NotFound
-            | ErrorCode::MethodNotAllowed
-            | ErrorCode::BodyTooLarge
-            | ErrorCode::RequestTimeout => Self::Invalid,
-            ErrorCode::BackendError | ErrorCode::BackendRefused | ErrorCode::Other(_) => {
-                Self::NoAnswer
-            }
-        }
+    fn get(&self, outcome: Outcome) -> u64 {
+        self.0[outcome as usize].load(Ordering::Relaxed)
     }
 }
 
@@ -190,8 +161,8 @@ impl Metrics {
     pub(crate) fn new(keys_max: usize) -> Self {
         Self {
             clock: MonotonicClock::new(),
-            reserves: Default::default(),
-            completes: Default::default(),
+            reserves: OutcomeCounters::default(),
+            completes: OutcomeCounters::default(),
             denied: KeyCounters::new(keys_max),
             requests: Default::default(),
             keys_max,
@@ -208,7 +179,11 @@ impl Metrics {
     }
 
     pub(crate) fn count_reserve(&self, answer: &ReserveAnswer) {
-        self.reserves[ReserveOutcome::of(answer) as usize].fetch_add(1, Ordering::Relaxed);
+        self.reserves.count(match &answer.error {
+            Some(code) => Outcome::of_error(code),
+            None if answer.allowed => Outcome::Allowed,
+            None => Outcome::Denied,
+        });
         for key in &answer.denied_keys {
             self.denied.count(key);
         }
@@ -220,7 +195,7 @@ impl Metrics {
     }
 
     pub(crate) fn count_complete(&self, answer: &CompleteAnswer) {
-        self.completes[CompleteOutcome::of(answer) as usize].fetch_add(1, Ordering::Relaxed);
+        self.completes.count(answer.error.as_ref().map_or(Outcome::Ok, Outcome::of_error));
     }
 
     /// The most limits whose metrics are exported.
@@ -232,13 +207,13 @@ impl Metrics {
     pub(crate) fn render(&self, states: &[LimitState], open_leases: Option<u64>) -> String {
         let mut text = Text::default();
         text.family("ratelimiter_reserve_total", "counter", "Reserve responses by outcome.");
-        for outcome in ReserveOutcome::ALL {
-            let count = self.reserves[outcome as usize].load(Ordering::Relaxed);
+        for outcome in Outcome::OF_RESERVE {
+            let count = self.reserves.get(outcome);
             text.sample("ratelimiter_reserve_total", &[("outcome", outcome.label())], count);
         }
         text.family("ratelimiter_complete_total", "counter", "Complete responses by outcome.");
-        for outcome in CompleteOutcome::ALL {
-            let count = self.completes[outcome as usize].load(Ordering::Relaxed);
+        for outcome in Outcome::OF_COMPLETE {
+            let count = self.completes.get(outcome);
             text.sample("ratelimiter_complete_total", &[("outcome", outcome.label())], count);
         }
         text.family(
