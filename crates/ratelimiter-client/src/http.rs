@@ -109,6 +109,16 @@ impl HttpLimiter {
         self.transport.ask(&Method::POST, &self.routes.complete, body, Repeat::Safe, read).await
     }
 
+    /// The server's metrics in Prometheus' text format. Where the server has tokens, this needs an admin token. A request
+    /// that fails is not repeated.
+    ///
+    /// # Errors
+    /// The server did not answer with its metrics.
+    pub async fn metrics(&self) -> Result<String, HttpError> {
+        let uri = self.transport.base.at("/metrics");
+        self.transport.ask(&Method::GET, &uri, Bytes::new(), Repeat::Unsafe, Answer::text).await
+    }
+
     /// Asks for one thing.
     async fn send<A, T, E>(
         &self,
