@@ -49,27 +49,20 @@ pub struct Admin<B> {
 
 /// Why the definitions could not be taken over.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the message says what each field is")]
 pub enum RestoreError {
     /// The limits file belongs to others (`OPS-06`).
     #[error(
         "the limits file {} is in use by {by}; stop that, or give this server a file of its own (--limits)",
         path.display()
     )]
-    InUse {
-        /// Which file.
-        path: PathBuf,
-        /// Whose it is.
-        by: String,
-    },
+    InUse { path: PathBuf, by: String },
     /// The limits file cannot be used.
     #[error(transparent)]
     File(#[from] LoadError),
     /// The backend did not take the limits.
     #[error("the backend does not take the limits: {reason}")]
-    Backend {
-        /// Why.
-        reason: DefineError,
-    },
+    Backend { reason: DefineError },
 }
 
 impl<B: HostedBackend> Admin<B> {

@@ -106,6 +106,22 @@ pub struct FileVersion {
 #[derive(Debug, Clone, Copy)]
 pub struct OsDisk;
 
+impl dyn Disk + '_ {
+    /// Reads at most `bytes_max` bytes of a regular file, or says what is there instead. Opening a pipe would block until
+    /// a writer opens it, and a device might never end.
+    pub(crate) fn read_file(
+        &self,
+        path: &Path,
+        bytes_max: u64,
+    ) -> io::Result<Result<Vec<u8>, &'static str>> {
+        match self.metadata(path)?.kind {
+            FileKind::File => self.open(path, Access::Read)?.read(bytes_max).map(Ok),
+            FileKind::Folder => Ok(Err("a directory")),
+            FileKind::Other => Ok(Err("a pipe, a socket or a device")),
+        }
+    }
+}
+
 impl Disk for OsDisk {
     fn create_dir_all(&self, folder: &Path) -> io::Result<()> {
         fs::create_dir_all(folder)

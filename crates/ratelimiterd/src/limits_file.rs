@@ -21,7 +21,7 @@ use ratelimiter_wire::{LIMITS_FILE_BYTES_MAX, LimitsDocument, LimitsFileError, P
 
 pub(crate) use self::owner::OwnError;
 pub(crate) use self::staged_files::StagedFile;
-use crate::disk::{Access, Disk, DiskFile, FileKind, OsDisk};
+use crate::disk::{Access, Disk, DiskFile, OsDisk};
 
 /// Where the definitions are kept.
 #[derive(Debug, Clone)]
@@ -117,7 +117,8 @@ impl LimitsFile {
     /// As [`LimitsFile::load`], and when there is no file.
     pub fn load_existing(&self) -> Result<LimitsDocument, LoadError> {
         let load_error = |reason| LoadError { path: self.path.clone(), reason };
-        let bytes = match self.read() {
+        let bytes_max = LIMITS_FILE_BYTES_MAX as u64 + 1;
+        let bytes = match self.disk.read_file(&self.path, bytes_max) {
             Ok(Ok(bytes)) => bytes,
             Ok(Err(what)) => return Err(load_error(LoadReason::NotAFile(what))),
             Err(error) => return Err(load_error(LoadReason::Unreadable(error))),
@@ -129,18 +130,6 @@ impl LimitsFile {
             return Err(load_error(LoadReason::TooMany { count, limits_max }));
         }
         Ok(document)
-    }
-
-    /// The bytes, or what is there in place of a file. Opening a pipe would wait for whoever writes to it.
-    fn read(&self) -> io::Result<Result<Vec<u8>, &'static str>> {
-        match self.disk.metadata(&self.path)?.kind {
-            FileKind::Folder => Ok(Err("a directory")),
-            FileKind::Other => Ok(Err("a pipe, a socket or a device")),
-            FileKind::File => {
-                let file = self.disk.open(&self.path, Access::Read)?;
-                file.read(LIMITS_FILE_BYTES_MAX as u64 + 1).map(Ok)
-            }
-        }
     }
 
     /// Writes a new content beside the file, and flushes it.

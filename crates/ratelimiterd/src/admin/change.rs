@@ -17,21 +17,16 @@ use crate::runtime::Runtime;
 
 /// Why a change was not made. Where the outcome is not known, the message says so.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the message says what each field is")]
 pub enum ChangeError<E> {
     /// There is no room for another limit.
     #[error(
         "{limits_max} limits are defined, which is all that registry.limits_max allows; delete some, or raise it"
     )]
-    TooManyLimits {
-        /// How many may be defined.
-        limits_max: usize,
-    },
+    TooManyLimits { limits_max: usize },
     /// Nothing can be written where the limits file is.
     #[error("the limits file cannot be changed through this server: {reason}")]
-    ReadOnly {
-        /// Why.
-        reason: String,
-    },
+    ReadOnly { reason: String },
     /// The backend says no, or it could not be kept.
     #[error(transparent)]
     Backend(E),

@@ -18,10 +18,7 @@ const OWNER_BYTES_MAX: u64 = 200;
 #[derive(Debug)]
 pub(crate) enum OwnError {
     /// Others have it.
-    InUse {
-        /// Who, for people.
-        by: String,
-    },
+    InUse { by: String },
     /// There can be no lock where the file is, for example because nothing can be written there.
     CannotLock(io::Error),
 }
