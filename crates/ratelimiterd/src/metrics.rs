@@ -238,7 +238,7 @@ impl Metrics {
 
     /// Everything in Prometheus' text format. The states and open leases come from the backend.
     pub(crate) fn render(&self, states: &[LimitState], open_leases: Option<u64>) -> String {
-        // Made anew for each scrape, so that a deleted limit vanishes.
+        // A new registry for each scrape, so that deleted limits vanish.
         let limits = Registry::new();
         let gauges = |name, help| register(&limits, GaugeVec::new(Opts::new(name, help), &["key"]));
         let capacity = gauges("ratelimiter_limit_capacity", "Capacity in force.");

@@ -1,4 +1,4 @@
-//! The backend on TigerBeetle, as a server hosts it.
+//! The TigerBeetle backend of a server.
 
 mod metrics;
 
@@ -21,15 +21,15 @@ use crate::metrics::{number, register};
 use crate::runtime::Runtime;
 use crate::server::as_usize;
 
-/// The limiter on a cluster whose work is counted.
+/// The limiter on a cluster, with metrics.
 pub type HostedTigerBeetle = TigerBeetleLimiter<ClusterLedger<ClusterMetrics>>;
 
-/// A ledger below a limiter that a server can host.
+/// A ledger whose limiter a server can host.
 pub trait HostedLedger: Ledger {
     /// Whether the ledger answers, as far as is known.
     ///
     /// # Errors
-    /// What is probably wrong.
+    /// The probable cause.
     fn health(&self) -> Result<(), SessionProblem> {
         Ok(())
     }
@@ -38,13 +38,13 @@ pub trait HostedLedger: Ledger {
     fn write_metrics(&self, _text: &mut String) {}
 }
 
-/// Opens the cluster's sessions, which go on trying until it is there, and the limiter on them.
+/// Opens sessions with the cluster, which keep trying until it answers, and a limiter on them.
 ///
 /// # Errors
-/// When the system starts no more threads.
+/// The operating system starts no more threads.
 ///
 /// # Panics
-/// When the settings were not checked as a [`Config`](crate::config::Config) checks them.
+/// The settings are invalid; those of a [`Config`](crate::config::Config) never are.
 pub fn open(config: &TigerBeetleConfig, hints: HintPolicy) -> io::Result<HostedTigerBeetle> {
     let cluster = checked(config).expect("a config that exists is valid");
     let options = LimiterOptions {
@@ -57,7 +57,7 @@ pub fn open(config: &TigerBeetleConfig, hints: HintPolicy) -> io::Result<HostedT
     Ok(TigerBeetleLimiter::new(ledger, options))
 }
 
-/// What the cluster makes of its settings.
+/// Validates the settings of the cluster.
 pub(crate) fn checked(config: &TigerBeetleConfig) -> Result<ClusterConfig, ConfigError> {
     let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     ClusterConfig::new(&ClusterSettings {
@@ -93,7 +93,7 @@ impl<L: HostedLedger> HostedBackend for TigerBeetleLimiter<L> {
         Ok(Self::restore_all(self, limits, unconfirmed).await?)
     }
 
-    /// The cluster need not be asked.
+    /// Known without a request to the cluster.
     async fn waits(&self, key: &LimitKey) -> Result<Option<bool>, StateError> {
         Ok(Self::waits(self, key))
     }

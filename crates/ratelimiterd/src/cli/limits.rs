@@ -93,13 +93,13 @@ struct Definition {
     overage: OverageBody,
 }
 
-/// Parses one of the words that the wire has for a type.
-fn one_of<T>(words: [&'static str; 2]) -> impl TypedValueParser<Value = T>
+/// Parses one of the values that the wire has for a type.
+fn one_of<T>(values: [&'static str; 2]) -> impl TypedValueParser<Value = T>
 where
     T: DeserializeOwned + Clone + Send + Sync + 'static,
 {
-    PossibleValuesParser::new(words)
-        .map(|word| serde_json::from_value(word.into()).expect("a word of the wire"))
+    PossibleValuesParser::new(values)
+        .map(|value| serde_json::from_value(value.into()).expect("a value of the wire"))
 }
 
 pub(super) async fn run(limits: Limits) -> Result<ExitCode, CliError> {

@@ -1,4 +1,4 @@
-//! What is counted of the work with a cluster. The names are stable.
+//! Metrics of a cluster's sessions, with stable names.
 
 use prometheus::{
     Histogram, HistogramOpts, IntCounterVec, IntGauge, Registry, exponential_buckets,
@@ -21,7 +21,7 @@ pub struct ClusterMetrics {
 impl Default for ClusterMetrics {
     fn default() -> Self {
         let registry = Registry::new();
-        // Powers of two, up to more than any server takes.
+        // Powers of two, up to more than any server accepts.
         let bounds = exponential_buckets(1.0, 2.0, 14).expect("constants");
         let batches = HistogramOpts::new(
             "ratelimiter_tb_batch_events",
@@ -83,7 +83,7 @@ mod tests {
     use crate::tigerbeetle::append;
 
     #[test]
-    fn what_happens_is_counted_under_its_stable_name() {
+    fn observations_are_counted_under_stable_names() {
         let metrics = ClusterMetrics::default();
         let operation = Operation::CreateTransfers;
         for events in [1, 4, 5, 8_189] {
