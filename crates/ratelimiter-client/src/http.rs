@@ -111,6 +111,18 @@ impl HttpLimiter {
             .await
     }
 
+    /// The server's metrics in Prometheus' text format. Where the server has tokens, this needs an admin token. A request
+    /// that fails is not repeated.
+    ///
+    /// # Errors
+    /// The server did not answer with its metrics.
+    pub async fn metrics(&self) -> Result<String, HttpError> {
+        let uri = self.transport.base.at("/metrics");
+        self.transport
+            .send(&Method::GET, &uri, Bytes::new(), RetryPolicy::Once, ServerResponse::text)
+            .await
+    }
+
     async fn send<A, T, E>(
         &self,
         method: &Method,

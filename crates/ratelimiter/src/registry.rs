@@ -57,9 +57,9 @@ pub struct Usage {
     pub used: u64,
     /// Units that could be reserved now, if the limit is active.
     pub available: u64,
-    /// Units used above the capacity while the limit's overage was `debt`.
+    /// Units used above their reservations for which no room was found, while the overage was `debt`.
     pub debt: u128,
-    /// Units used above the capacity, whatever the overage; counted since this backend started.
+    /// The same whatever the overage; counted since this backend started.
     pub uncovered: u128,
 }
 

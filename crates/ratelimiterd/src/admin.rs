@@ -28,56 +28,49 @@ use crate::hosted::HostedBackend;
 use crate::limits_file::{FileLock, LimitsFile, LoadError, OwnError, is_permanent};
 use crate::runtime::Runtime;
 
-/// When to repeat a change that could not be kept.
+/// Retry hint of a change that could not be stored.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The limits' administration.
+/// Defines and deletes limits, in the backend and in the limits file.
 #[derive(Debug)]
 pub struct Admin<B> {
     backend: Arc<B>,
     runtime: Arc<dyn Runtime>,
-    /// Where the server listens, for others that want the same file.
+    /// Where the server listens; shown to other servers that want the same file.
     addr: SocketAddr,
     store: Mutex<DefinitionStore>,
-    /// How many limits the file had at the start.
+    /// Number of limits in the file at the start.
     limit_count: usize,
-    /// Whether the backend has the definitions. It is decided once, and every request asks: from then on without a lock.
+    /// Whether the backend has the definitions. Every request checks this; once it is true, without a lock.
     is_ready: AtomicBool,
-    /// Why it does not have them yet.
+    /// Why the backend does not have them yet.
     not_ready_reason: std::sync::Mutex<String>,
 }
 
-/// Why the definitions could not be taken over.
+/// Why the definitions could not be restored.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the message says what each field is")]
 pub enum RestoreError {
-    /// The limits file belongs to others (`OPS-06`).
+    /// Another server owns the limits file (`OPS-06`).
     #[error(
         "the limits file {} is in use by {by}; stop that, or give this server a file of its own (--limits)",
         path.display()
     )]
-    InUse {
-        /// Which file.
-        path: PathBuf,
-        /// Whose it is.
-        by: String,
-    },
+    InUse { path: PathBuf, by: String },
     /// The limits file cannot be used.
     #[error(transparent)]
     File(#[from] LoadError),
-    /// The backend did not take the limits.
-    #[error("the backend does not take the limits: {reason}")]
-    Backend {
-        /// Why.
-        reason: DefineError,
-    },
+    /// The backend rejected the limits.
+    #[error("the backend rejected the limits: {reason}")]
+    Backend { reason: DefineError },
 }
 
 impl<B: HostedBackend> Admin<B> {
-    /// Takes the definitions from the file over into the backend. A shared backend may not be there yet: its turn comes
-    /// with the first tick that finds it.
+    /// Loads the definitions from the file into the backend. A shared backend may not answer yet; the first tick that
+    /// reaches it does this then.
     ///
     /// # Errors
-    /// The file is another server's or has errors, or the backend does not take what it says.
+    /// Another server owns the file, the file has errors, or the backend rejects the limits.
     pub async fn restore(
         backend: Arc<B>,
         file: LimitsFile,
@@ -88,13 +81,13 @@ impl<B: HostedBackend> Admin<B> {
         if let Err(OwnError::InUse { by }) = owned {
             return Err(RestoreError::InUse { path: file.path().to_owned(), by });
         }
-        // Before the content: what is written in between shows as a change.
+        // Read before the content, so that a write in between is detected as a change.
         let version = file.version().unwrap_or_default();
         let LimitsDocument { registry, preserved: unknown_fields, notes } = file.load()?;
-        // Whoever cannot write here cannot lose what others write.
+        // A server that cannot write cannot overwrite the definitions of others.
         if let Err(OwnError::CannotLock(error)) = &owned {
             let path = file.path().display();
-            tracing::warn!(%path, %error, "the limits file cannot be locked, and so not be changed here");
+            tracing::warn!(%path, %error, "the limits file cannot be locked; it is read-only here");
         }
         let is_owned = owned.is_ok();
         let limit_count = registry.len();
@@ -112,7 +105,7 @@ impl<B: HostedBackend> Admin<B> {
             }
             (store.unknown_fields, store.version_seen) = (unknown_fields, version);
             if is_owned {
-                // A memory backend has no late changes, so what a dead process has staged says nothing.
+                // A memory backend has no late changes, so staged files of a dead process mean nothing.
                 let uncommitted = store.file.uncommitted().unwrap_or_default();
                 uncommitted.into_iter().for_each(|staged| drop(staged.remove()));
             }
@@ -129,11 +122,11 @@ impl<B: HostedBackend> Admin<B> {
         })
     }
 
-    /// Defines a limit, or changes one. When this answers, the definition is safe on disk.
+    /// Defines or changes a limit. When this returns, the definition is safe on disk.
     ///
     /// # Errors
-    /// As the backend's define, and when the definition could not be kept. Nothing has changed then, and nothing will;
-    /// the one exception says that it is not known yet.
+    /// As the backend's define, and when the definition could not be stored. Nothing has changed then, and nothing will,
+    /// unless the message says that the outcome is not known yet.
     pub async fn define(
         self: &Arc<Self>,
         limit: Limit,
@@ -144,10 +137,10 @@ impl<B: HostedBackend> Admin<B> {
         self.run_to_end(timeout, define).await
     }
 
-    /// Removes a limit. When this answers, it is gone from the disk too.
+    /// Deletes a limit. When this returns, it is deleted on disk too.
     ///
     /// # Errors
-    /// As the backend's delete, and when the removal could not be kept; otherwise as [`Admin::define`].
+    /// As the backend's delete, and when the deletion could not be stored, as for [`Admin::define`].
     pub async fn delete(
         self: &Arc<Self>,
         key: LimitKey,
@@ -158,7 +151,7 @@ impl<B: HostedBackend> Admin<B> {
         self.run_to_end(timeout, delete).await
     }
 
-    /// Begins a change, which runs to its end even if nobody waits for it any more, and waits for it.
+    /// Starts a change and waits for it. It runs to its end even if the caller stops waiting.
     async fn run_to_end<T, E, F>(
         self: &Arc<Self>,
         timeout: Duration,
@@ -203,7 +196,7 @@ impl<B: HostedBackend> Admin<B> {
         let status = match self.backend.define(limit).await {
             Ok(status) => status,
             Err(error) => {
-                // It may still arrive at a backend that others have too, whoever is there then.
+                // It may still take effect in a shared backend, even after this server has ended.
                 let is_unknown = matches!(error, DefineError::Unanswered(_));
                 match is_unknown && self.backend.is_shared() {
                     true => staged.leave_uncommitted(),
@@ -249,8 +242,8 @@ impl<B: HostedBackend> Admin<B> {
         Ok(())
     }
 
-    /// Takes a change back that the backend has and the file not: here, in the backend, and in the file too, should it
-    /// have got there without being safe. A file that cannot be replaced is as it was.
+    /// Rolls back a change that the backend has applied and the file has not: in the backend, and in the file too, in
+    /// case the new content got there without being flushed. A file that cannot be replaced is unchanged.
     async fn roll_back(
         &self,
         store: &mut DefinitionStore,
@@ -265,14 +258,14 @@ impl<B: HostedBackend> Admin<B> {
         tracing::error!(%error, "the limits file cannot be written");
         store.needs_write = true;
         let outcome = match store.write_if_needed(lock).await {
-            true => "so the change is taken back",
-            false => "nor put back now; whether the change takes effect is not known yet",
+            true => "so the change is rolled back",
+            false => "nor restored now; whether the change takes effect is not known yet",
         };
         unanswered(format!("the limits file cannot be written, {outcome}: {error}")).into()
     }
 
-    /// Puts the backend back where the registry is, after a change that could not be kept. What it does not answer is
-    /// tried again by the next tick.
+    /// Restores a limit in the backend from the registry, after a change that could not be stored. If the backend does
+    /// not answer, the next tick tries again.
     async fn restore_backend(&self, store: &mut DefinitionStore, key: &LimitKey) {
         let undone = match store.registry().get(key).cloned() {
             Some(registered) => self.backend.restore(registered).await.is_ok(),
@@ -284,7 +277,7 @@ impl<B: HostedBackend> Admin<B> {
         if undone {
             store.pending_rollbacks.remove(key);
         } else if store.pending_rollbacks.insert(key.clone()) {
-            tracing::error!(%key, "a change that could not be kept is in force until the backend answers");
+            tracing::error!(%key, "a failed change is still in force; rolling back when the backend answers");
         }
     }
 
@@ -292,7 +285,7 @@ impl<B: HostedBackend> Admin<B> {
         if store.pending_rollbacks.is_empty() {
             return;
         }
-        // Another server may have changed these limits meanwhile, and then its word counts.
+        // If another server has changed these limits in the meantime, its change counts.
         let Ok(_lock) = self.lock_for_change(store).await else {
             return;
         };
@@ -301,11 +294,10 @@ impl<B: HostedBackend> Admin<B> {
         }
     }
 
-    /// Lets the backend do its regular work, takes over what others have written into the file, and keeps what has
-    /// changed by itself: decreases that came to their end.
+    /// Runs the backend's background work, applies what others have written to the file, and stores the decreases that
+    /// have been applied.
     ///
-    /// It may wait for a backend that does not answer, and whoever stops a server does not wait with it; only what is being
-    /// written is written to its end.
+    /// The backend may not answer. `stop` ends the waiting, but not a write to the file.
     pub async fn tick(&self, stop: &CancellationToken) {
         let worked = stop.run_until_cancelled(self.tick_before_write());
         if let Some(Some((mut store, lock))) = worked.await {
@@ -313,7 +305,7 @@ impl<B: HostedBackend> Admin<B> {
         }
     }
 
-    /// All of a tick but the writing: the definitions to be written, with the right to do so, if there is something.
+    /// All of a tick except the write. Returns the store and the lock if there is something to write.
     async fn tick_before_write(
         &self,
     ) -> Option<(MutexGuard<'_, DefinitionStore>, Option<FileLock>)> {
@@ -328,7 +320,7 @@ impl<B: HostedBackend> Admin<B> {
         self.retry_rollbacks(&mut store).await;
         let mut settled = Vec::new();
         for key in store.decreasing() {
-            // No answer, no change: the next tick asks again.
+            // Without an answer nothing changes; the next tick asks again.
             if self.backend.waits(&key).await == Ok(Some(false)) {
                 settled.push(key);
             }
@@ -342,12 +334,12 @@ impl<B: HostedBackend> Admin<B> {
 }
 
 impl<B> Admin<B> {
-    /// How many limits the file had at the start.
+    /// Number of limits in the file at the start.
     pub(crate) const fn limit_count(&self) -> usize {
         self.limit_count
     }
 
-    /// Why nothing can be decided yet; `None` once the backend has the definitions.
+    /// Why requests cannot be answered yet; `None` once the backend has the definitions.
     pub fn not_started(&self) -> Option<Unanswered> {
         if self.is_ready.load(Ordering::Acquire) {
             return None;

@@ -17,16 +17,19 @@ pub use layers::{ENVIRONMENT_PREFIX, Layers};
 pub use listen_addr::{ListenAddr, ListenAddrError};
 use ratelimiter::HintPolicy;
 use ratelimiter::memory::MemoryOptions;
-use ratelimiter_tigerbeetle::ledger::cluster;
+use ratelimiter_tigerbeetle::ledger::cluster::{
+    ClusterSettings, FLUSH_INTERVAL_MICROS_MAX, MAX_BATCH_EVENTS_MAX, REQUEST_TIMEOUT_MS_MAX,
+    SESSIONS_MAX,
+};
 use serde::Deserialize;
 pub use token::{Token, TokenError};
 
 use crate::LimitsFile;
 
 /// The most events that TigerBeetle accepts in one batch.
-pub const TIGERBEETLE_BATCH_EVENTS_MAX: u64 = cluster::MAX_BATCH_EVENTS_MAX as u64;
+pub const TIGERBEETLE_BATCH_EVENTS_MAX: u64 = MAX_BATCH_EVENTS_MAX as u64;
 /// The most sessions with a cluster; one is enough.
-pub const TIGERBEETLE_SESSIONS_MAX: u64 = cluster::SESSIONS_MAX as u64;
+pub const TIGERBEETLE_SESSIONS_MAX: u64 = SESSIONS_MAX as u64;
 
 /// The whole configuration.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
@@ -234,10 +237,10 @@ pub struct TigerBeetleConfig {
     #[serde(deserialize_with = "number::whole::<1, TIGERBEETLE_BATCH_EVENTS_MAX, _>")]
     pub max_batch_events: u64,
     /// How long a batch waits for more events.
-    #[serde(deserialize_with = "number::whole::<0, 1_000_000, _>")]
+    #[serde(deserialize_with = "number::whole::<0, FLUSH_INTERVAL_MICROS_MAX, _>")]
     pub flush_interval_micros: u64,
     /// How long to wait for a reply.
-    #[serde(deserialize_with = "number::whole::<1, 600_000, _>")]
+    #[serde(deserialize_with = "number::whole::<1, REQUEST_TIMEOUT_MS_MAX, _>")]
     pub request_timeout_ms: u64,
     /// Most open leases in the cache; others are read back from the cluster when they complete.
     #[serde(deserialize_with = "number::whole::<0, 10_000_000, _>")]
@@ -329,13 +332,21 @@ impl Default for MemoryConfig {
 
 impl Default for TigerBeetleConfig {
     fn default() -> Self {
+        let ClusterSettings {
+            cluster_id,
+            addresses,
+            sessions,
+            max_batch_events,
+            flush_interval_micros,
+            request_timeout_ms,
+        } = ClusterSettings::new(0, ["127.0.0.1:3000"]);
         Self {
-            cluster_id: 0,
-            addresses: vec!["127.0.0.1:3000".to_owned()],
-            sessions: 1,
-            max_batch_events: 8_000,
-            flush_interval_micros: 200,
-            request_timeout_ms: 2_000,
+            cluster_id,
+            addresses,
+            sessions: sessions.into(),
+            max_batch_events: max_batch_events.into(),
+            flush_interval_micros,
+            request_timeout_ms,
             leases_cached_max: 100_000,
             expiry_lag_max_ms: 10_000,
         }

@@ -1,6 +1,6 @@
-//! The file system under a limits file: the few calls that reading and replacing one is made of.
+//! The file system, as reading and replacing a limits file uses it.
 //!
-//! A trait, so that the simulation runs the shipped order of these calls on a disk that fills up, fails, and loses power.
+//! A trait, so that the simulation runs the shipped sequence of calls on a disk that fills up, fails and loses power.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -10,22 +10,22 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A file system. The calls are those of [`std::fs`], and fail as those do.
-#[expect(clippy::missing_errors_doc, reason = "they are those of `std::fs`")]
+/// A file system. The methods are those of [`std::fs`] and fail for the same reasons.
+#[expect(clippy::missing_errors_doc, reason = "as in `std::fs`")]
 pub trait Disk: fmt::Debug + Send + Sync {
-    /// Creates a folder and those above it, where they are missing.
+    /// Creates a folder and its missing parents.
     fn create_dir_all(&self, folder: &Path) -> io::Result<()>;
 
-    /// The names of what is in a folder.
+    /// The names of the entries of a folder.
     fn read_dir(&self, folder: &Path) -> io::Result<Vec<OsString>>;
 
-    /// What is at a path.
+    /// The metadata of the file or folder at a path.
     fn metadata(&self, path: &Path) -> io::Result<FileMetadata>;
 
     /// Opens a file, or a folder for reading.
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn DiskFile>>;
 
-    /// Puts a file in the place of another.
+    /// Renames a file, replacing the one at the new path.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Removes a file.
@@ -33,54 +33,54 @@ pub trait Disk: fmt::Debug + Send + Sync {
 }
 
 /// An open file or folder.
-#[expect(clippy::missing_errors_doc, reason = "they are those of `std::fs::File`")]
+#[expect(clippy::missing_errors_doc, reason = "as in `std::fs::File`")]
 pub trait DiskFile: fmt::Debug + Send + Sync {
-    /// Reads from the start, `bytes_max` bytes at the most.
+    /// Reads at most `bytes_max` bytes from the start.
     fn read(&self, bytes_max: u64) -> io::Result<Vec<u8>>;
 
-    /// Writes this in the place of all that is there.
+    /// Replaces the whole content.
     fn write(&self, bytes: &[u8]) -> io::Result<()>;
 
-    /// Makes what was written, or what was renamed in the folder, safe from a loss of power.
+    /// Flushes what was written, or what was renamed in the folder, so that it survives a loss of power.
     fn sync_all(&self) -> io::Result<()>;
 
-    /// What it is, even if it has another name or none by now.
+    /// The metadata of the open file, even if it has been renamed or removed.
     fn metadata(&self) -> io::Result<FileMetadata>;
 
-    /// Locks the file until it is dropped, or the process ends.
+    /// Locks the file until it is dropped or the process ends.
     fn try_lock(&self, mode: LockMode) -> Result<(), TryLockError>;
 }
 
 /// What a file is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// It exists, and is only read.
+    /// Read an existing file.
     Read,
-    /// It is created, or emptied, and written.
+    /// Create or empty the file, and write it.
     Truncate,
-    /// It is created where it is missing, and keeps what it holds.
+    /// Create the file if it is missing, and keep its content.
     Keep,
 }
 
-/// Who else may lock a file.
+/// Whether others may hold a lock on the same file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockMode {
-    /// Nobody.
+    /// No other lock.
     Exclusive,
-    /// Others that share it, too.
+    /// Other shared locks.
     Shared,
 }
 
-/// What is at a path.
+/// Metadata of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileMetadata {
-    /// What kind of thing it is.
+    /// File, folder or something else.
     pub kind: FileKind,
-    /// Which one it is, if it is a file.
+    /// Identifies the content of a file.
     pub version: FileVersion,
 }
 
-/// What kind of thing is at a path.
+/// The type of what is at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
     /// A regular file.
@@ -91,20 +91,36 @@ pub enum FileKind {
     Other,
 }
 
-/// What tells one content of a file from the next, where every change puts another file in its place.
+/// Distinguishes one content of a file from the next. Every change replaces the file, so its inode changes too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileVersion {
-    /// The file's number.
+    /// The inode number.
     pub inode: u64,
     /// Seconds and nanoseconds.
     pub modified_at: (i64, i64),
-    /// Its length.
+    /// The length.
     pub bytes: u64,
 }
 
 /// The operating system's file system.
 #[derive(Debug, Clone, Copy)]
 pub struct OsDisk;
+
+impl dyn Disk + '_ {
+    /// Reads at most `bytes_max` bytes of a regular file, or says what is there instead. Opening a pipe would block until
+    /// a writer opens it, and a device might never end.
+    pub(crate) fn read_file(
+        &self,
+        path: &Path,
+        bytes_max: u64,
+    ) -> io::Result<Result<Vec<u8>, &'static str>> {
+        match self.metadata(path)?.kind {
+            FileKind::File => self.open(path, Access::Read)?.read(bytes_max).map(Ok),
+            FileKind::Folder => Ok(Err("a directory")),
+            FileKind::Other => Ok(Err("a pipe, a socket or a device")),
+        }
+    }
+}
 
 impl Disk for OsDisk {
     fn create_dir_all(&self, folder: &Path) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! What a backend must do, beyond deciding, so that a server can host it.
+//! The interface between the server and its backend.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -11,7 +11,7 @@ use crate::runtime::Runtime;
 
 /// A backend that a server can host.
 pub trait HostedBackend: Backend + 'static {
-    /// Puts a limit back as it was registered, a decrease under way included. Called at the start of a server.
+    /// Restores a limit as it was registered, including a pending decrease. Called when a server starts.
     ///
     /// # Errors
     /// The backend could not be provisioned.
@@ -20,9 +20,9 @@ pub trait HostedBackend: Backend + 'static {
         registered: RegisteredLimit,
     ) -> impl Future<Output = Result<LimitStatus, DefineError>> + Send;
 
-    /// Puts limits back as they were registered; how each of them is then, in their order. `unconfirmed` are limits of
-    /// which a change was begun, here or elsewhere, and not confirmed: a shared backend takes care that it does not
-    /// arrive later. They need not be among `limits`.
+    /// Restores limits as they were registered, and returns their statuses in the same order. A change of the limits in
+    /// `unconfirmed` was begun, by this or another server, and not confirmed: a shared backend makes sure that it does
+    /// not take effect later. They need not be in `limits`.
     ///
     /// # Errors
     /// The backend could not be provisioned; it may have some of the limits.
@@ -51,8 +51,8 @@ pub trait HostedBackend: Backend + 'static {
         async { Ok(self.state(key).await?.map(|state| state.waits())) }
     }
 
-    /// Whether servers beside this one work on the same backend. They then share the limits file too, and this one
-    /// follows what the others write there; and it starts without the backend, which may come later.
+    /// Whether several servers use the same backend. They then share the limits file too, and each applies what the
+    /// others write there. A server on a shared backend starts even if the backend does not answer yet.
     fn is_shared(&self) -> bool {
         false
     }
@@ -63,10 +63,10 @@ pub trait HostedBackend: Backend + 'static {
     /// Why it does not.
     fn ready(&self) -> impl Future<Output = Result<(), NotReady>> + Send;
 
-    /// Called several times a second: returns what has expired, and applies decreases that have become possible.
+    /// Called several times a second: releases what has expired, and applies decreases that have become possible.
     fn tick(&self, runtime: &dyn Runtime) -> impl Future<Output = ()> + Send;
 
-    /// How many leases are open, where the backend knows it.
+    /// Number of open leases, if the backend knows it.
     fn open_leases(&self) -> Option<u64>;
 
     /// Adds the backend's own metrics in Prometheus' text format.
@@ -77,7 +77,7 @@ pub trait HostedBackend: Backend + 'static {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the backend does not answer: {reason}")]
 pub struct NotReady {
-    /// Why, for people.
+    /// Why, as text.
     pub reason: String,
 }
 
@@ -92,11 +92,11 @@ impl HostedBackend for MemoryLimiter {
     }
 
     async fn tick(&self, runtime: &dyn Runtime) {
-        // A sweep takes as long as there is to sweep, so it must not hold up the threads that answer requests.
+        // A sweep may take long, so it must not block the threads that answer requests.
         let limiter = self.clone();
         if runtime.run_blocking(move || limiter.sweep()).await.is_err() {
-            // The next tick may fare better; if not, `ready` tells.
-            tracing::error!("a sweep of the limits did not come to its end");
+            // The next tick may succeed; if not, `ready` reports it.
+            tracing::error!("sweep failed");
         }
     }
 

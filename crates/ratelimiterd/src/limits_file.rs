@@ -1,9 +1,9 @@
-//! The limits file on disk: read at the start, replaced in two steps.
+//! The limits file on disk, replaced in two steps.
 //!
-//! A new content is first *staged*: written beside the file and flushed, its name included. A full disk shows there,
-//! before anything was applied. Then it is *committed*: renamed over the file, and the folder flushed. A crash at any
-//! instant leaves the old or the new file, never a part of one; and what was staged and not committed stays beside it,
-//! which tells the next server which change may have been begun (`staged_files`).
+//! New content is first *staged*: written to a file next to it and flushed, with the folder. A full disk is detected
+//! there, before anything was applied. Then it is *committed*: renamed over the limits file, and the folder flushed. A
+//! crash at any moment leaves the old or the new file, never a part of one. A staged file that was not committed stays,
+//! so that the next server knows which change may have been begun (`staged_files`).
 
 mod change_lock;
 mod owner;
@@ -21,33 +21,33 @@ use ratelimiter_wire::{LIMITS_FILE_BYTES_MAX, LimitsDocument, LimitsFileError, P
 
 pub(crate) use self::owner::OwnError;
 pub(crate) use self::staged_files::StagedFile;
-use crate::disk::{Access, Disk, DiskFile, FileKind, OsDisk};
+use crate::disk::{Access, Disk, DiskFile, OsDisk};
 
-/// Where the definitions are kept.
+/// The file that stores the definitions.
 #[derive(Debug, Clone)]
 pub struct LimitsFile {
     disk: Arc<dyn Disk>,
     path: PathBuf,
     limits_max: usize,
-    /// What this server's staged contents are named after, since others may stage theirs beside them.
+    /// Part of the name of this server's staged files, because other servers may stage theirs in the same folder.
     name: LeaseId,
 }
 
-/// A new content that is safe on disk, beside the file.
+/// New content that is safe on disk, next to the limits file.
 #[derive(Debug)]
-#[must_use = "a staged content is committed or discarded"]
+#[must_use = "staged content is committed or discarded"]
 pub(crate) struct Staged {
     disk: Arc<dyn Disk>,
     temporary: PathBuf,
     path: PathBuf,
-    /// Work on a disk goes on when whoever waits for it is gone, so it has the right to write: nobody else does before it
-    /// has come to its end.
+    /// Disk work continues when its caller is gone. It holds the locks itself, so that no other server writes before it
+    /// has ended.
     _locks: Vec<FileLock>,
 }
 
-/// A lock on a file beside the limits file. It ends when this and its clones are dropped, or with the process.
+/// A lock on a file next to the limits file. It ends when this and its clones are dropped, or with the process.
 #[derive(Debug, Clone)]
-#[must_use = "whoever has no lock may not write"]
+#[must_use = "writing needs the lock"]
 pub(crate) struct FileLock(#[expect(dead_code, reason = "it is held")] Arc<dyn DiskFile>);
 
 /// Why a limits file cannot be used.
@@ -66,7 +66,7 @@ enum LoadReason {
 }
 
 impl LimitsFile {
-    /// How many limits a file has at the most, unless its owner says otherwise.
+    /// The default maximum number of limits in a file.
     pub const LIMITS_MAX_DEFAULT: usize = 100_000;
 
     /// The file at this path, which need not exist yet.
@@ -75,28 +75,28 @@ impl LimitsFile {
         Self::on(Arc::new(OsDisk), path, name)
     }
 
-    /// The file at this path of a disk. What a server stages is named after `name`, which no other server has.
+    /// The file at this path of a disk. `name` is part of the names of staged files and must be unique to this server.
     pub fn on(disk: Arc<dyn Disk>, path: impl Into<PathBuf>, name: LeaseId) -> Self {
         Self { disk, path: path.into(), limits_max: Self::LIMITS_MAX_DEFAULT, name }
     }
 
-    /// The same file with another bound on the number of its limits.
+    /// Sets the maximum number of limits.
     #[must_use]
     pub fn with_limits_max(self, limits_max: usize) -> Self {
         Self { limits_max, ..self }
     }
 
-    /// How many limits it has at the most.
+    /// The maximum number of limits.
     pub const fn limits_max(&self) -> usize {
         self.limits_max
     }
 
-    /// Where the file is.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Reads the file; a file that does not exist holds no limits.
+    /// Reads the file; a file that does not exist has no limits.
     ///
     /// # Errors
     /// The file cannot be read, or has errors: all of them are reported.
@@ -117,7 +117,8 @@ impl LimitsFile {
     /// As [`LimitsFile::load`], and when there is no file.
     pub fn load_existing(&self) -> Result<LimitsDocument, LoadError> {
         let load_error = |reason| LoadError { path: self.path.clone(), reason };
-        let bytes = match self.read() {
+        let bytes_max = LIMITS_FILE_BYTES_MAX as u64 + 1;
+        let bytes = match self.disk.read_file(&self.path, bytes_max) {
             Ok(Ok(bytes)) => bytes,
             Ok(Err(what)) => return Err(load_error(LoadReason::NotAFile(what))),
             Err(error) => return Err(load_error(LoadReason::Unreadable(error))),
@@ -131,22 +132,10 @@ impl LimitsFile {
         Ok(document)
     }
 
-    /// The bytes, or what is there in place of a file. Opening a pipe would wait for whoever writes to it.
-    fn read(&self) -> io::Result<Result<Vec<u8>, &'static str>> {
-        match self.disk.metadata(&self.path)?.kind {
-            FileKind::Folder => Ok(Err("a directory")),
-            FileKind::Other => Ok(Err("a pipe, a socket or a device")),
-            FileKind::File => {
-                let file = self.disk.open(&self.path, Access::Read)?;
-                file.read(LIMITS_FILE_BYTES_MAX as u64 + 1).map(Ok)
-            }
-        }
-    }
-
-    /// Writes a new content beside the file, and flushes it.
+    /// Writes new content next to the file, and flushes it.
     ///
     /// # Errors
-    /// It cannot be written; the file is as it was.
+    /// It cannot be written; the file is unchanged.
     pub(crate) fn stage(
         &self,
         registry: &Registry,
@@ -180,7 +169,7 @@ impl LimitsFile {
         self.disk.open(&self.sibling_path(extension), Access::Keep)
     }
 
-    /// The file beside this one whose name goes on like this.
+    /// The path of a file next to this one: its name, a dot and the extension.
     fn sibling_path(&self, extension: &str) -> PathBuf {
         let mut name = self.file_name();
         name.push(".");
@@ -198,17 +187,17 @@ impl Staged {
         let file = self.disk.open(&self.temporary, Access::Truncate)?;
         file.write(bytes)?;
         file.sync_all()?;
-        // Its name too: if power is lost while the change is on its way to a shared backend, whoever starts next must find
-        // what was staged, to shut the change out (`TB-08`).
+        // Flush its name too: if power is lost while the change is on its way to a shared backend, the next server must
+        // find the staged file, so that it can prevent the change from taking effect (`TB-08`).
         self.disk.open(folder_of(&self.path), Access::Read)?.sync_all()
     }
 
-    /// The same, which has these locks until it is committed or discarded.
+    /// Holds these locks until it is committed or discarded.
     pub(crate) fn holding(self, locks: Vec<FileLock>) -> Self {
         Self { _locks: locks, ..self }
     }
 
-    /// Puts the content in the file's place.
+    /// Replaces the file with the staged content.
     ///
     /// # Errors
     /// The old file may still be there, or the new one may not survive a crash of the machine.
@@ -219,7 +208,7 @@ impl Staged {
             Ok(folder)
         });
         match renamed {
-            // It is in its place, so nobody may take this for a file that cannot be replaced.
+            // The file was replaced, so the error must not look like one of a file that cannot be.
             Ok(folder) => folder.sync_all().map_err(io::Error::other),
             Err(error) => {
                 self.discard();
@@ -228,22 +217,22 @@ impl Staged {
         }
     }
 
-    /// Forgets the content. What cannot be removed is overwritten by the next one.
+    /// Removes the staged file. If that fails, the next one overwrites it.
     pub(crate) fn discard(self) {
         drop(self.disk.remove_file(&self.temporary));
     }
 
-    /// Leaves the content beside the file: the change was begun, and nobody knows how it ended.
+    /// Leaves the staged file in place: the change was begun, and its outcome is unknown.
     pub(crate) fn leave_uncommitted(self) {}
 }
 
-/// Nothing can be written there as long as nobody puts it right.
+/// Writing cannot succeed until an operator fixes the cause.
 pub(crate) fn is_permanent(error: &io::Error) -> bool {
     let kinds = [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem];
     kinds.contains(&error.kind()) || is_mount_point(error)
 }
 
-/// The file is a mount point itself, and cannot be replaced while it is one.
+/// The file is itself a mount point, and cannot be replaced while it is one.
 pub(crate) fn is_mount_point(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ResourceBusy | io::ErrorKind::CrossesDevices)
 }

@@ -1,4 +1,4 @@
-//! What the administration needs of the process that it runs in.
+//! Tasks and time, as the administration uses them.
 //!
 //! A trait, so that the simulation runs the shipped administration in virtual time.
 
@@ -12,13 +12,13 @@ use tokio::time::Instant;
 
 /// Runs tasks, and measures time.
 pub trait Runtime: fmt::Debug + Send + Sync {
-    /// Begins a task now, which runs to its end whoever waits for it.
+    /// Starts a task, which runs to its end even if no caller waits for it.
     fn spawn(&self, task: BoxFuture<'static, ()>);
 
-    /// Begins work that blocks its thread, where that holds up nobody.
+    /// Starts blocking work on a thread that may block.
     fn spawn_blocking(&self, work: Box<dyn FnOnce() + Send>);
 
-    /// Comes after this time.
+    /// Resolves after this time.
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()>;
 }
 
@@ -27,7 +27,7 @@ pub trait Runtime: fmt::Debug + Send + Sync {
 pub struct TokioRuntime;
 
 impl dyn Runtime + '_ {
-    /// Begins a task now; its result, or an error if it panicked.
+    /// Starts a task. The receiver gets its result, or an error if it panicked.
     pub(crate) fn run<T: Send + 'static>(
         &self,
         task: impl Future<Output = T> + Send + 'static,
@@ -37,7 +37,7 @@ impl dyn Runtime + '_ {
         receiver
     }
 
-    /// Begins blocking work now; its result, or an error if it panicked.
+    /// Starts blocking work. The receiver gets its result, or an error if it panicked.
     pub(crate) fn run_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -47,7 +47,7 @@ impl dyn Runtime + '_ {
         receiver
     }
 
-    /// What comes within this time.
+    /// Waits at most this long; `None` after that.
     pub(crate) async fn timeout<T>(
         &self,
         after: Duration,

@@ -1,10 +1,9 @@
 //! The server: start, certificate reload and shutdown.
 
 mod accept;
-mod first_byte_timeout;
 mod handshake;
 mod lazy_timer;
-mod write_timeout;
+mod stream_timeouts;
 
 use std::io;
 use std::net::SocketAddr;
@@ -54,21 +53,14 @@ pub enum Reloaded {
 
 /// Why a server cannot start.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the message says what each field is")]
 pub enum StartError {
     /// The address is in use.
     #[error("{address} is in use by another program; stop it, or listen elsewhere (--listen)")]
-    InUse {
-        /// The address.
-        address: ListenAddr,
-    },
+    InUse { address: ListenAddr },
     /// The address cannot be bound.
     #[error("cannot listen on {address}: {reason}")]
-    Listen {
-        /// The address.
-        address: ListenAddr,
-        /// The error of the operating system.
-        reason: io::Error,
-    },
+    Listen { address: ListenAddr, reason: io::Error },
     /// The limits cannot be loaded.
     #[error(transparent)]
     Limits(#[from] RestoreError),

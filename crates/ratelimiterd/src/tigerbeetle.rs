@@ -1,4 +1,4 @@
-//! The backend on TigerBeetle, as a server hosts it.
+//! The TigerBeetle backend of a server.
 
 mod metrics;
 
@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::Duration;
 
+use prometheus::{Gauge, IntCounter, Registry, TextEncoder};
 use ratelimiter::{DefineError, HintPolicy, LimitKey, LimitStatus, RegisteredLimit, StateError};
 use ratelimiter_tigerbeetle::ledger::cluster::{
     ClusterConfig, ClusterLedger, ClusterSettings, ConfigError,
@@ -16,19 +17,19 @@ use ratelimiter_tigerbeetle::limiter::{LimiterOptions, Observations, TigerBeetle
 pub use self::metrics::ClusterMetrics;
 use crate::config::TigerBeetleConfig;
 use crate::hosted::{HostedBackend, NotReady};
-use crate::metrics::Text;
+use crate::metrics::{number, register};
 use crate::runtime::Runtime;
 use crate::server::as_usize;
 
-/// The limiter on a cluster whose work is counted.
+/// The limiter on a cluster, with metrics.
 pub type HostedTigerBeetle = TigerBeetleLimiter<ClusterLedger<ClusterMetrics>>;
 
-/// A ledger below a limiter that a server can host.
+/// A ledger whose limiter a server can host.
 pub trait HostedLedger: Ledger {
     /// Whether the ledger answers, as far as is known.
     ///
     /// # Errors
-    /// What is probably wrong.
+    /// The probable cause.
     fn health(&self) -> Result<(), SessionProblem> {
         Ok(())
     }
@@ -37,13 +38,13 @@ pub trait HostedLedger: Ledger {
     fn write_metrics(&self, _text: &mut String) {}
 }
 
-/// Opens the cluster's sessions, which go on trying until it is there, and the limiter on them.
+/// Opens sessions with the cluster, which keep trying until it answers, and a limiter on them.
 ///
 /// # Errors
-/// When the system starts no more threads.
+/// The operating system starts no more threads.
 ///
 /// # Panics
-/// When the settings were not checked as a [`Config`](crate::config::Config) checks them.
+/// The settings are invalid; those of a [`Config`](crate::config::Config) never are.
 pub fn open(config: &TigerBeetleConfig, hints: HintPolicy) -> io::Result<HostedTigerBeetle> {
     let cluster = checked(config).expect("a config that exists is valid");
     let options = LimiterOptions {
@@ -56,7 +57,7 @@ pub fn open(config: &TigerBeetleConfig, hints: HintPolicy) -> io::Result<HostedT
     Ok(TigerBeetleLimiter::new(ledger, options))
 }
 
-/// What the cluster makes of its settings.
+/// Validates the settings of the cluster.
 pub(crate) fn checked(config: &TigerBeetleConfig) -> Result<ClusterConfig, ConfigError> {
     let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     ClusterConfig::new(&ClusterSettings {
@@ -75,9 +76,7 @@ impl HostedLedger for ClusterLedger<ClusterMetrics> {
     }
 
     fn write_metrics(&self, text: &mut String) {
-        let mut own = Text::default();
-        self.observer().write(&mut own);
-        text.push_str(&own.into_string());
+        append(&self.observer().registry, text);
     }
 }
 
@@ -94,7 +93,7 @@ impl<L: HostedLedger> HostedBackend for TigerBeetleLimiter<L> {
         Ok(Self::restore_all(self, limits, unconfirmed).await?)
     }
 
-    /// The cluster need not be asked.
+    /// Known without a request to the cluster.
     async fn waits(&self, key: &LimitKey) -> Result<Option<bool>, StateError> {
         Ok(self.is_decreasing(key))
     }
@@ -117,20 +116,19 @@ impl<L: HostedLedger> HostedBackend for TigerBeetleLimiter<L> {
 
     fn write_metrics(&self, text: &mut String) {
         self.ledger().write_metrics(text);
-        let mut own = Text::default();
-        write_observations(&self.observations(), &mut own);
-        text.push_str(&own.into_string());
+        append(&observed(&self.observations()), text);
     }
 }
 
-fn write_observations(seen: &Observations, text: &mut Text) {
-    let mut one = |name: &str, kind: &str, help: &str, value: f64| {
-        text.family(name, kind, help);
-        text.sample(name, &[], value);
+fn append(registry: &Registry, text: &mut String) {
+    TextEncoder::new().encode_utf8(&registry.gather(), text).expect("a string takes every text");
+}
+
+fn observed(seen: &Observations) -> Registry {
+    let registry = Registry::new();
+    let counter = |name: &str, help: &str, count| {
+        register(&registry, IntCounter::new(name, help)).inc_by(count);
     };
-    #[expect(clippy::cast_precision_loss, reason = "Prometheus has no other numbers")]
-    let number = |count: u64| count as f64;
-    let mut counter = |name: &str, help: &str, count| one(name, "counter", help, number(count));
     counter("ratelimiter_tb_leases_total", "Leases allowed here.", seen.leases_allowed);
     counter(
         "ratelimiter_tb_lease_transfers_total",
@@ -152,18 +150,26 @@ fn write_observations(seen: &Observations, text: &mut Text) {
         "Reserves turned away because expiry lags.",
         seen.reserves_rejected,
     );
-    let mut gauge = |name: &str, help: &str, value| one(name, "gauge", help, value);
+    let gauge = |name: &str, help: &str, value| {
+        register(&registry, Gauge::new(name, help)).set(value);
+    };
     let lag = seen.expiry_lag.as_secs_f64();
-    gauge("ratelimiter_tb_expiry_lag_seconds", "How late reservations lapse, as last seen.", lag);
-    gauge("ratelimiter_tb_leases_cached", "Open leases in memory.", number(seen.leases_cached));
+    gauge(
+        "ratelimiter_tb_expiry_lag_seconds",
+        "How late reservations expire, as last measured.",
+        lag,
+    );
+    let gauge = |name: &str, help: &str, count: u64| gauge(name, help, number(count.into()));
+    gauge("ratelimiter_tb_leases_cached", "Open leases in memory.", seen.leases_cached);
     gauge(
         "ratelimiter_tb_limits_decreasing",
         "Limits whose capacity is on its way down.",
-        number(seen.limits_decreasing),
+        seen.limits_decreasing,
     );
     gauge(
         "ratelimiter_tb_limits_disagreeing",
         "Limits whose definition here and capacity in the cluster disagree.",
-        number(seen.limits_disagreeing),
+        seen.limits_disagreeing,
     );
+    registry
 }

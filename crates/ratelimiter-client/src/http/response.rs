@@ -68,6 +68,14 @@ impl ServerResponse {
         })
     }
 
+    /// The body of a successful answer that is text.
+    pub(super) fn text(&self) -> Result<String, HttpError> {
+        match std::str::from_utf8(&self.body) {
+            Ok(text) if self.status == 200 => Ok(text.to_owned()),
+            Ok(_) | Err(_) => Err(self.not_ours(self.kind.clone())),
+        }
+    }
+
     fn is_error_body(&self) -> bool {
         serde_json::from_slice::<ErrorBody>(&self.body).is_ok()
     }

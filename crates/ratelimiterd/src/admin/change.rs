@@ -1,7 +1,7 @@
 //! Outcomes of a change, and what each guarantees.
 //!
-//! A change can be withdrawn until it is *begun*, which is when the backend hears of it. From then on it runs to its end,
-//! whoever still waits for it, and its end is the answer.
+//! A change can be withdrawn until it is *begun*, that is, sent to the backend. From then on it runs to its end, even if
+//! its caller stops waiting, and the answer is its outcome.
 
 use std::future::Future;
 use std::io;
@@ -17,33 +17,28 @@ use crate::runtime::Runtime;
 
 /// Why a change was not made. Where the outcome is not known, the message says so.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the message says what each field is")]
 pub enum ChangeError<E> {
-    /// There is no room for another limit.
+    /// The maximum number of limits is defined.
     #[error(
         "{limits_max} limits are defined, which is all that registry.limits_max allows; delete some, or raise it"
     )]
-    TooManyLimits {
-        /// How many may be defined.
-        limits_max: usize,
-    },
-    /// Nothing can be written where the limits file is.
+    TooManyLimits { limits_max: usize },
+    /// The limits file cannot be written.
     #[error("the limits file cannot be changed through this server: {reason}")]
-    ReadOnly {
-        /// Why.
-        reason: String,
-    },
-    /// The backend says no, or it could not be kept.
+    ReadOnly { reason: String },
+    /// The backend refused the change, or it could not be stored.
     #[error(transparent)]
     Backend(E),
 }
 
-/// Why a change was not begun, or was taken back.
+/// Why a change was not begun, or was rolled back.
 pub(super) enum ChangeRefused {
     ReadOnly { reason: String },
     Unanswered(Unanswered),
 }
 
-/// How far a change is, for the one who carries it out and the one who waits.
+/// The progress of a change, shared by the task that makes it and its caller.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Progress(Arc<AtomicU8>);
 
@@ -52,7 +47,7 @@ const BEGUN: u8 = 1;
 const WITHDRAWN: u8 = 2;
 
 impl Progress {
-    /// From here on it cannot be withdrawn.
+    /// Marks the change as begun; it can no longer be withdrawn.
     ///
     /// # Errors
     /// It was withdrawn.
@@ -63,7 +58,7 @@ impl Progress {
         }
     }
 
-    /// True if it had not begun, and will not.
+    /// True if the change had not begun; it will not begin any more.
     fn withdraw(&self) -> bool {
         self.leave_waiting(WITHDRAWN)
     }
@@ -72,8 +67,8 @@ impl Progress {
         self.0.compare_exchange(WAITING, next, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Waits for a change that others carry out. One that has not begun in time is withdrawn; one that has gets as much
-    /// time again to come to its end.
+    /// Waits for the outcome of a change. If it has not begun in time it is withdrawn; if it has, it gets the same time
+    /// again to end.
     pub(super) async fn wait_for_outcome<T, E: From<Unanswered>>(
         &self,
         runtime: &dyn Runtime,
@@ -93,7 +88,7 @@ impl Progress {
         }
         runtime.timeout(timeout, change).await.unwrap_or_else(|| {
             let reason = format!(
-                "the change has not come to its end within {ms} ms, and goes on; whether it takes effect is not known yet"
+                "the change has not ended within {ms} ms and goes on; whether it takes effect is not known yet"
             );
             Err(unanswered(reason).into())
         })
@@ -101,7 +96,7 @@ impl Progress {
 }
 
 impl ChangeRefused {
-    /// Nothing can be written, or not at the moment.
+    /// `ReadOnly` if writing cannot succeed until an operator fixes the cause, otherwise `Unanswered`.
     pub(super) fn of(what: &str, error: &io::Error) -> Self {
         let reason = format!("{what}: {error}");
         if is_permanent(error) {

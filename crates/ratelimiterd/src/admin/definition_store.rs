@@ -1,4 +1,4 @@
-//! The definitions as the limits file has them, or should have them.
+//! The definitions, and the limits file that stores them.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -12,36 +12,36 @@ use crate::disk::FileVersion;
 use crate::limits_file::{FileLock, LimitsFile, Staged, is_mount_point};
 use crate::runtime::Runtime;
 
-/// How many notes on the file are logged each time; the rest is counted.
+/// The most notes on the file that are logged one by one; the rest is counted.
 const NOTES_LOGGED_MAX: usize = 20;
 
 pub(super) const DISK_WORK_PANICKED: &str = "the disk work panicked";
 
-/// The definitions and the file that they are kept in.
+/// The definitions and the file that stores them.
 #[derive(Debug)]
 pub(super) struct DefinitionStore {
     pub(super) file: LimitsFile,
     pub(super) runtime: Arc<dyn Runtime>,
-    /// The right to the file; `None` while there can be no lock.
+    /// Ownership of the file; `None` while it cannot be locked.
     pub(super) owned: Option<FileLock>,
     registry: Registry,
-    /// The limits of the registry that are on their way down.
+    /// The limits of the registry that are decreasing.
     decreasing: BTreeSet<LimitKey>,
-    /// What the file says beyond the limits that this version understands.
+    /// Fields and limits of the file that this version does not know.
     pub(super) unknown_fields: PreservedFields,
-    /// Which content of the file was taken over last; at the start, where nobody else changes it.
+    /// The version of the file that was loaded last; with a memory backend, the one at the start.
     pub(super) version_seen: Option<FileVersion>,
     /// Limits whose failed change is still to be rolled back in the backend.
     pub(super) pending_rollbacks: BTreeSet<LimitKey>,
-    /// Staged files that cannot be removed, although nothing of them is unconfirmed any more.
+    /// Staged files that cannot be removed, although nothing in them is unconfirmed.
     pub(super) unremovable: BTreeSet<PathBuf>,
-    /// The file does not have what the registry has; the next tick writes it.
+    /// The file differs from the registry; the next tick writes it.
     pub(super) needs_write: bool,
-    /// The problem with the file was logged already.
+    /// A problem with the file was logged; it is not logged again.
     pub(super) is_problem_logged: bool,
 }
 
-/// A staged content, if there was anything to change.
+/// The staged file of a change; none if the content would be the same.
 pub(super) struct StagedChange {
     runtime: Arc<dyn Runtime>,
     staged: Option<Staged>,
@@ -87,7 +87,7 @@ impl DefinitionStore {
         self.unknown_fields.forget(key);
     }
 
-    /// A registry that the file already has needs no staging.
+    /// Stages a registry, unless the file has it already.
     pub(super) async fn stage(
         &self,
         next: &Registry,
@@ -105,16 +105,17 @@ impl DefinitionStore {
         Ok(StagedChange { runtime, staged })
     }
 
-    /// The backend has taken a definition over. A pause may wait or not; the next tick tells.
+    /// Records the status after the backend has applied a definition. A pause may be pending or not; the next tick finds
+    /// out.
     pub(super) fn note_status(&mut self, key: &LimitKey, status: LimitStatus) {
         if status == LimitStatus::Active {
             self.mark_decrease_applied(key);
         }
     }
 
-    /// The backend says that the limit's capacity waits for nothing.
+    /// Records that the limit has no pending decrease any more.
     pub(super) fn mark_decrease_applied(&mut self, key: &LimitKey) {
-        // Another server may have deleted the limit meanwhile.
+        // Another server may have deleted the limit in the meantime.
         let Some(registered) = self.registry.get_mut(key) else {
             return;
         };
@@ -126,13 +127,13 @@ impl DefinitionStore {
         }
     }
 
-    /// The limits whose capacity is on its way down, as far as the file knows.
+    /// The limits that are decreasing, according to the file.
     pub(super) fn decreasing(&self) -> Vec<LimitKey> {
         self.decreasing.iter().cloned().collect()
     }
 
-    /// Writes the file if it is behind; true if it is not any more. It may stay behind: what it says until then is a
-    /// decrease that a restart carries out again, or a change that the disk has let neither pass nor be put back.
+    /// Writes the file if it differs from the registry; true if it is up to date then. Until it is, the file has a
+    /// decrease that a restart would repeat, or a change that could neither be stored nor be rolled back.
     pub(super) async fn write_if_needed(&mut self, lock: Option<&FileLock>) -> bool {
         if !self.needs_write {
             return true;
@@ -145,21 +146,21 @@ impl DefinitionStore {
         match written {
             Ok(()) => (self.needs_write, self.is_problem_logged) = (false, false),
             Err(error) if is_mount_point(&error) => {
-                // No tick can heal that, and each would write and flush the whole file to find out. The next change does.
+                // Retrying at each tick cannot help, and would write and flush the whole file. The next change retries.
                 self.needs_write = false;
                 self.log_problem_once(&error.to_string(), "the limits file cannot be replaced");
             }
             Err(error) => {
                 self.log_problem_once(
                     &error.to_string(),
-                    "the limits file is behind; trying again",
+                    "the limits file is out of date; retrying",
                 );
             }
         }
         is_written
     }
 
-    /// Logs once what is wrong with the file.
+    /// Logs a problem with the file, once.
     pub(super) fn log_problem_once(&mut self, reason: &str, what: &'static str) {
         if !self.is_problem_logged {
             let path = self.file.path().display();
@@ -168,7 +169,7 @@ impl DefinitionStore {
         }
     }
 
-    /// Logs what of the file was not understood (`OPS-05`).
+    /// Logs what this version does not know of the file (`OPS-05`).
     pub(super) fn log_notes(&self, notes: &[FileError]) {
         let path = self.file.path().display();
         for note in notes.iter().take(NOTES_LOGGED_MAX) {
@@ -195,7 +196,7 @@ impl StagedChange {
         }
     }
 
-    /// Leaves it beside the file, where the next tick finds it, of this server or of another.
+    /// Leaves the staged file, so that the next tick of this or another server finds it.
     pub(super) fn leave_uncommitted(self) {
         if let Some(staged) = self.staged {
             staged.leave_uncommitted();
@@ -203,7 +204,7 @@ impl StagedChange {
     }
 }
 
-/// Runs disk work where it holds up nobody.
+/// Runs disk work on a thread that may block.
 pub(super) async fn on_disk<T: Send + 'static>(
     runtime: &dyn Runtime,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,

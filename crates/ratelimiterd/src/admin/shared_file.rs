@@ -1,9 +1,9 @@
 //! Several servers on one backend and one limits file.
 //!
-//! A change takes the file's lock, takes over what others have written, and writes. The others look at the file several
-//! times a second and take over what has changed, under the same lock, so that nobody acts on a content that is being
-//! replaced. Definitions are applied only when the file changes, so two servers with different files on one
-//! backend do not overwrite each other in a loop.
+//! A change locks the file, loads what others have written, and writes. The other servers check the file several times a
+//! second and load what has changed, under the same lock, so that none acts on content that is being replaced.
+//! Definitions are applied only when the file changes, so two servers with different files on one backend do not
+//! overwrite each other in a loop.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -20,27 +20,27 @@ use super::definition_store::{DefinitionStore, on_disk};
 use crate::hosted::HostedBackend;
 use crate::limits_file::{FileLock, OwnError, StagedFile};
 
-/// For how long a change waits for another server's.
+/// How long a change waits for the change of another server.
 const CHANGE_LOCK_TIMEOUT: Duration = Duration::from_secs(4);
-/// For how long the regular work waits for another server's change, before it goes on without.
+/// How long a tick waits for the change of another server before it goes on without the lock.
 const TICK_LOCK_TIMEOUT: Duration = Duration::from_millis(200);
-/// How often a lock that another server has is tried again.
+/// Interval of attempts to lock.
 const LOCK_RETRY_EVERY: Duration = Duration::from_millis(20);
-/// So many limits are named when they are taken over while the server runs; more are only counted.
+/// The most limits that are logged by key when they are loaded while the server runs; more are only counted.
 const KEYS_LOGGED_MAX: usize = 100;
 
-/// Whether the file may be changed now.
+/// The result of trying to lock the file.
 enum LockAttempt {
-    /// Nobody else changes it.
+    /// No other server changes the file.
     Acquired(FileLock),
-    /// Nobody can lock it from here, so it is only read. A file that others replace meanwhile is read again.
+    /// The file cannot be locked here, so it is only read. If others replace it in the meantime, it is read again.
     Impossible(io::Error),
     /// Another server is changing it.
     HeldByOther,
 }
 
 impl<B: HostedBackend> Admin<B> {
-    /// Takes the definitions over into a shared backend, if that was not done yet; true once it is done.
+    /// Loads the definitions into a shared backend, if that was not done yet; true once it is done.
     pub(super) async fn initialize(&self) -> bool {
         if self.not_started().is_none() {
             return true;
@@ -53,7 +53,7 @@ impl<B: HostedBackend> Admin<B> {
         }
         self.is_ready.store(true, Ordering::Release);
         let limits = store.registry().len();
-        tracing::info!(limits, "the backend has the definitions");
+        tracing::info!(limits, "definitions restored");
         true
     }
 
@@ -66,10 +66,10 @@ impl<B: HostedBackend> Admin<B> {
         }
     }
 
-    /// Begins a change: from here on no other server makes one, and what they have made is taken over.
+    /// Begins a change: locks out other servers, and loads what they have changed.
     ///
     /// # Errors
-    /// The file is not ours to change, now or at all, or others' changes could not be taken over.
+    /// The file cannot be changed, now or at all, or the changes of others could not be loaded.
     pub(super) async fn lock_for_change(
         &self,
         store: &mut DefinitionStore,
@@ -93,7 +93,7 @@ impl<B: HostedBackend> Admin<B> {
         }
     }
 
-    /// Makes the file this server's, which was not possible at its start.
+    /// Acquires ownership of the file, which was not possible at the start.
     async fn acquire_ownership_late(
         &self,
         store: &mut DefinitionStore,
@@ -105,7 +105,7 @@ impl<B: HostedBackend> Admin<B> {
             }
             OwnError::CannotLock(error) => not_locked(&error),
         })?;
-        // Nobody else's any more, but somebody's in between perhaps. A shared backend takes that over.
+        // Another server may have owned and changed it in between. With a shared backend, the next reload loads that.
         if !self.backend.is_shared() {
             let file = store.file.clone();
             let version = on_disk(&*self.runtime, move || file.version()).await;
@@ -133,11 +133,11 @@ impl<B: HostedBackend> Admin<B> {
         self.runtime.timeout(timeout, attempt).await.unwrap_or(LockAttempt::HeldByOther)
     }
 
-    /// Takes over what other servers, or people, have written; and shuts out what a server has begun and not confirmed,
-    /// which may be gone for good.
+    /// Loads what other servers or people have written, and prevents changes from taking effect that a server has begun
+    /// and not confirmed, because it may never come back.
     pub(super) async fn sync_from_file(&self, store: &mut DefinitionStore) {
         let file = store.file.clone();
-        // Where the folder cannot be listed there is no lock to be had either.
+        // If the folder cannot be listed, it cannot be locked either.
         let seen = on_disk(&*self.runtime, move || {
             Ok((file.version()?, file.staged_paths().unwrap_or_default()))
         });
@@ -156,16 +156,16 @@ impl<B: HostedBackend> Admin<B> {
         let reloaded = match self.try_lock(store, TICK_LOCK_TIMEOUT).await {
             LockAttempt::Acquired(lock) => self.reload(store, Some(&lock)).await,
             LockAttempt::Impossible(_) => self.reload(store, None).await,
-            // Whoever has it is about to write; there will be more to take over.
+            // That server is about to write, so there will be more to load.
             LockAttempt::HeldByOther => return,
         };
         if let Err(Unanswered { reason, .. }) = reloaded {
-            store.log_problem_once(&reason, "the limits file is not followed; trying again");
+            store.log_problem_once(&reason, "the limits file cannot be loaded; retrying");
         }
     }
 
-    /// Notes what has come to its end by itself, unless another server was faster. Brings the right to write it, which is a
-    /// lock where others write too; `None` if there is none now.
+    /// Records decreases that have been applied, unless another server was faster. Returns the lock that a write needs if
+    /// the file is shared; `None` if it cannot be had now.
     pub(super) async fn persist_committed(
         &self,
         store: &mut DefinitionStore,
@@ -187,10 +187,10 @@ impl<B: HostedBackend> Admin<B> {
         Some(ours)
     }
 
-    /// Makes store and backend what the file says. A file that is gone or has errors changes nothing: it is a person's
-    /// mistake, and not the wish that all limits go. One that was never there holds no limits.
+    /// Loads the file into the store and the backend. A missing file or one with errors changes nothing: it is a mistake,
+    /// not a request to delete all limits. A file that never existed has no limits.
     ///
-    /// Under the lock, what others have staged and not confirmed is shut out of the backend too.
+    /// Under the lock, changes that others have staged and not confirmed are prevented from taking effect too.
     async fn reload(
         &self,
         store: &mut DefinitionStore,
@@ -231,7 +231,7 @@ impl<B: HostedBackend> Admin<B> {
             store.unremovable = removed.await.expect("removing does not panic");
             for path in &store.unremovable {
                 let path = path.display();
-                tracing::warn!(%path, "what was staged cannot be removed; remove it by hand");
+                tracing::warn!(%path, "staged file cannot be removed; remove it by hand");
             }
         }
         Ok(())
@@ -249,19 +249,18 @@ impl<B: HostedBackend> Admin<B> {
         };
         let others: Vec<_> = registry.iter().filter(is_other).cloned().collect();
         let restored = self.backend.restore_all(others.clone(), unconfirmed).await;
-        let statuses = restored.map_err(|error| {
-            unanswered(format!("the backend does not take the limits: {error}"))
-        })?;
+        let statuses = restored
+            .map_err(|error| unanswered(format!("the backend rejected the limits: {error}")))?;
         let is_named = self.not_started().is_none() && others.len() <= KEYS_LOGGED_MAX;
         if !is_named {
-            tracing::info!(limits = others.len(), "limits taken over from the limits file");
+            tracing::info!(limits = others.len(), "limits loaded from the limits file");
         }
         for (registered, status) in others.into_iter().zip(statuses) {
             let key = registered.limit.key.clone();
             store.put(registered);
             store.note_status(&key, status);
             if is_named {
-                tracing::info!(%key, ?status, "limit taken over from the limits file");
+                tracing::info!(%key, ?status, "limit loaded from the limits file");
             }
         }
         let is_gone = |key: &LimitKey| registry.get(key).is_none();
@@ -272,7 +271,7 @@ impl<B: HostedBackend> Admin<B> {
                 Err(error) => return Err(unanswered(error.to_string())),
             }
             store.remove(&key);
-            tracing::info!(%key, "limit gone from the limits file");
+            tracing::info!(%key, "limit removed from the limits file");
         }
         Ok(())
     }

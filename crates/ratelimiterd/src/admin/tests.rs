@@ -13,16 +13,16 @@ use crate::runtime::TokioRuntime;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A backend in memory whose definitions can be held up or go without an answer, and which can say that others share it.
+/// A memory backend whose definitions can be delayed or left without an answer, and which can claim to be shared.
 #[derive(Debug)]
 struct FaultyBackend {
     memory: MemoryLimiter,
     is_shared: bool,
     answers: AtomicBool,
-    /// One for each definition that may go on.
+    /// One permit for each definition that may proceed.
     turns: Semaphore,
     asked: Notify,
-    /// What was said to be unconfirmed, each time that there was something.
+    /// The unconfirmed limits of each restore that had some.
     unconfirmed: std::sync::Mutex<Vec<BTreeSet<LimitKey>>>,
 }
 
@@ -58,7 +58,7 @@ impl Backend for FaultyBackend {
         self.asked.notify_one();
         self.turns.acquire().await.unwrap().forget();
         if !self.answers.load(Ordering::Relaxed) {
-            return Err(unanswered("nobody knows".to_owned()).into());
+            return Err(unanswered("no answer".to_owned()).into());
         }
         Backend::define(&self.memory, limit).await
     }
@@ -142,9 +142,9 @@ fn reason<T>(answer: Result<T, ChangeError<DefineError>>) -> String {
     }
 }
 
-/// DEF-08: what was answered with "nothing was changed" does not happen later.
+/// DEF-08: a change that was answered with "nothing was changed" does not take effect later.
 #[tokio::test(start_paused = true)]
-async fn def_08_a_change_that_has_not_begun_in_time_is_withdrawn_for_good() {
+async fn def_08_a_change_that_has_not_begun_in_time_is_withdrawn() {
     let folder = tempfile::tempdir().unwrap();
     let backend = FaultyBackend::new(false, 0);
     let admin = start(&folder, &backend).await;
@@ -165,9 +165,9 @@ async fn def_08_a_change_that_has_not_begun_in_time_is_withdrawn_for_good() {
     assert!(!file(&folder).contains("\"second\""));
 }
 
-/// DEF-08: a change that has begun is not given up on while its end is in sight.
+/// DEF-08: a change that has begun gets the same time again to end.
 #[tokio::test(start_paused = true)]
-async fn def_08_a_change_that_has_begun_is_answered_by_its_end() {
+async fn def_08_a_change_that_has_begun_is_answered_with_its_outcome() {
     let folder = tempfile::tempdir().unwrap();
     let backend = FaultyBackend::new(false, 0);
     let admin = start(&folder, &backend).await;
@@ -185,9 +185,9 @@ async fn def_08_a_change_that_has_begun_is_answered_by_its_end() {
     assert!(file(&folder).contains("slow"));
 }
 
-/// DEF-08: whatever the backend does, there is an answer, and it does not say more than is known.
+/// DEF-08: even if the backend never answers, there is an answer, and it claims no more than is known.
 #[tokio::test(start_paused = true)]
-async fn def_08_a_change_without_an_end_is_said_to_be_unknown() {
+async fn def_08_a_change_that_does_not_end_is_reported_as_unknown() {
     let folder = tempfile::tempdir().unwrap();
     let backend = FaultyBackend::new(false, 0);
     let admin = start(&folder, &backend).await;
@@ -195,9 +195,9 @@ async fn def_08_a_change_without_an_end_is_said_to_be_unknown() {
     assert!(answer.contains("not known yet"), "{answer}");
 }
 
-/// DEF-08: nor does it say that a change is taken back, when a file that may have it cannot be put back.
+/// DEF-08: the answer does not claim a rollback if a file that may have the change cannot be restored.
 #[tokio::test]
-async fn def_08_a_change_that_can_be_neither_kept_nor_put_back_is_said_to_be_unknown() {
+async fn def_08_a_change_that_can_be_neither_stored_nor_rolled_back_is_reported_as_unknown() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("limits.json");
     let backend = FaultyBackend::new(false, 10);
@@ -213,9 +213,9 @@ async fn def_08_a_change_that_can_be_neither_kept_nor_put_back_is_said_to_be_unk
     assert!(file(&folder).contains("\"capacity\": 1"), "it is put back when that is possible");
 }
 
-/// TB-08: what was staged stays until the backend has shut the change out, by this server's next tick or by another one.
+/// TB-08: the staged file stays until a tick of this or another server has made sure that the change cannot take effect.
 #[tokio::test]
-async fn tb_08_a_change_without_an_answer_is_known_to_whoever_comes_next() {
+async fn tb_08_a_change_without_an_answer_is_known_to_the_next_server() {
     let folder = tempfile::tempdir().unwrap();
     let backend = FaultyBackend::new(true, 10);
     let admin = start(&folder, &backend).await;
@@ -235,9 +235,9 @@ async fn tb_08_a_change_without_an_answer_is_known_to_whoever_comes_next() {
     }
 }
 
-/// TB-08: a server that has died for good is not waited for.
+/// TB-08: the others do not wait for a server that never comes back.
 #[tokio::test]
-async fn tb_08_a_change_that_a_dead_server_has_begun_is_shut_out_by_the_others() {
+async fn tb_08_a_change_that_a_dead_server_has_begun_is_prevented_by_the_others() {
     let folder = tempfile::tempdir().unwrap();
     let backend = FaultyBackend::new(true, 10);
     let (dies, stays) = (start(&folder, &backend).await, start(&folder, &backend).await);
@@ -254,7 +254,7 @@ async fn tb_08_a_change_that_a_dead_server_has_begun_is_shut_out_by_the_others()
     assert_eq!(backend.take_unconfirmed(), [], "it is said once");
 }
 
-/// TB-08: where nothing was left behind, nothing is unconfirmed.
+/// TB-08: without a staged file nothing is unconfirmed.
 #[tokio::test]
 async fn tb_08_a_start_after_a_clean_end_finds_nothing_unconfirmed() {
     let folder = tempfile::tempdir().unwrap();
@@ -267,7 +267,7 @@ async fn tb_08_a_start_after_a_clean_end_finds_nothing_unconfirmed() {
     assert_eq!(backend.take_unconfirmed(), []);
 }
 
-/// A shared backend serves from a file that cannot be locked; it only cannot be changed.
+/// A file that cannot be locked is read-only.
 #[tokio::test]
 async fn a_file_that_cannot_be_locked_is_served_and_not_changed() {
     for is_shared in [false, true] {
@@ -291,9 +291,9 @@ async fn a_file_that_cannot_be_locked_is_served_and_not_changed() {
     }
 }
 
-/// OPS-06: a memory server that could not own its file at the start does not write over what others have made of it since.
+/// OPS-06: a memory server that could not own its file at the start does not overwrite later changes of others.
 #[tokio::test]
-async fn ops_06_a_file_that_another_server_has_changed_is_not_written_over() {
+async fn ops_06_a_file_that_another_server_has_changed_is_not_overwritten() {
     let folder = tempfile::tempdir().unwrap();
     let owner = folder.path().join("limits.json.owner");
     std::fs::create_dir(&owner).unwrap();
@@ -309,9 +309,9 @@ async fn ops_06_a_file_that_another_server_has_changed_is_not_written_over() {
     drop(start(&folder, &FaultyBackend::new(false, 10)).await);
 }
 
-/// OPS-06: a server that is stopped while it writes lets go of the file when the write has come to its end.
+/// OPS-06: a server that is stopped during a write releases the file when the write has ended.
 #[tokio::test]
-async fn ops_06_what_is_staged_keeps_the_file_until_it_is_committed() {
+async fn ops_06_a_staged_change_keeps_the_lock_until_it_is_committed() {
     let folder = tempfile::tempdir().unwrap();
     let file = LimitsFile::new(folder.path().join("limits.json"));
     let addr = "127.0.0.1:1".parse().unwrap();
@@ -328,7 +328,7 @@ async fn ops_06_what_is_staged_keeps_the_file_until_it_is_committed() {
     assert!(file.own(LockMode::Exclusive, addr).is_ok());
 }
 
-/// OPS-06: servers on one file change it one after another, and a change does not wait for ever.
+/// OPS-06: servers on one file change it one after another, and a change does not wait forever.
 #[tokio::test(start_paused = true)]
 async fn ops_06_a_change_waits_for_another_servers_and_then_gives_up() {
     let folder = tempfile::tempdir().unwrap();
@@ -348,7 +348,7 @@ async fn ops_06_a_change_waits_for_another_servers_and_then_gives_up() {
     assert_eq!(answer, "another server is changing the limits");
 }
 
-/// OPS-05: what a newer server said of a limit goes with the limit.
+/// OPS-05: unknown fields of a limit are deleted with the limit.
 #[tokio::test]
 async fn ops_05_unknown_fields_do_not_outlive_their_limit() {
     for is_shared in [false, true] {
@@ -366,7 +366,7 @@ async fn ops_05_unknown_fields_do_not_outlive_their_limit() {
 }
 
 #[test]
-fn what_can_never_be_written_is_told_from_what_cannot_be_written_now() {
+fn permanent_write_errors_are_told_from_temporary_ones() {
     use io::ErrorKind as Kind;
     let is_read_only = |kind: Kind| match ChangeRefused::of("it cannot be written", &kind.into()) {
         ChangeRefused::ReadOnly { reason } => {

@@ -4,12 +4,14 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
 use ratelimiter::{
     Backend, LimitKey, LimitState, LimitStatus, Page, RegisteredLimit, Registry, StateError,
 };
 use ratelimiter_client::HttpLimiter;
 use ratelimiter_wire::{Body, DefinitionBody, KindBody, OverageBody, Refusal, write_limits_file};
+use serde::de::DeserializeOwned;
 
 use super::CliError;
 use super::diff::{Change, changes};
@@ -69,8 +71,8 @@ struct Definition {
     /// The limit's key
     key: String,
     /// Whether units return after a window or on completion
-    #[arg(long, value_enum)]
-    kind: Kind,
+    #[arg(long, value_parser = one_of::<KindBody>(["rolling", "concurrency"]))]
+    kind: KindBody,
     /// The most units held at a time
     #[arg(long)]
     capacity: u64,
@@ -86,21 +88,18 @@ struct Definition {
     /// What the limit is for
     #[arg(long, default_value = "")]
     description: String,
-    /// What to do with usage above the capacity
-    #[arg(long, value_enum, default_value_t = OveragePolicy::Debt)]
-    overage: OveragePolicy,
+    /// What to do with usage above the reservation for which there is no room
+    #[arg(long, value_parser = one_of::<OverageBody>(["debt", "deny"]), default_value = "debt")]
+    overage: OverageBody,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Kind {
-    Rolling,
-    Concurrency,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum OveragePolicy {
-    Debt,
-    Deny,
+/// Parses one of the values that the wire has for a type.
+fn one_of<T>(values: [&'static str; 2]) -> impl TypedValueParser<Value = T>
+where
+    T: DeserializeOwned + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(values)
+        .map(|value| serde_json::from_value(value.into()).expect("a value of the wire"))
 }
 
 pub(super) async fn run(limits: Limits) -> Result<ExitCode, CliError> {
@@ -248,14 +247,6 @@ impl Definition {
             description,
             overage,
         } = self;
-        let kind = match kind {
-            Kind::Rolling => KindBody::Rolling,
-            Kind::Concurrency => KindBody::Concurrency,
-        };
-        let overage = match overage {
-            OveragePolicy::Debt => OverageBody::Debt,
-            OveragePolicy::Deny => OverageBody::Deny,
-        };
         let capacity = ratelimiter::Capacity::new(capacity).map_err(CliError::of)?;
         let key = parse_key(&key)?;
         Ok(DefinitionBody {

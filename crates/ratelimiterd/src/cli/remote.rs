@@ -44,15 +44,11 @@ impl Remote {
             .map_err(|error| CliError(format!("{}: {error}", self.url)))
     }
 
+    /// The token, read from its file if it is given as one.
     fn token(&self) -> Result<Option<BearerToken>, CliError> {
-        let secret = self.secret()?;
-        secret.map(BearerToken::new).transpose().map_err(CliError::of)
-    }
-
-    /// The token's text, read from its file if it is given as one.
-    pub(super) fn secret(&self) -> Result<Option<String>, CliError> {
         let Some(text) = &self.token else { return Ok(None) };
-        let secret = Token::new(text).and_then(|token| token.read_secret());
-        secret.map(Some).map_err(CliError::of)
+        let secret =
+            Token::new(text).and_then(|token| token.read_secret()).map_err(CliError::of)?;
+        BearerToken::new(secret).map(Some).map_err(CliError::of)
     }
 }

@@ -42,7 +42,6 @@ struct Snapshot {
 
 pub(super) async fn run(top: Top) -> Result<ExitCode, CliError> {
     let server = top.remote.limiter()?;
-    let secret = top.remote.secret()?;
     let page = Page { prefix: top.prefix.clone(), after: None, count_max: None };
     let every = Duration::from_millis(top.every_ms);
     let mut ticks = tokio::time::interval(every);
@@ -52,7 +51,7 @@ pub(super) async fn run(top: Top) -> Result<ExitCode, CliError> {
         times_left -= 1;
         ticks.tick().await;
         let mut states = server.states(&page).await.map_err(CliError::of)?;
-        let denied = denied_counts(&top.remote.url, secret.as_deref()).await.unwrap_or_default();
+        let denied = denied_counts(&server).await;
         let used = states.iter().map(|state| (state.limit.key.clone(), state.usage.used)).collect();
         let now = Snapshot { used, denied };
         states.sort_by(|a, b| {

@@ -1,5 +1,6 @@
 //! Deserializers of values with a range.
 
+use ratelimiter_tigerbeetle::ledger::cluster::ADDRESSES_MAX;
 use serde::de::{Deserialize, Deserializer, Error};
 
 /// A whole number from `MIN` to `MAX`.
@@ -33,14 +34,16 @@ pub(super) fn cluster_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u
     })
 }
 
-/// One address per replica; a cluster has 1 to 6 of them.
+/// One address per replica.
 pub(super) fn addresses<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Vec<String>, D::Error> {
     let addresses = Vec::<String>::deserialize(deserializer)?;
-    if !(1..=6).contains(&addresses.len()) {
-        let count = addresses.len();
-        return Err(D::Error::custom(format_args!("must be 1 to 6 addresses, not {count}")));
+    let count = addresses.len();
+    if !(1..=ADDRESSES_MAX).contains(&count) {
+        return Err(D::Error::custom(format_args!(
+            "must be 1 to {ADDRESSES_MAX} addresses, not {count}"
+        )));
     }
     match addresses.iter().find(|address| address.trim().is_empty()) {
         Some(_) => Err(D::Error::custom("an address must not be empty")),

@@ -1,12 +1,12 @@
 //! Bearer tokens of a config.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::de::{Deserialize, Deserializer, Error};
 use serde_json::Value;
+
+use crate::disk::{Disk, OsDisk};
 
 const TOKEN_BYTES_MAX: usize = 1_024;
 
@@ -25,18 +25,14 @@ enum Source {
 
 /// A token is invalid or cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the message says what each field is")]
 pub enum TokenError {
     /// The token cannot be sent in a header.
     #[error("a token has 1 to {TOKEN_BYTES_MAX} visible ASCII characters")]
     Shape,
     /// The file cannot be read, or contains no valid token.
     #[error("{path}: {reason}")]
-    File {
-        /// The file.
-        path: String,
-        /// What is wrong with it.
-        reason: String,
-    },
+    File { path: String, reason: String },
 }
 
 impl Token {
@@ -62,21 +58,17 @@ impl Token {
             Source::File(path) => {
                 let file_error =
                     |reason: String| TokenError::File { path: path.display().to_string(), reason };
-                let text = read(path).map_err(|error| file_error(error.to_string()))?;
+                let disk: &dyn Disk = &OsDisk;
+                let bytes = match disk.read_file(path, FILE_BYTES_MAX) {
+                    Ok(Ok(bytes)) => bytes,
+                    Ok(Err(_)) => return Err(file_error("is not a file".to_owned())),
+                    Err(error) => return Err(file_error(error.to_string())),
+                };
+                let text = String::from_utf8_lossy(&bytes);
                 checked(text.trim_end()).map_err(|error| file_error(error.to_string()))
             }
         }
     }
-}
-
-/// Reads a bounded part of a regular file; a pipe or a device might never end.
-fn read(path: &Path) -> io::Result<String> {
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a file"));
-    }
-    let mut text = String::new();
-    File::open(path)?.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
-    Ok(text)
 }
 
 fn checked(text: &str) -> Result<String, TokenError> {

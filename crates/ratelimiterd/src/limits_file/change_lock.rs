@@ -1,4 +1,4 @@
-//! Several servers on one limits file: who may change it now, and whether somebody else has.
+//! The lock for changes of a shared limits file, and detection of changes.
 
 use std::fs::TryLockError;
 use std::io;
@@ -7,12 +7,12 @@ use super::{FileLock, LimitsFile};
 use crate::disk::{Access, FileKind, FileVersion, LockMode};
 
 impl LimitsFile {
-    /// The right to change the file, which ends when the lock and its clones are dropped; `None` if another server has it.
+    /// Locks the file for a change, until the lock and its clones are dropped; `None` if another server has it locked.
     ///
     /// # Errors
-    /// The lock's file cannot be made.
+    /// The lock file cannot be created.
     pub(crate) fn try_lock(&self) -> io::Result<Option<FileLock>> {
-        // A file of its own, since the limits file is another one after each change.
+        // A separate file, because each change replaces the limits file.
         let file = self.open_sibling("lock")?;
         match file.try_lock(LockMode::Exclusive) {
             Ok(()) => Ok(Some(FileLock(file))),
@@ -21,16 +21,16 @@ impl LimitsFile {
         }
     }
 
-    /// Which content the file has now; `None` if it is not there. The file is opened for this, so that a network
-    /// file system looks at the real one.
+    /// The current version of the file; `None` if it does not exist. The file is opened for this, because a network file
+    /// system may otherwise answer from its cache.
     ///
     /// # Errors
     /// The file cannot be opened.
     pub(crate) fn version(&self) -> io::Result<Option<FileVersion>> {
         let opened = self.disk.metadata(&self.path).and_then(|metadata| match metadata.kind {
             FileKind::File => self.disk.open(&self.path, Access::Read)?.metadata(),
-            // Opening a pipe would wait for whoever writes to it.
-            FileKind::Folder | FileKind::Other => Err(io::Error::other("it is no file")),
+            // Opening a pipe would block until a writer opens it.
+            FileKind::Folder | FileKind::Other => Err(io::Error::other("it is not a file")),
         });
         match opened {
             Ok(metadata) => Ok(Some(metadata.version)),

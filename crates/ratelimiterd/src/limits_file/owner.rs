@@ -1,8 +1,8 @@
-//! Ownership of a limits file (`OPS-06`): one server's alone, or that of all servers on one shared backend.
+//! Ownership of a limits file (`OPS-06`): by one server, or by all servers on one shared backend.
 //!
-//! A server on memory writes what it knows, and knows nothing of others. Two of them on one file would take turns in
-//! losing each other's definitions, so the second does not start. It is a lock of the operating system that says so,
-//! which goes with its process, however that ends.
+//! A memory server writes its own definitions and does not know of others. Two of them on one file would overwrite each
+//! other's definitions, so the second does not start. Ownership is a lock of the operating system, which ends with its
+//! process, however that ends.
 
 use std::fs::TryLockError;
 use std::io;
@@ -11,24 +11,20 @@ use std::net::SocketAddr;
 use super::{FileLock, LimitsFile, is_permanent};
 use crate::disk::{Access, DiskFile, LockMode};
 
-/// The most that is read of who the owner is.
+/// The most bytes that are read of the owner's description.
 const OWNER_BYTES_MAX: u64 = 200;
 
-/// Why a limits file cannot be had.
+/// Why a limits file cannot be owned.
 #[derive(Debug)]
 pub(crate) enum OwnError {
-    /// Others have it.
-    InUse {
-        /// Who, for people.
-        by: String,
-    },
-    /// There can be no lock where the file is, for example because nothing can be written there.
+    /// Another server owns it.
+    InUse { by: String },
+    /// The file cannot be locked, for example because its folder is read-only.
     CannotLock(io::Error),
 }
 
 impl LimitsFile {
-    /// Takes the file for a server that listens there, alone or with others. It is the server's until the lock and its
-    /// clones are dropped.
+    /// Makes a server that listens on `addr` the owner of the file, until the lock and its clones are dropped.
     ///
     /// # Errors
     /// See [`OwnError`].
@@ -37,7 +33,7 @@ impl LimitsFile {
         match file.try_lock(mode) {
             Ok(()) => {
                 if mode == LockMode::Exclusive {
-                    // Whom the next one is told of; the lock holds without it, on a full disk for example.
+                    // For the error of the next server. The lock holds even if this fails, as on a full disk.
                     drop(file.write(format!("PID {} on {addr}\n", std::process::id()).as_bytes()));
                 }
                 Ok(FileLock(file))
@@ -47,7 +43,7 @@ impl LimitsFile {
         }
     }
 
-    /// Whoever may not write where the file is cannot own it, and can see whether somebody else does.
+    /// A server without write access cannot own the file, but it can find out whether another server does.
     fn own_error(&self, mode: LockMode, error: io::Error) -> OwnError {
         if is_permanent(&error)
             && let Ok(file) = self.disk.open(&self.sibling_path("owner"), Access::Read)
@@ -59,7 +55,7 @@ impl LimitsFile {
     }
 }
 
-/// Who has the lock. Those that share it are not named, since there may be any number of them.
+/// Describes the owner. Servers that share the file are not named, because there may be any number of them.
 fn describe_owner(file: &dyn DiskFile) -> String {
     if file.try_lock(LockMode::Shared).is_ok() {
         return "servers with server.backend: tigerbeetle".to_owned();
@@ -78,7 +74,7 @@ mod tests {
     fn in_use_by(owned: Result<FileLock, OwnError>) -> String {
         match owned {
             Err(OwnError::InUse { by }) => by,
-            other => panic!("somebody has it: {other:?}"),
+            other => panic!("it should be in use: {other:?}"),
         }
     }
 

@@ -1,8 +1,8 @@
-//! Contents that were staged and not committed: the process ended in between, or did not hear what became of the change.
+//! Staged files that were not committed: the process ended before that, or the outcome of the change is unknown.
 //!
-//! Whoever stages holds the file's lock. So whoever holds it next, and finds one, knows which limits a change was begun of
-//! that may still arrive at the backend, and can shut it out there (`TB-08`). A part of a content says that nothing was
-//! begun, since that comes after it is whole.
+//! A server stages while it holds the file's lock. A server that gets the lock next and finds a staged file knows for
+//! which limits a change was begun that may still reach the backend, and can prevent that (`TB-08`). An incomplete staged
+//! file means that nothing was begun, because a change begins only after staging.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -15,7 +15,7 @@ use ratelimiter_wire::{LIMITS_FILE_BYTES_MAX, read_limits_file};
 use super::{LimitsFile, folder_of};
 use crate::disk::{Access, Disk};
 
-/// A content that was staged and not committed.
+/// A staged file that was not committed.
 #[derive(Debug)]
 pub(crate) struct StagedFile {
     disk: Arc<dyn Disk>,
@@ -24,7 +24,7 @@ pub(crate) struct StagedFile {
 }
 
 impl LimitsFile {
-    /// What is left beside the file; only for whoever holds its lock.
+    /// The staged files that were left behind. The caller must hold the lock.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -38,7 +38,7 @@ impl LimitsFile {
         Ok(self.staged_paths()?.into_iter().map(read).collect())
     }
 
-    /// Where something is staged. Without the lock it may be a change that a server is making just now.
+    /// The paths of staged files. Without the lock, one may belong to a change that a server is making right now.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -65,7 +65,7 @@ impl LimitsFile {
 }
 
 impl StagedFile {
-    /// The limits of which a change may have been begun, when the file has these.
+    /// The limits for which a change may have been begun: those that differ from the limits file's `registry`.
     pub(crate) fn unconfirmed(&self, registry: &Registry) -> BTreeSet<LimitKey> {
         let Some(staged) = &self.registry else {
             return BTreeSet::new();
@@ -75,10 +75,10 @@ impl StagedFile {
         keys.filter(|key| staged.get(key) != registry.get(key)).cloned().collect()
     }
 
-    /// Removes it, since nothing unconfirmed is left of it.
+    /// Removes the file, once nothing in it is unconfirmed.
     ///
     /// # Errors
-    /// Where it is, because it cannot be removed and will be found again.
+    /// Its path, if it cannot be removed; it will be found again.
     pub(crate) fn remove(self) -> Result<(), PathBuf> {
         match self.disk.remove_file(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.path),
@@ -106,7 +106,7 @@ mod tests {
 
     /// TB-08
     #[test]
-    fn tb_08_what_was_staged_and_not_committed_names_the_limits_that_it_would_have_changed() {
+    fn tb_08_an_uncommitted_staged_file_names_the_limits_it_would_have_changed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("limits.json");
         let file = LimitsFile::new(&path);

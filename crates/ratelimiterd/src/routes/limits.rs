@@ -10,6 +10,7 @@ use ratelimiter_wire::{
     DefineAnswer, DefinitionBody, DeleteAnswer, ErrorBody, ErrorCode, ListAnswer, Refusal,
     StateAnswer, StateBody, read,
 };
+use serde::Serialize;
 
 use super::AppState;
 use super::uri::{key_of, page_of};
@@ -23,70 +24,66 @@ pub(super) async fn put<B: HostedBackend>(
     State(app): State<Arc<AppState<B>>>,
     request: Request,
 ) -> Response {
-    let started = app.metrics.start();
-    let read = match app.admit(request, RequiredAccess::Admin).await {
-        Ok(bytes) => read::<DefinitionBody>(&bytes),
-        Err(refusal) => Err(refusal),
+    let answer = async {
+        let bytes = app.admit(request, RequiredAccess::Admin).await?;
+        let limit = read::<DefinitionBody>(&bytes)?;
+        backend_result(app.admin.define(limit, app.request_timeout).await)
     };
-    let answer = match read {
-        Ok(limit) => match app.admin.define(limit, app.request_timeout).await {
-            Ok(status) => DefineAnswer::of(Ok(status)),
-            Err(error) => match refused(error) {
-                Ok(error) => DefineAnswer::of(Err(error)),
-                Err(refusal) => refusal.into(),
-            },
-        },
-        Err(refusal) => refusal.into(),
-    };
-    app.metrics.stop(Route::Admin, started);
+    let answer = timed(&app, answer).await.map_or_else(Into::into, DefineAnswer::of);
     response::json(answer.http_status(), &answer)
 }
 
 pub(super) async fn delete<B: HostedBackend>(
     State(app): State<Arc<AppState<B>>>,
-    request: Request,
+    parts: Parts,
 ) -> Response {
-    let started = app.metrics.start();
-    let key = match app.access.check(request.headers(), RequiredAccess::Admin) {
-        Ok(()) => key_of(request.uri()),
-        Err(refusal) => Err(refusal),
+    let answer = async {
+        app.access.check(&parts.headers, RequiredAccess::Admin)?;
+        let key = key_of(&parts.uri)?;
+        backend_result(app.admin.delete(key, app.request_timeout).await)
     };
-    let answer = match key {
-        Ok(key) => match app.admin.delete(key, app.request_timeout).await {
-            Ok(()) => DeleteAnswer::of(Ok(())),
-            Err(error) => match refused(error) {
-                Ok(error) => DeleteAnswer::of(Err(error)),
-                Err(refusal) => refusal.into(),
-            },
-        },
-        Err(refusal) => refusal.into(),
-    };
-    app.metrics.stop(Route::Admin, started);
+    let answer = timed(&app, answer).await.map_or_else(Into::into, DeleteAnswer::of);
     response::json(answer.http_status(), &answer)
 }
 
-/// Separates errors of the backend (`Ok`) from refusals of the server itself (`Err`).
-fn refused<E: std::error::Error>(error: ChangeError<E>) -> Result<E, Refusal> {
+/// Separates the backend's result (`Ok`) from refusals of the server itself (`Err`).
+fn backend_result<T, E: std::error::Error>(
+    result: Result<T, ChangeError<E>>,
+) -> Result<Result<T, E>, Refusal> {
+    let error = match result {
+        Ok(changed) => return Ok(Ok(changed)),
+        Err(error) => error,
+    };
     let message = error.to_string();
     let error = match error {
-        ChangeError::Backend(error) => return Ok(error),
+        ChangeError::Backend(error) => return Ok(Err(error)),
         ChangeError::TooManyLimits { .. } => ErrorCode::TooManyLimits,
         ChangeError::ReadOnly { .. } => ErrorCode::LimitsReadOnly,
     };
     Err(Refusal { error, message })
 }
 
+/// Records how long an answer takes.
+async fn timed<B, T>(app: &AppState<B>, answer: impl Future<Output = T>) -> T {
+    let started = app.metrics.start();
+    let answer = answer.await;
+    app.metrics.stop(Route::Admin, started);
+    answer
+}
+
+/// The answer, or an error in the format that all routes share.
+fn respond(answer: Result<impl Serialize, ErrorBody>) -> Response {
+    match answer {
+        Ok(answer) => response::json(StatusCode::OK.as_u16(), &answer),
+        Err(error) => response::error(&error),
+    }
+}
+
 pub(super) async fn list<B: HostedBackend>(
     State(app): State<Arc<AppState<B>>>,
     parts: Parts,
 ) -> Response {
-    let started = app.metrics.start();
-    let response = match answer_list(&app, &parts).await {
-        Ok(answer) => response::json(StatusCode::OK.as_u16(), &answer),
-        Err(error) => response::error(&error),
-    };
-    app.metrics.stop(Route::Admin, started);
-    response
+    respond(timed(&app, answer_list(&app, &parts)).await)
 }
 
 async fn answer_list<B: HostedBackend>(
@@ -103,13 +100,7 @@ pub(super) async fn get<B: HostedBackend>(
     State(app): State<Arc<AppState<B>>>,
     parts: Parts,
 ) -> Response {
-    let started = app.metrics.start();
-    let response = match answer_get(&app, &parts).await {
-        Ok(answer) => response::json(StatusCode::OK.as_u16(), &answer),
-        Err(error) => response::error(&error),
-    };
-    app.metrics.stop(Route::Admin, started);
-    response
+    respond(timed(&app, answer_get(&app, &parts)).await)
 }
 
 async fn answer_get<B: HostedBackend>(

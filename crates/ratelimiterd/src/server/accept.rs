@@ -22,10 +22,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::as_usize;
-use super::first_byte_timeout::FirstByteTimeout;
 use super::handshake::handshake;
 use super::lazy_timer::LazyTimer;
-use super::write_timeout::WriteTimeout;
+use super::stream_timeouts::StreamTimeouts;
 use crate::config::ServerConfig;
 use crate::hosted::HostedBackend;
 use crate::response;
@@ -131,8 +130,8 @@ impl<B: HostedBackend> Connections<B> {
         stop: CancellationToken,
         abort: CancellationToken,
     ) {
-        let stream = WriteTimeout::new(stream, self.write_timeout);
-        let stream = TokioIo::new(FirstByteTimeout::new(stream, self.header_read_timeout));
+        let stream = StreamTimeouts::new(stream, self.header_read_timeout, self.write_timeout);
+        let stream = TokioIo::new(stream);
         let api = Arc::clone(&self.api);
         let service = service_fn(move |request| catch_panic(Arc::clone(&api), request));
         let mut protocol = self.protocol.clone();

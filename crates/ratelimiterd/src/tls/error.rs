@@ -26,44 +26,28 @@ pub enum TlsField {
 /// Reasons why a certificate or its key cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the message says what each field is")]
 pub enum TlsErrorKind {
     /// Only the other file is configured.
     #[error("is missing; configure the certificate and its key together")]
     Missing,
     /// The file does not exist, or permission is denied.
     #[error("cannot be read: {reason}")]
-    Unreadable {
-        /// The error of the operating system.
-        reason: String,
-    },
+    Unreadable { reason: String },
     /// The path is not a regular file.
     #[error("is {what}, not a file")]
-    NotAFile {
-        /// What it is instead.
-        what: &'static str,
-    },
+    NotAFile { what: &'static str },
     /// The file is larger than any certificate chain or key.
     #[error("has more than {bytes_max} bytes, too many for a certificate chain or a key")]
-    TooLarge {
-        /// The most bytes that are read.
-        bytes_max: u64,
-    },
+    TooLarge { bytes_max: u64 },
     /// All users of the machine have access to the key.
     #[error(
         "all users of this machine have access to the key (mode {mode:03o}); remove it with `chmod o-rwx`"
     )]
-    KeyOpenToOthers {
-        /// The file's permissions.
-        mode: u32,
-    },
+    KeyOpenToOthers { mode: u32 },
     /// The file contains no such PEM block.
     #[error("contains no {what} in PEM format (a block that begins with {begin})")]
-    NotPem {
-        /// What was expected.
-        what: &'static str,
-        /// The first line of such a block.
-        begin: &'static str,
-    },
+    NotPem { what: &'static str, begin: &'static str },
     /// The key needs a password, which the server cannot ask for.
     #[error(
         "the key is encrypted with a password, which a server cannot ask for; decrypt it with `openssl pkey`"
@@ -71,16 +55,10 @@ pub enum TlsErrorKind {
     KeyEncrypted,
     /// The key does not belong to the certificate.
     #[error("the key does not match the first certificate in {}, which must be the server's own", cert.display())]
-    KeyMismatch {
-        /// The file of the certificate.
-        cert: PathBuf,
-    },
+    KeyMismatch { cert: PathBuf },
     /// The content is invalid.
     #[error("cannot be used: {reason}")]
-    Invalid {
-        /// What is invalid.
-        reason: String,
-    },
+    Invalid { reason: String },
 }
 
 impl TlsError {

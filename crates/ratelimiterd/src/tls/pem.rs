@@ -1,7 +1,6 @@
 //! Reads certificates and keys from PEM files.
 
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -9,6 +8,7 @@ use rustls::pki_types::pem::{Error, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::TlsErrorKind;
+use crate::disk::{Disk, OsDisk};
 
 /// The most bytes of a file; a certificate chain has about ten thousand.
 const PEM_BYTES_MAX: u64 = 1024 * 1024;
@@ -59,21 +59,16 @@ fn is_encrypted(bytes: &[u8]) -> bool {
     KEY_ENCRYPTED.iter().any(|mark| text.contains(mark))
 }
 
-/// Reads a regular file of bounded size. Opening a pipe would block until a writer opens it.
 fn read(path: &Path) -> Result<Vec<u8>, TlsErrorKind> {
-    let metadata = fs::metadata(path).map_err(|error| unreadable(&error))?;
-    if !metadata.is_file() {
-        let what = if metadata.is_dir() { "a directory" } else { "a pipe, a socket or a device" };
-        return Err(TlsErrorKind::NotAFile { what });
+    let disk: &dyn Disk = &OsDisk;
+    match disk.read_file(path, PEM_BYTES_MAX + 1) {
+        Ok(Ok(bytes)) if bytes.len() as u64 > PEM_BYTES_MAX => {
+            Err(TlsErrorKind::TooLarge { bytes_max: PEM_BYTES_MAX })
+        }
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(what)) => Err(TlsErrorKind::NotAFile { what }),
+        Err(error) => Err(unreadable(&error)),
     }
-    let mut bytes = Vec::new();
-    let read =
-        File::open(path).and_then(|file| file.take(PEM_BYTES_MAX + 1).read_to_end(&mut bytes));
-    let count = read.map_err(|error| unreadable(&error))?;
-    if count as u64 > PEM_BYTES_MAX {
-        return Err(TlsErrorKind::TooLarge { bytes_max: PEM_BYTES_MAX });
-    }
-    Ok(bytes)
 }
 
 fn unreadable(error: &std::io::Error) -> TlsErrorKind {

@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
+use expect_test::expect;
 use rcgen::CertifiedKey;
 
 use crate::process::{Process, program, stderr, stdout};
@@ -51,8 +52,12 @@ fn check_refuses(folder: &Path, expected: &str) {
 
 /// Sends a request with curl, an independent client.
 fn curl(folder: &Path, server: &Process, arguments: &[&str]) -> (bool, String) {
+    curl_at(folder, server, "/healthz", arguments)
+}
+
+fn curl_at(folder: &Path, server: &Process, path: &str, arguments: &[&str]) -> (bool, String) {
     let port = server.addr.port();
-    let url = format!("https://localhost:{port}/healthz");
+    let url = format!("https://localhost:{port}{path}");
     let resolve = format!("localhost:{port}:127.0.0.1");
     let output = Command::new("curl")
         .current_dir(folder)
@@ -219,4 +224,42 @@ fn the_tools_trust_the_certificate_that_they_are_given() {
         stderr(&output),
         "ratelimiterd: --cacert: nowhere.pem: No such file or directory (os error 2)\n"
     );
+}
+
+/// CMD-04
+#[test]
+fn the_live_view_counts_denials_over_https() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    write_pair(folder);
+    let server = Process::start_as(encrypted(folder), folder);
+    let url = format!("https://localhost:{}", server.addr.rsplit_once(':').unwrap().1);
+    let run = |arguments: &[&str]| {
+        let mut command = program();
+        command.current_dir(folder).args(arguments).args(["--url", &url, "--cacert", "cert.pem"]);
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        stdout(&output)
+    };
+    run(&[
+        "limits",
+        "put",
+        "k",
+        "--kind",
+        "concurrency",
+        "--capacity",
+        "1",
+        "--timeout-seconds",
+        "60",
+    ]);
+    for lease in ["01J9ZC3V9W8Q4N2M6T5R7Y1K0D", "01J9ZC3V9W8Q4N2M6T5R7Y1K0E"] {
+        let body = format!(r#"{{"lease_id":"{lease}","requirements":[{{"key":"k","amount":1}}]}}"#);
+        let (ok, text) =
+            curl_at(folder, &server, "/v1/reserve", &["--cacert", "cert.pem", "-d", &body]);
+        assert!(ok, "{text}");
+    }
+    expect![[r#"
+        FILLED                              USED/CAPACITY  CHANGE/S    DENIED  DENIED/S      DEBT  KEY
+        [########################]                    1/1        +0         1         0         0  k
+    "#]].assert_eq(&run(&["top", "--times", "1"]));
 }

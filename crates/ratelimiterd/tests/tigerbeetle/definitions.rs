@@ -1,4 +1,4 @@
-//! Definitions at several servers: a change at one reaches the others, and whatever was cut short heals.
+//! Definitions at several servers: a change at one reaches the others, and interrupted changes are resolved.
 
 use ratelimiter::clock::{Clock, MonotonicClock};
 use ratelimiter::{Backend, DefineError, LimitState, LimitStatus, Limiter, Refused};
@@ -90,7 +90,7 @@ pub fn def_07_a_decrease_holds_at_every_server_and_ends_at_all(fixture: &Fixture
 }
 
 /// TB-07
-pub fn racing_puts_end_at_one_of_them_everywhere(fixture: &Fixture) {
+pub fn concurrent_puts_end_with_one_of_them_at_every_server(fixture: &Fixture) {
     run(async {
         let on = Deployment::on(fixture.development());
         let servers = [on.server().await, on.server().await];
@@ -114,7 +114,7 @@ pub fn racing_puts_end_at_one_of_them_everywhere(fixture: &Fixture) {
     });
 }
 
-pub fn a_file_that_a_person_edits_is_followed_and_a_broken_one_is_not(fixture: &Fixture) {
+pub fn a_file_edited_by_hand_is_applied_and_one_with_errors_is_not(fixture: &Fixture) {
     run(async {
         let on = Deployment::on(fixture.development());
         let servers = [on.server().await, on.server().await];
@@ -142,7 +142,7 @@ pub fn a_file_that_a_person_edits_is_followed_and_a_broken_one_is_not(fixture: &
 
 /// TB-08, DEF-08: killed at a random point of many PUTs, a server says after its start what the file says, and the
 /// cluster has it too.
-pub fn tb_08_a_server_killed_while_it_defines_heals_at_its_start(fixture: &Fixture) {
+pub fn tb_08_a_server_killed_during_a_put_recovers_at_its_start(fixture: &Fixture) {
     run(async {
         let on = Deployment::on(fixture.development());
         let mut random = fastrand::Rng::new();
@@ -174,7 +174,7 @@ pub fn tb_08_a_server_killed_while_it_defines_heals_at_its_start(fixture: &Fixtu
 
 /// Nothing can be written, as where a `ConfigMap` is mounted: every server serves what the file says, and says why it
 /// cannot be changed.
-pub fn a_read_only_limits_file_is_served_and_a_put_says_why_it_cannot_be_changed(
+pub fn a_read_only_limits_file_is_served_and_a_put_reports_why_it_cannot_be_changed(
     fixture: &Fixture,
 ) {
     run(async {
@@ -228,8 +228,8 @@ pub fn tb_08_a_put_without_an_answer_does_not_take_effect_later(_: &Fixture) {
     });
 }
 
-/// TB-08: and if nobody comes in the place of the server that took it, the others take it back.
-pub fn tb_08_a_put_of_a_server_that_died_is_taken_back_by_the_others(_: &Fixture) {
+/// TB-08: if the server that accepted the PUT is not replaced, the others roll it back.
+pub fn tb_08_a_put_of_a_server_that_died_is_rolled_back_by_the_others(_: &Fixture) {
     run(async {
         let cluster = TestCluster::start(Mode::Development);
         let on = Deployment::on(&cluster).with_brief_timeouts();

@@ -12,7 +12,7 @@ use crate::servers::Deployment;
 /// So many leases are through when the service is back.
 const BACK: u64 = 50;
 
-/// How much of a fault: in every run of the tests, and when somebody takes the time.
+/// The size of a fault: the short one in every test run, the long one on request.
 fn short_or_long<T>(short: T, long: T) -> T {
     match std::env::var("RATELIMITER_FAULTS").as_deref() {
         Ok("long") => long,

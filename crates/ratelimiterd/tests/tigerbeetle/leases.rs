@@ -36,7 +36,7 @@ pub fn com_07_a_lease_of_a_killed_server_is_completed_at_another(fixture: &Fixtu
 }
 
 /// COM-07, RES-04, RES-09
-pub fn com_07_a_lease_of_a_killed_server_is_known_to_the_one_in_its_place(fixture: &Fixture) {
+pub fn com_07_a_lease_of_a_killed_server_is_known_to_its_replacement(fixture: &Fixture) {
     run(async {
         let on = Deployment::on(fixture.development());
         let first = on.server().await;
@@ -61,7 +61,7 @@ pub fn com_07_a_lease_of_a_killed_server_is_known_to_the_one_in_its_place(fixtur
 }
 
 /// COM-05: the first server still has the lease in memory as it was when the second one completed it.
-pub fn com_05_a_complete_at_one_server_stands_at_the_other(fixture: &Fixture) {
+pub fn com_05_a_complete_at_one_server_is_final_at_the_other(fixture: &Fixture) {
     run(async {
         let on = Deployment::on(fixture.development());
         let servers = (on.server().await, on.server().await);

@@ -102,7 +102,7 @@ impl Load {
         clock.now().since(begun)
     }
 
-    /// Stops the clients, and holds what they know against what a server says: nothing given out twice, nothing left.
+    /// Stops the clients, and compares what they know with a server's state: nothing was admitted twice, nothing is left.
     pub async fn finish(mut self, server: &ServerProcess, what: &str) {
         self.world.stop.store(true, Ordering::Relaxed);
         while let Some(client) = self.clients.join_next().await {
@@ -145,7 +145,7 @@ async fn client(world: Arc<World>) {
                 world.counts.denied.fetch_add(1, Ordering::Relaxed);
                 pass(denial.retry_after.min(Duration::from_millis(200))).await;
             }
-            // It was allowed so long ago, unheard, that a part of it has expired: the rest has to go back.
+            // It was allowed so long ago, without the client knowing, that a part has expired: release the rest.
             Err(ReserveError::LeaseEnded) => {
                 world.counts.ended.fetch_add(1, Ordering::Relaxed);
                 world.insist_on_complete(&mut random, lease, &[]).await;

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use crate::load::insist_on_define;
 use crate::servers::{Deployment, new_lease};
 
-pub fn a_cluster_that_is_not_there_is_said_and_heals_by_itself(_: &Fixture) {
+pub fn an_unreachable_cluster_is_reported_until_it_answers(_: &Fixture) {
     run(async {
         let mut cluster = TestCluster::start(Mode::Development);
         let on = Deployment::on(&cluster).with_brief_timeouts();
@@ -38,7 +38,7 @@ pub fn a_cluster_that_is_not_there_is_said_and_heals_by_itself(_: &Fixture) {
     });
 }
 
-pub fn a_wrong_cluster_id_is_said(fixture: &Fixture) {
+pub fn a_wrong_cluster_id_is_reported(fixture: &Fixture) {
     run(async {
         let cluster = fixture.development();
         let on = Deployment::at(cluster.cluster_id() + 1, cluster.addresses().join(","));
@@ -51,7 +51,7 @@ pub fn a_wrong_cluster_id_is_said(fixture: &Fixture) {
     });
 }
 
-/// `/readyz` is 200 only while the backend answers: whoever has just had no answer hears the same there.
+/// `/readyz` is 200 only while the backend answers: a caller that got no answer sees 503 there too.
 pub fn a_caller_without_an_answer_means_not_ready_at_once(_: &Fixture) {
     run(async {
         let mut cluster = TestCluster::start(Mode::Development);
@@ -82,7 +82,7 @@ pub fn a_caller_without_an_answer_means_not_ready_at_once(_: &Fixture) {
 }
 
 /// However long a caller would wait.
-pub fn a_cluster_that_goes_away_is_noticed_without_a_call(_: &Fixture) {
+pub fn a_cluster_failure_is_detected_without_traffic(_: &Fixture) {
     run(async {
         let mut cluster = TestCluster::start(Mode::Development);
         let on = Deployment::on(&cluster).with_endless_timeouts();
@@ -95,12 +95,12 @@ pub fn a_cluster_that_goes_away_is_noticed_without_a_call(_: &Fixture) {
 }
 
 /// TB-10
-pub fn tb_10_a_stopped_cluster_under_load_answers_in_time_and_heals(_: &Fixture) {
+pub fn tb_10_a_stopped_cluster_under_load_answers_in_time_and_recovers(_: &Fixture) {
     outage_under_load(|cluster| cluster.pause(0), |cluster| cluster.resume(0));
 }
 
 /// TB-10
-pub fn tb_10_a_killed_cluster_under_load_answers_in_time_and_heals(_: &Fixture) {
+pub fn tb_10_a_killed_cluster_under_load_answers_in_time_and_recovers(_: &Fixture) {
     outage_under_load(|cluster| cluster.kill(0), |cluster| cluster.restart(0));
 }
 
@@ -169,7 +169,7 @@ async fn call_until_stopped(
     }
 }
 
-pub fn metrics_tell_of_the_cluster(fixture: &Fixture) {
+pub fn metrics_include_the_cluster(fixture: &Fixture) {
     run(async {
         let on = Deployment::on(fixture.development());
         let server = on.server().await;
