@@ -1,7 +1,10 @@
 //! What the tests of several crates share.
 //!
-//! [`RunSeed`] is the seed of a run. The features `tigerbeetle` and `postgres` start real servers.
+//! [`RunSeed`] is the seed of a run. The features `tigerbeetle` and `postgres` start real servers; `coordination` has
+//! a wrapper around coordination providers.
 
+#[cfg(feature = "coordination")]
+pub mod coordination;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod program;

@@ -79,7 +79,7 @@ async fn a_runner_that_lost_its_claim_drops_the_call_and_its_result() {
     // It cannot reach the outbox after it has begun, so its claim runs out.
     let steps = Steps::until(usize::MAX);
     let id = jobs.submit(&call("p", "acme", 10)).await;
-    let cut_off = steps.of(jobs.outbox.clone());
+    let cut_off = steps.of_outbox(jobs.outbox.clone());
     let handler = jobs.lasting(secs(500));
     let runner =
         JobRunner::new(cut_off, world.clone(), RunnerSettings::default(), handler).unwrap();
