@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 pub(super) use coordination::Settlement;
-use coordination::{LeaseDuration, MessageId, Outbox, OutboxStatus, OwnerToken, ProviderError};
+use coordination::{
+    Delay, LeaseDuration, MessageId, Outbox, OutboxStatus, OwnerToken, ProviderError,
+};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
 
 use super::counters::JobCounters;
@@ -32,8 +34,7 @@ pub(super) struct ClaimLost;
 impl<O: Outbox> Claim<O> {
     /// Does this while the claim is extended. Stops if the claim is lost.
     pub(super) async fn keeping<T>(&self, work: impl Future<Output = T>) -> Result<T, ClaimLost> {
-        let every = self.claim_for.get() / BEATS_PER_CLAIM;
-        let every = every.max(Duration::from_millis(1));
+        let every = self.beat();
         let beats = async {
             let mut beat = interval_at(Instant::now() + every, every);
             beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -55,8 +56,24 @@ impl<O: Outbox> Claim<O> {
 
     /// Says that the handler begins. The answer is which attempt it is.
     pub(super) async fn begin(&self) -> Result<u32, ClaimLost> {
-        let begun = self.repeat(|| self.outbox.begin(&self.owner, self.id, self.claim_for)).await;
-        begun.flatten().ok_or(ClaimLost)
+        // Before it is asked for, which is never later than the outbox's start of the claim.
+        let mut asked_at = Instant::now();
+        let begun = self.repeat(|| {
+            asked_at = Instant::now();
+            self.outbox.begin(&self.owner, self.id, self.claim_for)
+        });
+        let attempt = begun.await.flatten().ok_or(ClaimLost)?;
+        if asked_at.elapsed() + self.beat() > self.claim_for.get() {
+            // The claim may have run out, and would before it is extended: another runner may have the job.
+            self.settle(&Settlement::put_off(Delay::ZERO)).await?;
+            return Err(ClaimLost);
+        }
+        Ok(attempt)
+    }
+
+    /// How often the claim is extended.
+    fn beat(&self) -> Duration {
+        (self.claim_for.get() / BEATS_PER_CLAIM).max(Duration::from_millis(1))
     }
 
     /// Settles the job. Whether it has that outcome now, because of this call or of one before it whose answer was lost.
