@@ -1,4 +1,4 @@
-//! Tasks on one thread in virtual time: the same tasks with the same seeds run in the same order, always.
+//! A deterministic single-threaded executor in virtual time.
 //!
 //! Time moves only when no task can go on, straight to the next moment that somebody waits for. A task belongs to a
 //! group, which is what dies in a crash, and works for an operation, which is what the network asks about a call.

@@ -1,4 +1,4 @@
-//! The faults that are injected, and how often each was.
+//! Injected faults and their counts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -55,10 +55,12 @@ faults! {
     CompletedLate = "lease completed after it expired",
     Retried = "lease reserved again",
     Reused = "lease ID used for other requirements",
-    WorkerCrash = "worker crashed with what it held",
-    WorkerStop = "worker told to stop",
+    WorkerCrash = "worker process killed",
+    WorkerStop = "worker process told to stop",
+    WorkerPaused = "worker process paused",
     Poison = "message that kills its process",
     AnswerLost = "answer of the provider lost",
+    CallHeld = "call to the provider, or its answer, held back",
     CalledAgain = "call to the provider repeated",
     TooLate = "worker came after its claim had run out",
     StaleFence = "work under an old fencing token",

@@ -1,9 +1,9 @@
-//! Deliberate bugs, laid around the real code, which show that the checks can fail.
+//! Deliberate bugs around the real code, to show that the checks can fail.
 
-use crate::outcome::Promise;
+use crate::outcome::Invariant;
 
 macro_rules! flaws {
-    ($($name:ident in $world:ident within $within:literal breaks $($promise:ident)|+: $text:literal,)*) => {
+    ($($name:ident in $world:ident within $within:literal breaks $($invariant:ident)|+: $text:literal,)*) => {
         /// A deliberate bug.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
         pub enum Flaw {
@@ -35,10 +35,10 @@ macro_rules! flaws {
                 }
             }
 
-            /// The promises of which one is seen to be broken first.
-            pub const fn breaks(self) -> &'static [Promise] {
+            /// The invariants of which one is violated first.
+            pub const fn breaks(self) -> &'static [Invariant] {
                 match self {
-                    $(Self::$name => &[$(Promise::$promise),+],)*
+                    $(Self::$name => &[$(Invariant::$invariant),+],)*
                 }
             }
         }
@@ -52,10 +52,8 @@ pub enum Place {
     TigerBeetle,
     /// The limiter in memory.
     Memory,
-    /// The coordination primitives.
+    /// The coordination workers.
     Coordination,
-    /// The dispatchers of outbox and inbox.
-    Dispatch,
 }
 
 impl Place {
@@ -65,7 +63,6 @@ impl Place {
             Self::TigerBeetle => "tigerbeetle",
             Self::Memory => "memory",
             Self::Coordination => "coordination",
-            Self::Dispatch => "dispatch",
         }
     }
 }
@@ -135,10 +132,12 @@ flaws! {
         "a lease that is held is given to another",
     IgnoresFences in Coordination within 50 breaks StaleFenceChangesNothing:
         "runs are made under an old fencing token",
-    NeverBegins in Dispatch within 20 breaks GivenUpInTheEnd:
+    NeverBegins in Coordination within 20 breaks GivenUpInTheEnd:
         "the dispatcher of the outbox does not say that work begins",
-    CountsLostTwice in Dispatch within 50 breaks NoUnhandledDeath:
+    CountsLostTwice in Coordination within 50 breaks NoUnhandledDeath:
         "an attempt that never ended is counted twice",
-    StopsLate in Dispatch within 50 breaks NothingStartsAfterStop:
-        "a dispatcher hears a second late that it should stop",
+    NeverExtends in Coordination within 50 breaks HeldByOne:
+        "the job runner does not extend its claims",
+    StopsLate in Coordination within 50 breaks NothingStartsAfterStop:
+        "a worker hears a second late that it should stop",
 }

@@ -1,4 +1,4 @@
-//! Limiters under simulation: clients that reserve and complete, servers that crash, and one oracle for all backends.
+//! Simulated limiters: clients, servers that crash, one oracle for all backends.
 
 mod client;
 mod cluster;

@@ -5,14 +5,14 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use coordination_conformance::MemoryFixture;
 use simulation::flaw::Flaw;
 use simulation::report;
-use simulation::run::{Summary, Until, World, run};
-use simulation::worlds::{CoordinationWorld, DispatchWorld, MemoryWorld, TigerBeetleWorld};
+use simulation::run::{StopCondition, Summary, run};
+use simulation::world::World;
+use simulation::worlds::{CoordinationWorld, MemoryWorld, TigerBeetleWorld};
 
 const USAGE: &str = "\
-simulation [--world tigerbeetle|memory|coordination|dispatch] [--seeds N | --for 30s|10m|8h] [--seed S]
+simulation [--world tigerbeetle|memory|coordination] [--seeds N | --for 30s|10m|8h] [--seed S]
 
   --seeds N   plays N seeds in each world (1000 if neither this nor --for is given)
   --for T     plays for so long, the time divided between the worlds
@@ -62,31 +62,25 @@ fn main() -> ExitCode {
     }
 }
 
-/// Plays what was asked for; false if a promise was broken.
+/// Plays what was asked for; false if there was a violation.
 fn play_worlds(arguments: &Arguments) -> Result<bool, String> {
     let flaw = arguments.flaw;
     let is_asked = |name: &str| {
         let named = arguments.world.as_deref().or(flaw.map(|flaw| flaw.place().name()));
         named.is_none_or(|world| world == name)
     };
-    let names = [
-        TigerBeetleWorld::NAME,
-        MemoryWorld::NAME,
-        CoordinationWorld::<MemoryFixture>::NAME,
-        DispatchWorld::NAME,
-    ];
+    let names = [TigerBeetleWorld::NAME, MemoryWorld::NAME, CoordinationWorld::NAME];
     let asked: Vec<&str> = names.into_iter().filter(|name| is_asked(name)).collect();
     if asked.is_empty() {
         return Err(format!("there is no world {:?}", arguments.world));
     }
-    let part = u32::try_from(asked.len()).expect("there are four");
+    let part = u32::try_from(asked.len()).expect("there are three");
     let mut summaries = Vec::new();
     for name in asked {
         let summary = match name {
             TigerBeetleWorld::NAME => play(&TigerBeetleWorld { flaw }, arguments, part),
             MemoryWorld::NAME => play(&MemoryWorld { flaw }, arguments, part),
-            DispatchWorld::NAME => play(&DispatchWorld { flaw }, arguments, part),
-            _ => play(&CoordinationWorld::<MemoryFixture>::new(flaw), arguments, part),
+            _ => play(&CoordinationWorld { flaw }, arguments, part),
         };
         summaries.push((name, summary));
     }
@@ -104,10 +98,10 @@ fn play<W: World>(world: &W, arguments: &Arguments, part: u32) -> Summary {
     let until = match (arguments.seeds, arguments.time) {
         (None, None) if arguments.seed.is_some() => {
             print!("{}", world.play(&world.plan(first), true).trace);
-            Until::Seeds(1)
+            StopCondition::Seeds(1)
         }
-        (None, Some(time)) => Until::Time(time / part),
-        (seeds, _) => Until::Seeds(seeds.unwrap_or(1_000)),
+        (None, Some(time)) => StopCondition::Time(time / part),
+        (seeds, _) => StopCondition::Seeds(seeds.unwrap_or(1_000)),
     };
     let summary = run(world, first, until);
     print!("{}", report::summary(W::NAME, &summary));

@@ -1,12 +1,12 @@
-//! What came of playing a plan.
+//! Outcomes, invariants and violations.
 
 use std::fmt;
 
 use crate::fault::Faults;
 
-/// What we promise, and the oracles watch over.
+/// What the oracles check.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Promise {
+pub enum Invariant {
     /// `RES-02`
     NeverAboveCapacity,
     /// `RES-02`, `RES-03`
@@ -57,21 +57,23 @@ pub enum Promise {
     GivenUpInTheEnd,
     /// `CRD-04`
     NothingStartsAfterStop,
+    /// Jobs: the result that is kept is one that the handler gave
+    OutcomeKept,
 }
 
-/// A promise that was not kept.
+/// A violated invariant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
     /// Which.
-    pub promise: Promise,
-    /// What was seen, and what was promised.
+    pub invariant: Invariant,
+    /// What was seen, and what was expected.
     pub detail: String,
 }
 
 /// What came of playing a plan.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Outcome {
-    /// The first promise that was not kept.
+    /// The first violated invariant.
     pub violation: Option<Violation>,
     /// Faults injected.
     pub faults: Faults,
@@ -83,7 +85,7 @@ pub struct Outcome {
     pub trace: String,
 }
 
-impl Promise {
+impl Invariant {
     /// In words, as reports and traces have it.
     pub const fn text(self) -> &'static str {
         match self {
@@ -112,11 +114,12 @@ impl Promise {
             Self::NoUnhandledDeath => "no message dies before its attempts are used up",
             Self::GivenUpInTheEnd => "a message that fails or kills its process is given up",
             Self::NothingStartsAfterStop => "a worker that is told to stop starts nothing",
+            Self::OutcomeKept => "the result of a job is one that its handler gave",
         }
     }
 }
 
-impl fmt::Display for Promise {
+impl fmt::Display for Invariant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.text())
     }
@@ -124,6 +127,6 @@ impl fmt::Display for Promise {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "BROKEN: {}: {}", self.promise, self.detail)
+        write!(f, "BROKEN: {}: {}", self.invariant, self.detail)
     }
 }

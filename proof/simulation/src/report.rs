@@ -1,4 +1,4 @@
-//! What a run came to, in words and as the tables of `docs/reliability.md`.
+//! Reports as text and as the tables of `docs/reliability.md`.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use crate::fault::{Fault, Faults};
 use crate::flaw::{Flaw, Place};
 use crate::outcome::Violation;
 use crate::run::{Failure, Summary, first_failure};
-use crate::worlds::{CoordinationWorld, DispatchWorld, MemoryWorld, TigerBeetleWorld};
+use crate::worlds::{CoordinationWorld, MemoryWorld, TigerBeetleWorld};
 
 /// One world's summary in a few lines.
 pub fn summary(world: &str, summary: &Summary) -> String {
@@ -54,31 +54,27 @@ pub fn find(flaw: Flaw) -> Option<(u64, Violation)> {
     match flaw.place() {
         Place::TigerBeetle => first_failure(&TigerBeetleWorld { flaw: Some(flaw) }, 0, within),
         Place::Memory => first_failure(&MemoryWorld { flaw: Some(flaw) }, 0, within),
-        Place::Dispatch => first_failure(&DispatchWorld { flaw: Some(flaw) }, 0, within),
-        Place::Coordination => first_failure(
-            &CoordinationWorld::<coordination_conformance::MemoryFixture>::new(Some(flaw)),
-            0,
-            within,
-        ),
+        Place::Coordination => first_failure(&CoordinationWorld { flaw: Some(flaw) }, 0, within),
     }
 }
 
 /// Every deliberate bug, where it is played, and the seed that finds it. `Err` has the table if one is not found.
 ///
 /// # Errors
-/// A bug was not found within its number of seeds, or breaks another promise than the one it is known to break.
+/// A bug was not found within its number of seeds, or violates another invariant than expected.
 pub fn flaw_table() -> Result<String, String> {
-    let mut table = "| deliberate bug | world | found within | by seed | broken promise |\n|---|---|---:|---:|---|\n".to_owned();
+    let mut table = "| deliberate bug | world | found within | by seed | violated invariant |\n|---|---|---:|---:|---|\n".to_owned();
     let mut all_found = true;
     for flaw in Flaw::ALL {
         let found = find(*flaw);
-        let as_known =
-            found.as_ref().is_some_and(|(_, violation)| flaw.breaks().contains(&violation.promise));
+        let as_known = found
+            .as_ref()
+            .is_some_and(|(_, violation)| flaw.breaks().contains(&violation.invariant));
         all_found &= as_known;
         let (text, place, within) = (flaw.text(), flaw.place().name(), flaw.found_within());
         let found = found.map_or_else(
             || "NOT FOUND | ".to_owned(),
-            |(seed, violation)| format!("{seed} | {}", violation.promise),
+            |(seed, violation)| format!("{seed} | {}", violation.invariant),
         );
         writeln!(table, "| {text} | {place} | {within} | {found} |")
             .expect("a text takes any line");

@@ -1,4 +1,4 @@
-//! Playing seeds: one after another, for a number or for a time.
+//! Runs of many seeds, by count or by time.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use ratelimiter::clock::{Clock, MonotonicClock};
 use crate::fault::Faults;
 use crate::outcome::Violation;
 use crate::shrink::shortest;
-pub use crate::world::{Event, Plan, World};
+use crate::world::{Plan, World};
 
 /// What many seeds came to.
 #[derive(Clone, Debug, Default)]
@@ -41,7 +41,7 @@ pub struct Failure {
 
 /// When to stop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Until {
+pub enum StopCondition {
     /// After so many seeds.
     Seeds(u64),
     /// After so much time.
@@ -49,7 +49,7 @@ pub enum Until {
 }
 
 /// Plays seeds from `first` on, until something fails or it is enough.
-pub fn run<W: World>(world: &W, first: u64, until: Until) -> Summary {
+pub fn run<W: World>(world: &W, first: u64, until: StopCondition) -> Summary {
     let clock = MonotonicClock::new();
     let started = clock.now();
     let mut summary = Summary::default();
@@ -57,8 +57,8 @@ pub fn run<W: World>(world: &W, first: u64, until: Until) -> Summary {
     loop {
         summary.took = clock.now().since(started);
         let is_enough = match until {
-            Until::Seeds(seeds) => summary.seeds >= seeds,
-            Until::Time(time) => summary.took >= time,
+            StopCondition::Seeds(seeds) => summary.seeds >= seeds,
+            StopCondition::Time(time) => summary.took >= time,
         };
         if is_enough || summary.failure.is_some() {
             return summary;

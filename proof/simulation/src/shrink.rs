@@ -1,17 +1,17 @@
-//! Making a failing plan as short as it can be: clients, events and faults go while it still fails.
+//! A shrinker: drops clients, events and faults while the plan still fails.
 
-use crate::outcome::Promise;
+use crate::outcome::Invariant;
 use crate::world::{Event, Plan, World};
 
 /// How many plans are tried at the most.
 const TRIES_MAX: usize = 3_000;
 
-/// The shortest part of a failing plan that still breaks the same promise, as far as taking away finds it.
+/// The shortest part of a failing plan that still violates the same invariant, as far as taking away finds it.
 pub fn shortest<W: World>(world: &W, plan: W::Plan) -> W::Plan {
     let Some(violation) = world.play(&plan, false).violation else {
         return plan;
     };
-    let mut shrinker = Shrinker { world, promise: violation.promise, plan, tries: 0 };
+    let mut shrinker = Shrinker { world, invariant: violation.invariant, plan, tries: 0 };
     loop {
         let before = shrinker.size();
         shrinker.drop_actors();
@@ -25,7 +25,7 @@ pub fn shortest<W: World>(world: &W, plan: W::Plan) -> W::Plan {
 
 struct Shrinker<'a, W: World> {
     world: &'a W,
-    promise: Promise,
+    invariant: Invariant,
     plan: W::Plan,
     tries: usize,
 }
@@ -44,7 +44,7 @@ impl<W: World> Shrinker<'_, W> {
         self.tries += 1;
         let plan = self.plan.with_events(events);
         let violation = self.world.play(&plan, false).violation;
-        let still_fails = violation.is_some_and(|violation| violation.promise == self.promise);
+        let still_fails = violation.is_some_and(|violation| violation.invariant == self.invariant);
         if still_fails {
             self.plan = plan;
         }

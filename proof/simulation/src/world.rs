@@ -1,4 +1,4 @@
-//! What can be simulated: a world, its plans and their events.
+//! Traits of what can be simulated: worlds, plans, events.
 
 use std::fmt;
 

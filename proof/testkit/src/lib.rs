@@ -1,10 +1,12 @@
 //! What the tests of several crates share.
 //!
-//! [`RunSeed`] is the seed of a run, [`shortest`] shrinks what fails, [`Process`] and [`Server`] are child processes. The feature `waiting`
-//! waits in async tests, `limiter` has scripts of limiter calls, and `tigerbeetle` and `postgres` start real servers.
+//! [`RunSeed`] is the seed of a run, [`shortest`] shrinks what fails, [`Process`] and [`Server`] are child processes. Features: `waiting` waits in
+//! async tests, `limiter` has scripts of limiter calls, `coordination` a wrapper around providers, `tigerbeetle` and `postgres` start real servers.
 
 #![allow(clippy::panic, clippy::missing_panics_doc, reason = "a test fails by panicking")]
 
+#[cfg(feature = "coordination")]
+pub mod coordination;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod process;

@@ -5,49 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use coordination::{
-    Clock, FencingToken, LeaseDuration, Leases, MemoryProvider, OwnerToken, ProviderError,
-    ResourceName, Result, Tenure,
-};
+use coordination::{Leases, ResourceName, Result};
+use testkit::coordination::Between;
 
+use crate::unreliable::{Hooked, Silent};
 use crate::{lease, pass, provider};
 
 /// Leases whose renewals get no answer, so many times.
-#[derive(Debug, Clone)]
-struct Silent {
-    inner: MemoryProvider,
-    unanswered: Arc<AtomicUsize>,
-}
-
-impl Leases for Silent {
-    async fn try_acquire(
-        &self,
-        resource: &ResourceName,
-        duration: LeaseDuration,
-        owner: &OwnerToken,
-    ) -> Result<Option<FencingToken>> {
-        self.inner.try_acquire(resource, duration, owner).await
-    }
-
-    async fn try_renew(
-        &self,
-        tenure: &Tenure,
-        duration: LeaseDuration,
-    ) -> Result<Option<FencingToken>> {
-        let less_one = |count: usize| count.checked_sub(1);
-        if self.unanswered.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less_one).is_ok() {
-            return Err(ProviderError::new("lease renewal", "no connection"));
-        }
-        self.inner.try_renew(tenure, duration).await
-    }
-
-    async fn release(&self, tenure: &Tenure) -> Result<usize> {
-        self.inner.release(tenure).await
-    }
-
-    fn clock(&self) -> Arc<dyn Clock> {
-        self.inner.clock()
-    }
+fn silent(unanswered: usize) -> Hooked<Silent> {
+    let unanswered = Arc::new(AtomicUsize::new(unanswered));
+    Between { inner: provider(), hook: Silent { unanswered } }
 }
 
 fn resource() -> ResourceName {
@@ -56,17 +23,17 @@ fn resource() -> ResourceName {
 
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_gets_no_answer_is_tried_again_while_there_is_time() {
-    let leases = Silent { inner: provider(), unanswered: Arc::new(AtomicUsize::new(3)) };
+    let leases = silent(3);
     let held = leases.acquire(&resource(), lease(30), None).await.unwrap().unwrap();
     let held = held.renewed_automatically();
     pass(Duration::from_secs(300)).await;
     assert_eq!(held.ensure_held(), Ok(()));
-    assert_eq!(leases.unanswered.load(Ordering::SeqCst), 0);
+    assert_eq!(leases.hook.unanswered.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_whose_provider_is_gone_is_lost_at_its_end_and_not_before() {
-    let leases = Silent { inner: provider(), unanswered: Arc::new(AtomicUsize::new(usize::MAX)) };
+    let leases = silent(usize::MAX);
     let held = leases.acquire(&resource(), lease(30), None).await.unwrap().unwrap();
     let held = held.renewed_automatically();
     pass(Duration::from_secs(29)).await;
@@ -96,7 +63,7 @@ async fn the_effects_of_a_singleton_stop_with_its_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_dropped_by_a_provider_with_io_is_given_up_on_a_task() {
-    let leases = Silent { inner: provider(), unanswered: Arc::default() };
+    let leases = silent(0);
     let held = leases.acquire(&resource(), lease(3600), None).await.unwrap().unwrap();
     drop(held);
     pass(Duration::from_millis(1)).await;

@@ -7,7 +7,6 @@ mod dispatchers;
 mod leases;
 mod limits;
 mod scheduler;
-mod slow_ack;
 mod starting;
 mod unreliable;
 

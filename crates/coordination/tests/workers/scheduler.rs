@@ -3,19 +3,17 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use coordination::{
-    BatchSize, Clock, CronSchedule, FencingToken, JobDefinition, JobName, LeaseDuration, Leases,
-    MemoryProvider, MessageId, MonotonicClock, NewTimer, Outbox, OutboxMessage, OwnerToken,
-    Payload, ResourceName, Result, Scheduler, SchedulerSettings, SchedulerWorker, Tenure,
-    Timestamp, Wait,
+    BatchSize, Clock, CronSchedule, JobDefinition, JobName, Leases, MemoryProvider, MessageId,
+    MonotonicClock, NewTimer, Outbox, OutboxMessage, OwnerToken, Payload, Scheduler,
+    SchedulerSettings, SchedulerWorker, Timestamp, Wait,
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::slow_ack::SlowAck;
-use crate::unreliable::{Stuck, Unreliable};
+use crate::unreliable::{Losable, Stuck, Unreliable};
 use crate::{eventually, lease, pass, provider, topic};
 
 fn worker(
@@ -151,12 +149,12 @@ async fn a_nightly_job_runs_once_on_the_nights_when_the_clocks_change() {
 async fn a_worker_killed_between_message_and_acknowledgement_makes_no_second_message() {
     let memory = provider();
     let expected = add_timers(&memory, 3).await;
-    let stuck = Stuck::new(memory.clone());
+    let stuck = Stuck::after_enqueue(memory.clone());
     let settings = SchedulerSettings::default();
     let killed =
         SchedulerWorker::new(memory.clone(), stuck.clone(), memory.clone(), settings).unwrap();
     let running = tokio::spawn(killed.run(CancellationToken::new()));
-    eventually("the first is enqueued", || stuck.enqueued() == 1).await;
+    eventually("the first is enqueued", || stuck.hook.count() == 1).await;
     running.abort();
     assert!(running.await.unwrap_err().is_cancelled());
 
@@ -171,62 +169,26 @@ async fn a_worker_killed_between_message_and_acknowledgement_makes_no_second_mes
     assert_eq!(moved.into_iter().collect::<HashSet<_>>(), expected);
 }
 
-/// Leases that are lost at the next renewal once told so.
-#[derive(Debug, Clone)]
-struct Losable {
-    inner: MemoryProvider,
-    lose: Arc<AtomicBool>,
-}
-
-impl Leases for Losable {
-    async fn try_acquire(
-        &self,
-        resource: &ResourceName,
-        duration: LeaseDuration,
-        owner: &OwnerToken,
-    ) -> Result<Option<FencingToken>> {
-        self.inner.try_acquire(resource, duration, owner).await
-    }
-
-    async fn try_renew(
-        &self,
-        tenure: &Tenure,
-        duration: LeaseDuration,
-    ) -> Result<Option<FencingToken>> {
-        if self.lose.swap(false, Ordering::SeqCst) {
-            self.inner.release(tenure).await?;
-        }
-        self.inner.try_renew(tenure, duration).await
-    }
-
-    async fn release(&self, tenure: &Tenure) -> Result<usize> {
-        self.inner.release(tenure).await
-    }
-
-    fn clock(&self) -> Arc<dyn Clock> {
-        self.inner.clock()
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_lease_lost_in_the_middle_of_a_run_stops_it_before_its_next_effect() {
     let memory = provider();
     let expected = add_timers(&memory, 5).await;
-    let stuck = Stuck::new(memory.clone());
-    let leases = Losable { inner: memory.clone(), lose: Arc::default() };
+    let stuck = Stuck::after_enqueue(memory.clone());
+    let leases = Losable::around_leases(memory.clone());
     let settings = SchedulerSettings::default();
     let resource = settings.resource.clone();
     let first =
         SchedulerWorker::new(memory.clone(), stuck.clone(), leases.clone(), settings).unwrap();
     let (metrics, stop) = (first.metrics(), CancellationToken::new());
     let running = tokio::spawn(first.run(stop.clone()));
-    eventually("the first is enqueued", || stuck.enqueued() == 1).await;
-    leases.lose.store(true, Ordering::SeqCst);
-    eventually("the renewal finds the lease lost", || !leases.lose.load(Ordering::SeqCst)).await;
+    eventually("the first is enqueued", || stuck.hook.count() == 1).await;
+    leases.hook.lose.store(true, Ordering::SeqCst);
+    eventually("the renewal finds the lease lost", || !leases.hook.lose.load(Ordering::SeqCst))
+        .await;
     let other = memory.acquire(&resource, lease(60), None).await.unwrap().expect("it is free");
-    stuck.let_go.add_permits(1);
+    stuck.hook.let_go.add_permits(1);
     pass(Duration::from_secs(10)).await;
-    assert_eq!(stuck.enqueued(), 1, "no further message");
+    assert_eq!(stuck.hook.count(), 1, "no further message");
     assert_eq!(metrics.snapshot().acknowledged, 0, "no acknowledgement");
 
     other.release().await.unwrap();
@@ -242,19 +204,20 @@ async fn a_lease_lost_in_the_middle_of_a_run_stops_it_before_its_next_effect() {
 async fn a_lease_lost_between_two_items_stops_the_run_before_the_second() {
     let memory = provider();
     add_timers(&memory, 5).await;
-    let scheduler = SlowAck::new(memory.clone());
-    let leases = Losable { inner: memory.clone(), lose: Arc::default() };
+    let scheduler = Stuck::after_ack(memory.clone());
+    let leases = Losable::around_leases(memory.clone());
     let settings = SchedulerSettings::default();
     let resource = settings.resource.clone();
     let worker =
         SchedulerWorker::new(scheduler.clone(), memory.clone(), leases.clone(), settings).unwrap();
     let stop = CancellationToken::new();
     let running = tokio::spawn(worker.run(stop.clone()));
-    eventually("the first is acknowledged", || scheduler.acknowledged() == 1).await;
-    leases.lose.store(true, Ordering::SeqCst);
-    eventually("the renewal finds the lease lost", || !leases.lose.load(Ordering::SeqCst)).await;
+    eventually("the first is acknowledged", || scheduler.hook.count() == 1).await;
+    leases.hook.lose.store(true, Ordering::SeqCst);
+    eventually("the renewal finds the lease lost", || !leases.hook.lose.load(Ordering::SeqCst))
+        .await;
     let _other = memory.acquire(&resource, lease(60), None).await.unwrap().expect("it is free");
-    scheduler.let_go.add_permits(1);
+    scheduler.hook.let_go.add_permits(1);
     pass(Duration::from_secs(10)).await;
     assert_eq!(drain(&memory).await.len(), 1, "no further message");
     stop.cancel();
@@ -265,15 +228,15 @@ async fn a_lease_lost_between_two_items_stops_the_run_before_the_second() {
 async fn a_worker_told_to_stop_gives_back_what_it_has_not_moved() {
     let memory = provider();
     add_timers(&memory, 4).await;
-    let stuck = Stuck::new(memory.clone());
+    let stuck = Stuck::after_enqueue(memory.clone());
     let settings = SchedulerSettings::default();
     let first =
         SchedulerWorker::new(memory.clone(), stuck.clone(), memory.clone(), settings).unwrap();
     let (metrics, stop) = (first.metrics(), CancellationToken::new());
     let running = tokio::spawn(first.run(stop.clone()));
-    eventually("the first is enqueued", || stuck.enqueued() == 1).await;
+    eventually("the first is enqueued", || stuck.hook.count() == 1).await;
     stop.cancel();
-    stuck.let_go.add_permits(1);
+    stuck.hook.let_go.add_permits(1);
     running.await.unwrap();
     let snapshot = metrics.snapshot();
     assert_eq!((snapshot.acknowledged, snapshot.abandoned), (1, 3));
@@ -327,7 +290,7 @@ async fn of_two_workers_one_leads_and_the_other_takes_over() {
 #[tokio::test(start_paused = true)]
 async fn crd_04_a_worker_told_to_stop_does_not_wait_for_its_upkeep() {
     let memory = provider();
-    let scheduler = SlowAck::reaping_never_ends(memory.clone());
+    let scheduler = Unreliable::reaping_never_ends(memory.clone());
     let settings = SchedulerSettings::default();
     let resource = settings.resource.clone();
     let worker = SchedulerWorker::new(scheduler, memory.clone(), memory.clone(), settings).unwrap();

@@ -242,7 +242,7 @@ async fn crd_04_what_is_about_to_start_when_the_worker_stops_goes_back_untried()
     let worker = OutboxDispatcher::new(outbox.clone(), handlers, settings).unwrap();
     let (metrics, stop) = (worker.metrics(), CancellationToken::new());
     let running = tokio::spawn(worker.run(stop.clone()));
-    eventually("it is about to start", || outbox.beginnings() == 1).await;
+    eventually("it is about to start", || outbox.hook.beginnings() == 1).await;
     stop.cancel();
     running.await.unwrap();
     assert_eq!((starts.count(), metrics.snapshot().given_back), (0, 1));

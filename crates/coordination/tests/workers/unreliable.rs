@@ -1,19 +1,19 @@
-//! An outbox that does what it is asked and then, now and then, does not say so; and one that stops
-//! in the middle.
+//! Hooks for providers that lose answers, are slow, or stop in the middle.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use coordination::{
-    BatchSize, Delay, ErrorText, LeaseDuration, MemoryProvider, MessageId, NewOutboxMessage,
-    Outbox, OutboxMessage, OutboxRecord, OwnerToken, ProviderError, Result, Retention, Settlement,
-    Topics,
-};
+use coordination::{Answer, Leases, MemoryProvider, ProviderError, Result};
+use testkit::coordination::{Between, Call, Hook};
+use tokio::sync::Semaphore;
 
+/// A memory provider with a hook around its calls.
+pub(crate) type Hooked<H> = Between<MemoryProvider, H>;
+
+/// Carries calls out, and loses answers or is slow.
 #[derive(Debug, Clone)]
 pub(crate) struct Unreliable {
-    inner: MemoryProvider,
     calls: Arc<AtomicUsize>,
     lost_every: usize,
     beginnings: Arc<AtomicUsize>,
@@ -23,226 +23,159 @@ pub(crate) struct Unreliable {
 }
 
 impl Unreliable {
-    pub(crate) fn every_third_answer_is_lost(inner: MemoryProvider) -> Unreliable {
-        Unreliable { lost_every: 3, ..Unreliable::first_beginning_takes(inner, Duration::ZERO) }
-    }
-
-    pub(crate) fn first_beginning_takes(inner: MemoryProvider, span: Duration) -> Unreliable {
+    fn reliable() -> Unreliable {
         Unreliable {
-            inner,
             calls: Arc::default(),
             lost_every: usize::MAX,
             beginnings: Arc::default(),
-            slow_beginnings: 1,
-            slow_beginning_takes: span,
+            slow_beginnings: 0,
+            slow_beginning_takes: Duration::ZERO,
             reaping_ends: true,
         }
     }
 
-    pub(crate) fn every_beginning_takes(inner: MemoryProvider, span: Duration) -> Unreliable {
-        Unreliable { slow_beginnings: usize::MAX, ..Unreliable::first_beginning_takes(inner, span) }
+    pub(crate) fn every_third_answer_is_lost(inner: MemoryProvider) -> Hooked<Unreliable> {
+        let hook = Unreliable { lost_every: 3, ..Unreliable::reliable() };
+        Between { inner, hook }
     }
 
-    pub(crate) fn reaping_never_ends(inner: MemoryProvider) -> Unreliable {
-        Unreliable {
-            reaping_ends: false,
-            ..Unreliable::first_beginning_takes(inner, Duration::ZERO)
-        }
+    pub(crate) fn first_beginning_takes(
+        inner: MemoryProvider,
+        span: Duration,
+    ) -> Hooked<Unreliable> {
+        let slow = Unreliable { slow_beginnings: 1, ..Unreliable::reliable() };
+        Between { inner, hook: Unreliable { slow_beginning_takes: span, ..slow } }
+    }
+
+    pub(crate) fn every_beginning_takes(
+        inner: MemoryProvider,
+        span: Duration,
+    ) -> Hooked<Unreliable> {
+        let slow = Unreliable { slow_beginnings: usize::MAX, ..Unreliable::reliable() };
+        Between { inner, hook: Unreliable { slow_beginning_takes: span, ..slow } }
+    }
+
+    pub(crate) fn reaping_never_ends(inner: MemoryProvider) -> Hooked<Unreliable> {
+        Between { inner, hook: Unreliable { reaping_ends: false, ..Unreliable::reliable() } }
     }
 
     /// How often an attempt was said to begin.
     pub(crate) fn beginnings(&self) -> usize {
         self.beginnings.load(Ordering::SeqCst)
     }
+}
 
-    fn lose<T>(&self, answer: T) -> Result<T> {
-        let call = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
-        if call.is_multiple_of(self.lost_every) {
-            return Err(ProviderError::new("outbox", "the answer was lost"));
+impl Hook for Unreliable {
+    async fn around<T: Send + 'static, E: From<ProviderError> + Send>(
+        &self,
+        call: Call<'_>,
+        answer: impl Answer<T, E>,
+    ) -> Result<T, E> {
+        if !self.reaping_ends && matches!(call, Call::OutboxReap | Call::ReapTimers) {
+            std::future::pending::<()>().await;
+        }
+        let answer = answer.await?;
+        if let Call::OutboxBegin { .. } = call
+            && self.beginnings.fetch_add(1, Ordering::SeqCst) < self.slow_beginnings
+        {
+            crate::pass(self.slow_beginning_takes).await;
+        }
+        let count = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
+        if count.is_multiple_of(self.lost_every) {
+            return Err(ProviderError::new("test", "the answer was lost").into());
         }
         Ok(answer)
     }
 }
 
-impl Outbox for Unreliable {
-    async fn enqueue(&self, message: NewOutboxMessage) -> Result<MessageId> {
-        let answer = Outbox::enqueue(&self.inner, message).await?;
-        self.lose(answer)
-    }
-
-    async fn claim_due_of(
-        &self,
-        owner: &OwnerToken,
-        lease: LeaseDuration,
-        max: BatchSize,
-        topics: &Topics,
-    ) -> Result<Vec<OutboxMessage>> {
-        let answer = self.inner.claim_due_of(owner, lease, max, topics).await?;
-        self.lose(answer)
-    }
-
-    async fn begin(
-        &self,
-        owner: &OwnerToken,
-        id: MessageId,
-        lease: LeaseDuration,
-    ) -> Result<Option<u32>> {
-        let answer = self.inner.begin(owner, id, lease).await?;
-        if self.beginnings.fetch_add(1, Ordering::SeqCst) < self.slow_beginnings {
-            crate::pass(self.slow_beginning_takes).await;
-        }
-        self.lose(answer)
-    }
-
-    async fn extend(
-        &self,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-        lease: LeaseDuration,
-    ) -> Result<usize> {
-        let answer = self.inner.extend(owner, ids, lease).await?;
-        self.lose(answer)
-    }
-
-    async fn settle(
-        &self,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-        settlement: &Settlement,
-    ) -> Result<usize> {
-        let answer = Outbox::settle(&self.inner, owner, ids, settlement).await?;
-        self.lose(answer)
-    }
-
-    async fn dead(&self, after: Option<MessageId>, max: BatchSize) -> Result<Vec<OutboxRecord>> {
-        let answer = Outbox::dead(&self.inner, after, max).await?;
-        self.lose(answer)
-    }
-
-    async fn revive(&self, ids: &[MessageId], reason: &ErrorText, delay: Delay) -> Result<usize> {
-        let answer = Outbox::revive(&self.inner, ids, reason, delay).await?;
-        self.lose(answer)
-    }
-
-    async fn record(&self, id: MessageId) -> Result<Option<OutboxRecord>> {
-        let answer = self.inner.record(id).await?;
-        self.lose(answer)
-    }
-
-    async fn next_due_after(&self, topics: &Topics) -> Result<Option<Duration>> {
-        let answer = self.inner.next_due_after(topics).await?;
-        self.lose(answer)
-    }
-
-    async fn reap(&self) -> Result<usize> {
-        if !self.reaping_ends {
-            std::future::pending::<()>().await;
-        }
-        let answer = Outbox::reap(&self.inner).await?;
-        self.lose(answer)
-    }
-
-    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize> {
-        let answer = Outbox::purge(&self.inner, topics, keep).await?;
-        self.lose(answer)
-    }
-
-    async fn oldest_ready_age(&self) -> Result<Option<Duration>> {
-        let answer = Outbox::oldest_ready_age(&self.inner).await?;
-        self.lose(answer)
-    }
-}
-
-/// An outbox that takes the first message and then keeps its caller waiting until it is let go.
+/// Carries out the first of these calls and then keeps its caller waiting until it is let go.
 #[derive(Debug, Clone)]
 pub(crate) struct Stuck {
-    pub(crate) inner: MemoryProvider,
-    pub(crate) enqueued: Arc<AtomicUsize>,
-    pub(crate) let_go: Arc<tokio::sync::Semaphore>,
+    is_stuck: fn(Call<'_>) -> bool,
+    count: Arc<AtomicUsize>,
+    pub(crate) let_go: Arc<Semaphore>,
 }
 
 impl Stuck {
-    pub(crate) fn new(inner: MemoryProvider) -> Stuck {
-        let let_go = Arc::new(tokio::sync::Semaphore::new(0));
-        Stuck { inner, enqueued: Arc::default(), let_go }
+    pub(crate) fn after_enqueue(inner: MemoryProvider) -> Hooked<Stuck> {
+        Stuck::after(inner, |call| matches!(call, Call::OutboxEnqueue { .. }))
     }
 
-    pub(crate) fn enqueued(&self) -> usize {
-        self.enqueued.load(Ordering::SeqCst)
+    pub(crate) fn after_ack(inner: MemoryProvider) -> Hooked<Stuck> {
+        Stuck::after(inner, |call| matches!(call, Call::AckTimers { .. }))
+    }
+
+    fn after(inner: MemoryProvider, is_stuck: fn(Call<'_>) -> bool) -> Hooked<Stuck> {
+        let let_go = Arc::new(Semaphore::new(0));
+        Between { inner, hook: Stuck { is_stuck, count: Arc::default(), let_go } }
+    }
+
+    /// How many such calls were carried out.
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::SeqCst)
     }
 }
 
-impl Outbox for Stuck {
-    async fn enqueue(&self, message: NewOutboxMessage) -> Result<MessageId> {
-        let id = Outbox::enqueue(&self.inner, message).await?;
-        if self.enqueued.fetch_add(1, Ordering::SeqCst) == 0 {
+impl Hook for Stuck {
+    async fn around<T: Send + 'static, E: From<ProviderError> + Send>(
+        &self,
+        call: Call<'_>,
+        answer: impl Answer<T, E>,
+    ) -> Result<T, E> {
+        let answer = answer.await;
+        if (self.is_stuck)(call) && self.count.fetch_add(1, Ordering::SeqCst) == 0 {
             self.let_go.acquire().await.expect("never closed").forget();
         }
-        Ok(id)
+        answer
     }
+}
 
-    async fn claim_due_of(
+/// Does not answer so many renewals of leases.
+#[derive(Debug, Clone)]
+pub(crate) struct Silent {
+    pub(crate) unanswered: Arc<AtomicUsize>,
+}
+
+impl Hook for Silent {
+    async fn around<T: Send + 'static, E: From<ProviderError> + Send>(
         &self,
-        owner: &OwnerToken,
-        lease: LeaseDuration,
-        max: BatchSize,
-        topics: &Topics,
-    ) -> Result<Vec<OutboxMessage>> {
-        self.inner.claim_due_of(owner, lease, max, topics).await
+        call: Call<'_>,
+        answer: impl Answer<T, E>,
+    ) -> Result<T, E> {
+        let less_one = |count: usize| count.checked_sub(1);
+        if matches!(call, Call::Renew { .. })
+            && self.unanswered.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less_one).is_ok()
+        {
+            return Err(ProviderError::new("lease renewal", "no connection").into());
+        }
+        answer.await
     }
+}
 
-    async fn begin(
+/// Loses the lease at its next renewal once told so.
+#[derive(Debug, Clone)]
+pub(crate) struct Losable {
+    inner: MemoryProvider,
+    pub(crate) lose: Arc<AtomicBool>,
+}
+
+impl Losable {
+    pub(crate) fn around_leases(inner: MemoryProvider) -> Hooked<Losable> {
+        Between { inner: inner.clone(), hook: Losable { inner, lose: Arc::default() } }
+    }
+}
+
+impl Hook for Losable {
+    async fn around<T: Send + 'static, E: From<ProviderError> + Send>(
         &self,
-        owner: &OwnerToken,
-        id: MessageId,
-        lease: LeaseDuration,
-    ) -> Result<Option<u32>> {
-        self.inner.begin(owner, id, lease).await
-    }
-
-    async fn extend(
-        &self,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-        lease: LeaseDuration,
-    ) -> Result<usize> {
-        self.inner.extend(owner, ids, lease).await
-    }
-
-    async fn settle(
-        &self,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-        settlement: &Settlement,
-    ) -> Result<usize> {
-        Outbox::settle(&self.inner, owner, ids, settlement).await
-    }
-
-    async fn dead(&self, after: Option<MessageId>, max: BatchSize) -> Result<Vec<OutboxRecord>> {
-        Outbox::dead(&self.inner, after, max).await
-    }
-
-    async fn revive(&self, ids: &[MessageId], reason: &ErrorText, delay: Delay) -> Result<usize> {
-        Outbox::revive(&self.inner, ids, reason, delay).await
-    }
-
-    async fn record(&self, id: MessageId) -> Result<Option<OutboxRecord>> {
-        self.inner.record(id).await
-    }
-
-    async fn next_due_after(&self, topics: &Topics) -> Result<Option<Duration>> {
-        self.inner.next_due_after(topics).await
-    }
-
-    async fn reap(&self) -> Result<usize> {
-        Outbox::reap(&self.inner).await
-    }
-
-    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize> {
-        Outbox::purge(&self.inner, topics, keep).await
-    }
-
-    async fn oldest_ready_age(&self) -> Result<Option<Duration>> {
-        Outbox::oldest_ready_age(&self.inner).await
+        call: Call<'_>,
+        answer: impl Answer<T, E>,
+    ) -> Result<T, E> {
+        if let Call::Renew { tenure, .. } = call
+            && self.lose.swap(false, Ordering::SeqCst)
+        {
+            self.inner.release(tenure).await?;
+        }
+        answer.await
     }
 }

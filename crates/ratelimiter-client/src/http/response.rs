@@ -72,7 +72,7 @@ impl ServerResponse {
     pub(super) fn text(&self) -> Result<String, HttpError> {
         match std::str::from_utf8(&self.body) {
             Ok(text) if self.status == 200 => Ok(text.to_owned()),
-            Ok(_) | Err(_) => Err(self.not_ours(self.kind.clone())),
+            Ok(_) | Err(_) => Err(self.unexpected(self.content_type.clone())),
         }
     }
 

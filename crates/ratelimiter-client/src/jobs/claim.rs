@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 pub(super) use coordination::Settlement;
-use coordination::{LeaseDuration, MessageId, Outbox, OutboxStatus, OwnerToken, ProviderError};
+use coordination::{
+    Delay, LeaseDuration, MessageId, Outbox, OutboxStatus, OwnerToken, ProviderError,
+};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
 
 use super::counters::JobCounters;
@@ -35,8 +37,7 @@ impl<O: Outbox> Claim<O> {
         &self,
         work: impl Future<Output = T>,
     ) -> Result<T, ClaimLost> {
-        let every = self.claim_for.get() / EXTENSIONS_PER_CLAIM;
-        let every = every.max(Duration::from_millis(1));
+        let every = self.extend_every();
         let extending = async {
             let mut ticks = interval_at(Instant::now() + every, every);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -58,8 +59,24 @@ impl<O: Outbox> Claim<O> {
 
     /// Records that the handler begins. Returns the number of the attempt.
     pub(super) async fn begin(&self) -> Result<u32, ClaimLost> {
-        let begun = self.repeat(|| self.outbox.begin(&self.owner, self.id, self.claim_for)).await;
-        begun.flatten().ok_or(ClaimLost)
+        // Before it is asked for, which is never later than the outbox's start of the claim.
+        let mut asked_at = Instant::now();
+        let begun = self.repeat(|| {
+            asked_at = Instant::now();
+            self.outbox.begin(&self.owner, self.id, self.claim_for)
+        });
+        let attempt = begun.await.flatten().ok_or(ClaimLost)?;
+        if asked_at.elapsed() + self.extend_every() > self.claim_for.get() {
+            // The claim may have run out, and would before it is extended: another runner may have the job.
+            self.settle(&Settlement::put_off(Delay::ZERO)).await?;
+            return Err(ClaimLost);
+        }
+        Ok(attempt)
+    }
+
+    /// How often the claim is extended.
+    fn extend_every(&self) -> Duration {
+        (self.claim_for.get() / EXTENSIONS_PER_CLAIM).max(Duration::from_millis(1))
     }
 
     /// Settles the job. `Ok` also if an earlier try did so and its answer was lost.

@@ -47,7 +47,7 @@ fn handler(jobs: &Jobs) -> impl JobHandler + use<> {
 async fn run_until_crash(jobs: &Jobs, world: &World, crash_at: usize, ids: &[MessageId]) -> bool {
     let steps = Steps::until(crash_at);
     let settings = RunnerSettings::default();
-    let (outbox, limiter) = (steps.of(jobs.outbox.clone()), steps.of(world.clone()));
+    let (outbox, limiter) = (steps.of_outbox(jobs.outbox.clone()), steps.of_limiter(world.clone()));
     let handler = crashing_handler(&steps, handler(jobs));
     let runner = JobRunner::new(outbox, limiter, settings, handler).unwrap();
     tokio::select! {

@@ -2,19 +2,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-use coordination::{
-    BatchSize, CancellationToken, Delay, ErrorText, LeaseDuration, MemoryProvider, MessageId,
-    NewOutboxMessage, Outbox, OutboxMessage, OutboxRecord, OwnerToken, ProviderError, Retention,
-    Settlement, Topics,
-};
+use coordination::{Answer, CancellationToken, MemoryProvider, ProviderError};
 use ratelimiter_client::jobs::{HandlerError, JobCall, JobHandler};
 use ratelimiter_client::{
     CompleteError, CompleteRequest, Decision, Done, Limiter, ReserveError, ReserveRequest,
 };
+use testkit::coordination::{Between, Call, Hook};
 
-/// The steps of one runner, and at which of them it crashes.
+/// The steps of one runner, and at which of them it crashes: one before and one after each use of what it has.
 #[derive(Debug, Clone)]
 pub(crate) struct Steps {
     next: Arc<AtomicUsize>,
@@ -22,15 +18,12 @@ pub(crate) struct Steps {
     pub(crate) crashed: CancellationToken,
 }
 
-/// Something that a runner uses, with a step before and one after each use.
+/// A limiter with a step before and one after each use.
 #[derive(Debug, Clone)]
-pub(crate) struct Crashing<T> {
-    pub(crate) inner: T,
-    pub(crate) steps: Steps,
+pub(crate) struct Crashing<L> {
+    inner: L,
+    steps: Steps,
 }
-
-/// An outbox that counts what it is asked.
-pub(crate) type Counting = Crashing<MemoryProvider>;
 
 impl Steps {
     pub(crate) fn until(crash_at: usize) -> Steps {
@@ -43,8 +36,17 @@ impl Steps {
         self.crash_at.store(0, Ordering::SeqCst);
     }
 
-    pub(crate) fn of<T>(&self, inner: T) -> Crashing<T> {
+    pub(crate) fn of_outbox(&self, inner: MemoryProvider) -> Between<MemoryProvider, Steps> {
+        Between { inner, hook: self.clone() }
+    }
+
+    pub(crate) fn of_limiter<L>(&self, inner: L) -> Crashing<L> {
         Crashing { inner, steps: self.clone() }
+    }
+
+    /// How many uses there were.
+    pub(crate) fn uses(&self) -> usize {
+        self.next.load(Ordering::SeqCst) / 2
     }
 
     async fn step(&self) {
@@ -53,118 +55,32 @@ impl Steps {
             std::future::pending::<()>().await;
         }
     }
-}
 
-impl Counting {
-    pub(crate) fn new(inner: MemoryProvider) -> Counting {
-        Steps::until(usize::MAX).of(inner)
-    }
-
-    pub(crate) fn calls(&self) -> usize {
-        self.steps.next.load(Ordering::SeqCst) / 2
-    }
-}
-
-impl<T> Crashing<T> {
-    async fn around<A>(&self, call: impl Future<Output = A>) -> A {
-        self.steps.step().await;
-        let answer = call.await;
-        self.steps.step().await;
+    async fn use_once<A>(&self, using: impl Future<Output = A>) -> A {
+        self.step().await;
+        let answer = using.await;
+        self.step().await;
         answer
     }
 }
 
-impl<O: Outbox> Outbox for Crashing<O> {
-    async fn enqueue(&self, message: NewOutboxMessage) -> Result<MessageId, ProviderError> {
-        self.around(self.inner.enqueue(message)).await
-    }
-
-    async fn claim_due_of(
+impl Hook for Steps {
+    async fn around<T: Send + 'static, E: From<ProviderError> + Send>(
         &self,
-        owner: &OwnerToken,
-        lease: LeaseDuration,
-        max: BatchSize,
-        topics: &Topics,
-    ) -> Result<Vec<OutboxMessage>, ProviderError> {
-        self.around(self.inner.claim_due_of(owner, lease, max, topics)).await
-    }
-
-    async fn begin(
-        &self,
-        owner: &OwnerToken,
-        id: MessageId,
-        lease: LeaseDuration,
-    ) -> Result<Option<u32>, ProviderError> {
-        self.around(self.inner.begin(owner, id, lease)).await
-    }
-
-    async fn extend(
-        &self,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-        lease: LeaseDuration,
-    ) -> Result<usize, ProviderError> {
-        self.around(self.inner.extend(owner, ids, lease)).await
-    }
-
-    async fn settle(
-        &self,
-        owner: &OwnerToken,
-        ids: &[MessageId],
-        settlement: &Settlement,
-    ) -> Result<usize, ProviderError> {
-        self.around(self.inner.settle(owner, ids, settlement)).await
-    }
-
-    async fn dead(
-        &self,
-        after: Option<MessageId>,
-        max: BatchSize,
-    ) -> Result<Vec<OutboxRecord>, ProviderError> {
-        self.around(self.inner.dead(after, max)).await
-    }
-
-    async fn revive(
-        &self,
-        ids: &[MessageId],
-        reason: &ErrorText,
-        delay: Delay,
-    ) -> Result<usize, ProviderError> {
-        self.around(self.inner.revive(ids, reason, delay)).await
-    }
-
-    async fn record(&self, id: MessageId) -> Result<Option<OutboxRecord>, ProviderError> {
-        self.around(self.inner.record(id)).await
-    }
-
-    async fn reap(&self) -> Result<usize, ProviderError> {
-        self.around(self.inner.reap()).await
-    }
-
-    async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize, ProviderError> {
-        self.around(self.inner.purge(topics, keep)).await
-    }
-
-    async fn oldest_ready_age(&self) -> Result<Option<Duration>, ProviderError> {
-        self.around(self.inner.oldest_ready_age()).await
-    }
-
-    async fn next_due_after(&self, topics: &Topics) -> Result<Option<Duration>, ProviderError> {
-        self.around(self.inner.next_due_after(topics)).await
-    }
-
-    fn work_added(&self) -> impl Future<Output = ()> + Send {
-        self.inner.work_added()
+        _: Call<'_>,
+        answer: impl Answer<T, E>,
+    ) -> Result<T, E> {
+        self.use_once(answer).await
     }
 }
 
 impl<L: Limiter> Limiter for Crashing<L> {
     async fn reserve(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
-        self.around(self.inner.reserve(request)).await
+        self.steps.use_once(self.inner.reserve(request)).await
     }
 
     async fn complete(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
-        self.around(self.inner.complete(request)).await
+        self.steps.use_once(self.inner.complete(request)).await
     }
 }
 
@@ -173,12 +89,12 @@ pub(crate) fn crashing_handler<H: JobHandler>(
     steps: &Steps,
     handler: H,
 ) -> impl JobHandler + use<H> {
-    let crashing = Arc::new(steps.of(handler));
+    let (steps, handler) = (steps.clone(), Arc::new(handler));
     move |call: JobCall| {
-        let crashing = crashing.clone();
+        let (steps, handler) = (steps.clone(), Arc::clone(&handler));
         async move {
             let answer: Result<Done<String>, HandlerError> =
-                crashing.around(crashing.inner.run(call)).await;
+                steps.use_once(handler.run(call)).await;
             answer
         }
     }

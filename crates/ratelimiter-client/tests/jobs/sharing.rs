@@ -1,13 +1,16 @@
 //! Several runners on one queue and one limiter, and stopping a runner.
 
 use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use coordination::{
-    BatchSize, CancellationToken, LeaseDuration, NewOutboxMessage, Outbox, OwnerToken, Payload,
-    Retention, Topic,
+    Answer, BatchSize, CancellationToken, LeaseDuration, NewOutboxMessage, Outbox, OwnerToken,
+    Payload, ProviderError, Retention, Topic,
 };
 use ratelimiter_client::jobs::{JobRunner, JobState, Models, RunnerSettings};
+use testkit::coordination::{Between, Call, Hook};
 
 use crate::crashing::Steps;
 use crate::world::{ModelLimits, Scripted, World, call, secs};
@@ -88,13 +91,51 @@ async fn a_long_call_keeps_its_claim() {
     }
 }
 
+/// Answers the first begin after its claim has run out.
+#[derive(Debug, Clone, Default)]
+struct LateBegin(Arc<AtomicBool>);
+
+impl Hook for LateBegin {
+    async fn around<T: Send + 'static, E: From<ProviderError> + Send>(
+        &self,
+        call: Call<'_>,
+        answer: impl Answer<T, E>,
+    ) -> Result<T, E> {
+        let answer = answer.await;
+        if matches!(call, Call::OutboxBegin { .. }) && !self.0.swap(true, Ordering::SeqCst) {
+            pass(secs(40)).await;
+        }
+        answer
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runner_that_hears_after_its_claim_that_it_may_begin_does_not() {
+    let (jobs, world) = (Jobs::new(), World::roomy());
+    let id = jobs.submit(&call("p", "acme", 10)).await;
+    let outbox = Between { inner: jobs.outbox.clone(), hook: LateBegin::default() };
+    let (settings, handler) = (RunnerSettings::default(), jobs.lasting(secs(1)));
+    let runner = JobRunner::new(outbox, world.clone(), settings, handler).unwrap();
+    let (counters, shutdown) = (runner.counters(), CancellationToken::new());
+    let running = tokio::spawn(runner.run(shutdown.clone()));
+    let other = jobs.run(&world, jobs.lasting(secs(1)));
+    assert!(is_done(&jobs.ended(&[id]).await[0]));
+    pass(secs(60)).await;
+    assert_eq!(jobs.calls().len(), 1, "whoever claimed it next");
+    assert_eq!(counters.snapshot().claims_lost, 1);
+    assert_eq!(world.use_of_p().2, 0, "its slot is free");
+    other.stop().await;
+    shutdown.cancel();
+    running.await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_runner_that_lost_its_claim_drops_the_call_and_its_result() {
     let (jobs, world) = (Jobs::new(), World::roomy());
     // It cannot reach the outbox after it has begun, so its claim expires.
     let steps = Steps::until(usize::MAX);
     let id = jobs.submit(&call("p", "acme", 10)).await;
-    let cut_off = steps.of(jobs.outbox.clone());
+    let cut_off = steps.of_outbox(jobs.outbox.clone());
     let handler = jobs.lasting(secs(500));
     let runner =
         JobRunner::new(cut_off, world.clone(), RunnerSettings::default(), handler).unwrap();

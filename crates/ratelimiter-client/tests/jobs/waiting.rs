@@ -5,7 +5,7 @@ use std::time::Duration;
 use coordination::{CancellationToken, Outbox, Timestamp};
 use ratelimiter_client::jobs::{JobRunner, LlmJob, RunnerSettings};
 
-use crate::crashing::Counting;
+use crate::crashing::Steps;
 use crate::world::{ModelLimits, ROOMY, World, call, secs};
 use crate::{Jobs, is_done, pass};
 
@@ -18,12 +18,13 @@ fn without_polling() -> RunnerSettings {
 #[tokio::test(start_paused = true)]
 async fn an_idle_runner_makes_few_calls() {
     let (jobs, world) = (Jobs::new(), World::roomy());
-    let outbox = Counting::new(jobs.outbox.clone());
-    let runner = JobRunner::new(outbox.clone(), world, without_polling(), jobs.lasting(secs(1)));
+    let steps = Steps::until(usize::MAX);
+    let outbox = steps.of_outbox(jobs.outbox.clone());
+    let runner = JobRunner::new(outbox, world, without_polling(), jobs.lasting(secs(1)));
     let shutdown = CancellationToken::new();
     let running = tokio::spawn(runner.unwrap().run(shutdown.clone()));
     pass(secs(3600)).await;
-    let idle = outbox.calls();
+    let idle = steps.uses();
     assert!(idle < 10, "{idle} calls in an hour");
     let id = jobs.submit(&call("p", "acme", 10)).await;
     assert!(is_done(&jobs.ended(&[id]).await[0]));
@@ -53,13 +54,14 @@ async fn the_outbox_calls_of_a_gated_model_are_counted() {
     let limits = ModelLimits { rpm: 1_000, tpm: 1_000_000, slots: 4 };
     let (jobs, world) = (Jobs::new(), World::new().with_model("p", limits));
     let ids = jobs.submit_all(&call("p", "acme", 10), 100).await;
-    let outbox = Counting::new(jobs.outbox.clone());
+    let steps = Steps::until(usize::MAX);
+    let outbox = steps.of_outbox(jobs.outbox.clone());
     let settings = RunnerSettings { jitter: Duration::ZERO, ..without_polling() };
-    let runner = JobRunner::new(outbox.clone(), world, settings, jobs.lasting(secs(1))).unwrap();
+    let runner = JobRunner::new(outbox, world, settings, jobs.lasting(secs(1))).unwrap();
     let shutdown = CancellationToken::new();
     let running = tokio::spawn(runner.run(shutdown.clone()));
     assert!(jobs.ended(&ids).await.iter().all(is_done));
-    let (calls, last) = (outbox.calls(), jobs.calls().last().unwrap().after);
+    let (calls, last) = (steps.uses(), jobs.calls().last().unwrap().after);
     assert!(calls <= 1_257, "{calls} calls");
     assert!(last < secs(30), "and in time: {last:?}");
     shutdown.cancel();

@@ -1,4 +1,4 @@
-//! The events of a plan, each a task outside all servers.
+//! Clients: each event of a plan is a task outside all servers.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The ledger behind a network of our own making: calls arrive late, twice or never, and so do their answers.
+//! A simulated network in front of the ledger: delays, duplicates and losses.
 
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, PoisonError};

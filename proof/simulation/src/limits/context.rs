@@ -1,4 +1,4 @@
-//! What everybody in a run shares: time, the oracle, the servers that are up, and the record of what happened.
+//! Shared state of a run: time, oracle, live servers and trace.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,12 +8,12 @@ use std::time::Duration;
 use ratelimiter::clock::{Clock, FakeClock, Timestamp};
 
 use super::host::Host;
-use super::oracle::{Lateness, Oracle, Reading};
+use super::oracle::{AllowedLag, Oracle, Reading};
 use super::plan::{CallFault, DiskBehaviour, DiskFault, LimitsPlan};
 use super::virtual_disk::DiskCall;
 use crate::executor::{Executor, Group, Operation};
 use crate::fault::Fault;
-use crate::outcome::{Outcome, Promise, Violation};
+use crate::outcome::{Invariant, Outcome, Violation};
 
 /// Clients and messages, which no crash of a server takes along.
 pub(super) const OUTSIDE: Group = Group(0);
@@ -75,7 +75,7 @@ impl SimContext {
     pub(super) fn new(
         plan: &LimitsPlan,
         executor: Executor,
-        lateness: Lateness,
+        allowed_lag: AllowedLag,
         traced: bool,
         read: impl Fn() -> Vec<Reading> + Send + Sync + 'static,
     ) -> Self {
@@ -103,7 +103,7 @@ impl SimContext {
             start: executor.now(),
             executor,
             plan: plan.clone(),
-            oracle: Mutex::new(Oracle::new(&plan.limits, lateness)),
+            oracle: Mutex::new(Oracle::new(&plan.limits, allowed_lag)),
             record: Mutex::new(Record {
                 trace: traced.then(String::new),
                 outcome: Outcome::default(),
@@ -224,7 +224,7 @@ impl SimContext {
         }
     }
 
-    /// Takes note of a broken promise, the first of which ends the run.
+    /// Records a violation; the first one ends the run.
     pub(super) fn record(&self, kept: Result<(), Violation>) {
         if let Err(violation) = kept {
             let mut record = lock(&self.0.record);
@@ -254,10 +254,10 @@ impl SimContext {
         (self.0.read)()
     }
 
-    /// Runs until so many milliseconds after the start; false when a promise was broken.
+    /// Runs until so many milliseconds after the start; false after a violation.
     pub(super) fn run_until_ms(&self, ms: u64) -> bool {
         if let Err(message) = self.0.executor.run_until(self.at_ms(ms)) {
-            let violation = Violation { promise: Promise::NoPanic, detail: message };
+            let violation = Violation { invariant: Invariant::NoPanic, detail: message };
             self.record(Err(violation));
         }
         lock(&self.0.record).outcome.violation.is_none()

@@ -1,4 +1,4 @@
-//! A ledger that is asked the wrong thing, or read wrongly, as one deliberate bug has it.
+//! Ledgers with a deliberate bug.
 
 #![expect(clippy::wildcard_enum_match_arm, reason = "a bug is about one thing alone")]
 

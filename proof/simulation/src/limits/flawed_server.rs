@@ -1,4 +1,4 @@
-//! A server that passes on the wrong thing, as one deliberate bug has it.
+//! Servers with a deliberate bug.
 
 #![expect(clippy::wildcard_enum_match_arm, reason = "a bug is about one thing alone")]
 

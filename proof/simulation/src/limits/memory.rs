@@ -1,4 +1,4 @@
-//! One server with the memory backend: the same clients and the same oracle, without a ledger below.
+//! The world of one server with the memory backend.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,23 +12,23 @@ use ratelimiter::{
 use super::client::schedule;
 use super::context::{SimContext, group};
 use super::host::FaultInjector;
-use super::oracle::{Lateness, Reading};
+use super::oracle::{AllowedLag, Reading};
 use super::plan::{
     LimitSetup, LimitsPlan, OTHER_KEYS, QUIET_MS, Topology, key, key_of, lease_id, reserve_request,
 };
 use super::server::{self, Processes};
 use crate::executor::Executor;
 use crate::flaw::Flaw;
-use crate::outcome::{Outcome, Promise, Violation};
-use crate::run::World;
+use crate::outcome::{Invariant, Outcome, Violation};
+use crate::world::World;
 
 /// How often something is done to limits beside those of the plan. In a run there are several hundred leases there.
 const CHANGE_EVERY: Duration = Duration::from_millis(31);
 /// So few that all leases share one shard, and a new one is looked for in several chunks of past ones.
 const REMEMBER_MAX: usize = 8_000;
 /// The memory backend is exact.
-const ON_TIME: Lateness =
-    Lateness { expiry_lag: Duration::ZERO, reconciled: Duration::ZERO, noticed: Duration::ZERO };
+const ON_TIME: AllowedLag =
+    AllowedLag { expiry_lag: Duration::ZERO, reconciled: Duration::ZERO, noticed: Duration::ZERO };
 
 /// One process that keeps everything in memory, with a deliberate bug or without.
 #[derive(Clone, Copy, Debug, Default)]
@@ -152,10 +152,10 @@ impl MemorySite {
 
     fn final_checks(&self) {
         let context = &self.context;
-        let expect = |promise, detail| context.record(Err(Violation { promise, detail }));
+        let expect = |invariant, detail| context.record(Err(Violation { invariant, detail }));
         if let Some(operation) = context.oracle().open_operations().first() {
             let detail = format!("[{}] has heard nothing", operation.0);
-            expect(Promise::EveryRequestAnswered, detail);
+            expect(Invariant::EveryRequestAnswered, detail);
         }
         let Some(registry) = self.processes.check_file() else {
             return;
@@ -164,12 +164,12 @@ impl MemorySite {
         for (number, reading) in context.readings().into_iter().enumerate() {
             let (name, Reading { capacity, used, .. }) = (key(number), reading);
             if used != 0 {
-                expect(Promise::BackToZero, format!("{used} units of {name} are still held"));
+                expect(Invariant::BackToZero, format!("{used} units of {name} are still held"));
             }
             let target = registry.get(&name).map(RegisteredLimit::target);
             if target.is_none_or(|target| u128::from(target.get()) != capacity) {
                 let detail = format!("{name} has {capacity}, the file says {target:?}");
-                expect(Promise::ProgressResumes, detail);
+                expect(Invariant::ProgressResumes, detail);
             }
             let Ok(capacity @ 1..) = u64::try_from(capacity) else {
                 continue;
@@ -177,7 +177,7 @@ impl MemorySite {
             let lease = lease_id(context.start_ms(), !context.plan().seed, number);
             let answer = limiter.reserve_now(&reserve_request(lease, &[(number, capacity)]));
             if !answer.as_ref().is_ok_and(Decision::is_allowed) {
-                expect(Promise::ProgressResumes, format!("all of {name}: {answer:?}"));
+                expect(Invariant::ProgressResumes, format!("all of {name}: {answer:?}"));
             }
         }
     }

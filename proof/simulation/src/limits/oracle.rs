@@ -21,7 +21,7 @@ pub(super) use self::definitions::ChangeTold;
 use self::definitions::Definitions;
 use super::plan::{LimitSetup, key};
 use crate::executor::Operation;
-use crate::outcome::{Promise, Violation};
+use crate::outcome::{Invariant, Violation};
 
 /// A limit as its backend shows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -35,7 +35,7 @@ pub(super) struct Reading {
 
 /// By how much a backend may be late, as it is documented.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Lateness {
+pub(super) struct AllowedLag {
     /// What has expired is released so much later.
     pub(super) expiry_lag: Duration,
     /// What was reconciled may last so much longer.
@@ -45,7 +45,7 @@ pub(super) struct Lateness {
 }
 
 pub(super) struct Oracle {
-    lateness: Lateness,
+    allowed_lag: AllowedLag,
     limits: Vec<LimitFacts>,
     leases: BTreeMap<usize, LeaseFacts>,
     operations: BTreeMap<Operation, OperationFacts>,
@@ -67,13 +67,13 @@ struct LimitFacts {
 
 #[derive(Clone, Default)]
 struct LeaseFacts {
-    variants: Vec<Variant>,
+    variants: Vec<RequirementSet>,
     completes: Vec<CompleteFacts>,
 }
 
 /// One set of requirements that was sent for a lease. There should be one.
 #[derive(Clone)]
-struct Variant {
+struct RequirementSet {
     needs: BTreeMap<usize, u64>,
     operations: Vec<Operation>,
     first_sent_at: Timestamp,
@@ -125,7 +125,7 @@ struct OperationFacts {
 }
 
 impl Oracle {
-    pub(super) fn new(limits: &[LimitSetup], lateness: Lateness) -> Self {
+    pub(super) fn new(limits: &[LimitSetup], allowed_lag: AllowedLag) -> Self {
         let facts = |setup: &LimitSetup| {
             let asked = BTreeSet::from([0, setup.capacity]);
             LimitFacts { setup: *setup, asked, asked_for_zero: false, debt: 0, debt_min: 0 }
@@ -133,7 +133,7 @@ impl Oracle {
         let definitions = limits.iter().enumerate();
         let definitions = definitions.map(|(number, setup)| (key(number), setup.capacity));
         Self {
-            lateness,
+            allowed_lag,
             limits: limits.iter().map(facts).collect(),
             leases: BTreeMap::new(),
             operations: BTreeMap::new(),
@@ -173,7 +173,7 @@ impl Oracle {
             variant.operations.push(operation);
             return;
         }
-        facts.variants.push(Variant {
+        facts.variants.push(RequirementSet {
             needs,
             operations: vec![operation],
             first_sent_at: now,
@@ -266,40 +266,40 @@ impl Oracle {
             spans.push(span);
             let Reading { capacity, used, debt, .. } = *reading;
             let name = key(limit);
-            let violation = |promise, detail| Err(Violation { promise, detail });
+            let violation = |invariant, detail| Err(Violation { invariant, detail });
             if must > capacity {
                 let detail = format!("{must} units of {name} are promised, it has {capacity}");
-                return violation(Promise::NeverAboveCapacity, detail);
+                return violation(Invariant::NeverAboveCapacity, detail);
             }
             if used > capacity {
                 let detail = format!("{used} units of {name} are held, it has {capacity}");
-                return violation(Promise::NeverAboveCapacity, detail);
+                return violation(Invariant::NeverAboveCapacity, detail);
             }
             if used < must {
                 let detail = format!("{used} units of {name} are held, {must} are promised");
-                return violation(Promise::HeldAsPromised, detail);
+                return violation(Invariant::HeldAsPromised, detail);
             }
             if used > may {
                 let detail = format!("{used} units of {name} are held, requests explain {may}");
-                return violation(Promise::CountedOnce, detail);
+                return violation(Invariant::CountedOnce, detail);
             }
             let facts = &self.limits[limit];
             if !u64::try_from(capacity).is_ok_and(|capacity| facts.asked.contains(&capacity)) {
                 let detail = format!("{name} has {capacity}, asked for was {:?}", facts.asked);
-                return violation(Promise::CapacityAsAsked, detail);
+                return violation(Invariant::CapacityAsAsked, detail);
             }
             if self.is_debt(limit) && used + debt > accounted {
                 let detail = format!(
                     "{used} units of {name} are held and {debt} are debt, requests explain {accounted}"
                 );
-                return violation(Promise::DebtAsUsed, detail);
+                return violation(Invariant::DebtAsUsed, detail);
             }
             let (debt_min, before) = (facts.debt_min, facts.debt);
             if debt > debt_max || debt < debt_min.max(before) {
                 let detail = format!(
                     "the debt of {name} is {debt}, it was {before}, and requests explain {debt_min} to {debt_max}"
                 );
-                return violation(Promise::DebtAsUsed, detail);
+                return violation(Invariant::DebtAsUsed, detail);
             }
             self.limits[limit].debt = debt;
         }

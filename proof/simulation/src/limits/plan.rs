@@ -1,4 +1,4 @@
-//! What happens in one run, as plain data made from a seed.
+//! A run's plan: its events and faults as plain data.
 
 mod generate;
 
@@ -11,7 +11,7 @@ use ratelimiter::{
 
 pub(super) use self::generate::Topology;
 use super::virtual_disk::DiskCall;
-use crate::run;
+use crate::world;
 
 /// When the last event happens at the latest, after the start.
 pub(super) const EVENTS_MS: u64 = 6_000;
@@ -208,7 +208,7 @@ pub(super) fn complete_request(lease: LeaseId, actuals: &[(usize, u64)]) -> Comp
     CompleteRequest::new(lease, Actuals::of(actuals).expect("plans are valid"))
 }
 
-impl run::Plan for LimitsPlan {
+impl world::Plan for LimitsPlan {
     type Event = LimitsEvent;
 
     fn events(&self) -> &[LimitsEvent] {
@@ -220,7 +220,7 @@ impl run::Plan for LimitsPlan {
     }
 }
 
-impl run::Event for LimitsEvent {
+impl world::Event for LimitsEvent {
     fn actor(&self) -> usize {
         self.client
     }

@@ -1,4 +1,4 @@
-//! A server of either world: its backend, and the administration as it ships, in virtual time and on a virtual disk.
+//! A simulated server: its backend and the shipped administration, on virtual time and disk.
 
 use std::fmt;
 use std::io;
@@ -25,7 +25,7 @@ use super::host::{BoxAnswer, FaultInjector, Host};
 use super::plan::{DiskFault, EVENTS_MS};
 use super::virtual_disk::{DiskCall, DiskFaults, NoFaults, VirtualDisk};
 use crate::flaw::Flaw;
-use crate::outcome::{Promise, Violation};
+use crate::outcome::{Invariant, Violation};
 
 const FOLDER: &str = "/limits";
 const LIMITS_PATH: &str = "/limits/limits.json";
@@ -106,7 +106,7 @@ impl<B: HostedBackend> SimServer<B> {
                 RestoreError::InUse { .. } => "the limits file is in use".to_owned(),
                 RestoreError::File(_) | RestoreError::Backend { .. } => error.to_string(),
             };
-            Violation { promise: Promise::DefinitionsKept, detail }
+            Violation { invariant: Invariant::DefinitionsKept, detail }
         })?;
         let (context, admin) = (context.clone(), Arc::new(admin));
         Ok(Arc::new(Self { context, backend, admin }))
@@ -254,8 +254,8 @@ impl Processes {
                 self.context.oracle().check_file(&registry).map(|()| registry)
             }
             Err(error) => {
-                let (promise, detail) = (Promise::DefinitionsKept, error.to_string());
-                Err(Violation { promise, detail })
+                let (invariant, detail) = (Invariant::DefinitionsKept, error.to_string());
+                Err(Violation { invariant, detail })
             }
         };
         checked.map_err(|violation| self.context.record(Err(violation))).ok()

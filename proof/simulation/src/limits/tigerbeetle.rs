@@ -1,4 +1,4 @@
-//! Several servers with the TigerBeetle backend, on one model of the ledger.
+//! The world of several servers on one modelled TigerBeetle ledger.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,15 +13,15 @@ use super::cluster::{CALL_TIMEOUT, Connection, Outage, accounts, readings};
 use super::context::{OUTSIDE, SimContext};
 use super::flawed_ledger::FlawedLedger;
 use super::host::FaultInjector;
-use super::oracle::{Lateness, Reading};
+use super::oracle::{AllowedLag, Reading};
 use super::plan::{
     LimitsPlan, QUIET_MS, Topology, complete_request, key, lease_id, reserve_request,
 };
 use super::server::{self, Processes};
 use crate::fault::Fault;
 use crate::flaw::Flaw;
-use crate::outcome::{Outcome, Promise, Violation};
-use crate::run::World;
+use crate::outcome::{Invariant, Outcome, Violation};
+use crate::world::World;
 
 /// How long the last questions may take.
 const FINAL_CHECKS_MS: u64 = 2_000;
@@ -56,14 +56,14 @@ impl World for TigerBeetleWorld {
         let executor = SimContext::executor_at_start();
         let lag = Duration::from_millis(plan.expiry_lag_ms);
         let ledger = Arc::new(ModelLedger::new(executor.clock(0)).with_expiry_lag(lag));
-        let lateness = Lateness {
+        let allowed_lag = AllowedLag {
             expiry_lag: lag,
             reconciled: ROUNDED_UP + CALL_TIMEOUT,
             noticed: CALL_TIMEOUT,
         };
         let (read, limit_accounts) = (Arc::clone(&ledger), accounts(plan.limits.len()));
         let read = move || readings(&read, &limit_accounts);
-        let context = SimContext::new(plan, executor, lateness, traced, read);
+        let context = SimContext::new(plan, executor, allowed_lag, traced, read);
         let site = Arc::new(TigerBeetleSite {
             context: context.clone(),
             ledger,
@@ -114,16 +114,17 @@ impl TigerBeetleSite {
         let open = context.oracle().open_operations();
         if let Some(operation) = open.first() {
             let detail = format!("[{}] has heard nothing", operation.0);
-            context.record(Err(Violation { promise: Promise::EveryRequestAnswered, detail }));
+            context.record(Err(Violation { invariant: Invariant::EveryRequestAnswered, detail }));
         }
         let Some(registry) = self.processes.check_file() else {
             return;
         };
         for (number, reading) in context.readings().into_iter().enumerate() {
             let (key, Reading { capacity, used, .. }) = (key(number), reading);
-            let violation = |promise, detail| context.record(Err(Violation { promise, detail }));
+            let violation =
+                |invariant, detail| context.record(Err(Violation { invariant, detail }));
             if used != 0 {
-                violation(Promise::BackToZero, format!("{used} units of {key} are still held"));
+                violation(Invariant::BackToZero, format!("{used} units of {key} are still held"));
             }
             let registered = registry.get(&key);
             let is_there = |registered: &RegisteredLimit| {
@@ -131,7 +132,7 @@ impl TigerBeetleSite {
             };
             if !registered.is_some_and(is_there) {
                 let detail = format!("{key} has {capacity}, the file says {registered:?}");
-                violation(Promise::ProgressResumes, detail);
+                violation(Invariant::ProgressResumes, detail);
             }
         }
         context.stop_checks();
@@ -152,13 +153,13 @@ impl TigerBeetleSite {
             let answered = *answers.lock().unwrap_or_else(PoisonError::into_inner);
             if answered < context.plan().skews_ms.len() {
                 let detail = "a server does not answer".to_owned();
-                context.record(Err(Violation { promise: Promise::ProgressResumes, detail }));
+                context.record(Err(Violation { invariant: Invariant::ProgressResumes, detail }));
             }
         }
     }
 
     async fn admits_again(&self, server: usize, registry: &Registry) -> Result<(), Violation> {
-        let stuck = |detail| Err(Violation { promise: Promise::ProgressResumes, detail });
+        let stuck = |detail| Err(Violation { invariant: Invariant::ProgressResumes, detail });
         for limit in 0..self.context.plan().limits.len() {
             let Some(RegisteredLimit { limit: Limit { capacity, kind, .. }, .. }) =
                 registry.get(&key(limit))

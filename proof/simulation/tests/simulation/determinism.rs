@@ -1,8 +1,7 @@
 //! The same seed gives the same trace, byte for byte, whenever and on whichever thread it is played.
 
-use coordination_conformance::MemoryFixture;
-use simulation::run::World;
-use simulation::worlds::{CoordinationWorld, DispatchWorld, MemoryWorld, TigerBeetleWorld};
+use simulation::world::World;
+use simulation::worlds::{CoordinationWorld, MemoryWorld, TigerBeetleWorld};
 
 const SEEDS: u64 = 25;
 
@@ -33,10 +32,5 @@ fn a_run_in_memory_can_be_repeated() {
 
 #[test]
 fn a_run_of_workers_can_be_repeated() {
-    is_repeatable(&CoordinationWorld::<MemoryFixture>::new(None));
-}
-
-#[test]
-fn a_run_of_dispatchers_can_be_repeated() {
-    is_repeatable(&DispatchWorld::default());
+    is_repeatable(&CoordinationWorld::default());
 }

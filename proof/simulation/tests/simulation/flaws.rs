@@ -1,10 +1,9 @@
-//! Every deliberate bug is found within its number of seeds, and the trace names the promise that it breaks.
+//! Every deliberate bug is found within its number of seeds, and the trace names the invariant that it violates.
 
-use coordination_conformance::MemoryFixture;
 use simulation::flaw::{Flaw, Place};
 use simulation::report::find;
 use simulation::run::{Failure, explain};
-use simulation::worlds::{CoordinationWorld, DispatchWorld, MemoryWorld, TigerBeetleWorld};
+use simulation::worlds::{CoordinationWorld, MemoryWorld, TigerBeetleWorld};
 
 fn is_found(flaw: Flaw) {
     let (within, place) = (flaw.found_within(), flaw.place());
@@ -12,17 +11,16 @@ fn is_found(flaw: Flaw) {
     let Some((seed, violation)) = found else {
         panic!("no seed below {within} finds that {}", flaw.text());
     };
-    let promise = violation.promise;
-    assert!(flaw.breaks().contains(&promise), "seed {seed}: {violation}");
+    let invariant = violation.invariant;
+    assert!(flaw.breaks().contains(&invariant), "seed {seed}: {violation}");
     let Failure { trace, events: (before, after), .. } = match place {
         Place::TigerBeetle => explain(&TigerBeetleWorld { flaw: Some(flaw) }, seed),
         Place::Memory => explain(&MemoryWorld { flaw: Some(flaw) }, seed),
-        Place::Dispatch => explain(&DispatchWorld { flaw: Some(flaw) }, seed),
-        Place::Coordination => explain(&CoordinationWorld::<MemoryFixture>::new(Some(flaw)), seed),
+        Place::Coordination => explain(&CoordinationWorld { flaw: Some(flaw) }, seed),
     };
     assert!(after <= before, "{after} of {before} events");
     let last = trace.lines().last().unwrap_or_default();
-    assert!(last.starts_with(&format!("BROKEN: {promise}: ")), "{trace}");
+    assert!(last.starts_with(&format!("BROKEN: {invariant}: ")), "{trace}");
 }
 
 macro_rules! found {
@@ -79,5 +77,6 @@ found! {
     work_under_an_old_fence_is_found: IgnoresFences,
     crd_03_a_dispatcher_that_does_not_begin_is_found: NeverBegins,
     crd_02_a_lost_attempt_that_is_counted_twice_is_found: CountsLostTwice,
+    a_runner_that_does_not_extend_its_claims_is_found: NeverExtends,
     crd_04_a_dispatcher_that_stops_late_is_found: StopsLate,
 }

@@ -3,30 +3,29 @@
 
 use std::io::Write;
 
-use coordination_conformance::MemoryFixture;
 use simulation::report;
-use simulation::run::{Until, World, run};
-use simulation::worlds::{CoordinationWorld, DispatchWorld, MemoryWorld, TigerBeetleWorld};
+use simulation::run::{StopCondition, run};
+use simulation::world::World;
+use simulation::worlds::{CoordinationWorld, MemoryWorld, TigerBeetleWorld};
 use testkit::RunSeed;
 
 /// How many seeds of each test; together with those of the other worlds, 2 200.
 const ON_A_LEDGER: u64 = 400;
 const IN_MEMORY: u64 = 700;
-const COORDINATION: u64 = 500;
-const DISPATCH: u64 = 200;
+const COORDINATION: u64 = 700;
 
 #[track_caller]
-fn keeps_every_promise<W: World>(world: &W, first: u64, seeds: u64) {
-    keeps_every_promise_from(world, first, seeds);
-    let own = RunSeed::for_command("cargo test -p simulation --test simulation promise");
+fn keeps_every_invariant<W: World>(world: &W, first: u64, seeds: u64) {
+    keeps_every_invariant_from(world, first, seeds);
+    let own = RunSeed::for_command("cargo test -p simulation --test simulation invariant");
     for own_first in own.seeds(1) {
-        keeps_every_promise_from(world, own_first + first, seeds / 5);
+        keeps_every_invariant_from(world, own_first + first, seeds / 5);
     }
 }
 
 #[track_caller]
-fn keeps_every_promise_from<W: World>(world: &W, first: u64, seeds: u64) {
-    let summary = run(world, first, Until::Seeds(seeds));
+fn keeps_every_invariant_from<W: World>(world: &W, first: u64, seeds: u64) {
+    let summary = run(world, first, StopCondition::Seeds(seeds));
     if let Some(failure) = &summary.failure {
         panic!("{}", report::failure(W::NAME, failure));
     }
@@ -39,27 +38,22 @@ fn keeps_every_promise_from<W: World>(world: &W, first: u64, seeds: u64) {
 }
 
 #[test]
-fn servers_on_one_ledger_keep_every_promise() {
-    keeps_every_promise(&TigerBeetleWorld::default(), 0, ON_A_LEDGER);
+fn servers_on_one_ledger_keep_every_invariant() {
+    keeps_every_invariant(&TigerBeetleWorld::default(), 0, ON_A_LEDGER);
 }
 
 #[test]
-fn servers_on_one_ledger_keep_every_promise_with_other_seeds() {
-    keeps_every_promise(&TigerBeetleWorld::default(), ON_A_LEDGER, ON_A_LEDGER);
+fn servers_on_one_ledger_keep_every_invariant_with_other_seeds() {
+    keeps_every_invariant(&TigerBeetleWorld::default(), ON_A_LEDGER, ON_A_LEDGER);
 }
 
 #[test]
-fn a_server_in_memory_keeps_every_promise() {
-    keeps_every_promise(&MemoryWorld::default(), 0, IN_MEMORY);
-}
-
-#[test]
-fn workers_on_a_provider_in_memory_keep_every_promise() {
-    keeps_every_promise(&CoordinationWorld::<MemoryFixture>::new(None), 0, COORDINATION);
+fn a_server_in_memory_keeps_every_invariant() {
+    keeps_every_invariant(&MemoryWorld::default(), 0, IN_MEMORY);
 }
 
 /// `CRD-02`, `CRD-03`, `CRD-04`
 #[test]
-fn dispatchers_keep_every_promise() {
-    keeps_every_promise(&DispatchWorld::default(), 0, DISPATCH);
+fn coordination_workers_keep_every_invariant() {
+    keeps_every_invariant(&CoordinationWorld::default(), 0, COORDINATION);
 }

@@ -1,7 +1,8 @@
 //! A failing seed becomes a few events that a person can read.
 
 use simulation::flaw::Flaw;
-use simulation::run::{Failure, Plan, World, explain};
+use simulation::run::{Failure, explain};
+use simulation::world::{Plan, World};
 use simulation::worlds::{MemoryWorld, TigerBeetleWorld};
 
 #[test]

@@ -1,10 +1,10 @@
-//! How many units must be held, and how many may be.
+//! Lower and upper bounds of the units held.
 
 use std::time::Duration;
 
 use ratelimiter::clock::Timestamp;
 
-use super::{Answer, CompleteFacts, Lateness, LeaseFacts, Oracle, Variant};
+use super::{AllowedLag, Answer, CompleteFacts, LeaseFacts, Oracle, RequirementSet};
 
 /// Units of one limit: those of one lease, or summed over all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -64,7 +64,7 @@ impl Oracle {
     fn must_hold(
         &self,
         lease: &LeaseFacts,
-        variant: &Variant,
+        variant: &RequirementSet,
         limit: usize,
         reserved: u64,
         now: Timestamp,
@@ -90,7 +90,7 @@ impl Oracle {
     fn may_hold(
         &self,
         lease: &LeaseFacts,
-        variant: &Variant,
+        variant: &RequirementSet,
         limit: usize,
         reserved: u64,
         now: Timestamp,
@@ -123,7 +123,7 @@ impl Oracle {
     /// When what a lease has of a limit has returned at the latest. A reconciled reservation begins anew, for the time
     /// that was left when the complete was sent; so one that travels long makes it longer.
     fn ends_at(&self, lease: &LeaseFacts, limit: usize, began_at: Timestamp) -> Timestamp {
-        let Lateness { expiry_lag, reconciled, .. } = self.lateness;
+        let AllowedLag { expiry_lag, reconciled, .. } = self.allowed_lag;
         let expires_at = began_at.after(self.lifetime(limit));
         let mut ends_at = expires_at;
         if !self.limits[limit].setup.is_concurrency {
@@ -153,7 +153,8 @@ impl LeaseFacts {
         let [first, others @ ..] = &self.variants[..] else {
             return false;
         };
-        let is_apart = |other: &Variant| other.needs.keys().all(|k| !first.needs.contains_key(k));
+        let is_apart =
+            |other: &RequirementSet| other.needs.keys().all(|k| !first.needs.contains_key(k));
         others.iter().any(is_apart)
     }
 

@@ -9,7 +9,7 @@ use ratelimiter::{LimitKey, Registry};
 
 use super::Oracle;
 use crate::executor::Operation;
-use crate::outcome::{Promise, Violation};
+use crate::outcome::{Invariant, Violation};
 
 /// The capacity that a definition aims at; `None` if there is no definition.
 type Target = Option<u64>;
@@ -119,7 +119,7 @@ impl Oracle {
             may_be.extend(changes.map(|change| change.wanted));
             if !may_be.contains(&target) {
                 let detail = format!("the file has {target:?} for {key}, answers say {may_be:?}");
-                return Err(Violation { promise: Promise::DefinitionsKept, detail });
+                return Err(Violation { invariant: Invariant::DefinitionsKept, detail });
             }
         }
         Ok(())
@@ -133,12 +133,12 @@ mod tests {
     use ratelimiter::{Overage, RegisteredLimit};
 
     use super::*;
-    use crate::limits::oracle::Lateness;
+    use crate::limits::oracle::AllowedLag;
     use crate::limits::plan::{LimitSetup, key};
 
     const A: Operation = Operation(0);
     const B: Operation = Operation(1);
-    const AT_ONCE: Lateness = Lateness {
+    const AT_ONCE: AllowedLag = AllowedLag {
         expiry_lag: Duration::ZERO,
         reconciled: Duration::ZERO,
         noticed: Duration::ZERO,

@@ -7,7 +7,7 @@ use ratelimiter::clock::Timestamp;
 
 use super::bounds::Span;
 use super::{LeaseFacts, Oracle, Reading};
-use crate::outcome::{Promise, Violation};
+use crate::outcome::{Invariant, Violation};
 
 impl LeaseFacts {
     /// Somebody was told that it is completed.
@@ -58,7 +58,7 @@ impl Oracle {
             lease.completes[at].is_ruled_out = true;
             if lease.candidates().next().is_none() {
                 let detail = format!("no complete of L{number} alone explains {readings:?}");
-                return Err(Violation { promise: Promise::FirstCompleteStands, detail });
+                return Err(Violation { invariant: Invariant::FirstCompleteStands, detail });
             }
         }
         Ok(())

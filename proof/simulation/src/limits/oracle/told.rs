@@ -1,20 +1,20 @@
-//! What a client is told, against what it and others were told before.
+//! Checks of each answer against earlier answers.
 
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{CompleteError, Decision, DenialReason, ReserveError};
 
-use super::{Answer, CompleteFacts, Oracle, Variant};
+use super::{Answer, CompleteFacts, Oracle, RequirementSet};
 use crate::executor::Operation;
 use crate::limits::plan;
-use crate::outcome::{Promise, Violation};
+use crate::outcome::{Invariant, Violation};
 
 /// What a client knows of a reserve: an answer, or nothing.
 pub(crate) type ReserveTold = Option<Result<Decision, ReserveError>>;
 /// What a client knows of a complete: an answer, or nothing.
 pub(crate) type CompleteTold = Option<Result<(), CompleteError>>;
 
-fn violation<T>(promise: Promise, detail: impl Into<String>) -> Result<T, Violation> {
-    Err(Violation { promise, detail: detail.into() })
+fn violation<T>(invariant: Invariant, detail: impl Into<String>) -> Result<T, Violation> {
+    Err(Violation { invariant, detail: detail.into() })
 }
 
 impl Oracle {
@@ -43,7 +43,7 @@ impl Oracle {
                 }
                 DenialReason::Paused { key } => {
                     let detail = format!("{key} is paused, which nobody asked for");
-                    violation(Promise::AnswersHaveReasons, detail)
+                    violation(Invariant::AnswersHaveReasons, detail)
                 }
                 DenialReason::NoRoom { keys } => {
                     let roomy = keys.iter().find(|key| roomy.contains(&plan::number(key)));
@@ -68,34 +68,34 @@ impl Oracle {
         let at = at.expect("it was sent");
         let variant = &facts.variants[at];
         if variant.denied {
-            return violation(Promise::DeniedStaysDenied, format!("L{lease} is allowed now"));
+            return violation(Invariant::DeniedStaysDenied, format!("L{lease} is allowed now"));
         }
         if let Some(first) = variant.allowed.filter(|first| *first != reserved_at) {
             let detail = format!("L{lease} was reserved at {first:?}, and now at {reserved_at:?}");
-            return violation(Promise::SameLeaseSameAnswer, detail);
+            return violation(Invariant::SameLeaseSameAnswer, detail);
         }
         // Events of one request are a nanosecond apart, and the ledger never gives out the same moment twice.
         let is_possible =
             variant.first_sent_at <= reserved_at && reserved_at.unix_ms() <= now.unix_ms() + 1;
         if !is_possible {
             let detail = format!("L{lease} was reserved at {reserved_at:?}, it is {now:?}");
-            return violation(Promise::SameLeaseSameAnswer, detail);
+            return violation(Invariant::SameLeaseSameAnswer, detail);
         }
         let ended_before = |complete: &CompleteFacts| {
             complete.settles() && complete.told_at.is_some_and(|told_at| told_at <= sent_at)
         };
         let shortest = variant.needs.keys().map(lasts).min().expect("something is needed");
-        let expired_before = reserved_at.after(shortest + self.lateness.noticed) < sent_at;
+        let expired_before = reserved_at.after(shortest + self.allowed_lag.noticed) < sent_at;
         let completed_before = !facts.is_muddled() && facts.completes.iter().any(ended_before);
         if expired_before || completed_before {
             let why = if expired_before { "expired" } else { "was completed" };
-            return violation(Promise::EndedStaysEnded, format!("L{lease} {why} and is allowed"));
+            return violation(Invariant::EndedStaysEnded, format!("L{lease} {why} and is allowed"));
         }
         for (index, other) in facts.variants.iter().enumerate() {
             let is_other = index != at && other.allowed.is_some();
             if is_other && other.needs.keys().any(|limit| variant.needs.contains_key(limit)) {
                 let detail = format!("L{lease} is allowed twice, for different requirements");
-                return violation(Promise::SameLeaseSameAnswer, detail);
+                return violation(Invariant::SameLeaseSameAnswer, detail);
             }
         }
         let facts = self.leases.get_mut(&lease).expect("it was sent");
@@ -114,14 +114,14 @@ impl Oracle {
         let variant = facts.variants.iter_mut().find(|v| v.operations.contains(&operation));
         let variant = variant.expect("it was sent");
         if variant.allowed.is_some() {
-            return violation(Promise::SameLeaseSameAnswer, format!("L{lease} is denied now"));
+            return violation(Invariant::SameLeaseSameAnswer, format!("L{lease} is denied now"));
         }
         if let Some(key) = roomy
             && is_alone
             && variant.operations.len() == 1
         {
             let detail = format!("L{lease} is denied for {key}, which had room all the time");
-            return violation(Promise::AnswersHaveReasons, detail);
+            return violation(Invariant::AnswersHaveReasons, detail);
         }
         variant.denied = true;
         Ok(())
@@ -153,11 +153,11 @@ impl Oracle {
         };
         match has_reason {
             true => Ok(()),
-            false => violation(Promise::AnswersHaveReasons, format!("L{lease}: {error}")),
+            false => violation(Invariant::AnswersHaveReasons, format!("L{lease}: {error}")),
         }
     }
 
-    fn may_have_expired(&self, variant: &Variant, now: Timestamp) -> bool {
+    fn may_have_expired(&self, variant: &RequirementSet, now: Timestamp) -> bool {
         let lifetime = variant.needs.keys().map(|limit| self.lifetime(*limit)).min();
         let lifetime = lifetime.expect("something is needed");
         let began_at = variant.allowed.unwrap_or(variant.first_sent_at);
@@ -198,7 +198,7 @@ impl Oracle {
                 match is_alone && is_held && is_rolling {
                     true => {
                         let detail = format!("the actual of {key} for L{lease} is refused");
-                        violation(Promise::AnswersHaveReasons, detail)
+                        violation(Invariant::AnswersHaveReasons, detail)
                     }
                     false => Ok(()),
                 }

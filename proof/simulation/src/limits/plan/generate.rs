@@ -1,4 +1,4 @@
-//! From a seed to a plan.
+//! Random plans from seeds.
 
 use ratelimiter::Overage;
 

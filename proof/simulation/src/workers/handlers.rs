@@ -1,0 +1,153 @@
+//! A log of handler calls, and their invariants.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use coordination::CancellationToken;
+use ratelimiter::clock::Timestamp;
+use tokio::time::Instant;
+
+use super::plan::{End, Work};
+use super::settings::{ATTEMPTS_MAX, JOB_CLAIM, LOST_ATTEMPTS_MAX, TIGHT_SLOTS};
+use crate::outcome::{Invariant, Violation};
+
+/// What handlers were called for and what became of it.
+#[derive(Default)]
+pub(super) struct HandlerLog {
+    facts: BTreeMap<u64, Facts>,
+    /// By call.
+    running: BTreeMap<u64, Running>,
+    calls: u64,
+}
+
+struct Facts {
+    work: Option<Work>,
+    end: End,
+    /// Calls that ended badly, or with their process.
+    unsuccessful: u32,
+    /// What its calls gave.
+    outputs: BTreeSet<String>,
+}
+
+struct Running {
+    number: u64,
+    process: ProcessStatus,
+    started_at: Instant,
+    /// Until when the limiter holds its slot, if it is a job.
+    held_until: Option<Timestamp>,
+}
+
+/// The state of a process. Clones share it.
+#[derive(Clone, Default)]
+pub(super) struct ProcessStatus {
+    pub(super) stop: CancellationToken,
+    pub(super) killed: CancellationToken,
+    /// Until when its calls or their answers were held back last.
+    late_until: Arc<Mutex<Option<Instant>>>,
+}
+
+impl ProcessStatus {
+    pub(super) fn set_late(&self, until: Instant) {
+        let mut late_until = self.late_until.lock().unwrap_or_else(PoisonError::into_inner);
+        *late_until = late_until.max(Some(until));
+    }
+
+    fn was_late_since(&self, at: Instant) -> bool {
+        let late_until = self.late_until.lock().unwrap_or_else(PoisonError::into_inner);
+        late_until.is_some_and(|until| until >= at)
+    }
+}
+
+impl HandlerLog {
+    pub(super) fn plan(&mut self, number: u64, work: Work, end: End) {
+        self.facts.insert(number, Facts::new(Some(work), end));
+    }
+
+    pub(super) fn has_given(&self, number: u64, output: &str) -> bool {
+        self.facts.get(&number).is_some_and(|facts| facts.outputs.contains(output))
+    }
+
+    /// A handler is called. Gives the number of the call, and how it is to end.
+    pub(super) fn start(
+        &mut self,
+        number: u64,
+        process: &ProcessStatus,
+        held_until: Option<Timestamp>,
+    ) -> (u64, End) {
+        let (call, started_at, process) = (self.calls, Instant::now(), process.clone());
+        self.calls += 1;
+        self.running.insert(call, Running { number, process, started_at, held_until });
+        // The runs of the cron job are not planned.
+        let unplanned = || Facts::new(None, End::Well { after_ms: 0 });
+        (call, self.facts.entry(number).or_insert_with(unplanned).end)
+    }
+
+    /// What a call that starts now violates.
+    pub(super) fn check_start(
+        &self,
+        number: u64,
+        process: &ProcessStatus,
+        is_job: bool,
+        now: Timestamp,
+    ) -> Result<(), Violation> {
+        let violation = |invariant, detail| Err(Violation { invariant, detail });
+        // A job that was allowed may start: its runner has until the drain timeout.
+        if process.stop.is_cancelled() && !is_job {
+            let detail = format!("{number} after the process was told to stop");
+            return violation(Invariant::NothingStartsAfterStop, detail);
+        }
+        let mut others = self.running.values().filter(|running| running.number == number);
+        // A runner that cannot extend its claim in time loses it, and hears of that later.
+        let is_twice = |other: &Running| {
+            !is_job || !other.process.was_late_since(other.started_at - JOB_CLAIM)
+        };
+        if others.any(is_twice) {
+            return violation(Invariant::HeldByOne, format!("{number} is handled by two at once"));
+        }
+        let holds_slot = |running: &&Running| {
+            self.is_tight(running.number) && running.held_until.is_some_and(|until| until > now)
+        };
+        let held = u64::try_from(self.running.values().filter(holds_slot).count());
+        if self.is_tight(number) && held.expect("they are few") >= TIGHT_SLOTS {
+            let detail = format!("{number} starts, and all {TIGHT_SLOTS} slots are held");
+            return violation(Invariant::NeverAboveCapacity, detail);
+        }
+        Ok(())
+    }
+
+    fn is_tight(&self, number: u64) -> bool {
+        let work = self.facts.get(&number).and_then(|facts| facts.work);
+        work == Some(Work::Job { is_tight: true })
+    }
+
+    /// A call has ended well, with this output.
+    pub(super) fn succeed(&mut self, call: u64, output: String) {
+        let running = self.running.remove(&call).expect("it was started");
+        let facts = self.facts.get_mut(&running.number).expect("it was started");
+        facts.outputs.insert(output);
+    }
+
+    /// A call has ended badly, or was cut off.
+    pub(super) fn fail(&mut self, call: u64) -> Result<(), Violation> {
+        let Running { number, .. } = self.running.remove(&call).expect("it was started");
+        let facts = self.facts.get_mut(&number).expect("it was started");
+        facts.unsuccessful += 1;
+        let unsuccessful = facts.unsuccessful;
+        if unsuccessful > ATTEMPTS_MAX + LOST_ATTEMPTS_MAX {
+            let detail = format!("{number}: {unsuccessful} calls without success");
+            return Err(Violation { invariant: Invariant::GivenUpInTheEnd, detail });
+        }
+        Ok(())
+    }
+
+    /// A call was dropped by its worker, which gives the work back.
+    pub(super) fn give_up(&mut self, call: u64) {
+        self.running.remove(&call);
+    }
+}
+
+impl Facts {
+    fn new(work: Option<Work>, end: End) -> Facts {
+        Facts { work, end, unsuccessful: 0, outputs: BTreeSet::new() }
+    }
+}
