@@ -38,7 +38,7 @@ fn profile(number: u64, random: &mut Rng) -> Profile {
     // The limits of a model or two, which are one group each, and limits outside them.
     let has_models = number % 200 >= 100;
     // The oracle scans all live reservations at every step, so there are few of these.
-    let is_long = number % 200 == 0 || number % 1_000 == 100;
+    let is_long = number.is_multiple_of(200) || number % 1_000 == 100;
     let (key_count, seconds_max) = match (has_models, is_long) {
         (false, false) => (random.u8(1..=4), 4),
         (true, false) => (random.u8(2..=6), 4),

@@ -233,7 +233,7 @@ fn the_live_view_counts_denials_over_https() {
     let folder = folder.path();
     write_pair(folder);
     let server = Process::start_as(encrypted(folder), folder);
-    let url = format!("https://localhost:{}", server.addr.rsplit_once(':').unwrap().1);
+    let url = format!("https://localhost:{}", server.addr.port());
     let run = |arguments: &[&str]| {
         let mut command = program();
         command.current_dir(folder).args(arguments).args(["--url", &url, "--cacert", "cert.pem"]);
