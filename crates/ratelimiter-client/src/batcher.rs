@@ -3,7 +3,6 @@
 mod queue;
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -114,71 +113,60 @@ impl<L: Limiter + 'static> Batcher<L> {
     }
 }
 
-fn shut_down() -> Refused {
-    Refused { reason: "the batcher is shut down".to_owned() }
-}
-
-fn lost() -> Unanswered {
-    Unanswered {
-        reason: "the batch that carried the request was given up".to_owned(),
-        retry_after: RETRY_AFTER,
-    }
+/// Puts a request into a queue, and waits for its answer.
+async fn answer<Q, T, E>(queue: &BatchQueue<Q, Result<T, E>>, request: Q) -> Result<T, E>
+where
+    Q: Send + 'static,
+    T: Send + 'static,
+    E: From<Refused> + From<Unanswered> + Send + 'static,
+{
+    let Some(answer) = queue.push(request).await else {
+        return Err(Refused { reason: "the batcher is shut down".to_owned() }.into());
+    };
+    answer.await.unwrap_or_else(|_| {
+        let reason = "the batch that carried the request was given up".to_owned();
+        Err(Unanswered { reason, retry_after: RETRY_AFTER }.into())
+    })
 }
 
 impl<L: Limiter + 'static> Limiter for Batcher<L> {
     async fn reserve(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
-        let answer = self.queues.reserve.push(request.clone()).await;
-        let answer = answer.ok_or_else(shut_down)?;
-        answer.await.unwrap_or_else(|_| Err(lost().into()))
+        answer(&self.queues.reserve, request.clone()).await
     }
 
     async fn complete(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
-        let answer = self.queues.complete.push(request.clone()).await;
-        let answer = answer.ok_or_else(shut_down)?;
-        answer.await.unwrap_or_else(|_| Err(lost().into()))
+        answer(&self.queues.complete, request.clone()).await
     }
 
     /// Passes the batch on as it is.
-    fn reserve_batch(
+    async fn reserve_batch(
         &self,
         requests: &[ReserveRequest],
-    ) -> impl Future<Output = Vec<Result<Decision, ReserveError>>> + Send {
-        self.limiter.reserve_batch(requests)
+    ) -> Vec<Result<Decision, ReserveError>> {
+        self.limiter.reserve_batch(requests).await
     }
 
     /// Passes the batch on as it is.
-    fn complete_batch(
-        &self,
-        requests: &[CompleteRequest],
-    ) -> impl Future<Output = Vec<Result<(), CompleteError>>> + Send {
-        self.limiter.complete_batch(requests)
+    async fn complete_batch(&self, requests: &[CompleteRequest]) -> Vec<Result<(), CompleteError>> {
+        self.limiter.complete_batch(requests).await
     }
 }
 
 impl<B: Backend + 'static> Backend for Batcher<B> {
-    fn define(
-        &self,
-        limit: Limit,
-    ) -> impl Future<Output = Result<LimitStatus, DefineError>> + Send {
-        self.limiter.define(limit)
+    async fn define(&self, limit: Limit) -> Result<LimitStatus, DefineError> {
+        self.limiter.define(limit).await
     }
 
-    fn delete(&self, key: &LimitKey) -> impl Future<Output = Result<(), DeleteError>> + Send {
-        self.limiter.delete(key)
+    async fn delete(&self, key: &LimitKey) -> Result<(), DeleteError> {
+        self.limiter.delete(key).await
     }
 
-    fn state(
-        &self,
-        key: &LimitKey,
-    ) -> impl Future<Output = Result<Option<LimitState>, StateError>> + Send {
-        self.limiter.state(key)
+    async fn state(&self, key: &LimitKey) -> Result<Option<LimitState>, StateError> {
+        self.limiter.state(key).await
     }
 
-    fn states(
-        &self,
-        page: &Page,
-    ) -> impl Future<Output = Result<Vec<LimitState>, StateError>> + Send {
-        self.limiter.states(page)
+    async fn states(&self, page: &Page) -> Result<Vec<LimitState>, StateError> {
+        self.limiter.states(page).await
     }
 }
 

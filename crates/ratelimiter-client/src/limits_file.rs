@@ -45,23 +45,14 @@ pub trait FromLimitsFile: Sized {
 /// Why no limiter could be made from a limits file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the fields are named after what the message shows")]
 pub enum FromFileError {
     /// The file cannot be read.
     #[error("cannot read the limits file {}: {error}", path.display())]
-    Unreadable {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        error: std::io::Error,
-    },
+    Unreadable { path: PathBuf, error: std::io::Error },
     /// The file has errors.
     #[error("the limits file {} has errors:\n{errors}", path.display())]
-    Invalid {
-        /// Which file.
-        path: PathBuf,
-        /// All of them, by line.
-        errors: LimitsFileError,
-    },
+    Invalid { path: PathBuf, errors: LimitsFileError },
 }
 
 impl FromLimitsFile for MemoryLimiter {

@@ -80,17 +80,12 @@ pub struct Scheduler<L> {
 struct CloneGuard<L>(Arc<SchedulerContext<L>>);
 
 /// Why a job was not submitted. Returns the job.
+#[expect(missing_docs, reason = "the job is what was submitted")]
 pub enum SubmitError<T> {
     /// The queue is full.
-    Full {
-        /// The job.
-        job: Box<Job<T>>,
-    },
+    Full { job: Box<Job<T>> },
     /// The scheduler is shut down.
-    ShutDown {
-        /// The job.
-        job: Box<Job<T>>,
-    },
+    ShutDown { job: Box<Job<T>> },
 }
 
 impl<L: Limiter + 'static> Scheduler<L> {

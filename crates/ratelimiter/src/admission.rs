@@ -216,20 +216,12 @@ impl<W> Admission<W> {
         }
     }
 
-    fn assert_asks(&self, id: WaiterId) {
-        let state = self.waiters.get(&id).map(|waiter| &waiter.state);
-        assert!(
-            matches!(state, Some(WaiterState::Asking { .. })),
-            "only a waiter that asks gets an answer"
-        );
-    }
-
     /// The waiter was allowed and leaves; its worker stays busy with it until it has [ended](Admission::ended).
     ///
     /// # Panics
     /// If the waiter does not ask.
     pub fn allowed(&mut self, id: WaiterId) -> Waiter<W> {
-        self.assert_asks(id);
+        asking(&mut self.waiters, id);
         self.outage.end();
         self.end_asking(id);
         for gate in self.waiters[&id].gates() {
@@ -252,7 +244,7 @@ impl<W> Admission<W> {
     /// # Panics
     /// If the waiter does not ask.
     pub fn give_up(&mut self, id: WaiterId) -> Waiter<W> {
-        self.assert_asks(id);
+        asking(&mut self.waiters, id);
         self.end_asking(id);
         self.busy -= 1;
         self.take_out(id)
@@ -266,10 +258,7 @@ impl<W> Admission<W> {
     pub fn denied(&mut self, now: Timestamp, id: WaiterId, keys: &[LimitKey], wait: Duration) {
         self.outage.end();
         let until = now.after(wait.min(WAIT_MAX));
-        let waiter = self.waiters.get_mut(&id).expect("a waiter that asks exists");
-        let WaiterState::Asking { since, .. } = waiter.state else {
-            unreachable!("only a waiter that asks is denied")
-        };
+        let (waiter, since, _) = asking(&mut self.waiters, id);
         let is_denied =
             |requirement: &&GateRequirement| keys.contains(self.gates.key(requirement.gate));
         let denied: Box<[GateRequirement]> =
@@ -308,10 +297,7 @@ impl<W> Admission<W> {
         retry_after: Duration,
         jitter: f64,
     ) {
-        let waiter = self.waiters.get_mut(&id).expect("a waiter that asks exists");
-        let WaiterState::Asking { begun_at, since } = waiter.state else {
-            unreachable!("only a waiter that asks gets no answer")
-        };
+        let (waiter, since, begun_at) = asking(&mut self.waiters, id);
         waiter.unanswered_lease = Some(lease);
         waiter.unanswered_count = waiter.unanswered_count.saturating_add(1);
         let pause = no_answer_pause(waiter.unanswered_count, retry_after, jitter);
@@ -326,9 +312,8 @@ impl<W> Admission<W> {
     /// # Panics
     /// If the waiter does not ask.
     pub fn lease_unusable(&mut self, id: WaiterId) {
-        self.assert_asks(id);
         self.outage.end();
-        let waiter = self.waiters.get_mut(&id).expect("a waiter that asks exists");
+        let (waiter, ..) = asking(&mut self.waiters, id);
         waiter.unanswered_lease = None;
         waiter.unanswered_count = 0;
         waiter.state = WaiterState::Ready;
@@ -412,6 +397,18 @@ impl<W> Admission<W> {
             }
         }
     }
+}
+
+/// A waiter that asks, with the number of releases and the time when it began to.
+fn asking<W>(
+    waiters: &mut BTreeMap<WaiterId, Waiter<W>>,
+    id: WaiterId,
+) -> (&mut Waiter<W>, u64, Timestamp) {
+    let waiter = waiters.get_mut(&id).expect("only a waiter that asks gets an answer");
+    let WaiterState::Asking { since, begun_at } = waiter.state else {
+        unreachable!("only a waiter that asks gets an answer")
+    };
+    (waiter, since, begun_at)
 }
 
 fn readiness<W>(

@@ -3,6 +3,8 @@
 //! The types are exhaustive on purpose: a new variant does not compile until every edge (HTTP, the client, the
 //! backends) handles it.
 
+#![expect(missing_docs, reason = "the fields are named after what the message shows")]
+
 use std::time::Duration;
 
 use crate::key::LimitKey;
@@ -10,18 +12,12 @@ use crate::key::LimitKey;
 /// Why a reserve got no decision.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReserveError {
-    /// No limit has this key.
+    /// No limit has this key. Of several, the first.
     #[error("no limit is defined for {key}")]
-    UnknownKey {
-        /// The first unknown key.
-        key: LimitKey,
-    },
-    /// The amount is above the limit's capacity, which is not 0. Waiting does not help.
+    UnknownKey { key: LimitKey },
+    /// The amount is above the limit's capacity, which is not 0. Waiting does not help. Of several keys, the first.
     #[error("more is asked of {key} than its whole capacity; waiting cannot help")]
-    AmountExceedsCapacity {
-        /// The first such key.
-        key: LimitKey,
-    },
+    AmountExceedsCapacity { key: LimitKey },
     /// The lease ID was used before, for other requirements.
     #[error("this lease ID was used before with other requirements; take a new one")]
     LeaseConflict,
@@ -30,10 +26,7 @@ pub enum ReserveError {
     LeaseEnded,
     /// The request is malformed. Repeating it does not help.
     #[error("the request is not valid: {reason}")]
-    InvalidRequest {
-        /// What is wrong with it, in plain text.
-        reason: String,
-    },
+    InvalidRequest { reason: String },
     /// It is unknown whether the lease was allowed.
     #[error(transparent)]
     Unanswered(#[from] Unanswered),
@@ -49,10 +42,7 @@ pub enum CompleteError {
     #[error(
         "the lease has no rolling reservation of {key}; actuals name rolling keys of the lease's requirements"
     )]
-    InvalidActual {
-        /// The key of the actual.
-        key: LimitKey,
-    },
+    InvalidActual { key: LimitKey },
     /// It is unknown whether the lease was completed. Complete is idempotent, so repeat it.
     #[error(transparent)]
     Unanswered(#[from] Unanswered),
@@ -68,12 +58,7 @@ pub enum DefineError {
     #[error(
         "{key} is a {is} limit and cannot become another kind; delete it first, or take another key"
     )]
-    KindConflict {
-        /// The key.
-        key: LimitKey,
-        /// The kind of the existing limit.
-        is: &'static str,
-    },
+    KindConflict { key: LimitKey, is: &'static str },
     /// The backend gave no answer, or the definition could not be stored.
     #[error(transparent)]
     Unanswered(#[from] Unanswered),
@@ -87,10 +72,7 @@ pub enum DefineError {
 pub enum DeleteError {
     /// No limit has this key.
     #[error("no limit is defined for {key}")]
-    UnknownKey {
-        /// The key.
-        key: LimitKey,
-    },
+    UnknownKey { key: LimitKey },
     /// The backend gave no answer.
     #[error(transparent)]
     Unanswered(#[from] Unanswered),

@@ -60,40 +60,26 @@ const fn high_half(hash: u64) -> u32 {
 /// Why a text is not a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the fields are named after what the message shows")]
 pub enum KeyError {
     /// The text is empty.
     #[error("a key must not be empty: it has 1 to {KEY_BYTES_MAX} bytes")]
     Empty,
     /// The text has more than [`KEY_BYTES_MAX`] bytes.
     #[error("a key has 1 to {KEY_BYTES_MAX} bytes, this one has {bytes}")]
-    TooLong {
-        /// Length of the text.
-        bytes: usize,
-    },
-    /// The text contains white space.
+    TooLong { bytes: usize },
+    /// The text contains white space, first at this byte offset.
     #[error("a key must not contain white space, this one has some at byte {at}")]
-    WhiteSpace {
-        /// The byte offset of the first white space.
-        at: usize,
-    },
-    /// The text contains a control character.
+    WhiteSpace { at: usize },
+    /// The text contains a control character, first at this byte offset.
     #[error("a key must not contain control characters, this one has one at byte {at}")]
-    Control {
-        /// The byte offset of the first control character.
-        at: usize,
-    },
-    /// A part of a standard key is empty.
+    Control { at: usize },
+    /// A part of a standard key is empty: `provider`, `model` or `tenant`.
     #[error("the {part} of a key must not be empty")]
-    EmptyPart {
-        /// Which part: `provider`, `model` or `tenant`.
-        part: &'static str,
-    },
-    /// A part of a standard key contains a colon, so the key could not be parsed back.
+    EmptyPart { part: &'static str },
+    /// A `provider` or `tenant` contains a colon, so the key could not be parsed back. Model names may.
     #[error("the {part} of a key must not contain ':'")]
-    ColonInPart {
-        /// Which part: `provider` or `tenant`. Model names may contain colons.
-        part: &'static str,
-    },
+    ColonInPart { part: &'static str },
 }
 
 impl LimitKey {

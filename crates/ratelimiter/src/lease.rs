@@ -28,15 +28,13 @@ pub struct LeaseId(Ulid);
 /// Why a text is not a lease ID.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the fields are named after what the message shows")]
 pub enum LeaseIdError {
     /// The text is not 26 characters long.
     #[error(
         "a lease ID is a ULID of {LEASE_ID_CHARACTERS} characters, this text has {bytes} bytes"
     )]
-    Length {
-        /// Length of the text.
-        bytes: usize,
-    },
+    Length { bytes: usize },
     /// A character is not in Crockford's base 32.
     #[error("a lease ID is a ULID: digits and letters without I, L, O and U")]
     Character,

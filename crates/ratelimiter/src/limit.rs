@@ -87,35 +87,24 @@ pub struct Note(Box<str>);
 /// Why a value is invalid in a limit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the fields are named after what the message shows")]
 pub enum LimitError {
     /// A window outside 1..=2 678 400 seconds.
     #[error(
         "a rolling limit's window is 1 to {WINDOW_SECONDS_MAX} seconds (31 days), not {seconds}"
     )]
-    WindowOutOfRange {
-        /// The rejected value.
-        seconds: u64,
-    },
+    WindowOutOfRange { seconds: u64 },
     /// A hold timeout outside 1..=86 400 seconds.
     #[error(
         "a concurrency limit's timeout is 1 to {TIMEOUT_SECONDS_MAX} seconds (1 day), not {seconds}"
     )]
-    TimeoutOutOfRange {
-        /// The rejected value.
-        seconds: u64,
-    },
+    TimeoutOutOfRange { seconds: u64 },
     /// A capacity above 2^63-1.
     #[error("a capacity is 0 to {CAPACITY_MAX} (2^63-1), not {capacity}")]
-    CapacityOutOfRange {
-        /// The rejected value.
-        capacity: u64,
-    },
+    CapacityOutOfRange { capacity: u64 },
     /// A unit or description of more than 1 KiB.
     #[error("a unit or description has at most {NOTE_BYTES_MAX} bytes, this one has {bytes}")]
-    NoteTooLong {
-        /// Length of the text.
-        bytes: usize,
-    },
+    NoteTooLong { bytes: usize },
 }
 
 impl Limit {

@@ -78,31 +78,20 @@ pub struct JobId(Box<str>);
 
 /// Why a request is malformed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are named after what the message shows")]
 pub enum RequestError {
     /// Not 1..=32 requirements.
     #[error("a reserve has 1 to {REQUIREMENTS_MAX} requirements, not {count}")]
-    RequirementCount {
-        /// Number of requirements.
-        count: usize,
-    },
+    RequirementCount { count: usize },
     /// More than 32 actuals.
     #[error("a complete has at most {ACTUALS_MAX} actuals, not {count}")]
-    ActualCount {
-        /// Number of actuals.
-        count: usize,
-    },
+    ActualCount { count: usize },
     /// A requirement with an amount of 0.
     #[error("a requirement's amount is 1 or more; leave out {key}, of which nothing is needed")]
-    AmountZero {
-        /// The key whose amount is 0.
-        key: LimitKey,
-    },
+    AmountZero { key: LimitKey },
     /// Two entries name the same key.
     #[error("{key} is listed twice; list each key once, with the sum")]
-    DuplicateKey {
-        /// The key.
-        key: LimitKey,
-    },
+    DuplicateKey { key: LimitKey },
     /// A job ID that is empty, too long, or has control characters.
     #[error("a job ID has 1 to {JOB_ID_BYTES_MAX} bytes and no control characters")]
     JobId,

@@ -1,7 +1,5 @@
 //! Administration of a server's limits; needs an admin token.
 
-use std::fmt::Write;
-
 use hyper::Method;
 use hyper::body::Bytes;
 use ratelimiter::{
@@ -75,15 +73,12 @@ fn path_of(key: &LimitKey) -> String {
 fn list_of(page: &Page) -> String {
     let Page { prefix, after, count_max } = page;
     let mut path = format!("{LIMITS}?prefix={}", encoded(prefix));
-    let written = match after {
-        Some(after) => write!(path, "&after={}", encoded(after.as_str())),
-        None => Ok(()),
-    };
-    let written = written.and_then(|()| match count_max {
-        Some(count_max) => write!(path, "&limit={count_max}"),
-        None => Ok(()),
-    });
-    written.expect("a string takes any text");
+    if let Some(after) = after {
+        path.push_str(&format!("&after={}", encoded(after.as_str())));
+    }
+    if let Some(count_max) = count_max {
+        path.push_str(&format!("&limit={count_max}"));
+    }
     path
 }
 

@@ -72,18 +72,10 @@ impl HttpError {
 
     /// The retry delay, if the request should be retried.
     pub fn retry_after(&self) -> Duration {
-        match self {
-            Self::Unavailable { retry_after: Some(retry_after), .. } => {
-                (*retry_after).max(RETRY_AFTER)
-            }
-            Self::Unavailable { retry_after: None, .. }
-            | Self::Unreachable { .. }
-            | Self::TimedOut { .. }
-            | Self::Incomplete { .. }
-            | Self::Unauthorized { .. }
-            | Self::Forbidden { .. }
-            | Self::Redirected { .. }
-            | Self::UnexpectedResponse { .. } => RETRY_AFTER,
+        if let Self::Unavailable { retry_after: Some(hint), .. } = self {
+            (*hint).max(RETRY_AFTER)
+        } else {
+            RETRY_AFTER
         }
     }
 

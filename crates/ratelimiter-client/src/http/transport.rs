@@ -34,16 +34,14 @@ const PING_EVERY: Duration = Duration::from_secs(10);
 /// Why an HTTP limiter could not be set up.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the fields are named after what the message shows")]
 pub enum HttpSetupError {
     /// The URL is not valid.
     #[error(transparent)]
     Url(#[from] UrlError),
     /// The trusted certificates could not be read.
     #[error("no certificates to trust: {reason}")]
-    Certificates {
-        /// Why.
-        reason: String,
-    },
+    Certificates { reason: String },
 }
 
 /// Whether a request is retried when its outcome is unknown.
@@ -180,24 +178,25 @@ fn read_roots(roots: TrustedRoots) -> Result<RootCertStore, HttpSetupError> {
         }
         TrustedRoots::Pem(pem) => {
             let read = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
-            let certificates =
-                read.map_err(|error| HttpSetupError::Certificates { reason: error.to_string() })?;
-            store.add_parsable_certificates(certificates);
+            store.add_parsable_certificates(read.map_err(invalid_certificates)?);
             None
         }
     };
     if store.is_empty() {
-        let reason = problem.unwrap_or_else(|| "none was found".to_owned());
-        return Err(HttpSetupError::Certificates { reason });
+        return Err(invalid_certificates(problem.as_deref().unwrap_or("none was found")));
     }
     Ok(store)
+}
+
+fn invalid_certificates(reason: impl fmt::Display) -> HttpSetupError {
+    HttpSetupError::Certificates { reason: reason.to_string() }
 }
 
 fn tls_config(roots: RootCertStore) -> Result<ClientConfig, HttpSetupError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| HttpSetupError::Certificates { reason: error.to_string() })?;
+        .map_err(invalid_certificates)?;
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 

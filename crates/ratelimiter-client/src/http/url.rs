@@ -16,38 +16,25 @@ pub(super) struct BaseUrl(Arc<str>);
 /// Why a text is no valid URL of a server.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the fields are named after what the message shows")]
 pub enum UrlError {
     /// The text is no URL.
     #[error("{url:?} is not a URL: {reason}; write it like http://ratelimiter:8080")]
-    Syntax {
-        /// The refused text.
-        url: String,
-        /// What is wrong with it.
-        reason: String,
-    },
+    Syntax { url: String, reason: String },
     /// The text does not begin with `http://` or `https://`.
     #[error(
         "{url:?} does not begin with http:// or https://; write it like http://ratelimiter:8080"
     )]
-    Scheme {
-        /// The refused text.
-        url: String,
-    },
+    Scheme { url: String },
     /// A port that is no number from 1 to 65535.
     #[error("the port of {url:?} is not a number from 1 to 65535")]
-    Port {
-        /// The refused text.
-        url: String,
-    },
+    Port { url: String },
     /// A name or password before the host.
     #[error("a URL with a name or password in it is refused; give the token in the options")]
     Credentials,
     /// A query or fragment after the path.
     #[error("{url:?} has a query or a fragment; give only the server's address and path prefix")]
-    Query {
-        /// The refused text.
-        url: String,
-    },
+    Query { url: String },
 }
 
 impl BaseUrl {

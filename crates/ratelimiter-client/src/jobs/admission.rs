@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coordination::{Delay, ErrorText, MessageId, Outbox, Topic};
+use coordination::{MessageId, Outbox, Topic};
 use ratelimiter::admission::no_answer_pause;
 use ratelimiter::clock::{Clock, Timestamp};
 use ratelimiter::{
@@ -11,7 +11,7 @@ use ratelimiter::{
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
-use super::claim::Settlement;
+use super::claim::{Settlement, fail, put_off};
 use super::context::RunnerContext;
 use super::handler::JobHandler;
 use super::job::LlmJob;
@@ -45,17 +45,12 @@ pub(super) struct AdmissionTurn {
     pub(super) next: oneshot::Sender<()>,
 }
 
-#[derive(Debug)]
-pub(super) enum AdmissionOutcome {
-    /// The call may be made.
-    Allowed(Permit),
-    /// The job is settled without a call.
-    Settled(Settlement),
-}
+/// The permit of an allowed call, or how to settle the job without one.
+pub(super) type Admitted = Result<Permit, Settlement>;
 
 impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L, H> {
     /// Waits for the job's turn and asks until there is an answer or the runner stops.
-    pub(super) async fn admit(&self, job: &ClaimedJob, turn: AdmissionTurn) -> AdmissionOutcome {
+    pub(super) async fn admit(&self, job: &ClaimedJob, turn: AdmissionTurn) -> Admitted {
         if let Some(ready) = turn.ready {
             // An error means that the job before it is gone, which also ends its turn.
             drop(ready.await);
@@ -65,16 +60,16 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
         outcome
     }
 
-    async fn try_admit(&self, job: &ClaimedJob) -> AdmissionOutcome {
+    async fn try_admit(&self, job: &ClaimedJob) -> Admitted {
         if self.shutdown.is_cancelled() || !self.gates().may_ask(self.clock.now(), &job.topic) {
             self.counts().given_back.add(1);
-            return AdmissionOutcome::put_off(Duration::ZERO);
+            return Err(put_off(Duration::ZERO, ""));
         }
         let budget = job.requirements.daily_tokens();
         let wait = budget.and_then(|key| self.gates().tenant_wait(self.clock.now(), key));
         if let Some(wait) = wait {
             self.counts().put_off.add(1);
-            return AdmissionOutcome::put_off(jittered(wait, self.settings.jitter));
+            return Err(put_off(jittered(wait, self.settings.jitter), ""));
         }
         let mut lease = LeaseId::generate(self.clock.now());
         let mut unanswered_count = 0;
@@ -130,22 +125,17 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
         }
     }
 
-    async fn allowed(
-        &self,
-        job: &ClaimedJob,
-        lease: LeaseId,
-        reserved_at: Timestamp,
-    ) -> AdmissionOutcome {
+    async fn allowed(&self, job: &ClaimedJob, lease: LeaseId, reserved_at: Timestamp) -> Admitted {
         if self.shutdown.is_cancelled() {
             return self.give_up(job, lease).await;
         }
         self.counts().allowed.add(1);
         self.gates().allowed(job.id, &job.topic, job.requirements.daily_tokens());
         self.settings.observer.allowed(&job.view(Some(lease)));
-        AdmissionOutcome::Allowed(Permit::new(lease, reserved_at))
+        Ok(Permit::new(lease, reserved_at))
     }
 
-    fn denied(&self, job: &ClaimedJob, lease: LeaseId, denial: &Denial) -> AdmissionOutcome {
+    fn denied(&self, job: &ClaimedJob, lease: LeaseId, denial: &Denial) -> Admitted {
         let wait = jittered(denial.retry_after, self.settings.jitter);
         tracing::debug!(keys = ?denial.keys(), ?wait, "reserve denied");
         self.counts().denied.add(1);
@@ -159,20 +149,15 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
             DenialReason::Paused { key } => {
                 tracing::info!(%key, ?wait, "job waits, its limit is paused");
                 self.counts().paused.add(1);
-                AdmissionOutcome::put_off_because(
-                    wait,
-                    format!("waits: {key} is paused (capacity 0)"),
-                )
+                Err(put_off(wait, format!("waits: {key} is paused (capacity 0)")))
             }
-            DenialReason::NoRoom { .. } | DenialReason::Decreasing { .. } => {
-                AdmissionOutcome::put_off(wait)
-            }
+            DenialReason::NoRoom { .. } | DenialReason::Decreasing { .. } => Err(put_off(wait, "")),
         }
     }
 
     /// The job cannot be allowed until something outside it is fixed: a key, a token, a URL, a client that was shut down. It
     /// waits, and the jobs that may fail in the same way ask one at a time.
-    fn postponed(&self, job: &ClaimedJob, error: &ReserveError) -> AdmissionOutcome {
+    fn postponed(&self, job: &ClaimedJob, error: &ReserveError) -> Admitted {
         let wait = jittered(POSTPONED_FOR, self.settings.jitter);
         tracing::warn!(%error, ?wait, "job postponed");
         self.counts().postponed.add(1);
@@ -186,48 +171,28 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
         };
         let wait = self.gates().postponed(self.clock.now(), &job.topic, &keys, budget, wait);
         self.changed.notify_one();
-        AdmissionOutcome::put_off_because(wait, format!("postponed: {error}"))
+        Err(put_off(wait, format!("postponed: {error}")))
     }
 
-    fn refused(&self, error: &ReserveError) -> AdmissionOutcome {
+    fn refused(&self, error: &ReserveError) -> Admitted {
         tracing::warn!(%error, "job failed permanently");
         self.counts().refused.add(1);
-        let error = ErrorText::new(format!("the job can never be allowed: {error}"));
-        AdmissionOutcome::Settled(Settlement::Fail { error })
+        Err(fail(format!("the job can never be allowed: {error}")))
     }
 
     /// The runner stops before the job runs. Its lease may have been allowed, so it is completed.
-    async fn give_up(&self, job: &ClaimedJob, lease: LeaseId) -> AdmissionOutcome {
+    async fn give_up(&self, job: &ClaimedJob, lease: LeaseId) -> Admitted {
         let ClaimedJob { requirements, job_id, .. } = job;
         self.complete(requirements, job_id.as_ref(), lease, requirements.unused()).await;
         self.counts().given_back.add(1);
-        AdmissionOutcome::put_off(Duration::ZERO)
-    }
-}
-
-impl AdmissionOutcome {
-    fn put_off(wait: Duration) -> AdmissionOutcome {
-        AdmissionOutcome::put_off_because(wait, String::new())
-    }
-
-    fn put_off_because(wait: Duration, reason: String) -> AdmissionOutcome {
-        let wait = wait.min(coordination::DELAY_MAX);
-        let delay = Delay::new(wait).expect("it was just bounded");
-        AdmissionOutcome::Settled(Settlement::PutOff { delay, reason: ErrorText::new(reason) })
+        Err(put_off(Duration::ZERO, ""))
     }
 }
 
 impl ClaimedJob {
     pub(super) fn view(&self, lease: Option<LeaseId>) -> JobView<'_> {
-        JobView {
-            id: self.job_id.as_ref(),
-            tenant: self.requirements.tenant(),
-            provider: self.requirements.provider(),
-            model: self.requirements.model(),
-            lease,
-            attempts: self.attempt,
-            waited: self.claimed_at.elapsed(),
-        }
+        let waited = self.claimed_at.elapsed();
+        JobView::new(&self.requirements, self.job_id.as_ref(), lease, self.attempt, waited)
     }
 }
 

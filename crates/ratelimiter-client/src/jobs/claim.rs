@@ -4,7 +4,8 @@ use std::time::Duration;
 
 pub(super) use coordination::Settlement;
 use coordination::{
-    Delay, LeaseDuration, MessageId, Outbox, OutboxStatus, OwnerToken, ProviderError,
+    DELAY_MAX, Delay, ErrorText, LeaseDuration, MessageId, Outbox, OutboxStatus, OwnerToken,
+    ProviderError,
 };
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
 
@@ -25,6 +26,17 @@ pub(super) struct Claim<O> {
     pub(super) id: MessageId,
     pub(super) claim_for: LeaseDuration,
     pub(super) counters: JobCounters,
+}
+
+/// Fails a job permanently.
+pub(super) fn fail(error: impl AsRef<str>) -> Settlement {
+    Settlement::Fail { error: ErrorText::new(error) }
+}
+
+/// Makes a job wait; no attempt is counted.
+pub(super) fn put_off(wait: Duration, reason: impl AsRef<str>) -> Settlement {
+    let delay = Delay::new(wait.min(DELAY_MAX)).expect("it is bounded");
+    Settlement::PutOff { delay, reason: ErrorText::new(reason) }
 }
 
 /// Another runner has the job.
@@ -83,36 +95,28 @@ impl<O: Outbox> Claim<O> {
     pub(super) async fn settle(&self, settlement: &Settlement) -> Result<(), ClaimLost> {
         let (owner, ids) = (&self.owner, [self.id]);
         let mut is_repeated = false;
-        let changed = self.repeat(|| {
-            let outbox = &self.outbox;
+        let settled = self.repeat(|| {
             let again = std::mem::replace(&mut is_repeated, true);
             async move {
-                let changed = outbox.settle(owner, &ids, settlement).await?;
-                if changed == 0 && again {
-                    self.already_settled(settlement).await
-                } else {
-                    Ok(changed)
-                }
+                let changed = self.outbox.settle(owner, &ids, settlement).await?;
+                Ok(changed > 0 || (again && self.already_settled(settlement).await?))
             }
         });
-        match changed.await {
-            Some(changed) if changed > 0 => Ok(()),
-            Some(_) | None => Err(ClaimLost),
-        }
+        if settled.await == Some(true) { Ok(()) } else { Err(ClaimLost) }
     }
 
-    /// Returns 1 if an earlier try, whose answer was lost, has settled the job.
-    async fn already_settled(&self, settlement: &Settlement) -> Result<usize, ProviderError> {
+    /// True if an earlier try, whose answer was lost, has settled the job.
+    async fn already_settled(&self, settlement: &Settlement) -> Result<bool, ProviderError> {
         let status = self.outbox.record(self.id).await?.map(|record| record.status);
-        Ok(match (settlement, status) {
+        Ok(matches!(
+            (settlement, status),
             (Settlement::Finish { .. }, Some(OutboxStatus::Done { .. }))
-            | (Settlement::Fail { .. }, Some(OutboxStatus::Dead))
-            | (
-                Settlement::Retry { .. } | Settlement::PutOff { .. },
-                Some(OutboxStatus::Ready | OutboxStatus::Claimed { .. }),
-            ) => 1,
-            _ => 0,
-        })
+                | (Settlement::Fail { .. }, Some(OutboxStatus::Dead))
+                | (
+                    Settlement::Retry { .. } | Settlement::PutOff { .. },
+                    Some(OutboxStatus::Ready | OutboxStatus::Claimed { .. }),
+                )
+        ))
     }
 
     /// Repeats a call until it is answered or [`SETTLE_FOR`] is over.

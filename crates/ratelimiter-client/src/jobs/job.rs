@@ -43,6 +43,7 @@ pub struct LlmJob {
 /// Why a job was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the fields are named after what the message shows")]
 pub enum InvalidJob {
     /// The call has no valid requirements.
     #[error(transparent)]
@@ -51,10 +52,7 @@ pub enum InvalidJob {
     #[error(
         "context_too_large: {bytes} bytes, at most {CONTEXT_BYTES_MAX}; store large data elsewhere and put a reference here"
     )]
-    ContextTooLarge {
-        /// How many bytes it has.
-        bytes: usize,
-    },
+    ContextTooLarge { bytes: usize },
     /// Prompt and context together are more than a message carries.
     #[error(
         "the job does not fit into one message; store a large prompt elsewhere and put a reference into the context: {0}"
@@ -65,19 +63,14 @@ pub enum InvalidJob {
 /// Why a message is no job.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the fields are named after what the message shows")]
 pub enum UnreadableJob {
     /// It was written by a newer program. It is left for a newer runner.
     #[error("job_version_too_new: version {version}, this program reads up to {JOB_VERSION}")]
-    TooNew {
-        /// Its version.
-        version: u32,
-    },
+    TooNew { version: u32 },
     /// It is not the JSON of a job.
     #[error("not_a_job: {reason}")]
-    NotAJob {
-        /// What is wrong with it.
-        reason: String,
-    },
+    NotAJob { reason: String },
     /// It is a job that `LlmJob::new` would refuse.
     #[error("invalid_job: {0}")]
     Invalid(#[from] InvalidJob),

@@ -1,14 +1,15 @@
 //! Running a claimed job, from its admission to its settlement.
 
 use std::panic::AssertUnwindSafe;
+use std::time::Duration;
 
 use coordination::{ErrorText, HandlerError, Outbox, OutboxMessage, retry_delay};
 use futures::FutureExt;
 use ratelimiter::{JobId, Limiter};
 use tokio::time::{Instant, timeout};
 
-use super::admission::{AdmissionOutcome, AdmissionTurn, ClaimedJob};
-use super::claim::{Claim, ClaimLost, Settlement};
+use super::admission::{AdmissionTurn, ClaimedJob};
+use super::claim::{Claim, ClaimLost, Settlement, fail, put_off};
 use super::context::RunnerContext;
 use super::handler::{JobCall, JobHandler};
 use super::job::{LlmJob, UnreadableJob};
@@ -16,7 +17,7 @@ use super::queue::JobResult;
 use crate::scheduler::{Done, JobEnd, Permit, panic_message};
 
 /// How long a job of a newer version is put off, for a newer runner.
-const NEWER_AFTER: std::time::Duration = std::time::Duration::from_secs(60);
+const NEWER_AFTER: Duration = Duration::from_secs(60);
 
 struct CallOutcome {
     settlement: Settlement,
@@ -42,11 +43,11 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> InFlightJob<O, L, H
                 return;
             }
         };
-        let outcome = claim.while_extending(context.admit(&job, turn)).await;
+        let admitted = claim.while_extending(context.admit(&job, turn)).await;
         self.end_asking();
-        match outcome {
-            Ok(AdmissionOutcome::Allowed(permit)) => context.run_allowed(&claim, job, permit).await,
-            Ok(AdmissionOutcome::Settled(settlement)) => {
+        match admitted {
+            Ok(Ok(permit)) => context.run_allowed(&claim, job, permit).await,
+            Ok(Err(settlement)) => {
                 if let Settlement::Fail { .. } = settlement {
                     context.settings.observer.done(&job.view(None), JobEnd::Refused);
                 }
@@ -78,16 +79,11 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> Drop for InFlightJo
 impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L, H> {
     /// The job of a message, or how to settle a message that is no valid job.
     fn read(&self, message: &OutboxMessage) -> Result<ClaimedJob, Settlement> {
-        let fail = |error: String| Settlement::Fail { error: ErrorText::new(error) };
         let job = match LlmJob::read(&message.payload) {
             Ok(job) => job,
             Err(error @ UnreadableJob::TooNew { .. }) => {
                 tracing::warn!(%error, "job left for a newer runner");
-                let delay = coordination::Delay::new(NEWER_AFTER).expect("a minute is in range");
-                return Err(Settlement::PutOff {
-                    delay,
-                    reason: ErrorText::new(error.to_string()),
-                });
+                return Err(put_off(NEWER_AFTER, error.to_string()));
             }
             Err(error) => return Err(fail(error.to_string())),
         };
@@ -163,19 +159,14 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
                         CallOutcome { settlement, tokens, end: JobEnd::Succeeded }
                     }
                     Err(error) => {
-                        let error = ErrorText::new(format!("the result cannot be stored: {error}"));
-                        CallOutcome {
-                            settlement: Settlement::Fail { error },
-                            tokens,
-                            end: JobEnd::Failed,
-                        }
+                        let settlement = fail(format!("the result cannot be stored: {error}"));
+                        CallOutcome { settlement, tokens, end: JobEnd::Failed }
                     }
                 }
             }
             Some(Ok(Ok(Err(HandlerError::Retry { reason })))) => failed(JobEnd::Failed, reason),
             Some(Ok(Ok(Err(HandlerError::Permanent { reason })))) => {
-                let settlement = Settlement::Fail { error: ErrorText::new(reason) };
-                CallOutcome { settlement, tokens: known, end: JobEnd::Failed }
+                CallOutcome { settlement: fail(reason), tokens: known, end: JobEnd::Failed }
             }
             Some(Ok(Err(panic))) => {
                 self.counts().panicked.add(1);
@@ -188,8 +179,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
             }
             None => {
                 self.counts().given_back.add(1);
-                let (delay, reason) = (coordination::Delay::ZERO, ErrorText::default());
-                let settlement = Settlement::PutOff { delay, reason };
+                let settlement = put_off(Duration::ZERO, "");
                 CallOutcome { settlement, tokens: known, end: JobEnd::Cancelled }
             }
         }
@@ -198,8 +188,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
     /// A retry, or a failure after the last attempt.
     fn failure(&self, failures: u32, reason: &str) -> Settlement {
         if failures >= self.settings.attempts_max {
-            let error = format!("gave up after {failures} failed attempts: {reason}");
-            return Settlement::Fail { error: ErrorText::new(error) };
+            return fail(format!("gave up after {failures} failed attempts: {reason}"));
         }
         let delay = retry_delay(failures.saturating_sub(1), fastrand::f64());
         Settlement::Retry { delay, error: ErrorText::new(reason) }

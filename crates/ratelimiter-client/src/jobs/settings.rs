@@ -64,19 +64,14 @@ pub struct Models {
 /// Why settings were refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the fields are named after what the message shows")]
 pub enum InvalidRunnerSettings {
     /// A number or an interval that must not be zero.
     #[error("zero_setting: {name} must not be 0")]
-    Zero {
-        /// Which setting.
-        name: &'static str,
-    },
+    Zero { name: &'static str },
     /// `workers` above [`WORKERS_MAX`].
     #[error("too_many_workers: {asked}, at most {WORKERS_MAX}; start another runner")]
-    TooManyWorkers {
-        /// The number asked for.
-        asked: usize,
-    },
+    TooManyWorkers { asked: usize },
     /// A model that no job can name.
     #[error("a model of `models` makes no topic: {0}")]
     Model(#[from] InvalidName),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ratelimiter::{Denial, JobId, LeaseId, Unanswered};
 
 use super::report::JobEnd;
+use crate::llm::LlmRequirements;
 
 /// Observes every step of every job. The default methods do nothing.
 ///
@@ -75,6 +76,19 @@ pub struct JobView<'a> {
     pub attempts: u32,
     /// How long the job has waited to be allowed.
     pub waited: Duration,
+}
+
+impl<'a> JobView<'a> {
+    pub(crate) const fn new(
+        call: &'a LlmRequirements,
+        id: Option<&'a JobId>,
+        lease: Option<LeaseId>,
+        attempts: u32,
+        waited: Duration,
+    ) -> Self {
+        let (tenant, provider, model) = (call.tenant(), call.provider(), call.model());
+        Self { id, tenant, provider, model, lease, attempts, waited }
+    }
 }
 
 /// Counters since the scheduler began.

@@ -37,14 +37,7 @@ impl JobFacts {
         attempts: u32,
         now: Timestamp,
     ) -> JobView<'_> {
-        JobView {
-            id: self.id.as_ref(),
-            tenant: self.requirements.tenant(),
-            provider: self.requirements.provider(),
-            model: self.requirements.model(),
-            lease,
-            attempts,
-            waited: now.since(self.submitted_at),
-        }
+        let waited = now.since(self.submitted_at);
+        JobView::new(&self.requirements, self.id.as_ref(), lease, attempts, waited)
     }
 }

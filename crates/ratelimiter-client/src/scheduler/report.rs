@@ -29,6 +29,7 @@ pub struct JobReport<T> {
 /// Why a job has no output.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the fields are named after what the message shows")]
 pub enum JobFailure {
     /// The limiter refused it permanently: an unknown key, an amount above the capacity, a token that is not accepted.
     #[error("the job can never be allowed: {0}")]
@@ -38,10 +39,7 @@ pub enum JobFailure {
     Failed(JobError),
     /// The call panicked.
     #[error("the call panicked: {message}")]
-    Panicked {
-        /// What it said.
-        message: String,
-    },
+    Panicked { message: String },
     /// The owner cancelled it, or it still ran when the time to shut down was over.
     #[error("the job was cancelled")]
     Cancelled,
