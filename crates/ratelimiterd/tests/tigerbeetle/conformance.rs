@@ -1,5 +1,5 @@
-//! Every rule that all limiters share, through the whole of it: an HTTP client, the program as a process of its own, and
-//! a real TigerBeetle. Without a TigerBeetle binary these count as ignored.
+//! The conformance suite of all limiters, end to end: an HTTP client, the program as a separate process, and a real
+//! TigerBeetle. Without a TigerBeetle binary these count as ignored.
 
 #![allow(missing_docs, unreachable_pub, reason = "a test binary has no readers")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]

@@ -140,8 +140,8 @@ pub fn a_file_edited_by_hand_is_applied_and_one_with_errors_is_not(fixture: &Fix
     });
 }
 
-/// TB-08, DEF-08: killed at a random point of many PUTs, a server says after its start what the file says, and the
-/// cluster has it too.
+/// TB-08, DEF-08: a server that was killed at a random point of many PUTs has the definitions of the file after its
+/// start, and so does the cluster.
 pub fn tb_08_a_server_killed_during_a_put_recovers_at_its_start(fixture: &Fixture) {
     run(async {
         let on = Deployment::on(fixture.development());
@@ -172,8 +172,8 @@ pub fn tb_08_a_server_killed_during_a_put_recovers_at_its_start(fixture: &Fixtur
     });
 }
 
-/// Nothing can be written, as where a `ConfigMap` is mounted: every server serves what the file says, and says why it
-/// cannot be changed.
+/// Without write access, as with a mounted `ConfigMap`, every server serves the limits of the file, and a PUT is answered
+/// with the reason.
 pub fn a_read_only_limits_file_is_served_and_a_put_reports_why_it_cannot_be_changed(
     fixture: &Fixture,
 ) {
