@@ -52,8 +52,8 @@ impl Role {
 /// Ends its stdin, at which it stops, and returns what it still had to say.
 pub fn stop(mut process: Process) -> Vec<String> {
     let rest = process.finish();
-    let (status, _) = process.wait();
-    assert!(status.success(), "the process ended with {status}");
+    let (status, output) = process.wait();
+    assert!(status.success(), "the process ended with {status}:\n{output}");
     rest
 }
 
