@@ -89,7 +89,7 @@ pub enum OpenError {
         /// Why.
         source: DatabaseError,
     },
-    /// The tables were made by a newer program, whose words this one does not know.
+    /// A newer program migrated the tables to a version that this one does not know.
     #[error(
         "migration_too_new: {database} is at version {found}, this program knows up to {known}; run \
          the program that migrated it, or a newer one"
@@ -106,8 +106,8 @@ pub enum OpenError {
     /// may not change them.
     #[error(
         "migration_needed: {database} is at version {found}, this program needs {known}; run \
-         PostgresProvider::migrate, or the SQL of PostgresProvider::migration_sql({found}), as a \
-         role that may create tables there"
+         PostgresProvider::migrate, or the SQL of PostgresProvider::migration_sql(&schema, \
+         {found}), as a role that may create tables there"
     )]
     MigrationNeeded {
         /// Which, without its password.

@@ -72,6 +72,8 @@ pub(crate) async fn crd_16_such_a_role_is_told_what_to_run() {
         );
         assert!(text.starts_with("migration_needed: "), "{text}");
         assert!(text.contains("run PostgresProvider::migrate"), "{text}");
+        let script = format!("PostgresProvider::migration_sql(&schema, {version})");
+        assert!(text.contains(&script), "{text}");
         assert!(text.contains(schema.name()), "{text}");
     };
     // Neither the schema nor the right to make it.
