@@ -110,11 +110,47 @@ impl<S: Default> Guarded<S> {
         (state, self.clock.now())
     }
 
-    /// Wakes every worker that waits for work, if there is some: they may look for other topics, so
-    /// waking one of them could wake the wrong one.
-    fn tell_of_work(&self, count: usize) {
+    /// Wakes every worker that waits for work, if some was added: they may look for other topics, so
+    /// waking one of them could wake the wrong one. They find the state unlocked.
+    fn notify_work(&self, state: MutexGuard<'_, S>, count: usize) {
+        drop(state);
         if count > 0 {
             self.work_added.notify_waiters();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Wake, Waker};
+
+    use super::*;
+    use crate::{NewOutboxMessage, Outbox, Payload, Topic};
+
+    /// Counts how often it is woken with the outbox unlocked.
+    struct Worker {
+        provider: MemoryProvider,
+        woken: AtomicUsize,
+    }
+
+    impl Wake for Worker {
+        fn wake(self: Arc<Self>) {
+            assert!(self.provider.shared.outbox.state.try_lock().is_ok(), "it would have to wait");
+            self.woken.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_worker_is_woken_with_the_outbox_unlocked() {
+        let provider = MemoryProvider::new();
+        let worker = Arc::new(Worker { provider: provider.clone(), woken: AtomicUsize::new(0) });
+        let waker = Waker::from(Arc::clone(&worker));
+        let mut work_added = pin!(Outbox::work_added(&provider));
+        assert!(work_added.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let message = NewOutboxMessage::new(Topic::new("order").unwrap(), Payload::empty());
+        Outbox::enqueue(&provider, message).await.unwrap();
+        assert_eq!(worker.woken.load(Ordering::Relaxed), 1);
     }
 }

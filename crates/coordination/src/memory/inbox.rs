@@ -44,7 +44,7 @@ impl Inbox for MemoryProvider {
         let only = InboxOnly { hash, attempts_at_revival: 0 };
         let message = Message::new(topic, payload, correlation_id, only);
         let is_new = inbox.enqueue(key, due_at.unwrap_or(now), message);
-        self.shared.inbox.tell_of_work(1);
+        self.shared.inbox.notify_work(inbox, 1);
         Ok(if is_new { Enqueued::Added } else { Enqueued::Duplicate })
     }
 
@@ -56,9 +56,7 @@ impl Inbox for MemoryProvider {
         topics: &Topics,
     ) -> Result<Vec<InboxMessage>> {
         let (mut inbox, now) = self.shared.inbox.lock();
-        let keys = inbox.claim_of(now, owner, lease, max, topics);
-        let item = |key| inbox.get(key).expect("it was just claimed");
-        Ok(keys.iter().map(|key| shown(key, item(key))).collect())
+        Ok(inbox.claim_of(now, owner, lease, max, topics, shown))
     }
 
     async fn begin(
@@ -81,7 +79,7 @@ impl Inbox for MemoryProvider {
         let settled = |key: &&InboxKey| inbox.settle(now, owner, key, settlement).is_some();
         let count = keys.iter().filter(settled).count();
         if let Settlement::PutOff { .. } = settlement {
-            self.shared.inbox.tell_of_work(count);
+            self.shared.inbox.notify_work(inbox, count);
         }
         Ok(count)
     }
@@ -101,7 +99,7 @@ impl Inbox for MemoryProvider {
                 count += 1;
             }
         }
-        self.shared.inbox.tell_of_work(1);
+        self.shared.inbox.notify_work(inbox, 1);
         Ok(count)
     }
 

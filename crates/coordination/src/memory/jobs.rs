@@ -121,21 +121,18 @@ impl JobState {
         lease: LeaseDuration,
         max: BatchSize,
     ) -> Vec<JobRun> {
-        let ids = self.runs.claim(now, owner, lease, max, &Among::All);
-        let shown = |id| {
-            let run = self.runs.get(&id).expect("it was just claimed");
+        self.runs.claim(now, owner, lease, max, &Among::All, |id, run| {
             let Occurrence { job, scheduled_at } = &run.value;
             let newest = &self.jobs.get(job).expect("ready runs have a job").definition;
             JobRun {
-                id,
+                id: *id,
                 job: job.clone(),
                 scheduled_at: *scheduled_at,
                 topic: newest.topic.clone(),
                 payload: newest.payload.clone(),
                 attempts: run.attempts,
             }
-        };
-        ids.into_iter().map(shown).collect()
+        })
     }
 
     pub(super) fn abandon(

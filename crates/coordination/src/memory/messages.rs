@@ -2,7 +2,7 @@
 
 use std::hash::Hash;
 
-use super::work::{Among, Outcome, WorkItems};
+use super::work::{Among, Item, Outcome, WorkItems};
 use crate::{
     BatchSize, CorrelationId, Delay, ErrorText, LeaseDuration, OwnerToken, Payload, Settlement,
     Timestamp, Topic, Topics,
@@ -77,20 +77,19 @@ impl<K: Clone + Eq + Hash, M> Messages<K, M> {
     }
 
     /// Claims due messages of these topics. What had begun and not ended never will.
-    pub(super) fn claim_of(
+    pub(super) fn claim_of<T>(
         &mut self,
         now: Timestamp,
         owner: &OwnerToken,
         lease: LeaseDuration,
         max: BatchSize,
         topics: &Topics,
-    ) -> Vec<K> {
-        let keys = self.claim(now, owner, lease, max, &among(topics));
-        for key in &keys {
-            let message = self.get_mut(key).expect("it was just claimed");
-            message.lost_attempts += u32::from(std::mem::take(&mut message.begun));
-        }
-        keys
+        show: impl Fn(&K, &Item<Message<M>, Topic>) -> T,
+    ) -> Vec<T> {
+        self.claim(now, owner, lease, max, &among(topics), |key, item| {
+            item.value.lost_attempts += u32::from(std::mem::take(&mut item.value.begun));
+            show(key, item)
+        })
     }
 
     /// Begins an attempt, once a claim. The answer is how many there were.

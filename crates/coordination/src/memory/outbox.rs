@@ -10,7 +10,7 @@ use super::work::{Item, Outcome, State};
 use crate::{
     BatchSize, Delay, ErrorText, JoinError, JoinId, JoinProgress, Joins, LeaseDuration, MessageId,
     NewJoin, NewOutboxMessage, Outbox, OutboxMessage, OutboxRecord, OutboxStatus, OwnerToken,
-    Payload, Result, Retention, Settlement, Topics,
+    Payload, Result, Retention, Settlement, Topic, Topics,
 };
 
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ impl Outbox for MemoryProvider {
         let (mut outbox, now) = self.shared.outbox.lock();
         let message = Message::new(topic, payload, correlation_id, None);
         outbox.messages.enqueue(id, due_at.unwrap_or(now), message);
-        self.shared.outbox.tell_of_work(1);
+        self.shared.outbox.notify_work(outbox, 1);
         Ok(id)
     }
 
@@ -38,8 +38,7 @@ impl Outbox for MemoryProvider {
         topics: &Topics,
     ) -> Result<Vec<OutboxMessage>> {
         let (mut outbox, now) = self.shared.outbox.lock();
-        let ids = outbox.messages.claim_of(now, owner, lease, max, topics);
-        Ok(ids.into_iter().map(|id| outbox.claimed(id)).collect())
+        Ok(outbox.messages.claim_of(now, owner, lease, max, topics, claimed))
     }
 
     async fn begin(
@@ -87,7 +86,7 @@ impl Outbox for MemoryProvider {
             }
         }
         if let Settlement::Retry { .. } | Settlement::PutOff { .. } = settlement {
-            self.shared.outbox.tell_of_work(count);
+            self.shared.outbox.notify_work(outbox, count);
         }
         Ok(count)
     }
@@ -110,7 +109,7 @@ impl Outbox for MemoryProvider {
                 count += 1;
             }
         }
-        self.shared.outbox.tell_of_work(count);
+        self.shared.outbox.notify_work(outbox, count);
         Ok(count)
     }
 
@@ -122,7 +121,7 @@ impl Outbox for MemoryProvider {
     async fn reap(&self) -> Result<usize> {
         let (mut outbox, now) = self.shared.outbox.lock();
         let count = outbox.messages.reap(now).len();
-        self.shared.outbox.tell_of_work(count);
+        self.shared.outbox.notify_work(outbox, count);
         Ok(count)
     }
 
@@ -165,26 +164,25 @@ impl Joins for MemoryProvider {
     }
 }
 
-impl OutboxState {
-    fn claimed(&self, id: MessageId) -> OutboxMessage {
-        let Item { state, due_at, value, .. } =
-            self.messages.get(&id).expect("it was just claimed");
-        let State::Claimed { until, .. } = state else {
-            unreachable!("a claim shows claimed items");
-        };
-        OutboxMessage {
-            id,
-            topic: value.topic.clone(),
-            payload: value.payload.clone(),
-            correlation_id: value.correlation_id.clone(),
-            due_at: *due_at,
-            retry_count: value.retry_count,
-            attempts: value.attempts,
-            last_error: value.last_error.clone(),
-            claimed_until: *until,
-        }
+fn claimed(id: &MessageId, item: &Item<Message<Option<Payload>>, Topic>) -> OutboxMessage {
+    let Item { state, due_at, value, .. } = item;
+    let State::Claimed { until, .. } = state else {
+        unreachable!("a claim shows claimed items");
+    };
+    OutboxMessage {
+        id: *id,
+        topic: value.topic.clone(),
+        payload: value.payload.clone(),
+        correlation_id: value.correlation_id.clone(),
+        due_at: *due_at,
+        retry_count: value.retry_count,
+        attempts: value.attempts,
+        last_error: value.last_error.clone(),
+        claimed_until: *until,
     }
+}
 
+impl OutboxState {
     fn record(&self, id: MessageId) -> Option<OutboxRecord> {
         let Item { state, due_at, value, .. } = self.messages.get(&id)?;
         let status = match state {

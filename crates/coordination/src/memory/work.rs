@@ -77,11 +77,6 @@ impl<K: Clone + Eq + Hash, V, L: Ord + Clone> WorkItems<K, V, L> {
         self.items.get(key)
     }
 
-    /// What the caller keeps of the item.
-    pub(super) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        self.items.get_mut(key).map(|item| &mut item.value)
-    }
-
     /// Adds a ready item to a lane. The key must be new.
     pub(super) fn add(&mut self, lane: L, key: K, due_at: Timestamp, value: V) {
         let place = self.next_place;
@@ -92,15 +87,17 @@ impl<K: Clone + Eq + Hash, V, L: Ord + Clone> WorkItems<K, V, L> {
         assert!(before.is_none(), "an item is added once");
     }
 
-    /// Claims up to `max` due items of these lanes, in the order of their creation.
-    pub(super) fn claim(
+    /// Claims up to `max` due items of these lanes, in the order of their creation, and returns what
+    /// `show` makes of each.
+    pub(super) fn claim<T>(
         &mut self,
         now: Timestamp,
         owner: &OwnerToken,
         lease: LeaseDuration,
         max: BatchSize,
         among: &Among<'_, L>,
-    ) -> Vec<K> {
+        mut show: impl FnMut(&K, &mut Item<V, L>) -> T,
+    ) -> Vec<T> {
         let until = now.after(lease.get());
         let taken = self.ready.take_due(now, max.as_usize(), among);
         let mut claimed = Vec::with_capacity(taken.len());
@@ -109,8 +106,8 @@ impl<K: Clone + Eq + Hash, V, L: Ord + Clone> WorkItems<K, V, L> {
             assert!(item.state == State::Ready && item.place == place, "ready items are listed");
             item.state = State::Claimed { owner: owner.clone(), until };
             item.attempts += 1;
-            self.claimed.insert((until, place), key.clone());
-            claimed.push(key);
+            claimed.push(show(&key, item));
+            self.claimed.insert((until, place), key);
         }
         claimed
     }

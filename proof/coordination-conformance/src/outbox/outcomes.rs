@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use coordination::{
     CorrelationId, Delay, JoinProgress, Joins, MessageId, NewJoin, Outbox, OutboxStatus,
-    PAYLOAD_BYTES_MAX, Payload, Retention, Topics,
+    PAYLOAD_BYTES_MAX, Payload, Retention, Settlement, Topics,
 };
 
 use super::claim_ids;
@@ -34,6 +34,17 @@ pub async fn outbox_t_an_outcome_is_kept_until_it_is_purged<F: Fixture>(fixture:
         assert_eq!(claim_ids(&fixture, "a").await, [], "finished is final");
         assert_eq!(answer(outbox.purge(&Topics::All, Retention::of_all(Duration::ZERO))).await, 1);
         assert_eq!(answer(outbox.record(id)).await, None);
+    }
+    let mut ids = Vec::new();
+    for text in ["1", "2"] {
+        ids.push(answer(outbox.enqueue(outbox_message(text))).await);
+    }
+    claim_ids(&fixture, "a").await;
+    let both = Settlement::Finish { outcome: Some(payload("both")) };
+    assert_eq!(answer(outbox.settle(&owner("a"), &ids, &both)).await, 2, "one outcome for many");
+    for id in ids {
+        let record = answer(outbox.record(id)).await.expect("it is kept");
+        assert_eq!(record.status, OutboxStatus::Done { outcome: Some(payload("both")) });
     }
 }
 

@@ -107,9 +107,8 @@ fn step(random: &mut fastrand::Rng, now: Timestamp, work: &mut Work, model: &mut
         2 | 3 => {
             let (span, max) = (Duration::from_secs(random.u64(1..10)), random.u32(1..5));
             let (lease, batch) = (LeaseDuration::new(span).unwrap(), BatchSize::new(max).unwrap());
-            let claimed = work.claim(now, &owner, lease, batch, among);
-            let see = |key: u32| (key, work.get(&key).expect("it was just claimed").attempts);
-            let claimed: Vec<_> = claimed.into_iter().map(see).collect();
+            let claimed =
+                work.claim(now, &owner, lease, batch, among, |key, item| (*key, item.attempts));
             let keys = model.claim(now, &owner, span, batch.as_usize(), among);
             let attempts =
                 |key: u32| model.items.iter().find(|item| item.key == key).unwrap().attempts;
