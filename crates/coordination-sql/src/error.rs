@@ -1,15 +1,15 @@
-//! How a database fails to answer, in words that say what to look at.
+//! Database errors.
 
 use std::time::Duration;
 
 use coordination::ProviderError;
 use thiserror::Error;
 
-/// Why there was no answer.
+/// Why a database did not answer.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DatabaseError {
-    /// No connection could be had.
+    /// No connection was available.
     #[error(
         "no_connection: none to {database} within {waited:?}; it is unreachable, or all connections \
          are in use"
@@ -20,7 +20,7 @@ pub enum DatabaseError {
         /// How long it was waited for.
         waited: Duration,
     },
-    /// The database had the statement and said nothing.
+    /// The database did not answer a statement.
     #[error("no_answer: {database} did not answer within {waited:?}")]
     NoAnswer {
         /// The database, without its password.
@@ -28,7 +28,7 @@ pub enum DatabaseError {
         /// How long it was waited for.
         waited: Duration,
     },
-    /// Another connection had the write lock of the file for too long.
+    /// Another connection held the write lock of the file for too long.
     #[error("database_locked: {database} was locked by another writer for {waited:?}")]
     Locked {
         /// The file.
@@ -44,14 +44,14 @@ pub enum DatabaseError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The database or the connection to it says so itself.
+    /// An error of the database or of the connection.
     #[error(transparent)]
     Driver(#[from] sqlx::Error),
 }
 
 impl DatabaseError {
-    /// The failure of an operation, such as `outbox claim`.
+    /// Wraps the error of an operation, such as `outbox claim`.
     pub(crate) fn of(operation: &'static str) -> impl FnOnce(DatabaseError) -> ProviderError {
-        move |failure| ProviderError::new(operation, failure)
+        move |error| ProviderError::new(operation, error)
     }
 }

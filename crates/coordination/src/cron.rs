@@ -1,7 +1,7 @@
-//! Cron lines in a time zone.
+//! Cron schedules in a time zone.
 //!
-//! The line is matched on civil time, the zone turns civil times into moments, and one rule says
-//! what happens when the clocks change: see [`CronSchedule`].
+//! The line is matched on civil time and the zone converts civil times to timestamps.
+//! [`CronSchedule`] explains what happens when the clocks change.
 
 mod ticks;
 
@@ -21,7 +21,7 @@ pub const CRON_LINE_BYTES_MAX: usize = 255;
 ///
 /// Fields take `*`, numbers, names (`MON`, `JAN`), ranges, steps and lists, and `L`, `W` and `#` as
 /// [croner](https://docs.rs/croner) does. Days follow the tradition: if both day fields are
-/// restricted, either suffices.
+/// restricted, a day matches if either does.
 ///
 /// **When the clocks change.** A line whose hour field is `*` or `*/n` follows elapsed time: it
 /// skips the hour that does not exist and runs through both passes of the hour that exists twice.
@@ -76,7 +76,7 @@ pub enum InvalidSchedule {
         /// How many fields the line has.
         count: usize,
     },
-    /// One field cannot be read.
+    /// One field is invalid.
     #[error("invalid_cron_field: {field} {text:?}: {reason}")]
     Field {
         /// Which field.
@@ -86,7 +86,7 @@ pub enum InvalidSchedule {
         /// What is wrong with it.
         reason: String,
     },
-    /// Each field can be read, but not all of them together.
+    /// Each field is valid, but the combination is not.
     #[error("invalid_cron_line: {line:?}: {reason}")]
     Line {
         /// The line.
@@ -190,7 +190,7 @@ fn parser() -> CronParser {
     CronParser::builder().seconds(Seconds::Optional).year(Year::Disallowed).build()
 }
 
-/// Reads one field with all others left open, so that an error is known to be this field's.
+/// Parses one field with `*` in all others, so that an error is about this field.
 fn check_field(field: CronField, text: &str) -> Result<(), InvalidSchedule> {
     let refused = |reason: String| InvalidSchedule::Field { field, text: text.to_owned(), reason };
     if text.split(',').any(str::is_empty) {

@@ -1,5 +1,4 @@
-//! What a message carries, what went wrong with it, and the hash of its content: bytes and text
-//! with bounds.
+//! Payloads, content hashes and error texts, with their bounds.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,10 +20,10 @@ pub struct Payload(Arc<[u8]>);
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ContentHash(Arc<[u8]>);
 
-/// What went wrong, for people to read. May be empty: then the text from before is kept.
+/// An error message for people. If it is empty, the stored one stays.
 ///
-/// A text longer than [`ERROR_TEXT_BYTES_MAX`] is cut at a character, and a NUL, which databases do
-/// not take, becomes `U+FFFD`: an error must never be refused for its length.
+/// A text longer than [`ERROR_TEXT_BYTES_MAX`] is truncated at a character boundary, and a NUL,
+/// which databases refuse, becomes `U+FFFD`: storing an error never fails because of its text.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct ErrorText(Arc<str>);
 
@@ -46,7 +45,7 @@ pub enum InvalidPayload {
 }
 
 impl Payload {
-    /// A payload of these bytes, which may be none.
+    /// A payload of these bytes, which may be empty.
     ///
     /// # Errors
     /// [`InvalidPayload::TooLarge`] above [`PAYLOAD_BYTES_MAX`].
@@ -58,7 +57,7 @@ impl Payload {
         Ok(Payload(Arc::from(bytes)))
     }
 
-    /// The payload without bytes.
+    /// The empty payload.
     pub fn empty() -> Payload {
         Payload(Arc::from([]))
     }
@@ -75,7 +74,7 @@ impl Payload {
 }
 
 impl ContentHash {
-    /// A hash of these bytes' value.
+    /// A hash with these bytes.
     ///
     /// # Errors
     /// [`InvalidPayload::HashLength`] if it is empty or above [`CONTENT_HASH_BYTES_MAX`].
@@ -94,7 +93,7 @@ impl ContentHash {
 }
 
 impl ErrorText {
-    /// The text, cut to [`ERROR_TEXT_BYTES_MAX`].
+    /// The text, truncated to [`ERROR_TEXT_BYTES_MAX`].
     pub fn new(text: impl AsRef<str>) -> ErrorText {
         let text = text.as_ref();
         let cut = &text[..text.floor_char_boundary(ERROR_TEXT_BYTES_MAX)];

@@ -1,26 +1,25 @@
-//! How many and how long: batch sizes, lease durations and delays, each with its bounds
-//! (`PRIM-GEN-D`).
+//! Batch sizes, lease durations and delays, with their bounds (`PRIM-GEN-D`).
 
 use std::time::Duration;
 
 use thiserror::Error;
 
-/// The most items that one claim hands out.
+/// The most items in one claim.
 pub const BATCH_SIZE_MAX: u32 = 1000;
 /// The longest lease or claim: 24 hours.
 pub const LEASE_DURATION_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// The longest delay: 366 days.
 pub const DELAY_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
-/// How many items a claim may hand out; 1 to [`BATCH_SIZE_MAX`].
+/// The maximum number of items in a claim; 1 to [`BATCH_SIZE_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BatchSize(u32);
 
-/// How long a claim or a system lease is held; above zero, at most [`LEASE_DURATION_MAX`].
+/// The duration of a claim or system lease; above zero, at most [`LEASE_DURATION_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseDuration(Duration);
 
-/// How long to wait before an item is ready again; zero to [`DELAY_MAX`].
+/// The delay until an item is due again; zero to [`DELAY_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Delay(Duration);
 
@@ -36,7 +35,7 @@ pub enum InvalidQuantity {
         /// The size asked for.
         asked: u32,
     },
-    /// A lease of no time. Times below a microsecond are none.
+    /// A lease below a microsecond.
     #[error("zero_lease_duration: a lease lasts at least 1 microsecond")]
     ZeroLeaseDuration,
     /// A lease above [`LEASE_DURATION_MAX`].
@@ -45,7 +44,7 @@ pub enum InvalidQuantity {
         /// The duration asked for.
         asked: Duration,
     },
-    /// A delay into the past.
+    /// A negative delay.
     #[error("negative_delay: {asked_ms} ms")]
     NegativeDelay {
         /// The delay asked for, in milliseconds.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::MemoryProvider;
 use super::joins::JoinTable;
-use super::messages::{Message, Messages, among};
+use super::messages::{Message, Messages, lane_filter};
 use super::work::{Item, Outcome, State};
 use crate::{
     BatchSize, Delay, ErrorText, JoinError, JoinId, JoinProgress, Joins, LeaseDuration, MessageId,
@@ -15,7 +15,7 @@ use crate::{
 
 #[derive(Debug, Default)]
 pub(super) struct OutboxState {
-    /// Each with what it was finished with.
+    /// Each with its outcome.
     messages: Messages<MessageId, Option<Payload>>,
     joins: JoinTable,
 }
@@ -78,14 +78,14 @@ impl Outbox for MemoryProvider {
             count += 1;
             match settlement {
                 Settlement::Finish { outcome } => {
-                    message.more.clone_from(outcome);
+                    message.extra.clone_from(outcome);
                     joins.count(*id, Outcome::Done);
                 }
                 Settlement::Fail { .. } => joins.count(*id, Outcome::Dead),
-                Settlement::Retry { .. } | Settlement::PutOff { .. } => {}
+                Settlement::Retry { .. } | Settlement::Postpone { .. } => {}
             }
         }
-        if let Settlement::Retry { .. } | Settlement::PutOff { .. } = settlement {
+        if let Settlement::Retry { .. } | Settlement::Postpone { .. } = settlement {
             self.shared.outbox.notify_work(outbox, count);
         }
         Ok(count)
@@ -128,7 +128,7 @@ impl Outbox for MemoryProvider {
     async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize> {
         let (mut outbox, now) = self.shared.outbox.lock();
         let OutboxState { messages, joins } = &mut *outbox;
-        Ok(messages.purge(now, &among(topics), keep, |id, _| joins.forget(id)))
+        Ok(messages.purge(now, &lane_filter(topics), keep, |id, _| joins.forget(id)))
     }
 
     async fn oldest_ready_age(&self) -> Result<Option<Duration>> {
@@ -138,10 +138,10 @@ impl Outbox for MemoryProvider {
 
     async fn next_due_after(&self, topics: &Topics) -> Result<Option<Duration>> {
         let (mut outbox, now) = self.shared.outbox.lock();
-        Ok(outbox.messages.next_due_after(now, &among(topics)))
+        Ok(outbox.messages.next_due_after(now, &lane_filter(topics)))
     }
 
-    // Not an `async fn`: the future hears of what comes after this call, polled or not.
+    // Not an `async fn`: the future must see notifications from this call on, polled or not.
     fn work_added(&self) -> impl Future<Output = ()> + Send {
         self.shared.outbox.work_added.notified()
     }
@@ -189,7 +189,7 @@ impl OutboxState {
             State::Ready => OutboxStatus::Ready,
             State::Claimed { until, .. } => OutboxStatus::Claimed { until: *until },
             State::Finished { outcome: Outcome::Done, .. } => {
-                OutboxStatus::Done { outcome: value.more.clone() }
+                OutboxStatus::Done { outcome: value.extra.clone() }
             }
             State::Finished { outcome: Outcome::Dead, .. } => OutboxStatus::Dead,
         };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::MemoryProvider;
 use super::jobs::JobState;
-use super::work::{Among, Outcome, WorkItems};
+use super::work::{LaneFilter, Outcome, WorkItems};
 use crate::{
     BatchSize, CorrelationId, Delay, Fence, JobDefinition, JobName, JobRun, JobSaved,
     LeaseDuration, Materialised, NewTimer, OwnerToken, Payload, Result, Retention, RunId,
@@ -13,13 +13,13 @@ use crate::{
 
 #[derive(Debug, Default)]
 pub(super) struct SchedulerState {
-    timers: WorkItems<TimerId, KeptTimer>,
+    timers: WorkItems<TimerId, StoredTimer>,
     jobs: JobState,
 }
 
-/// What is kept of a timer beside its place in the order of work.
+/// The value of a work item that is a timer.
 #[derive(Debug)]
-struct KeptTimer {
+struct StoredTimer {
     topic: Topic,
     payload: Payload,
     correlation_id: Option<CorrelationId>,
@@ -30,7 +30,7 @@ impl Scheduler for MemoryProvider {
         let NewTimer { id, topic, payload, correlation_id, due_at } = timer;
         let (mut scheduler, _) = self.shared.scheduler.lock();
         if scheduler.timers.get(&id).is_none() {
-            scheduler.timers.add((), id, due_at, KeptTimer { topic, payload, correlation_id });
+            scheduler.timers.add((), id, due_at, StoredTimer { topic, payload, correlation_id });
         }
         self.shared.scheduler.notify_work(scheduler, 1);
         Ok(id)
@@ -48,7 +48,7 @@ impl Scheduler for MemoryProvider {
         max: BatchSize,
     ) -> Result<Vec<Timer>> {
         let (mut scheduler, now) = self.shared.scheduler.lock();
-        Ok(scheduler.timers.claim(now, owner, lease, max, &Among::All, |id, item| Timer {
+        Ok(scheduler.timers.claim(now, owner, lease, max, &LaneFilter::All, |id, item| Timer {
             id: *id,
             topic: item.value.topic.clone(),
             payload: item.value.payload.clone(),
@@ -146,7 +146,7 @@ impl Scheduler for MemoryProvider {
     async fn purge(&self, older_than: Duration) -> Result<usize> {
         let (mut scheduler, now) = self.shared.scheduler.lock();
         let keep = Retention::of_all(older_than);
-        let timers = scheduler.timers.purge(now, &Among::All, keep, |_, _| {});
+        let timers = scheduler.timers.purge(now, &LaneFilter::All, keep, |_, _| {});
         Ok(timers + scheduler.jobs.purge(now, keep))
     }
 

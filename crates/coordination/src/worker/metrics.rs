@@ -1,4 +1,4 @@
-//! What a worker has done, in numbers.
+//! Worker metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,36 +6,36 @@ use std::time::Duration;
 
 use crate::{ProviderError, Result};
 
-/// A worker's counters. Clones show the same worker, so one can be kept while the worker runs.
+/// A worker's counters. Clones share them, so a clone can be kept while the worker runs.
 #[derive(Debug, Clone, Default)]
 pub struct WorkerMetrics {
     counters: Arc<Counters>,
 }
 
-/// A worker's counters at one moment. All but the last two grow for as long as the worker lives.
+/// A snapshot of a worker's counters. All but the last two only grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MetricsSnapshot {
     /// Items claimed.
     pub claimed: u64,
-    /// Items finished well.
+    /// Items handled successfully.
     pub acknowledged: u64,
-    /// Items given back to be tried again.
+    /// Items returned after a failed attempt.
     pub abandoned: u64,
-    /// Items given back untried: the worker was told to stop, or they could not be started in time.
+    /// Items returned without an attempt: the worker was stopped, or they could not start in time.
     pub given_back: u64,
-    /// Items failed for good.
+    /// Items failed permanently.
     pub failed: u64,
-    /// Items whose claim had run out, made ready again. Not only this worker's.
+    /// Items made ready again because their claim had expired. Not only this worker's.
     pub reaped: u64,
-    /// Finished items forgotten.
+    /// Finished items deleted.
     pub purged: u64,
-    /// Items that were no longer this worker's when it wanted to start or settle them.
+    /// Items whose claim was lost before they were started or settled.
     pub too_late: u64,
-    /// Calls that the provider gave no answer to.
+    /// Calls without an answer from the provider.
     pub provider_errors: u64,
-    /// Due jobs whose definition this build cannot read, when they were last looked at.
+    /// Due jobs whose definition this build cannot read, as last seen.
     pub unreadable_jobs: u64,
-    /// How long the oldest ready item had been due, when it was last measured; none if none was.
+    /// How long the oldest ready item had been due, as last measured; `None` if none was.
     pub oldest_ready_age: Option<Duration>,
 }
 
@@ -84,7 +84,7 @@ impl WorkerMetrics {
         &self.counters
     }
 
-    /// What the provider of a queue answered. None if it did not, which is counted.
+    /// The answer of a queue's provider. Counts and logs an error, and returns `None`.
     pub(super) fn answered<T>(&self, queue: &'static str, answer: Result<T>) -> Option<T> {
         let note = |error: &ProviderError| {
             self.counters.provider_errors.add(1);
@@ -93,7 +93,7 @@ impl WorkerMetrics {
         answer.inspect_err(note).ok()
     }
 
-    /// The counters now.
+    /// The current counters.
     pub fn snapshot(&self) -> MetricsSnapshot {
         let counters = &self.counters;
         let age = counters.oldest_ready_age.lock().unwrap_or_else(PoisonError::into_inner);

@@ -204,7 +204,7 @@ impl Asked {
     fn put_off_because(wait: Duration, reason: String) -> Asked {
         let wait = wait.min(coordination::DELAY_MAX);
         let delay = Delay::new(wait).expect("it was just bounded");
-        Asked::Settled(Settlement::PutOff { delay, reason: ErrorText::new(reason) })
+        Asked::Settled(Settlement::Postpone { delay, reason: ErrorText::new(reason) })
     }
 }
 

@@ -84,7 +84,7 @@ impl<O: Outbox> Claim<O> {
             (Settlement::Finish { .. }, Some(OutboxStatus::Done { .. }))
             | (Settlement::Fail { .. }, Some(OutboxStatus::Dead))
             | (
-                Settlement::Retry { .. } | Settlement::PutOff { .. },
+                Settlement::Retry { .. } | Settlement::Postpone { .. },
                 Some(OutboxStatus::Ready | OutboxStatus::Claimed { .. }),
             ) => 1,
             _ => 0,

@@ -85,7 +85,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
             Err(error @ UnreadableJob::TooNew { .. }) => {
                 tracing::warn!(%error, "job left for a newer runner");
                 let delay = coordination::Delay::new(NEWER_AFTER).expect("a minute is in range");
-                return Err(Settlement::PutOff {
+                return Err(Settlement::Postpone {
                     delay,
                     reason: ErrorText::new(error.to_string()),
                 });
@@ -187,7 +187,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
             None => {
                 self.counts().given_back.add(1);
                 let (delay, reason) = (coordination::Delay::ZERO, ErrorText::default());
-                let settlement = Settlement::PutOff { delay, reason };
+                let settlement = Settlement::Postpone { delay, reason };
                 Ran { settlement, tokens: known, end: JobEnd::Cancelled }
             }
         }
@@ -218,7 +218,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
                 tracing::warn!(%error, "job failed");
                 self.counts().failed.add(1);
             }
-            Settlement::PutOff { delay, reason } => {
+            Settlement::Postpone { delay, reason } => {
                 tracing::debug!(?delay, %reason, "job put off");
             }
         }
