@@ -66,40 +66,23 @@ pub struct InvalidSchemaName {
 /// Why a provider could not be opened.
 #[derive(Debug, Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the fields are named for what they hold")]
 pub enum OpenError {
     /// The URL is invalid. It is not shown, because it may contain a password.
     #[error("invalid_database_url: {reason}")]
-    InvalidUrl {
-        /// What is wrong with it.
-        reason: String,
-    },
+    InvalidUrl { reason: String },
     /// A setting is out of its range.
     #[error("invalid_setting: {name} must be at least 1")]
-    ZeroSetting {
-        /// The setting.
-        name: &'static str,
-    },
+    ZeroSetting { name: &'static str },
     /// The file or server is unreachable, or refused access.
     #[error("database_unavailable: {database}: {source}")]
-    Unavailable {
-        /// Which, without its password.
-        database: String,
-        /// Why.
-        source: DatabaseError,
-    },
+    Unavailable { database: String, source: DatabaseError },
     /// A newer program migrated the tables to a version that this one does not know.
     #[error(
         "migration_too_new: {database} is at version {found}, this program knows up to {known}; run \
          the program that migrated it, or a newer one"
     )]
-    TooNew {
-        /// Which, without its password.
-        database: String,
-        /// The newest version there.
-        found: i64,
-        /// The newest version that this program knows.
-        known: i64,
-    },
+    TooNew { database: String, found: i64, known: i64 },
     /// The tables are missing or older than this program, and the provider was opened without
     /// migrating or the role may not migrate.
     #[error(
@@ -108,23 +91,14 @@ pub enum OpenError {
          {found}), as a role that may create tables there"
     )]
     MigrationNeeded {
-        /// Which, without its password.
         database: String,
         /// The newest version there; 0 without any tables.
         found: i64,
-        /// The version that this program needs.
         known: i64,
     },
     /// A migration failed.
     #[error("migration_failed: {database}: version {version}: {source}")]
-    Migration {
-        /// Which, without its password.
-        database: String,
-        /// The version that was to be reached.
-        version: i64,
-        /// Why.
-        source: DatabaseError,
-    },
+    Migration { database: String, version: i64, source: DatabaseError },
 }
 
 impl OpenError {

@@ -8,42 +8,23 @@ use thiserror::Error;
 /// Why a database did not answer.
 #[derive(Debug, Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the fields are named for what they hold")]
 pub enum DatabaseError {
     /// No connection was available.
     #[error(
         "no_connection: none to {database} within {waited:?}; it is unreachable, or all connections \
          are in use"
     )]
-    NoConnection {
-        /// The database, without its password.
-        database: String,
-        /// How long it was waited for.
-        waited: Duration,
-    },
+    NoConnection { database: String, waited: Duration },
     /// The database did not answer a statement.
     #[error("no_answer: {database} did not answer within {waited:?}")]
-    NoAnswer {
-        /// The database, without its password.
-        database: String,
-        /// How long it was waited for.
-        waited: Duration,
-    },
+    NoAnswer { database: String, waited: Duration },
     /// Another connection held the write lock of the file for too long.
     #[error("database_locked: {database} was locked by another writer for {waited:?}")]
-    Locked {
-        /// The file.
-        database: String,
-        /// How long it was waited for.
-        waited: Duration,
-    },
+    Locked { database: String, waited: Duration },
     /// A column has a value that this crate never writes.
     #[error("unreadable_column: {column}: {reason}")]
-    Unreadable {
-        /// The column.
-        column: &'static str,
-        /// What is wrong with it.
-        reason: String,
-    },
+    Unreadable { column: &'static str, reason: String },
     /// An error of the database or of the connection.
     #[error(transparent)]
     Driver(#[from] sqlx::Error),

@@ -69,55 +69,28 @@ pub enum CronField {
 
 /// Why a schedule was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the fields are named for what they hold")]
 pub enum InvalidSchedule {
     /// Not 5 and not 6 fields.
     #[error("cron_field_count: {count} fields, 5 or 6 are expected")]
-    FieldCount {
-        /// How many fields the line has.
-        count: usize,
-    },
+    FieldCount { count: usize },
     /// One field is invalid.
     #[error("invalid_cron_field: {field} {text:?}: {reason}")]
-    Field {
-        /// Which field.
-        field: CronField,
-        /// The field's text.
-        text: String,
-        /// What is wrong with it.
-        reason: String,
-    },
+    Field { field: CronField, text: String, reason: String },
     /// Each field is valid, but the combination is not.
     #[error("invalid_cron_line: {line:?}: {reason}")]
-    Line {
-        /// The line.
-        line: String,
-        /// What is wrong with it.
-        reason: String,
-    },
+    Line { line: String, reason: String },
     /// The line is longer than [`CRON_LINE_BYTES_MAX`].
     #[error("cron_line_too_long: {bytes} bytes, at most {CRON_LINE_BYTES_MAX} are allowed")]
-    TooLong {
-        /// How many bytes the line has.
-        bytes: usize,
-    },
+    TooLong { bytes: usize },
     /// The line names a day that no year has, such as 30 February.
     #[error(
         "cron_never_due: {line:?} matches no day of month \"{day_of_month}\" in month \"{month}\""
     )]
-    NeverDue {
-        /// The line.
-        line: String,
-        /// Its day of month.
-        day_of_month: String,
-        /// Its month.
-        month: String,
-    },
+    NeverDue { line: String, day_of_month: String, month: String },
     /// No such time zone.
     #[error("unknown_time_zone: {name:?} is not an IANA time zone")]
-    UnknownTimeZone {
-        /// The name given.
-        name: String,
-    },
+    UnknownTimeZone { name: String },
 }
 
 const SIX_FIELDS: [CronField; 6] = [

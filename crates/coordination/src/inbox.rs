@@ -118,13 +118,11 @@ pub enum Processed {
 
 /// Why [`Inbox::get`] returned no message.
 #[derive(Debug, Error)]
+#[expect(missing_docs, reason = "the fields are named for what they hold")]
 pub enum GetError {
     /// It was never enqueued, or was finished and has been purged.
     #[error("unknown_message: {key}")]
-    Unknown {
-        /// The identity asked for.
-        key: InboxKey,
-    },
+    Unknown { key: InboxKey },
     /// The provider gave no answer.
     #[error(transparent)]
     Provider(#[from] ProviderError),

@@ -41,27 +41,17 @@ pub struct ResourceName(Arc<str>);
 
 /// Why a name was refused. `what` is the kind of name: `topic`, `source`, `owner token`, …
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the fields are named for what they hold")]
 pub enum InvalidName {
     /// Empty, or nothing but white space.
     #[error("blank_name: the {what} is blank")]
-    Blank {
-        /// Which name.
-        what: &'static str,
-    },
+    Blank { what: &'static str },
     /// More than [`NAME_BYTES_MAX`] bytes.
     #[error("name_too_long: the {what} has {bytes} bytes, at most {NAME_BYTES_MAX} are allowed")]
-    TooLong {
-        /// Which name.
-        what: &'static str,
-        /// How many bytes it has.
-        bytes: usize,
-    },
+    TooLong { what: &'static str, bytes: usize },
     /// Has a control character, which logs do not show and databases may refuse.
     #[error("name_has_control_character: the {what} has a control character")]
-    ControlCharacter {
-        /// Which name.
-        what: &'static str,
-    },
+    ControlCharacter { what: &'static str },
 }
 
 fn checked(what: &'static str, text: &str) -> Result<Arc<str>, InvalidName> {

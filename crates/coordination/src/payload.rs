@@ -29,19 +29,14 @@ pub struct ErrorText(Arc<str>);
 
 /// Why bytes were refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the fields are named for what they hold")]
 pub enum InvalidPayload {
     /// More than [`PAYLOAD_BYTES_MAX`] bytes.
     #[error("payload_too_large: {bytes} bytes, at most {PAYLOAD_BYTES_MAX} are allowed")]
-    TooLarge {
-        /// How many bytes it has.
-        bytes: usize,
-    },
+    TooLarge { bytes: usize },
     /// An empty hash, or one of more than [`CONTENT_HASH_BYTES_MAX`] bytes.
     #[error("content_hash_length: {bytes} bytes, 1 to {CONTENT_HASH_BYTES_MAX} are allowed")]
-    HashLength {
-        /// How many bytes it has.
-        bytes: usize,
-    },
+    HashLength { bytes: usize },
 }
 
 impl Payload {

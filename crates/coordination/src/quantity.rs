@@ -25,37 +25,26 @@ pub struct Delay(Duration);
 
 /// Why a quantity was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the fields are named for what they hold")]
 pub enum InvalidQuantity {
     /// A batch of no items.
     #[error("zero_batch_size: a claim asks for at least 1 item")]
     ZeroBatchSize,
     /// A batch above [`BATCH_SIZE_MAX`].
     #[error("batch_size_too_large: {asked}, at most {BATCH_SIZE_MAX}")]
-    BatchSizeTooLarge {
-        /// The size asked for.
-        asked: u32,
-    },
+    BatchSizeTooLarge { asked: u32 },
     /// A lease below a microsecond.
     #[error("zero_lease_duration: a lease lasts at least 1 microsecond")]
     ZeroLeaseDuration,
     /// A lease above [`LEASE_DURATION_MAX`].
     #[error("lease_duration_too_long: {asked:?}, at most 24 h")]
-    LeaseDurationTooLong {
-        /// The duration asked for.
-        asked: Duration,
-    },
+    LeaseDurationTooLong { asked: Duration },
     /// A negative delay.
     #[error("negative_delay: {asked_ms} ms")]
-    NegativeDelay {
-        /// The delay asked for, in milliseconds.
-        asked_ms: i64,
-    },
+    NegativeDelay { asked_ms: i64 },
     /// A delay above [`DELAY_MAX`].
     #[error("delay_too_long: {asked:?}, at most 366 days")]
-    DelayTooLong {
-        /// The delay asked for.
-        asked: Duration,
-    },
+    DelayTooLong { asked: Duration },
 }
 
 impl BatchSize {

@@ -25,22 +25,15 @@ pub enum JobSaved {
 /// The result of materialising due jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
+#[expect(missing_docs, reason = "the fields are named for what they hold")]
 pub enum Materialised {
     /// The number of runs created.
     Runs(usize),
     /// Runs were created, and jobs were skipped whose definition this build cannot read: a newer
     /// build wrote them, and its workers will run them (`CRD-13`).
-    Partly {
-        /// How many runs were created.
-        runs: usize,
-        /// How many jobs were skipped.
-        unreadable: usize,
-    },
+    Partly { runs: usize, unreadable: usize },
     /// The fencing token was smaller than the recorded one: nothing changed.
-    StaleFence {
-        /// The recorded token.
-        recorded: FencingToken,
-    },
+    StaleFence { recorded: FencingToken },
 }
 
 /// Timers and jobs.

@@ -22,19 +22,14 @@ pub struct Timestamp(i64);
 
 /// Why a timestamp was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the fields are named for what they hold")]
 pub enum InvalidTimestamp {
     /// Before 1970 or after the year 9999.
     #[error("timestamp_out_of_range: {unix_micros} is not between 1970 and 9999")]
-    OutOfRange {
-        /// The moment asked for, in microseconds since the Unix epoch.
-        unix_micros: i64,
-    },
+    OutOfRange { unix_micros: i64 },
     /// Not an RFC 3339 timestamp.
     #[error("timestamp_unreadable: {text:?} is not an RFC 3339 timestamp")]
-    Unreadable {
-        /// The text given.
-        text: String,
-    },
+    Unreadable { text: String },
 }
 
 impl Timestamp {

@@ -29,27 +29,23 @@ pub struct JoinProgress {
 
 /// Why a join was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the fields are named for what they hold")]
 pub enum InvalidJoin {
     /// Nothing to wait for.
     #[error("empty_join: a join waits for at least 1 message")]
     Empty,
     /// More than [`JOIN_MEMBERS_MAX`] messages.
     #[error("join_too_large: {members} messages, at most {JOIN_MEMBERS_MAX}")]
-    TooLarge {
-        /// How many.
-        members: usize,
-    },
+    TooLarge { members: usize },
 }
 
 /// Why [`Joins::join_progress`] returned no progress.
 #[derive(Debug, Error)]
+#[expect(missing_docs, reason = "the fields are named for what they hold")]
 pub enum JoinError {
     /// No such join was started, or it was complete and has been purged.
     #[error("unknown_join: {id}")]
-    Unknown {
-        /// The identity asked for.
-        id: JoinId,
-    },
+    Unknown { id: JoinId },
     /// The provider gave no answer.
     #[error(transparent)]
     Provider(#[from] ProviderError),

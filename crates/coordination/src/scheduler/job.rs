@@ -74,13 +74,11 @@ pub struct JobRun {
 
 /// Why a job was not triggered.
 #[derive(Debug, Error)]
+#[expect(missing_docs, reason = "the fields are named for what they hold")]
 pub enum TriggerError {
     /// There is no such job.
     #[error("unknown_job: {name}")]
-    UnknownJob {
-        /// The name given.
-        name: JobName,
-    },
+    UnknownJob { name: JobName },
     /// The provider gave no answer.
     #[error(transparent)]
     Provider(#[from] ProviderError),

@@ -39,19 +39,14 @@ pub trait Handler<M>: Send + Sync + 'static {
 
 /// Why a message was not handled, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the fields are named for what they hold")]
 pub enum HandlerError {
     /// Temporary: retry after a delay, until the attempts are used up.
     #[error("{reason}")]
-    Retry {
-        /// What went wrong.
-        reason: String,
-    },
+    Retry { reason: String },
     /// Permanent: fail the message now.
     #[error("{reason}")]
-    Permanent {
-        /// What went wrong.
-        reason: String,
-    },
+    Permanent { reason: String },
 }
 
 /// The handlers of a dispatcher.

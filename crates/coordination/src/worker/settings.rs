@@ -57,30 +57,20 @@ pub struct WorkerSettings {
 
 /// Why settings were refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the fields are named for what they hold")]
 pub enum InvalidSettings {
     /// A number or an interval that must not be zero.
     #[error("zero_setting: {name} must not be 0")]
-    Zero {
-        /// Which setting.
-        name: &'static str,
-    },
+    Zero { name: &'static str },
     /// `in_flight_max` above [`IN_FLIGHT_MAX`].
     #[error("in_flight_too_large: {asked}, at most {IN_FLIGHT_MAX}")]
-    InFlightTooLarge {
-        /// The number asked for.
-        asked: usize,
-    },
+    InFlightTooLarge { asked: usize },
     /// Handlers of more topics than one claim can name.
     #[error(transparent)]
     TooManyTopics(#[from] TooManyTopics),
     /// A handler could outlive the claim on its message, so that two workers handle it at once.
     #[error("handler_outlives_claim: the timeout {timeout:?} must be below the claim's {claim:?}")]
-    HandlerOutlivesClaim {
-        /// `handler_timeout`.
-        timeout: Duration,
-        /// `claim_for`.
-        claim: Duration,
-    },
+    HandlerOutlivesClaim { timeout: Duration, claim: Duration },
 }
 
 impl InvalidSettings {
