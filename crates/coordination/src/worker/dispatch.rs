@@ -14,7 +14,7 @@ use tracing::Instrument;
 use super::backoff;
 use super::handler::{BoxedHandler, HandlerError, TopicHandlers, catching_panics};
 use super::lanes::{ClaimRequest, TopicLanes};
-use super::metrics::{Counter, WorkerMetrics};
+use super::metrics::{MetricsSnapshot, WorkerMetrics};
 use super::settings::{InvalidSettings, WorkerSettings};
 use crate::{
     Answer, BatchSize, CorrelationId, Delay, ErrorText, LeaseDuration, OwnerToken, Result,
@@ -188,7 +188,7 @@ impl<Q: Queue> Dispatch<Q> {
             lanes.mark_all_empty();
             return;
         };
-        self.metrics.counters().claimed.add(items.len());
+        self.metrics.add(|counters| &mut counters.claimed, items.len());
         if items.len() < request.max.as_usize() {
             lanes.mark_empty(request);
         }
@@ -287,7 +287,7 @@ impl<Q: Queue> Dispatch<Q> {
                 ),
                 Some(None) => {
                     tracing::warn!("claim lost before the handler started");
-                    self.metrics.counters().too_late.add(1);
+                    self.metrics.add(|counters| &mut counters.too_late, 1);
                     return Err(None);
                 }
                 // Unknown whether the attempt was counted; postponing uncounts it.
@@ -330,28 +330,27 @@ impl<Q: Queue> Dispatch<Q> {
     }
 
     async fn settle(&self, owner: &OwnerToken, item: &Q::Item, settlement: &Settlement) {
-        let counters = self.metrics.counters();
-        let counter: &Counter = match settlement {
-            Settlement::Finish { .. } => &counters.acknowledged,
+        let counter: fn(&mut MetricsSnapshot) -> &mut u64 = match settlement {
+            Settlement::Finish { .. } => |counters| &mut counters.acknowledged,
             Settlement::Retry { delay, error } => {
                 tracing::info!(?delay, %error, "message will be retried");
-                &counters.abandoned
+                |counters| &mut counters.abandoned
             }
             Settlement::Fail { error } => {
                 tracing::warn!(%error, "message failed");
-                &counters.failed
+                |counters| &mut counters.failed
             }
             Settlement::Postpone { delay, .. } => {
                 tracing::info!(?delay, "message returned without an attempt");
-                &counters.given_back
+                |counters| &mut counters.given_back
             }
         };
         match self.call_until_answered(|| self.queue.settle(owner, item, settlement)).await {
             Some(0) => {
                 tracing::warn!("claim lost before the outcome was stored");
-                counters.too_late.add(1);
+                self.metrics.add(|counters| &mut counters.too_late, 1);
             }
-            Some(count) => counter.add(count),
+            Some(count) => self.metrics.add(counter, count),
             None => {}
         }
     }
@@ -373,17 +372,16 @@ impl<Q: Queue> Dispatch<Q> {
     }
 
     async fn run_maintenance(&self) {
-        let counters = self.metrics.counters();
         if let Some(count) = self.answered(self.queue.reap().await) {
-            counters.reaped.add(count);
+            self.metrics.add(|counters| &mut counters.reaped, count);
         }
         for (topics, keep) in self.settings.retentions(self.handlers.topics()) {
             if let Some(count) = self.answered(self.queue.purge(&topics, keep).await) {
-                counters.purged.add(count);
+                self.metrics.add(|counters| &mut counters.purged, count);
             }
         }
         if let Some(age) = self.answered(self.queue.oldest_ready_age().await) {
-            counters.set_oldest_ready_age(age);
+            self.metrics.set(|counters| counters.oldest_ready_age = age);
         }
     }
 

@@ -193,23 +193,23 @@ impl<S: Scheduler, O: Outbox, L: Leases> SchedulerWorker<S, O, L> {
         shutdown: &CancellationToken,
     ) -> Result<Round, Stopped> {
         lease.ensure_held()?;
-        let unreadable_jobs = &self.metrics.counters().unreadable_jobs;
-        match self.scheduler.create_job_runs_from_due_jobs(&lease.fence()).await? {
-            Materialised::Runs(_) => unreadable_jobs.set(0),
-            Materialised::Partly { unreadable, .. } => unreadable_jobs.set(unreadable),
-            Materialised::StaleFence { .. } => return Err(Stopped::LeaseLost),
-        }
+        let unreadable_jobs =
+            match self.scheduler.create_job_runs_from_due_jobs(&lease.fence()).await? {
+                Materialised::Runs(_) => 0,
+                Materialised::Partly { unreadable, .. } => unreadable as u64,
+                Materialised::StaleFence { .. } => return Err(Stopped::LeaseLost),
+            };
+        self.metrics.set(|counters| counters.unreadable_jobs = unreadable_jobs);
         let SchedulerSettings { batch, claim_for, .. } = self.settings;
-        let claimed = &self.metrics.counters().claimed;
         lease.ensure_held()?;
         let timers = self.scheduler.claim_timers(&self.owner, claim_for, batch).await?;
         let timer_count = timers.len();
-        claimed.add(timer_count);
+        self.metrics.add(|counters| &mut counters.claimed, timer_count);
         self.move_all(timers.into_iter().map(DueItem::Timer), lease, shutdown).await?;
         lease.ensure_held()?;
         let runs = self.scheduler.claim_job_runs(&self.owner, claim_for, batch).await?;
         let run_count = runs.len();
-        claimed.add(run_count);
+        self.metrics.add(|counters| &mut counters.claimed, run_count);
         self.move_all(runs.into_iter().map(DueItem::Run), lease, shutdown).await?;
         let full = batch.as_usize();
         Ok(if timer_count < full && run_count < full {
@@ -255,9 +255,8 @@ impl<S: Scheduler, O: Outbox, L: Leases> SchedulerWorker<S, O, L> {
                 }
                 DueItem::Run(run) => self.scheduler.ack_job_runs(&self.owner, &[run.id]).await?,
             };
-            let counters = self.metrics.counters();
-            counters.acknowledged.add(acknowledged);
-            counters.too_late.add(usize::from(acknowledged == 0));
+            self.metrics.add(|counters| &mut counters.acknowledged, acknowledged);
+            self.metrics.add(|counters| &mut counters.too_late, usize::from(acknowledged == 0));
         }
         Ok(())
     }
@@ -271,23 +270,22 @@ impl<S: Scheduler, O: Outbox, L: Leases> SchedulerWorker<S, O, L> {
                 self.scheduler.abandon_job_runs(&self.owner, &[run.id], delay).await?
             }
         };
-        self.metrics.counters().abandoned.add(count);
+        self.metrics.add(|counters| &mut counters.abandoned, count);
         Ok(())
     }
 
     async fn run_maintenance(&self) {
-        let counters = self.metrics.counters();
         for reaped in [self.scheduler.reap_timers().await, self.scheduler.reap_job_runs().await] {
             if let Some(count) = self.answered(reaped) {
-                counters.reaped.add(count);
+                self.metrics.add(|counters| &mut counters.reaped, count);
             }
         }
         let purged = self.scheduler.purge(self.settings.keep_finished_for).await;
         if let Some(count) = self.answered(purged) {
-            counters.purged.add(count);
+            self.metrics.add(|counters| &mut counters.purged, count);
         }
         if let Some(age) = self.answered(self.scheduler.oldest_ready_age().await) {
-            counters.set_oldest_ready_age(age);
+            self.metrics.set(|counters| counters.oldest_ready_age = age);
         }
     }
 
