@@ -1,4 +1,4 @@
-//! How a provider is opened, and why it was not.
+//! Configuration of providers, and errors of opening them.
 
 use std::fmt;
 #[cfg(feature = "sqlite")]
@@ -11,37 +11,35 @@ use thiserror::Error;
 
 use crate::error::DatabaseError;
 
-/// The most bytes of a schema's name; the server allows 63, and names that are made of it are
-/// longer.
+/// The most bytes of a schema's name; PostgreSQL allows 63, and names derived from it are longer.
 pub const SCHEMA_NAME_BYTES_MAX: usize = 48;
 
-/// How a SQLite file is opened.
+/// Settings of a SQLite provider.
 #[cfg(feature = "sqlite")]
 #[derive(Debug, Clone)]
 pub struct SqliteConfig {
-    /// How long a write waits for its turn, behind other tasks and other processes: 10 s.
+    /// How long a write waits for other tasks and processes: 10 s.
     pub busy_timeout: Duration,
-    /// Whether what was answered is there after a power failure too: yes. Without it the last
-    /// moments may be lost then, though never to a crash of the process, and a commit need not wait
-    /// for the disk.
+    /// Whether answered calls survive a power failure: yes. Without it a commit does not wait for
+    /// the disk, and a power failure may lose the last commits; a crash of the process never does.
     pub survives_power_loss: bool,
     /// The most connections for reading, and for the application's transactions: 8.
     pub other_connections_max: u32,
-    /// How often the file is looked at for work that other processes and the application's own
-    /// transactions added, while a worker waits for work: every 20 ms. Work that this process adds
-    /// through the provider wakes it at once.
+    /// How often the file is checked for work that other processes or the application's
+    /// transactions added, while a worker waits: 20 ms. Work that this process adds through the
+    /// provider wakes workers at once.
     pub watch_interval: Duration,
-    /// The clock that decides what is due and what has run out: the machine's.
+    /// The clock that decides what is due and expired: the wall clock.
     pub clock: Arc<dyn Clock>,
 }
 
-/// How a PostgreSQL database is connected to.
+/// Settings of a PostgreSQL provider.
 #[cfg(feature = "postgres")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PostgresConfig {
-    /// The schema with the tables, made if it is missing: `coordination`.
+    /// The schema with the tables, created if it is missing: `coordination`.
     pub schema: SchemaName,
-    /// The most connections at a time: 10. One more listens, while a worker waits for work.
+    /// The most connections: 10. One more listens while a worker waits for work.
     pub connections_max: u32,
     /// How long a call waits for a connection: 5 s.
     pub connect_timeout: Duration,
@@ -50,7 +48,7 @@ pub struct PostgresConfig {
 }
 
 /// The name of a schema: lower-case letters, digits and underscores, beginning with a letter, and
-/// not with `pg_`, which is the server's own.
+/// not with `pg_`, which is reserved.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SchemaName(String);
 
@@ -68,70 +66,44 @@ pub struct InvalidSchemaName {
 /// Why a provider could not be opened.
 #[derive(Debug, Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the fields are named for what they hold")]
 pub enum OpenError {
-    /// The address cannot be read. It is not shown, because passwords stand in it.
+    /// The URL is invalid. It is not shown, because it may contain a password.
     #[error("invalid_database_url: {reason}")]
-    InvalidUrl {
-        /// What is wrong with it.
-        reason: String,
-    },
+    InvalidUrl { reason: String },
     /// A setting is out of its range.
     #[error("invalid_setting: {name} must be at least 1")]
-    ZeroSetting {
-        /// The setting.
-        name: &'static str,
-    },
-    /// The file or the server could not be reached, or did not let us in.
+    ZeroSetting { name: &'static str },
+    /// The file or server is unreachable, or refused access.
     #[error("database_unavailable: {database}: {source}")]
-    Unavailable {
-        /// Which, without its password.
-        database: String,
-        /// Why.
-        source: DatabaseError,
-    },
-    /// The tables were made by a newer program, whose words this one does not know.
+    Unavailable { database: String, source: DatabaseError },
+    /// A newer program migrated the tables to a version that this one does not know.
     #[error(
         "migration_too_new: {database} is at version {found}, this program knows up to {known}; run \
          the program that migrated it, or a newer one"
     )]
-    TooNew {
-        /// Which, without its password.
-        database: String,
-        /// The newest version there.
-        found: i64,
-        /// The newest version that this program knows.
-        known: i64,
-    },
-    /// The tables are missing or older than this program, and were not to be changed, or the role
-    /// may not change them.
+    TooNew { database: String, found: i64, known: i64 },
+    /// The tables are missing or older than this program, and the provider was opened without
+    /// migrating or the role may not migrate.
     #[error(
         "migration_needed: {database} is at version {found}, this program needs {known}; run \
-         PostgresProvider::migrate, or the SQL of PostgresProvider::migration_sql({found}), as a \
-         role that may create tables there"
+         PostgresProvider::migrate, or the SQL of PostgresProvider::migration_sql(&schema, \
+         {found}), as a role that may create tables there"
     )]
     MigrationNeeded {
-        /// Which, without its password.
         database: String,
         /// The newest version there; 0 without any tables.
         found: i64,
-        /// The version that this program needs.
         known: i64,
     },
-    /// The tables could not be made.
+    /// A migration failed.
     #[error("migration_failed: {database}: version {version}: {source}")]
-    Migration {
-        /// Which, without its password.
-        database: String,
-        /// The version that was to be reached.
-        version: i64,
-        /// Why.
-        source: DatabaseError,
-    },
+    Migration { database: String, version: i64, source: DatabaseError },
 }
 
 impl OpenError {
     /// Refuses the first of these settings that is zero.
-    fn of_zeros(settings: &[(&'static str, bool)]) -> Result<(), OpenError> {
+    fn refuse_zeros(settings: &[(&'static str, bool)]) -> Result<(), OpenError> {
         match settings.iter().find(|(_, is_zero)| *is_zero) {
             Some((name, _)) => Err(OpenError::ZeroSetting { name }),
             None => Ok(()),
@@ -155,7 +127,7 @@ impl Default for SqliteConfig {
 #[cfg(feature = "sqlite")]
 impl SqliteConfig {
     pub(crate) fn check(&self) -> Result<(), OpenError> {
-        OpenError::of_zeros(&[
+        OpenError::refuse_zeros(&[
             ("busy_timeout", self.busy_timeout.is_zero()),
             ("other_connections_max", self.other_connections_max == 0),
             ("watch_interval", self.watch_interval.is_zero()),
@@ -178,7 +150,7 @@ impl Default for PostgresConfig {
 #[cfg(feature = "postgres")]
 impl PostgresConfig {
     pub(crate) fn check(&self) -> Result<(), OpenError> {
-        OpenError::of_zeros(&[
+        OpenError::refuse_zeros(&[
             ("connections_max", self.connections_max == 0),
             ("connect_timeout", self.connect_timeout.is_zero()),
             ("answer_timeout", self.answer_timeout.is_zero()),

@@ -1,4 +1,4 @@
-//! What the primitives need of a database: the narrow place where SQLite and PostgreSQL differ.
+//! The interface between the primitives and the database engines.
 
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
@@ -13,11 +13,10 @@ use coordination::{Answer, Clock, Timestamp};
 use sqlx::Transaction;
 
 use crate::error::DatabaseError;
-use crate::statement::{Dialect, Queue, Statement};
+use crate::statement::{Dialect, Statement, WorkQueue};
 use crate::value::{Columns, Value};
 
-/// A database that a [`Provider`](crate::Provider) works on: `Sqlite` or `Postgres`. Nobody else
-/// implements it.
+/// The database of a [`Provider`](crate::Provider): `Sqlite` or `Postgres`. Sealed.
 pub trait Database: Engine {}
 
 /// The parameters of one execution of a statement.
@@ -33,24 +32,24 @@ pub trait Engine: Clone + Debug + Send + Sync + 'static {
     /// One row.
     type Row: Columns;
 
-    /// How it reads statements.
+    /// Its SQL dialect.
     fn dialect(&self) -> &Dialect;
 
-    /// Runs a statement on its own, and gives its rows.
+    /// Runs a statement outside a transaction and returns its rows.
     fn fetch(
         &self,
         statement: &Statement,
         values: Values<'_>,
     ) -> impl Answer<Vec<Self::Row>, DatabaseError>;
 
-    /// The same for a statement that changes nothing.
+    /// The same for a read-only statement.
     fn read(
         &self,
         statement: &Statement,
         values: Values<'_>,
     ) -> impl Answer<Vec<Self::Row>, DatabaseError>;
 
-    /// Runs a statement on its own, and says how many rows it was about.
+    /// Runs a statement outside a transaction and returns how many rows it affected.
     fn execute(
         &self,
         statement: &Statement,
@@ -64,15 +63,15 @@ pub trait Engine: Clone + Debug + Send + Sync + 'static {
         values: Values<'_>,
     ) -> impl Answer<Vec<Self::Row>, DatabaseError>;
 
-    /// A transaction that will write.
+    /// A writing transaction.
     fn begin(&self) -> impl Answer<Transaction<'static, Self::Driver>, DatabaseError>;
 
-    /// The same for the application, which may hold it for long.
+    /// A transaction for the application, which may be long.
     fn begin_for_application(
         &self,
     ) -> impl Answer<Transaction<'static, Self::Driver>, DatabaseError>;
 
-    /// Commits a transaction. Without an answer nobody knows whether it did.
+    /// Commits a transaction. Without an answer the outcome is unknown.
     fn commit(
         &self,
         transaction: Transaction<'static, Self::Driver>,
@@ -95,7 +94,7 @@ pub trait Engine: Clone + Debug + Send + Sync + 'static {
     ) -> impl Answer<usize, DatabaseError>;
 
     /// Inserts rows in their order: SQLite one by one with `one`, PostgreSQL at once with `many`,
-    /// whose parameters are the columns as arrays. Says how many were new.
+    /// whose parameters are the columns as arrays. Returns how many were new.
     fn insert_in(
         &self,
         connection: &mut Self::Connection,
@@ -103,29 +102,30 @@ pub trait Engine: Clone + Debug + Send + Sync + 'static {
         rows: &[Values<'_>],
     ) -> impl Answer<usize, DatabaseError>;
 
-    /// The moment it is by the database's clock.
+    /// The current time by the database's clock.
     fn now_in(&self, connection: &mut Self::Connection) -> impl Answer<Timestamp, DatabaseError>;
 
-    /// Tells the workers of this process that work was added, if the database does not.
-    fn announce(&self, queue: Queue);
+    /// Notifies the workers of this process that work was added, if the database does not.
+    fn notify_work(&self, queue: WorkQueue);
 
-    /// Completes when work may have been added since this was called.
-    fn work_added(&self, queue: Queue) -> impl Future<Output = ()> + Send;
+    /// Completes when work may have been added since the call.
+    fn work_added(&self, queue: WorkQueue) -> impl Future<Output = ()> + Send;
 
-    /// The clock by which this process judges that a lease has run out.
+    /// The clock by which this process decides that a lease has expired.
     fn lease_clock(&self) -> Arc<dyn Clock>;
 }
 
-/// A claim: PostgreSQL does all in one statement. SQLite looks first whether there is anything, so
-/// that an idle worker never takes the write lock, and notices what has become due.
+/// The statements of a claim. PostgreSQL needs only `claim`. SQLite first checks with `look`
+/// whether there is work, so that an idle worker never takes the write lock, and then runs
+/// `mark_due`.
 #[derive(Debug, Clone)]
 pub(crate) struct ClaimSql {
     pub(crate) look: Statement,
-    pub(crate) notice: Statement,
+    pub(crate) mark_due: Statement,
     pub(crate) claim: Statement,
 }
 
-/// An insertion of one row, and the same of many.
+/// An insert of one row, and the same of many.
 #[derive(Debug, Clone)]
 pub(crate) struct Insert {
     pub(crate) one: Statement,
@@ -133,13 +133,13 @@ pub(crate) struct Insert {
 }
 
 impl Insert {
-    /// Insertions that tell `queue` of their rows when they commit.
-    pub(crate) fn announced(dialect: &Dialect, queue: Queue, one: &str, many: &str) -> Insert {
-        Insert { one: dialect.announced(queue, one), many: dialect.announced(queue, many) }
+    /// An insert that notifies `queue` when it commits.
+    pub(crate) fn notifying(dialect: &Dialect, queue: WorkQueue, one: &str, many: &str) -> Insert {
+        Insert { one: dialect.notifying(queue, one), many: dialect.notifying(queue, many) }
     }
 
-    /// Insertions that nobody waits for.
-    pub(crate) fn quiet(dialect: &Dialect, one: &str, many: &str) -> Insert {
+    /// An insert without notification.
+    pub(crate) fn silent(dialect: &Dialect, one: &str, many: &str) -> Insert {
         Insert { one: dialect.statement(one), many: dialect.statement(many) }
     }
 }

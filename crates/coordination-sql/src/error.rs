@@ -1,57 +1,38 @@
-//! How a database fails to answer, in words that say what to look at.
+//! Database errors.
 
 use std::time::Duration;
 
 use coordination::ProviderError;
 use thiserror::Error;
 
-/// Why there was no answer.
+/// Why a database did not answer.
 #[derive(Debug, Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the fields are named for what they hold")]
 pub enum DatabaseError {
-    /// No connection could be had.
+    /// No connection was available.
     #[error(
         "no_connection: none to {database} within {waited:?}; it is unreachable, or all connections \
          are in use"
     )]
-    NoConnection {
-        /// The database, without its password.
-        database: String,
-        /// How long it was waited for.
-        waited: Duration,
-    },
-    /// The database had the statement and said nothing.
+    NoConnection { database: String, waited: Duration },
+    /// The database did not answer a statement.
     #[error("no_answer: {database} did not answer within {waited:?}")]
-    NoAnswer {
-        /// The database, without its password.
-        database: String,
-        /// How long it was waited for.
-        waited: Duration,
-    },
-    /// Another connection had the write lock of the file for too long.
+    NoAnswer { database: String, waited: Duration },
+    /// Another connection held the write lock of the file for too long.
     #[error("database_locked: {database} was locked by another writer for {waited:?}")]
-    Locked {
-        /// The file.
-        database: String,
-        /// How long it was waited for.
-        waited: Duration,
-    },
+    Locked { database: String, waited: Duration },
     /// A column has a value that this crate never writes.
     #[error("unreadable_column: {column}: {reason}")]
-    Unreadable {
-        /// The column.
-        column: &'static str,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// The database or the connection to it says so itself.
+    Unreadable { column: &'static str, reason: String },
+    /// An error of the database or of the connection.
     #[error(transparent)]
     Driver(#[from] sqlx::Error),
 }
 
 impl DatabaseError {
-    /// The failure of an operation, such as `outbox claim`.
+    /// Wraps the error of an operation, such as `outbox claim`.
     pub(crate) fn of(operation: &'static str) -> impl FnOnce(DatabaseError) -> ProviderError {
-        move |failure| ProviderError::new(operation, failure)
+        move |error| ProviderError::new(operation, error)
     }
 }

@@ -7,8 +7,8 @@
 //! | [`SqliteProvider`] | one machine, nothing to install | one file, write-ahead log, SQLite built in |
 //! | [`PostgresProvider`] | many machines | `FOR UPDATE SKIP LOCKED`, the server's clock, `LISTEN`/`NOTIFY` |
 //!
-//! Both implement all traits of [`coordination`] and pass its conformance suite. Opening a provider creates
-//! its tables; on PostgreSQL that can be a separate step with a separate role
+//! Both implement all traits of [`coordination`] and pass its conformance suite. Opening a provider
+//! creates its tables; on PostgreSQL that can be a separate step with a separate role
 //! ([`PostgresProvider::migrate`], [`PostgresProvider::open`]).
 //!
 //! # The application's own transaction
@@ -21,9 +21,10 @@
 //! # Cost
 //!
 //! A claim reads only due items: done, dead and waiting ones are not in the partial index that it
-//! uses. On PostgreSQL a claim is one statement, and so is the acknowledgement of many items. On SQLite
-//! each transaction is expensive: [`Provider::enqueue_all`] adds many messages in one. A worker that
-//! waits for work holds one additional connection for notifications; it polls for items that become due.
+//! uses. On PostgreSQL a claim is one statement, and so is the acknowledgement of many items. On
+//! SQLite each transaction is expensive: [`Provider::enqueue_all`] adds many messages in one. A
+//! worker that waits for work holds one additional connection for notifications; it polls for items
+//! that become due.
 //!
 //! # Database outage
 //!
@@ -49,7 +50,7 @@ mod provider;
 mod sqlite;
 mod statement;
 mod value;
-mod wake;
+mod waiters;
 mod work;
 
 #[cfg(feature = "postgres")]

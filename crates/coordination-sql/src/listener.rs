@@ -1,4 +1,4 @@
-//! Listens for new work, so that an idle worker need not ask for it.
+//! LISTEN for new work.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,22 +7,21 @@ use sqlx::Executor;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::statement::Queue;
-use crate::wake::Wake;
+use crate::statement::WorkQueue;
+use crate::waiters::Waiters;
 
-/// How long to wait before a lost connection is made anew, at first and at most.
+/// The first and longest delay before reconnecting.
 const AGAIN_AFTER_MIN: Duration = Duration::from_millis(50);
 const AGAIN_AFTER_MAX: Duration = Duration::from_secs(2);
-/// After how much silence the connection is tried, and how long the server has to answer.
+/// After how much silence the connection is checked, and the timeout of that check.
 const TRY_AFTER: Duration = Duration::from_secs(30);
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// Wakes the waiters of this process for as long as it is not aborted, on a connection of its own.
+/// Wakes the waiters of this process until it is aborted, on a separate connection.
 ///
-/// What was added while nobody listened is found all the same: everyone is woken when the listening
-/// begins.
-pub(crate) async fn run(options: PgConnectOptions, channel: String, wake: Arc<Wake>) {
-    // A pool of one, because that is what a listener takes.
+/// All waiters are woken when listening starts, so that work added before is not missed.
+pub(crate) async fn run(options: PgConnectOptions, channel: String, waiters: Arc<Waiters>) {
+    // A pool of one connection, because a listener takes a pool.
     let pool = PgPoolOptions::new()
         .max_connections(1)
         .acquire_timeout(ANSWER_WITHIN)
@@ -39,12 +38,12 @@ pub(crate) async fn run(options: PgConnectOptions, channel: String, wake: Arc<Wa
         match listening.await {
             Ok(mut listener) => {
                 again_after = AGAIN_AFTER_MIN;
-                wake.tell_all();
-                let end = listen(&mut listener, &wake).await;
-                tracing::warn!(%channel, reason = %end, "listening for work ended, trying anew");
+                waiters.notify_all();
+                let end = listen(&mut listener, &waiters).await;
+                tracing::warn!(%channel, reason = %end, "LISTEN connection lost, reconnecting");
             }
             Err(error) => {
-                tracing::debug!(%channel, %error, "not listening for work, workers poll");
+                tracing::debug!(%channel, %error, "LISTEN failed, workers poll");
             }
         }
         sleep_until(Instant::now() + again_after).await;
@@ -52,15 +51,16 @@ pub(crate) async fn run(options: PgConnectOptions, channel: String, wake: Arc<Wa
     }
 }
 
-/// Listens until the connection is lost. Says why.
-async fn listen(listener: &mut PgListener, wake: &Wake) -> String {
+/// Listens until the connection is lost. Returns the reason.
+async fn listen(listener: &mut PgListener, waiters: &Waiters) -> String {
     loop {
         match timeout(TRY_AFTER, listener.try_recv()).await {
-            Ok(Ok(Some(told))) => {
-                let queue = Queue::ALL.into_iter().find(|queue| queue.name() == told.payload());
-                // A word that a newer program says.
+            Ok(Ok(Some(notification))) => {
+                let queue =
+                    WorkQueue::ALL.into_iter().find(|queue| queue.name() == notification.payload());
+                // Unknown queues are those of a newer program.
                 let Some(queue) = queue else { continue };
-                wake.tell(queue);
+                waiters.notify(queue);
             }
             Ok(Ok(None)) => return "the connection was lost".to_owned(),
             Ok(Err(error)) => return error.to_string(),

@@ -1,7 +1,7 @@
-//! The tables: made, brought up to date, and printed for review (`CRD-16`).
+//! Migrations: creating, updating and printing the tables (`CRD-16`).
 //!
-//! A migration runs once, in a transaction, under a lock that makes a second process wait and then
-//! find it done. Migrations are only ever added to the end of the list.
+//! A migration runs once, in a transaction, under a lock: a second process waits and then finds it
+//! done. New migrations are appended to the list.
 
 use crate::config::OpenError;
 use crate::engine::Engine;
@@ -16,7 +16,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "retention", text: include_str!("migrations/0003_retention.sql") },
 ];
 
-/// The version that this program brings a database to.
+/// The version that this program migrates a database to.
 pub const NEWEST: i64 = 3;
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ struct Migration {
     text: &'static str,
 }
 
-/// The statements about migrations themselves.
+/// The statements on the table of migrations.
 #[derive(Debug)]
 pub(crate) struct MigrationSql {
     create_table: Statement,
@@ -51,7 +51,7 @@ impl MigrationSql {
         }
     }
 
-    /// Brings the tables up to date. The caller has the lock, and commits.
+    /// Migrates the tables. The caller holds the lock, and commits.
     pub(crate) async fn run<E: Engine>(
         &self,
         engine: &E,
@@ -80,7 +80,7 @@ impl MigrationSql {
         Ok(())
     }
 
-    /// The version that the tables are at.
+    /// The version of the tables.
     #[cfg(feature = "postgres")]
     pub(crate) async fn found<E: Engine>(&self, engine: &E) -> Result<i64, DatabaseError> {
         let rows = engine.read(&self.newest, Vec::new()).await?;
@@ -105,8 +105,7 @@ impl MigrationSql {
     }
 }
 
-/// What [`MigrationSql::run`] does to tables at this version, to be read, and to be run by hand in a
-/// transaction.
+/// The SQL of [`MigrationSql::run`] for tables at this version.
 pub(crate) fn script(dialect: &Dialect, found: i64) -> String {
     let sql = MigrationSql::new(dialect);
     let mut script = format!("{};\n", sql.create_table.text);
@@ -116,7 +115,7 @@ pub(crate) fn script(dialect: &Dialect, found: i64) -> String {
             script.push_str(dialect.statement(text).text.trim_start());
             script.push_str(";\n");
         }
-        let now = dialect.now_by_itself();
+        let now = dialect.now_expression();
         let record = dialect.statement(&format!(
             "INSERT INTO {{migrations}} (version, name, applied_at)
              VALUES ({version}, '{}', {now});\n",
@@ -127,7 +126,7 @@ pub(crate) fn script(dialect: &Dialect, found: i64) -> String {
     script
 }
 
-/// The migrations that tables at this version lack.
+/// The migrations after this version.
 fn after(found: i64) -> impl Iterator<Item = (&'static Migration, i64)> {
     MIGRATIONS.iter().zip(1..).filter(move |(_, version)| *version > found)
 }

@@ -17,8 +17,7 @@ use crate::statement::Dialect;
 
 /// Outbox, inbox, scheduler and leases in one schema of a PostgreSQL database: for many machines.
 ///
-/// Due and expired are by the server's clock. A worker that waits for work is told of it by the
-/// server.
+/// The server's clock decides what is due and expired. The server notifies workers of new work.
 ///
 /// ```no_run
 /// # #[tokio::main(flavor = "current_thread")]
@@ -35,11 +34,11 @@ use crate::statement::Dialect;
 pub type PostgresProvider = Provider<Postgres>;
 
 impl Provider<Postgres> {
-    /// Connects to the database with this address; makes the schema `coordination` if it is
-    /// missing, and brings its tables up to date.
+    /// Connects to the database with this URL, creates the schema `coordination` if it is missing,
+    /// and migrates its tables.
     ///
-    /// If they are, nothing is changed, so that a role that may only read and write them can
-    /// connect.
+    /// If they are up to date nothing is changed, so that a role that may only read and write them
+    /// can connect.
     ///
     /// # Errors
     /// [`OpenError`], which says what to look at.
@@ -55,7 +54,7 @@ impl Provider<Postgres> {
         url: &str,
         config: PostgresConfig,
     ) -> Result<PostgresProvider, OpenError> {
-        let target = Target::connect(url, &config).await?;
+        let target = SchemaTarget::connect(url, &config).await?;
         match target.check().await {
             Err(OpenError::MigrationNeeded { .. }) => target.migrate().await?,
             checked => checked?,
@@ -63,21 +62,21 @@ impl Provider<Postgres> {
         Ok(Provider::new(target.engine))
     }
 
-    /// Connects to the database with this address and changes no table: whoever deploys has
-    /// [migrated](PostgresProvider::migrate) before.
+    /// Connects to the database with this URL without migrating; call
+    /// [`migrate`](PostgresProvider::migrate) before, for example in a deployment step.
     ///
     /// # Errors
     /// [`OpenError`], which says what to look at: [`OpenError::MigrationNeeded`] if the tables are
     /// not up to date.
     pub async fn open(url: &str, config: PostgresConfig) -> Result<PostgresProvider, OpenError> {
-        let target = Target::connect(url, &config).await?;
+        let target = SchemaTarget::connect(url, &config).await?;
         target.check().await?;
         Ok(Provider::new(target.engine))
     }
 
-    /// The same on connections of the application's own. `connections_max` and `connect_timeout`
-    /// are the pool's; nothing is set in its sessions, and [`close`](PostgresProvider::close) leaves
-    /// it open. While a worker waits for work, it listens on one more connection.
+    /// The same with the application's own pool. `connections_max` and `connect_timeout` are the
+    /// pool's; nothing is set in its sessions, and [`close`](PostgresProvider::close) leaves it
+    /// open. While a worker waits for work, it listens on one more connection.
     ///
     /// # Errors
     /// As [`open`](PostgresProvider::open).
@@ -85,26 +84,26 @@ impl Provider<Postgres> {
         pool: PgPool,
         config: PostgresConfig,
     ) -> Result<PostgresProvider, OpenError> {
-        let target = Target::over(pool, &config)?;
+        let target = SchemaTarget::over(pool, &config)?;
         target.check().await?;
         Ok(Provider::new(target.engine))
     }
 
-    /// Makes the schema and its tables, or brings them up to date: once, however many processes do
-    /// it together, all or nothing. The role must own the schema, or be allowed to make it. A statement
-    /// may take an hour, whatever `answer_timeout` is: some rewrite a table.
+    /// Creates the schema and its tables, or migrates them: once, even if many processes call it
+    /// concurrently, and atomically. The role must own the schema, or be allowed to create it. A
+    /// statement may take an hour, whatever `answer_timeout` is: some rewrite a table.
     ///
     /// # Errors
     /// [`OpenError`], which says what to look at.
     pub async fn migrate(url: &str, config: PostgresConfig) -> Result<(), OpenError> {
-        let target = Target::connect(url, &config).await?;
+        let target = SchemaTarget::connect(url, &config).await?;
         let migrated = target.migrate().await;
         target.engine.close().await;
         migrated
     }
 
-    /// What [`migrate`](PostgresProvider::migrate) does to tables at version `found`, 0 without
-    /// any, as a script for review, and for whoever runs it by hand.
+    /// The SQL of [`migrate`](PostgresProvider::migrate) for tables at version `found`, 0 without
+    /// any, to review or to run by hand.
     pub fn migration_sql(schema: &SchemaName, found: i64) -> String {
         let script = migrations::script(&Dialect::postgres(schema), found);
         let lock = LOCK.replace("$1", &format!("'{schema}'"));
@@ -122,41 +121,40 @@ impl Provider<Postgres> {
     }
 }
 
-/// Makes others that migrate the same schema wait until the transaction has ended.
+/// Serialises migrations of the same schema until the transaction ends.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('coordination ' || $1, 0))";
 
 /// A schema that is being opened.
-struct Target {
+struct SchemaTarget {
     engine: Postgres,
-    /// What errors call it.
+    /// The name of the database in errors.
     name: String,
 }
 
-impl Target {
-    /// The first connection is made here.
-    async fn connect(url: &str, config: &PostgresConfig) -> Result<Target, OpenError> {
+impl SchemaTarget {
+    async fn connect(url: &str, config: &PostgresConfig) -> Result<SchemaTarget, OpenError> {
         config.check()?;
         let options = PgConnectOptions::from_str(url)
             .map_err(|error| OpenError::InvalidUrl { reason: error.to_string() })?;
         let name = name(&options, config);
         match Postgres::connect(options, config, &name).await {
-            Ok(engine) => Ok(Target { engine, name }),
+            Ok(engine) => Ok(SchemaTarget { engine, name }),
             Err(source) => Err(OpenError::Unavailable { database: name, source }),
         }
     }
 
-    fn over(pool: PgPool, config: &PostgresConfig) -> Result<Target, OpenError> {
+    fn over(pool: PgPool, config: &PostgresConfig) -> Result<SchemaTarget, OpenError> {
         config.check()?;
         let name = name(&pool.connect_options(), config);
         let engine = Postgres::over(pool, PoolOwner::Application, config, &name);
-        Ok(Target { engine, name })
+        Ok(SchemaTarget { engine, name })
     }
 
     fn unavailable(&self, source: impl Into<DatabaseError>) -> OpenError {
         OpenError::Unavailable { database: self.name.clone(), source: source.into() }
     }
 
-    /// Whether the tables are those of this program.
+    /// Checks that the tables have the version of this program.
     async fn check(&self) -> Result<(), OpenError> {
         let found = match MigrationSql::new(self.engine.dialect()).found(&self.engine).await {
             Err(DatabaseError::Driver(error)) if is_missing(&error) => 0,
@@ -170,7 +168,7 @@ impl Target {
         }
     }
 
-    /// Makes the schema and its tables. If the role may not, that is what is said.
+    /// Creates or migrates the schema. If the role may not, the error says so.
     async fn migrate(&self) -> Result<(), OpenError> {
         match self.run_migrations().await {
             Err(
@@ -178,7 +176,7 @@ impl Target {
                 | OpenError::Migration { source: DatabaseError::Driver(error), .. },
             ) if is_forbidden(&error) => {
                 tracing::warn!(database = %self.name, %error, "this role may not migrate");
-                // Others may have migrated meanwhile.
+                // Another process may have migrated in the meantime.
                 self.check().await
             }
             migrated => migrated,
@@ -194,7 +192,7 @@ impl Target {
             sqlx::query(LOCK).bind(schema).execute(&mut *transaction).await?;
             let exists = "SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1) AS found";
             let exists = sqlx::query(exists).bind(schema).fetch_one(&mut *transaction).await?;
-            // Whoever may only use a schema that is there may not ask for one to be made.
+            // A role that may only use the schema may not run `CREATE SCHEMA IF NOT EXISTS` either.
             if !exists.try_get::<bool, _>("found")? {
                 let create = format!("CREATE SCHEMA \"{schema}\"");
                 (*transaction).execute(sqlx::AssertSqlSafe(create)).await?;
@@ -208,9 +206,9 @@ impl Target {
     }
 }
 
-/// What errors call the database: all of its address but the password.
+/// The name of the database in errors: its URL without the password.
 fn name(options: &PgConnectOptions, config: &PostgresConfig) -> String {
-    // Without a host there is a folder with a socket.
+    // Without a host it is a socket directory.
     let host = options.get_socket().map(|folder| folder.display().to_string());
     format!(
         "postgresql://{}@{}:{}/{} schema {}",
@@ -222,12 +220,12 @@ fn name(options: &PgConnectOptions, config: &PostgresConfig) -> String {
     )
 }
 
-/// Whether there is no such table, or no such schema.
+/// Whether the table or schema does not exist.
 fn is_missing(error: &sqlx::Error) -> bool {
     matches!(code(error).as_deref(), Some("42P01" | "3F000"))
 }
 
-/// Whether the role lacks a right.
+/// Whether the role lacks a privilege.
 fn is_forbidden(error: &sqlx::Error) -> bool {
     code(error).as_deref() == Some("42501")
 }

@@ -1,5 +1,4 @@
-//! A provider: a database, and the statements for it. Each primitive has a module with its statements
-//! and its trait.
+//! The SQL provider: a database and its statements. Each primitive has a module.
 
 mod inbox;
 mod leases;
@@ -20,19 +19,19 @@ use crate::statement::Statement;
 
 /// Outbox, inbox, scheduler and leases in a database: a `SqliteProvider` or a `PostgresProvider`.
 ///
-/// Clones share connections. What was answered outlives the process.
+/// Clones share connections. Answered calls are durable.
 #[derive(Debug, Clone)]
 pub struct Provider<D: Database> {
-    shared: Arc<Shared<D>>,
+    inner: Arc<ProviderInner<D>>,
 }
 
 #[derive(Debug)]
-struct Shared<D> {
+struct ProviderInner<D> {
     engine: D,
     sql: Sql,
 }
 
-/// The statements, as this provider's database reads them.
+/// The statements in the dialect of the database.
 #[derive(Debug)]
 pub(crate) struct Sql {
     pub(crate) outbox: OutboxSql,
@@ -54,18 +53,18 @@ impl<D: Database> Provider<D> {
             jobs: JobSql::new(dialect),
             leases: LeaseSql::new(dialect),
         };
-        Provider { shared: Arc::new(Shared { engine, sql }) }
+        Provider { inner: Arc::new(ProviderInner { engine, sql }) }
     }
 
     pub(crate) fn engine(&self) -> &D {
-        &self.shared.engine
+        &self.inner.engine
     }
 
     pub(crate) fn sql(&self) -> &Sql {
-        &self.shared.sql
+        &self.inner.sql
     }
 
-    /// A transaction for the application, on a connection of this provider. In SQLite it has the
+    /// A transaction for the application, on a connection of this provider. In SQLite it holds the
     /// file's write lock from its start: keep it short.
     ///
     /// # Errors
@@ -75,14 +74,14 @@ impl<D: Database> Provider<D> {
         begun.map_err(DatabaseError::of("begin transaction"))
     }
 
-    /// How the outbox claims and acknowledges, to be measured beside the provider.
+    /// The statements that claim and acknowledge, for benchmarks without the provider.
     #[cfg(feature = "testing")]
     pub fn outbox_statements(&self) -> [String; 2] {
         self.sql().outbox.measured().map(|statement| statement.text.to_string())
     }
 
-    /// Runs a statement about items that the caller names. Says how many it changed; without any
-    /// there is nothing to ask.
+    /// Runs a statement on the given items. Returns how many it changed; without items it does not
+    /// query.
     pub(crate) async fn change<I: Sync>(
         &self,
         operation: &'static str,

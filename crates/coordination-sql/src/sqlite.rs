@@ -43,7 +43,7 @@ use crate::statement::Dialect;
 pub type SqliteProvider = Provider<Sqlite>;
 
 impl Provider<Sqlite> {
-    /// Opens the file, makes it if it is missing, and brings its tables up to date.
+    /// Opens the file, creates it if it is missing, and migrates its tables.
     ///
     /// # Errors
     /// [`OpenError`], which says what to look at.
@@ -71,7 +71,7 @@ impl Provider<Sqlite> {
         Ok(Provider::new(engine))
     }
 
-    /// What opening a file at version `found`, 0 for a new one, does to it, as a script for review.
+    /// The SQL that opening a file at version `found`, 0 for a new one, runs, for review.
     pub fn migration_sql(found: i64) -> String {
         format!("BEGIN;\n{}COMMIT;\n", migrations::script(&Dialect::sqlite(), found))
     }
@@ -81,7 +81,7 @@ impl Provider<Sqlite> {
         self.engine().pool()
     }
 
-    /// Closes all connections of this provider and its clones; calls after it fail.
+    /// Closes all connections of this provider and its clones; later calls fail.
     pub async fn close(&self) {
         self.engine().close().await;
     }

@@ -1,4 +1,4 @@
-//! Statements as both databases read them: one template, and a narrow difference in dialect.
+//! Statement templates and SQL dialects.
 //!
 //! | template | PostgreSQL | SQLite |
 //! | --- | --- | --- |
@@ -16,34 +16,32 @@
 
 use std::sync::Arc;
 
-/// The moment it is by the server's clock, in microseconds. Stable within a statement, so that an
-/// index can be searched with it.
+/// The server's time in microseconds. Stable within a statement, so that it can be used in an index
+/// search.
 const POSTGRES_NOW: &str = "(EXTRACT(EPOCH FROM statement_timestamp()) * 1000000)::bigint";
 
-/// A statement as its database reads it.
+/// A statement in the dialect of its database.
 #[derive(Debug, Clone)]
 pub(crate) struct Statement {
     pub(crate) text: Arc<str>,
-    /// Whether the clock's time is one more parameter, the last one.
+    /// Whether the current time is an additional, last parameter.
     pub(crate) takes_now: bool,
-    /// Whether it looks for rows, so that the right plan depends on how large the tables are now.
+    /// Whether it searches rows, so that the best plan depends on the current size of the tables.
     pub(crate) searches: bool,
 }
 
-/// What differs between the databases in a statement's text.
+/// The differences between the databases in a statement's text.
 #[derive(Debug, Clone)]
 pub(crate) struct Dialect {
-    kind: Kind,
-    /// What stands before a table's name.
+    kind: DatabaseKind,
     table_prefix: String,
-    /// What stands before an index's name.
     index_prefix: &'static str,
-    /// Where PostgreSQL tells of new work.
+    /// The NOTIFY channel for new work.
     channel: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum DatabaseKind {
     Sqlite,
     Postgres,
 }
@@ -51,7 +49,7 @@ pub(crate) enum Kind {
 impl Dialect {
     pub(crate) fn sqlite() -> Dialect {
         Dialect {
-            kind: Kind::Sqlite,
+            kind: DatabaseKind::Sqlite,
             table_prefix: "coordination_".to_owned(),
             index_prefix: "coordination_",
             channel: String::new(),
@@ -60,23 +58,23 @@ impl Dialect {
 
     pub(crate) fn postgres(schema: &crate::SchemaName) -> Dialect {
         Dialect {
-            kind: Kind::Postgres,
+            kind: DatabaseKind::Postgres,
             table_prefix: format!("\"{schema}\"."),
             index_prefix: "",
             channel: format!("{schema}.work"),
         }
     }
 
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> DatabaseKind {
         self.kind
     }
 
-    /// Where PostgreSQL tells of new work.
+    /// The NOTIFY channel for new work.
     pub(crate) fn channel(&self) -> &str {
         &self.channel
     }
 
-    /// The statement that a template stands for.
+    /// Expands a template.
     pub(crate) fn statement(&self, template: &str) -> Statement {
         let clock_parameter = format!("${}", parameters_in(template) + 1);
         let mut text = String::with_capacity(template.len() + 64);
@@ -85,8 +83,8 @@ impl Dialect {
         while let Some((before, tail)) = rest.split_once('{') {
             let (token, after) = tail.split_once('}').expect("a token of a template is closed");
             text.push_str(before);
-            // SQLite has no clock of its own.
-            if token == "now" && self.kind == Kind::Sqlite {
+            // SQLite takes the time from the provider's clock.
+            if token == "now" && self.kind == DatabaseKind::Sqlite {
                 takes_now = true;
                 text.push_str(&clock_parameter);
             } else {
@@ -98,22 +96,22 @@ impl Dialect {
         Statement { text: Arc::from(text), takes_now, searches: template.contains("WHERE") }
     }
 
-    /// The moment it is, in a statement without parameters.
-    pub(crate) fn now_by_itself(&self) -> &'static str {
+    /// The current time, in a statement without parameters.
+    pub(crate) fn now_expression(&self) -> &'static str {
         match self.kind {
-            Kind::Sqlite => "CAST(strftime('%s', 'now') AS INTEGER) * 1000000",
-            Kind::Postgres => POSTGRES_NOW,
+            DatabaseKind::Sqlite => "CAST(strftime('%s', 'now') AS INTEGER) * 1000000",
+            DatabaseKind::Postgres => POSTGRES_NOW,
         }
     }
 
-    /// A change that tells `queue` of its rows as new work when it commits.
-    pub(crate) fn announced(&self, queue: Queue, change: &str) -> Statement {
+    /// A change that notifies `queue` when it commits.
+    pub(crate) fn notifying(&self, queue: WorkQueue, change: &str) -> Statement {
         match self.kind {
-            // The process tells.
-            Kind::Sqlite => self.statement(change),
-            Kind::Postgres => {
+            // The process notifies its own workers.
+            DatabaseKind::Sqlite => self.statement(change),
+            DatabaseKind::Postgres => {
                 let (channel, queue) = (&self.channel, queue.name());
-                // The server says the same word once a transaction, however many rows there are.
+                // PostgreSQL sends equal notifications of a transaction once.
                 self.statement(&format!(
                     "WITH added AS ({change} RETURNING 1)
                      SELECT pg_notify('{channel}', '{queue}') FROM added"
@@ -122,19 +120,19 @@ impl Dialect {
         }
     }
 
-    /// Identities that a selection finds, skipping rows that others have in their hands.
+    /// A condition on the IDs that a selection finds, skipping locked rows.
     pub(crate) fn found(&self, selection: &str) -> String {
         match self.kind {
-            Kind::Sqlite => format!("IN ({selection})"),
-            // Found first and then looked up, which no plan can turn round.
-            Kind::Postgres => format!("= ANY(ARRAY({selection} FOR UPDATE SKIP LOCKED))"),
+            DatabaseKind::Sqlite => format!("IN ({selection})"),
+            // An array, so that no plan can evaluate the selection last.
+            DatabaseKind::Postgres => format!("= ANY(ARRAY({selection} FOR UPDATE SKIP LOCKED))"),
         }
     }
 
     fn token(&self, token: &str) -> String {
         match self.kind {
-            Kind::Sqlite => self.sqlite_token(token),
-            Kind::Postgres => self.postgres_token(token),
+            DatabaseKind::Sqlite => self.sqlite_token(token),
+            DatabaseKind::Postgres => self.postgres_token(token),
         }
     }
 
@@ -187,13 +185,13 @@ impl Dialect {
                 "for_share" => "FOR SHARE".to_owned(),
                 "greatest" => "GREATEST".to_owned(),
                 "id" => "TEXT COLLATE \"C\" PRIMARY KEY".to_owned(),
-                // Not an index of its own: an index over all places would tempt the planner to walk
-                // it past a million finished items.
+                // No index: the planner might scan an index over all places past a million finished
+                // items.
                 "place" => "BIGINT GENERATED ALWAYS AS IDENTITY".to_owned(),
                 "name" => "TEXT COLLATE \"C\"".to_owned(),
                 "bytes" => "BYTEA".to_owned(),
                 "flag" => "BOOLEAN NOT NULL DEFAULT FALSE".to_owned(),
-                // Each item leaves three or more dead versions of its row behind.
+                // Each item leaves three or more dead row versions.
                 "swept_often" => "WITH (autovacuum_vacuum_scale_factor = 0.02, \
                                   autovacuum_vacuum_threshold = 1000, \
                                   autovacuum_analyze_scale_factor = 0.05)"
@@ -204,27 +202,28 @@ impl Dialect {
     }
 }
 
-/// What workers wait for.
+/// The queues that workers wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Queue {
+pub(crate) enum WorkQueue {
     Outbox,
     Inbox,
     Scheduler,
 }
 
-impl Queue {
-    pub(crate) const ALL: [Queue; 3] = [Queue::Outbox, Queue::Inbox, Queue::Scheduler];
+impl WorkQueue {
+    pub(crate) const ALL: [WorkQueue; 3] =
+        [WorkQueue::Outbox, WorkQueue::Inbox, WorkQueue::Scheduler];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
-            Queue::Outbox => "outbox",
-            Queue::Inbox => "inbox",
-            Queue::Scheduler => "scheduler",
+            WorkQueue::Outbox => "outbox",
+            WorkQueue::Inbox => "inbox",
+            WorkQueue::Scheduler => "scheduler",
         }
     }
 }
 
-/// The largest number of a parameter in the template; `{in:4}` names one too.
+/// The largest parameter number in the template, including `{in:4}`.
 fn parameters_in(template: &str) -> usize {
     let named = |mark: &str| {
         template
@@ -248,7 +247,7 @@ mod tests {
     const TEMPLATE: &str = "UPDATE {outbox} SET due_at = {now} + $3 WHERE owner = $1 AND id {in:2}";
 
     #[test]
-    fn sqlite_takes_the_moment_as_its_last_parameter() {
+    fn sqlite_takes_the_time_as_its_last_parameter() {
         let statement = Dialect::sqlite().statement(TEMPLATE);
         assert_eq!(
             &*statement.text,
@@ -259,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn postgresql_asks_its_own_clock_in_its_own_schema() {
+    fn postgresql_uses_its_own_clock_and_schema() {
         let schema = SchemaName::new("billing").unwrap();
         let statement = Dialect::postgres(&schema).statement(TEMPLATE);
         assert!(statement.text.starts_with("UPDATE \"billing\".outbox SET due_at = (EXTRACT("));
@@ -268,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_without_the_moment_takes_none() {
+    fn a_statement_without_the_time_takes_none() {
         assert!(!Dialect::sqlite().statement("SELECT id FROM {inbox} WHERE id = $1").takes_now);
     }
 }

@@ -1,4 +1,4 @@
-//! What goes into a statement and what comes out of it, without the driver's type parameters.
+//! Parameters and columns of statements, without the driver's type parameters.
 
 use std::borrow::Cow;
 
@@ -9,40 +9,40 @@ use sqlx::{ColumnIndex, Decode, Row, Type};
 
 use crate::error::DatabaseError;
 
-/// A parameter of a statement. None is NULL.
+/// A parameter of a statement. `None` is NULL.
 #[derive(Debug, Clone)]
 pub enum Value<'a> {
-    /// A number, or a moment in microseconds.
+    /// A number, or a timestamp in microseconds.
     Int(Option<i64>),
     /// A text.
     Text(Option<Cow<'a, str>>),
     /// Bytes.
     Bytes(Option<&'a [u8]>),
-    /// Texts that one parameter stands for.
+    /// A list of texts.
     Texts(Vec<String>),
 }
 
-/// A row of an answer, by the names of its columns.
+/// A row of a result, read by column name.
 pub trait Columns: Send {
     /// A number.
     fn int(&self, column: &'static str) -> Result<i64, DatabaseError>;
-    /// A number, or nothing.
+    /// A number or NULL.
     fn maybe_int(&self, column: &'static str) -> Result<Option<i64>, DatabaseError>;
     /// A text.
     fn text(&self, column: &'static str) -> Result<&str, DatabaseError>;
-    /// A text, or nothing.
+    /// A text or NULL.
     fn maybe_text(&self, column: &'static str) -> Result<Option<&str>, DatabaseError>;
     /// Bytes.
     fn bytes(&self, column: &'static str) -> Result<&[u8], DatabaseError>;
-    /// Bytes, or nothing.
+    /// Bytes or NULL.
     fn maybe_bytes(&self, column: &'static str) -> Result<Option<&[u8]>, DatabaseError>;
 
-    /// A moment.
+    /// A timestamp.
     fn moment(&self, column: &'static str) -> Result<Timestamp, DatabaseError> {
         read(column, Timestamp::from_unix_micros(self.int(column)?))
     }
 
-    /// How many.
+    /// A count.
     fn count(&self, column: &'static str) -> Result<u32, DatabaseError> {
         read(column, u32::try_from(self.int(column)?))
     }
@@ -52,12 +52,12 @@ pub trait Columns: Send {
         read(column, Payload::new(self.bytes(column)?))
     }
 
-    /// The text of an error.
+    /// An error text.
     fn error_text(&self, column: &'static str) -> Result<ErrorText, DatabaseError> {
         Ok(ErrorText::new(self.text(column)?))
     }
 
-    /// A text that a checking constructor reads.
+    /// A text, parsed by a checking constructor.
     fn named<'a, T, E: ToString>(
         &'a self,
         column: &'static str,
@@ -66,7 +66,7 @@ pub trait Columns: Send {
         read(column, new(self.text(column)?))
     }
 
-    /// The same, or nothing.
+    /// The same, or NULL.
     fn maybe_named<'a, T, E: ToString>(
         &'a self,
         column: &'static str,
@@ -107,8 +107,7 @@ where
     }
 }
 
-/// What a column was read as; what nobody could have written through this crate is a failure that
-/// names the column.
+/// Turns a value that this crate never writes into an error that names the column.
 pub(crate) fn read<T, E: ToString>(
     column: &'static str,
     value: Result<T, E>,
@@ -116,12 +115,12 @@ pub(crate) fn read<T, E: ToString>(
     value.map_err(|reason| DatabaseError::Unreadable { column, reason: reason.to_string() })
 }
 
-/// Identities as one parameter.
+/// IDs as one parameter.
 pub(crate) fn ids<I: ToString>(ids: &[I]) -> Value<'static> {
     Value::Texts(ids.iter().map(ToString::to_string).collect())
 }
 
-/// The topics that are named, as one parameter.
+/// The named topics as one parameter.
 pub(crate) fn topics_value(topics: &Topics) -> Option<Value<'static>> {
     match topics {
         Topics::All => None,
@@ -131,17 +130,17 @@ pub(crate) fn topics_value(topics: &Topics) -> Option<Value<'static>> {
     }
 }
 
-/// An identity.
+/// An ID.
 pub(crate) fn id(id: &impl ToString) -> Value<'static> {
     Value::Text(Some(Cow::Owned(id.to_string())))
 }
 
-/// A moment, if there is one.
+/// An optional timestamp.
 pub(crate) fn maybe_moment(at: Option<Timestamp>) -> Value<'static> {
     Value::Int(at.map(Timestamp::unix_micros))
 }
 
-/// The request that caused something, if it is known.
+/// An optional correlation ID.
 pub(crate) fn correlation(id: Option<&CorrelationId>) -> Value<'_> {
     Value::Text(id.map(|id| Cow::Borrowed(id.as_str())))
 }
@@ -200,7 +199,7 @@ impl From<Delay> for Value<'_> {
     }
 }
 
-/// A span in microseconds.
+/// A duration in microseconds.
 fn micros(span: std::time::Duration) -> Value<'static> {
     i64::try_from(span.as_micros()).expect("leases and delays are at most 366 days").into()
 }

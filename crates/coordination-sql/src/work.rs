@@ -1,45 +1,45 @@
-//! The life of a work item, once for messages, timers and runs: `Ready → Claimed → Done / Dead`.
+//! Statements for work items, shared by messages, timers and runs: `Ready → Claimed → Done / Dead`.
 //!
-//! The statements of one table, from what differs between the tables. A ready item is `waiting`
-//! until a claim notices that it is due; what is due has an index in the order of creation. So a
-//! claim costs what it hands out, however many items wait or are finished.
+//! A ready item is `waiting` until a claim marks it `due`; due items have an index in creation
+//! order. So the cost of a claim is proportional to the items that it returns, however many wait or
+//! are finished.
 
 mod claims;
 mod retention;
 
 use std::time::Duration;
 
-pub(crate) use self::claims::{Among, ByTopic, topics_among};
-pub(crate) use self::retention::{OldSql, PurgeSql};
+pub(crate) use self::claims::{PerTopicFilter, TopicFilter, topic_list};
+pub(crate) use self::retention::{ExpiredItemsSql, PurgeSql};
 use crate::engine::Engine;
 use crate::error::DatabaseError;
 use crate::statement::{Dialect, Statement};
 use crate::value::{Columns, Value, read};
 
-/// How many items one statement of upkeep is about: notices to be due, reaps or forgets. However many
-/// there are, no statement holds the others up (`CRD-14`). No claim takes more.
+/// The most items that one maintenance statement marks due, reaps or deletes, so that none blocks
+/// others for long (`CRD-14`). A claim takes at most as many.
 pub(crate) const BATCH: usize = 1000;
-/// How many such statements one call runs. What is left is for the next call.
+/// How many such statements one call runs. The next call continues.
 const BATCHES_MAX: usize = 100;
 
 /// What differs between the tables of work items.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Table {
     pub(crate) name: &'static str,
-    /// What a claim sets beside state and owner.
+    /// What a claim sets in addition to state and owner.
     pub(crate) on_claim: &'static str,
-    /// The columns that a claimer sees.
-    pub(crate) shown: &'static str,
-    /// Without which an item that comes back is dead.
-    pub(crate) comes_back: Option<&'static str>,
+    /// The columns that a claim returns.
+    pub(crate) columns: &'static str,
+    /// A condition without which a returned item is dead.
+    pub(crate) reopens_if: Option<&'static str>,
 }
 
-/// The statements of a table of work items, but for those that claim.
+/// The statements of a table of work items, without the claims.
 #[derive(Debug, Clone)]
 pub(crate) struct WorkSql {
-    /// Finishes claimed items: of the owner `$1`, the identities `$2`.
+    /// Finishes the items `$2` that `$1` has claimed.
     pub(crate) finish: Statement,
-    /// Gives claimed items back after the delay `$3`.
+    /// Makes claimed items ready again after the delay `$3`.
     pub(crate) give_back: Statement,
     reap: Statement,
     oldest: Statement,
@@ -62,7 +62,7 @@ impl WorkSql {
         }
     }
 
-    /// Makes items ready whose claim has run out. Says how many.
+    /// Makes items ready whose claim has expired. Returns how many.
     pub(crate) async fn reap<E: Engine>(&self, engine: &E) -> Result<usize, DatabaseError> {
         in_batches(|| engine.execute(&self.reap, Vec::new())).await
     }
@@ -74,13 +74,13 @@ impl WorkSql {
     ) -> Result<Option<Duration>, DatabaseError> {
         let rows = engine.read(&self.oldest, Vec::new()).await?;
         let age = rows.first().map(|row| row.maybe_int("age")).transpose()?.flatten();
-        // A negative age is one that is not due.
+        // A negative age: not due.
         Ok(age.and_then(|micros| u64::try_from(micros).ok()).map(Duration::from_micros))
     }
 }
 
-/// Runs a call about up to [`BATCH`] items until there are no more, or for long enough. Says how
-/// many items.
+/// Repeats a call that changes up to [`BATCH`] items until there are no more, at most
+/// [`BATCHES_MAX`] times. Returns how many items it changed.
 pub(crate) async fn in_batches<F: Future<Output = Result<usize, DatabaseError>> + Send>(
     mut batch: impl FnMut() -> F + Send,
 ) -> Result<usize, DatabaseError> {
@@ -96,10 +96,10 @@ pub(crate) async fn in_batches<F: Future<Output = Result<usize, DatabaseError>> 
 }
 
 impl Table {
-    /// The statement that gives back items that `$1` has claimed, with what it sets beside.
+    /// The statement that makes items ready again that `$1` has claimed, and sets `also`.
     pub(crate) fn give_back(&self, also: &str) -> String {
-        let (name, finished_at) = (self.name, self.finished_on_coming_back());
-        let (due, waiting) = (self.coming_back("'due'"), self.coming_back("'waiting'"));
+        let (name, finished_at) = (self.name, self.reopened_finished_at());
+        let (due, waiting) = (self.reopened_state("'due'"), self.reopened_state("'waiting'"));
         format!(
             "UPDATE {{{name}}}
              SET state = CASE WHEN $3 = 0 THEN {due} ELSE {waiting} END, due_at = {{now}} + $3,
@@ -108,10 +108,10 @@ impl Table {
         )
     }
 
-    /// The statement that makes items ready whose claim has run out.
+    /// The statement that makes items ready whose claim has expired.
     pub(crate) fn reap(&self, dialect: &Dialect) -> String {
-        let (name, finished_at) = (self.name, self.finished_on_coming_back());
-        let due = self.coming_back("'due'");
+        let (name, finished_at) = (self.name, self.reopened_finished_at());
+        let due = self.reopened_state("'due'");
         let expired = dialect.found(&format!(
             "SELECT id FROM {{{name}}} {{by:{name}_claimed}}
              WHERE state = 'claimed' AND claimed_until <= {{now}}
@@ -124,29 +124,29 @@ impl Table {
         )
     }
 
-    /// The state of an item that comes back and would be in `state`.
-    fn coming_back(&self, state: &str) -> String {
-        match self.comes_back {
+    /// `state`, or dead if the item must not return.
+    fn reopened_state(&self, state: &str) -> String {
+        match self.reopens_if {
             None => state.to_owned(),
             Some(condition) => format!("CASE WHEN {condition} THEN {state} ELSE 'dead' END"),
         }
     }
 
-    fn finished_on_coming_back(&self) -> String {
-        match self.comes_back {
+    fn reopened_finished_at(&self) -> String {
+        match self.reopens_if {
             None => "NULL".to_owned(),
             Some(condition) => format!("CASE WHEN {condition} THEN NULL ELSE {{now}} END"),
         }
     }
 }
 
-/// What giving back untried sets: nothing is left of an attempt that began. `$4` is the reason.
-pub(crate) const UNTRIED: &str =
+/// Set when an item is postponed: an attempt that began is not counted. `$4` is the reason.
+pub(crate) const POSTPONED: &str =
     ", attempts = attempts - CASE WHEN begun THEN 1 ELSE 0 END, begun = FALSE,
      last_error = CASE WHEN $4 = '' THEN last_error ELSE $4 END";
-/// What giving back after an attempt sets: it counts whether or not it was said to begin. `$4` is the
+/// Set when an item is retried: the attempt counts whether or not `begin` was called. `$4` is the
 /// error.
-pub(crate) const TRIED: &str =
+pub(crate) const RETRIED: &str =
     ", attempts = attempts + CASE WHEN begun THEN 0 ELSE 1 END, begun = FALSE,
      last_error = CASE WHEN $4 = '' THEN last_error ELSE $4 END";
 
@@ -160,11 +160,11 @@ pub(crate) fn begin(table: &str) -> String {
     )
 }
 
-/// Keeps the last error when the new one, `$3`, is empty.
+/// Stores the error `$3`, unless it is empty.
 pub(crate) const NOTE_ERROR: &str = ", last_error = CASE WHEN $3 = '' THEN last_error ELSE $3 END";
 
-/// The statement that ends items that `$1` has claimed, with what it sets beside. A join that starts
-/// locks its members in the same order, so that neither waits for the other.
+/// The statement that finishes items that `$1` has claimed, and sets `also`. A join that starts
+/// locks its members in the same order, so that the two cannot deadlock.
 pub(crate) fn settle(table: &str, state: &str, also: &str) -> String {
     format!(
         "UPDATE {{{table}}}
@@ -173,13 +173,13 @@ pub(crate) fn settle(table: &str, state: &str, also: &str) -> String {
     )
 }
 
-/// A span as a parameter; the calendar is shorter than what does not fit.
+/// A duration as a parameter, capped at [`Timestamp::MAX`](coordination::Timestamp::MAX).
 pub(crate) fn span(span: Duration) -> Value<'static> {
-    let calendar = coordination::Timestamp::MAX.unix_micros();
-    i64::try_from(span.as_micros()).map_or(calendar, |micros| micros.min(calendar)).into()
+    let max = coordination::Timestamp::MAX.unix_micros();
+    i64::try_from(span.as_micros()).map_or(max, |micros| micros.min(max)).into()
 }
 
-/// When the first item in a state is due. An index gives it, whatever the server thinks of the table.
+/// When the first item in a state is due. Uses an index, whatever the planner's statistics.
 pub(crate) fn first_due(table: &str, state: &str) -> String {
     let index = if state == "due" { "due_since" } else { state };
     format!(
@@ -188,7 +188,7 @@ pub(crate) fn first_due(table: &str, state: &str) -> String {
     )
 }
 
-/// How many rows there are by a column that counts them.
+/// A count of rows.
 pub(crate) fn counted(row: &impl Columns, column: &'static str) -> Result<usize, DatabaseError> {
     read(column, usize::try_from(row.int(column)?))
 }

@@ -1,11 +1,9 @@
-//! What the memory provider's operations cost at 1 thousand and at 1 million items, and the ratio,
-//! in one run.
+//! Benchmark of the memory provider with 1 thousand and with 1 million items, and the ratio.
 //!
-//! `cargo bench -p coordination`. The rounds of both sizes alternate, so that whatever else the
-//! machine does hits both; the median of the rounds is shown. Nothing asserts a time: read the
-//! ratio.
+//! `cargo bench -p coordination`. The rounds of both sizes alternate, so that other load on the
+//! machine affects both; the median of the rounds is shown. Nothing asserts a time: read the ratio.
 
-#![allow(clippy::print_stdout, reason = "a benchmark shows its figures")]
+#![allow(clippy::print_stdout, reason = "a benchmark prints its results")]
 #![allow(missing_docs, reason = "a benchmark is a program")]
 
 use std::sync::Arc;
@@ -155,7 +153,7 @@ enum Operation {
     Renew,
 }
 
-/// One round: prepares, then times the operation alone, and says how long one batch of it took.
+/// One round: prepares, then measures one batch of the operation.
 async fn round(operation: Operation, world: &mut World) -> Duration {
     match operation {
         Operation::Enqueue => {

@@ -127,7 +127,7 @@ fn delivery(shop: &Shop) -> impl Fn(OutboxMessage) -> Handled + Send + Sync + 's
             };
             let mut incoming = NewInboxMessage::new(key, message.topic, message.payload);
             incoming.correlation_id = message.correlation_id;
-            // The network duplicates what it likes; the inbox does not care.
+            // The network may duplicate messages; the inbox deduplicates.
             for copy in ["first", "second"] {
                 let said = match Inbox::enqueue(&shop.billing, incoming.clone()).await? {
                     Enqueued::Added => "added to the inbox",
@@ -140,7 +140,7 @@ fn delivery(shop: &Shop) -> impl Fn(OutboxMessage) -> Handled + Send + Sync + 's
     }
 }
 
-/// Bills an order. The second order has a bad moment, the third cannot be billed at all.
+/// Bills an order. The second order fails once, the third one permanently.
 fn billing(shop: &Shop) -> impl Fn(InboxMessage) -> Handled + Send + Sync + 'static {
     let shop = shop.clone();
     move |message| {
@@ -188,7 +188,7 @@ fn report(shop: &Shop) -> impl Fn(OutboxMessage) -> Handled + Send + Sync + 'sta
     }
 }
 
-/// Two replicas want to compact the archive; the lease lets one, and stops it when it is lost.
+/// Two replicas want to compact the archive; the lease admits one, and stops it when it is lost.
 async fn run_a_singleton(shop: &Shop) -> Result<(), Box<dyn Error>> {
     let archive = ResourceName::new("archive")?;
     let duration = LeaseDuration::new(Duration::from_secs(10))?;

@@ -1,4 +1,4 @@
-//! Where time comes from. Nothing else in this crate reads the machine's time (`PRIM-GEN-A`).
+//! Clocks. Nothing else in this crate reads the system time (`PRIM-GEN-A`).
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -10,11 +10,11 @@ use tokio::time::Instant;
 
 use crate::Timestamp;
 
-/// The longest that a clock waits without looking at the machine's time again, so that a step of the
-/// wall clock or a suspension of the machine is noticed.
+/// The longest sleep before a clock reads the system time again, so that a step of the wall clock
+/// or a suspension of the machine is noticed.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// Less time in suspend than this is taken for the time between the readings of two clocks.
+/// A smaller difference is attributed to the time between the readings of two clocks.
 const SUSPENDED_MICROS_MIN: i64 = 10_000;
 
 /// A wait for a moment. Boxed, because clocks are shared as `Arc<dyn Clock>`.
@@ -22,11 +22,11 @@ pub type Wait<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// A source of time, and a way to wait for a moment of it.
 pub trait Clock: Debug + Send + Sync + 'static {
-    /// The moment it is.
+    /// The current time.
     fn now(&self) -> Timestamp;
 
-    /// Completes when [`now`](Clock::now) is `at` or later. The default sleeps by tokio's timers and
-    /// looks again; a clock that knows better when its time passes has its own.
+    /// Completes when [`now`](Clock::now) is `at` or later. The default sleeps with tokio's timers
+    /// and checks again.
     fn wait_until(&self, at: Timestamp) -> Wait<'_> {
         Box::pin(async move {
             loop {
@@ -34,8 +34,8 @@ pub trait Clock: Debug + Send + Sync + 'static {
                 if remaining.is_zero() {
                     return;
                 }
-                // Tokio's timers count whole milliseconds, so one that fires a little early is
-                // met by a second round. They stand still in suspend.
+                // Tokio's timers have a resolution of a millisecond, so one may fire slightly early
+                // and the loop sleeps again. They do not advance in suspend.
                 tokio::time::sleep_until(Instant::now() + remaining.min(LOOK_AGAIN_AFTER)).await;
             }
         })
@@ -46,24 +46,22 @@ pub trait Clock: Debug + Send + Sync + 'static {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WallClock;
 
-/// The machine's wall clock as it stood when this was made, moved on by the monotonic clock.
+/// Reads the wall clock once, then follows the monotonic clock.
 ///
-/// Steps of the wall clock do not reach it, which makes it the clock by which a process judges that
-/// a lease from a remote provider has run out. On Linux it counts the time in which the machine is
-/// suspended, in which [`std::time::Instant`] stands still: a lease runs out in that time too. In a
-/// paused tokio runtime it stands still with it.
+/// Steps of the wall clock do not affect it, so a process uses it to decide whether a lease from a
+/// remote provider has expired. On Linux it includes the time in suspend, which
+/// [`std::time::Instant`] does not: a lease expires in that time too. In a paused tokio runtime it
+/// is paused too.
 #[derive(Debug, Clone, Copy)]
 pub struct MonotonicClock {
     started_at: Timestamp,
     started: Instant,
-    /// For how long the machine has been suspended, from a moment of its own.
+    /// Total time in suspend, from an arbitrary start.
     suspended_micros: fn() -> i64,
     suspended_micros_before: i64,
 }
 
-/// A clock that moves only when told to, for tests.
-///
-/// Clones are hands of the same clock.
+/// A clock that moves only when it is set, for tests. Clones share the time.
 ///
 /// ```
 /// use std::time::Duration;
@@ -88,12 +86,12 @@ impl Clock for WallClock {
 }
 
 impl MonotonicClock {
-    /// A clock that shows the machine's time now.
+    /// A clock that starts at the current wall clock time.
     pub fn new() -> MonotonicClock {
         MonotonicClock::starting_at(WallClock.now())
     }
 
-    /// A clock that shows `started_at` now.
+    /// A clock that starts at `started_at`.
     pub fn starting_at(started_at: Timestamp) -> MonotonicClock {
         MonotonicClock::on_machine(started_at, suspended_micros)
     }
@@ -116,7 +114,7 @@ impl MonotonicClock {
     }
 }
 
-/// By how much the clock that counts the time in suspend is ahead of the one that does not.
+/// The difference between the clock that includes time in suspend and the one that does not.
 #[cfg(target_os = "linux")]
 fn suspended_micros() -> i64 {
     use rustix::time::{ClockId, clock_gettime};
@@ -157,17 +155,17 @@ impl Clock for MonotonicClock {
 }
 
 impl FakeClock {
-    /// A clock that shows `now` until it is moved.
+    /// A clock that shows `now` until it is advanced or set.
     pub fn at(now: Timestamp) -> FakeClock {
         FakeClock { now: watch::Sender::new(now) }
     }
 
-    /// Moves the clock on and wakes whoever waits for a moment that has come.
+    /// Advances the clock and wakes waiters whose time has come.
     pub fn advance(&self, span: Duration) {
         self.now.send_modify(|now| *now = now.after(span));
     }
 
-    /// Sets the clock, also back.
+    /// Sets the clock, forward or back.
     pub fn set(&self, now: Timestamp) {
         self.now.send_replace(now);
     }
@@ -186,7 +184,7 @@ impl Clock for FakeClock {
     }
 }
 
-/// A machine that is suspended when a test says so, one for each thread.
+/// A simulated suspension of the machine, per thread.
 #[cfg(test)]
 pub(crate) mod suspension {
     use std::cell::Cell;

@@ -1,7 +1,7 @@
-//! Cron lines in a time zone.
+//! Cron schedules in a time zone.
 //!
-//! The line is matched on civil time, the zone turns civil times into moments, and one rule says
-//! what happens when the clocks change: see [`CronSchedule`].
+//! The line is matched on civil time and the zone converts civil times to timestamps.
+//! [`CronSchedule`] explains what happens when the clocks change.
 
 mod ticks;
 
@@ -21,7 +21,7 @@ pub const CRON_LINE_BYTES_MAX: usize = 255;
 ///
 /// Fields take `*`, numbers, names (`MON`, `JAN`), ranges, steps and lists, and `L`, `W` and `#` as
 /// [croner](https://docs.rs/croner) does. Days follow the tradition: if both day fields are
-/// restricted, either suffices.
+/// restricted, a day matches if either does.
 ///
 /// **When the clocks change.** A line whose hour field is `*` or `*/n` follows elapsed time: it
 /// skips the hour that does not exist and runs through both passes of the hour that exists twice.
@@ -69,55 +69,28 @@ pub enum CronField {
 
 /// Why a schedule was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the fields are named for what they hold")]
 pub enum InvalidSchedule {
     /// Not 5 and not 6 fields.
     #[error("cron_field_count: {count} fields, 5 or 6 are expected")]
-    FieldCount {
-        /// How many fields the line has.
-        count: usize,
-    },
-    /// One field cannot be read.
+    FieldCount { count: usize },
+    /// One field is invalid.
     #[error("invalid_cron_field: {field} {text:?}: {reason}")]
-    Field {
-        /// Which field.
-        field: CronField,
-        /// The field's text.
-        text: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// Each field can be read, but not all of them together.
+    Field { field: CronField, text: String, reason: String },
+    /// Each field is valid, but the combination is not.
     #[error("invalid_cron_line: {line:?}: {reason}")]
-    Line {
-        /// The line.
-        line: String,
-        /// What is wrong with it.
-        reason: String,
-    },
+    Line { line: String, reason: String },
     /// The line is longer than [`CRON_LINE_BYTES_MAX`].
     #[error("cron_line_too_long: {bytes} bytes, at most {CRON_LINE_BYTES_MAX} are allowed")]
-    TooLong {
-        /// How many bytes the line has.
-        bytes: usize,
-    },
+    TooLong { bytes: usize },
     /// The line names a day that no year has, such as 30 February.
     #[error(
         "cron_never_due: {line:?} matches no day of month \"{day_of_month}\" in month \"{month}\""
     )]
-    NeverDue {
-        /// The line.
-        line: String,
-        /// Its day of month.
-        day_of_month: String,
-        /// Its month.
-        month: String,
-    },
+    NeverDue { line: String, day_of_month: String, month: String },
     /// No such time zone.
     #[error("unknown_time_zone: {name:?} is not an IANA time zone")]
-    UnknownTimeZone {
-        /// The name given.
-        name: String,
-    },
+    UnknownTimeZone { name: String },
 }
 
 const SIX_FIELDS: [CronField; 6] = [
@@ -190,7 +163,7 @@ fn parser() -> CronParser {
     CronParser::builder().seconds(Seconds::Optional).year(Year::Disallowed).build()
 }
 
-/// Reads one field with all others left open, so that an error is known to be this field's.
+/// Parses one field with `*` in all others, so that an error is about this field.
 fn check_field(field: CronField, text: &str) -> Result<(), InvalidSchedule> {
     let refused = |reason: String| InvalidSchedule::Field { field, text: text.to_owned(), reason };
     if text.split(',').any(str::is_empty) {

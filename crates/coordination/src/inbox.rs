@@ -1,4 +1,4 @@
-//! The inbox: messages that came in, each handled once however often it was sent.
+//! The inbox: received messages, each handled once however often it was sent.
 
 use std::fmt;
 use std::future::Future;
@@ -38,69 +38,69 @@ pub struct InboxKey {
 pub struct NewInboxMessage {
     /// Its identity.
     pub key: InboxKey,
-    /// What it is about.
+    /// Its topic.
     pub topic: Topic,
-    /// What it carries.
+    /// Its payload.
     pub payload: Payload,
     /// The request that caused it, if known.
     pub correlation_id: Option<CorrelationId>,
     /// The hash of its content, if the sender gives one.
     pub hash: Option<ContentHash>,
-    /// When it may be claimed; none is at once.
+    /// When it may be claimed; `None` means at once.
     pub due_at: Option<Timestamp>,
 }
 
-/// A message as the inbox keeps it.
+/// A message as the inbox stores it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InboxMessage {
     /// Its identity.
     pub key: InboxKey,
-    /// What it is about.
+    /// Its topic.
     pub topic: Topic,
-    /// What it carries.
+    /// Its payload.
     pub payload: Payload,
     /// The request that caused it, if known.
     pub correlation_id: Option<CorrelationId>,
     /// The hash of its content, if the sender gave one.
     pub hash: Option<ContentHash>,
-    /// Where it stands.
+    /// Its state.
     pub status: InboxStatus,
     /// When it became due: as asked for, as abandoned or revived, or when it was enqueued.
     pub due_at: Timestamp,
     /// How many attempts began ([`Inbox::begin`]) or were abandoned, over all its claims.
     pub attempts: u32,
-    /// How many there had been when it was last revived; 0 if it never was.
+    /// The value of `attempts` when it was last revived; 0 if it never was.
     pub attempts_at_revival: u32,
-    /// How many attempts since then began and had not ended when their claim ran out, as of the last
-    /// claim: its process died, or could not say what came of it.
+    /// How many attempts since then began and had no outcome when their claim expired, as of the
+    /// last claim: the process died, or could not report the outcome.
     pub lost_attempts: u32,
-    /// What went wrong last, or why it was revived; empty if nothing did.
+    /// The last error, or the reason of the revival; empty if there was neither.
     pub last_error: ErrorText,
 }
 
-/// Where an inbox message stands.
+/// The state of an inbox message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InboxStatus {
     /// Waits to be claimed, now or when it is due.
     Ready,
     /// Is being handled.
     Claimed {
-        /// When the claim runs out.
+        /// When the claim expires.
         until: Timestamp,
     },
     /// Was handled.
     Done,
-    /// Failed for good.
+    /// Failed permanently.
     Dead,
 }
 
-/// What enqueueing did.
+/// The result of enqueueing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Enqueued {
     /// The message is new.
     Added,
-    /// The message was here; nothing changed.
+    /// The message was known; nothing changed.
     Duplicate,
 }
 
@@ -112,29 +112,27 @@ pub enum Processed {
     No,
     /// It was handled.
     Yes,
-    /// It was handled with another content: the sender used one ID for two messages.
+    /// It was handled with different content: the sender used one ID for two messages.
     WithOtherContent,
 }
 
-/// Why a message cannot be shown.
+/// Why [`Inbox::get`] returned no message.
 #[derive(Debug, Error)]
+#[expect(missing_docs, reason = "the fields are named for what they hold")]
 pub enum GetError {
     /// It was never enqueued, or was finished and has been purged.
     #[error("unknown_message: {key}")]
-    Unknown {
-        /// The identity asked for.
-        key: InboxKey,
-    },
+    Unknown { key: InboxKey },
     /// The provider gave no answer.
     #[error(transparent)]
     Provider(#[from] ProviderError),
 }
 
-/// Messages that came in: `Ready → Claimed → Done / Dead`, and from `Dead` back by
+/// Received messages: `Ready → Claimed → Done / Dead`, and back from `Dead` with
 /// [`revive`](Inbox::revive).
 ///
-/// One message per [`InboxKey`], for as long as it is not purged. For the shape of the methods and
-/// what the counts mean see [`Outbox`](crate::Outbox).
+/// One message per [`InboxKey`], until it is purged. [`Outbox`](crate::Outbox) explains the
+/// methods' return types and counts.
 pub trait Inbox: Send + Sync + 'static {
     /// Whether this message was handled before. Changes nothing.
     fn already_processed(
@@ -146,8 +144,8 @@ pub trait Inbox: Send + Sync + 'static {
     /// Adds a message, unless its key is known: then nothing changes, whatever its status.
     fn enqueue(&self, message: NewInboxMessage) -> impl Answer<Enqueued>;
 
-    /// Claims up to `max` due messages of these topics for `lease`, in the order of their creation
-    /// whatever their topics. What it costs does not grow with the messages of other topics.
+    /// Claims up to `max` due messages of these topics for `lease`, in creation order across
+    /// topics. The cost does not grow with the number of messages of other topics.
     fn claim_of(
         &self,
         owner: &OwnerToken,
@@ -166,12 +164,12 @@ pub trait Inbox: Send + Sync + 'static {
         async move { self.claim_of(owner, lease, max, &Topics::All).await }
     }
 
-    /// Says that work on a claimed message begins, and makes its claim last for `lease` from now,
-    /// unless it lasts longer anyway. The answer is how many attempts there were, this one included;
-    /// none if `owner` has not claimed it.
+    /// Records that an attempt begins on a claimed message, and extends the claim to `lease` from
+    /// now; it never shortens it. Returns the number of attempts including this one, or `None` if
+    /// `owner` has not claimed the message.
     ///
-    /// Counted once a claim, so the call may be repeated; and counted before the work, so that a
-    /// message that takes its workers down with it shows.
+    /// Counted once per claim, so the call may be repeated; and counted before the work, so that a
+    /// message that crashes its workers is noticed.
     fn begin(
         &self,
         owner: &OwnerToken,
@@ -179,7 +177,7 @@ pub trait Inbox: Send + Sync + 'static {
         lease: LeaseDuration,
     ) -> impl Answer<Option<u32>>;
 
-    /// Ends the owner's claims on these messages as the settlement says. Says how many.
+    /// Ends the owner's claims on these messages. Returns how many.
     fn settle(
         &self,
         owner: &OwnerToken,
@@ -187,17 +185,19 @@ pub trait Inbox: Send + Sync + 'static {
         settlement: &Settlement,
     ) -> impl Answer<usize>;
 
-    /// Finishes claimed messages. Says how many.
+    /// Finishes claimed messages. Returns how many.
     fn ack(&self, owner: &OwnerToken, keys: &[InboxKey]) -> impl Answer<usize> {
         async move { self.settle(owner, keys, &Settlement::DONE).await }
     }
 
-    /// Gives claimed messages back [untried](Settlement::PutOff). Says how many.
+    /// Makes claimed messages ready again [without an attempt](Settlement::Postpone). Returns how
+    /// many.
     fn postpone(&self, owner: &OwnerToken, keys: &[InboxKey], delay: Delay) -> impl Answer<usize> {
-        async move { self.settle(owner, keys, &Settlement::put_off(delay)).await }
+        async move { self.settle(owner, keys, &Settlement::postpone(delay)).await }
     }
 
-    /// Gives claimed messages back after a [failed attempt](Settlement::Retry). Says how many.
+    /// Makes claimed messages ready again after a [failed attempt](Settlement::Retry). Returns how
+    /// many.
     fn abandon(
         &self,
         owner: &OwnerToken,
@@ -209,33 +209,33 @@ pub trait Inbox: Send + Sync + 'static {
         async move { self.settle(owner, keys, &settlement).await }
     }
 
-    /// Ends claimed messages as dead. Says how many.
+    /// Fails claimed messages permanently. Returns how many.
     fn fail(&self, owner: &OwnerToken, keys: &[InboxKey], error: &ErrorText) -> impl Answer<usize> {
         let settlement = Settlement::Fail { error: error.clone() };
         async move { self.settle(owner, keys, &settlement).await }
     }
 
-    /// The message as it is kept.
+    /// The message as it is stored.
     fn get(&self, key: &InboxKey) -> impl Answer<InboxMessage, GetError>;
 
-    /// Makes dead messages ready after `delay`. Says how many. An empty `reason` keeps the last
-    /// error.
+    /// Makes dead messages ready after `delay`. Returns how many. The reason is stored as the last
+    /// error, unless it is empty.
     fn revive(&self, keys: &[InboxKey], reason: &ErrorText, delay: Delay) -> impl Answer<usize>;
 
-    /// Makes messages ready whose claim has run out. Says how many.
+    /// Makes messages ready whose claim has expired. Returns how many.
     fn reap(&self) -> impl Answer<usize>;
 
-    /// Forgets finished messages of these topics that were kept for long enough. Says how many. What
-    /// is left after very many is for the next call.
+    /// Deletes finished messages of these topics whose retention has passed. Returns how many. One
+    /// call deletes a bounded number; the next call continues.
     ///
-    /// A forgotten message is unknown again: the sender's next copy would be delivered.
+    /// A deleted message is unknown again: the sender's next copy would be delivered.
     fn purge(&self, topics: &Topics, keep: Retention) -> impl Answer<usize>;
 
     /// How long the oldest due and unclaimed message has been due, by the provider's clock.
     fn oldest_ready_age(&self) -> impl Answer<Option<Duration>>;
 
-    /// Completes when there may be new work, to spare a worker its poll. May complete for no
-    /// reason; the default never does.
+    /// Completes when there may be new work, so that a worker need not poll. It may complete
+    /// spuriously; the default never completes.
     fn work_added(&self) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }
@@ -255,7 +255,7 @@ impl NewInboxMessage {
 
     /// The same with a hash of its content.
     #[must_use]
-    pub fn hashed(self, hash: ContentHash) -> NewInboxMessage {
+    pub fn with_hash(self, hash: ContentHash) -> NewInboxMessage {
         NewInboxMessage { hash: Some(hash), ..self }
     }
 
@@ -267,8 +267,8 @@ impl NewInboxMessage {
 }
 
 impl InboxMessage {
-    /// How many attempts there were since it was enqueued or last revived, so that a revived message
-    /// has all its attempts again.
+    /// How many attempts there were since it was enqueued or last revived, so that a revived
+    /// message has all its attempts again.
     ///
     /// # Panics
     /// If there were more attempts at the last revival than there are, which no provider reports.

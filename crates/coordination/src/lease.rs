@@ -1,5 +1,4 @@
-//! System leases: the right to a named resource, for a while, with a fencing token that grows for
-//! ever.
+//! System leases: exclusive rights to named resources, with fencing tokens.
 
 pub(crate) mod guard;
 
@@ -7,14 +6,13 @@ use std::sync::Arc;
 
 use crate::{Answer, Clock, Lease, LeaseDuration, OwnerToken, ResourceName};
 
-/// Orders the tenures of one resource: whoever has the larger token came later.
+/// Orders the tenures of one resource: a later holder has a larger token.
 ///
-/// Grows through renewals, expiry, release and re-acquisition, and for providers that outlive their
-/// process through restarts.
+/// It grows with every acquisition and renewal, and durable providers keep it across restarts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(u64);
 
-/// What work that is done under a lease carries: the resource and the token it is held with.
+/// Proof of a lease, passed along with work done under it: the resource and the holder's token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fence {
     /// What is held.
@@ -23,15 +21,15 @@ pub struct Fence {
     pub token: FencingToken,
 }
 
-/// Names one tenure to the provider: the fence, and who holds it.
+/// Identifies one tenure to the provider: the fence and its holder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tenure {
     /// What is held.
     pub resource: ResourceName,
     /// Who holds it.
     pub owner: OwnerToken,
-    /// The token that the holder knows. After a renewal whose answer was lost it is an older one of
-    /// the same tenure, which a provider accepts; one from an earlier tenure is not.
+    /// The token that the holder knows. After a renewal whose answer was lost this is an older
+    /// token of the same tenure, which a provider accepts; it rejects tokens of earlier tenures.
     pub token: FencingToken,
 }
 
@@ -56,14 +54,13 @@ pub struct Tenure {
 /// # }
 /// ```
 pub trait Leases: Clone + Send + Sync + 'static {
-    /// Takes the resource for `duration` if nobody holds it, the same owner included. None is
-    /// "held".
+    /// Acquires the resource for `duration`. Returns `None` if it is held, even by the same owner.
     ///
-    /// Without `owner` the lease gets a token of its own. Must be called within a tokio runtime:
-    /// the lease watches its own end.
+    /// Without `owner` the lease gets a random owner token. Must be called within a tokio runtime,
+    /// because a task watches the expiry of the lease.
     ///
-    /// After a lost answer the repeated call finds the resource held until the first lease runs
-    /// out.
+    /// If the answer is lost, a repeated call finds the resource held until the first lease
+    /// expires.
     fn acquire(
         &self,
         resource: &ResourceName,
@@ -73,9 +70,8 @@ pub trait Leases: Clone + Send + Sync + 'static {
         Lease::acquire(self, resource, duration, owner)
     }
 
-    /// The provider's part of [`acquire`](Leases::acquire).
-    ///
-    /// The token is larger than every token of this resource before.
+    /// The provider's part of [`acquire`](Leases::acquire). The token is larger than every earlier
+    /// token of this resource.
     fn try_acquire(
         &self,
         resource: &ResourceName,
@@ -83,18 +79,19 @@ pub trait Leases: Clone + Send + Sync + 'static {
         owner: &OwnerToken,
     ) -> impl Answer<Option<FencingToken>>;
 
-    /// Extends a tenure to `duration` from now, with a larger token. None is "lost".
+    /// Extends the lease to `duration` from now and issues a larger token. Returns `None` if the
+    /// lease was lost.
     fn try_renew(
         &self,
         tenure: &Tenure,
         duration: LeaseDuration,
     ) -> impl Answer<Option<FencingToken>>;
 
-    /// Ends a tenure, if it lasts. Says how many tenures it ended: 1 or 0.
+    /// Ends a tenure. Returns 1, or 0 if it had ended before.
     fn release(&self, tenure: &Tenure) -> impl Answer<usize>;
 
-    /// Ends a tenure whose [`Lease`] was dropped. By default this is [`release`](Leases::release)
-    /// on a task of its own; a provider that need not wait does it at once.
+    /// Ends a tenure whose [`Lease`] was dropped. The default spawns a task that calls
+    /// [`release`](Leases::release).
     fn release_dropped(&self, tenure: Tenure) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             let resource = &tenure.resource;
@@ -110,16 +107,16 @@ pub trait Leases: Clone + Send + Sync + 'static {
         });
     }
 
-    /// The clock by which this process judges that a lease has run out.
+    /// The clock by which this process decides that a lease has expired.
     ///
-    /// The memory provider's own; a provider with a remote clock gives a
-    /// [`MonotonicClock`](crate::MonotonicClock). A lease counts as lost `duration` after it was
-    /// *asked for* by this clock, which is never later than the provider's own end of it.
+    /// A provider with a remote clock returns a [`MonotonicClock`](crate::MonotonicClock). A lease
+    /// counts as lost `duration` after it was *requested* by this clock, which is never later than
+    /// the provider's own expiry.
     fn clock(&self) -> Arc<dyn Clock>;
 }
 
 impl FencingToken {
-    /// The token with this number, as a provider keeps it.
+    /// The token with this number.
     pub const fn new(number: u64) -> FencingToken {
         FencingToken(number)
     }

@@ -1,7 +1,7 @@
-//! The words that callers choose: topics, sources, owners, jobs, resources.
+//! Names: topics, sources, owner tokens, jobs, resources.
 //!
-//! Each is its own type with one checking constructor, so that a job's name cannot be passed for a
-//! topic and a blank one cannot exist (`PRIM-GEN-D`).
+//! Each is its own type with a checking constructor, so that a job's name cannot be passed as a
+//! topic and a blank name cannot exist (`PRIM-GEN-D`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,23 +11,23 @@ use thiserror::Error;
 /// The most bytes a name has.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// What an outbox or inbox message, a timer or a job is about; handlers are chosen by it.
+/// The kind of a message, timer or job; handlers are chosen by topic.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Topic(Arc<str>);
 
-/// The system that an inbox message came from.
+/// The system that sent an inbox message.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Source(Arc<str>);
 
-/// The name that a source gave its message.
+/// The ID that a source gave its message.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceMessageId(Arc<str>);
 
-/// What ties a message to the request that caused it, in logs and spans.
+/// Links a message to the request that caused it, in logs and spans.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CorrelationId(Arc<str>);
 
-/// Who claims work or holds a lease. Two workers never share one.
+/// Identifies who claims work or holds a lease. Two workers never share one.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OwnerToken(Arc<str>);
 
@@ -35,33 +35,23 @@ pub struct OwnerToken(Arc<str>);
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobName(Arc<str>);
 
-/// The name of what a system lease gives the right to.
+/// The name of a resource that is protected by a system lease.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceName(Arc<str>);
 
-/// Why a name was refused. `what` says which one: `topic`, `source`, `owner token`, …
+/// Why a name was refused. `what` is the kind of name: `topic`, `source`, `owner token`, …
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the fields are named for what they hold")]
 pub enum InvalidName {
     /// Empty, or nothing but white space.
     #[error("blank_name: the {what} is blank")]
-    Blank {
-        /// Which name.
-        what: &'static str,
-    },
+    Blank { what: &'static str },
     /// More than [`NAME_BYTES_MAX`] bytes.
     #[error("name_too_long: the {what} has {bytes} bytes, at most {NAME_BYTES_MAX} are allowed")]
-    TooLong {
-        /// Which name.
-        what: &'static str,
-        /// How many bytes it has.
-        bytes: usize,
-    },
-    /// Has a control character, which logs and databases would not show or take.
+    TooLong { what: &'static str, bytes: usize },
+    /// Has a control character, which logs do not show and databases may refuse.
     #[error("name_has_control_character: the {what} has a control character")]
-    ControlCharacter {
-        /// Which name.
-        what: &'static str,
-    },
+    ControlCharacter { what: &'static str },
 }
 
 fn checked(what: &'static str, text: &str) -> Result<Arc<str>, InvalidName> {
@@ -77,7 +67,7 @@ fn checked(what: &'static str, text: &str) -> Result<Arc<str>, InvalidName> {
     Ok(Arc::from(text))
 }
 
-/// The same three methods for each of the types above; the types themselves stand written out.
+/// The methods of each type above. The types are written out, so that a reader finds them.
 macro_rules! name {
     ($name:ident, $what:literal) => {
         impl $name {
@@ -118,7 +108,7 @@ name!(JobName, "job name");
 name!(ResourceName, "resource name");
 
 impl OwnerToken {
-    /// A token that nobody else has: 80 random bits after the time.
+    /// A unique token: the time and 80 random bits.
     pub fn random() -> OwnerToken {
         OwnerToken(Arc::from(crate::id::random_ulid().to_string().as_str()))
     }

@@ -1,4 +1,4 @@
-//! The outbox: messages that must leave this system, kept until they have.
+//! The outbox: messages to send, stored until they are sent.
 
 pub(crate) mod join;
 pub(crate) mod record;
@@ -14,8 +14,7 @@ use crate::{
     Payload, Retention, Settlement, Timestamp, Topic,
 };
 
-/// A message to enqueue. Its identity is made here, so enqueueing the same value again adds
-/// nothing.
+/// A message to enqueue. It has its ID already, so enqueueing the same value again adds nothing.
 ///
 /// ```
 /// use coordination::{CorrelationId, NewOutboxMessage, Payload, Topic};
@@ -31,13 +30,13 @@ use crate::{
 pub struct NewOutboxMessage {
     /// Its identity.
     pub id: MessageId,
-    /// What it is about.
+    /// Its topic.
     pub topic: Topic,
-    /// What it carries.
+    /// Its payload.
     pub payload: Payload,
     /// The request that caused it, if known.
     pub correlation_id: Option<CorrelationId>,
-    /// When it may be claimed; none is at once.
+    /// When it may be claimed; `None` means at once.
     pub due_at: Option<Timestamp>,
 }
 
@@ -46,9 +45,9 @@ pub struct NewOutboxMessage {
 pub struct OutboxMessage {
     /// Its identity.
     pub id: MessageId,
-    /// What it is about.
+    /// Its topic.
     pub topic: Topic,
-    /// What it carries.
+    /// Its payload.
     pub payload: Payload,
     /// The request that caused it, if known.
     pub correlation_id: Option<CorrelationId>,
@@ -58,30 +57,29 @@ pub struct OutboxMessage {
     pub retry_count: u32,
     /// How many attempts began ([`Outbox::begin`]) or were rescheduled, over all its claims.
     pub attempts: u32,
-    /// What went wrong last; empty if nothing did.
+    /// The last error; empty if there was none.
     pub last_error: ErrorText,
-    /// When this claim runs out.
+    /// When this claim expires.
     pub claimed_until: Timestamp,
 }
 
-/// Messages that must leave this system: `Ready → Claimed → Done / Dead`.
+/// Messages to send: `Ready → Claimed → Done / Dead`.
 ///
 /// The methods return [`impl Answer`](Answer) and are not boxed: a provider writes `async fn`, a
 /// worker is generic over it, and no call allocates for dispatch. There is no `dyn Outbox`.
 ///
-/// A message is a value that knows its identity before it is stored, so an SQL provider adds an
-/// inherent `enqueue_in(&mut transaction, message)` beside this trait and the application enqueues
-/// **inside its own transaction**; nothing here depends on when the provider sees the message
-/// first.
+/// A message has its ID before it is stored, so an SQL provider can add an inherent
+/// `enqueue_in(&mut transaction, message)` and the application enqueues **inside its own
+/// transaction**.
 ///
-/// Calls that finish or give back items act only on those that `owner` has claimed, tolerate
-/// unknown and repeated IDs, and say how many items they changed (`PRIM-GEN-B`).
+/// Calls that settle or extend claims act only on messages that `owner` has claimed, tolerate
+/// unknown and repeated IDs, and return how many messages they changed (`PRIM-GEN-B`).
 pub trait Outbox: Send + Sync + 'static {
-    /// Adds a message. One whose ID is known is left as it is, whatever its state.
+    /// Adds a message. A message whose ID is known stays as it is, whatever its state.
     fn enqueue(&self, message: NewOutboxMessage) -> impl Answer<MessageId>;
 
-    /// Claims up to `max` due messages of these topics for `lease`, in the order of their creation
-    /// whatever their topics. What it costs does not grow with the messages of other topics.
+    /// Claims up to `max` due messages of these topics for `lease`, in creation order across
+    /// topics. The cost does not grow with the number of messages of other topics.
     fn claim_due_of(
         &self,
         owner: &OwnerToken,
@@ -100,12 +98,12 @@ pub trait Outbox: Send + Sync + 'static {
         async move { self.claim_due_of(owner, lease, max, &Topics::All).await }
     }
 
-    /// Says that work on a claimed message begins, and extends the claim like
-    /// [`extend`](Outbox::extend). The answer is how many attempts began, this one included; none
-    /// if `owner` has not claimed it.
+    /// Records that an attempt begins on a claimed message, and extends the claim like
+    /// [`extend`](Outbox::extend). Returns the number of attempts including this one, or `None` if
+    /// `owner` has not claimed the message.
     ///
-    /// Counted once a claim, so the call may be repeated; and counted before the work, so that a
-    /// message that takes its workers down with it shows.
+    /// Counted once per claim, so the call may be repeated; and counted before the work, so that a
+    /// message that crashes its workers is noticed.
     fn begin(
         &self,
         owner: &OwnerToken,
@@ -113,8 +111,8 @@ pub trait Outbox: Send + Sync + 'static {
         lease: LeaseDuration,
     ) -> impl Answer<Option<u32>>;
 
-    /// Makes claims last for `lease` from now, unless they last longer anyway. Says how many were
-    /// still the owner's.
+    /// Extends claims to `lease` from now, and never shortens them. Returns how many were still the
+    /// owner's.
     fn extend(
         &self,
         owner: &OwnerToken,
@@ -122,7 +120,7 @@ pub trait Outbox: Send + Sync + 'static {
         lease: LeaseDuration,
     ) -> impl Answer<usize>;
 
-    /// Ends the owner's claims on these messages as the settlement says. Says how many.
+    /// Ends the owner's claims on these messages. Returns how many.
     fn settle(
         &self,
         owner: &OwnerToken,
@@ -130,23 +128,24 @@ pub trait Outbox: Send + Sync + 'static {
         settlement: &Settlement,
     ) -> impl Answer<usize>;
 
-    /// Finishes claimed messages. Says how many.
+    /// Finishes claimed messages. Returns how many.
     fn mark_dispatched(&self, owner: &OwnerToken, ids: &[MessageId]) -> impl Answer<usize> {
         async move { self.settle(owner, ids, &Settlement::DONE).await }
     }
 
-    /// Finishes one claimed message, and keeps what came of it. Says how many, 0 or 1.
+    /// Finishes one claimed message and stores its outcome. Returns 1, or 0 if it was not claimed.
     fn finish(&self, owner: &OwnerToken, id: MessageId, outcome: &Payload) -> impl Answer<usize> {
         let settlement = Settlement::Finish { outcome: Some(outcome.clone()) };
         async move { self.settle(owner, &[id], &settlement).await }
     }
 
-    /// Gives claimed messages back [untried](Settlement::PutOff). Says how many.
+    /// Makes claimed messages ready again [without an attempt](Settlement::Postpone). Returns how
+    /// many.
     fn postpone(&self, owner: &OwnerToken, ids: &[MessageId], delay: Delay) -> impl Answer<usize> {
-        async move { self.settle(owner, ids, &Settlement::put_off(delay)).await }
+        async move { self.settle(owner, ids, &Settlement::postpone(delay)).await }
     }
 
-    /// The same, and keeps the reason as the last error.
+    /// The same, and stores the reason as the last error.
     fn postpone_because(
         &self,
         owner: &OwnerToken,
@@ -154,11 +153,12 @@ pub trait Outbox: Send + Sync + 'static {
         delay: Delay,
         reason: &ErrorText,
     ) -> impl Answer<usize> {
-        let settlement = Settlement::PutOff { delay, reason: reason.clone() };
+        let settlement = Settlement::Postpone { delay, reason: reason.clone() };
         async move { self.settle(owner, ids, &settlement).await }
     }
 
-    /// Gives claimed messages back after a [failed attempt](Settlement::Retry). Says how many.
+    /// Makes claimed messages ready again after a [failed attempt](Settlement::Retry). Returns how
+    /// many.
     fn reschedule(
         &self,
         owner: &OwnerToken,
@@ -170,56 +170,56 @@ pub trait Outbox: Send + Sync + 'static {
         async move { self.settle(owner, ids, &settlement).await }
     }
 
-    /// Ends claimed messages as failed, for good. Says how many.
+    /// Fails claimed messages permanently. Returns how many.
     fn fail(&self, owner: &OwnerToken, ids: &[MessageId], error: &ErrorText) -> impl Answer<usize> {
         let settlement = Settlement::Fail { error: error.clone() };
         async move { self.settle(owner, ids, &settlement).await }
     }
 
-    /// Up to `max` failed messages whose ID is greater than `after`, in the order of their IDs. For people
-    /// who look after the system: it may look at every message that is kept.
+    /// Up to `max` failed messages with an ID greater than `after`, by ID. For operators: it may
+    /// read every stored message.
     fn dead(&self, after: Option<MessageId>, max: BatchSize) -> impl Answer<Vec<OutboxRecord>>;
 
-    /// Makes failed messages ready again, due after `delay`, with all their attempts: retries and
-    /// attempts count from 0. Others are left as they are. Says how many.
+    /// Makes failed messages ready again, due after `delay`, with retries and attempts reset to 0.
+    /// Other messages stay as they are. Returns how many.
     ///
-    /// The reason is kept as the last error; an empty one keeps the one before. For a join the message
-    /// stays failed: the first outcome counts.
+    /// The reason is stored as the last error, unless it is empty. For a join the message stays
+    /// failed: the first outcome counts.
     fn revive(&self, ids: &[MessageId], reason: &ErrorText, delay: Delay) -> impl Answer<usize>;
 
-    /// The message with this ID; none if it is unknown or was purged.
+    /// The message with this ID, or `None` if it is unknown or was purged.
     fn record(&self, id: MessageId) -> impl Answer<Option<OutboxRecord>>;
 
-    /// Makes messages ready whose claim has run out. Says how many.
+    /// Makes messages ready whose claim has expired. Returns how many.
     fn reap(&self) -> impl Answer<usize>;
 
-    /// Forgets finished messages of these topics that were kept for long enough, and joins with the
-    /// last of their messages. Says how many messages. What is left after very many is for the next
-    /// call.
+    /// Deletes finished messages of these topics whose retention has passed, and a join with the
+    /// last of its messages. Returns how many messages. One call deletes a bounded number; the next
+    /// call continues.
     ///
-    /// A worker names its own topics, so that none forgets what others keep (`CRD-07`). A forgotten
-    /// ID is unknown again: enqueueing it would deliver it again.
+    /// A worker names its own topics, so that it does not delete what others keep (`CRD-07`). The
+    /// ID of a deleted message is unknown again: enqueueing it would deliver it again.
     fn purge(&self, topics: &Topics, keep: Retention) -> impl Answer<usize>;
 
     /// How long the oldest due and unclaimed message has been due, by the provider's clock.
     fn oldest_ready_age(&self) -> impl Answer<Option<Duration>>;
 
     /// How long until the next ready message of these topics is due, by the provider's clock: zero
-    /// if one is, none if there is none. Claimed messages do not count.
+    /// if one is due, `None` if there is none. Claimed messages do not count.
     fn next_due_after(&self, topics: &Topics) -> impl Answer<Option<Duration>>;
 
-    /// Completes when there may be new work, to spare a worker its poll. May complete for no
-    /// reason; the default never does.
+    /// Completes when there may be new work, so that a worker need not poll. It may complete
+    /// spuriously; the default never completes.
     ///
-    /// A worker calls this, then claims, and if there was nothing awaits the future: a provider
-    /// that tells of work tells of all that came after the call, to every future made before.
+    /// A worker calls this, then claims, and awaits the future if there was nothing: a provider
+    /// completes every future that was created before the work was added.
     fn work_added(&self) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }
 }
 
 impl NewOutboxMessage {
-    /// A message with an identity of its own, due at once.
+    /// A message with a new ID, due at once.
     pub fn new(topic: Topic, payload: Payload) -> NewOutboxMessage {
         let id = MessageId::random();
         NewOutboxMessage { id, topic, payload, correlation_id: None, due_at: None }
@@ -245,10 +245,11 @@ impl NewOutboxMessage {
 }
 
 impl OutboxMessage {
-    /// How many attempts began and had not ended when their claim ran out: its process died, or
-    /// could not say what came of it. Of a claimed message whose present attempt has not begun.
+    /// How many attempts began and had no outcome when their claim expired: the process died, or
+    /// could not report the outcome. Valid while the current attempt has not begun.
     pub fn lost_attempts(&self) -> u32 {
-        // There may be more retries: earlier releases rescheduled what they had not begun.
+        // There may be more retries than attempts: earlier releases rescheduled messages they had
+        // not begun.
         self.attempts.saturating_sub(self.retry_count)
     }
 }

@@ -1,5 +1,4 @@
-//! What a message carries, what went wrong with it, and the hash of its content: bytes and text
-//! with bounds.
+//! Payloads, content hashes and error texts, with their bounds.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,32 +20,27 @@ pub struct Payload(Arc<[u8]>);
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ContentHash(Arc<[u8]>);
 
-/// What went wrong, for people to read. May be empty: then the text from before is kept.
+/// An error message for people. If it is empty, the stored one stays.
 ///
-/// A text longer than [`ERROR_TEXT_BYTES_MAX`] is cut at a character, and a NUL, which databases do
-/// not take, becomes `U+FFFD`: an error must never be refused for its length.
+/// A text longer than [`ERROR_TEXT_BYTES_MAX`] is truncated at a character boundary, and a NUL,
+/// which databases refuse, becomes `U+FFFD`: storing an error never fails because of its text.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct ErrorText(Arc<str>);
 
 /// Why bytes were refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the fields are named for what they hold")]
 pub enum InvalidPayload {
     /// More than [`PAYLOAD_BYTES_MAX`] bytes.
     #[error("payload_too_large: {bytes} bytes, at most {PAYLOAD_BYTES_MAX} are allowed")]
-    TooLarge {
-        /// How many bytes it has.
-        bytes: usize,
-    },
+    TooLarge { bytes: usize },
     /// An empty hash, or one of more than [`CONTENT_HASH_BYTES_MAX`] bytes.
     #[error("content_hash_length: {bytes} bytes, 1 to {CONTENT_HASH_BYTES_MAX} are allowed")]
-    HashLength {
-        /// How many bytes it has.
-        bytes: usize,
-    },
+    HashLength { bytes: usize },
 }
 
 impl Payload {
-    /// A payload of these bytes, which may be none.
+    /// A payload of these bytes, which may be empty.
     ///
     /// # Errors
     /// [`InvalidPayload::TooLarge`] above [`PAYLOAD_BYTES_MAX`].
@@ -58,7 +52,7 @@ impl Payload {
         Ok(Payload(Arc::from(bytes)))
     }
 
-    /// The payload without bytes.
+    /// The empty payload.
     pub fn empty() -> Payload {
         Payload(Arc::from([]))
     }
@@ -75,7 +69,7 @@ impl Payload {
 }
 
 impl ContentHash {
-    /// A hash of these bytes' value.
+    /// A hash with these bytes.
     ///
     /// # Errors
     /// [`InvalidPayload::HashLength`] if it is empty or above [`CONTENT_HASH_BYTES_MAX`].
@@ -94,7 +88,7 @@ impl ContentHash {
 }
 
 impl ErrorText {
-    /// The text, cut to [`ERROR_TEXT_BYTES_MAX`].
+    /// The text, truncated to [`ERROR_TEXT_BYTES_MAX`].
     pub fn new(text: impl AsRef<str>) -> ErrorText {
         let text = text.as_ref();
         let cut = &text[..text.floor_char_boundary(ERROR_TEXT_BYTES_MAX)];

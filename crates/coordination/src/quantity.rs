@@ -1,62 +1,50 @@
-//! How many and how long: batch sizes, lease durations and delays, each with its bounds
-//! (`PRIM-GEN-D`).
+//! Batch sizes, lease durations and delays, with their bounds (`PRIM-GEN-D`).
 
 use std::time::Duration;
 
 use thiserror::Error;
 
-/// The most items that one claim hands out.
+/// The most items in one claim.
 pub const BATCH_SIZE_MAX: u32 = 1000;
 /// The longest lease or claim: 24 hours.
 pub const LEASE_DURATION_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// The longest delay: 366 days.
 pub const DELAY_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
-/// How many items a claim may hand out; 1 to [`BATCH_SIZE_MAX`].
+/// The maximum number of items in a claim; 1 to [`BATCH_SIZE_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BatchSize(u32);
 
-/// How long a claim or a system lease is held; above zero, at most [`LEASE_DURATION_MAX`].
+/// The duration of a claim or system lease; above zero, at most [`LEASE_DURATION_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseDuration(Duration);
 
-/// How long to wait before an item is ready again; zero to [`DELAY_MAX`].
+/// The delay until an item is due again; zero to [`DELAY_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Delay(Duration);
 
 /// Why a quantity was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the fields are named for what they hold")]
 pub enum InvalidQuantity {
     /// A batch of no items.
     #[error("zero_batch_size: a claim asks for at least 1 item")]
     ZeroBatchSize,
     /// A batch above [`BATCH_SIZE_MAX`].
     #[error("batch_size_too_large: {asked}, at most {BATCH_SIZE_MAX}")]
-    BatchSizeTooLarge {
-        /// The size asked for.
-        asked: u32,
-    },
-    /// A lease of no time. Times below a microsecond are none.
+    BatchSizeTooLarge { asked: u32 },
+    /// A lease below a microsecond.
     #[error("zero_lease_duration: a lease lasts at least 1 microsecond")]
     ZeroLeaseDuration,
     /// A lease above [`LEASE_DURATION_MAX`].
     #[error("lease_duration_too_long: {asked:?}, at most 24 h")]
-    LeaseDurationTooLong {
-        /// The duration asked for.
-        asked: Duration,
-    },
-    /// A delay into the past.
+    LeaseDurationTooLong { asked: Duration },
+    /// A negative delay.
     #[error("negative_delay: {asked_ms} ms")]
-    NegativeDelay {
-        /// The delay asked for, in milliseconds.
-        asked_ms: i64,
-    },
+    NegativeDelay { asked_ms: i64 },
     /// A delay above [`DELAY_MAX`].
     #[error("delay_too_long: {asked:?}, at most 366 days")]
-    DelayTooLong {
-        /// The delay asked for.
-        asked: Duration,
-    },
+    DelayTooLong { asked: Duration },
 }
 
 impl BatchSize {

@@ -1,11 +1,11 @@
-//! For how long finished items are kept.
+//! Retention of finished items.
 
 use std::time::Duration;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// For how long finished items of some topics are kept: those that were handled, and those that
-/// failed, which somebody may want to look at or revive.
+/// How long finished items are kept: those that were handled, and those that failed, which an
+/// operator may inspect or revive.
 ///
 /// ```
 /// use std::time::Duration;
@@ -17,14 +17,14 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Retention {
-    /// Those that were handled: 7 days.
+    /// For items that were handled: 7 days.
     pub done: Duration,
-    /// Those that failed: 30 days.
+    /// For items that failed: 30 days.
     pub dead: Duration,
 }
 
 impl Retention {
-    /// The same for all of them.
+    /// The same duration for both.
     pub const fn of_all(span: Duration) -> Retention {
         Retention { done: span, dead: span }
     }

@@ -1,4 +1,4 @@
-//! The scheduler: timers that are due once, and jobs that are due again and again.
+//! The scheduler: timers and recurring jobs.
 
 pub(crate) mod job;
 pub(crate) mod timer;
@@ -11,50 +11,43 @@ use crate::{
     NewTimer, OwnerToken, RunId, Timer, TimerId, Timestamp, TriggerError,
 };
 
-/// What saving a job did.
+/// The result of saving a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobSaved {
     /// The job is new.
     Created,
-    /// The job had another definition. Runs that are pending use the new one.
+    /// The job had another definition. Pending runs use the new one.
     Updated,
-    /// The job had this definition; its next tick stays where it was.
+    /// The job had this definition; its next tick stays.
     Unchanged,
 }
 
-/// What materialising due jobs did.
+/// The result of materialising due jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
+#[expect(missing_docs, reason = "the fields are named for what they hold")]
 pub enum Materialised {
-    /// So many runs were made.
+    /// The number of runs created.
     Runs(usize),
-    /// So many runs were made, and jobs were left alone whose definition this build cannot read:
-    /// a newer one wrote them, and its workers will (`CRD-13`).
-    Partly {
-        /// How many runs.
-        runs: usize,
-        /// How many jobs were left alone.
-        unreadable: usize,
-    },
-    /// The fencing token was smaller than one that was here before: nothing changed.
-    StaleFence {
-        /// The token that was here before.
-        recorded: FencingToken,
-    },
+    /// Runs were created, and jobs were skipped whose definition this build cannot read: a newer
+    /// build wrote them, and its workers will run them (`CRD-13`).
+    Partly { runs: usize, unreadable: usize },
+    /// The fencing token was smaller than the recorded one: nothing changed.
+    StaleFence { recorded: FencingToken },
 }
 
 /// Timers and jobs.
 ///
 /// Timers and job runs are work items: `Ready → Claimed → Done`, and `Dead` for a timer that was
-/// cancelled. For the shape of the methods and what the counts mean see [`Outbox`](crate::Outbox).
+/// cancelled. [`Outbox`](crate::Outbox) explains the methods' return types and counts.
 pub trait Scheduler: Send + Sync + 'static {
-    /// Adds a timer. One whose ID is known is left as it is, whatever its state.
+    /// Adds a timer. A timer whose ID is known stays as it is, whatever its state.
     fn schedule_timer(&self, timer: NewTimer) -> impl Answer<TimerId>;
 
-    /// Ends a timer that nobody has claimed. Says how many it ended: 1, or 0 when it was too late.
+    /// Cancels an unclaimed timer. Returns 1, or 0 if it was too late.
     fn cancel_timer(&self, id: TimerId) -> impl Answer<usize>;
 
-    /// Claims up to `max` due timers for `lease`, in the order of their creation.
+    /// Claims up to `max` due timers for `lease`, in creation order.
     fn claim_timers(
         &self,
         owner: &OwnerToken,
@@ -62,10 +55,10 @@ pub trait Scheduler: Send + Sync + 'static {
         max: BatchSize,
     ) -> impl Answer<Vec<Timer>>;
 
-    /// Finishes claimed timers. Says how many.
+    /// Finishes claimed timers. Returns how many.
     fn ack_timers(&self, owner: &OwnerToken, ids: &[TimerId]) -> impl Answer<usize>;
 
-    /// Gives claimed timers back, due after `delay`. Says how many.
+    /// Makes claimed timers ready again, due after `delay`. Returns how many.
     fn abandon_timers(
         &self,
         owner: &OwnerToken,
@@ -73,33 +66,33 @@ pub trait Scheduler: Send + Sync + 'static {
         delay: Delay,
     ) -> impl Answer<usize>;
 
-    /// Makes timers ready whose claim has run out. Says how many.
+    /// Makes timers ready whose claim has expired. Returns how many.
     fn reap_timers(&self) -> impl Answer<usize>;
 
     /// Saves a job. Its first tick is the first after now.
     fn create_or_update_job(&self, job: JobDefinition) -> impl Answer<JobSaved>;
 
-    /// Deletes a job and its runs that nobody has claimed. Says how many jobs: 1, or 0 for an
-    /// unknown one.
+    /// Deletes a job and its unclaimed runs. Returns 1, or 0 if the job is unknown.
     ///
-    /// A claimed run can still be acknowledged; given back, it is gone, unless a job of that
-    /// name exists again.
+    /// A claimed run can still be acknowledged. If it is abandoned or reaped it ends, unless a job
+    /// of that name exists again.
     fn delete_job(&self, name: &JobName) -> impl Answer<usize>;
 
-    /// Makes a run of the job that is due now, named by `run` so that the call may be repeated.
+    /// Creates a run of the job that is due now, with the ID `run` so that the call may be
+    /// repeated.
     ///
-    /// A run's identity is also (job, scheduled time): if the job has a run of this very moment,
-    /// that is the run returned.
+    /// A run is also identified by (job, scheduled time): if the job has a run scheduled at this
+    /// very moment, that run's ID is returned.
     fn trigger_job(&self, name: &JobName, run: RunId) -> impl Answer<RunId, TriggerError>;
 
-    /// Makes the runs of all jobs whose tick has come, under a lease: a smaller fencing token than
-    /// the largest seen for that resource changes nothing.
+    /// Creates the runs of all due jobs, under a lease: with a smaller fencing token than the
+    /// largest seen for that resource nothing changes.
     ///
     /// Missed ticks become runs as the job's [`CatchUp`](crate::CatchUp) says.
     fn create_job_runs_from_due_jobs(&self, fence: &Fence) -> impl Answer<Materialised>;
 
-    /// Claims up to `max` due runs for `lease`, in the order of their creation, each with
-    /// the job's newest definition.
+    /// Claims up to `max` due runs for `lease`, in creation order, each with the job's newest
+    /// definition.
     fn claim_job_runs(
         &self,
         owner: &OwnerToken,
@@ -107,10 +100,10 @@ pub trait Scheduler: Send + Sync + 'static {
         max: BatchSize,
     ) -> impl Answer<Vec<JobRun>>;
 
-    /// Finishes claimed runs. Says how many.
+    /// Finishes claimed runs. Returns how many.
     fn ack_job_runs(&self, owner: &OwnerToken, ids: &[RunId]) -> impl Answer<usize>;
 
-    /// Gives claimed runs back, due after `delay`. Says how many.
+    /// Makes claimed runs ready again, due after `delay`. Returns how many.
     fn abandon_job_runs(
         &self,
         owner: &OwnerToken,
@@ -118,21 +111,21 @@ pub trait Scheduler: Send + Sync + 'static {
         delay: Delay,
     ) -> impl Answer<usize>;
 
-    /// Makes runs ready whose claim has run out. Says how many.
+    /// Makes runs ready whose claim has expired. Returns how many.
     fn reap_job_runs(&self) -> impl Answer<usize>;
 
-    /// The earliest of: due times of unclaimed timers and runs, next ticks of jobs. May lie in the
+    /// The earliest of: due times of unclaimed timers and runs, next ticks of jobs. May be in the
     /// past.
     fn next_event_time(&self) -> impl Answer<Option<Timestamp>>;
 
-    /// Forgets timers and runs that were finished `older_than` ago or before. Says how many.
+    /// Deletes timers and runs that were finished at least `older_than` ago. Returns how many.
     fn purge(&self, older_than: Duration) -> impl Answer<usize>;
 
     /// How long the oldest due and unclaimed timer or run has been due, by the provider's clock.
     fn oldest_ready_age(&self) -> impl Answer<Option<Duration>>;
 
-    /// Completes when there may be new work, to spare a worker its poll. May complete for no
-    /// reason; the default never does.
+    /// Completes when there may be new work, so that a worker need not poll. It may complete
+    /// spuriously; the default never completes.
     fn work_added(&self) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }

@@ -1,4 +1,4 @@
-//! A moment in time, as every provider stores it: whole microseconds since the Unix epoch.
+//! Timestamps in microseconds since the Unix epoch.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-/// A moment between 1970 and the end of the year 9999, to the microsecond.
+/// A time between 1970 and the end of the year 9999, in microseconds.
 ///
-/// Microseconds are what PostgreSQL keeps, so a moment survives a round trip through every
-/// provider.
+/// PostgreSQL stores microseconds, so a timestamp survives a round trip through every provider.
 ///
 /// ```
 /// use std::time::Duration;
@@ -21,30 +20,25 @@ use thiserror::Error;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
-/// Why a moment was refused.
+/// Why a timestamp was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the fields are named for what they hold")]
 pub enum InvalidTimestamp {
     /// Before 1970 or after the year 9999.
     #[error("timestamp_out_of_range: {unix_micros} is not between 1970 and 9999")]
-    OutOfRange {
-        /// The moment asked for, in microseconds since the Unix epoch.
-        unix_micros: i64,
-    },
-    /// Not an RFC 3339 moment.
-    #[error("timestamp_unreadable: {text:?} is not an RFC 3339 moment")]
-    Unreadable {
-        /// The text given.
-        text: String,
-    },
+    OutOfRange { unix_micros: i64 },
+    /// Not an RFC 3339 timestamp.
+    #[error("timestamp_unreadable: {text:?} is not an RFC 3339 timestamp")]
+    Unreadable { text: String },
 }
 
 impl Timestamp {
     /// 1970-01-01T00:00:00Z.
     pub const MIN: Timestamp = Timestamp(0);
-    /// The last moment that the calendar knows, 9999-12-30T22:00:00Z.
+    /// The last timestamp of the calendar library, 9999-12-30T22:00:00Z.
     pub const MAX: Timestamp = Timestamp(253_402_207_200_000_000);
 
-    /// The moment this many microseconds after the Unix epoch.
+    /// The time this many microseconds after the Unix epoch.
     ///
     /// # Errors
     /// [`InvalidTimestamp::OutOfRange`] before [`Timestamp::MIN`] or after [`Timestamp::MAX`].
@@ -60,15 +54,14 @@ impl Timestamp {
         self.0
     }
 
-    /// The moment `span` later; past the end of the calendar it is [`Timestamp::MAX`], which no
-    /// clock reaches.
+    /// The time `span` later, at most [`Timestamp::MAX`].
     #[must_use]
     pub fn after(self, span: Duration) -> Timestamp {
         let micros = i64::try_from(span.as_micros()).unwrap_or(i64::MAX);
         Timestamp(self.0.saturating_add(micros).min(Timestamp::MAX.0))
     }
 
-    /// The moment `span` earlier; before the calendar's start it is [`Timestamp::MIN`].
+    /// The time `span` earlier, at least [`Timestamp::MIN`].
     #[must_use]
     pub fn before(self, span: Duration) -> Timestamp {
         let micros = i64::try_from(span.as_micros()).unwrap_or(i64::MAX);

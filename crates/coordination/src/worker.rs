@@ -1,7 +1,7 @@
-//! Workers: they claim, call the handler of the topic, and settle what came of it.
+//! Workers: they claim messages, call the topic's handler, and settle the claims.
 //!
 //! Delivery is at least once: a worker that dies between its effect and its acknowledgement leaves
-//! a claim that runs out, is reaped, and is handled again.
+//! a claim that expires, is reaped, and is handled again.
 
 pub(crate) mod backoff;
 mod dispatch;

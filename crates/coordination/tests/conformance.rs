@@ -1,11 +1,11 @@
-//! The memory provider does what every provider does, under the IDs `PRIM-INMEMORY-…`.
+//! Conformance of the memory provider, under the IDs `PRIM-INMEMORY-…`.
 
 mod prim_inmemory {
     use coordination_conformance::MemoryFixture;
 
     coordination_conformance::in_memory_suite!(MemoryFixture);
 
-    /// What the scenarios of a provider in memory start this binary for.
+    /// The second process of the in-memory scenarios.
     #[test]
     fn second_process() {
         coordination_conformance::in_memory::second_process::<MemoryFixture>();

@@ -1,6 +1,7 @@
-//! A message is handled in a span that carries its correlation ID. A process of its own with one
-//! subscriber for all its threads: which spans are enabled is remembered for the whole process, so a
-//! subscriber of one thread sees nothing of a span that another thread met first.
+//! Spans carry the correlation ID of a message.
+//!
+//! A separate test binary with one global subscriber: `tracing` caches for the whole process which
+//! spans are enabled, so a thread-local subscriber may miss a span that another thread used first.
 
 #![allow(clippy::unwrap_used, reason = "in a test crate a failed unwrap is a failed test")]
 
@@ -18,7 +19,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// The spans of this process. What looks at them first turns the recording on.
+/// The spans of this process, recorded from the first access on.
 static SPANS: LazyLock<Spans> = LazyLock::new(|| {
     let spans = Spans::default();
     tracing::subscriber::set_global_default(spans.clone()).unwrap();

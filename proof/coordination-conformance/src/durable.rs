@@ -1,4 +1,4 @@
-//! What a provider that outlives its process does.
+//! Scenarios of durable providers.
 
 use coordination::{
     Enqueued, Fence, FencingToken, Inbox, InboxStatus, Leases, Materialised, Outbox, OutboxStatus,
@@ -36,8 +36,7 @@ pub async fn durable_a_messages_outlive_the_process<F: DurableFixture>(fixture: 
         for text in ["done", "claimed", "ready"] {
             ids.push(answer(fixture.outbox().enqueue(outbox_message(text))).await);
         }
-        let claimed =
-            answer(fixture.outbox().claim_due(&owner("a"), lease::<F>(3600), batch(2))).await;
+        let claimed = answer(fixture.outbox().claim_due(&owner("a"), lease(3600), batch(2))).await;
         assert_eq!(claimed.len(), 2);
         let count = answer(fixture.outbox().mark_dispatched(&owner("a"), &ids[..1])).await;
         assert_eq!(count, 1);
@@ -67,16 +66,16 @@ pub async fn durable_d_outcomes_and_attempts_outlive_the_process<F: DurableFixtu
     }
     claim_ids(&fixture, "a").await;
     answer(fixture.outbox().finish(&owner("a"), ids[0], &payload("42"))).await;
-    let begun = answer(fixture.outbox().begin(&owner("a"), ids[1], lease::<F>(3600))).await;
+    let begun = answer(fixture.outbox().begin(&owner("a"), ids[1], lease(3600))).await;
     assert_eq!(begun, Some(1));
 
     let fixture = fixture.reopen().await;
     let outbox = fixture.outbox();
     let record = answer(outbox.record(ids[0])).await.expect("it is kept");
     assert_eq!(record.status, OutboxStatus::Done { outcome: Some(payload("42")) });
-    fixture.advance(units::<F>(20)).await;
+    fixture.advance(units(20)).await;
     assert_eq!(answer(outbox.reap()).await, 0, "the claim is as long as it was made");
-    let begun = answer(outbox.begin(&owner("a"), ids[1], lease::<F>(10))).await;
+    let begun = answer(outbox.begin(&owner("a"), ids[1], lease(10))).await;
     assert_eq!(begun, Some(1), "the same claim, the same attempt");
 }
 
@@ -94,9 +93,9 @@ pub async fn durable_b_timers_and_jobs_outlive_the_process<F: DurableFixture>(fi
 
     let fixture = fixture.reopen().await;
     let scheduler = fixture.scheduler();
-    let timers = answer(scheduler.claim_timers(&owner("a"), lease::<F>(10), batch(10))).await;
+    let timers = answer(scheduler.claim_timers(&owner("a"), lease(10), batch(10))).await;
     assert_eq!(timers.iter().map(|timer| timer.id).collect::<Vec<_>>(), [due.id]);
-    let runs = answer(scheduler.claim_job_runs(&owner("a"), lease::<F>(10), batch(10))).await;
+    let runs = answer(scheduler.claim_job_runs(&owner("a"), lease(10), batch(10))).await;
     assert_eq!((runs[0].id, &runs[0].payload), (run, &payload("kept")));
     let stale = Fence { token: FencingToken::new(6), ..fence(7) };
     let made = answer(scheduler.create_job_runs_from_due_jobs(&stale)).await;
@@ -109,15 +108,15 @@ pub async fn durable_c_the_fencing_token_grows_through_restarts<F: DurableFixtur
     let mut fixture = fixture;
     let mut last = FencingToken::new(0);
     for _ in 0..3 {
-        // Taken without a guard, as by a process that is gone before it can give it back.
+        // Acquired without a guard, as by a process that died before it could release it.
         let leases = fixture.leases();
-        let token = answer(leases.try_acquire(&name, lease::<F>(10), &owner("a"))).await;
+        let token = answer(leases.try_acquire(&name, lease(10), &owner("a"))).await;
         let token = token.expect("nobody holds it");
         assert!(token > last, "{} after {}", token.get(), last.get());
         last = token;
         fixture = fixture.reopen().await;
-        let held = answer(fixture.leases().try_acquire(&name, lease::<F>(10), &owner("b"))).await;
+        let held = answer(fixture.leases().try_acquire(&name, lease(10), &owner("b"))).await;
         assert_eq!(held, None, "held through the restart");
-        fixture.advance(units::<F>(10)).await;
+        fixture.advance(units(10)).await;
     }
 }

@@ -1,4 +1,4 @@
-//! What a provider brings to the suite: a fresh instance, and power over its time.
+//! The interface of a provider under test.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -8,9 +8,9 @@ use coordination::{Clock, Inbox, Joins, LeaseDuration, Leases, Scheduler, Timest
 
 /// A fresh, empty provider and its clock.
 ///
-/// The suite's time is the provider's own, and moves only in [`advance`](Fixture::advance): no
-/// scenario waits for time to pass, races with it, or is run twice (`CRD-19`). A provider with a
-/// clock of its own, such as a database's, is given one that can be set.
+/// The provider's clock moves only in [`advance`](Fixture::advance): no scenario waits for time to
+/// pass, races with it, or is run twice (`CRD-19`). A provider with a remote clock, such as a
+/// database's, is given one that can be set.
 pub trait Fixture: Debug + Sized + Send + Sync + 'static {
     /// The provider's part of the scenario IDs: `INMEMORY`, `SQLITE`.
     const PROVIDER: &'static str;
@@ -24,8 +24,8 @@ pub trait Fixture: Debug + Sized + Send + Sync + 'static {
     /// The leases under test.
     type Leases: Leases;
 
-    /// A provider that shares nothing with any other, by a clock that is more than a day behind
-    /// the machine's: whoever asks the wrong one is found out.
+    /// An isolated provider with a clock that is more than a day behind the wall clock, so that a
+    /// provider that reads the wrong clock fails.
     fn fresh() -> impl Future<Output = Self> + Send;
 
     /// Its outbox.
@@ -40,21 +40,21 @@ pub trait Fixture: Debug + Sized + Send + Sync + 'static {
     /// Its leases.
     fn leases(&self) -> &Self::Leases;
 
-    /// The moment it is by the provider's clock.
+    /// The current time by the provider's clock.
     fn now(&self) -> impl Future<Output = Timestamp> + Send;
 
-    /// Moves the provider's clock on.
+    /// Advances the provider's clock.
     fn advance(&self, span: Duration) -> impl Future<Output = ()> + Send;
 
-    /// Does something while the provider's clock is ahead by so much, and sets it right again.
+    /// Runs a future while the provider's clock is ahead, and then sets the clock right.
     fn while_ahead(
         &self,
         by: Duration,
         something: impl Future<Output = ()> + Send,
     ) -> impl Future<Output = ()> + Send;
 
-    /// Runs one scenario to its end: by default on a runtime of its own with several threads, so
-    /// that races are real.
+    /// Runs one scenario: by default on its own runtime with several threads, so that races are
+    /// real.
     fn block_on(scenario: impl Future<Output = ()>) {
         tokio::runtime::Builder::new_multi_thread()
             .worker_threads(4)
@@ -65,47 +65,45 @@ pub trait Fixture: Debug + Sized + Send + Sync + 'static {
     }
 }
 
-/// A provider that outlives its process.
+/// A durable provider.
 pub trait DurableFixture: Fixture {
-    /// The same provider as after a restart of the process: all that was in memory is gone.
+    /// The provider after a restart of the process, without its memory.
     fn reopen(self) -> impl Future<Output = Self> + Send;
 }
 
-/// How the clock of this machine stands to the provider's. Scenarios about whose clock decides run
-/// with either.
+/// Whether the wall clock is ahead of the provider's clock or behind it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Machine {
+pub(crate) enum ClockSkew {
     Ahead,
     Behind,
 }
 
-impl Machine {
-    /// Moves the provider's clock to where this machine's is off by more than a day. Says what it
-    /// is by the provider's.
-    pub(crate) async fn meets<F: Fixture>(self, fixture: &F) -> Timestamp {
-        let (day, machine) = (Duration::from_secs(24 * 60 * 60), WallClock.now());
+impl ClockSkew {
+    /// Moves the provider's clock until the wall clock is off by more than a day. Returns the
+    /// provider's time.
+    pub(crate) async fn apply<F: Fixture>(self, fixture: &F) -> Timestamp {
+        let (day, wall) = (Duration::from_secs(24 * 60 * 60), WallClock.now());
         match self {
-            Machine::Ahead => {
-                assert!(fixture.now().await.after(day) < machine, "the fixture's clock is behind");
+            ClockSkew::Ahead => {
+                assert!(fixture.now().await.after(day) < wall, "the fixture's clock is behind");
             }
-            Machine::Behind => advance_to(fixture, machine.after(day * 2)).await,
+            ClockSkew::Behind => advance_to(fixture, wall.after(day * 2)).await,
         }
         fixture.now().await
     }
 }
 
-/// So many units of the suite's times.
-#[expect(clippy::extra_unused_type_parameters, reason = "the unit is the same for all fixtures")]
-pub(crate) fn units<F: Fixture>(count: u32) -> Duration {
+/// A duration in units of the suite.
+pub(crate) fn units(count: u32) -> Duration {
     Duration::from_secs(1) * count
 }
 
-/// A claim or lease of so many units.
-pub(crate) fn lease<F: Fixture>(count: u32) -> LeaseDuration {
-    LeaseDuration::new(units::<F>(count)).expect("a unit is at most an hour")
+/// The duration of a claim or lease, in units.
+pub(crate) fn lease(count: u32) -> LeaseDuration {
+    LeaseDuration::new(units(count)).expect("a unit is at most an hour")
 }
 
-/// Waits until `at` by the provider's clock.
+/// Advances the provider's clock to `at`.
 pub(crate) async fn advance_to<F: Fixture>(fixture: &F, at: Timestamp) {
     let now = fixture.now().await;
     fixture.advance(at.since(now)).await;

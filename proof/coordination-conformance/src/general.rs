@@ -1,4 +1,4 @@
-//! The rules that hold for all primitives of every provider.
+//! Scenarios of all primitives.
 
 use std::time::Duration;
 
@@ -52,14 +52,14 @@ pub async fn gen_003_only_the_owner_settles_a_claim<F: Fixture>(fixture: F) {
         runs.push(run.expect("a known job"));
     }
     let claimed = async |by: &str| {
-        let (owner, lease) = (owner(by), lease::<F>(10));
+        let (owner, lease) = (owner(by), lease(10));
         let timers = answer(scheduler.claim_timers(&owner, lease, batch(50))).await;
         let runs = answer(scheduler.claim_job_runs(&owner, lease, batch(50))).await;
         let messages = (claim_ids(&fixture, by).await, claim_keys(&fixture, by).await);
         [messages.0.len(), messages.1.len(), timers.len(), runs.len()]
     };
     assert_eq!(claimed("a").await, [3; 4]);
-    // The owner's calls change something once; nobody else's ever do.
+    // The owner's calls change something once; those of others never do.
     for (by, expected) in [("b", 0), ("a", 1), ("a", 0)] {
         let by = owner(by);
         assert_eq!(answer(outbox.mark_dispatched(&by, &messages[..1])).await, expected);
@@ -87,30 +87,30 @@ pub async fn gen_003_only_the_owner_settles_a_claim<F: Fixture>(fixture: F) {
 /// PRIM-GEN-A
 pub async fn gen_a_due_and_expired_are_inclusive<F: Fixture>(fixture: F) {
     let (outbox, scheduler) = (fixture.outbox(), fixture.scheduler());
-    let due_at = fixture.now().await.after(units::<F>(10));
+    let due_at = fixture.now().await.after(units(10));
     let id = answer(outbox.enqueue(outbox_message("1").due_at(due_at))).await;
     answer(scheduler.schedule_timer(timer("1", due_at))).await;
-    fixture.advance(units::<F>(5)).await;
+    fixture.advance(units(5)).await;
     assert_eq!(claim_ids(&fixture, "a").await, []);
     advance_to(&fixture, due_at).await;
-    let claimed = answer(outbox.claim_due(&owner("a"), lease::<F>(10), batch(1))).await;
+    let claimed = answer(outbox.claim_due(&owner("a"), lease(10), batch(1))).await;
     assert_eq!(claimed[0].id, id, "due at the moment itself");
-    let timers = answer(scheduler.claim_timers(&owner("a"), lease::<F>(10), batch(1))).await;
+    let timers = answer(scheduler.claim_timers(&owner("a"), lease(10), batch(1))).await;
     assert_eq!(timers.len(), 1, "due at the moment itself");
     let both_claimed_at = fixture.now().await;
-    fixture.advance(units::<F>(5)).await;
+    fixture.advance(units(5)).await;
     assert_eq!(answer(outbox.reap()).await, 0);
     advance_to(&fixture, claimed[0].claimed_until).await;
     assert_eq!(answer(outbox.reap()).await, 1, "expired at the moment itself");
-    advance_to(&fixture, both_claimed_at.after(units::<F>(10))).await;
+    advance_to(&fixture, both_claimed_at.after(units(10))).await;
     assert_eq!(answer(scheduler.reap_timers()).await, 1, "expired with it");
 
     let free = resource("inclusive");
-    let held = answer(fixture.leases().acquire(&free, lease::<F>(10), None)).await;
+    let held = answer(fixture.leases().acquire(&free, lease(10), None)).await;
     let held = held.expect("nobody holds it");
-    fixture.advance(units::<F>(10)).await;
+    fixture.advance(units(10)).await;
     assert!(held.ensure_held().is_err(), "lost at the moment itself");
-    let next = answer(fixture.leases().acquire(&free, lease::<F>(10), None)).await;
+    let next = answer(fixture.leases().acquire(&free, lease(10), None)).await;
     assert!(next.is_some(), "free at the moment itself");
 }
 
@@ -161,7 +161,7 @@ pub async fn gen_c_no_item_has_two_owners<F: Fixture>(fixture: F) {
     let id = answer(outbox.enqueue(outbox_message("1"))).await;
     assert_eq!(claim_ids(&fixture, "a").await, [id]);
     assert_eq!(claim_ids(&fixture, "b").await, []);
-    fixture.advance(units::<F>(10)).await;
+    fixture.advance(units(10)).await;
     assert_eq!(claim_ids(&fixture, "b").await, [], "ready again through reap alone");
     assert_eq!(answer(outbox.reap()).await, 1);
     assert_eq!(claim_ids(&fixture, "b").await, [id]);
@@ -189,8 +189,8 @@ pub async fn gen_d_bad_input_is_a_typed_error<F: Fixture>(fixture: F) {
     let refused = CronSchedule::parse("* * * * *", "Mars/Olympus").expect_err("no such zone");
     assert_eq!(refused, InvalidSchedule::UnknownTimeZone { name: "Mars/Olympus".to_owned() });
 
-    // No such value can be passed on, so nothing can have been stored.
-    fixture.advance(units::<F>(10)).await;
+    // Such a value cannot be constructed, so nothing was stored.
+    fixture.advance(units(10)).await;
     assert_eq!(claim_ids(&fixture, "a").await, []);
     assert_eq!(claim_keys(&fixture, "a").await, []);
     assert_eq!(answer(fixture.scheduler().next_event_time()).await, None);
@@ -200,8 +200,7 @@ pub async fn gen_d_bad_input_is_a_typed_error<F: Fixture>(fixture: F) {
     let mut message = outbox_message("1");
     message.payload = largest.clone();
     answer(fixture.outbox().enqueue(message)).await;
-    let claimed =
-        answer(fixture.outbox().claim_due(&owner("a"), lease::<F>(10), BatchSize::ONE)).await;
+    let claimed = answer(fixture.outbox().claim_due(&owner("a"), lease(10), BatchSize::ONE)).await;
     assert_eq!(claimed[0].payload, largest);
 }
 
@@ -224,13 +223,13 @@ pub async fn gen_e_every_operation_may_be_repeated<F: Fixture>(fixture: F) {
         assert_eq!(saved == JobSaved::Created, round == 0);
         let triggered = scheduler.trigger_job(&job_name("report"), run).await;
         assert_eq!(triggered.expect("a known job"), run);
-        fixture.advance(units::<F>(1)).await;
+        fixture.advance(units(1)).await;
     }
     assert_eq!(claim_ids(&fixture, "a").await, [message.id], "one message");
     assert_eq!(claim_keys(&fixture, "a").await, [key("shop", "1")], "one message");
-    let timers = answer(scheduler.claim_timers(&a, lease::<F>(10), batch(10))).await;
+    let timers = answer(scheduler.claim_timers(&a, lease(10), batch(10))).await;
     assert_eq!(timers.len(), 1, "one timer");
-    let runs = answer(scheduler.claim_job_runs(&a, lease::<F>(10), batch(10))).await;
+    let runs = answer(scheduler.claim_job_runs(&a, lease(10), batch(10))).await;
     assert_eq!(runs.len(), 1, "one run");
     for expected in [1, 0] {
         assert_eq!(answer(outbox.mark_dispatched(&a, &[message.id])).await, expected);

@@ -1,4 +1,4 @@
-//! What a provider in memory is: its process's alone.
+//! Scenarios of in-memory providers, which share nothing with another process.
 //!
 //! The scenarios start a second process: this binary again, with `ROLE_VARIABLE` set. A binary
 //! that runs them has a test `second_process` which calls [`second_process`], or calls it first.
@@ -13,9 +13,9 @@ use crate::outbox::claim_ids;
 use crate::sample::{outbox_message, resource};
 use crate::scenario::{answer, suite};
 
-/// Set in the second process alone.
+/// Set in the second process only.
 const ROLE_VARIABLE: &str = "COORDINATION_CONFORMANCE_SECOND_PROCESS";
-/// What a second process finds if it shares nothing with the first.
+/// The report of a second process that shares nothing with the first.
 const ALONE: &str = "second process: 0 messages, acquired";
 
 suite! {
@@ -42,7 +42,7 @@ pub async fn gen_001_state_is_local_and_not_durable<F: Fixture>(fixture: F) {
 
 /// PRIM-INMEMORY-GEN-002, `CRD-20`
 pub async fn gen_002_two_processes_coordinate_nothing<F: Fixture>(fixture: F) {
-    let held = answer(fixture.leases().acquire(&resource("one"), lease::<F>(10), None)).await;
+    let held = answer(fixture.leases().acquire(&resource("one"), lease(10), None)).await;
     let held = held.expect("nobody holds it");
     let seen = start_second_process();
     assert!(seen.contains(ALONE), "{seen}");
@@ -54,8 +54,8 @@ pub fn is_second_process() -> bool {
     std::env::var_os(ROLE_VARIABLE).is_some()
 }
 
-/// In a second process: looks for the first one's message and lease, says what it found, and leaves
-/// a message behind. Elsewhere it does nothing.
+/// In a second process: looks for the first one's message and lease, prints what it found, and
+/// leaves a message behind. Otherwise it does nothing.
 #[expect(clippy::print_stdout, reason = "the first process reads it")]
 pub fn second_process<F: Fixture>() {
     if !is_second_process() {
@@ -64,14 +64,14 @@ pub fn second_process<F: Fixture>() {
     F::block_on(async {
         let fixture = F::fresh().await;
         let messages = claim_ids(&fixture, "b").await.len();
-        let held = answer(fixture.leases().acquire(&resource("one"), lease::<F>(10), None)).await;
+        let held = answer(fixture.leases().acquire(&resource("one"), lease(10), None)).await;
         let acquired = if held.is_some() { "acquired" } else { "not acquired" };
         answer(fixture.outbox().enqueue(outbox_message("2"))).await;
         println!("second process: {messages} messages, {acquired}");
     });
 }
 
-/// Runs a second process to its end. Says what it found.
+/// Runs a second process. Returns what it printed.
 fn start_second_process() -> String {
     let this = std::env::current_exe().expect("a process knows its program");
     let mut second = Command::new(this);

@@ -1,4 +1,4 @@
-//! What every inbox does.
+//! Scenarios of the inbox.
 
 mod claims;
 mod retention;
@@ -20,7 +20,7 @@ pub use self::retention::{
     inbox_y_a_purge_forgets_by_topic_and_keeps_the_dead_for_longer,
 };
 use crate::Fixture;
-use crate::fixture::{Machine, advance_to, lease, units};
+use crate::fixture::{ClockSkew, advance_to, lease, units};
 use crate::sample::{batch, error, inbox_message, key, owner, payload, topic};
 use crate::scenario::{answer, each_is_claimed_once, suite};
 
@@ -91,7 +91,7 @@ pub async fn inbox_002_ready_messages_are_claimed_by_their_identifiers<F: Fixtur
     for message_id in ["3", "1", "2"] {
         add(&fixture, message_id).await;
     }
-    let first = answer(inbox.claim(&owner("a"), lease::<F>(10), batch(2))).await;
+    let first = answer(inbox.claim(&owner("a"), lease(10), batch(2))).await;
     let keys: Vec<_> = first.iter().map(|message| message.key.clone()).collect();
     assert_eq!(keys, [key("shop", "3"), key("shop", "1")]);
     assert_eq!(first[0].payload, payload("3"));
@@ -100,7 +100,7 @@ pub async fn inbox_002_ready_messages_are_claimed_by_their_identifiers<F: Fixtur
 
 /// PRIM-INMEMORY-INBOX-003
 pub async fn inbox_003_a_future_message_waits_until_it_is_due<F: Fixture>(fixture: F) {
-    let due_at = fixture.now().await.after(units::<F>(10));
+    let due_at = fixture.now().await.after(units(10));
     let message = inbox_message("1").due_at(due_at);
     assert_eq!(answer(fixture.inbox().enqueue(message)).await, Enqueued::Added);
     assert_eq!(claim_keys(&fixture, "a").await, []);
@@ -114,7 +114,7 @@ pub async fn inbox_004_an_acknowledged_message_is_not_claimed_again<F: Fixture>(
     let keys = [add(&fixture, "1").await];
     claim_keys(&fixture, "a").await;
     assert_eq!(answer(inbox.ack(&owner("a"), &keys)).await, 1);
-    fixture.advance(units::<F>(20)).await;
+    fixture.advance(units(20)).await;
     answer(inbox.reap()).await;
     assert_eq!(claim_keys(&fixture, "a").await, []);
     assert_eq!(status(&fixture, &keys[0]).await, InboxStatus::Done);
@@ -125,18 +125,18 @@ pub async fn inbox_005_an_abandoned_message_is_ready_again<F: Fixture>(fixture: 
     let inbox = fixture.inbox();
     let keys = [add(&fixture, "1").await];
     claim_keys(&fixture, "a").await;
-    let delay = Delay::new(units::<F>(10)).expect("a valid delay");
+    let delay = Delay::new(units(10)).expect("a valid delay");
     let count = answer(inbox.abandon(&owner("a"), &keys, &error("busy"), delay)).await;
     assert_eq!(count, 1);
     assert_eq!(status(&fixture, &keys[0]).await, InboxStatus::Ready);
     assert_eq!(claim_keys(&fixture, "a").await, [], "not before the delay is over");
-    fixture.advance(units::<F>(10)).await;
-    let claimed = answer(inbox.claim(&owner("b"), lease::<F>(10), batch(1))).await;
+    fixture.advance(units(10)).await;
+    let claimed = answer(inbox.claim(&owner("b"), lease(10), batch(1))).await;
     assert_eq!(claimed[0].last_error, error("busy"));
     let none = ErrorText::default();
     let count = answer(inbox.abandon(&owner("b"), &keys, &none, Delay::ZERO)).await;
     assert_eq!(count, 1);
-    let claimed = answer(inbox.claim(&owner("b"), lease::<F>(10), batch(1))).await;
+    let claimed = answer(inbox.claim(&owner("b"), lease(10), batch(1))).await;
     assert_eq!(claimed[0].last_error, error("busy"), "an empty error keeps the one before");
 }
 
@@ -146,7 +146,7 @@ pub async fn inbox_006_a_failed_message_is_dead<F: Fixture>(fixture: F) {
     let keys = [add(&fixture, "1").await];
     claim_keys(&fixture, "a").await;
     assert_eq!(answer(inbox.fail(&owner("a"), &keys, &error("bad"))).await, 1);
-    fixture.advance(units::<F>(20)).await;
+    fixture.advance(units(20)).await;
     answer(inbox.reap()).await;
     assert_eq!(claim_keys(&fixture, "a").await, []);
     let message = inbox.get(&keys[0]).await.expect("a known message");
@@ -158,9 +158,9 @@ pub async fn inbox_007_get_shows_what_is_stored<F: Fixture>(fixture: F) {
     let inbox = fixture.inbox();
     let hash = ContentHash::new([1, 2, 3]).expect("a valid hash");
     let correlation_id = CorrelationId::new("request-7").expect("a valid ID");
-    let due_at = fixture.now().await.after(units::<F>(1));
+    let due_at = fixture.now().await.after(units(1));
     let message = inbox_message("1")
-        .hashed(hash.clone())
+        .with_hash(hash.clone())
         .correlated_with(correlation_id.clone())
         .due_at(due_at);
     assert_eq!(answer(inbox.enqueue(message)).await, Enqueued::Added);
@@ -189,14 +189,14 @@ pub async fn inbox_008_a_dead_message_can_be_revived<F: Fixture>(fixture: F) {
     let revived = answer(inbox.revive(&keys, &error("x"), Delay::ZERO)).await;
     assert_eq!(revived, 0, "a claimed one is not dead");
     answer(inbox.fail(&owner("a"), &keys, &error("bad"))).await;
-    let delay = Delay::new(units::<F>(10)).expect("a valid delay");
+    let delay = Delay::new(units(10)).expect("a valid delay");
     let revived = answer(inbox.revive(&keys, &error("fixed"), delay)).await;
     assert_eq!(revived, 1);
     let again = answer(inbox.revive(&keys, &error("x"), Delay::ZERO)).await;
     assert_eq!(again, 0, "once");
     assert_eq!(claim_keys(&fixture, "a").await, [], "not before the delay is over");
-    fixture.advance(units::<F>(10)).await;
-    let claimed = answer(inbox.claim(&owner("b"), lease::<F>(10), batch(1))).await;
+    fixture.advance(units(10)).await;
+    let claimed = answer(inbox.claim(&owner("b"), lease(10), batch(1))).await;
     assert_eq!(claimed[0].last_error, error("fixed"));
     assert_eq!(claimed[0].attempts_since_revival(), 0, "its attempts are its own again");
     answer(inbox.ack(&owner("b"), &keys)).await;
@@ -209,22 +209,22 @@ pub async fn inbox_008_a_dead_message_can_be_revived<F: Fixture>(fixture: F) {
 /// PRIM-INMEMORY-INBOX-009, `CRD-20`
 pub async fn inbox_009_the_providers_clock_decides<F: Fixture>(fixture: F) {
     let inbox = fixture.inbox();
-    for (round, machine) in [Machine::Ahead, Machine::Behind].into_iter().enumerate() {
-        let now = machine.meets(&fixture).await;
+    for (round, skew) in [ClockSkew::Ahead, ClockSkew::Behind].into_iter().enumerate() {
+        let now = skew.apply(&fixture).await;
         let [near, far, due] = ["near", "far", "now"].map(|name| format!("{name}-{round}"));
-        let far_at = now.after(units::<F>(3600));
-        for (name, due_at) in [(&far, far_at), (&near, now.after(units::<F>(10)))] {
+        let far_at = now.after(units(3600));
+        for (name, due_at) in [(&far, far_at), (&near, now.after(units(10)))] {
             let message = inbox_message(name).due_at(due_at);
             assert_eq!(answer(inbox.enqueue(message)).await, Enqueued::Added);
         }
-        assert_eq!(claim_keys(&fixture, "a").await, [], "{machine:?}");
-        fixture.advance(units::<F>(10)).await;
-        assert_eq!(claim_keys(&fixture, "a").await, [key("shop", &near)], "{machine:?}");
+        assert_eq!(claim_keys(&fixture, "a").await, [], "{skew:?}");
+        fixture.advance(units(10)).await;
+        assert_eq!(claim_keys(&fixture, "a").await, [key("shop", &near)], "{skew:?}");
         let enqueued = answer(inbox.enqueue(inbox_message(&due).due_at(now))).await;
         assert_eq!(enqueued, Enqueued::Added);
-        assert_eq!(claim_keys(&fixture, "a").await, [key("shop", &due)], "{machine:?}");
+        assert_eq!(claim_keys(&fixture, "a").await, [key("shop", &due)], "{skew:?}");
         advance_to(&fixture, far_at).await;
-        assert_eq!(claim_keys(&fixture, "a").await, [key("shop", &far)], "{machine:?}");
+        assert_eq!(claim_keys(&fixture, "a").await, [key("shop", &far)], "{skew:?}");
     }
 }
 
@@ -286,17 +286,17 @@ pub async fn inbox_c_attempts_are_those_that_began_or_were_abandoned<F: Fixture>
     attempts(1).await;
     for _ in 0..2 {
         claim_keys(&fixture, "a").await;
-        fixture.advance(units::<F>(10)).await;
+        fixture.advance(units(10)).await;
         answer(inbox.reap()).await;
         attempts(1).await;
     }
     claim_keys(&fixture, "a").await;
-    answer(inbox.begin(&owner("a"), &keys[0], lease::<F>(10))).await;
+    answer(inbox.begin(&owner("a"), &keys[0], lease(10))).await;
     attempts(2).await;
     answer(inbox.abandon(&owner("a"), &keys, &error("x"), Delay::ZERO)).await;
     attempts(2).await;
     claim_keys(&fixture, "a").await;
-    answer(inbox.begin(&owner("a"), &keys[0], lease::<F>(10))).await;
+    answer(inbox.begin(&owner("a"), &keys[0], lease(10))).await;
     answer(inbox.fail(&owner("a"), &keys, &error("x"))).await;
     answer(inbox.revive(&keys, &error("x"), Delay::ZERO)).await;
     attempts(3).await;
@@ -324,7 +324,7 @@ pub async fn inbox_e_already_processed_knows_the_done_messages<F: Fixture>(fixtu
     };
     expect(None, Processed::No).await;
     assert_eq!(claim_keys(&fixture, "a").await, [], "asking adds nothing");
-    let enqueued = answer(inbox.enqueue(inbox_message("1").hashed(hash.clone()))).await;
+    let enqueued = answer(inbox.enqueue(inbox_message("1").with_hash(hash.clone()))).await;
     assert_eq!(enqueued, Enqueued::Added);
     expect(Some(hash.clone()), Processed::No).await;
     claim_keys(&fixture, "a").await;
@@ -365,7 +365,7 @@ pub async fn inbox_g_racing_claims_hand_out_each_message_once<F: Fixture>(fixtur
     each_is_claimed_once(enqueued, move |owner| {
         let inbox = inbox.clone();
         async move {
-            let claimed = answer(inbox.claim(&owner, lease::<F>(3600), batch(7))).await;
+            let claimed = answer(inbox.claim(&owner, lease(3600), batch(7))).await;
             claimed.into_iter().map(|claimed| claimed.key).collect()
         }
     })
@@ -379,12 +379,12 @@ pub async fn inbox_h_reap_never_touches_finished_messages<F: Fixture>(fixture: F
     for message_id in ["1", "2", "3", "4"] {
         keys.push(add(&fixture, message_id).await);
     }
-    answer(inbox.claim(&owner("a"), lease::<F>(10), batch(3))).await;
-    answer(inbox.claim(&owner("b"), lease::<F>(3600), batch(1))).await;
+    answer(inbox.claim(&owner("a"), lease(10), batch(3))).await;
+    answer(inbox.claim(&owner("b"), lease(3600), batch(1))).await;
     answer(inbox.ack(&owner("a"), &keys[..1])).await;
     answer(inbox.fail(&owner("a"), &keys[1..2], &error("x"))).await;
     assert_eq!(answer(inbox.reap()).await, 0, "nothing has run out");
-    fixture.advance(units::<F>(10)).await;
+    fixture.advance(units(10)).await;
     assert_eq!(answer(inbox.reap()).await, 1);
     assert_eq!(claim_keys(&fixture, "c").await, keys[2..3]);
     assert_eq!(status(&fixture, &keys[0]).await, InboxStatus::Done);
@@ -396,9 +396,9 @@ pub async fn inbox_k_the_age_of_the_oldest_ready_message_is_known<F: Fixture>(fi
     let inbox = fixture.inbox();
     assert_eq!(answer(inbox.oldest_ready_age()).await, None);
     add(&fixture, "1").await;
-    fixture.advance(units::<F>(20)).await;
+    fixture.advance(units(20)).await;
     let age = answer(inbox.oldest_ready_age()).await.expect("it is due");
-    assert!(units::<F>(20) <= age, "{age:?}");
+    assert!(units(20) <= age, "{age:?}");
     claim_keys(&fixture, "a").await;
     assert_eq!(answer(inbox.oldest_ready_age()).await, None, "claimed");
 }
@@ -417,6 +417,6 @@ async fn status<F: Fixture>(fixture: &F, key: &InboxKey) -> InboxStatus {
 
 /// Claims up to 50 messages for 10 units.
 pub(crate) async fn claim_keys<F: Fixture>(fixture: &F, by: &str) -> Vec<InboxKey> {
-    let claimed = answer(fixture.inbox().claim(&owner(by), lease::<F>(10), batch(50))).await;
+    let claimed = answer(fixture.inbox().claim(&owner(by), lease(10), batch(50))).await;
     claimed.into_iter().map(|message| message.key).collect()
 }

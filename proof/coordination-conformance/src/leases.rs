@@ -1,4 +1,4 @@
-//! What all system leases do.
+//! Scenarios of system leases.
 
 use coordination::{FencingToken, Lease, Leases, Tenure};
 use testkit::{eventually, within};
@@ -66,8 +66,7 @@ pub async fn lease_002_the_callers_owner_token_is_kept<F: Fixture>(fixture: F) {
     assert_eq!(held.owner(), &owner("the-caller"));
     let mut own = Vec::new();
     for name in ["one", "two"] {
-        let acquired =
-            answer(fixture.leases().acquire(&resource(name), lease::<F>(10), None)).await;
+        let acquired = answer(fixture.leases().acquire(&resource(name), lease(10), None)).await;
         own.push(acquired.expect("nobody holds it"));
     }
     assert_ne!(own[0].owner(), own[1].owner());
@@ -77,7 +76,7 @@ pub async fn lease_002_the_callers_owner_token_is_kept<F: Fixture>(fixture: F) {
 pub async fn lease_003_a_held_resource_is_not_acquired<F: Fixture>(fixture: F) {
     let held = acquire(&fixture, "a").await.expect("nobody holds it");
     assert!(acquire(&fixture, "b").await.is_none());
-    fixture.advance(units::<F>(5)).await;
+    fixture.advance(units(5)).await;
     assert!(acquire(&fixture, "b").await.is_none(), "still held");
     assert_eq!(held.ensure_held(), Ok(()), "the attempts changed nothing");
 }
@@ -86,13 +85,13 @@ pub async fn lease_003_a_held_resource_is_not_acquired<F: Fixture>(fixture: F) {
 pub async fn lease_004_the_holder_can_renew<F: Fixture>(fixture: F) {
     let held = acquire(&fixture, "a").await.expect("nobody holds it");
     for _ in 0..4 {
-        fixture.advance(units::<F>(5)).await;
+        fixture.advance(units(5)).await;
         assert!(held.try_renew_now().await);
         assert_eq!(held.ensure_held(), Ok(()));
     }
-    fixture.advance(units::<F>(5)).await;
+    fixture.advance(units(5)).await;
     assert!(acquire(&fixture, "b").await.is_none(), "extended by the whole duration");
-    fixture.advance(units::<F>(5)).await;
+    fixture.advance(units(5)).await;
     assert!(acquire(&fixture, "b").await.is_some(), "and no more");
 }
 
@@ -110,12 +109,12 @@ pub async fn lease_005_a_renewal_raises_the_fencing_token<F: Fixture>(fixture: F
 pub async fn lease_006_the_cancellation_token_fires_by_itself<F: Fixture>(fixture: F) {
     let held = acquire(&fixture, "a").await.expect("nobody holds it");
     let lost = held.lost();
-    fixture.advance(units::<F>(5)).await;
+    fixture.advance(units(5)).await;
     assert!(!lost.is_cancelled());
-    fixture.advance(units::<F>(5)).await;
+    fixture.advance(units(5)).await;
     within("the cancellation token fires at the end", lost.cancelled()).await;
 
-    // Lost to the provider before its time: the renewal finds out.
+    // Released at the provider before its expiry: the renewal fails.
     let held = acquire(&fixture, "a").await.expect("it has run out");
     assert_eq!(answer(fixture.leases().release(&tenure(&held))).await, 1);
     assert!(!held.try_renew_now().await);
@@ -126,7 +125,7 @@ pub async fn lease_006_the_cancellation_token_fires_by_itself<F: Fixture>(fixtur
 pub async fn lease_007_ensure_held_fails_after_the_loss<F: Fixture>(fixture: F) {
     let held = acquire(&fixture, "a").await.expect("nobody holds it");
     assert_eq!(held.ensure_held(), Ok(()));
-    fixture.advance(units::<F>(10)).await;
+    fixture.advance(units(10)).await;
     let lost = held.ensure_held().expect_err("it has run out");
     assert_eq!((lost.resource, lost.token), (resource("report"), held.fencing_token()));
 }
@@ -135,15 +134,15 @@ pub async fn lease_007_ensure_held_fails_after_the_loss<F: Fixture>(fixture: F) 
 pub async fn lease_008_a_lost_lease_is_not_renewed<F: Fixture>(fixture: F) {
     let leases = fixture.leases();
     let held = acquire(&fixture, "a").await.expect("nobody holds it");
-    fixture.advance(units::<F>(10)).await;
+    fixture.advance(units(10)).await;
     assert!(!held.try_renew_now().await);
-    let refused = answer(leases.try_renew(&tenure(&held), lease::<F>(10))).await;
+    let refused = answer(leases.try_renew(&tenure(&held), lease(10))).await;
     assert_eq!(refused, None, "the provider says so too, and not only the holder's clock");
     let again = acquire(&fixture, "b").await;
     let again = again.expect("the attempt did not take the resource");
     assert!(!held.try_renew_now().await, "lost stays lost");
 
-    // Lost to the provider while the holder's clock says that it is held: the provider refuses.
+    // Lost at the provider while it is held by the holder's clock: the provider refuses.
     assert_eq!(answer(leases.release(&tenure(&again))).await, 1);
     let third = acquire(&fixture, "c").await.expect("it was released");
     assert_eq!(again.ensure_held(), Ok(()), "nobody has told the holder");
@@ -162,8 +161,8 @@ pub async fn lease_009_a_dropped_or_released_lease_frees_the_resource<F: Fixture
     let lost = held.lost();
     drop(held);
     assert!(lost.is_cancelled());
-    // A provider with I/O gives up a dropped lease on a task of its own. No time passes, so that
-    // the lease cannot have run out.
+    // A provider with I/O releases a dropped lease in a separate task. No time passes, so the lease
+    // cannot have expired.
     let dropped_at = fixture.now().await;
     within("the dropped lease is given up", async {
         while acquire(&fixture, "c").await.is_none() {
@@ -177,7 +176,7 @@ pub async fn lease_009_a_dropped_or_released_lease_frees_the_resource<F: Fixture
 /// PRIM-INMEMORY-LEASE-010
 pub async fn lease_010_an_expired_lease_can_be_acquired_anew<F: Fixture>(fixture: F) {
     let first = acquire(&fixture, "a").await.expect("nobody holds it");
-    fixture.advance(units::<F>(10)).await;
+    fixture.advance(units(10)).await;
     let second = acquire(&fixture, "b").await.expect("it has run out");
     assert!(second.fencing_token() > first.fencing_token());
     drop(first);
@@ -209,10 +208,10 @@ pub async fn lease_b_the_fencing_token_grows_for_ever<F: Fixture>(fixture: F) {
         answer(held.release()).await;
         let held = acquire(&fixture, "b").await.expect("it was released");
         grew(held.fencing_token(), "acquisition after release");
-        fixture.advance(units::<F>(10)).await;
+        fixture.advance(units(10)).await;
         let held = acquire(&fixture, "c").await.expect("it has run out");
         grew(held.fencing_token(), "acquisition after expiry");
-        fixture.advance(units::<F>(10 + round)).await;
+        fixture.advance(units(10 + round)).await;
     }
 }
 
@@ -221,17 +220,17 @@ pub async fn lease_c_an_earlier_tenure_changes_nothing<F: Fixture>(fixture: F) {
     let leases = fixture.leases();
     let first = acquire(&fixture, "a").await.expect("nobody holds it");
     let earlier = tenure(&first);
-    fixture.advance(units::<F>(10)).await;
-    let expired = answer(leases.try_renew(&earlier, lease::<F>(10))).await;
+    fixture.advance(units(10)).await;
+    let expired = answer(leases.try_renew(&earlier, lease(10))).await;
     assert_eq!(expired, None, "expired, though nobody else holds it");
     let second = acquire(&fixture, "a").await.expect("it has run out");
-    let renewed = answer(leases.try_renew(&earlier, lease::<F>(3600))).await;
+    let renewed = answer(leases.try_renew(&earlier, lease(3600))).await;
     assert_eq!(renewed, None);
     assert_eq!(answer(leases.release(&earlier)).await, 0);
     assert_eq!(second.ensure_held(), Ok(()));
     assert!(second.try_renew_now().await, "the newer tenure is whole");
     let stranger = Tenure { owner: owner("b"), ..tenure(&second) };
-    assert_eq!(answer(leases.try_renew(&stranger, lease::<F>(10))).await, None);
+    assert_eq!(answer(leases.try_renew(&stranger, lease(10))).await, None);
     assert_eq!(answer(leases.release(&stranger)).await, 0);
     assert!(acquire(&fixture, "b").await.is_none(), "still held");
 }
@@ -241,9 +240,9 @@ pub async fn lease_d_a_renewal_may_be_repeated<F: Fixture>(fixture: F) {
     let leases = fixture.leases();
     let held = acquire(&fixture, "a").await.expect("nobody holds it");
     let known = tenure(&held);
-    let lost_answer = answer(leases.try_renew(&known, lease::<F>(10))).await;
+    let lost_answer = answer(leases.try_renew(&known, lease(10))).await;
     let lost_answer = lost_answer.expect("it is held");
-    let repeated = answer(leases.try_renew(&known, lease::<F>(10))).await;
+    let repeated = answer(leases.try_renew(&known, lease(10))).await;
     assert!(repeated.expect("it is still held") > lost_answer);
     assert_eq!(answer(leases.release(&known)).await, 1);
     assert_eq!(answer(leases.release(&known)).await, 0, "once");
@@ -256,7 +255,7 @@ pub async fn lease_e_racing_acquisitions_have_one_winner<F: Fixture>(fixture: F)
         let won = racing(|_| {
             let (leases, contested) = (fixture.leases().clone(), contested.clone());
             async move {
-                let acquired = answer(leases.acquire(&contested, lease::<F>(3600), None)).await;
+                let acquired = answer(leases.acquire(&contested, lease(3600), None)).await;
                 acquired.into_iter().collect()
             }
         });
@@ -269,7 +268,7 @@ pub async fn lease_e_racing_acquisitions_have_one_winner<F: Fixture>(fixture: F)
 pub async fn lease_f_resources_are_independent<F: Fixture>(fixture: F) {
     let leases = fixture.leases();
     let first = acquire(&fixture, "a").await.expect("nobody holds it");
-    let other = answer(leases.acquire(&resource("other"), lease::<F>(10), Some(owner("a")))).await;
+    let other = answer(leases.acquire(&resource("other"), lease(10), Some(owner("a")))).await;
     let other = other.expect("nobody holds it");
     assert_eq!(answer(first.release()).await, 1);
     assert_eq!(other.ensure_held(), Ok(()));
@@ -282,13 +281,13 @@ pub async fn lease_g_a_lease_can_renew_itself<F: Fixture>(fixture: F) {
     for _ in 0..5 {
         let before = held.fencing_token();
         // It renews at 55 to 65 % of its duration.
-        fixture.advance(units::<F>(7)).await;
+        fixture.advance(units(7)).await;
         eventually("the lease renews itself", async || held.fencing_token() > before).await;
         assert_eq!(held.ensure_held(), Ok(()));
     }
     assert!(acquire(&fixture, "b").await.is_none());
     drop(held);
-    fixture.advance(units::<F>(10)).await;
+    fixture.advance(units(10)).await;
     assert!(acquire(&fixture, "b").await.is_some(), "nobody renews a dropped lease");
 }
 
@@ -297,7 +296,7 @@ pub async fn lease_h_work_stops_when_the_lease_is_lost<F: Fixture>(fixture: F) {
     let held = acquire(&fixture, "a").await.expect("nobody holds it");
     assert_eq!(held.run(async { 42 }).await, Ok(42));
     let ((), stopped) = within("the work is stopped", async {
-        tokio::join!(fixture.advance(units::<F>(10)), held.run(std::future::pending::<()>()),)
+        tokio::join!(fixture.advance(units(10)), held.run(std::future::pending::<()>()),)
     })
     .await;
     let lost = stopped.expect_err("the work never ends by itself");
@@ -308,7 +307,7 @@ pub async fn lease_h_work_stops_when_the_lease_is_lost<F: Fixture>(fixture: F) {
 /// Acquires `report` for 10 units.
 async fn acquire<F: Fixture>(fixture: &F, by: &str) -> Option<Lease<F::Leases>> {
     let report = resource("report");
-    answer(fixture.leases().acquire(&report, lease::<F>(10), Some(owner(by)))).await
+    answer(fixture.leases().acquire(&report, lease(10), Some(owner(by)))).await
 }
 
 fn tenure<L: Leases>(held: &Lease<L>) -> Tenure {

@@ -1,7 +1,7 @@
-//! What every coordination provider must do, as tests that any provider runs.
+//! Conformance tests for coordination providers.
 //!
 //! A provider implements [`Fixture`] and writes one line per primitive; each scenario becomes a
-//! `#[test]` of its own:
+//! separate `#[test]`:
 //!
 //! ```
 //! mod prim_inmemory {
@@ -46,7 +46,7 @@ pub use fixture::{DurableFixture, Fixture};
 pub use memory_fixture::MemoryFixture;
 pub use scenario::{Case, Outcome, Scenario, run};
 
-/// What every provider does: the general rules, then outbox, inbox, scheduler and leases.
+/// The scenarios of every provider: general, outbox, inbox, scheduler and leases.
 pub fn scenarios() -> Vec<Scenario> {
     [
         general::SCENARIOS,

@@ -1,4 +1,4 @@
-//! The memory provider's fixture: a clock that moves when told to.
+//! The memory provider with a settable clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub struct MemoryFixture {
 }
 
 impl MemoryFixture {
-    /// The clock's hand.
+    /// The clock.
     pub fn clock(&self) -> &FakeClock {
         &self.clock
     }
@@ -71,7 +71,7 @@ impl Fixture for MemoryFixture {
     }
 }
 
-/// Forgets everything, as memory does: the durable scenarios must fail with it.
+/// Loses everything: the durable scenarios must fail with it.
 impl DurableFixture for MemoryFixture {
     async fn reopen(self) -> MemoryFixture {
         MemoryFixture::fresh().await

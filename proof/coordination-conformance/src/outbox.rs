@@ -1,4 +1,4 @@
-//! What every outbox does.
+//! Scenarios of the outbox.
 
 mod claims;
 mod joins;
@@ -29,7 +29,7 @@ pub use self::retention::{
     outbox_y_a_purge_forgets_by_topic_and_keeps_the_dead_for_longer,
 };
 use crate::Fixture;
-use crate::fixture::{Machine, advance_to, lease, units};
+use crate::fixture::{ClockSkew, advance_to, lease, units};
 use crate::sample::{batch, error, outbox_message, owner, payload, topic};
 use crate::scenario::{answer, each_is_claimed_once, suite};
 
@@ -105,7 +105,7 @@ suite! {
 
 /// PRIM-INMEMORY-OUTBOX-001
 pub async fn outbox_001_an_empty_outbox_gives_nothing<F: Fixture>(fixture: F) {
-    let claimed = answer(fixture.outbox().claim_due(&owner("a"), lease::<F>(10), batch(10))).await;
+    let claimed = answer(fixture.outbox().claim_due(&owner("a"), lease(10), batch(10))).await;
     assert_eq!(claimed, []);
 }
 
@@ -115,7 +115,7 @@ pub async fn outbox_002_due_messages_are_claimed_with_topic_and_payload<F: Fixtu
     let message = outbox_message("42");
     let id = answer(outbox.enqueue(message.clone())).await;
     assert_eq!(id, message.id);
-    let claimed = answer(outbox.claim_due(&owner("a"), lease::<F>(10), batch(10))).await;
+    let claimed = answer(outbox.claim_due(&owner("a"), lease(10), batch(10))).await;
     assert_eq!(claimed.len(), 1);
     assert_eq!(claimed[0].id, id);
     assert_eq!(claimed[0].topic, topic("order.placed"));
@@ -126,7 +126,7 @@ pub async fn outbox_002_due_messages_are_claimed_with_topic_and_payload<F: Fixtu
 /// PRIM-INMEMORY-OUTBOX-003
 pub async fn outbox_003_a_future_message_waits_until_it_is_due<F: Fixture>(fixture: F) {
     let outbox = fixture.outbox();
-    let due_at = fixture.now().await.after(units::<F>(10));
+    let due_at = fixture.now().await.after(units(10));
     let id = answer(outbox.enqueue(outbox_message("later").due_at(due_at))).await;
     assert_eq!(claim_ids(&fixture, "a").await, []);
     advance_to(&fixture, due_at).await;
@@ -137,14 +137,14 @@ pub async fn outbox_003_a_future_message_waits_until_it_is_due<F: Fixture>(fixtu
 pub async fn outbox_004_a_claim_shows_correlation_and_due_time<F: Fixture>(fixture: F) {
     let outbox = fixture.outbox();
     let correlation_id = CorrelationId::new("request-7").expect("a valid ID");
-    let due_at = fixture.now().await.after(units::<F>(2));
+    let due_at = fixture.now().await.after(units(2));
     let message = outbox_message("42").correlated_with(correlation_id.clone()).due_at(due_at);
     answer(outbox.enqueue(message)).await;
     let before = fixture.now().await;
     answer(outbox.enqueue(outbox_message("now"))).await;
     let after = fixture.now().await;
     advance_to(&fixture, due_at).await;
-    let claimed = answer(outbox.claim_due(&owner("a"), lease::<F>(10), batch(10))).await;
+    let claimed = answer(outbox.claim_due(&owner("a"), lease(10), batch(10))).await;
     assert_eq!(claimed[0].correlation_id, Some(correlation_id));
     assert_eq!(claimed[0].due_at, due_at);
     assert_eq!(claimed[1].correlation_id, None);
@@ -157,7 +157,7 @@ pub async fn outbox_005_a_dispatched_message_is_not_claimed_again<F: Fixture>(fi
     let id = answer(outbox.enqueue(outbox_message("42"))).await;
     assert_eq!(claim_ids(&fixture, "a").await, [id]);
     assert_eq!(answer(outbox.mark_dispatched(&owner("a"), &[id])).await, 1);
-    fixture.advance(units::<F>(20)).await;
+    fixture.advance(units(20)).await;
     answer(outbox.reap()).await;
     assert_eq!(claim_ids(&fixture, "a").await, []);
 }
@@ -167,13 +167,13 @@ pub async fn outbox_006_reschedule_makes_ready_and_counts_the_retry<F: Fixture>(
     let outbox = fixture.outbox();
     let id = answer(outbox.enqueue(outbox_message("42"))).await;
     for retry_count in 0..3 {
-        let claimed = answer(outbox.claim_due(&owner("a"), lease::<F>(10), batch(1))).await;
+        let claimed = answer(outbox.claim_due(&owner("a"), lease(10), batch(1))).await;
         assert_eq!(claimed[0].retry_count, retry_count);
-        let delay = Delay::new(units::<F>(10)).expect("a valid delay");
+        let delay = Delay::new(units(10)).expect("a valid delay");
         let count = answer(outbox.reschedule(&owner("a"), &[id], delay, &error("down"))).await;
         assert_eq!(count, 1);
         assert_eq!(claim_ids(&fixture, "a").await, [], "not before the delay is over");
-        fixture.advance(units::<F>(10)).await;
+        fixture.advance(units(10)).await;
     }
 }
 
@@ -185,7 +185,7 @@ pub async fn outbox_007_reschedule_keeps_the_error<F: Fixture>(fixture: F) {
         claim_ids(&fixture, "a").await;
         let count = answer(outbox.reschedule(&owner("a"), &[id], Delay::ZERO, &error(new))).await;
         assert_eq!(count, 1);
-        let claimed = answer(outbox.claim_due(&owner("b"), lease::<F>(10), batch(1))).await;
+        let claimed = answer(outbox.claim_due(&owner("b"), lease(10), batch(1))).await;
         assert_eq!(claimed[0].last_error, error(kept));
         let count =
             answer(outbox.reschedule(&owner("b"), &[id], Delay::ZERO, &ErrorText::default())).await;
@@ -204,7 +204,7 @@ pub async fn outbox_008_a_failed_message_is_not_claimed_again<F: Fixture>(fixtur
         assert_eq!((record.status, record.last_error), (OutboxStatus::Dead, error("no")));
     };
     failed().await;
-    fixture.advance(units::<F>(20)).await;
+    fixture.advance(units(20)).await;
     assert_eq!(answer(outbox.reap()).await, 0, "it is nobody's claim");
     assert_eq!(claim_ids(&fixture, "a").await, []);
     let count = answer(outbox.mark_dispatched(&owner("a"), &[id])).await;
@@ -215,19 +215,19 @@ pub async fn outbox_008_a_failed_message_is_not_claimed_again<F: Fixture>(fixtur
 /// PRIM-INMEMORY-OUTBOX-009, `CRD-20`
 pub async fn outbox_009_the_providers_clock_decides<F: Fixture>(fixture: F) {
     let outbox = fixture.outbox();
-    for machine in [Machine::Ahead, Machine::Behind] {
-        let now = machine.meets(&fixture).await;
-        let near = outbox_message("near").due_at(now.after(units::<F>(10)));
-        let far = outbox_message("far").due_at(now.after(units::<F>(3600)));
+    for skew in [ClockSkew::Ahead, ClockSkew::Behind] {
+        let now = skew.apply(&fixture).await;
+        let near = outbox_message("near").due_at(now.after(units(10)));
+        let far = outbox_message("far").due_at(now.after(units(3600)));
         answer(outbox.enqueue(far.clone())).await;
         let near = answer(outbox.enqueue(near)).await;
-        assert_eq!(claim_ids(&fixture, "a").await, [], "{machine:?}");
-        fixture.advance(units::<F>(10)).await;
-        assert_eq!(claim_ids(&fixture, "a").await, [near], "{machine:?}: what the clock reached");
+        assert_eq!(claim_ids(&fixture, "a").await, [], "{skew:?}");
+        fixture.advance(units(10)).await;
+        assert_eq!(claim_ids(&fixture, "a").await, [near], "{skew:?}: what the clock reached");
         let due = answer(outbox.enqueue(outbox_message("now").due_at(now))).await;
-        assert_eq!(claim_ids(&fixture, "a").await, [due], "{machine:?}: due when it is enqueued");
+        assert_eq!(claim_ids(&fixture, "a").await, [due], "{skew:?}: due when it is enqueued");
         advance_to(&fixture, far.due_at.expect("it has one")).await;
-        assert_eq!(claim_ids(&fixture, "a").await, [far.id], "{machine:?}");
+        assert_eq!(claim_ids(&fixture, "a").await, [far.id], "{skew:?}");
     }
 }
 
@@ -237,12 +237,12 @@ pub async fn outbox_a_claims_come_in_the_order_of_creation<F: Fixture>(fixture: 
     let now = fixture.now().await;
     let mut ids = Vec::new();
     for (number, due_after) in [4, 1, 3, 0, 2].into_iter().enumerate() {
-        let due_at = now.after(units::<F>(due_after));
+        let due_at = now.after(units(due_after));
         let message = outbox_message(&number.to_string()).due_at(due_at);
         ids.push(answer(outbox.enqueue(message)).await);
     }
-    fixture.advance(units::<F>(5)).await;
-    let first = answer(outbox.claim_due(&owner("a"), lease::<F>(60), batch(2))).await;
+    fixture.advance(units(5)).await;
+    let first = answer(outbox.claim_due(&owner("a"), lease(60), batch(2))).await;
     assert_eq!(first.iter().map(|message| message.id).collect::<Vec<_>>(), ids[..2]);
     answer(outbox.reschedule(&owner("a"), &ids[..1], Delay::ZERO, &error("x"))).await;
     let rest = claim_ids(&fixture, "a").await;
@@ -260,9 +260,9 @@ pub async fn outbox_b_another_owner_changes_nothing<F: Fixture>(fixture: F) {
     assert_eq!(count, 0);
     assert_eq!(answer(outbox.fail(&other, &[id], &error("x"))).await, 0);
     assert_eq!(claim_ids(&fixture, "b").await, [], "the claim stands");
-    fixture.advance(units::<F>(10)).await;
+    fixture.advance(units(10)).await;
     assert_eq!(answer(outbox.reap()).await, 1);
-    let claimed = answer(outbox.claim_due(&other, lease::<F>(10), batch(1))).await;
+    let claimed = answer(outbox.claim_due(&other, lease(10), batch(1))).await;
     assert_eq!((claimed[0].retry_count, claimed[0].last_error.as_str()), (0, ""));
 }
 
@@ -271,7 +271,7 @@ pub async fn outbox_c_an_owner_that_lost_its_claim_changes_nothing<F: Fixture>(f
     let outbox = fixture.outbox();
     let id = answer(outbox.enqueue(outbox_message("42"))).await;
     claim_ids(&fixture, "a").await;
-    fixture.advance(units::<F>(10)).await;
+    fixture.advance(units(10)).await;
     assert_eq!(answer(outbox.reap()).await, 1);
     assert_eq!(
         answer(outbox.mark_dispatched(&owner("a"), &[id])).await,
@@ -292,12 +292,12 @@ pub async fn outbox_d_reap_never_touches_finished_messages<F: Fixture>(fixture: 
         let message = outbox_message(&number.to_string());
         ids.push(answer(outbox.enqueue(message)).await);
     }
-    answer(outbox.claim_due(&owner("a"), lease::<F>(10), batch(3))).await;
-    answer(outbox.claim_due(&owner("b"), lease::<F>(3600), batch(1))).await;
+    answer(outbox.claim_due(&owner("a"), lease(10), batch(3))).await;
+    answer(outbox.claim_due(&owner("b"), lease(3600), batch(1))).await;
     answer(outbox.mark_dispatched(&owner("a"), &ids[..1])).await;
     answer(outbox.fail(&owner("a"), &ids[1..2], &error("x"))).await;
     assert_eq!(answer(outbox.reap()).await, 0, "nothing has run out");
-    fixture.advance(units::<F>(10)).await;
+    fixture.advance(units(10)).await;
     assert_eq!(answer(outbox.reap()).await, 1);
     assert_eq!(answer(outbox.reap()).await, 0, "once");
     assert_eq!(claim_ids(&fixture, "c").await, [ids[2]]);
@@ -310,7 +310,7 @@ pub async fn outbox_e_an_id_is_enqueued_once<F: Fixture>(fixture: F) {
     let other = outbox_message("43").with_id(message.id);
     answer(outbox.enqueue(message.clone())).await;
     assert_eq!(answer(outbox.enqueue(other.clone())).await, message.id);
-    let claimed = answer(outbox.claim_due(&owner("a"), lease::<F>(10), batch(10))).await;
+    let claimed = answer(outbox.claim_due(&owner("a"), lease(10), batch(10))).await;
     assert_eq!(claimed.len(), 1);
     assert_eq!(claimed[0].payload, payload("42"), "the first stays");
     answer(outbox.enqueue(other.clone())).await;
@@ -331,7 +331,7 @@ pub async fn outbox_f_racing_claims_hand_out_each_message_once<F: Fixture>(fixtu
     each_is_claimed_once(enqueued, move |owner| {
         let outbox = outbox.clone();
         async move {
-            let claimed = answer(outbox.claim_due(&owner, lease::<F>(3600), batch(7))).await;
+            let claimed = answer(outbox.claim_due(&owner, lease(3600), batch(7))).await;
             claimed.into_iter().map(|claimed| claimed.id).collect()
         }
     })
@@ -342,18 +342,18 @@ pub async fn outbox_f_racing_claims_hand_out_each_message_once<F: Fixture>(fixtu
 pub async fn outbox_h_the_age_of_the_oldest_ready_message_is_known<F: Fixture>(fixture: F) {
     let outbox = fixture.outbox();
     assert_eq!(answer(outbox.oldest_ready_age()).await, None);
-    let due_at = fixture.now().await.after(units::<F>(10));
+    let due_at = fixture.now().await.after(units(10));
     answer(outbox.enqueue(outbox_message("42").due_at(due_at))).await;
     assert_eq!(answer(outbox.oldest_ready_age()).await, None, "not due");
-    fixture.advance(units::<F>(30)).await;
+    fixture.advance(units(30)).await;
     let age = answer(outbox.oldest_ready_age()).await.expect("it is due");
-    assert!(units::<F>(20) <= age, "{age:?}");
+    assert!(units(20) <= age, "{age:?}");
     claim_ids(&fixture, "a").await;
     assert_eq!(answer(outbox.oldest_ready_age()).await, None, "claimed");
 }
 
 /// Claims up to 50 messages for 10 units.
 pub(crate) async fn claim_ids<F: Fixture>(fixture: &F, by: &str) -> Vec<MessageId> {
-    let claimed = answer(fixture.outbox().claim_due(&owner(by), lease::<F>(10), batch(50))).await;
+    let claimed = answer(fixture.outbox().claim_due(&owner(by), lease(10), batch(50))).await;
     claimed.into_iter().map(|message| message.id).collect()
 }

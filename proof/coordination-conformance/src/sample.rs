@@ -1,4 +1,4 @@
-//! Values that the scenarios are about.
+//! Sample values.
 
 use coordination::{
     BatchSize, CronSchedule, ErrorText, Fence, FencingToken, InboxKey, JobDefinition, JobName,

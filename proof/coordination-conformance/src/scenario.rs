@@ -1,4 +1,4 @@
-//! A scenario, how it is run, and how it went.
+//! Scenarios, how to run them, and their outcomes.
 
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -10,35 +10,35 @@ use coordination::OwnerToken;
 use crate::Fixture;
 use crate::sample::owner;
 
-/// One thing that every provider does.
+/// One rule for every provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scenario {
     /// Its ID without the provider: `OUTBOX-001`. Numbers are the original scenarios, letters later
     /// ones.
     pub id: &'static str,
-    /// What the provider does.
+    /// The rule.
     pub text: &'static str,
     /// The name of its test.
     pub test: &'static str,
 }
 
-/// A scenario that is ready to run for one provider.
+/// A scenario for one provider.
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
-    /// What it shows.
+    /// The scenario.
     pub scenario: Scenario,
-    /// Runs it; a panic says that it failed.
+    /// Runs it; it panics if the rule does not hold.
     pub run: fn(),
 }
 
-/// How a case went.
+/// The outcome of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The provider does it.
+    /// The rule holds.
     Passed,
-    /// It does not.
+    /// The rule does not hold.
     Failed {
-        /// What was seen.
+        /// The panic message.
         reason: String,
     },
 }
@@ -51,7 +51,7 @@ impl Scenario {
 }
 
 impl Case {
-    /// Runs the case and says how it went.
+    /// Runs the case and returns its outcome.
     pub fn outcome(&self) -> Outcome {
         match catch_unwind(AssertUnwindSafe(self.run)) {
             Ok(()) => Outcome::Passed,
@@ -64,18 +64,19 @@ impl Case {
     }
 }
 
-/// Runs one scenario for a provider, and names it if it fails. The suites' tests call this.
+/// Runs one scenario for a provider, and prints its ID if it fails. The tests of the suites call
+/// this.
 pub fn run<F: Fixture, S: Future<Output = ()>>(scenario: Scenario, steps: impl FnOnce(F) -> S) {
-    let _named = NamedOnPanic { scenario, provider: F::PROVIDER };
+    let _named = ReportOnPanic { scenario, provider: F::PROVIDER };
     F::block_on(async { steps(F::fresh().await).await });
 }
 
-struct NamedOnPanic {
+struct ReportOnPanic {
     scenario: Scenario,
     provider: &'static str,
 }
 
-impl Drop for NamedOnPanic {
+impl Drop for ReportOnPanic {
     #[expect(clippy::print_stderr, reason = "a failing test says which rule is broken")]
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -85,12 +86,12 @@ impl Drop for NamedOnPanic {
     }
 }
 
-/// What the provider answers. A provider that gives no answer fails the scenario.
+/// The provider's answer. Without one the scenario fails.
 pub(crate) async fn answer<T, E: Debug>(call: impl Future<Output = Result<T, E>>) -> T {
     call.await.expect("the provider answers")
 }
 
-/// Claims with eight tasks until nothing is left: each item is handed out once, and all are.
+/// Claims with eight tasks until nothing is left: every item is claimed exactly once.
 pub(crate) async fn each_is_claimed_once<K, C>(
     added: HashSet<K>,
     claim: impl Fn(OwnerToken) -> C + Clone + Send + 'static,
@@ -117,7 +118,7 @@ pub(crate) async fn each_is_claimed_once<K, C>(
     assert_eq!(got.into_iter().collect::<HashSet<_>>(), added, "and all of them");
 }
 
-/// What eight tasks get, each with an owner token of its own.
+/// The results of eight tasks, each with its own owner token.
 pub(crate) async fn racing<T, R>(run: impl Fn(OwnerToken) -> R) -> Vec<T>
 where
     T: Send + 'static,
@@ -132,10 +133,10 @@ where
     got
 }
 
-/// Declares a suite: the list of its scenarios, its cases for a provider, and a macro that makes
-/// each a `#[test]`.
+/// Declares a suite: the list of its scenarios, its cases for a provider, and a macro that turns
+/// each into a `#[test]`.
 ///
-/// The first token is a dollar sign, which a macro that writes a macro has no other way to write.
+/// The first token is a dollar sign, because a macro cannot otherwise write one into another macro.
 macro_rules! suite {
     (
         $dollar:tt

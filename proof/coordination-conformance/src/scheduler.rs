@@ -1,4 +1,4 @@
-//! What every scheduler does.
+//! Scenarios of the scheduler.
 
 mod jobs;
 mod timers;

@@ -1,15 +1,15 @@
-//! The table of scenarios, as a document shows it.
+//! The table of scenarios and outcomes in Markdown.
 
 use std::fmt::Write;
 
 use crate::{Case, Outcome, Scenario};
 
-/// How the scenarios went for one provider.
+/// The outcomes of one provider.
 #[derive(Debug, Clone)]
 pub struct Column {
     /// The provider's part of the scenario IDs: `INMEMORY`, `SQLITE`.
     pub provider: &'static str,
-    /// The scenarios that the provider has, and how each went.
+    /// The provider's scenarios and their outcomes.
     pub outcomes: Vec<(Scenario, Outcome)>,
 }
 
@@ -32,8 +32,8 @@ impl Column {
     }
 }
 
-/// One line per scenario, in the order in which the columns bring them: ID, text, test, and how it
-/// went for each provider. A dash says that the scenario is not one of this provider's.
+/// One line per scenario, in the order of the columns: ID, text, test, and the outcome for each
+/// provider. A dash means that the provider does not have the scenario.
 pub fn markdown(columns: &[Column]) -> String {
     let mut scenarios: Vec<Scenario> = Vec::new();
     for (scenario, _) in columns.iter().flat_map(|column| &column.outcomes) {

@@ -1,4 +1,4 @@
-//! The least that a program can do with the driver: statements on one connection, in a loop.
+//! The baseline: statements on one connection, in a loop.
 
 use coordination_sql::PostgresProvider;
 use coordination_sql::sqlx::postgres::PgConnection;
@@ -18,7 +18,7 @@ pub(crate) struct Bare {
     keeps_plans: bool,
 }
 
-/// A queue as the textbook has it: one table, one index, nothing but what a claim needs.
+/// A textbook queue: one table, one index, only what a claim needs.
 const TEXTBOOK: &str = "
     CREATE TABLE textbook (
         place BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id TEXT NOT NULL UNIQUE,

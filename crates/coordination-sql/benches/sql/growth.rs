@@ -1,4 +1,4 @@
-//! What a claim and an acknowledgement cost in a small and in a large table.
+//! Claim and acknowledge in a small and in a large table.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ const ROUNDS: usize = 100;
 const WARM_UP: usize = 10;
 const FILL_BATCH: u32 = 1000;
 
-/// What the table is full of.
+/// The content of the table.
 #[derive(Debug, Clone, Copy)]
 enum Given {
     /// Dispatched messages, each through the provider.
     Done,
     /// Messages that wait for next year.
     Waiting,
-    /// A backlog: what is claimed is the oldest of it.
+    /// A backlog, claimed from the oldest.
     Due,
 }
 

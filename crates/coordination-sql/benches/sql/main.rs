@@ -1,12 +1,12 @@
-//! What the SQL providers cost beside something measured in the same run.
+//! Benchmarks of the SQL providers against a baseline in the same run.
 //!
 //! `cargo bench -p coordination-sql`; with an argument only the parts whose name contains it:
 //! `end-to-end`, `growth`, `sqlite`, `wake`. PostgreSQL is a private cluster. Contestants take
-//! turns, medians stand beside the tenth and ninetieth percentile. Nothing asserts a time: read the
-//! ratio. `docs/performance/coordination.md` has figures.
+//! turns; the median is shown with the 10th and 90th percentile. Nothing asserts a time: read the
+//! ratio. `docs/performance/coordination.md` has results.
 
 #![allow(missing_docs, reason = "a benchmark is a program")]
-#![allow(clippy::print_stdout, reason = "a benchmark shows its figures")]
+#![allow(clippy::print_stdout, reason = "a benchmark prints its results")]
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on stops")]
 
 mod bare;

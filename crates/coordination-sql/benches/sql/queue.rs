@@ -1,4 +1,4 @@
-//! What the parts of the benchmark do with an outbox.
+//! Outbox operations of the benchmarks.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub(crate) fn hour() -> LeaseDuration {
     LeaseDuration::new(Duration::from_secs(3600)).unwrap()
 }
 
-/// One schema of the cluster, and so many connections.
+/// A schema of the cluster, with this many connections.
 pub(crate) async fn connect(
     cluster: &TestCluster,
     schema: &str,

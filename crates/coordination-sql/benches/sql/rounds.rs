@@ -1,9 +1,9 @@
-//! Contestants that take turns, so that whatever else the machine does hits all of them.
+//! Contestants in turns, so that other load on the machine affects all of them.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// What the rounds of one contestant took.
+/// The durations of one contestant's rounds.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Times(Vec<Duration>);
 
@@ -26,7 +26,7 @@ impl Times {
         Spread::of(self.0.iter().map(each).collect())
     }
 
-    /// So many times the other's, round by round: two turns of one round met the same machine.
+    /// The ratio to the other's durations, round by round: both turns of a round see the same load.
     pub(crate) fn ratio_to(&self, other: &Times) -> Spread {
         assert_eq!(self.0.len(), other.0.len(), "both had a turn in every round");
         let ratio =

@@ -1,4 +1,4 @@
-//! What batching saves in SQLite, where a transaction is what costs.
+//! Batching in SQLite, where the transaction dominates the cost.
 
 use coordination::Outbox;
 use coordination_sql::{SqliteConfig, SqliteProvider};

@@ -1,4 +1,4 @@
-//! How long an idle worker takes to notice a message.
+//! Latency until an idle worker handles a message.
 
 use std::time::{Duration, Instant};
 
@@ -20,8 +20,7 @@ const WARM_UP: usize = 10;
 /// A poll takes a quarter of a second on average; fewer rounds do.
 const POLL_ROUNDS: usize = 40;
 
-/// From before the enqueueing to the handler's start, which is three steps one after another: the
-/// message is committed, the worker is told, the worker claims.
+/// From before the enqueue to the start of the handler: commit, notification, claim.
 pub(crate) async fn run(cluster: &TestCluster) {
     let told = told(&connect(cluster, "told", 10).await).await;
     let by_notify = bare_notification(&connect(cluster, "bare_notify", 2).await).await;

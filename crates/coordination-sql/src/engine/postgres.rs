@@ -1,4 +1,4 @@
-//! PostgreSQL: many machines, the server's clock, and a server that tells of new work.
+//! The PostgreSQL engine: the server's clock, and LISTEN/NOTIFY.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -16,30 +16,30 @@ use super::{ClaimSql, Database, Engine, Insert, Values};
 use crate::config::{PostgresConfig, SchemaName};
 use crate::error::DatabaseError;
 use crate::listener;
-use crate::statement::{Dialect, Queue, Statement};
+use crate::statement::{Dialect, Statement, WorkQueue};
 use crate::value::{Columns, Value};
-use crate::wake::Wake;
+use crate::waiters::Waiters;
 
-/// A connection that was idle for so long is looked at before it is used.
-const LOOK_AFTER_IDLE: Duration = Duration::from_secs(1);
-/// How often a statement is tried that the server undid because of others: a deadlock.
-const UNDONE_ATTEMPTS_MAX: usize = 3;
+/// A connection that was idle this long is pinged before it is used.
+const PING_AFTER_IDLE: Duration = Duration::from_secs(1);
+/// How often a statement is tried that the server aborted because of a deadlock.
+const RETRY_ATTEMPTS_MAX: usize = 3;
 
-/// How long a statement of a migration may take. It may rewrite a large table, or wait for another
+/// The timeout of a migration statement, which may rewrite a large table or wait for another
 /// process that does.
 const MIGRATION_ANSWER_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
 /// One schema of a PostgreSQL database.
 #[derive(Debug, Clone)]
 pub struct Postgres {
-    shared: Arc<Shared>,
+    inner: Arc<PostgresInner>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct PostgresInner {
     dialect: Dialect,
     schema: SchemaName,
-    /// What failures call the database.
+    /// The name of the database in errors.
     name: String,
     connect_timeout: Duration,
     answer_timeout: Duration,
@@ -47,22 +47,22 @@ struct Shared {
     now: Statement,
     pool: PgPool,
     owner: PoolOwner,
-    wake: Arc<Wake>,
+    waiters: Arc<Waiters>,
     listener: OnceLock<AbortHandle>,
 }
 
-/// Whose connections they are.
+/// Who owns the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PoolOwner {
     Provider,
-    /// Closing the provider leaves them open.
+    /// Closing the provider leaves it open.
     Application,
 }
 
 type Driver = sqlx::Postgres;
 
 impl Postgres {
-    /// The first connection is made here, and tells at once why if it cannot be.
+    /// Connects once, so that an unreachable server is reported with the reason.
     pub(crate) async fn connect(
         options: PgConnectOptions,
         config: &PostgresConfig,
@@ -81,15 +81,15 @@ impl Postgres {
             .test_before_acquire(false)
             .before_acquire(|connection, idle| {
                 Box::pin(async move {
-                    // Without an answer the connection is put away and another one taken.
-                    Ok(idle.idle_for < LOOK_AFTER_IDLE || connection.ping().await.is_ok())
+                    // Without an answer the pool discards the connection and takes another one.
+                    Ok(idle.idle_for < PING_AFTER_IDLE || connection.ping().await.is_ok())
                 })
             })
             .connect_lazy_with(options);
         Ok(Postgres::over(pool, PoolOwner::Provider, config, name))
     }
 
-    /// On connections that are there.
+    /// Uses an existing pool.
     pub(crate) fn over(
         pool: PgPool,
         owner: PoolOwner,
@@ -97,7 +97,7 @@ impl Postgres {
         name: &str,
     ) -> Postgres {
         let dialect = Dialect::postgres(&config.schema);
-        let shared = Shared {
+        let inner = PostgresInner {
             now: dialect.statement("SELECT {now} AS now"),
             dialect,
             schema: config.schema.clone(),
@@ -107,15 +107,15 @@ impl Postgres {
             clock: Arc::new(MonotonicClock::new()),
             pool,
             owner,
-            wake: Arc::default(),
+            waiters: Arc::default(),
             listener: OnceLock::new(),
         };
-        Postgres { shared: Arc::new(shared) }
+        Postgres { inner: Arc::new(inner) }
     }
 
     /// The same connections for a migration.
     pub(crate) fn migrating(&self) -> Postgres {
-        let Shared { schema, pool, name, .. } = &*self.shared;
+        let PostgresInner { schema, pool, name, .. } = &*self.inner;
         let config = PostgresConfig {
             schema: schema.clone(),
             answer_timeout: MIGRATION_ANSWER_TIMEOUT,
@@ -126,53 +126,53 @@ impl Postgres {
 
     /// The connections.
     pub(crate) fn pool(&self) -> &PgPool {
-        &self.shared.pool
+        &self.inner.pool
     }
 
     pub(crate) fn schema(&self) -> &SchemaName {
-        &self.shared.schema
+        &self.inner.schema
     }
 
     pub(crate) async fn close(&self) {
-        if let Some(listener) = self.shared.listener.get() {
+        if let Some(listener) = self.inner.listener.get() {
             listener.abort();
         }
-        if self.shared.owner == PoolOwner::Provider {
-            self.shared.pool.close().await;
+        if self.inner.owner == PoolOwner::Provider {
+            self.inner.pool.close().await;
         }
     }
 
     fn failure(&self, error: sqlx::Error) -> DatabaseError {
         if matches!(error, sqlx::Error::PoolTimedOut) {
-            let (database, waited) = (self.shared.name.clone(), self.shared.connect_timeout);
+            let (database, waited) = (self.inner.name.clone(), self.inner.connect_timeout);
             return DatabaseError::NoConnection { database, waited };
         }
         DatabaseError::Driver(error)
     }
 
-    /// What the database answers, unless it takes too long.
+    /// Awaits an answer of the database, with the answer timeout.
     pub(crate) async fn answer<T>(
         &self,
         call: impl Future<Output = Result<T, sqlx::Error>> + Send,
     ) -> Result<T, DatabaseError> {
-        match timeout(self.shared.answer_timeout, call).await {
+        match timeout(self.inner.answer_timeout, call).await {
             Ok(answer) => answer.map_err(|error| self.failure(error)),
             Err(_) => Err(DatabaseError::NoAnswer {
-                database: self.shared.name.clone(),
-                waited: self.shared.answer_timeout,
+                database: self.inner.name.clone(),
+                waited: self.inner.answer_timeout,
             }),
         }
     }
 
-    /// The same for a statement on its own, which is repeated if the server undid it.
+    /// The same for a single statement, which is retried if the server aborted it.
     async fn repeated<T, F: Future<Output = Result<T, sqlx::Error>> + Send>(
         &self,
         mut call: impl FnMut() -> Result<F, DatabaseError>,
     ) -> Result<T, DatabaseError> {
-        for _ in 1..UNDONE_ATTEMPTS_MAX {
+        for _ in 1..RETRY_ATTEMPTS_MAX {
             match self.answer(call()?).await {
-                Err(DatabaseError::Driver(error)) if was_undone(&error) => {
-                    tracing::debug!(%error, "statement undone by the server, trying again");
+                Err(DatabaseError::Driver(error)) if is_retryable(&error) => {
+                    tracing::debug!(%error, "statement aborted by the server (deadlock), retrying");
                 }
                 answer => return answer,
             }
@@ -190,7 +190,7 @@ impl Engine for Postgres {
     type Row = PgRow;
 
     fn dialect(&self) -> &Dialect {
-        &self.shared.dialect
+        &self.inner.dialect
     }
 
     async fn fetch(
@@ -198,7 +198,7 @@ impl Engine for Postgres {
         statement: &Statement,
         values: Values<'_>,
     ) -> Result<Vec<PgRow>, DatabaseError> {
-        self.repeated(|| Ok(query(statement, &values)?.fetch_all(&self.shared.pool))).await
+        self.repeated(|| Ok(query(statement, &values)?.fetch_all(&self.inner.pool))).await
     }
 
     async fn read(
@@ -214,7 +214,7 @@ impl Engine for Postgres {
         statement: &Statement,
         values: Values<'_>,
     ) -> Result<usize, DatabaseError> {
-        let call = || Ok(query(statement, &values)?.execute(&self.shared.pool));
+        let call = || Ok(query(statement, &values)?.execute(&self.inner.pool));
         Ok(changed(&self.repeated(call).await?))
     }
 
@@ -227,7 +227,7 @@ impl Engine for Postgres {
     }
 
     async fn begin(&self) -> Result<Transaction<'static, Driver>, DatabaseError> {
-        self.answer(self.shared.pool.begin()).await
+        self.answer(self.inner.pool.begin()).await
     }
 
     async fn begin_for_application(&self) -> Result<Transaction<'static, Driver>, DatabaseError> {
@@ -273,30 +273,31 @@ impl Engine for Postgres {
     }
 
     async fn now_in(&self, connection: &mut PgConnection) -> Result<Timestamp, DatabaseError> {
-        let rows = self.fetch_in(connection, &self.shared.now, Vec::new()).await?;
+        let rows = self.fetch_in(connection, &self.inner.now, Vec::new()).await?;
         rows.first().ok_or(sqlx::Error::RowNotFound)?.moment("now")
     }
 
-    fn announce(&self, _: Queue) {
-        // The server tells everyone, this process too, when the transaction commits.
+    fn notify_work(&self, _: WorkQueue) {
+        // The server notifies all processes, including this one, when the transaction commits.
     }
 
-    fn work_added(&self, queue: Queue) -> impl Future<Output = ()> + Send {
-        let Shared { pool, dialect, wake, .. } = &*self.shared;
-        self.shared.listener.get_or_init(|| {
+    fn work_added(&self, queue: WorkQueue) -> impl Future<Output = ()> + Send {
+        let PostgresInner { pool, dialect, waiters, .. } = &*self.inner;
+        self.inner.listener.get_or_init(|| {
             let options = PgConnectOptions::clone(&pool.connect_options());
-            let listening = listener::run(options, dialect.channel().to_owned(), Arc::clone(wake));
+            let listening =
+                listener::run(options, dialect.channel().to_owned(), Arc::clone(waiters));
             tokio::spawn(listening).abort_handle()
         });
-        wake.told(queue)
+        waiters.notified(queue)
     }
 
     fn lease_clock(&self) -> Arc<dyn Clock> {
-        Arc::clone(&self.shared.clock)
+        Arc::clone(&self.inner.clock)
     }
 }
 
-impl Drop for Shared {
+impl Drop for PostgresInner {
     fn drop(&mut self) {
         if let Some(listener) = self.listener.get() {
             listener.abort();
@@ -304,14 +305,14 @@ impl Drop for Shared {
     }
 }
 
-/// Whether the server gave the statement up for others, so that nothing of it happened.
-fn was_undone(error: &sqlx::Error) -> bool {
+/// Whether the server aborted the statement because of concurrent ones, so that it had no effect.
+fn is_retryable(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
-    // Deadlock, and failure to serialise under a stricter isolation than the default.
+    // Deadlock, and serialization failure under a stricter isolation level than the default.
     matches!(code.as_deref(), Some("40P01" | "40001"))
 }
 
-/// How many rows a statement was about.
+/// How many rows a statement affected.
 fn changed(done: &PgQueryResult) -> usize {
     usize::try_from(done.rows_affected()).expect("a count of rows fits")
 }
@@ -327,9 +328,9 @@ fn query(
     Ok(planned(statement, arguments))
 }
 
-/// A statement that looks for rows is planned each time it runs. The server would keep a plan that it
-/// made while a table was small, and read the whole of it when it has grown; and to forbid it such
-/// plans would be to change the session, which may be the application's (`CRD-15`).
+/// A statement that searches rows is planned at each run. A cached plan from when the table was
+/// small would scan the whole table after it has grown, and turning off cached plans would change
+/// the session, which may be the application's (`CRD-15`).
 fn planned(statement: &Statement, arguments: PgArguments) -> Query<'static, Driver, PgArguments> {
     let query = sqlx::query_with(AssertSqlSafe(Arc::clone(&statement.text)), arguments);
     query.persistent(!statement.searches)
@@ -344,7 +345,7 @@ fn add(arguments: &mut PgArguments, value: &Value<'_>) -> Result<(), sqlx::error
     }
 }
 
-/// The cells of one column, which are all of one kind, as an array.
+/// Adds the cells of one column, which have one type, as an array.
 fn add_column<'a>(
     arguments: &mut PgArguments,
     cells: impl Iterator<Item = &'a Value<'a>>,

@@ -1,4 +1,4 @@
-//! SQLite: one file, one writer at a time, and the process's clock.
+//! The SQLite engine: one file, one writer, and the process's clock.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -18,37 +18,36 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use super::{ClaimSql, Database, Engine, Insert, Values};
 use crate::config::SqliteConfig;
 use crate::error::DatabaseError;
-use crate::statement::{Dialect, Queue, Statement};
+use crate::statement::{Dialect, Statement, WorkQueue};
 use crate::value::Value;
-use crate::wake::Wake;
+use crate::waiters::Waiters;
 
-/// A transaction that has the write lock from its start: it never has to give up in the middle
-/// because another one was quicker.
+/// Takes the write lock at the start, so that the transaction cannot fail later because another one
+/// was faster.
 const BEGIN: &str = "BEGIN IMMEDIATE";
 
-/// How long to wait before a file that another process is just making is opened again.
+/// The delay before a file is opened again that another process is creating.
 const OPEN_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 /// One SQLite file.
 #[derive(Debug, Clone)]
 pub struct Sqlite {
-    shared: Arc<Shared>,
+    inner: Arc<SqliteInner>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SqliteInner {
     dialect: Dialect,
-    /// What failures call the database.
+    /// The name of the database in errors.
     name: String,
-    /// How long a connection is waited for.
-    patience: Duration,
+    busy_timeout: Duration,
     clock: Arc<dyn Clock>,
-    /// One connection: the tasks of this process take turns, in the order in which they came,
-    /// instead of racing for the file's lock.
+    /// One connection: the tasks of this process queue for it, instead of racing for the file's
+    /// lock.
     writer: SqlitePool,
-    /// For what changes nothing, and for the application's transactions.
+    /// For read-only statements, and for the application's transactions.
     others: SqlitePool,
-    wake: Arc<Wake>,
+    waiters: Arc<Waiters>,
     watch_interval: Duration,
     watcher: OnceLock<AbortHandle>,
 }
@@ -76,43 +75,43 @@ impl Sqlite {
         };
         let writer = connect(pool(1), &options, config.busy_timeout).await?;
         let others = pool(config.other_connections_max).connect_lazy_with(options);
-        let shared = Shared {
+        let inner = SqliteInner {
             dialect: Dialect::sqlite(),
             name: path.display().to_string(),
-            patience: config.busy_timeout,
+            busy_timeout: config.busy_timeout,
             clock: Arc::clone(&config.clock),
             writer,
             others,
-            wake: Arc::default(),
+            waiters: Arc::default(),
             watch_interval: config.watch_interval,
             watcher: OnceLock::new(),
         };
-        Ok(Sqlite { shared: Arc::new(shared) })
+        Ok(Sqlite { inner: Arc::new(inner) })
     }
 
-    /// Connections to the file for the application.
+    /// Connections for the application.
     pub(crate) fn pool(&self) -> &SqlitePool {
-        &self.shared.others
+        &self.inner.others
     }
 
-    /// A transaction that has the file for itself, readers apart.
+    /// A transaction with the exclusive lock; others can still read.
     pub(crate) async fn begin_exclusive(
         &self,
     ) -> Result<Transaction<'static, Driver>, DatabaseError> {
-        let begun = self.shared.writer.begin_with("BEGIN EXCLUSIVE").await;
+        let begun = self.inner.writer.begin_with("BEGIN EXCLUSIVE").await;
         begun.map_err(|error| self.failure(error))
     }
 
     pub(crate) async fn close(&self) {
-        if let Some(watcher) = self.shared.watcher.get() {
+        if let Some(watcher) = self.inner.watcher.get() {
             watcher.abort();
         }
-        self.shared.others.close().await;
-        self.shared.writer.close().await;
+        self.inner.others.close().await;
+        self.inner.writer.close().await;
     }
 
     fn failure(&self, error: sqlx::Error) -> DatabaseError {
-        let (database, waited) = (self.shared.name.clone(), self.shared.patience);
+        let (database, waited) = (self.inner.name.clone(), self.inner.busy_timeout);
         if matches!(error, sqlx::Error::PoolTimedOut) {
             DatabaseError::NoConnection { database, waited }
         } else if is_locked(&error) {
@@ -132,13 +131,13 @@ impl Sqlite {
             add(&mut arguments, value).map_err(sqlx::Error::Encode)?;
         }
         if statement.takes_now {
-            let now = self.shared.clock.now().unix_micros();
+            let now = self.inner.clock.now().unix_micros();
             arguments.add(now).map_err(sqlx::Error::Encode)?;
         }
         Ok(sqlx::query_with(AssertSqlSafe(Arc::clone(&statement.text)), arguments))
     }
 
-    /// How many rows a statement was about.
+    /// How many rows a statement affected.
     fn changed(
         &self,
         done: Result<SqliteQueryResult, sqlx::Error>,
@@ -147,11 +146,11 @@ impl Sqlite {
         Ok(usize::try_from(rows).expect("a table fits in memory's address space"))
     }
 
-    /// Watches the file for what other connections commit, for as long as this provider lives.
+    /// Watches the file for commits of other connections, as long as this provider lives.
     fn watch(&self) {
-        self.shared.watcher.get_or_init(|| {
-            let (pool, wake) = (self.shared.others.clone(), Arc::clone(&self.shared.wake));
-            tokio::spawn(watch(pool, wake, self.shared.watch_interval)).abort_handle()
+        self.inner.watcher.get_or_init(|| {
+            let (pool, waiters) = (self.inner.others.clone(), Arc::clone(&self.inner.waiters));
+            tokio::spawn(watch(pool, waiters, self.inner.watch_interval)).abort_handle()
         });
     }
 }
@@ -167,7 +166,7 @@ impl Engine for Sqlite {
     type Row = SqliteRow;
 
     fn dialect(&self) -> &Dialect {
-        &self.shared.dialect
+        &self.inner.dialect
     }
 
     async fn fetch(
@@ -176,7 +175,7 @@ impl Engine for Sqlite {
         values: Values<'_>,
     ) -> Result<Vec<SqliteRow>, DatabaseError> {
         let query = self.query(statement, values)?;
-        query.fetch_all(&self.shared.writer).await.map_err(|error| self.failure(error))
+        query.fetch_all(&self.inner.writer).await.map_err(|error| self.failure(error))
     }
 
     async fn read(
@@ -185,7 +184,7 @@ impl Engine for Sqlite {
         values: Values<'_>,
     ) -> Result<Vec<SqliteRow>, DatabaseError> {
         let query = self.query(statement, values)?;
-        query.fetch_all(&self.shared.others).await.map_err(|error| self.failure(error))
+        query.fetch_all(&self.inner.others).await.map_err(|error| self.failure(error))
     }
 
     async fn execute(
@@ -194,7 +193,7 @@ impl Engine for Sqlite {
         values: Values<'_>,
     ) -> Result<usize, DatabaseError> {
         let query = self.query(statement, values)?;
-        self.changed(query.execute(&self.shared.writer).await)
+        self.changed(query.execute(&self.inner.writer).await)
     }
 
     async fn claim(
@@ -206,23 +205,23 @@ impl Engine for Sqlite {
             return Ok(Vec::new());
         }
         let mut transaction = self.begin().await?;
-        // Of a claim's values, the topics are the last and the batch is before them.
-        let notice = match values.get(3) {
+        // The values of a claim are owner, lease, batch size, and topics if there are any.
+        let mark_due = match values.get(3) {
             Some(topics) => vec![topics.clone(), values[2].clone()],
             None => Vec::new(),
         };
-        self.execute_in(&mut transaction, &claim.notice, notice).await?;
+        self.execute_in(&mut transaction, &claim.mark_due, mark_due).await?;
         let rows = self.fetch_in(&mut transaction, &claim.claim, values).await?;
         self.commit(transaction).await?;
         Ok(rows)
     }
 
     async fn begin(&self) -> Result<Transaction<'static, Driver>, DatabaseError> {
-        self.shared.writer.begin_with(BEGIN).await.map_err(|error| self.failure(error))
+        self.inner.writer.begin_with(BEGIN).await.map_err(|error| self.failure(error))
     }
 
     async fn begin_for_application(&self) -> Result<Transaction<'static, Driver>, DatabaseError> {
-        self.shared.others.begin_with(BEGIN).await.map_err(|error| self.failure(error))
+        self.inner.others.begin_with(BEGIN).await.map_err(|error| self.failure(error))
     }
 
     async fn commit(&self, transaction: Transaction<'static, Driver>) -> Result<(), DatabaseError> {
@@ -263,24 +262,24 @@ impl Engine for Sqlite {
     }
 
     async fn now_in(&self, _: &mut SqliteConnection) -> Result<Timestamp, DatabaseError> {
-        Ok(self.shared.clock.now())
+        Ok(self.inner.clock.now())
     }
 
-    fn announce(&self, queue: Queue) {
-        self.shared.wake.tell(queue);
+    fn notify_work(&self, queue: WorkQueue) {
+        self.inner.waiters.notify(queue);
     }
 
-    fn work_added(&self, queue: Queue) -> impl Future<Output = ()> + Send {
+    fn work_added(&self, queue: WorkQueue) -> impl Future<Output = ()> + Send {
         self.watch();
-        self.shared.wake.told(queue)
+        self.inner.waiters.notified(queue)
     }
 
     fn lease_clock(&self) -> Arc<dyn Clock> {
-        Arc::clone(&self.shared.clock)
+        Arc::clone(&self.inner.clock)
     }
 }
 
-impl Drop for Shared {
+impl Drop for SqliteInner {
     fn drop(&mut self) {
         if let Some(watcher) = self.watcher.get() {
             watcher.abort();
@@ -288,14 +287,14 @@ impl Drop for Shared {
     }
 }
 
-/// Makes the first connection. Two that open a new file at once both want to set its journal mode,
-/// and the one that comes second is refused without being made to wait: it tries again.
+/// Opens the first connection. If two processes open a new file at once, both set its journal mode,
+/// and SQLite refuses the second one without waiting for the busy timeout: it retries.
 async fn connect(
     pool: SqlitePoolOptions,
     options: &SqliteConnectOptions,
-    patience: Duration,
+    busy_timeout: Duration,
 ) -> Result<SqlitePool, sqlx::Error> {
-    let give_up_at = Instant::now() + patience;
+    let give_up_at = Instant::now() + busy_timeout;
     let mut again = interval(OPEN_AGAIN_AFTER);
     loop {
         again.tick().await;
@@ -306,10 +305,10 @@ async fn connect(
     }
 }
 
-/// Whether another connection had the write lock for all of the time that this one waited.
+/// Whether another connection held the write lock.
 fn is_locked(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
-    // An extended code has the kind of the error in its lowest byte: 5 is SQLITE_BUSY.
+    // The lowest byte of an extended code is the primary code: 5 is SQLITE_BUSY.
     code.and_then(|code| code.parse::<u32>().ok()).is_some_and(|code| code & 0xff == 5)
 }
 
@@ -322,8 +321,8 @@ fn add(arguments: &mut SqliteArguments, value: Value<'_>) -> Result<(), sqlx::er
     }
 }
 
-/// The texts as `json_each` reads them. Names have no control characters, so that quotation marks
-/// and backslashes are all there is to escape.
+/// The texts as JSON for `json_each`. Names have no control characters, so that only quotation
+/// marks, backslashes, and the tab of inbox IDs need escaping.
 fn json_array(texts: &[String]) -> String {
     let mut json = String::from("[");
     for (number, text) in texts.iter().enumerate() {
@@ -342,13 +341,13 @@ fn json_array(texts: &[String]) -> String {
     json
 }
 
-/// Wakes the workers of this process when any other connection has committed: the application's
-/// transactions, and other processes.
-async fn watch(pool: SqlitePool, wake: Arc<Wake>, every: Duration) {
+/// Wakes the workers of this process when another connection has committed: one of the application,
+/// or of another process.
+async fn watch(pool: SqlitePool, waiters: Arc<Waiters>, every: Duration) {
     let mut look = interval(every);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        // A connection of its own: the number is about the commits of all others.
+        // A separate connection: `data_version` changes with commits of other connections only.
         let Ok(connection) = pool.acquire().await else {
             look.tick().await;
             if pool.is_closed() {
@@ -365,10 +364,10 @@ async fn watch(pool: SqlitePool, wake: Arc<Wake>, every: Duration) {
                 Ok(version) if seen == Some(version) => {}
                 Ok(version) => {
                     seen = Some(version);
-                    wake.tell_all();
+                    waiters.notify_all();
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "watching the file failed, trying anew");
+                    tracing::warn!(%error, "file watch failed, retrying");
                     break;
                 }
             }

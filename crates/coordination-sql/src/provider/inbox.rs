@@ -12,28 +12,30 @@ use coordination::{
 use super::Provider;
 use crate::engine::{ClaimSql, Database, Values};
 use crate::error::DatabaseError;
-use crate::statement::{Dialect, Queue, Statement};
+use crate::statement::{Dialect, Statement, WorkQueue};
 use crate::value::{Columns, Value, correlation, id, maybe_moment, read, topics_value};
-use crate::work::{ByTopic, NOTE_ERROR, OldSql, TRIED, Table, UNTRIED, WorkSql, begin, settle};
+use crate::work::{
+    ExpiredItemsSql, NOTE_ERROR, POSTPONED, PerTopicFilter, RETRIED, Table, WorkSql, begin, settle,
+};
 
-/// Stands between the source and its message ID in an identity; names have no control characters.
+/// Separates source and message ID in the stored ID; names have no control characters.
 const SEPARATOR: char = '\t';
 
 const TABLE: Table = Table {
     name: "inbox",
-    // What has begun and not ended when it is claimed again never will.
+    // An attempt of an earlier claim without an outcome is lost.
     on_claim: "lost_attempts = lost_attempts + CASE WHEN begun THEN 1 ELSE 0 END, begun = FALSE",
-    shown: SHOWN,
-    comes_back: None,
+    columns: COLUMNS,
+    reopens_if: None,
 };
-const SHOWN: &str = "id, topic, payload, correlation_id, hash, state, claimed_until, due_at, \
+const COLUMNS: &str = "id, topic, payload, correlation_id, hash, state, claimed_until, due_at, \
                      attempts, attempts_at_revival, lost_attempts, last_error";
 
 #[derive(Debug)]
 pub(crate) struct InboxSql {
     work: WorkSql,
-    claims: ByTopic<ClaimSql>,
-    old: OldSql,
+    claims: PerTopicFilter<ClaimSql>,
+    expired: ExpiredItemsSql,
     enqueue: Statement,
     processed: Statement,
     begin: Statement,
@@ -49,10 +51,10 @@ impl InboxSql {
         let statement = |text: &str| dialect.statement(text);
         InboxSql {
             work: WorkSql::new(dialect, &TABLE),
-            claims: ByTopic::new(|among| ClaimSql::new(dialect, &TABLE, among)),
-            old: OldSql::new(dialect, &TABLE),
-            enqueue: dialect.announced(
-                Queue::Inbox,
+            claims: PerTopicFilter::new(|filter| ClaimSql::new(dialect, &TABLE, filter)),
+            expired: ExpiredItemsSql::new(dialect, &TABLE),
+            enqueue: dialect.notifying(
+                WorkQueue::Inbox,
                 "INSERT INTO {inbox} (id, topic, payload, correlation_id, hash, due_at, state)
                  VALUES ($1, $2, $3, $4, $5, COALESCE($6, {now}),
                          CASE WHEN COALESCE($6, {now}) <= {now} THEN 'due' ELSE 'waiting' END)
@@ -60,12 +62,12 @@ impl InboxSql {
             ),
             processed: statement("SELECT hash FROM {inbox} WHERE id = $1 AND state = 'done'"),
             begin: statement(&begin("inbox")),
-            postpone: dialect.announced(Queue::Inbox, &TABLE.give_back(UNTRIED)),
-            abandon: statement(&TABLE.give_back(TRIED)),
+            postpone: dialect.notifying(WorkQueue::Inbox, &TABLE.give_back(POSTPONED)),
+            abandon: statement(&TABLE.give_back(RETRIED)),
             fail: statement(&settle("inbox", "dead", NOTE_ERROR)),
-            get: statement(&format!("SELECT {SHOWN} FROM {{inbox}} WHERE id = $1")),
-            revive: dialect.announced(
-                Queue::Inbox,
+            get: statement(&format!("SELECT {COLUMNS} FROM {{inbox}} WHERE id = $1")),
+            revive: dialect.notifying(
+                WorkQueue::Inbox,
                 &format!(
                     "UPDATE {{inbox}}
                      SET state = CASE WHEN $2 = 0 THEN 'due' ELSE 'waiting' END,
@@ -96,8 +98,8 @@ impl<D: Database> Provider<D> {
     }
 
     /// Finishes claimed inbox messages in the application's own transaction: what the handler wrote
-    /// in it happens exactly once, because it commits with the acknowledgement or not at all. Says
-    /// how many; if that is too few the claim has run out and the transaction must not commit.
+    /// in it happens exactly once, because it commits with the acknowledgement or not at all.
+    /// Returns how many; if that is too few, a claim was lost and the transaction must not commit.
     ///
     /// # Errors
     /// [`ProviderError`](coordination::ProviderError) if there was no answer; the transaction is as
@@ -138,7 +140,7 @@ impl<D: Database> Inbox for Provider<D> {
         let added = self.engine().execute(&self.sql().inbox.enqueue, row(&message)).await;
         let enqueued = enqueued(added.map_err(DatabaseError::of("inbox enqueue"))?);
         if enqueued == Enqueued::Added {
-            self.engine().announce(Queue::Inbox);
+            self.engine().notify_work(WorkQueue::Inbox);
         }
         Ok(enqueued)
     }
@@ -152,7 +154,7 @@ impl<D: Database> Inbox for Provider<D> {
     ) -> Result<Vec<InboxMessage>> {
         let (sql, by) = (&self.sql().inbox, (owner, lease, max));
         let claimed =
-            sql.claims.of(topics).run(self.engine(), by, topics_value(topics), shown::<D>).await;
+            sql.claims.of(topics).run(self.engine(), by, topics_value(topics), message::<D>).await;
         claimed.map_err(DatabaseError::of("inbox claim"))
     }
 
@@ -183,15 +185,15 @@ impl<D: Database> Inbox for Provider<D> {
                 ("inbox abandon", &sql.abandon, vec![(*delay).into(), error.into()])
             }
             Settlement::Fail { error } => ("inbox fail", &sql.fail, vec![error.into()]),
-            Settlement::PutOff { delay, reason } => {
+            Settlement::Postpone { delay, reason } => {
                 ("inbox postpone", &sql.postpone, vec![(*delay).into(), reason.into()])
             }
         };
         let mut values: Values<'_> = vec![owner.into(), ids(keys)];
         values.extend(more);
         let count = self.change(operation, statement, keys, values).await?;
-        if let Settlement::PutOff { .. } = settlement {
-            self.engine().announce(Queue::Inbox);
+        if let Settlement::Postpone { .. } = settlement {
+            self.engine().notify_work(WorkQueue::Inbox);
         }
         Ok(count)
     }
@@ -199,7 +201,7 @@ impl<D: Database> Inbox for Provider<D> {
     async fn get(&self, key: &InboxKey) -> Result<InboxMessage, GetError> {
         let get = async {
             let rows = self.engine().read(&self.sql().inbox.get, vec![identity(key)]).await?;
-            rows.first().map(shown::<D>).transpose()
+            rows.first().map(message::<D>).transpose()
         };
         let message = get.await.map_err(DatabaseError::of("inbox get"))?;
         message.ok_or_else(|| GetError::Unknown { key: key.clone() })
@@ -208,7 +210,7 @@ impl<D: Database> Inbox for Provider<D> {
     async fn revive(&self, keys: &[InboxKey], reason: &ErrorText, delay: Delay) -> Result<usize> {
         let values = vec![ids(keys), delay.into(), reason.into()];
         let revived = self.change("inbox revive", &self.sql().inbox.revive, keys, values).await?;
-        self.engine().announce(Queue::Inbox);
+        self.engine().notify_work(WorkQueue::Inbox);
         Ok(revived)
     }
 
@@ -217,7 +219,7 @@ impl<D: Database> Inbox for Provider<D> {
     }
 
     async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize> {
-        let purged = self.sql().inbox.old.purge(self.engine(), topics, keep).await;
+        let purged = self.sql().inbox.expired.purge(self.engine(), topics, keep).await;
         purged.map_err(DatabaseError::of("inbox purge"))
     }
 
@@ -226,9 +228,9 @@ impl<D: Database> Inbox for Provider<D> {
         age.map_err(DatabaseError::of("inbox oldest ready age"))
     }
 
-    // Not an `async fn`: the future hears of what comes after this call, polled or not.
+    // Not an `async fn`: the future must see notifications from this call on, polled or not.
     fn work_added(&self) -> impl Future<Output = ()> + Send {
-        self.engine().work_added(Queue::Inbox)
+        self.engine().work_added(WorkQueue::Inbox)
     }
 }
 
@@ -259,7 +261,7 @@ fn row(message: &NewInboxMessage) -> Values<'_> {
     ]
 }
 
-fn shown<D: Database>(row: &D::Row) -> Result<InboxMessage, DatabaseError> {
+fn message<D: Database>(row: &D::Row) -> Result<InboxMessage, DatabaseError> {
     let (source, message_id) = read(
         "id",
         row.text("id")?.split_once(SEPARATOR).ok_or("no tab between source and message ID"),

@@ -20,7 +20,7 @@ pub(crate) struct LeaseSql {
 }
 
 impl LeaseSql {
-    /// Each is one statement, so that the row's lock makes one of many callers the winner.
+    /// Each operation is one statement, so that the row lock picks one of many callers.
     pub(crate) fn new(dialect: &Dialect) -> LeaseSql {
         let tenure = "resource = $1 AND owner = $2 AND since <= $3 AND held_until > {now}";
         LeaseSql {
@@ -91,7 +91,7 @@ impl<D: Database> Leases for Provider<D> {
 }
 
 fn named(tenure: &Tenure) -> Values<'_> {
-    // A token that the tables cannot hold was given by nobody, and is no token of this tenure.
+    // No lease issues a token that does not fit the column, so -1 matches no tenure.
     let token = i64::try_from(tenure.token.get()).unwrap_or(-1);
     vec![tenure.resource.as_str().into(), (&tenure.owner).into(), token.into()]
 }

@@ -17,10 +17,11 @@ use self::topics::TopicSql;
 use super::Provider;
 use crate::engine::{ClaimSql, Database, Insert, Values};
 use crate::error::DatabaseError;
-use crate::statement::{Dialect, Queue, Statement};
+use crate::statement::{Dialect, Statement, WorkQueue};
 use crate::value::{Columns, correlation, id, ids, maybe_moment, topics_value};
 use crate::work::{
-    ByTopic, NOTE_ERROR, OldSql, TRIED, Table, UNTRIED, WorkSql, begin, in_batches, settle,
+    ExpiredItemsSql, NOTE_ERROR, POSTPONED, PerTopicFilter, RETRIED, Table, WorkSql, begin,
+    in_batches, settle,
 };
 
 /// How many messages one statement adds.
@@ -29,12 +30,12 @@ const ENQUEUE_BATCH: usize = 500;
 const TABLE: Table = Table {
     name: "outbox",
     on_claim: "begun = FALSE",
-    shown: "id, topic, payload, correlation_id, due_at, retry_count, attempts, last_error, \
+    columns: "id, topic, payload, correlation_id, due_at, retry_count, attempts, last_error, \
             claimed_until",
-    comes_back: None,
+    reopens_if: None,
 };
 
-/// What a record is made of, beside its ID.
+/// The columns of a record, without its ID.
 const RECORD: &str = "topic, payload, correlation_id, due_at, retry_count, attempts, last_error, \
                       state, claimed_until, outcome";
 
@@ -42,8 +43,8 @@ const RECORD: &str = "topic, payload, correlation_id, due_at, retry_count, attem
 pub(crate) struct OutboxSql {
     enqueue: Insert,
     work: WorkSql,
-    claims: ByTopic<ClaimSql>,
-    old: OldSql,
+    claims: PerTopicFilter<ClaimSql>,
+    expired: ExpiredItemsSql,
     topics: TopicSql,
     begin: Statement,
     extend: Statement,
@@ -54,7 +55,7 @@ pub(crate) struct OutboxSql {
     dead: Statement,
     /// Which of these are dead.
     dead_of: Statement,
-    /// Joins go on counting these as failed.
+    /// Makes joins keep counting these as failed.
     stay_failed: Statement,
     revive: Statement,
     record: Statement,
@@ -64,12 +65,12 @@ pub(crate) struct OutboxSql {
 impl OutboxSql {
     pub(crate) fn new(dialect: &Dialect) -> OutboxSql {
         let statement = |text: &str| dialect.statement(text);
-        let announced = |text: &str| dialect.announced(Queue::Outbox, text);
+        let notifying = |text: &str| dialect.notifying(WorkQueue::Outbox, text);
         OutboxSql {
             enqueue: enqueue(dialect),
             work: WorkSql::new(dialect, &TABLE),
-            claims: ByTopic::new(|among| ClaimSql::new(dialect, &TABLE, among)),
-            old: OldSql::new(dialect, &TABLE),
+            claims: PerTopicFilter::new(|filter| ClaimSql::new(dialect, &TABLE, filter)),
+            expired: ExpiredItemsSql::new(dialect, &TABLE),
             topics: TopicSql::new(dialect),
             begin: statement(&begin("outbox")),
             extend: statement(
@@ -77,9 +78,9 @@ impl OutboxSql {
                  WHERE id {locked:2:outbox} AND state = 'claimed' AND owner = $1",
             ),
             finish: statement(&settle("outbox", "done", ", outcome = $3")),
-            postpone: announced(&TABLE.give_back(UNTRIED)),
-            reschedule: announced(
-                &TABLE.give_back(&format!("{TRIED}, retry_count = retry_count + 1")),
+            postpone: notifying(&TABLE.give_back(POSTPONED)),
+            reschedule: notifying(
+                &TABLE.give_back(&format!("{RETRIED}, retry_count = retry_count + 1")),
             ),
             fail: statement(&settle("outbox", "dead", NOTE_ERROR)),
             dead: statement(&format!(
@@ -91,14 +92,14 @@ impl OutboxSql {
             stay_failed: statement(
                 "UPDATE {join_members} SET outcome = 'dead' WHERE outcome IS NULL AND message_id {in:1}",
             ),
-            revive: announced(&format!(
+            revive: notifying(&format!(
                 "UPDATE {{outbox}}
                  SET state = CASE WHEN $2 = 0 THEN 'due' ELSE 'waiting' END, due_at = {{now}} + $2,
                      finished_at = NULL, retry_count = 0, attempts = 0{NOTE_ERROR}
                  WHERE id {{in:1}} AND state = 'dead'"
             )),
             record: statement(&format!("SELECT {RECORD} FROM {{outbox}} WHERE id = $1")),
-            reap: announced(&TABLE.reap(dialect)),
+            reap: notifying(&TABLE.reap(dialect)),
         }
     }
 }
@@ -110,7 +111,7 @@ impl OutboxSql {
     }
 }
 
-/// A message that is due at once is due by the database's clock, and known to be.
+/// A message without a due time is due at once by the database's clock, and stored as `due`.
 fn enqueue(dialect: &Dialect) -> Insert {
     let one = "INSERT INTO {outbox} (id, topic, payload, correlation_id, due_at, state)
                VALUES ($1, $2, $3, $4, COALESCE($5, {now}),
@@ -123,7 +124,7 @@ fn enqueue(dialect: &Dialect) -> Insert {
                      WITH ORDINALITY AS new (id, topic, payload, correlation_id, due_at, number)
                 ORDER BY number
                 ON CONFLICT (id) DO NOTHING";
-    Insert::announced(dialect, Queue::Outbox, one, many)
+    Insert::notifying(dialect, WorkQueue::Outbox, one, many)
 }
 
 fn row(message: &NewOutboxMessage) -> Values<'_> {
@@ -137,9 +138,8 @@ fn row(message: &NewOutboxMessage) -> Values<'_> {
 }
 
 impl<D: Database> Provider<D> {
-    /// Adds messages, all of them or none. Ones whose ID is known are left as they are.
-    ///
-    /// One transaction for all, which is what costs in SQLite.
+    /// Adds messages in one transaction, which is much faster in SQLite. Messages whose ID is known
+    /// stay as they are.
     ///
     /// # Errors
     /// [`ProviderError`](coordination::ProviderError) if there was no answer.
@@ -154,12 +154,12 @@ impl<D: Database> Provider<D> {
             self.engine().commit(transaction).await
         };
         add.await.map_err(DatabaseError::of("outbox enqueue all"))?;
-        self.engine().announce(Queue::Outbox);
+        self.engine().notify_work(WorkQueue::Outbox);
         Ok(())
     }
 
-    /// Adds a message in the application's own transaction: it is there if and when that commits,
-    /// and then workers are told of it.
+    /// Adds a message in the application's own transaction: it exists when that commits, and then
+    /// workers are notified.
     ///
     /// ```
     /// # #[cfg(feature = "sqlite")]
@@ -202,7 +202,7 @@ impl<D: Database> Outbox for Provider<D> {
         let insert = &self.sql().outbox.enqueue.one;
         let added = self.engine().execute(insert, row(&message)).await;
         if added.map_err(DatabaseError::of("outbox enqueue"))? > 0 {
-            self.engine().announce(Queue::Outbox);
+            self.engine().notify_work(WorkQueue::Outbox);
         }
         Ok(message.id)
     }
@@ -262,15 +262,15 @@ impl<D: Database> Outbox for Provider<D> {
                 ("outbox reschedule", &sql.reschedule, vec![(*delay).into(), error.into()])
             }
             Settlement::Fail { error } => ("outbox fail", &sql.fail, vec![error.into()]),
-            Settlement::PutOff { delay, reason } => {
+            Settlement::Postpone { delay, reason } => {
                 ("outbox postpone", &sql.postpone, vec![(*delay).into(), reason.into()])
             }
         };
         let mut values: Values<'_> = vec![owner.into(), ids(messages)];
         values.extend(more);
         let count = self.change(operation, statement, messages, values).await?;
-        if let Settlement::Retry { .. } | Settlement::PutOff { .. } = settlement {
-            self.engine().announce(Queue::Outbox);
+        if let Settlement::Retry { .. } | Settlement::Postpone { .. } = settlement {
+            self.engine().notify_work(WorkQueue::Outbox);
         }
         Ok(count)
     }
@@ -307,7 +307,7 @@ impl<D: Database> Outbox for Provider<D> {
             Ok(count)
         };
         let count = revive.await.map_err(DatabaseError::of("outbox revive"))?;
-        engine.announce(Queue::Outbox);
+        engine.notify_work(WorkQueue::Outbox);
         Ok(count)
     }
 
@@ -324,14 +324,14 @@ impl<D: Database> Outbox for Provider<D> {
         let reaped = in_batches(|| self.engine().execute(reap, Vec::new())).await;
         let count = reaped.map_err(DatabaseError::of("outbox reap"))?;
         if count > 0 {
-            self.engine().announce(Queue::Outbox);
+            self.engine().notify_work(WorkQueue::Outbox);
         }
         Ok(count)
     }
 
     async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize> {
-        let (joins, old) = (&self.sql().joins, &self.sql().outbox.old);
-        let purge = in_batches(|| joins.purge_batch(self.engine(), old, topics, keep));
+        let (joins, expired) = (&self.sql().joins, &self.sql().outbox.expired);
+        let purge = in_batches(|| joins.purge_batch(self.engine(), expired, topics, keep));
         purge.await.map_err(DatabaseError::of("outbox purge"))
     }
 
@@ -345,9 +345,9 @@ impl<D: Database> Outbox for Provider<D> {
         next.map_err(DatabaseError::of("outbox next due"))
     }
 
-    // Not an `async fn`: the future hears of what comes after this call, polled or not.
+    // Not an `async fn`: the future must see notifications from this call on, polled or not.
     fn work_added(&self) -> impl Future<Output = ()> + Send {
-        self.engine().work_added(Queue::Outbox)
+        self.engine().work_added(WorkQueue::Outbox)
     }
 }
 

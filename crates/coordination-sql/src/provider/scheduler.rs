@@ -16,14 +16,14 @@ pub(crate) use self::timers::TimerSql;
 use super::Provider;
 use crate::engine::Database;
 use crate::error::DatabaseError;
-use crate::statement::Queue;
+use crate::statement::WorkQueue;
 use crate::value::ids;
 
 impl<D: Database> Scheduler for Provider<D> {
     async fn schedule_timer(&self, timer: NewTimer) -> Result<TimerId> {
         let scheduled = self.sql().timers.schedule(self.engine(), &timer).await;
         if scheduled.map_err(DatabaseError::of("schedule timer"))? > 0 {
-            self.engine().announce(Queue::Scheduler);
+            self.engine().notify_work(WorkQueue::Scheduler);
         }
         Ok(timer.id)
     }
@@ -40,7 +40,7 @@ impl<D: Database> Scheduler for Provider<D> {
         max: BatchSize,
     ) -> Result<Vec<Timer>> {
         let (claim, by) = (&self.sql().timers.claim, (owner, lease, max));
-        let claimed = claim.run(self.engine(), by, None, timers::shown::<D>).await;
+        let claimed = claim.run(self.engine(), by, None, timers::timer::<D>).await;
         claimed.map_err(DatabaseError::of("claim timers"))
     }
 
@@ -67,7 +67,7 @@ impl<D: Database> Scheduler for Provider<D> {
     async fn create_or_update_job(&self, job: JobDefinition) -> Result<JobSaved> {
         let saved = self.sql().jobs.save(self.engine(), &job).await;
         let saved = saved.map_err(DatabaseError::of("save job"))?;
-        self.engine().announce(Queue::Scheduler);
+        self.engine().notify_work(WorkQueue::Scheduler);
         Ok(saved)
     }
 
@@ -79,7 +79,7 @@ impl<D: Database> Scheduler for Provider<D> {
     async fn trigger_job(&self, name: &JobName, run: RunId) -> Result<RunId, TriggerError> {
         let triggered = self.sql().jobs.trigger(self.engine(), name, run).await;
         let triggered = triggered.map_err(DatabaseError::of("trigger job"))?;
-        self.engine().announce(Queue::Scheduler);
+        self.engine().notify_work(WorkQueue::Scheduler);
         triggered.ok_or_else(|| TriggerError::UnknownJob { name: name.clone() })
     }
 
@@ -95,7 +95,7 @@ impl<D: Database> Scheduler for Provider<D> {
         max: BatchSize,
     ) -> Result<Vec<JobRun>> {
         let (claim, by) = (&self.sql().jobs.claim_runs, (owner, lease, max));
-        let claimed = claim.run(self.engine(), by, None, jobs::shown::<D>).await;
+        let claimed = claim.run(self.engine(), by, None, jobs::readable_run::<D>).await;
         claimed
             .map(|runs| runs.into_iter().flatten().collect())
             .map_err(DatabaseError::of("claim job runs"))
@@ -142,8 +142,8 @@ impl<D: Database> Scheduler for Provider<D> {
         age.await.map_err(DatabaseError::of("scheduler oldest ready age"))
     }
 
-    // Not an `async fn`: the future hears of what comes after this call, polled or not.
+    // Not an `async fn`: the future must see notifications from this call on, polled or not.
     fn work_added(&self) -> impl Future<Output = ()> + Send {
-        self.engine().work_added(Queue::Scheduler)
+        self.engine().work_added(WorkQueue::Scheduler)
     }
 }

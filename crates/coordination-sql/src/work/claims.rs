@@ -1,35 +1,34 @@
-//! Claims: what is due is noticed, and handed out in the order of creation, by topic where a table
-//! has topics.
+//! Claims: marks items due and returns them in creation order, optionally by topic.
 
 use coordination::{BatchSize, LeaseDuration, OwnerToken, Topics};
 
 use super::{BATCH, Table};
 use crate::engine::{ClaimSql, Engine, Values};
 use crate::error::DatabaseError;
-use crate::statement::{Dialect, Kind};
+use crate::statement::{DatabaseKind, Dialect};
 use crate::value::{Columns, Value};
 
-/// Which topics a statement is about. Unless they are all, they are its last parameter.
+/// The topics of a statement. Unless it is `All`, they are its last parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Among {
+pub(crate) enum TopicFilter {
     All,
     Only,
-    /// All but those of the parameter.
+    /// All but the parameter's.
     Except,
 }
 
-/// The same about all topics, about some, and about all but some. What it costs does not grow with the
-/// messages of other topics: each topic that has messages is looked at through an index of its own, and
-/// the topics are found by jumping from one to the next.
+/// One value for each [`TopicFilter`]. The cost of its statements does not grow with the messages
+/// of other topics: an index by topic is searched once per topic, and the topics are found by a
+/// skip scan of that index.
 #[derive(Debug, Clone)]
-pub(crate) struct ByTopic<T> {
+pub(crate) struct PerTopicFilter<T> {
     all: T,
     only: T,
     except: T,
 }
 
 impl ClaimSql {
-    pub(crate) fn new(dialect: &Dialect, table: &Table, among: Among) -> ClaimSql {
+    pub(crate) fn new(dialect: &Dialect, table: &Table, filter: TopicFilter) -> ClaimSql {
         let Table { name, .. } = table;
         let look = dialect.statement(&format!(
             "SELECT 1 FROM {{{name}}} {{by:{name}_due}} WHERE state = 'due'
@@ -37,42 +36,45 @@ impl ClaimSql {
              SELECT 1 FROM {{{name}}} {{by:{name}_waiting}}
              WHERE state = 'waiting' AND due_at <= {{now}} LIMIT 1"
         ));
-        let notice = dialect.statement(&notice(name, among));
+        let mark_due = dialect.statement(&mark_due(name, filter));
         let claim = match dialect.kind() {
-            Kind::Sqlite => sqlite_claim(table, among),
-            Kind::Postgres => postgres_claim(table, among),
+            DatabaseKind::Sqlite => sqlite_claim(table, filter),
+            DatabaseKind::Postgres => postgres_claim(table, filter),
         };
-        ClaimSql { look, notice, claim: dialect.statement(&claim) }
+        ClaimSql { look, mark_due, claim: dialect.statement(&claim) }
     }
 
-    /// Claims due items for `lease`, in the order of their creation, among those of some topics if
-    /// there are any.
+    /// Claims due items for `lease`, in creation order; of these topics, if there are any.
     pub(crate) async fn run<E: Engine, T>(
         &self,
         engine: &E,
         (owner, lease, max): (&OwnerToken, LeaseDuration, BatchSize),
         topics: Option<Value<'_>>,
-        shown: impl Fn(&E::Row) -> Result<T, DatabaseError>,
+        from_row: impl Fn(&E::Row) -> Result<T, DatabaseError>,
     ) -> Result<Vec<T>, DatabaseError> {
         let mut values: Values<'_> = vec![owner.into(), lease.into(), i64::from(max.get()).into()];
         values.extend(topics);
         let rows = engine.claim(self, values).await?;
         let mut claimed = Vec::with_capacity(rows.len());
         for row in &rows {
-            claimed.push((row.int("place")?, shown(row)?));
+            claimed.push((row.int("place")?, from_row(row)?));
         }
-        // The order in which an update returns its rows is not promised.
+        // `UPDATE … RETURNING` returns rows in no defined order.
         claimed.sort_by_key(|(place, _)| *place);
         Ok(claimed.into_iter().map(|(_, item)| item).collect())
     }
 }
 
-impl<T> ByTopic<T> {
-    pub(crate) fn new(of: impl Fn(Among) -> T) -> ByTopic<T> {
-        ByTopic { all: of(Among::All), only: of(Among::Only), except: of(Among::Except) }
+impl<T> PerTopicFilter<T> {
+    pub(crate) fn new(of: impl Fn(TopicFilter) -> T) -> PerTopicFilter<T> {
+        PerTopicFilter {
+            all: of(TopicFilter::All),
+            only: of(TopicFilter::Only),
+            except: of(TopicFilter::Except),
+        }
     }
 
-    /// The one about these topics.
+    /// The value for these topics.
     pub(crate) fn of(&self, topics: &Topics) -> &T {
         match topics {
             Topics::All => &self.all,
@@ -82,21 +84,21 @@ impl<T> ByTopic<T> {
     }
 }
 
-/// The topics that a statement looks at one by one, as a common table of this name, and which of its
-/// rows fit. Unless they are all, the topics are the parameter with this number.
-pub(crate) fn topics_among(
+/// A common table expression named `topics` with the topics of a statement, and the condition that
+/// its rows must meet. Unless the filter is `All`, the topics are the parameter with this number.
+pub(crate) fn topic_list(
     topics: &str,
     (table, state): (&str, &str),
-    among: Among,
+    filter: TopicFilter,
     parameter: usize,
 ) -> (String, String) {
-    let (with, fits) = match among {
-        Among::All => (topics_with(topics, table, state), String::new()),
-        Among::Only => {
+    let (with, fits) = match filter {
+        TopicFilter::All => (topics_with(topics, table, state), String::new()),
+        TopicFilter::Only => {
             let listed = format!("(SELECT id FROM {{list:{parameter}}} AS listed)");
             (format!("{topics} (topic) AS {listed}"), String::new())
         }
-        Among::Except => {
+        TopicFilter::Except => {
             let fits = format!(" AND {topics}.topic {{not_in:{parameter}}}");
             (topics_with(topics, table, state), fits)
         }
@@ -104,9 +106,9 @@ pub(crate) fn topics_among(
     (with, format!("{topics}.topic IS NOT NULL{fits}"))
 }
 
-/// All topics that have items in a state, found by jumping from one to the next in the index.
+/// All topics with items in a state, found by a skip scan of the index.
 fn topics_with(topics: &str, table: &str, state: &str) -> String {
-    // Not MIN(topic): in a table that it thinks empty, the server would rather read all of them.
+    // Not MIN(topic): with statistics of an empty table, PostgreSQL would scan the whole table.
     let first = |condition: &str| {
         format!(
             "SELECT topic FROM {{{table}}} {{by:{table}_{state}_of_topic}}
@@ -123,17 +125,17 @@ fn topics_with(topics: &str, table: &str, state: &str) -> String {
     )
 }
 
-/// What SQLite notices to be due before a claim, in a batch: of the topics in `$1`, up to `$2` each.
-fn notice(name: &str, among: Among) -> String {
+/// Marks a batch of items due before a claim in SQLite: of the topics in `$1`, up to `$2` each.
+fn mark_due(name: &str, filter: TopicFilter) -> String {
     let due = "state = 'waiting' AND due_at <= {now}";
-    if among == Among::All {
+    if filter == TopicFilter::All {
         return format!(
             "UPDATE {{{name}}} SET state = 'due' WHERE place IN (
                  SELECT place FROM {{{name}}} {{by:{name}_waiting}} WHERE {due}
                  ORDER BY due_at, place LIMIT {BATCH})"
         );
     }
-    let (topics, fits) = topics_among("topics", (name, "waiting"), among, 1);
+    let (topics, fits) = topic_list("topics", (name, "waiting"), filter, 1);
     format!(
         "WITH RECURSIVE {topics}
          UPDATE {{{name}}} SET state = 'due' WHERE place IN (
@@ -145,18 +147,18 @@ fn notice(name: &str, among: Among) -> String {
     )
 }
 
-fn sqlite_claim(table: &Table, among: Among) -> String {
-    let Table { name, on_claim, shown, .. } = table;
-    // The index is named, because a walk along the table itself would be in the right order too,
-    // past all that is finished.
-    let (with, taken) = if among == Among::All {
+fn sqlite_claim(table: &Table, filter: TopicFilter) -> String {
+    let Table { name, on_claim, columns, .. } = table;
+    // The index is named, because a scan of the table would return the right order too, but read
+    // all finished items.
+    let (with, taken) = if filter == TopicFilter::All {
         let taken = format!(
             "SELECT place FROM {{{name}}} INDEXED BY {{index:{name}_due}}
              WHERE state = 'due' AND due_at <= {{now}} ORDER BY place LIMIT $3"
         );
         (String::new(), taken)
     } else {
-        let (topics, fits) = topics_among("topics", (name, "due"), among, 4);
+        let (topics, fits) = topic_list("topics", (name, "due"), filter, 4);
         let taken = format!(
             "SELECT item.place FROM topics CROSS JOIN {{{name}}} AS item
              WHERE {fits} AND item.place IN (
@@ -171,25 +173,25 @@ fn sqlite_claim(table: &Table, among: Among) -> String {
         "{with} UPDATE {{{name}}}
          SET state = 'claimed', owner = $1, claimed_until = {{now}} + $2, {on_claim}
          WHERE place IN ({taken})
-         RETURNING place, {shown}"
+         RETURNING place, {columns}"
     )
 }
 
-/// In one statement: `ready` is what was known to be due, `fresh` the first of what has become due
-/// since; of both the first in the order of creation are taken, and the rest of the fresh is noticed.
+/// One statement: `ready` are items marked due before, `fresh` the first of those that have become
+/// due since. The first of both in creation order are claimed, and the rest of `fresh` is marked
+/// due.
 ///
-/// Rows that another claim has in its hands are skipped. Rows are found again by their identity and
-/// not joined, so that the plan cannot become another one when the table grows.
-fn postgres_claim(table: &Table, among: Among) -> String {
-    let Table { name, on_claim, shown, .. } = table;
-    let (due_topics, due_fits) = topics_among("due_topics", (name, "due"), among, 4);
-    let (waiting_topics, waiting_fits) =
-        topics_among("waiting_topics", (name, "waiting"), among, 4);
-    let recursive = match among {
-        Among::All => String::new(),
-        Among::Only | Among::Except => format!("{due_topics}, {waiting_topics},"),
+/// Rows locked by other claims are skipped. Rows are looked up by ID and not joined, so that the
+/// plan stays the same when the table grows.
+fn postgres_claim(table: &Table, filter: TopicFilter) -> String {
+    let Table { name, on_claim, columns, .. } = table;
+    let (due_topics, due_fits) = topic_list("due_topics", (name, "due"), filter, 4);
+    let (waiting_topics, waiting_fits) = topic_list("waiting_topics", (name, "waiting"), filter, 4);
+    let recursive = match filter {
+        TopicFilter::All => String::new(),
+        TopicFilter::Only | TopicFilter::Except => format!("{due_topics}, {waiting_topics},"),
     };
-    let (ready, fresh) = if among == Among::All {
+    let (ready, fresh) = if filter == TopicFilter::All {
         (
             format!(
                 "SELECT id, place FROM {{{name}}} WHERE state = 'due' AND due_at <= {{now}}
@@ -201,8 +203,8 @@ fn postgres_claim(table: &Table, among: Among) -> String {
             ),
         )
     } else {
-        // Some more than are asked for, because others may have the first ones in their hands. What is
-        // found is looked at again once it is locked: it may have been claimed and put off since.
+        // More than requested, because other claims may have locked the first ones. The conditions
+        // are checked again on the locked rows: a row may have been claimed and postponed since.
         let first = |state: &str, fits: &str, order: &str, max: &str| {
             format!(
                 "state = '{state}' AND due_at <= {{now}} AND id = ANY(ARRAY(
@@ -235,12 +237,12 @@ fn postgres_claim(table: &Table, among: Among) -> String {
                  SELECT id, place FROM ready
                  UNION ALL SELECT id, place FROM fresh) AS candidates
              ORDER BY place LIMIT $3),
-         noticed AS (
+         marked AS (
              UPDATE {{{name}}} SET state = 'due'
              WHERE id = ANY(ARRAY(SELECT id FROM fresh EXCEPT SELECT id FROM taken)))
          UPDATE {{{name}}}
          SET state = 'claimed', owner = $1, claimed_until = {{now}} + $2, {on_claim}
          WHERE id = ANY(ARRAY(SELECT id FROM taken))
-         RETURNING place, {shown}"
+         RETURNING place, {columns}"
     )
 }

@@ -1,39 +1,39 @@
-//! Forgets finished items once they were kept for long enough, in batches.
+//! Deletes finished items whose retention has passed, in batches.
 
 use std::time::Duration;
 
 use coordination::{Retention, Topics};
 
-use super::{Among, BATCH, ByTopic, Table, in_batches, span, topics_among};
+use super::{BATCH, PerTopicFilter, Table, TopicFilter, in_batches, span, topic_list};
 use crate::engine::Engine;
 use crate::error::DatabaseError;
-use crate::statement::{Dialect, Kind, Statement};
+use crate::statement::{DatabaseKind, Dialect, Statement};
 use crate::value::{Columns, Value, topics_value};
 
-/// The statement that forgets finished items of a table that is kept as one.
+/// Deletes finished items of a table with one retention.
 #[derive(Debug, Clone)]
 pub(crate) struct PurgeSql(Statement);
 
-/// What finds old items of a table that is kept by topic: the first of them, dead ones apart.
+/// Finds and deletes finished items of a table with retentions by topic and outcome.
 #[derive(Debug, Clone)]
-pub(crate) struct OldSql {
-    find: ByTopic<Statement>,
-    /// Forgets the items `$1`, if they are finished.
-    pub(crate) forget: Statement,
+pub(crate) struct ExpiredItemsSql {
+    find: PerTopicFilter<Statement>,
+    /// Deletes the items `$1`, if they are finished.
+    pub(crate) delete: Statement,
 }
 
 impl PurgeSql {
     pub(crate) fn new(dialect: &Dialect, table: &Table) -> PurgeSql {
         let Table { name, .. } = table;
-        let old = dialect.found(&format!(
+        let expired = dialect.found(&format!(
             "SELECT id FROM {{{name}}} {{by:{name}_finished}}
              WHERE state IN ('done', 'dead') AND finished_at <= {{now}} - $1
              ORDER BY finished_at LIMIT {BATCH}"
         ));
-        PurgeSql(dialect.statement(&format!("DELETE FROM {{{name}}} WHERE id {old}")))
+        PurgeSql(dialect.statement(&format!("DELETE FROM {{{name}}} WHERE id {expired}")))
     }
 
-    /// Forgets items that were finished so long ago. Says how many.
+    /// Deletes items that were finished at least `older_than` ago. Returns how many.
     pub(crate) async fn run<E: Engine>(
         &self,
         engine: &E,
@@ -43,27 +43,29 @@ impl PurgeSql {
     }
 }
 
-impl OldSql {
-    pub(crate) fn new(dialect: &Dialect, table: &Table) -> OldSql {
+impl ExpiredItemsSql {
+    pub(crate) fn new(dialect: &Dialect, table: &Table) -> ExpiredItemsSql {
         let Table { name, .. } = table;
-        let find = |among| {
-            let (done, dead) =
-                (old(dialect, name, "done", among), old(dialect, name, "dead", among));
+        let find = |filter| {
+            let (done, dead) = (
+                expired_items(dialect, name, "done", filter),
+                expired_items(dialect, name, "dead", filter),
+            );
             dialect.statement(&format!(
                 "SELECT id FROM (
                      SELECT id FROM ({done}) AS done UNION ALL SELECT id FROM ({dead}) AS dead
-                 ) AS old LIMIT {BATCH}"
+                 ) AS expired LIMIT {BATCH}"
             ))
         };
-        OldSql {
-            find: ByTopic::new(find),
-            forget: dialect.statement(&format!(
+        ExpiredItemsSql {
+            find: PerTopicFilter::new(find),
+            delete: dialect.statement(&format!(
                 "DELETE FROM {{{name}}} WHERE id {{locked:1:{name}}} AND state IN ('done', 'dead')"
             )),
         }
     }
 
-    /// Up to [`BATCH`] items of these topics that need not be kept any more.
+    /// Up to [`BATCH`] items of these topics whose retention has passed.
     pub(crate) async fn find<E: Engine>(
         &self,
         engine: &E,
@@ -76,7 +78,7 @@ impl OldSql {
         rows.iter().map(|row| row.text("id").map(str::to_owned)).collect()
     }
 
-    /// Forgets items of these topics that need not be kept any more. Says how many.
+    /// Deletes items of these topics whose retention has passed. Returns how many.
     pub(crate) async fn purge<E: Engine>(
         &self,
         engine: &E,
@@ -84,21 +86,21 @@ impl OldSql {
         keep: Retention,
     ) -> Result<usize, DatabaseError> {
         in_batches(|| async {
-            let old = self.find(engine, topics, keep).await?;
-            if old.is_empty() {
+            let expired = self.find(engine, topics, keep).await?;
+            if expired.is_empty() {
                 return Ok(0);
             }
-            engine.execute(&self.forget, vec![Value::Texts(old)]).await
+            engine.execute(&self.delete, vec![Value::Texts(expired)]).await
         })
         .await
     }
 }
 
-/// What selects the items of a state that are older than it is kept: `$1` for done ones, `$2` for
-/// dead ones, of topics in `$3`. Each topic is looked at by an index of its own.
-fn old(dialect: &Dialect, table: &str, state: &str, among: Among) -> String {
+/// Selects the items of a state whose retention has passed: `$1` for done ones, `$2` for dead ones,
+/// of the topics in `$3`. The index by topic is searched once per topic.
+fn expired_items(dialect: &Dialect, table: &str, state: &str, filter: TopicFilter) -> String {
     let keep = if state == "done" { "$1" } else { "$2" };
-    let (topics, fits) = topics_among("topics", (table, state), among, 3);
+    let (topics, fits) = topic_list("topics", (table, state), filter, 3);
     let first = |column: &str| {
         format!(
             "SELECT {column} FROM {{{table}}} {{by:{table}_{state}_of_topic}}
@@ -107,13 +109,13 @@ fn old(dialect: &Dialect, table: &str, state: &str, among: Among) -> String {
         )
     };
     match dialect.kind() {
-        Kind::Sqlite => format!(
+        DatabaseKind::Sqlite => format!(
             "WITH RECURSIVE {topics}
              SELECT item.id AS id FROM topics CROSS JOIN {{{table}}} AS item
              WHERE {fits} AND item.place IN ({}) LIMIT {BATCH}",
             first("place")
         ),
-        Kind::Postgres => format!(
+        DatabaseKind::Postgres => format!(
             "WITH RECURSIVE {topics}
              SELECT first.id FROM topics CROSS JOIN LATERAL ({}) AS first
              WHERE {fits} LIMIT {BATCH}",

@@ -1,7 +1,8 @@
-//! The PostgreSQL provider does what every provider does, under the IDs `PRIM-POSTGRES-…`; and
-//! `docs/reference/coordination-conformance.md` shows how the scenarios just went for all three providers.
+//! Conformance of the PostgreSQL provider, under the IDs `PRIM-POSTGRES-…`, and the results of all
+//! three providers in `docs/reference/coordination-conformance.md`.
 //!
-//! `UPDATE_EXPECT=1 cargo test -p coordination-sql --features servers --test conformance_postgres` writes it anew.
+//! `UPDATE_EXPECT=1 cargo test -p coordination-sql --features servers --test conformance_postgres`
+//! updates it.
 
 mod postgres_fixture;
 mod sqlite_fixture;
@@ -53,7 +54,7 @@ fn main() -> ExitCode {
     exit_code
 }
 
-/// Runs a case once, and notes how it went (`CRD-19`).
+/// Runs a case once and records its outcome (`CRD-19`).
 fn run(case: Case, outcomes: &Outcomes) {
     let outcome = case.outcome();
     let failed = match &outcome {

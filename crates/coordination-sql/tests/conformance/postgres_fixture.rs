@@ -1,8 +1,8 @@
-//! A schema of its own, and a server whose clock moves when told to.
+//! A PostgreSQL provider with a settable clock.
 //!
 //! The provider's statements ask `statement_timestamp()`, without a schema. The sessions of this
-//! fixture find a function of that name in the test's schema first, which reads a table: the very
-//! statements that ship run on a real server, and no scenario depends on how fast the machine is.
+//! fixture find a function of that name in the test's schema first, which reads a table: the
+//! shipped statements run on a real server, and no scenario depends on the speed of the machine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub(crate) struct PostgresFixture {
     schema: TestSchema,
 }
 
-/// The provider's leases, which a holder judges by the clock that is moved with the server's.
+/// The provider's leases, with a holder's clock that is moved with the server's.
 #[derive(Debug, Clone)]
 pub(crate) struct VirtualLeases {
     provider: PostgresProvider,
@@ -109,7 +109,7 @@ impl Fixture for PostgresFixture {
         self.clock.now()
     }
 
-    /// The server's clock first: what wakes by the other one asks the server.
+    /// The server's clock first: tasks that wake up by the other one ask the server.
     async fn advance(&self, span: Duration) {
         self.set_server(self.clock.now().after(span)).await;
         self.clock.advance(span);

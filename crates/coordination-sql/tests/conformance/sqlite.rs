@@ -1,4 +1,4 @@
-//! The SQLite provider does what every provider does, under the IDs `PRIM-SQLITE-…`.
+//! Conformance of the SQLite provider, under the IDs `PRIM-SQLITE-…`.
 
 mod sqlite_fixture;
 

@@ -1,4 +1,4 @@
-//! A file in a folder of its own, and a clock that moves when told to.
+//! A SQLite provider in a temporary folder, with a settable clock.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,4 @@
-//! The tables are made when a provider is opened, once, and only by a program that knows them; and
-//! what cannot be opened says why.
+//! Migrations when a provider is opened, and errors of opening.
 
 #![expect(clippy::unwrap_used, reason = "a test that gets no answer fails")]
 
@@ -73,14 +72,14 @@ fn main() -> ExitCode {
         .run()
 }
 
-/// The part of a migration script that makes version 1.
+/// The part of a migration script that creates version 1.
 fn version_1(script: &str) -> String {
     let (first, _) = script.split_once("\n-- Version 2:").unwrap();
     format!("{first}\nCOMMIT;")
 }
 
-/// In tables of version 1: a message that is done, a join of it, a join whose message is gone, and a
-/// job whose tick was found by a clock that was centuries ahead.
+/// In tables of version 1: a message that is done, a join of it, a join whose message is gone, and
+/// a job whose tick was computed by a clock that was centuries ahead.
 const DATA_OF_VERSION_1: &str = "
     INSERT INTO {outbox} (id, state, due_at, finished_at, topic, payload)
         VALUES ('01ARZ3NDEKTSV4RRFFQ69G5FAV', 'done', 1, 1, 't', '');
@@ -92,7 +91,7 @@ const DATA_OF_VERSION_1: &str = "
     INSERT INTO {jobs} (name, topic, payload, cron, time_zone, next_tick)
         VALUES ('yearly', 't', '', '0 0 1 1 *', 'UTC', 9000000000000000)";
 
-/// What became of [`DATA_OF_VERSION_1`].
+/// The migrated [`DATA_OF_VERSION_1`].
 async fn check_data(provider: &(impl Joins + Scheduler)) {
     let join = |text: &str| text.parse::<JoinId>().unwrap();
     let kept = join("01ARZ3NDEKTSV4RRFFQ69G5FA1");

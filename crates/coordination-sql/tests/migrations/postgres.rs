@@ -1,4 +1,4 @@
-//! The tables of a schema.
+//! Migrations of a PostgreSQL schema.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The tables of a file.
+//! Migrations of a SQLite file.
 
 use std::path::Path;
 use std::time::Duration;
@@ -43,7 +43,7 @@ pub(crate) async fn many_that_open_a_new_file_at_once_all_do() {
     }
 }
 
-/// Makes a file with the tables of version 1 and these rows.
+/// Creates a file with the tables of version 1 and these rows.
 async fn make_version_1(path: &Path, rows: &str) {
     let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path).create_if_missing(true);
     let mut connection = options.connect().await.unwrap();

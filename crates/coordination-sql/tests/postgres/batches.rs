@@ -1,5 +1,5 @@
-//! However many items are due, no statement is about all of them (`CRD-14`). A row's `xmin` is the
-//! transaction that wrote it.
+//! Bounded statements, however many items are due (`CRD-14`). A row's `xmin` is the transaction
+//! that wrote it.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::server::{batch, connect, execute, lease, number, owner};
 
 /// The bound of a statement.
 const BATCH: i64 = 1000;
-/// Due, in any order, and not noticed yet.
+/// Due, in any order, and not marked due yet.
 const WAITING: &str = "
     INSERT INTO {schema}.timers (id, state, due_at, topic, payload)
         SELECT lpad(n::text, 26, '0'), 'waiting', 1, 't', '' FROM generate_series(1, 5000) AS n;
@@ -97,7 +97,7 @@ pub(crate) async fn crd_14_reaping_and_purging_change_a_bounded_number_of_rows_a
     assert_eq!(number(&schema, "SELECT MAX(rows) FROM {schema}.statements").await, BATCH);
 }
 
-/// How many rows each statement makes or changes.
+/// How many rows each statement inserts or updates.
 const NOTE_STATEMENTS: &str = "
     CREATE TABLE {schema}.statements (table_name TEXT, rows BIGINT);
     CREATE FUNCTION {schema}.note() RETURNS trigger LANGUAGE plpgsql AS
@@ -108,7 +108,7 @@ const NOTE_STATEMENTS: &str = "
     CREATE TRIGGER note AFTER UPDATE ON {schema}.jobs REFERENCING NEW TABLE AS made
         FOR EACH STATEMENT EXECUTE FUNCTION {schema}.note()";
 
-/// More jobs are due than one batch takes, each with more missed ticks than it makes up for.
+/// More jobs are due than one batch takes, each with more missed ticks than it catches up on.
 pub(crate) async fn crd_14_materialising_makes_a_bounded_number_of_runs_at_a_time() {
     let schema = TestSchema::new();
     let provider = connect(&schema).await;
@@ -129,7 +129,7 @@ pub(crate) async fn crd_14_materialising_makes_a_bounded_number_of_runs_at_a_tim
     assert_eq!(number(&schema, updates).await, 6);
 }
 
-/// A clock that was ahead may have found the ticks of every job.
+/// A clock that was ahead may have computed the ticks of every job.
 pub(crate) async fn crd_14_ticks_are_set_right_a_bounded_number_at_a_time() {
     let schema = TestSchema::new();
     let provider = connect(&schema).await;

@@ -1,4 +1,4 @@
-//! Calls that meet at the same rows wait for each other, and miss nothing.
+//! Concurrent calls on the same rows wait for each other.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use testkit::postgres::TestSchema;
 
 use crate::server::{self, batch, connect, lease, number, owner};
 
-/// Makes whoever deletes a message wait before the commit, while someone has the lock.
+/// Makes a transaction that deletes a message wait before its commit, while the lock is held.
 const WAIT_BEFORE_COMMIT: &str = "
     CREATE FUNCTION {schema}.wait() RETURNS trigger LANGUAGE plpgsql AS $$
         BEGIN PERFORM pg_advisory_xact_lock_shared(hashtext('{schema}')); RETURN NULL; END $$;
     CREATE CONSTRAINT TRIGGER wait AFTER DELETE ON {schema}.outbox
         DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {schema}.wait()";
 
-/// Two workers with a topic each purge the last two messages of a join; neither can see that the
-/// other does.
-pub(crate) async fn a_join_is_forgotten_whoever_purge_its_last_messages() {
+/// Two workers with one topic each purge the last two messages of a join; neither sees the other's
+/// deletion.
+pub(crate) async fn a_join_is_deleted_when_two_workers_purge_its_last_messages() {
     let schema = TestSchema::new();
     let provider = connect(&schema).await;
     let messages = ["a", "b"].map(|name| NewOutboxMessage::new(topic(name), Payload::empty()));
@@ -51,8 +51,8 @@ pub(crate) async fn a_join_is_forgotten_whoever_purge_its_last_messages() {
     assert_eq!(number(&schema, "SELECT COUNT(*) FROM {schema}.join_members").await, 0);
 }
 
-/// A join that starts locks its messages in that order: whoever has a later one waits for no earlier
-/// one.
+/// A join that starts locks its messages in that order: a holder of a later one never waits for an
+/// earlier one.
 pub(crate) async fn messages_are_locked_in_the_order_of_their_ids() {
     let schema = TestSchema::new();
     let provider = connect(&schema).await;
@@ -87,7 +87,7 @@ pub(crate) async fn messages_are_locked_in_the_order_of_their_ids() {
 
 type Call<'a> = Pin<Box<dyn Future<Output = Result<usize>> + Send + 'a>>;
 
-/// A transaction of the test's own, which has run this.
+/// A transaction of the test that has run this statement.
 async fn hold(schema: &TestSchema, text: &str) -> PgConnection {
     let mut connection = PgConnection::connect(schema.url()).await.unwrap();
     execute(&mut connection, schema, "BEGIN").await.unwrap();
@@ -104,7 +104,7 @@ async fn execute(
     sqlx::raw_sql(text).execute(connection).await.map(|_| ())
 }
 
-/// Until so many transactions about the schema wait for a lock.
+/// Waits until this many transactions on the schema wait for a lock.
 async fn waiting(schema: &TestSchema, count: i64) {
     let waiting = "SELECT COUNT(*) FROM pg_stat_activity
                    WHERE wait_event_type = 'Lock' AND pid IN (

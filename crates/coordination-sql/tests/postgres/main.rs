@@ -1,5 +1,4 @@
-//! What a PostgreSQL server sees of the provider: sessions, plans, roles, and the size of
-//! statements.
+//! The provider as a PostgreSQL server sees it: sessions, plans, roles, locks, statement sizes.
 
 #![expect(clippy::unwrap_used, reason = "a test that gets no answer fails")]
 
@@ -15,7 +14,7 @@ use std::process::ExitCode;
 use testkit::postgres::Suite;
 use testkit::run;
 
-/// Each fact on a schema of its own.
+/// Each fact in its own schema.
 macro_rules! suite {
     ($($module:ident::$fact:ident),* $(,)?) => {
         Suite::new("postgres")
@@ -32,7 +31,7 @@ fn main() -> ExitCode {
         sessions::crd_15_no_plan_of_a_search_is_kept,
         plans::crd_15_calls_read_no_more_when_the_tables_have_grown,
         roles::crd_16_a_role_that_may_only_read_and_write_connects,
-        roles::crd_16_such_a_role_is_told_what_to_run,
+        roles::crd_16_the_error_of_such_a_role_says_what_to_run,
         roles::crd_16_opening_makes_no_tables,
         roles::crd_16_the_printed_migrations_are_those_that_run,
         batches::crd_14_a_claim_notices_a_bounded_number_of_due_items,
@@ -40,7 +39,7 @@ fn main() -> ExitCode {
         batches::crd_14_reaping_and_purging_change_a_bounded_number_of_rows_at_a_time,
         batches::crd_14_materialising_makes_a_bounded_number_of_runs_at_a_time,
         batches::crd_14_ticks_are_set_right_a_bounded_number_at_a_time,
-        locks::a_join_is_forgotten_whoever_purge_its_last_messages,
+        locks::a_join_is_deleted_when_two_workers_purge_its_last_messages,
         locks::messages_are_locked_in_the_order_of_their_ids,
     ]
     .run()

@@ -1,4 +1,4 @@
-//! No plan reads a whole table, however the server came to it.
+//! No query plan scans a whole table.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use testkit::postgres::TestSchema;
 
 use crate::server::{batch, connect, execute, lease, number, owner, text};
 
-/// Nobody tells the planner how the tables have grown.
+/// No statistics: the planner does not know that the tables have grown.
 const NO_HELP: &str = "
     ALTER TABLE {schema}.outbox SET (autovacuum_enabled = off);
     ALTER TABLE {schema}.inbox SET (autovacuum_enabled = off);
@@ -31,7 +31,7 @@ const GROW: &str = "
 const READ: &str = "SELECT COALESCE(SUM(seq_tup_read + COALESCE(idx_tup_fetch, 0)), 0)::bigint
                     FROM pg_stat_user_tables WHERE schemaname = '{schema}'
                     AND relname IN ('outbox', 'inbox', 'timers')";
-/// The same one by one, for whoever has to find the plan.
+/// The same by table and index, to find the plan.
 const BY_INDEX: &str = "
     SELECT string_agg(what || ' ' || read, ', ') FROM (
         SELECT relname || ' as a whole' AS what, seq_tup_read AS read FROM pg_stat_user_tables
@@ -41,9 +41,9 @@ const BY_INDEX: &str = "
         WHERE schemaname = '{schema}' ORDER BY 2 DESC) AS reads WHERE read > 0";
 const ROUNDS: usize = 7;
 
-/// A plan that suits an empty table, which the server keeps once it has made it several times, does
-/// not suit a large one. Counted in rows, because that is what it costs: one walk through a table would
-/// be 100 000, and one through its done or dead items 50 000.
+/// The server caches a plan after several runs, and a plan for an empty table is wrong for a large
+/// one. The cost is counted in rows: one scan of a table is 100 000, and one of its done or dead
+/// items 50 000.
 pub(crate) async fn crd_15_calls_read_no_more_when_the_tables_have_grown() {
     let schema = TestSchema::new();
     connect(&schema).await.close().await;
@@ -71,7 +71,7 @@ pub(crate) async fn crd_15_calls_read_no_more_when_the_tables_have_grown() {
     assert!(read < 50_000, "{read} rows: {}", text(&schema, BY_INDEX).await);
 }
 
-/// A call of each kind that looks for rows, about a few items.
+/// One call of each kind that searches rows, with a few items.
 async fn round(provider: &PostgresProvider) {
     let (me, text) = (owner(), ErrorText::new("x"));
     let only = Topics::Only(TopicSet::of([topic()]).unwrap());

@@ -1,4 +1,4 @@
-//! Who may migrate, and who need not (`CRD-16`).
+//! Roles with and without the right to migrate (`CRD-16`).
 
 use coordination::{NewOutboxMessage, Outbox, OutboxStatus, Payload, Topic};
 use coordination_sql::{
@@ -9,7 +9,7 @@ use testkit::postgres::TestSchema;
 
 use crate::server::{batch, config, connect, execute, lease, number, owner};
 
-/// A role that may read and write the tables of a schema, and nothing else. It goes with this.
+/// A role that may only read and write the tables of a schema. Dropped at the end of the test.
 struct Writer<'a> {
     schema: &'a TestSchema,
     url: String,
@@ -60,7 +60,7 @@ pub(crate) async fn crd_16_a_role_that_may_only_read_and_write_connects() {
     writer.drop_role().await;
 }
 
-pub(crate) async fn crd_16_such_a_role_is_told_what_to_run() {
+pub(crate) async fn crd_16_the_error_of_such_a_role_says_what_to_run() {
     let schema = TestSchema::new();
     let writer = Writer::new(&schema).await;
     let needed = |refused: &OpenError, version: i64| {
@@ -72,6 +72,8 @@ pub(crate) async fn crd_16_such_a_role_is_told_what_to_run() {
         );
         assert!(text.starts_with("migration_needed: "), "{text}");
         assert!(text.contains("run PostgresProvider::migrate"), "{text}");
+        let script = format!("PostgresProvider::migration_sql(&schema, {version})");
+        assert!(text.contains(&script), "{text}");
         assert!(text.contains(schema.name()), "{text}");
     };
     // Neither the schema nor the right to make it.
@@ -102,7 +104,7 @@ pub(crate) async fn crd_16_opening_makes_no_tables() {
     }
 }
 
-/// What the migrations make and what the printed script makes have the same columns and indexes.
+/// The migrations and the printed script create the same columns and indexes.
 pub(crate) async fn crd_16_the_printed_migrations_are_those_that_run() {
     let (migrated, by_hand) = (TestSchema::new(), TestSchema::new());
     connect(&migrated).await.close().await;

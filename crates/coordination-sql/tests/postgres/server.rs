@@ -1,4 +1,4 @@
-//! A schema of a test's own, and the test's own statements in it.
+//! A test's own schema and statements.
 
 use std::time::Duration;
 
@@ -32,12 +32,12 @@ pub(crate) async fn execute(schema: &TestSchema, text: &str) {
     connection.close().await.unwrap();
 }
 
-/// A number that the server knows.
+/// A number from the server.
 pub(crate) async fn number(schema: &TestSchema, text: &str) -> i64 {
     answer(schema, text).await
 }
 
-/// A text that the server knows.
+/// A text from the server.
 pub(crate) async fn text(schema: &TestSchema, text: &str) -> String {
     answer(schema, text).await
 }

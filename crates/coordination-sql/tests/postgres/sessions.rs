@@ -1,4 +1,4 @@
-//! Nothing of ours changes a session of theirs (`CRD-15`).
+//! The provider does not change the application's sessions (`CRD-15`).
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ pub(crate) async fn crd_15_a_provider_works_on_the_applications_pool() {
     assert_eq!(answer, 1, "the pool is the application's");
 }
 
-/// A statement that looks for rows is planned anew each time.
+/// A statement that searches rows is planned each time.
 pub(crate) async fn crd_15_no_plan_of_a_search_is_kept() {
     let schema = TestSchema::new();
     let provider = connect(&schema).await;

@@ -1,4 +1,4 @@
-//! What holds in both databases beyond the suite.
+//! Facts about both databases beyond the conformance suite.
 
 use std::collections::HashSet;
 use std::sync::mpsc;
@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::world::World;
 
-/// After this a wait for something that should happen counts as failed.
+/// The timeout of waits.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(120);
 
 pub(crate) async fn a_message_is_there_when_the_transaction_commits<W: World>() {
@@ -235,7 +235,7 @@ pub(crate) async fn a_waiting_worker_hears_of_a_transaction_that_commits<W: Worl
     claim_soon(&worker, id).await;
 }
 
-/// A worker may be told for no reason before it is told of the message.
+/// A worker may be woken spuriously before it is notified of the message.
 async fn claim_soon<D: coordination_sql::Database>(
     worker: &coordination_sql::Provider<D>,
     id: MessageId,
@@ -311,7 +311,7 @@ pub(crate) async fn a_call_after_the_close_says_so<W: World>() {
     assert_eq!(claim(&again, "a").await.len(), 1, "nothing was lost");
 }
 
-/// More of them than one batch looks at, all due before the others.
+/// More of them than one batch reads, all due before the others.
 pub(crate) async fn crd_13_jobs_that_cannot_be_read_stop_nobody_else<W: World>() {
     let world = W::new().await;
     let provider = world.open().await;
@@ -346,8 +346,9 @@ pub(crate) async fn crd_13_jobs_that_cannot_be_read_stop_nobody_else<W: World>()
     assert_eq!(make_runs().await, Materialised::Runs(0));
 }
 
-/// When a worker wakes next that has just found jobs that it cannot read. It leaves them out for some seconds, which do
-/// not pass here: the runtime's time is paused, and while a blocking task runs Tokio does not advance it by itself.
+/// When a worker wakes up next that has just found unreadable jobs. It skips them for some seconds,
+/// which do not pass here: the runtime's time is paused, and Tokio does not advance it while a
+/// blocking task runs.
 fn next_event_past_unreadable_jobs<W: World>(world: &W, fence: &Fence) -> Timestamp {
     let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     let (release, held) = mpsc::channel::<()>();
@@ -364,7 +365,7 @@ fn next_event_past_unreadable_jobs<W: World>(world: &W, fence: &Fence) -> Timest
     next
 }
 
-/// More of them than one batch looks at, all before the other.
+/// More of them than one batch reads, all before the other.
 pub(crate) async fn crd_13_ticks_are_set_right_past_jobs_that_cannot_be_read<W: World>() {
     let world = W::new().await;
     let provider = world.open().await;

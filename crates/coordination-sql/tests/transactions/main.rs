@@ -1,5 +1,4 @@
-//! The application's own transactions, many connections at a time, and who hears of new work: in
-//! both databases.
+//! The application's own transactions, concurrent connections and notifications, in both databases.
 
 #![expect(clippy::unwrap_used, reason = "a test that gets no answer fails")]
 

@@ -1,5 +1,5 @@
-//! A database of a test's own, which several providers open as several processes would, and a table
-//! of the application in it.
+//! A test's own database, opened by several providers as by several processes, with a table of the
+//! application.
 
 use std::future::Future;
 use std::time::Duration;
@@ -22,13 +22,13 @@ pub(crate) trait World: Sized + Send + Sync + 'static {
     /// A database without tables.
     fn new() -> impl Future<Output = Self> + Send;
 
-    /// One more provider on it, with connections of its own.
+    /// Another provider on it, with its own connections.
     fn open(&self) -> impl Future<Output = Provider<Self::Db>> + Send;
 
     /// Closes a provider.
     fn close(provider: &Provider<Self::Db>) -> impl Future<Output = ()> + Send;
 
-    /// Makes the application's table.
+    /// Creates the application's table.
     fn make_orders(&self, provider: &Provider<Self::Db>) -> impl Future<Output = ()> + Send;
 
     /// Adds an order in the application's transaction.

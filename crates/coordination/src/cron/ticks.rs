@@ -1,8 +1,8 @@
-//! The next tick of a schedule, over changes of the clocks.
+//! The next tick of a schedule, across clock changes.
 //!
 //! Between two changes a zone's offset is fixed and civil time is plain arithmetic. So the search
-//! walks from change to change and looks for the next civil match within each stretch; only the
-//! edges need rules.
+//! goes from change to change and finds the next civil match in each interval; only the edges need
+//! rules.
 
 use jiff::civil::DateTime;
 use jiff::tz::{Offset, TimeZone};
@@ -11,11 +11,11 @@ use jiff::{SignedDuration, Timestamp as Moment};
 use super::CronSchedule;
 use crate::Timestamp;
 
-/// The most stretches that a search visits. Zones change their clocks a few times a year and a line
-/// is due within 8 years if it ever is, so a search that gets here has left the calendar.
-const STRETCHES_MAX: usize = 1000;
+/// The most intervals that a search visits. Zones change their clocks a few times a year and a line
+/// is due within 8 years if it ever is, so a search that reaches this bound is past the last date.
+const INTERVALS_MAX: usize = 1000;
 
-/// Where a search stands: the first moment to look at, in a stretch with this offset.
+/// The position of a search: the first candidate of the current interval.
 struct Cursor {
     at: Moment,
     /// Whether `at` itself may be the tick.
@@ -23,10 +23,10 @@ struct Cursor {
 }
 
 impl CronSchedule {
-    /// The first tick after `after`, or none if the calendar ends before it.
+    /// The first tick after `after`, or `None` if it is past the last date.
     pub fn next_after(&self, after: Timestamp) -> Option<Timestamp> {
         let mut cursor = self.cursor_after(after.to_jiff());
-        for _ in 0..STRETCHES_MAX {
+        for _ in 0..INTERVALS_MAX {
             let offset = self.zone.to_offset(cursor.at);
             let civil = self.next_civil(offset.to_datetime(cursor.at), cursor.inclusive)?;
             let candidate = offset.to_timestamp(civil).ok()?;
@@ -39,8 +39,7 @@ impl CronSchedule {
             }
             let next_offset = change.offset();
             if !self.follows_elapsed_time && civil < next_offset.to_datetime(changed_at) {
-                // The civil time lies in the gap that this change opens: it is due at the gap's
-                // end.
+                // The civil time is in the gap of this change: it is due at the end of the gap.
                 return tick(changed_at);
             }
             let at = changed_at + self.repeated(offset, next_offset);
@@ -62,7 +61,7 @@ impl CronSchedule {
         }
     }
 
-    /// For how long after a change the civil times are ones that this schedule has dealt with.
+    /// How long after a change the civil times repeat ones that this schedule has already run.
     fn repeated(&self, before: Offset, since: Offset) -> SignedDuration {
         if self.follows_elapsed_time || before <= since {
             return SignedDuration::ZERO;
@@ -70,16 +69,16 @@ impl CronSchedule {
         since.duration_until(before)
     }
 
-    /// The next civil time that the line matches. Civil time is carried as if it were UTC, where no
-    /// clock ever changes.
+    /// The next civil time that the line matches. Civil time is represented as UTC, which has no
+    /// clock changes.
     fn next_civil(&self, from: DateTime, inclusive: bool) -> Option<DateTime> {
         let from = from.to_zoned(TimeZone::UTC).ok()?;
         let next = self.cron.find_next_occurrence(&from, inclusive).ok()?;
         Some(next.datetime())
     }
 
-    /// Whether the line matches any day at all, from a fixed day on so that the answer is the
-    /// line's alone.
+    /// Whether the line matches any day, from a fixed date on so that the answer depends on the
+    /// line only.
     pub(super) fn is_ever_due(&self) -> bool {
         self.next_civil(DateTime::constant(2000, 1, 1, 0, 0, 0, 0), true).is_some()
     }

@@ -1,4 +1,4 @@
-//! A lease in the hands of its holder: it knows by itself when it is lost.
+//! The holder's handle of a lease.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -12,57 +12,57 @@ use tokio_util::sync::CancellationToken;
 use super::{Fence, FencingToken, Leases, Tenure};
 use crate::{Clock, LeaseDuration, OwnerToken, ResourceName, Result, Timestamp};
 
-/// When a lease that renews itself does so, in percent of its duration…
+/// When a lease renews itself, in percent of its duration.
 const RENEW_AFTER_PERCENT: u32 = 60;
-/// …give or take this much, so that holders do not renew in step.
+/// Jitter of the renewal time, so that holders do not renew in step.
 const RENEW_JITTER_PERCENT: u32 = 5;
-/// How long it waits after a renewal that got no answer, in percent of its duration.
+/// The delay after an unanswered renewal, in percent of the lease's duration.
 const RENEW_AGAIN_AFTER_PERCENT: u32 = 5;
 
-/// The right to a resource, until it is released, dropped, or lost.
+/// The exclusive right to a resource, until it is released, dropped, or lost.
 ///
-/// Lost means: not renewed in time, or refused by the provider at a renewal. Once lost it stays
-/// lost, and [`lost`](Lease::lost) fires by itself; nobody has to ask.
+/// A lease is lost if it was not renewed in time, or if the provider refused the renewal. A lost
+/// lease stays lost, and [`lost`](Lease::lost) fires automatically.
 #[derive(Debug)]
 pub struct Lease<L: Leases> {
-    core: Arc<Core<L>>,
+    core: Arc<LeaseCore<L>>,
     tasks: Vec<AbortHandle>,
-    /// Whether the provider knows that this is over, so that the drop need not say it again.
+    /// Whether the provider was told, so that the drop need not release again.
     released: bool,
 }
 
-/// The lease is not held any more.
+/// The lease is no longer held.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("lost_lease: {resource} is not held any more, the last fencing token was {}", token.get())]
+#[error("lost_lease: {resource} is no longer held, last fencing token {}", token.get())]
 pub struct LostLease {
-    /// What was held.
+    /// The resource of the lease.
     pub resource: ResourceName,
-    /// The last token it was held with.
+    /// The last token of the lease.
     pub token: FencingToken,
 }
 
 #[derive(Debug)]
-struct Core<L> {
+struct LeaseCore<L> {
     leases: L,
     clock: Arc<dyn Clock>,
     resource: ResourceName,
     owner: OwnerToken,
     duration: LeaseDuration,
-    held: watch::Sender<Held>,
+    held: watch::Sender<HeldToken>,
     lost: CancellationToken,
-    /// Held over each renewal, so that tokens arrive in the order in which they were given.
+    /// Locked during each renewal, so that tokens arrive in the order in which they were issued.
     renewing: Mutex<()>,
 }
 
-/// The newest known token, and when it runs out by this process's clock.
+/// The newest known token, and when it expires by this process's clock.
 #[derive(Debug, Clone, Copy)]
-struct Held {
+struct HeldToken {
     token: FencingToken,
     asked_at: Timestamp,
     until: Timestamp,
 }
 
-enum Renewal {
+enum RenewalOutcome {
     Renewed,
     Lost,
     NoAnswer,
@@ -81,22 +81,21 @@ impl<L: Leases> Lease<L> {
         let Some(token) = leases.try_acquire(resource, duration, &owner).await? else {
             return Ok(None);
         };
-        let core = Arc::new(Core {
+        let core = Arc::new(LeaseCore {
             leases: leases.clone(),
             clock,
             resource: resource.clone(),
             owner,
             duration,
-            held: watch::Sender::new(Held::new(token, asked_at, duration)),
+            held: watch::Sender::new(HeldToken::new(token, asked_at, duration)),
             lost: CancellationToken::new(),
             renewing: Mutex::new(()),
         });
-        let watch = tokio::spawn(Arc::clone(&core).watch_for_the_end()).abort_handle();
+        let watch = tokio::spawn(Arc::clone(&core).watch_expiry()).abort_handle();
         Ok(Some(Lease { core, tasks: vec![watch], released: false }))
     }
 
-    /// The same lease, renewing itself at 60 % of its duration, give or take 5 %, until it is
-    /// dropped or lost.
+    /// Renews the lease automatically at 60 % of its duration, ± 5 %, until it is dropped or lost.
     #[must_use]
     pub fn renewed_automatically(mut self) -> Lease<L> {
         let renewal = tokio::spawn(Arc::clone(&self.core).keep_renewing());
@@ -104,22 +103,22 @@ impl<L: Leases> Lease<L> {
         self
     }
 
-    /// What is held.
+    /// The resource.
     pub fn resource(&self) -> &ResourceName {
         &self.core.resource
     }
 
-    /// Who holds it.
+    /// The owner token of the holder.
     pub fn owner(&self) -> &OwnerToken {
         &self.core.owner
     }
 
-    /// The newest token it is held with.
+    /// The newest token of the lease.
     pub fn fencing_token(&self) -> FencingToken {
         self.core.held.borrow().token
     }
 
-    /// What work done under this lease carries.
+    /// The fence to pass along with work done under this lease.
     pub fn fence(&self) -> Fence {
         Fence { resource: self.core.resource.clone(), token: self.fencing_token() }
     }
@@ -129,28 +128,27 @@ impl<L: Leases> Lease<L> {
         self.core.lost.clone()
     }
 
-    /// To ask before each effect.
+    /// Checks that the lease is held. Call it before each effect.
     ///
     /// # Errors
-    /// [`LostLease`] if the lease is not held any more.
+    /// [`LostLease`] if the lease is no longer held.
     pub fn ensure_held(&self) -> Result<(), LostLease> {
         self.core.ensure_held()
     }
 
-    /// Extends the lease to its full duration from now, with a larger token. False if it is lost,
-    /// or if the provider gave no answer; then it is held until it runs out.
+    /// Extends the lease to its full duration from now, with a larger token. Returns `false` if it
+    /// is lost, or if the provider gave no answer; then it is held until it expires.
     pub async fn try_renew_now(&self) -> bool {
         match self.core.renew().await {
-            Renewal::Renewed => true,
-            Renewal::Lost | Renewal::NoAnswer => false,
+            RenewalOutcome::Renewed => true,
+            RenewalOutcome::Lost | RenewalOutcome::NoAnswer => false,
         }
     }
 
-    /// Does the work for as long as the lease is held; drops it in the middle when the lease is
-    /// lost.
+    /// Runs the future while the lease is held; drops it when the lease is lost.
     ///
     /// # Errors
-    /// [`LostLease`] if the work was not done when the lease was lost.
+    /// [`LostLease`] if the lease was lost before the future completed.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, LostLease> {
         self.ensure_held()?;
         tokio::select! {
@@ -160,11 +158,11 @@ impl<L: Leases> Lease<L> {
         }
     }
 
-    /// Gives the resource back. Says how many tenures this ended: 0 if the lease was lost before.
+    /// Releases the resource. Returns 1, or 0 if the lease was lost before.
     ///
     /// # Errors
-    /// [`ProviderError`](crate::ProviderError) if the provider gave no answer; the drop then tries
-    /// once more.
+    /// [`ProviderError`](crate::ProviderError) if the provider gave no answer; the drop then retries
+    /// once.
     pub async fn release(mut self) -> Result<usize> {
         self.core.lost.cancel();
         let count = self.core.leases.release(&self.core.tenure()).await?;
@@ -173,7 +171,7 @@ impl<L: Leases> Lease<L> {
     }
 }
 
-/// Gives the resource back.
+/// Releases the resource.
 impl<L: Leases> Drop for Lease<L> {
     fn drop(&mut self) {
         self.core.lost.cancel();
@@ -186,7 +184,7 @@ impl<L: Leases> Drop for Lease<L> {
     }
 }
 
-impl<L: Leases> Core<L> {
+impl<L: Leases> LeaseCore<L> {
     fn tenure(&self) -> Tenure {
         let token = self.held.borrow().token;
         Tenure { resource: self.resource.clone(), owner: self.owner.clone(), token }
@@ -204,31 +202,35 @@ impl<L: Leases> Core<L> {
         if self.lost.is_cancelled() { Err(self.lost_lease()) } else { Ok(()) }
     }
 
-    async fn renew(&self) -> Renewal {
+    async fn renew(&self) -> RenewalOutcome {
         let _one_at_a_time = self.renewing.lock().await;
         if self.ensure_held().is_err() {
-            return Renewal::Lost;
+            return RenewalOutcome::Lost;
         }
         let asked_at = self.clock.now();
         match self.leases.try_renew(&self.tenure(), self.duration).await {
             Ok(Some(token)) => {
-                self.held.send_replace(Held::new(token, asked_at, self.duration));
-                // The answer may come after the end by our own clock. Lost stays lost: others were
-                // told.
-                if self.ensure_held().is_err() { Renewal::Lost } else { Renewal::Renewed }
+                self.held.send_replace(HeldToken::new(token, asked_at, self.duration));
+                // The answer may arrive after the expiry by our own clock. Lost stays lost: `lost`
+                // has fired.
+                if self.ensure_held().is_err() {
+                    RenewalOutcome::Lost
+                } else {
+                    RenewalOutcome::Renewed
+                }
             }
             Ok(None) => {
                 self.lost.cancel();
-                Renewal::Lost
+                RenewalOutcome::Lost
             }
             Err(error) => {
                 tracing::warn!(resource = %self.resource, %error, "lease renewal got no answer");
-                Renewal::NoAnswer
+                RenewalOutcome::NoAnswer
             }
         }
     }
 
-    async fn watch_for_the_end(self: Arc<Self>) {
+    async fn watch_expiry(self: Arc<Self>) {
         let mut held = self.held.subscribe();
         loop {
             let until = held.borrow_and_update().until;
@@ -253,12 +255,12 @@ impl<L: Leases> Core<L> {
                 () = self.clock.wait_until(renew_at) => {}
             }
             renew_at = match self.renew().await {
-                Renewal::Renewed => self.next_renewal_at(),
-                Renewal::NoAnswer => {
+                RenewalOutcome::Renewed => self.next_renewal_at(),
+                RenewalOutcome::NoAnswer => {
                     let again_after = percent_of(self.duration, RENEW_AGAIN_AFTER_PERCENT);
                     self.clock.now().after(again_after.max(Duration::from_millis(1)))
                 }
-                Renewal::Lost => return,
+                RenewalOutcome::Lost => return,
             };
         }
     }
@@ -271,9 +273,9 @@ impl<L: Leases> Core<L> {
     }
 }
 
-impl Held {
-    fn new(token: FencingToken, asked_at: Timestamp, duration: LeaseDuration) -> Held {
-        Held { token, asked_at, until: asked_at.after(duration.get()) }
+impl HeldToken {
+    fn new(token: FencingToken, asked_at: Timestamp, duration: LeaseDuration) -> HeldToken {
+        HeldToken { token, asked_at, until: asked_at.after(duration.get()) }
     }
 }
 
@@ -303,6 +305,6 @@ mod tests {
         let lease = leases.acquire(&resource, duration, None).await.unwrap().unwrap();
         suspension::add(Duration::from_secs(30));
         let noticed = tokio::time::timeout(Duration::from_secs(3), lease.lost().cancelled()).await;
-        assert!(noticed.is_ok(), "nobody has to ask");
+        assert!(noticed.is_ok(), "without a call");
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::MemoryProvider;
-use super::messages::{Message, Messages, among};
+use super::messages::{Message, Messages, lane_filter};
 use super::work::{Item, Outcome, State};
 use crate::{
     BatchSize, ContentHash, Delay, Enqueued, ErrorText, GetError, Inbox, InboxKey, InboxMessage,
@@ -11,11 +11,11 @@ use crate::{
     Settlement, Topic, Topics,
 };
 
-pub(super) type InboxState = Messages<InboxKey, InboxOnly>;
+pub(super) type InboxState = Messages<InboxKey, InboxFields>;
 
-/// What only the inbox keeps of a message.
+/// Fields that only inbox messages have.
 #[derive(Debug)]
-pub(super) struct InboxOnly {
+pub(super) struct InboxFields {
     hash: Option<ContentHash>,
     attempts_at_revival: u32,
 }
@@ -32,7 +32,7 @@ impl Inbox for MemoryProvider {
         else {
             return Ok(Processed::No);
         };
-        Ok(match (hash, &value.more.hash) {
+        Ok(match (hash, &value.extra.hash) {
             (Some(hash), Some(kept)) if hash != kept => Processed::WithOtherContent,
             (Some(_) | None, _) => Processed::Yes,
         })
@@ -41,10 +41,10 @@ impl Inbox for MemoryProvider {
     async fn enqueue(&self, message: NewInboxMessage) -> Result<Enqueued> {
         let NewInboxMessage { key, topic, payload, correlation_id, hash, due_at } = message;
         let (mut inbox, now) = self.shared.inbox.lock();
-        let only = InboxOnly { hash, attempts_at_revival: 0 };
+        let only = InboxFields { hash, attempts_at_revival: 0 };
         let message = Message::new(topic, payload, correlation_id, only);
         let is_new = inbox.enqueue(key, due_at.unwrap_or(now), message);
-        self.shared.inbox.tell_of_work(1);
+        self.shared.inbox.notify_work(inbox, 1);
         Ok(if is_new { Enqueued::Added } else { Enqueued::Duplicate })
     }
 
@@ -56,9 +56,7 @@ impl Inbox for MemoryProvider {
         topics: &Topics,
     ) -> Result<Vec<InboxMessage>> {
         let (mut inbox, now) = self.shared.inbox.lock();
-        let keys = inbox.claim_of(now, owner, lease, max, topics);
-        let item = |key| inbox.get(key).expect("it was just claimed");
-        Ok(keys.iter().map(|key| shown(key, item(key))).collect())
+        Ok(inbox.claim_of(now, owner, lease, max, topics, shown))
     }
 
     async fn begin(
@@ -80,8 +78,8 @@ impl Inbox for MemoryProvider {
         let (mut inbox, now) = self.shared.inbox.lock();
         let settled = |key: &&InboxKey| inbox.settle(now, owner, key, settlement).is_some();
         let count = keys.iter().filter(settled).count();
-        if let Settlement::PutOff { .. } = settlement {
-            self.shared.inbox.tell_of_work(count);
+        if let Settlement::Postpone { .. } = settlement {
+            self.shared.inbox.notify_work(inbox, count);
         }
         Ok(count)
     }
@@ -97,11 +95,11 @@ impl Inbox for MemoryProvider {
         let mut count = 0;
         for key in keys {
             if let Some(message) = inbox.revive_after(now, key, reason, delay) {
-                message.more.attempts_at_revival = message.attempts;
+                message.extra.attempts_at_revival = message.attempts;
                 count += 1;
             }
         }
-        self.shared.inbox.tell_of_work(1);
+        self.shared.inbox.notify_work(inbox, 1);
         Ok(count)
     }
 
@@ -112,7 +110,7 @@ impl Inbox for MemoryProvider {
 
     async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize> {
         let (mut inbox, now) = self.shared.inbox.lock();
-        Ok(inbox.purge(now, &among(topics), keep, |_, _| {}))
+        Ok(inbox.purge(now, &lane_filter(topics), keep, |_, _| {}))
     }
 
     async fn oldest_ready_age(&self) -> Result<Option<Duration>> {
@@ -125,7 +123,7 @@ impl Inbox for MemoryProvider {
     }
 }
 
-fn shown(key: &InboxKey, item: &Item<Message<InboxOnly>, Topic>) -> InboxMessage {
+fn shown(key: &InboxKey, item: &Item<Message<InboxFields>, Topic>) -> InboxMessage {
     let Item { state, due_at, value, .. } = item;
     let status = match state {
         State::Ready => InboxStatus::Ready,
@@ -138,11 +136,11 @@ fn shown(key: &InboxKey, item: &Item<Message<InboxOnly>, Topic>) -> InboxMessage
         topic: value.topic.clone(),
         payload: value.payload.clone(),
         correlation_id: value.correlation_id.clone(),
-        hash: value.more.hash.clone(),
+        hash: value.extra.hash.clone(),
         status,
         due_at: *due_at,
         attempts: value.attempts,
-        attempts_at_revival: value.more.attempts_at_revival,
+        attempts_at_revival: value.extra.attempts_at_revival,
         lost_attempts: value.lost_attempts,
         last_error: value.last_error.clone(),
     }

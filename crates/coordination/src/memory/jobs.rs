@@ -1,8 +1,8 @@
-//! The jobs' state: definitions, their next ticks, and their runs.
+//! Jobs: definitions, next ticks and runs.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::work::{Among, State, WorkItems};
+use super::work::{LaneFilter, State, WorkItems};
 use crate::{
     BatchSize, Delay, Fence, FencingToken, JobDefinition, JobName, JobRun, JobSaved, LeaseDuration,
     Materialised, OwnerToken, ResourceName, Retention, RunId, Timestamp,
@@ -13,23 +13,23 @@ pub(super) struct JobState {
     jobs: HashMap<JobName, Job>,
     /// The jobs by their next tick.
     ticks: BTreeSet<(Timestamp, JobName)>,
-    /// The latest moment by which a next tick was found; none before the first.
+    /// When next ticks were last computed; `None` before the first time.
     ticked_at: Option<Timestamp>,
     pub(super) runs: WorkItems<RunId, Occurrence>,
-    /// The run of each moment of each job, for as long as the run is kept.
+    /// The run of each occurrence, as long as the run is stored.
     run_of: BTreeMap<Occurrence, RunId>,
-    /// The largest token seen of each resource that work was done under.
+    /// The largest fencing token seen for each resource.
     fences: HashMap<ResourceName, FencingToken>,
 }
 
 #[derive(Debug)]
 struct Job {
     definition: JobDefinition,
-    /// None once the calendar has ended.
+    /// `None` past the last date.
     next_tick: Option<Timestamp>,
 }
 
-/// A run's identity in the world: the job and the moment.
+/// Identifies a run by its job and scheduled time.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Occurrence {
     job: JobName,
@@ -38,7 +38,7 @@ pub(super) struct Occurrence {
 
 impl JobState {
     pub(super) fn save(&mut self, now: Timestamp, definition: JobDefinition) -> JobSaved {
-        self.notice_a_clock_set_back(now);
+        self.handle_clock_step_back(now);
         let name = definition.name.clone();
         let (saved, next_tick) = match self.jobs.get(&name) {
             None => (JobSaved::Created, definition.schedule.next_after(now)),
@@ -66,7 +66,7 @@ impl JobState {
         1
     }
 
-    /// Makes a run that is due now, or finds it. None is an unknown job.
+    /// Creates a run that is due now, or finds it. Returns `None` if the job is unknown.
     pub(super) fn trigger(&mut self, now: Timestamp, name: &JobName, run: RunId) -> Option<RunId> {
         if !self.jobs.contains_key(name) {
             return None;
@@ -84,7 +84,7 @@ impl JobState {
             return Materialised::StaleFence { recorded };
         }
         self.fences.insert(fence.resource.clone(), fence.token);
-        self.notice_a_clock_set_back(now);
+        self.handle_clock_step_back(now);
         let mut count = 0;
         while let Some((tick, name)) = self.ticks.first().cloned() {
             if tick > now {
@@ -121,21 +121,18 @@ impl JobState {
         lease: LeaseDuration,
         max: BatchSize,
     ) -> Vec<JobRun> {
-        let ids = self.runs.claim(now, owner, lease, max, &Among::All);
-        let shown = |id| {
-            let run = self.runs.get(&id).expect("it was just claimed");
+        self.runs.claim(now, owner, lease, max, &LaneFilter::All, |id, run| {
             let Occurrence { job, scheduled_at } = &run.value;
             let newest = &self.jobs.get(job).expect("ready runs have a job").definition;
             JobRun {
-                id,
+                id: *id,
                 job: job.clone(),
                 scheduled_at: *scheduled_at,
                 topic: newest.topic.clone(),
                 payload: newest.payload.clone(),
                 attempts: run.attempts,
             }
-        };
-        ids.into_iter().map(shown).collect()
+        })
     }
 
     pub(super) fn abandon(
@@ -149,7 +146,7 @@ impl JobState {
         let mut count = 0;
         for id in ids {
             if self.runs.give_back(owner, id, due_at).is_some() {
-                self.drop_if_jobless(now, id);
+                self.cancel_if_orphaned(now, id);
                 count += 1;
             }
         }
@@ -159,14 +156,14 @@ impl JobState {
     pub(super) fn reap(&mut self, now: Timestamp) -> usize {
         let reaped = self.runs.reap(now);
         for id in &reaped {
-            self.drop_if_jobless(now, id);
+            self.cancel_if_orphaned(now, id);
         }
         reaped.len()
     }
 
     pub(super) fn purge(&mut self, now: Timestamp, keep: Retention) -> usize {
         let run_of = &mut self.run_of;
-        self.runs.purge(now, &Among::All, keep, |_, occurrence| {
+        self.runs.purge(now, &LaneFilter::All, keep, |_, occurrence| {
             run_of.remove(&occurrence);
         })
     }
@@ -185,24 +182,24 @@ impl JobState {
             return *run;
         }
         let id = new_id();
-        assert!(occurrence.scheduled_at <= now, "runs are made when their moment has come");
+        assert!(occurrence.scheduled_at <= now, "a run is created when it is due");
         self.runs.add((), id, occurrence.scheduled_at, occurrence.clone());
         self.run_of.insert(occurrence, id);
         id
     }
 
-    /// A run that comes back to a job that is gone goes with it.
-    fn drop_if_jobless(&mut self, now: Timestamp, id: &RunId) {
-        let run = self.runs.get(id).expect("the run was just given back");
-        assert!(matches!(run.state, State::Ready), "a run that was given back waits");
+    /// Cancels a returned run whose job was deleted.
+    fn cancel_if_orphaned(&mut self, now: Timestamp, id: &RunId) {
+        let run = self.runs.get(id).expect("the run was just returned");
+        assert!(matches!(run.state, State::Ready), "a returned run is ready");
         if !self.jobs.contains_key(&run.value.job) {
             self.runs.cancel(now, id);
         }
     }
 
-    /// A next tick is never later than the one after now, unless the clock was ahead when it was
-    /// found. Then it is found again.
-    fn notice_a_clock_set_back(&mut self, now: Timestamp) {
+    /// A next tick is never later than the first one after now, unless the clock was ahead when it
+    /// was computed. Then it is computed again.
+    fn handle_clock_step_back(&mut self, now: Timestamp) {
         let before = self.ticked_at.replace(now);
         if before.is_none_or(|before| before <= now) {
             return;

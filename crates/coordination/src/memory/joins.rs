@@ -1,4 +1,4 @@
-//! Joins, as the outbox counts them. A join is forgotten with the last of its messages.
+//! Joins. A join is deleted with the last of its messages.
 
 use std::collections::HashMap;
 
@@ -9,14 +9,14 @@ use crate::{JoinId, MessageId};
 #[derive(Debug, Default)]
 pub(super) struct JoinTable {
     joins: HashMap<JoinId, Join>,
-    /// The joins that a message is a member of, and whether it has counted for them.
+    /// The joins of each message, and whether it was counted for them.
     members: HashMap<MessageId, Vec<(JoinId, Counted)>>,
 }
 
 #[derive(Debug)]
 struct Join {
     progress: JoinProgress,
-    /// How many members were not forgotten yet.
+    /// How many members have not been purged.
     kept: usize,
 }
 
@@ -28,7 +28,7 @@ enum Counted {
 }
 
 impl JoinTable {
-    /// Starts a join, unless it is known. `outcome_of` tells the outcome of a finished message.
+    /// Starts a join, unless it is known. `outcome_of` returns the outcome of a finished message.
     pub(super) fn start(
         &mut self,
         join: &NewJoin,
@@ -48,7 +48,7 @@ impl JoinTable {
         }
     }
 
-    /// Counts the outcome of a message for all joins that wait for it.
+    /// Counts the outcome of a message for its joins.
     pub(super) fn count(&mut self, member: MessageId, outcome: Outcome) {
         for (join, counted) in self.members.get_mut(&member).into_iter().flatten() {
             if std::mem::replace(counted, Counted::Yes) == Counted::Yes {
@@ -66,7 +66,7 @@ impl JoinTable {
         self.joins.get(&id).map(|join| join.progress)
     }
 
-    /// A finished message was forgotten, and the joins whose last one it was.
+    /// A finished message was purged: removes it from its joins, and deletes joins without members.
     pub(super) fn forget(&mut self, member: MessageId) {
         for (id, _) in self.members.remove(&member).unwrap_or_default() {
             let join = self.joins.get_mut(&id).expect("a join is kept as long as its members");

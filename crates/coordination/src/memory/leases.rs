@@ -1,4 +1,4 @@
-//! The system leases.
+//! System leases.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -8,20 +8,20 @@ use crate::{
     Clock, FencingToken, LeaseDuration, Leases, OwnerToken, ResourceName, Result, Tenure, Timestamp,
 };
 
-/// One counter gives all tokens, so a resource that nobody holds needs no row: its next token is
-/// larger than every one before, and memory is bounded by what is held.
+/// One counter issues all tokens, so a free resource needs no entry: its next token is larger than
+/// every earlier one, and memory is bounded by the leases that are held.
 #[derive(Debug, Default)]
 pub(super) struct LeaseState {
     last_token: u64,
-    held: HashMap<ResourceName, Held>,
-    /// What is held, by its end and its newest token.
+    held: HashMap<ResourceName, HeldLease>,
+    /// Held resources by expiry and newest token.
     ends: BTreeMap<(Timestamp, FencingToken), ResourceName>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct HeldLease {
     owner: OwnerToken,
-    /// The first token of this tenure; tokens below it belong to others.
+    /// The first token of this tenure; smaller tokens belong to earlier ones.
     since: FencingToken,
     /// The newest token of this tenure.
     token: FencingToken,
@@ -78,7 +78,7 @@ impl LeaseState {
         let token = self.next_token();
         let until = now.after(duration.get());
         self.ends.insert((until, token), resource.clone());
-        let held = Held { owner: owner.clone(), since: token, token, until };
+        let held = HeldLease { owner: owner.clone(), since: token, token, until };
         self.held.insert(resource.clone(), held);
         Some(token)
     }
@@ -115,7 +115,7 @@ impl LeaseState {
         FencingToken::new(self.last_token)
     }
 
-    /// Frees what has run out. Each lease passes here once, so this costs nothing in the long run.
+    /// Removes expired leases. Each lease is removed once, so the amortised cost is constant.
     fn expire(&mut self, now: Timestamp) {
         while let Some(entry) = self.ends.first_entry() {
             if entry.key().0 > now {
@@ -127,7 +127,7 @@ impl LeaseState {
     }
 }
 
-impl Held {
+impl HeldLease {
     fn is(&self, tenure: &Tenure) -> bool {
         self.owner == tenure.owner && self.since <= tenure.token
     }

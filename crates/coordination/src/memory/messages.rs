@@ -1,17 +1,17 @@
-//! Messages as the outbox and the inbox keep them: work items by topic, whose attempts are counted.
+//! Messages of the outbox and the inbox: work items by topic, with attempt counts.
 
 use std::hash::Hash;
 
-use super::work::{Among, Outcome, WorkItems};
+use super::work::{Item, LaneFilter, Outcome, WorkItems};
 use crate::{
     BatchSize, CorrelationId, Delay, ErrorText, LeaseDuration, OwnerToken, Payload, Settlement,
     Timestamp, Topic, Topics,
 };
 
-/// Messages by key, with what only one of the two keeps of them.
+/// Messages by key. `M` holds the fields of only one of the two.
 pub(super) type Messages<K, M> = WorkItems<K, Message<M>, Topic>;
 
-/// What is kept of a message beside its place in the order of work.
+/// The value of a work item that is a message.
 #[derive(Debug)]
 pub(super) struct Message<M> {
     pub(super) topic: Topic,
@@ -19,22 +19,22 @@ pub(super) struct Message<M> {
     pub(super) correlation_id: Option<CorrelationId>,
     /// How many attempts began or failed.
     pub(super) attempts: u32,
-    /// How many of them failed and were to be followed by another.
+    /// How many of them failed and were retried.
     pub(super) retry_count: u32,
-    /// How many of them began and had not ended when their claim ran out, as of the last claim.
+    /// How many of them began and had no outcome when their claim expired, as of the last claim.
     pub(super) lost_attempts: u32,
-    /// Whether an attempt began in the last claim and has not ended.
+    /// Whether an attempt began in the last claim and has no outcome yet.
     begun: bool,
     pub(super) last_error: ErrorText,
-    pub(super) more: M,
+    pub(super) extra: M,
 }
 
-/// The lanes of these topics: each topic has one.
-pub(super) fn among(topics: &Topics) -> Among<'_, Topic> {
+/// The lanes of these topics; each topic is a lane.
+pub(super) fn lane_filter(topics: &Topics) -> LaneFilter<'_, Topic> {
     match topics {
-        Topics::All => Among::All,
-        Topics::Only(set) => Among::Only(set.as_set()),
-        Topics::Except(set) => Among::Except(set.as_set()),
+        Topics::All => LaneFilter::All,
+        Topics::Only(set) => LaneFilter::Only(set.as_set()),
+        Topics::Except(set) => LaneFilter::Except(set.as_set()),
     }
 }
 
@@ -43,7 +43,7 @@ impl<M> Message<M> {
         topic: Topic,
         payload: Payload,
         correlation_id: Option<CorrelationId>,
-        more: M,
+        extra: M,
     ) -> Message<M> {
         Message {
             topic,
@@ -54,11 +54,11 @@ impl<M> Message<M> {
             lost_attempts: 0,
             begun: false,
             last_error: ErrorText::default(),
-            more,
+            extra,
         }
     }
 
-    /// An empty error keeps the one before.
+    /// Stores an error, unless it is empty.
     fn note(&mut self, error: &ErrorText) {
         if !error.is_empty() {
             self.last_error = error.clone();
@@ -67,7 +67,7 @@ impl<M> Message<M> {
 }
 
 impl<K: Clone + Eq + Hash, M> Messages<K, M> {
-    /// Adds a message, unless its key is known. Whether it was added.
+    /// Adds a message, unless its key is known. Returns whether it was added.
     pub(super) fn enqueue(&mut self, key: K, due_at: Timestamp, message: Message<M>) -> bool {
         let is_new = self.get(&key).is_none();
         if is_new {
@@ -76,24 +76,24 @@ impl<K: Clone + Eq + Hash, M> Messages<K, M> {
         is_new
     }
 
-    /// Claims due messages of these topics. What had begun and not ended never will.
-    pub(super) fn claim_of(
+    /// Claims due messages of these topics. An attempt of an earlier claim without an outcome is
+    /// lost.
+    pub(super) fn claim_of<T>(
         &mut self,
         now: Timestamp,
         owner: &OwnerToken,
         lease: LeaseDuration,
         max: BatchSize,
         topics: &Topics,
-    ) -> Vec<K> {
-        let keys = self.claim(now, owner, lease, max, &among(topics));
-        for key in &keys {
-            let message = self.get_mut(key).expect("it was just claimed");
-            message.lost_attempts += u32::from(std::mem::take(&mut message.begun));
-        }
-        keys
+        show: impl Fn(&K, &Item<Message<M>, Topic>) -> T,
+    ) -> Vec<T> {
+        self.claim(now, owner, lease, max, &lane_filter(topics), |key, item| {
+            item.value.lost_attempts += u32::from(std::mem::take(&mut item.value.begun));
+            show(key, item)
+        })
     }
 
-    /// Begins an attempt, once a claim. The answer is how many there were.
+    /// Begins an attempt, counted once per claim. Returns the number of attempts.
     pub(super) fn begin(
         &mut self,
         now: Timestamp,
@@ -106,7 +106,7 @@ impl<K: Clone + Eq + Hash, M> Messages<K, M> {
         Some(message.attempts)
     }
 
-    /// Settles a message if `owner` has claimed it; then it is the answer.
+    /// Settles a message if `owner` has claimed it, and returns it.
     pub(super) fn settle(
         &mut self,
         now: Timestamp,
@@ -125,7 +125,7 @@ impl<K: Clone + Eq + Hash, M> Messages<K, M> {
                 message.retry_count += 1;
                 (message, error)
             }
-            Settlement::PutOff { delay, reason } => {
+            Settlement::Postpone { delay, reason } => {
                 let message = self.give_back(owner, key, now.after(delay.get()))?;
                 message.attempts -= u32::from(std::mem::take(&mut message.begun));
                 (message, reason)
@@ -135,7 +135,7 @@ impl<K: Clone + Eq + Hash, M> Messages<K, M> {
         Some(message)
     }
 
-    /// Makes a dead message ready, for which lost attempts count anew; then it is the answer.
+    /// Makes a dead message ready, resets its lost attempts, and returns it.
     pub(super) fn revive_after(
         &mut self,
         now: Timestamp,

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use super::MemoryProvider;
 use super::joins::JoinTable;
-use super::messages::{Message, Messages, among};
+use super::messages::{Message, Messages, lane_filter};
 use super::work::{Item, Outcome, State};
 use crate::{
     BatchSize, Delay, ErrorText, JoinError, JoinId, JoinProgress, Joins, LeaseDuration, MessageId,
     NewJoin, NewOutboxMessage, Outbox, OutboxMessage, OutboxRecord, OutboxStatus, OwnerToken,
-    Payload, Result, Retention, Settlement, Topics,
+    Payload, Result, Retention, Settlement, Topic, Topics,
 };
 
 #[derive(Debug, Default)]
 pub(super) struct OutboxState {
-    /// Each with what it was finished with.
+    /// Each with its outcome.
     messages: Messages<MessageId, Option<Payload>>,
     joins: JoinTable,
 }
@@ -26,7 +26,7 @@ impl Outbox for MemoryProvider {
         let (mut outbox, now) = self.shared.outbox.lock();
         let message = Message::new(topic, payload, correlation_id, None);
         outbox.messages.enqueue(id, due_at.unwrap_or(now), message);
-        self.shared.outbox.tell_of_work(1);
+        self.shared.outbox.notify_work(outbox, 1);
         Ok(id)
     }
 
@@ -38,8 +38,7 @@ impl Outbox for MemoryProvider {
         topics: &Topics,
     ) -> Result<Vec<OutboxMessage>> {
         let (mut outbox, now) = self.shared.outbox.lock();
-        let ids = outbox.messages.claim_of(now, owner, lease, max, topics);
-        Ok(ids.into_iter().map(|id| outbox.claimed(id)).collect())
+        Ok(outbox.messages.claim_of(now, owner, lease, max, topics, claimed))
     }
 
     async fn begin(
@@ -79,15 +78,15 @@ impl Outbox for MemoryProvider {
             count += 1;
             match settlement {
                 Settlement::Finish { outcome } => {
-                    message.more.clone_from(outcome);
+                    message.extra.clone_from(outcome);
                     joins.count(*id, Outcome::Done);
                 }
                 Settlement::Fail { .. } => joins.count(*id, Outcome::Dead),
-                Settlement::Retry { .. } | Settlement::PutOff { .. } => {}
+                Settlement::Retry { .. } | Settlement::Postpone { .. } => {}
             }
         }
-        if let Settlement::Retry { .. } | Settlement::PutOff { .. } = settlement {
-            self.shared.outbox.tell_of_work(count);
+        if let Settlement::Retry { .. } | Settlement::Postpone { .. } = settlement {
+            self.shared.outbox.notify_work(outbox, count);
         }
         Ok(count)
     }
@@ -110,7 +109,7 @@ impl Outbox for MemoryProvider {
                 count += 1;
             }
         }
-        self.shared.outbox.tell_of_work(count);
+        self.shared.outbox.notify_work(outbox, count);
         Ok(count)
     }
 
@@ -122,14 +121,14 @@ impl Outbox for MemoryProvider {
     async fn reap(&self) -> Result<usize> {
         let (mut outbox, now) = self.shared.outbox.lock();
         let count = outbox.messages.reap(now).len();
-        self.shared.outbox.tell_of_work(count);
+        self.shared.outbox.notify_work(outbox, count);
         Ok(count)
     }
 
     async fn purge(&self, topics: &Topics, keep: Retention) -> Result<usize> {
         let (mut outbox, now) = self.shared.outbox.lock();
         let OutboxState { messages, joins } = &mut *outbox;
-        Ok(messages.purge(now, &among(topics), keep, |id, _| joins.forget(id)))
+        Ok(messages.purge(now, &lane_filter(topics), keep, |id, _| joins.forget(id)))
     }
 
     async fn oldest_ready_age(&self) -> Result<Option<Duration>> {
@@ -139,10 +138,10 @@ impl Outbox for MemoryProvider {
 
     async fn next_due_after(&self, topics: &Topics) -> Result<Option<Duration>> {
         let (mut outbox, now) = self.shared.outbox.lock();
-        Ok(outbox.messages.next_due_after(now, &among(topics)))
+        Ok(outbox.messages.next_due_after(now, &lane_filter(topics)))
     }
 
-    // Not an `async fn`: the future hears of what comes after this call, polled or not.
+    // Not an `async fn`: the future must see notifications from this call on, polled or not.
     fn work_added(&self) -> impl Future<Output = ()> + Send {
         self.shared.outbox.work_added.notified()
     }
@@ -165,33 +164,32 @@ impl Joins for MemoryProvider {
     }
 }
 
-impl OutboxState {
-    fn claimed(&self, id: MessageId) -> OutboxMessage {
-        let Item { state, due_at, value, .. } =
-            self.messages.get(&id).expect("it was just claimed");
-        let State::Claimed { until, .. } = state else {
-            unreachable!("a claim shows claimed items");
-        };
-        OutboxMessage {
-            id,
-            topic: value.topic.clone(),
-            payload: value.payload.clone(),
-            correlation_id: value.correlation_id.clone(),
-            due_at: *due_at,
-            retry_count: value.retry_count,
-            attempts: value.attempts,
-            last_error: value.last_error.clone(),
-            claimed_until: *until,
-        }
+fn claimed(id: &MessageId, item: &Item<Message<Option<Payload>>, Topic>) -> OutboxMessage {
+    let Item { state, due_at, value, .. } = item;
+    let State::Claimed { until, .. } = state else {
+        unreachable!("a claim shows claimed items");
+    };
+    OutboxMessage {
+        id: *id,
+        topic: value.topic.clone(),
+        payload: value.payload.clone(),
+        correlation_id: value.correlation_id.clone(),
+        due_at: *due_at,
+        retry_count: value.retry_count,
+        attempts: value.attempts,
+        last_error: value.last_error.clone(),
+        claimed_until: *until,
     }
+}
 
+impl OutboxState {
     fn record(&self, id: MessageId) -> Option<OutboxRecord> {
         let Item { state, due_at, value, .. } = self.messages.get(&id)?;
         let status = match state {
             State::Ready => OutboxStatus::Ready,
             State::Claimed { until, .. } => OutboxStatus::Claimed { until: *until },
             State::Finished { outcome: Outcome::Done, .. } => {
-                OutboxStatus::Done { outcome: value.more.clone() }
+                OutboxStatus::Done { outcome: value.extra.clone() }
             }
             State::Finished { outcome: Outcome::Dead, .. } => OutboxStatus::Dead,
         };

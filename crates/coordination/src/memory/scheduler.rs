@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::MemoryProvider;
 use super::jobs::JobState;
-use super::work::{Among, Outcome, WorkItems};
+use super::work::{LaneFilter, Outcome, WorkItems};
 use crate::{
     BatchSize, CorrelationId, Delay, Fence, JobDefinition, JobName, JobRun, JobSaved,
     LeaseDuration, Materialised, NewTimer, OwnerToken, Payload, Result, Retention, RunId,
@@ -13,13 +13,13 @@ use crate::{
 
 #[derive(Debug, Default)]
 pub(super) struct SchedulerState {
-    timers: WorkItems<TimerId, KeptTimer>,
+    timers: WorkItems<TimerId, StoredTimer>,
     jobs: JobState,
 }
 
-/// What is kept of a timer beside its place in the order of work.
+/// The value of a work item that is a timer.
 #[derive(Debug)]
-struct KeptTimer {
+struct StoredTimer {
     topic: Topic,
     payload: Payload,
     correlation_id: Option<CorrelationId>,
@@ -30,9 +30,9 @@ impl Scheduler for MemoryProvider {
         let NewTimer { id, topic, payload, correlation_id, due_at } = timer;
         let (mut scheduler, _) = self.shared.scheduler.lock();
         if scheduler.timers.get(&id).is_none() {
-            scheduler.timers.add((), id, due_at, KeptTimer { topic, payload, correlation_id });
+            scheduler.timers.add((), id, due_at, StoredTimer { topic, payload, correlation_id });
         }
-        self.shared.scheduler.tell_of_work(1);
+        self.shared.scheduler.notify_work(scheduler, 1);
         Ok(id)
     }
 
@@ -48,8 +48,14 @@ impl Scheduler for MemoryProvider {
         max: BatchSize,
     ) -> Result<Vec<Timer>> {
         let (mut scheduler, now) = self.shared.scheduler.lock();
-        let ids = scheduler.timers.claim(now, owner, lease, max, &Among::All);
-        Ok(ids.into_iter().map(|id| scheduler.claimed(id)).collect())
+        Ok(scheduler.timers.claim(now, owner, lease, max, &LaneFilter::All, |id, item| Timer {
+            id: *id,
+            topic: item.value.topic.clone(),
+            payload: item.value.payload.clone(),
+            correlation_id: item.value.correlation_id.clone(),
+            due_at: item.due_at,
+            attempts: item.attempts,
+        }))
     }
 
     async fn ack_timers(&self, owner: &OwnerToken, ids: &[TimerId]) -> Result<usize> {
@@ -79,7 +85,7 @@ impl Scheduler for MemoryProvider {
     async fn create_or_update_job(&self, job: JobDefinition) -> Result<JobSaved> {
         let (mut scheduler, now) = self.shared.scheduler.lock();
         let saved = scheduler.jobs.save(now, job);
-        self.shared.scheduler.tell_of_work(1);
+        self.shared.scheduler.notify_work(scheduler, 1);
         Ok(saved)
     }
 
@@ -91,7 +97,7 @@ impl Scheduler for MemoryProvider {
     async fn trigger_job(&self, name: &JobName, run: RunId) -> Result<RunId, TriggerError> {
         let (mut scheduler, now) = self.shared.scheduler.lock();
         let triggered = scheduler.jobs.trigger(now, name, run);
-        self.shared.scheduler.tell_of_work(1);
+        self.shared.scheduler.notify_work(scheduler, 1);
         triggered.ok_or_else(|| TriggerError::UnknownJob { name: name.clone() })
     }
 
@@ -140,7 +146,7 @@ impl Scheduler for MemoryProvider {
     async fn purge(&self, older_than: Duration) -> Result<usize> {
         let (mut scheduler, now) = self.shared.scheduler.lock();
         let keep = Retention::of_all(older_than);
-        let timers = scheduler.timers.purge(now, &Among::All, keep, |_, _| {});
+        let timers = scheduler.timers.purge(now, &LaneFilter::All, keep, |_, _| {});
         Ok(timers + scheduler.jobs.purge(now, keep))
     }
 
@@ -156,18 +162,6 @@ impl Scheduler for MemoryProvider {
 }
 
 impl SchedulerState {
-    fn claimed(&self, id: TimerId) -> Timer {
-        let item = self.timers.get(&id).expect("it was just claimed");
-        Timer {
-            id,
-            topic: item.value.topic.clone(),
-            payload: item.value.payload.clone(),
-            correlation_id: item.value.correlation_id.clone(),
-            due_at: item.due_at,
-            attempts: item.attempts,
-        }
-    }
-
     /// The earliest due time of a ready timer or run.
     fn next_due_at(&self) -> Option<Timestamp> {
         [self.timers.next_due_at(), self.jobs.runs.next_due_at()].into_iter().flatten().min()

@@ -1,8 +1,8 @@
-//! The life of a work item, once for messages, timers and runs: `Ready → Claimed → Done / Dead`.
+//! Work items, for messages, timers and runs: `Ready → Claimed → Done / Dead`.
 //!
 //! Plain data with `now` as an argument: no lock, no clock, no I/O. Each state has its own ordered
-//! index, so that a claim looks only at what is due, a reap only at what has run out, and a purge
-//! only at what is old.
+//! index, so that a claim reads only due items, a reap only expired ones, and a purge only old
+//! ones.
 
 mod ready;
 
@@ -10,20 +10,19 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::time::Duration;
 
-pub(super) use self::ready::Among;
+pub(super) use self::ready::LaneFilter;
 use self::ready::Ready;
 use crate::{BatchSize, LeaseDuration, OwnerToken, Retention, Timestamp};
 
-/// Work items by key, with what the caller keeps of each. Those that are claimed apart from each
-/// other stand in lanes `L`.
+/// Work items by key. Items in different lanes `L` can be claimed separately.
 #[derive(Debug)]
 pub(super) struct WorkItems<K, V, L = ()> {
     items: HashMap<K, Item<V, L>>,
-    /// The next item's place in the order of creation.
+    /// The next item's place in creation order.
     next_place: u64,
     ready: Ready<K, L>,
     claimed: BTreeMap<(Timestamp, u64), K>,
-    /// By lane and outcome, each by when it was finished. Only those with items.
+    /// By lane and outcome, each by the time it was finished. No list is empty.
     finished: BTreeMap<(L, Outcome), BTreeMap<(Timestamp, u64), K>>,
 }
 
@@ -36,7 +35,7 @@ pub(super) struct Item<V, L = ()> {
     pub(super) due_at: Timestamp,
     /// How often it was claimed.
     pub(super) attempts: u32,
-    /// What the caller keeps of it.
+    /// The caller's data.
     pub(super) value: V,
 }
 
@@ -77,11 +76,6 @@ impl<K: Clone + Eq + Hash, V, L: Ord + Clone> WorkItems<K, V, L> {
         self.items.get(key)
     }
 
-    /// What the caller keeps of the item.
-    pub(super) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        self.items.get_mut(key).map(|item| &mut item.value)
-    }
-
     /// Adds a ready item to a lane. The key must be new.
     pub(super) fn add(&mut self, lane: L, key: K, due_at: Timestamp, value: V) {
         let place = self.next_place;
@@ -92,31 +86,32 @@ impl<K: Clone + Eq + Hash, V, L: Ord + Clone> WorkItems<K, V, L> {
         assert!(before.is_none(), "an item is added once");
     }
 
-    /// Claims up to `max` due items of these lanes, in the order of their creation.
-    pub(super) fn claim(
+    /// Claims up to `max` due items of these lanes, in creation order, and maps each with `show`.
+    pub(super) fn claim<T>(
         &mut self,
         now: Timestamp,
         owner: &OwnerToken,
         lease: LeaseDuration,
         max: BatchSize,
-        among: &Among<'_, L>,
-    ) -> Vec<K> {
+        filter: &LaneFilter<'_, L>,
+        mut show: impl FnMut(&K, &mut Item<V, L>) -> T,
+    ) -> Vec<T> {
         let until = now.after(lease.get());
-        let taken = self.ready.take_due(now, max.as_usize(), among);
+        let taken = self.ready.take_due(now, max.as_usize(), filter);
         let mut claimed = Vec::with_capacity(taken.len());
         for (place, key) in taken {
             let item = self.items.get_mut(&key).expect("every listed key has an item");
             assert!(item.state == State::Ready && item.place == place, "ready items are listed");
             item.state = State::Claimed { owner: owner.clone(), until };
             item.attempts += 1;
-            self.claimed.insert((until, place), key.clone());
-            claimed.push(key);
+            claimed.push(show(&key, item));
+            self.claimed.insert((until, place), key);
         }
         claimed
     }
 
-    /// What the caller keeps of the item if `owner` has claimed it, and makes the claim last until
-    /// `until` at least.
+    /// Extends the claim to at least `until` if `owner` has claimed the item, and returns its
+    /// value.
     pub(super) fn extend(
         &mut self,
         owner: &OwnerToken,
@@ -138,10 +133,10 @@ impl<K: Clone + Eq + Hash, V, L: Ord + Clone> WorkItems<K, V, L> {
         }
     }
 
-    /// Finishes the item if `owner` has claimed it; then what the caller keeps of it is the answer.
+    /// Finishes the item if `owner` has claimed it, and returns its value.
     ///
-    /// A claim that has run out still counts until it is reaped: the work was done, and nobody else
-    /// has it.
+    /// An expired claim is valid until it is reaped: the work was done, and no other owner has the
+    /// item.
     pub(super) fn finish(
         &mut self,
         now: Timestamp,
@@ -164,13 +159,13 @@ impl<K: Clone + Eq + Hash, V, L: Ord + Clone> WorkItems<K, V, L> {
         Some(self.list_ready(key, due_at))
     }
 
-    /// Finishes the item if nobody has claimed it.
+    /// Finishes the item if it is ready.
     pub(super) fn cancel(&mut self, now: Timestamp, key: &K) -> Option<&mut V> {
         self.unlist_ready(key)?;
         Some(self.list_finished(now, key, Outcome::Dead))
     }
 
-    /// The dead items, in no order.
+    /// The dead items, unordered.
     pub(super) fn dead(&self) -> impl Iterator<Item = &K> {
         let is_dead = |(_, item): &(&K, &Item<V, L>)| {
             matches!(item.state, State::Finished { outcome: Outcome::Dead, .. })
@@ -194,7 +189,7 @@ impl<K: Clone + Eq + Hash, V, L: Ord + Clone> WorkItems<K, V, L> {
         Some(self.list_ready(key, due_at))
     }
 
-    /// Makes items ready whose claim has run out; they are due since they were before.
+    /// Makes items ready whose claim has expired; their due time stays.
     pub(super) fn reap(&mut self, now: Timestamp) -> Vec<K> {
         let mut reaped = Vec::new();
         while let Some(entry) = self.claimed.first_entry() {
@@ -209,19 +204,19 @@ impl<K: Clone + Eq + Hash, V, L: Ord + Clone> WorkItems<K, V, L> {
         reaped
     }
 
-    /// Forgets finished items of these lanes that were kept for long enough, and shows each to
+    /// Deletes finished items of these lanes whose retention has passed, and passes each to
     /// `forget`.
     pub(super) fn purge(
         &mut self,
         now: Timestamp,
-        among: &Among<'_, L>,
+        filter: &LaneFilter<'_, L>,
         keep: Retention,
         mut forget: impl FnMut(K, V),
     ) -> usize {
         let mut count = 0;
         let items = &mut self.items;
         self.finished.retain(|(lane, outcome), listed| {
-            if !among.contains(lane) {
+            if !filter.contains(lane) {
                 return true;
             }
             let finished_until = match outcome {
@@ -251,9 +246,9 @@ impl<K: Clone + Eq + Hash, V, L: Ord + Clone> WorkItems<K, V, L> {
     pub(super) fn next_due_after(
         &mut self,
         now: Timestamp,
-        among: &Among<'_, L>,
+        filter: &LaneFilter<'_, L>,
     ) -> Option<Duration> {
-        self.ready.next_due_at(now, among).map(|due_at| due_at.since(now))
+        self.ready.next_due_at(now, filter).map(|due_at| due_at.since(now))
     }
 
     /// How long the oldest ready and due item has been due.

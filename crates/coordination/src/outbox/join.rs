@@ -1,4 +1,4 @@
-//! Joins: how far a group of outbox messages has come (fan-in).
+//! Joins: the progress of a group of outbox messages (fan-in).
 
 use std::collections::BTreeSet;
 
@@ -9,14 +9,14 @@ use crate::{Answer, JoinId, MessageId, Outbox, ProviderError};
 /// The most messages that one join waits for.
 pub const JOIN_MEMBERS_MAX: usize = 10_000;
 
-/// A join to start: which messages it waits for. Starting the same value again changes nothing.
+/// A join to start: the messages it waits for. Starting the same value again changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewJoin {
     id: JoinId,
     members: BTreeSet<MessageId>,
 }
 
-/// How far a join has come. `completed + failed` never exceeds `expected`.
+/// The progress of a join. `completed + failed` never exceeds `expected`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JoinProgress {
     /// How many messages it waits for.
@@ -29,27 +29,23 @@ pub struct JoinProgress {
 
 /// Why a join was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the fields are named for what they hold")]
 pub enum InvalidJoin {
     /// Nothing to wait for.
     #[error("empty_join: a join waits for at least 1 message")]
     Empty,
     /// More than [`JOIN_MEMBERS_MAX`] messages.
     #[error("join_too_large: {members} messages, at most {JOIN_MEMBERS_MAX}")]
-    TooLarge {
-        /// How many.
-        members: usize,
-    },
+    TooLarge { members: usize },
 }
 
-/// Why a join's progress is not known.
+/// Why [`Joins::join_progress`] returned no progress.
 #[derive(Debug, Error)]
+#[expect(missing_docs, reason = "the fields are named for what they hold")]
 pub enum JoinError {
     /// No such join was started, or it was complete and has been purged.
     #[error("unknown_join: {id}")]
-    Unknown {
-        /// The identity asked for.
-        id: JoinId,
-    },
+    Unknown { id: JoinId },
     /// The provider gave no answer.
     #[error(transparent)]
     Provider(#[from] ProviderError),
@@ -57,14 +53,14 @@ pub enum JoinError {
 
 /// An outbox that counts the outcomes of a group of its messages.
 ///
-/// Counting is part of `mark_dispatched` and `fail`: what changed no message counts for no join,
-/// each member counts once, and its first outcome is the one that counts.
+/// Counting is part of [`settle`](Outbox::settle): a call that changes no message counts for no
+/// join, and each member counts once, with its first outcome.
 pub trait Joins: Outbox {
     /// Starts a join. Members that are already finished count at once; members that are not
     /// enqueued yet count when they finish, so a join can be started before its messages.
     fn start_join(&self, join: NewJoin) -> impl Answer<JoinId>;
 
-    /// How far the join has come.
+    /// The progress of the join.
     fn join_progress(&self, id: JoinId) -> impl Answer<JoinProgress, JoinError>;
 }
 

@@ -1,15 +1,15 @@
-//! What became of a message: its state, to read back.
+//! The stored state of an outbox message.
 
 use crate::{CorrelationId, ErrorText, MessageId, Payload, Timestamp, Topic};
 
-/// A message as the outbox keeps it, from its enqueueing until it is purged.
+/// A message as the outbox stores it, until it is purged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutboxRecord {
     /// Its identity.
     pub id: MessageId,
-    /// What it is about.
+    /// Its topic.
     pub topic: Topic,
-    /// What it carries.
+    /// Its payload.
     pub payload: Payload,
     /// The request that caused it, if known.
     pub correlation_id: Option<CorrelationId>,
@@ -19,27 +19,27 @@ pub struct OutboxRecord {
     pub retry_count: u32,
     /// How many attempts began ([`Outbox::begin`](crate::Outbox::begin)) or were rescheduled.
     pub attempts: u32,
-    /// What went wrong last; empty if nothing did.
+    /// The last error; empty if there was none.
     pub last_error: ErrorText,
-    /// Where it is in its life.
+    /// Its state.
     pub status: OutboxStatus,
 }
 
-/// Where an outbox message is in its life.
+/// The state of an outbox message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OutboxStatus {
     /// It can be claimed when it is due.
     Ready,
     /// An owner has it.
     Claimed {
-        /// When the claim runs out.
+        /// When the claim expires.
         until: Timestamp,
     },
     /// It was dispatched or finished.
     Done {
-        /// What it was [finished](crate::Outbox::finish) with; none if it was dispatched.
+        /// Set by [`finish`](crate::Outbox::finish); `None` if it was dispatched.
         outcome: Option<Payload>,
     },
-    /// It failed for good; `last_error` says why.
+    /// It failed permanently; `last_error` says why.
     Dead,
 }

@@ -1,4 +1,4 @@
-//! Which topics a claim is about.
+//! The topics of a claim.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,8 @@ use crate::Topic;
 /// The most topics that one claim names.
 pub const TOPICS_MAX: usize = 1000;
 
-/// The topics that a claim is about, so that workers with other tasks share one outbox, and a topic
-/// that cannot move on does not stand in the way of the others.
+/// The topics of a claim, so that workers with different tasks can share one outbox and a blocked
+/// topic does not block others.
 ///
 /// ```
 /// use coordination::{Topic, TopicSet, Topics};
@@ -25,13 +25,13 @@ pub enum Topics {
     /// Every topic.
     #[default]
     All,
-    /// These; with none in the set, no topic at all.
+    /// These topics; an empty set is no topic.
     Only(TopicSet),
     /// Every topic but these.
     Except(TopicSet),
 }
 
-/// Up to [`TOPICS_MAX`] topics, each once, in the order of their text.
+/// Up to [`TOPICS_MAX`] topics, each once, in text order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TopicSet(BTreeSet<Topic>);
 
@@ -55,7 +55,7 @@ impl Topics {
 }
 
 impl TopicSet {
-    /// A set of these topics; one that is named twice is in it once.
+    /// A set of these topics; duplicates count once.
     ///
     /// # Errors
     /// [`TooManyTopics`] above [`TOPICS_MAX`].
@@ -72,7 +72,7 @@ impl TopicSet {
         self.0.contains(topic)
     }
 
-    /// Its topics, in the order of their text.
+    /// The topics, in text order.
     pub fn iter(&self) -> impl Iterator<Item = &Topic> {
         self.0.iter()
     }

@@ -1,10 +1,10 @@
-//! Jobs: a recurring schedule, and its single occurrences.
+//! Jobs: recurring schedules and their runs.
 
 use thiserror::Error;
 
 use crate::{CronSchedule, JobName, Payload, ProviderError, RunId, Timestamp, Topic};
 
-/// The most runs that one job makes of the ticks it missed.
+/// The most runs that one job creates for missed ticks.
 pub const CATCH_UP_MAX: u32 = 1000;
 
 /// A job as it is saved.
@@ -23,17 +23,17 @@ pub const CATCH_UP_MAX: u32 = 1000;
 pub struct JobDefinition {
     /// Its name.
     pub name: JobName,
-    /// What its messages are about.
+    /// The topic of its messages.
     pub topic: Topic,
     /// When it is due.
     pub schedule: CronSchedule,
-    /// What its messages carry.
+    /// The payload of its messages.
     pub payload: Payload,
-    /// What becomes of ticks that nobody was there to see.
+    /// What happens to missed ticks.
     pub catch_up: CatchUp,
 }
 
-/// What becomes of ticks that nobody was there to see.
+/// What happens to ticks that were missed because no worker was running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CatchUp {
     /// One run, scheduled at the first of them.
@@ -43,7 +43,7 @@ pub enum CatchUp {
     All(CatchUpMax),
 }
 
-/// How many runs a job may make of missed ticks; 1 to [`CATCH_UP_MAX`].
+/// How many runs a job may create for missed ticks; 1 to [`CATCH_UP_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CatchUpMax(u32);
 
@@ -62,11 +62,11 @@ pub struct JobRun {
     pub id: RunId,
     /// The job.
     pub job: JobName,
-    /// The tick that it stands for, or when it was triggered. No job has two runs of one moment.
+    /// The tick, or when it was triggered. No job has two runs with the same time.
     pub scheduled_at: Timestamp,
-    /// What its message is about, by the job's definition when it was claimed.
+    /// The topic in the job's definition when the run was claimed.
     pub topic: Topic,
-    /// What its message carries, by the job's definition when it was claimed.
+    /// The payload in the job's definition when the run was claimed.
     pub payload: Payload,
     /// How often it was claimed.
     pub attempts: u32,
@@ -74,13 +74,11 @@ pub struct JobRun {
 
 /// Why a job was not triggered.
 #[derive(Debug, Error)]
+#[expect(missing_docs, reason = "the fields are named for what they hold")]
 pub enum TriggerError {
     /// There is no such job.
     #[error("unknown_job: {name}")]
-    UnknownJob {
-        /// The name given.
-        name: JobName,
-    },
+    UnknownJob { name: JobName },
     /// The provider gave no answer.
     #[error(transparent)]
     Provider(#[from] ProviderError),

@@ -2,7 +2,7 @@
 
 use crate::{CorrelationId, Payload, TimerId, Timestamp, Topic};
 
-/// A timer to schedule. Its identity is made here, so scheduling the same value again adds nothing.
+/// A timer to schedule. It has its ID already, so scheduling the same value again adds nothing.
 ///
 /// ```
 /// use coordination::{NewTimer, Payload, Timestamp, Topic};
@@ -15,9 +15,9 @@ use crate::{CorrelationId, Payload, TimerId, Timestamp, Topic};
 pub struct NewTimer {
     /// Its identity.
     pub id: TimerId,
-    /// What its message is about.
+    /// The topic of its message.
     pub topic: Topic,
-    /// What its message carries.
+    /// The payload of its message.
     pub payload: Payload,
     /// The request that caused it, if known.
     pub correlation_id: Option<CorrelationId>,
@@ -30,9 +30,9 @@ pub struct NewTimer {
 pub struct Timer {
     /// Its identity.
     pub id: TimerId,
-    /// What its message is about.
+    /// The topic of its message.
     pub topic: Topic,
-    /// What its message carries.
+    /// The payload of its message.
     pub payload: Payload,
     /// The request that caused it, if known.
     pub correlation_id: Option<CorrelationId>,
@@ -43,7 +43,7 @@ pub struct Timer {
 }
 
 impl NewTimer {
-    /// A timer with an identity of its own.
+    /// A timer with a new ID.
     pub fn new(topic: Topic, payload: Payload, due_at: Timestamp) -> NewTimer {
         NewTimer { id: TimerId::random(), topic, payload, correlation_id: None, due_at }
     }

@@ -1,4 +1,4 @@
-//! How long to wait before the next attempt: min(60 s, 2ⁿ · 250 ms), and up to a tenth more.
+//! Exponential backoff of failed attempts.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// The jitter is at most the delay divided by this.
 const JITTER_DIVISOR: u32 = 10;
 
-/// How long a worker waits after a failed attempt, with `retries` retries before it: min(60 s, 2ⁿ ·
-/// 250 ms); `jitter` from 0 to 1 says how much of an extra tenth is added.
+/// The delay after a failed attempt with `retries` earlier retries: min(60 s, 2ⁿ · 250 ms), plus
+/// `jitter` (0 to 1) times a tenth of it.
 ///
 /// ```
 /// use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What the outbox and the inbox dispatcher share: claim, handle within bounds, settle, keep up.
+//! The common part of the outbox and inbox dispatchers.
 
 use std::future::Future;
 use std::pin::pin;
@@ -13,27 +13,28 @@ use tracing::Instrument;
 
 use super::backoff;
 use super::handler::{BoxedHandler, HandlerError, TopicHandlers, catching_panics};
-use super::lanes::{Ask, Lanes};
-use super::metrics::{Counter, WorkerMetrics};
+use super::lanes::{ClaimRequest, TopicLanes};
+use super::metrics::{MetricsSnapshot, WorkerMetrics};
 use super::settings::{InvalidSettings, WorkerSettings};
 use crate::{
     Answer, BatchSize, CorrelationId, Delay, ErrorText, LeaseDuration, OwnerToken, Result,
     Retention, Settlement, TOPICS_MAX, TooManyTopics, Topic, Topics,
 };
 
-/// How often the provider is told of a beginning or an end before the item is left to be reaped.
-const TELL_ATTEMPTS_MAX: usize = 3;
-const TELL_AGAIN_AFTER: Duration = Duration::from_millis(200);
-/// How often an attempt is said to begin until enough of its claim is left for the handler.
+/// How often `begin` and `settle` are called without an answer before the item is left to be
+/// reaped.
+const CALL_ATTEMPTS_MAX: usize = 3;
+const CALL_AGAIN_AFTER: Duration = Duration::from_millis(200);
+/// How often `begin` is called until enough of the claim is left for the handler.
 const BEGIN_ATTEMPTS_MAX: usize = 2;
-/// How long a message waits whose beginning was told too late each time.
+/// The delay of a message whose `begin` was answered too late each time.
 const BEGIN_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// How long a worker that stops waits for its last messages to be given back.
+/// How long a worker that stops waits for its last messages to be returned.
 const GIVE_BACK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A queue that a dispatcher works on: the outbox or the inbox behind one face.
+/// The queue of a dispatcher: an outbox or an inbox.
 pub(super) trait Queue: Clone + Send + Sync + 'static {
-    type Item: Work;
+    type Item: ClaimedItem;
     /// For logs and spans.
     const NAME: &'static str;
 
@@ -62,24 +63,24 @@ pub(super) trait Queue: Clone + Send + Sync + 'static {
     fn work_added(&self) -> impl Future<Output = ()> + Send;
 }
 
-/// What a dispatcher must know of a claimed item.
-pub(super) trait Work: Clone + Send + Sync + 'static {
+/// A claimed outbox or inbox message.
+pub(super) trait ClaimedItem: Clone + Send + Sync + 'static {
     fn id(&self) -> String;
     fn topic(&self) -> &Topic;
     fn correlation_id(&self) -> Option<&CorrelationId>;
-    /// How many attempts there were, over all its claims.
+    /// The number of attempts, over all its claims.
     fn attempts(&self) -> u32;
-    /// How many of those that count against its bounds ended, without success.
+    /// How many attempts failed, of those that count towards `attempts_max`.
     fn failed_attempts(&self) -> u32;
-    /// How many of those that count against its bounds began and never ended.
+    /// How many attempts began and never ended, of those that count towards `lost_attempts_max`.
     fn lost_attempts(&self) -> u32;
-    /// The same as its handler sees it, whose attempt is counted.
+    /// The message as its handler sees it, with the current attempt counted.
     fn begun(self, attempts: u32) -> Self;
 }
 
-/// What tells a worker's tasks to stop.
+/// Stop signals for a worker's tasks.
 #[derive(Debug, Clone)]
-struct Stop {
+struct StopSignals {
     /// Nothing more is started.
     shutdown: CancellationToken,
     /// Handlers that still run are dropped.
@@ -111,7 +112,7 @@ impl<Q: Queue> Dispatch<Q> {
         Ok(Dispatch { queue, handlers, settings, metrics, claims_others: true })
     }
 
-    pub(super) fn leave_others_alone(&mut self) {
+    pub(super) fn handled_topics_only(&mut self) {
         self.claims_others = false;
     }
 
@@ -119,42 +120,41 @@ impl<Q: Queue> Dispatch<Q> {
         self.metrics.clone()
     }
 
-    /// Works until `shutdown` fires. Then it starts nothing more, gives its handlers `drain_timeout`
-    /// to finish, and gives back what they have not finished.
+    /// Works until `shutdown` fires. Then it starts nothing more, gives its handlers
+    /// `drain_timeout` to finish, and returns unfinished messages to the queue.
     pub(super) async fn run(self, shutdown: CancellationToken) {
         let worker = Arc::new(self);
         let settings = &worker.settings;
-        let mut lanes = Lanes::new(worker.handlers.topics(), worker.claims_others, settings);
-        let stop = Stop { shutdown, deadline: CancellationToken::new() };
+        let mut lanes = TopicLanes::new(worker.handlers.topics(), worker.claims_others, settings);
+        let stop = StopSignals { shutdown, deadline: CancellationToken::new() };
         let mut tasks = JoinSet::new();
         let mut poll = interval(settings.poll_interval);
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut upkeep = interval(settings.upkeep_interval);
         upkeep.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // At most one: what there is to reap and purge may take long, and holds up neither claims nor
-        // the stop.
-        let mut keeping_up = JoinSet::new();
-        // Made before the first claim, and made anew before the claims that it causes, so that no
-        // work that comes after a claim is missed.
+        // At most one task: maintenance may take long, and must delay neither claims nor the stop.
+        let mut maintenance = JoinSet::new();
+        // Created before the first claim, and again before the claims that it causes, so that no
+        // work added after a claim is missed.
         let mut work_added = pin!(worker.queue.work_added());
         while !stop.shutdown.is_cancelled() {
             while let Some(ended) = tasks.try_join_next() {
-                note_end(ended);
+                log_task_panic(ended);
             }
-            let ask = lanes.next_ask(tasks.len());
-            let may_have_more = ask.is_some();
-            if let Some(ask) = ask {
-                worker.claim_and_spawn(&ask, &mut lanes, &mut tasks, &stop).await;
+            let request = lanes.next_claim(tasks.len());
+            let may_have_more = request.is_some();
+            if let Some(request) = request {
+                worker.claim_and_spawn(&request, &mut lanes, &mut tasks, &stop).await;
             }
             tokio::select! {
                 biased;
                 () = stop.shutdown.cancelled() => break,
-                _ = upkeep.tick(), if keeping_up.is_empty() => {
+                _ = upkeep.tick(), if maintenance.is_empty() => {
                     let worker = Arc::clone(&worker);
-                    keeping_up.spawn(async move { worker.keep_up().await });
+                    maintenance.spawn(async move { worker.run_maintenance().await });
                 }
-                Some(ended) = keeping_up.join_next(), if !keeping_up.is_empty() => {
-                    note_end(ended);
+                Some(ended) = maintenance.join_next(), if !maintenance.is_empty() => {
+                    log_task_panic(ended);
                     lanes.wake();
                 }
                 () = &mut work_added => {
@@ -162,35 +162,35 @@ impl<Q: Queue> Dispatch<Q> {
                     lanes.wake();
                 }
                 () = tokio::task::yield_now(), if may_have_more => {}
-                Some(ended) = tasks.join_next(), if !tasks.is_empty() => note_end(ended),
+                Some(ended) = tasks.join_next(), if !tasks.is_empty() => log_task_panic(ended),
                 _ = poll.tick() => lanes.wake(),
             }
         }
-        // What it had not committed is undone.
-        keeping_up.shutdown().await;
+        // Uncommitted maintenance is rolled back.
+        maintenance.shutdown().await;
         worker.drain(tasks, &stop.deadline).await;
     }
 
-    /// Claims what is asked for, and starts it.
+    /// Claims messages and spawns their handlers.
     async fn claim_and_spawn(
         self: &Arc<Self>,
-        ask: &Ask,
-        lanes: &mut Lanes,
+        request: &ClaimRequest,
+        lanes: &mut TopicLanes,
         tasks: &mut JoinSet<()>,
-        stop: &Stop,
+        stop: &StopSignals,
     ) {
-        // Each claim has an owner token of its own, so that a message that comes back to the same
-        // worker after its claim ran out is not settled by the handler from before.
+        // Each claim has its own owner token: if a message returns to this worker after its claim
+        // expired, the earlier handler must not settle it.
         let owner = OwnerToken::random();
         let claim_for = self.settings.claim_for;
-        let claimed = self.queue.claim(&owner, claim_for, ask.max, &ask.topics).await;
+        let claimed = self.queue.claim(&owner, claim_for, request.max, &request.topics).await;
         let Some(items) = self.answered(claimed) else {
-            lanes.rest();
+            lanes.mark_all_empty();
             return;
         };
-        self.metrics.counters().claimed.add(items.len());
-        if items.len() < ask.max.as_usize() {
-            lanes.dry(ask);
+        self.metrics.add(|counters| &mut counters.claimed, items.len());
+        if items.len() < request.max.as_usize() {
+            lanes.mark_empty(request);
         }
         for item in items {
             let span = tracing::info_span!(
@@ -214,7 +214,7 @@ impl<Q: Queue> Dispatch<Q> {
         item: Q::Item,
         owner: &OwnerToken,
         permit: Option<OwnedSemaphorePermit>,
-        stop: &Stop,
+        stop: &StopSignals,
     ) {
         let lost = item.lost_attempts();
         let settlement = match (self.handlers.for_topic(item.topic()), &permit) {
@@ -227,21 +227,21 @@ impl<Q: Queue> Dispatch<Q> {
                 Some(Settlement::Fail { error: ErrorText::new(error) })
             }
             (Some(handler), Some(_)) => self.start(&*handler, &item, owner, stop).await,
-            // The provider has handed out more than it was asked for.
-            (Some(_), None) => Some(Settlement::put_off(Delay::ZERO)),
+            // The provider returned more messages than requested.
+            (Some(_), None) => Some(Settlement::postpone(Delay::ZERO)),
         };
         if let Some(settlement) = settlement {
             self.settle(owner, &item, &settlement).await;
         }
     }
 
-    /// Says that the attempt begins, and calls the handler. None if the item is not ours any more.
+    /// Begins the attempt and calls the handler. Returns `None` if the claim was lost.
     async fn start(
         &self,
         handler: &dyn BoxedHandler<Q::Item>,
         item: &Q::Item,
         owner: &OwnerToken,
-        stop: &Stop,
+        stop: &StopSignals,
     ) -> Option<Settlement> {
         let attempts = match self.begin(item, owner, stop).await {
             Ok(attempts) => attempts,
@@ -251,32 +251,32 @@ impl<Q: Queue> Dispatch<Q> {
         tokio::select! {
             biased;
             settlement = handling => Some(settlement),
-            () = stop.deadline.cancelled() => Some(Settlement::put_off(Delay::ZERO)),
+            () = stop.deadline.cancelled() => Some(Settlement::postpone(Delay::ZERO)),
         }
     }
 
-    /// Says that the attempt begins, which extends the claim. The answer is the attempts, or what
-    /// becomes of an item that is not to be started.
+    /// Begins the attempt, which extends the claim. Returns the number of attempts, or how to
+    /// settle an item that must not be started.
     async fn begin(
         &self,
         item: &Q::Item,
         owner: &OwnerToken,
-        stop: &Stop,
+        stop: &StopSignals,
     ) -> Result<u32, Option<Settlement>> {
         let WorkerSettings { claim_for, handler_timeout, .. } = self.settings;
         for _ in 0..BEGIN_ATTEMPTS_MAX {
             if stop.shutdown.is_cancelled() {
-                return Err(Some(Settlement::put_off(Delay::ZERO)));
+                return Err(Some(Settlement::postpone(Delay::ZERO)));
             }
-            // Before it is asked for, which is never later than the provider's start of the claim.
+            // Read before each call, so never later than the provider's start of the claim.
             let mut begun_at = Instant::now();
             let begin = || {
                 begun_at = Instant::now();
                 self.queue.begin(owner, item, claim_for)
             };
-            match self.tell(begin).await {
+            match self.call_until_answered(begin).await {
                 Some(Some(_)) if stop.shutdown.is_cancelled() => {
-                    return Err(Some(Settlement::put_off(Delay::ZERO)));
+                    return Err(Some(Settlement::postpone(Delay::ZERO)));
                 }
                 Some(Some(attempts)) if begun_at.elapsed() + handler_timeout <= claim_for.get() => {
                     return Ok(attempts);
@@ -286,16 +286,16 @@ impl<Q: Queue> Dispatch<Q> {
                     "too little of the claim is left for the handler"
                 ),
                 Some(None) => {
-                    tracing::warn!("message was not ours any more when it was started");
-                    self.metrics.counters().too_late.add(1);
+                    tracing::warn!("claim lost before the handler started");
+                    self.metrics.add(|counters| &mut counters.too_late, 1);
                     return Err(None);
                 }
-                // Whether it was counted is not known; what is given back is not.
-                None => return Err(Some(Settlement::put_off(Delay::ZERO))),
+                // Unknown whether the attempt was counted; postponing uncounts it.
+                None => return Err(Some(Settlement::postpone(Delay::ZERO))),
             }
         }
         let delay = Delay::new(BEGIN_AGAIN_AFTER).expect("it is within the bounds");
-        Err(Some(Settlement::put_off(delay)))
+        Err(Some(Settlement::postpone(delay)))
     }
 
     async fn handle(
@@ -330,39 +330,38 @@ impl<Q: Queue> Dispatch<Q> {
     }
 
     async fn settle(&self, owner: &OwnerToken, item: &Q::Item, settlement: &Settlement) {
-        let counters = self.metrics.counters();
-        let counter: &Counter = match settlement {
-            Settlement::Finish { .. } => &counters.acknowledged,
+        let counter: fn(&mut MetricsSnapshot) -> &mut u64 = match settlement {
+            Settlement::Finish { .. } => |counters| &mut counters.acknowledged,
             Settlement::Retry { delay, error } => {
                 tracing::info!(?delay, %error, "message will be retried");
-                &counters.abandoned
+                |counters| &mut counters.abandoned
             }
             Settlement::Fail { error } => {
                 tracing::warn!(%error, "message failed");
-                &counters.failed
+                |counters| &mut counters.failed
             }
-            Settlement::PutOff { delay, .. } => {
-                tracing::info!(?delay, "message given back untried");
-                &counters.given_back
+            Settlement::Postpone { delay, .. } => {
+                tracing::info!(?delay, "message returned without an attempt");
+                |counters| &mut counters.given_back
             }
         };
-        match self.tell(|| self.queue.settle(owner, item, settlement)).await {
+        match self.call_until_answered(|| self.queue.settle(owner, item, settlement)).await {
             Some(0) => {
-                tracing::warn!("message was not ours any more when it was settled");
-                counters.too_late.add(1);
+                tracing::warn!("claim lost before the outcome was stored");
+                self.metrics.add(|counters| &mut counters.too_late, 1);
             }
-            Some(count) => counter.add(count),
+            Some(count) => self.metrics.add(counter, count),
             None => {}
         }
     }
 
-    /// Tells the provider until it answers. None if it does not.
-    async fn tell<T, F>(&self, mut call: impl FnMut() -> F) -> Option<T>
+    /// Repeats a call until the provider answers. Returns `None` if it does not.
+    async fn call_until_answered<T, F>(&self, mut call: impl FnMut() -> F) -> Option<T>
     where
         F: Future<Output = Result<T>> + Send,
     {
-        let mut again = interval(TELL_AGAIN_AFTER);
-        for _ in 0..TELL_ATTEMPTS_MAX {
+        let mut again = interval(CALL_AGAIN_AFTER);
+        for _ in 0..CALL_ATTEMPTS_MAX {
             again.tick().await;
             let answer = self.answered(call().await);
             if answer.is_some() {
@@ -372,30 +371,29 @@ impl<Q: Queue> Dispatch<Q> {
         None
     }
 
-    async fn keep_up(&self) {
-        let counters = self.metrics.counters();
+    async fn run_maintenance(&self) {
         if let Some(count) = self.answered(self.queue.reap().await) {
-            counters.reaped.add(count);
+            self.metrics.add(|counters| &mut counters.reaped, count);
         }
         for (topics, keep) in self.settings.retentions(self.handlers.topics()) {
             if let Some(count) = self.answered(self.queue.purge(&topics, keep).await) {
-                counters.purged.add(count);
+                self.metrics.add(|counters| &mut counters.purged, count);
             }
         }
         if let Some(age) = self.answered(self.queue.oldest_ready_age().await) {
-            counters.set_oldest_ready_age(age);
+            self.metrics.set(|counters| counters.oldest_ready_age = age);
         }
     }
 
     async fn drain(&self, mut tasks: JoinSet<()>, deadline: &CancellationToken) {
-        if end_within(self.settings.drain_timeout, &mut tasks).await {
+        if wait_for_tasks(self.settings.drain_timeout, &mut tasks).await {
             return;
         }
         let left = tasks.len();
-        tracing::warn!(left, "handlers did not finish in time, their messages go back");
+        tracing::warn!(left, "handlers did not finish in time, returning their messages");
         deadline.cancel();
-        if !end_within(GIVE_BACK_TIMEOUT, &mut tasks).await {
-            tracing::warn!(left = tasks.len(), "messages not given back, they will be reaped");
+        if !wait_for_tasks(GIVE_BACK_TIMEOUT, &mut tasks).await {
+            tracing::warn!(left = tasks.len(), "messages not returned, they will be reaped");
             tasks.shutdown().await;
         }
     }
@@ -405,18 +403,18 @@ impl<Q: Queue> Dispatch<Q> {
     }
 }
 
-/// Whether all tasks end within a time.
-async fn end_within(span: Duration, tasks: &mut JoinSet<()>) -> bool {
+/// Returns whether all tasks ended within `span`.
+async fn wait_for_tasks(span: Duration, tasks: &mut JoinSet<()>) -> bool {
     let end = async {
         while let Some(ended) = tasks.join_next().await {
-            note_end(ended);
+            log_task_panic(ended);
         }
     };
     timeout(span, end).await.is_ok()
 }
 
-fn note_end(ended: Result<(), JoinError>) {
+fn log_task_panic(ended: Result<(), JoinError>) {
     if let Err(error) = ended {
-        tracing::error!(%error, "a task of the worker itself broke, a message that it had will be reaped");
+        tracing::error!(%error, "worker task panicked, its claim will expire");
     }
 }

@@ -1,4 +1,4 @@
-//! What a program does with a message, by topic.
+//! Message handlers by topic.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,10 +12,10 @@ use thiserror::Error;
 
 use crate::{ProviderError, Topic};
 
-/// Does what a message asks for. Functions and closures that return a future are handlers.
+/// Handles messages. Functions and closures that return a future are handlers.
 ///
-/// The same message may come again, so the effect must bear repetition: an insert by the message's
-/// ID, a call with an idempotency key.
+/// The same message may be delivered again, so the effect must be idempotent: an insert by the
+/// message's ID, a call with an idempotency key.
 ///
 /// ```
 /// use coordination::{Handler, HandlerError, InboxMessage};
@@ -39,19 +39,14 @@ pub trait Handler<M>: Send + Sync + 'static {
 
 /// Why a message was not handled, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the fields are named for what they hold")]
 pub enum HandlerError {
-    /// It may work later: try again after a while, until the attempts are used up.
+    /// Temporary: retry after a delay, until the attempts are used up.
     #[error("{reason}")]
-    Retry {
-        /// What went wrong.
-        reason: String,
-    },
-    /// It will never work: fail the message now.
+    Retry { reason: String },
+    /// Permanent: fail the message now.
     #[error("{reason}")]
-    Permanent {
-        /// What went wrong.
-        reason: String,
-    },
+    Permanent { reason: String },
 }
 
 /// The handlers of a dispatcher.
@@ -97,18 +92,18 @@ where
 }
 
 impl HandlerError {
-    /// It may work later.
+    /// A temporary error.
     pub fn retry(reason: impl fmt::Display) -> HandlerError {
         HandlerError::Retry { reason: reason.to_string() }
     }
 
-    /// It will never work.
+    /// A permanent error.
     pub fn permanent(reason: impl fmt::Display) -> HandlerError {
         HandlerError::Permanent { reason: reason.to_string() }
     }
 }
 
-/// No answer from a provider passes: try again.
+/// An unanswered provider call is temporary.
 impl From<ProviderError> for HandlerError {
     fn from(error: ProviderError) -> HandlerError {
         HandlerError::retry(error)
@@ -121,7 +116,7 @@ impl<M: 'static> TopicHandlers<M> {
         TopicHandlers { by_topic: HashMap::new() }
     }
 
-    /// The same with a handler for a topic, in place of one it had.
+    /// Adds a handler for a topic, replacing an earlier one.
     #[must_use]
     pub fn on(mut self, topic: Topic, handler: impl Handler<M>) -> TopicHandlers<M> {
         self.by_topic.insert(topic, Arc::new(handler));
@@ -149,13 +144,13 @@ impl<M> fmt::Debug for TopicHandlers<M> {
     }
 }
 
-/// The same future, with a panic in it turned into a reason to retry.
+/// Turns a panic of the handler into a retry.
 pub(super) async fn catching_panics(
     handling: impl Future<Output = Result<(), HandlerError>>,
 ) -> Result<(), HandlerError> {
     let mut handling = pin!(handling);
     poll_fn(|context| {
-        // Unwind-safe: a future that panicked is not polled again.
+        // Unwind safe: a future that panicked is not polled again.
         let polled = catch_unwind(AssertUnwindSafe(|| handling.as_mut().poll(context)));
         polled.unwrap_or_else(|panic| Poll::Ready(Err(panicked(&*panic))))
     })

@@ -1,10 +1,10 @@
-//! The worker that handles what came in.
+//! The worker of the inbox.
 
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::dispatch::{Dispatch, Queue, Work};
+use super::dispatch::{ClaimedItem, Dispatch, Queue};
 use super::handler::TopicHandlers;
 use super::metrics::WorkerMetrics;
 use super::settings::{InvalidSettings, WorkerSettings};
@@ -25,7 +25,7 @@ pub struct InboxDispatcher<I: Inbox + Clone> {
 struct InboxQueue<I>(I);
 
 impl<I: Inbox + Clone> InboxDispatcher<I> {
-    /// A dispatcher; each of its claims has an owner token of its own.
+    /// A dispatcher. Each of its claims has its own owner token.
     ///
     /// # Errors
     /// [`InvalidSettings`], which names the setting.
@@ -37,14 +37,14 @@ impl<I: Inbox + Clone> InboxDispatcher<I> {
         Ok(InboxDispatcher { dispatch: Dispatch::new(InboxQueue(inbox), handlers, settings)? })
     }
 
-    /// Its counters, to look at while it runs.
+    /// Its counters, which can be read while it runs.
     pub fn metrics(&self) -> WorkerMetrics {
         self.dispatch.metrics()
     }
 
-    /// Works until `shutdown` fires. Then it starts nothing more, gives its handlers `drain_timeout`
-    /// to finish, and gives back what they have not finished. Dropping the future stops it at once;
-    /// what it had claimed is reaped.
+    /// Works until `shutdown` fires. Then it starts nothing more, gives its handlers
+    /// `drain_timeout` to finish, and returns unfinished messages to the queue. Dropping the future
+    /// stops it at once; its claims expire and are reaped.
     pub async fn run(self, shutdown: CancellationToken) {
         self.dispatch.run(shutdown).await;
     }
@@ -99,7 +99,7 @@ impl<I: Inbox + Clone> Queue for InboxQueue<I> {
     }
 }
 
-impl Work for InboxMessage {
+impl ClaimedItem for InboxMessage {
     fn id(&self) -> String {
         self.key.to_string()
     }
@@ -117,11 +117,11 @@ impl Work for InboxMessage {
     }
 
     fn failed_attempts(&self) -> u32 {
-        self.attempts_since_revival() - Work::lost_attempts(self)
+        self.attempts_since_revival() - ClaimedItem::lost_attempts(self)
     }
 
-    /// A build from before lost attempts were counted may revive a message while it is being replaced,
-    /// and leaves those from before the revival: there are no more than attempts since.
+    /// An older build that does not count lost attempts may revive a message during a rolling
+    /// upgrade without resetting them, so they are capped by the attempts since the revival.
     fn lost_attempts(&self) -> u32 {
         self.lost_attempts.min(self.attempts_since_revival())
     }
@@ -154,8 +154,9 @@ mod tests {
             lost_attempts: 3,
             last_error: ErrorText::default(),
         };
-        let counts =
-            |message: InboxMessage| (message.failed_attempts(), Work::lost_attempts(&message));
+        let counts = |message: InboxMessage| {
+            (message.failed_attempts(), ClaimedItem::lost_attempts(&message))
+        };
         assert_eq!(counts(message(7)), (0, 0), "as the older build revived it");
         assert_eq!(counts(message(12)), (2, 3));
     }

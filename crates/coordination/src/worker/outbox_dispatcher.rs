@@ -1,10 +1,10 @@
-//! The worker that sends the outbox's messages on their way.
+//! The worker of the outbox.
 
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::dispatch::{Dispatch, Queue, Work};
+use super::dispatch::{ClaimedItem, Dispatch, Queue};
 use super::handler::TopicHandlers;
 use super::metrics::WorkerMetrics;
 use super::settings::{InvalidSettings, WorkerSettings};
@@ -54,7 +54,7 @@ pub struct OutboxDispatcher<O: Outbox + Clone> {
 struct OutboxQueue<O>(O);
 
 impl<O: Outbox + Clone> OutboxDispatcher<O> {
-    /// A dispatcher; each of its claims has an owner token of its own.
+    /// A dispatcher. Each of its claims has its own owner token.
     ///
     /// # Errors
     /// [`InvalidSettings`], which names the setting.
@@ -66,22 +66,22 @@ impl<O: Outbox + Clone> OutboxDispatcher<O> {
         Ok(OutboxDispatcher { dispatch: Dispatch::new(OutboxQueue(outbox), handlers, settings)? })
     }
 
-    /// The same, which leaves alone what it has no handler for: other workers share the outbox and
-    /// have theirs. Otherwise a message without a handler is failed with that reason.
+    /// Claims only topics with a handler, for outboxes that other workers share. Otherwise a
+    /// message without a handler is failed.
     #[must_use]
     pub fn only_handled_topics(mut self) -> OutboxDispatcher<O> {
-        self.dispatch.leave_others_alone();
+        self.dispatch.handled_topics_only();
         self
     }
 
-    /// Its counters, to look at while it runs.
+    /// Its counters, which can be read while it runs.
     pub fn metrics(&self) -> WorkerMetrics {
         self.dispatch.metrics()
     }
 
-    /// Works until `shutdown` fires. Then it starts nothing more, gives its handlers `drain_timeout`
-    /// to finish, and gives back what they have not finished. Dropping the future stops it at once;
-    /// what it had claimed is reaped.
+    /// Works until `shutdown` fires. Then it starts nothing more, gives its handlers
+    /// `drain_timeout` to finish, and returns unfinished messages to the queue. Dropping the future
+    /// stops it at once; its claims expire and are reaped.
     pub async fn run(self, shutdown: CancellationToken) {
         self.dispatch.run(shutdown).await;
     }
@@ -136,7 +136,7 @@ impl<O: Outbox + Clone> Queue for OutboxQueue<O> {
     }
 }
 
-impl Work for OutboxMessage {
+impl ClaimedItem for OutboxMessage {
     fn id(&self) -> String {
         self.id.to_string()
     }

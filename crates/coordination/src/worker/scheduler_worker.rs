@@ -1,4 +1,4 @@
-//! The worker that turns due timers and job runs into outbox messages, each once.
+//! The worker that moves due timers and job runs into the outbox.
 
 use std::time::Duration;
 
@@ -13,26 +13,25 @@ use crate::{
     NewOutboxMessage, Outbox, OwnerToken, ProviderError, ResourceName, Result, Scheduler, Timer,
 };
 
-/// The least time between two rounds. The provider's clock may be behind ours: then what is due by
-/// ours is not due yet, and asking without pause would not make it so.
+/// The least time between two rounds. The provider's clock may be behind ours: then an item that is
+/// due by our clock is not due yet, and the worker must not spin until it is.
 const ROUND_PAUSE_MIN: Duration = Duration::from_millis(10);
-/// How long an item waits after the outbox gave no answer for it.
+/// The delay of items after the outbox gave no answer.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// The settings of a scheduler worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SchedulerSettings {
-    /// The resource whose lease makes one worker of many the active one: `coordination/scheduler`.
-    /// All workers of one scheduler use the same.
+    /// The resource whose lease elects the active worker: `coordination/scheduler`. All workers of
+    /// one scheduler use the same.
     pub resource: ResourceName,
-    /// How long that lease lasts: 30 s. It renews itself.
+    /// The duration of that lease: 30 s. It is renewed automatically.
     pub lease: LeaseDuration,
     /// The most timers or runs in one claim: 50.
     pub batch: BatchSize,
-    /// How long a claim is held: 60 s.
+    /// The duration of a claim: 60 s.
     pub claim_for: LeaseDuration,
-    /// The longest that the worker waits for the next event, and between attempts to become the
-    /// active one: 1 s.
+    /// The longest wait for the next event, and between attempts to become the active worker: 1 s.
     pub poll_interval: Duration,
     /// How often the worker reaps, purges and measures: every 5 s.
     pub upkeep_interval: Duration,
@@ -42,8 +41,8 @@ pub struct SchedulerSettings {
 
 /// Moves due timers and job runs into the outbox, while it holds the scheduler's lease.
 ///
-/// Exactly once: the message carries the item's ID, the outbox knows an ID once, and the item is
-/// acknowledged after. A worker that loses its lease stops before its next effect.
+/// Exactly once: the message has the item's ID, the outbox accepts an ID once, and the item is
+/// acknowledged afterwards. A worker that loses its lease stops before its next effect.
 #[derive(Debug)]
 pub struct SchedulerWorker<S, O, L> {
     scheduler: S,
@@ -54,7 +53,7 @@ pub struct SchedulerWorker<S, O, L> {
     metrics: WorkerMetrics,
 }
 
-/// How a round ended.
+/// The result of a round.
 #[derive(Debug)]
 enum Round {
     AllMoved,
@@ -70,8 +69,8 @@ enum Stopped {
     NoAnswer(ProviderError),
 }
 
-/// A claimed timer or run on its way.
-enum Event {
+/// A claimed timer or run.
+enum DueItem {
     Timer(Timer),
     Run(JobRun),
 }
@@ -92,7 +91,7 @@ impl Default for SchedulerSettings {
 
 impl SchedulerSettings {
     fn check(&self) -> Result<(), InvalidSettings> {
-        InvalidSettings::of_zeros(&[
+        InvalidSettings::refuse_zeros(&[
             ("poll_interval", self.poll_interval.is_zero()),
             ("upkeep_interval", self.upkeep_interval.is_zero()),
         ])
@@ -100,7 +99,7 @@ impl SchedulerSettings {
 }
 
 impl<S: Scheduler, O: Outbox, L: Leases> SchedulerWorker<S, O, L> {
-    /// A worker with an owner token of its own.
+    /// A worker with its own owner token.
     ///
     /// # Errors
     /// [`InvalidSettings`], which names the setting.
@@ -115,37 +114,33 @@ impl<S: Scheduler, O: Outbox, L: Leases> SchedulerWorker<S, O, L> {
         Ok(SchedulerWorker { scheduler, outbox, leases, settings, owner, metrics })
     }
 
-    /// Its counters, to look at while it runs.
+    /// Its counters, which can be read while it runs.
     pub fn metrics(&self) -> WorkerMetrics {
         self.metrics.clone()
     }
 
-    /// Works until `shutdown` fires; then it stops after the item in its hands and gives the others
-    /// back.
+    /// Works until `shutdown` fires; then it finishes the current item and returns the others.
     pub async fn run(self, shutdown: CancellationToken) {
         while !shutdown.is_cancelled() {
             let SchedulerSettings { resource, lease, poll_interval, .. } = &self.settings;
             let acquired = self.leases.acquire(resource, *lease, Some(self.owner.clone())).await;
             if let Some(Some(lease)) = self.answered(acquired) {
-                self.lead(lease.renewed_automatically(), &shutdown).await;
+                self.run_as_leader(lease.renewed_automatically(), &shutdown).await;
             }
             let _elapsed = timeout(*poll_interval, shutdown.cancelled()).await;
         }
     }
 
     /// Works while it holds the lease.
-    async fn lead(&self, lease: Lease<L>, shutdown: &CancellationToken) {
-        tracing::info!(
-            token = lease.fencing_token().get(),
-            "this scheduler worker is the active one"
-        );
+    async fn run_as_leader(&self, lease: Lease<L>, shutdown: &CancellationToken) {
+        tracing::info!(token = lease.fencing_token().get(), "scheduler worker is active");
         let mut kept_up_at: Option<Instant> = None;
         loop {
             if kept_up_at.is_none_or(|at| at.elapsed() >= self.settings.upkeep_interval) {
                 tokio::select! {
                     biased;
                     () = shutdown.cancelled() => break,
-                    () = self.keep_up() => {}
+                    () = self.run_maintenance() => {}
                 }
                 kept_up_at = Some(Instant::now());
             }
@@ -172,7 +167,7 @@ impl<S: Scheduler, O: Outbox, L: Leases> SchedulerWorker<S, O, L> {
         self.answered(lease.release().await);
     }
 
-    /// Waits for the next event, for the provider to tell of work, or for the poll interval.
+    /// Waits for the next event, for a notification of the provider, or for the poll interval.
     async fn next_event(&self) {
         let earliest = Instant::now() + ROUND_PAUSE_MIN;
         let next_event = async {
@@ -191,31 +186,31 @@ impl<S: Scheduler, O: Outbox, L: Leases> SchedulerWorker<S, O, L> {
         tokio::time::sleep_until(earliest).await;
     }
 
-    /// Makes due runs, then moves a batch of timers and a batch of runs.
+    /// Creates due runs, then moves a batch of timers and a batch of runs.
     async fn round(
         &self,
         lease: &Lease<L>,
         shutdown: &CancellationToken,
     ) -> Result<Round, Stopped> {
         lease.ensure_held()?;
-        let unreadable_jobs = &self.metrics.counters().unreadable_jobs;
-        match self.scheduler.create_job_runs_from_due_jobs(&lease.fence()).await? {
-            Materialised::Runs(_) => unreadable_jobs.set(0),
-            Materialised::Partly { unreadable, .. } => unreadable_jobs.set(unreadable),
-            Materialised::StaleFence { .. } => return Err(Stopped::LeaseLost),
-        }
+        let unreadable_jobs =
+            match self.scheduler.create_job_runs_from_due_jobs(&lease.fence()).await? {
+                Materialised::Runs(_) => 0,
+                Materialised::Partly { unreadable, .. } => unreadable as u64,
+                Materialised::StaleFence { .. } => return Err(Stopped::LeaseLost),
+            };
+        self.metrics.set(|counters| counters.unreadable_jobs = unreadable_jobs);
         let SchedulerSettings { batch, claim_for, .. } = self.settings;
-        let claimed = &self.metrics.counters().claimed;
         lease.ensure_held()?;
         let timers = self.scheduler.claim_timers(&self.owner, claim_for, batch).await?;
         let timer_count = timers.len();
-        claimed.add(timer_count);
-        self.move_all(timers.into_iter().map(Event::Timer), lease, shutdown).await?;
+        self.metrics.add(|counters| &mut counters.claimed, timer_count);
+        self.move_all(timers.into_iter().map(DueItem::Timer), lease, shutdown).await?;
         lease.ensure_held()?;
         let runs = self.scheduler.claim_job_runs(&self.owner, claim_for, batch).await?;
         let run_count = runs.len();
-        claimed.add(run_count);
-        self.move_all(runs.into_iter().map(Event::Run), lease, shutdown).await?;
+        self.metrics.add(|counters| &mut counters.claimed, run_count);
+        self.move_all(runs.into_iter().map(DueItem::Run), lease, shutdown).await?;
         let full = batch.as_usize();
         Ok(if timer_count < full && run_count < full {
             Round::AllMoved
@@ -226,19 +221,19 @@ impl<S: Scheduler, O: Outbox, L: Leases> SchedulerWorker<S, O, L> {
 
     async fn move_all(
         &self,
-        mut events: impl Iterator<Item = Event>,
+        mut items: impl Iterator<Item = DueItem>,
         lease: &Lease<L>,
         shutdown: &CancellationToken,
     ) -> Result<(), Stopped> {
-        while let Some(event) = events.next() {
+        while let Some(item) = items.next() {
             if shutdown.is_cancelled() {
-                for event in std::iter::once(event).chain(events) {
-                    self.give_back(&event, Delay::ZERO).await?;
+                for item in std::iter::once(item).chain(items) {
+                    self.give_back(&item, Delay::ZERO).await?;
                 }
                 return Err(Stopped::ShutDown);
             }
             lease.ensure_held()?;
-            let message = event.message();
+            let message = item.message();
             let span = tracing::info_span!(
                 "move",
                 queue = "scheduler",
@@ -248,49 +243,49 @@ impl<S: Scheduler, O: Outbox, L: Leases> SchedulerWorker<S, O, L> {
             );
             if let Err(error) = self.outbox.enqueue(message).instrument(span).await {
                 let delay = Delay::new(AGAIN_AFTER).expect("1 s is within the bounds");
-                for event in std::iter::once(event).chain(events) {
-                    self.give_back(&event, delay).await?;
+                for item in std::iter::once(item).chain(items) {
+                    self.give_back(&item, delay).await?;
                 }
                 return Err(Stopped::NoAnswer(error));
             }
             lease.ensure_held()?;
-            let acknowledged = match &event {
-                Event::Timer(timer) => self.scheduler.ack_timers(&self.owner, &[timer.id]).await?,
-                Event::Run(run) => self.scheduler.ack_job_runs(&self.owner, &[run.id]).await?,
+            let acknowledged = match &item {
+                DueItem::Timer(timer) => {
+                    self.scheduler.ack_timers(&self.owner, &[timer.id]).await?
+                }
+                DueItem::Run(run) => self.scheduler.ack_job_runs(&self.owner, &[run.id]).await?,
             };
-            let counters = self.metrics.counters();
-            counters.acknowledged.add(acknowledged);
-            counters.too_late.add(usize::from(acknowledged == 0));
+            self.metrics.add(|counters| &mut counters.acknowledged, acknowledged);
+            self.metrics.add(|counters| &mut counters.too_late, usize::from(acknowledged == 0));
         }
         Ok(())
     }
 
-    async fn give_back(&self, event: &Event, delay: Delay) -> Result<()> {
-        let count = match event {
-            Event::Timer(timer) => {
+    async fn give_back(&self, item: &DueItem, delay: Delay) -> Result<()> {
+        let count = match item {
+            DueItem::Timer(timer) => {
                 self.scheduler.abandon_timers(&self.owner, &[timer.id], delay).await?
             }
-            Event::Run(run) => {
+            DueItem::Run(run) => {
                 self.scheduler.abandon_job_runs(&self.owner, &[run.id], delay).await?
             }
         };
-        self.metrics.counters().abandoned.add(count);
+        self.metrics.add(|counters| &mut counters.abandoned, count);
         Ok(())
     }
 
-    async fn keep_up(&self) {
-        let counters = self.metrics.counters();
+    async fn run_maintenance(&self) {
         for reaped in [self.scheduler.reap_timers().await, self.scheduler.reap_job_runs().await] {
             if let Some(count) = self.answered(reaped) {
-                counters.reaped.add(count);
+                self.metrics.add(|counters| &mut counters.reaped, count);
             }
         }
         let purged = self.scheduler.purge(self.settings.keep_finished_for).await;
         if let Some(count) = self.answered(purged) {
-            counters.purged.add(count);
+            self.metrics.add(|counters| &mut counters.purged, count);
         }
         if let Some(age) = self.answered(self.scheduler.oldest_ready_age().await) {
-            counters.set_oldest_ready_age(age);
+            self.metrics.set(|counters| counters.oldest_ready_age = age);
         }
     }
 
@@ -299,19 +294,21 @@ impl<S: Scheduler, O: Outbox, L: Leases> SchedulerWorker<S, O, L> {
     }
 }
 
-impl Event {
-    /// The message that it becomes, under its own identity.
+impl DueItem {
+    /// The outbox message, with the item's own ID.
     fn message(&self) -> NewOutboxMessage {
         match self {
-            Event::Timer(Timer { id, topic, payload, correlation_id, .. }) => NewOutboxMessage {
+            DueItem::Timer(Timer { id, topic, payload, correlation_id, .. }) => NewOutboxMessage {
                 correlation_id: correlation_id.clone(),
                 ..NewOutboxMessage::new(topic.clone(), payload.clone()).with_id((*id).into())
             },
-            Event::Run(JobRun { id, job, scheduled_at, topic, payload, .. }) => NewOutboxMessage {
-                // A run has no request behind it; its job and moment say where it came from.
-                correlation_id: CorrelationId::new(format!("{job}@{scheduled_at}")).ok(),
-                ..NewOutboxMessage::new(topic.clone(), payload.clone()).with_id((*id).into())
-            },
+            DueItem::Run(JobRun { id, job, scheduled_at, topic, payload, .. }) => {
+                NewOutboxMessage {
+                    // A run has no causing request; its job and time identify it.
+                    correlation_id: CorrelationId::new(format!("{job}@{scheduled_at}")).ok(),
+                    ..NewOutboxMessage::new(topic.clone(), payload.clone()).with_id((*id).into())
+                }
+            }
         }
     }
 }

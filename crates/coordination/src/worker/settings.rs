@@ -1,4 +1,4 @@
-//! How a worker goes about its work: sizes, times and bounds.
+//! Worker settings.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::{
     BatchSize, LeaseDuration, Retention, TOPICS_MAX, TooManyTopics, Topic, TopicSet, Topics,
 };
 
-/// The most items that one worker has in its hands.
+/// The most claimed items of one worker.
 pub const IN_FLIGHT_MAX: usize = 1000;
 
 /// The settings of a dispatcher. The defaults suit messages that take well under a second.
@@ -25,68 +25,57 @@ pub const IN_FLIGHT_MAX: usize = 1000;
 pub struct WorkerSettings {
     /// The most items in one claim: 50.
     pub batch: BatchSize,
-    /// How long a claim is held: 60 s. Longer than the handler's timeout, by what the provider may take
-    /// to answer: a message whose handler could outlive its claim is not started.
+    /// The duration of a claim: 60 s. It must exceed the handler's timeout by the provider's
+    /// latency: a message whose handler could outlive its claim is not started.
     pub claim_for: LeaseDuration,
-    /// How long a handler may take for one message: 30 s. Then its future is dropped and the
-    /// message is retried.
+    /// The timeout of a handler for one message: 30 s. Then its future is dropped and the message
+    /// is retried.
     pub handler_timeout: Duration,
-    /// How often a message's handler is called and fails before the message is failed: 5 times.
+    /// Failed attempts until the message is failed: 5.
     pub attempts_max: u32,
-    /// How many attempts may begin and never end before the message is failed: 10. Such a message
-    /// takes its process down with it, or has bad luck.
+    /// Attempts that begin and never end until the message is failed: 10. Limits messages that
+    /// crash their worker (poison messages).
     pub lost_attempts_max: u32,
-    /// How many messages of one topic are handled at a time: 8.
+    /// Concurrent messages of one topic: 8.
     pub topic_concurrency_max: usize,
-    /// How many claimed messages the worker has in its hands: 64, at most [`IN_FLIGHT_MAX`]. With
-    /// fewer than there are topics, a slow topic can hold another up.
+    /// Claimed messages in flight: 64, at most [`IN_FLIGHT_MAX`]. With fewer than there are topics,
+    /// a slow topic can delay another.
     pub in_flight_max: usize,
-    /// How long the worker waits before it asks again for work: 500 ms. Providers that tell of new
-    /// work wake it earlier.
+    /// How often the worker polls for work: 500 ms. Providers with notifications wake it earlier.
     pub poll_interval: Duration,
     /// How often the worker reaps, purges and measures: every 5 s.
     pub upkeep_interval: Duration,
     /// How long finished items of the worker's topics are kept: 7 days, and dead ones 30. Topics
-    /// that it has no handler for are left alone: others keep those.
+    /// without a handler are left to other workers.
     pub keep: Retention,
-    /// The topics for which that is different. Workers that share a topic agree on it.
+    /// Topics with a different retention. Workers that share a topic should agree on it.
     pub keep_topics: BTreeMap<Topic, Retention>,
-    /// How long a worker that is told to stop waits for its handlers: 30 s. Then their futures are
-    /// dropped and their messages go back untried.
+    /// How long a worker that is stopped waits for its handlers: 30 s. Then their futures are
+    /// dropped and their messages returned without an attempt.
     pub drain_timeout: Duration,
 }
 
 /// Why settings were refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the fields are named for what they hold")]
 pub enum InvalidSettings {
     /// A number or an interval that must not be zero.
     #[error("zero_setting: {name} must not be 0")]
-    Zero {
-        /// Which setting.
-        name: &'static str,
-    },
+    Zero { name: &'static str },
     /// `in_flight_max` above [`IN_FLIGHT_MAX`].
     #[error("in_flight_too_large: {asked}, at most {IN_FLIGHT_MAX}")]
-    InFlightTooLarge {
-        /// The number asked for.
-        asked: usize,
-    },
+    InFlightTooLarge { asked: usize },
     /// Handlers of more topics than one claim can name.
     #[error(transparent)]
     TooManyTopics(#[from] TooManyTopics),
     /// A handler could outlive the claim on its message, so that two workers handle it at once.
     #[error("handler_outlives_claim: the timeout {timeout:?} must be below the claim's {claim:?}")]
-    HandlerOutlivesClaim {
-        /// `handler_timeout`.
-        timeout: Duration,
-        /// `claim_for`.
-        claim: Duration,
-    },
+    HandlerOutlivesClaim { timeout: Duration, claim: Duration },
 }
 
 impl InvalidSettings {
     /// Refuses the first of these settings that is zero.
-    pub(super) fn of_zeros(settings: &[(&'static str, bool)]) -> Result<(), InvalidSettings> {
+    pub(super) fn refuse_zeros(settings: &[(&'static str, bool)]) -> Result<(), InvalidSettings> {
         match settings.iter().find(|(_, is_zero)| *is_zero) {
             Some((name, _)) => Err(InvalidSettings::Zero { name }),
             None => Ok(()),
@@ -114,7 +103,7 @@ impl Default for WorkerSettings {
 }
 
 impl WorkerSettings {
-    /// For how long these topics are kept, those that are kept alike together.
+    /// The retention of these topics, grouped by equal retention.
     pub(super) fn retentions<'a>(
         &self,
         topics: impl Iterator<Item = &'a Topic>,
@@ -135,7 +124,7 @@ impl WorkerSettings {
     }
 
     pub(super) fn check(&self) -> Result<(), InvalidSettings> {
-        InvalidSettings::of_zeros(&[
+        InvalidSettings::refuse_zeros(&[
             ("handler_timeout", self.handler_timeout.is_zero()),
             ("attempts_max", self.attempts_max == 0),
             ("lost_attempts_max", self.lost_attempts_max == 0),

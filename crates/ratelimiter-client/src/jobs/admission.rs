@@ -11,7 +11,7 @@ use ratelimiter::{
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
-use super::claim::{Settlement, fail, put_off};
+use super::claim::{Settlement, fail, postpone};
 use super::context::RunnerContext;
 use super::handler::JobHandler;
 use super::job::LlmJob;
@@ -63,13 +63,13 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
     async fn try_admit(&self, job: &ClaimedJob) -> Admitted {
         if self.shutdown.is_cancelled() || !self.gates().may_ask(self.clock.now(), &job.topic) {
             self.counts().given_back.add(1);
-            return Err(put_off(Duration::ZERO, ""));
+            return Err(postpone(Duration::ZERO, ""));
         }
         let budget = job.requirements.daily_tokens();
         let wait = budget.and_then(|key| self.gates().tenant_wait(self.clock.now(), key));
         if let Some(wait) = wait {
             self.counts().put_off.add(1);
-            return Err(put_off(jittered(wait, self.settings.jitter), ""));
+            return Err(postpone(jittered(wait, self.settings.jitter), ""));
         }
         let mut lease = LeaseId::generate(self.clock.now());
         let mut unanswered_count = 0;
@@ -149,9 +149,11 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
             DenialReason::Paused { key } => {
                 tracing::info!(%key, ?wait, "job waits, its limit is paused");
                 self.counts().paused.add(1);
-                Err(put_off(wait, format!("waits: {key} is paused (capacity 0)")))
+                Err(postpone(wait, format!("waits: {key} is paused (capacity 0)")))
             }
-            DenialReason::NoRoom { .. } | DenialReason::Decreasing { .. } => Err(put_off(wait, "")),
+            DenialReason::NoRoom { .. } | DenialReason::Decreasing { .. } => {
+                Err(postpone(wait, ""))
+            }
         }
     }
 
@@ -171,7 +173,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
         };
         let wait = self.gates().postponed(self.clock.now(), &job.topic, &keys, budget, wait);
         self.changed.notify_one();
-        Err(put_off(wait, format!("postponed: {error}")))
+        Err(postpone(wait, format!("postponed: {error}")))
     }
 
     fn refused(&self, error: &ReserveError) -> Admitted {
@@ -185,7 +187,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
         let ClaimedJob { requirements, job_id, .. } = job;
         self.complete(requirements, job_id.as_ref(), lease, requirements.unused()).await;
         self.counts().given_back.add(1);
-        Err(put_off(Duration::ZERO, ""))
+        Err(postpone(Duration::ZERO, ""))
     }
 }
 

@@ -34,9 +34,9 @@ pub(super) fn fail(error: impl AsRef<str>) -> Settlement {
 }
 
 /// Makes a job wait; no attempt is counted.
-pub(super) fn put_off(wait: Duration, reason: impl AsRef<str>) -> Settlement {
+pub(super) fn postpone(wait: Duration, reason: impl AsRef<str>) -> Settlement {
     let delay = Delay::new(wait.min(DELAY_MAX)).expect("it is bounded");
-    Settlement::PutOff { delay, reason: ErrorText::new(reason) }
+    Settlement::Postpone { delay, reason: ErrorText::new(reason) }
 }
 
 /// Another runner has the job.
@@ -80,7 +80,7 @@ impl<O: Outbox> Claim<O> {
         let attempt = begun.await.flatten().ok_or(ClaimLost)?;
         if asked_at.elapsed() + self.extend_every() > self.claim_for.get() {
             // The claim may have run out, and would before it is extended: another runner may have the job.
-            self.settle(&Settlement::put_off(Delay::ZERO)).await?;
+            self.settle(&Settlement::postpone(Delay::ZERO)).await?;
             return Err(ClaimLost);
         }
         Ok(attempt)
@@ -113,7 +113,7 @@ impl<O: Outbox> Claim<O> {
             (Settlement::Finish { .. }, Some(OutboxStatus::Done { .. }))
                 | (Settlement::Fail { .. }, Some(OutboxStatus::Dead))
                 | (
-                    Settlement::Retry { .. } | Settlement::PutOff { .. },
+                    Settlement::Retry { .. } | Settlement::Postpone { .. },
                     Some(OutboxStatus::Ready | OutboxStatus::Claimed { .. }),
                 )
         ))

@@ -9,7 +9,7 @@ use ratelimiter::{JobId, Limiter};
 use tokio::time::{Instant, timeout};
 
 use super::admission::{AdmissionTurn, ClaimedJob};
-use super::claim::{Claim, ClaimLost, Settlement, fail, put_off};
+use super::claim::{Claim, ClaimLost, Settlement, fail, postpone};
 use super::context::RunnerContext;
 use super::handler::{JobCall, JobHandler};
 use super::job::{LlmJob, UnreadableJob};
@@ -83,7 +83,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
             Ok(job) => job,
             Err(error @ UnreadableJob::TooNew { .. }) => {
                 tracing::warn!(%error, "job left for a newer runner");
-                return Err(put_off(NEWER_AFTER, error.to_string()));
+                return Err(postpone(NEWER_AFTER, error.to_string()));
             }
             Err(error) => return Err(fail(error.to_string())),
         };
@@ -179,7 +179,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
             }
             None => {
                 self.counts().given_back.add(1);
-                let settlement = put_off(Duration::ZERO, "");
+                let settlement = postpone(Duration::ZERO, "");
                 CallOutcome { settlement, tokens: known, end: JobEnd::Cancelled }
             }
         }
@@ -209,7 +209,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
                 tracing::warn!(%error, "job failed");
                 self.counts().failed.add(1);
             }
-            Settlement::PutOff { delay, reason } => {
+            Settlement::Postpone { delay, reason } => {
                 tracing::debug!(?delay, %reason, "job put off");
             }
         }

@@ -1,4 +1,4 @@
-//! Claims by topic, and what a claim can be turned into: begun, given back untried, lost.
+//! Scenarios of claims: by topic, begun, postponed, lost.
 
 use coordination::{Delay, Enqueued, Inbox, InboxKey, InboxMessage, Settlement, Topics};
 
@@ -37,23 +37,23 @@ pub async fn inbox_m_a_claim_takes_all_but_some_topics<F: Fixture>(fixture: F) {
 pub async fn inbox_n_a_postponed_message_was_not_tried<F: Fixture>(fixture: F) {
     let inbox = fixture.inbox();
     let keys = add_all(&fixture, &["a", "a"]).await;
-    let delay = Delay::new(units::<F>(10)).expect("a valid delay");
+    let delay = Delay::new(units(10)).expect("a valid delay");
     claim_keys(&fixture, "a").await;
     answer(inbox.abandon(&owner("a"), &keys[..1], &error("down"), Delay::ZERO)).await;
     for _ in 0..3 {
         claim_keys(&fixture, "a").await;
-        answer(inbox.begin(&owner("a"), &keys[1], lease::<F>(10))).await;
+        answer(inbox.begin(&owner("a"), &keys[1], lease(10))).await;
         assert_eq!(answer(inbox.postpone(&owner("b"), &keys, delay)).await, 0, "not theirs");
         assert_eq!(answer(inbox.postpone(&owner("a"), &keys, delay)).await, 2);
         assert_eq!(answer(inbox.postpone(&owner("a"), &keys, delay)).await, 0, "given back once");
         assert_eq!(claim_keys(&fixture, "a").await, [], "not before the delay is over");
-        fixture.advance(units::<F>(10)).await;
+        fixture.advance(units(10)).await;
     }
-    let claimed = answer(inbox.claim(&owner("a"), lease::<F>(10), batch(10))).await;
+    let claimed = answer(inbox.claim(&owner("a"), lease(10), batch(10))).await;
     let attempts: Vec<_> = claimed.iter().map(|message| message.attempts).collect();
     assert_eq!((attempts, claimed[0].last_error.as_str()), (vec![1, 0], "down"));
     assert!(claimed.iter().all(|message| message.lost_attempts == 0), "{claimed:?}");
-    let full = Settlement::PutOff { delay: Delay::ZERO, reason: error("full") };
+    let full = Settlement::Postpone { delay: Delay::ZERO, reason: error("full") };
     assert_eq!(answer(inbox.settle(&owner("a"), &keys[1..], &full)).await, 1);
     assert_eq!(claim_keys(&fixture, "b").await, keys[1..], "a delay of 0 is allowed");
     assert_eq!(answer(inbox.get(&keys[1])).await.last_error, error("full"), "the reason is kept");
@@ -65,7 +65,7 @@ pub async fn inbox_p_an_attempt_is_counted_once_a_claim<F: Fixture>(fixture: F) 
     let key = add_all(&fixture, &["a"]).await.remove(0);
     let begin = |by: &str, count: u32| {
         let (by, key) = (owner(by), &key);
-        async move { answer(inbox.begin(&by, key, lease::<F>(count))).await }
+        async move { answer(inbox.begin(&by, key, lease(count))).await }
     };
     assert_eq!(begin("a", 10).await, None, "not claimed");
     for attempts in 0..3 {
@@ -75,9 +75,9 @@ pub async fn inbox_p_an_attempt_is_counted_once_a_claim<F: Fixture>(fixture: F) 
             assert_eq!(begin("a", 30).await, Some(attempts + 1), "counted once");
         }
         assert_eq!(begin("a", 1).await, Some(attempts + 1), "and the claim is made no shorter");
-        fixture.advance(units::<F>(10)).await;
+        fixture.advance(units(10)).await;
         assert_eq!(answer(inbox.reap()).await, 0, "the claim was extended");
-        fixture.advance(units::<F>(30)).await;
+        fixture.advance(units(30)).await;
         assert_eq!(answer(inbox.reap()).await, 1);
         assert_eq!(begin("a", 10).await, None, "not ours any more");
     }
@@ -91,9 +91,9 @@ pub async fn inbox_p_an_attempt_is_counted_once_a_claim<F: Fixture>(fixture: F) 
 pub async fn inbox_q_lost_attempts_are_counted_apart<F: Fixture>(fixture: F) {
     let inbox = fixture.inbox();
     let keys = add_all(&fixture, &["a"]).await;
-    let begin = async || answer(inbox.begin(&owner("a"), &keys[0], lease::<F>(10))).await;
+    let begin = async || answer(inbox.begin(&owner("a"), &keys[0], lease(10))).await;
     let reap = async || {
-        fixture.advance(units::<F>(10)).await;
+        fixture.advance(units(10)).await;
         assert_eq!(answer(inbox.reap()).await, 1);
     };
     let counts = async || {
@@ -133,12 +133,12 @@ async fn add_all<F: Fixture>(fixture: &F, topics: &[&str]) -> Vec<InboxKey> {
 }
 
 async fn claim_one<F: Fixture>(fixture: &F) -> InboxMessage {
-    let claimed = answer(fixture.inbox().claim(&owner("a"), lease::<F>(10), batch(1))).await;
+    let claimed = answer(fixture.inbox().claim(&owner("a"), lease(10), batch(1))).await;
     claimed.into_iter().next().expect("it is ready")
 }
 
 async fn claim_of<F: Fixture>(fixture: &F, max: u32, topics: &Topics) -> Vec<InboxKey> {
-    let (by, lease) = (owner("a"), lease::<F>(3600));
+    let (by, lease) = (owner("a"), lease(3600));
     let claimed = answer(fixture.inbox().claim_of(&by, lease, batch(max), topics)).await;
     claimed.into_iter().map(|message| message.key).collect()
 }

@@ -1,4 +1,4 @@
-//! For how long messages are kept.
+//! Scenarios of retention.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ pub async fn inbox_j_purge_forgets_only_old_finished_messages<F: Fixture>(fixtur
     for message_id in ["done", "dead", "claimed", "ready"] {
         keys.push(add(&fixture, message_id).await);
     }
-    answer(inbox.claim(&owner("a"), lease::<F>(3600), batch(3))).await;
+    answer(inbox.claim(&owner("a"), lease(3600), batch(3))).await;
     answer(inbox.ack(&owner("a"), &keys[..1])).await;
     answer(inbox.fail(&owner("a"), &keys[1..2], &error("x"))).await;
-    let keep = Retention::of_all(units::<F>(10));
+    let keep = Retention::of_all(units(10));
     assert_eq!(answer(inbox.purge(&Topics::All, keep)).await, 0, "too young");
-    fixture.advance(units::<F>(10)).await;
+    fixture.advance(units(10)).await;
     assert_eq!(answer(inbox.purge(&Topics::All, keep)).await, 2);
     let none = Retention::of_all(Duration::ZERO);
     assert_eq!(answer(inbox.purge(&Topics::All, none)).await, 0, "no unfinished ones");
@@ -55,11 +55,11 @@ pub async fn inbox_y_a_purge_forgets_by_topic_and_keeps_the_dead_for_longer<F: F
         }
         kept
     };
-    let keep = Retention { done: units::<F>(10), dead: units::<F>(30) };
-    fixture.advance(units::<F>(10)).await;
+    let keep = Retention { done: units(10), dead: units(30) };
+    fixture.advance(units(10)).await;
     assert_eq!(answer(inbox.purge(&only(&["a", "unknown"]), keep)).await, 1);
     assert_eq!(kept().await, [false, true, true, true], "done, of that topic");
-    fixture.advance(units::<F>(20)).await;
+    fixture.advance(units(20)).await;
     assert_eq!(answer(inbox.purge(&except(&["b"]), keep)).await, 1, "dead for long enough");
     assert_eq!(kept().await, [false, false, true, true], "what another keeps stays");
     assert_eq!(answer(inbox.revive(&dead[1..], &error("again"), Delay::ZERO)).await, 1);

@@ -1,4 +1,4 @@
-//! What every outbox that counts joins does.
+//! Scenarios of joins.
 
 use coordination::{Delay, JoinError, JoinId, JoinProgress, Joins, NewJoin, Outbox};
 
@@ -51,7 +51,7 @@ pub async fn outbox_k_only_what_really_happened_counts<F: Fixture>(fixture: F) {
     answer(outbox.reschedule(&owner("a"), &ids, Delay::ZERO, &error("x"))).await;
     assert_eq!(progress(&fixture, join_id).await, (1, 0, 0), "not finished");
     claim_ids(&fixture, "a").await;
-    fixture.advance(units::<F>(10)).await;
+    fixture.advance(units(10)).await;
     answer(outbox.reap()).await;
     answer(outbox.mark_dispatched(&owner("a"), &ids)).await;
     assert_eq!(progress(&fixture, join_id).await, (1, 0, 0), "too late");

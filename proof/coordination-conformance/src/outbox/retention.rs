@@ -1,4 +1,4 @@
-//! For how long messages are kept, and joins with them.
+//! Scenarios of retention.
 
 use std::time::Duration;
 
@@ -19,12 +19,12 @@ pub async fn outbox_g_purge_forgets_only_old_finished_messages<F: Fixture>(fixtu
     for message in &messages {
         answer(outbox.enqueue(message.clone())).await;
     }
-    answer(outbox.claim_due(&owner("a"), lease::<F>(3600), batch(3))).await;
+    answer(outbox.claim_due(&owner("a"), lease(3600), batch(3))).await;
     answer(outbox.mark_dispatched(&owner("a"), &[messages[0].id])).await;
     answer(outbox.fail(&owner("a"), &[messages[1].id], &error("x"))).await;
-    let keep = Retention::of_all(units::<F>(10));
+    let keep = Retention::of_all(units(10));
     assert_eq!(answer(outbox.purge(&Topics::All, keep)).await, 0, "too young");
-    fixture.advance(units::<F>(10)).await;
+    fixture.advance(units(10)).await;
     assert_eq!(answer(outbox.purge(&Topics::All, keep)).await, 2);
     let none = Retention::of_all(Duration::ZERO);
     assert_eq!(answer(outbox.purge(&Topics::All, none)).await, 0, "no unfinished ones");
@@ -58,8 +58,8 @@ pub async fn outbox_y_a_purge_forgets_by_topic_and_keeps_the_dead_for_longer<F: 
         }
         kept
     };
-    let keep = Retention { done: units::<F>(10), dead: units::<F>(30) };
-    fixture.advance(units::<F>(10)).await;
+    let keep = Retention { done: units(10), dead: units(30) };
+    fixture.advance(units(10)).await;
     assert_eq!(answer(outbox.purge(&only(&[]), keep)).await, 0, "no topic, no message");
     assert_eq!(answer(outbox.purge(&only(&["a", "unknown"]), keep)).await, 1);
     assert_eq!(kept().await, [false, true, true, true, true, true], "done, of that topic");
@@ -67,7 +67,7 @@ pub async fn outbox_y_a_purge_forgets_by_topic_and_keeps_the_dead_for_longer<F: 
     assert_eq!(kept().await, [false, true, true, true, false, true], "what another keeps stays");
     let progress = outbox.join_progress(join.id()).await.expect("a message of it is kept");
     assert_eq!(progress, JoinProgress { expected: 2, completed: 2, failed: 0 });
-    fixture.advance(units::<F>(20)).await;
+    fixture.advance(units(20)).await;
     assert_eq!(answer(outbox.purge(&only(&["a"]), keep)).await, 1, "dead for long enough");
     assert_eq!(kept().await, [false, false, true, true, false, true]);
     assert_eq!(answer(outbox.purge(&Topics::All, keep)).await, 3);

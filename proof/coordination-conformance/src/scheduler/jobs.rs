@@ -1,4 +1,4 @@
-//! What every scheduler does with jobs and their runs.
+//! Scenarios of jobs and their runs.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -99,7 +99,7 @@ pub async fn sched_010_the_next_event_is_the_earliest_of_all<F: Fixture>(fixture
     let yearly = job_by("report", "0 0 1 1 *");
     answer(scheduler.create_or_update_job(yearly.clone())).await;
     assert_eq!(next().await, yearly.schedule.next_after(now), "the job's tick");
-    let later = timer("later", now.after(units::<F>(3600)));
+    let later = timer("later", now.after(units(3600)));
     answer(scheduler.schedule_timer(later.clone())).await;
     let timer_id = add(&fixture, "due").await;
     let due_at = next().await.expect("the due timer");
@@ -211,7 +211,7 @@ pub async fn sched_k_a_run_of_a_deleted_job_does_not_come_back<F: Fixture>(fixtu
     assert_eq!(answer(scheduler.ack_job_runs(&owner("a"), &ids[..1])).await, 1);
     let count = answer(scheduler.abandon_job_runs(&owner("a"), &ids[1..2], Delay::ZERO)).await;
     assert_eq!(count, 1);
-    fixture.advance(units::<F>(10)).await;
+    fixture.advance(units(10)).await;
     answer(scheduler.reap_job_runs()).await;
     assert_eq!(claim_runs(&fixture, "b").await, []);
 }
@@ -241,7 +241,7 @@ pub async fn sched_m_an_expired_run_claim_is_reaped<F: Fixture>(fixture: F) {
     assert_eq!(claim_runs(&fixture, "a").await.len(), 2);
     answer(scheduler.ack_job_runs(&owner("a"), &[done])).await;
     assert_eq!(answer(scheduler.reap_job_runs()).await, 0, "nothing has run out");
-    fixture.advance(units::<F>(10)).await;
+    fixture.advance(units(10)).await;
     assert_eq!(answer(scheduler.reap_job_runs()).await, 1);
     let runs = claim_runs(&fixture, "b").await;
     assert_eq!(runs.iter().map(|run| run.id).collect::<Vec<_>>(), [held]);
@@ -261,8 +261,7 @@ pub async fn sched_n_racing_run_claims_hand_out_each_run_once<F: Fixture>(fixtur
             for _ in 0..5 {
                 let made = answer(scheduler.create_job_runs_from_due_jobs(&fence(1))).await;
                 assert!(matches!(made, Materialised::Runs(_)));
-                let claimed =
-                    answer(scheduler.claim_job_runs(&owner, lease::<F>(3600), batch(3))).await;
+                let claimed = answer(scheduler.claim_job_runs(&owner, lease(3600), batch(3))).await;
                 got.extend(claimed);
                 tokio::task::yield_now().await;
             }
@@ -303,9 +302,9 @@ pub async fn sched_p_purge_forgets_only_old_finished_timers_and_runs<F: Fixture>
     answer(scheduler.ack_timers(&owner("a"), &[timer_id])).await;
     answer(scheduler.ack_job_runs(&owner("a"), &[run])).await;
     let ready = add(&fixture, "ready").await;
-    assert_eq!(answer(scheduler.purge(units::<F>(10))).await, 0, "too young");
-    fixture.advance(units::<F>(10)).await;
-    assert_eq!(answer(scheduler.purge(units::<F>(10))).await, 2);
+    assert_eq!(answer(scheduler.purge(units(10))).await, 0, "too young");
+    fixture.advance(units(10)).await;
+    assert_eq!(answer(scheduler.purge(units(10))).await, 2);
     assert_eq!(answer(scheduler.purge(Duration::ZERO)).await, 0);
     assert_eq!(claim_timers(&fixture, "a").await, [ready]);
 }
@@ -328,9 +327,9 @@ pub async fn sched_r_the_age_of_the_oldest_ready_item_is_known<F: Fixture>(fixtu
     let scheduler = fixture.scheduler();
     assert_eq!(answer(scheduler.oldest_ready_age()).await, None);
     add(&fixture, "due").await;
-    fixture.advance(units::<F>(20)).await;
+    fixture.advance(units(20)).await;
     let age = answer(scheduler.oldest_ready_age()).await.expect("it is due");
-    assert!(units::<F>(20) <= age, "{age:?}");
+    assert!(units(20) <= age, "{age:?}");
     claim_timers(&fixture, "a").await;
     assert_eq!(answer(scheduler.oldest_ready_age()).await, None, "claimed");
 }
@@ -365,7 +364,7 @@ async fn trigger<F: Fixture>(fixture: &F, name: &str) -> RunId {
     scheduler.trigger_job(&job_name(name), RunId::random()).await.expect("a known job")
 }
 
-/// Makes due runs under this token. Says how many.
+/// Creates due runs with this token. Returns how many.
 async fn materialise<F: Fixture>(fixture: &F, token: u64) -> usize {
     let made = answer(fixture.scheduler().create_job_runs_from_due_jobs(&fence(token))).await;
     match made {
@@ -379,5 +378,5 @@ async fn materialise<F: Fixture>(fixture: &F, token: u64) -> usize {
 
 /// Claims up to 50 runs for 10 units.
 async fn claim_runs<F: Fixture>(fixture: &F, by: &str) -> Vec<JobRun> {
-    answer(fixture.scheduler().claim_job_runs(&owner(by), lease::<F>(10), batch(50))).await
+    answer(fixture.scheduler().claim_job_runs(&owner(by), lease(10), batch(50))).await
 }

@@ -1,4 +1,4 @@
-//! What every scheduler does with timers.
+//! Scenarios of timers.
 
 use std::collections::HashSet;
 
@@ -13,13 +13,13 @@ use crate::scenario::{answer, each_is_claimed_once};
 pub async fn sched_001_due_timers_are_claimed<F: Fixture>(fixture: F) {
     let scheduler = fixture.scheduler();
     assert_eq!(claim_timers(&fixture, "a").await, []);
-    let due_at = fixture.now().await.after(units::<F>(10));
+    let due_at = fixture.now().await.after(units(10));
     let soon = timer("soon", due_at);
     let id = answer(scheduler.schedule_timer(soon.clone())).await;
     assert_eq!(id, soon.id);
     assert_eq!(claim_timers(&fixture, "a").await, [], "not due");
     advance_to(&fixture, due_at).await;
-    let claimed = answer(scheduler.claim_timers(&owner("a"), lease::<F>(10), batch(10))).await;
+    let claimed = answer(scheduler.claim_timers(&owner("a"), lease(10), batch(10))).await;
     assert_eq!(claimed.len(), 1);
     assert_eq!((claimed[0].id, claimed[0].due_at), (id, due_at));
     assert_eq!(claimed[0].topic, topic("order.remind"));
@@ -34,7 +34,7 @@ pub async fn sched_002_a_timer_claim_respects_the_batch_size<F: Fixture>(fixture
         ids.push(add(&fixture, text).await);
     }
     for expected in [&ids[..2], &ids[2..4], &ids[4..], &[]] {
-        let claimed = answer(scheduler.claim_timers(&owner("a"), lease::<F>(10), batch(2))).await;
+        let claimed = answer(scheduler.claim_timers(&owner("a"), lease(10), batch(2))).await;
         let claimed: Vec<_> = claimed.iter().map(|timer| timer.id).collect();
         assert_eq!(claimed, expected);
     }
@@ -46,7 +46,7 @@ pub async fn sched_003_an_acknowledged_timer_is_not_claimed_again<F: Fixture>(fi
     let id = add(&fixture, "1").await;
     claim_timers(&fixture, "a").await;
     assert_eq!(answer(scheduler.ack_timers(&owner("a"), &[id])).await, 1);
-    fixture.advance(units::<F>(20)).await;
+    fixture.advance(units(20)).await;
     answer(scheduler.reap_timers()).await;
     assert_eq!(claim_timers(&fixture, "a").await, []);
 }
@@ -59,11 +59,11 @@ pub async fn sched_004_an_abandoned_timer_is_ready_again<F: Fixture>(fixture: F)
     let count = answer(scheduler.abandon_timers(&owner("a"), &[id], Delay::ZERO)).await;
     assert_eq!(count, 1);
     assert_eq!(claim_timers(&fixture, "b").await, [id]);
-    let delay = Delay::new(units::<F>(10)).expect("a valid delay");
+    let delay = Delay::new(units(10)).expect("a valid delay");
     let count = answer(scheduler.abandon_timers(&owner("b"), &[id], delay)).await;
     assert_eq!(count, 1);
     assert_eq!(claim_timers(&fixture, "a").await, [], "not before the delay is over");
-    fixture.advance(units::<F>(10)).await;
+    fixture.advance(units(10)).await;
     assert_eq!(claim_timers(&fixture, "a").await, [id]);
 }
 
@@ -75,7 +75,7 @@ pub async fn sched_005_an_expired_timer_claim_is_reaped<F: Fixture>(fixture: F) 
     assert_eq!(claim_timers(&fixture, "a").await, [done, held]);
     answer(scheduler.ack_timers(&owner("a"), &[done])).await;
     assert_eq!(answer(scheduler.reap_timers()).await, 0, "nothing has run out");
-    fixture.advance(units::<F>(10)).await;
+    fixture.advance(units(10)).await;
     assert_eq!(answer(scheduler.reap_timers()).await, 1);
     assert_eq!(answer(scheduler.ack_timers(&owner("a"), &[held])).await, 0);
     assert_eq!(claim_timers(&fixture, "b").await, [held]);
@@ -85,13 +85,13 @@ pub async fn sched_005_an_expired_timer_claim_is_reaped<F: Fixture>(fixture: F) 
 pub async fn sched_a_a_cancelled_timer_is_never_claimed<F: Fixture>(fixture: F) {
     let scheduler = fixture.scheduler();
     let now = fixture.now().await;
-    let waiting = timer("waiting", now.after(units::<F>(10)));
+    let waiting = timer("waiting", now.after(units(10)));
     answer(scheduler.schedule_timer(waiting.clone())).await;
     let due = add(&fixture, "due").await;
     assert_eq!(answer(scheduler.cancel_timer(waiting.id)).await, 1);
     assert_eq!(answer(scheduler.cancel_timer(waiting.id)).await, 0, "once");
     assert_eq!(answer(scheduler.cancel_timer(TimerId::random())).await, 0, "unknown");
-    fixture.advance(units::<F>(10)).await;
+    fixture.advance(units(10)).await;
     assert_eq!(claim_timers(&fixture, "a").await, [due]);
     assert_eq!(answer(scheduler.cancel_timer(due)).await, 0, "claimed");
     assert_eq!(answer(scheduler.ack_timers(&owner("a"), &[due])).await, 1);
@@ -141,7 +141,7 @@ pub async fn sched_d_racing_timer_claims_hand_out_each_timer_once<F: Fixture>(fi
     each_is_claimed_once(scheduled, move |owner| {
         let scheduler = scheduler.clone();
         async move {
-            let claimed = answer(scheduler.claim_timers(&owner, lease::<F>(3600), batch(7))).await;
+            let claimed = answer(scheduler.claim_timers(&owner, lease(3600), batch(7))).await;
             claimed.into_iter().map(|claimed| claimed.id).collect()
         }
     })
@@ -156,7 +156,6 @@ pub(super) async fn add<F: Fixture>(fixture: &F, text: &str) -> TimerId {
 
 /// Claims up to 50 timers for 10 units.
 pub(super) async fn claim_timers<F: Fixture>(fixture: &F, by: &str) -> Vec<TimerId> {
-    let claimed =
-        answer(fixture.scheduler().claim_timers(&owner(by), lease::<F>(10), batch(50))).await;
+    let claimed = answer(fixture.scheduler().claim_timers(&owner(by), lease(10), batch(50))).await;
     claimed.into_iter().map(|timer| timer.id).collect()
 }

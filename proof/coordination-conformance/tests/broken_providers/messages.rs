@@ -271,7 +271,7 @@ impl Flawed {
     fn flawed(&self, settlement: &Settlement) -> Settlement {
         match (self.flaw, settlement) {
             (Flaw::ForgetsOutcomes, Settlement::Finish { .. }) => Settlement::DONE,
-            (Flaw::CountsPostponements, Settlement::PutOff { delay, reason }) => {
+            (Flaw::CountsPostponements, Settlement::Postpone { delay, reason }) => {
                 Settlement::Retry { delay: *delay, error: reason.clone() }
             }
             (_, settlement) => settlement.clone(),
@@ -283,7 +283,7 @@ impl Flawed {
         match settlement {
             Settlement::Finish { .. } => self.owner_for(owner, id),
             Settlement::Fail { .. } => self.owner_of_failure(owner, id),
-            Settlement::Retry { .. } | Settlement::PutOff { .. } => owner.clone(),
+            Settlement::Retry { .. } | Settlement::Postpone { .. } => owner.clone(),
         }
     }
 

@@ -243,7 +243,7 @@ impl Becomes {
             Settlement::Retry { delay, .. } => {
                 Becomes::Ready { after: delay.get(), has_failed: true }
             }
-            Settlement::PutOff { delay, .. } => Becomes::untried(*delay),
+            Settlement::Postpone { delay, .. } => Becomes::untried(*delay),
         }
     }
 

@@ -1,8 +1,8 @@
-//! Joins: how far a group of outbox messages has come.
+//! Joins: the progress of a group of outbox messages.
 //!
-//! Nothing is counted when a message ends: a join's progress is read off its members' messages, so
-//! acknowledging costs no more for them and two that end at once cannot miss each other. Only what a
-//! purge takes away is written down first.
+//! Nothing is counted when a message ends: the progress is computed from the members' messages, so
+//! joins add no cost to acknowledging, and two messages that end concurrently are both counted. A
+//! purge stores the outcomes of the messages that it deletes.
 
 use coordination::{JoinError, JoinId, JoinProgress, Joins, NewJoin, Result, Retention, Topics};
 
@@ -11,7 +11,7 @@ use crate::error::DatabaseError;
 use crate::provider::Provider;
 use crate::statement::{Dialect, Statement};
 use crate::value::{Columns, Value, id, ids};
-use crate::work::{OldSql, counted};
+use crate::work::{ExpiredItemsSql, counted};
 
 #[derive(Debug)]
 pub(crate) struct JoinSql {
@@ -19,7 +19,7 @@ pub(crate) struct JoinSql {
     lock_messages: Statement,
     add_members: Statement,
     progress: Statement,
-    lock_old: Statement,
+    lock_expired: Statement,
     note_outcomes: Statement,
     joins_of: Statement,
     lock_joins: Statement,
@@ -35,7 +35,7 @@ impl JoinSql {
                 "INSERT INTO {joins} (id, expected, started_at) VALUES ($1, $2, {now})
                  ON CONFLICT (id) DO NOTHING",
             ),
-            // One that ends now does so before or after, and not unseen.
+            // A message that ends concurrently does so before or after this, and is counted.
             lock_messages: statement(
                 "SELECT id FROM {outbox} WHERE id {in:1} ORDER BY id {for_share}",
             ),
@@ -57,8 +57,8 @@ impl JoinSql {
                  LEFT JOIN {outbox} AS message ON message.id = member.message_id
                  WHERE joins.id = $1 GROUP BY joins.expected",
             ),
-            // First of all: of two that purge the same messages, one waits for the other here.
-            lock_old: statement(
+            // First: of two purges of the same messages, one waits for the other here.
+            lock_expired: statement(
                 "SELECT id FROM {outbox} WHERE id {in:1} AND state IN ('done', 'dead')
                  ORDER BY id {for_update}",
             ),
@@ -70,8 +70,8 @@ impl JoinSql {
             joins_of: statement(
                 "SELECT DISTINCT join_id AS id FROM {join_members} WHERE message_id {in:1}",
             ),
-            // Of two that purge the last messages of a join, neither sees that the other does. The
-            // one that comes second waits here, and looks again.
+            // Two purges that delete the last messages of a join do not see each other's deletions.
+            // The second one waits here and then sees them.
             lock_joins: statement(
                 "SELECT id FROM {joins} WHERE id {in:1} ORDER BY id {for_update}",
             ),
@@ -89,29 +89,30 @@ impl JoinSql {
         }
     }
 
-    /// Forgets a batch of messages that need not be kept any more, and the joins whose last message
-    /// was among them. Says how many messages.
+    /// Deletes a batch of messages whose retention has passed, and joins without further messages.
+    /// Returns how many messages.
     pub(crate) async fn purge_batch<E: Engine>(
         &self,
         engine: &E,
-        messages: &OldSql,
+        messages: &ExpiredItemsSql,
         topics: &Topics,
         keep: Retention,
     ) -> Result<usize, DatabaseError> {
-        let old = messages.find(engine, topics, keep).await?;
-        if old.is_empty() {
+        let expired = messages.find(engine, topics, keep).await?;
+        if expired.is_empty() {
             return Ok(0);
         }
         let mut transaction = engine.begin().await?;
-        let rows =
-            engine.fetch_in(&mut transaction, &self.lock_old, vec![Value::Texts(old)]).await?;
-        let old = listed(&rows)?;
-        let old = || vec![old.clone()];
-        engine.execute_in(&mut transaction, &self.note_outcomes, old()).await?;
-        let forget = &messages.forget;
-        let count = engine.execute_in(&mut transaction, forget, old()).await?;
-        // After the messages: a join that starts meanwhile has their locks, and is seen here.
-        let rows = engine.fetch_in(&mut transaction, &self.joins_of, old()).await?;
+        let rows = engine
+            .fetch_in(&mut transaction, &self.lock_expired, vec![Value::Texts(expired)])
+            .await?;
+        let expired = listed(&rows)?;
+        let expired = || vec![expired.clone()];
+        engine.execute_in(&mut transaction, &self.note_outcomes, expired()).await?;
+        let delete = &messages.delete;
+        let count = engine.execute_in(&mut transaction, delete, expired()).await?;
+        // After the messages: a join that starts concurrently has locked them, and is visible here.
+        let rows = engine.fetch_in(&mut transaction, &self.joins_of, expired()).await?;
         if !rows.is_empty() {
             let joins = listed(&rows)?;
             engine.fetch_in(&mut transaction, &self.lock_joins, vec![joins.clone()]).await?;
@@ -124,7 +125,7 @@ impl JoinSql {
     }
 }
 
-/// The IDs of these rows, as a parameter.
+/// The IDs of these rows as a parameter.
 pub(super) fn listed(rows: &[impl Columns]) -> Result<Value<'static>, DatabaseError> {
     let ids = rows.iter().map(|row| row.text("id").map(str::to_owned));
     Ok(Value::Texts(ids.collect::<Result<Vec<_>, _>>()?))

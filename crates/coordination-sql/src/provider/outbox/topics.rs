@@ -1,7 +1,7 @@
 //! When the next message of some topics is due.
 //!
-//! It costs no more for the messages of other topics: each topic that has messages is looked at
-//! through an index of its own, and the topics are found by jumping from one to the next.
+//! The cost does not grow with the messages of other topics: an index by topic is searched once per
+//! topic, and the topics are found by a skip scan of that index.
 
 use std::time::Duration;
 
@@ -11,23 +11,23 @@ use crate::engine::Engine;
 use crate::error::DatabaseError;
 use crate::statement::{Dialect, Statement};
 use crate::value::{Columns, topics_value};
-use crate::work::{Among, ByTopic, first_due, topics_among};
+use crate::work::{PerTopicFilter, TopicFilter, first_due, topic_list};
 
 #[derive(Debug)]
 pub(super) struct TopicSql {
-    next: ByTopic<Statement>,
+    next: PerTopicFilter<Statement>,
 }
 
 impl TopicSql {
     pub(super) fn new(dialect: &Dialect) -> TopicSql {
-        let next = |among| {
-            let (due, waiting) = (next_in("due", among), next_in("waiting", among));
+        let next = |filter| {
+            let (due, waiting) = (next_in("due", filter), next_in("waiting", filter));
             dialect.statement(&format!(
                 "SELECT {{now}} AS now, MIN(due_at) AS due_at
                  FROM ({due} UNION ALL {waiting}) AS ready"
             ))
         };
-        TopicSql { next: ByTopic::new(next) }
+        TopicSql { next: PerTopicFilter::new(next) }
     }
 
     /// How long until the next ready message of these topics is due.
@@ -40,19 +40,19 @@ impl TopicSql {
         let rows = engine.read(self.next.of(topics), values).await?;
         let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
         let (now, due_at) = (row.int("now")?, row.maybe_int("due_at")?);
-        // What is due already is due after no time.
+        // A message that is already due has a negative difference.
         Ok(due_at.map(|due_at| Duration::from_micros(u64::try_from(due_at - now).unwrap_or(0))))
     }
 }
 
-/// When the next message in a state is due. Of what is known to be due in a topic the first in
-/// creation stands for all: it is due after no time either.
-fn next_in(state: &str, among: Among) -> String {
-    if among == Among::All {
+/// When the next message in a state is due. For `due` messages any one of a topic will do: all of
+/// them are due after zero time.
+fn next_in(state: &str, filter: TopicFilter) -> String {
+    if filter == TopicFilter::All {
         return format!("SELECT ({}) AS due_at", first_due("outbox", state));
     }
     let order = if state == "due" { "place" } else { "due_at" };
-    let (topics, fits) = topics_among("topics", ("outbox", state), among, 1);
+    let (topics, fits) = topic_list("topics", ("outbox", state), filter, 1);
     format!(
         "SELECT due_at FROM (
              WITH RECURSIVE {topics}

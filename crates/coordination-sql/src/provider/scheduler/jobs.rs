@@ -1,4 +1,4 @@
-//! Jobs: definitions, their next ticks, and their runs.
+//! Jobs: definitions, next ticks and runs.
 
 mod materialise;
 mod unreadable;
@@ -12,18 +12,18 @@ use self::materialise::MaterialiseSql;
 use self::unreadable::UnreadableJobs;
 use crate::engine::{ClaimSql, Database, Engine, Values};
 use crate::error::DatabaseError;
-use crate::statement::{Dialect, Queue, Statement};
+use crate::statement::{Dialect, Statement, WorkQueue};
 use crate::value::{Columns, Value, id, maybe_moment, read};
-use crate::work::{Among, PurgeSql, Table, WorkSql, first_due};
+use crate::work::{PurgeSql, Table, TopicFilter, WorkSql, first_due};
 
-/// A run has no topic and payload of its own: it is shown with those of its job, as they are now.
+/// A run has no topic and payload of its own: a claim returns those of its job, as they are now.
 const RUNS: Table = Table {
     name: "job_runs",
     on_claim: "attempts = attempts + 1",
-    shown: "id, job, scheduled_at, attempts,
+    columns: "id, job, scheduled_at, attempts,
             (SELECT topic FROM {jobs} WHERE name = job) AS topic,
             (SELECT payload FROM {jobs} WHERE name = job) AS payload",
-    comes_back: Some("EXISTS (SELECT 1 FROM {jobs} WHERE name = job)"),
+    reopens_if: Some("EXISTS (SELECT 1 FROM {jobs} WHERE name = job)"),
 };
 
 #[derive(Debug)]
@@ -47,14 +47,14 @@ pub(crate) struct JobSql {
 impl JobSql {
     pub(crate) fn new(dialect: &Dialect) -> JobSql {
         let statement = |text: &str| dialect.statement(text);
-        let announced = |text: &str| dialect.announced(Queue::Scheduler, text);
+        let notifying = |text: &str| dialect.notifying(WorkQueue::Scheduler, text);
         JobSql {
-            claim_runs: ClaimSql::new(dialect, &RUNS, Among::All),
+            claim_runs: ClaimSql::new(dialect, &RUNS, TopicFilter::All),
             runs: WorkSql::new(dialect, &RUNS),
             purge_runs: PurgeSql::new(dialect, &RUNS),
             unreadable: UnreadableJobs::default(),
             materialise: MaterialiseSql::new(dialect),
-            create: announced(
+            create: notifying(
                 "INSERT INTO {jobs}
                      (name, topic, payload, cron, time_zone, catch_up_max, next_tick, ticked_at)
                  VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (name) DO NOTHING",
@@ -63,7 +63,7 @@ impl JobSql {
                 "SELECT name, topic, payload, cron, time_zone, catch_up_max, next_tick
                  FROM {jobs} WHERE name = $1 {for_update}",
             ),
-            update: announced(
+            update: notifying(
                 "UPDATE {jobs} SET topic = $2, payload = $3, cron = $4, time_zone = $5,
                      catch_up_max = $6, next_tick = $7, ticked_at = $8
                  WHERE name = $1",
@@ -74,7 +74,7 @@ impl JobSql {
                  WHERE job = $1 AND state IN ('waiting', 'due')",
             ),
             exists: statement("SELECT name FROM {jobs} WHERE name = $1 {for_share}"),
-            trigger: announced(
+            trigger: notifying(
                 "INSERT INTO {job_runs} (id, job, scheduled_at, due_at, state)
                  VALUES ($1, $2, $3, $3, 'due') ON CONFLICT DO NOTHING",
             ),
@@ -101,9 +101,9 @@ impl JobSql {
         } else {
             let values = vec![job.name.as_str().into()];
             let rows = engine.fetch_in(&mut transaction, &self.get, values).await?;
-            // Deleted in this very moment: whoever repeats the call makes it anew.
+            // Deleted concurrently: a repeated call creates it again.
             let kept = rows.first().ok_or(sqlx::Error::RowNotFound)?;
-            // One that cannot be read is another one.
+            // An unreadable definition is a different one.
             let (definition, next_tick) = (definition(kept).ok(), kept.maybe_int("next_tick")?);
             if definition.as_ref() == Some(job) {
                 JobSaved::Unchanged
@@ -132,14 +132,15 @@ impl JobSql {
     ) -> Result<usize, DatabaseError> {
         let mut transaction = engine.begin().await?;
         let named = || vec![name.as_str().into()];
-        // The job first: whoever makes runs of it has its row, and what they made is seen after.
+        // The job first: another transaction that creates runs of it has locked its row, and its
+        // runs are visible after that.
         let deleted = engine.execute_in(&mut transaction, &self.delete, named()).await?;
         engine.execute_in(&mut transaction, &self.cancel_runs, named()).await?;
         engine.commit(transaction).await?;
         Ok(deleted)
     }
 
-    /// Makes a run that is due now, or finds it. None is an unknown job.
+    /// Creates a run that is due now, or finds it. Returns `None` if the job is unknown.
     pub(super) async fn trigger<E: Engine>(
         &self,
         engine: &E,
@@ -160,7 +161,7 @@ impl JobSql {
         Ok(Some(made))
     }
 
-    /// The earliest of the due times of what is ready, and of the next ticks.
+    /// The earliest of the due times of ready items and of the next ticks.
     pub(super) async fn next_event_time<E: Engine>(
         &self,
         engine: &E,
@@ -183,7 +184,8 @@ fn next_event() -> String {
     format!("SELECT MIN(at) AS at FROM ({}) AS events", earliest.join(" UNION ALL "))
 }
 
-/// A next tick is never later than the one after now, unless the clock was ahead when it was found.
+/// A next tick is never later than the first one after now, unless the clock was ahead when it was
+/// computed.
 fn earliest(kept: Option<Timestamp>, after_now: Option<Timestamp>) -> Option<Timestamp> {
     kept.into_iter().chain(after_now).min()
 }
@@ -223,13 +225,13 @@ fn definition(row: &impl Columns) -> Result<JobDefinition, DatabaseError> {
     })
 }
 
-/// A claimed run. None if its job was deleted as it was claimed, or cannot be read by this build; it
-/// ends, or is another worker's, when the claim runs out.
-pub(super) fn shown<D: Database>(row: &D::Row) -> Result<Option<JobRun>, DatabaseError> {
+/// A claimed run. `None` if its job was deleted concurrently, or is unreadable for this build: when
+/// the claim expires, the run ends or goes to another worker.
+pub(super) fn readable_run<D: Database>(row: &D::Row) -> Result<Option<JobRun>, DatabaseError> {
     match run::<D>(row) {
         Err(failure @ DatabaseError::Unreadable { .. }) => {
             let job = row.text("job")?;
-            tracing::warn!(job, %failure, "run left alone, it cannot be read");
+            tracing::warn!(job, %failure, "unreadable run skipped");
             Ok(None)
         }
         run => run,

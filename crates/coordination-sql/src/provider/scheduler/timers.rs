@@ -4,15 +4,15 @@ use coordination::{CorrelationId, NewTimer, Timer, TimerId, Topic};
 
 use crate::engine::{ClaimSql, Database, Engine};
 use crate::error::DatabaseError;
-use crate::statement::{Dialect, Queue, Statement};
+use crate::statement::{Dialect, Statement, WorkQueue};
 use crate::value::{Columns, correlation, id};
-use crate::work::{Among, PurgeSql, Table, WorkSql};
+use crate::work::{PurgeSql, Table, TopicFilter, WorkSql};
 
 const TABLE: Table = Table {
     name: "timers",
     on_claim: "attempts = attempts + 1",
-    shown: "id, topic, payload, correlation_id, due_at, attempts",
-    comes_back: None,
+    columns: "id, topic, payload, correlation_id, due_at, attempts",
+    reopens_if: None,
 };
 
 #[derive(Debug)]
@@ -27,11 +27,11 @@ pub(crate) struct TimerSql {
 impl TimerSql {
     pub(crate) fn new(dialect: &Dialect) -> TimerSql {
         TimerSql {
-            claim: ClaimSql::new(dialect, &TABLE, Among::All),
+            claim: ClaimSql::new(dialect, &TABLE, TopicFilter::All),
             work: WorkSql::new(dialect, &TABLE),
             purge: PurgeSql::new(dialect, &TABLE),
-            schedule: dialect.announced(
-                Queue::Scheduler,
+            schedule: dialect.notifying(
+                WorkQueue::Scheduler,
                 "INSERT INTO {timers} (id, topic, payload, correlation_id, due_at, state)
                  VALUES ($1, $2, $3, $4, $5, CASE WHEN $5 <= {now} THEN 'due' ELSE 'waiting' END)
                  ON CONFLICT (id) DO NOTHING",
@@ -67,7 +67,7 @@ impl TimerSql {
     }
 }
 
-pub(super) fn shown<D: Database>(row: &D::Row) -> Result<Timer, DatabaseError> {
+pub(super) fn timer<D: Database>(row: &D::Row) -> Result<Timer, DatabaseError> {
     Ok(Timer {
         id: row.named("id", str::parse)?,
         topic: row.named("topic", Topic::new)?,

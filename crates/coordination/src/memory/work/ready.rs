@@ -1,15 +1,13 @@
-//! The ready items, in lanes: one lane per topic, or one for all.
+//! Ready items in lanes: one lane per topic, or one for all.
 //!
-//! Each lane has its items in order, and the lanes stand in the order of their first items. So a
-//! claim from some lanes looks only at what it takes and at the lanes it names, whatever waits in
-//! the others.
+//! Each lane keeps its items in order, and the lanes are ordered by their first items. So a claim
+//! reads only the items it takes and the lanes it names, whatever waits in the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Timestamp;
 
-/// Ready items by lane. An item is known by its lane, when it is due, and its place in the order of
-/// creation.
+/// Ready items by lane. An item is identified by its lane, due time, and place in creation order.
 #[derive(Debug)]
 pub(super) struct Ready<K, L> {
     /// Only lanes with items.
@@ -24,27 +22,27 @@ pub(super) struct Ready<K, L> {
 
 #[derive(Debug)]
 struct Lane<K> {
-    /// Not seen to be due yet.
+    /// Not yet moved to `due`.
     waiting: BTreeMap<(Timestamp, u64), K>,
-    /// Due, in the order of creation.
+    /// Due, in creation order.
     due: BTreeMap<u64, (Timestamp, K)>,
 }
 
 /// Some of the lanes.
 #[derive(Debug)]
-pub(in super::super) enum Among<'a, L> {
+pub(in super::super) enum LaneFilter<'a, L> {
     All,
     Only(&'a BTreeSet<L>),
     Except(&'a BTreeSet<L>),
 }
 
-impl<L: Ord> Among<'_, L> {
-    /// Whether this lane is among them.
+impl<L: Ord> LaneFilter<'_, L> {
+    /// Whether this lane is included.
     pub(super) fn contains(&self, lane: &L) -> bool {
         match self {
-            Among::All => true,
-            Among::Only(lanes) => lanes.contains(lane),
-            Among::Except(lanes) => !lanes.contains(lane),
+            LaneFilter::All => true,
+            LaneFilter::Only(lanes) => lanes.contains(lane),
+            LaneFilter::Except(lanes) => !lanes.contains(lane),
         }
     }
 }
@@ -65,7 +63,7 @@ impl<K, L: Ord + Clone> Ready<K, L> {
         self.change(lane, |lane| lane.waiting.insert((due_at, place), key));
     }
 
-    /// Takes an item out. It must be there.
+    /// Removes an item, which must be there.
     pub(super) fn remove(&mut self, lane: &L, due_at: Timestamp, place: u64) {
         let removed = self.change(lane, |lane| {
             lane.waiting.remove(&(due_at, place)).is_some() || lane.due.remove(&place).is_some()
@@ -74,15 +72,15 @@ impl<K, L: Ord + Clone> Ready<K, L> {
         self.due_since.remove(&(due_at, place));
     }
 
-    /// Takes out up to `max` due items among these lanes, in the order of creation.
+    /// Removes up to `max` due items of these lanes, in creation order.
     pub(super) fn take_due(
         &mut self,
         now: Timestamp,
         max: usize,
-        among: &Among<'_, L>,
+        filter: &LaneFilter<'_, L>,
     ) -> Vec<(u64, K)> {
-        self.notice_due(now);
-        let mut heads = self.take_heads(among);
+        self.move_due(now);
+        let mut heads = self.take_heads(filter);
         let mut taken = Vec::with_capacity(max.min(self.due_since.len()));
         while taken.len() < max
             && let Some((_, name)) = heads.pop_first()
@@ -105,16 +103,16 @@ impl<K, L: Ord + Clone> Ready<K, L> {
         taken
     }
 
-    /// When the next item among these lanes is due: a moment that is not after `now` if one is.
+    /// When the next item of these lanes is due: not after `now` if one is due.
     pub(super) fn next_due_at(
         &mut self,
         now: Timestamp,
-        among: &Among<'_, L>,
+        filter: &LaneFilter<'_, L>,
     ) -> Option<Timestamp> {
-        self.notice_due(now);
-        match among {
-            Among::All => self.first_due_at(),
-            Among::Only(lanes) => {
+        self.move_due(now);
+        match filter {
+            LaneFilter::All => self.first_due_at(),
+            LaneFilter::Only(lanes) => {
                 let lanes = lanes.iter().filter_map(|name| self.lanes.get(name));
                 let first = |lane: &Lane<K>| match lane.due.first_key_value() {
                     Some((_, (due_at, _))) => Some(*due_at),
@@ -122,8 +120,8 @@ impl<K, L: Ord + Clone> Ready<K, L> {
                 };
                 lanes.filter_map(first).min()
             }
-            // At most as many heads as are excepted stand before the one that is looked for.
-            Among::Except(lanes) => {
+            // At most as many heads are skipped as lanes are excepted.
+            LaneFilter::Except(lanes) => {
                 if self.due_heads.iter().any(|(_, name)| !lanes.contains(name)) {
                     return Some(now);
                 }
@@ -134,17 +132,17 @@ impl<K, L: Ord + Clone> Ready<K, L> {
         }
     }
 
-    /// When the first item of all is or was due.
+    /// The earliest due time of all items.
     pub(super) fn first_due_at(&self) -> Option<Timestamp> {
         let waiting = self.waiting_heads.first().map(|(due_at, _, _)| *due_at);
         let due = self.due_since.first_key_value().map(|((due_at, _), _)| *due_at);
         waiting.into_iter().chain(due).min()
     }
 
-    /// Lists as due what has become due. Each item passes here once per wait, so a claim pays for
-    /// due items only.
-    fn notice_due(&mut self, now: Timestamp) {
-        self.notice_a_clock_set_back(now);
+    /// Moves items that have become due from `waiting` to `due`. Each item moves once per wait, so
+    /// a claim costs nothing for items that are not due.
+    fn move_due(&mut self, now: Timestamp) {
+        self.handle_clock_step_back(now);
         while let Some((due_at, place, name)) = self.waiting_heads.first().cloned() {
             if due_at > now {
                 break;
@@ -157,8 +155,8 @@ impl<K, L: Ord + Clone> Ready<K, L> {
         }
     }
 
-    /// Lists as waiting again what is not due any more.
-    fn notice_a_clock_set_back(&mut self, now: Timestamp) {
+    /// Moves items back that are no longer due, because the clock was set back.
+    fn handle_clock_step_back(&mut self, now: Timestamp) {
         while let Some(last) = self.due_since.last_entry() {
             let (due_at, place) = *last.key();
             if due_at <= now {
@@ -172,7 +170,7 @@ impl<K, L: Ord + Clone> Ready<K, L> {
         }
     }
 
-    /// Changes a lane, and its heads with it.
+    /// Changes a lane and updates its heads.
     fn change<T>(&mut self, name: &L, change: impl FnOnce(&mut Lane<K>) -> T) -> T {
         if !self.lanes.contains_key(name) {
             self.lanes.insert(name.clone(), Lane::default());
@@ -195,19 +193,21 @@ impl<K, L: Ord + Clone> Ready<K, L> {
         result
     }
 
-    /// Takes the heads of these lanes out, to be put back.
-    fn take_heads(&mut self, among: &Among<'_, L>) -> BTreeSet<(u64, L)> {
-        let named = match among {
-            Among::All => return std::mem::take(&mut self.due_heads),
-            Among::Only(lanes) | Among::Except(lanes) => lanes.iter().filter_map(|name| {
-                let (place, _) = self.lanes.get(name)?.due.first_key_value()?;
-                self.due_heads.take(&(*place, name.clone()))
-            }),
+    /// Removes the heads of these lanes; the caller puts them back.
+    fn take_heads(&mut self, filter: &LaneFilter<'_, L>) -> BTreeSet<(u64, L)> {
+        let named = match filter {
+            LaneFilter::All => return std::mem::take(&mut self.due_heads),
+            LaneFilter::Only(lanes) | LaneFilter::Except(lanes) => {
+                lanes.iter().filter_map(|name| {
+                    let (place, _) = self.lanes.get(name)?.due.first_key_value()?;
+                    self.due_heads.take(&(*place, name.clone()))
+                })
+            }
         };
         let named: BTreeSet<(u64, L)> = named.collect();
-        match among {
-            Among::Except(_) => std::mem::replace(&mut self.due_heads, named),
-            Among::All | Among::Only(_) => named,
+        match filter {
+            LaneFilter::Except(_) => std::mem::replace(&mut self.due_heads, named),
+            LaneFilter::All | LaneFilter::Only(_) => named,
         }
     }
 

@@ -34,10 +34,10 @@ impl Model {
         owner: &OwnerToken,
         span: Duration,
         max: usize,
-        among: &Among<'_, u8>,
+        filter: &LaneFilter<'_, u8>,
     ) -> Vec<u32> {
         let due = |item: &&mut Modelled| {
-            item.state == Simple::Ready && item.due_at <= now && among.contains(&item.lane)
+            item.state == Simple::Ready && item.due_at <= now && filter.contains(&item.lane)
         };
         let mut claimed = Vec::new();
         for item in self.items.iter_mut().filter(due).take(max) {
@@ -64,10 +64,10 @@ impl Model {
         reaped
     }
 
-    fn purge(&mut self, now: Timestamp, among: &Among<'_, u8>, keep: Retention) -> usize {
+    fn purge(&mut self, now: Timestamp, filter: &LaneFilter<'_, u8>, keep: Retention) -> usize {
         let before = self.items.len();
         self.items.retain(|item| match item.state {
-            _ if !among.contains(&item.lane) => true,
+            _ if !filter.contains(&item.lane) => true,
             Simple::Done { at } => at > now.before(keep.done),
             Simple::Dead { at } => at > now.before(keep.dead),
             Simple::Ready | Simple::Claimed { .. } => true,
@@ -75,8 +75,8 @@ impl Model {
         before - self.items.len()
     }
 
-    fn next_due_at(&self, among: &Among<'_, u8>) -> Option<Timestamp> {
-        let ready = |item: &&Modelled| item.state == Simple::Ready && among.contains(&item.lane);
+    fn next_due_at(&self, filter: &LaneFilter<'_, u8>) -> Option<Timestamp> {
+        let ready = |item: &&Modelled| item.state == Simple::Ready && filter.contains(&item.lane);
         self.items.iter().filter(ready).map(|item| item.due_at).min()
     }
 }
@@ -94,8 +94,8 @@ fn step(random: &mut fastrand::Rng, now: Timestamp, work: &mut Work, model: &mut
     let key = random.u32(..60);
     let later = now.after(Duration::from_secs(random.u64(..20)));
     let lanes: BTreeSet<u8> = (0..random.u8(..4)).map(|_| random.u8(..5)).collect();
-    let among = [Among::All, Among::Only(&lanes), Among::Except(&lanes)];
-    let among = &among[random.usize(..3)];
+    let filter = [LaneFilter::All, LaneFilter::Only(&lanes), LaneFilter::Except(&lanes)];
+    let filter = &filter[random.usize(..3)];
     match random.u8(..10) {
         0 | 1 => {
             if work.get(&key).is_none() {
@@ -107,10 +107,9 @@ fn step(random: &mut fastrand::Rng, now: Timestamp, work: &mut Work, model: &mut
         2 | 3 => {
             let (span, max) = (Duration::from_secs(random.u64(1..10)), random.u32(1..5));
             let (lease, batch) = (LeaseDuration::new(span).unwrap(), BatchSize::new(max).unwrap());
-            let claimed = work.claim(now, &owner, lease, batch, among);
-            let see = |key: u32| (key, work.get(&key).expect("it was just claimed").attempts);
-            let claimed: Vec<_> = claimed.into_iter().map(see).collect();
-            let keys = model.claim(now, &owner, span, batch.as_usize(), among);
+            let claimed =
+                work.claim(now, &owner, lease, batch, filter, |key, item| (*key, item.attempts));
+            let keys = model.claim(now, &owner, span, batch.as_usize(), filter);
             let attempts =
                 |key: u32| model.items.iter().find(|item| item.key == key).unwrap().attempts;
             let expected: Vec<_> = keys.into_iter().map(|key| (key, attempts(key))).collect();
@@ -134,11 +133,11 @@ fn step(random: &mut fastrand::Rng, now: Timestamp, work: &mut Work, model: &mut
                 (item.state, item.due_at) = (Simple::Ready, later);
             }
         }
-        _ => step_from_outside(random, now, among, work, model),
+        _ => step_from_outside(random, now, filter, work, model),
     }
-    assert_eq!(work.next_due_at(), model.next_due_at(&Among::All));
-    let next_due_after = model.next_due_at(among).map(|due_at| due_at.since(now));
-    assert_eq!(work.next_due_after(now, among), next_due_after);
+    assert_eq!(work.next_due_at(), model.next_due_at(&LaneFilter::All));
+    let next_due_after = model.next_due_at(filter).map(|due_at| due_at.since(now));
+    assert_eq!(work.next_due_after(now, filter), next_due_after);
     assert_eq!(work.items.len(), model.items.len());
 }
 
@@ -146,7 +145,7 @@ fn step(random: &mut fastrand::Rng, now: Timestamp, work: &mut Work, model: &mut
 fn step_from_outside(
     random: &mut fastrand::Rng,
     now: Timestamp,
-    among: &Among<'_, u8>,
+    filter: &LaneFilter<'_, u8>,
     work: &mut Work,
     model: &mut Model,
 ) {
@@ -182,8 +181,8 @@ fn step_from_outside(
             assert_eq!(work.reap(now).into_iter().collect::<Keys>(), model.reap(now));
             let [done, dead] = [30, 60].map(|max| Duration::from_secs(random.u64(..max)));
             let keep = Retention { done, dead };
-            let purged = work.purge(now, among, keep, |_, ()| {});
-            assert_eq!(purged, model.purge(now, among, keep));
+            let purged = work.purge(now, filter, keep, |_, ()| {});
+            assert_eq!(purged, model.purge(now, filter, keep));
         }
     }
 }

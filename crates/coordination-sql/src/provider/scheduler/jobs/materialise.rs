@@ -1,4 +1,4 @@
-//! Runs out of ticks: which have come, and what becomes of those that were missed.
+//! Creates job runs from due ticks and applies the catch-up policy.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,8 @@ use crate::error::DatabaseError;
 use crate::statement::{Dialect, Statement};
 use crate::value::{Columns, Value, id, maybe_moment, read};
 
-/// How many due jobs one statement looks at, and how many runs one transaction makes before it leaves
-/// the rest of them to the next. One job makes up to `CATCH_UP_MAX`.
+/// How many due jobs one statement reads, and how many runs one transaction creates before it
+/// leaves the rest to the next. One job creates up to `CATCH_UP_MAX`.
 const JOBS_BATCH: usize = 500;
 const RUNS_BATCH: usize = 1000;
 
@@ -26,14 +26,14 @@ pub(super) struct MaterialiseSql {
     add_runs: Insert,
 }
 
-/// How far a materialisation has come. All of it is about one moment, so that it ends: a job that was
-/// looked at is not due again by it.
+/// The progress of a materialisation. All of it uses one `now`, so that it ends: a processed job is
+/// not due again at that time.
 #[derive(Debug)]
-struct Pass {
+struct MaterialiseProgress {
     now: Timestamp,
-    /// The last job that was looked at, in the order of ticks and names.
+    /// The last processed job, by tick and name.
     last: (i64, String),
-    /// The last job whose tick was found by a clock that was ahead, in the order of those moments.
+    /// The last job whose tick was computed by a clock that was ahead, by that time and name.
     last_ahead: (i64, String),
     runs: usize,
     unreadable: BTreeSet<String>,
@@ -66,7 +66,7 @@ impl MaterialiseSql {
                  FROM {{jobs}} WHERE ticked_at > {{now}} AND (ticked_at, name) > ($1, $2)
                  ORDER BY ticked_at, name LIMIT {JOBS_BATCH} {{for_update}}"
             )),
-            set_next_ticks: Insert::quiet(
+            set_next_ticks: Insert::silent(
                 dialect,
                 "UPDATE {jobs} SET next_tick = $2, ticked_at = $3 WHERE name = $1",
                 "UPDATE {jobs} AS job SET next_tick = new.next_tick, ticked_at = new.ticked_at
@@ -74,7 +74,7 @@ impl MaterialiseSql {
                       AS new (name, next_tick, ticked_at)
                  WHERE job.name = new.name",
             ),
-            add_runs: Insert::quiet(
+            add_runs: Insert::silent(
                 dialect,
                 "INSERT INTO {job_runs} (id, job, scheduled_at, due_at, state)
                  VALUES ($1, $2, $3, $3, 'due') ON CONFLICT DO NOTHING",
@@ -94,25 +94,25 @@ impl JobSql {
         engine: &E,
         fence: &Fence,
     ) -> Result<Materialised, DatabaseError> {
-        // A token that the tables cannot hold was given by nobody.
+        // No lease issues a token that does not fit the column.
         let token = read("token", i64::try_from(fence.token.get()))?;
-        let left_out = self.unreadable.names();
-        if self.is_nothing_due(engine, fence, token, &left_out).await? {
-            return Ok(materialised(0, left_out.len()));
+        let skipped = self.unreadable.names();
+        if self.nothing_due(engine, fence, token, &skipped).await? {
+            return Ok(materialised(0, skipped.len()));
         }
-        let mut pass: Option<Pass> = None;
+        let mut progress: Option<MaterialiseProgress> = None;
         loop {
             let mut transaction = engine.begin().await?;
             if let Some(recorded) =
-                self.larger_fence(engine, &mut transaction, fence, token).await?
+                self.newer_fencing_token(engine, &mut transaction, fence, token).await?
             {
                 return Ok(Materialised::StaleFence { recorded });
             }
-            let mut this = match pass.take() {
-                Some(pass) => pass,
-                None => Pass::at(engine.now_in(&mut transaction).await?),
+            let mut this = match progress.take() {
+                Some(progress) => progress,
+                None => MaterialiseProgress::at(engine.now_in(&mut transaction).await?),
             };
-            let more_ahead = self.set_ticks_right(engine, &mut transaction, &mut this).await?;
+            let more_ahead = self.correct_ticks(engine, &mut transaction, &mut this).await?;
             let more_due = self.materialise_batch(engine, &mut transaction, &mut this).await?;
             engine.commit(transaction).await?;
             if !more_ahead && !more_due {
@@ -120,20 +120,20 @@ impl JobSql {
                 self.unreadable.note(this.unreadable);
                 return Ok(made);
             }
-            pass = Some(this);
+            progress = Some(this);
         }
     }
 
-    /// Whether the token is the one recorded and no tick has come: what is true most of the time
-    /// is found out without a transaction.
-    async fn is_nothing_due<E: Engine>(
+    /// Whether the token is the recorded one and no tick is due. Usually true, so this is checked
+    /// without a transaction.
+    async fn nothing_due<E: Engine>(
         &self,
         engine: &E,
         fence: &Fence,
         token: i64,
-        left_out: &[String],
+        skipped: &[String],
     ) -> Result<bool, DatabaseError> {
-        let values = vec![fence.resource.as_str().into(), Value::Texts(left_out.to_vec())];
+        let values = vec![fence.resource.as_str().into(), Value::Texts(skipped.to_vec())];
         let rows = engine.read(&self.materialise.look, values).await?;
         let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
         let is_due = row.maybe_int("next_after")?.is_some_and(|next_after| next_after <= 0);
@@ -141,31 +141,31 @@ impl JobSql {
         Ok(row.maybe_int("token")? == Some(token) && !is_due && !was_ahead)
     }
 
-    /// Finds next ticks again, of some jobs, that were found by a clock that was ahead: nothing else
-    /// would before that clock's time has come. Says whether there may be more.
-    async fn set_ticks_right<E: Engine>(
+    /// Recomputes next ticks that were computed by a clock that was ahead, for a batch of jobs;
+    /// otherwise those jobs would wait until that clock's time. Returns whether there may be more.
+    async fn correct_ticks<E: Engine>(
         &self,
         engine: &E,
         connection: &mut E::Connection,
-        pass: &mut Pass,
+        progress: &mut MaterialiseProgress,
     ) -> Result<bool, DatabaseError> {
         let sql = &self.materialise;
-        let (ticked_at, name) = &pass.last_ahead;
+        let (ticked_at, name) = &progress.last_ahead;
         let values = vec![(*ticked_at).into(), name.clone().into()];
         let ahead = engine.fetch_in(connection, &sql.ticked_later, values).await?;
         if ahead.is_empty() {
             return Ok(false);
         }
-        // Asked once the rows are ours: what others found meanwhile was not found ahead of it.
+        // Read after the rows are locked, so not before any time that others have stored in them.
         let now = engine.now_in(connection).await?;
         let mut next_ticks: Vec<Values<'_>> = Vec::new();
         for row in &ahead {
             let name = row.text("name")?;
-            pass.last_ahead = (row.int("ticked_at")?, name.to_owned());
+            progress.last_ahead = (row.int("ticked_at")?, name.to_owned());
             if row.moment("ticked_at")? <= now {
                 continue;
             }
-            let Some(job) = self.readable(row, pass)? else { continue };
+            let Some(job) = self.readable(row, progress)? else { continue };
             let kept = row.maybe_int("next_tick")?.map(Timestamp::from_unix_micros).transpose();
             let next_tick = earliest(read("next_tick", kept)?, job.schedule.next_after(now));
             next_ticks.push(vec![name.into(), maybe_moment(next_tick), now.into()]);
@@ -176,17 +176,17 @@ impl JobSql {
         Ok(ahead.len() == JOBS_BATCH)
     }
 
-    /// A job, unless it cannot be read: such a one is noted, and told of once.
+    /// The job, or `None` if it is unreadable; that is remembered, and logged once.
     fn readable(
         &self,
         row: &impl Columns,
-        pass: &mut Pass,
+        progress: &mut MaterialiseProgress,
     ) -> Result<Option<JobDefinition>, DatabaseError> {
         match definition(row) {
             Err(failure @ DatabaseError::Unreadable { .. }) => {
                 let name = row.text("name")?;
-                if pass.unreadable.insert(name.to_owned()) && !self.unreadable.is_known(name) {
-                    tracing::warn!(job = name, %failure, "job skipped, it cannot be read");
+                if progress.unreadable.insert(name.to_owned()) && !self.unreadable.is_known(name) {
+                    tracing::warn!(job = name, %failure, "unreadable job skipped");
                 }
                 Ok(None)
             }
@@ -194,9 +194,9 @@ impl JobSql {
         }
     }
 
-    /// Records the token, and holds what is recorded until the transaction ends. The answer is a
-    /// recorded one that is larger.
-    async fn larger_fence<E: Engine>(
+    /// Records the token and locks the record until the transaction ends. Returns the recorded
+    /// token if it is larger.
+    async fn newer_fencing_token<E: Engine>(
         &self,
         engine: &E,
         connection: &mut E::Connection,
@@ -217,17 +217,17 @@ impl JobSql {
         Ok((recorded > fence.token.get()).then_some(FencingToken::new(recorded)))
     }
 
-    /// Makes the runs of some jobs whose tick has come, with one statement for the runs and one for
-    /// the next ticks. Says whether there may be more.
+    /// Creates the runs of a batch of due jobs, with one statement for the runs and one for the
+    /// next ticks. Returns whether there may be more.
     async fn materialise_batch<E: Engine>(
         &self,
         engine: &E,
         connection: &mut E::Connection,
-        pass: &mut Pass,
+        progress: &mut MaterialiseProgress,
     ) -> Result<bool, DatabaseError> {
         let sql = &self.materialise;
-        let (tick, name) = &pass.last;
-        let values = vec![pass.now.into(), (*tick).into(), name.clone().into()];
+        let (tick, name) = &progress.last;
+        let values = vec![progress.now.into(), (*tick).into(), name.clone().into()];
         let due = engine.fetch_in(connection, &sql.due_jobs, values).await?;
         let (mut runs, mut next_ticks): (Vec<Values<'_>>, Vec<Values<'_>>) = (vec![], vec![]);
         let mut looked_at = 0;
@@ -236,27 +236,27 @@ impl JobSql {
                 break;
             }
             let name = row.text("name")?;
-            pass.last = (row.int("next_tick")?, name.to_owned());
+            progress.last = (row.int("next_tick")?, name.to_owned());
             looked_at += 1;
-            let Some(job) = self.readable(row, pass)? else { continue };
+            let Some(job) = self.readable(row, progress)? else { continue };
             let run = |tick: Timestamp| vec![id(&RunId::random()), name.into(), tick.into()];
-            runs.extend(ticks(&job, row.moment("next_tick")?, pass.now).into_iter().map(run));
-            let next_tick = maybe_moment(job.schedule.next_after(pass.now));
-            next_ticks.push(vec![name.into(), next_tick, pass.now.into()]);
+            runs.extend(ticks(&job, row.moment("next_tick")?, progress.now).into_iter().map(run));
+            let next_tick = maybe_moment(job.schedule.next_after(progress.now));
+            next_ticks.push(vec![name.into(), next_tick, progress.now.into()]);
         }
         if !next_ticks.is_empty() {
-            pass.runs += engine.insert_in(connection, &sql.add_runs, &runs).await?;
+            progress.runs += engine.insert_in(connection, &sql.add_runs, &runs).await?;
             engine.insert_in(connection, &sql.set_next_ticks, &next_ticks).await?;
         }
         Ok(looked_at < due.len() || due.len() == JOBS_BATCH)
     }
 }
 
-impl Pass {
-    fn at(now: Timestamp) -> Pass {
+impl MaterialiseProgress {
+    fn at(now: Timestamp) -> MaterialiseProgress {
         let first = || (i64::MIN, String::new());
         let unreadable = BTreeSet::new();
-        Pass { now, last: first(), last_ahead: first(), runs: 0, unreadable }
+        MaterialiseProgress { now, last: first(), last_ahead: first(), runs: 0, unreadable }
     }
 }
 
@@ -267,7 +267,7 @@ fn materialised(runs: usize, unreadable: usize) -> Materialised {
     }
 }
 
-/// The ticks that become runs, the oldest first, of those between `first` and now.
+/// The ticks from `first` to `now` that become runs, the oldest first.
 fn ticks(job: &JobDefinition, first: Timestamp, now: Timestamp) -> Vec<Timestamp> {
     let mut ticks = vec![first];
     let mut last = first;
