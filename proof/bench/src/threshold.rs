@@ -1,64 +1,64 @@
-//! What a figure should be, and whether it is.
+//! Thresholds, and whether the measurements meet them.
 
-use crate::spread::{Spread, figure};
+use crate::summary::{Summary, number};
 use crate::table::Table;
 
-/// A figure beside what it should be.
+/// A ratio and the value it should have.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Bar {
+pub(crate) struct Threshold {
     work: &'static str,
-    side: Side,
-    bar: f64,
-    /// Nothing if what it needs was not there.
-    measured: Option<Spread>,
+    bound: Bound,
+    /// `None` if the section did not run.
+    measured: Option<Summary>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Side {
-    AtMost,
-    AtLeast,
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Bound {
+    AtMost(f64),
+    AtLeast(f64),
 }
 
-impl Bar {
-    /// A figure that should be no more than `bar`.
-    pub(crate) const fn at_most(work: &'static str, bar: f64, measured: Option<Spread>) -> Self {
-        Self { work, side: Side::AtMost, bar, measured }
+impl Threshold {
+    pub(crate) const fn at_most(work: &'static str, max: f64) -> Self {
+        Self { work, bound: Bound::AtMost(max), measured: None }
     }
 
-    /// A figure that should be no less than `bar`.
-    pub(crate) const fn at_least(work: &'static str, bar: f64, measured: Option<Spread>) -> Self {
-        Self { work, side: Side::AtLeast, bar, measured }
+    pub(crate) const fn at_least(work: &'static str, min: f64) -> Self {
+        Self { work, bound: Bound::AtLeast(min), measured: None }
     }
 
-    /// Whether the median is what it should be, if it was measured.
-    fn holds(&self) -> Option<bool> {
+    pub(crate) fn measured<const N: usize>(
+        thresholds: [Self; N],
+        measured: [Summary; N],
+    ) -> Vec<Self> {
+        let pairs = thresholds.into_iter().zip(measured);
+        pairs.map(|(threshold, summary)| Self { measured: Some(summary), ..threshold }).collect()
+    }
+
+    /// The median decides.
+    fn is_met(&self) -> Option<bool> {
         let median = self.measured?.median;
-        Some(match self.side {
-            Side::AtMost => median <= self.bar,
-            Side::AtLeast => median >= self.bar,
+        Some(match self.bound {
+            Bound::AtMost(max) => median <= max,
+            Bound::AtLeast(min) => median >= min,
         })
     }
 
-    /// The bars as a table.
-    pub(crate) fn table<'a>(bars: impl IntoIterator<Item = &'a Self>) -> Table {
-        let mut table = Table::new("", ["work", "measured", "bar", "holds"]);
-        for bar in bars {
-            let sign = match bar.side {
-                Side::AtMost => "≤",
-                Side::AtLeast => "≥",
+    pub(crate) fn table<'a>(thresholds: impl IntoIterator<Item = &'a Self>) -> Table {
+        let mut table = Table::new("", ["work", "measured", "threshold", "met"]);
+        for threshold in thresholds {
+            let measured = threshold.measured.map(|summary| summary.to_string());
+            let bound = match threshold.bound {
+                Bound::AtMost(max) => format!("≤ {}", number(max)),
+                Bound::AtLeast(min) => format!("≥ {}", number(min)),
             };
-            let measured = bar.measured.map_or("not measured".to_owned(), |m| m.to_string());
-            let holds = match bar.holds() {
+            let met = match threshold.is_met() {
                 Some(true) => "yes",
                 Some(false) => "**no**",
                 None => "—",
             };
-            table.row([
-                bar.work.to_owned(),
-                measured,
-                format!("{sign} {}", figure(bar.bar)),
-                holds.to_owned(),
-            ]);
+            let measured = measured.unwrap_or_else(|| "not measured".to_owned());
+            table.row([threshold.work.to_owned(), measured, bound, met.to_owned()]);
         }
         table
     }
@@ -71,17 +71,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bar_holds_at_its_value_and_says_when_nothing_was_measured() {
-        let spread = |median| Some(Spread { median, least: 0.5, most: 2.0 });
-        let bars = [
-            Bar::at_most("cost", 1.0, spread(1.0)),
-            Bar::at_most("cost", 1.0, spread(1.01)),
-            Bar::at_least("speed", 8.0, spread(8.0)),
-            Bar::at_least("speed", 8.0, spread(7.9)),
-            Bar::at_least("speed", 8.0, None),
+    fn a_threshold_is_met_at_its_value_and_not_measured_if_nothing_ran() {
+        let measured = |threshold, median| {
+            Threshold::measured([threshold], [Summary { median, min: 0.5, max: 2.0 }]).remove(0)
+        };
+        let thresholds = [
+            measured(Threshold::at_most("cost", 1.0), 1.0),
+            measured(Threshold::at_most("cost", 1.0), 1.01),
+            measured(Threshold::at_least("speed", 8.0), 8.0),
+            measured(Threshold::at_least("speed", 8.0), 7.9),
+            Threshold::at_least("speed", 8.0),
         ];
         expect![[r"
-            | work | measured | bar | holds |
+            | work | measured | threshold | met |
             | --- | --- | --- | --- |
             | cost | 1.00 (0.50–2.00) | ≤ 1.00 | yes |
             | cost | 1.01 (0.50–2.00) | ≤ 1.00 | **no** |
@@ -89,6 +91,6 @@ mod tests {
             | speed | 7.90 (0.50–2.00) | ≥ 8.00 | **no** |
             | speed | not measured | ≥ 8.00 | — |
         "]]
-        .assert_eq(&Bar::table(&bars).to_string());
+        .assert_eq(&Threshold::table(&thresholds).to_string());
     }
 }
