@@ -38,10 +38,17 @@ async fn main() -> Result<ExitCode, Error> {
     let mut steps = Steps::start("TigerBeetle: many callers share few requests");
     let cluster = cluster::start(Mode::Production)?;
     let clock = MonotonicClock::new();
-    for (round, (callers, sessions, flush_interval_micros)) in
-        [(1, 1, 200), (64, 1, 200), (512, 1, 200), (512, 1, 1_000), (512, 4, 200), (2_048, 1, 200)]
-            .into_iter()
-            .enumerate()
+    for (round, (callers, sessions, flush_interval_micros)) in [
+        (1, 1, 200),
+        (64, 1, 200),
+        (512, 1, 0),
+        (512, 1, 200),
+        (512, 1, 1_000),
+        (512, 4, 200),
+        (2_048, 1, 200),
+    ]
+    .into_iter()
+    .enumerate()
     {
         let settings = ClusterSettings { sessions, flush_interval_micros, ..cluster.settings() };
         let limiter = Arc::new(cluster::limiter(&settings).await?);
