@@ -4,7 +4,6 @@ mod bench;
 mod check;
 mod denials;
 mod diff;
-mod latency;
 mod limits;
 mod remote;
 mod serve;

@@ -12,6 +12,7 @@ pub mod config;
 pub mod disk;
 mod hosted;
 mod limits_file;
+pub mod load;
 mod logs;
 mod metrics;
 mod openapi;

@@ -1,19 +1,19 @@
-//! The same work with more keys and more leases, and how the cost grows: as n to which power?
+//! Growth of the cost with more keys and more leases: as which power of n?
 
 use std::collections::HashMap;
 use std::hint::black_box;
 
-use crate::in_process::peers::{Governor, Peer, Room};
+use crate::chart::Panel;
+use crate::in_process::peers::{Governor, Peer, Verdict};
 use crate::progress::Progress;
 use crate::report::Section;
-use crate::report::chart::{Lines, Panel};
-use crate::rounds::{Contest, Rounds, float, itself, nanos_each};
+use crate::rounds::{Comparison, Rounds, float, itself, nanos_each};
 use crate::scale::Scale;
-use crate::spread::{Spread, count};
+use crate::summary::{Summary, count};
 use crate::table::Table;
-use crate::workload::{LIMITS_PER_CALL, Workload};
+use crate::workload::{LIMITS_PER_CALL, PreparedLimiter};
 
-/// How many times as many keys or leases.
+/// Factors by which keys or leases are multiplied.
 const TIMES: [usize; 3] = [1, 10, 100];
 
 const BY_KEYS: &str = "ratelimiter, reserve(4) + complete, keys";
@@ -29,7 +29,7 @@ struct Sizes {
     rounds: usize,
 }
 
-/// What a lease is at the least: its ID, and four amounts with their ends.
+/// The least that a lease consists of: its ID, and four amounts with their expiry.
 pub(crate) type PlainLeases = HashMap<u128, [(u64, u64); LIMITS_PER_CALL]>;
 
 pub(crate) fn run(scale: Scale, progress: &Progress) -> Section {
@@ -39,28 +39,33 @@ pub(crate) fn run(scale: Scale, progress: &Progress) -> Section {
     let rounds = measure(sizes, progress);
     let mut section = Section::default();
     section.text(
-        "The exponent is that of the power of n which fits best: 0 is a cost that does not grow, 1 one that grows with n. What grows \
-         without any work of ours is the time that the machine's memory takes; `governor` on the same keys and a hash map with the same number \
-         of entries show how much that is.",
+        "The exponent is that of the power of n which fits best: 0 is constant cost, 1 is linear cost. `governor` with the same keys and \
+         a hash map with the same number of entries show how much of the growth is the machine's memory latency.",
     );
     let header = ["what grows", "from", "ns at 1×", "at 10×, × that at 1×", "at 100×", "exponent"];
     let mut table = Table::new("", header);
-    let mut lines = Lines::new("Growth: cost, × the cost at 1× (less is better)", "times as many");
+    let mut panel = Panel::new(
+        "Growth: cost, × the cost with as many keys or leases as at first (less is better)",
+    );
     for (name, from) in rows(sizes) {
         let at = |times: usize| name_at(name, times);
         let ratio = |times| rounds.ratio(&at(times), &at(1), itself);
         table.row([
             name.to_owned(),
             count(from),
-            rounds.spread(&at(1), itself).to_string(),
+            rounds.summary(&at(1), itself).to_string(),
             ratio(10).to_string(),
             ratio(100).to_string(),
             exponent_of(name, &rounds).to_string(),
         ]);
-        lines.line(name, TIMES.map(|times| (float(times), ratio(times).median)));
     }
-    section.table(table);
-    section.panels.push(Panel::Lines(lines));
+    for times in TIMES {
+        let ratio = |name| rounds.ratio(&name_at(name, times), &name_at(name, 1), itself).median;
+        let bars = rows(sizes).map(|(name, _)| (name, ratio(name)));
+        panel.group(format!("{times} times as many"), bars);
+    }
+    section.table(&table);
+    section.panels.push(panel);
     section
 }
 
@@ -75,16 +80,18 @@ fn name_at(name: &str, times: usize) -> String {
 
 fn measure(sizes: Sizes, progress: &Progress) -> Rounds {
     let Sizes { models, leases, operations, rounds } = sizes;
-    let mut contest = Contest::new();
+    let mut comparison = Comparison::new();
     for times in TIMES {
-        let governor = Governor::new(models * times, Room::Plenty);
-        contest.add(name_at(GOVERNOR, times), move || {
-            nanos_each(operations, |n| assert!(governor.ask(n), "there is room"))
+        let governor = Governor::new(models * times, Verdict::Allowed);
+        comparison.add(name_at(GOVERNOR, times), move || {
+            nanos_each(operations, |n| assert!(governor.allows(n), "it never denies"))
         });
-        let mut by_keys = Workload::new(models * times).filled(leases);
-        contest.add(name_at(BY_KEYS, times), move || nanos_each(operations, |n| by_keys.cycle(n)));
+        let mut by_keys = PreparedLimiter::new(models * times).filled(leases);
+        comparison.add(name_at(BY_KEYS, times), move || {
+            nanos_each(operations, |n| by_keys.reserve_and_complete(n))
+        });
         let mut map = plain_leases(leases * times);
-        contest.add(name_at(MAP, times), move || {
+        comparison.add(name_at(MAP, times), move || {
             nanos_each(operations, |n| {
                 let id = plain_id(usize::MAX - n);
                 map.insert(id, [(1, 1); LIMITS_PER_CALL]);
@@ -92,14 +99,15 @@ fn measure(sizes: Sizes, progress: &Progress) -> Rounds {
                 map.remove(&id);
             })
         });
-        let mut by_leases = Workload::new(models).filled(leases * times);
-        contest
-            .add(name_at(BY_LEASES, times), move || nanos_each(operations, |n| by_leases.cycle(n)));
+        let mut by_leases = PreparedLimiter::new(models).filled(leases * times);
+        comparison.add(name_at(BY_LEASES, times), move || {
+            nanos_each(operations, |n| by_leases.reserve_and_complete(n))
+        });
     }
-    contest.run(rounds, progress, "growth")
+    comparison.run(rounds, progress, "growth")
 }
 
-/// So many leases as they would be in a map alone.
+/// So many leases as entries of a hash map.
 pub(crate) fn plain_leases(leases: usize) -> PlainLeases {
     (0..leases).map(|n| (plain_id(n), [(n as u64, n as u64); LIMITS_PER_CALL])).collect()
 }
@@ -108,14 +116,13 @@ const fn plain_id(n: usize) -> u128 {
     (n as u128).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)
 }
 
-fn exponent_of(name: &str, rounds: &Rounds) -> Spread {
-    let figures = TIMES.map(|times| rounds.figures(&name_at(name, times), itself));
-    let of_round =
-        |round: usize| exponent(&TIMES.map(float), &figures.each_ref().map(|f| f[round]));
-    Spread::of(&(0..figures[0].len()).map(of_round).collect::<Vec<_>>())
+fn exponent_of(name: &str, rounds: &Rounds) -> Summary {
+    let costs = TIMES.map(|times| rounds.values(&name_at(name, times), itself));
+    let of_round = |round: usize| exponent(&TIMES.map(float), &costs.each_ref().map(|c| c[round]));
+    Summary::of(&(0..costs[0].len()).map(of_round).collect::<Vec<_>>())
 }
 
-/// The power of n that fits the costs best: the slope of a line through their logarithms.
+/// The power of n that fits the costs best: the slope of the regression line through their logarithms.
 fn exponent<const N: usize>(sizes: &[f64; N], costs: &[f64; N]) -> f64 {
     let (xs, ys) = (sizes.map(f64::ln), costs.map(f64::ln));
     let mean = |values: &[f64; N]| values.iter().sum::<f64>() / float(N);

@@ -1,4 +1,4 @@
-//! Reserve and complete in process, beside the crates that others would take.
+//! Reserve and complete in process, compared with other crates.
 
 pub(crate) mod peers;
 
@@ -7,70 +7,41 @@ use std::thread;
 
 use ratelimiter::LeaseId;
 
-use self::peers::{Governor, Limitador, Peer, Room, ThrottleCrab};
-use crate::bar::Bar;
+use self::peers::{GOVERNOR, LIMITADOR, Peers, THROTTLECRAB, Verdict};
+use crate::chart::Panel;
 use crate::progress::Progress;
 use crate::report::Section;
-use crate::report::chart::{Bars, Panel};
-use crate::rounds::{Contest, Rounds, itself, nanos_each, nanos_of_all};
+use crate::rounds::{Comparison, Rounds, itself, nanos_each, nanos_of_all};
 use crate::scale::Scale;
-use crate::spread::{Spread, count};
+use crate::summary::count;
 use crate::table::Table;
-use crate::workload::{LIMITS_PER_CALL, Workload};
+use crate::threshold::Threshold;
+use crate::workload::{LIMITS_PER_CALL, PreparedLimiter};
 
-const GOVERNOR: &str = "governor, 4 keyed checks";
-const THROTTLECRAB: &str = "throttlecrab, 4 checks";
-const LIMITADOR: &str = "limitador in memory, 4 counters";
 const RESERVE: &str = "ratelimiter, reserve(4)";
-const CYCLE: &str = "ratelimiter, reserve(4) + complete";
-const FROM_TEXT: &str = "the same, its keys made from text each time";
-const OWN_LIMITERS: &str = "the same, each thread on a limiter of its own";
+const PAIR: &str = "ratelimiter, reserve(4) + complete";
+const PARSED_PAIR: &str = "the same, with its keys parsed each time";
+const OWN_LIMITERS: &str = "the same, each thread with its own limiter";
 const ARITHMETIC: &str = "arithmetic alone, nothing shared";
 const DENY: &str = "ratelimiter, reserve(4) denied";
+const THREADS: [usize; 3] = [1, 2, 4];
 
-/// How much is measured.
+pub(crate) const THRESHOLDS: [Threshold; 4] = [
+    Threshold::at_most(
+        "in process, reserve(4) + complete, 1 thread, × the time of four `governor` checks",
+        1.0,
+    ),
+    Threshold::at_least("the same, × the speed of `limitador`", 10.0),
+    Threshold::at_least("the same, throughput of 2 threads on distinct keys, × 1 thread", 1.6),
+    Threshold::at_most("the same, cost at 1 million live leases, × at 1 thousand", 1.3),
+];
+
 #[derive(Debug, Clone, Copy)]
 struct Sizes {
-    /// How many models the key counts have.
     models: [usize; 3],
     live_leases: [usize; 4],
     operations: usize,
     rounds: usize,
-}
-
-/// What the bars are about.
-#[derive(Debug)]
-pub(crate) struct Figures {
-    cycle_beside_governor: Spread,
-    limitador_beside_cycle: Spread,
-    two_threads: Spread,
-    many_leases: Spread,
-}
-
-pub(crate) fn bars(figures: Option<&Figures>) -> Vec<Bar> {
-    let of = |figure: fn(&Figures) -> Spread| figures.map(figure);
-    vec![
-        Bar::at_most(
-            "in process, reserve(4) + complete, 1 thread, × the time of four `governor` checks",
-            1.0,
-            of(|f| f.cycle_beside_governor),
-        ),
-        Bar::at_least(
-            "the same, × the speed of `limitador`",
-            10.0,
-            of(|f| f.limitador_beside_cycle),
-        ),
-        Bar::at_least(
-            "the same, throughput of 2 threads on distinct keys, × 1 thread",
-            1.6,
-            of(|f| f.two_threads),
-        ),
-        Bar::at_most(
-            "the same, cost at 1 million live leases, × at 1 thousand",
-            1.3,
-            of(|f| f.many_leases),
-        ),
-    ]
 }
 
 pub(crate) fn run(scale: Scale, progress: &Progress) -> Section {
@@ -85,127 +56,112 @@ pub(crate) fn run(scale: Scale, progress: &Progress) -> Section {
     let sizes = scale.pick(full, quick);
     let mut section = Section::default();
     section.text(format!(
-        "Rounds of {} calls, {} of them. A call needs four limits of a model: requests and tokens a minute, concurrency, and a \
-         tenant's tokens a day. The models come in the same shuffled order for everybody, and everybody's requests are made \
-         beforehand; where the keys are made from text each time, the row says so. `governor` and `throttlecrab` check four keys one \
-         after the other and undo nothing if a later one refuses; `limitador` checks four counters, all or none. None of the \
-         three knows leases, so there is nothing to complete.",
-        count(sizes.operations),
-        sizes.rounds
+        "{} rounds of {} calls. A call needs four limits of a model: requests and tokens per minute, concurrency, and a \
+         tenant's tokens per day. The models come in the same shuffled order for every contestant, and all requests are prepared, \
+         except where the row says that the keys are parsed. `governor` and `throttlecrab` check four keys one \
+         after the other and undo nothing if a later one denies; `limitador` checks four counters, all or none. None of the \
+         three has leases, so there is nothing to complete.",
+        sizes.rounds,
+        count(sizes.operations)
     ));
     let by_keys: Vec<_> =
         sizes.models.iter().map(|&models| (models, allowed(models, sizes, progress))).collect();
     for (models, rounds) in &by_keys {
-        section.table(beside_governor(*models, rounds));
+        let keys = count(models * LIMITS_PER_CALL);
+        section.table(&rounds.table(&format!("Allowed, 1 thread, {keys} keys:"), "ns", GOVERNOR));
     }
     section.panels.push(chart_of_keys(&by_keys));
     let denied = denied(sizes, progress);
-    section.table(table("Denied by the third of four limits, 1 thread:", &denied, GOVERNOR));
+    section.table(&denied.table("Denied by the third of four limits, 1 thread:", "ns", GOVERNOR));
     let by_threads = by_threads(sizes, progress);
     section.text(
-        "The last two rows are what this machine allows: the same work where threads share nothing but the machine, and work that needs no \
-         memory.",
+        "The last two rows are the ceiling of this machine: the same work without shared data, and work without memory access.",
     );
-    section.table(table_of_threads(&by_threads));
+    section.table(&table_of_threads(&by_threads));
     section.panels.push(chart_of_threads(&by_threads));
     let by_leases = by_leases(sizes, progress);
     let first = leases_name(sizes.live_leases[0]);
-    section.table(table(
-        "reserve(4) + complete, by the number of leases that are live meanwhile:",
-        &by_leases,
-        &first,
-    ));
+    let caption = "reserve(4) + complete, by the number of other live leases:";
+    section.table(&by_leases.table(caption, "ns", &first));
     let (_, usual) = &by_keys[1];
     let last = leases_name(sizes.live_leases[sizes.live_leases.len() - 1]);
-    section.bars = bars(Some(&Figures {
-        cycle_beside_governor: usual.ratio(CYCLE, GOVERNOR, itself),
-        limitador_beside_cycle: usual.ratio(LIMITADOR, CYCLE, itself),
-        two_threads: by_threads.ratio(&threads_name(CYCLE, 1), &threads_name(CYCLE, 2), itself),
-        many_leases: by_leases.ratio(&last, &first, itself),
-    }));
+    let measured = [
+        usual.ratio(PAIR, GOVERNOR, itself),
+        usual.ratio(LIMITADOR, PAIR, itself),
+        by_threads.ratio(&threads_name(PAIR, 1), &threads_name(PAIR, 2), itself),
+        by_leases.ratio(&last, &first, itself),
+    ];
+    section.thresholds = Threshold::measured(THRESHOLDS, measured);
     section
 }
 
 fn allowed(models: usize, sizes: Sizes, progress: &Progress) -> Rounds {
     let Sizes { operations, rounds, .. } = sizes;
-    let governor = Governor::new(models, Room::Plenty);
-    let crab = ThrottleCrab::new(models, Room::Plenty);
-    let limitador = Limitador::new(models, Room::Plenty);
-    let mut ours = [const { None }; 3].map(|_: Option<()>| Workload::new(models));
-    let [reserves, cycles, from_text] = &mut ours;
+    let peers = Peers::new(models, Verdict::Allowed);
+    let [mut reserves, mut pairs, mut parsed] = [(); 3].map(|()| PreparedLimiter::new(models));
     let mut leases: Vec<LeaseId> = Vec::with_capacity(operations);
-    let mut contest = Contest::new();
-    for (name, peer) in
-        [(GOVERNOR, &governor as &dyn Peer), (THROTTLECRAB, &crab), (LIMITADOR, &limitador)]
-    {
-        contest.add(name, move || {
-            nanos_each(operations, |n| assert!(peer.ask(n), "there is room for everything"))
+    let mut comparison = Comparison::new();
+    for (name, peer) in peers.named() {
+        comparison.add(name, move || {
+            nanos_each(operations, |n| assert!(peer.allows(n), "it never denies"))
         });
     }
-    contest.add(RESERVE, || {
+    comparison.add(RESERVE, || {
         let nanos = nanos_each(operations, |n| leases.push(reserves.reserve(n)));
-        // Not measured, so that the next round begins as this one did.
+        // Not measured, so that every round starts from the same state.
         leases.drain(..).enumerate().for_each(|(n, lease)| reserves.complete(n, lease));
         nanos
     });
-    contest.add(CYCLE, || nanos_each(operations, |n| cycles.cycle(n)));
-    contest.add(FROM_TEXT, || nanos_each(operations, |n| from_text.cycle_from_text(n)));
-    contest.run(rounds, progress, &format!("{} keys", count(models * LIMITS_PER_CALL)))
+    comparison.add(PAIR, || nanos_each(operations, |n| pairs.reserve_and_complete(n)));
+    comparison
+        .add(PARSED_PAIR, || nanos_each(operations, |n| parsed.parse_reserve_and_complete(n)));
+    comparison.run(rounds, progress, &format!("{} keys", count(models * LIMITS_PER_CALL)))
 }
 
 fn denied(sizes: Sizes, progress: &Progress) -> Rounds {
     let Sizes { models: [_, models, _], operations, rounds, .. } = sizes;
-    let governor = Governor::new(models, Room::None);
-    let crab = ThrottleCrab::new(models, Room::None);
-    let limitador = Limitador::new(models, Room::None);
-    let mut ours = Workload::without_room(models);
-    let mut contest = Contest::new();
-    for (name, peer) in
-        [(GOVERNOR, &governor as &dyn Peer), (THROTTLECRAB, &crab), (LIMITADOR, &limitador)]
-    {
-        contest.add(name, move || {
-            nanos_each(operations, |n| assert!(!peer.ask(n), "there is no room"))
+    let peers = Peers::new(models, Verdict::Denied);
+    let mut ours = PreparedLimiter::full(models);
+    let mut comparison = Comparison::new();
+    for (name, peer) in peers.named() {
+        comparison.add(name, move || {
+            nanos_each(operations, |n| assert!(!peer.allows(n), "it always denies"))
         });
     }
-    contest.add(DENY, || nanos_each(operations, |n| ours.deny(n)));
-    contest.run(rounds, progress, "denied")
+    comparison.add(DENY, || nanos_each(operations, |n| ours.deny(n)));
+    comparison.run(rounds, progress, "denied")
 }
 
-const THREADS: [usize; 3] = [1, 2, 4];
-
-/// Nanoseconds of time over the calls of all threads together, each of which has models of its own.
+/// Elapsed nanoseconds per call of all threads together, each with its own models.
 fn by_threads(sizes: Sizes, progress: &Progress) -> Rounds {
     let Sizes { models: [_, models, _], operations, rounds, .. } = sizes;
-    let governor = Governor::new(models, Room::Plenty);
-    let crab = ThrottleCrab::new(models, Room::Plenty);
-    let limitador = Limitador::new(models, Room::Plenty);
-    let mut contest = Contest::new();
+    let peers = Peers::new(models, Verdict::Allowed);
+    let mut comparison = Comparison::new();
     for threads in THREADS {
-        for (name, peer) in
-            [(GOVERNOR, &governor as &dyn Peer), (THROTTLECRAB, &crab), (LIMITADOR, &limitador)]
-        {
-            contest.add(threads_name(name, threads), move || {
+        for (name, peer) in peers.named() {
+            comparison.add(threads_name(name, threads), move || {
                 together(operations, (0..threads).collect(), move |&mut thread, n| {
-                    assert!(peer.ask(n * threads + thread), "there is room for everything");
+                    assert!(peer.allows(n * threads + thread), "it never denies");
                 })
             });
         }
-        let mut parts = Workload::new(models).split(threads);
-        contest.add(threads_name(CYCLE, threads), move || {
-            together(operations, parts.iter_mut().collect(), |workload, n| workload.cycle(n))
-        });
-        let mut own: Vec<_> = (0..threads).map(|_| Workload::new(models / threads)).collect();
-        contest.add(threads_name(OWN_LIMITERS, threads), move || {
-            together(operations, own.iter_mut().collect(), |workload, n| workload.cycle(n))
-        });
-        contest.add(threads_name(ARITHMETIC, threads), move || {
+        let mut parts = PreparedLimiter::new(models).split(threads);
+        let mut own: Vec<_> =
+            (0..threads).map(|_| PreparedLimiter::new(models / threads)).collect();
+        let pairs = |limiters: &mut Vec<PreparedLimiter>| {
+            let limiters = limiters.iter_mut().collect();
+            together(operations, limiters, |limiter, n| limiter.reserve_and_complete(n))
+        };
+        comparison.add(threads_name(PAIR, threads), move || pairs(&mut parts));
+        comparison.add(threads_name(OWN_LIMITERS, threads), move || pairs(&mut own));
+        comparison.add(threads_name(ARITHMETIC, threads), move || {
             together(operations, vec![(); threads], |(), n| arithmetic(n as u64))
         });
     }
-    contest.run(rounds, progress, "threads")
+    comparison.run(rounds, progress, "threads")
 }
 
-/// Work of a few hundred nanoseconds that keeps the units of a processor busy: several sums that do not wait for each other.
+/// A few hundred nanoseconds of independent sums, which keep all units of a core busy.
 fn arithmetic(seed: u64) {
     let mut sums = [1, 2, 3, 4, 5, 6, 7, 8].map(|lane| seed ^ lane);
     for _ in 0..200 {
@@ -214,7 +170,7 @@ fn arithmetic(seed: u64) {
     }
 }
 
-/// Lets each part do its share of the operations on a thread of its own.
+/// Runs equal shares of the operations, each part on its own thread. Returns nanoseconds per operation.
 fn together<P: Send>(
     operations: usize,
     mut parts: Vec<P>,
@@ -236,12 +192,14 @@ fn together<P: Send>(
 
 fn by_leases(sizes: Sizes, progress: &Progress) -> Rounds {
     let Sizes { models: [_, models, _], live_leases, operations, rounds } = sizes;
-    let mut contest = Contest::new();
+    let mut comparison = Comparison::new();
     for leases in live_leases {
-        let mut workload = Workload::new(models).filled(leases);
-        contest.add(leases_name(leases), move || nanos_each(operations, |n| workload.cycle(n)));
+        let mut limiter = PreparedLimiter::new(models).filled(leases);
+        comparison.add(leases_name(leases), move || {
+            nanos_each(operations, |n| limiter.reserve_and_complete(n))
+        });
     }
-    contest.run(rounds, progress, "live leases")
+    comparison.run(rounds, progress, "live leases")
 }
 
 fn leases_name(leases: usize) -> String {
@@ -252,53 +210,39 @@ fn threads_name(name: &str, threads: usize) -> String {
     format!("{name}, {threads} threads")
 }
 
-fn beside_governor(models: usize, rounds: &Rounds) -> Table {
-    let keys = count(models * LIMITS_PER_CALL);
-    table(&format!("Allowed, 1 thread, {keys} keys:"), rounds, GOVERNOR)
-}
-
-fn table(caption: &str, rounds: &Rounds, other: &str) -> Table {
-    let mut table = Table::new(caption, ["work", "ns", &format!("× {other}")]);
-    for name in rounds.names() {
-        let (nanos, ratio) = (rounds.spread(name, itself), rounds.ratio(name, other, itself));
-        table.row([name.to_owned(), nanos.to_string(), ratio.to_string()]);
-    }
-    table
-}
-
 fn table_of_threads(rounds: &Rounds) -> Table {
-    let caption = "Allowed, each thread on models of its own; how many times the calls per second of 1 thread:";
+    let caption = "Allowed, each thread with its own models; throughput, × that of 1 thread:";
     let mut table = Table::new(caption, ["work", "ns with 1 thread", "2 threads", "4 threads"]);
-    for name in [GOVERNOR, THROTTLECRAB, LIMITADOR, CYCLE, OWN_LIMITERS, ARITHMETIC] {
+    for name in [GOVERNOR, THROTTLECRAB, LIMITADOR, PAIR, OWN_LIMITERS, ARITHMETIC] {
         let alone = threads_name(name, 1);
         let speedup =
             |threads| rounds.ratio(&alone, &threads_name(name, threads), itself).to_string();
-        let nanos = rounds.spread(&alone, itself).to_string();
+        let nanos = rounds.summary(&alone, itself).to_string();
         table.row([name.to_owned(), nanos, speedup(2), speedup(4)]);
     }
     table
 }
 
 fn chart_of_keys(by_keys: &[(usize, Rounds)]) -> Panel {
-    let mut bars =
-        Bars::new("In process, 1 thread: ns for a call with four limits (less is better)");
+    let mut panel =
+        Panel::new("In process, 1 thread: ns for a call with four limits (less is better)");
     for (models, rounds) in by_keys {
         let label = format!("{} keys", count(models * LIMITS_PER_CALL));
-        let group = [RESERVE, CYCLE, GOVERNOR, THROTTLECRAB, LIMITADOR];
-        bars.group(label, group.map(|name| (name, rounds.spread(name, itself).median)));
+        let group = [RESERVE, PAIR, GOVERNOR, THROTTLECRAB, LIMITADOR];
+        panel.group(label, group.map(|name| (name, rounds.summary(name, itself).median)));
     }
-    Panel::Bars(bars)
+    panel
 }
 
 fn chart_of_threads(rounds: &Rounds) -> Panel {
     let title = "In process: thousand calls per second on distinct keys (more is better)";
-    let mut bars = Bars::new(title);
+    let mut panel = Panel::new(title);
     for threads in THREADS {
         let thousands =
-            |name: &str| 1e6 / rounds.spread(&threads_name(name, threads), itself).median;
-        let group = [CYCLE, GOVERNOR, THROTTLECRAB, LIMITADOR];
+            |name: &str| 1e6 / rounds.summary(&threads_name(name, threads), itself).median;
+        let group = [PAIR, GOVERNOR, THROTTLECRAB, LIMITADOR];
         let label = format!("{threads} thread{}", if threads == 1 { "" } else { "s" });
-        bars.group(label, group.map(|name| (name, thousands(name))));
+        panel.group(label, group.map(|name| (name, thousands(name))));
     }
-    Panel::Bars(bars)
+    panel
 }

@@ -1,11 +1,11 @@
-//! Measures ratelimiter beside its peers and beside the limit, in one run, and writes it down.
+//! Benchmarks against other limiters and the theoretical ceiling.
 //!
-//! Each section is a module with its contestants; [`run`] is the whole program. Figures are compared only within a run: the
-//! contestants take turns, round by round, so that whatever the machine does meanwhile happens to all of them.
+//! Each section is a module with its contestants; [`run`] is the whole program. Results are compared only within a run: the
+//! contestants alternate, so that other load on the machine affects all of them alike.
 
-mod arguments;
-mod bar;
+mod chart;
 mod child;
+mod command_line;
 mod growth;
 mod http;
 mod in_process;
@@ -17,23 +17,25 @@ mod progress;
 mod report;
 mod rounds;
 mod scale;
-mod spread;
-mod subject;
+mod sections;
+mod summary;
 mod table;
+mod threshold;
 mod tigerbeetle;
 mod utilisation;
 mod workload;
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use self::arguments::{Arguments, HELP, Parsed};
+use clap::Parser;
+
 use self::child::Role;
+use self::command_line::CommandLine;
 use self::machine::Machine;
 use self::progress::Progress;
 use self::report::Report;
 
-/// Runs the program: what the command line asks for, or one of the processes that a run starts of itself.
+/// Runs the program: the given sections, or the role of a process that a section started.
 pub fn run() -> ExitCode {
     if let Some(role) = Role::of_this_process() {
         return match role {
@@ -42,27 +44,13 @@ pub fn run() -> ExitCode {
             Role::Memory(probe) => probe.report(),
         };
     }
-    let given: Vec<String> = std::env::args().skip(1).collect();
-    let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/performance");
-    match Parsed::of(&given, published) {
-        Parsed::Run(arguments) => measure(arguments),
-        Parsed::Help => {
-            print(HELP);
-            ExitCode::SUCCESS
-        }
-        Parsed::Wrong(reason) => {
-            complain(&format!("bench: {reason}\n\n{HELP}"));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn measure(arguments: Arguments) -> ExitCode {
-    let Arguments { subjects, scale, out, command } = arguments;
+    let command_line = CommandLine::parse();
     let (machine, progress) = (Machine::this(), Progress::new());
-    let sections = subjects.into_iter().map(|subject| subject.run(scale, &progress)).collect();
+    let (scale, out) = (command_line.scale(), command_line.folder());
+    let kinds = command_line.kinds().into_iter();
+    let sections = kinds.map(|kind| kind.run(scale, &progress)).collect();
     let minutes = progress.minutes();
-    let report = Report { machine, command, scale, minutes, sections };
+    let report = Report { machine, scale, minutes, sections };
     print(&report.to_string());
     let Some(folder) = out else { return ExitCode::SUCCESS };
     match report.write(&folder) {
@@ -77,12 +65,12 @@ fn measure(arguments: Arguments) -> ExitCode {
     }
 }
 
-#[expect(clippy::print_stdout, reason = "the tables are what the program is for")]
+#[expect(clippy::print_stdout, reason = "the tables are the program's output")]
 fn print(text: &str) {
     print!("{text}");
 }
 
-#[expect(clippy::print_stderr, reason = "a program says on stderr what is wrong")]
+#[expect(clippy::print_stderr, reason = "errors go to stderr")]
 fn complain(text: &str) {
     eprint!("{text}");
 }

@@ -1,8 +1,7 @@
-//! What drives a server: lean, because it shares the machine with it, and the same for every contestant.
+//! Load on a server: the same for every contestant, and cheap, because it shares the machine with the server.
 //!
-//! One thread, requests that were made before, and no more reading of replies than to find their ends and whether they say
-//! yes. [`closed`] sends the next request when the last one is answered; [`open`] sends by the clock, whatever the server
-//! does.
+//! One thread sends prepared requests and reads no more of a reply than its end and whether it is the expected one.
+//! [`closed`] sends the next request when the last one is answered; [`open`] sends on a schedule.
 
 pub(crate) mod closed;
 pub(crate) mod open;
@@ -13,79 +12,86 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
+use ratelimiterd::load::Latencies;
 
-use self::reply::Replies;
+use self::reply::{ALLOWED, BATCH_ALLOWED, ExpectedReply};
 use self::request::Template;
 use crate::child::Server;
 use crate::rounds::float;
+use crate::workload::{batches, models};
 
-/// What is sent, and where to.
+/// A server and the requests for it.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) addr: SocketAddr,
-    /// One for each model; sent in turn.
+    /// Sent one after another, then again from the first.
     pub(crate) templates: Arc<[Template]>,
-    pub(crate) replies: Replies,
-    /// How many reserves a request has.
-    pub(crate) reserves_each: usize,
+    pub(crate) reply: ExpectedReply,
+    pub(crate) reserves_per_request: usize,
 }
 
-/// What one turn measured.
+impl Target {
+    /// Single reserves, to one model after another.
+    pub(crate) fn single(addr: SocketAddr, model_count: usize) -> Self {
+        let templates = models(model_count).into_iter().map(Template::reserve).collect();
+        Self { addr, templates, reply: ALLOWED, reserves_per_request: 1 }
+    }
+
+    /// Batches of reserves; see [`batches`].
+    pub(crate) fn batch(
+        addr: SocketAddr,
+        model_count: usize,
+        reserves_per_request: usize,
+        step: usize,
+    ) -> Self {
+        let batches = batches(model_count, reserves_per_request, step);
+        let templates = batches.map(Template::reserve_batch).collect();
+        Self { addr, templates, reply: BATCH_ALLOWED, reserves_per_request }
+    }
+}
+
+/// One measurement of a server.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Turn {
+pub(crate) struct Measurement {
     /// Reserves per second.
     pub(crate) rate: f64,
-    /// Of a request, in microseconds.
+    /// Latency of a request in microseconds.
     pub(crate) p50: f64,
     pub(crate) p99: f64,
     pub(crate) p999: f64,
-    /// Processor time of the server for each request, in microseconds.
+    /// Processor time of the server per request in microseconds.
     pub(crate) server_micros: f64,
 }
 
-/// Latencies from a microsecond to a minute, to three digits.
-#[derive(Debug)]
-pub(crate) struct Latencies(Histogram<u64>);
-
-impl Latencies {
-    const NANOS_MIN: u64 = 1_000;
-    const NANOS_MAX: u64 = 60_000_000_000;
-
-    pub(crate) fn new() -> Self {
-        let histogram = Histogram::new_with_bounds(Self::NANOS_MIN, Self::NANOS_MAX, 3);
-        Self(histogram.expect("the bounds are in order"))
-    }
-
-    pub(crate) fn record(&mut self, latency: Duration) {
-        let nanos = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
-        self.0.saturating_record(nanos);
-    }
-
-    fn micros_at(&self, quantile: f64) -> f64 {
-        Duration::from_nanos(self.0.value_at_quantile(quantile)).as_secs_f64() * 1e6
-    }
-
-    fn count(&self) -> usize {
-        usize::try_from(self.0.len()).expect("fewer than memory has bytes")
-    }
-
-    /// What a turn of this length measured.
-    pub(crate) fn turn(&self, reserves_each: usize, took: Duration, server_seconds: f64) -> Turn {
-        assert!(self.count() > 0, "a turn is long enough for a request");
-        Turn {
-            rate: float(self.count() * reserves_each) / took.as_secs_f64(),
-            p50: self.micros_at(0.5),
-            p99: self.micros_at(0.99),
-            p999: self.micros_at(0.999),
-            server_micros: server_seconds * 1e6 / float(self.count()),
+impl Measurement {
+    pub(crate) fn new(
+        latencies: &Latencies,
+        reserves_per_request: usize,
+        took: Duration,
+        server_seconds: f64,
+    ) -> Self {
+        let requests = usize::try_from(latencies.count()).expect("fewer than memory has bytes");
+        assert!(requests > 0, "a measurement is long enough for a request");
+        let [p50, p99, p999] =
+            [50.0, 99.0, 99.9].map(|percent| latencies.percentile(percent).as_secs_f64() * 1e6);
+        Self {
+            rate: float(requests * reserves_per_request) / took.as_secs_f64(),
+            p50,
+            p99,
+            p999,
+            server_micros: server_seconds * 1e6 / float(requests),
         }
     }
 }
 
-/// Processor time that a server uses while something is done.
+/// Does some work; also returns the processor time that the server used meanwhile, in seconds.
 fn with_cpu_seconds<T>(server: &Server, work: impl FnOnce() -> T) -> (T, f64) {
     let before = server.cpu_seconds();
     let done = work();
     (done, server.cpu_seconds() - before)
+}
+
+fn one_thread() -> tokio::runtime::Runtime {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime starts")
 }

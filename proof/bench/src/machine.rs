@@ -1,10 +1,10 @@
-//! On what, and when, a run was made.
+//! The machine and the date of a run.
 
 use std::fs;
 
 use ratelimiter::clock::{Clock, MonotonicClock};
 
-/// The machine, as it was when the run began.
+/// The machine at the start of a run.
 #[derive(Debug)]
 pub(crate) struct Machine {
     /// `2026-11-15`
@@ -12,7 +12,7 @@ pub(crate) struct Machine {
     processor: String,
     cores: usize,
     memory_gib: u64,
-    /// Of the last minute: 0 is a machine that had nothing else to do.
+    /// Of the last minute; 0 on an idle machine.
     pub(crate) load_average: String,
 }
 

@@ -1,10 +1,10 @@
-//! The program. All it does is in the library.
+//! The program; see the library.
 
 use std::process::ExitCode;
 
 use mimalloc::MiMalloc;
 
-/// That of `ratelimiterd`, for every contestant.
+/// The allocator of `ratelimiterd`, for every contestant.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 

@@ -1,6 +1,6 @@
-//! What definitions and leases take of the machine's memory.
+//! Memory of definitions and leases.
 //!
-//! Each figure is the resident set of a process that does nothing else, so that no earlier work has left room to use again.
+//! Each value is the resident set of a process that does nothing else, so that no memory freed by earlier work is reused.
 
 use std::fs;
 use std::process::ExitCode;
@@ -15,57 +15,57 @@ use crate::in_process::peers::governor_of_keys;
 use crate::probe::Probe;
 use crate::progress::Progress;
 use crate::report::Section;
-use crate::rounds::{Contest, float, itself};
+use crate::rounds::{Comparison, float, itself};
 use crate::scale::Scale;
-use crate::spread::{count, figure};
+use crate::summary::{count, number};
 use crate::table::Table;
-use crate::workload::{LIMITS_PER_CALL, Workload, limiter_with};
+use crate::workload::{LIMITS_PER_CALL, PreparedLimiter, limiter_with};
 
-/// Tells a probe how many of its things to make.
+/// How many items a probe allocates.
 const COUNT_VARIABLE: &str = "BENCH_COUNT";
-/// How many models leases are spread over.
+/// The models of the leases.
 const MODELS: usize = 1_000;
-/// More than the longest window and all that is remembered.
+/// Longer than every window, and than ended leases are remembered.
 const LONG_AFTER: Duration = Duration::from_secs(2 * 86_400);
 
 impl Probe {
-    /// Takes the memory, and prints how many bytes it is for each thing.
+    /// Allocates, and prints the bytes per item.
     pub(crate) fn report(self) -> ExitCode {
         let count = std::env::var(COUNT_VARIABLE).ok().and_then(|text| text.parse().ok());
-        let count: usize = count.expect("a run says how many");
+        let count: usize = count.expect("the parent sets it");
         crate::print(&format!("{}\n", self.bytes(count) / float(count)));
         ExitCode::SUCCESS
     }
 
     fn bytes(self, count: usize) -> f64 {
         match self {
-            Self::Definitions => grown(|| limiter_with(count / LIMITS_PER_CALL)),
-            Self::GovernorKeys => grown(|| governor_of_keys(count / LIMITS_PER_CALL)),
+            Self::Definitions => resident_growth(|| limiter_with(count / LIMITS_PER_CALL)),
+            Self::GovernorKeys => resident_growth(|| governor_of_keys(count / LIMITS_PER_CALL)),
             Self::LiveLeases => {
-                let workload = Workload::new(MODELS.min(count));
-                grown(|| workload.filled(count))
+                let limiter = PreparedLimiter::new(MODELS.min(count));
+                resident_growth(|| limiter.filled(count))
             }
-            Self::PlainLeases => grown(|| plain_leases(count)),
+            Self::PlainLeases => resident_growth(|| plain_leases(count)),
             Self::DeniedLeases => {
-                let mut workload = Workload::without_room(MODELS.min(count));
-                grown(|| (0..count).for_each(|n| workload.deny(n)))
+                let mut limiter = PreparedLimiter::full(MODELS.min(count));
+                resident_growth(|| (0..count).for_each(|n| limiter.deny(n)))
             }
             Self::EndedLeases => {
                 let clock = Arc::new(FakeClock::new());
-                let mut workload = Workload::on_clock(MODELS.min(count), clock.clone());
-                grown(|| {
-                    let leases: Vec<_> = (0..count).map(|n| workload.reserve(n)).collect();
+                let mut limiter = PreparedLimiter::on_clock(MODELS.min(count), clock.clone());
+                resident_growth(|| {
+                    let leases: Vec<_> = (0..count).map(|n| limiter.reserve(n)).collect();
                     for (n, lease) in leases.into_iter().enumerate() {
-                        workload.complete(n, lease);
+                        limiter.complete(n, lease);
                     }
                     clock.advance(LONG_AFTER);
-                    workload.limiter.sweep();
+                    limiter.limiter.sweep();
                 })
             }
         }
     }
 
-    /// Bytes for each of `count` things, in a process of its own.
+    /// Bytes per item, measured in a new process.
     fn measure(self, count: usize) -> f64 {
         let mut command = Role::Memory(self).command();
         let output = command.env(COUNT_VARIABLE, count.to_string()).output();
@@ -75,8 +75,8 @@ impl Probe {
     }
 }
 
-/// By how many bytes the resident set has grown while something was made and is still there.
-fn grown<T>(make: impl FnOnce() -> T) -> f64 {
+/// Growth of the resident set in bytes while something is made, and before it is dropped.
+fn resident_growth<T>(make: impl FnOnce() -> T) -> f64 {
     let before = resident_bytes();
     let made = make();
     let after = resident_bytes();
@@ -85,14 +85,14 @@ fn grown<T>(make: impl FnOnce() -> T) -> f64 {
 }
 
 fn resident_bytes() -> f64 {
-    let statm = fs::read_to_string("/proc/self/statm").expect("Linux tells the resident set");
+    let statm = fs::read_to_string("/proc/self/statm").expect("Linux has it");
     let pages = statm.split(' ').nth(1).expect("the second field");
     pages.parse::<f64>().expect("a number of pages") * 4_096.0
 }
 
 pub(crate) fn run(scale: Scale, progress: &Progress) -> Section {
     let (definitions, leases) = scale.pick((400_000, 1_000_000), (400, 1_000));
-    let mut contest = Contest::new();
+    let mut comparison = Comparison::new();
     for probe in Probe::ALL {
         let count = match probe {
             Probe::Definitions | Probe::GovernorKeys => definitions,
@@ -100,18 +100,18 @@ pub(crate) fn run(scale: Scale, progress: &Progress) -> Section {
                 leases
             }
         };
-        contest.add(probe.name(), move || probe.measure(count));
+        comparison.add(probe.name(), move || probe.measure(count));
     }
-    let rounds = contest.run(scale.pick(3, 1), progress, "memory");
+    let rounds = comparison.run(scale.pick(3, 1), progress, "memory");
     let mut section = Section::default();
     section.text(format!(
-        "Growth of a process's resident set, over {} definitions or {} leases on {} models. The burst that has ended was made, completed, \
-         and two days later swept away: what is left of it is what the process keeps.",
+        "Growth of a process's resident set with {} definitions, or {} leases on {} models. The leases of the burst were completed, \
+         and swept two days later: what is left is what the process keeps.",
         count(definitions),
         count(leases),
         count(MODELS)
     ));
-    let mut table = Table::new("", ["what", "bytes each", "beside"]);
+    let mut table = Table::new("", ["what", "bytes each", "compared with"]);
     let pairs = [
         (Probe::Definitions, Probe::GovernorKeys),
         (Probe::LiveLeases, Probe::PlainLeases),
@@ -119,12 +119,12 @@ pub(crate) fn run(scale: Scale, progress: &Progress) -> Section {
         (Probe::EndedLeases, Probe::LiveLeases),
     ];
     for (probe, other) in pairs {
-        let bytes = rounds.spread(probe.name(), itself).to_string();
-        let beside = rounds.spread(other.name(), itself).median;
+        let bytes = rounds.summary(probe.name(), itself).to_string();
+        let other_bytes = rounds.summary(other.name(), itself).median;
         let ratio = rounds.ratio(probe.name(), other.name(), itself);
-        let beside = format!("{ratio} × {}, {} bytes", other.name(), figure(beside));
-        table.row([probe.name().to_owned(), bytes, beside]);
+        let compared = format!("{ratio} × {}, {} bytes", other.name(), number(other_bytes));
+        table.row([probe.name().to_owned(), bytes, compared]);
     }
-    section.table(table);
+    section.table(&table);
     section
 }

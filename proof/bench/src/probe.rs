@@ -1,18 +1,17 @@
-//! What a process takes memory for.
+//! What a process allocates to measure its memory.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Probe {
-    /// Limits that nobody uses.
+    /// Unused limits.
     Definitions,
     /// Keys of the `governor` crate.
     GovernorKeys,
-    /// Leases that are live.
     LiveLeases,
-    /// The same leases in a hash map, and nothing else.
+    /// The same leases as plain entries of a hash map.
     PlainLeases,
-    /// Leases that were denied and are remembered.
+    /// Denied leases, which are remembered.
     DeniedLeases,
-    /// Leases that have ended and are forgotten.
+    /// Leases that have ended and were swept.
     EndedLeases,
 }
 

@@ -1,73 +1,50 @@
-//! Where a run is, while it runs.
+//! Progress of a run on stderr.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 
 use ratelimiter::clock::{Clock, MonotonicClock, Timestamp};
 
-/// How wide a line on a terminal is kept, so that the next one can be written over it.
+/// Lines on a terminal are padded to this width, so that the next one overwrites all of it.
 const LINE_CHARACTERS: usize = 100;
 
-/// Says on stderr what is being measured: on a terminal in one line that changes, else only when a section begins.
+/// On a terminal one line that changes with each measurement, else one line per section.
 #[derive(Debug)]
 pub(crate) struct Progress {
     clock: MonotonicClock,
     started_at: Timestamp,
-    kind: Kind,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Silent,
-    Lines,
-    Terminal,
+    is_terminal: bool,
 }
 
 impl Progress {
     pub(crate) fn new() -> Self {
-        let kind = if io::stderr().is_terminal() { Kind::Terminal } else { Kind::Lines };
-        Self::of(kind)
-    }
-
-    #[cfg(test)]
-    pub(crate) fn silent() -> Self {
-        Self::of(Kind::Silent)
-    }
-
-    fn of(kind: Kind) -> Self {
         let clock = MonotonicClock::new();
         let started_at = clock.now();
-        Self { clock, started_at, kind }
+        Self { clock, started_at, is_terminal: io::stderr().is_terminal() }
     }
 
-    /// A section begins or ends.
+    /// A section starts or ends.
     pub(crate) fn section(&self, what: impl fmt::Display) {
-        if self.kind != Kind::Silent {
-            self.write(format_args!("{}\n", self.line(what)));
-        }
+        self.write(what, '\n');
     }
 
-    /// The next turn begins.
+    /// The next measurement starts.
     pub(crate) fn step(&self, what: impl fmt::Display) {
-        if self.kind == Kind::Terminal {
-            self.write(format_args!("{}\r", self.line(what)));
+        if self.is_terminal {
+            self.write(what, '\r');
         }
     }
 
-    /// Since the run began.
+    /// Minutes since the start of the run.
     pub(crate) fn minutes(&self) -> f64 {
         self.clock.now().since(self.started_at).as_secs_f64() / 60.0
     }
 
-    fn line(&self, what: impl fmt::Display) -> String {
+    fn write(&self, what: impl fmt::Display, end: char) {
         let line = format!("[{:>4.0} s] {what}", self.minutes() * 60.0);
-        let line: String = line.chars().take(LINE_CHARACTERS).collect();
-        if self.kind == Kind::Terminal { format!("{line:<LINE_CHARACTERS$}") } else { line }
-    }
-
-    fn write(&self, text: fmt::Arguments<'_>) {
-        // Nobody may be looking any more; the measurement goes on all the same.
+        let width = if self.is_terminal { LINE_CHARACTERS } else { 0 };
         let mut stderr = io::stderr().lock();
-        drop(stderr.write_fmt(text).and_then(|()| stderr.flush()));
+        // A closed stderr does not stop the measurement.
+        drop(write!(stderr, "{line:<width$.LINE_CHARACTERS$}{end}").and_then(|()| stderr.flush()));
     }
 }

@@ -1,61 +1,50 @@
-//! What a run found, as Markdown for people and as a chart.
-
-pub(crate) mod chart;
+//! Report of a run: Markdown tables and a chart.
 
 use std::fmt;
 use std::path::Path;
 use std::{fs, io};
 
-use self::chart::Panel;
-use crate::bar::Bar;
+use crate::chart::{self, Panel};
 use crate::machine::Machine;
 use crate::scale::Scale;
 use crate::table::Table;
+use crate::threshold::Threshold;
 
 const TABLES_FILE: &str = "results.md";
 const CHART_FILE: &str = "results.svg";
 
-/// All that a run found.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) machine: Machine,
-    pub(crate) command: String,
     pub(crate) scale: Scale,
     pub(crate) minutes: f64,
     pub(crate) sections: Vec<Section>,
 }
 
-/// What one section found.
+/// Results of one section.
 #[derive(Debug, Default)]
 pub(crate) struct Section {
     title: &'static str,
-    parts: Vec<Part>,
+    parts: Vec<String>,
     pub(crate) panels: Vec<Panel>,
-    pub(crate) bars: Vec<Bar>,
+    pub(crate) thresholds: Vec<Threshold>,
 }
 
-/// Why a section could not be measured.
+/// Why a section did not run.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct NotRun(pub(crate) String);
-
-#[derive(Debug)]
-enum Part {
-    Text(String),
-    Table(Table),
-}
+pub(crate) struct SkipReason(pub(crate) String);
 
 impl Section {
-    pub(crate) fn titled(mut self, title: &'static str) -> Self {
-        self.title = title;
-        self
+    pub(crate) fn titled(self, title: &'static str) -> Self {
+        Self { title, ..self }
     }
 
-    pub(crate) fn text(&mut self, text: impl Into<String>) {
-        self.parts.push(Part::Text(text.into()));
+    pub(crate) fn text(&mut self, text: impl fmt::Display) {
+        self.parts.push(format!("{text}\n"));
     }
 
-    pub(crate) fn table(&mut self, table: Table) {
-        self.parts.push(Part::Table(table));
+    pub(crate) fn table(&mut self, table: &Table) {
+        self.parts.push(table.to_string());
     }
 }
 
@@ -63,7 +52,7 @@ impl Report {
     /// Writes the tables and the chart into a folder.
     pub(crate) fn write(&self, folder: &Path) -> io::Result<()> {
         fs::create_dir_all(folder)?;
-        fs::write(folder.join(TABLES_FILE), format!("{self}"))?;
+        fs::write(folder.join(TABLES_FILE), self.to_string())?;
         let subtitle = format!("{}, {}", self.machine.date, self.machine.kind());
         let panels = self.sections.iter().flat_map(|section| &section.panels);
         fs::write(folder.join(CHART_FILE), chart::draw(&subtitle, panels))
@@ -72,38 +61,37 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { machine, command, scale, minutes, sections } = self;
-        writeln!(f, "# Measured on {}\n", machine.date)?;
-        writeln!(f, "With `{command}`, which wrote this file and took {minutes:.1} minutes, on")?;
-        writeln!(f, "{}.\n", machine.kind())?;
+        let Self { machine, scale, minutes, sections } = self;
+        let arguments: Vec<String> = std::env::args().skip(1).collect();
         writeln!(
             f,
-            "Load average before it began: {}. The contestants and what drives them share the machine.",
-            machine.load_average
+            "# Results of {date}\n\n\
+             Written by `cargo run --release -p bench -- {arguments}` in {minutes:.1} minutes on\n\
+             {kind}.\n\n\
+             Load average before the run: {load_average}. Servers and load generator share the machine.",
+            date = machine.date,
+            arguments = arguments.join(" "),
+            kind = machine.kind(),
+            load_average = machine.load_average,
         )?;
         if *scale == Scale::Quick {
-            writeln!(f, "\n**A quick run: it shows that everything works, and no figure.**")?;
+            writeln!(
+                f,
+                "\n**A quick run: it shows that everything works; its numbers mean nothing.**"
+            )?;
         }
         writeln!(
             f,
-            "\nEvery figure is the median of rounds in which the contestants took turns, with the least and the most of a round \
-             behind it. A ratio is taken round by round.\n"
+            "\nEach value is the median of several rounds, with minimum and maximum in parentheses. The contestants alternate within a round, \
+             and a ratio is taken round by round.\n\n\
+             ![chart of the results]({CHART_FILE})\n\n\
+             ## Thresholds\n"
         )?;
-        writeln!(f, "![the figures as a chart]({CHART_FILE})\n")?;
-        writeln!(f, "## The bars\n")?;
-        write!(f, "{}", Bar::table(sections.iter().flat_map(|section| &section.bars)))?;
-        sections.iter().try_for_each(|section| write!(f, "{section}"))
-    }
-}
-
-impl fmt::Display for Section {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\n## {}\n", self.title)?;
-        for part in &self.parts {
-            match part {
-                Part::Text(text) => write!(f, "\n{text}\n")?,
-                Part::Table(table) => write!(f, "\n{table}")?,
-            }
+        let thresholds = sections.iter().flat_map(|section| &section.thresholds);
+        write!(f, "{}", Threshold::table(thresholds))?;
+        for Section { title, parts, .. } in sections {
+            write!(f, "\n## {title}\n")?;
+            parts.iter().try_for_each(|part| write!(f, "\n{part}"))?;
         }
         Ok(())
     }

@@ -1,47 +1,43 @@
-//! Contestants that take turns.
-//!
-//! A figure stands beside another one of the same run: in every round each contestant has one turn, so that whatever the
-//! machine does meanwhile happens to all of them.
-
-use std::time::Duration;
+//! Comparisons in rounds: every contestant is measured once per round, so that other load on the machine affects all alike.
 
 use ratelimiter::clock::{Clock, MonotonicClock};
 
 use crate::progress::Progress;
-use crate::spread::Spread;
+use crate::summary::Summary;
+use crate::table::Table;
 
-/// Contestants, each with a way to do one turn.
-pub(crate) struct Contest<'a, T = f64> {
-    contestants: Vec<(String, Turn<'a, T>)>,
+/// Contestants, each with its measurement.
+pub(crate) struct Comparison<'a, T = f64> {
+    contestants: Vec<(String, Measure<'a, T>)>,
 }
 
-type Turn<'a, T> = Box<dyn FnMut() -> T + 'a>;
+type Measure<'a, T> = Box<dyn FnMut() -> T + 'a>;
 
-/// What the turns of each contestant measured, round by round.
+/// The measurements of each contestant, round by round.
 #[derive(Debug)]
 pub(crate) struct Rounds<T = f64> {
     rows: Vec<(String, Vec<T>)>,
 }
 
-impl<'a, T> Contest<'a, T> {
+impl<'a, T> Comparison<'a, T> {
     pub(crate) fn new() -> Self {
         Self { contestants: Vec::new() }
     }
 
-    pub(crate) fn add(&mut self, name: impl Into<String>, turn: impl FnMut() -> T + 'a) {
-        self.contestants.push((name.into(), Box::new(turn)));
+    pub(crate) fn add(&mut self, name: impl Into<String>, measure: impl FnMut() -> T + 'a) {
+        self.contestants.push((name.into(), Box::new(measure)));
     }
 
-    /// Lets the contestants take turns. The first turn of each warms up and does not count.
+    /// One more round comes first to warm up; it does not count.
     pub(crate) fn run(mut self, rounds: usize, progress: &Progress, what: &str) -> Rounds<T> {
         let mut rows: Vec<_> =
             self.contestants.iter().map(|(name, _)| (name.clone(), Vec::new())).collect();
         for round in 0..=rounds {
-            for ((name, turn), (_, measured)) in self.contestants.iter_mut().zip(&mut rows) {
+            for ((name, measure), (_, measured)) in self.contestants.iter_mut().zip(&mut rows) {
                 progress.step(format_args!("{what}: round {round} of {rounds}, {name}"));
-                let figure = turn();
+                let measurement = measure();
                 if round > 0 {
-                    measured.push(figure);
+                    measured.push(measurement);
                 }
             }
         }
@@ -50,58 +46,68 @@ impl<'a, T> Contest<'a, T> {
 }
 
 impl<T> Rounds<T> {
-    /// One figure of a contestant, round by round.
-    pub(crate) fn figures(&self, name: &str, figure: impl FnMut(&T) -> f64) -> Vec<f64> {
+    /// One value of a contestant, round by round.
+    pub(crate) fn values(&self, name: &str, value: impl FnMut(&T) -> f64) -> Vec<f64> {
         let row = self.rows.iter().find(|(other, _)| other == name);
-        let (_, measured) = row.expect("a contestant of this run");
-        measured.iter().map(figure).collect()
+        let (_, measured) = row.expect("a contestant of this comparison");
+        measured.iter().map(value).collect()
     }
 
-    /// One figure of a contestant.
-    pub(crate) fn spread(&self, name: &str, figure: impl FnMut(&T) -> f64) -> Spread {
-        Spread::of(&self.figures(name, figure))
+    pub(crate) fn summary(&self, name: &str, value: impl FnMut(&T) -> f64) -> Summary {
+        Summary::of(&self.values(name, value))
     }
 
-    /// One figure of a contestant, as so many times that of another.
+    /// One value of a contestant divided by that of another.
     pub(crate) fn ratio(
         &self,
         name: &str,
         other: &str,
-        mut figure: impl FnMut(&T) -> f64,
-    ) -> Spread {
-        Spread::ratio(&self.figures(name, &mut figure), &self.figures(other, &mut figure))
+        mut value: impl FnMut(&T) -> f64,
+    ) -> Summary {
+        Summary::ratio(&self.values(name, &mut value), &self.values(other, &mut value))
     }
 
-    /// The contestants' names, in their order.
+    /// The contestants in their order.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.rows.iter().map(|(name, _)| name.as_str())
     }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.names().any(|other| other == name)
+    }
 }
 
-/// The figure that a turn of one number has.
-pub(crate) fn itself(figure: &f64) -> f64 {
-    *figure
+impl Rounds {
+    /// Contestants with their values, and the ratio to one of them.
+    pub(crate) fn table(&self, caption: &str, unit: &str, other: &str) -> Table {
+        let mut table = Table::new(caption, ["what", unit, &format!("× {other}")]);
+        for name in self.names() {
+            let (value, ratio) = (self.summary(name, itself), self.ratio(name, other, itself));
+            table.row([name.to_owned(), value.to_string(), ratio.to_string()]);
+        }
+        table
+    }
 }
 
-/// Nanoseconds for each of `count` operations, the number of which `operation` is told.
+/// The value of a measurement that is one number.
+pub(crate) fn itself(value: &f64) -> f64 {
+    *value
+}
+
+/// Nanoseconds per operation; `operation` gets its number.
 pub(crate) fn nanos_each(count: usize, mut operation: impl FnMut(usize)) -> f64 {
     nanos_of_all(count, || (0..count).for_each(&mut operation))
 }
 
-/// Nanoseconds for each of `count` operations that `work` does.
+/// Nanoseconds per operation, for `work` that does `count` operations.
 pub(crate) fn nanos_of_all(count: usize, work: impl FnOnce()) -> f64 {
     let clock = MonotonicClock::new();
     let started_at = clock.now();
     work();
-    nanos(clock.now().since(started_at)) / float(count)
+    clock.now().since(started_at).as_secs_f64() * 1e9 / float(count)
 }
 
-pub(crate) fn nanos(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e9
-}
-
-/// A count as a number to calculate with.
-#[expect(clippy::cast_precision_loss, reason = "a figure for people has three digits")]
+#[expect(clippy::cast_precision_loss, reason = "printed with three digits")]
 pub(crate) fn float(count: usize) -> f64 {
     count as f64
 }
@@ -111,22 +117,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_contestants_take_turns_and_the_first_round_does_not_count() {
-        let turns = std::cell::RefCell::new(Vec::new());
-        let mut contest = Contest::new();
+    fn the_contestants_alternate_and_the_first_round_does_not_count() {
+        let calls = std::cell::RefCell::new(Vec::new());
+        let mut comparison = Comparison::new();
         for (name, factor) in [("a", 1.0), ("b", 10.0)] {
-            let turns = &turns;
-            contest.add(name, move || {
-                turns.borrow_mut().push(name);
-                factor * float(turns.borrow().len())
+            let calls = &calls;
+            comparison.add(name, move || {
+                calls.borrow_mut().push(name);
+                factor * float(calls.borrow().len())
             });
         }
-        let rounds = contest.run(2, &Progress::silent(), "test");
-        assert_eq!(turns.into_inner(), ["a", "b", "a", "b", "a", "b"]);
-        assert_eq!(rounds.figures("a", itself), [3.0, 5.0]);
-        assert_eq!(rounds.figures("b", itself), [40.0, 60.0]);
+        let rounds = comparison.run(2, &Progress::new(), "test");
+        assert_eq!(calls.into_inner(), ["a", "b", "a", "b", "a", "b"]);
+        assert_eq!(rounds.values("a", itself), [3.0, 5.0]);
+        assert_eq!(rounds.values("b", itself), [40.0, 60.0]);
         let ratio = rounds.ratio("b", "a", itself);
-        assert_eq!(ratio, Spread::of(&[40.0 / 3.0, 60.0 / 5.0]));
+        assert_eq!(ratio, Summary::of(&[40.0 / 3.0, 60.0 / 5.0]));
         assert_eq!(rounds.names().collect::<Vec<_>>(), ["a", "b"]);
+        assert!(rounds.has("a") && !rounds.has("c"));
     }
 }

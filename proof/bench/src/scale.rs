@@ -1,11 +1,10 @@
 //! How much is measured.
 
-/// How much is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scale {
-    /// Enough for figures to publish.
+    /// Enough for results to publish.
     Full,
-    /// Just enough to see that everything works; the figures mean nothing.
+    /// Just enough to see that everything works.
     Quick,
 }
 

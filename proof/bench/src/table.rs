@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A table with a line above it.
+/// A table with a caption above it.
 #[derive(Debug)]
 pub(crate) struct Table {
     caption: String,

@@ -1,4 +1,4 @@
-//! A TigerBeetle of a prototype's own.
+//! A TigerBeetle server for a prototype.
 
 use ratelimiter_tigerbeetle::ledger::cluster::{
     ClusterConfig, ClusterLedger, ClusterSettings, NoObserver,
@@ -8,7 +8,7 @@ use testkit::tigerbeetle::{BINARY_VARIABLE, Mode, TestCluster, find_binary};
 
 use crate::Error;
 
-/// Starts a TigerBeetle on a free port and a temporary data file.
+/// Starts a TigerBeetle server on a free port with a temporary data file.
 ///
 /// # Errors
 /// There is no server binary.

@@ -1,10 +1,8 @@
-//! What the five prototypes share: steps that are printed and judged, the scenarios that several of them play, and servers of
-//! their own.
+//! Shared parts of the five prototypes: printed steps, scenarios that several of them run, and servers.
 
-#![allow(clippy::print_stdout, reason = "the programs print what they do")]
+#![allow(clippy::print_stdout, reason = "the programs print their steps")]
 
 pub mod cluster;
-pub mod latencies;
 pub mod reconcile;
 pub mod semantics;
 pub mod server_process;

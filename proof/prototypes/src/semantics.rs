@@ -1,4 +1,4 @@
-//! Prototypes 1 and 5: what a lease ID is good for.
+//! Prototypes 1 and 5: a lease ID has one answer for ever.
 
 use std::time::Duration;
 
@@ -11,17 +11,16 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::{Error, Steps};
 
-/// How long a reservation of this scenario counts.
+/// Window of the limit.
 const WINDOW_SECONDS: u64 = 3;
-/// How long an attempt after the denial may take to be allowed.
+/// How soon a retry must be allowed.
 const ALLOWED_WITHIN: Duration = Duration::from_secs(30);
 
-/// Two of three attempts are allowed; the denied one stays denied with its lease ID, also when there is room again, and a new
-/// lease ID is allowed then.
+/// Two of three reserves are allowed. The denied lease ID stays denied, even when a new lease ID is allowed.
 ///
 /// # Errors
-/// The limiter gives no decision.
-pub async fn play(steps: &mut Steps, limiter: &impl Backend) -> Result<(), Error> {
+/// The limiter does not answer.
+pub async fn run(steps: &mut Steps, limiter: &impl Backend) -> Result<(), Error> {
     let key = LimitKey::llm_rpm("prototype", "semantics")?;
     let kind = LimitKind::Rolling { window: Window::from_seconds(WINDOW_SECONDS)? };
     let status = limiter.define(Limit::new(key.clone(), kind, Capacity::new(2)?)).await?;
@@ -32,26 +31,26 @@ pub async fn play(steps: &mut Steps, limiter: &impl Backend) -> Result<(), Error
     for (name, lease, expected) in
         [("first", first, "allowed"), ("second", second, "allowed"), ("third", third, "denied")]
     {
-        let decision = ask(limiter, &key, lease).await?;
+        let decision = reserve(limiter, &key, lease).await?;
         steps.equal(&format!("reserve with a {name} lease ID"), &expected, &word(&decision));
     }
-    let again = ask(limiter, &key, third).await?;
+    let again = reserve(limiter, &key, third).await?;
     steps.equal("repeat the denied one with the same lease ID", &"denied", &word(&again));
 
-    let begun = Instant::now();
-    let (attempts, is_allowed) = ask_until_allowed(limiter, &key, fourth).await?;
-    let happened =
-        format!("allowed: {is_allowed}, after {attempts} attempts in {:?}", begun.elapsed());
+    let started_at = Instant::now();
+    let (attempts, is_allowed) = reserve_until_allowed(limiter, &key, fourth).await?;
+    let actual =
+        format!("allowed: {is_allowed}, after {attempts} attempts in {:?}", started_at.elapsed());
     let expected = format!("allowed within {ALLOWED_WITHIN:?}");
-    steps.judged("ask with new lease IDs, as the hints say", &expected, &happened, is_allowed);
+    steps.check("retry with new lease IDs after the hints", &expected, &actual, is_allowed);
 
-    let late = ask(limiter, &key, third).await?;
-    let what = "repeat the denied lease ID now that there was room for another";
+    let late = reserve(limiter, &key, third).await?;
+    let what = "repeat the denied lease ID after another one was allowed";
     steps.equal(what, &"denied", &word(&late));
     Ok(())
 }
 
-async fn ask_until_allowed(
+async fn reserve_until_allowed(
     limiter: &impl Backend,
     key: &LimitKey,
     first: LeaseId,
@@ -59,7 +58,7 @@ async fn ask_until_allowed(
     let give_up = Instant::now() + ALLOWED_WITHIN;
     let mut lease = first;
     for attempts in 1.. {
-        match ask(limiter, key, lease).await? {
+        match reserve(limiter, key, lease).await? {
             Decision::Allowed { .. } => return Ok((attempts, true)),
             Decision::Denied(denial) => {
                 let again = Instant::now() + denial.retry_after;
@@ -71,20 +70,24 @@ async fn ask_until_allowed(
         }
         lease = new_lease();
     }
-    Err("there are more numbers than attempts".into())
+    Err("attempts are unlimited".into())
 }
 
-async fn ask(limiter: &impl Backend, key: &LimitKey, lease: LeaseId) -> Result<Decision, Error> {
+async fn reserve(
+    limiter: &impl Backend,
+    key: &LimitKey,
+    lease: LeaseId,
+) -> Result<Decision, Error> {
     let requirements = Requirements::of([(key.clone(), 1)])?;
     Ok(limiter.reserve(&ReserveRequest::new(lease, requirements)).await?)
 }
 
-/// A lease ID that nobody has used.
+/// A new lease ID.
 pub fn new_lease() -> LeaseId {
     LeaseId::generate(MonotonicClock::new().now())
 }
 
-/// The decision in a word.
+/// `allowed` or `denied`.
 pub fn word(decision: &Decision) -> &'static str {
     if decision.is_allowed() { "allowed" } else { "denied" }
 }

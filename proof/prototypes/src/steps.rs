@@ -1,12 +1,12 @@
-//! Steps with what was expected and what happened.
+//! Steps with expected and actual results.
 
 use std::fmt;
 use std::process::ExitCode;
 
-/// What stops a program: something that no step foresaw.
+/// An unexpected error, which ends the program.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// The steps of one program. Each is printed as it happens; one that did not go as expected makes the program fail.
+/// The steps of one program. Each is printed as it happens; if one fails, so does the program.
 #[derive(Debug)]
 pub struct Steps {
     count: usize,
@@ -14,38 +14,38 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// Prints what the program is to show.
-    pub fn begin(goal: &str) -> Self {
+    /// Prints the goal of the program.
+    pub fn start(goal: &str) -> Self {
         println!("{goal}\n");
         Self { count: 0, failed: Vec::new() }
     }
 
-    /// Something that must happen exactly so.
-    pub fn equal<T: fmt::Debug + PartialEq>(&mut self, what: &str, expected: &T, happened: &T) {
-        let holds = expected == happened;
-        self.judged(what, &format!("{expected:?}"), &format!("{happened:?}"), holds);
+    /// A step whose result must equal the expected one.
+    pub fn equal<T: fmt::Debug + PartialEq>(&mut self, what: &str, expected: &T, actual: &T) {
+        let passed = expected == actual;
+        self.check(what, &format!("{expected:?}"), &format!("{actual:?}"), passed);
     }
 
-    /// Something of which the caller says whether it holds.
-    pub fn judged(&mut self, what: &str, expected: &str, happened: &str, holds: bool) {
+    /// A step of which the caller says whether it passed.
+    pub fn check(&mut self, what: &str, expected: &str, actual: &str, passed: bool) {
         self.count += 1;
-        let verdict = if holds { "as expected" } else { "NOT AS EXPECTED" };
+        let verdict = if passed { "passed" } else { "FAILED" };
         println!("{}. {what}", self.count);
         println!("   expected: {expected}");
-        println!("   happened: {happened}  ({verdict})");
-        if !holds {
+        println!("   actual:   {actual}  ({verdict})");
+        if !passed {
             self.failed.push(self.count);
         }
     }
 
-    /// Prints the verdict; the program's exit code.
+    /// Prints the number of failed steps. Returns the program's exit code.
     pub fn end(self) -> ExitCode {
         let Self { count, failed } = self;
         if failed.is_empty() {
-            println!("\nall {count} steps went as expected");
+            println!("\nall {count} steps passed");
             return ExitCode::SUCCESS;
         }
-        println!("\n{} of {count} steps did not go as expected: {failed:?}", failed.len());
+        println!("\n{} of {count} steps failed: {failed:?}", failed.len());
         ExitCode::FAILURE
     }
 }

@@ -191,19 +191,13 @@ impl Comparison {
 }
 
 impl fmt::Display for Comparison {
+    /// A Markdown table.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{:<22}{:>7}{:>6}{:>10}{:>13}{:>11}{:>11}{:>11}",
-            "provider",
-            "jobs",
-            "429s",
-            "tokens",
-            "utilisation",
-            "mean wait",
-            "p99 wait",
-            "max wait"
+            "| provider           | jobs  | 429s | tokens   | of its tokens used | mean wait | p99 wait  | longest wait |"
         )?;
+        writeln!(f, "|{}", " --- |".repeat(8))?;
         let Self { quiet_alone, quiet, busy } = self;
         for (name, result) in
             [("quiet, alone", quiet_alone), ("quiet, with busy", quiet), ("busy", busy)]
@@ -211,7 +205,7 @@ impl fmt::Display for Comparison {
             let ProviderResult { metrics, waits, utilisation } = result;
             writeln!(
                 f,
-                "{name:<22}{:>7}{:>6}{:>10}{:>11.1} %{:>9.2} s{:>9.2} s{:>9.2} s",
+                "| {name:<18} | {:>5} | {:>4} | {:>8} | {:>16.1} % | {:>7.2} s | {:>7.2} s | {:>10.2} s |",
                 waits.count,
                 metrics.refused,
                 metrics.tokens(),

@@ -1,22 +1,21 @@
 //! `ratelimiterd bench`: load test of a server or an in-process backend.
 
-mod load;
 mod report;
 
 use std::io::{self, IsTerminal, Write};
+use std::ops::RangeInclusive;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::RangedU64ValueParser;
 use ratelimiter::clock::{Clock, MonotonicClock};
-use ratelimiter::{Backend, LeaseId, LimitKey, MemoryLimiter};
+use ratelimiter::{Backend, Capacity, LeaseId, MemoryLimiter};
 use ratelimiter_client::{Cleartext, HttpOptions};
 
-use self::load::{Load, Worker};
-use self::report::LoadResults;
 use super::CliError;
 use super::remote::Remote;
+use crate::load::{ClosedLoop, LimiterCaller, Results, Workload};
 
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 
@@ -35,20 +34,24 @@ pub(super) struct Bench {
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
     /// Number of concurrent calls
-    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=10_000))]
-    workers: u64,
+    #[arg(long, default_value_t = 32, value_parser = count(1..=10_000))]
+    workers: usize,
     /// Number of models that the calls are spread over, each with its own limits
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100_000))]
-    models: u64,
+    #[arg(long, default_value_t = 100, value_parser = count(1..=100_000))]
+    models: usize,
     /// Number of limits per call: 1 to 4
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=4))]
-    requirements: u64,
+    #[arg(long, default_value_t = 4, value_parser = count(1..=4))]
+    requirements: usize,
     /// Capacity of each limit; a small one causes denials
     #[arg(long, default_value_t = 1_000_000_000)]
     capacity: u64,
     /// Do not complete allowed calls
     #[arg(long)]
     reserve_only: bool,
+}
+
+fn count(range: RangeInclusive<u64>) -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(range)
 }
 
 pub(super) async fn run(bench: Bench) -> Result<ExitCode, CliError> {
@@ -58,7 +61,7 @@ pub(super) async fn run(bench: Bench) -> Result<ExitCode, CliError> {
     let cleartext = if bench.http2 { Cleartext::Http2 } else { Cleartext::Http1 };
     let options = HttpOptions {
         cleartext,
-        idle_connections_max: usize::try_from(bench.workers).unwrap_or(usize::MAX),
+        idle_connections_max: bench.workers,
         repeat_for: Duration::ZERO,
         ..bench.remote.options()?
     };
@@ -66,70 +69,67 @@ pub(super) async fn run(bench: Bench) -> Result<ExitCode, CliError> {
     run_on(&bench, server, &bench.remote.url).await
 }
 
-async fn run_on<B>(bench: &Bench, backend: B, target: &str) -> Result<ExitCode, CliError>
-where
-    B: Backend + Clone + 'static,
-{
-    let clock = Arc::new(MonotonicClock::new());
-    // The keys are unique to this run, so that a test on a server in use touches no other limits.
-    let run = LeaseId::generate(clock.now());
-    let load = Load {
-        prefix: format!("bench:{run}"),
-        models: bench.models,
-        requirements: bench.requirements,
-        completes: !bench.reserve_only,
-    };
-    let limits = load.limits(bench.capacity)?;
-    for limit in limits.clone() {
+impl Bench {
+    /// The keys are unique to this run, so that a test on a server in use touches no other limits.
+    fn workload(&self, run: LeaseId) -> Result<Workload, CliError> {
+        let key = |dimension| format!("bench:{run}:{{model}}:{dimension}");
+        Ok(Workload {
+            keys: ["rpm", "tpm", "concurrency", "daily_tokens"].map(key),
+            limits_per_call: self.requirements,
+            capacity: Capacity::new(self.capacity).map_err(CliError::of)?,
+            window_seconds: 60,
+            hold_seconds: 60,
+            tokens_reserved: 100,
+            tokens_used: 40,
+        })
+    }
+}
+
+async fn run_on(
+    bench: &Bench,
+    backend: impl Backend + Clone + 'static,
+    target: &str,
+) -> Result<ExitCode, CliError> {
+    let clock = MonotonicClock::new();
+    let workload = bench.workload(LeaseId::generate(clock.now()))?;
+    for limit in (0..bench.models).flat_map(|model| workload.limits(model)) {
         backend.define(limit).await.map_err(CliError::of)?;
     }
-    let results = run_load(bench, &backend, load, &clock).await;
-    let keys: Vec<LimitKey> = limits.into_iter().map(|limit| limit.key).collect();
-    for key in &keys {
-        backend.delete(key).await.map_err(CliError::of)?;
+    let results = run_load(bench, &backend, &workload, &clock).await;
+    for key in (0..bench.models).flat_map(|model| workload.keys(model)) {
+        backend.delete(&key).await.map_err(CliError::of)?;
     }
     let (results, elapsed) = results?;
-    let text = results.report(target, elapsed);
+    let text = report::report(&results, target, elapsed);
     io::stdout().write_all(text.as_bytes()).map_err(CliError::of)?;
     Ok(if results.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-async fn run_load<B>(
+async fn run_load(
     bench: &Bench,
-    backend: &B,
-    load: Load,
-    clock: &Arc<MonotonicClock>,
-) -> Result<(LoadResults, Duration), CliError>
-where
-    B: Backend + Clone + 'static,
-{
-    let load = Arc::new(load);
-    let started = clock.now();
-    let end = started.after(Duration::from_secs(bench.seconds));
-    let (progress, mut progressed) = tokio::sync::mpsc::unbounded_channel();
-    let mut workers = tokio::task::JoinSet::new();
-    for number in 0..bench.workers {
-        let worker = Worker {
-            backend: backend.clone(),
-            load: Arc::clone(&load),
-            clock: Arc::clone(clock),
-            number,
-            progress: progress.clone(),
-        };
-        workers.spawn(worker.run_until(end));
-    }
-    drop(progress);
+    backend: &(impl Backend + Clone + 'static),
+    workload: &Workload,
+    clock: &MonotonicClock,
+) -> Result<(Results, Duration), CliError> {
+    let calls = workload.calls(bench.models);
+    let caller = |number| {
+        let caller = LimiterCaller::new(backend.clone(), &calls, number);
+        if bench.reserve_only { caller.reserve_only() } else { caller }
+    };
+    let callers = (0..bench.workers).map(caller).collect();
+    let started_at = clock.now();
+    let until = started_at.after(Duration::from_secs(bench.seconds));
+    let mut running = ClosedLoop::start(callers, clock, until);
     let is_shown = io::stderr().is_terminal();
-    let mut results = LoadResults::new();
     let mut ticks = tokio::time::interval(PROGRESS_EVERY);
     loop {
         tokio::select! {
-            more = progressed.recv() => match more {
-                Some(more) => results.add(&more),
-                None => break,
-            },
+            ended = running.join() => {
+                ended.map_err(CliError::of)?;
+                break;
+            }
             _ = ticks.tick(), if is_shown => {
-                let line = results.progress(clock.now().since(started));
+                let line = report::progress(&running.results(), clock.now().since(started_at));
                 write!(io::stderr(), "\r{line}\x1b[K").map_err(CliError::of)?;
             }
         }
@@ -137,9 +137,5 @@ where
     if is_shown {
         writeln!(io::stderr()).map_err(CliError::of)?;
     }
-    let elapsed = clock.now().since(started);
-    while let Some(ended) = workers.join_next().await {
-        ended.map_err(CliError::of)?;
-    }
-    Ok((results, elapsed))
+    Ok((running.results(), clock.now().since(started_at)))
 }

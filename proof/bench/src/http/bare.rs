@@ -1,4 +1,4 @@
-//! The limit of what a server can do over HTTP: it reads the same bytes, decides nothing, and answers the same bytes.
+//! The ceiling over HTTP: a server that parses the same requests, decides nothing and answers with the same bytes.
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -44,16 +44,16 @@ struct Results {
     results: Vec<Allowed>,
 }
 
-/// Serves on a free port until it is killed, on the runtime that our server has too.
+/// Serves on a free port until it is killed, on the same runtime as `ratelimiterd`.
 pub(crate) fn serve() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    runtime.expect("the system has room for a runtime").block_on(async {
+    runtime.expect("a runtime starts").block_on(async {
         let router = Router::new()
             .route("/v1/reserve", post(one))
             .route("/v1/reserve/batch", post(batch))
             .with_state(MonotonicClock::new());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
-        let listener = listener.expect("the system has a free port");
+        let listener = listener.expect("a port is free");
         announce(listener.local_addr().expect("it is bound"));
         let listener = listener.tap_io(|stream| {
             stream.set_nodelay(true).expect("the connection is open");
@@ -73,9 +73,9 @@ async fn batch(State(clock): State<MonotonicClock>, body: Bytes) -> Json<Results
     Json(Results { results })
 }
 
-/// Not `Json`, which also keeps the path to a field that is wrong: this is about the least that reading costs.
+/// Not axum's `Json`, which also tracks the path to an invalid field: this is the least that parsing costs.
 fn read<T: DeserializeOwned>(body: &[u8]) -> T {
-    serde_json::from_slice(body).expect("the load generator sends what is right")
+    serde_json::from_slice(body).expect("the load generator sends valid requests")
 }
 
 fn allow(clock: &MonotonicClock, request: Reserve) -> Allowed {

@@ -1,7 +1,7 @@
-//! Redis with one script that checks four keys, all or none.
+//! Redis with one Lua script that checks four keys and increments all of them or none.
 //!
-//! The script counts in fixed windows and knows no leases, so it has less to do than ours; what it shows is what the round trip and
-//! the script alone cost.
+//! The script has fixed windows and no leases, so it does less than a limiter: it shows the cost of the round trip and of the
+//! script alone.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,7 +14,7 @@ use crate::child::Server;
 use crate::load::request::Template;
 use crate::workload::{AMOUNTS, keys};
 
-/// Of each key: the amount, the capacity, and the window in milliseconds stand behind the keys.
+/// `ARGV` has the amounts of all keys, then their capacities, then their windows in milliseconds.
 const SCRIPT: &str = "
 for i, key in ipairs(KEYS) do
   local used = tonumber(redis.call('GET', key) or '0')
@@ -25,7 +25,7 @@ for i, key in ipairs(KEYS) do
   if used == tonumber(ARGV[i]) then redis.call('PEXPIRE', key, ARGV[2 * #KEYS + i]) end
 end
 return 1";
-/// The most that the script's numbers count exactly, and more than a run uses.
+/// More than a run uses, and exact in the script's floating-point numbers.
 const CAPACITY: u64 = 1 << 52;
 const WINDOWS_MS: [u64; 4] = [60_000, 60_000, 300_000, 86_400_000];
 const PROGRAM: &str = "redis-server";

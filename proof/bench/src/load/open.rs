@@ -1,7 +1,7 @@
-//! An open loop: requests are sent by the clock, whatever the server does.
+//! Open loop: requests are sent on a schedule, whatever the server does.
 //!
-//! A request's latency counts from the moment when it was due. So a server that stops for a while pays for every request that was due
-//! meanwhile, and not only for the one that it held up.
+//! Latency counts from the scheduled time (no coordinated omission): a pause of the server counts for every request that
+//! was due during the pause, not only for the one it held up.
 
 use std::io::{self, Write};
 use std::net::TcpStream;
@@ -11,15 +11,16 @@ use std::thread;
 use std::time::Duration;
 
 use ratelimiter::clock::{Clock, MonotonicClock, Timestamp};
+use ratelimiterd::load::Latencies;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::reply::read_one;
 use super::request::Template;
-use super::{Latencies, Target, Turn, with_cpu_seconds};
+use super::{Measurement, Target, one_thread, with_cpu_seconds};
 use crate::child::Server;
 
-/// The moments at which requests are due: so many a second, evenly.
+/// The times at which requests are due, at a constant rate.
 #[derive(Debug, Clone)]
 pub(crate) struct Schedule {
     clock: MonotonicClock,
@@ -30,18 +31,18 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// From now on, for a turn.
-    pub(crate) fn new(clock: &MonotonicClock, per_second: f64, turn: Duration) -> Self {
+    /// Starts now.
+    pub(crate) fn new(clock: &MonotonicClock, per_second: f64, duration: Duration) -> Self {
         let started_at = clock.now();
         let every = Duration::from_secs_f64(1.0 / per_second);
-        Self { clock: clock.clone(), started_at, until: started_at.after(turn), every, next: 0 }
+        Self { clock: clock.clone(), started_at, until: started_at.after(duration), every, next: 0 }
     }
 }
 
 impl Iterator for Schedule {
     type Item = Timestamp;
 
-    /// Waits until the next request is due. Those that are overdue come at once.
+    /// Waits until the next request is due. Returns at once if it is overdue.
     fn next(&mut self) -> Option<Timestamp> {
         let due_at = self.started_at.after(self.every * self.next);
         if due_at >= self.until {
@@ -58,60 +59,59 @@ impl Iterator for Schedule {
     }
 }
 
-/// One connection, as the sender and its reader share it.
-struct Lane {
+/// The sender's half of a connection.
+struct Connection {
     stream: TcpStream,
-    /// When the request that is under way was due, in nanoseconds after the beginning.
+    /// Due time of the request in flight, in nanoseconds since the start; shared with the reader.
     due_nanos: Arc<AtomicU64>,
 }
 
-/// Sends so many requests a second over at most so many connections.
-pub(crate) fn drive(
+/// Sends requests at a constant rate over the given number of connections.
+pub(crate) fn measure(
     server: &Server,
     target: &Target,
     connections: usize,
     requests_per_second: f64,
-    turn: Duration,
-) -> Turn {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.expect("the system has room for a runtime");
+    duration: Duration,
+) -> Measurement {
+    let runtime = one_thread();
     let clock = MonotonicClock::new();
-    let began_at = clock.now();
+    let opened_at = clock.now();
     let (free, frees) = mpsc::channel();
     let (finished, all_answered) = oneshot::channel();
     let (answered, mut answers) = tokio::sync::mpsc::unbounded_channel();
     let mut readers = JoinSet::new();
-    let mut lanes = Vec::with_capacity(connections);
+    let mut open = Vec::with_capacity(connections);
     for number in 0..connections {
-        let lane = Lane::open(target).expect("the server accepts connections");
-        let due_nanos = Arc::clone(&lane.due_nanos);
-        let stream = lane.stream.try_clone().expect("the system has room for a descriptor");
+        let connection = Connection::open(target).expect("the server accepts connections");
+        let due_nanos = Arc::clone(&connection.due_nanos);
+        let stream = connection.stream.try_clone().expect("a file descriptor is free");
         let (free, answered, clock) = (free.clone(), answered.clone(), clock.clone());
         free.send(number).expect("the receiver is there");
-        let replies = target.replies;
+        let expected = target.reply;
         readers.spawn_on(
             async move {
                 let mut stream = tokio::net::TcpStream::from_std(stream)?;
                 let mut reply = Vec::with_capacity(16 * 1_024);
                 loop {
-                    read_one(&mut stream, replies, &mut reply).await?;
+                    read_one(&mut stream, expected, &mut reply).await?;
                     let due_at = Duration::from_nanos(due_nanos.load(Ordering::Acquire));
-                    let latency = clock.now().since(began_at).saturating_sub(due_at);
-                    // Both are there until every request is answered.
-                    let _told = (answered.send(latency), free.send(number));
+                    let latency = clock.now().since(opened_at).saturating_sub(due_at);
+                    // Both receivers exist until every request is answered.
+                    let _sent = (answered.send(latency), free.send(number));
                 }
             },
             runtime.handle(),
         );
-        lanes.push(lane);
+        open.push(connection);
     }
-    let mut latencies = Latencies::new();
+    let mut latencies = Latencies::default();
     let templates = Arc::clone(&target.templates);
-    let schedule = Schedule::new(&clock, requests_per_second, turn);
+    let schedule = Schedule::new(&clock, requests_per_second, duration);
     let (took, server_seconds) = with_cpu_seconds(server, || {
         let started_at = clock.now();
         let sender = thread::spawn(move || {
-            send_all(lanes, schedule, began_at, &frees, &templates);
+            send_all(open, schedule, opened_at, &frees, &templates);
             finished.send(()).expect("the readers wait for it");
         });
         runtime.block_on(read_all(&mut readers, all_answered));
@@ -121,28 +121,28 @@ pub(crate) fn drive(
     while let Ok(latency) = answers.try_recv() {
         latencies.record(latency);
     }
-    latencies.turn(target.reserves_each, took, server_seconds)
+    Measurement::new(&latencies, target.reserves_per_request, took, server_seconds)
 }
 
-/// Sends what is due over whichever connection is free, and returns when all is answered.
+/// Sends each request when it is due, on any free connection. Returns when all are answered.
 fn send_all(
-    mut lanes: Vec<Lane>,
+    mut connections: Vec<Connection>,
     schedule: Schedule,
-    began_at: Timestamp,
+    opened_at: Timestamp,
     frees: &mpsc::Receiver<usize>,
     templates: &[Template],
 ) {
     let clock = schedule.clock.clone();
     let mut request = Vec::new();
     for (due_at, template) in schedule.zip(templates.iter().cycle()) {
-        let lane = &mut lanes[frees.recv().expect("a reader frees its connection")];
+        let connection = &mut connections[frees.recv().expect("a reader frees its connection")];
         template.fill(clock.now(), &mut request, drop);
-        let due = u64::try_from(due_at.since(began_at).as_nanos()).expect("a run is short");
-        lane.due_nanos.store(due, Ordering::Release);
-        lane.stream.write_all(&request).expect("a request fits a socket's buffer");
+        let due = u64::try_from(due_at.since(opened_at).as_nanos()).expect("a run is short");
+        connection.due_nanos.store(due, Ordering::Release);
+        connection.stream.write_all(&request).expect("a request fits a socket's buffer");
     }
     // A connection is free again when its last request is answered.
-    for _ in 0..lanes.len() {
+    for _ in 0..connections.len() {
         frees.recv().expect("a reader frees its connection");
     }
 }
@@ -157,11 +157,11 @@ async fn read_all(readers: &mut JoinSet<io::Result<()>>, all_answered: oneshot::
     readers.shutdown().await;
 }
 
-impl Lane {
+impl Connection {
     fn open(target: &Target) -> io::Result<Self> {
         let stream = TcpStream::connect(target.addr)?;
         stream.set_nodelay(true)?;
-        // The reader's half is this one too.
+        // The reader shares the socket, and tokio needs it so.
         stream.set_nonblocking(true)?;
         Ok(Self { stream, due_nanos: Arc::default() })
     }
@@ -172,11 +172,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_due_does_not_wait_for_what_is_late() {
+    fn a_late_request_does_not_delay_the_next_ones() {
         let clock = MonotonicClock::new();
         let mut schedule = Schedule::new(&clock, 1_000.0, Duration::from_millis(20));
         let first = schedule.next().unwrap();
-        // However long the first one takes, the others were due a millisecond apart.
+        // However late the first one is, the others are due a millisecond apart.
         let rest: Vec<_> = schedule.map(|due_at| due_at.since(first)).collect();
         let expected: Vec<_> = (1..20).map(Duration::from_millis).collect();
         assert_eq!(rest, expected);

@@ -1,57 +1,49 @@
-//! Finding the end of a reply, and seeing that it is the right one, with as little work as possible.
+//! Minimal reply parser: finds the end of a reply and checks that it is the expected one.
 
 use std::io;
 
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
-/// What replies look like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Replies {
-    /// HTTP/1.1 with a status of 200 and a body that begins like this.
-    Http {
-        /// The first bytes of a body that says yes.
-        body: &'static [u8],
-    },
-    /// So many integer replies of Redis, each of which says 1.
-    Redis {
-        /// How many.
-        count: usize,
-    },
+pub(crate) enum ExpectedReply {
+    /// HTTP/1.1 with status 200 and a body that begins with these bytes.
+    Http { body: &'static [u8] },
+    /// This many integer replies of Redis, each of them 1.
+    Redis { count: usize },
 }
 
 /// A single reserve that was allowed.
-pub(crate) const ALLOWED: Replies = Replies::Http { body: br#"{"allowed":true"# };
+pub(crate) const ALLOWED: ExpectedReply = ExpectedReply::Http { body: br#"{"allowed":true"# };
 /// A batch whose first reserve was allowed.
-pub(crate) const BATCH_ALLOWED: Replies = Replies::Http { body: br#"{"results":[{"allowed":true"# };
-/// A batch of completes, of which the first was right.
-pub(crate) const BATCH_COMPLETED: Replies = Replies::Http { body: br#"{"results":[{"ok":true"# };
+pub(crate) const BATCH_ALLOWED: ExpectedReply =
+    ExpectedReply::Http { body: br#"{"results":[{"allowed":true"# };
+/// A batch whose first complete succeeded.
+pub(crate) const BATCH_COMPLETED: ExpectedReply =
+    ExpectedReply::Http { body: br#"{"results":[{"ok":true"# };
 
-/// What is known of a reply so far.
+/// State of a reply that may not have arrived completely.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Seen {
-    /// More must come.
-    Part,
-    /// It is as long as this.
-    Whole(usize),
-    /// It is not what was asked for.
-    Wrong,
+enum ReplyState {
+    Partial,
+    /// Complete, with its length.
+    Complete(usize),
+    Unexpected,
 }
 
-impl Replies {
-    /// What the bytes that have come so far are.
-    pub(crate) fn look(self, bytes: &[u8]) -> Seen {
+impl ExpectedReply {
+    fn check(self, bytes: &[u8]) -> ReplyState {
         match self {
-            Self::Http { body } => look_at_http(bytes, body),
-            Self::Redis { count } => look_at_redis(bytes, count),
+            Self::Http { body } => check_http(bytes, body),
+            Self::Redis { count } => check_redis(bytes, count),
         }
     }
 }
 
-/// Reads one reply in the place of whatever is in `reply`.
+/// Reads one reply into `reply`, whose old content is discarded.
 pub(crate) async fn read_one(
     stream: &mut TcpStream,
-    replies: Replies,
+    expected: ExpectedReply,
     reply: &mut Vec<u8>,
 ) -> io::Result<()> {
     reply.clear();
@@ -59,26 +51,26 @@ pub(crate) async fn read_one(
         if stream.read_buf(reply).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        match replies.look(reply) {
-            Seen::Part => {}
-            Seen::Whole(_) => return Ok(()),
-            Seen::Wrong => {
+        match expected.check(reply) {
+            ReplyState::Partial => {}
+            ReplyState::Complete(_) => return Ok(()),
+            ReplyState::Unexpected => {
                 return Err(io::Error::other(String::from_utf8_lossy(reply).into_owned()));
             }
         }
     }
 }
 
-fn look_at_http(bytes: &[u8], expected: &[u8]) -> Seen {
-    let Some(head_end) = find(bytes, b"\r\n\r\n") else { return Seen::Part };
+fn check_http(bytes: &[u8], expected: &[u8]) -> ReplyState {
+    let Some(head_end) = find(bytes, b"\r\n\r\n") else { return ReplyState::Partial };
     let head = &bytes[..head_end + 2];
-    let Some(length) = content_length(head) else { return Seen::Wrong };
+    let Some(length) = content_length(head) else { return ReplyState::Unexpected };
     let (start, end) = (head_end + 4, head_end + 4 + length);
     if bytes.len() < end {
-        return Seen::Part;
+        return ReplyState::Partial;
     }
-    let is_right = head.starts_with(b"HTTP/1.1 200") && bytes[start..end].starts_with(expected);
-    if is_right { Seen::Whole(end) } else { Seen::Wrong }
+    let is_expected = head.starts_with(b"HTTP/1.1 200") && bytes[start..end].starts_with(expected);
+    if is_expected { ReplyState::Complete(end) } else { ReplyState::Unexpected }
 }
 
 fn content_length(head: &[u8]) -> Option<usize> {
@@ -90,14 +82,14 @@ fn content_length(head: &[u8]) -> Option<usize> {
     std::str::from_utf8(&line[name.len()..]).ok()?.trim().parse().ok()
 }
 
-fn look_at_redis(bytes: &[u8], count: usize) -> Seen {
-    const YES: &[u8] = b":1\r\n";
-    let whole = YES.len() * count;
-    let came = &bytes[..bytes.len().min(whole)];
-    if !came.chunks(YES.len()).all(|reply| YES.starts_with(reply)) {
-        return Seen::Wrong;
+fn check_redis(bytes: &[u8], count: usize) -> ReplyState {
+    const ONE: &[u8] = b":1\r\n";
+    let whole = ONE.len() * count;
+    let received = &bytes[..bytes.len().min(whole)];
+    if !received.chunks(ONE.len()).all(|reply| ONE.starts_with(reply)) {
+        return ReplyState::Unexpected;
     }
-    if bytes.len() < whole { Seen::Part } else { Seen::Whole(whole) }
+    if bytes.len() < whole { ReplyState::Partial } else { ReplyState::Complete(whole) }
 }
 
 fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
@@ -108,38 +100,45 @@ fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// However a reply is cut into pieces, its end is found where it is.
-    fn check(replies: Replies, reply: &[u8]) {
+    /// The end is found however the reply is split.
+    fn check(expected: ExpectedReply, reply: &[u8]) {
         for cut in 0..reply.len() {
-            assert_eq!(replies.look(&reply[..cut]), Seen::Part, "cut at {cut}");
+            assert_eq!(expected.check(&reply[..cut]), ReplyState::Partial, "cut at {cut}");
         }
-        assert_eq!(replies.look(reply), Seen::Whole(reply.len()));
+        assert_eq!(expected.check(reply), ReplyState::Complete(reply.len()));
         let two = [reply, reply].concat();
-        assert_eq!(replies.look(&two), Seen::Whole(reply.len()), "another one behind it");
+        assert_eq!(
+            expected.check(&two),
+            ReplyState::Complete(reply.len()),
+            "followed by another one"
+        );
     }
 
     #[test]
-    fn a_reply_ends_where_it_says() {
+    fn a_reply_ends_after_its_content_length() {
         check(
             ALLOWED,
             b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nContent-Length: 17\r\ndate: x\r\n\r\n{\"allowed\":true }",
         );
-        check(Replies::Redis { count: 3 }, b":1\r\n:1\r\n:1\r\n");
+        check(ExpectedReply::Redis { count: 3 }, b":1\r\n:1\r\n:1\r\n");
     }
 
     #[test]
-    fn another_answer_is_wrong() {
-        let of = |reply: &[u8]| ALLOWED.look(reply);
+    fn any_other_reply_is_unexpected() {
+        let of = |reply: &[u8]| ALLOWED.check(reply);
         assert_eq!(
             of(b"HTTP/1.1 200 OK\r\ncontent-length: 16\r\n\r\n{\"allowed\":false"),
-            Seen::Wrong
+            ReplyState::Unexpected
         );
         assert_eq!(
             of(b"HTTP/1.1 503 No\r\ncontent-length: 15\r\n\r\n{\"allowed\":true"),
-            Seen::Wrong
+            ReplyState::Unexpected
         );
-        assert_eq!(of(b"HTTP/1.1 200 OK\r\n\r\n"), Seen::Wrong);
-        assert_eq!(Replies::Redis { count: 2 }.look(b":1\r\n:0\r\n"), Seen::Wrong);
-        assert_eq!(Replies::Redis { count: 2 }.look(b"-NOSCRIPT"), Seen::Wrong);
+        assert_eq!(of(b"HTTP/1.1 200 OK\r\n\r\n"), ReplyState::Unexpected);
+        assert_eq!(
+            ExpectedReply::Redis { count: 2 }.check(b":1\r\n:0\r\n"),
+            ReplyState::Unexpected
+        );
+        assert_eq!(ExpectedReply::Redis { count: 2 }.check(b"-NOSCRIPT"), ReplyState::Unexpected);
     }
 }

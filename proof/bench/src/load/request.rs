@@ -1,22 +1,20 @@
-//! Requests as bytes, made before anything is measured; only the lease IDs are new each time.
+//! Prepared requests; only the lease IDs are new each time.
 
 use std::io::Write;
 
-use ratelimiter::LeaseId;
 use ratelimiter::clock::Timestamp;
+use ratelimiter::{LEASE_ID_CHARACTERS, LeaseId};
 
 use crate::workload::{AMOUNTS, keys};
 
-/// How many characters a lease ID has.
-const LEASE_CHARACTERS: usize = ratelimiter::LEASE_ID_CHARACTERS;
-/// Stands for a lease ID in a template. No other text of a request has it.
+/// Stands for a lease ID in a template.
 const PLACEHOLDER: &str = "@@@@@@@@@@@@@@@@@@@@@@@@@@";
 
 /// A request whose lease IDs are filled in when it is sent.
 #[derive(Debug, Clone)]
 pub(crate) struct Template {
     bytes: Vec<u8>,
-    /// Where the lease IDs are.
+    /// Offsets of the lease IDs.
     leases: Vec<usize>,
 }
 
@@ -38,26 +36,26 @@ impl Template {
         Self::new(&post("/v1/reserve/batch", &body))
     }
 
-    /// Anything without a lease.
+    /// A request without lease IDs.
     pub(crate) const fn of_bytes(bytes: Vec<u8>) -> Self {
         Self { bytes, leases: Vec::new() }
     }
 
-    /// Writes the request in the place of whatever is in `buffer`, with leases of this moment, which are handed to `made`.
+    /// Writes the request into `buffer`, whose old content is discarded, with new lease IDs, each passed to `made`.
     pub(crate) fn fill(&self, now: Timestamp, buffer: &mut Vec<u8>, mut made: impl FnMut(LeaseId)) {
         buffer.clear();
         buffer.extend_from_slice(&self.bytes);
         for &at in &self.leases {
             let random = fastrand::u128(..) >> 48;
             let lease = LeaseId::from_u128(u128::from(now.unix_ms()) << 80 | random);
-            let mut place = &mut buffer[at..at + LEASE_CHARACTERS];
-            write!(place, "{lease}").expect("a lease ID has as many characters as its place");
+            let mut place = &mut buffer[at..at + LEASE_ID_CHARACTERS];
+            write!(place, "{lease}").expect("a lease ID is as long as the placeholder");
             made(lease);
         }
     }
 }
 
-/// `POST /v1/complete/batch` for leases of which it is not known what they used.
+/// `POST /v1/complete/batch` without actuals.
 pub(crate) fn complete_batch(leases: &[LeaseId]) -> Vec<u8> {
     let bodies: Vec<_> =
         leases.iter().map(|lease| format!(r#"{{"lease_id":"{lease}"}}"#)).collect();
@@ -83,16 +81,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_lease_of_a_batch_is_new_and_of_the_moment() {
+    fn every_lease_of_a_batch_is_new_and_has_the_current_time() {
         let template = Template::reserve_batch([3, 5, 3]);
         let now = Timestamp::from_unix_ms(1_736_660_000_123);
-        let mut buffer = b"what was here before".to_vec();
+        let mut buffer = b"old content".to_vec();
         let mut made = Vec::new();
         template.fill(now, &mut buffer, |lease| made.push(lease));
         let text = String::from_utf8(buffer).unwrap();
         let leases: Vec<LeaseId> = text
             .match_indices(r#""lease_id":""#)
-            .map(|(at, found)| text[at + found.len()..][..LEASE_CHARACTERS].parse().unwrap())
+            .map(|(at, found)| text[at + found.len()..][..LEASE_ID_CHARACTERS].parse().unwrap())
             .collect();
         assert_eq!(leases, made);
         assert_eq!(leases.len(), 3);
@@ -102,6 +100,6 @@ mod tests {
         assert!(head.ends_with(&format!("content-length: {}", body.len())), "{head}");
         let requests =
             ratelimiter_wire::read_batch::<ratelimiter_wire::ReserveBody>(body.as_bytes());
-        assert!(requests.unwrap().iter().all(Result::is_ok), "our server reads it");
+        assert!(requests.unwrap().iter().all(Result::is_ok), "the server parses it");
     }
 }

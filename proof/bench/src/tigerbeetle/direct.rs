@@ -1,4 +1,4 @@
-//! The limit: the same chains, straight through the client crate.
+//! The ceiling: the same chains through the client crate alone.
 
 use std::time::Duration;
 
@@ -7,30 +7,31 @@ use ratelimiter::clock::{Clock, MonotonicClock};
 use ratelimiter::{LeaseId, LimitKey};
 use ratelimiter_tigerbeetle::ids::{self, TransferRole};
 use ratelimiter_tigerbeetle::ledger::LEDGER_LIMITS;
+use ratelimiterd::load::Latencies;
 use testkit::tigerbeetle::{Mode, TestCluster};
 
 use super::servers::SECONDS_MIN;
+use crate::load::Measurement;
 use crate::load::open::Schedule;
-use crate::load::{Latencies, Turn};
 use crate::rounds::float;
-use crate::workload::{LIMITS_PER_CALL, models, requirements};
+use crate::workload::{LIMITS_PER_CALL, models, workload};
 
-/// As many as a request of our server may have with batching on.
+/// The most that a server with batching on sends.
 const CHAINS_PER_REQUEST: usize = 2_000;
-/// More chains than TigerBeetle takes in a second, on a machine like any of today's.
-const CHAINS_PER_SECOND: usize = 150_000;
+/// More than TigerBeetle creates in a second on any current machine.
+const CHAINS_PER_SECOND_MAX: usize = 150_000;
 const CODE_LIMIT: u16 = 1;
 
-/// A client of its own, and what it sends for each model.
+/// A client and the chains it sends, one per model.
 pub(super) struct Direct {
     clock: MonotonicClock,
     runtime: tokio::runtime::Runtime,
     client: tb::Client,
     chains: Vec<Vec<Reservation>>,
-    chains_per_request: usize,
+    pub(super) chains_per_request: usize,
 }
 
-/// What a reservation is before it has a lease.
+/// A reservation without a lease.
 struct Reservation {
     key: LimitKey,
     account: u128,
@@ -41,24 +42,24 @@ struct Reservation {
 impl Direct {
     pub(super) fn open(cluster: &TestCluster, mode: Mode, model_count: usize) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().build();
-        let runtime = runtime.expect("the system has room for a runtime");
+        let runtime = runtime.expect("a runtime starts");
         let client = tb::Client::new(cluster.cluster_id(), &cluster.addresses()[0]);
         let client = client.expect("the client starts");
-        // A session's first request takes long.
+        // The first request of a session is slow.
         runtime.block_on(client.lookup_accounts(&[1])).expect("the cluster answers");
         let chains = models(model_count).into_iter().map(reservations).collect();
         let chains_per_request = match mode {
             Mode::Production => CHAINS_PER_REQUEST,
-            // A development server takes 253 transfers a request.
+            // A development server accepts 253 transfers per request.
             Mode::Development => 60,
         };
         Self { clock: MonotonicClock::new(), runtime, client, chains, chains_per_request }
     }
 
-    /// Chains per second, one full request after the other. They are made before the clock starts.
-    pub(super) fn flat_out(&self, turn: Duration) -> f64 {
+    /// Chains per second, one full request after the other. The requests are prepared.
+    pub(super) fn flat_out(&self, duration: Duration) -> f64 {
         let each = self.chains_per_request;
-        let per_turn = float(CHAINS_PER_SECOND) * turn.as_secs_f64();
+        let per_turn = float(CHAINS_PER_SECOND_MAX) * duration.as_secs_f64();
         let requests: Vec<_> = std::iter::repeat_with(|| self.request(each))
             .scan(0.0, |made, request| {
                 let before = *made;
@@ -71,25 +72,43 @@ impl Direct {
         for request in requests {
             self.send(&request);
             sent += each;
-            if self.clock.now().since(started_at) >= turn {
+            if self.clock.now().since(started_at) >= duration {
                 break;
             }
         }
         float(sent) / self.clock.now().since(started_at).as_secs_f64()
     }
 
-    /// Requests of so many chains, evenly, as many chains a second as told; each counts from the moment when it was due.
-    pub(super) fn paced(&self, chains: usize, chains_per_second: f64, turn: Duration) -> Turn {
-        let mut latencies = Latencies::new();
+    /// Requests of `chains` chains at a constant rate; latency counts from the scheduled time.
+    pub(super) fn paced(
+        &self,
+        chains: usize,
+        chains_per_second: f64,
+        duration: Duration,
+    ) -> Measurement {
+        let mut latencies = Latencies::default();
         let started_at = self.clock.now();
         let mut next = self.request(chains);
-        for due_at in Schedule::new(&self.clock, chains_per_second / float(chains), turn) {
+        for due_at in Schedule::new(&self.clock, chains_per_second / float(chains), duration) {
             self.send(&next);
             latencies.record(self.clock.now().since(due_at));
-            // While nothing is due, so that it is not part of a latency.
+            // Prepared while nothing is due, so that it is not part of a latency.
             next = self.request(chains);
         }
-        latencies.turn(chains, self.clock.now().since(started_at), 0.0)
+        Measurement::new(&latencies, chains, self.clock.now().since(started_at), 0.0)
+    }
+
+    /// Median latency in microseconds of one chain per request, one request after the other.
+    pub(super) fn lone_p50(&self, duration: Duration) -> f64 {
+        let mut latencies = Latencies::default();
+        let until = self.clock.now().after(duration);
+        while self.clock.now() < until {
+            let request = self.request(1);
+            let started_at = self.clock.now();
+            self.send(&request);
+            latencies.record(self.clock.now().since(started_at));
+        }
+        latencies.percentile(50.0).as_secs_f64() * 1e6
     }
 
     fn send(&self, request: &[tb::Transfer]) {
@@ -97,7 +116,7 @@ impl Direct {
         let results = results.expect("the cluster answers");
         let is_created =
             |result: &tb::CreateTransferResult| result.status == tb::CreateTransferStatus::Created;
-        assert!(results.iter().all(is_created), "the limits have room for everything");
+        assert!(results.iter().all(is_created), "the limits never deny");
     }
 
     fn request(&self, chains: usize) -> Vec<tb::Transfer> {
@@ -129,7 +148,7 @@ impl Direct {
 }
 
 fn reservations(model: usize) -> Vec<Reservation> {
-    let requirements = requirements(model);
+    let requirements = workload(SECONDS_MIN).call(model).requirements;
     let mut needs: Vec<_> = requirements.iter().collect();
     needs.sort_by(|a, b| a.key.cmp(&b.key));
     let reservation = |need: &ratelimiter::Requirement| Reservation {

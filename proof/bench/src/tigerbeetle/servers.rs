@@ -1,4 +1,4 @@
-//! Our servers on one cluster, each with other settings.
+//! Servers with different settings on one cluster.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,28 +10,25 @@ use testkit::tigerbeetle::TestCluster;
 
 use crate::child::{Role, Server};
 use crate::http::write_limits;
-use crate::load::Target;
-use crate::load::reply::{ALLOWED, BATCH_ALLOWED};
-use crate::load::request::Template;
-use crate::report::NotRun;
+use crate::report::SkipReason;
 use crate::rounds::float;
-use crate::workload::{LIMITS_PER_CALL, models};
+use crate::workload::LIMITS_PER_CALL;
 
-/// How long limits last: longer than a run, since what expires meanwhile is work that the client crate alone would not have.
+/// Windows and timeouts are longer than a run: expiry is work that the client crate alone would not have.
 pub(super) const SECONDS_MIN: u64 = 3_600;
-/// The events of a request when batching is on.
+/// Events per request with batching on.
 const BATCH_EVENTS: usize = 8_000;
-/// A server opens its sessions and provisions its limits before it is ready.
+/// A server opens sessions and provisions limits before it is ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Servers with batching by their number of sessions, and one without.
+/// Servers with batching, by their number of sessions, and one without batching.
 pub(super) struct Servers {
     batched: Vec<(u32, Server)>,
     unbatched: Server,
     _folder: TempDir,
 }
 
-/// What a server has sent to the cluster so far.
+/// Requests of a server to the cluster so far.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Sent {
     requests: f64,
@@ -43,8 +40,9 @@ impl Servers {
         cluster: &TestCluster,
         model_count: usize,
         sessions: &[u32],
-    ) -> Result<Self, NotRun> {
-        let folder = tempfile::tempdir().map_err(|error| NotRun(format!("no folder: {error}")))?;
+    ) -> Result<Self, SkipReason> {
+        let folder = tempfile::tempdir()
+            .map_err(|error| SkipReason(format!("no temporary folder: {error}")))?;
         let start = |sessions, batch_events| {
             let file = folder.path().join(format!("limits-{sessions}-{batch_events}.json"));
             write_limits(&file, model_count, SECONDS_MIN);
@@ -73,7 +71,7 @@ fn start(
     limits: &Path,
     sessions: u32,
     batch_events: usize,
-) -> Result<Server, NotRun> {
+) -> Result<Server, SkipReason> {
     let mut command = Role::Ratelimiterd.command();
     command.args(["--listen", "127.0.0.1:0", "--backend", "tigerbeetle", "--limits"]).arg(limits);
     for (name, value) in [
@@ -81,7 +79,7 @@ fn start(
         ("TIGERBEETLE__ADDRESSES", cluster.addresses().join(",")),
         ("TIGERBEETLE__SESSIONS", sessions.to_string()),
         ("TIGERBEETLE__MAX_BATCH_EVENTS", batch_events.to_string()),
-        // A server that is given more than it can do answers late, and does not turn anybody away.
+        // An overloaded server answers late instead of refusing.
         ("TIGERBEETLE__REQUEST_TIMEOUT_MS", "60000".to_owned()),
         ("SERVER__REQUEST_TIMEOUT_MS", "60000".to_owned()),
     ] {
@@ -92,14 +90,14 @@ fn start(
     let until = clock.now().after(READY_TIMEOUT);
     while get(server.addr, "/readyz").is_empty() {
         if clock.now() >= until {
-            return Err(NotRun(format!("ratelimiterd was not ready within {READY_TIMEOUT:?}")));
+            return Err(SkipReason(format!("ratelimiterd was not ready within {READY_TIMEOUT:?}")));
         }
         std::thread::park_timeout(Duration::from_millis(50));
     }
     Ok(server)
 }
 
-/// How many requests with how many transfers a server has sent, by its own metrics.
+/// From the metrics of the server.
 pub(super) fn batches_sent(server: &Server) -> Sent {
     let metrics = get(server.addr, "/metrics");
     let value = |name: &str| {
@@ -113,7 +111,7 @@ pub(super) fn batches_sent(server: &Server) -> Sent {
 }
 
 impl Sent {
-    /// How many chains a request has had on average, rounded, and at least one.
+    /// Average chains per request, rounded, at least one.
     #[expect(clippy::cast_possible_truncation, reason = "a request has at most 8 189 transfers")]
     #[expect(clippy::cast_sign_loss, reason = "counters do not go back")]
     pub(super) fn chains_each_since(self, before: Self) -> usize {
@@ -123,25 +121,11 @@ impl Sent {
     }
 }
 
-/// One request, and all that comes back.
+/// Sends one request and returns the response.
 fn get(addr: SocketAddr, path: &str) -> String {
     // Of a page with another status, nothing.
     let answer = testkit::ask(addr, "GET", path, "");
     answer.filter(|(status, _)| *status == 200).map(|(_, body)| body).unwrap_or_default()
-}
-
-pub(super) fn single_target(server: &Server, model_count: usize) -> Target {
-    let templates: Vec<_> = models(model_count).into_iter().map(Template::reserve).collect();
-    Target { addr: server.addr, templates: templates.into(), replies: ALLOWED, reserves_each: 1 }
-}
-
-pub(super) fn batch_target(server: &Server, model_count: usize, reserves: usize) -> Target {
-    let models = models(model_count);
-    let batch = |start| models.iter().copied().cycle().skip(start).take(reserves);
-    let templates: Vec<_> =
-        (0..models.len()).step_by(8).map(|start| Template::reserve_batch(batch(start))).collect();
-    let (templates, replies) = (templates.into(), BATCH_ALLOWED);
-    Target { addr: server.addr, templates, replies, reserves_each: reserves }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Prototype 4: a limit that is defined at a running server is in force at once; neither it nor TigerBeetle restarts.
+//! Prototype 4: a limit defined on a running server is active at once; neither the server nor TigerBeetle restarts.
 
 use std::process::ExitCode;
 
@@ -15,11 +15,11 @@ fn main() -> Result<ExitCode, Error> {
     if std::env::args().nth(1).is_some_and(|argument| argument == "serve") {
         return Ok(ratelimiterd::cli::run());
     }
-    tokio::runtime::Runtime::new()?.block_on(play())
+    tokio::runtime::Runtime::new()?.block_on(run())
 }
 
-async fn play() -> Result<ExitCode, Error> {
-    let mut steps = Steps::begin("A server on TigerBeetle: new limits without a restart");
+async fn run() -> Result<ExitCode, Error> {
+    let mut steps = Steps::start("A server on TigerBeetle: new limits without a restart");
     let cluster = cluster::start(Mode::Development)?;
     let mut server = ServerProcess::start(&cluster)?;
     let limiter = HttpLimiter::new(&server.url())?;
@@ -43,7 +43,7 @@ async fn play() -> Result<ExitCode, Error> {
     let decision = limiter.reserve(&first).await?;
     steps.equal("reserve at once", &"allowed", &word(&decision));
     let decision = limiter.reserve(&request()).await?;
-    steps.equal("reserve again: the only slot is taken", &"denied", &word(&decision));
+    steps.equal("reserve again: the only slot is held", &"denied", &word(&decision));
     limiter.complete(&CompleteRequest::new(first.lease, Actuals::none())).await?;
     let decision = limiter.reserve(&request()).await?;
     steps.equal("complete the first and reserve", &"allowed", &word(&decision));
@@ -51,8 +51,8 @@ async fn play() -> Result<ExitCode, Error> {
     let limit = Limit::new(rpm.clone(), minute, Capacity::new(3)?);
     steps.equal("PUT a higher capacity", &LimitStatus::Active, &limiter.define(limit).await?);
     let state = limiter.state(&rpm).await?.ok_or("the limit is defined")?;
-    let figures = (state.limit.capacity.get(), state.usage.used);
-    steps.equal("GET it: capacity and use", &(3, 2), &figures);
+    let usage = (state.limit.capacity.get(), state.usage.used);
+    steps.equal("GET it: capacity and usage", &(3, 2), &usage);
     steps.equal("the server is still the same process", &true, &server.is_running());
     Ok(steps.end())
 }

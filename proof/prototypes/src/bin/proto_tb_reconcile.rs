@@ -1,4 +1,4 @@
-//! Prototype 3: void and re-reserve frees what a call did not use at once.
+//! Prototype 3: void and re-reserve makes unused tokens available at once.
 
 use std::process::ExitCode;
 
@@ -7,9 +7,9 @@ use testkit::tigerbeetle::Mode;
 
 #[tokio::main]
 async fn main() -> Result<ExitCode, Error> {
-    let mut steps = Steps::begin("TigerBeetle: what a call did not use is free at once");
+    let mut steps = Steps::start("TigerBeetle: unused tokens are available at once");
     let cluster = cluster::start(Mode::Development)?;
     let limiter = cluster::limiter(&cluster.settings()).await?;
-    reconcile::play(&mut steps, &limiter).await?;
+    reconcile::run(&mut steps, &limiter).await?;
     Ok(steps.end())
 }
