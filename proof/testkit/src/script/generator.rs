@@ -91,7 +91,7 @@ impl Profile {
             amount_max: 11,
             actual_max: 19,
             capacities: 0..=39,
-            change_percent: 14,
+            change_percent: 16,
             is_portable: true,
             ..Self::crowded(keys)
         }
@@ -200,12 +200,9 @@ impl<'a> Writer<'a> {
                 window: Window::from_seconds(seconds).expect("a profile's windows are valid"),
             },
         };
-        let capacities = self.profile.capacities.clone();
-        let capacity = match self.profile.is_portable {
-            true => self.random.u64(capacities),
-            false => self.number(*capacities.end()).max(*capacities.start()),
-        };
-        let capacity = Capacity::new(capacity).expect("a profile's capacities are valid");
+        let (least, most) = self.profile.capacities.clone().into_inner();
+        let capacity = Capacity::new(self.number(most).max(least));
+        let capacity = capacity.expect("a profile's capacities are valid");
         let overage = if self.one_in(3) { Overage::Deny } else { Overage::Debt };
         Call::Define(Limit { overage, ..Limit::new(key.clone(), kind, capacity) })
     }
@@ -310,6 +307,7 @@ impl<'a> Writer<'a> {
 
     fn number(&mut self, max: u64) -> u64 {
         match self.random.u8(..16) {
+            _ if self.profile.is_portable => self.random.u64(..=max),
             0..=2 => max,
             3 => max / 2,
             4 => 0,
