@@ -120,7 +120,7 @@ flaws! {
         "a claimed item is handed out again",
     LosesReaped in Coordination within 20 breaks NeverLost | OnlyTheOwnerActs:
         "what a crashed worker held is not made ready again",
-    AcksForAnyone in Coordination within 20 breaks OnlyTheOwnerActs:
+    AcksForAnyone in Coordination within 50 breaks OnlyTheOwnerActs:
         "anyone may acknowledge a claim",
     DeliversDuplicates in Coordination within 20 breaks DeliveredAsOne:
         "a message that was sent twice is delivered twice",

@@ -53,6 +53,7 @@ pub(super) fn scheduler_settings() -> SchedulerSettings {
         lease: lease(seconds(5)),
         batch: BatchSize::new(5).expect("it is a size"),
         claim_for: lease(seconds(6)),
+        poll_interval: seconds(2),
         upkeep_interval: seconds(3),
         ..SchedulerSettings::default()
     }
