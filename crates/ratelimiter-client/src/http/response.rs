@@ -71,7 +71,9 @@ impl ServerResponse {
     /// The body of a successful answer that is text.
     pub(super) fn text(&self) -> Result<String, HttpError> {
         match std::str::from_utf8(&self.body) {
-            Ok(text) if self.status == 200 => Ok(text.to_owned()),
+            Ok(text) if self.status == 200 && self.content_type.starts_with("text/plain") => {
+                Ok(text.to_owned())
+            }
             Ok(_) | Err(_) => Err(self.unexpected(self.content_type.clone())),
         }
     }

@@ -17,6 +17,8 @@ const EXTENSIONS_PER_CLAIM: u32 = 3;
 const SETTLE_FOR: Duration = Duration::from_secs(60);
 /// The pause between two tries.
 const SETTLE_AGAIN_AFTER: Duration = Duration::from_millis(200);
+/// How often `begin` is called until enough of the claim is left.
+const BEGIN_ATTEMPTS_MAX: usize = 2;
 
 /// A claim on one job, with its own owner token, so that no other runner settles the job.
 #[derive(Debug)]
@@ -42,6 +44,14 @@ pub(super) fn postpone(wait: Duration, reason: impl AsRef<str>) -> Settlement {
 /// Another runner has the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ClaimLost;
+
+/// Why a job was not begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NotBegun {
+    ClaimLost,
+    /// The outbox confirmed it so late that the claim may expire before it is extended.
+    TooLate,
+}
 
 impl<O: Outbox> Claim<O> {
     /// Runs `work` and extends the claim meanwhile. Drops `work` if the claim is lost.
@@ -69,26 +79,26 @@ impl<O: Outbox> Claim<O> {
         }
     }
 
-    /// Records that the handler begins. Returns the number of the attempt.
-    pub(super) async fn begin(&self) -> Result<u32, ClaimLost> {
-        // Before it is asked for, which is never later than the outbox's start of the claim.
-        let mut asked_at = Instant::now();
-        let begun = self.repeat(|| {
-            asked_at = Instant::now();
-            self.outbox.begin(&self.owner, self.id, self.claim_for)
-        });
-        let attempt = begun.await.flatten().ok_or(ClaimLost)?;
-        if asked_at.elapsed() + self.extend_every() > self.claim_for.get() {
-            // The claim may have run out, and would before it is extended: another runner may have the job.
-            self.settle(&Settlement::postpone(Delay::ZERO)).await?;
-            return Err(ClaimLost);
+    /// Records that the handler begins, which extends the claim. Returns the number of the attempt.
+    pub(super) async fn begin(&self) -> Result<u32, NotBegun> {
+        for _ in 0..BEGIN_ATTEMPTS_MAX {
+            // Read before each call, so never later than the outbox's start of the claim.
+            let mut begun_at = Instant::now();
+            let begun = self.repeat(|| {
+                begun_at = Instant::now();
+                self.outbox.begin(&self.owner, self.id, self.claim_for)
+            });
+            let attempt = begun.await.flatten().ok_or(NotBegun::ClaimLost)?;
+            if begun_at.elapsed() + self.extend_every() <= self.claim_for.get() {
+                return Ok(attempt);
+            }
         }
-        Ok(attempt)
+        Err(NotBegun::TooLate)
     }
 
     /// How often the claim is extended.
     fn extend_every(&self) -> Duration {
-        (self.claim_for.get() / EXTENSIONS_PER_CLAIM).max(Duration::from_millis(1))
+        self.claim_for.get() / EXTENSIONS_PER_CLAIM
     }
 
     /// Settles the job. `Ok` also if an earlier try did so and its answer was lost.

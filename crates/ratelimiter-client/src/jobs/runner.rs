@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -121,12 +122,12 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
         let mut upkeep = interval(self.settings.upkeep_interval);
         upkeep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut claimed = ClaimResult::MayHaveMore;
+        // Subscribed before each claim, so that no later notification is missed.
+        let mut work_added = pin!(self.outbox.work_added());
         while !self.shutdown.is_cancelled() {
             while let Some(ended) = tasks.try_join_next() {
                 log_task_panic(ended);
             }
-            // Subscribed before the claims, so that no later notification is missed.
-            let work_added = self.outbox.work_added();
             if matches!(claimed, ClaimResult::MayHaveMore) && tasks.len() < self.settings.workers {
                 claimed = self.claim_jobs(&mut tasks).await;
             }
@@ -143,7 +144,10 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
                 () = tokio::task::yield_now(), if may_claim => {}
                 Some(ended) = tasks.join_next(), if !tasks.is_empty() => log_task_panic(ended),
                 () = self.changed.notified() => claimed = ClaimResult::MayHaveMore,
-                () = work_added => claimed = ClaimResult::MayHaveMore,
+                () = &mut work_added => {
+                    work_added.set(self.outbox.work_added());
+                    claimed = ClaimResult::MayHaveMore;
+                }
                 () = sleep_until(wake_at) => claimed = ClaimResult::MayHaveMore,
             }
         }

@@ -9,15 +9,17 @@ use ratelimiter::{JobId, Limiter};
 use tokio::time::{Instant, timeout};
 
 use super::admission::{AdmissionTurn, ClaimedJob};
-use super::claim::{Claim, ClaimLost, Settlement, fail, postpone};
+use super::claim::{Claim, ClaimLost, NotBegun, Settlement, fail, postpone};
 use super::context::RunnerContext;
 use super::handler::{JobCall, JobHandler};
 use super::job::{LlmJob, UnreadableJob};
 use super::queue::JobResult;
 use crate::scheduler::{Done, JobEnd, Permit, panic_message};
 
-/// How long a job of a newer version is put off, for a newer runner.
+/// How long a job of a newer version is postponed, for a newer runner.
 const NEWER_AFTER: Duration = Duration::from_secs(60);
+/// The delay of a job whose start was confirmed too late.
+const BEGIN_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 struct CallOutcome {
     settlement: Settlement,
@@ -113,9 +115,22 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
             |actuals| self.complete(&job.requirements, job.job_id.as_ref(), lease, actuals);
         let attempt = match claim.begin().await {
             Ok(attempt) => attempt,
-            Err(ClaimLost) => {
-                self.record_claim_lost();
-                complete(job.requirements.unused()).await;
+            Err(not_begun) => {
+                self.settings.observer.done(&job.view(Some(lease)), JobEnd::Cancelled);
+                let complete = complete(job.requirements.unused());
+                match not_begun {
+                    NotBegun::ClaimLost => {
+                        self.record_claim_lost();
+                        complete.await;
+                    }
+                    NotBegun::TooLate => {
+                        tracing::warn!("the outbox confirmed the start of a job too late");
+                        self.counts().given_back.add(1);
+                        let reason = "postponed: the outbox confirmed the start too late";
+                        let back = postpone(BEGIN_AGAIN_AFTER, reason);
+                        tokio::join!(self.settle(claim, &back), complete);
+                    }
+                }
                 return;
             }
         };
@@ -129,6 +144,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
             }
             Err(ClaimLost) => {
                 self.record_claim_lost();
+                self.settings.observer.done(&job.view(Some(lease)), JobEnd::Cancelled);
                 let actuals = job.requirements.known_actuals(permit.known_tokens());
                 complete(actuals).await;
             }
@@ -210,7 +226,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
                 self.counts().failed.add(1);
             }
             Settlement::Postpone { delay, reason } => {
-                tracing::debug!(?delay, %reason, "job put off");
+                tracing::debug!(?delay, %reason, "job postponed");
             }
         }
     }

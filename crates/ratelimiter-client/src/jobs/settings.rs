@@ -12,6 +12,9 @@ use crate::scheduler::{NoObserver, Observer};
 /// The most jobs that one runner has in flight.
 pub const WORKERS_MAX: usize = 1000;
 
+/// The shortest claim: one that is extended three times within its duration, in whole milliseconds.
+pub const CLAIM_FOR_MIN: Duration = Duration::from_millis(10);
+
 /// Settings of a runner.
 ///
 /// ```
@@ -29,7 +32,7 @@ pub struct RunnerSettings {
     pub workers: usize,
     /// How many of them may be for one model: 24, so that a slow model leaves room for the others.
     pub model_workers: usize,
-    /// How long a claim lasts: 30 s. It is extended while the runner lives, so the jobs of a crashed runner wait this long for
+    /// How long a claim lasts: 30 s, at least [`CLAIM_FOR_MIN`]. It is extended while the runner lives, so the jobs of a crashed runner wait this long for
     /// another.
     pub claim_for: LeaseDuration,
     /// How long a handler may take: 10 min. Then its future is dropped and the attempt fails.
@@ -72,6 +75,9 @@ pub enum InvalidRunnerSettings {
     /// `workers` above [`WORKERS_MAX`].
     #[error("too_many_workers: {asked}, at most {WORKERS_MAX}; start another runner")]
     TooManyWorkers { asked: usize },
+    /// `claim_for` below [`CLAIM_FOR_MIN`].
+    #[error("claim_too_short: claim_for is {claim_for:?}, at least {CLAIM_FOR_MIN:?}")]
+    ClaimTooShort { claim_for: Duration },
     /// A model that no job can name.
     #[error("a model of `models` makes no topic: {0}")]
     Model(#[from] InvalidName),
@@ -117,6 +123,10 @@ impl RunnerSettings {
         }
         if self.workers > WORKERS_MAX {
             return Err(InvalidRunnerSettings::TooManyWorkers { asked: self.workers });
+        }
+        let claim_for = self.claim_for.get();
+        if claim_for < CLAIM_FOR_MIN {
+            return Err(InvalidRunnerSettings::ClaimTooShort { claim_for });
         }
         Ok(())
     }
@@ -167,6 +177,13 @@ mod tests {
         assert_eq!(workers(WORKERS_MAX).check(), Ok(()));
         let refused = workers(WORKERS_MAX + 1).check();
         assert_eq!(refused, Err(InvalidRunnerSettings::TooManyWorkers { asked: 1001 }));
+        let claimed = |claim_for| {
+            let claim_for = LeaseDuration::new(claim_for).unwrap();
+            RunnerSettings { claim_for, ..RunnerSettings::default() }.check()
+        };
+        assert_eq!(claimed(CLAIM_FOR_MIN), Ok(()));
+        let claim_for = CLAIM_FOR_MIN - Duration::from_nanos(1);
+        assert_eq!(claimed(claim_for), Err(InvalidRunnerSettings::ClaimTooShort { claim_for }));
         assert!(Models::only([("p", "\n")]).is_err());
     }
 }

@@ -208,8 +208,18 @@ impl<L: Limiter + 'static> Worker<L> {
     }
 
     fn lease_unusable(mut self, attempt: &PendingAttempt) {
-        self.context.lock().admission.lease_unusable(attempt.waiter);
-        self.task = WorkerTask::Idle;
+        let context = self.context.clone();
+        let mut state = context.lock();
+        match next(&state, attempt) {
+            NextStep::Continue => {
+                state.admission.lease_unusable(attempt.waiter);
+                self.task = WorkerTask::Idle;
+            }
+            next @ (NextStep::Cancel | NextStep::HandBack) => {
+                drop(state);
+                self.leave(attempt, &next);
+            }
+        }
     }
 
     fn refused(mut self, attempt: &PendingAttempt, error: ReserveError) {
@@ -244,12 +254,12 @@ impl<L> Drop for Worker<L> {
                 self.context.lock().admission.ended();
                 None
             }
-            // Only a panic of the limiter leads here.
+            // The limiter or the observer panicked, or the runtime was dropped.
             WorkerTask::Asking(waiter) => Some(self.context.lock().admission.give_up(waiter)),
         };
         self.context.changed.notify_one();
         if let Some(Waiter { work, attempts, .. }) = abandoned {
-            let message = "the limiter panicked".to_owned();
+            let message = "the limiter or the observer panicked".to_owned();
             self.context.fail(work, attempts, JobFailure::Panicked { message }, JobEnd::Panicked);
         }
     }

@@ -50,7 +50,7 @@ async fn a_job_for_later_runs_when_it_is_due() {
 
 /// Every call of the outbox is a database query, so the gates wake the runner only when there is something to claim.
 #[tokio::test(start_paused = true)]
-async fn the_outbox_calls_of_a_gated_model_are_counted() {
+async fn a_gated_model_needs_few_outbox_calls() {
     let limits = ModelLimits { rpm: 1_000, tpm: 1_000_000, slots: 4 };
     let (jobs, world) = (Jobs::new(), World::new().with_model("p", limits));
     let ids = jobs.submit_all(&call("p", "acme", 10), 100).await;
@@ -62,7 +62,7 @@ async fn the_outbox_calls_of_a_gated_model_are_counted() {
     let running = tokio::spawn(runner.run(shutdown.clone()));
     assert!(jobs.ended(&ids).await.iter().all(is_done));
     let (calls, last) = (steps.uses(), jobs.calls().last().unwrap().after);
-    assert!(calls <= 1_257, "{calls} calls");
+    assert!((1_200..=1_257).contains(&calls), "{calls} calls");
     assert!(last < secs(30), "and in time: {last:?}");
     shutdown.cancel();
     running.await.unwrap();
