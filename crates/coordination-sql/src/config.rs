@@ -63,7 +63,7 @@ pub struct InvalidSchemaName {
     pub text: String,
 }
 
-/// Why a provider could not be opened.
+/// Why a provider could not be opened. `database` is named without its password.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the fields are named for what they hold")]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use coordination::ProviderError;
 use thiserror::Error;
 
-/// Why a database did not answer.
+/// Why a database did not answer. `database` is named without its password.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the fields are named for what they hold")]

@@ -90,7 +90,7 @@ pub use handler::{JobCall, JobHandler};
 pub use job::{CONTEXT_BYTES_MAX, InvalidJob, JOB_VERSION, LlmJob, UnreadableJob};
 pub use queue::{JobQueue, JobRecord, JobResult, JobState, QueueError};
 pub use runner::JobRunner;
-pub use settings::{InvalidRunnerSettings, Models, RunnerSettings, WORKERS_MAX};
+pub use settings::{CLAIM_FOR_MIN, InvalidRunnerSettings, Models, RunnerSettings, WORKERS_MAX};
 
 /// Types of `coordination` in this module's API.
 pub use coordination::{

@@ -31,7 +31,6 @@ pub(crate) use answer;
 
 /// The client's error for a code without a meaning of its own to an operation: only an unfinished
 /// request may be retried.
-#[expect(clippy::wildcard_enum_match_arm, reason = "a new code is refused until it is handled")]
 pub(crate) fn error_of<E: From<Unanswered> + From<Refused>>(
     code: &ErrorCode,
     message: Option<String>,
@@ -42,7 +41,25 @@ pub(crate) fn error_of<E: From<Unanswered> + From<Refused>>(
         ErrorCode::BackendError | ErrorCode::RequestTimeout => {
             Unanswered { reason, retry_after }.into()
         }
-        _ => Refused { reason }.into(),
+        ErrorCode::InvalidRequest { .. }
+        | ErrorCode::DuplicateKey { .. }
+        | ErrorCode::UnknownLimitKey { .. }
+        | ErrorCode::AmountExceedsCapacity { .. }
+        | ErrorCode::LimitPaused { .. }
+        | ErrorCode::LimitDecreasing { .. }
+        | ErrorCode::LeaseConflict
+        | ErrorCode::LeaseEnded
+        | ErrorCode::InvalidActual { .. }
+        | ErrorCode::KindConflict { .. }
+        | ErrorCode::TooManyLimits
+        | ErrorCode::LimitsReadOnly
+        | ErrorCode::NotFound
+        | ErrorCode::Unauthorized
+        | ErrorCode::Forbidden
+        | ErrorCode::MethodNotAllowed
+        | ErrorCode::BodyTooLarge
+        | ErrorCode::BackendRefused
+        | ErrorCode::Other(_) => Refused { reason }.into(),
     }
 }
 

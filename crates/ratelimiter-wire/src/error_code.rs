@@ -21,6 +21,9 @@ macro_rules! error_codes {
         }
 
         impl $name {
+            #[cfg(test)]
+            const ALL: &[&str] = &[$($code),*];
+
             /// The HTTP status of the code. Nothing else decides a status.
             pub const fn http_status(&self) -> u16 {
                 match self {
@@ -156,6 +159,7 @@ mod tests {
     /// HTTP-04
     #[test]
     fn every_code_round_trips_and_has_its_status() {
+        assert_eq!(CODES.map(|(text, _)| text.split(':').next().unwrap()), ErrorCode::ALL);
         for (text, status) in CODES {
             let Ok(code) = text.parse::<ErrorCode>();
             assert!(!matches!(code, ErrorCode::Other(_)), "{text}");

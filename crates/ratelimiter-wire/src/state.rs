@@ -45,10 +45,10 @@ pub struct StateBody {
     pub used: u64,
     /// Units that could be reserved now, if the limit is active.
     pub available: u64,
-    /// Units used above the reservation that found no room, while the limit's overage was `debt`.
+    /// Units used beyond what was reserved, when no capacity was left to cover them, while the limit's overage was `debt`.
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub debt: u128,
-    /// Units used above the reservation that found no room, whatever the overage; counted since the backend started.
+    /// Units used beyond what was reserved, when no capacity was left to cover them, whatever the overage; counted since the backend started.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub uncovered: u128,

@@ -57,7 +57,7 @@ pub struct Usage {
     pub used: u64,
     /// Units that could be reserved now, if the limit is active.
     pub available: u64,
-    /// Units used above their reservations for which no room was found, while the overage was `debt`.
+    /// Units used beyond what was reserved, when no capacity was left to cover them, while the overage was `debt`.
     pub debt: u128,
     /// The same whatever the overage; counted since this backend started.
     pub uncovered: u128,

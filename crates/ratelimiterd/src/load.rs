@@ -20,7 +20,7 @@ pub(crate) use self::latencies::micros;
 pub use self::results::{Recorder, Results};
 pub use self::workload::{Call, LIMITS_PER_CALL_MAX, Workload};
 
-/// Sets of results of one run. With fewer callers each has its own, so that none waits for a lock.
+/// The most sets of results of one run. With at most this many callers, each has its own and none waits for a lock.
 const RESULTS_MAX: usize = 64;
 
 /// One of many concurrent callers.

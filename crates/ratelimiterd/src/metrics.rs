@@ -2,21 +2,23 @@
 //!
 //! Counting a request takes a few atomic additions to counters in arrays; only a denial looks up a key.
 
-mod families;
+mod histogram;
 mod key_counters;
+mod text;
 
-use prometheus::{CounterVec, Gauge, GaugeVec, Histogram, IntCounter, Opts, Registry, TextEncoder};
-use ratelimiter::LimitState;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use ratelimiter::clock::{Clock, MonotonicClock, Timestamp};
+use ratelimiter::{LimitKey, LimitState};
 use ratelimiter_wire::{CompleteAnswer, ErrorCode, ReserveAnswer};
 
-pub(crate) use self::families::{counters, register, timings};
+pub(crate) use self::histogram::Histogram;
 use self::key_counters::KeyCounters;
+pub(crate) use self::text::Text;
 
 #[derive(Debug)]
 pub(crate) struct Metrics {
     clock: MonotonicClock,
-    registry: Registry,
     reserves: OutcomeCounters,
     completes: OutcomeCounters,
     denied: KeyCounters,
@@ -62,8 +64,8 @@ enum Outcome {
 }
 
 /// One counter per outcome.
-#[derive(Debug)]
-struct OutcomeCounters([IntCounter; Outcome::ALL.len()]);
+#[derive(Debug, Default)]
+struct OutcomeCounters([AtomicU64; Outcome::COUNT]);
 
 impl Route {
     const ALL: [Self; 5] =
@@ -81,32 +83,24 @@ impl Route {
 }
 
 impl Outcome {
-    const ALL: [Self; 13] = [
+    const COUNT: usize = Self::NoAnswer as usize + 1;
+    /// The outcomes that a reserve can have.
+    const OF_RESERVE: [Self; 11] = [
         Self::Allowed,
         Self::Denied,
-        Self::Ok,
         Self::Paused,
         Self::Decreasing,
         Self::UnknownKey,
         Self::OverCapacity,
         Self::LeaseConflict,
         Self::LeaseEnded,
-        Self::InvalidActual,
         Self::Invalid,
         Self::Unauthorized,
         Self::NoAnswer,
     ];
-
-    const fn is_of_reserve(self) -> bool {
-        !matches!(self, Self::Ok | Self::InvalidActual)
-    }
-
-    const fn is_of_complete(self) -> bool {
-        matches!(
-            self,
-            Self::Ok | Self::InvalidActual | Self::Invalid | Self::Unauthorized | Self::NoAnswer
-        )
-    }
+    /// The outcomes that a complete can have.
+    const OF_COMPLETE: [Self; 5] =
+        [Self::Ok, Self::InvalidActual, Self::Invalid, Self::Unauthorized, Self::NoAnswer];
 
     const fn label(self) -> &'static str {
         match self {
@@ -153,51 +147,24 @@ impl Outcome {
 }
 
 impl OutcomeCounters {
-    /// The counters of a call that `has` these outcomes; any other would count as an invalid request.
-    fn new(registry: &Registry, name: &str, help: &str, has: fn(Outcome) -> bool) -> Self {
-        let family = counters(registry, name, help, "outcome");
-        Self(Outcome::ALL.map(|outcome| {
-            let counted_as = if has(outcome) { outcome } else { Outcome::Invalid };
-            family.with_label_values(&[counted_as.label()])
-        }))
+    fn count(&self, outcome: Outcome) {
+        self.0[outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    fn count(&self, outcome: Outcome) {
-        self.0[outcome as usize].inc();
+    fn get(&self, outcome: Outcome) -> u64 {
+        self.0[outcome as usize].load(Ordering::Relaxed)
     }
 }
 
 impl Metrics {
     /// At most `keys_max` keys get their own metrics.
     pub(crate) fn new(keys_max: usize) -> Self {
-        let registry = Registry::new();
-        let reserves = OutcomeCounters::new(
-            &registry,
-            "ratelimiter_reserve_total",
-            "Reserve responses by outcome.",
-            Outcome::is_of_reserve,
-        );
-        let completes = OutcomeCounters::new(
-            &registry,
-            "ratelimiter_complete_total",
-            "Complete responses by outcome.",
-            Outcome::is_of_complete,
-        );
-        let denied = counters(
-            &registry,
-            "ratelimiter_denied_total",
-            "Denials per limit; the empty key counts the limits beyond metrics.keys_max.",
-            "key",
-        );
-        let name = "ratelimiter_request_seconds";
-        let requests = timings(&registry, name, "Duration of requests.", "route");
         Self {
             clock: MonotonicClock::new(),
-            registry,
-            reserves,
-            completes,
-            denied: KeyCounters::new(keys_max, denied),
-            requests: Route::ALL.map(|route| requests.with_label_values(&[route.label()])),
+            reserves: OutcomeCounters::default(),
+            completes: OutcomeCounters::default(),
+            denied: KeyCounters::new(keys_max),
+            requests: Default::default(),
             keys_max,
         }
     }
@@ -208,7 +175,7 @@ impl Metrics {
 
     /// Records the duration of a request.
     pub(crate) fn stop(&self, route: Route, Started(since): Started) {
-        self.requests[route as usize].observe(self.clock.now().since(since).as_secs_f64());
+        self.requests[route as usize].record(self.clock.now().since(since));
     }
 
     pub(crate) fn count_reserve(&self, answer: &ReserveAnswer) {
@@ -238,36 +205,42 @@ impl Metrics {
 
     /// Everything in Prometheus' text format. The states and open leases come from the backend.
     pub(crate) fn render(&self, states: &[LimitState], open_leases: Option<u64>) -> String {
-        // A new registry for each scrape, so that deleted limits vanish.
-        let limits = Registry::new();
-        let gauges = |name, help| register(&limits, GaugeVec::new(Opts::new(name, help), &["key"]));
-        let capacity = gauges("ratelimiter_limit_capacity", "Capacity in force.");
-        let used = gauges("ratelimiter_limit_used", "Units in live reservations or holds.");
-        let overage = Opts::new(
-            "ratelimiter_overage_units_total",
-            "Units used above their reservations for which no room was found.",
+        let mut text = Text::default();
+        text.family("ratelimiter_reserve_total", "counter", "Reserve responses by outcome.");
+        for outcome in Outcome::OF_RESERVE {
+            let count = self.reserves.get(outcome);
+            text.sample("ratelimiter_reserve_total", &[("outcome", outcome.label())], count);
+        }
+        text.family("ratelimiter_complete_total", "counter", "Complete responses by outcome.");
+        for outcome in Outcome::OF_COMPLETE {
+            let count = self.completes.get(outcome);
+            text.sample("ratelimiter_complete_total", &[("outcome", outcome.label())], count);
+        }
+        text.family(
+            "ratelimiter_denied_total",
+            "counter",
+            "Denials per limit; the empty key counts the limits beyond metrics.keys_max.",
         );
-        let overage = register(&limits, CounterVec::new(overage, &["key", "policy"]));
-        for LimitState { limit, usage, .. } in states {
-            let key = limit.key.as_str();
-            capacity.with_label_values(&[key]).set(number(limit.capacity.get().into()));
-            used.with_label_values(&[key]).set(number(usage.used.into()));
-            let overage = overage.with_label_values(&[key, limit.overage.name()]);
-            overage.inc_by(number(usage.uncovered));
+        for (key, count) in self.denied.counts() {
+            let key = key.as_ref().map_or("", LimitKey::as_str);
+            text.sample("ratelimiter_denied_total", &[("key", key)], count);
         }
+        text.limits(states);
         if let Some(open_leases) = open_leases {
-            let help = "Leases that are allowed and not yet completed.";
-            let gauge = register(&limits, Gauge::new("ratelimiter_open_leases", help));
-            gauge.set(number(open_leases.into()));
+            text.family(
+                "ratelimiter_open_leases",
+                "gauge",
+                "Leases that are allowed and not yet completed.",
+            );
+            text.sample("ratelimiter_open_leases", &[], open_leases);
         }
-        let families = [self.registry.gather(), limits.gather()].concat();
-        TextEncoder::new().encode_to_string(&families).expect("a string takes every text")
+        text.family("ratelimiter_request_seconds", "histogram", "Duration of requests.");
+        for route in Route::ALL {
+            let histogram = &self.requests[route as usize];
+            text.histogram("ratelimiter_request_seconds", ("route", route.label()), histogram);
+        }
+        text.into_string()
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "Prometheus has no other numbers")]
-pub(crate) fn number(count: u128) -> f64 {
-    count as f64
 }
 
 #[cfg(test)]

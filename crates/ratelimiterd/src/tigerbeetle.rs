@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::Duration;
 
-use prometheus::{Gauge, IntCounter, Registry, TextEncoder};
 use ratelimiter::{DefineError, HintPolicy, LimitKey, LimitStatus, RegisteredLimit, StateError};
 use ratelimiter_tigerbeetle::ledger::cluster::{
     ClusterConfig, ClusterLedger, ClusterSettings, ConfigError,
@@ -17,7 +16,7 @@ use ratelimiter_tigerbeetle::limiter::{LimiterOptions, Observations, TigerBeetle
 pub use self::metrics::ClusterMetrics;
 use crate::config::TigerBeetleConfig;
 use crate::hosted::{HostedBackend, NotReady};
-use crate::metrics::{number, register};
+use crate::metrics::Text;
 use crate::runtime::Runtime;
 use crate::server::as_usize;
 
@@ -76,7 +75,9 @@ impl HostedLedger for ClusterLedger<ClusterMetrics> {
     }
 
     fn write_metrics(&self, text: &mut String) {
-        append(&self.observer().registry, text);
+        let mut own = Text::default();
+        self.observer().write(&mut own);
+        text.push_str(&own.into_string());
     }
 }
 
@@ -116,19 +117,20 @@ impl<L: HostedLedger> HostedBackend for TigerBeetleLimiter<L> {
 
     fn write_metrics(&self, text: &mut String) {
         self.ledger().write_metrics(text);
-        append(&observed(&self.observations()), text);
+        let mut own = Text::default();
+        write_observations(&self.observations(), &mut own);
+        text.push_str(&own.into_string());
     }
 }
 
-fn append(registry: &Registry, text: &mut String) {
-    TextEncoder::new().encode_utf8(&registry.gather(), text).expect("a string takes every text");
-}
-
-fn observed(seen: &Observations) -> Registry {
-    let registry = Registry::new();
-    let counter = |name: &str, help: &str, count| {
-        register(&registry, IntCounter::new(name, help)).inc_by(count);
+fn write_observations(seen: &Observations, text: &mut Text) {
+    let mut one = |name: &str, kind: &str, help: &str, value: f64| {
+        text.family(name, kind, help);
+        text.sample(name, &[], value);
     };
+    #[expect(clippy::cast_precision_loss, reason = "Prometheus has no other numbers")]
+    let number = |count: u64| count as f64;
+    let mut counter = |name: &str, help: &str, count| one(name, "counter", help, number(count));
     counter("ratelimiter_tb_leases_total", "Leases allowed here.", seen.leases_allowed);
     counter(
         "ratelimiter_tb_lease_transfers_total",
@@ -147,29 +149,25 @@ fn observed(seen: &Observations) -> Registry {
     );
     counter(
         "ratelimiter_tb_turned_away_total",
-        "Reserves turned away because expiry lags.",
+        "Reserves rejected because expiry lags.",
         seen.reserves_rejected,
     );
-    let gauge = |name: &str, help: &str, value| {
-        register(&registry, Gauge::new(name, help)).set(value);
-    };
+    let mut gauge = |name: &str, help: &str, value| one(name, "gauge", help, value);
     let lag = seen.expiry_lag.as_secs_f64();
     gauge(
         "ratelimiter_tb_expiry_lag_seconds",
         "How late reservations expire, as last measured.",
         lag,
     );
-    let gauge = |name: &str, help: &str, count: u64| gauge(name, help, number(count.into()));
-    gauge("ratelimiter_tb_leases_cached", "Open leases in memory.", seen.leases_cached);
+    gauge("ratelimiter_tb_leases_cached", "Open leases in memory.", number(seen.leases_cached));
     gauge(
         "ratelimiter_tb_limits_decreasing",
-        "Limits whose capacity is on its way down.",
-        seen.limits_decreasing,
+        "Limits with a pending decrease.",
+        number(seen.limits_decreasing),
     );
     gauge(
         "ratelimiter_tb_limits_disagreeing",
         "Limits whose definition here and capacity in the cluster disagree.",
-        seen.limits_disagreeing,
+        number(seen.limits_disagreeing),
     );
-    registry
 }

@@ -72,7 +72,7 @@ impl JoinTable {
             let join = self.joins.get_mut(&id).expect("a join is kept as long as its members");
             join.kept -= 1;
             if join.kept == 0 {
-                assert!(join.progress.is_complete(), "only finished messages are forgotten");
+                assert!(join.progress.is_complete(), "only finished messages are purged");
                 self.joins.remove(&id);
             }
         }

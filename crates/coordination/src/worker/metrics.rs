@@ -44,7 +44,7 @@ impl WorkerMetrics {
         *counter(&mut self.lock()) += u64::try_from(count).expect("a count of items fits");
     }
 
-    /// Replaces the measurements of the last maintenance.
+    /// Sets values that are measured, not counted.
     pub(super) fn set(&self, change: impl FnOnce(&mut MetricsSnapshot)) {
         change(&mut self.lock());
     }

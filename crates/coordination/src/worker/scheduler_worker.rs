@@ -134,15 +134,15 @@ impl<S: Scheduler, O: Outbox, L: Leases> SchedulerWorker<S, O, L> {
     /// Works while it holds the lease.
     async fn run_as_leader(&self, lease: Lease<L>, shutdown: &CancellationToken) {
         tracing::info!(token = lease.fencing_token().get(), "scheduler worker is active");
-        let mut kept_up_at: Option<Instant> = None;
+        let mut maintained_at: Option<Instant> = None;
         loop {
-            if kept_up_at.is_none_or(|at| at.elapsed() >= self.settings.upkeep_interval) {
+            if maintained_at.is_none_or(|at| at.elapsed() >= self.settings.upkeep_interval) {
                 tokio::select! {
                     biased;
                     () = shutdown.cancelled() => break,
                     () = self.run_maintenance() => {}
                 }
-                kept_up_at = Some(Instant::now());
+                maintained_at = Some(Instant::now());
             }
             match self.round(&lease, shutdown).await {
                 Ok(Round::MayHaveMore) => continue,

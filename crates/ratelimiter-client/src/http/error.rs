@@ -24,7 +24,7 @@ pub enum HttpError {
     /// The connection ended before the response did.
     #[error("the response of {url} is incomplete: {reason}")]
     Incomplete { url: String, reason: String },
-    /// The server, or a proxy, is temporarily unavailable.
+    /// The server, or a proxy, is temporarily unavailable. `retry_after` is the hint that it sent, if any.
     #[error("{url} is not available: status {status}{}", message_suffix(message))]
     Unavailable { url: String, status: u16, message: String, retry_after: Option<Duration> },
     /// The request has no token that the server accepts.

@@ -127,7 +127,7 @@ impl ModelGates {
     /// Until when the model is closed; `None` if its jobs may ask.
     fn closed_until(&self, now: Timestamp, topic: &Topic) -> Option<Timestamp> {
         let closed = |gate: &GateId| {
-            // A claim names a model and no amount, so gates are closed for the least.
+            // A claim names a model and no amount, so a closed gate is closed for every amount.
             let closed = self.gates.closed_until(now, *gate, 1);
             closed.max(self.gates.kept_until(now, *gate))
         };

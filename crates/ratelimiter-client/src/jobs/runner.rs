@@ -122,13 +122,14 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
         let mut upkeep = interval(self.settings.upkeep_interval);
         upkeep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut claimed = ClaimResult::MayHaveMore;
-        // Subscribed before each claim, so that no later notification is missed.
         let mut work_added = pin!(self.outbox.work_added());
         while !self.shutdown.is_cancelled() {
             while let Some(ended) = tasks.try_join_next() {
                 log_task_panic(ended);
             }
             if matches!(claimed, ClaimResult::MayHaveMore) && tasks.len() < self.settings.workers {
+                // Subscribed before the claims, and kept until the next ones, so that no later notification is missed.
+                work_added.set(self.outbox.work_added());
                 claimed = self.claim_jobs(&mut tasks).await;
             }
             let wake_at = self.wake_at(&claimed);

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use coordination::{
@@ -91,29 +91,41 @@ async fn a_long_call_keeps_its_claim() {
     }
 }
 
-/// Answers the first begin after its claim has run out.
-#[derive(Debug, Clone, Default)]
-struct LateBegin(Arc<AtomicBool>);
+/// Answers the first `count` begins late.
+#[derive(Debug, Clone)]
+struct LateBegins {
+    count: usize,
+    late: Duration,
+    begins: Arc<AtomicUsize>,
+}
 
-impl Hook for LateBegin {
+impl LateBegins {
+    fn new(count: usize, late: Duration) -> Self {
+        Self { count, late, begins: Arc::default() }
+    }
+}
+
+impl Hook for LateBegins {
     async fn around<T: Send + 'static, E: From<ProviderError> + Send>(
         &self,
         call: Call<'_>,
         answer: impl Answer<T, E>,
     ) -> Result<T, E> {
         let answer = answer.await;
-        if matches!(call, Call::OutboxBegin { .. }) && !self.0.swap(true, Ordering::SeqCst) {
-            pass(secs(40)).await;
+        if matches!(call, Call::OutboxBegin { .. })
+            && self.begins.fetch_add(1, Ordering::SeqCst) < self.count
+        {
+            pass(self.late).await;
         }
         answer
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_runner_that_hears_after_its_claim_that_it_may_begin_does_not() {
+async fn a_job_whose_start_is_confirmed_after_its_claim_expired_is_not_called() {
     let (jobs, world) = (Jobs::new(), World::roomy());
     let id = jobs.submit(&call("p", "acme", 10)).await;
-    let outbox = Between { inner: jobs.outbox.clone(), hook: LateBegin::default() };
+    let outbox = Between { inner: jobs.outbox.clone(), hook: LateBegins::new(1, secs(40)) };
     let (settings, handler) = (RunnerSettings::default(), jobs.lasting(secs(1)));
     let runner = JobRunner::new(outbox, world.clone(), settings, handler).unwrap();
     let (counters, shutdown) = (runner.counters(), CancellationToken::new());
@@ -127,6 +139,29 @@ async fn a_runner_that_hears_after_its_claim_that_it_may_begin_does_not() {
     other.stop().await;
     shutdown.cancel();
     running.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_start_is_confirmed_too_late_is_postponed_without_an_attempt() {
+    for (late, given_back) in [(1, 0), (2, 1), (4, 2)] {
+        let (jobs, world) = (Jobs::new(), World::roomy());
+        let id = jobs.submit(&call("p", "acme", 10)).await;
+        // The claim lasts 30 s, and is extended every 10 s.
+        let hook = LateBegins::new(late, secs(25));
+        let outbox = Between { inner: jobs.outbox.clone(), hook };
+        let (settings, handler) = (RunnerSettings::default(), jobs.lasting(secs(1)));
+        let runner = JobRunner::new(outbox, world.clone(), settings, handler).unwrap();
+        let (counters, shutdown) = (runner.counters(), CancellationToken::new());
+        let running = tokio::spawn(runner.run(shutdown.clone()));
+        let job = jobs.ended(&[id]).await.remove(0);
+        assert!(is_done(&job));
+        assert_eq!((job.attempts, jobs.calls().len()), (1, 1), "{late} late begins");
+        shutdown.cancel();
+        running.await.unwrap();
+        let counted = counters.snapshot();
+        assert_eq!((counted.given_back, counted.claims_lost), (given_back, 0), "{late} late");
+        assert_eq!(world.use_of_p().2, 0, "its slot is free");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,9 @@
 //! Shutdown with jobs in every state.
 
-use ratelimiter_client::{Done, JobFailure, JobHandle, SubmitError};
+use std::time::Duration;
+
+use ratelimiter_client::{Actuals, CompleteRequest, Done, JobFailure, JobHandle, SubmitError};
+use testkit::pass;
 
 use crate::world::{ModelLimits, ROOMY, Scripted, World, call, id, job, lasting, secs};
 
@@ -172,4 +175,24 @@ async fn sch_06_a_job_that_is_allowed_during_shutdown_is_handed_back_and_uses_no
     assert_eq!(world.use_of_p(), (0, 0, 0));
     drop(unrun);
     assert!(matches!(handle.await.result, Err(JobFailure::NotRun)));
+}
+
+/// SCH-06
+#[tokio::test(start_paused = true)]
+async fn sch_06_a_job_whose_lease_ended_while_it_asked_is_handed_back() {
+    let world = World::roomy();
+    world.script_reserves([Scripted::AnswerLost, Scripted::Delayed]);
+    let scheduler = world.scheduler(1);
+    let _handle = scheduler.submit(lasting(&call("p", "t", 10), secs(0))).await.unwrap();
+    while world.reserves().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let ended = CompleteRequest::new(world.reserves()[0], Actuals::none());
+    world.memory.complete_now(&ended).unwrap();
+    while world.reserves().len() < 2 {
+        pass(Duration::from_millis(10)).await;
+    }
+    let unrun = scheduler.shutdown(secs(30)).await;
+    assert_eq!(unrun.len(), 1);
+    assert_eq!(world.reserves().len(), 2, "it does not ask again");
 }

@@ -132,6 +132,7 @@ statuses! {
 impl TransferStatus {
     /// Whether a transfer with this ID exists, identical or not.
     pub fn exists(self) -> bool {
+        // TigerBeetle numbers its statuses `Exists…` from 36 to 46.
         matches!(self.number(), 36..=46)
     }
 }
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_exists_is_named_so() {
+    fn exists_holds_for_the_statuses_named_exists() {
         for status in (0..100).map(TransferStatus::from_number) {
             assert_eq!(status.exists(), format!("{status:?}").starts_with("Exists"), "{status:?}");
         }

@@ -128,7 +128,7 @@ impl Transfer {
 
 impl TransferResult {
     /// Which event of a chain was refused, and why: the others only report that they failed with
-    /// it. `None` if the chain was created.
+    /// it. If no event has a reason, the first that failed. `None` if the chain was created.
     pub fn first_refusal(chain: &[Self]) -> Option<(usize, TransferStatus)> {
         let statuses = chain.iter().map(|result| result.status).enumerate();
         let mut refused = statuses.filter(|(_, status)| *status != TransferStatus::Created);

@@ -88,7 +88,7 @@ struct Definition {
     /// What the limit is for
     #[arg(long, default_value = "")]
     description: String,
-    /// What to do with usage above the reservation for which there is no room
+    /// What to do with usage beyond the reservation if there is no room for it
     #[arg(long, value_parser = one_of::<OverageBody>(["debt", "deny"]), default_value = "debt")]
     overage: OverageBody,
 }

@@ -38,10 +38,13 @@ pub struct Call {
 }
 
 /// The fields come from the program itself, so that a wrong one is a bug.
-#[expect(clippy::missing_panics_doc, reason = "only for fields that are out of range")]
 impl Workload {
     /// Keys of the limits that a call to a model needs.
+    ///
+    /// # Panics
+    /// A key is invalid, or `limits_per_call` is not 1 to [`LIMITS_PER_CALL_MAX`].
     pub fn keys(&self, model: usize) -> Vec<LimitKey> {
+        assert!((1..=LIMITS_PER_CALL_MAX).contains(&self.limits_per_call), "1 to 4 limits a call");
         let model = model.to_string();
         let key = |key: &String| LimitKey::new(key.replace("{model}", &model));
         let keys = self.keys.iter().take(self.limits_per_call);
@@ -49,6 +52,9 @@ impl Workload {
     }
 
     /// The limits that a call to a model needs.
+    ///
+    /// # Panics
+    /// A field is out of range.
     pub fn limits(&self, model: usize) -> Vec<Limit> {
         let rolling = |seconds| LimitKind::Rolling {
             window: Window::from_seconds(seconds).expect("a valid window"),
@@ -61,6 +67,9 @@ impl Workload {
     }
 
     /// A call to a model.
+    ///
+    /// # Panics
+    /// As [`Workload::keys`].
     pub fn call(&self, model: usize) -> Call {
         let (keys, tokens) = (self.keys(model), self.tokens_reserved);
         let used = keys.iter().skip(1).step_by(2).map(|key| (key.clone(), self.tokens_used));
@@ -71,6 +80,9 @@ impl Workload {
     }
 
     /// A call to each model.
+    ///
+    /// # Panics
+    /// As [`Workload::keys`].
     pub fn calls(&self, model_count: usize) -> Arc<[Call]> {
         (0..model_count).map(|model| self.call(model)).collect()
     }

@@ -83,7 +83,7 @@ pub(super) async fn list<B: HostedBackend>(
     State(app): State<Arc<AppState<B>>>,
     parts: Parts,
 ) -> Response {
-    respond(timed(&app, answer_list(&app, &parts)).await)
+    timed(&app, async { respond(answer_list(&app, &parts).await) }).await
 }
 
 async fn answer_list<B: HostedBackend>(
@@ -100,7 +100,7 @@ pub(super) async fn get<B: HostedBackend>(
     State(app): State<Arc<AppState<B>>>,
     parts: Parts,
 ) -> Response {
-    respond(timed(&app, answer_get(&app, &parts)).await)
+    timed(&app, async { respond(answer_get(&app, &parts).await) }).await
 }
 
 async fn answer_get<B: HostedBackend>(

@@ -1,61 +1,42 @@
 //! Metrics of a cluster's sessions, with stable names.
 
-use prometheus::{
-    Histogram, HistogramOpts, IntCounterVec, IntGauge, Registry, exponential_buckets,
-};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
 use ratelimiter_tigerbeetle::ledger::cluster::{Observation, Observer, Operation};
 
-use crate::metrics::{counters, number, register, timings};
+use crate::metrics::{Histogram, Text};
+
+/// The upper bounds of batches: powers of two, up to more than any server takes.
+const BATCH_BOUNDS: [u64; 14] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192];
 
 /// The metrics of one cluster's sessions.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ClusterMetrics {
-    pub(super) registry: Registry,
-    batches: Histogram,
+    /// How many batches had so many events and not fewer; every batch is within a bound.
+    batches: [AtomicU64; BATCH_BOUNDS.len()],
+    batch_events: AtomicU64,
     requests: [Histogram; Operation::ALL.len()],
-    sessions_busy: IntGauge,
+    sessions_busy: AtomicU64,
     /// By reason.
-    errors: IntCounterVec,
-}
-
-impl Default for ClusterMetrics {
-    fn default() -> Self {
-        let registry = Registry::new();
-        // Powers of two, up to more than any server accepts.
-        let bounds = exponential_buckets(1.0, 2.0, 14).expect("constants");
-        let batches = HistogramOpts::new(
-            "ratelimiter_tb_batch_events",
-            "How many transfers a request creates.",
-        );
-        let batches = register(&registry, Histogram::with_opts(batches.buckets(bounds)));
-        let name = "ratelimiter_tb_request_seconds";
-        let help = "How long the cluster took to answer.";
-        let requests = timings(&registry, name, help, "operation");
-        let busy =
-            IntGauge::new("ratelimiter_tb_sessions_busy", "Sessions with a request under way.");
-        let name = "ratelimiter_tb_errors_total";
-        Self {
-            batches,
-            requests: Operation::ALL
-                .map(|operation| requests.with_label_values(&[operation.label()])),
-            sessions_busy: register(&registry, busy),
-            errors: counters(&registry, name, "What went wrong, by its reason.", "reason"),
-            registry,
-        }
-    }
+    errors: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 impl Observer for ClusterMetrics {
     fn observe(&self, observation: &Observation) {
         match observation {
             &Observation::RequestSent { operation: Operation::CreateTransfers, events, .. } => {
-                self.batches.observe(number(events as u128));
+                let events = events as u64;
+                let bucket = BATCH_BOUNDS.partition_point(|bound| *bound < events);
+                self.batches[bucket.min(BATCH_BOUNDS.len() - 1)].fetch_add(1, Ordering::Relaxed);
+                self.batch_events.fetch_add(events, Ordering::Relaxed);
             }
             Observation::RequestAnswered { operation, took, .. } => {
-                self.requests[*operation as usize].observe(took.as_secs_f64());
+                self.requests[*operation as usize].record(*took);
             }
             &Observation::SessionsBusy { count } => {
-                self.sessions_busy.set(i64::try_from(count).unwrap_or(i64::MAX));
+                self.sessions_busy.store(count as u64, Ordering::Relaxed);
             }
             Observation::CallFailed { error } => self.count_error(error.reason()),
             Observation::SessionTroubled { problem } => self.count_error(problem.reason()),
@@ -69,7 +50,43 @@ impl Observer for ClusterMetrics {
 
 impl ClusterMetrics {
     fn count_error(&self, reason: &'static str) {
-        self.errors.with_label_values(&[reason]).inc();
+        let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        *errors.entry(reason).or_default() += 1;
+    }
+
+    pub(super) fn write(&self, text: &mut Text) {
+        self.write_batches(text);
+        text.family(
+            "ratelimiter_tb_request_seconds",
+            "histogram",
+            "How long the cluster took to answer.",
+        );
+        for operation in Operation::ALL {
+            let histogram = &self.requests[operation as usize];
+            let label = ("operation", operation.label());
+            text.histogram("ratelimiter_tb_request_seconds", label, histogram);
+        }
+        let busy = self.sessions_busy.load(Ordering::Relaxed);
+        text.family("ratelimiter_tb_sessions_busy", "gauge", "Sessions with a request in flight.");
+        text.sample("ratelimiter_tb_sessions_busy", &[], busy);
+        text.family("ratelimiter_tb_errors_total", "counter", "Errors by reason.");
+        let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for (reason, count) in errors {
+            text.sample("ratelimiter_tb_errors_total", &[("reason", reason)], count);
+        }
+    }
+
+    fn write_batches(&self, text: &mut Text) {
+        let name = "ratelimiter_tb_batch_events";
+        text.family(name, "histogram", "How many transfers a request creates.");
+        let mut count = 0;
+        for (bound, batches) in BATCH_BOUNDS.iter().zip(&self.batches) {
+            count += batches.load(Ordering::Relaxed);
+            text.sample(&format!("{name}_bucket"), &[("le", &bound.to_string())], count);
+        }
+        text.sample(&format!("{name}_bucket"), &[("le", "+Inf")], count);
+        text.sample(&format!("{name}_sum"), &[], self.batch_events.load(Ordering::Relaxed));
+        text.sample(&format!("{name}_count"), &[], count);
     }
 }
 
@@ -80,7 +97,6 @@ mod tests {
     use ratelimiter_tigerbeetle::ledger::{LedgerError, SessionProblem};
 
     use super::*;
-    use crate::tigerbeetle::append;
 
     #[test]
     fn observations_are_counted_under_stable_names() {
@@ -95,8 +111,9 @@ mod tests {
         let error = LedgerError::NoAnswer { waited: Duration::from_secs(2) };
         metrics.observe(&Observation::CallFailed { error });
         metrics.observe(&Observation::SessionTroubled { problem: SessionProblem::Evicted });
-        let mut text = String::new();
-        append(&metrics.registry, &mut text);
+        let mut text = Text::default();
+        metrics.write(&mut text);
+        let text = text.into_string();
         for line in [
             "ratelimiter_tb_batch_events_bucket{le=\"1\"} 1",
             "ratelimiter_tb_batch_events_bucket{le=\"4\"} 2",

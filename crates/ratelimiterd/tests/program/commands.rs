@@ -91,6 +91,8 @@ fn an_error_is_printed_on_standard_error() {
             "2",
             "--timeout-seconds",
             "30",
+            "--overage",
+            "deny",
         ],
     );
     let gone = on(&server, &["limits", "get", "a/b"]);

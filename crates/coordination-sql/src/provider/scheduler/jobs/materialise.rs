@@ -230,14 +230,14 @@ impl JobSql {
         let values = vec![progress.now.into(), (*tick).into(), name.clone().into()];
         let due = engine.fetch_in(connection, &sql.due_jobs, values).await?;
         let (mut runs, mut next_ticks): (Vec<Values<'_>>, Vec<Values<'_>>) = (vec![], vec![]);
-        let mut looked_at = 0;
+        let mut processed = 0;
         for row in &due {
             if runs.len() >= RUNS_BATCH {
                 break;
             }
             let name = row.text("name")?;
             progress.last = (row.int("next_tick")?, name.to_owned());
-            looked_at += 1;
+            processed += 1;
             let Some(job) = self.readable(row, progress)? else { continue };
             let run = |tick: Timestamp| vec![id(&RunId::random()), name.into(), tick.into()];
             runs.extend(ticks(&job, row.moment("next_tick")?, progress.now).into_iter().map(run));
@@ -248,7 +248,7 @@ impl JobSql {
             progress.runs += engine.insert_in(connection, &sql.add_runs, &runs).await?;
             engine.insert_in(connection, &sql.set_next_ticks, &next_ticks).await?;
         }
-        Ok(looked_at < due.len() || due.len() == JOBS_BATCH)
+        Ok(processed < due.len() || due.len() == JOBS_BATCH)
     }
 }
 
