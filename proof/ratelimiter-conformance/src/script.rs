@@ -222,12 +222,12 @@ impl TestContext {
         match result {
             Ok(Decision::Allowed { reserved_at }) => {
                 let lease = statement.rest.split_once(' ').map_or("", |(lease, _)| lease);
-                let first = *self.allowed_at.entry(lease.to_owned()).or_insert(reserved_at);
-                let is_as_before = statement.expected == "allowed as before";
-                match reserved_at == first {
-                    true if is_as_before => "allowed as before".to_owned(),
-                    false if is_as_before => format!("allowed at {reserved_at:?}, not {first:?}"),
-                    true | false => "allowed".to_owned(),
+                let first = self.allowed_at.get(lease).copied();
+                self.allowed_at.entry(lease.to_owned()).or_insert(reserved_at);
+                match first {
+                    _ if statement.expected != "allowed as before" => "allowed".to_owned(),
+                    Some(first) if first == reserved_at => "allowed as before".to_owned(),
+                    first => format!("allowed at {reserved_at:?}, before at {first:?}"),
                 }
             }
             Ok(Decision::Denied(denial)) => self.denial_text(statement.expected, &denial),

@@ -33,5 +33,6 @@ pub use suite::Suite;
 #[cfg(feature = "waiting")]
 pub use waiting::{eventually, pass, run, within};
 
-/// Longer than anything takes that a test waits for, on a busy machine too: only a hang exceeds it, and no test passes because of it.
+/// Longer than anything takes that a test waits for, on a busy machine too: only a hang exceeds it, and no test passes because of it. In
+/// paused time these are virtual seconds.
 pub const PATIENCE: Duration = Duration::from_secs(300);

@@ -110,7 +110,8 @@ impl Process {
     /// # Panics
     /// It has ended.
     pub fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args(["-s", name, &self.id().to_string()]).status();
+        let kill = ["-c", "kill -s \"$0\" \"$1\"", name, &self.id().to_string()];
+        let sent = Command::new("sh").args(kill).status();
         assert!(sent.is_ok_and(|status| status.success()), "SIG{name} was not sent");
     }
 

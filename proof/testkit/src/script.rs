@@ -96,7 +96,10 @@ impl Script {
             failure.map_err(|failure| format!("{trace}{failure}\n"))
         };
         let fails = |steps: &[Step]| run(&Self(steps.to_vec())).is_err();
-        run(self).or_else(|_| run(&Self(shortest(self.0.clone(), fails))))
+        run(self).map_err(|whole| {
+            // A failure that does not repeat is shown whole.
+            run(&Self(shortest(self.0.clone(), fails))).err().unwrap_or(whole)
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::future::pending;
 use std::time::Duration;
 
-use tokio::time::{interval, timeout};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::PATIENCE;
 
@@ -16,6 +16,7 @@ const CHECK_EVERY: Duration = Duration::from_millis(10);
 /// It does not within [`PATIENCE`].
 pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let mut checks = interval(CHECK_EVERY);
+    checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     within(what, async {
         while !holds().await {
             checks.tick().await;

@@ -4,8 +4,9 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
-use testkit::{Process, this_program};
+use testkit::{PATIENCE, Process, this_program};
 
 /// Set in a process that is killed while it has a child.
 const PARENT_VARIABLE: &str = "TESTKIT_PARENT";
@@ -69,10 +70,14 @@ fn a_process_ends_with_its_killed_parent() {
     let child = child.split_once("child ").unwrap().1.to_owned();
     assert!(is_alive(&child), "its parent is");
     parent.kill();
-    // The test would hang here, not pass, if the child stayed.
-    while is_alive(&child) {
-        std::thread::yield_now();
+    let pause = Duration::from_millis(10);
+    for _ in 0..PATIENCE.as_millis() / pause.as_millis() {
+        if !is_alive(&child) {
+            return;
+        }
+        std::thread::park_timeout(pause);
     }
+    panic!("the child {child} outlives its parent");
 }
 
 /// A process that has ended may wait for its parent, in the state `Z`.

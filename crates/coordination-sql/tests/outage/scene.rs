@@ -7,8 +7,12 @@ use std::time::Duration;
 
 use coordination::{LeaseDuration, NewOutboxMessage, Outbox, Payload, Topic, WorkerSettings};
 use coordination_sql::{OpenError, PostgresConfig, PostgresProvider};
+use testkit::pass;
 use testkit::postgres::{Durability, TestCluster};
-use testkit::{pass, within};
+use tokio::time::timeout;
+
+/// Longer than any test takes, on a busy machine too.
+const TEST_MAX: Duration = Duration::from_secs(600);
 
 /// How often each message was handled.
 #[derive(Debug, Clone, Default)]
@@ -16,7 +20,8 @@ pub struct Journal(Arc<Mutex<HashMap<String, usize>>>);
 
 pub fn run<F: Future<Output = ()>>(test: impl FnOnce(TestCluster) -> F) {
     let cluster = TestCluster::start(Durability::ServerCrash);
-    testkit::run(within("the test ends", test(cluster)));
+    let ended = testkit::run(async { timeout(TEST_MAX, test(cluster)).await });
+    ended.expect("the test ends");
 }
 
 /// A provider that does not wait long for a connection.

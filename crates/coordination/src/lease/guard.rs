@@ -235,6 +235,7 @@ impl<L: Leases> LeaseCore<L> {
         loop {
             let until = held.borrow_and_update().until;
             tokio::select! {
+                biased;
                 () = self.clock.wait_until(until) => {
                     if self.ensure_held().is_err() {
                         return;
@@ -251,6 +252,7 @@ impl<L: Leases> LeaseCore<L> {
         let mut renew_at = self.next_renewal_at();
         loop {
             tokio::select! {
+                biased;
                 () = lost.cancelled() => return,
                 () = self.clock.wait_until(renew_at) => {}
             }

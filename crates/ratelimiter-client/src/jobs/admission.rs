@@ -99,8 +99,9 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
                     let jitter = fastrand::f64();
                     let pause = no_answer_pause(unanswered_count, unanswered.retry_after, jitter);
                     tokio::select! {
-                        () = sleep_until(Instant::now() + pause) => {}
+                        biased;
                         () = self.shutdown.cancelled() => return self.give_up(job, lease).await,
+                        () = sleep_until(Instant::now() + pause) => {}
                     }
                 }
                 None => return self.give_up(job, lease).await,

@@ -22,7 +22,7 @@ fn a_forgotten_complete_is_shown_by_a_reserve_and_its_complete() {
 }
 
 #[test]
-fn a_plan_that_keeps_every_promise_is_not_made_shorter() {
+fn a_plan_that_keeps_every_invariant_is_not_shortened() {
     let world = MemoryWorld::default();
     let plan = world.plan(0);
     let count = plan.events().len();

@@ -70,6 +70,7 @@ impl Replica {
     /// Starts the server and waits until it listens; `None` if another program has its port.
     /// Returns the port if `addresses` is `0`.
     pub(super) fn start(&mut self, addresses: &str) -> Option<Option<u16>> {
+        assert!(self.process.is_none(), "the server is stopped");
         let mut command = Command::new(&self.binary);
         command.arg("start").args(self.mode.start_flags());
         command.arg(format!("--addresses={addresses}")).arg(&self.data_file);
