@@ -140,4 +140,12 @@ flaws! {
         "the job runner does not extend its claims",
     StopsLate in Coordination within 50 breaks NothingStartsAfterStop:
         "a worker hears a second late that it should stop",
+    MixesUpResults in Coordination within 20 breaks OutcomeKept:
+        "a job is finished with the result of the one before",
+    SkipsSlots in Coordination within 20 breaks NeverAboveCapacity:
+        "the job runner reserves no slot of the model",
+    KeepsDeadSlots in Coordination within 20 breaks BackToZero:
+        "the slot of a job that was killed is not released when it times out",
+    PanicsInClaim in Coordination within 20 breaks NoPanic:
+        "the dispatcher of the inbox panics when it claims",
 }

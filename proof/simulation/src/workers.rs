@@ -6,6 +6,7 @@
 
 mod context;
 mod flawed;
+mod flawed_limiter;
 mod handlers;
 mod observed;
 mod oracle;

@@ -13,7 +13,7 @@ use testkit::coordination::Call;
 use super::flawed::Flawed;
 use super::handlers::HandlerLog;
 use super::oracle::Oracle;
-use super::settings::{HOLD_SECONDS, PROVIDER, ROOMY, ROOMY_SLOTS, TIGHT, TIGHT_SLOTS};
+use super::settings::{PROVIDER, ROOMY, ROOMY_SLOTS, TIGHT, TIGHT_SLOTS};
 use crate::fault::Fault;
 use crate::flaw::Flaw;
 use crate::outcome::{Invariant, Outcome, Violation};
@@ -48,9 +48,11 @@ impl SimContext {
         // It depends on lease IDs, which are random.
         (options.hints.rolling.jitter, options.hints.concurrency.jitter) = Default::default();
         let limiter = MemoryLimiter::with_options(options);
+        let flawed = Arc::new(Flawed::new(flaw, provider.clone()));
         for (model, slots) in [(TIGHT, TIGHT_SLOTS), (ROOMY, ROOMY_SLOTS)] {
             let window = Window::from_seconds(WINDOW_SECONDS).expect("it is a window");
-            let timeout = HoldTimeout::from_seconds(HOLD_SECONDS).expect("it is a timeout");
+            let timeout = HoldTimeout::from_seconds(flawed.hold_seconds(model));
+            let timeout = timeout.expect("it is a timeout");
             let rolling = LimitKind::Rolling { window };
             define(&limiter, LimitKey::llm_rpm(PROVIDER, model), rolling, REQUESTS);
             define(&limiter, LimitKey::llm_tpm(PROVIDER, model), rolling, TOKENS);
@@ -63,7 +65,6 @@ impl SimContext {
             outcome: Outcome::default(),
             is_traced,
         };
-        let flawed = Arc::new(Flawed::new(flaw, provider.clone()));
         SimContext { provider, limiter, limiter_clock, flawed, state: Arc::new(Mutex::new(state)) }
     }
 

@@ -6,16 +6,20 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use coordination::{
     Fence, FencingToken, Inbox, Materialised, MemoryProvider, MessageId, NewInboxMessage,
-    NewOutboxMessage, NewTimer, Outbox, OutboxMessage, OwnerToken, Scheduler, Settlement,
+    NewOutboxMessage, NewTimer, Outbox, OutboxMessage, OwnerToken, Payload, Scheduler, Settlement,
     Timestamp, Ulid,
 };
 use testkit::coordination::Call;
 
 use super::observed::inbox_key;
+use super::settings::{HOLD_SECONDS, ROOMY};
 use crate::flaw::Flaw;
 
 /// Copies of a message have numbers above all others.
 const COPIES: u64 = 1 << 40;
+
+/// A slot's timeout that is after the end of every run.
+const NEVER_SECONDS: u64 = 86_400;
 
 /// The bug of a run, if it has one.
 pub(super) struct Flawed {
@@ -32,6 +36,8 @@ struct Notes {
     claimers: BTreeMap<MessageId, OwnerToken>,
     last_token: u64,
     is_released: bool,
+    outcome: Option<Payload>,
+    settled: usize,
 }
 
 /// What becomes of a call.
@@ -55,6 +61,11 @@ impl Flawed {
 
     fn notes(&self) -> MutexGuard<'_, Notes> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long the limiter holds a slot of a model. The tight one has too few to lose any: its jobs would not finish.
+    pub(super) fn hold_seconds(&self, model: &str) -> u64 {
+        if self.has(Flaw::KeepsDeadSlots) && model == ROOMY { NEVER_SECONDS } else { HOLD_SECONDS }
     }
 
     pub(super) fn instead(&self, call: &Call<'_>) -> Instead {
@@ -104,6 +115,21 @@ impl Flawed {
                 let copy = NewInboxMessage { key: inbox_key(COPIES), ..(*message).clone() };
                 self.enqueue_in_inbox(copy).await;
             }
+            (
+                Some(Flaw::MixesUpResults),
+                Call::OutboxSettle { owner, ids, settlement: Settlement::Finish { outcome } },
+            ) if outcome.is_some() => {
+                let outcome = std::mem::replace(&mut self.notes().outcome, outcome.clone());
+                if outcome.is_some() {
+                    let finish = Settlement::Finish { outcome };
+                    let settled = Outbox::settle(&self.provider, owner, ids, &finish).await;
+                    self.notes().settled = settled.expect("memory answers");
+                }
+            }
+            (Some(Flaw::PanicsInClaim), Call::InboxClaim { .. }) => {
+                // Unlike `panic!` it prints nothing.
+                std::panic::resume_unwind(Box::new("as planned"));
+            }
             _ => {}
         }
     }
@@ -114,6 +140,10 @@ impl Flawed {
             (_, Call::OutboxClaim { owner, .. }) => self.change_claim(owner, changeable(answer)),
             (Some(Flaw::AcksForAnyone), Call::OutboxSettle { ids, settlement, .. }) => {
                 self.settle_for_claimers(ids, settlement, changeable(answer)).await;
+            }
+            (Some(Flaw::MixesUpResults), Call::OutboxSettle { .. }) => {
+                let count: &mut usize = changeable(answer);
+                *count += std::mem::take(&mut self.notes().settled);
             }
             (Some(Flaw::IgnoresFences), Call::CreateJobRuns { fence }) => {
                 let made: &mut Materialised = changeable(answer);

@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::context::SimContext;
 use super::flawed::Instead;
+use super::flawed_limiter::FlawedLimiter;
 use super::handlers::ProcessStatus;
 use super::observed::number_of_key;
 use super::plan::{End, TOPICS, Target};
@@ -132,7 +133,8 @@ impl Process {
         tasks.spawn(scheduler.expect("valid settings").run(stop.clone()));
         let process = self.clone();
         let handler = move |call: JobCall| process.clone().handle_job(call);
-        let limiter = self.context.limiter.clone();
+        let SimContext { limiter, flawed, .. } = self.context.clone();
+        let limiter = FlawedLimiter { inner: limiter, flawed };
         let runner = JobRunner::new(provider, limiter, runner_settings(), handler);
         tasks.spawn(runner.expect("valid settings").run(stop));
     }

@@ -79,4 +79,8 @@ found! {
     crd_02_a_lost_attempt_that_is_counted_twice_is_found: CountsLostTwice,
     a_runner_that_does_not_extend_its_claims_is_found: NeverExtends,
     crd_04_a_dispatcher_that_stops_late_is_found: StopsLate,
+    a_result_of_another_job_is_found: MixesUpResults,
+    a_job_without_a_slot_is_found: SkipsSlots,
+    a_slot_that_is_never_released_is_found: KeepsDeadSlots,
+    a_worker_that_panics_is_found: PanicsInClaim,
 }

@@ -12,7 +12,7 @@ use testkit::RunSeed;
 /// How many seeds of each test; together with those of the other worlds, 2 200.
 const ON_A_LEDGER: u64 = 400;
 const IN_MEMORY: u64 = 700;
-const COORDINATION: u64 = 700;
+const COORDINATION: u64 = 350;
 
 #[track_caller]
 fn keeps_every_invariant<W: World>(world: &W, first: u64, seeds: u64) {
@@ -56,4 +56,10 @@ fn a_server_in_memory_keeps_every_invariant() {
 #[test]
 fn coordination_workers_keep_every_invariant() {
     keeps_every_invariant(&CoordinationWorld::default(), 0, COORDINATION);
+}
+
+/// `CRD-02`, `CRD-03`, `CRD-04`
+#[test]
+fn coordination_workers_keep_every_invariant_with_other_seeds() {
+    keeps_every_invariant(&CoordinationWorld::default(), COORDINATION, COORDINATION);
 }
