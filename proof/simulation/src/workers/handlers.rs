@@ -23,8 +23,10 @@ pub(super) struct HandlerLog {
 struct Facts {
     work: Option<Work>,
     end: End,
-    /// Calls that ended badly, or with their process.
-    unsuccessful: u32,
+    /// Calls that ended badly.
+    failed: u32,
+    /// Calls that were cut off with their process.
+    cut_off: u32,
     /// What its calls gave.
     outputs: BTreeSet<String>,
 }
@@ -127,14 +129,28 @@ impl HandlerLog {
         facts.outputs.insert(output);
     }
 
-    /// A call has ended badly, or was cut off.
+    /// A call has ended badly.
     pub(super) fn fail(&mut self, call: u64) -> Result<(), Violation> {
+        self.end_without_success(call, |facts| facts.failed += 1)
+    }
+
+    /// A call was cut off with its process.
+    pub(super) fn cut_off(&mut self, call: u64) -> Result<(), Violation> {
+        self.end_without_success(call, |facts| facts.cut_off += 1)
+    }
+
+    fn end_without_success(
+        &mut self,
+        call: u64,
+        count: impl FnOnce(&mut Facts),
+    ) -> Result<(), Violation> {
         let Running { number, .. } = self.running.remove(&call).expect("it was started");
         let facts = self.facts.get_mut(&number).expect("it was started");
-        facts.unsuccessful += 1;
-        let unsuccessful = facts.unsuccessful;
-        if unsuccessful > ATTEMPTS_MAX + LOST_ATTEMPTS_MAX {
-            let detail = format!("{number}: {unsuccessful} calls without success");
+        count(facts);
+        let Facts { failed, cut_off, .. } = *facts;
+        // A failure whose settlement is lost counts as an attempt that never ended.
+        if cut_off > LOST_ATTEMPTS_MAX || failed + cut_off > ATTEMPTS_MAX + LOST_ATTEMPTS_MAX {
+            let detail = format!("{number}: {failed} calls failed, {cut_off} were cut off");
             return Err(Violation { invariant: Invariant::GivenUpInTheEnd, detail });
         }
         Ok(())
@@ -148,6 +164,6 @@ impl HandlerLog {
 
 impl Facts {
     fn new(work: Option<Work>, end: End) -> Facts {
-        Facts { work, end, unsuccessful: 0, outputs: BTreeSet::new() }
+        Facts { work, end, failed: 0, cut_off: 0, outputs: BTreeSet::new() }
     }
 }

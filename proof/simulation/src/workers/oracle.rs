@@ -207,6 +207,11 @@ impl Oracle {
             Becomes::Done => facts.state = State::Finished,
             Becomes::Ready { after, has_failed } => {
                 facts.failures += u32::from(has_failed);
+                if facts.failures >= ATTEMPTS_MAX {
+                    let detail =
+                        format!("{item:?} is tried again after {} failures", facts.failures);
+                    return violation(Invariant::GivenUpInTheEnd, detail);
+                }
                 (facts.state, facts.due_at) = (State::Ready, now.after(after));
             }
             Becomes::Dead => {

@@ -232,7 +232,7 @@ impl Drop for HandlerCall {
         }
         let mut state = self.process.context.state();
         if self.process.status.killed.is_cancelled() {
-            let checked = state.handlers.fail(self.call);
+            let checked = state.handlers.cut_off(self.call);
             state.record(checked);
         } else {
             state.handlers.give_up(self.call);
