@@ -1,4 +1,5 @@
-//! The language of the facts: one call and its answer per line, or several between semicolons.
+//! The language of the facts: that of [`testkit::script`] without times, with what every limiter must answer. One call and its
+//! answer per line, or several between semicolons.
 //!
 //! ```text
 //! limit rate rolling 60s 10            a definition, with `deny` at the end for that overage
@@ -30,10 +31,10 @@
 use std::time::Duration;
 
 use ratelimiter::{
-    Actuals, Capacity, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, Denial,
-    DenialReason, HoldTimeout, Limit, LimitKey, LimitKind, LimitStatus, Overage, Requirements,
-    ReserveError, ReserveRequest, Window,
+    Actuals, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, Denial,
+    DenialReason, Limit, LimitKey, Requirements, ReserveError, ReserveRequest,
 };
+use testkit::script::{amount_of, duration_of, limit_of, status_text};
 
 use crate::context::TestContext;
 use crate::fixture::Capabilities;
@@ -177,27 +178,15 @@ impl TestContext {
 
     /// `rate rolling 60s 10`, with `deny` at the end for that overage.
     pub(crate) fn limit(&self, text: &str) -> Limit {
-        let words: Vec<&str> = text.split_whitespace().collect();
-        let seconds = duration(words[2]).as_secs();
-        let kind = match words[1] {
-            "rolling" => LimitKind::Rolling {
-                window: Window::from_seconds(seconds).expect("facts use valid windows"),
-            },
-            "concurrency" => LimitKind::Concurrency {
-                timeout: HoldTimeout::from_seconds(seconds).expect("facts use valid timeouts"),
-            },
-            other => unreachable!("no such kind: {other}"),
-        };
-        let capacity = Capacity::new(number(words[3])).expect("facts use valid capacities");
-        let overage = if words.get(4) == Some(&"deny") { Overage::Deny } else { Overage::Debt };
-        Limit { overage, ..Limit::new(self.key(words[0]), kind, capacity) }
+        let limit = limit_of(text).expect("facts define valid limits");
+        Limit { key: self.key(limit.key.as_str()), ..limit }
     }
 
     fn lease_and_pairs<'a>(&self, text: &'a str) -> (&'a str, Vec<(LimitKey, u64)>) {
         let (lease, pairs) = text.split_once(' ').unwrap_or((text, ""));
         let pair = |pair: &str| {
             let (name, amount) = pair.rsplit_once('=').expect("a key and an amount");
-            (self.key(name), number(amount))
+            (self.key(name), amount_of(amount).expect("facts use valid amounts"))
         };
         (lease, pairs.split_whitespace().map(pair).collect())
     }
@@ -305,32 +294,12 @@ impl TestContext {
     }
 }
 
-fn status_text(status: LimitStatus) -> String {
-    match status {
-        LimitStatus::Active => "active".to_owned(),
-        LimitStatus::Paused => "paused".to_owned(),
-        LimitStatus::Decreasing { to } => format!("decreasing to {to}"),
-    }
-}
-
 /// `10s`, or `50ms..75ms` with both ends.
 fn is_in(hint: &str, found: Duration) -> bool {
     let (from, until) = hint.split_once("..").unwrap_or((hint, hint));
     (duration(from)..=duration(until)).contains(&found)
 }
 
-/// `2s`, `150ms`, `1ns`.
 fn duration(text: &str) -> Duration {
-    let unit_at = text.find(|c: char| c.is_ascii_alphabetic()).expect("a unit");
-    let (digits, unit) = text.split_at(unit_at);
-    match unit {
-        "ns" => Duration::from_nanos(number(digits)),
-        "ms" => Duration::from_millis(number(digits)),
-        "s" => Duration::from_secs(number(digits)),
-        other => unreachable!("no such unit: {other}"),
-    }
-}
-
-fn number(digits: &str) -> u64 {
-    digits.parse().expect("a whole number")
+    duration_of(text).expect("facts use valid durations")
 }

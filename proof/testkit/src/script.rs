@@ -35,7 +35,7 @@ use crate::shortest;
 
 pub use agreement::History;
 pub use generator::{KeyProfile, Profile};
-pub use text::NotAScript;
+pub use text::{NotAScript, amount_of, duration_of, limit_of, status_text};
 
 /// Calls in the order of their times.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

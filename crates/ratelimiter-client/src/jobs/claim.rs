@@ -51,6 +51,8 @@ pub(super) enum NotBegun {
     ClaimLost,
     /// The outbox confirmed it so late that the claim may expire before it is extended.
     TooLate,
+    /// The runner was told to stop.
+    Stopped,
 }
 
 impl<O: Outbox> Claim<O> {

@@ -113,24 +113,16 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
         let lease = permit.lease();
         let complete =
             |actuals| self.complete(&job.requirements, job.job_id.as_ref(), lease, actuals);
-        let attempt = match claim.begin().await {
+        let begun = match claim.begin().await {
+            Ok(_) if self.shutdown.is_cancelled() => Err(NotBegun::Stopped),
+            begun => begun,
+        };
+        let attempt = match begun {
             Ok(attempt) => attempt,
             Err(not_begun) => {
                 self.settings.observer.done(&job.view(Some(lease)), JobEnd::Cancelled);
                 let complete = complete(job.requirements.unused());
-                match not_begun {
-                    NotBegun::ClaimLost => {
-                        self.record_claim_lost();
-                        complete.await;
-                    }
-                    NotBegun::TooLate => {
-                        tracing::warn!("the outbox confirmed the start of a job too late");
-                        self.counts().given_back.add(1);
-                        let reason = "postponed: the outbox confirmed the start too late";
-                        let back = postpone(BEGIN_AGAIN_AFTER, reason);
-                        tokio::join!(self.settle(claim, &back), complete);
-                    }
-                }
+                tokio::join!(self.give_back(claim, not_begun), complete);
                 return;
             }
         };
@@ -149,6 +141,21 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
                 complete(actuals).await;
             }
         }
+    }
+
+    /// Gives a job back whose handler is not called.
+    async fn give_back(&self, claim: &Claim<O>, not_begun: NotBegun) {
+        let back = match not_begun {
+            NotBegun::ClaimLost => return self.record_claim_lost(),
+            NotBegun::TooLate => {
+                let reason = "postponed: the outbox confirmed the start too late";
+                tracing::warn!("the outbox confirmed the start of a job too late");
+                postpone(BEGIN_AGAIN_AFTER, reason)
+            }
+            NotBegun::Stopped => postpone(Duration::ZERO, ""),
+        };
+        self.counts().given_back.add(1);
+        self.settle(claim, &back).await;
     }
 
     /// Calls the handler, and decides how to settle the job.

@@ -164,6 +164,28 @@ async fn a_job_whose_start_is_confirmed_too_late_is_postponed_without_an_attempt
     }
 }
 
+/// CRD-04
+#[tokio::test(start_paused = true)]
+async fn a_runner_that_is_stopped_before_a_start_is_confirmed_gives_the_job_back() {
+    let (jobs, world) = (Jobs::new(), World::roomy());
+    let id = jobs.submit(&call("p", "acme", 10)).await;
+    let outbox = Between { inner: jobs.outbox.clone(), hook: LateBegins::new(1, secs(5)) };
+    let (settings, handler) = (RunnerSettings::default(), jobs.lasting(secs(1)));
+    let runner = JobRunner::new(outbox, world.clone(), settings, handler).unwrap();
+    let (counters, shutdown) = (runner.counters(), CancellationToken::new());
+    let running = tokio::spawn(runner.run(shutdown.clone()));
+    pass(secs(2)).await;
+    shutdown.cancel();
+    running.await.unwrap();
+    assert_eq!((jobs.calls().len(), counters.snapshot().given_back), (0, 1));
+    assert_eq!(world.use_of_p(), (0, 0, 0));
+    let other = jobs.run(&world, jobs.lasting(secs(1)));
+    let job = jobs.ended(&[id]).await.remove(0);
+    assert!(is_done(&job));
+    assert_eq!(job.attempts, 1);
+    other.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_runner_that_lost_its_claim_drops_the_call_and_its_result() {
     let (jobs, world) = (Jobs::new(), World::roomy());

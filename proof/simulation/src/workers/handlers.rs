@@ -93,8 +93,7 @@ impl HandlerLog {
         now: Timestamp,
     ) -> Result<(), Violation> {
         let violation = |invariant, detail| Err(Violation { invariant, detail });
-        // A job that was allowed may start: its runner has until the drain timeout.
-        if process.stop.is_cancelled() && !is_job {
+        if process.stop.is_cancelled() {
             let detail = format!("{number} after the process was told to stop");
             return violation(Invariant::NothingStartsAfterStop, detail);
         }

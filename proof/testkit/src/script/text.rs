@@ -78,7 +78,10 @@ fn lease_and_pairs(text: &str) -> Result<(LeaseId, Vec<(LimitKey, u64)>), NotASc
 }
 
 /// `rpm rolling 60s 1`, with `deny` at the end for `Overage::Deny`.
-fn limit_of(text: &str) -> Result<Limit, NotAScript> {
+///
+/// # Errors
+/// The text is no limit.
+pub fn limit_of(text: &str) -> Result<Limit, NotAScript> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let (key, kind, lifetime, capacity, overage) = match words[..] {
         [key, kind, lifetime, capacity] => (key, kind, lifetime, capacity, Overage::Debt),
@@ -95,13 +98,20 @@ fn limit_of(text: &str) -> Result<Limit, NotAScript> {
     Ok(Limit { overage, ..Limit::new(LimitKey::new(key)?, kind, capacity) })
 }
 
-fn amount_of(text: &str) -> Result<u64, NotAScript> {
+/// `20`, `2^63`
+///
+/// # Errors
+/// The text is no amount.
+pub fn amount_of(text: &str) -> Result<u64, NotAScript> {
     let power = POWERS.iter().find(|(_, power)| *power == text);
     power.map_or_else(|| Ok(text.parse()?), |(amount, _)| Ok(*amount))
 }
 
 /// `2s`, `150ms`, `1ns`
-fn duration_of(text: &str) -> Result<Duration, NotAScript> {
+///
+/// # Errors
+/// The text is no duration.
+pub fn duration_of(text: &str) -> Result<Duration, NotAScript> {
     let unit_at = text.find(|c: char| c.is_ascii_alphabetic()).ok_or("a unit")?;
     let (number, unit) = text.split_at(unit_at);
     let number = number.parse()?;
@@ -227,7 +237,8 @@ fn denial_text(denial: &Denial) -> String {
     }
 }
 
-fn status_text(status: LimitStatus) -> String {
+/// `active`, `paused`, `decreasing to 5`
+pub fn status_text(status: LimitStatus) -> String {
     match status {
         LimitStatus::Active => "active".to_owned(),
         LimitStatus::Paused => "paused".to_owned(),
