@@ -120,7 +120,7 @@ flaws! {
         "a claimed item is handed out again",
     LosesReaped in Coordination within 20 breaks NeverLost | OnlyTheOwnerActs:
         "what a crashed worker held is not made ready again",
-    AcksForAnyone in Coordination within 50 breaks OnlyTheOwnerActs:
+    AcksForAnyone in Coordination within 20 breaks OnlyTheOwnerActs:
         "anyone may acknowledge a claim",
     DeliversDuplicates in Coordination within 20 breaks DeliveredAsOne:
         "a message that was sent twice is delivered twice",
@@ -146,6 +146,10 @@ flaws! {
         "the job runner reserves no slot of the model",
     KeepsDeadSlots in Coordination within 20 breaks BackToZero:
         "the slot of a job that was killed is not released when it times out",
+    SkipsHandlers in Coordination within 20 breaks NeverLost:
+        "a message is finished without a call of its handler",
+    FailsUnhandled in Coordination within 20 breaks NoUnhandledDeath:
+        "a message fails without a call of its handler",
     PanicsInClaim in Coordination within 20 breaks NoPanic:
         "the dispatcher of the inbox panics when it claims",
 }

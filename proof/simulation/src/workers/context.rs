@@ -101,7 +101,7 @@ impl SimContext {
         if observed.is_change() {
             state.note(now, || format!("process {process}: {observed:?}"));
         }
-        let checked = state.oracle.check(observed, now, &mut state.outcome.faults);
+        let checked = state.oracle.check(observed, now, &state.handlers, &mut state.outcome.faults);
         state.record(checked);
     }
 }

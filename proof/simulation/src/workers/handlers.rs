@@ -27,6 +27,8 @@ struct Facts {
     failed: u32,
     /// Calls that were cut off with their process.
     cut_off: u32,
+    /// Calls that their worker dropped: they took too long, or the worker had to stop.
+    dropped: u32,
     /// What its calls gave.
     outputs: BTreeSet<String>,
 }
@@ -155,14 +157,24 @@ impl HandlerLog {
         Ok(())
     }
 
-    /// A call was dropped by its worker, which gives the work back.
+    /// A call was dropped by its worker.
     pub(super) fn give_up(&mut self, call: u64) {
-        self.running.remove(&call);
+        let running = self.running.remove(&call).expect("it was started");
+        self.facts.get_mut(&running.number).expect("it was started").dropped += 1;
+    }
+
+    pub(super) fn has_succeeded(&self, number: u64) -> bool {
+        self.facts.get(&number).is_some_and(|facts| !facts.outputs.is_empty())
+    }
+
+    /// How many of its calls a worker may report as failed.
+    pub(super) fn failures(&self, number: u64) -> u32 {
+        self.facts.get(&number).map_or(0, |facts| facts.failed + facts.dropped)
     }
 }
 
 impl Facts {
     fn new(work: Option<Work>, end: End) -> Facts {
-        Facts { work, end, failed: 0, cut_off: 0, outputs: BTreeSet::new() }
+        Facts { work, end, failed: 0, cut_off: 0, dropped: 0, outputs: BTreeSet::new() }
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use coordination::{FencingToken, Materialised, Timestamp};
 
+use super::handlers::HandlerLog;
 use super::observed::{Becomes, Item, Kind, Names, Observed, OwnTenure, Owner};
 use super::settings::{ATTEMPTS_MAX, LOST_ATTEMPTS_MAX, TICK_SECONDS};
 use crate::fault::{Fault, Faults};
@@ -62,6 +63,7 @@ impl Oracle {
         &mut self,
         observed: Observed,
         now: Timestamp,
+        handlers: &HandlerLog,
         faults: &mut Faults,
     ) -> Kept {
         match observed {
@@ -91,7 +93,7 @@ impl Oracle {
                 self.check_owner(owner, &items, changed, faults)?;
                 for item in items {
                     if self.holds(owner, item) {
-                        self.check_settled(item, becomes, now)?;
+                        self.check_settled(item, becomes, handlers, now)?;
                     }
                 }
                 Ok(())
@@ -201,12 +203,32 @@ impl Oracle {
         }
     }
 
-    fn check_settled(&mut self, item: Item, becomes: Becomes, now: Timestamp) -> Kept {
+    /// What a worker reports is what handlers did.
+    fn check_settled(
+        &mut self,
+        item: Item,
+        becomes: Becomes,
+        handlers: &HandlerLog,
+        now: Timestamp,
+    ) -> Kept {
         let facts = self.items.get_mut(&item).expect("it is held");
+        // Timers and runs become messages; only these have handlers.
+        let is_handled = matches!(item.kind, Kind::Outbox | Kind::Inbox);
+        let failed = handlers.failures(item.number);
         match becomes {
-            Becomes::Done => facts.state = State::Finished,
+            Becomes::Done => {
+                facts.state = State::Finished;
+                if is_handled && !handlers.has_succeeded(item.number) {
+                    let detail = format!("{item:?} is done, and no handler ended well");
+                    return violation(Invariant::NeverLost, detail);
+                }
+            }
             Becomes::Ready { after, has_failed } => {
                 facts.failures += u32::from(has_failed);
+                if is_handled && failed < facts.failures {
+                    let detail = format!("{item:?}: {} failures, {failed} seen", facts.failures);
+                    return violation(Invariant::NoUnhandledDeath, detail);
+                }
                 if facts.failures >= ATTEMPTS_MAX {
                     let detail =
                         format!("{item:?} is tried again after {} failures", facts.failures);
@@ -217,8 +239,10 @@ impl Oracle {
             Becomes::Dead => {
                 facts.state = State::Finished;
                 let (failures, lost) = (facts.failures + 1, facts.lost);
-                if failures < ATTEMPTS_MAX && lost < LOST_ATTEMPTS_MAX {
-                    let detail = format!("{item:?}: {failures} failed, {lost} never ended");
+                let has_failed = failures >= ATTEMPTS_MAX && (!is_handled || failed >= failures);
+                if !has_failed && lost < LOST_ATTEMPTS_MAX {
+                    let detail =
+                        format!("{item:?}: {failures} failures, {failed} seen, {lost} never ended");
                     return violation(Invariant::NoUnhandledDeath, detail);
                 }
             }

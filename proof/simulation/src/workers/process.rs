@@ -164,6 +164,12 @@ impl Process {
     }
 
     async fn handle(self, number: u64) -> Result<(), HandlerError> {
+        if self.context.flawed.has(Flaw::SkipsHandlers) {
+            return Ok(());
+        }
+        if self.context.flawed.has(Flaw::FailsUnhandled) {
+            return Err(HandlerError::retry("as planned"));
+        }
         self.act_out(number, None).await.map(|_| ())
     }
 

@@ -82,5 +82,7 @@ found! {
     a_result_of_another_job_is_found: MixesUpResults,
     a_job_without_a_slot_is_found: SkipsSlots,
     a_slot_that_is_never_released_is_found: KeepsDeadSlots,
+    a_message_that_is_finished_without_its_handler_is_found: SkipsHandlers,
+    crd_02_a_message_that_fails_without_its_handler_is_found: FailsUnhandled,
     a_worker_that_panics_is_found: PanicsInClaim,
 }
