@@ -22,8 +22,8 @@ pub(crate) enum Role {
     Ratelimiterd,
     /// A server that decides nothing.
     Bare,
-    /// Takes memory and tells how much.
-    Memory(Probe),
+    /// Does something and prints what it costs.
+    Probe(Probe),
 }
 
 impl Role {
@@ -32,7 +32,7 @@ impl Role {
     /// What this process was started for, if a run started it.
     pub(crate) fn of_this_process() -> Option<Self> {
         let name = std::env::var(ROLE_VARIABLE).ok()?;
-        let probes = Probe::ALL.into_iter().map(Self::Memory);
+        let probes = Probe::ALL.into_iter().map(Self::Probe);
         let role = Self::SERVERS.into_iter().chain(probes).find(|role| role.name() == name);
         Some(role.expect("a run starts processes for roles that there are"))
     }
@@ -41,7 +41,7 @@ impl Role {
         match self {
             Self::Ratelimiterd => "ratelimiterd",
             Self::Bare => "bare",
-            Self::Memory(probe) => probe.name(),
+            Self::Probe(probe) => probe.name(),
         }
     }
 

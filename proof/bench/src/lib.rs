@@ -5,6 +5,7 @@
 
 mod chart;
 mod child;
+mod cliffs;
 mod command_line;
 mod growth;
 mod http;
@@ -13,6 +14,7 @@ mod load;
 mod machine;
 mod memory;
 mod probe;
+mod probe_process;
 mod progress;
 mod report;
 mod rounds;
@@ -41,7 +43,7 @@ pub fn run() -> ExitCode {
         return match role {
             Role::Ratelimiterd => ratelimiterd::cli::run(),
             Role::Bare => http::bare::serve(),
-            Role::Memory(probe) => probe.report(),
+            Role::Probe(probe) => probe.report(),
         };
     }
     let command_line = CommandLine::parse();

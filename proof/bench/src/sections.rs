@@ -8,7 +8,7 @@ use crate::progress::Progress;
 use crate::report::{Section, SkipReason};
 use crate::scale::Scale;
 use crate::threshold::Threshold;
-use crate::{growth, http, in_process, memory, tigerbeetle, utilisation};
+use crate::{cliffs, growth, http, in_process, memory, tigerbeetle, utilisation};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SectionKind {
@@ -29,6 +29,8 @@ pub(crate) enum SectionKind {
     Memory,
     /// The same work with 10 and 100 times the keys and leases
     Growth,
+    /// Bad cases of the memory backend, each beside its good case
+    Cliffs,
 }
 
 impl SectionKind {
@@ -47,6 +49,7 @@ impl SectionKind {
             Self::Utilisation => "Utilisation",
             Self::Memory => "Memory",
             Self::Growth => "Growth",
+            Self::Cliffs => "Cliffs",
         }
     }
 
@@ -62,6 +65,7 @@ impl SectionKind {
             Self::Utilisation => utilisation::run(scale),
             Self::Memory => Ok(memory::run(scale, progress)),
             Self::Growth => Ok(growth::run(scale, progress)),
+            Self::Cliffs => Ok(cliffs::run(scale, progress)),
         };
         let outcome = catch_unwind(AssertUnwindSafe(measure))
             .unwrap_or_else(|_| Err(SkipReason("it panicked; see stderr".to_owned())));
@@ -81,6 +85,7 @@ impl SectionKind {
             Self::Http => http::THRESHOLDS.to_vec(),
             Self::TigerBeetle => tigerbeetle::THRESHOLDS.to_vec(),
             Self::Limiter => tigerbeetle::limiter::THRESHOLDS.to_vec(),
+            Self::Cliffs => cliffs::THRESHOLDS.to_vec(),
             Self::All | Self::Utilisation | Self::Memory | Self::Growth => Vec::new(),
         }
     }

@@ -3,7 +3,7 @@
 use crate::summary::{Summary, number};
 use crate::table::Table;
 
-/// A ratio and the value it should have.
+/// A measured value and its bound.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Threshold {
     work: &'static str,
@@ -44,22 +44,25 @@ impl Threshold {
         })
     }
 
+    /// The work, the measured value, the threshold, and whether it is met.
+    pub(crate) fn cells(&self) -> [String; 4] {
+        let measured = self.measured.map(|summary| summary.to_string());
+        let bound = match self.bound {
+            Bound::AtMost(max) => format!("≤ {}", number(max)),
+            Bound::AtLeast(min) => format!("≥ {}", number(min)),
+        };
+        let met = match self.is_met() {
+            Some(true) => "yes",
+            Some(false) => "**no**",
+            None => "—",
+        };
+        let measured = measured.unwrap_or_else(|| "not measured".to_owned());
+        [self.work.to_owned(), measured, bound, met.to_owned()]
+    }
+
     pub(crate) fn table<'a>(thresholds: impl IntoIterator<Item = &'a Self>) -> Table {
         let mut table = Table::new("", ["work", "measured", "threshold", "met"]);
-        for threshold in thresholds {
-            let measured = threshold.measured.map(|summary| summary.to_string());
-            let bound = match threshold.bound {
-                Bound::AtMost(max) => format!("≤ {}", number(max)),
-                Bound::AtLeast(min) => format!("≥ {}", number(min)),
-            };
-            let met = match threshold.is_met() {
-                Some(true) => "yes",
-                Some(false) => "**no**",
-                None => "—",
-            };
-            let measured = measured.unwrap_or_else(|| "not measured".to_owned());
-            table.row([threshold.work.to_owned(), measured, bound, met.to_owned()]);
-        }
+        thresholds.into_iter().for_each(|threshold| table.row(threshold.cells()));
         table
     }
 }

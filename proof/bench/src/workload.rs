@@ -1,12 +1,9 @@
 //! The measured work: LLM calls to many models, each of which needs four limits.
 
-use std::sync::Arc;
-
-use ratelimiter::clock::Clock;
 use ratelimiter::memory::MemoryOptions;
 use ratelimiter::{
-    Actuals, CAPACITY_MAX, Capacity, CompleteRequest, Decision, LeaseId, LimitKey, MemoryLimiter,
-    Requirements, ReserveRequest,
+    Actuals, CAPACITY_MAX, Capacity, CompleteRequest, Decision, HoldTimeout, LeaseId, Limit,
+    LimitKey, LimitKind, MemoryLimiter, Requirements, ReserveRequest, Window,
 };
 use ratelimiterd::load::{LIMITS_PER_CALL_MAX, Workload};
 
@@ -20,6 +17,8 @@ pub(crate) const AMOUNTS: [u64; LIMITS_PER_CALL] = [1, TOKENS_RESERVED, 1, TOKEN
 const CONCURRENCY: usize = 2;
 /// Shuffles the models, so that consecutive calls are not neighbours in memory for any contestant.
 const SHUFFLE_SEED: u64 = 7;
+/// Makes the lease IDs that are in no order.
+const LEASE_SEED: u64 = 11;
 
 /// A memory limiter and one prepared call per model.
 #[derive(Debug)]
@@ -28,6 +27,8 @@ pub(crate) struct PreparedLimiter {
     pub(crate) limiter: MemoryLimiter,
     requests: Vec<(ReserveRequest, CompleteRequest)>,
     next_lease: u128,
+    /// With it, lease IDs are in no order; without, they grow.
+    random_leases: Option<fastrand::Rng>,
 }
 
 /// Limits that never deny; none of them expires earlier than `seconds_min`.
@@ -47,6 +48,34 @@ pub(crate) fn workload(seconds_min: u64) -> Workload {
         tokens_reserved: TOKENS_RESERVED,
         tokens_used: TOKENS_USED,
     }
+}
+
+/// The limits of a model that never deny, by the number of the model.
+pub(crate) fn usual_limits() -> impl Fn(usize) -> Vec<Limit> {
+    let workload = workload(60);
+    move |model| workload.limits(model)
+}
+
+/// The same limits, but every window and timeout is this long, so that all of a lease ends at the same time.
+pub(crate) fn limits_lasting(seconds: u64) -> impl Fn(usize) -> Vec<Limit> {
+    let window = Window::from_seconds(seconds).expect("a valid window");
+    let timeout = HoldTimeout::from_seconds(seconds).expect("a valid timeout");
+    let usual_limits = usual_limits();
+    move |model| {
+        let mut limits = usual_limits(model);
+        for limit in &mut limits {
+            limit.kind = match limit.kind {
+                LimitKind::Rolling { .. } => LimitKind::Rolling { window },
+                LimitKind::Concurrency { .. } => LimitKind::Concurrency { timeout },
+            };
+        }
+        limits
+    }
+}
+
+/// Options without a background sweep.
+fn unswept() -> MemoryOptions {
+    MemoryOptions { sweep_every: None, ..MemoryOptions::default() }
 }
 
 /// The models in the order in which every contestant gets them.
@@ -74,9 +103,8 @@ pub(crate) fn keys(model: usize) -> [LimitKey; LIMITS_PER_CALL] {
 
 /// A limiter without prepared calls, whose memory would be measured too.
 pub(crate) fn limiter_with(model_count: usize) -> MemoryLimiter {
-    let options = MemoryOptions { sweep_every: None, ..MemoryOptions::default() };
-    let (limiter, workload) = (MemoryLimiter::with_options(options), workload(60));
-    for limit in models(model_count).into_iter().flat_map(|model| workload.limits(model)) {
+    let limiter = MemoryLimiter::with_options(unswept());
+    for limit in models(model_count).into_iter().flat_map(usual_limits()) {
         limiter.define_now(limit).expect("a new key");
     }
     limiter
@@ -84,28 +112,31 @@ pub(crate) fn limiter_with(model_count: usize) -> MemoryLimiter {
 
 impl PreparedLimiter {
     pub(crate) fn new(model_count: usize) -> Self {
-        Self::with(model_count, CAPACITY_MAX, MemoryOptions::default())
-    }
-
-    pub(crate) fn on_clock(model_count: usize, clock: Arc<dyn Clock>) -> Self {
-        Self::with(model_count, CAPACITY_MAX, MemoryOptions { clock, ..MemoryOptions::default() })
+        Self::with(model_count, unswept(), usual_limits())
     }
 
     /// The only concurrency slot of each model is taken.
     pub(crate) fn full(model_count: usize) -> Self {
-        Self::with(model_count, 1, MemoryOptions::default()).filled(model_count)
+        let usual_limits = usual_limits();
+        let limits = |model| {
+            let mut limits = usual_limits(model);
+            limits[CONCURRENCY].capacity = Capacity::new(1).expect("in range");
+            limits
+        };
+        Self::with(model_count, unswept(), limits).filled(model_count)
     }
 
-    fn with(model_count: usize, slots: u64, options: MemoryOptions) -> Self {
-        let options = MemoryOptions { sweep_every: None, ..options };
+    /// `limits` makes the limits of a model.
+    pub(crate) fn with(
+        model_count: usize,
+        options: MemoryOptions,
+        limits: impl Fn(usize) -> Vec<Limit>,
+    ) -> Self {
         let limiter = MemoryLimiter::with_options(options);
         let workload = workload(60);
         let mut requests = Vec::with_capacity(model_count);
         for model in models(model_count) {
-            for (at, mut limit) in workload.limits(model).into_iter().enumerate() {
-                if at == CONCURRENCY {
-                    limit.capacity = Capacity::new(slots).expect("in range");
-                }
+            for limit in limits(model) {
                 limiter.define_now(limit).expect("a new key");
             }
             let (lease, call) = (LeaseId::from_u128(0), workload.call(model));
@@ -113,25 +144,35 @@ impl PreparedLimiter {
             requests.push((reserve, CompleteRequest::new(lease, call.actuals)));
         }
         let next_lease = LeaseId::generate(limiter.now()).as_u128();
-        Self { limiter, requests, next_lease }
+        Self { limiter, requests, next_lease, random_leases: None }
+    }
+
+    /// Its lease IDs are in no order from now on.
+    pub(crate) fn with_unordered_leases(self) -> Self {
+        Self { random_leases: Some(fastrand::Rng::with_seed(LEASE_SEED)), ..self }
     }
 
     /// For several threads on one limiter, each with its own models.
     pub(crate) fn split(self, threads: usize) -> Vec<Self> {
-        let Self { limiter, requests, next_lease } = self;
-        let mut parts: Vec<Self> = (0..threads as u128)
-            .map(|thread| Self {
-                limiter: limiter.clone(),
-                requests: Vec::new(),
-                // Like the IDs of one process: the same time, increasing, with different random parts. The step between
-                // IDs is far larger than the number of threads, so no two threads ever use the same ID.
-                next_lease: next_lease + thread,
-            })
-            .collect();
-        for (at, request) in requests.into_iter().enumerate() {
+        let mut parts: Vec<Self> = (0..threads).map(|thread| self.part(thread)).collect();
+        for (at, request) in self.requests.into_iter().enumerate() {
             parts[at % threads].requests.push(request);
         }
         parts
+    }
+
+    /// For several threads on one limiter, all with the same models.
+    pub(crate) fn shared<const THREADS: usize>(self) -> [Self; THREADS] {
+        std::array::from_fn(|thread| Self { requests: self.requests.clone(), ..self.part(thread) })
+    }
+
+    /// For one of several threads, without models. Lease IDs are like those of one process: the same time, increasing, with
+    /// different random parts. The step between IDs is far larger than the number of threads, so no two threads ever use the
+    /// same ID.
+    fn part(&self, thread: usize) -> Self {
+        let next_lease = self.next_lease + thread as u128;
+        let limiter = self.limiter.clone();
+        Self { limiter, requests: Vec::new(), next_lease, random_leases: None }
     }
 
     /// One reserve with a new lease, which is allowed.
@@ -184,6 +225,9 @@ impl PreparedLimiter {
     }
 
     fn new_lease(&mut self) -> LeaseId {
+        if let Some(random) = &mut self.random_leases {
+            return LeaseId::from_u128(random.u128(..));
+        }
         // Steps of an odd constant look random, like the low bits of a ULID, and do not repeat.
         self.next_lease = self.next_lease.wrapping_add(0x9e37_79b9_7f4a_7c15);
         LeaseId::from_u128(self.next_lease)

@@ -18,16 +18,18 @@ fn a_quick_run_of_everything_fills_the_tables_and_the_chart() {
     assert!(output.status.success(), "{said}");
     let tables = std::fs::read_to_string(folder.path().join("results.md")).unwrap();
     assert_eq!(tables, String::from_utf8_lossy(&output.stdout), "the report is also printed");
-    for title in ["In process", "HTTP", "Utilisation", "Memory", "Growth"] {
+    let section = |title| {
         let (_, section) = tables.split_once(&format!("\n## {title}\n")).unwrap();
-        let section = section.split("\n## ").next().unwrap();
-        assert!(section.contains("| --- |"), "{title} has a table:\n{tables}\n{said}");
+        section.split("\n## ").next().unwrap()
+    };
+    for title in ["In process", "HTTP", "Utilisation", "Memory", "Growth", "Cliffs"] {
+        assert!(section(title).contains("| --- |"), "{title} has a table:\n{tables}\n{said}");
     }
     // Without a server its thresholds are listed as not measured.
     let unmeasured = tables.matches("| not measured |").count();
     assert_eq!(unmeasured, if find_binary().is_some() { 0 } else { 8 }, "{tables}\n{said}");
     let is_threshold = |line: &&str| line.contains("| ≤ ") || line.contains("| ≥ ");
-    assert_eq!(tables.lines().filter(is_threshold).count(), 15, "{tables}");
+    assert_eq!(section("Thresholds").lines().filter(is_threshold).count(), 25, "{tables}");
     let chart = std::fs::read_to_string(folder.path().join("results.svg")).unwrap();
     for text in ["In process, 1 thread", "HTTP, single", "Growth", "</svg>"] {
         assert!(chart.contains(text), "{text}");
