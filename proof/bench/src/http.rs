@@ -6,7 +6,7 @@ mod redis;
 use std::path::Path;
 use std::time::Duration;
 
-use ratelimiter::{LimitStatus, RegisteredLimit};
+use ratelimiter::{Limit, LimitStatus, RegisteredLimit};
 use tempfile::TempDir;
 
 use self::redis::Redis;
@@ -21,25 +21,32 @@ use crate::scale::Scale;
 use crate::summary::{count, number};
 use crate::table::Table;
 use crate::threshold::Threshold;
-use crate::workload::{LIMITS_PER_CALL, batches, workload};
+use crate::workload::{LIMITS_PER_CALL, batches, limits_lasting, usual_limits};
 
 const OURS: &str = "ratelimiterd";
+const LAPSING: &str = "ratelimiterd, every lease lapses";
 const BARE: &str = "bare axum";
 const REDIS: &str = "Redis, one Lua script";
 /// Reserves per batch.
 const BATCH: usize = 32;
 /// Index of the number of connections that the thresholds are about.
 const FOR_THRESHOLDS: usize = 2;
+/// Windows and timeouts of the server on which every lease lapses.
+const LAPSE_SECONDS: u64 = 2;
 
-pub(crate) const THRESHOLDS: [Threshold; 3] = [
+pub(crate) const THRESHOLDS: [Threshold; 4] = [
     Threshold::at_least(
         "HTTP single reserve, 64 connections, memory, × the throughput of a bare axum server",
         0.9,
     ),
     Threshold::at_most("the same, × its p99", 1.2),
     Threshold::at_least(
-        "HTTP batch(32), × the single endpoint's reserves per second, 64 connections",
-        8.0,
+        "the same while every lease lapses uncompleted, × the throughput of a bare axum server",
+        0.9,
+    ),
+    Threshold::at_least(
+        "HTTP batch(32), 64 connections, memory, × the throughput of a bare axum server",
+        0.6,
     ),
 ];
 
@@ -55,7 +62,17 @@ struct Sizes {
     models: usize,
     connections: [usize; 4],
     duration: Duration,
+    /// Load before each measurement of lapsing leases: twice their lifetime, so that as many lapse as are made.
+    lapse_warm_up: Duration,
     rounds: usize,
+}
+
+/// The servers of the comparison.
+struct Servers {
+    ours: Server,
+    lapsing: Server,
+    bare: Server,
+    redis: Option<Redis>,
 }
 
 impl Endpoint {
@@ -97,23 +114,29 @@ pub(crate) fn run(scale: Scale, progress: &Progress) -> Result<Section, SkipReas
         models: 1_000,
         connections: [1, 16, 64, 256],
         duration: Duration::from_millis(500),
+        lapse_warm_up: Duration::from_secs(2 * LAPSE_SECONDS),
         rounds: 9,
     };
     let quick = Sizes {
         models: 10,
         connections: [1, 2, 3, 4],
         duration: Duration::from_millis(10),
+        lapse_warm_up: Duration::from_millis(10),
         rounds: 1,
     };
     let sizes = scale.pick(full, quick);
     let folder =
         tempfile::tempdir().map_err(|error| SkipReason(format!("no temporary folder: {error}")))?;
-    let ours = ratelimiterd(&folder, sizes.models);
-    let bare = Server::start(Role::Bare.command(), folder.path());
-    let redis = Redis::start(folder.path());
-    let rounds = measure(sizes, &ours, &bare, redis.as_ref(), progress);
+    let (models, lapsing) = (0..sizes.models, limits_lasting(LAPSE_SECONDS));
+    let servers = Servers {
+        ours: ratelimiterd(&folder, "limits.json", models.clone().flat_map(usual_limits())),
+        lapsing: ratelimiterd(&folder, "lapsing.json", models.flat_map(lapsing)),
+        bare: Server::start(Role::Bare.command(), folder.path()),
+        redis: Redis::start(folder.path()),
+    };
+    let rounds = measure(sizes, &servers, progress);
     let mut section = Section::default();
-    section.text(describe(sizes, redis.is_some()));
+    section.text(describe(sizes, servers.redis.is_some()));
     for endpoint in Endpoint::ALL {
         section.table(&table(endpoint, sizes, &rounds));
         section.panels.push(chart(endpoint, sizes, &rounds));
@@ -123,24 +146,25 @@ pub(crate) fn run(scale: Scale, progress: &Progress) -> Result<Section, SkipReas
     let measured = [
         rounds.ratio(&single, &single_bare, |measured| measured.rate),
         rounds.ratio(&single, &single_bare, |measured| measured.p99),
-        rounds.ratio(&at_64(OURS, Endpoint::Batch), &single, |measured| measured.rate),
+        rounds.ratio(&at_64(LAPSING, Endpoint::Single), &single_bare, |measured| measured.rate),
+        rounds.ratio(&at_64(OURS, Endpoint::Batch), &at_64(BARE, Endpoint::Batch), |measured| {
+            measured.rate
+        }),
     ];
     section.thresholds = Threshold::measured(THRESHOLDS, measured);
     Ok(section)
 }
 
-fn ratelimiterd(folder: &TempDir, model_count: usize) -> Server {
-    let file = folder.path().join("limits.json");
-    write_limits(&file, model_count, 60);
+fn ratelimiterd(folder: &TempDir, file: &str, limits: impl Iterator<Item = Limit>) -> Server {
+    let file = folder.path().join(file);
+    write_limits(&file, limits);
     let mut command = Role::Ratelimiterd.command();
     command.args(["--listen", "127.0.0.1:0", "--limits"]).arg(&file);
     Server::start(command, folder.path())
 }
 
-/// Writes a limits file for so many models; no limit expires earlier than `seconds_min`.
-pub(crate) fn write_limits(file: &Path, model_count: usize, seconds_min: u64) {
-    let workload = workload(seconds_min);
-    let limits = (0..model_count).flat_map(|model| workload.limits(model));
+/// Writes a limits file.
+pub(crate) fn write_limits(file: &Path, limits: impl Iterator<Item = Limit>) {
     let registered = |limit| RegisteredLimit { limit, status: LimitStatus::Active };
     let registered: Vec<_> = limits.map(registered).collect();
     std::fs::write(file, ratelimiter_wire::write_limits_file(&registered))
@@ -151,13 +175,8 @@ fn name(server: &str, endpoint: Endpoint, connections: usize) -> String {
     format!("{server}, {}, {connections} connections", endpoint.name())
 }
 
-fn measure(
-    sizes: Sizes,
-    ours: &Server,
-    bare: &Server,
-    redis: Option<&Redis>,
-    progress: &Progress,
-) -> Rounds<Measurement> {
+fn measure(sizes: Sizes, servers: &Servers, progress: &Progress) -> Rounds<Measurement> {
+    let Servers { ours, lapsing, bare, redis } = servers;
     let Sizes { models, duration, rounds, .. } = sizes;
     let mut comparison = Comparison::new();
     for endpoint in Endpoint::ALL {
@@ -168,6 +187,13 @@ fn measure(
                 closed::complete(&target, &leases);
                 measurement
             });
+            if endpoint == Endpoint::Single && connections == sizes.connections[FOR_THRESHOLDS] {
+                let target = endpoint.http_target(lapsing, models);
+                comparison.add(name(LAPSING, endpoint, connections), move || {
+                    closed::measure(lapsing, &target, connections, sizes.lapse_warm_up);
+                    closed::measure(lapsing, &target, connections, duration).0
+                });
+            }
             let target = endpoint.http_target(bare, models);
             comparison.add(name(BARE, endpoint, connections), move || {
                 closed::measure(bare, &target, connections, duration).0
@@ -189,11 +215,13 @@ fn describe(sizes: Sizes, has_redis: bool) -> String {
         "{rounds} rounds of {} ms for each server, endpoint and number of connections; HTTP/1.1 with keep-alive, one request at a time per \
          connection. Each call needs four limits of one of {} models ({} keys). The servers run in their own processes on the same machine as the \
          load generator, which is one thread that sends prepared requests, the same for all servers. The leases of each measurement are \
-         completed after it. The bare axum server parses the same JSON with `serde_json`, decides nothing and \
+         completed after it, except where every lease lapses: on that server all windows and timeouts are {LAPSE_SECONDS} s, no lease is completed, \
+         and each measurement follows {} s of the same load, so that as many leases lapse as are made. The bare axum server parses the same JSON with `serde_json`, decides nothing and \
          answers with the same bytes. Processor time is that of the server alone.",
         duration.as_millis(),
         count(models),
-        count(models * LIMITS_PER_CALL)
+        count(models * LIMITS_PER_CALL),
+        number(sizes.lapse_warm_up.as_secs_f64())
     );
     text += if has_redis {
         " Redis runs one Lua script per call, which checks four fixed-window counters and increments all of them or none; a batch is a \
@@ -226,7 +254,7 @@ fn table(endpoint: Endpoint, sizes: Sizes, rounds: &Rounds<Measurement>) -> Tabl
     let server_micros: Value = |measured| measured.server_micros;
     for connections in sizes.connections {
         let bare = name(BARE, endpoint, connections);
-        for who in [OURS, BARE, REDIS] {
+        for who in [OURS, LAPSING, BARE, REDIS] {
             let name = name(who, endpoint, connections);
             if !rounds.has(&name) {
                 continue;

@@ -26,14 +26,18 @@ const ARITHMETIC: &str = "arithmetic alone, nothing shared";
 const DENY: &str = "ratelimiter, reserve(4) denied";
 const THREADS: [usize; 3] = [1, 2, 4];
 
-pub(crate) const THRESHOLDS: [Threshold; 4] = [
+pub(crate) const THRESHOLDS: [Threshold; 5] = [
     Threshold::at_most(
         "in process, reserve(4) + complete, 1 thread, × the time of four `governor` checks",
-        1.0,
+        1.5,
     ),
-    Threshold::at_least("the same, × the speed of `limitador`", 10.0),
-    Threshold::at_least("the same, throughput of 2 threads on distinct keys, × 1 thread", 1.6),
-    Threshold::at_most("the same, cost at 1 million live leases, × at 1 thousand", 1.3),
+    Threshold::at_most("the same, reserve(4) alone", 1.3),
+    Threshold::at_most("the same, reserve(4) denied", 1.0),
+    Threshold::at_least(
+        "in process, throughput of 2 threads on distinct models, × that of a limiter per thread",
+        0.9,
+    ),
+    Threshold::at_most("in process, cost at 1 million live leases, × at 1 thousand", 1.2),
 ];
 
 #[derive(Debug, Clone, Copy)]
@@ -87,8 +91,9 @@ pub(crate) fn run(scale: Scale, progress: &Progress) -> Section {
     let last = leases_name(sizes.live_leases[sizes.live_leases.len() - 1]);
     let measured = [
         usual.ratio(PAIR, GOVERNOR, itself),
-        usual.ratio(LIMITADOR, PAIR, itself),
-        by_threads.ratio(&threads_name(PAIR, 1), &threads_name(PAIR, 2), itself),
+        usual.ratio(RESERVE, GOVERNOR, itself),
+        denied.ratio(DENY, GOVERNOR, itself),
+        by_threads.ratio(&threads_name(OWN_LIMITERS, 2), &threads_name(PAIR, 2), itself),
         by_leases.ratio(&last, &first, itself),
     ];
     section.thresholds = Threshold::measured(THRESHOLDS, measured);

@@ -12,7 +12,7 @@ use crate::child::{Role, Server};
 use crate::http::write_limits;
 use crate::report::SkipReason;
 use crate::rounds::float;
-use crate::workload::LIMITS_PER_CALL;
+use crate::workload::{LIMITS_PER_CALL, workload};
 
 /// Windows and timeouts are longer than a run: expiry is work that the client crate alone would not have.
 pub(super) const SECONDS_MIN: u64 = 3_600;
@@ -43,9 +43,10 @@ impl Servers {
     ) -> Result<Self, SkipReason> {
         let folder = tempfile::tempdir()
             .map_err(|error| SkipReason(format!("no temporary folder: {error}")))?;
+        let workload = workload(SECONDS_MIN);
         let start = |sessions, batch_events| {
             let file = folder.path().join(format!("limits-{sessions}-{batch_events}.json"));
-            write_limits(&file, model_count, SECONDS_MIN);
+            write_limits(&file, (0..model_count).flat_map(|model| workload.limits(model)));
             start(cluster, folder.path(), &file, sessions, batch_events)
         };
         let batched =
