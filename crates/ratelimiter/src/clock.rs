@@ -11,6 +11,8 @@ use std::time::{Duration, Instant, SystemTime};
 pub struct Timestamp(u64);
 
 impl Timestamp {
+    pub(crate) const NEVER: Self = Self(u64::MAX);
+
     /// The moment this many milliseconds after the Unix epoch.
     ///
     /// # Panics

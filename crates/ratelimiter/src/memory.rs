@@ -1,47 +1,44 @@
 //! The memory backend: one process, no I/O, time from a [`Clock`].
 //!
 //! The rules are plain data with `now` as an argument: `live_limit` for one limit, `reserve` and `complete` over
-//! several. The limits of a model form a group; every other limit is a group of one. A request locks the shard of its lease, then
-//! the groups of its limits in a fixed order, reads the clock, and does all its work. So every limit sees time go forward, and
-//! threads contend only when they share a limit.
+//! several. The limits of a model form a group; every other limit is a group of one. Groups and leases are in shards with one lock
+//! each. A request locks the shard of its lease, then the shards of its groups in a fixed order, reads the clock, and does all its
+//! work. So every limit sees time go forward, and threads contend only when they share a shard.
 //!
-//! A group stores the reservations of its limits, and the open leases that began there. A lease shard locates each lease, from its
-//! reserve until it is forgotten.
+//! A group stores the reservations of its limits. A lease shard stores the open leases, each of which knows its reservations, and
+//! the IDs of past ones.
 
 #[cfg(test)]
 mod colliding_keys;
 mod complete;
 mod group;
 mod groups;
-mod holds;
-mod lease_index;
-mod lease_shard;
+mod leases;
 mod live_limit;
-mod open_leases;
+mod long_rolling;
+mod open_reservations;
 mod options;
 mod past_leases;
-mod place_index;
 mod poison;
 mod queue;
 mod reserve;
 mod rolling;
-mod sums;
 mod sweeper;
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
-use self::groups::{GroupNumbers, Groups, LockedGroups};
-use self::lease_shard::Leases;
+use self::groups::{Groups, LockedGroups, shard_of};
+use self::leases::Leases;
 use self::live_limit::LiveLimit;
 pub use self::options::MemoryOptions;
-use self::reserve::ResolvedRequirements;
+use self::past_leases::PastOutcome;
+use self::poison::PoisonFlag;
 use self::sweeper::Sweeper;
 use crate::clock::{Clock, Timestamp};
 use crate::decision::Decision;
 use crate::error::{CompleteError, DefineError, DeleteError, ReserveError, StateError, Unanswered};
 use crate::hint::HintPolicy;
 use crate::key::LimitKey;
-use crate::lease::LeaseId;
 use crate::limit::Limit;
 use crate::limiter::{Backend, Limiter};
 use crate::registry::{LimitState, LimitStatus, Page, RegisteredLimit};
@@ -78,6 +75,9 @@ pub struct MemoryLimiter {
     _sweeper: Option<Arc<Sweeper>>,
 }
 
+/// The sweep ends or forgets at most so many leases before callers get the lock.
+const LEASES_PER_LOCK: usize = 256;
+
 /// The panic message of calls that cannot return an error.
 const NOT_POISONED: &str = "the limiter has not panicked while updating its state";
 
@@ -87,6 +87,8 @@ struct State {
     hints: HintPolicy,
     groups: Groups,
     leases: Leases,
+    /// Covers the groups and the leases.
+    poison: PoisonFlag,
 }
 
 impl MemoryLimiter {
@@ -102,7 +104,8 @@ impl MemoryLimiter {
     pub fn with_options(options: MemoryOptions) -> Self {
         let leases = Leases::new(&options);
         let MemoryOptions { clock, hints, sweep_every, .. } = options;
-        let state = Arc::new(State { clock, hints, groups: Groups::default(), leases });
+        let (groups, poison) = (Groups::default(), PoisonFlag::default());
+        let state = Arc::new(State { clock, hints, groups, leases, poison });
         let sweeper = sweep_every.map(|every| Arc::new(Sweeper::start(&state, every)));
         Self { state, _sweeper: sweeper }
     }
@@ -118,7 +121,7 @@ impl MemoryLimiter {
     /// # Errors
     /// The limiter is poisoned. Every call then returns this error.
     pub fn check_poisoned(&self) -> Result<(), Unanswered> {
-        self.state.groups.poison.check()
+        self.state.poison.check()
     }
 
     /// [`Limiter::reserve`] without a future.
@@ -126,47 +129,14 @@ impl MemoryLimiter {
     /// # Errors
     /// As there.
     pub fn reserve_now(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
-        let State { clock, hints, groups, leases } = &*self.state;
+        let State { clock, hints, groups, leases, poison } = &*self.state;
         let (id, mut lease_shard) = leases.lock(request.lease);
-        groups.poison.check()?;
-        // The group of the lease, if it is open with other limits than this request has; searched at most once.
-        let mut home: Option<Option<u32>> = None;
-        loop {
-            let mut needs = ResolvedRequirements::new();
-            let mut numbers = GroupNumbers::default();
-            reserve::find_groups(request, groups, &mut needs, &mut numbers)?;
-            if let Some(Some(home)) = home {
-                numbers.add(home);
-            }
-            let mut locked = LockedGroups::default();
-            groups.lock(&mut locked, &numbers);
-            let now = clock.now();
-            let _change = groups.poison.begin_change()?;
-            // Under all locks: the lookup usually misses the cache; starting it here overlaps the miss with the work below.
-            let mut is_unsure = false;
-            let known = lease_shard.find(id, |place| match locked.find_if_locked(place.group) {
-                Some(group) => locked.group(group).leases.at(place.slot).id == id.id,
-                None => {
-                    is_unsure = true;
-                    false
-                }
-            });
-            if known.is_none() && is_unsure && home.is_none() {
-                locked.unlock();
-                home = Some(groups.find_lease(id, &lease_shard).map(|found| found.place().group));
-                continue;
-            }
-            let lease = (id, known);
-            let answer =
-                reserve::reserve(now, lease, &mut needs, &mut lease_shard, &mut locked, hints);
-            locked.unlock();
-            match &answer {
-                // The group may have been removed since it was found, and its number reused.
-                Err(ReserveError::UnknownKey { key })
-                    if reserve::group_changed(key, &needs, groups) => {}
-                _ => return answer,
-            }
-        }
+        let shards = request.requirements.iter().map(|need| shard_of(&need.key));
+        let mut locked = LockedGroups::default();
+        groups.lock(&mut locked, shards);
+        let now = clock.now();
+        let _change = poison.begin_change()?;
+        reserve::reserve(now, id, request, &mut lease_shard, &mut locked, hints)
     }
 
     /// [`Limiter::complete`] without a future.
@@ -174,38 +144,20 @@ impl MemoryLimiter {
     /// # Errors
     /// As there.
     pub fn complete_now(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
-        let State { clock, groups, leases, .. } = &*self.state;
+        let State { clock, groups, leases, poison, .. } = &*self.state;
         let (id, mut lease_shard) = leases.lock(request.lease);
-        groups.poison.check()?;
-        let mut locked = LockedGroups::default();
-        let found = lease_shard.find_open(id, |place| {
-            // Locks one group at a time: this unlocks the group of the previous candidate.
-            groups.lock_first(&mut locked, place.group);
-            locked.first().1.leases.at(place.slot).id == id.id
-        });
-        let Some(found) = found else {
+        poison.check()?;
+        let Ok(found) = lease_shard.open.find_entry(id.hash, |entry| entry.id == id.id) else {
             return Ok(());
         };
-        let place = found.place();
-        let mut others = GroupNumbers::default();
-        for held in &locked.first().1.leases.at(place.slot).reservations {
-            if held.limit.group != place.group {
-                others.add(held.limit.group);
-            }
-        }
-        groups.lock(&mut locked, &others);
+        let reservations = found.get().lease.reservations.iter();
+        let mut locked = LockedGroups::default();
+        groups.lock(&mut locked, reservations.map(|held| held.group.shard()));
         let now = clock.now();
-        let _change = groups.poison.begin_change()?;
-        let lease = locked.first().1.leases.take(place.slot);
-        let completed = complete::complete(now, &lease, &request.actuals, &mut locked);
-        let (_, group) = locked.first();
-        if completed.is_err() {
-            group.leases.put_back(place.slot, lease);
-            return completed;
-        }
-        group.leases.remove(place.slot);
-        locked.unlock();
-        lease_shard.end(now, id, found);
+        let _change = poison.begin_change()?;
+        complete::complete(now, &found.get().lease, &request.actuals, &mut locked)?;
+        found.remove();
+        lease_shard.past.push(now, id.id, PastOutcome::Ended);
         Ok(())
     }
 
@@ -214,11 +166,11 @@ impl MemoryLimiter {
     /// # Errors
     /// As there.
     pub fn define_now(&self, limit: Limit) -> Result<LimitStatus, DefineError> {
-        let State { clock, groups, .. } = &*self.state;
-        let mut group = groups.lock_or_make(&limit.key)?;
+        let State { clock, groups, poison, .. } = &*self.state;
+        let mut shard = groups.lock_one(&limit.key);
         let now = clock.now();
-        let _change = groups.poison.begin_change()?;
-        group.define(now, limit)
+        let _change = poison.begin_change()?;
+        shard.group_or_new(&limit.key).define(now, limit)
     }
 
     /// Restores a limit as it was registered, replacing the limit with its key. Live reservations of a limit of the same kind
@@ -227,11 +179,11 @@ impl MemoryLimiter {
     /// # Panics
     /// If the limiter is poisoned; see [`MemoryLimiter::check_poisoned`].
     pub fn restore(&self, registered: RegisteredLimit) -> LimitStatus {
-        let State { clock, groups, .. } = &*self.state;
-        let mut group = groups.lock_or_make(&registered.limit.key).expect(NOT_POISONED);
+        let State { clock, groups, poison, .. } = &*self.state;
+        let mut shard = groups.lock_one(&registered.limit.key);
         let now = clock.now();
-        let _change = groups.poison.begin_change().expect(NOT_POISONED);
-        group.restore(now, registered)
+        let _change = poison.begin_change().expect(NOT_POISONED);
+        shard.group_or_new(&registered.limit.key).restore(now, registered)
     }
 
     /// [`Backend::delete`] without a future.
@@ -239,15 +191,14 @@ impl MemoryLimiter {
     /// # Errors
     /// As there.
     pub fn delete_now(&self, key: &LimitKey) -> Result<(), DeleteError> {
-        let groups = &self.state.groups;
-        groups.poison.check()?;
-        if let Some(mut group) = groups.lock_for(key) {
-            let _change = groups.poison.begin_change()?;
-            if group.remove(key) {
-                return Ok(());
-            }
+        let State { groups, poison, .. } = &*self.state;
+        let mut shard = groups.lock_one(key);
+        let _change = poison.begin_change()?;
+        if !shard.group_of(key).is_some_and(|group| group.remove(key)) {
+            return Err(DeleteError::UnknownKey { key: key.clone() });
         }
-        Err(DeleteError::UnknownKey { key: key.clone() })
+        shard.drop_unused(key);
+        Ok(())
     }
 
     /// [`Backend::state`] without a future.
@@ -274,34 +225,37 @@ impl MemoryLimiter {
 
     /// Number of open leases: allowed, not completed, and not yet swept.
     pub fn open_leases(&self) -> usize {
-        self.state.groups.each().map(|group| group.leases.len()).sum()
+        self.state.leases.each().map(|shard| shard.lock().open.len()).sum()
     }
 
     /// Number of ended or denied leases that are remembered.
     pub fn past_leases(&self) -> usize {
-        self.state.leases.each().map(|shard| shard.past_count()).sum()
+        self.state.leases.each().map(|shard| shard.lock().past.len()).sum()
     }
 }
 
 impl State {
     fn state(&self, key: &LimitKey) -> Result<Option<LimitState>, Unanswered> {
-        let Some(mut group) = self.groups.lock_for(key) else {
-            return self.groups.poison.check().map(|()| None);
-        };
+        let mut shard = self.groups.lock_one(key);
         let now = self.clock.now();
-        let _change = self.groups.poison.begin_change()?;
+        let _change = self.poison.begin_change()?;
+        let Some(group) = shard.group_of(key) else {
+            return Ok(None);
+        };
         group.expire(now);
         Ok(group.find(key).map(|(_, limit)| limit.state()))
     }
 
     fn states(&self, page: &Page) -> Result<Vec<LimitState>, Unanswered> {
         let mut states = Vec::new();
-        for mut group in self.groups.each() {
+        for mut shard in self.groups.each() {
             let now = self.clock.now();
-            let _change = self.groups.poison.begin_change()?;
-            group.expire(now);
-            let limits = group.limits().filter(|limit| page.has(limit.key()));
-            states.extend(limits.map(LiveLimit::state));
+            let _change = self.poison.begin_change()?;
+            for group in shard.groups_mut() {
+                group.expire(now);
+                let limits = group.limits().filter(|limit| page.has(limit.key()));
+                states.extend(limits.map(LiveLimit::state));
+            }
         }
         states.sort_unstable_by(|a, b| a.limit.key.cmp(&b.limit.key));
         states.truncate(page.count_max.unwrap_or(usize::MAX));
@@ -310,47 +264,39 @@ impl State {
 
     /// Does nothing if the limiter is poisoned.
     fn sweep(&self) -> Result<(), Unanswered> {
-        let poison = &self.groups.poison;
-        let mut ended = Vec::new();
-        self.groups.sweep(|group| {
+        for mut shard in self.groups.each() {
             let now = self.clock.now();
-            let _change = poison.begin_change()?;
-            group.sweep(now);
-            ended.extend(group.leases.ended(now));
-            Ok(())
-        })?;
-        for id in ended {
-            self.end(id)?;
-        }
-        for mut shard in self.leases.each() {
-            let now = self.clock.now();
-            let _change = poison.begin_change()?;
+            let _change = self.poison.begin_change()?;
             shard.sweep(now);
+        }
+        for shard in self.leases.each() {
+            let mut lapsed = Vec::new();
+            self.change(shard.lock(), |shard, now| lapsed = shard.lapsed(now))?;
+            for some in lapsed.chunks(LEASES_PER_LOCK) {
+                self.change(shard.lock(), |shard, now| {
+                    some.iter().for_each(|id| shard.end_if_lapsed(now, *id));
+                })?;
+            }
+            let mut has_more = true;
+            while has_more {
+                self.change(shard.lock(), |shard, now| {
+                    has_more = shard.past.forget_old(now, LEASES_PER_LOCK);
+                })?;
+            }
+            self.change(shard.lock(), |shard, _| shard.shrink_to_fit())?;
         }
         Ok(())
     }
 
-    /// Ends an open lease whose reservations have all expired.
-    fn end(&self, id: LeaseId) -> Result<(), Unanswered> {
-        let (id, mut lease_shard) = self.leases.lock(id);
-        self.groups.poison.check()?;
-        // It may have been completed since.
-        let Some(found) = self.groups.find_lease(id, &lease_shard) else {
-            return Ok(());
-        };
-        let place = found.place();
-        let mut locked = LockedGroups::default();
-        self.groups.lock_first(&mut locked, place.group);
+    /// Changes what is locked.
+    fn change<T>(
+        &self,
+        mut locked: MutexGuard<'_, T>,
+        change: impl FnOnce(&mut T, Timestamp),
+    ) -> Result<(), Unanswered> {
         let now = self.clock.now();
-        let _change = self.groups.poison.begin_change()?;
-        let (_, group) = locked.first();
-        let lease = group.leases.take(place.slot);
-        if lease.ends_at > now {
-            group.leases.put_back(place.slot, lease);
-            return Ok(());
-        }
-        group.leases.remove(place.slot);
-        lease_shard.end(now, id, found);
+        let _change = self.poison.begin_change()?;
+        change(&mut locked, now);
         Ok(())
     }
 }

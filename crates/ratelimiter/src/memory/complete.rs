@@ -1,7 +1,7 @@
 //! Complete: all actuals are checked before the first change.
 
 use super::groups::LockedGroups;
-use super::open_leases::{Age, OpenLease, Reservation};
+use super::leases::{OpenLease, Reservation};
 use crate::clock::Timestamp;
 use crate::error::CompleteError;
 use crate::key::LimitKey;
@@ -16,22 +16,22 @@ pub(super) fn complete(
     actuals: &Actuals,
     groups: &mut LockedGroups<'_>,
 ) -> Result<(), CompleteError> {
-    groups.expire(now);
-    let age = lease.age(now);
+    assert!(lease.reserved_at <= now, "time goes forward");
     // The actual of each reservation; an index beyond the last actual means none.
     let mut actual_of = [u8::MAX; REQUIREMENTS_MAX];
     for (n, actual) in (0..).zip(actuals.iter()) {
-        let takes = |held: &Reservation| takes(age, held, &actual.key, groups);
+        let takes = |held: &Reservation| takes(now, held, &actual.key, groups);
         match lease.reservations.iter().position(takes) {
             Some(at) => actual_of[at] = n,
-            None => check_expired(age, lease, &actual.key, groups)?,
+            None => check_expired(now, lease, &actual.key, groups)?,
         }
     }
     for (held, n) in lease.reservations.iter().zip(&actual_of) {
-        if age.is_live(held) {
+        if held.is_live(now) {
             let actual = actuals.get(usize::from(*n)).map(|actual| actual.amount);
-            let group = groups.find(held.limit.group);
-            groups.group_mut(group).end(held.limit.slot, held.reference, actual);
+            let group = groups.group_mut(held.group);
+            group.expire(now);
+            group.end(held.slot, held.reference, actual);
         }
     }
     Ok(())
@@ -39,28 +39,28 @@ pub(super) fn complete(
 
 /// True if an actual for the key applies to this live reservation.
 #[inline]
-fn takes(age: Age, held: &Reservation, key: &LimitKey, groups: &LockedGroups<'_>) -> bool {
+fn takes(now: Timestamp, held: &Reservation, key: &LimitKey, groups: &LockedGroups<'_>) -> bool {
     held.key_tag == key.hashes().text
-        && !held.reference.lifetime.is_hold()
-        && age.is_live(held)
-        && groups.limit(held.limit).has_key(key)
+        && !held.reference.is_hold
+        && held.is_live(now)
+        && groups.group(held.group).limit(held.slot).has_key(key)
 }
 
 /// The actual matches no live reservation. It is invalid if it matches no expired one either, and the lease still has a live
 /// reservation. Of an expired reservation only the key's tag is known; a wrong key with the same tag passes, and changes nothing.
 #[cold]
 fn check_expired(
-    age: Age,
+    now: Timestamp,
     lease: &OpenLease,
     key: &LimitKey,
     groups: &LockedGroups<'_>,
 ) -> Result<(), CompleteError> {
     let is_about = |held: &Reservation| {
-        !age.is_live(held)
-            && held.key_tag == key.hashes().text
-            && !held.reference.lifetime.is_hold()
+        !held.is_live(now) && held.key_tag == key.hashes().text && !held.reference.is_hold
     };
-    let is_left = |held: &Reservation| age.is_live(held) && !groups.limit(held.limit).is_deleted();
+    let is_left = |held: &Reservation| {
+        held.is_live(now) && !groups.group(held.group).limit(held.slot).is_deleted()
+    };
     let reservations = &lease.reservations;
     if !reservations.iter().any(is_about) && reservations.iter().any(is_left) {
         return Err(CompleteError::InvalidActual { key: key.clone() });

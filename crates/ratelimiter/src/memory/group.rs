@@ -1,38 +1,53 @@
-//! A group of limits with one lock, and its open leases.
+//! The limits of one model, or a single other limit.
 
 use super::live_limit::{LiveLimit, ReservationRef};
-use super::open_leases::OpenLeases;
 use crate::clock::Timestamp;
 use crate::error::DefineError;
 use crate::key::LimitKey;
 use crate::limit::Limit;
 use crate::registry::{LimitStatus, RegisteredLimit};
 
-const NEVER: Timestamp = Timestamp::from_unix_nanos(u64::MAX);
+/// Identifies the group of a key: a hash of what the limits of a model have in common. Requests usually need these together, so they
+/// form one group; every other key is a group of one. Groups with the same hash are one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct GroupId(u32);
 
-/// The limits of one model, or a single other limit. They are few, so a key is found by a linear search.
+/// Limits that are usually needed together. They are few, so a key is found by a linear search.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct Group {
+    pub(super) id: GroupId,
     /// Nothing expires before this moment.
     next_expiry: Timestamp,
+    /// When the sweep looks at this group; [`Timestamp::NEVER`] if nothing is live.
+    pub(super) swept_at: Timestamp,
     /// A deleted limit stays while it has live reservations, so that their slots remain valid.
-    limits: Box<[Option<LiveLimit>]>,
-    /// The open leases whose lowest-numbered group this is.
-    pub(super) leases: OpenLeases,
+    limits: Vec<Option<LiveLimit>>,
 }
 
-impl Default for Group {
-    fn default() -> Self {
-        Self { next_expiry: NEVER, limits: Box::default(), leases: OpenLeases::default() }
+impl GroupId {
+    #[inline]
+    pub(super) const fn of(key: &LimitKey) -> Self {
+        Self(key.hashes().stem)
+    }
+
+    #[inline]
+    pub(super) const fn number(self) -> u32 {
+        self.0
     }
 }
 
 impl Group {
+    pub(super) const fn new(id: GroupId) -> Self {
+        let never = Timestamp::NEVER;
+        Self { id, next_expiry: never, swept_at: never, limits: Vec::new() }
+    }
+
     /// The slot and the limit of a key.
     #[inline]
     pub(super) fn find(&self, key: &LimitKey) -> Option<(u32, &LiveLimit)> {
         (0..).zip(&self.limits).find_map(|(slot, limit)| {
-            let limit = limit.as_ref().filter(|limit| limit.is_active_key(key))?;
+            let limit = limit.as_ref().filter(|limit| limit.has_key(key) && !limit.is_deleted())?;
             Some((slot, limit))
         })
     }
@@ -53,15 +68,31 @@ impl Group {
         self.limits.iter().flatten().filter(|limit| !limit.is_deleted())
     }
 
-    /// True if the group has no limits and no leases.
-    pub(super) fn is_unused(&self) -> bool {
-        self.limits.iter().all(Option::is_none) && self.leases.len() == 0
+    pub(super) fn has_no_limits(&self) -> bool {
+        self.limits.iter().all(Option::is_none)
     }
 
-    /// Records that something will expire at this moment.
+    /// True if nothing is live.
+    pub(super) fn is_idle(&self) -> bool {
+        self.limits.iter().flatten().all(LiveLimit::is_idle)
+    }
+
+    /// No reservation expires before this moment.
+    pub(super) const fn next_expiry(&self) -> Timestamp {
+        self.next_expiry
+    }
+
+    /// Reserves an amount that fits. Returns when it expires.
     #[inline]
-    pub(super) fn note_expiry(&mut self, expires_at: Timestamp) {
+    pub(super) fn hold(
+        &mut self,
+        now: Timestamp,
+        slot: u32,
+        amount: u64,
+    ) -> (ReservationRef, Timestamp) {
+        let (reference, expires_at) = self.limit_mut(slot).hold(now, amount);
         self.next_expiry = self.next_expiry.min(expires_at);
+        (reference, expires_at)
     }
 
     /// Frees what has expired by `now`, and applies pending decreases that fit.
@@ -73,13 +104,10 @@ impl Group {
     }
 
     fn collect(&mut self, now: Timestamp) {
-        let mut next_expiry = NEVER;
-        for limit in self.limits.iter_mut().flatten() {
-            limit.expire(now);
-            next_expiry = limit.next_expiry().unwrap_or(NEVER).min(next_expiry);
-        }
-        self.next_expiry = next_expiry;
+        self.limits.iter_mut().flatten().for_each(|limit| limit.expire(now));
         self.drop_deleted();
+        let expiries = self.limits.iter().flatten().filter_map(LiveLimit::next_expiry);
+        self.next_expiry = expiries.min().unwrap_or(Timestamp::NEVER);
     }
 
     /// The lease of a live reservation has ended; `actual` is what it used, if that is known.
@@ -95,9 +123,7 @@ impl Group {
     /// Frees the slots of deleted limits that have no live reservations.
     fn drop_deleted(&mut self) {
         for slot in &mut self.limits {
-            if slot.as_ref().is_some_and(|limit| limit.is_deleted() && limit.is_idle()) {
-                *slot = None;
-            }
+            slot.take_if(|limit| limit.is_deleted() && limit.is_idle());
         }
     }
 
@@ -135,8 +161,8 @@ impl Group {
         match self.limits.iter_mut().find(|slot| slot.is_none()) {
             Some(free) => *free = Some(live),
             None => {
-                let limits = std::mem::take(&mut self.limits).into_iter();
-                self.limits = limits.chain([Some(live)]).collect();
+                self.limits.reserve_exact(1);
+                self.limits.push(Some(live));
             }
         }
         status
@@ -152,10 +178,8 @@ impl Group {
         true
     }
 
-    /// Frees what has expired, applies pending decreases that fit, and releases unused memory.
-    pub(super) fn sweep(&mut self, now: Timestamp) {
-        self.expire(now);
+    /// Releases memory that is mostly unused.
+    pub(super) fn shrink_to_fit(&mut self) {
         self.limits.iter_mut().flatten().for_each(LiveLimit::shrink_to_fit);
-        self.leases.shrink_to_fit();
     }
 }

@@ -1,393 +1,228 @@
-//! The groups of limits: lock-free lookup and ordered locking.
-//!
-//! Every request reads the table and only an administrator changes it, so lookups take no lock. Lock-free readers may see a stale
-//! table: verify under the group's lock, and retry under the table lock when nothing was found.
+//! All groups of limits, in shards with one lock each.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
 use arrayvec::ArrayVec;
+use slab::Slab;
 
-use super::group::Group;
-use super::lease_index::{FoundLease, HashedId};
-use super::lease_shard::LeaseShard;
-use super::live_limit::LiveLimit;
-use super::open_leases::LimitPlace;
-use super::poison::{PoisonFlag, guard};
+use super::group::{Group, GroupId};
+use super::poison::guard;
 use crate::clock::Timestamp;
-use crate::error::{ReserveError, Unanswered};
 use crate::key::LimitKey;
-use crate::request::{REQUIREMENTS_MAX, ReserveRequest};
+use crate::request::REQUIREMENTS_MAX;
 
-/// How many groups the first block has; each further block has twice as many as the one before.
-const FIRST_BLOCK: u32 = 32;
-const BLOCKS: usize = 20;
-/// How many groups there may be.
-const GROUPS_MAX: u32 = FIRST_BLOCK * ((1 << BLOCKS) - 1);
-/// How many entries the first table has; each further table has twice as many as the one before.
-const FIRST_TABLE: usize = 64;
-const TABLES: usize = 21;
+/// Enough that threads rarely meet in a shard without sharing a model.
+const SHARDS: u32 = 256;
+const LOCKED: &str = "a request locks the shards of its groups";
+/// A group with live reservations is swept at least this often, so that it releases unused memory.
+const SWEEP_INTERVAL_MAX: Duration = Duration::from_secs(15);
 
-/// All groups of limits. A group keeps its number while it has limits or leases.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Groups {
-    blocks: [OnceLock<Box<[Padded]>>; BLOCKS],
-    /// Tables of growing size; the last one is in use. Open addressing with linear probing; an entry is the group's
-    /// hash in the high half, its number plus one in the low half, or 0. At most half of them are in use.
-    tables: [OnceLock<Box<[AtomicU64]>>; TABLES],
-    /// The index of the table in use.
-    table: AtomicUsize,
-    group_table: Mutex<GroupTable>,
-    /// Covers the groups, the tables and the leases.
-    pub(super) poison: PoisonFlag,
+    shards: Box<[Padded]>,
 }
 
-/// A group on its own cache line, to avoid false sharing.
+/// A shard on its own cache lines, to avoid false sharing.
 #[derive(Debug, Default)]
-#[repr(align(64))]
-struct Padded(Mutex<Group>);
+#[repr(align(128))]
+struct Padded(Mutex<Shard>);
 
-/// State for adding and removing groups.
+/// The groups of some keys.
 #[derive(Debug, Default)]
-struct GroupTable {
-    /// How many numbers have been given out.
-    made: u32,
-    /// The [`group_hash`] of each group's keys, by its number; `None` if it has no limits.
-    hashes: Vec<Option<u32>>,
-    /// Numbers whose groups have nothing.
-    free: Vec<u32>,
+pub(super) struct Shard {
+    /// The slots of the groups, sorted by their IDs.
+    slots: Vec<(GroupId, u32)>,
+    groups: Slab<Group>,
+    /// When the sweep looks at which slot, the soonest first. An entry counts only if the group says the same.
+    sweeps: BinaryHeap<Reverse<(Timestamp, u32)>>,
 }
 
-/// The hash that identifies a key's group. Requests usually need the limits of one model together, so these form one group with one
-/// lock; every other key is a group of one. Groups with the same hash are merged.
+/// Where a group is: its slot, and in the lowest bits its shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct GroupPlace(u32);
+
+impl GroupPlace {
+    #[inline]
+    const fn slot(self) -> usize {
+        (self.0 / SHARDS) as usize
+    }
+
+    #[inline]
+    pub(super) const fn shard(self) -> u32 {
+        self.0 % SHARDS
+    }
+}
+
+impl Default for Groups {
+    fn default() -> Self {
+        Self { shards: (0..SHARDS).map(|_| Padded::default()).collect() }
+    }
+}
+
+/// The number of the shard that has a key's group.
 #[inline]
-pub(super) const fn group_hash(key: &LimitKey) -> u32 {
-    key.hashes().stem
+pub(super) const fn shard_of(key: &LimitKey) -> u32 {
+    GroupId::of(key).number() % SHARDS
 }
 
 impl Groups {
-    /// The group with a number that was given out.
     #[inline]
-    fn at(&self, number: u32) -> &Mutex<Group> {
-        // Blocks double, so the highest bit selects the block and the others the position in it.
-        let n = number + FIRST_BLOCK;
-        let block = n.ilog2() - FIRST_BLOCK.ilog2();
-        let groups = self.blocks[block as usize].get().expect("the block of a number exists");
-        &groups[(n - (FIRST_BLOCK << block)) as usize].0
+    fn lock_shard(&self, number: u32) -> MutexGuard<'_, Shard> {
+        guard(self.shards[number as usize].0.lock())
     }
 
-    #[inline]
-    fn lock_one(&self, number: u32) -> MutexGuard<'_, Group> {
-        guard(self.at(number).lock())
+    /// Locks the shard of a key.
+    pub(super) fn lock_one(&self, key: &LimitKey) -> MutexGuard<'_, Shard> {
+        self.lock_shard(shard_of(key))
     }
 
-    /// Looks a group up without a lock. The result may be stale, and a group that is being moved in the table may be missed.
+    /// Locks these shards in a fixed order, so that threads cannot deadlock.
     #[inline]
-    fn find_lockfree(&self, hash: u32) -> Option<u32> {
-        let table = self.tables[self.table.load(Ordering::Acquire)].get()?;
-        let mask = table.len() - 1;
-        let mut at = hash as usize & mask;
-        loop {
-            let (of, number) = parts(table[at].load(Ordering::Acquire))?;
-            if of == hash {
-                return Some(number);
-            }
-            at = (at + 1) & mask;
+    pub(super) fn lock<'a>(
+        &'a self,
+        locked: &mut LockedGroups<'a>,
+        shards: impl Iterator<Item = u32>,
+    ) {
+        let mut wanted = [0_u64; SHARDS as usize / 64];
+        for number in shards {
+            wanted[number as usize / 64] |= 1 << (number % 64);
         }
-    }
-
-    fn lock_table(&self) -> MutexGuard<'_, GroupTable> {
-        guard(self.group_table.lock())
-    }
-
-    /// The number of the group that a key belongs to, if there is one.
-    #[inline]
-    pub(super) fn number_of(&self, key: &LimitKey) -> Option<u32> {
-        let hash = group_hash(key);
-        match self.find_lockfree(hash) {
-            None => self.find_locked(hash),
-            found => found,
-        }
-    }
-
-    /// Looks a group up under the table lock, so that the result is exact.
-    #[cold]
-    fn find_locked(&self, hash: u32) -> Option<u32> {
-        let _table = self.lock_table();
-        self.find_lockfree(hash)
-    }
-
-    /// True if the key, which was not found in the group with this number, now belongs to another group.
-    #[cold]
-    pub(super) fn group_changed(&self, key: &LimitKey, number: u32) -> bool {
-        self.find_locked(group_hash(key)).is_some_and(|now| now != number)
-    }
-
-    /// The error for a request of which a key belongs to no group: it names the first one that is not defined.
-    #[cold]
-    pub(super) fn first_unknown(&self, request: &ReserveRequest) -> ReserveError {
-        let mut keys = request.requirements.iter().map(|requirement| &requirement.key);
-        let is_defined =
-            |key: &LimitKey| self.lock_for(key).is_some_and(|group| group.find(key).is_some());
-        let last = request.requirements.len() - 1;
-        let unknown = keys.find(|key| !is_defined(key));
-        let key = unknown.unwrap_or(&request.requirements[last].key).clone();
-        ReserveError::UnknownKey { key }
-    }
-
-    /// Locks the group of a limit, if its key is defined.
-    pub(super) fn lock_for(&self, key: &LimitKey) -> Option<MutexGuard<'_, Group>> {
-        loop {
-            let number = self.number_of(key)?;
-            let group = self.lock_one(number);
-            if group.find(key).is_some() {
-                return Some(group);
-            }
-            drop(group);
-            if !self.group_changed(key, number) {
-                return None;
+        for (first, mut bits) in (0..).step_by(64).zip(wanted) {
+            while bits != 0 {
+                let number = first + bits.trailing_zeros();
+                locked.0.push((number, self.lock_shard(number)));
+                bits &= bits - 1;
             }
         }
     }
 
-    /// Locks the group that a key belongs to, and makes it if there is none.
-    pub(super) fn lock_or_make(&self, key: &LimitKey) -> Result<MutexGuard<'_, Group>, Unanswered> {
-        let hash = group_hash(key);
-        let mut group_table = self.lock_table();
-        let _change = self.poison.begin_change()?;
-        if let Some(number) = self.find_lockfree(hash) {
-            return Ok(self.lock_one(number));
-        }
-        let number = group_table.free.pop().unwrap_or_else(|| self.make_number(&mut group_table));
-        group_table.hashes[number as usize] = Some(hash);
-        self.enter(hash, number, &group_table);
-        Ok(self.lock_one(number))
+    /// Locks every shard in turn.
+    pub(super) fn each(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {
+        (0..SHARDS).map(|number| self.lock_shard(number))
+    }
+}
+
+impl Shard {
+    /// The position of a group in `slots`, or where it belongs.
+    #[inline]
+    fn position(&self, id: GroupId) -> Result<usize, usize> {
+        self.slots.binary_search_by_key(&id, |(other, _)| *other)
     }
 
-    fn make_number(&self, group_table: &mut GroupTable) -> u32 {
-        let number = group_table.made;
-        assert!(number < GROUPS_MAX, "there are at most {GROUPS_MAX} groups of limits");
-        group_table.made += 1;
-        group_table.hashes.push(None);
-        let block = (number + FIRST_BLOCK).ilog2() - FIRST_BLOCK.ilog2();
-        self.blocks[block as usize]
-            .get_or_init(|| (0..FIRST_BLOCK << block).map(|_| Padded::default()).collect());
-        number
+    #[inline]
+    fn find(&self, id: GroupId) -> Option<u32> {
+        self.position(id).ok().map(|at| self.slots[at].1)
     }
 
-    /// Puts a group into the table in force, or into a larger one if that is half full.
-    fn enter(&self, hash: u32, number: u32, group_table: &GroupTable) {
-        let in_force = self.table.load(Ordering::Relaxed);
-        let count = group_table.made as usize - group_table.free.len();
-        let make = |at: usize| {
-            self.tables[at]
-                .get_or_init(|| (0..FIRST_TABLE << at).map(|_| AtomicU64::new(0)).collect())
+    pub(super) fn group_of(&mut self, key: &LimitKey) -> Option<&mut Group> {
+        self.find(GroupId::of(key)).map(|slot| &mut self.groups[slot as usize])
+    }
+
+    pub(super) fn group_or_new(&mut self, key: &LimitKey) -> &mut Group {
+        let id = GroupId::of(key);
+        let slot = match self.position(id) {
+            Ok(at) => self.slots[at].1,
+            Err(at) => {
+                let slot = u32::try_from(self.groups.insert(Group::new(id))).ok();
+                let slot = slot.filter(|slot| *slot < u32::MAX / SHARDS);
+                let slot = slot.expect("a place fits 32 bits");
+                self.slots.insert(at, (id, slot));
+                slot
+            }
         };
-        if count * 2 <= FIRST_TABLE << in_force {
-            put(make(in_force), entry(hash, number));
-            return;
+        &mut self.groups[slot as usize]
+    }
+
+    pub(super) fn groups_mut(&mut self) -> impl Iterator<Item = &mut Group> {
+        self.groups.iter_mut().map(|(_, group)| group)
+    }
+
+    /// Removes the group of a key if it has no limits.
+    pub(super) fn drop_unused(&mut self, key: &LimitKey) {
+        if let Some(slot) = self.find(GroupId::of(key))
+            && self.groups[slot as usize].has_no_limits()
+        {
+            self.remove(slot);
         }
-        let larger = make(in_force + 1);
-        for old in make(in_force) {
-            if let old @ 1.. = old.load(Ordering::Relaxed) {
-                put(larger, old);
+    }
+
+    fn remove(&mut self, slot: u32) {
+        let group = self.groups.remove(slot as usize);
+        self.slots.remove(self.position(group.id).expect("every group has its slot there"));
+    }
+
+    /// Sets when the sweep looks at a group with live reservations.
+    fn schedule_sweep(&mut self, now: Timestamp, slot: u32) {
+        let group = &mut self.groups[slot as usize];
+        group.swept_at = group.next_expiry().min(now.after(SWEEP_INTERVAL_MAX));
+        self.sweeps.push(Reverse((group.swept_at, slot)));
+    }
+
+    /// Frees what has expired, and releases unused memory.
+    pub(super) fn sweep(&mut self, now: Timestamp) {
+        while let Some(Reverse((due, slot))) = self.sweeps.peek().copied()
+            && due <= now
+        {
+            self.sweeps.pop();
+            let Some(group) = self.groups.get_mut(slot as usize).filter(|g| g.swept_at == due)
+            else {
+                continue;
+            };
+            group.expire(now);
+            group.shrink_to_fit();
+            group.swept_at = Timestamp::NEVER;
+            if group.has_no_limits() {
+                self.remove(slot);
+            } else if !group.is_idle() {
+                self.schedule_sweep(now, slot);
             }
         }
-        put(larger, entry(hash, number));
-        self.table.store(in_force + 1, Ordering::Release);
-    }
-
-    /// Removes a group without limits and leases.
-    fn release(&self, number: u32) -> Result<(), Unanswered> {
-        let mut group_table = self.lock_table();
-        let mut group = self.lock_one(number);
-        let _change = self.poison.begin_change()?;
-        if !group.is_unused() {
-            return Ok(());
-        }
-        let Some(hash) = group_table.hashes[number as usize].take() else {
-            return Ok(());
-        };
-        *group = Group::default();
-        let table = self.tables[self.table.load(Ordering::Relaxed)].get();
-        take_out(table.expect("a group is in the table"), hash);
-        group_table.free.push(number);
-        Ok(())
-    }
-
-    /// Locks every group in turn.
-    pub(super) fn each(&self) -> impl Iterator<Item = MutexGuard<'_, Group>> {
-        let made = self.lock_table().made;
-        (0..made).map(|number| self.lock_one(number))
-    }
-
-    /// Finds an open lease, while no group is locked.
-    #[cold]
-    pub(super) fn find_lease(&self, id: HashedId, leases: &LeaseShard) -> Option<FoundLease> {
-        leases.find_open(id, |place| self.lock_one(place.group).leases.at(place.slot).id == id.id)
-    }
-
-    /// Calls `sweep` on every group in turn, and removes the groups that are unused afterwards.
-    pub(super) fn sweep(
-        &self,
-        mut sweep: impl FnMut(&mut Group) -> Result<(), Unanswered>,
-    ) -> Result<(), Unanswered> {
-        let made = self.lock_table().made;
-        for number in 0..made {
-            let mut group = self.lock_one(number);
-            sweep(&mut group)?;
-            if group.is_unused() {
-                drop(group);
-                self.release(number)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Unlocks all groups, then locks this one.
-    #[inline]
-    pub(super) fn lock_first<'a>(&'a self, locked: &mut LockedGroups<'a>, number: u32) {
-        locked.unlock();
-        locked.guards.push((number, self.lock_one(number)));
-    }
-
-    /// Locks groups in the order of their numbers, so that threads cannot deadlock. Groups that are locked already
-    /// have lower numbers.
-    #[inline]
-    pub(super) fn lock<'a>(&'a self, locked: &mut LockedGroups<'a>, numbers: &GroupNumbers) {
-        for &number in &numbers.0 {
-            locked.guards.push((number, self.lock_one(number)));
-        }
+        self.groups.shrink_to_fit();
     }
 }
 
-/// Different numbers of groups that are to be locked, in their order.
-#[derive(Debug, Clone, Default)]
-pub(super) struct GroupNumbers(ArrayVec<u32, { REQUIREMENTS_MAX + 1 }>);
-
-impl GroupNumbers {
-    /// Adds a number if it is not there.
-    #[inline]
-    pub(super) fn add(&mut self, number: u32) {
-        // They are few, and requirements of one group are usually adjacent.
-        if self.0.contains(&number) {
-            return;
-        }
-        let at = self.0.iter().rposition(|other| *other < number).map_or(0, |at| at + 1);
-        self.0.insert(at, number);
-    }
-}
-
-#[inline]
-const fn entry(hash: u32, number: u32) -> u64 {
-    (hash as u64) << 32 | (number as u64 + 1)
-}
-
-/// The hash and the number of an entry in use.
-#[inline]
-const fn parts(entry: u64) -> Option<(u32, u32)> {
-    let [a, b, c, d, e, f, g, h] = entry.to_le_bytes();
-    match u32::from_le_bytes([a, b, c, d]).checked_sub(1) {
-        Some(number) => Some((u32::from_le_bytes([e, f, g, h]), number)),
-        None => None,
-    }
-}
-
-fn home(entry: u64, table: &[AtomicU64]) -> usize {
-    usize::try_from(entry >> 32).expect("32 bits") & (table.len() - 1)
-}
-
-/// Puts an entry into a table, under the table lock.
-fn put(table: &[AtomicU64], entry: u64) {
-    let mut at = home(entry, table);
-    while table[at].load(Ordering::Relaxed) != 0 {
-        at = (at + 1) & (table.len() - 1);
-    }
-    table[at].store(entry, Ordering::Release);
-}
-
-/// Removes the entry of a hash. The entries after it are reinserted, so that no lookup stops too early.
-fn take_out(table: &[AtomicU64], hash: u32) {
-    let mask = table.len() - 1;
-    let mut at = hash as usize & mask;
-    while parts(table[at].load(Ordering::Relaxed)).is_some_and(|(of, _)| of != hash) {
-        at = (at + 1) & mask;
-    }
-    table[at].store(0, Ordering::Release);
-    loop {
-        at = (at + 1) & mask;
-        let moved = table[at].swap(0, Ordering::AcqRel);
-        if moved == 0 {
-            return;
-        }
-        put(table, moved);
-    }
-}
-
-/// The groups that one request needs.
+/// The shards that one request needs.
 #[derive(Debug, Default)]
-pub(super) struct LockedGroups<'a> {
-    /// The locked groups by growing number: those of the limits, and that of the lease.
-    guards: ArrayVec<(u32, MutexGuard<'a, Group>), { REQUIREMENTS_MAX + 1 }>,
-}
-
-/// Which of the locked groups.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct LockedGroup(u8);
-
-impl LockedGroup {
-    pub(super) const FIRST: Self = Self(0);
-}
+pub(super) struct LockedGroups<'a>(ArrayVec<(u32, MutexGuard<'a, Shard>), REQUIREMENTS_MAX>);
 
 impl LockedGroups<'_> {
-    /// Unlocks all.
     #[inline]
-    pub(super) fn unlock(&mut self) {
-        self.guards.clear();
-    }
-
-    /// Returns what has expired in all these groups.
-    #[inline]
-    pub(super) fn expire(&mut self, now: Timestamp) {
-        for (_, group) in &mut self.guards {
-            group.expire(now);
-        }
-    }
-
-    /// Finds a group among the locked ones, to use it several times.
-    #[inline]
-    pub(super) fn find(&self, number: u32) -> LockedGroup {
-        self.find_if_locked(number).expect("the request has locked its groups")
-    }
-
-    /// Finds a group if it is among the locked ones.
-    #[inline]
-    pub(super) fn find_if_locked(&self, number: u32) -> Option<LockedGroup> {
-        let at = (0..).zip(&self.guards).find(|(_, (locked, _))| *locked == number)?.0;
-        Some(LockedGroup(at))
+    fn shard(&self, number: u32) -> &Shard {
+        let (_, shard) = self.0.iter().find(|(other, _)| *other == number).expect(LOCKED);
+        shard
     }
 
     #[inline]
-    pub(super) fn group(&self, at: LockedGroup) -> &Group {
-        &self.guards[usize::from(at.0)].1
+    fn shard_mut(&mut self, number: u32) -> &mut Shard {
+        let (_, shard) = self.0.iter_mut().find(|(other, _)| *other == number).expect(LOCKED);
+        shard
     }
 
     #[inline]
-    pub(super) fn group_mut(&mut self, at: LockedGroup) -> &mut Group {
-        &mut self.guards[usize::from(at.0)].1
+    pub(super) fn find(&self, key: &LimitKey) -> Option<GroupPlace> {
+        let number = shard_of(key);
+        let slot = self.shard(number).find(GroupId::of(key))?;
+        Some(GroupPlace(slot * SHARDS + number))
     }
 
-    /// The first group, with its number.
     #[inline]
-    pub(super) fn first(&mut self) -> (u32, &mut Group) {
-        let (number, group) = &mut self.guards[0];
-        (*number, group)
+    pub(super) fn group(&self, place: GroupPlace) -> &Group {
+        &self.shard(place.shard()).groups[place.slot()]
     }
 
-    /// The limit at a place where one was found under these locks, or where a live reservation is.
     #[inline]
-    pub(super) fn limit(&self, place: LimitPlace) -> &LiveLimit {
-        self.group(self.find(place.group)).limit(place.slot)
+    pub(super) fn group_mut(&mut self, place: GroupPlace) -> &mut Group {
+        &mut self.shard_mut(place.shard()).groups[place.slot()]
+    }
+
+    /// Sets when the sweep looks at a group: when something expires.
+    #[cold]
+    pub(super) fn schedule_sweep(&mut self, now: Timestamp, place: GroupPlace) {
+        let slot = place.0 / SHARDS;
+        self.shard_mut(place.shard()).schedule_sweep(now, slot);
     }
 }
 
@@ -397,13 +232,8 @@ mod tests {
     use crate::limit::{Capacity, HoldTimeout, Limit, LimitKind};
 
     #[test]
-    fn a_group_is_one_cache_line() {
-        assert_eq!(size_of::<Padded>(), 64);
-    }
-
-    #[test]
     fn the_limits_of_one_model_are_one_group_and_other_keys_are_alone() {
-        let group = |text: &str| group_hash(&LimitKey::new(text).unwrap());
+        let group = |text: &str| GroupId::of(&LimitKey::new(text).unwrap());
         let model = "global:llm:openai:gpt-4o";
         assert_eq!(group(&format!("{model}:rpm")), group(&format!("{model}:tpm")));
         assert_eq!(group(&format!("{model}:rpm")), group(&format!("{model}:concurrency")));
@@ -419,58 +249,54 @@ mod tests {
     fn define(groups: &Groups, key: &LimitKey) {
         let kind = LimitKind::Concurrency { timeout: HoldTimeout::from_seconds(1).unwrap() };
         let limit = Limit::new(key.clone(), kind, Capacity::new(1).unwrap());
-        groups.lock_or_make(key).unwrap().define(Timestamp::from_unix_nanos(0), limit).unwrap();
+        let now = Timestamp::from_unix_nanos(0);
+        groups.lock_one(key).group_or_new(key).define(now, limit).unwrap();
     }
 
     #[test]
-    fn groups_are_found_whatever_was_taken_out_before() {
+    fn groups_are_found_whatever_was_removed_before() {
         let mut random = fastrand::Rng::with_seed(3);
         let groups = Groups::default();
         let mut expected = std::collections::BTreeSet::new();
-        for round in 0..4_000 {
-            let n = random.u32(..if round / 1_000 % 2 == 0 { 2_000 } else { 50 });
+        for round in 0..40_000 {
+            let n = random.u32(..if round / 10_000 % 2 == 0 { 2_000 } else { 50 });
             if expected.insert(n) {
                 define(&groups, &key(n));
             } else {
                 expected.remove(&n);
-                assert!(groups.lock_for(&key(n)).unwrap().remove(&key(n)));
-                groups.sweep(|_| Ok(())).unwrap();
+                let mut shard = groups.lock_one(&key(n));
+                assert!(shard.group_of(&key(n)).unwrap().remove(&key(n)));
+                shard.drop_unused(&key(n));
             }
         }
         for n in 0..2_000 {
-            let found = groups.lock_for(&key(n)).is_some_and(|group| group.find(&key(n)).is_some());
+            let mut shard = groups.lock_one(&key(n));
+            let found = shard.group_of(&key(n)).is_some_and(|group| group.find(&key(n)).is_some());
             assert_eq!(found, expected.contains(&n), "{n}");
         }
+        let count: usize = groups.each().map(|mut shard| shard.groups_mut().count()).sum();
+        assert_eq!(count, expected.len(), "a group without limits takes no room");
     }
 
+    /// MEM-04: the sweep looks at a group when something expires there, and not at all while nothing is live.
     #[test]
-    fn numbers_are_given_out_again() {
+    fn mem_04_the_sweep_looks_only_at_groups_with_live_reservations() {
         let groups = Groups::default();
-        for n in 0..10_000 {
-            define(&groups, &key(n));
-            groups.lock_for(&key(n)).unwrap().remove(&key(n));
-            groups.sweep(|_| Ok(())).unwrap();
-        }
-        assert_eq!(groups.lock_table().made, 1);
-    }
-
-    #[test]
-    fn groups_are_found_while_others_come_and_go() {
-        let groups = Groups::default();
-        (0..100).for_each(|n| define(&groups, &key(n)));
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                for n in 100..3_000 {
-                    define(&groups, &key(n));
-                    if n % 3 > 0 {
-                        groups.lock_for(&key(n)).unwrap().remove(&key(n));
-                        groups.sweep(|_| Ok(())).unwrap();
-                    }
-                }
-            });
-            for n in (0..100).cycle().take(100_000) {
-                assert!(groups.lock_for(&key(n)).unwrap().find(&key(n)).is_some(), "{n}");
-            }
-        });
+        (0..1_000).for_each(|n| define(&groups, &key(n)));
+        let scheduled = || groups.each().map(|shard| shard.sweeps.len()).sum::<usize>();
+        assert_eq!(scheduled(), 0);
+        let now = Timestamp::from_unix_nanos(0);
+        let mut locked = LockedGroups::default();
+        groups.lock(&mut locked, [shard_of(&key(7))].into_iter());
+        let place = locked.find(&key(7)).unwrap();
+        let (_, expires_at) = locked.group_mut(place).hold(now, 0, 1);
+        locked.schedule_sweep(now, place);
+        drop(locked);
+        groups.each().for_each(|mut shard| shard.sweep(now));
+        assert_eq!(scheduled(), 1);
+        groups.each().for_each(|mut shard| shard.sweep(expires_at));
+        assert_eq!(scheduled(), 0);
+        let mut shard = groups.lock_one(&key(7));
+        assert!(shard.group_of(&key(7)).unwrap().is_idle());
     }
 }

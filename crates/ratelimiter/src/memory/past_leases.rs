@@ -1,25 +1,25 @@
 //! Ended and denied leases, whose IDs are not allowed again for a while.
-//!
-//! There may be a million of them and few are requested again, so they are appended to chunks in the order in which they ended,
-//! without an index. IDs begin with their creation time: a new one is usually greater than all IDs here. For any other, each chunk has
-//! an ID range and a Bloom filter.
 
 use std::collections::VecDeque;
+use std::hash::BuildHasher;
 use std::time::Duration;
 
-use super::lease_index::HashedId;
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+
 use crate::clock::Timestamp;
 use crate::lease::LeaseId;
 
-/// Leases per chunk.
-const CHUNK: usize = 128;
-/// Leases are appended to a chunk in batches of this size: batching turns one cache miss per lease into one per batch.
-const RECENT_MAX: usize = 32;
-const _: () = assert!(CHUNK.is_multiple_of(RECENT_MAX));
-/// 64-bit words of a filter: 16 bits per lease, so that one lease in 16 is a false positive.
-const FILTER_WORDS: usize = CHUNK / 4;
-/// Lists with at most this capacity are not shrunk.
-const ROOM_KEPT: usize = 16;
+/// So many leases join the queue and the index at a time. There may be a million, so each is a cache miss or two; those of a batch
+/// overlap.
+const BATCH: usize = 32;
+
+/// A lease ID with its hash, which is computed once per request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HashedId {
+    pub(super) id: LeaseId,
+    pub(super) hash: u64,
+}
 
 /// The outcome of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,301 +27,135 @@ pub(super) enum PastOutcome {
     /// It was completed, or all its reservations have expired.
     Ended,
     /// It was denied; the first limit without room has a key with this tag.
-    Denied(u32),
+    Denied { key_tag: u32 },
 }
 
-impl PastOutcome {
-    /// A denied lease's tag, or 0 for one that has ended. A tag of 0 is taken for 1: tags need not be exact.
-    const fn to_bits(self) -> u32 {
-        match self {
-            Self::Ended => 0,
-            Self::Denied(0) => 1,
-            Self::Denied(tag) => tag,
-        }
-    }
-
-    const fn from_bits(bits: u32) -> Self {
-        match bits {
-            0 => Self::Ended,
-            tag => Self::Denied(tag),
-        }
-    }
-}
-
-/// The place of a past lease, valid until it is forgotten.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct PastPlace(u32);
-
-/// The past leases of one shard, oldest first, bounded in number and age.
-///
-/// Threads that end leases write to these fields in turn, so their cache lines move between processors; so they are few, and rarely
-/// used fields are in [`OlderLeases`].
+/// The past leases of one shard in the order of their end, with an index. They are bounded in number and age.
 #[derive(Debug)]
 pub(super) struct PastLeases {
-    /// The greatest ID since it was last empty.
+    /// The greatest ID there ever was. IDs begin with their creation time, so a new one is usually greater.
     greatest: LeaseId,
-    /// One bit for the hash of each ID in `recent`.
-    recent_hashes: u128,
-    /// The newest leases, fewer than [`RECENT_MAX`].
+    /// The newest leases, fewer than [`BATCH`].
     recent: Vec<PastLease>,
-    /// Number of remembered leases.
-    count: usize,
+    /// All others, oldest first.
+    queue: VecDeque<PastLease>,
+    /// Number of leases that have left the queue, modulo 2^32.
+    left: u32,
+    /// By the hash of its ID, the position in the queue of each lease there, plus `left`.
+    index: HashTable<u32>,
+    hasher: RandomState,
+    remember_for: Duration,
     remember_max: usize,
-    /// No lease is old enough to be forgotten before this moment.
-    next_forgotten_at: Timestamp,
-    older: Box<OlderLeases>,
-}
-
-/// All but the newest leases, and the fields that are rarely used.
-#[derive(Debug)]
-struct OlderLeases {
-    remember_for_nanos: u64,
-    /// Number of forgotten leases, modulo 2^32. A place is this plus the position among the remembered ones, so that it stays valid
-    /// while older leases are forgotten.
-    forgotten: u32,
-    /// Number of forgotten leases in the first chunk, which is dropped as a whole.
-    forgotten_here: usize,
-    chunks: VecDeque<Chunk>,
-    /// The leases after those in the chunks, fewer than [`CHUNK`].
-    filling: Vec<PastLease>,
-    /// The filter of `filling`.
-    filter: ChunkFilter,
-}
-
-#[derive(Debug)]
-struct Chunk {
-    /// No ID in this or an earlier chunk is greater, so that the search for a slightly late ID stops here.
-    greatest_until: LeaseId,
-    filter: ChunkFilter,
-    leases: Box<[PastLease]>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct PastLease {
     id: LeaseId,
     since: Timestamp,
-    hash: u32,
-    /// See [`PastOutcome::to_bits`].
-    past: u32,
-}
-
-/// A Bloom filter: `false` means that the ID is not in the chunk.
-#[derive(Debug)]
-struct ChunkFilter {
-    least: LeaseId,
-    greatest: LeaseId,
-    /// One bit for the hash of each ID.
-    hashes: Box<[u64; FILTER_WORDS]>,
-}
-
-impl ChunkFilter {
-    fn empty() -> Self {
-        let (least, greatest) = (LeaseId::from_u128(u128::MAX), LeaseId::from_u128(0));
-        Self { least, greatest, hashes: Box::new([0; FILTER_WORDS]) }
-    }
-
-    #[inline]
-    const fn bit(hash: u32) -> (usize, u64) {
-        (hash as usize / 64 % FILTER_WORDS, 1 << (hash % 64))
-    }
-
-    #[inline]
-    fn add(&mut self, HashedId { id, hash }: HashedId) {
-        self.least = self.least.min(id);
-        self.greatest = self.greatest.max(id);
-        let (word, bit) = Self::bit(hash);
-        self.hashes[word] |= bit;
-    }
-
-    fn may_have(&self, HashedId { id, hash }: HashedId) -> bool {
-        let (word, bit) = Self::bit(hash);
-        self.least <= id && id <= self.greatest && self.hashes[word] & bit != 0
-    }
-}
-
-impl OlderLeases {
-    /// Number of stored leases, forgotten ones included.
-    fn len(&self) -> usize {
-        self.chunks.len() * CHUNK + self.filling.len()
-    }
-
-    /// Adds the newest leases.
-    fn append(&mut self, recent: &mut Vec<PastLease>) {
-        for PastLease { id, hash, .. } in &*recent {
-            self.filter.add(HashedId { id: *id, hash: *hash });
-        }
-        self.filling.reserve_exact(CHUNK - self.filling.len());
-        self.filling.append(recent);
-        if self.filling.len() == CHUNK {
-            let filter = std::mem::replace(&mut self.filter, ChunkFilter::empty());
-            let leases = std::mem::take(&mut self.filling).into_boxed_slice();
-            let before = self.chunks.back().map_or(filter.greatest, |chunk| chunk.greatest_until);
-            let greatest_until = before.max(filter.greatest);
-            self.chunks.push_back(Chunk { greatest_until, filter, leases });
-        }
-    }
-
-    /// The position of a lease, forgotten ones included; the newest first.
-    fn position(&self, id: HashedId) -> Option<usize> {
-        if self.filter.may_have(id)
-            && let Some(at) = position_in(&self.filling, id)
-        {
-            return Some(self.chunks.len() * CHUNK + at);
-        }
-        let chunks = self.chunks.iter().enumerate().rev();
-        let mut late = chunks.take_while(|(_, chunk)| id.id <= chunk.greatest_until);
-        late.find_map(|(n, Chunk { filter, leases, .. })| {
-            let at = filter.may_have(id).then(|| position_in(leases, id))??;
-            Some(n * CHUNK + at)
-        })
-    }
-
-    /// When a lease that ended at `since` may be forgotten.
-    const fn old_at(&self, since: Timestamp) -> Timestamp {
-        Timestamp::from_unix_nanos(since.unix_nanos().saturating_add(self.remember_for_nanos))
-    }
-}
-
-fn position_in(leases: &[PastLease], id: HashedId) -> Option<usize> {
-    leases.iter().rposition(|lease| lease.hash == id.hash && lease.id == id.id)
-}
-
-#[inline]
-const fn recent_bit(hash: u32) -> u128 {
-    1 << (hash % 128)
+    outcome: PastOutcome,
 }
 
 impl PastLeases {
-    pub(super) fn new(remember_for: Duration, remember_max: usize) -> Self {
-        assert!(remember_max < 1 << 30, "a place fits 32 bits");
+    pub(super) fn new(hasher: RandomState, remember_for: Duration, remember_max: usize) -> Self {
         Self {
             greatest: LeaseId::from_u128(0),
-            recent_hashes: 0,
             recent: Vec::new(),
-            count: 0,
+            queue: VecDeque::new(),
+            left: 0,
+            index: HashTable::new(),
+            hasher,
+            remember_for,
             remember_max,
-            next_forgotten_at: Timestamp::from_unix_nanos(0),
-            older: Box::new(OlderLeases {
-                // More than a u64 of nanoseconds means forever.
-                remember_for_nanos: u64::try_from(remember_for.as_nanos()).unwrap_or(u64::MAX),
-                forgotten: 0,
-                forgotten_here: 0,
-                chunks: VecDeque::new(),
-                filling: Vec::new(),
-                filter: ChunkFilter::empty(),
-            }),
         }
     }
 
-    pub(super) const fn len(&self) -> usize {
-        self.count
+    pub(super) fn len(&self) -> usize {
+        self.queue.len() + self.recent.len()
     }
 
-    /// The lease at a position among the remembered ones.
-    fn get(&self, at: usize) -> Option<&PastLease> {
-        let older = &self.older;
-        let at = at + older.forgotten_here;
-        if let Some(chunk) = older.chunks.get(at / CHUNK) {
-            return chunk.leases.get(at % CHUNK);
+    /// The outcome of a lease that is remembered.
+    #[inline]
+    pub(super) fn find(&mut self, now: Timestamp, id: HashedId) -> Option<PastOutcome> {
+        if id.id > self.greatest {
+            return None;
         }
-        let at = at - older.chunks.len() * CHUNK;
-        older.filling.get(at).or_else(|| self.recent.get(at - older.filling.len()))
+        let PastLease { since, outcome, .. } = *self.search(id)?;
+        if now.since(since) < self.remember_for {
+            return Some(outcome);
+        }
+        while self.forget_old(now, BATCH) {}
+        None
     }
 
-    /// Finds a lease that is remembered.
+    fn search(&self, HashedId { id, hash }: HashedId) -> Option<&PastLease> {
+        let recent = self.recent.iter().find(|lease| lease.id == id);
+        let at = |number: &u32| &self.queue[number.wrapping_sub(self.left) as usize];
+        recent.or_else(|| self.index.find(hash, |number| at(number).id == id).map(at))
+    }
+
+    /// Remembers a lease that is not remembered.
     #[inline]
-    pub(super) fn find(&self, id: HashedId) -> Option<PastPlace> {
-        if id.id > self.greatest { None } else { self.search(id) }
-    }
-
-    fn search(&self, id: HashedId) -> Option<PastPlace> {
-        let Self { recent, recent_hashes, older, .. } = self;
-        let may_be_recent = recent_hashes & recent_bit(id.hash) != 0;
-        let recent = may_be_recent.then(|| position_in(recent, id)).flatten();
-        let at = recent.map(|at| older.len() + at).or_else(|| older.position(id))?;
-        let at = at.checked_sub(older.forgotten_here)?;
-        let at = u32::try_from(at).expect("at most one above `remember_max`");
-        Some(PastPlace(older.forgotten.wrapping_add(at)))
-    }
-
-    /// The outcome of the lease at a place where it was found, unless it is old enough to be forgotten.
-    pub(super) fn past_at(
-        &self,
-        PastPlace(place): PastPlace,
-        now: Timestamp,
-    ) -> Option<PastOutcome> {
-        let at = place.wrapping_sub(self.older.forgotten) as usize;
-        let lease = self.get(at)?;
-        (now < self.older.old_at(lease.since)).then_some(PastOutcome::from_bits(lease.past))
-    }
-
-    /// Adds a new lease, and forgets the oldest ones if there are too many or they are too old.
-    #[inline]
-    pub(super) fn push(
-        &mut self,
-        now: Timestamp,
-        HashedId { id, hash }: HashedId,
-        past: PastOutcome,
-    ) {
-        self.recent.push(PastLease { id, since: now, hash, past: past.to_bits() });
-        self.recent_hashes |= recent_bit(hash);
+    pub(super) fn push(&mut self, now: Timestamp, id: LeaseId, outcome: PastOutcome) {
         self.greatest = self.greatest.max(id);
-        self.count += 1;
-        if self.recent.len() == RECENT_MAX {
-            self.recent_hashes = 0;
-            self.older.append(&mut self.recent);
-        }
-        if self.count > self.remember_max || self.next_forgotten_at <= now {
-            self.forget_excess(now);
+        self.recent.push(PastLease { id, since: now, outcome });
+        if self.recent.len() == BATCH || self.len() > self.remember_max {
+            self.add_batch();
         }
     }
 
+    /// Moves the newest leases to the queue, and forgets the oldest if there are too many.
     #[cold]
-    fn forget_excess(&mut self, now: Timestamp) {
-        while self.count > self.remember_max {
+    fn add_batch(&mut self) {
+        let Self { recent, queue, left, index, hasher, .. } = self;
+        queue.extend(recent.iter());
+        let hash_of =
+            |number: &u32| hasher.hash_one(queue[number.wrapping_sub(*left) as usize].id.as_u128());
+        for at in queue.len() - recent.len()..queue.len() {
+            let number = left.wrapping_add(u32::try_from(at).expect("bounded by `remember_max`"));
+            index.insert_unique(hash_of(&number), number, hash_of);
+        }
+        recent.clear();
+        while self.queue.len() > self.remember_max {
             self.forget_oldest();
         }
-        if self.next_forgotten_at <= now {
-            self.forget_old(now);
-        }
     }
 
-    /// Forgets all that are too old.
-    pub(super) fn forget_old(&mut self, now: Timestamp) {
-        while let Some(oldest) = self.get(0) {
-            self.next_forgotten_at = self.older.old_at(oldest.since);
-            if now < self.next_forgotten_at {
-                return;
+    /// Forgets at most `count_max` leases that are too old; false if there are no more.
+    pub(super) fn forget_old(&mut self, now: Timestamp, count_max: usize) -> bool {
+        let remember_for = self.remember_for;
+        let is_old = |lease: &PastLease| now.since(lease.since) >= remember_for;
+        if self.recent.first().is_some_and(is_old) {
+            self.add_batch();
+        }
+        for _ in 0..count_max {
+            if !self.queue.front().is_some_and(is_old) {
+                return false;
             }
             self.forget_oldest();
         }
-        // It is empty: nothing that is added from now on is forgotten before then.
-        self.next_forgotten_at = self.older.old_at(now);
+        true
     }
 
     fn forget_oldest(&mut self) {
-        let older = &mut self.older;
-        self.count -= 1;
-        older.forgotten = older.forgotten.wrapping_add(1);
-        older.forgotten_here += 1;
-        if older.forgotten_here == CHUNK {
-            older.chunks.pop_front().expect("a whole chunk of leases is in `chunks`");
-            older.forgotten_here = 0;
-        }
+        let oldest = self.queue.pop_front().expect("the caller has checked");
+        let number = self.left;
+        self.left = number.wrapping_add(1);
+        let hash = self.hasher.hash_one(oldest.id.as_u128());
+        let found = self.index.find_entry(hash, |other| *other == number);
+        found.expect("all in the queue are in the index").remove();
     }
 
+    /// Releases memory that is mostly unused.
     pub(super) fn shrink_to_fit(&mut self) {
-        let older = &mut self.older;
-        if self.count == 0 {
-            (self.recent, self.recent_hashes) = (Vec::new(), 0);
-            self.greatest = LeaseId::from_u128(0);
-            (older.chunks, older.filling) = (VecDeque::new(), Vec::new());
-            older.filter = ChunkFilter::empty();
-            older.forgotten_here = 0;
+        let Self { queue, left, index, hasher, .. } = self;
+        if queue.len() < queue.capacity() / 4 {
+            queue.shrink_to(queue.len() * 2);
         }
-        let count = older.chunks.len();
-        if older.chunks.capacity() > ROOM_KEPT && count < older.chunks.capacity() / 4 {
-            older.chunks.shrink_to(count + count / 2);
+        if index.len() < index.capacity() / 4 {
+            let hash_of = |number: &u32| {
+                hasher.hash_one(queue[number.wrapping_sub(*left) as usize].id.as_u128())
+            };
+            index.shrink_to(index.len() * 2, hash_of);
         }
     }
 }
@@ -337,31 +171,60 @@ mod tests {
     /// Whether IDs grow, fall, or come in no order.
     #[test]
     fn leases_are_found_whatever_the_order_of_their_ids() {
+        let hasher = RandomState::default();
         for order in 0..3 {
-            let hashed = |n: u32| {
-                let id = match order {
-                    0 => n + 1,
-                    1 => u32::MAX - n,
-                    _ => n.wrapping_mul(0x9e37_79b9),
-                };
-                HashedId { id: LeaseId::from_u128(id.into()), hash: n.wrapping_mul(0x85eb_ca6b) }
+            let id = |n: u32| {
+                let id = LeaseId::from_u128(match order {
+                    0 => u128::from(n) + 1,
+                    1 => u128::from(u32::MAX - n),
+                    _ => u128::from(n.wrapping_mul(0x9e37_79b9)),
+                });
+                HashedId { id, hash: hasher.hash_one(id.as_u128()) }
             };
-            let mut leases = PastLeases::new(Duration::MAX, 700);
-            for n in 0..3_000_u32 {
-                assert_eq!(leases.find(hashed(n)), None, "{n}");
-                leases.push(at(n.into()), hashed(n), PastOutcome::Denied(n + 1));
-                for age in [0, 1, 40, 300, 699, 700, 701] {
+            let mut leases = PastLeases::new(hasher.clone(), Duration::MAX, 700);
+            leases.left = 0_u32.wrapping_sub(1_000);
+            for n in 0..3_000 {
+                let now = at(n.into());
+                assert_eq!(leases.find(now, id(n)), None, "{n}");
+                leases.push(now, id(n).id, PastOutcome::Denied { key_tag: n });
+                for age in [0, 1, 31, 32, 40, 300, 699, 700, 701] {
                     let Some(n) = n.checked_sub(age) else { continue };
-                    let found = leases.find(hashed(n));
-                    let past = found.and_then(|place| leases.past_at(place, at(9_999)));
-                    assert_eq!(
-                        past,
-                        (age < 700).then_some(PastOutcome::Denied(n + 1)),
-                        "{n}, {age}"
-                    );
+                    let expected = (age < 700).then_some(PastOutcome::Denied { key_tag: n });
+                    assert_eq!(leases.find(now, id(n)), expected, "{n}, {age}");
                 }
             }
             assert_eq!(leases.len(), 700);
         }
+    }
+
+    /// RES-09: a lease that is forgotten, allowed again and ended again is remembered again.
+    #[test]
+    fn res_09_an_id_may_come_back_before_a_sweep() {
+        let hasher = RandomState::default();
+        let id = HashedId { id: LeaseId::from_u128(7), hash: hasher.hash_one(7_u128) };
+        let mut leases = PastLeases::new(hasher, Duration::from_secs(1), 1_000);
+        for second in 0..200 {
+            assert_eq!(leases.find(at(second * 1_000), id), None);
+            leases.push(at(second * 1_000), id.id, PastOutcome::Ended);
+            for other in 0..40 {
+                leases.push(
+                    at(second * 1_000),
+                    LeaseId::from_u128(100 + other),
+                    PastOutcome::Ended,
+                );
+            }
+            assert_eq!(leases.find(at(second * 1_000 + 999), id), Some(PastOutcome::Ended));
+        }
+    }
+
+    /// MEM-03
+    #[test]
+    fn mem_03_the_memory_of_forgotten_leases_is_released() {
+        let mut leases = PastLeases::new(RandomState::default(), Duration::from_secs(1), 100_000);
+        (0..50_000).for_each(|n| leases.push(at(0), LeaseId::from_u128(n), PastOutcome::Ended));
+        assert!(leases.forget_old(at(1_000), 1_000), "there are more");
+        while leases.forget_old(at(1_000), 1_000) {}
+        leases.shrink_to_fit();
+        assert_eq!((leases.len(), leases.queue.capacity(), leases.index.capacity()), (0, 0, 0));
     }
 }

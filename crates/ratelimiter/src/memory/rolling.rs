@@ -1,55 +1,51 @@
-//! Reservations of one rolling limit with the same window.
+//! Reservations of a rolling limit with one window, each of which expires at its own moment.
 //!
 //! They last equally long, so expiry is a queue: new ones go to the back, expired ones leave at the front. A changed amount
 //! keeps its place.
 
-mod freed;
-
 use std::collections::VecDeque;
 
-pub(super) use self::freed::freed_at_across;
-use super::sums::{self, Sums};
 use crate::clock::Timestamp;
 use crate::limit::CAPACITY_MAX;
 
-/// How many numbers a block spans. Most limits need no more than one block.
+/// Entries per block.
 const BLOCK: u32 = 16;
-const BLOCK_ENTRIES: usize = 16;
-const _: () = assert!(BLOCK as usize == BLOCK_ENTRIES && sums::BLOCK.is_multiple_of(BLOCK as u64));
+const BLOCK_ENTRIES: usize = BLOCK as usize;
+const NOT_RELEASED: &str = "an open reservation is in its block";
+/// The greatest number of a block.
+const BLOCK_NUMBER_MAX: u32 = u32::MAX / BLOCK;
 
-/// Reservations with growing numbers and non-decreasing expiry, in blocks of [`BLOCK`] numbers, so that entries are never copied.
-/// Numbers wrap after 32 bits, since there are never that many entries.
+/// Entries with growing numbers and non-decreasing expiry, in blocks, so that hints skip most of them. Numbers wrap after 32 bits,
+/// since there are never that many entries.
 #[derive(Debug, Default)]
 pub(super) struct Rolling {
     /// The number of the first entry that has not left.
     first: u32,
     /// The number of the next entry.
     next: u32,
-    /// The block of the next entry's number; it begins at a multiple of [`BLOCK`].
-    tail: Option<Box<Block>>,
-    /// The blocks before the tail.
-    long: Option<Box<LongQueue>>,
-    /// True if `long` has sums; without them, `push` and `close` skip the lookup.
-    has_sums: bool,
+    blocks: Box<Blocks>,
 }
 
-/// Unused entries have arbitrary values.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Blocks {
+    /// The block of the next entry.
+    tail: Block,
+    /// From the block of the first entry to the one before the tail.
+    full: VecDeque<FullBlock>,
+}
+
+/// Entries that have left, or do not exist yet, are released.
 type Block = [Entry; BLOCK_ENTRIES];
 
-/// The rest of a queue that is longer than its tail.
-#[derive(Debug, Default)]
-struct LongQueue {
-    /// Full blocks, the last one right before the tail.
-    blocks: VecDeque<Box<Block>>,
-    /// An expired block, reused as the next tail.
-    spare: Option<Box<Block>>,
-    /// Sums over the amounts, built when a hint first needs them, and updated until the queue is empty.
-    sums: Sums,
-    /// The number of the first entry in the sums, whose numbers do not wrap.
-    first: u64,
+#[derive(Debug)]
+struct FullBlock {
+    /// The sum of all amounts.
+    sum: u64,
+    /// `None` once all are released.
+    entries: Option<Box<Block>>,
 }
 
-/// One reservation.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     expires_at: Timestamp,
@@ -62,29 +58,38 @@ pub(super) struct Held(u64);
 
 /// A reservation whose lease has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ClosedEntry {
+pub(super) struct Closed {
     pub(super) reserved: u64,
     /// How much of it stays until it expires.
     pub(super) kept: u64,
 }
 
 impl Entry {
-    const UNUSED: Self = Self { expires_at: Timestamp::from_unix_nanos(0), held: Held::RELEASED };
+    const RELEASED: Self = Self { expires_at: Timestamp::from_unix_nanos(0), held: Held::RELEASED };
+
+    #[inline]
+    fn close(&mut self, kept_of: impl FnOnce(u64) -> u64) -> Closed {
+        assert!(self.held.is_open(), "a lease ends once");
+        let reserved = self.held.amount();
+        let kept = kept_of(reserved);
+        self.held = Held::new(kept, false);
+        Closed { reserved, kept }
+    }
+
+    /// Releases the entry if it has expired; `None` if it has not.
+    fn leave(&mut self, now: Timestamp) -> Option<Held> {
+        let leaves = self.held == Held::RELEASED || self.expires_at <= now;
+        leaves.then(|| std::mem::replace(&mut self.held, Held::RELEASED))
+    }
 }
 
 impl Held {
-    const RELEASED: Self = Self::closed(0);
+    const RELEASED: Self = Self(0);
 
     #[inline]
-    const fn open(amount: u64) -> Self {
+    fn new(amount: u64, is_open: bool) -> Self {
         assert!(amount <= CAPACITY_MAX, "an admitted amount is within a capacity");
-        Self(amount << 1 | 1)
-    }
-
-    #[inline]
-    const fn closed(amount: u64) -> Self {
-        assert!(amount <= CAPACITY_MAX, "an admitted amount is within a capacity");
-        Self(amount << 1)
+        Self(amount << 1 | u64::from(is_open))
     }
 
     #[inline]
@@ -98,210 +103,162 @@ impl Held {
     }
 }
 
+impl Default for Blocks {
+    fn default() -> Self {
+        Self { tail: [Entry::RELEASED; BLOCK_ENTRIES], full: VecDeque::new() }
+    }
+}
+
 impl Rolling {
     pub(super) const fn is_empty(&self) -> bool {
         self.first == self.next
-    }
-
-    const fn len(&self) -> u32 {
-        self.next.wrapping_sub(self.first)
     }
 
     /// Adds a reservation of an open lease, which expires at or after all others, and returns its number.
     #[inline]
     pub(super) fn push(&mut self, expires_at: Timestamp, amount: u64) -> u32 {
         let number = self.next;
-        debug_assert!(
-            self.is_empty() || self.entry(number.wrapping_sub(1)).expires_at <= expires_at,
-            "time goes forward, and all lifetimes are equal"
-        );
-        let tail = self.tail.get_or_insert_with(|| Box::new([Entry::UNUSED; BLOCK_ENTRIES]));
-        tail[(number % BLOCK) as usize] = Entry { expires_at, held: Held::open(amount) };
+        let entry = Entry { expires_at, held: Held::new(amount, true) };
+        self.blocks.tail[(number % BLOCK) as usize] = entry;
         self.next = number.wrapping_add(1);
-        if let Some((sums, number)) = self.sums_mut(number) {
-            sums.add(number, amount);
-        }
         if self.next.is_multiple_of(BLOCK) {
             self.begin_block();
         }
         number
     }
 
-    /// Moves the full tail to the blocks, and begins a new tail.
+    /// Moves the full tail to the other blocks.
     #[cold]
     fn begin_block(&mut self) {
-        assert!(self.len() < u32::MAX - BLOCK, "a number fits 32 bits");
-        let long = self.long.get_or_insert_default();
-        let spare = long.spare.take();
-        let full = std::mem::replace(&mut self.tail, spare);
-        long.blocks.push_back(full.expect("an entry was added to it"));
+        assert!(self.blocks.full.len() < BLOCK_NUMBER_MAX as usize, "a number fits 32 bits");
+        let entries = std::mem::replace(&mut self.blocks.tail, [Entry::RELEASED; BLOCK_ENTRIES]);
+        let sum = entries.iter().map(|entry| entry.held.amount()).sum();
+        self.blocks
+            .full
+            .push_back(FullBlock { sum, entries: (sum > 0).then(|| Box::new(entries)) });
     }
 
-    /// The sums, if there are any, and the entry's number in them.
+    /// The index of the block of a number, unless it is the tail.
     #[inline]
-    fn sums_mut(&mut self, number: u32) -> Option<(&mut Sums, u64)> {
-        if !self.has_sums {
-            return None;
-        }
-        let LongQueue { first, sums, .. } = &mut **self.long.as_mut()?;
-        Some((sums, *first + u64::from(number.wrapping_sub(self.first))))
-    }
-
-    /// True if a number's block is the tail.
-    #[inline]
-    const fn is_in_tail(&self, number: u32) -> bool {
-        number / BLOCK == self.next / BLOCK
-    }
-
-    /// The index of the block that has a number before the tail; the last block is right before the tail.
-    fn block_of(&self, number: u32, count: usize) -> usize {
-        let behind = (self.next / BLOCK).wrapping_sub(number / BLOCK) % (u32::MAX / BLOCK + 1);
-        count - behind as usize
-    }
-
-    #[inline]
-    fn entry(&self, number: u32) -> &Entry {
-        let at = (number % BLOCK) as usize;
-        if self.is_in_tail(number) {
-            return &self.tail.as_ref().expect("an entry is in a block")[at];
-        }
-        let blocks = &self.long.as_ref().expect("something is before the tail").blocks;
-        &blocks[self.block_of(number, blocks.len())][at]
-    }
-
-    #[inline]
-    fn entry_mut(&mut self, number: u32) -> &mut Entry {
-        let at = (number % BLOCK) as usize;
-        if self.is_in_tail(number) {
-            return &mut self.tail.as_mut().expect("an entry is in a block")[at];
-        }
-        let count = self.long.as_ref().map_or(0, |long| long.blocks.len());
-        let block = self.block_of(number, count);
-        let long = self.long.as_mut().expect("something is before the tail");
-        &mut long.blocks[block][at]
-    }
-
-    /// The number `count` after the first.
-    const fn after_first(&self, count: u32) -> u32 {
-        self.first.wrapping_add(count)
-    }
-
-    /// All entries but the first `skipped`.
-    fn entries(&self, skipped: u32) -> impl Iterator<Item = &Entry> {
-        (skipped..self.len()).map(|at| self.entry(self.after_first(at)))
+    fn full_block_of(&self, number: u32) -> Option<usize> {
+        let after_first = (number / BLOCK).wrapping_sub(self.first / BLOCK) & BLOCK_NUMBER_MAX;
+        (number / BLOCK != self.next / BLOCK).then_some(after_first as usize)
     }
 
     /// The amount of the reservation with this number, which has not expired and whose lease is open.
-    #[inline]
     pub(super) fn amount_of(&self, number: u32) -> u64 {
-        self.entry(number).held.amount()
+        let block = match self.full_block_of(number) {
+            None => &self.blocks.tail,
+            Some(at) => self.blocks.full[at].entries.as_ref().expect(NOT_RELEASED),
+        };
+        block[(number % BLOCK) as usize].held.amount()
     }
 
-    /// Ends such a reservation with its lease. `kept_of` maps the reserved amount to what stays; if that is 0, the entry may be
-    /// reused.
+    /// Ends such a reservation with its lease. `kept_of` maps the reserved amount to what stays.
     #[inline]
-    pub(super) fn close(&mut self, number: u32, kept_of: impl FnOnce(u64) -> u64) -> ClosedEntry {
-        let entry = self.entry_mut(number);
-        assert!(entry.held.is_open(), "a lease ends once");
-        let reserved = entry.held.amount();
-        let kept = kept_of(reserved);
-        entry.held = Held::closed(kept);
-        if let Some((sums, number)) = self.sums_mut(number) {
-            sums.replace(number, reserved, kept);
+    pub(super) fn close(&mut self, number: u32, kept_of: impl FnOnce(u64) -> u64) -> Closed {
+        let Some(at) = self.full_block_of(number) else {
+            let closed = self.blocks.tail[(number % BLOCK) as usize].close(kept_of);
+            if closed.kept == 0 {
+                self.reuse_released();
+            }
+            return closed;
+        };
+        let block = &mut self.blocks.full[at];
+        let entries = block.entries.as_mut().expect(NOT_RELEASED);
+        let closed = entries[(number % BLOCK) as usize].close(kept_of);
+        block.sum = block.sum - closed.reserved + closed.kept;
+        if block.sum == 0 {
+            block.entries = None;
         }
-        if kept == 0 {
-            self.drop_released();
-        }
-        ClosedEntry { reserved, kept }
+        closed
     }
 
-    /// Drops released entries at the front, and at the back within the tail.
-    fn drop_released(&mut self) {
-        while !self.is_empty() && !self.next.is_multiple_of(BLOCK) {
-            let last = self.next.wrapping_sub(1);
-            if self.entry(last).held != Held::RELEASED {
-                break;
-            }
-            self.next = last;
-        }
-        while !self.is_empty() && self.entry(self.first).held == Held::RELEASED {
-            self.drop_first();
-        }
-        self.after_departure();
-    }
-
-    #[inline]
-    fn drop_first(&mut self) {
-        self.first = self.first.wrapping_add(1);
-        let ends_block = self.first.is_multiple_of(BLOCK);
-        if !self.has_sums && !ends_block {
-            return;
-        }
-        if let Some(long) = &mut self.long {
-            long.first += 1;
-            if ends_block && let Some(block) = long.blocks.pop_front() {
-                long.spare = Some(block);
-            }
+    /// Makes released entries at the end of the tail the next ones.
+    fn reuse_released(&mut self) {
+        let is_released =
+            |number: u32| self.blocks.tail[(number % BLOCK) as usize].held == Held::RELEASED;
+        while !self.next.is_multiple_of(BLOCK) && !self.is_empty() && is_released(self.next - 1) {
+            self.next -= 1;
         }
     }
 
     /// Removes what has expired by `now`, and passes it to `departed`.
-    #[inline]
     pub(super) fn expire(&mut self, now: Timestamp, mut departed: impl FnMut(Held)) {
         while !self.is_empty() {
-            let Entry { expires_at, held } = *self.entry(self.first);
-            if expires_at > now {
-                return;
+            let first = (self.first % BLOCK) as usize;
+            let block_end = (self.first / BLOCK + 1).wrapping_mul(BLOCK);
+            match self.blocks.full.front_mut() {
+                None => {
+                    let Some(held) = self.blocks.tail[first].leave(now) else { return };
+                    departed(held);
+                    self.first = self.first.wrapping_add(1);
+                }
+                Some(block) => {
+                    let entries =
+                        block.entries.iter_mut().flat_map(|entries| &mut entries[first..]);
+                    for entry in entries {
+                        let Some(held) = entry.leave(now) else { return };
+                        departed(held);
+                        block.sum -= held.amount();
+                        self.first = self.first.wrapping_add(1);
+                    }
+                    self.blocks.full.pop_front();
+                    self.first = block_end;
+                }
             }
-            if let Some((sums, first)) = self.sums_mut(self.first) {
-                sums.replace(first, held.amount(), 0);
-                sums.forget_before(first);
-            }
-            self.drop_first();
-            departed(held);
         }
-        self.after_departure();
     }
 
-    /// Resets an empty queue: the next entry begins a block.
-    fn after_departure(&mut self) {
-        if !self.is_empty() {
-            return;
-        }
-        self.long = None;
-        self.has_sums = false;
-        self.next = self.next.wrapping_add(BLOCK - 1) / BLOCK * BLOCK;
-        self.first = self.next;
-    }
-
-    /// When the first entry expires.
-    #[inline]
+    /// No entry expires before this moment.
     pub(super) fn next_expiry(&self) -> Option<Timestamp> {
-        (!self.is_empty()).then(|| self.entry(self.first).expires_at)
+        self.iter().next().map(|(expires_at, _)| expires_at)
     }
 
-    pub(super) fn shrink_to_fit(&mut self) {
-        if self.is_empty() {
-            self.tail = None;
-        }
-        if let Some(long) = &mut self.long {
-            long.spare = None;
-            if long.blocks.len() < long.blocks.capacity() / 4 {
-                long.blocks.shrink_to(long.blocks.len() * 2);
-            }
-        }
+    /// When each entry expires, and its amount, in the order of expiry.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Timestamp, u64)> {
+        let full = self.blocks.full.iter().filter_map(|block| block.entries.as_deref());
+        full.chain([&self.blocks.tail]).flat_map(live)
     }
+
+    /// When `amount` will be free, if nothing else changes.
+    pub(super) fn freed_at(&self, amount: u64) -> Option<Timestamp> {
+        let mut freed = 0;
+        let mut full = self.blocks.full.iter();
+        let reaching = full.find(|block| {
+            freed += block.sum;
+            freed >= amount
+        });
+        let block = match reaching {
+            None => &self.blocks.tail,
+            Some(block) => {
+                freed -= block.sum;
+                block.entries.as_deref()?
+            }
+        };
+        let enough = live(block).find(|(_, amount_of_entry)| {
+            freed += amount_of_entry;
+            freed >= amount
+        });
+        enough.map(|(expires_at, _)| expires_at)
+    }
+}
+
+/// When each entry of a block expires, and its amount.
+fn live(block: &Block) -> impl Iterator<Item = (Timestamp, u64)> {
+    let live = block.iter().filter(|entry| entry.held != Held::RELEASED);
+    live.map(|entry| (entry.expires_at, entry.held.amount()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    pub(super) fn at(seconds: u64) -> Timestamp {
+    fn at(seconds: u64) -> Timestamp {
         Timestamp::from_unix_ms(seconds * 1_000)
     }
 
-    pub(super) fn expired(rolling: &mut Rolling, now: u64) -> Vec<u64> {
+    fn expired(rolling: &mut Rolling, now: u64) -> Vec<u64> {
         let mut amounts = Vec::new();
         rolling.expire(at(now), |held| amounts.push(held.amount()));
         amounts
@@ -310,17 +267,17 @@ mod tests {
     #[test]
     fn expired_entries_leave_at_the_front() {
         let mut rolling = Rolling::default();
-        for n in 0..1_000 {
-            assert_eq!(rolling.push(at(u64::from(n) + 1), u64::from(n)), n);
+        for n in 1..=1_000 {
+            assert_eq!(rolling.push(at(n), n), u32::try_from(n).unwrap() - 1);
         }
         assert_eq!(expired(&mut rolling, 0), [0; 0]);
-        assert_eq!(expired(&mut rolling, 3), [0, 1, 2]);
+        assert_eq!(expired(&mut rolling, 3), [1, 2, 3]);
         assert_eq!(rolling.next_expiry(), Some(at(4)));
-        assert_eq!(expired(&mut rolling, 500), (3..500).collect::<Vec<_>>());
-        assert_eq!(rolling.amount_of(700), 700);
-        assert_eq!(expired(&mut rolling, 9_999), (500..1_000).collect::<Vec<_>>());
+        assert_eq!(expired(&mut rolling, 500), (4..=500).collect::<Vec<_>>());
+        assert_eq!(rolling.amount_of(700), 701);
+        assert_eq!(expired(&mut rolling, 9_999), (501..=1_000).collect::<Vec<_>>());
         assert!(rolling.is_empty());
-        assert_eq!(rolling.push(at(10_000), 7), 1_008);
+        assert_eq!(rolling.push(at(10_000), 7), 1_000);
     }
 
     #[test]
@@ -346,8 +303,55 @@ mod tests {
             let number = rolling.push(at(1), 1);
             rolling.close(number, |_| 0);
         }
-        assert!(rolling.long.is_none());
-        assert_eq!(rolling.len(), 1);
-        assert_eq!(expired(&mut rolling, 1), [1]);
+        assert!(rolling.blocks.full.is_empty(), "a call at a time reuses its entry");
+        let mut open = VecDeque::new();
+        for _ in 0..100_000 {
+            open.push_back(rolling.push(at(1), 1));
+            if open.len() > 100 {
+                rolling.close(open.pop_front().unwrap(), |_| 0);
+            }
+        }
+        let blocks = rolling.blocks.full.iter().filter(|block| block.entries.is_some()).count();
+        assert!(blocks <= 100 / BLOCK_ENTRIES + 2, "{blocks} blocks");
+        let mut amounts = expired(&mut rolling, 1);
+        amounts.retain(|amount| *amount > 0);
+        assert_eq!(amounts, [1; 101]);
+    }
+
+    /// As `freed_at` must answer, by a walk over all entries.
+    fn walked(rolling: &Rolling, amount: u64) -> Option<Timestamp> {
+        let mut freed = 0;
+        let enough = rolling.iter().find(|(_, amount_of_entry)| {
+            freed += amount_of_entry;
+            freed >= amount
+        });
+        enough.map(|(expires_at, _)| expires_at)
+    }
+
+    /// HINT-02
+    #[test]
+    fn hint_02_the_sums_agree_with_a_walk() {
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut rolling = Rolling::default();
+        let mut open = Vec::new();
+        for now in 0..16_000 {
+            // Long stretches with many entries and with few.
+            let lasts = if now % 8_000 < 6_000 { 2_000 } else { 10 };
+            expired(&mut rolling, now);
+            open.retain(|(_, expires_at)| *expires_at > now);
+            let expires_at = (now + lasts).max(open.last().map_or(0, |(_, last)| *last));
+            open.push((rolling.push(at(expires_at), random.u64(1..10)), expires_at));
+            if random.bool() {
+                let (number, _) = open.remove(random.usize(..open.len()));
+                let kept = random.u64(..=rolling.amount_of(number)) * (now / 1_000 % 2);
+                rolling.close(number, |_| kept);
+            }
+            if now % 100 == 0 {
+                let total: u64 = rolling.iter().map(|(_, amount)| amount).sum();
+                for amount in [1, 2, random.u64(1..8_000), total.max(1), total + 1] {
+                    assert_eq!(rolling.freed_at(amount), walked(&rolling, amount));
+                }
+            }
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! Random scripts, and the limiters that play them.
 
+use std::time::Duration;
+
 use fastrand::Rng;
 use ratelimiter::{CAPACITY_MAX, LimitKey};
 use testkit::script::{KeyProfile, Profile, Script};
@@ -39,16 +41,19 @@ fn profile(number: u64, random: &mut Rng) -> Profile {
     let has_models = number % 200 >= 100;
     // The oracle scans all live reservations at every step, so there are few of these.
     let is_long = number.is_multiple_of(200) || number % 1_000 == 100;
-    let (key_count, seconds_max) = match (has_models, is_long) {
-        (false, false) => (random.u8(1..=4), 4),
-        (true, false) => (random.u8(2..=6), 4),
-        (false, true) => (2, 60),
-        (true, true) => (3, 60),
+    let (key_count, seconds) = match (has_models, is_long) {
+        // Long windows, and changes between short and long ones.
+        (false, false) if number.is_multiple_of(5) => (random.u8(1..=4), 3_590..=3_610),
+        (false, true) if number.is_multiple_of(400) => (2, 3_600..=7_200),
+        (false, false) => (random.u8(1..=4), 1..=4),
+        (true, false) => (random.u8(2..=6), 1..=4),
+        (false, true) => (2, 1..=60),
+        (true, true) => (3, 1..=60),
     };
     let key = |number: u8| KeyProfile {
         key: if has_models { key_of_model(number) } else { key(number) },
         is_concurrency: number % 2 == 1,
-        seconds: 1..=seconds_max,
+        seconds: seconds.clone(),
     };
     let crowded = Profile {
         step_count: random.usize(10..=80),
@@ -57,6 +62,17 @@ fn profile(number: u64, random: &mut Rng) -> Profile {
         ..Profile::crowded((0..key_count).map(key).collect())
     };
     match number % 200 {
+        // Enough calls that those of a long window are joined.
+        0 if number.is_multiple_of(400) => Profile {
+            step_count: 4_000,
+            amount_max: 2,
+            actual_max: 2,
+            capacities: 700..=800,
+            change_percent: 0,
+            pass_percent: 25,
+            pass_max: Duration::from_secs(20),
+            ..crowded
+        },
         // Long enough for one limit to have hundreds of live reservations, and for past leases to fill several chunks.
         _ if is_long => Profile {
             step_count: 2_000,

@@ -9,6 +9,13 @@ use ratelimiter::{
     LimitStatus, Overage, ReserveError, ReserveRequest, Usage,
 };
 
+/// Windows from here on are long.
+const LONG_WINDOW_NANOS: u64 = 3_600_000_000_000;
+/// Slices of a long window.
+const SLICES: u64 = 4_096;
+/// So many ended reservations of a long window are never joined.
+const EXACT_MAX: usize = 64;
+
 /// The expected answer to a reserve.
 #[derive(Debug)]
 pub(crate) enum Expected {
@@ -62,6 +69,7 @@ struct Reservation {
     key: LimitKey,
     generation: u64,
     amount: u64,
+    lifetime: u64,
     expires_at: u64,
     is_open: bool,
 }
@@ -269,6 +277,7 @@ impl Oracle {
                 key,
                 generation,
                 amount,
+                lifetime,
                 expires_at,
                 is_open,
             });
@@ -429,6 +438,40 @@ impl Oracle {
         self.reservations[at].amount = kept;
         if kept == 0 {
             self.reservations.remove(at);
+        } else if self.reservations[at].lifetime >= LONG_WINDOW_NANOS {
+            self.join(at);
+        }
+    }
+
+    /// RES-02: with many ended reservations on a long window, this one and another that expires in the same slice of the window
+    /// return together, when the later one does.
+    fn join(&mut self, at: usize) {
+        let Reservation { key, generation, amount, lifetime, expires_at, .. } =
+            &self.reservations[at];
+        let mut ended: Vec<usize> = (0..self.reservations.len()).collect();
+        ended.retain(|&n| {
+            let other = &self.reservations[n];
+            n != at
+                && !other.is_open
+                && other.lifetime == *lifetime
+                && other.key == *key
+                && other.generation == *generation
+        });
+        let is_exact = ended.len() < EXACT_MAX;
+        let expiry_of = |n: &usize| self.reservations[*n].expires_at;
+        let slice = lifetime / SLICES;
+        let can_join = |n: &usize| match is_exact {
+            true => expiry_of(n) == *expires_at,
+            false => expiry_of(n) / slice == expires_at / slice,
+        };
+        let later = ended.iter().copied().filter(|n| expiry_of(n) >= *expires_at);
+        let earlier = ended.iter().copied().filter(|n| expiry_of(n) < *expires_at);
+        if let Some(later) = later.min_by_key(expiry_of).filter(can_join) {
+            self.reservations[later].amount += *amount;
+            self.reservations.remove(at);
+        } else if let Some(earlier) = earlier.max_by_key(expiry_of).filter(can_join) {
+            self.reservations[at].amount += self.reservations[earlier].amount;
+            self.reservations.remove(earlier);
         }
     }
 }

@@ -36,6 +36,8 @@ pub struct Profile {
     pub deletions_one_in: u8,
     /// Percentage of steps before which time passes.
     pub pass_percent: u8,
+    /// The longest time that passes before a step.
+    pub pass_max: Duration,
     /// The ID before that of the first lease.
     pub lease_before: LeaseId,
     /// Whether lease IDs grow, as those of real clients do.
@@ -78,6 +80,7 @@ impl Profile {
             change_percent: 9,
             deletions_one_in: 12,
             pass_percent: 15,
+            pass_max: Duration::MAX,
             lease_before: LeaseId::from_u128(0),
             has_growing_ids: true,
             is_portable: false,
@@ -160,7 +163,7 @@ impl<'a> Writer<'a> {
         self.expiries.retain(|(at, _)| *at > self.now);
         let expiries = self.expiries.iter().map(|(at, _)| *at - self.now);
         let until_expiry = expiries.min().unwrap_or_default();
-        self.now += match self.random.u8(..10) {
+        let passed = match self.random.u8(..10) {
             _ if self.profile.is_portable => {
                 Duration::from_micros(self.random.u64(1..3_000_000)) + ODD
             }
@@ -170,6 +173,7 @@ impl<'a> Writer<'a> {
             8 => Duration::from_secs(self.random.u64(1..=3)),
             _ => Duration::from_secs(self.random.u64(1..=30)),
         };
+        self.now += passed.min(self.profile.pass_max);
     }
 
     fn call(&mut self) -> Call {

@@ -1,0 +1,291 @@
+//! All leases, open and past, in shards with one lock each.
+
+use std::hash::BuildHasher;
+use std::sync::{Mutex, MutexGuard};
+
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use smallvec::SmallVec;
+
+use super::MemoryOptions;
+use super::groups::GroupPlace;
+use super::live_limit::ReservationRef;
+use super::past_leases::{HashedId, PastLeases, PastOutcome};
+use super::poison::guard;
+use crate::clock::Timestamp;
+use crate::lease::LeaseId;
+
+/// The most shards that leases are spread over.
+const SHARD_COUNT_MAX: usize = 64;
+/// A shard remembers at least this many past leases, so that "the oldest first" holds exactly for a small memory and
+/// nearly for a large one.
+const REMEMBERED_PER_SHARD_MIN: usize = 4_096;
+
+#[derive(Debug)]
+pub(super) struct Leases {
+    shards: Box<[Padded]>,
+    /// Clients choose lease IDs, so the hashes are seeded at random.
+    hasher: RandomState,
+}
+
+/// A shard on its own cache lines, to avoid false sharing.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct Padded(Mutex<LeaseShard>);
+
+#[derive(Debug)]
+pub(super) struct LeaseShard {
+    pub(super) open: HashTable<OpenEntry>,
+    pub(super) past: PastLeases,
+    /// Where the jitter of hints comes from.
+    pub(super) random: fastrand::Rng,
+    hasher: RandomState,
+}
+
+/// An open lease with what is asked of many: its ID, and when its last reservation expires.
+#[derive(Debug)]
+pub(super) struct OpenEntry {
+    pub(super) id: LeaseId,
+    lapses_at: Timestamp,
+    pub(super) lease: Box<OpenLease>,
+}
+
+/// A lease that was allowed, not completed, and may have live reservations.
+#[derive(Debug)]
+pub(super) struct OpenLease {
+    pub(super) reserved_at: Timestamp,
+    /// Up to four are inline.
+    pub(super) reservations: SmallVec<[Reservation; 4]>,
+}
+
+/// A lease's reservation of one limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Reservation {
+    pub(super) group: GroupPlace,
+    /// The limit's slot in the group. While the reservation is live, no other limit is there.
+    pub(super) slot: u32,
+    /// A hash of the limit's key, to recognise the key after the limit was deleted.
+    pub(super) key_tag: u32,
+    pub(super) reference: ReservationRef,
+    pub(super) expires_at: Timestamp,
+}
+
+impl Reservation {
+    #[inline]
+    pub(super) fn is_live(&self, now: Timestamp) -> bool {
+        self.expires_at > now
+    }
+}
+
+impl Leases {
+    pub(super) fn new(options: &MemoryOptions) -> Self {
+        assert!(options.remember_max <= 1 << 30, "a position in the queue fits 32 bits");
+        // A power of two, so that some bits of the hash select the shard.
+        let wanted = options.remember_max / REMEMBERED_PER_SHARD_MIN;
+        let count = 1 << wanted.clamp(1, SHARD_COUNT_MAX).ilog2();
+        let hasher = RandomState::default();
+        let mut seeds = fastrand::Rng::with_seed(options.seed);
+        let shard = |number| {
+            // The shares add up to `remember_max`, so the total over all shards is bounded by it.
+            let share =
+                options.remember_max / count + usize::from(number < options.remember_max % count);
+            Padded(Mutex::new(LeaseShard {
+                open: HashTable::new(),
+                past: PastLeases::new(hasher.clone(), options.remember_for, share),
+                random: seeds.fork(),
+                hasher: hasher.clone(),
+            }))
+        };
+        let shards = (0..count).map(shard).collect();
+        Self { shards, hasher }
+    }
+
+    /// Locks the shard of a lease.
+    #[inline]
+    pub(super) fn lock(&self, id: LeaseId) -> (HashedId, MutexGuard<'_, LeaseShard>) {
+        let hash = self.hasher.hash_one(id.as_u128());
+        // A table uses the lowest and the highest bits.
+        let [_, _, _, _, a, b, _, _] = hash.to_le_bytes();
+        let number = usize::from(u16::from_le_bytes([a, b])) & (self.shards.len() - 1);
+        (HashedId { id, hash }, self.shards[number].lock())
+    }
+
+    /// Every shard, to be locked.
+    pub(super) fn each(&self) -> impl Iterator<Item = &Padded> {
+        self.shards.iter()
+    }
+}
+
+impl Padded {
+    #[inline]
+    pub(super) fn lock(&self) -> MutexGuard<'_, LeaseShard> {
+        guard(self.0.lock())
+    }
+}
+
+impl LeaseShard {
+    #[inline]
+    pub(super) fn find_open(&self, HashedId { id, hash }: HashedId) -> Option<&OpenLease> {
+        self.open.find(hash, |entry| entry.id == id).map(|entry| &*entry.lease)
+    }
+
+    /// Adds a lease that was allowed and is not known. Its last reservation expires at `lapses_at`.
+    #[inline]
+    pub(super) fn allow(&mut self, id: HashedId, lapses_at: Timestamp, lease: Box<OpenLease>) {
+        let hasher = &self.hasher;
+        let hash_of = |entry: &OpenEntry| hasher.hash_one(entry.id.as_u128());
+        let entry = OpenEntry { id: id.id, lapses_at, lease };
+        self.open.insert_unique(id.hash, entry, hash_of);
+    }
+
+    /// Remembers a new lease as denied.
+    pub(super) fn deny(&mut self, now: Timestamp, id: LeaseId, key_tag: u32) {
+        self.past.push(now, id, PastOutcome::Denied { key_tag });
+    }
+
+    /// The open leases whose reservations have all expired.
+    pub(super) fn lapsed(&self, now: Timestamp) -> Vec<LeaseId> {
+        let lapsed = self.open.iter().filter(|entry| entry.lapses_at <= now);
+        lapsed.map(|entry| entry.id).collect()
+    }
+
+    /// Ends a lease if it is open and all its reservations have expired.
+    pub(super) fn end_if_lapsed(&mut self, now: Timestamp, id: LeaseId) {
+        let hash = self.hasher.hash_one(id.as_u128());
+        let is_it = |entry: &OpenEntry| entry.id == id && entry.lapses_at <= now;
+        if let Ok(found) = self.open.find_entry(hash, is_it) {
+            found.remove();
+            self.past.push(now, id, PastOutcome::Ended);
+        }
+    }
+
+    /// Releases memory that is mostly unused.
+    pub(super) fn shrink_to_fit(&mut self) {
+        self.past.shrink_to_fit();
+        if self.open.len() < self.open.capacity() / 4 {
+            let hasher = &self.hasher;
+            let hash_of = |entry: &OpenEntry| hasher.hash_one(entry.id.as_u128());
+            self.open.shrink_to(self.open.len() * 2, hash_of);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn leases(remember_max: usize, remember_for: Duration) -> Leases {
+        Leases::new(&MemoryOptions { remember_max, remember_for, ..MemoryOptions::default() })
+    }
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_unix_ms(ms)
+    }
+
+    fn allow(leases: &Leases, lapses_at: Timestamp, id: u128) {
+        let (id, mut shard) = leases.lock(LeaseId::from_u128(id));
+        let lease = OpenLease { reserved_at: at(0), reservations: SmallVec::new() };
+        shard.allow(id, lapses_at, Box::new(lease));
+    }
+
+    /// Ends the leases that have lapsed, and forgets the old ones.
+    fn sweep(leases: &Leases, now: Timestamp) {
+        for shard in leases.each() {
+            let mut shard = shard.lock();
+            let lapsed = shard.lapsed(now);
+            lapsed.into_iter().for_each(|id| shard.end_if_lapsed(now, id));
+            while shard.past.forget_old(now, 10) {}
+            shard.shrink_to_fit();
+        }
+    }
+
+    /// The first hundred IDs that are remembered.
+    fn past(leases: &Leases, now: Timestamp) -> Vec<u128> {
+        let is_past = |id: &u128| {
+            let (id, mut shard) = leases.lock(LeaseId::from_u128(*id));
+            shard.past.find(now, id).is_some()
+        };
+        (0..100).filter(is_past).collect()
+    }
+
+    fn past_count(leases: &Leases) -> usize {
+        leases.each().map(|shard| shard.lock().past.len()).sum()
+    }
+
+    /// RES-09
+    #[test]
+    fn res_09_the_oldest_are_forgotten_first_by_number() {
+        let leases = leases(3, Duration::from_secs(600));
+        for n in 0..10 {
+            allow(&leases, at(0), n);
+            sweep(&leases, at(0));
+            assert_eq!(past(&leases, at(0)), (n.saturating_sub(2)..=n).collect::<Vec<_>>());
+        }
+    }
+
+    /// RES-09
+    #[test]
+    fn res_09_a_large_memory_is_nearly_full_and_never_has_too_many() {
+        let leases = leases(8_000, Duration::from_secs(600));
+        for n in 0..30_000 {
+            let (id, mut shard) = leases.lock(LeaseId::from_u128(n));
+            shard.deny(at(0), id.id, 1);
+            drop(shard);
+            assert!(past_count(&leases) <= 8_000);
+        }
+        assert!(past_count(&leases) > 7_900);
+    }
+
+    /// RES-09
+    #[test]
+    fn res_09_the_oldest_are_forgotten_first_by_age() {
+        let leases = leases(100, Duration::from_millis(10));
+        for n in 0..20 {
+            allow(&leases, at(n), n.into());
+            sweep(&leases, at(n));
+        }
+        assert_eq!(past(&leases, at(19)), (10..20).collect::<Vec<_>>());
+        assert_eq!(past(&leases, at(28)), [19]);
+        assert_eq!(past(&leases, at(29)), [0; 0]);
+        sweep(&leases, at(29));
+        assert_eq!(past_count(&leases), 0);
+    }
+
+    #[test]
+    fn nothing_is_remembered_with_a_bound_of_0() {
+        let leases = leases(0, Duration::from_secs(600));
+        allow(&leases, at(0), 1);
+        sweep(&leases, at(0));
+        assert_eq!(past(&leases, at(0)), [0; 0]);
+    }
+
+    #[test]
+    fn a_lease_lapses_at_its_moment_and_a_completed_one_never() {
+        let leases = leases(1_000_000, Duration::MAX);
+        let mut random = fastrand::Rng::with_seed(3);
+        let mut open = std::collections::BTreeMap::new();
+        for now in 0..2_000 {
+            for n in 0..10 {
+                let (id, lapses_at) = (u128::from(now * 10 + n), now + random.u64(1..500));
+                allow(&leases, at(lapses_at), id);
+                open.insert(id, lapses_at);
+            }
+            if let Some((&id, _)) = open.iter().nth(random.usize(..open.len())) {
+                let (hashed, mut shard) = leases.lock(LeaseId::from_u128(id));
+                let is_it = |entry: &OpenEntry| entry.id == hashed.id;
+                shard.open.find_entry(hashed.hash, is_it).unwrap().remove();
+                open.remove(&id);
+            }
+            sweep(&leases, at(now));
+            open.retain(|_, lapses_at| *lapses_at > now);
+            let count: usize = leases.each().map(|shard| shard.lock().open.len()).sum();
+            assert_eq!(count, open.len());
+        }
+        for (id, _) in open {
+            let (id, shard) = leases.lock(LeaseId::from_u128(id));
+            assert!(shard.find_open(id).is_some());
+        }
+    }
+}
