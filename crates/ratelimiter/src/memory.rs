@@ -75,7 +75,9 @@ pub struct MemoryLimiter {
     _sweeper: Option<Arc<Sweeper>>,
 }
 
-/// The sweep ends or forgets at most so many leases before callers get the lock.
+/// The sweep looks at most at so many groups before it lets go of the lock.
+const GROUPS_PER_LOCK: usize = 64;
+/// The sweep ends or forgets at most so many leases before it lets go of the lock.
 const LEASES_PER_LOCK: usize = 256;
 
 /// The panic message of calls that cannot return an error.
@@ -248,7 +250,8 @@ impl State {
 
     fn states(&self, page: &Page) -> Result<Vec<LimitState>, Unanswered> {
         let mut states = Vec::new();
-        for mut shard in self.groups.each() {
+        for shard in self.groups.each() {
+            let mut shard = shard.lock();
             let now = self.clock.now();
             let _change = self.poison.begin_change()?;
             for group in shard.groups_mut() {
@@ -264,10 +267,13 @@ impl State {
 
     /// Does nothing if the limiter is poisoned.
     fn sweep(&self) -> Result<(), Unanswered> {
-        for mut shard in self.groups.each() {
-            let now = self.clock.now();
-            let _change = self.poison.begin_change()?;
-            shard.sweep(now);
+        for shard in self.groups.each() {
+            let mut has_more = true;
+            while has_more {
+                self.change(shard.lock(), |shard, now| {
+                    has_more = shard.sweep(now, GROUPS_PER_LOCK);
+                })?;
+            }
         }
         for shard in self.leases.each() {
             let mut lapsed = Vec::new();

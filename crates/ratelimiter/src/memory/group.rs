@@ -19,7 +19,7 @@ pub(super) struct Group {
     pub(super) id: GroupId,
     /// Nothing expires before this moment.
     next_expiry: Timestamp,
-    /// When the sweep looks at this group; [`Timestamp::NEVER`] if nothing is live.
+    /// When the sweep looks at this group; [`Timestamp::NEVER`] if nothing was live when it last did.
     pub(super) swept_at: Timestamp,
     /// A deleted limit stays while it has live reservations, so that their slots remain valid.
     limits: Vec<Option<LiveLimit>>,

@@ -28,7 +28,7 @@ pub(super) struct Groups {
 /// A shard on its own cache lines, to avoid false sharing.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Padded(Mutex<Shard>);
+pub(super) struct Padded(Mutex<Shard>);
 
 /// The groups of some keys.
 #[derive(Debug, Default)]
@@ -43,6 +43,13 @@ pub(super) struct Shard {
 /// Where a group is: its slot, and in the lowest bits its shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct GroupPlace(u32);
+
+impl Padded {
+    #[inline]
+    pub(super) fn lock(&self) -> MutexGuard<'_, Shard> {
+        guard(self.0.lock())
+    }
+}
 
 impl GroupPlace {
     #[inline]
@@ -71,7 +78,7 @@ pub(super) const fn shard_of(key: &LimitKey) -> u32 {
 impl Groups {
     #[inline]
     fn lock_shard(&self, number: u32) -> MutexGuard<'_, Shard> {
-        guard(self.shards[number as usize].0.lock())
+        self.shards[number as usize].lock()
     }
 
     /// Locks the shard of a key.
@@ -99,9 +106,9 @@ impl Groups {
         }
     }
 
-    /// Locks every shard in turn.
-    pub(super) fn each(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {
-        (0..SHARDS).map(|number| self.lock_shard(number))
+    /// Every shard, to be locked.
+    pub(super) fn each(&self) -> impl Iterator<Item = &Padded> {
+        self.shards.iter()
     }
 }
 
@@ -161,11 +168,15 @@ impl Shard {
         self.sweeps.push(Reverse((group.swept_at, slot)));
     }
 
-    /// Frees what has expired, and releases unused memory.
-    pub(super) fn sweep(&mut self, now: Timestamp) {
-        while let Some(Reverse((due, slot))) = self.sweeps.peek().copied()
-            && due <= now
-        {
+    /// Frees what has expired in at most `count_max` groups, and releases unused memory; false if no more are due.
+    pub(super) fn sweep(&mut self, now: Timestamp, count_max: usize) -> bool {
+        for _ in 0..count_max {
+            let Some((due, slot)) = self.sweeps.peek().map(|Reverse(next)| *next) else {
+                break;
+            };
+            if due > now {
+                break;
+            }
             self.sweeps.pop();
             let Some(group) = self.groups.get_mut(slot as usize).filter(|g| g.swept_at == due)
             else {
@@ -181,6 +192,7 @@ impl Shard {
             }
         }
         self.groups.shrink_to_fit();
+        self.sweeps.peek().is_some_and(|Reverse((due, _))| *due <= now)
     }
 }
 
@@ -274,7 +286,7 @@ mod tests {
             let found = shard.group_of(&key(n)).is_some_and(|group| group.find(&key(n)).is_some());
             assert_eq!(found, expected.contains(&n), "{n}");
         }
-        let count: usize = groups.each().map(|mut shard| shard.groups_mut().count()).sum();
+        let count: usize = groups.each().map(|shard| shard.lock().groups_mut().count()).sum();
         assert_eq!(count, expected.len(), "a group without limits takes no room");
     }
 
@@ -283,7 +295,7 @@ mod tests {
     fn mem_04_the_sweep_looks_only_at_groups_with_live_reservations() {
         let groups = Groups::default();
         (0..1_000).for_each(|n| define(&groups, &key(n)));
-        let scheduled = || groups.each().map(|shard| shard.sweeps.len()).sum::<usize>();
+        let scheduled = || groups.each().map(|shard| shard.lock().sweeps.len()).sum::<usize>();
         assert_eq!(scheduled(), 0);
         let now = Timestamp::from_unix_nanos(0);
         let mut locked = LockedGroups::default();
@@ -292,9 +304,9 @@ mod tests {
         let (_, expires_at) = locked.group_mut(place).hold(now, 0, 1);
         locked.schedule_sweep(now, place);
         drop(locked);
-        groups.each().for_each(|mut shard| shard.sweep(now));
+        groups.each().for_each(|shard| assert!(!shard.lock().sweep(now, 10)));
         assert_eq!(scheduled(), 1);
-        groups.each().for_each(|mut shard| shard.sweep(expires_at));
+        groups.each().for_each(|shard| assert!(!shard.lock().sweep(expires_at, 10)));
         assert_eq!(scheduled(), 0);
         let mut shard = groups.lock_one(&key(7));
         assert!(shard.group_of(&key(7)).unwrap().is_idle());

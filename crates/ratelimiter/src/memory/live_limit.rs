@@ -33,7 +33,7 @@ pub(super) struct LiveLimit {
     is_decreasing: bool,
     /// The limit was deleted. It stays in its slot until it has no live reservations.
     is_deleted: bool,
-    /// Reservations with the current lifetime; `None` while the limit is idle.
+    /// Reservations with the current lifetime; `None` until there is one, and after a sweep that finds none.
     present: Option<Queue>,
     cold: Box<ColdFields>,
 }
@@ -163,12 +163,12 @@ impl LiveLimit {
     #[inline]
     pub(super) fn hold(&mut self, now: Timestamp, amount: u64) -> (ReservationRef, Timestamp) {
         assert!(amount <= self.available, "the caller has checked that it fits");
+        let expires_at = now.after_seconds(self.lifetime_seconds);
         self.available -= amount;
         self.open_count += 1;
         if self.is_denied {
             (self.is_denied, self.cold.denial_streak) = (false, 0);
         }
-        let expires_at = now.after_seconds(self.lifetime_seconds);
         let present =
             self.present.get_or_insert_with(|| Queue::new(self.cold.registered.limit.kind));
         let number = present.push(expires_at, amount);
@@ -258,9 +258,8 @@ impl LiveLimit {
         if self.is_idle() {
             (self.present, self.cold.older) = (None, Vec::new());
         }
-        if let Some(present) = &mut self.present {
-            present.shrink_to_fit();
-        }
+        let older = self.cold.older.iter_mut().map(|older| &mut older.queue);
+        self.present.iter_mut().chain(older).for_each(Queue::shrink_to_fit);
     }
 
     /// When to retry an amount that does not fit now. `random` is in 0..1.

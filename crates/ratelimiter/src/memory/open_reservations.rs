@@ -6,7 +6,7 @@ use crate::clock::Timestamp;
 
 /// No slot.
 const NONE: u32 = u32::MAX;
-/// At most this many free slots are kept.
+/// With room for at most this many, nothing is released.
 const ROOM_KEPT: usize = 16;
 
 /// Reservations by slot, in a linked list in the order of expiry. Free slots form another list.
@@ -119,7 +119,8 @@ impl OpenReservations {
         all.map(|slot| (slot.expires_at, slot.amount))
     }
 
-    /// Releases the memory of free slots after the last reservation, if that is most of it.
+    /// Releases the memory of free slots after the last one in use, if that is most of it. A lasting reservation keeps the slots
+    /// before its own, which are used again.
     pub(super) fn shrink_to_fit(&mut self) {
         let used = self.slots.iter().rposition(|slot| slot.amount > 0).map_or(0, |at| at + 1);
         if self.slots.capacity() <= ROOM_KEPT || used >= self.slots.capacity() / 4 {

@@ -14,6 +14,9 @@ use crate::lease::LeaseId;
 /// overlap.
 const BATCH: usize = 32;
 
+/// A shard that remembers fewer than this many remembers exactly so many; any other, a batch less at times.
+const EXACT_MAX: usize = 4_000;
+
 /// A lease ID with its hash, which is computed once per request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HashedId {
@@ -115,7 +118,9 @@ impl PastLeases {
             index.insert_unique(hash_of(&number), number, hash_of);
         }
         recent.clear();
-        while self.queue.len() > self.remember_max {
+        // Room for the next batch, unless so few are remembered that each of them counts.
+        let room = if self.remember_max < EXACT_MAX { 0 } else { BATCH };
+        while self.queue.len() > self.remember_max - room {
             self.forget_oldest();
         }
     }

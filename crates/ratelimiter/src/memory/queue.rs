@@ -104,7 +104,7 @@ impl Queue {
     /// Releases memory that is mostly unused.
     pub(super) fn shrink_to_fit(&mut self) {
         match self {
-            Self::Rolling(_) => {}
+            Self::Rolling(rolling) => rolling.shrink_to_fit(),
             Self::LongRolling(long) => long.shrink_to_fit(),
             Self::Holds(holds) => holds.shrink_to_fit(),
         }

@@ -210,6 +210,14 @@ impl Rolling {
         }
     }
 
+    /// Releases memory that is mostly unused.
+    pub(super) fn shrink_to_fit(&mut self) {
+        let full = &mut self.blocks.full;
+        if full.len() < full.capacity() / 4 {
+            full.shrink_to(full.len() * 2);
+        }
+    }
+
     /// No entry expires before this moment.
     pub(super) fn next_expiry(&self) -> Option<Timestamp> {
         self.iter().next().map(|(expires_at, _)| expires_at)
