@@ -70,8 +70,8 @@ impl Backoff {
         let exponent = i32::try_from(streak.saturating_sub(1)).unwrap_or(i32::MAX);
         let grown = base.as_secs_f64() * self.factor.powi(exponent);
         // `min` also bounds an infinite delay and replaces NaN.
-        let delay = Duration::from_secs_f64(grown.min(self.max.as_secs_f64()));
-        delay + self.jitter.mul_f64(random)
+        let delay = grown.min(self.max.as_secs_f64());
+        Duration::from_secs_f64(delay + self.jitter.as_secs_f64() * random)
     }
 }
 

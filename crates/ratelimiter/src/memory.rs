@@ -13,19 +13,21 @@ mod colliding_keys;
 mod complete;
 mod group;
 mod groups;
+mod joined_amounts;
 mod leases;
 mod live_limit;
-mod long_rolling;
-mod open_reservations;
 mod options;
 mod past_leases;
 mod poison;
 mod queue;
+mod reservations;
 mod reserve;
-mod rolling;
+mod shards;
 mod sweeper;
 
 use std::sync::{Arc, MutexGuard};
+
+use arrayvec::ArrayVec;
 
 use self::groups::{Groups, LockedGroups, shard_of};
 use self::leases::Leases;
@@ -33,6 +35,7 @@ use self::live_limit::LiveLimit;
 pub use self::options::MemoryOptions;
 use self::past_leases::PastOutcome;
 use self::poison::PoisonFlag;
+use self::reserve::Attempt;
 use self::sweeper::Sweeper;
 use crate::clock::{Clock, Timestamp};
 use crate::decision::Decision;
@@ -133,12 +136,12 @@ impl MemoryLimiter {
     pub fn reserve_now(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
         let State { clock, hints, groups, leases, poison } = &*self.state;
         let (id, mut lease_shard) = leases.lock(request.lease);
-        let shards = request.requirements.iter().map(|need| shard_of(&need.key));
         let mut locked = LockedGroups::default();
-        groups.lock(&mut locked, shards);
+        groups.lock(&mut locked, request.requirements.iter().map(|need| shard_of(&need.key)));
         let now = clock.now();
         let _change = poison.begin_change()?;
-        reserve::reserve(now, id, request, &mut lease_shard, &mut locked, hints)
+        let (needs, leases, groups) = (ArrayVec::new(), &mut *lease_shard, &mut locked);
+        Attempt { now, id, needs, leases, groups, policy: hints }.reserve(request)
     }
 
     /// [`Limiter::complete`] without a future.
@@ -149,15 +152,14 @@ impl MemoryLimiter {
         let State { clock, groups, leases, poison, .. } = &*self.state;
         let (id, mut lease_shard) = leases.lock(request.lease);
         poison.check()?;
-        let Ok(found) = lease_shard.open.find_entry(id.hash, |entry| entry.id == id.id) else {
+        let Ok(found) = lease_shard.open.find_entry(id.hash, |lease| lease.id == id.id) else {
             return Ok(());
         };
-        let reservations = found.get().lease.reservations.iter();
         let mut locked = LockedGroups::default();
-        groups.lock(&mut locked, reservations.map(|held| held.group.shard()));
+        groups.lock(&mut locked, found.get().reservations.iter().map(|held| held.group.shard()));
         let now = clock.now();
         let _change = poison.begin_change()?;
-        complete::complete(now, &found.get().lease, &request.actuals, &mut locked)?;
+        complete::complete(now, found.get(), &request.actuals, &mut locked)?;
         found.remove();
         lease_shard.past.push(now, id.id, PastOutcome::Ended);
         Ok(())
@@ -227,12 +229,12 @@ impl MemoryLimiter {
 
     /// Number of open leases: allowed, not completed, and not yet swept.
     pub fn open_leases(&self) -> usize {
-        self.state.leases.each().map(|shard| shard.lock().open.len()).sum()
+        self.state.leases.shards.each().map(|shard| shard.lock().open.len()).sum()
     }
 
     /// Number of ended or denied leases that are remembered.
     pub fn past_leases(&self) -> usize {
-        self.state.leases.each().map(|shard| shard.lock().past.len()).sum()
+        self.state.leases.shards.each().map(|shard| shard.lock().past.len()).sum()
     }
 }
 
@@ -250,13 +252,13 @@ impl State {
 
     fn states(&self, page: &Page) -> Result<Vec<LimitState>, Unanswered> {
         let mut states = Vec::new();
-        for shard in self.groups.each() {
+        for shard in self.groups.shards.each() {
             let mut shard = shard.lock();
             let now = self.clock.now();
             let _change = self.poison.begin_change()?;
             for group in shard.groups_mut() {
                 group.expire(now);
-                let limits = group.limits().filter(|limit| page.has(limit.key()));
+                let limits = group.limits().filter(|limit| page.has(&limit.registered().limit.key));
                 states.extend(limits.map(LiveLimit::state));
             }
         }
@@ -267,7 +269,7 @@ impl State {
 
     /// Does nothing if the limiter is poisoned.
     fn sweep(&self) -> Result<(), Unanswered> {
-        for shard in self.groups.each() {
+        for shard in self.groups.shards.each() {
             let mut has_more = true;
             while has_more {
                 self.change(shard.lock(), |shard, now| {
@@ -275,7 +277,7 @@ impl State {
                 })?;
             }
         }
-        for shard in self.leases.each() {
+        for shard in self.leases.shards.each() {
             let mut lapsed = Vec::new();
             self.change(shard.lock(), |shard, now| lapsed = shard.lapsed(now))?;
             for some in lapsed.chunks(LEASES_PER_LOCK) {

@@ -20,30 +20,25 @@ pub(super) fn complete(
     // The actual of each reservation; an index beyond the last actual means none.
     let mut actual_of = [u8::MAX; REQUIREMENTS_MAX];
     for (n, actual) in (0..).zip(actuals.iter()) {
-        let takes = |held: &Reservation| takes(now, held, &actual.key, groups);
+        let key = &actual.key;
+        let takes = |held: &Reservation| {
+            let is_candidate = held.is_live(now) && held.may_take(key);
+            is_candidate && groups.group(held.group).limit(held.slot).has_key(key)
+        };
         match lease.reservations.iter().position(takes) {
             Some(at) => actual_of[at] = n,
-            None => check_expired(now, lease, &actual.key, groups)?,
+            None => check_expired(now, lease, key, groups)?,
         }
     }
     for (held, n) in lease.reservations.iter().zip(&actual_of) {
         if held.is_live(now) {
             let actual = actuals.get(usize::from(*n)).map(|actual| actual.amount);
-            let group = groups.group_mut(held.group);
+            let group = groups.group(held.group);
             group.expire(now);
             group.end(held.slot, held.reference, actual);
         }
     }
     Ok(())
-}
-
-/// True if an actual for the key applies to this live reservation.
-#[inline]
-fn takes(now: Timestamp, held: &Reservation, key: &LimitKey, groups: &LockedGroups<'_>) -> bool {
-    held.key_tag == key.hashes().text
-        && !held.reference.is_hold
-        && held.is_live(now)
-        && groups.group(held.group).limit(held.slot).has_key(key)
 }
 
 /// The actual matches no live reservation. It is invalid if it matches no expired one either, and the lease still has a live
@@ -53,13 +48,11 @@ fn check_expired(
     now: Timestamp,
     lease: &OpenLease,
     key: &LimitKey,
-    groups: &LockedGroups<'_>,
+    groups: &mut LockedGroups<'_>,
 ) -> Result<(), CompleteError> {
-    let is_about = |held: &Reservation| {
-        !held.is_live(now) && held.key_tag == key.hashes().text && !held.reference.is_hold
-    };
+    let is_about = |held: &Reservation| !held.is_live(now) && held.may_take(key);
     let is_left = |held: &Reservation| {
-        held.is_live(now) && !groups.group(held.group).limit(held.slot).is_deleted()
+        held.is_live(now) && !groups.group(held.group).limit(held.slot).is_deleted
     };
     let reservations = &lease.reservations;
     if !reservations.iter().any(is_about) && reservations.iter().any(is_left) {

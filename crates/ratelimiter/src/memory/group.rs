@@ -18,7 +18,7 @@ pub(super) struct GroupId(u32);
 pub(super) struct Group {
     pub(super) id: GroupId,
     /// Nothing expires before this moment.
-    next_expiry: Timestamp,
+    pub(super) next_expiry: Timestamp,
     /// When the sweep looks at this group; [`Timestamp::NEVER`] if nothing was live when it last did.
     pub(super) swept_at: Timestamp,
     /// A deleted limit stays while it has live reservations, so that their slots remain valid.
@@ -35,6 +35,12 @@ impl GroupId {
     pub(super) const fn number(self) -> u32 {
         self.0
     }
+
+    /// For a table of IDs with the same lowest bits.
+    #[inline]
+    pub(super) fn hash(self) -> u64 {
+        u64::from(self.0.swap_bytes()).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
 }
 
 impl Group {
@@ -47,25 +53,20 @@ impl Group {
     #[inline]
     pub(super) fn find(&self, key: &LimitKey) -> Option<(u32, &LiveLimit)> {
         (0..).zip(&self.limits).find_map(|(slot, limit)| {
-            let limit = limit.as_ref().filter(|limit| limit.has_key(key) && !limit.is_deleted())?;
+            let limit = limit.as_ref().filter(|limit| limit.has_key(key) && !limit.is_deleted)?;
             Some((slot, limit))
         })
     }
 
     /// The limit in a slot that was found for a key, or of a live reservation.
     #[inline]
-    pub(super) fn limit(&self, slot: u32) -> &LiveLimit {
-        self.limits[slot as usize].as_ref().expect("a slot with a limit")
-    }
-
-    #[inline]
-    pub(super) fn limit_mut(&mut self, slot: u32) -> &mut LiveLimit {
+    pub(super) fn limit(&mut self, slot: u32) -> &mut LiveLimit {
         self.limits[slot as usize].as_mut().expect("a slot with a limit")
     }
 
     /// All limits that are in force, in no order.
     pub(super) fn limits(&self) -> impl Iterator<Item = &LiveLimit> {
-        self.limits.iter().flatten().filter(|limit| !limit.is_deleted())
+        self.limits.iter().flatten().filter(|limit| !limit.is_deleted)
     }
 
     pub(super) fn has_no_limits(&self) -> bool {
@@ -77,22 +78,12 @@ impl Group {
         self.limits.iter().flatten().all(LiveLimit::is_idle)
     }
 
-    /// No reservation expires before this moment.
-    pub(super) const fn next_expiry(&self) -> Timestamp {
-        self.next_expiry
-    }
-
-    /// Reserves an amount that fits. Returns when it expires.
+    /// Reserves an amount that fits.
     #[inline]
-    pub(super) fn hold(
-        &mut self,
-        now: Timestamp,
-        slot: u32,
-        amount: u64,
-    ) -> (ReservationRef, Timestamp) {
-        let (reference, expires_at) = self.limit_mut(slot).hold(now, amount);
-        self.next_expiry = self.next_expiry.min(expires_at);
-        (reference, expires_at)
+    pub(super) fn hold(&mut self, now: Timestamp, slot: u32, amount: u64) -> ReservationRef {
+        let reference = self.limit(slot).hold(now, amount);
+        self.next_expiry = self.next_expiry.min(reference.expires_at(now));
+        reference
     }
 
     /// Frees what has expired by `now`, and applies pending decreases that fit.
@@ -113,9 +104,9 @@ impl Group {
     /// The lease of a live reservation has ended; `actual` is what it used, if that is known.
     #[inline]
     pub(super) fn end(&mut self, slot: u32, reference: ReservationRef, actual: Option<u64>) {
-        let limit = self.limit_mut(slot);
+        let limit = self.limit(slot);
         limit.end(reference, actual);
-        if limit.is_deleted() {
+        if limit.is_deleted {
             self.drop_deleted();
         }
     }
@@ -123,7 +114,7 @@ impl Group {
     /// Frees the slots of deleted limits that have no live reservations.
     fn drop_deleted(&mut self) {
         for slot in &mut self.limits {
-            slot.take_if(|limit| limit.is_deleted() && limit.is_idle());
+            slot.take_if(|limit| limit.is_deleted && limit.is_idle());
         }
     }
 
@@ -135,7 +126,7 @@ impl Group {
     ) -> Result<LimitStatus, DefineError> {
         self.expire(now);
         match self.find(&limit.key) {
-            Some((slot, _)) => self.limit_mut(slot).redefine(limit),
+            Some((slot, _)) => self.limit(slot).redefine(limit),
             None => Ok(self.insert(RegisteredLimit::in_force(limit))),
         }
     }
@@ -144,7 +135,7 @@ impl Group {
     pub(super) fn restore(&mut self, now: Timestamp, registered: RegisteredLimit) -> LimitStatus {
         let RegisteredLimit { limit, .. } = &registered;
         let target = Limit { capacity: registered.target(), ..limit.clone() };
-        let defined = self.find(&limit.key).map(|(_, live)| live.kind());
+        let defined = self.find(&limit.key).map(|(_, live)| live.registered().limit.kind);
         if defined.is_some_and(|kind| kind.is_same_kind(limit.kind)) {
             // First the capacity that was in force, then the pending lower one.
             let restored = self.define(now, limit.clone()).and_then(|_| self.define(now, target));
@@ -157,7 +148,7 @@ impl Group {
     /// Adds a limit whose key is not defined. It has no live reservations, so a pending decrease applies at once.
     fn insert(&mut self, registered: RegisteredLimit) -> LimitStatus {
         let live = LiveLimit::new(registered);
-        let status = live.status();
+        let status = live.registered().status;
         match self.limits.iter_mut().find(|slot| slot.is_none()) {
             Some(free) => *free = Some(live),
             None => {
@@ -173,7 +164,7 @@ impl Group {
         let Some((slot, _)) = self.find(key) else {
             return false;
         };
-        self.limit_mut(slot).delete();
+        self.limit(slot).is_deleted = true;
         self.drop_deleted();
         true
     }

@@ -1,15 +1,17 @@
-//! All groups of limits, in shards with one lock each.
+//! All groups of limits, in shards.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::sync::{Mutex, MutexGuard};
+use std::collections::binary_heap::PeekMut;
+use std::sync::MutexGuard;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
+use hashbrown::HashTable;
 use slab::Slab;
 
 use super::group::{Group, GroupId};
-use super::poison::guard;
+use super::shards::Shards;
 use crate::clock::Timestamp;
 use crate::key::LimitKey;
 use crate::request::REQUIREMENTS_MAX;
@@ -22,39 +24,27 @@ const SWEEP_INTERVAL_MAX: Duration = Duration::from_secs(15);
 
 #[derive(Debug)]
 pub(super) struct Groups {
-    shards: Box<[Padded]>,
+    pub(super) shards: Shards<GroupShard>,
 }
-
-/// A shard on its own cache lines, to avoid false sharing.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(super) struct Padded(Mutex<Shard>);
 
 /// The groups of some keys.
 #[derive(Debug, Default)]
-pub(super) struct Shard {
-    /// The slots of the groups, sorted by their IDs.
-    slots: Vec<(GroupId, u32)>,
+pub(super) struct GroupShard {
     groups: Slab<Group>,
+    /// The slots of all groups, by their IDs.
+    slots: HashTable<u32>,
     /// When the sweep looks at which slot, the soonest first. An entry counts only if the group says the same.
     sweeps: BinaryHeap<Reverse<(Timestamp, u32)>>,
 }
 
-/// Where a group is: its slot, and in the lowest bits its shard.
+/// Where a group is while it has limits: its slot, and in the lowest bits its shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct GroupPlace(u32);
 
-impl Padded {
-    #[inline]
-    pub(super) fn lock(&self) -> MutexGuard<'_, Shard> {
-        guard(self.0.lock())
-    }
-}
-
 impl GroupPlace {
     #[inline]
-    const fn slot(self) -> usize {
-        (self.0 / SHARDS) as usize
+    const fn slot(self) -> u32 {
+        self.0 / SHARDS
     }
 
     #[inline]
@@ -65,7 +55,7 @@ impl GroupPlace {
 
 impl Default for Groups {
     fn default() -> Self {
-        Self { shards: (0..SHARDS).map(|_| Padded::default()).collect() }
+        Self { shards: Shards::new((0..SHARDS).map(|_| GroupShard::default())) }
     }
 }
 
@@ -76,14 +66,9 @@ pub(super) const fn shard_of(key: &LimitKey) -> u32 {
 }
 
 impl Groups {
-    #[inline]
-    fn lock_shard(&self, number: u32) -> MutexGuard<'_, Shard> {
-        self.shards[number as usize].lock()
-    }
-
     /// Locks the shard of a key.
-    pub(super) fn lock_one(&self, key: &LimitKey) -> MutexGuard<'_, Shard> {
-        self.lock_shard(shard_of(key))
+    pub(super) fn lock_one(&self, key: &LimitKey) -> MutexGuard<'_, GroupShard> {
+        self.shards.lock(shard_of(key) as usize)
     }
 
     /// Locks these shards in a fixed order, so that threads cannot deadlock.
@@ -100,28 +85,18 @@ impl Groups {
         for (first, mut bits) in (0..).step_by(64).zip(wanted) {
             while bits != 0 {
                 let number = first + bits.trailing_zeros();
-                locked.0.push((number, self.lock_shard(number)));
+                locked.0.push((number, self.shards.lock(number as usize)));
                 bits &= bits - 1;
             }
         }
     }
-
-    /// Every shard, to be locked.
-    pub(super) fn each(&self) -> impl Iterator<Item = &Padded> {
-        self.shards.iter()
-    }
 }
 
-impl Shard {
-    /// The position of a group in `slots`, or where it belongs.
-    #[inline]
-    fn position(&self, id: GroupId) -> Result<usize, usize> {
-        self.slots.binary_search_by_key(&id, |(other, _)| *other)
-    }
-
+impl GroupShard {
     #[inline]
     fn find(&self, id: GroupId) -> Option<u32> {
-        self.position(id).ok().map(|at| self.slots[at].1)
+        let is_it = |slot: &u32| self.groups[*slot as usize].id == id;
+        self.slots.find(id.hash(), is_it).copied()
     }
 
     pub(super) fn group_of(&mut self, key: &LimitKey) -> Option<&mut Group> {
@@ -130,16 +105,13 @@ impl Shard {
 
     pub(super) fn group_or_new(&mut self, key: &LimitKey) -> &mut Group {
         let id = GroupId::of(key);
-        let slot = match self.position(id) {
-            Ok(at) => self.slots[at].1,
-            Err(at) => {
-                let slot = u32::try_from(self.groups.insert(Group::new(id))).ok();
-                let slot = slot.filter(|slot| *slot < u32::MAX / SHARDS);
-                let slot = slot.expect("a place fits 32 bits");
-                self.slots.insert(at, (id, slot));
-                slot
-            }
-        };
+        let slot = self.find(id).unwrap_or_else(|| {
+            let slot = u32::try_from(self.groups.insert(Group::new(id))).ok();
+            let slot = slot.filter(|slot| *slot < u32::MAX / SHARDS).expect("a place fits 32 bits");
+            let hash_of = |slot: &u32| self.groups[*slot as usize].id.hash();
+            self.slots.insert_unique(id.hash(), slot, hash_of);
+            slot
+        });
         &mut self.groups[slot as usize]
     }
 
@@ -149,92 +121,86 @@ impl Shard {
 
     /// Removes the group of a key if it has no limits.
     pub(super) fn drop_unused(&mut self, key: &LimitKey) {
-        if let Some(slot) = self.find(GroupId::of(key))
-            && self.groups[slot as usize].has_no_limits()
-        {
-            self.remove(slot);
+        if let Some(slot) = self.find(GroupId::of(key)) {
+            self.drop_if_unused(slot);
         }
     }
 
-    fn remove(&mut self, slot: u32) {
-        let group = self.groups.remove(slot as usize);
-        self.slots.remove(self.position(group.id).expect("every group has its slot there"));
-    }
-
-    /// Sets when the sweep looks at a group with live reservations.
-    fn schedule_sweep(&mut self, now: Timestamp, slot: u32) {
-        let group = &mut self.groups[slot as usize];
-        group.swept_at = group.next_expiry().min(now.after(SWEEP_INTERVAL_MAX));
-        self.sweeps.push(Reverse((group.swept_at, slot)));
+    fn drop_if_unused(&mut self, slot: u32) {
+        let group = &self.groups[slot as usize];
+        if group.has_no_limits() {
+            let found = self.slots.find_entry(group.id.hash(), |other| *other == slot);
+            found.expect("every group has its slot there").remove();
+            self.groups.remove(slot as usize);
+        }
     }
 
     /// Frees what has expired in at most `count_max` groups, and releases unused memory; false if no more are due.
     pub(super) fn sweep(&mut self, now: Timestamp, count_max: usize) -> bool {
         for _ in 0..count_max {
-            let Some((due, slot)) = self.sweeps.peek().map(|Reverse(next)| *next) else {
-                break;
+            let Some(next) = self.sweeps.peek_mut().filter(|next| next.0.0 <= now) else {
+                self.shrink_to_fit();
+                return false;
             };
-            if due > now {
-                break;
-            }
-            self.sweeps.pop();
-            let Some(group) = self.groups.get_mut(slot as usize).filter(|g| g.swept_at == due)
-            else {
+            let Reverse((due, slot)) = PeekMut::pop(next);
+            let group = self.groups.get_mut(slot as usize);
+            let Some(group) = group.filter(|group| group.swept_at == due) else {
                 continue;
             };
             group.expire(now);
             group.shrink_to_fit();
             group.swept_at = Timestamp::NEVER;
-            if group.has_no_limits() {
-                self.remove(slot);
-            } else if !group.is_idle() {
+            if !group.is_idle() {
                 self.schedule_sweep(now, slot);
             }
+            self.drop_if_unused(slot);
         }
+        true
+    }
+
+    /// Sets when the sweep looks at a group with live reservations: when something expires.
+    fn schedule_sweep(&mut self, now: Timestamp, slot: u32) {
+        let group = &mut self.groups[slot as usize];
+        group.swept_at = group.next_expiry.min(now.after(SWEEP_INTERVAL_MAX));
+        self.sweeps.push(Reverse((group.swept_at, slot)));
+    }
+
+    /// Releases memory that is mostly unused.
+    fn shrink_to_fit(&mut self) {
         self.groups.shrink_to_fit();
-        self.sweeps.peek().is_some_and(|Reverse((due, _))| *due <= now)
+        if self.slots.len() < self.slots.capacity() / 4 {
+            let hash_of = |slot: &u32| self.groups[*slot as usize].id.hash();
+            self.slots.shrink_to(self.slots.len() * 2, hash_of);
+        }
     }
 }
 
 /// The shards that one request needs.
 #[derive(Debug, Default)]
-pub(super) struct LockedGroups<'a>(ArrayVec<(u32, MutexGuard<'a, Shard>), REQUIREMENTS_MAX>);
+pub(super) struct LockedGroups<'a>(ArrayVec<(u32, MutexGuard<'a, GroupShard>), REQUIREMENTS_MAX>);
 
 impl LockedGroups<'_> {
     #[inline]
-    fn shard(&self, number: u32) -> &Shard {
-        let (_, shard) = self.0.iter().find(|(other, _)| *other == number).expect(LOCKED);
-        shard
-    }
-
-    #[inline]
-    fn shard_mut(&mut self, number: u32) -> &mut Shard {
-        let (_, shard) = self.0.iter_mut().find(|(other, _)| *other == number).expect(LOCKED);
-        shard
-    }
-
-    #[inline]
-    pub(super) fn find(&self, key: &LimitKey) -> Option<GroupPlace> {
+    pub(super) fn find(&mut self, key: &LimitKey) -> Option<GroupPlace> {
         let number = shard_of(key);
         let slot = self.shard(number).find(GroupId::of(key))?;
         Some(GroupPlace(slot * SHARDS + number))
     }
 
     #[inline]
-    pub(super) fn group(&self, place: GroupPlace) -> &Group {
-        &self.shard(place.shard()).groups[place.slot()]
-    }
-
-    #[inline]
-    pub(super) fn group_mut(&mut self, place: GroupPlace) -> &mut Group {
-        &mut self.shard_mut(place.shard()).groups[place.slot()]
+    pub(super) fn group(&mut self, place: GroupPlace) -> &mut Group {
+        &mut self.shard(place.shard()).groups[place.slot() as usize]
     }
 
     /// Sets when the sweep looks at a group: when something expires.
     #[cold]
     pub(super) fn schedule_sweep(&mut self, now: Timestamp, place: GroupPlace) {
-        let slot = place.0 / SHARDS;
-        self.shard_mut(place.shard()).schedule_sweep(now, slot);
+        self.shard(place.shard()).schedule_sweep(now, place.slot());
+    }
+
+    #[inline]
+    fn shard(&mut self, number: u32) -> &mut GroupShard {
+        &mut self.0.iter_mut().find(|(other, _)| *other == number).expect(LOCKED).1
     }
 }
 
@@ -286,7 +252,8 @@ mod tests {
             let found = shard.group_of(&key(n)).is_some_and(|group| group.find(&key(n)).is_some());
             assert_eq!(found, expected.contains(&n), "{n}");
         }
-        let count: usize = groups.each().map(|shard| shard.lock().groups_mut().count()).sum();
+        let count: usize =
+            groups.shards.each().map(|shard| shard.lock().groups_mut().count()).sum();
         assert_eq!(count, expected.len(), "a group without limits takes no room");
     }
 
@@ -295,18 +262,19 @@ mod tests {
     fn mem_04_the_sweep_looks_only_at_groups_with_live_reservations() {
         let groups = Groups::default();
         (0..1_000).for_each(|n| define(&groups, &key(n)));
-        let scheduled = || groups.each().map(|shard| shard.lock().sweeps.len()).sum::<usize>();
+        let scheduled =
+            || groups.shards.each().map(|shard| shard.lock().sweeps.len()).sum::<usize>();
         assert_eq!(scheduled(), 0);
         let now = Timestamp::from_unix_nanos(0);
         let mut locked = LockedGroups::default();
         groups.lock(&mut locked, [shard_of(&key(7))].into_iter());
         let place = locked.find(&key(7)).unwrap();
-        let (_, expires_at) = locked.group_mut(place).hold(now, 0, 1);
+        let expires_at = locked.group(place).hold(now, 0, 1).expires_at(now);
         locked.schedule_sweep(now, place);
         drop(locked);
-        groups.each().for_each(|shard| assert!(!shard.lock().sweep(now, 10)));
+        groups.shards.each().for_each(|shard| assert!(!shard.lock().sweep(now, 10)));
         assert_eq!(scheduled(), 1);
-        groups.each().for_each(|shard| assert!(!shard.lock().sweep(expires_at, 10)));
+        groups.shards.each().for_each(|shard| assert!(!shard.lock().sweep(expires_at, 10)));
         assert_eq!(scheduled(), 0);
         let mut shard = groups.lock_one(&key(7));
         assert!(shard.group_of(&key(7)).unwrap().is_idle());

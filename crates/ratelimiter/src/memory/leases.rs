@@ -1,18 +1,16 @@
-//! All leases, open and past, in shards with one lock each.
+//! All leases, open and past, in shards.
 
-use std::hash::BuildHasher;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::MutexGuard;
 
-use foldhash::fast::RandomState;
 use hashbrown::HashTable;
-use smallvec::SmallVec;
 
 use super::MemoryOptions;
 use super::groups::GroupPlace;
 use super::live_limit::ReservationRef;
-use super::past_leases::{HashedId, PastLeases, PastOutcome};
-use super::poison::guard;
+use super::past_leases::{HashedId, PastLeases, PastOutcome, hash_of};
+use super::shards::Shards;
 use crate::clock::Timestamp;
+use crate::key::LimitKey;
 use crate::lease::LeaseId;
 
 /// The most shards that leases are spread over.
@@ -23,39 +21,25 @@ const REMEMBERED_PER_SHARD_MIN: usize = 4_096;
 
 #[derive(Debug)]
 pub(super) struct Leases {
-    shards: Box<[Padded]>,
-    /// Clients choose lease IDs, so the hashes are seeded at random.
-    hasher: RandomState,
+    pub(super) shards: Shards<LeaseShard>,
 }
-
-/// A shard on its own cache lines, to avoid false sharing.
-#[derive(Debug)]
-#[repr(align(128))]
-pub(super) struct Padded(Mutex<LeaseShard>);
 
 #[derive(Debug)]
 pub(super) struct LeaseShard {
-    pub(super) open: HashTable<OpenEntry>,
+    pub(super) open: HashTable<OpenLease>,
     pub(super) past: PastLeases,
     /// Where the jitter of hints comes from.
     pub(super) random: fastrand::Rng,
-    hasher: RandomState,
-}
-
-/// An open lease with what is asked of many: its ID, and when its last reservation expires.
-#[derive(Debug)]
-pub(super) struct OpenEntry {
-    pub(super) id: LeaseId,
-    lapses_at: Timestamp,
-    pub(super) lease: Box<OpenLease>,
 }
 
 /// A lease that was allowed, not completed, and may have live reservations.
 #[derive(Debug)]
 pub(super) struct OpenLease {
+    pub(super) id: LeaseId,
     pub(super) reserved_at: Timestamp,
-    /// Up to four are inline.
-    pub(super) reservations: SmallVec<[Reservation; 4]>,
+    /// When its last reservation expires.
+    lapses_at: Timestamp,
+    pub(super) reservations: Box<[Reservation]>,
 }
 
 /// A lease's reservation of one limit.
@@ -75,6 +59,12 @@ impl Reservation {
     pub(super) fn is_live(&self, now: Timestamp) -> bool {
         self.expires_at > now
     }
+
+    /// True if an actual for the key may apply to it: keys with one tag are nearly always equal.
+    #[inline]
+    pub(super) const fn may_take(&self, key: &LimitKey) -> bool {
+        self.key_tag == key.hashes().text && !self.reference.is_hold
+    }
 }
 
 impl Leases {
@@ -83,77 +73,54 @@ impl Leases {
         // A power of two, so that some bits of the hash select the shard.
         let wanted = options.remember_max / REMEMBERED_PER_SHARD_MIN;
         let count = 1 << wanted.clamp(1, SHARD_COUNT_MAX).ilog2();
-        let hasher = RandomState::default();
         let mut seeds = fastrand::Rng::with_seed(options.seed);
         let shard = |number| {
             // The shares add up to `remember_max`, so the total over all shards is bounded by it.
             let share =
                 options.remember_max / count + usize::from(number < options.remember_max % count);
-            Padded(Mutex::new(LeaseShard {
+            LeaseShard {
                 open: HashTable::new(),
-                past: PastLeases::new(hasher.clone(), options.remember_for, share),
+                past: PastLeases::new(options.remember_for, share),
                 random: seeds.fork(),
-                hasher: hasher.clone(),
-            }))
+            }
         };
-        let shards = (0..count).map(shard).collect();
-        Self { shards, hasher }
+        Self { shards: Shards::new((0..count).map(shard)) }
     }
 
     /// Locks the shard of a lease.
     #[inline]
     pub(super) fn lock(&self, id: LeaseId) -> (HashedId, MutexGuard<'_, LeaseShard>) {
-        let hash = self.hasher.hash_one(id.as_u128());
+        let hash = hash_of(id);
         // A table uses the lowest and the highest bits.
         let [_, _, _, _, a, b, _, _] = hash.to_le_bytes();
-        let number = usize::from(u16::from_le_bytes([a, b])) & (self.shards.len() - 1);
-        (HashedId { id, hash }, self.shards[number].lock())
-    }
-
-    /// Every shard, to be locked.
-    pub(super) fn each(&self) -> impl Iterator<Item = &Padded> {
-        self.shards.iter()
-    }
-}
-
-impl Padded {
-    #[inline]
-    pub(super) fn lock(&self) -> MutexGuard<'_, LeaseShard> {
-        guard(self.0.lock())
+        (HashedId { id, hash }, self.shards.lock(usize::from(u16::from_le_bytes([a, b]))))
     }
 }
 
 impl LeaseShard {
     #[inline]
     pub(super) fn find_open(&self, HashedId { id, hash }: HashedId) -> Option<&OpenLease> {
-        self.open.find(hash, |entry| entry.id == id).map(|entry| &*entry.lease)
+        self.open.find(hash, |lease| lease.id == id)
     }
 
-    /// Adds a lease that was allowed and is not known. Its last reservation expires at `lapses_at`.
+    /// Adds a lease that was allowed and is not known.
     #[inline]
-    pub(super) fn allow(&mut self, id: HashedId, lapses_at: Timestamp, lease: Box<OpenLease>) {
-        let hasher = &self.hasher;
-        let hash_of = |entry: &OpenEntry| hasher.hash_one(entry.id.as_u128());
-        let entry = OpenEntry { id: id.id, lapses_at, lease };
-        self.open.insert_unique(id.hash, entry, hash_of);
-    }
-
-    /// Remembers a new lease as denied.
-    pub(super) fn deny(&mut self, now: Timestamp, id: LeaseId, key_tag: u32) {
-        self.past.push(now, id, PastOutcome::Denied { key_tag });
+    pub(super) fn allow(&mut self, now: Timestamp, id: HashedId, reservations: Box<[Reservation]>) {
+        let lapses_at = reservations.iter().map(|held| held.expires_at).max().unwrap_or(now);
+        let lease = OpenLease { id: id.id, reserved_at: now, lapses_at, reservations };
+        self.open.insert_unique(id.hash, lease, |lease| hash_of(lease.id));
     }
 
     /// The open leases whose reservations have all expired.
     pub(super) fn lapsed(&self, now: Timestamp) -> Vec<LeaseId> {
-        let lapsed = self.open.iter().filter(|entry| entry.lapses_at <= now);
-        lapsed.map(|entry| entry.id).collect()
+        let lapsed = self.open.iter().filter(|lease| lease.lapses_at <= now);
+        lapsed.map(|lease| lease.id).collect()
     }
 
     /// Ends a lease if it is open and all its reservations have expired.
     pub(super) fn end_if_lapsed(&mut self, now: Timestamp, id: LeaseId) {
-        let hash = self.hasher.hash_one(id.as_u128());
-        let is_it = |entry: &OpenEntry| entry.id == id && entry.lapses_at <= now;
-        if let Ok(found) = self.open.find_entry(hash, is_it) {
+        let is_it = |lease: &OpenLease| lease.id == id && lease.lapses_at <= now;
+        if let Ok(found) = self.open.find_entry(hash_of(id), is_it) {
             found.remove();
             self.past.push(now, id, PastOutcome::Ended);
         }
@@ -163,9 +130,7 @@ impl LeaseShard {
     pub(super) fn shrink_to_fit(&mut self) {
         self.past.shrink_to_fit();
         if self.open.len() < self.open.capacity() / 4 {
-            let hasher = &self.hasher;
-            let hash_of = |entry: &OpenEntry| hasher.hash_one(entry.id.as_u128());
-            self.open.shrink_to(self.open.len() * 2, hash_of);
+            self.open.shrink_to(self.open.len() * 2, |lease| hash_of(lease.id));
         }
     }
 }
@@ -186,13 +151,12 @@ mod tests {
 
     fn allow(leases: &Leases, lapses_at: Timestamp, id: u128) {
         let (id, mut shard) = leases.lock(LeaseId::from_u128(id));
-        let lease = OpenLease { reserved_at: at(0), reservations: SmallVec::new() };
-        shard.allow(id, lapses_at, Box::new(lease));
+        shard.allow(lapses_at, id, Box::default());
     }
 
     /// Ends the leases that have lapsed, and forgets the old ones.
     fn sweep(leases: &Leases, now: Timestamp) {
-        for shard in leases.each() {
+        for shard in leases.shards.each() {
             let mut shard = shard.lock();
             let lapsed = shard.lapsed(now);
             lapsed.into_iter().for_each(|id| shard.end_if_lapsed(now, id));
@@ -211,7 +175,7 @@ mod tests {
     }
 
     fn past_count(leases: &Leases) -> usize {
-        leases.each().map(|shard| shard.lock().past.len()).sum()
+        leases.shards.each().map(|shard| shard.lock().past.len()).sum()
     }
 
     /// RES-09
@@ -231,7 +195,7 @@ mod tests {
         let leases = leases(8_000, Duration::from_secs(600));
         for n in 0..30_000 {
             let (id, mut shard) = leases.lock(LeaseId::from_u128(n));
-            shard.deny(at(0), id.id, 1);
+            shard.past.push(at(0), id.id, PastOutcome::Denied { key_tag: 1 });
             drop(shard);
             assert!(past_count(&leases) <= 8_000);
         }
@@ -274,13 +238,13 @@ mod tests {
             }
             if let Some((&id, _)) = open.iter().nth(random.usize(..open.len())) {
                 let (hashed, mut shard) = leases.lock(LeaseId::from_u128(id));
-                let is_it = |entry: &OpenEntry| entry.id == hashed.id;
+                let is_it = |lease: &OpenLease| lease.id == hashed.id;
                 shard.open.find_entry(hashed.hash, is_it).unwrap().remove();
                 open.remove(&id);
             }
             sweep(&leases, at(now));
             open.retain(|_, lapses_at| *lapses_at > now);
-            let count: usize = leases.each().map(|shard| shard.lock().open.len()).sum();
+            let count: usize = leases.shards.each().map(|shard| shard.lock().open.len()).sum();
             assert_eq!(count, open.len());
         }
         for (id, _) in open {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use arcstr::ArcStr;
 
-use super::queue::{Departed, Queue, freed_at};
-use super::rolling::Closed;
+use super::queue::{Queue, freed_at};
+use super::reservations::{Closed, Held};
 use crate::clock::Timestamp;
 use crate::error::DefineError;
 use crate::hint::HintPolicy;
@@ -25,14 +25,16 @@ pub(super) struct LiveLimit {
     /// Number of live reservations of open leases, whose completion may free units early.
     open_count: u32,
     /// Units that could be reserved now: the capacity in force minus the sum of all live amounts.
-    available: u64,
+    pub(super) available: u64,
     lifetime_seconds: u32,
     /// There is a streak of denials.
     is_denied: bool,
     /// `registered` has a pending decrease.
-    is_decreasing: bool,
+    pub(super) is_decreasing: bool,
     /// The limit was deleted. It stays in its slot until it has no live reservations.
-    is_deleted: bool,
+    pub(super) is_deleted: bool,
+    /// A concurrency limit.
+    is_hold: bool,
     /// Reservations with the current lifetime; `None` until there is one, and after a sweep that finds none.
     present: Option<Queue>,
     cold: Box<ColdFields>,
@@ -42,18 +44,12 @@ pub(super) struct LiveLimit {
 #[derive(Debug)]
 struct ColdFields {
     registered: RegisteredLimit,
-    /// Live reservations with earlier lifetimes; usually none.
-    older: Vec<OlderQueue>,
+    /// Live reservations with earlier lifetimes, in seconds; usually none.
+    older: Vec<(u32, Queue)>,
     /// Consecutive denials since the last allow.
     denial_streak: u32,
     debt: u128,
     uncovered: u128,
-}
-
-#[derive(Debug)]
-struct OlderQueue {
-    lifetime_seconds: u32,
-    queue: Queue,
 }
 
 /// Locates one reservation of a limit.
@@ -67,10 +63,20 @@ pub(super) struct ReservationRef {
     pub(super) is_hold: bool,
 }
 
+impl ReservationRef {
+    /// When a reservation that was made at that moment expires.
+    #[inline]
+    pub(super) const fn expires_at(self, reserved_at: Timestamp) -> Timestamp {
+        reserved_at.after_seconds(self.lifetime_seconds)
+    }
+}
+
 impl LiveLimit {
     /// A limit without live reservations, so that a pending decrease applies at once.
     pub(super) fn new(registered: RegisteredLimit) -> Self {
-        let Limit { key, kind, capacity, .. } = &registered.limit;
+        let Limit { key, kind, capacity, .. } = registered.limit.clone();
+        let older = Vec::new();
+        let cold = ColdFields { registered, older, denial_streak: 0, debt: 0, uncovered: 0 };
         let mut limit = Self {
             key_text: key.text().clone(),
             key_tag: key.hashes().text,
@@ -80,14 +86,9 @@ impl LiveLimit {
             is_denied: false,
             is_decreasing: false,
             is_deleted: false,
+            is_hold: matches!(kind, LimitKind::Concurrency { .. }),
             present: None,
-            cold: Box::new(ColdFields {
-                registered,
-                older: Vec::new(),
-                denial_streak: 0,
-                debt: 0,
-                uncovered: 0,
-            }),
+            cold: Box::new(cold),
         };
         limit.settle_if_possible(0);
         limit
@@ -99,23 +100,14 @@ impl LiveLimit {
         self.key_tag == key.hashes().text && self.key_text == *key.text()
     }
 
-    pub(super) const fn key(&self) -> &LimitKey {
-        &self.cold.registered.limit.key
-    }
-
-    pub(super) const fn kind(&self) -> LimitKind {
-        self.cold.registered.limit.kind
+    /// The limit as it is registered.
+    pub(super) const fn registered(&self) -> &RegisteredLimit {
+        &self.cold.registered
     }
 
     /// The capacity in force.
     pub(super) const fn capacity(&self) -> u64 {
         self.cold.registered.limit.capacity.get()
-    }
-
-    /// Units that could be reserved now.
-    #[inline]
-    pub(super) const fn available(&self) -> u64 {
-        self.available
     }
 
     /// True if an amount can be reserved now.
@@ -129,25 +121,6 @@ impl LiveLimit {
         self.capacity() - self.available
     }
 
-    #[inline]
-    pub(super) const fn is_decreasing(&self) -> bool {
-        self.is_decreasing
-    }
-
-    #[inline]
-    pub(super) const fn is_deleted(&self) -> bool {
-        self.is_deleted
-    }
-
-    pub(super) const fn status(&self) -> LimitStatus {
-        self.cold.registered.status
-    }
-
-    /// True if nothing is admitted until the capacity is raised.
-    pub(super) fn is_paused(&self) -> bool {
-        self.status() == LimitStatus::Paused
-    }
-
     /// True if it has no live reservations: every one is of at least one unit.
     pub(super) const fn is_idle(&self) -> bool {
         self.used() == 0
@@ -159,11 +132,10 @@ impl LiveLimit {
         self.cold.denial_streak = self.cold.denial_streak.saturating_add(1);
     }
 
-    /// Reserves an amount that fits, for a lease that is open. Returns when it expires.
+    /// Reserves an amount that fits, for a lease that is open.
     #[inline]
-    pub(super) fn hold(&mut self, now: Timestamp, amount: u64) -> (ReservationRef, Timestamp) {
+    pub(super) fn hold(&mut self, now: Timestamp, amount: u64) -> ReservationRef {
         assert!(amount <= self.available, "the caller has checked that it fits");
-        let expires_at = now.after_seconds(self.lifetime_seconds);
         self.available -= amount;
         self.open_count += 1;
         if self.is_denied {
@@ -171,10 +143,10 @@ impl LiveLimit {
         }
         let present =
             self.present.get_or_insert_with(|| Queue::new(self.cold.registered.limit.kind));
-        let number = present.push(expires_at, amount);
-        let is_hold = matches!(present, Queue::Holds(_));
-        let lifetime_seconds = self.lifetime_seconds;
-        (ReservationRef { number, lifetime_seconds, is_hold }, expires_at)
+        let expires_at = now.after_seconds(self.lifetime_seconds);
+        let number = present.reservations.push(expires_at, amount);
+        let (lifetime_seconds, is_hold) = (self.lifetime_seconds, self.is_hold);
+        ReservationRef { number, lifetime_seconds, is_hold }
     }
 
     /// The queue that a live reservation is in.
@@ -184,13 +156,13 @@ impl LiveLimit {
             return self.present.as_mut().expect(HAS_QUEUE);
         }
         let mut older = self.cold.older.iter_mut();
-        let older = older.find(|older| older.lifetime_seconds == reference.lifetime_seconds);
-        &mut older.expect(HAS_QUEUE).queue
+        let older = older.find(|(lifetime, _)| *lifetime == reference.lifetime_seconds);
+        &mut older.expect(HAS_QUEUE).1
     }
 
     /// The amount of a live reservation whose lease is open.
     pub(super) fn amount_of(&mut self, reference: ReservationRef) -> u64 {
-        self.queue_mut(reference).amount_of(reference.number)
+        self.queue_mut(reference).reservations.amount_of(reference.number)
     }
 
     /// Ends a live reservation with its lease; `actual` is the use, if known. A hold is released entirely.
@@ -198,11 +170,13 @@ impl LiveLimit {
     pub(super) fn end(&mut self, reference: ReservationRef, actual: Option<u64>) {
         let room = if self.is_decreasing { 0 } else { self.available };
         let kept_of = |reserved: u64| match actual {
+            _ if reference.is_hold => 0,
             // The excess is reserved only if all of it fits.
             Some(actual) if actual <= reserved || actual - reserved <= room => actual,
             _ => reserved,
         };
-        let Closed { reserved, kept } = self.queue_mut(reference).close(reference.number, kept_of);
+        let Closed { reserved, kept, .. } =
+            self.queue_mut(reference).close(reference.number, kept_of);
         self.available = self.available + reserved - kept;
         self.open_count -= 1;
         if let Some(actual) = actual
@@ -227,16 +201,16 @@ impl LiveLimit {
     /// Frees what has expired by `now`, and applies a pending decrease that fits.
     pub(super) fn expire(&mut self, now: Timestamp) {
         let Self { available, open_count, present, cold, .. } = self;
-        let mut departed = |Departed { amount, is_open }| {
-            *available += amount;
-            *open_count -= u32::from(is_open);
+        let mut departed = |held: Held| {
+            *available += held.amount();
+            *open_count -= u32::from(held.is_open());
         };
         if let Some(present) = present {
             present.expire(now, &mut departed);
         }
-        cold.older.retain_mut(|older| {
-            older.queue.expire(now, &mut departed);
-            !older.queue.is_empty()
+        cold.older.retain_mut(|(_, queue)| {
+            queue.expire(now, &mut departed);
+            queue.next_expiry().is_some()
         });
         if self.is_decreasing {
             self.settle_if_possible(self.used());
@@ -244,7 +218,7 @@ impl LiveLimit {
     }
 
     fn queues(&self) -> impl Iterator<Item = &Queue> + Clone {
-        let older = self.cold.older.iter().map(|older| &older.queue);
+        let older = self.cold.older.iter().map(|(_, queue)| queue);
         self.present.iter().chain(older)
     }
 
@@ -258,7 +232,7 @@ impl LiveLimit {
         if self.is_idle() {
             (self.present, self.cold.older) = (None, Vec::new());
         }
-        let older = self.cold.older.iter_mut().map(|older| &mut older.queue);
+        let older = self.cold.older.iter_mut().map(|(_, queue)| queue);
         self.present.iter_mut().chain(older).for_each(Queue::shrink_to_fit);
     }
 
@@ -270,15 +244,16 @@ impl LiveLimit {
         policy: &HintPolicy,
         random: f64,
     ) -> Duration {
-        let backoff = policy.delay(self.kind(), self.cold.denial_streak.max(1), random);
+        let backoff =
+            policy.delay(self.registered().limit.kind, self.cold.denial_streak.max(1), random);
         // Open leases may free units earlier, so the hint is at most the backoff.
         let wait_max = if self.open_count > 0 { backoff } else { Duration::MAX };
         let is_in_time = |moment: Timestamp| moment.since(now) <= wait_max;
-        match freed_at(self.queues(), amount - self.available, is_in_time) {
-            Some(freed_at) => freed_at.since(now),
-            // Holds end when their calls do; and a repeated denied lease may request more than a capacity that was lowered since.
-            None => backoff,
-        }
+        let freed_at = || freed_at(self.queues(), amount - self.available, is_in_time);
+        // Holds end when their calls do, so that no moment is known.
+        let freed_at = (!self.is_hold).then(freed_at).flatten();
+        // A repeated denied lease may request more than a capacity that was lowered since.
+        freed_at.map_or(backoff, |moment| moment.since(now))
     }
 
     /// Applies a pending decrease if it fits with `used` units live, and updates what depends on the definition.
@@ -295,9 +270,9 @@ impl LiveLimit {
     pub(super) fn redefine(&mut self, limit: Limit) -> Result<LimitStatus, DefineError> {
         let used = self.used();
         self.cold.registered = self.cold.registered.redefined(limit)?;
-        self.live_for(self.kind().lifetime_seconds());
+        self.live_for(self.registered().limit.kind.lifetime_seconds());
         self.settle_if_possible(used);
-        Ok(self.status())
+        Ok(self.registered().status)
     }
 
     /// Makes the queue of this lifetime the present one.
@@ -306,17 +281,12 @@ impl LiveLimit {
             return;
         }
         let older = &mut self.cold.older;
-        let again = older.iter().position(|older| older.lifetime_seconds == lifetime_seconds);
-        let present = again.map(|at| older.swap_remove(at).queue);
+        let again = older.iter().position(|(lifetime, _)| *lifetime == lifetime_seconds);
+        let present = again.map(|at| older.swap_remove(at).1);
         let before = std::mem::replace(&mut self.lifetime_seconds, lifetime_seconds);
         if let Some(queue) = std::mem::replace(&mut self.present, present) {
-            older.push(OlderQueue { lifetime_seconds: before, queue });
+            older.push((before, queue));
         }
-    }
-
-    /// Deletes the limit. It still counts its live reservations.
-    pub(super) const fn delete(&mut self) {
-        self.is_deleted = true;
     }
 
     /// The limit with its current usage.

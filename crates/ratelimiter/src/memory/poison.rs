@@ -5,7 +5,6 @@
 //! reason.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{LockResult, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -63,10 +62,4 @@ fn poisoned_error() -> Unanswered {
     let reason = "the limiter panicked while updating its state, so the state cannot be trusted; \
                   restart it";
     Unanswered { reason: reason.to_owned(), retry_after: RETRY_AFTER }
-}
-
-/// The guard of a lock, even if a thread panicked while it held it: [`PoisonFlag`] decides whether the state can be trusted.
-#[inline]
-pub(super) fn guard<G>(locked: LockResult<G>) -> G {
-    locked.unwrap_or_else(PoisonError::into_inner)
 }

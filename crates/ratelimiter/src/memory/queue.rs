@@ -1,137 +1,86 @@
-//! Live reservations of one limit with the same lifetime.
+//! Live reservations of one limit with the same lifetime, whatever its length.
 
 use std::iter::Peekable;
 
-use super::long_rolling::{LONG_SECONDS_MIN, LongRolling};
-use super::open_reservations::OpenReservations;
-use super::rolling::{Closed, Rolling};
+use super::joined_amounts::JoinedAmounts;
+use super::reservations::{Closed, Held, Reservations};
 use crate::clock::Timestamp;
 use crate::limit::LimitKind;
 
+/// Windows of at least this many seconds are long.
+const LONG_SECONDS_MIN: u32 = 3_600;
+
 /// Live reservations of one limit with the same lifetime.
 #[derive(Debug)]
-pub(super) enum Queue {
-    Rolling(Rolling),
-    /// With a window of an hour or more.
-    LongRolling(Box<LongRolling>),
-    Holds(Box<OpenReservations>),
-}
-
-/// A reservation that has left its queue because it expired.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Departed {
-    pub(super) amount: u64,
-    /// Whether its lease had not ended.
-    pub(super) is_open: bool,
+pub(super) struct Queue {
+    /// Those of open leases, and of a short window also those of ended ones.
+    pub(super) reservations: Reservations,
+    /// What ended leases keep of a long window.
+    joined: Option<Box<JoinedAmounts>>,
 }
 
 impl Queue {
     pub(super) fn new(kind: LimitKind) -> Self {
         let seconds = kind.lifetime_seconds();
-        match kind {
-            LimitKind::Concurrency { .. } => Self::Holds(Box::default()),
-            LimitKind::Rolling { .. } if seconds >= LONG_SECONDS_MIN => {
-                Self::LongRolling(Box::new(LongRolling::new(seconds)))
-            }
-            LimitKind::Rolling { .. } => Self::Rolling(Rolling::default()),
-        }
+        let is_long = matches!(kind, LimitKind::Rolling { .. }) && seconds >= LONG_SECONDS_MIN;
+        let joined = is_long.then(|| Box::new(JoinedAmounts::new(seconds)));
+        Self { reservations: Reservations::default(), joined }
     }
 
-    /// True if there are none. A queue of released reservations may be empty only after the next `expire`.
-    pub(super) fn is_empty(&self) -> bool {
-        match self {
-            Self::Rolling(rolling) => rolling.is_empty(),
-            Self::LongRolling(long) => long.is_empty(),
-            Self::Holds(holds) => holds.is_empty(),
-        }
+    /// What ended leases keep of a long window.
+    fn joined(&self) -> impl Iterator<Item = (Timestamp, u64)> {
+        self.joined.iter().flat_map(|joined| joined.iter())
     }
 
-    /// Adds a reservation of an open lease, and returns its number, which is valid until it expires.
-    #[inline]
-    pub(super) fn push(&mut self, expires_at: Timestamp, amount: u64) -> u32 {
-        match self {
-            Self::Rolling(rolling) => rolling.push(expires_at, amount),
-            Self::LongRolling(long) => long.open.push(expires_at, amount),
-            Self::Holds(holds) => holds.push(expires_at, amount),
-        }
-    }
-
-    /// The amount of a reservation whose lease is open.
-    pub(super) fn amount_of(&self, number: u32) -> u64 {
-        match self {
-            Self::Rolling(rolling) => rolling.amount_of(number),
-            Self::LongRolling(long) => long.open.amount_of(number),
-            Self::Holds(holds) => holds.amount_of(number),
-        }
-    }
-
-    /// Ends a reservation with its lease. `kept_of` maps the reserved amount to what stays; of a hold, nothing stays.
+    /// Ends a reservation with its lease. `kept_of` maps the reserved amount to what stays.
     #[inline]
     pub(super) fn close(&mut self, number: u32, kept_of: impl FnOnce(u64) -> u64) -> Closed {
-        match self {
-            Self::Rolling(rolling) => rolling.close(number, kept_of),
-            Self::LongRolling(long) => long.close(number, kept_of),
-            Self::Holds(holds) => Closed { reserved: holds.remove(number).1, kept: 0 },
+        let Some(joined) = &mut self.joined else {
+            return self.reservations.close(number, kept_of);
+        };
+        let released = self.reservations.close(number, |_| 0);
+        let closed = Closed { kept: kept_of(released.reserved), ..released };
+        if closed.kept > 0 {
+            joined.add(closed.expires_at, closed.kept);
         }
+        closed
     }
 
     /// Removes what has expired by `now`, and passes it to `departed`.
-    #[inline]
-    pub(super) fn expire(&mut self, now: Timestamp, mut departed: impl FnMut(Departed)) {
-        match self {
-            Self::Rolling(rolling) => rolling.expire(now, |held| {
-                departed(Departed { amount: held.amount(), is_open: held.is_open() });
-            }),
-            Self::LongRolling(long) => {
-                long.expire(now, |amount, is_open| departed(Departed { amount, is_open }));
-            }
-            Self::Holds(holds) => {
-                holds.expire(now, |amount| departed(Departed { amount, is_open: true }));
-            }
+    pub(super) fn expire(&mut self, now: Timestamp, mut departed: impl FnMut(Held)) {
+        self.reservations.expire(now, &mut departed);
+        if let Some(joined) = &mut self.joined {
+            joined.expire(now, departed);
         }
     }
 
-    /// No reservation expires before this moment.
-    #[inline]
+    /// When the next reservation expires, if there are any.
     pub(super) fn next_expiry(&self) -> Option<Timestamp> {
-        match self {
-            Self::Rolling(rolling) => rolling.next_expiry(),
-            Self::LongRolling(long) => long.next_expiry(),
-            Self::Holds(holds) => holds.next_expiry(),
-        }
+        let first = self.reservations.iter().next().into_iter().chain(self.joined().next());
+        first.map(|(expires_at, _)| expires_at).min()
     }
 
     /// Releases memory that is mostly unused.
     pub(super) fn shrink_to_fit(&mut self) {
-        match self {
-            Self::Rolling(rolling) => rolling.shrink_to_fit(),
-            Self::LongRolling(long) => long.shrink_to_fit(),
-            Self::Holds(holds) => holds.shrink_to_fit(),
+        self.reservations.shrink_to_fit();
+        if let Some(joined) = &mut self.joined {
+            joined.shrink_to_fit();
         }
     }
 }
 
-/// When `amount` will be free over all queues of a limit, if nothing else changes and that moment is in time. `None` for holds, which
-/// end when their calls do.
+/// When `amount` will be free over all queues of a limit, if nothing else changes and that moment is in time.
 pub(super) fn freed_at<'a>(
     queues: impl Iterator<Item = &'a Queue> + Clone,
     amount: u64,
     is_in_time: impl Fn(Timestamp) -> bool,
 ) -> Option<Timestamp> {
     let mut alone = queues.clone();
-    if let (Some(Queue::Rolling(rolling)), None) = (alone.next(), alone.next()) {
-        return rolling.freed_at(amount).filter(|moment| is_in_time(*moment));
+    if let (Some(Queue { reservations, joined: None }), None) = (alone.next(), alone.next()) {
+        return reservations.freed_at(amount).filter(|moment| is_in_time(*moment));
     }
-    let mut parts = Vec::new();
-    for queue in queues {
-        match queue {
-            Queue::Rolling(rolling) => parts.push(boxed(rolling.iter())),
-            Queue::LongRolling(long) => {
-                parts.extend([boxed(long.open.iter()), boxed(long.closed())]);
-            }
-            Queue::Holds(_) => return None,
-        }
-    }
+    let parts = queues.flat_map(|queue| [boxed(queue.reservations.iter()), boxed(queue.joined())]);
+    let mut parts: Vec<_> = parts.collect();
     let mut freed = 0;
     loop {
         let fronts = parts.iter_mut().filter_map(|part| Some((*part.peek()?, part)));
@@ -151,4 +100,64 @@ type Amounts<'a> = Box<dyn Iterator<Item = (Timestamp, u64)> + 'a>;
 
 fn boxed<'a>(amounts: impl Iterator<Item = (Timestamp, u64)> + 'a) -> Peekable<Amounts<'a>> {
     (Box::new(amounts) as Amounts<'a>).peekable()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::super::joined_amounts::{EXACT_MAX, SLICES};
+    use super::*;
+    use crate::limit::Window;
+
+    const WINDOW_SECONDS: u64 = 86_400;
+    const WINDOW_NANOS: u64 = 86_400_000_000_000;
+
+    fn at(nanos: u64) -> Timestamp {
+        Timestamp::from_unix_nanos(nanos)
+    }
+
+    /// RES-02, MEM-03: calls that end in any order, or never, over three days.
+    #[test]
+    fn res_02_a_closed_reservation_returns_at_most_a_slice_late_and_never_early() {
+        let mut random = fastrand::Rng::with_seed(11);
+        for calls in [180_u64, 100_000] {
+            let window = Window::from_seconds(WINDOW_SECONDS).unwrap();
+            let mut queue = Queue::new(LimitKind::Rolling { window });
+            let (mut open, mut now, mut used) = (Vec::new(), WINDOW_NANOS, 0);
+            // Reservations that have not expired, and those that expired less than a slice ago; and their sums.
+            let (mut live, mut late) = (VecDeque::new(), VecDeque::new());
+            let (mut live_sum, mut late_sum) = (0, 0);
+            for _ in 0..calls {
+                now += random.u64(..=6 * WINDOW_NANOS / calls);
+                queue.expire(at(now), |held| used -= held.amount());
+                open.retain(|(_, expires_at)| *expires_at > now);
+                let (expires_at, amount) = (now + WINDOW_NANOS, random.u64(1..10));
+                open.push((queue.reservations.push(at(expires_at), amount), expires_at));
+                live.push_back((expires_at, amount));
+                (used, live_sum) = (used + amount, live_sum + amount);
+                // One call in a hundred never ends.
+                if open.len() > 100 + live.len() / 100 {
+                    let (slot, _) = open.remove(open.len() - 1 - random.usize(..100));
+                    queue.close(slot, |reserved| reserved);
+                }
+                while let Some(one) = live.pop_front_if(|(expires_at, _)| *expires_at <= now) {
+                    (live_sum, late_sum) = (live_sum - one.1, late_sum + one.1);
+                    late.push_back(one);
+                }
+                let is_gone = |one: &mut (u64, u64)| one.0 + WINDOW_NANOS / 4_096 <= now;
+                while let Some((_, amount)) = late.pop_front_if(is_gone) {
+                    late_sum -= amount;
+                }
+                assert!(
+                    (live_sum..=live_sum + late_sum).contains(&used),
+                    "{live_sum} {used} {late_sum}"
+                );
+                assert!(queue.joined().count() <= EXACT_MAX + usize::try_from(SLICES).unwrap() + 1);
+                if calls < 1_000 {
+                    assert_eq!(used, live_sum, "few reservations are exact");
+                }
+            }
+        }
+    }
 }

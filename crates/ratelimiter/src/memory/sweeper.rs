@@ -27,10 +27,9 @@ impl Sweeper {
 }
 
 fn sweep_until(stopped: &mpsc::Receiver<()>, state: &Weak<State>, every: Duration) {
-    while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
-        let Some(state) = state.upgrade() else {
-            return;
-        };
+    while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout)
+        && let Some(state) = state.upgrade()
+    {
         // After a panic before a change the sweep is retried; a poisoned state cannot be swept any more.
         let swept = catch_unwind(AssertUnwindSafe(|| state.sweep()));
         if let Ok(Err(_)) = swept {
