@@ -35,12 +35,6 @@ impl GroupId {
     pub(super) const fn number(self) -> u32 {
         self.0
     }
-
-    /// For a table of IDs with the same lowest bits.
-    #[inline]
-    pub(super) fn hash(self) -> u64 {
-        u64::from(self.0.swap_bytes()).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-    }
 }
 
 impl Group {

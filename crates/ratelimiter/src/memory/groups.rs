@@ -7,7 +7,6 @@ use std::sync::MutexGuard;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use hashbrown::HashTable;
 use slab::Slab;
 
 use super::group::{Group, GroupId};
@@ -31,8 +30,8 @@ pub(super) struct Groups {
 #[derive(Debug, Default)]
 pub(super) struct GroupShard {
     groups: Slab<Group>,
-    /// The slots of all groups, by their IDs.
-    slots: HashTable<u32>,
+    /// The slots of all groups, sorted by their IDs.
+    slots: Vec<(GroupId, u32)>,
     /// When the sweep looks at which slot, the soonest first. An entry counts only if the group says the same.
     sweeps: BinaryHeap<Reverse<(Timestamp, u32)>>,
 }
@@ -93,10 +92,15 @@ impl Groups {
 }
 
 impl GroupShard {
+    /// The position of a group in `slots`, or where it belongs.
+    #[inline]
+    fn position(&self, id: GroupId) -> Result<usize, usize> {
+        self.slots.binary_search_by_key(&id, |(other, _)| *other)
+    }
+
     #[inline]
     fn find(&self, id: GroupId) -> Option<u32> {
-        let is_it = |slot: &u32| self.groups[*slot as usize].id == id;
-        self.slots.find(id.hash(), is_it).copied()
+        self.position(id).ok().map(|at| self.slots[at].1)
     }
 
     pub(super) fn group_of(&mut self, key: &LimitKey) -> Option<&mut Group> {
@@ -105,14 +109,13 @@ impl GroupShard {
 
     pub(super) fn group_or_new(&mut self, key: &LimitKey) -> &mut Group {
         let id = GroupId::of(key);
-        let slot = self.find(id).unwrap_or_else(|| {
+        let at = self.position(id).unwrap_or_else(|at| {
             let slot = u32::try_from(self.groups.insert(Group::new(id))).ok();
             let slot = slot.filter(|slot| *slot < u32::MAX / SHARDS).expect("a place fits 32 bits");
-            let hash_of = |slot: &u32| self.groups[*slot as usize].id.hash();
-            self.slots.insert_unique(id.hash(), slot, hash_of);
-            slot
+            self.slots.insert(at, (id, slot));
+            at
         });
-        &mut self.groups[slot as usize]
+        &mut self.groups[self.slots[at].1 as usize]
     }
 
     pub(super) fn groups_mut(&mut self) -> impl Iterator<Item = &mut Group> {
@@ -127,11 +130,9 @@ impl GroupShard {
     }
 
     fn drop_if_unused(&mut self, slot: u32) {
-        let group = &self.groups[slot as usize];
-        if group.has_no_limits() {
-            let found = self.slots.find_entry(group.id.hash(), |other| *other == slot);
-            found.expect("every group has its slot there").remove();
-            self.groups.remove(slot as usize);
+        if self.groups[slot as usize].has_no_limits() {
+            let Group { id, .. } = self.groups.remove(slot as usize);
+            self.slots.remove(self.position(id).expect("every group has its slot there"));
         }
     }
 
@@ -158,20 +159,19 @@ impl GroupShard {
         true
     }
 
+    /// Releases memory that is mostly unused.
+    fn shrink_to_fit(&mut self) {
+        if self.slots.len() < self.slots.capacity() / 4 {
+            self.slots.shrink_to_fit();
+            self.groups.shrink_to_fit();
+        }
+    }
+
     /// Sets when the sweep looks at a group with live reservations: when something expires.
     fn schedule_sweep(&mut self, now: Timestamp, slot: u32) {
         let group = &mut self.groups[slot as usize];
         group.swept_at = group.next_expiry.min(now.after(SWEEP_INTERVAL_MAX));
         self.sweeps.push(Reverse((group.swept_at, slot)));
-    }
-
-    /// Releases memory that is mostly unused.
-    fn shrink_to_fit(&mut self) {
-        self.groups.shrink_to_fit();
-        if self.slots.len() < self.slots.capacity() / 4 {
-            let hash_of = |slot: &u32| self.groups[*slot as usize].id.hash();
-            self.slots.shrink_to(self.slots.len() * 2, hash_of);
-        }
     }
 }
 
