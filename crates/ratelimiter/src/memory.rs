@@ -26,6 +26,7 @@ mod shards;
 mod sweeper;
 
 use std::sync::{Arc, MutexGuard};
+use std::thread;
 
 use arrayvec::ArrayVec;
 
@@ -284,6 +285,8 @@ impl State {
                 self.change(shard.lock(), |shard, now| {
                     some.iter().for_each(|id| shard.end_if_lapsed(now, *id));
                 })?;
+                // Callers may wait for this lock, or for this core.
+                thread::yield_now();
             }
             let mut has_more = true;
             while has_more {

@@ -54,8 +54,7 @@ fn check_expired(
     let is_left = |held: &Reservation| {
         held.is_live(now) && !groups.group(held.group).limit(held.slot).is_deleted
     };
-    let reservations = &lease.reservations;
-    if !reservations.iter().any(is_about) && reservations.iter().any(is_left) {
+    if !lease.reservations.iter().any(is_about) && lease.reservations.iter().any(is_left) {
         return Err(CompleteError::InvalidActual { key: key.clone() });
     }
     Ok(())

@@ -33,9 +33,8 @@ impl JoinedAmounts {
         let at = amounts.iter().rposition(|other| other.0 < expires_at).map_or(0, |at| at + 1);
         let is_exact = amounts.len() < EXACT_MAX;
         let slice_of = |moment: Timestamp| moment.unix_nanos() / self.slice_nanos;
-        let can_join = |other: &&mut (Timestamp, u64)| match is_exact {
-            true => other.0 == expires_at,
-            false => slice_of(other.0) == slice_of(expires_at),
+        let can_join = |other: &&mut (Timestamp, u64)| {
+            other.0 == expires_at || !is_exact && slice_of(other.0) == slice_of(expires_at)
         };
         if let Some(later) = amounts.get_mut(at).filter(can_join) {
             later.1 += amount;

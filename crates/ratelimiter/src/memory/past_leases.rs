@@ -11,8 +11,12 @@ use hashbrown::HashTable;
 use crate::clock::Timestamp;
 use crate::lease::LeaseId;
 
-/// So many leases join the index at a time. There may be a million, so each is a cache miss or two; those of a batch overlap.
+/// At least so many leases join the index at a time. There may be a million, so each is a cache miss or two; those of a batch
+/// overlap.
 const BATCH: usize = 32;
+
+/// The most leases that are not in the index. While IDs grow nobody asks for an old one, so most leases never need it.
+const UNINDEXED_MAX: usize = 16_384;
 
 /// A shard that remembers fewer than this many remembers exactly so many; any other, a batch less at times.
 const EXACT_MAX: usize = 4_000;
@@ -42,7 +46,7 @@ pub(super) struct PastLeases {
     queue: VecDeque<PastLease>,
     /// The number of the oldest lease: how many have left the queue, modulo 2^32.
     first: u32,
-    /// The numbers of all leases but the newest, of which there are fewer than [`BATCH`].
+    /// The numbers of all leases but the newest, of which there are fewer than [`UNINDEXED_MAX`].
     index: HashTable<u32>,
     remember_for: Duration,
     remember_max: usize,
@@ -78,6 +82,9 @@ impl PastLeases {
         if id.id > self.greatest {
             return None;
         }
+        if self.len() - self.index.len() >= BATCH {
+            self.index_newest();
+        }
         let PastLease { since, outcome, .. } = *self.search(id)?;
         if now.since(since) < self.remember_for {
             return Some(outcome);
@@ -97,12 +104,15 @@ impl PastLeases {
     pub(super) fn push(&mut self, now: Timestamp, id: LeaseId, outcome: PastOutcome) {
         self.greatest = self.greatest.max(id);
         self.queue.push_back(PastLease { id, since: now, outcome });
-        if self.len() - self.index.len() == BATCH || self.len() > self.remember_max {
+        if self.len() - self.index.len() == UNINDEXED_MAX {
             self.index_newest();
+        }
+        if self.len() > self.remember_max {
+            self.forget_surplus();
         }
     }
 
-    /// Adds the newest leases to the index, and forgets the oldest if there are too many.
+    /// Adds the newest leases to the index.
     #[cold]
     fn index_newest(&mut self) {
         let Self { queue, first, index, .. } = self;
@@ -111,11 +121,13 @@ impl PastLeases {
             let number = first.wrapping_add(u32::try_from(at).expect("bounded by `remember_max`"));
             index.insert_unique(hash_of(&number), number, hash_of);
         }
-        // Room for the next batch, unless so few are remembered that each of them counts.
-        let room = if self.remember_max < EXACT_MAX { 0 } else { BATCH };
-        while self.len() > self.remember_max - room {
-            self.forget_oldest();
-        }
+    }
+
+    /// There is one lease too many. Forgets a batch of the oldest, unless so few are remembered that each of them counts.
+    #[cold]
+    fn forget_surplus(&mut self) {
+        let count = if self.remember_max < EXACT_MAX { 1 } else { BATCH };
+        (0..count).for_each(|_| self.forget_oldest());
     }
 
     /// Forgets at most `count_max` leases that are too old; false if there are no more.
@@ -185,6 +197,23 @@ mod tests {
                 }
             }
             assert_eq!(leases.len(), 700);
+        }
+    }
+
+    /// RES-09: while IDs grow, nobody looks for an old one.
+    #[test]
+    fn res_09_leases_are_found_after_many_of_them_came_without_a_search() {
+        for count in [1_000, 10_000, 20_000, 40_000] {
+            let mut leases = PastLeases::new(Duration::MAX, 30_000);
+            let id = |n: u32| LeaseId::from_u128(n.into());
+            (0..count).for_each(|n| leases.push(at(0), id(n), PastOutcome::Denied { key_tag: n }));
+            let forgotten = count - u32::try_from(leases.len()).unwrap();
+            assert!(forgotten <= count.saturating_sub(29_900));
+            for n in 0..count {
+                let found = leases.find(at(0), HashedId { id: id(n), hash: hash_of(id(n)) });
+                let expected = (n >= forgotten).then_some(PastOutcome::Denied { key_tag: n });
+                assert_eq!(found, expected, "{n} of {count}");
+            }
         }
     }
 
