@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ratelimiter::{
-    Backend, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, Limit, LimitKey,
-    LimitState, LimitStatus, Limiter, Page, Refused, ReserveError, ReserveRequest, StateError,
-    Unanswered,
+    Backend, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, ForgiveError,
+    LeaseId, LeasePage, LeasesError, Limit, LimitKey, LimitState, LimitStatus, Limiter, OpenLease,
+    Page, Refused, ReleaseError, ReserveError, ReserveRequest, StateError, Unanswered,
 };
 use ratelimiter_wire::BATCH_ITEMS_MAX;
 use tokio::sync::watch;
@@ -157,6 +157,10 @@ impl<B: Backend + 'static> Backend for Batcher<B> {
         self.limiter.define(limit).await
     }
 
+    async fn define_all(&self, limits: Vec<Limit>) -> Result<Vec<LimitStatus>, DefineError> {
+        self.limiter.define_all(limits).await
+    }
+
     async fn delete(&self, key: &LimitKey) -> Result<(), DeleteError> {
         self.limiter.delete(key).await
     }
@@ -167,6 +171,18 @@ impl<B: Backend + 'static> Backend for Batcher<B> {
 
     async fn states(&self, page: &Page) -> Result<Vec<LimitState>, StateError> {
         self.limiter.states(page).await
+    }
+
+    async fn leases(&self, page: &LeasePage) -> Result<Vec<OpenLease>, LeasesError> {
+        self.limiter.leases(page).await
+    }
+
+    async fn release(&self, lease: LeaseId) -> Result<(), ReleaseError> {
+        self.limiter.release(lease).await
+    }
+
+    async fn forgive(&self, key: &LimitKey) -> Result<u128, ForgiveError> {
+        self.limiter.forgive(key).await
     }
 }
 

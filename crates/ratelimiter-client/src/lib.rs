@@ -32,11 +32,13 @@ mod tokio_clock;
 
 pub use ratelimiter::{
     Actual, Actuals, Backend, Backoff, CAPACITY_MAX, Capacity, CompleteError, CompleteRequest,
-    Decision, DefineError, DeleteError, Denial, DenialReason, HintPolicy, HoldTimeout, JobId,
-    KeyError, KeyFamily, LeaseId, LeaseIdError, Limit, LimitError, LimitKey, LimitKind, LimitState,
-    LimitStatus, Limiter, LlmDimension, MemoryLimiter, Note, Overage, Page, Refused,
-    RegisteredLimit, RequestError, Requirement, Requirements, ReserveError, ReserveRequest,
-    StateError, Unanswered, Usage, Window, clock, memory,
+    Decision, DefineError, DeleteError, Denial, DenialReason, ForgiveError, HeldAmount, HintPolicy,
+    HoldTimeout, JobId, KeyError, KeyFamily, LeaseId, LeaseIdError, LeasePage, LeasesError, Limit,
+    LimitError, LimitKey, LimitKind, LimitMode, LimitState, LimitStatus, Limiter, LlmDimension,
+    MemoryLimiter, Note, OpenLease, Overage, Page, Refused, RegisteredLimit, ReleaseError,
+    RequestError, Requirement, Requirements, ReserveError, ReserveRequest, ResetDay, ResetMinute,
+    ResetSchedule, ResetTime, StateError, TimeZone, Unanswered, Usage, Weekday, Window, clock,
+    memory,
 };
 
 pub use batcher::{BatchOptions, Batcher};

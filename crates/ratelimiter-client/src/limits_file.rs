@@ -76,7 +76,7 @@ impl FromLimitsFile for MemoryLimiter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ratelimiter::{LimitKey, Page};
+    use ratelimiter::{LimitKey, LimitMode, Page};
 
     fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
@@ -98,6 +98,21 @@ mod tests {
         assert_eq!(states.len(), 2);
         let rpm = limiter.state_now(&LimitKey::new("rpm").unwrap()).unwrap();
         assert_eq!(rpm.usage.available, 3000);
+    }
+
+    /// OPS-05, CAL-01, SHD-01
+    #[test]
+    fn ops_05_a_limits_file_of_version_2_gives_calendar_limits_and_limits_in_shadow_mode() {
+        let (_folder, path) = file(
+            r#"{ "version": 2, "limits": [
+                { "key": "month", "kind": "calendar", "capacity": 9, "period": "month", "time_zone": "Europe/Sofia" },
+                { "key": "rpm", "kind": "rolling", "capacity": 1, "window_seconds": 60, "mode": "shadow" }
+            ] }"#,
+        );
+        let limiter = MemoryLimiter::from_file(&path).unwrap();
+        let state = |key: &str| limiter.state_now(&LimitKey::new(key).unwrap()).unwrap();
+        assert!(state("month").resets_at.is_some());
+        assert_eq!(state("rpm").limit.mode, LimitMode::Shadow);
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod lease;
 mod lease_cache;
 mod maintenance;
 mod observations;
+mod operate;
 mod options;
 mod reserve;
 mod table;
@@ -29,9 +30,9 @@ use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use futures::future::join_all;
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
-    Backend, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, LeaseId, Limit,
-    LimitKey, LimitState, LimitStatus, Limiter, Page, ReserveError, ReserveRequest, StateError,
-    Unanswered,
+    Backend, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, ForgiveError,
+    LeaseId, LeasePage, LeasesError, Limit, LimitKey, LimitState, LimitStatus, Limiter, OpenLease,
+    Page, ReleaseError, ReserveError, ReserveRequest, StateError, Unanswered,
 };
 
 use self::capacity::{AdminState, Attempt};
@@ -148,7 +149,9 @@ impl<L> TigerBeetleLimiter<L> {
 
 impl<L: Ledger> Limiter for TigerBeetleLimiter<L> {
     async fn reserve(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
-        self.reserve_one(request).await
+        let answer = self.reserve_one(request).await;
+        self.remember_job(request, &answer);
+        answer
     }
 
     async fn complete(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
@@ -160,7 +163,11 @@ impl<L: Ledger> Limiter for TigerBeetleLimiter<L> {
         &self,
         requests: &[ReserveRequest],
     ) -> Vec<Result<Decision, ReserveError>> {
-        self.reserve_many(requests).await
+        let answers = self.reserve_many(requests).await;
+        for (request, answer) in requests.iter().zip(&answers) {
+            self.remember_job(request, answer);
+        }
+        answers
     }
 
     /// All at once: they share one request to the cluster, in order.
@@ -171,7 +178,13 @@ impl<L: Ledger> Limiter for TigerBeetleLimiter<L> {
 
 impl<L: Ledger> Backend for TigerBeetleLimiter<L> {
     async fn define(&self, limit: Limit) -> Result<LimitStatus, DefineError> {
-        self.define_limit(limit).await
+        Ok(self.define_limits(vec![limit]).await?[0])
+    }
+
+    /// In few requests to the cluster. After an error nothing is changed here, and the next ticks
+    /// take back what has reached the cluster.
+    async fn define_all(&self, limits: Vec<Limit>) -> Result<Vec<LimitStatus>, DefineError> {
+        self.define_limits(limits).await
     }
 
     async fn delete(&self, key: &LimitKey) -> Result<(), DeleteError> {
@@ -190,6 +203,20 @@ impl<L: Ledger> Backend for TigerBeetleLimiter<L> {
     async fn states(&self, page: &Page) -> Result<Vec<LimitState>, StateError> {
         let limits = self.read_table().page(page);
         Ok(self.states_of(&limits).await?)
+    }
+
+    /// Those in this server's cache.
+    async fn leases(&self, page: &LeasePage) -> Result<Vec<OpenLease>, LeasesError> {
+        self.list_leases(page).await
+    }
+
+    /// At any server: the lease comes from the cache, or else from the ledger.
+    async fn release(&self, lease: LeaseId) -> Result<(), ReleaseError> {
+        self.release_lease(lease).await
+    }
+
+    async fn forgive(&self, key: &LimitKey) -> Result<u128, ForgiveError> {
+        self.forgive_debt(key).await
     }
 }
 

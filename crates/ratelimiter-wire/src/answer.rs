@@ -56,6 +56,7 @@ pub(crate) fn error_of<E: From<Unanswered> + From<Refused>>(
         | ErrorCode::NotFound
         | ErrorCode::Unauthorized
         | ErrorCode::Forbidden
+        | ErrorCode::ForbiddenKey { .. }
         | ErrorCode::MethodNotAllowed
         | ErrorCode::BodyTooLarge
         | ErrorCode::BackendRefused

@@ -5,7 +5,7 @@
 use std::fmt;
 
 use ratelimiter::RequestError;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
@@ -132,8 +132,8 @@ fn explain_error<'a, T: Deserialize<'a>>(bytes: &'a [u8], error: &serde_json::Er
     use serde_json::error::Category;
     match error.classify() {
         Category::Data => {}
-        // A number out of range is valid JSON, but serde_json reports a syntax error.
-        Category::Syntax if error.to_string().starts_with("number out of range") => {}
+        // For a number out of range, or a number in place of a name, serde_json reports a syntax error.
+        Category::Syntax if parse::<IgnoredAny>(bytes).is_ok() => {}
         Category::Io | Category::Syntax | Category::Eof => {
             let message = format!("the body is not JSON: {error}");
             return Refusal::of_field(BODY, message);
@@ -172,6 +172,14 @@ impl Refusal {
         // The code is one line without white space, whatever the client's field names.
         let field = field.replace(|c: char| c.is_whitespace() || c.is_control(), "_");
         Self { error: ErrorCode::InvalidRequest { field }, message: message.into() }
+    }
+
+    /// This refusal of a part, as one of the whole: the field's path begins at the parent.
+    pub(crate) fn inside(self, parent: &str) -> Self {
+        if let ErrorCode::InvalidRequest { field } = &self.error {
+            return Self::of_field(&format!("{parent}.{field}"), self.message);
+        }
+        self
     }
 }
 

@@ -87,12 +87,14 @@ error_codes! {
         TooManyLimits = "too_many_limits", 409;
         /// `limits_read_only`: the server cannot write its limits file. Repeating does not help.
         LimitsReadOnly = "limits_read_only", 409;
-        /// `not_found`: no such limit, or no such path.
+        /// `not_found`: no such limit, no such open lease, or no such path.
         NotFound = "not_found", 404;
         /// `unauthorized`: the request has no valid token.
         Unauthorized = "unauthorized", 401;
         /// `forbidden`: the token does not permit this operation.
         Forbidden = "forbidden", 403;
+        /// `forbidden_key:<key>`: the token does not permit this key.
+        ForbiddenKey { key: LimitKey } = "forbidden_key", 403;
         /// `method_not_allowed`: the path does not support this method.
         MethodNotAllowed = "method_not_allowed", 405;
         /// `body_too_large`: the body is larger than the server accepts.
@@ -133,7 +135,7 @@ mod tests {
     use super::*;
 
     /// The codes with their statuses, as in `docs/reference/http-api.md`.
-    const CODES: [(&str, u16); 20] = [
+    const CODES: [(&str, u16); 21] = [
         ("invalid_request:requirements[0].amount", 400),
         ("duplicate_key:a:b", 400),
         ("unknown_limit_key:a:b", 404),
@@ -149,6 +151,7 @@ mod tests {
         ("not_found", 404),
         ("unauthorized", 401),
         ("forbidden", 403),
+        ("forbidden_key:a:b", 403),
         ("method_not_allowed", 405),
         ("body_too_large", 413),
         ("request_timeout", 408),

@@ -8,6 +8,7 @@ use std::num::NonZeroU64;
 use std::str::FromStr;
 
 use ratelimiter::Capacity;
+use serde::Deserialize;
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use serde::ser::Serializer;
 
@@ -34,9 +35,8 @@ pub(crate) mod text {
 /// A list of keys.
 pub(crate) mod keys {
     use ratelimiter::LimitKey;
-    use serde::Deserialize;
 
-    use super::{Deserializer, Error, Serializer};
+    use super::{Deserialize, Deserializer, Error, Serializer};
 
     pub(crate) fn serialize<S: Serializer>(
         keys: &[LimitKey],
@@ -56,9 +56,7 @@ pub(crate) mod keys {
 
 /// An optional error code.
 pub(crate) mod error_code {
-    use serde::Deserialize;
-
-    use super::{Deserializer, Serializer};
+    use super::{Deserialize, Deserializer, Serializer};
     use crate::error_code::ErrorCode;
 
     #[expect(clippy::ref_option, reason = "serde calls it with a reference to the field")]
@@ -95,6 +93,14 @@ pub(crate) fn amount<'de, D: Deserializer<'de>>(deserializer: D) -> Result<NonZe
 /// Parses a whole number: 0 or more.
 pub(crate) fn whole_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     deserializer.deserialize_u64(WholeNumber { min: 0, max: u64::MAX })
+}
+
+pub(crate) fn optional_whole_number<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<u64>, D::Error> {
+    #[derive(Deserialize)]
+    struct Number(#[serde(deserialize_with = "whole_number")] u64);
+    Ok(Option::deserialize(deserializer)?.map(|Number(number)| number))
 }
 
 pub(crate) fn capacity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Capacity, D::Error> {

@@ -29,7 +29,7 @@ pub struct ReserveBody {
     #[serde(with = "field::text")]
     #[cfg_attr(feature = "openapi", schema(value_type = String, min_length = 26, max_length = 26, pattern = "^[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}$", example = "01J9ZC3V9W8Q4N2M6T5R7Y1K0D"))]
     pub lease_id: LeaseId,
-    /// The caller's ID for its work; only for logs. 1 to 256 bytes.
+    /// The caller's ID for its work, for logs and for the list of open leases. 1 to 256 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 256))]
     pub job_id: Option<String>,
@@ -70,6 +70,10 @@ pub struct ReserveAnswer {
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "field::keys")]
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
     pub denied_keys: Vec<LimitKey>,
+    /// The limits in shadow mode that would have denied an allowed request.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "field::keys")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
+    pub shadow_denied_keys: Vec<LimitKey>,
     /// Why the request failed: a stable error code, then `:` and the key or field in question.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "field::error_code")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "unknown_limit_key:global:llm:openai:gpt-4o:rpm"))]
@@ -118,9 +122,10 @@ impl ReserveAnswer {
     /// The answer with the limiter's decision.
     pub fn of(result: Result<Decision, ReserveError>) -> Self {
         match result {
-            Ok(Decision::Allowed { reserved_at }) => Self {
+            Ok(Decision::Allowed { reserved_at, shadow_denied }) => Self {
                 allowed: true,
                 reserved_at_unix_ms: Some(reserved_at.unix_ms()),
+                shadow_denied_keys: shadow_denied,
                 ..Self::default()
             },
             Ok(Decision::Denied(denial)) => Self::denied(denial),
@@ -170,8 +175,15 @@ impl ReserveAnswer {
     /// # Errors
     /// As the limiter's reserve. An answer of another protocol is [`ReserveError::Refused`].
     pub fn into_result(self) -> Result<Decision, ReserveError> {
-        let Self { allowed, retry_after_ms, reserved_at_unix_ms, denied_keys, error, message } =
-            self;
+        let Self {
+            allowed,
+            retry_after_ms,
+            reserved_at_unix_ms,
+            denied_keys,
+            shadow_denied_keys: shadow_denied,
+            error,
+            message,
+        } = self;
         let retry_after = Duration::from_millis(retry_after_ms);
         let denied = |reason| Ok(Decision::Denied(Denial { reason, retry_after }));
         match (allowed, error) {
@@ -179,7 +191,8 @@ impl ReserveAnswer {
                 let nanos = reserved_at_unix_ms.and_then(|ms| ms.checked_mul(1_000_000));
                 let nanos =
                     nanos.ok_or_else(|| refused("an allowed answer without a valid timestamp"))?;
-                Ok(Decision::Allowed { reserved_at: Timestamp::from_unix_nanos(nanos) })
+                let reserved_at = Timestamp::from_unix_nanos(nanos);
+                Ok(Decision::Allowed { reserved_at, shadow_denied })
             }
             (false, None) if retry_after_ms == 0 && denied_keys.is_empty() => {
                 Err(refused("not an answer to a reserve; is this a ratelimiter server?"))

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ratelimiter::clock::Timestamp;
 use ratelimiter::{
     Capacity, LimitKey, LimitState, LimitStatus, Refused, StateError, Unanswered, Usage,
 };
@@ -9,7 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::answer::error_of;
 use crate::decode::{Body, ErrorBody, Refusal};
-use crate::definition::{DefinitionBody, KindBody, OverageBody, StatusBody, definition_with};
+use crate::definition::{
+    DefinitionBody, KindBody, ModeBody, OverageBody, PeriodBody, StatusBody, WeekdayBody,
+    definition_with,
+};
 use crate::error_code::ErrorCode;
 use crate::field;
 
@@ -27,16 +31,34 @@ pub struct StateBody {
     #[serde(deserialize_with = "field::capacity", serialize_with = "field::write_capacity")]
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub capacity: Capacity,
-    /// Rolling: how long a reservation counts. Concurrency: 0.
+    /// Rolling: how long a reservation counts. Otherwise 0.
     pub window_seconds: u64,
-    /// Concurrency: when a hold that was not completed is released. Rolling: 0.
+    /// Concurrency: when a hold that was not completed is released. Otherwise 0.
     pub timeout_seconds: u64,
+    /// Calendar: when its units return: at the end of every hour, day, week or month.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub period: Option<PeriodBody>,
+    /// Calendar: whose clocks count, as an IANA name; `UTC` by default. Not for `hour`, which is in UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_zone: Option<String>,
+    /// Calendar: when a period ends, as `HH:MM`; `00:00` by default. Only the minute counts for `hour`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resets_at: Option<String>,
+    /// Calendar with the period `week`: the day on which it ends; `monday` by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weekday: Option<WeekdayBody>,
+    /// Calendar with the period `month`: the day on which it ends, 1 to 28; 1 by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub day: Option<u64>,
     /// What is counted, for display.
     pub unit: String,
     /// What the limit is for, for display.
     pub description: String,
     /// What happens to usage above the reservation when the limit is full.
     pub overage: OverageBody,
+    /// Whether the limit denies, or only counts.
+    #[serde(default, skip_serializing_if = "ModeBody::is_enforce")]
+    pub mode: ModeBody,
     /// Active, paused or decreasing.
     pub status: StatusBody,
     /// The pending lower capacity: while the status is `decreasing`, and 0 while a `paused` limit is in use.
@@ -52,6 +74,9 @@ pub struct StateBody {
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub uncovered: u128,
+    /// When a calendar limit resets next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resets_at_unix_ms: Option<u64>,
 }
 
 /// One limit.
@@ -71,17 +96,20 @@ pub struct ListAnswer {
 }
 
 definition_with!(
-    StateBody: key kind capacity window_seconds timeout_seconds unit description overage,
+    StateBody: key kind capacity window_seconds timeout_seconds
+        period time_zone resets_at weekday day unit description overage mode,
     status: StatusBody, pending_decrease_to: Option<u64>,
-    used: u64, available: u64, debt: u128, uncovered: u128
+    used: u64, available: u64, debt: u128, uncovered: u128, resets_at_unix_ms: Option<u64>
 );
 
 impl From<&LimitState> for StateBody {
     fn from(state: &LimitState) -> Self {
-        let LimitState { limit, status, usage } = state;
+        let LimitState { limit, status, usage, resets_at } = state;
         let (status, pending) = write_status(*status, limit.capacity);
         let Usage { used, available, debt, uncovered } = *usage;
-        Self::joined(limit.into(), status, pending, used, available, debt, uncovered)
+        let resets_at = resets_at.map(Timestamp::unix_ms);
+        let state = (status, pending, used, available, debt, uncovered, resets_at);
+        Self::joined(limit.into(), state)
     }
 }
 
@@ -89,12 +117,15 @@ impl TryFrom<StateBody> for LimitState {
     type Error = Refusal;
 
     fn try_from(body: StateBody) -> Result<Self, Refusal> {
-        let (definition, status, pending, used, available, debt, uncovered) = body.split();
+        let (definition, status, pending, used, available, debt, uncovered, resets_at_ms) =
+            body.split();
         let status = read_status(status, pending, definition.capacity);
         Ok(Self {
             limit: definition.into_request()?,
             status: status?,
             usage: Usage { used, available, debt, uncovered },
+            resets_at: resets_at_ms
+                .map(|ms| Timestamp::from_unix_nanos(ms.saturating_mul(1_000_000))),
         })
     }
 }

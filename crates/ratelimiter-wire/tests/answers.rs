@@ -6,13 +6,14 @@ use std::time::Duration;
 use expect_test::expect;
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
-    Capacity, CompleteError, Decision, DefineError, DeleteError, Denial, DenialReason, Limit,
-    LimitKey, LimitKind, LimitState, LimitStatus, Refused, ReserveError, StateError, Unanswered,
-    Usage, Window,
+    Capacity, CompleteError, Decision, DefineError, DeleteError, Denial, DenialReason,
+    ForgiveError, HeldAmount, JobId, LeaseId, LeasesError, Limit, LimitKey, LimitKind, LimitMode,
+    LimitState, LimitStatus, OpenLease, Refused, ReleaseError, ReserveError, ResetSchedule,
+    ResetTime, StateError, TimeZone, Unanswered, Usage, Window,
 };
 use ratelimiter_wire::{
-    CompleteAnswer, DefineAnswer, DeleteAnswer, ErrorBody, ErrorCode, Refusal, ReserveAnswer,
-    StateBody,
+    CompleteAnswer, DefineAnswer, DeleteAnswer, ErrorBody, ErrorCode, ForgiveAnswer, OpenLeaseBody,
+    Refusal, ReleaseAnswer, ReserveAnswer, StateBody,
 };
 
 fn key(text: &str) -> LimitKey {
@@ -38,7 +39,11 @@ fn reserve_results() -> Vec<Result<Decision, ReserveError>> {
         Ok(Decision::Denied(Denial { reason, retry_after: Duration::from_millis(ms) }))
     };
     vec![
-        Ok(Decision::Allowed { reserved_at: Timestamp::from_unix_ms(1_736_660_000_000) }),
+        Ok(Decision::allowed_at(Timestamp::from_unix_ms(1_736_660_000_000))),
+        Ok(Decision::Allowed {
+            reserved_at: Timestamp::from_unix_ms(1_736_660_000_000),
+            shadow_denied: vec![key("a"), key("b")],
+        }),
         denied(DenialReason::NoRoom { keys: vec![key("a"), key("b")] }, 120),
         denied(DenialReason::Paused { key: key("a") }, 10_000),
         denied(DenialReason::Decreasing { key: key("a") }, 10_000),
@@ -51,7 +56,7 @@ fn reserve_results() -> Vec<Result<Decision, ReserveError>> {
     ]
 }
 
-/// HTTP-05
+/// HTTP-05, SHD-01
 #[test]
 fn an_answer_to_a_reserve_has_its_status_and_form() {
     let lines: String = reserve_results()
@@ -63,6 +68,7 @@ fn an_answer_to_a_reserve_has_its_status_and_form() {
         .collect();
     expect![[r#"
         200 {"allowed":true,"retry_after_ms":0,"reserved_at_unix_ms":1736660000000}
+        200 {"allowed":true,"retry_after_ms":0,"reserved_at_unix_ms":1736660000000,"shadow_denied_keys":["a","b"]}
         200 {"allowed":false,"retry_after_ms":120,"reserved_at_unix_ms":0,"denied_keys":["a","b"]}
         200 {"allowed":false,"retry_after_ms":10000,"reserved_at_unix_ms":0,"error":"limit_paused:a","message":"a is paused (capacity 0); nothing is admitted until it is raised"}
         200 {"allowed":false,"retry_after_ms":10000,"reserved_at_unix_ms":0,"error":"limit_decreasing:a","message":"the capacity of a is being lowered; nothing is admitted until it applies"}
@@ -89,7 +95,7 @@ fn same_outcome<T: PartialEq + std::fmt::Debug, E: std::fmt::Display>(
     }
 }
 
-/// HTTP-05
+/// HTTP-05, SHD-01
 #[test]
 fn a_reserve_response_round_trips() {
     for result in reserve_results() {
@@ -132,6 +138,7 @@ fn an_answer_of_another_protocol_is_refused_and_never_allowed() {
         r#"{"allowed":true,"reserved_at_unix_ms":18446744073709551615}"#,
         r#"{"allowed":true,"reserved_at_unix_ms":1,"error":"tomorrow"}"#,
         r#"{"error":"unauthorized","message":"a token is needed"}"#,
+        r#"{"error":"forbidden_key:k","message":"the token does not permit the key"}"#,
         r#"{"status":"up"}"#,
     ] {
         let answer: ReserveAnswer = serde_json::from_str(json).unwrap();
@@ -214,6 +221,98 @@ fn a_deletion_response_round_trips() {
     }
 }
 
+/// OPS-01
+#[test]
+fn ops_01_a_release_response_round_trips() {
+    let lease = LeaseId::from_u128(7);
+    let results: [(Result<(), ReleaseError>, _); 4] = [
+        (Ok(()), r#"200 {"ok":true}"#),
+        (Err(ReleaseError::UnknownLease { lease }), r#"404 {"ok":false,"error":"not_found""#),
+        (Err(unanswered().into()), r#"503 {"ok":false,"error":"backend_error""#),
+        (Err(refused().into()), r#"500 {"ok":false,"error":"backend_refused""#),
+    ];
+    for (result, expected) in results {
+        let answer = ReleaseAnswer::of(result.clone());
+        let json = serde_json::to_string(&answer).unwrap();
+        let line = format!("{} {json}", answer.http_status());
+        assert!(line.starts_with(expected), "{line}");
+        let answer: ReleaseAnswer = serde_json::from_str(&json).unwrap();
+        same_outcome(&result, &answer.into_result(lease));
+    }
+    let other: ReleaseAnswer = serde_json::from_str("{}").unwrap();
+    assert!(matches!(other.into_result(lease), Err(ReleaseError::Refused(_))));
+}
+
+/// OPS-02
+#[test]
+fn ops_02_a_forgive_response_round_trips() {
+    let results: [(Result<u128, ForgiveError>, _); 5] = [
+        (Ok(0), r#"200 {"ok":true,"forgiven":0}"#),
+        (Ok(u128::MAX), r#"200 {"ok":true,"forgiven":340282366920938463463374607431768211455}"#),
+        (
+            Err(ForgiveError::UnknownKey { key: key("k") }),
+            r#"404 {"ok":false,"error":"unknown_limit_key:k""#,
+        ),
+        (Err(unanswered().into()), r#"503 {"ok":false,"error":"backend_error""#),
+        (Err(refused().into()), r#"500 {"ok":false,"error":"backend_refused""#),
+    ];
+    for (result, expected) in results {
+        let answer = ForgiveAnswer::of(result.clone());
+        let json = serde_json::to_string(&answer).unwrap();
+        let line = format!("{} {json}", answer.http_status());
+        assert!(line.starts_with(expected), "{line}");
+        let answer: ForgiveAnswer = serde_json::from_str(&json).unwrap();
+        same_outcome(&result, &answer.into_result());
+    }
+    let other: ForgiveAnswer = serde_json::from_str(r#"{"ok":true}"#).unwrap();
+    assert!(matches!(other.into_result(), Err(ForgiveError::Refused(_))));
+}
+
+/// OPS-01
+#[test]
+fn ops_01_an_open_lease_round_trips() {
+    let reserved_at = Timestamp::from_unix_ms(1_736_660_000_123);
+    let lapses_at = reserved_at.after(Duration::from_secs(60));
+    for job in [None, Some(JobId::new("nightly").unwrap())] {
+        let amounts = vec![HeldAmount { key: key("k"), amount: u64::MAX, lapses_at }];
+        let (lease, age) = (LeaseId::from_u128(7), Duration::from_secs(3));
+        let open = OpenLease { lease, job, reserved_at, age, amounts };
+        let json = serde_json::to_string(&OpenLeaseBody::from(&open)).unwrap();
+        let body: OpenLeaseBody = serde_json::from_str(&json).unwrap();
+        assert_eq!(OpenLease::try_from(body).unwrap(), open);
+        for (field, wrong) in [
+            (
+                r#""reserved_at_unix_ms":1736660000123"#,
+                r#""reserved_at_unix_ms":18446744073709551615"#,
+            ),
+            (r#""lapses_at_unix_ms":1736660060123"#, r#""lapses_at_unix_ms":18446744073709551615"#),
+        ] {
+            assert!(json.contains(field), "{json}");
+            let body: OpenLeaseBody = serde_json::from_str(&json.replace(field, wrong)).unwrap();
+            let name = field.split('"').nth(1).unwrap();
+            let refusal = OpenLease::try_from(body).unwrap_err();
+            assert_eq!(refusal.error.to_string(), format!("invalid_request:{name}"));
+        }
+    }
+}
+
+/// OPS-01
+#[test]
+fn ops_01_an_error_of_a_list_of_leases_round_trips() {
+    let lease = LeaseId::from_u128(7);
+    for (error, code) in [
+        (LeasesError::UnknownLease { lease }, "invalid_request:after"),
+        (unanswered().into(), "backend_error"),
+        (refused().into(), "backend_refused"),
+    ] {
+        let body = ErrorBody::from(error.clone());
+        assert_eq!(body.error.to_string(), code);
+        same_outcome(&Err::<(), _>(error), &Err(body.into_leases_error(Some(lease))));
+    }
+    let body = ErrorBody::from(Refusal::of_field("after", "nothing was sent"));
+    assert!(matches!(body.into_leases_error(None), LeasesError::Refused(_)));
+}
+
 /// COM-03: debt may exceed 64 bits.
 #[test]
 fn com_03_a_state_with_a_large_debt_round_trips() {
@@ -226,6 +325,7 @@ fn com_03_a_state_with_a_large_debt_round_trips() {
             debt: u128::MAX,
             uncovered: u128::from(u64::MAX) + 1,
         },
+        resets_at: None,
     };
     let json = serde_json::to_string(&StateBody::from(&state)).unwrap();
     expect![[r#"{"key":"k","kind":"rolling","capacity":10,"window_seconds":60,"timeout_seconds":0,"unit":"","description":"","overage":"debt","status":"decreasing","pending_decrease_to":3,"used":7,"available":3,"debt":340282366920938463463374607431768211455,"uncovered":18446744073709551616}"#]].assert_eq(&json);
@@ -241,12 +341,36 @@ fn pause_01_a_paused_state_round_trips() {
         (10, r#""status":"paused","pending_decrease_to":0"#),
     ] {
         let limit = Limit { capacity: Capacity::new(capacity).unwrap(), ..limit() };
-        let state = LimitState { limit, status: LimitStatus::Paused, usage: Usage::default() };
+        let state = LimitState {
+            limit,
+            status: LimitStatus::Paused,
+            usage: Usage::default(),
+            resets_at: None,
+        };
         let json = serde_json::to_string(&StateBody::from(&state)).unwrap();
         assert!(json.contains(fields), "{json}");
         let body: StateBody = serde_json::from_str(&json).unwrap();
         assert_eq!(LimitState::try_from(body).unwrap(), state);
     }
+}
+
+/// CAL-03, SHD-01: `used` may exceed the capacity of a limit in shadow mode.
+#[test]
+fn cal_03_shd_01_the_state_of_a_calendar_limit_in_shadow_mode_round_trips() {
+    let resets = ResetSchedule::Daily { at: ResetTime::MIDNIGHT, zone: TimeZone::utc() };
+    let state = LimitState {
+        limit: Limit {
+            mode: LimitMode::Shadow,
+            ..Limit::new(key("k"), LimitKind::Calendar { resets }, Capacity::new(10).unwrap())
+        },
+        status: LimitStatus::Active,
+        usage: Usage { used: 17, ..Usage::default() },
+        resets_at: Some(Timestamp::from_unix_ms(1_736_726_400_000)),
+    };
+    let json = serde_json::to_string(&StateBody::from(&state)).unwrap();
+    expect![[r#"{"key":"k","kind":"calendar","capacity":10,"window_seconds":0,"timeout_seconds":0,"period":"day","time_zone":"UTC","resets_at":"00:00","unit":"","description":"","overage":"debt","mode":"shadow","status":"active","pending_decrease_to":null,"used":17,"available":0,"debt":0,"uncovered":0,"resets_at_unix_ms":1736726400000}"#]].assert_eq(&json);
+    let body: StateBody = serde_json::from_str(&json).unwrap();
+    assert_eq!(LimitState::try_from(body).unwrap(), state);
 }
 
 #[test]

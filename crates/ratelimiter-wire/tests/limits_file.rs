@@ -115,9 +115,9 @@ fn every_error_is_reported_with_its_line_key_and_field() {
   {"key":"g","key":"h","kind":"rolling","capacity":2,"window_seconds":60}
 ]"#,
         &expect![[r#"
-            line 5: b: kind: unknown variant `leaky`, expected `rolling` or `concurrency`
+            line 5: b: kind: unknown variant `leaky`, expected one of `rolling`, `concurrency`, `calendar`
             line 6: b: capacity: invalid value: integer `-1`, expected a whole number from 0 to 9223372036854775807
-            line 8: b: capacty: unknown field `capacty`, expected one of `key`, `kind`, `capacity`, `window_seconds`, `timeout_seconds`, `unit`, `description`, `overage`, `status`, `pending_decrease_to`
+            line 8: b: capacty: unknown field `capacty`, expected one of `key`, `kind`, `capacity`, `window_seconds`, `timeout_seconds`, `period`, `time_zone`, `resets_at`, `weekday`, `day`, `unit`, `description`, `overage`, `mode`, `status`, `pending_decrease_to`
             line 10: c: window_seconds: a rolling limit's window is 1 to 2678400 seconds (31 days), not 0
             line 11: two words: key: a key must not contain white space, this one has some at byte 3
             line 12: key: missing field `key`
@@ -147,6 +147,80 @@ fn a_file_that_is_not_utf_8_is_refused_with_its_line() {
     expect!["line 2: the file is not UTF-8"].assert_eq(&error.to_string());
 }
 
+/// CAL-01, SHD-01, OPS-05: an older server would refuse these limits, so the file says that it needs a newer one.
+#[test]
+fn ops_05_a_file_with_a_calendar_or_shadow_limit_is_written_as_version_2() {
+    let plain = r#"{"key":"a","kind":"rolling","capacity":1,"window_seconds":60}"#;
+    let calendar =
+        r#"{"key":"b","kind":"calendar","capacity":9,"period":"month","time_zone":"Europe/Sofia"}"#;
+    let shadow = r#"{"key":"c","kind":"rolling","capacity":1,"window_seconds":60,"mode":"shadow"}"#;
+    let read = |text: &str| LimitsDocument::read(text.as_bytes()).unwrap();
+    for newer in [calendar, shadow] {
+        let document = read(&format!("[{plain},{newer}]"));
+        let written = document.preserved.write(document.registry.iter());
+        assert!(written.starts_with("{\n  \"version\": 2,\n  \"limits\": ["), "{written}");
+        let again = read(&written);
+        assert_eq!(again.registry, document.registry);
+        assert!(again.notes.is_empty(), "{:?}", again.notes);
+        assert_eq!(again.preserved.write(again.registry.iter()), written);
+    }
+    let mut document = read(&format!("[{plain},{calendar},{shadow}]"));
+    for key in ["b", "c"] {
+        document.registry.remove(&LimitKey::new(key).unwrap());
+    }
+    let written = document.preserved.write(document.registry.iter());
+    assert!(written.starts_with('['), "without them it is an array again: {written}");
+}
+
+/// CAL-01, SHD-01
+#[test]
+fn cal_01_shd_01_a_limits_file_with_a_calendar_limit_in_shadow_mode_round_trips() {
+    let text = r#"{
+  "version": 2,
+  "limits": [
+    {
+      "key": "a",
+      "kind": "calendar",
+      "capacity": 5,
+      "window_seconds": 0,
+      "timeout_seconds": 0,
+      "period": "week",
+      "time_zone": "Europe/Sofia",
+      "resets_at": "06:30",
+      "weekday": "sunday",
+      "unit": "",
+      "description": "",
+      "overage": "debt",
+      "mode": "shadow",
+      "status": "active",
+      "pending_decrease_to": null
+    }
+  ]
+}
+"#;
+    let registry = read_limits_file(text.as_bytes()).unwrap();
+    assert_eq!(write_limits_file(registry.iter()), text);
+}
+
+/// CAL-01: in both forms of the file.
+#[test]
+fn cal_01_errors_of_a_calendar_limit_are_reported_with_line_and_field() {
+    let entries = r#"[
+  {"key":"a","kind":"calendar","capacity":1},
+  {"key":"b","kind":"calendar","capacity":1,"period":"month",
+   "time_zone":"Europe/Atlantis"},
+  {"key":"c","kind":"calendar","capacity":1,"period":"fortnight"},
+  {"key":"d","kind":"rolling","capacity":1,"window_seconds":60,"mode":"dark"}
+]"#;
+    let expected = expect![[r#"
+        line 2: a: period: a calendar limit needs a period: hour, day, week or month
+        line 4: b: time_zone: "Europe/Atlantis" is no time zone of the IANA database; write it like Europe/Sofia, or UTC
+        line 5: c: period: unknown variant `fortnight`, expected one of `hour`, `day`, `week`, `month`
+        line 6: d: mode: unknown variant `dark`, expected `enforce` or `shadow`"#]];
+    check(entries, &expected);
+    check(&format!(r#"{{"version":2,"limits":{entries}}}"#), &expected);
+}
+
 /// OPS-05: a file of version 2 is written as it was read, with its unknown fields.
 #[test]
 fn ops_05_unknown_fields_are_preserved_in_place() {
@@ -154,7 +228,7 @@ fn ops_05_unknown_fields_are_preserved_in_place() {
   "version": 3,
   "written_by": {"name":  "newer"},
   "limits": [
-    {"key": "a", "kind": "calendar", "period": "day",
+    {"key": "a", "kind": "sliding", "steps": 7,
      "capacity": "ten a day"},
     {
       "key": "b",
@@ -167,7 +241,7 @@ fn ops_05_unknown_fields_are_preserved_in_place() {
       "overage": "debt",
       "status": "active",
       "pending_decrease_to": null,
-      "mode": "shadow",
+      "owner": "search",
       "tags": [1, 2.50]
     }
   ]
@@ -177,13 +251,13 @@ fn ops_05_unknown_fields_are_preserved_in_place() {
         LimitsDocument::read(text.as_bytes()).unwrap();
     let keys: Vec<_> = registry.iter().map(|limit| limit.limit.key.as_str()).collect();
     assert_eq!(keys, ["b"], "only known kinds are registered");
-    assert_eq!(preserved.unknown_kind_of(&LimitKey::new("a").unwrap()), Some("calendar"));
+    assert_eq!(preserved.unknown_kind_of(&LimitKey::new("a").unwrap()), Some("sliding"));
     assert_eq!(preserved.unknown_kind_of(&LimitKey::new("b").unwrap()), None);
     assert_eq!(preserved.write(registry.iter()), text);
     let notes: Vec<_> = notes.iter().map(ToString::to_string).collect();
     expect![[r#"
-        line 5: a: kind: "calendar" is unknown to this version; this limit is ignored and preserved
-        line 18: b: mode: unknown to this version; ignored and preserved
+        line 5: a: kind: "sliding" is unknown to this version; this limit is ignored and preserved
+        line 18: b: owner: unknown to this version; ignored and preserved
         line 19: b: tags: unknown to this version; ignored and preserved"#]]
     .assert_eq(&notes.join("\n"));
 }
@@ -192,13 +266,13 @@ fn ops_05_unknown_fields_are_preserved_in_place() {
 #[test]
 fn ops_05_unknown_fields_are_removed_with_their_limit() {
     let text = r#"{"version":2,"limits":[
-        {"key":"a","kind":"rolling","capacity":1,"window_seconds":60,"mode":"shadow"},
-        {"key":"b","kind":"rolling","capacity":1,"window_seconds":60,"mode":"enforce"}]}"#;
+        {"key":"a","kind":"rolling","capacity":1,"window_seconds":60,"owner":"search"},
+        {"key":"b","kind":"rolling","capacity":1,"window_seconds":60,"owner":"chat"}]}"#;
     let LimitsDocument { mut registry, preserved, .. } =
         LimitsDocument::read(text.as_bytes()).unwrap();
     registry.remove(&LimitKey::new("a").unwrap());
     let written = preserved.write(registry.iter());
-    assert!(!written.contains("shadow") && written.contains("enforce"), "{written}");
+    assert!(!written.contains("search") && written.contains("chat"), "{written}");
     assert!(written.contains("\"version\": 2"), "{written}");
 }
 
@@ -220,20 +294,20 @@ fn ops_05_a_file_is_written_in_the_form_in_which_it_was_read() {
 fn ops_05_errors_in_a_versioned_file_are_reported() {
     check(
         r#"{"version":2,"limits":[
-  {"key":"a","kind":"rolling","capacity":-1,"window_seconds":60,"mode":"shadow"},
+  {"key":"a","kind":"rolling","capacity":-1,"window_seconds":60,"owner":"search"},
   {"key":"b","kind":7,"capacity":1,"window_seconds":60},
-  {"kind":"calendar"},
-  {"key":"c","kind":"calendar"},
+  {"kind":"sliding"},
+  {"key":"c","kind":"sliding"},
   {"key":"c","kind":"rolling","capacity":1,"window_seconds":60},
-  {"key":"d","kind":"rolling","capacity":1,"mode":1},
-  {"key":"e","kind":"rolling","capacity":1,"window_seconds":60,"mode":1,"mode":2}]}"#,
+  {"key":"d","kind":"rolling","capacity":1,"owner":1},
+  {"key":"e","kind":"rolling","capacity":1,"window_seconds":60,"owner":1,"owner":2}]}"#,
         &expect![[r#"
             line 2: a: capacity: invalid value: integer `-1`, expected a whole number from 0 to 9223372036854775807
-            line 3: b: kind: the body is not JSON: expected value
-            line 4: kind: unknown variant `calendar`, expected `rolling` or `concurrency`
+            line 3: b: kind: expected value
+            line 4: kind: unknown variant `sliding`, expected one of `rolling`, `concurrency`, `calendar`
             line 6: c: key: the key is listed twice, first on line 5
             line 7: d: window_seconds: a rolling limit's window is 1 to 2678400 seconds (31 days), not 0
-            line 8: e: mode: is listed twice"#]],
+            line 8: e: owner: is listed twice"#]],
     );
     check(
         r#"{"limits":[]}"#,

@@ -6,7 +6,8 @@ use ratelimiter::{
     Actuals, CompleteRequest, JobId, LeaseId, LimitKey, Requirements, ReserveRequest,
 };
 use ratelimiter_wire::{
-    BatchBody, Body, CompleteBody, DefinitionBody, ErrorCode, ReserveBody, read, read_batch,
+    BatchBody, Body, CompleteBody, DefinitionBody, ErrorCode, ForgiveBody, ReserveBody, read,
+    read_batch,
 };
 
 const LEASE: &str = "01J9ZC3V9W8Q4N2M6T5R7Y1K0D";
@@ -92,6 +93,33 @@ fn res_07_an_amount_is_a_whole_number_from_1_to_2_to_the_64_minus_1() {
             invalid_request:requirements[0].amount: invalid type: null, expected a whole number from 1 to 18446744073709551615 at line 1 column 81
             invalid_request:requirements[0].amount: invalid type: sequence, expected a whole number from 1 to 18446744073709551615 at line 1 column 77
             invalid_request:requirements[0].amount: invalid type: boolean `true`, expected a whole number from 1 to 18446744073709551615 at line 1 column 81
+        "#]],
+    );
+}
+
+/// OPS-02
+#[test]
+fn ops_02_a_malformed_forgive_is_refused_by_field() {
+    check::<ForgiveBody>(
+        &[
+            "",
+            "[]",
+            r#"["k"]"#,
+            "{}",
+            r#"{"key":7}"#,
+            r#"{"key":""}"#,
+            r#"{"key":"a b"}"#,
+            r#"{"key":"k","amount":1}"#,
+        ],
+        &expect![[r#"
+            invalid_request:body: the body is not JSON: EOF while parsing a value at line 1 column 0
+            invalid_request:body: invalid type: sequence, expected an object with key at line 1 column 0
+            invalid_request:body: invalid type: sequence, expected an object with key at line 1 column 0
+            invalid_request:key: missing field `key` at line 1 column 2
+            invalid_request:key: invalid type: integer `7`, expected a string at line 1 column 8
+            invalid_request:key: a key must not be empty: it has 1 to 256 bytes at line 1 column 9
+            invalid_request:key: a key must not contain white space, this one has some at byte 1 at line 1 column 12
+            invalid_request:amount: unknown field `amount`, expected `key` at line 1 column 19
         "#]],
     );
 }
@@ -222,7 +250,7 @@ fn def_02_def_03_a_definition_is_refused_with_its_field_and_the_allowed_range() 
         ],
         &expect![[r#"
             invalid_request:key: missing field `key` at line 1 column 2
-            invalid_request:kind: unknown variant `leaky`, expected `rolling` or `concurrency` at line 1 column 25
+            invalid_request:kind: unknown variant `leaky`, expected one of `rolling`, `concurrency`, `calendar` at line 1 column 25
             invalid_request:window_seconds: a rolling limit's window is 1 to 2678400 seconds (31 days), not 0
             invalid_request:window_seconds: a rolling limit's window is 1 to 2678400 seconds (31 days), not 2678401
             invalid_request:window_seconds: invalid value: integer `-1`, expected a whole number from 0 to 18446744073709551615 at line 1 column 60
@@ -232,7 +260,7 @@ fn def_02_def_03_a_definition_is_refused_with_its_field_and_the_allowed_range() 
             invalid_request:capacity: a capacity is 0 to 9223372036854775807 (2^63-1), not 9223372036854775808 at line 1 column 58
             invalid_request:capacity: invalid value: integer `-1`, expected a whole number from 0 to 9223372036854775807 at line 1 column 41
             invalid_request:overage: unknown variant `forgive`, expected `debt` or `deny` at line 1 column 80
-            invalid_request:used: unknown field `used`, expected one of `key`, `kind`, `capacity`, `window_seconds`, `timeout_seconds`, `unit`, `description`, `overage` at line 1 column 67
+            invalid_request:used: unknown field `used`, expected one of `key`, `kind`, `capacity`, `window_seconds`, `timeout_seconds`, `period`, `time_zone`, `resets_at`, `weekday`, `day`, `unit`, `description`, `overage`, `mode` at line 1 column 67
         "#]],
     );
     let long = "x".repeat(1_025);
@@ -251,10 +279,146 @@ fn def_02_def_03_a_definition_round_trips() {
     for json in [
         r#"{"key":"k","kind":"rolling","capacity":0,"window_seconds":1,"timeout_seconds":0,"unit":"tokens","description":"d","overage":"deny"}"#,
         r#"{"key":"k","kind":"concurrency","capacity":9223372036854775807,"window_seconds":0,"timeout_seconds":86400,"unit":"","description":"","overage":"debt"}"#,
+        r#"{"key":"k","kind":"rolling","capacity":1,"window_seconds":1,"timeout_seconds":0,"unit":"","description":"","overage":"debt","mode":"shadow"}"#,
     ] {
         let limit = read::<DefinitionBody>(json.as_bytes()).unwrap();
         assert_eq!(serde_json::to_string(&DefinitionBody::from(&limit)).unwrap(), json);
     }
+}
+
+/// CAL-01
+#[test]
+fn cal_01_a_calendar_definition_round_trips_with_its_defaults() {
+    for (given, written) in [
+        (r#""period":"hour""#, r#""period":"hour","resets_at":"00:00""#),
+        (r#""period":"hour","resets_at":"13:05""#, r#""period":"hour","resets_at":"00:05""#),
+        (r#""period":"day""#, r#""period":"day","time_zone":"UTC","resets_at":"00:00""#),
+        (
+            r#""period":"week","time_zone":"america/new_york""#,
+            r#""period":"week","time_zone":"America/New_York","resets_at":"00:00","weekday":"monday""#,
+        ),
+        (
+            r#""period":"week","weekday":"sunday","resets_at":"23:59""#,
+            r#""period":"week","time_zone":"UTC","resets_at":"23:59","weekday":"sunday""#,
+        ),
+        (
+            r#""period":"month","time_zone":"Europe/Sofia","resets_at":"06:00","day":28"#,
+            r#""period":"month","time_zone":"Europe/Sofia","resets_at":"06:00","day":28"#,
+        ),
+        (
+            r#""period":"month","window_seconds":0,"timeout_seconds":0,"weekday":null"#,
+            r#""period":"month","time_zone":"UTC","resets_at":"00:00","day":1"#,
+        ),
+    ] {
+        let json = format!(r#"{{"key":"k","kind":"calendar","capacity":1,{given}}}"#);
+        let limit = read::<DefinitionBody>(json.as_bytes()).unwrap();
+        let json = serde_json::to_string(&DefinitionBody::from(&limit)).unwrap();
+        assert!(json.contains(&format!("{written},\"unit\"")), "{json}");
+        assert_eq!(read::<DefinitionBody>(json.as_bytes()).unwrap(), limit);
+    }
+}
+
+/// A calendar definition with these fields.
+fn calendar(fields: &str) -> String {
+    format!(r#"{{"key":"k","kind":"calendar","capacity":1,{fields}}}"#)
+}
+
+/// CAL-01, SHD-01
+#[test]
+fn cal_01_shd_01_a_value_that_no_calendar_or_mode_has_is_refused_with_its_field() {
+    let bodies = [
+        r#"{"key":"k","kind":"calendar","capacity":1}"#.to_owned(),
+        calendar(r#""period":null"#),
+        calendar(r#""period":"year""#),
+        calendar(r#""period":"day","time_zone":"Europe/Atlantis""#),
+        calendar(r#""period":"day","time_zone":"""#),
+        calendar(r#""period":"day","time_zone":"+02:00""#),
+        calendar(r#""period":"day","time_zone":7"#),
+        calendar(r#""period":"day","resets_at":"25:00""#),
+        calendar(r#""period":"day","resets_at":"24:00""#),
+        calendar(r#""period":"day","resets_at":"6:00""#),
+        calendar(r#""period":"day","resets_at":"06:60""#),
+        calendar(r#""period":"day","resets_at":"+6:-0""#),
+        calendar(r#""period":"hour","resets_at":"99:05""#),
+        calendar(r#""period":"month","day":31"#),
+        calendar(r#""period":"month","day":0"#),
+        calendar(r#""period":"month","day":-1"#),
+        calendar(r#""period":"month","day":"1""#),
+        calendar(r#""period":"week","weekday":"Montag""#),
+        calendar(r#""period":"day","mode":"dark""#),
+        calendar(r#""period":"day","mode":true"#),
+    ];
+    check::<DefinitionBody>(
+        &bodies.each_ref().map(String::as_str),
+        &expect![[r#"
+        invalid_request:period: a calendar limit needs a period: hour, day, week or month
+        invalid_request:period: a calendar limit needs a period: hour, day, week or month
+        invalid_request:period: unknown variant `year`, expected one of `hour`, `day`, `week`, `month` at line 1 column 57
+        invalid_request:time_zone: "Europe/Atlantis" is no time zone of the IANA database; write it like Europe/Sofia, or UTC
+        invalid_request:time_zone: "" is no time zone of the IANA database; write it like Europe/Sofia, or UTC
+        invalid_request:time_zone: "+02:00" is no time zone of the IANA database; write it like Europe/Sofia, or UTC
+        invalid_request:time_zone: invalid type: integer `7`, expected a string at line 1 column 70
+        invalid_request:resets_at: a reset time is HH:MM from 00:00 to 23:59, not "25:00"
+        invalid_request:resets_at: a reset time is HH:MM from 00:00 to 23:59, not "24:00"
+        invalid_request:resets_at: a reset time is HH:MM from 00:00 to 23:59, not "6:00"
+        invalid_request:resets_at: a reset time is HH:MM from 00:00 to 23:59, not "06:60"
+        invalid_request:resets_at: a reset time is HH:MM from 00:00 to 23:59, not "+6:-0"
+        invalid_request:resets_at: a reset time is HH:MM from 00:00 to 23:59, not "99:05"
+        invalid_request:day: a monthly limit resets on day 1 to 28, which every month has, not 31
+        invalid_request:day: a monthly limit resets on day 1 to 28, which every month has, not 0
+        invalid_request:day: invalid value: integer `-1`, expected a whole number from 0 to 18446744073709551615 at line 1 column 67
+        invalid_request:day: invalid type: string "1", expected a whole number from 0 to 18446744073709551615 at line 1 column 68
+        invalid_request:weekday: unknown variant `Montag`, expected one of `monday`, `tuesday`, `wednesday`, `thursday`, `friday`, `saturday`, `sunday` at line 1 column 76
+        invalid_request:mode: unknown variant `dark`, expected `enforce` or `shadow` at line 1 column 70
+        invalid_request:mode: expected value at line 1 column 65
+    "#]],
+    );
+}
+
+/// CAL-01
+#[test]
+fn cal_01_a_field_that_the_kind_or_period_does_not_have_is_refused() {
+    let rolling = |field: &str| {
+        format!(r#"{{"key":"k","kind":"rolling","capacity":1,"window_seconds":60,{field}}}"#)
+    };
+    let concurrency = |field: &str| {
+        format!(r#"{{"key":"k","kind":"concurrency","capacity":1,"timeout_seconds":60,{field}}}"#)
+    };
+    let bodies = [
+        calendar(r#""period":"month","weekday":"monday""#),
+        calendar(r#""period":"week","day":1"#),
+        calendar(r#""period":"day","day":1"#),
+        calendar(r#""period":"day","weekday":"monday""#),
+        calendar(r#""period":"hour","time_zone":"UTC""#),
+        calendar(r#""period":"hour","weekday":"monday""#),
+        calendar(r#""period":"hour","day":1"#),
+        calendar(r#""period":"month","window_seconds":60"#),
+        calendar(r#""period":"month","timeout_seconds":60"#),
+        rolling(r#""period":"day""#),
+        rolling(r#""time_zone":"UTC""#),
+        rolling(r#""resets_at":"00:00""#),
+        concurrency(r#""weekday":"monday""#),
+        concurrency(r#""day":1"#),
+    ];
+    check::<DefinitionBody>(
+        &bodies.each_ref().map(String::as_str),
+        &expect![[r#"
+        invalid_request:weekday: a monthly limit has no weekday; leave it out
+        invalid_request:day: a weekly limit has no day; leave it out
+        invalid_request:day: a daily limit has no day; leave it out
+        invalid_request:weekday: a daily limit has no weekday; leave it out
+        invalid_request:time_zone: an hourly limit, which resets in UTC, has no time_zone; leave it out
+        invalid_request:weekday: an hourly limit, which resets in UTC, has no weekday; leave it out
+        invalid_request:day: an hourly limit, which resets in UTC, has no day; leave it out
+        invalid_request:window_seconds: a calendar limit has no window_seconds; leave it out, or give 0 instead of 60
+        invalid_request:timeout_seconds: a calendar limit has no timeout_seconds; leave it out, or give 0 instead of 60
+        invalid_request:period: a rolling limit has no period; leave it out
+        invalid_request:time_zone: a rolling limit has no time_zone; leave it out
+        invalid_request:resets_at: a rolling limit has no resets_at; leave it out
+        invalid_request:weekday: a concurrency limit has no weekday; leave it out
+        invalid_request:day: a concurrency limit has no day; leave it out
+    "#]],
+    );
 }
 
 /// HTTP-07

@@ -51,8 +51,8 @@ use crate::{LeaseId, LimitKey, Requirement, Requirements};
 
 /// The default number of denials after which a waiter goes first.
 pub const STARVING_AFTER: u32 = 8;
-/// The longest wait, whatever a hint says, so that adding it to a timestamp cannot overflow.
-pub const WAIT_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+/// The longest wait, whatever a hint says: a capacity may be raised long before a month is over.
+pub const WAIT_MAX: Duration = Duration::from_secs(5 * 60);
 /// How many waiters at the front of a lane are checked for one that may ask.
 const LOOK_AHEAD_MAX: usize = 8;
 

@@ -68,6 +68,15 @@ impl fmt::Debug for Timestamp {
     }
 }
 
+/// In UTC, in whole seconds: `2026-12-01T00:00:00Z`.
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = (self.0 / 1_000_000_000).cast_signed();
+        let moment = jiff::Timestamp::from_second(seconds);
+        moment.expect("the library knows moments up to the year 9999").fmt(f)
+    }
+}
+
 /// Time source of a limiter. It never goes backwards.
 pub trait Clock: fmt::Debug + Send + Sync {
     /// The current time.
@@ -190,5 +199,13 @@ mod tests {
         assert_eq!(moment.unix_ms(), 1);
         assert_eq!(moment.since(Timestamp::from_unix_ms(1)), Duration::from_nanos(999_999));
         assert_eq!(Timestamp::from_unix_ms(1).since(moment), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_moment_is_shown_in_utc_and_whole_seconds() {
+        let moment = Timestamp::from_unix_ms(1_796_076_000_999);
+        assert_eq!(moment.to_string(), "2026-11-30T22:00:00Z");
+        assert_eq!(Timestamp::from_unix_nanos(0).to_string(), "1970-01-01T00:00:00Z");
+        assert_eq!(Timestamp::NEVER.to_string(), "2554-07-21T23:34:33Z");
     }
 }

@@ -13,6 +13,9 @@ pub enum Decision {
     Allowed {
         /// When the reservations began. A repeated reserve of the same lease returns the first timestamp.
         reserved_at: Timestamp,
+        /// The limits in [shadow mode](crate::LimitMode::Shadow) that would have denied it, in the request's order. A repeated
+        /// reserve does not name them again.
+        shadow_denied: Vec<LimitKey>,
     },
     /// Not now. Nothing is reserved.
     Denied(Denial),
@@ -49,6 +52,11 @@ pub enum DenialReason {
 }
 
 impl Decision {
+    /// Allowed at this moment, and no limit in shadow mode would have denied it.
+    pub const fn allowed_at(reserved_at: Timestamp) -> Self {
+        Self::Allowed { reserved_at, shadow_denied: Vec::new() }
+    }
+
     /// The denial, if it is one.
     pub fn denial(&self) -> Option<&Denial> {
         match self {

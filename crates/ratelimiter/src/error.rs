@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use crate::key::LimitKey;
+use crate::lease::LeaseId;
 
 /// Why a reserve got no decision.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -85,6 +86,48 @@ pub enum DeleteError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StateError {
     /// The backend gave no answer.
+    #[error(transparent)]
+    Unanswered(#[from] Unanswered),
+    /// The limiter rejected the request without processing it.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}
+
+/// Why open leases could not be listed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LeasesError {
+    /// The lease to continue after is not known: it was never allowed, or it ended long ago.
+    #[error("the lease {lease} to continue after is not known here; begin again without it")]
+    UnknownLease { lease: LeaseId },
+    /// The backend gave no answer.
+    #[error(transparent)]
+    Unanswered(#[from] Unanswered),
+    /// The limiter rejected the request without processing it.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}
+
+/// Why a lease was not released.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReleaseError {
+    /// The lease is not open: it is unknown, was completed, or all of it has expired.
+    #[error("no open lease has the ID {lease}")]
+    UnknownLease { lease: LeaseId },
+    /// It is unknown whether the lease was released.
+    #[error(transparent)]
+    Unanswered(#[from] Unanswered),
+    /// The limiter rejected the request without processing it.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}
+
+/// Why a debt was not forgiven.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ForgiveError {
+    /// No limit has this key.
+    #[error("no limit is defined for {key}")]
+    UnknownKey { key: LimitKey },
+    /// It is unknown whether the debt was forgiven.
     #[error(transparent)]
     Unanswered(#[from] Unanswered),
     /// The limiter rejected the request without processing it.

@@ -53,14 +53,16 @@ impl HintPolicy {
     /// jitter.
     pub fn delay(&self, kind: LimitKind, streak: u32, random: f64) -> Duration {
         match kind {
-            LimitKind::Rolling { .. } => {
-                let base = self.rolling.base.max(kind.lifetime() / 10);
-                self.rolling.delay(base, streak, random)
+            LimitKind::Rolling { window } => {
+                let tenth = Duration::from_secs(window.seconds().into()) / 10;
+                self.rolling.delay(self.rolling.base.max(tenth), streak, random)
             }
-            LimitKind::Concurrency { .. } => {
+            LimitKind::Concurrency { timeout } => {
                 let delay = self.concurrency.delay(self.concurrency.base, streak, random);
-                delay.min(kind.lifetime())
+                delay.min(Duration::from_secs(timeout.seconds().into()))
             }
+            // A tenth of every period is longer than the longest delay.
+            LimitKind::Calendar { .. } => self.rolling.delay(self.rolling.max, streak, random),
         }
     }
 }

@@ -1,6 +1,7 @@
-//! Limit keys and their standard families.
+//! Limit keys, their standard families, and patterns of them.
 
 mod family;
+mod pattern;
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -10,6 +11,7 @@ use std::sync::LazyLock;
 use arcstr::ArcStr;
 pub use family::{KeyFamily, LlmDimension};
 use foldhash::fast::RandomState;
+pub use pattern::{KeyPattern, PatternError};
 
 /// The most bytes that a key may have.
 pub const KEY_BYTES_MAX: usize = 256;

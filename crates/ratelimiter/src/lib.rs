@@ -5,6 +5,7 @@
 //! | type | for |
 //! | --- | --- |
 //! | [`LimitKey`], [`Limit`], [`LimitKind`] | what is limited |
+//! | [`KeyPattern`] | which keys are meant |
 //! | [`ReserveRequest`], [`CompleteRequest`] | requirements before a call, actual use after it |
 //! | [`Decision`], [`Denial`] | the answer; a denial names the full limits and when to retry |
 //! | [`Limiter`], [`Backend`] | the traits of every limiter and of every backend |
@@ -22,22 +23,31 @@ mod lease;
 mod limit;
 mod limiter;
 pub mod memory;
+mod open_lease;
 mod registry;
 mod request;
 
 pub use decision::{Decision, Denial, DenialReason};
 pub use error::{
-    CompleteError, DefineError, DeleteError, Refused, ReserveError, StateError, Unanswered,
+    CompleteError, DefineError, DeleteError, ForgiveError, LeasesError, Refused, ReleaseError,
+    ReserveError, StateError, Unanswered,
 };
 pub use hint::{Backoff, HintPolicy};
-pub use key::{KEY_BYTES_MAX, KeyError, KeyFamily, LimitKey, LlmDimension};
+pub use key::{
+    KEY_BYTES_MAX, KeyError, KeyFamily, KeyPattern, LimitKey, LlmDimension, PatternError,
+};
 pub use lease::{LEASE_ID_CHARACTERS, LeaseId, LeaseIdError};
 pub use limit::{
-    CAPACITY_MAX, Capacity, HoldTimeout, Limit, LimitError, LimitKind, NOTE_BYTES_MAX, Note,
-    Overage, TIMEOUT_SECONDS_MAX, WINDOW_SECONDS_MAX, Window,
+    CAPACITY_MAX, Capacity, HoldTimeout, Limit, LimitError, LimitKind, LimitMode, NOTE_BYTES_MAX,
+    Note, Overage, RESET_DAY_MAX, ResetDay, ResetMinute, ResetSchedule, ResetTime,
+    TIMEOUT_SECONDS_MAX, TimeZone, WINDOW_SECONDS_MAX, Weekday, Window,
 };
 pub use limiter::{Backend, Limiter};
 pub use memory::MemoryLimiter;
+pub use open_lease::{
+    FirstLeases, HeldAmount, LEASE_PAGE_DEFAULT, LEASE_PAGE_MAX, LeasePage, LeasePosition,
+    OpenLease,
+};
 pub use registry::{LimitState, LimitStatus, Page, RegisteredLimit, Registry, Usage};
 pub use request::{
     ACTUALS_MAX, Actual, Actuals, CompleteRequest, JOB_ID_BYTES_MAX, JobId, REQUIREMENTS_MAX,

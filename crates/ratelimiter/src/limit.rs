@@ -1,8 +1,13 @@
 //! Limit definitions.
 
-use std::fmt;
-use std::time::Duration;
+mod calendar;
 
+use std::fmt;
+
+pub use self::calendar::{
+    RESET_DAY_MAX, ResetDay, ResetMinute, ResetSchedule, ResetTime, TimeZone, Weekday,
+};
+use crate::clock::Timestamp;
 use crate::key::LimitKey;
 
 /// The longest window of a rolling limit: 31 days.
@@ -37,6 +42,8 @@ pub struct Limit {
     pub capacity: Capacity,
     /// What happens to usage above the reservation when the limit is full.
     pub overage: Overage,
+    /// Whether the limit denies.
+    pub mode: LimitMode,
     /// What is counted, for display: `requests`, `tokens`.
     pub unit: Note,
     /// What the limit is for, for display.
@@ -56,6 +63,21 @@ pub enum LimitKind {
         /// When a hold that was not completed is released.
         timeout: HoldTimeout,
     },
+    /// A reservation counts until the end of the period in which it was admitted; then all of them return at once.
+    Calendar {
+        /// When the periods end. A change applies from the next reset.
+        resets: ResetSchedule,
+    },
+}
+
+/// Whether a limit denies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum LimitMode {
+    /// It admits up to its capacity.
+    #[default]
+    Enforce,
+    /// It counts and never denies; an allowed reserve names it if it would have denied.
+    Shadow,
 }
 
 /// How long a rolling reservation counts: 1 second to 31 days, in whole seconds.
@@ -105,33 +127,59 @@ pub enum LimitError {
     /// A unit or description of more than 1 KiB.
     #[error("a unit or description has at most {NOTE_BYTES_MAX} bytes, this one has {bytes}")]
     NoteTooLong { bytes: usize },
+    /// The name is not in the time zone database.
+    #[error("{name:?} is no time zone of the IANA database; write it like Europe/Sofia, or UTC")]
+    UnknownTimeZone { name: String },
+    /// Not a time of day.
+    #[error("a reset time is HH:MM from 00:00 to 23:59, not {text:?}")]
+    ResetTime { text: String },
+    /// A day of the month outside 1..=28.
+    #[error("a monthly limit resets on day 1 to {RESET_DAY_MAX}, which every month has, not {day}")]
+    ResetDayOutOfRange { day: u64 },
 }
 
 impl Limit {
-    /// A limit with [`Overage::Debt`], without unit and description.
+    /// An enforced limit with [`Overage::Debt`], without unit and description.
     pub fn new(key: LimitKey, kind: LimitKind, capacity: Capacity) -> Self {
         Self {
             key,
             kind,
             capacity,
             overage: Overage::default(),
+            mode: LimitMode::default(),
             unit: Note::default(),
             description: Note::default(),
         }
     }
 }
 
+impl Limit {
+    /// The most units that can be reserved at a time: the capacity, or in shadow mode as many as can be counted.
+    pub const fn ceiling(&self) -> Capacity {
+        match self.mode {
+            LimitMode::Enforce => self.capacity,
+            LimitMode::Shadow => Capacity::MAX,
+        }
+    }
+}
+
 impl LimitKind {
-    /// How long a reservation or hold lasts if its lease is not completed.
-    pub const fn lifetime(self) -> Duration {
-        Duration::from_secs(self.lifetime_seconds() as u64)
+    /// How long a reservation or hold lasts if its lease is not completed, in seconds; `None` for a calendar limit, where all end
+    /// with the period.
+    pub const fn lifetime_seconds(self) -> Option<u32> {
+        match self {
+            Self::Rolling { window } => Some(window.0),
+            Self::Concurrency { timeout } => Some(timeout.0),
+            Self::Calendar { .. } => None,
+        }
     }
 
-    /// [`LimitKind::lifetime`] in seconds.
-    pub const fn lifetime_seconds(self) -> u32 {
+    /// When a reservation that is made at `now` expires.
+    pub fn expires_at(self, now: Timestamp) -> Timestamp {
         match self {
-            Self::Rolling { window } => window.0,
-            Self::Concurrency { timeout } => timeout.0,
+            Self::Rolling { window: Window(seconds) }
+            | Self::Concurrency { timeout: HoldTimeout(seconds) } => now.after_seconds(seconds),
+            Self::Calendar { resets } => resets.next_reset(now),
         }
     }
 
@@ -140,16 +188,40 @@ impl LimitKind {
         matches!(self, Self::Concurrency { .. })
     }
 
-    /// True if both are rolling or both are concurrency, whatever their durations.
-    pub const fn is_same_kind(self, other: Self) -> bool {
-        self.is_concurrency() == other.is_concurrency()
+    /// True if both are of one kind, whatever their durations.
+    pub fn is_same_kind(self, other: Self) -> bool {
+        self.name() == other.name()
     }
 
-    /// The kind's name: `rolling` or `concurrency`.
+    /// The kind's name: `rolling`, `concurrency` or `calendar`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Rolling { .. } => "rolling",
             Self::Concurrency { .. } => "concurrency",
+            Self::Calendar { .. } => "calendar",
+        }
+    }
+}
+
+/// The kind's name and its duration, for display: `rolling 60s`, `calendar month on day 1 at 00:00 UTC`.
+impl fmt::Display for LimitKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rolling { window: Window(seconds) }
+            | Self::Concurrency { timeout: HoldTimeout(seconds) } => {
+                write!(f, "{} {seconds}s", self.name())
+            }
+            Self::Calendar { resets } => write!(f, "calendar {resets}"),
+        }
+    }
+}
+
+impl LimitMode {
+    /// The mode's name: `enforce` or `shadow`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Shadow => "shadow",
         }
     }
 }
@@ -195,6 +267,8 @@ fn seconds_within(seconds: u64, max: u32) -> Option<u32> {
 impl Capacity {
     /// Pauses a limit: nothing is admitted.
     pub const ZERO: Self = Self(0);
+    /// The largest capacity.
+    pub const MAX: Self = Self(CAPACITY_MAX);
 
     /// Creates a capacity from a number of units.
     ///

@@ -4,9 +4,14 @@ use std::future::Future;
 use std::sync::Arc;
 
 use crate::decision::Decision;
-use crate::error::{CompleteError, DefineError, DeleteError, ReserveError, StateError};
+use crate::error::{
+    CompleteError, DefineError, DeleteError, ForgiveError, LeasesError, ReleaseError, ReserveError,
+    StateError,
+};
 use crate::key::LimitKey;
+use crate::lease::LeaseId;
 use crate::limit::Limit;
+use crate::open_lease::{LeasePage, OpenLease};
 use crate::registry::{LimitState, LimitStatus, Page};
 use crate::request::{CompleteRequest, ReserveRequest};
 
@@ -85,6 +90,24 @@ pub trait Backend: Limiter {
     fn define(&self, limit: Limit)
     -> impl Future<Output = Result<LimitStatus, DefineError>> + Send;
 
+    /// Creates or changes several limits with distinct keys; one status per limit, in order.
+    ///
+    /// # Errors
+    /// See [`DefineError`]. The limits before the one that failed may have been changed, unless the backend says
+    /// otherwise; the call may be repeated.
+    fn define_all(
+        &self,
+        limits: Vec<Limit>,
+    ) -> impl Future<Output = Result<Vec<LimitStatus>, DefineError>> + Send {
+        async move {
+            let mut statuses = Vec::with_capacity(limits.len());
+            for limit in limits {
+                statuses.push(self.define(limit).await?);
+            }
+            Ok(statuses)
+        }
+    }
+
     /// Deletes a limit. Leases that hold it complete without error.
     ///
     /// # Errors
@@ -108,6 +131,27 @@ pub trait Backend: Limiter {
         &self,
         page: &Page,
     ) -> impl Future<Output = Result<Vec<LimitState>, StateError>> + Send;
+
+    /// Open leases, the oldest first. A shared backend may list only those that it knows without asking others.
+    ///
+    /// # Errors
+    /// See [`LeasesError`].
+    fn leases(
+        &self,
+        page: &LeasePage,
+    ) -> impl Future<Output = Result<Vec<OpenLease>, LeasesError>> + Send;
+
+    /// Ends an open lease whose caller does not: exactly as a complete without actuals.
+    ///
+    /// # Errors
+    /// See [`ReleaseError`].
+    fn release(&self, lease: LeaseId) -> impl Future<Output = Result<(), ReleaseError>> + Send;
+
+    /// Sets the debt of a limit to 0, and returns how much it was. Of several calls at a time, each unit is returned by one.
+    ///
+    /// # Errors
+    /// See [`ForgiveError`].
+    fn forgive(&self, key: &LimitKey) -> impl Future<Output = Result<u128, ForgiveError>> + Send;
 }
 
 impl<L: Limiter + ?Sized> Limiter for Arc<L> {
@@ -148,6 +192,13 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
         (**self).define(limit)
     }
 
+    fn define_all(
+        &self,
+        limits: Vec<Limit>,
+    ) -> impl Future<Output = Result<Vec<LimitStatus>, DefineError>> + Send {
+        (**self).define_all(limits)
+    }
+
     fn delete(&self, key: &LimitKey) -> impl Future<Output = Result<(), DeleteError>> + Send {
         (**self).delete(key)
     }
@@ -164,5 +215,20 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
         page: &Page,
     ) -> impl Future<Output = Result<Vec<LimitState>, StateError>> + Send {
         (**self).states(page)
+    }
+
+    fn leases(
+        &self,
+        page: &LeasePage,
+    ) -> impl Future<Output = Result<Vec<OpenLease>, LeasesError>> + Send {
+        (**self).leases(page)
+    }
+
+    fn release(&self, lease: LeaseId) -> impl Future<Output = Result<(), ReleaseError>> + Send {
+        (**self).release(lease)
+    }
+
+    fn forgive(&self, key: &LimitKey) -> impl Future<Output = Result<u128, ForgiveError>> + Send {
+        (**self).forgive(key)
     }
 }

@@ -15,6 +15,7 @@ mod group;
 mod groups;
 mod joined_amounts;
 mod leases;
+mod listing;
 mod live_limit;
 mod options;
 mod past_leases;
@@ -31,20 +32,23 @@ use std::thread;
 use arrayvec::ArrayVec;
 
 use self::groups::{Groups, LockedGroups, shard_of};
-use self::leases::Leases;
-use self::live_limit::LiveLimit;
+use self::leases::{LeaseDetails, Leases, OpenLease};
 pub use self::options::MemoryOptions;
-use self::past_leases::PastOutcome;
 use self::poison::PoisonFlag;
 use self::reserve::Attempt;
 use self::sweeper::Sweeper;
 use crate::clock::{Clock, Timestamp};
 use crate::decision::Decision;
-use crate::error::{CompleteError, DefineError, DeleteError, ReserveError, StateError, Unanswered};
+use crate::error::{
+    CompleteError, DefineError, DeleteError, ForgiveError, LeasesError, ReleaseError, ReserveError,
+    StateError, Unanswered,
+};
 use crate::hint::HintPolicy;
 use crate::key::LimitKey;
+use crate::lease::LeaseId;
 use crate::limit::Limit;
 use crate::limiter::{Backend, Limiter};
+use crate::open_lease::{self, LeasePage};
 use crate::registry::{LimitState, LimitStatus, Page, RegisteredLimit};
 use crate::request::{CompleteRequest, ReserveRequest};
 
@@ -95,6 +99,14 @@ struct State {
     leases: Leases,
     /// Covers the groups and the leases.
     poison: PoisonFlag,
+}
+
+/// What a lease was before it was ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum EndedLease {
+    Live,
+    /// Unknown, completed, or all of it has expired.
+    NotLive,
 }
 
 impl MemoryLimiter {
@@ -150,20 +162,47 @@ impl MemoryLimiter {
     /// # Errors
     /// As there.
     pub fn complete_now(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
-        let State { clock, groups, leases, poison, .. } = &*self.state;
-        let (id, mut lease_shard) = leases.lock(request.lease);
-        poison.check()?;
-        let Ok(found) = lease_shard.open.find_entry(id.hash, |lease| lease.id == id.id) else {
-            return Ok(());
-        };
-        let mut locked = LockedGroups::default();
-        groups.lock(&mut locked, found.get().reservations.iter().map(|held| held.group.shard()));
-        let now = clock.now();
+        let ended = self.state.end(request.lease, |now, lease, details, groups| {
+            complete::complete(now, lease, details, &request.actuals, groups)
+        });
+        ended.map(|_| ())
+    }
+
+    /// [`Backend::leases`] without a future.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn leases_now(&self, page: &LeasePage) -> Result<Vec<open_lease::OpenLease>, LeasesError> {
+        self.state.leases(page)
+    }
+
+    /// [`Backend::release`] without a future.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn release_now(&self, lease: LeaseId) -> Result<(), ReleaseError> {
+        let ended = self.state.end(lease, |now, lease, _, groups| {
+            complete::release(now, lease, groups);
+            Ok::<_, ReleaseError>(())
+        });
+        match ended? {
+            EndedLease::Live => Ok(()),
+            EndedLease::NotLive => Err(ReleaseError::UnknownLease { lease }),
+        }
+    }
+
+    /// [`Backend::forgive`] without a future.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn forgive_now(&self, key: &LimitKey) -> Result<u128, ForgiveError> {
+        let State { groups, poison, .. } = &*self.state;
+        let mut shard = groups.lock_one(key);
         let _change = poison.begin_change()?;
-        complete::complete(now, found.get(), &request.actuals, &mut locked)?;
-        found.remove();
-        lease_shard.past.push(now, id.id, PastOutcome::Ended);
-        Ok(())
+        let group = shard.group_of(key);
+        let found = group.and_then(|group| Some((group.find(key)?.0, group)));
+        let (slot, group) = found.ok_or_else(|| ForgiveError::UnknownKey { key: key.clone() })?;
+        Ok(group.limit(slot).forgive())
     }
 
     /// [`Backend::define`] without a future.
@@ -240,6 +279,35 @@ impl MemoryLimiter {
 }
 
 impl State {
+    /// Ends a lease if it is open. `complete` settles its reservations first, or refuses to.
+    #[inline]
+    fn end<E: From<Unanswered>>(
+        &self,
+        lease: LeaseId,
+        complete: impl FnOnce(
+            Timestamp,
+            &OpenLease,
+            Option<&LeaseDetails>,
+            &mut LockedGroups<'_>,
+        ) -> Result<(), E>,
+    ) -> Result<EndedLease, E> {
+        let (id, mut lease_shard) = self.leases.lock(lease);
+        let lease_shard = &mut *lease_shard;
+        self.poison.check()?;
+        let Ok(found) = lease_shard.open.find_entry(id.hash, |lease| lease.id == id.id) else {
+            return Ok(EndedLease::NotLive);
+        };
+        let mut locked = LockedGroups::default();
+        let shards = found.get().reservations.iter().map(|held| held.group.shard());
+        self.groups.lock(&mut locked, shards);
+        let now = self.clock.now();
+        let _change = self.poison.begin_change()?;
+        complete(now, found.get(), lease_shard.details.of(id), &mut locked)?;
+        let (ended, _) = found.remove();
+        lease_shard.record_end(now, id, ended.reserved_at);
+        Ok(if ended.is_live(now) { EndedLease::Live } else { EndedLease::NotLive })
+    }
+
     fn state(&self, key: &LimitKey) -> Result<Option<LimitState>, Unanswered> {
         let mut shard = self.groups.lock_one(key);
         let now = self.clock.now();
@@ -248,7 +316,7 @@ impl State {
             return Ok(None);
         };
         group.expire(now);
-        Ok(group.find(key).map(|(_, limit)| limit.state()))
+        Ok(group.find(key).map(|(slot, _)| slot).map(|slot| group.limit(slot).state(now)))
     }
 
     fn states(&self, page: &Page) -> Result<Vec<LimitState>, Unanswered> {
@@ -260,7 +328,7 @@ impl State {
             for group in shard.groups_mut() {
                 group.expire(now);
                 let limits = group.limits().filter(|limit| page.has(&limit.registered().limit.key));
-                states.extend(limits.map(LiveLimit::state));
+                states.extend(limits.map(|limit| limit.state(now)));
             }
         }
         states.sort_unstable_by(|a, b| a.limit.key.cmp(&b.limit.key));
@@ -343,5 +411,17 @@ impl Backend for MemoryLimiter {
 
     async fn states(&self, page: &Page) -> Result<Vec<LimitState>, StateError> {
         Ok(self.state.states(page)?)
+    }
+
+    async fn leases(&self, page: &LeasePage) -> Result<Vec<open_lease::OpenLease>, LeasesError> {
+        self.state.leases(page)
+    }
+
+    async fn release(&self, lease: LeaseId) -> Result<(), ReleaseError> {
+        self.release_now(lease)
+    }
+
+    async fn forgive(&self, key: &LimitKey) -> Result<u128, ForgiveError> {
+        self.forgive_now(key)
     }
 }

@@ -5,9 +5,10 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use crate::clock::Timestamp;
 use crate::error::DefineError;
 use crate::key::LimitKey;
-use crate::limit::{Capacity, Limit};
+use crate::limit::{Capacity, Limit, LimitMode};
 
 /// The defined limits, sorted by key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -48,12 +49,14 @@ pub struct LimitState {
     pub status: LimitStatus,
     /// Current usage.
     pub usage: Usage,
+    /// When a calendar limit resets next.
+    pub resets_at: Option<Timestamp>,
 }
 
 /// How much of a limit is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
-    /// Units in live reservations or holds.
+    /// Units in live reservations or holds. Of a limit in shadow mode they may be more than its capacity.
     pub used: u64,
     /// Units that could be reserved now, if the limit is active.
     pub available: u64,
@@ -124,7 +127,8 @@ impl RegisteredLimit {
     }
 
     /// This limit after it is redefined as `new`. A capacity at or above the one in force applies at once and cancels
-    /// a decrease; a lower one is pending; all other fields apply at once.
+    /// a decrease; a lower one is pending; all other fields apply at once. A limit in shadow mode admits whatever can be
+    /// counted: any capacity applies at once there, and enforcing one afterwards is a decrease.
     ///
     /// # Errors
     /// The kind cannot change.
@@ -132,8 +136,8 @@ impl RegisteredLimit {
         if !self.limit.kind.is_same_kind(new.kind) {
             return Err(DefineError::KindConflict { key: new.key, is: self.limit.kind.name() });
         }
-        let in_force = self.limit.capacity;
-        if new.capacity >= in_force {
+        let in_force = self.limit.ceiling();
+        if new.mode == LimitMode::Shadow || new.capacity >= in_force {
             return Ok(Self::in_force(new));
         }
         let to = new.capacity;

@@ -29,7 +29,7 @@ pub const JOB_ID_BYTES_MAX: usize = 256;
 pub struct ReserveRequest {
     /// Identifies the attempt.
     pub lease: LeaseId,
-    /// The caller's ID for its work; only for logs.
+    /// The caller's ID for its work, for logs and for the list of open leases.
     pub job: Option<JobId>,
     /// Reserved together or not at all.
     pub requirements: Requirements,

@@ -9,8 +9,9 @@ use peak_alloc::PeakAlloc;
 use ratelimiter::clock::{Clock, FakeClock, MonotonicClock};
 use ratelimiter::memory::MemoryOptions;
 use ratelimiter::{
-    Actuals, Capacity, CompleteRequest, HoldTimeout, LeaseId, Limit, LimitKey, LimitKind,
-    MemoryLimiter, Requirements, ReserveRequest, Window,
+    Actuals, Capacity, CompleteRequest, HoldTimeout, JobId, LeaseId, Limit, LimitKey, LimitKind,
+    MemoryLimiter, Requirements, ReserveRequest, ResetDay, ResetSchedule, ResetTime, TimeZone,
+    Window,
 };
 
 #[global_allocator]
@@ -64,9 +65,14 @@ impl World {
     }
 
     fn reserve(&self, lease: u128) {
+        self.reserve_for(None, lease);
+    }
+
+    fn reserve_for(&self, job: Option<JobId>, lease: u128) {
         let four = &self.keys[usize::try_from(lease % MODELS as u128).unwrap()];
         let needs = Requirements::of(four.iter().map(|key| (key.clone(), 1))).unwrap();
-        let request = ReserveRequest::new(LeaseId::from_u128(lease), needs);
+        let request =
+            ReserveRequest { job, ..ReserveRequest::new(LeaseId::from_u128(lease), needs) };
         assert!(self.limiter.reserve_now(&request).unwrap().is_allowed());
     }
 
@@ -144,6 +150,27 @@ fn mem_03_memory_returns_when_leases_are_completed() {
     world.assert_back_to_baseline();
 }
 
+/// MEM-03, OPS-01: only leases with a job ID pay for it, and its memory returns.
+#[test]
+fn mem_03_the_memory_of_job_ids_returns_when_leases_end() {
+    let job_bytes = |has_job: bool| {
+        let world = World::new(|_| {});
+        for lease in 0..LEASES {
+            let job = has_job.then(|| JobId::new("a job of 16 byte").unwrap());
+            world.reserve_for(job, lease);
+        }
+        let live = world.bytes();
+        (0..LEASES / 2).for_each(|lease| world.complete(lease, 0));
+        world.forget_all();
+        world.assert_back_to_baseline();
+        live
+    };
+    let (without, with) = (job_bytes(false), job_bytes(true));
+    let each = (with - without) / usize::try_from(LEASES).unwrap();
+    // Its text and a place in a table that is half full.
+    assert!((16..=16 + 2 * 33).contains(&each), "{each} bytes a job ID");
+}
+
 /// MEM-03
 #[test]
 fn mem_03_memory_returns_when_leases_expire() {
@@ -180,6 +207,31 @@ fn mem_03_a_lasting_lease_does_not_keep_the_memory_of_those_that_ended() {
     let bytes = world.bytes();
     assert!(bytes <= 4 * SLACK_BYTES, "{bytes} bytes above the baseline");
     assert_eq!(world.limiter.open_leases(), 1);
+}
+
+/// MEM-03, CAL-01: until the reset, calls that ended leave nothing but their sum.
+#[test]
+fn mem_03_the_calls_of_a_calendar_period_take_no_memory_once_they_ended() {
+    let world = World::new(|options| options.remember_max = 1_000);
+    let key = LimitKey::new("budget").unwrap();
+    let at = ResetTime::MIDNIGHT;
+    let resets = ResetSchedule::Monthly { day: ResetDay::FIRST, at, zone: TimeZone::utc() };
+    let kind = LimitKind::Calendar { resets };
+    world.limiter.define_now(Limit::new(key.clone(), kind, Capacity::MAX)).unwrap();
+    for n in 1..=LEASES {
+        let lease = LeaseId::from_u128(n);
+        let needs = Requirements::of([(key.clone(), 2)]).unwrap();
+        assert!(
+            world.limiter.reserve_now(&ReserveRequest::new(lease, needs)).unwrap().is_allowed()
+        );
+        let actuals = Actuals::of([(key.clone(), 1)]).unwrap();
+        world.limiter.complete_now(&CompleteRequest::new(lease, actuals)).unwrap();
+        world.clock.advance(Duration::from_secs(1));
+    }
+    let bytes = world.bytes();
+    assert!(bytes <= 4 * SLACK_BYTES, "{bytes} bytes above the baseline");
+    let used = world.limiter.state_now(&key).unwrap().usage.used;
+    assert_eq!(u128::from(used), LEASES);
 }
 
 /// MEM-03, RES-09

@@ -54,7 +54,7 @@ fn mem_01_time_comes_from_the_clock() {
     let clock = clock();
     let limiter = limiter_on(&clock);
     let at = Timestamp::from_unix_nanos(5_000_000_000);
-    let allowed = Ok(Decision::Allowed { reserved_at: at });
+    let allowed = Ok(Decision::allowed_at(at));
     assert_eq!(limiter.reserve_now(&request(1)), allowed);
     for lease in 2..10_000 {
         assert!(!limiter.reserve_now(&request(lease)).unwrap().is_allowed(), "time stands still");

@@ -4,6 +4,7 @@
 //! if the client disconnects, so that backend and file stay consistent.
 
 mod change;
+mod change_log;
 mod definition_store;
 mod shared_file;
 
@@ -19,9 +20,11 @@ use ratelimiter::{DefineError, DeleteError, Limit, LimitKey, LimitStatus, Unansw
 use ratelimiter_wire::LimitsDocument;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 pub use self::change::ChangeError;
 use self::change::{ChangeRefused, Progress, unanswered};
+use self::change_log::{log_defined, log_deleted};
 use self::definition_store::{DISK_WORK_PANICKED, DefinitionStore};
 use crate::disk::LockMode;
 use crate::hosted::HostedBackend;
@@ -132,8 +135,21 @@ impl<B: HostedBackend> Admin<B> {
         limit: Limit,
         timeout: Duration,
     ) -> Result<LimitStatus, ChangeError<DefineError>> {
+        Ok(self.define_all(vec![limit], timeout).await?[0])
+    }
+
+    /// Defines or changes limits with distinct keys, all or none, with one write of the file (`OPS-03`). Returns one
+    /// status per limit, in order.
+    ///
+    /// # Errors
+    /// As for [`Admin::define`].
+    pub async fn define_all(
+        self: &Arc<Self>,
+        limits: Vec<Limit>,
+        timeout: Duration,
+    ) -> Result<Vec<LimitStatus>, ChangeError<DefineError>> {
         let define =
-            |admin: Arc<Self>, progress| async move { admin.apply_define(limit, &progress).await };
+            |admin: Arc<Self>, progress| async move { admin.apply_define(limits, &progress).await };
         self.run_to_end(timeout, define).await
     }
 
@@ -163,56 +179,53 @@ impl<B: HostedBackend> Admin<B> {
         F: Future<Output = Result<T, ChangeError<E>>> + Send + 'static,
     {
         let progress = Progress::default();
-        let change = self.runtime.run(change(Arc::clone(self), progress.clone()));
+        // The caller's span names it in the log (`OPS-04`).
+        let change = change(Arc::clone(self), progress.clone()).in_current_span();
+        let change = self.runtime.run(change);
         let ended = async { change.await.unwrap_or_else(|_| Err(task_panicked().into())) };
         progress.wait_for_outcome(&*self.runtime, timeout, ended).await
     }
 
     async fn apply_define(
         &self,
-        limit: Limit,
+        limits: Vec<Limit>,
         progress: &Progress,
-    ) -> Result<LimitStatus, ChangeError<DefineError>> {
+    ) -> Result<Vec<LimitStatus>, ChangeError<DefineError>> {
         let mut store = self.store.lock().await;
         let lock = self.lock_for_change(&mut store).await?;
         let lock = lock.as_ref();
-        let key = limit.key.clone();
-        let limits_max = store.file.limits_max();
-        if store.registry().get(&key).is_none() && store.registry().len() >= limits_max {
-            return Err(ChangeError::TooManyLimits { limits_max });
-        }
-        if store.unknown_fields.unknown_kind_of(&key).is_some() {
-            let is = "newer server's";
-            return Err(DefineError::KindConflict { key, is }.into());
-        }
-        let planned = store.registry().plan(limit.clone())?;
-        let mut next = store.registry().clone();
-        next.put(planned.clone());
+        let keys: Vec<_> = limits.iter().map(|limit| limit.key.clone()).collect();
+        let next = store.plan(&limits)?;
         let staged = store.stage(&next, lock).await.map_err(|error| not_written(&error))?;
         if let Err(withdrawn) = progress.begin() {
             staged.discard().await;
             return Err(withdrawn.into());
         }
-        let status = match self.backend.define(limit).await {
-            Ok(status) => status,
+        let statuses = match self.backend.define_all(limits).await {
+            Ok(statuses) => statuses,
             Err(error) => {
-                // It may still take effect in a shared backend, even after this server has ended.
                 let is_unknown = matches!(error, DefineError::Unanswered(_));
-                match is_unknown && self.backend.is_shared() {
-                    true => staged.leave_uncommitted(),
-                    false => staged.discard().await,
+                if is_unknown && self.backend.is_shared() {
+                    // It may still take effect, even after this server has ended. The next tick of any server reverts it.
+                    staged.leave_uncommitted();
+                } else {
+                    staged.discard().await;
+                    self.restore_backend(&mut store, &keys).await;
                 }
                 return Err(error.into());
             }
         };
         if let Err(error) = staged.commit().await {
-            return Err(self.roll_back(&mut store, &key, lock, &error).await.into());
+            return Err(self.roll_back(&mut store, &keys, lock, &error).await.into());
         }
-        store.put(planned);
-        store.note_status(&key, status);
+        for (key, status) in keys.iter().zip(&statuses) {
+            let planned = next.get(key).expect("it was planned");
+            log_defined(store.registry().get(key), planned, *status);
+            store.put(planned.clone());
+            store.note_status(key, *status);
+        }
         store.write_if_needed(lock).await;
-        tracing::info!(%key, ?status, "limit defined");
-        Ok(status)
+        Ok(statuses)
     }
 
     async fn apply_delete(
@@ -235,10 +248,11 @@ impl<B: HostedBackend> Admin<B> {
             return Err(error.into());
         }
         if let Err(error) = staged.commit().await {
-            return Err(self.roll_back(&mut store, key, lock, &error).await.into());
+            let keys = std::slice::from_ref(key);
+            return Err(self.roll_back(&mut store, keys, lock, &error).await.into());
         }
+        log_deleted(key, store.registry().get(key));
         store.remove(key);
-        tracing::info!(%key, "limit deleted");
         Ok(())
     }
 
@@ -247,11 +261,11 @@ impl<B: HostedBackend> Admin<B> {
     async fn roll_back(
         &self,
         store: &mut DefinitionStore,
-        key: &LimitKey,
+        keys: &[LimitKey],
         lock: Option<&FileLock>,
         error: &io::Error,
     ) -> ChangeRefused {
-        self.restore_backend(store, key).await;
+        self.restore_backend(store, keys).await;
         if is_permanent(error) {
             return ChangeRefused::of("it cannot be replaced", error);
         }
@@ -264,20 +278,31 @@ impl<B: HostedBackend> Admin<B> {
         unanswered(format!("the limits file cannot be written, {outcome}: {error}")).into()
     }
 
-    /// Restores a limit in the backend from the registry, after a change that could not be stored. If the backend does
-    /// not answer, the next tick tries again.
-    async fn restore_backend(&self, store: &mut DefinitionStore, key: &LimitKey) {
-        let undone = match store.registry().get(key).cloned() {
-            Some(registered) => self.backend.restore(registered).await.is_ok(),
-            None => {
-                let deleted = self.backend.delete(key).await;
-                matches!(deleted, Ok(()) | Err(DeleteError::UnknownKey { .. }))
+    /// Restores limits in the backend from the registry, after a change that failed or could not be stored. If the
+    /// backend does not answer, the next tick tries again.
+    async fn restore_backend(&self, store: &mut DefinitionStore, keys: &[LimitKey]) {
+        let registered = keys.iter().filter_map(|key| store.registry().get(key));
+        let registered: Vec<_> = registered.cloned().collect();
+        let is_restored = registered.is_empty()
+            || self.backend.restore_all(registered, &BTreeSet::new()).await.is_ok();
+        let mut new_pending = Vec::new();
+        for key in keys {
+            let is_undone = match store.registry().get(key) {
+                Some(_) => is_restored,
+                None => {
+                    let deleted = self.backend.delete(key).await;
+                    matches!(deleted, Ok(()) | Err(DeleteError::UnknownKey { .. }))
+                }
+            };
+            if is_undone {
+                store.pending_rollbacks.remove(key);
+            } else if store.pending_rollbacks.insert(key.clone()) {
+                new_pending.push(key);
             }
-        };
-        if undone {
-            store.pending_rollbacks.remove(key);
-        } else if store.pending_rollbacks.insert(key.clone()) {
-            tracing::error!(%key, "a failed change is still in force; rolling back when the backend answers");
+        }
+        if let Some((key, others)) = new_pending.split_first() {
+            let others = others.len();
+            tracing::error!(%key, others, "a failed change is still in force; rolling back when the backend answers");
         }
     }
 
@@ -289,9 +314,8 @@ impl<B: HostedBackend> Admin<B> {
         let Ok(_lock) = self.lock_for_change(store).await else {
             return;
         };
-        for key in store.pending_rollbacks.clone() {
-            self.restore_backend(store, &key).await;
-        }
+        let keys: Vec<_> = store.pending_rollbacks.iter().cloned().collect();
+        self.restore_backend(store, &keys).await;
     }
 
     /// Runs the backend's background work, applies what others have written to the file, and stores the decreases that

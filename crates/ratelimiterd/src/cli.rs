@@ -4,9 +4,11 @@ mod bench;
 mod check;
 mod denials;
 mod diff;
+mod leases;
 mod limits;
 mod remote;
 mod serve;
+mod table;
 mod top;
 
 use std::ffi::OsString;
@@ -17,7 +19,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::config::{Config, ConfigError, Layers};
+use crate::config::Layers;
 
 /// Capacity control for LLM calls: the server and its tools.
 #[derive(Debug, Parser)]
@@ -35,7 +37,7 @@ enum Command {
     Serve(Settings),
     /// Validate config and limits file, print every error with its location, exit 1 if there is any
     Check(Settings),
-    /// Define, delete and show the limits of a running server
+    /// Define, delete and show the limits of a running server, and its open leases
     Limits(limits::Limits),
     /// Load test: throughput, latencies, allowed and denied
     Bench(bench::Bench),
@@ -94,7 +96,10 @@ pub fn run() -> ExitCode {
 fn dispatch(cli: Cli, variables: Vec<(String, String)>) -> Result<ExitCode, CliError> {
     let Cli { command, settings } = cli;
     match command.unwrap_or(Command::Serve(settings)) {
-        Command::Serve(settings) => in_runtime(serve::run(settings.config(variables)?)),
+        Command::Serve(settings) => {
+            let read_config = || settings.layers(variables.clone()).config();
+            in_runtime(serve::run(read_config().map_err(CliError::of)?, read_config))
+        }
         Command::Check(settings) => check::run(&settings, variables, &mut io::stdout().lock()),
         Command::Limits(limits) => in_runtime(limits::run(limits)),
         Command::Bench(bench) => in_runtime(bench::run(bench)),
@@ -130,10 +135,6 @@ impl Settings {
             }
         }
         layers
-    }
-
-    fn config(&self, variables: Vec<(String, String)>) -> Result<Config, CliError> {
-        self.layers(variables).config().map_err(|error: ConfigError| CliError::of(error))
     }
 }
 

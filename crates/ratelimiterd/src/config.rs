@@ -3,16 +3,22 @@
 //! Every value has a default, so no file is needed. Each value of a [`Config`] is valid by itself; [`Layers`] merges the
 //! sources, checks the combinations, and reports every error with its path and source.
 
+mod caller;
 mod error;
 mod layers;
 mod listen_addr;
 mod number;
+mod secrets;
 mod token;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use error::{ConfigError, SettingError};
+pub use caller::{
+    CALLER_KEYS_MAX, CALLER_NAME_CHARACTERS_MAX, CALLERS_MAX, CallerConfig, CallerName,
+    CallerNameError, Permission,
+};
+pub use error::{ConfigError, SettingError, ValueError};
 pub use layers::{ENVIRONMENT_PREFIX, Layers};
 pub use listen_addr::{ListenAddr, ListenAddrError};
 use ratelimiter::HintPolicy;
@@ -21,6 +27,7 @@ use ratelimiter_tigerbeetle::ledger::cluster::{
     ClusterSettings, FLUSH_INTERVAL_MICROS_MAX, MAX_BATCH_EVENTS_MAX, REQUEST_TIMEOUT_MS_MAX,
     SESSIONS_MAX,
 };
+pub(crate) use secrets::TokenHolder;
 use serde::Deserialize;
 pub use token::{Token, TokenError};
 
@@ -123,6 +130,9 @@ pub struct AuthConfig {
     /// Tokens for every route.
     #[serde(deserialize_with = "token::list")]
     pub admin_tokens: Vec<Token>,
+    /// Callers with names, each with its token and what it may do.
+    #[serde(deserialize_with = "caller::list")]
+    pub tokens: Vec<CallerConfig>,
     /// Allow serving without tokens on an address that other machines can reach.
     pub allow_anonymous: bool,
 }
@@ -253,7 +263,8 @@ pub struct TigerBeetleConfig {
 impl AuthConfig {
     /// True if callers need a token.
     pub const fn has_tokens(&self) -> bool {
-        !self.client_tokens.is_empty() || !self.admin_tokens.is_empty()
+        let Self { client_tokens, admin_tokens, tokens, allow_anonymous: _ } = self;
+        !client_tokens.is_empty() || !admin_tokens.is_empty() || !tokens.is_empty()
     }
 }
 

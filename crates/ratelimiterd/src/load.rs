@@ -107,7 +107,7 @@ mod tests {
     impl Caller for CountedCaller {
         async fn call(&mut self, started_at: Timestamp, recorder: &Recorder) -> Option<Timestamp> {
             self.0 = self.0.checked_sub(1)?;
-            let decision = Decision::Allowed { reserved_at: started_at };
+            let decision = Decision::allowed_at(started_at);
             Some(recorder.reserved(started_at, &Ok::<_, String>(decision)))
         }
     }

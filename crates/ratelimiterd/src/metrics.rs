@@ -22,6 +22,7 @@ pub(crate) struct Metrics {
     reserves: OutcomeCounters,
     completes: OutcomeCounters,
     denied: KeyCounters,
+    shadow_denied: KeyCounters,
     requests: [Histogram; Route::ALL.len()],
     keys_max: usize,
 }
@@ -47,7 +48,7 @@ pub(crate) enum Route {
 
 /// The outcome of a reserve or a complete, as a label of the metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+pub(crate) enum Outcome {
     Allowed,
     Denied,
     Ok,
@@ -60,12 +61,22 @@ enum Outcome {
     InvalidActual,
     Invalid,
     Unauthorized,
+    Forbidden,
+    ForbiddenKey,
     NoAnswer,
+}
+
+/// Who may see what of the metrics.
+pub(crate) struct MetricsView<'a> {
+    /// The callers to show, by name.
+    pub(crate) callers: Vec<(&'a str, &'a OutcomeCounters)>,
+    /// Whether a key is shown.
+    pub(crate) shows_key: &'a dyn Fn(&LimitKey) -> bool,
 }
 
 /// One counter per outcome.
 #[derive(Debug, Default)]
-struct OutcomeCounters([AtomicU64; Outcome::COUNT]);
+pub(crate) struct OutcomeCounters([AtomicU64; Outcome::COUNT]);
 
 impl Route {
     const ALL: [Self; 5] =
@@ -85,7 +96,7 @@ impl Route {
 impl Outcome {
     const COUNT: usize = Self::NoAnswer as usize + 1;
     /// The outcomes that a reserve can have.
-    const OF_RESERVE: [Self; 11] = [
+    const OF_RESERVE: [Self; 13] = [
         Self::Allowed,
         Self::Denied,
         Self::Paused,
@@ -96,11 +107,23 @@ impl Outcome {
         Self::LeaseEnded,
         Self::Invalid,
         Self::Unauthorized,
+        Self::Forbidden,
+        Self::ForbiddenKey,
         Self::NoAnswer,
     ];
     /// The outcomes that a complete can have.
-    const OF_COMPLETE: [Self; 5] =
-        [Self::Ok, Self::InvalidActual, Self::Invalid, Self::Unauthorized, Self::NoAnswer];
+    const OF_COMPLETE: [Self; 7] = [
+        Self::Ok,
+        Self::InvalidActual,
+        Self::Invalid,
+        Self::Unauthorized,
+        Self::Forbidden,
+        Self::ForbiddenKey,
+        Self::NoAnswer,
+    ];
+
+    /// The outcomes of a complete that a reserve cannot have.
+    const OF_COMPLETE_ONLY: [Self; 2] = [Self::Ok, Self::InvalidActual];
 
     const fn label(self) -> &'static str {
         match self {
@@ -116,6 +139,8 @@ impl Outcome {
             Self::InvalidActual => "invalid_actual",
             Self::Invalid => "invalid_request",
             Self::Unauthorized => "unauthorized",
+            Self::Forbidden => "forbidden",
+            Self::ForbiddenKey => "forbidden_key",
             Self::NoAnswer => "backend_error",
         }
     }
@@ -129,7 +154,9 @@ impl Outcome {
             ErrorCode::LeaseConflict => Self::LeaseConflict,
             ErrorCode::LeaseEnded => Self::LeaseEnded,
             ErrorCode::InvalidActual { .. } => Self::InvalidActual,
-            ErrorCode::Unauthorized | ErrorCode::Forbidden => Self::Unauthorized,
+            ErrorCode::Unauthorized => Self::Unauthorized,
+            ErrorCode::Forbidden => Self::Forbidden,
+            ErrorCode::ForbiddenKey { .. } => Self::ForbiddenKey,
             ErrorCode::InvalidRequest { .. }
             | ErrorCode::DuplicateKey { .. }
             | ErrorCode::KindConflict { .. }
@@ -147,7 +174,7 @@ impl Outcome {
 }
 
 impl OutcomeCounters {
-    fn count(&self, outcome: Outcome) {
+    pub(crate) fn count(&self, outcome: Outcome) {
         self.0[outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 
@@ -164,6 +191,7 @@ impl Metrics {
             reserves: OutcomeCounters::default(),
             completes: OutcomeCounters::default(),
             denied: KeyCounters::new(keys_max),
+            shadow_denied: KeyCounters::new(keys_max),
             requests: Default::default(),
             keys_max,
         }
@@ -178,14 +206,22 @@ impl Metrics {
         self.requests[route as usize].record(self.clock.now().since(since));
     }
 
-    pub(crate) fn count_reserve(&self, answer: &ReserveAnswer) {
-        self.reserves.count(match &answer.error {
+    /// Counts a reserve, for its caller too; a call without a valid token has none.
+    pub(crate) fn count_reserve(&self, caller: Option<&OutcomeCounters>, answer: &ReserveAnswer) {
+        let outcome = match &answer.error {
             Some(code) => Outcome::of_error(code),
             None if answer.allowed => Outcome::Allowed,
             None => Outcome::Denied,
-        });
+        };
+        self.reserves.count(outcome);
+        if let Some(calls) = caller {
+            calls.count(outcome);
+        }
         for key in &answer.denied_keys {
             self.denied.count(key);
+        }
+        for key in &answer.shadow_denied_keys {
+            self.shadow_denied.count(key);
         }
         if let Some(ErrorCode::LimitPaused { key } | ErrorCode::LimitDecreasing { key }) =
             &answer.error
@@ -194,8 +230,13 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn count_complete(&self, answer: &CompleteAnswer) {
-        self.completes.count(answer.error.as_ref().map_or(Outcome::Ok, Outcome::of_error));
+    /// Counts a complete, as [`Metrics::count_reserve`].
+    pub(crate) fn count_complete(&self, caller: Option<&OutcomeCounters>, answer: &CompleteAnswer) {
+        let outcome = answer.error.as_ref().map_or(Outcome::Ok, Outcome::of_error);
+        self.completes.count(outcome);
+        if let Some(calls) = caller {
+            calls.count(outcome);
+        }
     }
 
     /// The most limits whose metrics are exported.
@@ -203,8 +244,13 @@ impl Metrics {
         self.keys_max
     }
 
-    /// Everything in Prometheus' text format. The states and open leases come from the backend.
-    pub(crate) fn render(&self, states: &[LimitState], open_leases: Option<u64>) -> String {
+    /// Everything that a view shows, in Prometheus' text format. The states and open leases come from the backend.
+    pub(crate) fn render(
+        &self,
+        view: &MetricsView<'_>,
+        states: &[LimitState],
+        open_leases: Option<u64>,
+    ) -> String {
         let mut text = Text::default();
         text.family("ratelimiter_reserve_total", "counter", "Reserve responses by outcome.");
         for outcome in Outcome::OF_RESERVE {
@@ -216,15 +262,29 @@ impl Metrics {
             let count = self.completes.get(outcome);
             text.sample("ratelimiter_complete_total", &[("outcome", outcome.label())], count);
         }
-        text.family(
-            "ratelimiter_denied_total",
-            "counter",
-            "Denials per limit; the empty key counts the limits beyond metrics.keys_max.",
-        );
-        for (key, count) in self.denied.counts() {
-            let key = key.as_ref().map_or("", LimitKey::as_str);
-            text.sample("ratelimiter_denied_total", &[("key", key)], count);
+        // Up to a thousand callers: an outcome that a caller has not had is left out.
+        text.family("ratelimiter_calls_total", "counter", "Reserves and completes by caller.");
+        for (caller, calls) in &view.callers {
+            for outcome in Outcome::OF_RESERVE.into_iter().chain(Outcome::OF_COMPLETE_ONLY) {
+                let labels = [("caller", *caller), ("outcome", outcome.label())];
+                match calls.get(outcome) {
+                    0 => {}
+                    count => text.sample("ratelimiter_calls_total", &labels, count),
+                }
+            }
         }
+        text.keys(
+            "ratelimiter_denied_total",
+            "Denials per limit; the empty key counts the limits beyond metrics.keys_max.",
+            &self.denied,
+            view.shows_key,
+        );
+        text.keys(
+            "ratelimiter_shadow_denied_total",
+            "Allowed reserves that the limit, in shadow mode, would have denied.",
+            &self.shadow_denied,
+            view.shows_key,
+        );
         text.limits(states);
         if let Some(open_leases) = open_leases {
             text.family(

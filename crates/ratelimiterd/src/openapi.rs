@@ -1,8 +1,10 @@
 //! `OpenAPI` description, generated from the wire types.
 
+use ratelimiter::{LEASE_PAGE_MAX, WINDOW_SECONDS_MAX};
 use ratelimiter_wire::{
     BatchAnswer, BatchBody, CompleteAnswer, CompleteBody, DefineAnswer, DefinitionBody,
-    DeleteAnswer, ErrorBody, ListAnswer, ReserveAnswer, ReserveBody, StateAnswer,
+    DefinitionsBody, DeleteAnswer, ErrorBody, ForgiveAnswer, ForgiveBody, LeasesAnswer, ListAnswer,
+    ReleaseAnswer, ReserveAnswer, ReserveBody, StateAnswer,
 };
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
@@ -25,7 +27,9 @@ struct ApiOperation {
 
 const INVALID: (&str, &str) = ("400", "The request is malformed: `invalid_request:<field>`.");
 const UNAUTHORIZED: (&str, &str) = ("401", "No valid token: `unauthorized`.");
-const FORBIDDEN: (&str, &str) = ("403", "The token is of the wrong class: `forbidden`.");
+const FORBIDDEN: (&str, &str) = ("403", "The token does not permit this: `forbidden`.");
+const FORBIDDEN_KEY: (&str, &str) =
+    ("403", "The token does not permit this: `forbidden`, or `forbidden_key:<key>` for this key.");
 const NO_ANSWER: (&str, &str) =
     ("503", "No answer in time, so the outcome is unknown: `backend_error`.");
 const NOT_CHANGED: (&str, &str) = (
@@ -35,26 +39,31 @@ const NOT_CHANGED: (&str, &str) = (
 /// Errors of every operation with a body.
 const BODY_REFUSALS: [(&str, &str); 2] = [
     ("408", "The body did not arrive in time: `request_timeout`."),
-    ("413", "The body is larger than 1 MiB: `body_too_large`."),
+    ("413", "The body is larger than 1 MiB, or than the path allows: `body_too_large`."),
 ];
+/// Schema name of one definition or a list.
+const DEFINE_BODY: &str = "DefineBody";
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain";
 /// A key contains no white space and no control characters.
 const KEY_PATTERN: &str = r"^[^\s\u0000-\u001f\u007f-\u009f]+$";
 const PART_PATTERN: &str = r"^[^\s\u0000-\u001f\u007f-\u009f]*$";
+const LEASES: &str = "/v1/admin/leases";
+const LEASE_PATTERN: &str = "^[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}$";
 const KEY: (&str, &str, &str) = ("path", "key", "The limit's key, percent-encoded.");
 
-const OPERATIONS: [ApiOperation; 13] = [
+const OPERATIONS: [ApiOperation; 16] = [
     ApiOperation {
         method: "post",
         path: "/v1/reserve",
-        summary: "Reserves all requirements of a call, or nothing. A denial is 200, with `denied_keys`, or with `limit_paused:<key>` or `limit_decreasing:<key>` as its `error`.",
+        summary: "Reserves all requirements of a call, or nothing. A denial is 200, with `denied_keys`, or with `limit_paused:<key>` or `limit_decreasing:<key>` as its `error`. `shadow_denied_keys` names the limits in shadow mode that would have denied an allowed request.",
         body: Some("ReserveBody"),
         answer: Some("ReserveAnswer"),
         content_type: JSON,
         refusals: &[
             ("400", "The request is malformed: `invalid_request:<field>`, `duplicate_key:<key>`."),
             UNAUTHORIZED,
+            FORBIDDEN_KEY,
             ("404", "`unknown_limit_key:<key>`."),
             ("409", "`lease_conflict` or `lease_ended`; use a new lease ID."),
             (
@@ -78,6 +87,7 @@ const OPERATIONS: [ApiOperation; 13] = [
                 "`invalid_request:<field>`, `duplicate_key:<key>` or `invalid_actual:<key>`; nothing was applied.",
             ),
             UNAUTHORIZED,
+            FORBIDDEN_KEY,
             NO_ANSWER,
         ],
         parameters: &[],
@@ -89,7 +99,7 @@ const OPERATIONS: [ApiOperation; 13] = [
         body: Some("BatchBody_ReserveBody"),
         answer: Some("BatchAnswer_ReserveAnswer"),
         content_type: JSON,
-        refusals: &[INVALID, UNAUTHORIZED],
+        refusals: &[INVALID, UNAUTHORIZED, FORBIDDEN],
         parameters: &[],
     },
     ApiOperation {
@@ -99,20 +109,23 @@ const OPERATIONS: [ApiOperation; 13] = [
         body: Some("BatchBody_CompleteBody"),
         answer: Some("BatchAnswer_CompleteAnswer"),
         content_type: JSON,
-        refusals: &[INVALID, UNAUTHORIZED],
+        refusals: &[INVALID, UNAUTHORIZED, FORBIDDEN],
         parameters: &[],
     },
     ApiOperation {
         method: "put",
         path: "/v1/admin/limits",
-        summary: "Defines or changes a limit; a capacity of 0 pauses it. The answer is sent when the definition is on disk.",
-        body: Some("DefinitionBody"),
+        summary: "Defines or changes a limit, or all limits of a list or none; a capacity of 0 pauses a limit. The answer is sent when the definitions are on disk. The body has up to 32 MiB.",
+        body: Some(DEFINE_BODY),
         answer: Some("DefineAnswer"),
         content_type: JSON,
         refusals: &[
-            INVALID,
+            (
+                "400",
+                "The request is malformed: `invalid_request:<field>`, or in a list `invalid_request:limits[3].<field>` or `duplicate_key:<key>`.",
+            ),
             UNAUTHORIZED,
-            FORBIDDEN,
+            FORBIDDEN_KEY,
             (
                 "409",
                 "`kind_conflict:<key>`: the kind of a limit cannot change; `too_many_limits`: the maximum number of limits is reached; or `limits_read_only`: the server cannot write its limits file.",
@@ -124,7 +137,7 @@ const OPERATIONS: [ApiOperation; 13] = [
     ApiOperation {
         method: "get",
         path: "/v1/admin/limits",
-        summary: "Limits with current usage, sorted by key.",
+        summary: "Limits with current usage, sorted by key; only those that the token permits.",
         body: None,
         answer: Some("ListAnswer"),
         content_type: JSON,
@@ -142,7 +155,7 @@ const OPERATIONS: [ApiOperation; 13] = [
         body: None,
         answer: Some("StateAnswer"),
         content_type: JSON,
-        refusals: &[INVALID, UNAUTHORIZED, FORBIDDEN, ("404", "`not_found`."), NO_ANSWER],
+        refusals: &[INVALID, UNAUTHORIZED, FORBIDDEN_KEY, ("404", "`not_found`."), NO_ANSWER],
         parameters: &[KEY],
     },
     ApiOperation {
@@ -155,12 +168,53 @@ const OPERATIONS: [ApiOperation; 13] = [
         refusals: &[
             INVALID,
             UNAUTHORIZED,
-            FORBIDDEN,
+            FORBIDDEN_KEY,
             ("404", "`not_found`."),
             ("409", "`limits_read_only`: the server cannot write its limits file."),
             NOT_CHANGED,
         ],
         parameters: &[KEY],
+    },
+    ApiOperation {
+        method: "get",
+        path: LEASES,
+        summary: "Open leases, the oldest first; on TigerBeetle those that this server knows. A page with fewer than `limit` is the last one.",
+        body: None,
+        answer: Some("LeasesAnswer"),
+        content_type: JSON,
+        refusals: &[INVALID, UNAUTHORIZED, FORBIDDEN, NO_ANSWER],
+        parameters: &[
+            ("query", "key", "Only leases that have something of this limit."),
+            ("query", "older_than_seconds", "Only leases of at least this age."),
+            ("query", "limit", "At most this many; 100 by default."),
+            ("query", "after", "Only leases that are listed after this one, which may have ended."),
+        ],
+    },
+    ApiOperation {
+        method: "delete",
+        path: "/v1/admin/leases/{lease_id}",
+        summary: "Releases an open lease, exactly as a complete without actuals: its holds return, its rolling reservations stay.",
+        body: None,
+        answer: Some("ReleaseAnswer"),
+        content_type: JSON,
+        refusals: &[INVALID, UNAUTHORIZED, FORBIDDEN, ("404", "`not_found`."), NO_ANSWER],
+        parameters: &[("path", "lease_id", "The lease.")],
+    },
+    ApiOperation {
+        method: "post",
+        path: "/v1/admin/forgive",
+        summary: "Sets the debt of a limit to 0, and returns how much it was.",
+        body: Some("ForgiveBody"),
+        answer: Some("ForgiveAnswer"),
+        content_type: JSON,
+        refusals: &[
+            INVALID,
+            UNAUTHORIZED,
+            FORBIDDEN,
+            ("404", "`unknown_limit_key:<key>`."),
+            NO_ANSWER,
+        ],
+        parameters: &[],
     },
     page("/healthz", TEXT, "Liveness: 200 while the process runs.", &[]),
     page("/readyz", TEXT, "Readiness: 200 while the backend answers.", &[NO_ANSWER]),
@@ -218,12 +272,25 @@ fn operation(api: &ApiOperation) -> Value {
             Some(answer) if answer.ends_with("Answer") && !answer.contains("Batch") => answer,
             Some(_) | None => "ErrorBody",
         };
-        let shape = if matches!(shape, "ListAnswer" | "StateAnswer") { "ErrorBody" } else { shape };
+        let shape = match shape {
+            "ListAnswer" | "StateAnswer" | "LeasesAnswer" => "ErrorBody",
+            other => other,
+        };
         let refusal = json!({ "description": description, "content": json_content(shape) });
         responses.insert((*status).to_owned(), refusal);
     }
     let parameter = |(place, name, description): &(&str, &str, &str)| {
         let schema = match *name {
+            "limit" if api.path == LEASES => {
+                json!({ "type": "integer", "minimum": 1, "maximum": LEASE_PAGE_MAX })
+            }
+            "older_than_seconds" => {
+                json!({ "type": "integer", "minimum": 0, "maximum": WINDOW_SECONDS_MAX })
+            }
+            "lease_id" => json!({ "type": "string", "pattern": LEASE_PATTERN }),
+            "after" if api.path == LEASES => {
+                json!({ "type": "string", "pattern": format!("^$|{LEASE_PATTERN}") })
+            }
             "limit" => json!({ "type": "integer", "minimum": 1 }),
             "prefix" => json!({ "type": "string" }),
             // An empty value means none.
@@ -246,7 +313,11 @@ fn operation(api: &ApiOperation) -> Value {
 }
 
 fn json_content(schema: &str) -> Value {
-    json!({ "application/json": { "schema": { "$ref": format!("#/components/schemas/{schema}") } } })
+    json!({ "application/json": { "schema": schema_ref(schema) } })
+}
+
+fn schema_ref(schema: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{schema}") })
 }
 
 fn schemas() -> Value {
@@ -260,15 +331,23 @@ fn schemas() -> Value {
     add_as::<BatchBody<CompleteBody>>("BatchBody_CompleteBody", &mut all);
     add_as::<BatchAnswer<CompleteAnswer>>("BatchAnswer_CompleteAnswer", &mut all);
     add::<DefinitionBody>(&mut all);
+    add::<DefinitionsBody>(&mut all);
     add::<DefineAnswer>(&mut all);
     add::<DeleteAnswer>(&mut all);
     add::<ListAnswer>(&mut all);
     add::<StateAnswer>(&mut all);
+    add::<LeasesAnswer>(&mut all);
+    add::<ReleaseAnswer>(&mut all);
+    add::<ForgiveBody>(&mut all);
+    add::<ForgiveAnswer>(&mut all);
     add::<ErrorBody>(&mut all);
     let json = |(name, schema): (String, RefOr<Schema>)| {
         (name, serde_json::to_value(schema).expect("a schema is JSON"))
     };
-    Value::Object(all.into_iter().map(json).collect())
+    let mut schemas: Map<_, _> = all.into_iter().map(json).collect();
+    let forms = ["DefinitionBody", "DefinitionsBody"].map(schema_ref);
+    schemas.insert(DEFINE_BODY.to_owned(), json!({ "oneOf": forms }));
+    Value::Object(schemas)
 }
 
 fn add<T: ToSchema>(all: &mut Vec<(String, RefOr<Schema>)>) {

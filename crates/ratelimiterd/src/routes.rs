@@ -5,6 +5,7 @@ mod body;
 mod call;
 mod complete;
 mod fallback;
+mod leases;
 mod limits;
 mod operation;
 mod page;
@@ -12,11 +13,12 @@ mod reserve;
 mod service;
 mod timeout;
 mod uri;
+mod visible;
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::routing::get;
+use axum::routing::{delete, get, post};
 
 pub(crate) use self::app_state::AppState;
 pub use self::body::BODY_BYTES_MAX;
@@ -49,6 +51,9 @@ fn router<B: HostedBackend>(app: Arc<AppState<B>>) -> Router {
     Router::new()
         .route("/v1/admin/limits", get(limits::list::<B>).put(limits::put::<B>))
         .route("/v1/admin/limits/{*key}", get(limits::get::<B>).delete(limits::delete::<B>))
+        .route("/v1/admin/leases", get(leases::list::<B>))
+        .route("/v1/admin/leases/{lease}", delete(leases::release::<B>))
+        .route("/v1/admin/forgive", post(leases::forgive::<B>))
         .route("/healthz", get(operation::healthz))
         .route("/readyz", get(operation::readyz::<B>))
         .route("/metrics", get(operation::metrics::<B>))

@@ -1,4 +1,4 @@
-//! The server: start, certificate reload and shutdown.
+//! The server: start, reload of tokens and certificate, shutdown.
 
 mod accept;
 mod handshake;
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use self::accept::{Connections, accept};
 use crate::admin::{Admin, RestoreError};
 use crate::auth::Access;
-use crate::config::{Config, ListenAddr, TokenError};
+use crate::config::{AuthConfig, Config, ListenAddr, ValueError};
 use crate::hosted::HostedBackend;
 use crate::metrics::Metrics;
 use crate::routes::{ApiService, AppState};
@@ -39,6 +39,7 @@ pub struct Server {
     accepting: JoinHandle<()>,
     ticking: JoinHandle<()>,
     tls: Option<Arc<Tls>>,
+    access: Arc<Access>,
 }
 
 /// What [`Server::reload`] has reloaded.
@@ -64,9 +65,9 @@ pub enum StartError {
     /// The limits cannot be loaded.
     #[error(transparent)]
     Limits(#[from] RestoreError),
-    /// A token cannot be read.
-    #[error("a token cannot be read: {0}")]
-    Token(#[from] TokenError),
+    /// A token cannot be used.
+    #[error("a token cannot be used: {0}")]
+    Token(#[from] ValueError),
     /// The certificate or its key cannot be used.
     #[error("{field}: {0}", field = .0.field.path())]
     Tls(#[from] TlsError),
@@ -78,7 +79,7 @@ impl Server {
     /// # Errors
     /// See [`StartError`].
     pub async fn bind<B: HostedBackend>(config: &Config, backend: B) -> Result<Self, StartError> {
-        let access = Access::new(&config.auth)?;
+        let access = Arc::new(Access::new(&config.auth)?);
         let tls = Tls::new(&config.server.tls)?.map(Arc::new);
         let listener = listen(&config.server.listen_addr).await?;
         let local_addr = listener.local_addr().map_err(|reason| StartError::Listen {
@@ -96,13 +97,13 @@ impl Server {
         let app = AppState {
             backend,
             admin,
-            access,
+            access: Arc::clone(&access),
             metrics: Metrics::new(as_usize(config.metrics.keys_max)),
             request_timeout: Duration::from_millis(config.server.request_timeout_ms),
         };
         let connections = Connections::new(&config.server, ApiService::new(app), tls.clone());
         let accepting = tokio::spawn(accept(listener, connections, stop.clone()));
-        Ok(Self { local_addr, limit_count, stop, accepting, ticking, tls })
+        Ok(Self { local_addr, limit_count, stop, accepting, ticking, tls, access })
     }
 
     /// The address that the server listens on.
@@ -132,6 +133,15 @@ impl Server {
         let reloaded = tokio::task::spawn_blocking(move || tls.reload()).await;
         reloaded.expect("reading two files does not panic")?;
         Ok(Reloaded::Certificate)
+    }
+
+    /// Replaces all tokens by those of a config, which it reads from their files; returns how many there are. Requests that were
+    /// admitted before are not affected.
+    ///
+    /// # Errors
+    /// A token cannot be used; the old ones stay valid.
+    pub fn reload_tokens(&self, config: &AuthConfig) -> Result<usize, ValueError> {
+        self.access.reload(config)
     }
 
     /// Stops accepting, waits for open requests at most for `server.shutdown_timeout_ms`, and closes all connections.

@@ -67,6 +67,7 @@ pub(crate) fn limits_lasting(seconds: u64) -> impl Fn(usize) -> Vec<Limit> {
             limit.kind = match limit.kind {
                 LimitKind::Rolling { .. } => LimitKind::Rolling { window },
                 LimitKind::Concurrency { .. } => LimitKind::Concurrency { timeout },
+                LimitKind::Calendar { .. } => limit.kind,
             };
         }
         limits

@@ -21,13 +21,21 @@ pub(crate) const COMPLETE_BATCH: [&str; 1] = [
     r#"{"requests":[{"lease_id":"01J9ZC3V9W8Q4N2M6T5R7Y1K0D","actuals":[{"key":"a","actual_amount":1}]},{"lease_id":"01J9ZC3V9W8Q4N2M6T5R7Y1K0E","actuals":[]}]}"#,
 ];
 
-pub(crate) const DEFINITION: [&str; 3] = [
+pub(crate) const DEFINITION: [&str; 6] = [
     r#"{"key":"global:llm:openai:gpt-4o:rpm","kind":"rolling","capacity":500,"window_seconds":60,"timeout_seconds":0,"unit":"requests","description":"per minute","overage":"debt"}"#,
     r#"{"key":"c","kind":"concurrency","capacity":9223372036854775807,"timeout_seconds":86400,"overage":"deny"}"#,
     r#"{"key":"off","kind":"rolling","capacity":0,"window_seconds":2678400}"#,
+    r#"{"key":"m","kind":"calendar","capacity":9,"period":"month","time_zone":"Europe/Sofia","resets_at":"06:00","day":28,"mode":"shadow"}"#,
+    r#"{"key":"w","kind":"calendar","capacity":9,"period":"week","time_zone":"America/New_York","weekday":"sunday"}"#,
+    r#"{"key":"h","kind":"calendar","capacity":9,"period":"hour","resets_at":"13:05","mode":"enforce"}"#,
 ];
 
-pub(crate) const LIMITS_FILE: [&str; 4] = [
+pub(crate) const DEFINITIONS: [&str; 2] = [
+    r#"{"limits":[{"key":"global:llm:openai:gpt-4o:rpm","kind":"rolling","capacity":500,"window_seconds":60},{"key":"c","kind":"concurrency","capacity":1,"timeout_seconds":600,"unit":"calls","overage":"deny"}]}"#,
+    r#"{"key":"k","kind":"rolling","capacity":1,"window_seconds":60}"#,
+];
+
+pub(crate) const LIMITS_FILE: [&str; 5] = [
     r#"[
   {"key":"global:llm:openai:gpt-4o:rpm","kind":"rolling","capacity":500,"window_seconds":60,"timeout_seconds":0,"unit":"requests","description":"","overage":"debt","status":"active","pending_decrease_to":null},
   {"key":"global:llm:openai:gpt-4o:concurrency","kind":"concurrency","capacity":10,"window_seconds":0,"timeout_seconds":600,"unit":"","description":"calls","overage":"deny","status":"decreasing","pending_decrease_to":5}
@@ -35,14 +43,17 @@ pub(crate) const LIMITS_FILE: [&str; 4] = [
 "#,
     r#"[{"key":"k","kind":"rolling","capacity":1,"window_seconds":60}]"#,
     r#"{"version":2,"edited_by":{"name":"é"},"limits":[
-  {"key":"b","kind":"rolling","capacity":1,"window_seconds":60,"mode":"shadow","tags":[1, 2.50]},
-  {"key":"a","kind":"calendar","period":"day","capacity":9}]}"#,
+  {"key":"b","kind":"rolling","capacity":1,"window_seconds":60,"owner":"search","tags":[1, 2.50]},
+  {"key":"a","kind":"sliding","steps":7,"capacity":9}]}"#,
+    r#"[{"key":"b","kind":"rolling","capacity":1,"window_seconds":60,"mode":"shadow"},
+  {"key":"a","kind":"calendar","period":"day","time_zone":"Europe/Sofia","capacity":9}]"#,
     "[]",
 ];
 
-pub(crate) const CONFIG: [&str; 4] = [
+pub(crate) const CONFIG: [&str; 5] = [
     "server: { listen_addr: \"127.0.0.1:8080\", backend: \"tigerbeetle\", tls: { } }\nregistry: { path: \"./data/limits.json\", limits_max: 10 }\ntigerbeetle: { cluster_id: \"340282366920938463463374607431768211455\", addresses: [\"127.0.0.1:3000\"], sessions: 8, max_batch_events: 8000, flush_interval_micros: 200, request_timeout_ms: 2000 }\n",
     "# comment\nserver:\n  listen_addr: ':8080'\n  connections_max: 7\nauth:\n  client_tokens: [a, \"b\"]\n  admin_tokens:\n    - c\nhints: { rolling_factor: 1.5, decreasing_ms: 10_000 }\n",
+    "auth:\n  tokens:\n    - { name: ci, token: abc, may: [call, read] }\n    - name: ops\n      token: def\n      may: [admin]\n      keys: [\"global:**\", tenant:acme:daily_tokens]\n",
     "log: &log { format: json, level: warn }\nmetrics:\n  keys_max: 0\nmemory: {remember_seconds: 600}\n",
     "",
 ];
@@ -53,6 +64,9 @@ pub(crate) const KEYS: [&str; 4] = [
     "global:llm:org/model@v1.2:tpm",
     "é:🦀",
 ];
+
+pub(crate) const PATTERNS: [&str; 4] =
+    ["tenant:acme:**", "global:llm:openai:**:rpm", "tenant:*:llm:daily_tokens", "é:🦀"];
 
 pub(crate) const LEASES: [&str; 4] = [
     "01J9ZC3V9W8Q4N2M6T5R7Y1K0D",

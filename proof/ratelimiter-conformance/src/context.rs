@@ -3,13 +3,14 @@
 //! A name becomes a key with the fixture's prefix, or a lease ID that is generated at its first
 //! use, so that facts that share a server do not interfere.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::time::Duration;
 
-use ratelimiter::clock::Timestamp;
+use ratelimiter::clock::{Clock, FakeClock, Timestamp};
 use ratelimiter::{
-    Decision, LeaseId, LimitKey, LimitState, Requirements, ReserveError, ReserveRequest,
+    Decision, LeaseId, LeasePage, LeasePosition, LimitKey, LimitState, OpenLease, Requirements,
+    ReserveError, ReserveRequest,
 };
 
 use crate::fixture::Capabilities;
@@ -29,6 +30,8 @@ pub(crate) struct TestContext {
     /// When each lease was first allowed.
     pub(crate) allowed_at: HashMap<String, Timestamp>,
     lifetimes: HashMap<String, Lifetime>,
+    /// How much time was let pass.
+    passed: Cell<Duration>,
 }
 
 /// A lower bound on the lifetime of something that is reserved after this was created.
@@ -47,8 +50,8 @@ impl TestContext {
             "facts count whole seconds, so an expiry may not be a second late"
         );
         assert!(prefix.len() <= 64, "a prefix leaves room for the longest names");
-        let (leases, allowed_at, lifetimes) = Default::default();
-        Self { fact, world, capabilities, prefix, leases, allowed_at, lifetimes }
+        let (leases, allowed_at, lifetimes, passed) = Default::default();
+        Self { fact, world, capabilities, prefix, leases, allowed_at, lifetimes, passed }
     }
 
     pub(crate) fn key(&self, name: &str) -> LimitKey {
@@ -63,6 +66,29 @@ impl TestContext {
     pub(crate) fn lease(&self, name: &str) -> LeaseId {
         let mut leases = self.leases.borrow_mut();
         *leases.entry(name.to_owned()).or_insert_with(|| self.world.lease())
+    }
+
+    /// The inverse of [`TestContext::lease`].
+    pub(crate) fn lease_name(&self, lease: LeaseId) -> String {
+        let leases = self.leases.borrow();
+        let found = leases.iter().find(|(_, known)| **known == lease);
+        found.map_or_else(|| lease.to_string(), |(name, _)| name.clone())
+    }
+
+    /// Open leases, after a check of what holds for every list of them.
+    pub(crate) async fn leases(&self, page: &LeasePage) -> Vec<OpenLease> {
+        let leases = self.world.leases(page).await.expect("a working limiter lists its leases");
+        let position = |open: &OpenLease| LeasePosition::of(open.reserved_at, open.lease);
+        assert!(leases.is_sorted_by_key(position), "the oldest first: {leases:?}");
+        assert!(leases.len() <= page.count_max, "a page is bounded");
+        for OpenLease { lease, reserved_at, amounts, .. } in &leases {
+            assert!(amounts.is_sorted_by(|a, b| a.key < b.key), "sorted by key: {amounts:?}");
+            assert!(amounts.iter().all(|held| held.amount > 0 && held.lapses_at > *reserved_at));
+            if let Some(allowed_at) = self.allowed_at.get(&self.lease_name(*lease)) {
+                assert_eq!(reserved_at.unix_ms(), allowed_at.unix_ms(), "as its reserve said");
+            }
+        }
+        leases
     }
 
     pub(crate) async fn reserve(
@@ -85,6 +111,7 @@ impl TestContext {
     }
 
     pub(crate) async fn pass(&self, by: Duration) {
+        self.passed.set(self.passed.get() + by);
         self.world.advance(by).await;
     }
 
@@ -104,6 +131,16 @@ impl TestContext {
             print_stderr(&format!("{}: too late to check a lifetime of {duration:?}", self.fact));
         }
         in_time
+    }
+
+    /// When a calendar limit resets, seen from the virtual clock. `FakeClock` begins at the same moment everywhere.
+    pub(crate) async fn until_reset(&self, name: &str) -> String {
+        let resets_at = self.state(name).await.resets_at;
+        let now = FakeClock::new().now().after(self.passed.get());
+        match resets_at {
+            Some(resets_at) => format!("in {:?}", resets_at.since(now)),
+            None => "never".to_owned(),
+        }
     }
 
     /// Lets the second pass within which a possible decrease is applied. On a real clock it waits

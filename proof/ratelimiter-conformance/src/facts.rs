@@ -11,13 +11,16 @@ macro_rules! scripts {
 }
 
 pub(crate) mod batches;
+pub(crate) mod calendar;
 pub(crate) mod capacity;
 pub(crate) mod complete;
 pub(crate) mod definitions;
 pub(crate) mod durability;
 pub(crate) mod hints;
 pub(crate) mod listing;
+pub(crate) mod operate;
 pub(crate) mod overage;
 pub(crate) mod pause;
 pub(crate) mod replay;
 pub(crate) mod reserve;
+pub(crate) mod shadow;

@@ -65,6 +65,8 @@ pub struct Capabilities {
     pub reconciled_expiry_lag: Duration,
     /// Time moves only by [`Fixture::advance`], exactly as far as given.
     pub exact_time: Result<(), &'static str>,
+    /// Time is a [`FakeClock`](ratelimiter::clock::FakeClock) from its usual beginning, so that hours pass at once.
+    pub virtual_time: Result<(), &'static str>,
     /// Hints are exact when no open lease can return units early (`HINT-02`).
     pub exact_hints: Result<(), &'static str>,
     /// A denial names every key that had no room, not only the first (`RES-08`).
@@ -90,6 +92,8 @@ pub struct Capabilities {
 pub enum Capability {
     /// [`Capabilities::exact_time`]
     ExactTime,
+    /// [`Capabilities::virtual_time`]
+    VirtualTime,
     /// [`Capabilities::exact_hints`]
     ExactHints,
     /// [`Capabilities::names_every_denied_key`]
@@ -115,6 +119,7 @@ impl Capabilities {
     pub fn lacks(&self, capability: Capability) -> Option<&'static str> {
         match capability {
             Capability::ExactTime => self.exact_time.err(),
+            Capability::VirtualTime => self.virtual_time.err(),
             Capability::ExactHints => self.exact_hints.err(),
             Capability::NamesEveryDeniedKey => self.names_every_denied_key.err(),
             Capability::TellsUncovered => self.tells_uncovered.err(),

@@ -26,6 +26,7 @@
 //!             expiry_lag: Duration::ZERO,
 //!             reconciled_expiry_lag: Duration::ZERO,
 //!             exact_time: Ok(()),
+//!             virtual_time: Ok(()),
 //!             exact_hints: Ok(()),
 //!             names_every_denied_key: Ok(()),
 //!             tells_uncovered: Ok(()),

@@ -2,7 +2,8 @@
 //! answer per line, or several between semicolons.
 //!
 //! ```text
-//! limit rate rolling 60s 10            a definition, with `deny` at the end for that overage
+//! limit rate rolling 60s 10            a definition, with `deny` at the end for that overage, `shadow` for that mode
+//! limit budget calendar day@06:30/Europe/Sofia 10
 //! limit slots concurrency 60s 5 -> decreasing to 5
 //! defined rate rolling 60s 10          the whole definition in force
 //! delete rate
@@ -13,6 +14,11 @@
 //! complete A rate=3                    a lease and its actuals
 //! used rate=3 slots=0                  also `available`, `debt`, `uncovered`, `capacity`
 //! status slots -> decreasing to 5
+//! resets budget -> in 1600s            when a calendar limit resets
+//! leases rate -> A rate=1 slots=2, B rate=1    the open leases of a key, with all their amounts
+//! leases rate older 5s -> A rate=1 slots=2     and those of at least this age
+//! release A                            a lease; `unknown` if it is not open
+//! forgive rate -> 7                    a debt; `unknown rate` without such a limit
 //! pass 1s                              what expires by then may not be visible yet
 //! outlast 1s                           what expires by then is visibly gone
 //! outlast reconciled 1s                as well if it was reconciled
@@ -24,7 +30,8 @@
 //! ```
 //!
 //! Without an arrow a limit is active, a reserve allowed, and a complete or delete ok. A reserve
-//! may also be `allowed as before` (with the time of its first answer), `paused KEY`,
+//! may also be `allowed as before` (with the time of its first answer), allowed but
+//! `shadow denied KEY`, `paused KEY`,
 //! `unknown KEY`, `exceeds KEY`, a `conflict`, or its lease `ended`; a complete may be
 //! `invalid KEY`. The lines between `batch` and `end` are one batch of reserves or completes.
 
@@ -32,7 +39,8 @@ use std::time::Duration;
 
 use ratelimiter::{
     Actuals, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, Denial,
-    DenialReason, Limit, LimitKey, Requirements, ReserveError, ReserveRequest,
+    DenialReason, ForgiveError, HeldAmount, LeasePage, Limit, LimitKey, OpenLease, ReleaseError,
+    Requirements, ReserveError, ReserveRequest,
 };
 use testkit::script::{amount_of, duration_of, limit_of, status_text};
 
@@ -56,15 +64,15 @@ impl<'a> Statement<'a> {
             Some(rest) => rest.split_once(": ").expect("lifetimes, then a statement"),
             None => ("", line),
         };
-        let (command, expected) = match statement.split_once(" -> ") {
-            Some((command, expected)) => (command, Some(expected)),
+        let (command, expected) = match statement.split_once(" ->") {
+            Some((command, expected)) => (command, Some(expected.trim_start())),
             None => (statement, None),
         };
         let (verb, rest) = command.split_once(' ').unwrap_or((command, ""));
         let expected = expected.unwrap_or(match verb {
             "limit" => "active",
             "reserve" => "allowed",
-            "complete" | "delete" => "ok",
+            "complete" | "delete" | "release" => "ok",
             "used" | "available" | "debt" | "uncovered" | "capacity" => rest,
             _ => "",
         });
@@ -128,10 +136,24 @@ impl TestContext {
                 let result = self.world.complete(&self.complete_request(rest)).await;
                 return self.complete_text(result);
             }
+            "leases" => return self.leases_text(rest).await,
+            "release" => match self.world.release(self.lease(rest)).await {
+                Ok(()) => return "ok".to_owned(),
+                Err(ReleaseError::UnknownLease { .. }) => return "unknown".to_owned(),
+                Err(other) => return format!("{other:?}"),
+            },
+            "forgive" => match self.world.forgive(&self.key(rest)).await {
+                Ok(forgiven) => return forgiven.to_string(),
+                Err(ForgiveError::UnknownKey { key }) => {
+                    return format!("unknown {}", self.name(&key));
+                }
+                Err(other) => return format!("{other:?}"),
+            },
             "used" | "available" | "debt" | "uncovered" | "capacity" => {
                 return self.amounts(verb, rest).await;
             }
             "status" => return status_text(self.state(rest).await.status),
+            "resets" => return self.until_reset(rest).await,
             "pass" => self.pass(duration(rest)).await,
             "outlast" => {
                 let Capabilities { expiry_lag, reconciled_expiry_lag, .. } = self.capabilities;
@@ -209,10 +231,14 @@ impl TestContext {
         result: Result<Decision, ReserveError>,
     ) -> String {
         match result {
-            Ok(Decision::Allowed { reserved_at }) => {
+            Ok(Decision::Allowed { reserved_at, shadow_denied }) => {
                 let lease = statement.rest.split_once(' ').map_or("", |(lease, _)| lease);
                 let first = self.allowed_at.get(lease).copied();
                 self.allowed_at.entry(lease.to_owned()).or_insert(reserved_at);
+                if !shadow_denied.is_empty() {
+                    let names: Vec<&str> = shadow_denied.iter().map(|key| self.name(key)).collect();
+                    return format!("shadow denied {}", names.join(" "));
+                }
                 match first {
                     _ if statement.expected != "allowed as before" => "allowed".to_owned(),
                     Some(first) if first == reserved_at => "allowed as before".to_owned(),
@@ -274,6 +300,21 @@ impl TestContext {
             Err(CompleteError::InvalidActual { key }) => format!("invalid {}", self.name(&key)),
             Err(other) => format!("{other:?}"),
         }
+    }
+
+    /// `A rate=1 slots=2, B rate=1`
+    async fn leases_text(&self, text: &str) -> String {
+        let (name, older_than) = match text.split_once(" older ") {
+            Some((name, age)) => (name, duration(age)),
+            None => (text, Duration::ZERO),
+        };
+        let page = LeasePage { key: Some(self.key(name)), older_than, ..LeasePage::default() };
+        let open = |open: &OpenLease| {
+            let amount = |held: &HeldAmount| format!(" {}={}", self.name(&held.key), held.amount);
+            let amounts = open.amounts.iter().map(amount).collect::<String>();
+            format!("{}{amounts}", self.lease_name(open.lease))
+        };
+        self.leases(&page).await.iter().map(open).collect::<Vec<_>>().join(", ")
     }
 
     async fn amounts(&self, verb: &str, expected: &str) -> String {

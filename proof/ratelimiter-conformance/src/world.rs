@@ -8,8 +8,9 @@ use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
-    Backend, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, LeaseId, Limit,
-    LimitKey, LimitState, LimitStatus, Limiter, Page, ReserveError, ReserveRequest, StateError,
+    Backend, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, ForgiveError,
+    LeaseId, LeasePage, LeasesError, Limit, LimitKey, LimitState, LimitStatus, Limiter, OpenLease,
+    Page, ReleaseError, ReserveError, ReserveRequest, StateError,
 };
 
 use crate::fixture::{Capabilities, Fixture};
@@ -38,9 +39,13 @@ pub(crate) trait World {
     ) -> LocalBoxFuture<'a, Vec<Result<(), CompleteError>>>;
 
     fn define(&self, limit: Limit) -> Reply<'_, LimitStatus, DefineError>;
+    fn define_all(&self, limits: Vec<Limit>) -> Reply<'_, Vec<LimitStatus>, DefineError>;
     fn delete<'a>(&'a self, key: &'a LimitKey) -> Reply<'a, (), DeleteError>;
     fn state<'a>(&'a self, key: &'a LimitKey) -> Reply<'a, Option<LimitState>, StateError>;
     fn states<'a>(&'a self, page: &'a Page) -> Reply<'a, Vec<LimitState>, StateError>;
+    fn leases<'a>(&'a self, page: &'a LeasePage) -> Reply<'a, Vec<OpenLease>, LeasesError>;
+    fn release(&self, lease: LeaseId) -> Reply<'_, (), ReleaseError>;
+    fn forgive<'a>(&'a self, key: &'a LimitKey) -> Reply<'a, u128, ForgiveError>;
 }
 
 pub(crate) struct FixtureWorld<F: Fixture> {
@@ -116,6 +121,10 @@ impl<F: Fixture> World for FixtureWorld<F> {
         self.limiter.define(limit).boxed_local()
     }
 
+    fn define_all(&self, limits: Vec<Limit>) -> Reply<'_, Vec<LimitStatus>, DefineError> {
+        self.limiter.define_all(limits).boxed_local()
+    }
+
     fn delete<'a>(&'a self, key: &'a LimitKey) -> Reply<'a, (), DeleteError> {
         self.limiter.delete(key).boxed_local()
     }
@@ -126,5 +135,17 @@ impl<F: Fixture> World for FixtureWorld<F> {
 
     fn states<'a>(&'a self, page: &'a Page) -> Reply<'a, Vec<LimitState>, StateError> {
         self.limiter.states(page).boxed_local()
+    }
+
+    fn leases<'a>(&'a self, page: &'a LeasePage) -> Reply<'a, Vec<OpenLease>, LeasesError> {
+        self.limiter.leases(page).boxed_local()
+    }
+
+    fn release(&self, lease: LeaseId) -> Reply<'_, (), ReleaseError> {
+        self.limiter.release(lease).boxed_local()
+    }
+
+    fn forgive<'a>(&'a self, key: &'a LimitKey) -> Reply<'a, u128, ForgiveError> {
+        self.limiter.forgive(key).boxed_local()
     }
 }

@@ -34,7 +34,7 @@ use ratelimiter::{
 use crate::shortest;
 
 pub use agreement::History;
-pub use generator::{KeyProfile, Profile};
+pub use generator::{KeyKind, KeyProfile, Profile};
 pub use text::{NotAScript, amount_of, duration_of, limit_of, status_text};
 
 /// Calls in the order of their times.

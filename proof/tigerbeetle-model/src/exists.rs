@@ -20,6 +20,11 @@ pub(super) fn compare(
         (Action::Posted(movement), RowKind::Posted) => {
             compare_movement(&movement, user_data, existing)
         }
+        // Less than the amount may have been moved.
+        (Action::BalancingCredit(movement), RowKind::BalancingCredit) => {
+            let moved = movement.amount.min(existing.amount);
+            compare_movement(&Movement { amount: moved, ..movement }, user_data, existing)
+        }
         (
             Action::Pending { movement, timeout_seconds, closes_debit_account },
             RowKind::Pending { timeout_seconds: timeout, closes_debit_account: closes },

@@ -6,7 +6,7 @@ use super::exists::{amount_to_post, compare, inherit};
 use super::journal::{PendingState, Stored};
 use super::machine::Model;
 use ratelimiter_tigerbeetle::ledger::{
-    AccountRow, Action, Event, Movement, PostAmount, RowKind, Timestamp, TransferId,
+    AccountRow, Action, Balances, Event, Movement, PostAmount, RowKind, Timestamp, TransferId,
     TransferResult, TransferRow, TransferStatus,
 };
 
@@ -25,6 +25,9 @@ impl Model {
         } else {
             match event.transfer.action {
                 Action::Posted(movement) => self.move_amount(at, event, movement, RowKind::Posted),
+                Action::BalancingCredit(movement) => {
+                    self.move_amount(at, event, movement, RowKind::BalancingCredit)
+                }
                 Action::Pending { movement, timeout_seconds, closes_debit_account } => {
                     let kind = RowKind::Pending { timeout_seconds, closes_debit_account };
                     self.move_amount(at, event, movement, kind)
@@ -46,7 +49,7 @@ impl Model {
         movement: Movement,
         kind: RowKind,
     ) -> Result<(), TransferStatus> {
-        let Movement { debit, credit, amount, code } = movement;
+        let Movement { debit, credit, mut amount, code } = movement;
         if debit == credit {
             return Err(TransferStatus::AccountsMustBeDifferent);
         }
@@ -54,6 +57,10 @@ impl Model {
         let mut credit =
             *self.accounts.get(&credit).ok_or(TransferStatus::CreditAccountNotFound)?;
         check_open(&debit, &credit)?;
+        if kind == RowKind::BalancingCredit {
+            let Balances { debits_posted, credits_pending, credits_posted, .. } = credit.balances;
+            amount = amount.min(debits_posted.saturating_sub(credits_pending + credits_posted));
+        }
         let pending = matches!(kind, RowKind::Pending { .. });
         check_overflows(&debit, &credit, amount, pending)?;
         if let RowKind::Pending { timeout_seconds: Some(_), .. } = kind {

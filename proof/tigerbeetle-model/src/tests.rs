@@ -96,6 +96,34 @@ fn a_void_is_repeatable_and_returns_the_outcome_of_its_pending() {
 }
 
 #[test]
+fn a_balancing_credit_moves_what_is_missing_and_no_more() {
+    check(
+        "credit 1 A 100
+         cover 2 A 30
+         balance A
+         cover 3 A 1000
+         balance A
+         cover 4 A 1000
+         balance A
+         cover 3 A 1000 ; cover 3 A 70 ; cover 3 A 69 ; debit 3 A 70
+         credit 5 A 7 + cover 6 A 1000
+         balance A",
+        &expect![[r#"
+            credit 1 A 100 -> Created
+            cover 2 A 30 -> Created
+            balance A -> 30 + 0 pending of 100
+            cover 3 A 1000 -> Created
+            balance A -> 100 + 0 pending of 100
+            cover 4 A 1000 -> Created
+            balance A -> 100 + 0 pending of 100
+            cover 3 A 1000 ; cover 3 A 70 ; cover 3 A 69 ; debit 3 A 70 -> Exists, Exists, ExistsWithDifferentAmount, ExistsWithDifferentFlags
+            credit 5 A 7 + cover 6 A 1000 -> Created, Created
+            balance A -> 107 + 0 pending of 107
+        "#]],
+    );
+}
+
+#[test]
 fn a_shrink_sees_the_freed_room_and_is_taken_back_when_it_does_not_fit() {
     check(
         "credit 1 A 100

@@ -121,6 +121,7 @@ async fn limiter_with_limits(folder: &Path) -> Result<Server, JobError> {
                 LimitKind::Concurrency { .. } => {
                     LimitKind::Concurrency { timeout: HoldTimeout::from_seconds(HOLD_SECONDS)? }
                 }
+                LimitKind::Calendar { .. } => limit.kind,
             };
             limiter.define(Limit { kind, ..limit }).await?;
         }

@@ -17,7 +17,7 @@ use ratelimiter::admission::no_answer_pause;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::error::HttpError;
 use super::options::{BearerToken, Cleartext, HttpOptions, TrustedRoots};
@@ -58,7 +58,7 @@ pub(super) struct Transport {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     pub(super) base: BaseUrl,
     token: Option<BearerToken>,
-    timeout: Duration,
+    pub(super) timeout: Duration,
     repeat_for: Duration,
 }
 
@@ -97,9 +97,22 @@ impl Transport {
         retry: RetryPolicy,
         read: impl Fn(&ServerResponse) -> Result<T, HttpError>,
     ) -> Result<T, HttpError> {
+        self.send_within(self.timeout, method, uri, body, retry, read).await
+    }
+
+    /// As [`Self::send`], with another timeout for each attempt.
+    pub(super) async fn send_within<T>(
+        &self,
+        timeout: Duration,
+        method: &Method,
+        uri: &Uri,
+        body: Bytes,
+        retry: RetryPolicy,
+        read: impl Fn(&ServerResponse) -> Result<T, HttpError>,
+    ) -> Result<T, HttpError> {
         let begun = Instant::now();
         loop {
-            let answer = self.send_once(method, uri, body.clone()).await;
+            let answer = self.send_once(timeout, method, uri, body.clone()).await;
             let error = match answer.and_then(|answer| read(&answer)) {
                 Ok(result) => return Ok(result),
                 Err(error) => error,
@@ -116,16 +129,13 @@ impl Transport {
 
     async fn send_once(
         &self,
+        timeout: Duration,
         method: &Method,
         uri: &Uri,
         body: Bytes,
     ) -> Result<ServerResponse, HttpError> {
-        match timeout(self.timeout, self.exchange(method, uri, body)).await {
-            Ok(answer) => answer,
-            Err(_) => {
-                Err(HttpError::TimedOut { url: self.base.to_string(), timeout: self.timeout })
-            }
-        }
+        let answer = tokio::time::timeout(timeout, self.exchange(method, uri, body)).await;
+        answer.unwrap_or_else(|_| Err(HttpError::TimedOut { url: self.base.to_string(), timeout }))
     }
 
     async fn exchange(

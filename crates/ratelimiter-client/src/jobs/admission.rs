@@ -87,8 +87,8 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
                 () = self.stop.cancelled() => None,
             };
             match answer {
-                Some(Ok(Decision::Allowed { reserved_at })) => {
-                    return self.allowed(job, lease, reserved_at).await;
+                Some(Ok(Decision::Allowed { reserved_at, shadow_denied })) => {
+                    return self.allowed(job, lease, reserved_at, &shadow_denied).await;
                 }
                 Some(Ok(Decision::Denied(denial))) => return self.denied(job, lease, &denial),
                 Some(Err(ReserveError::Unanswered(unanswered))) => {
@@ -126,13 +126,23 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
         }
     }
 
-    async fn allowed(&self, job: &ClaimedJob, lease: LeaseId, reserved_at: Timestamp) -> Admitted {
+    async fn allowed(
+        &self,
+        job: &ClaimedJob,
+        lease: LeaseId,
+        reserved_at: Timestamp,
+        shadow_denied: &[LimitKey],
+    ) -> Admitted {
         if self.shutdown.is_cancelled() {
             return self.give_up(job, lease).await;
         }
         self.counts().allowed.add(1);
         self.gates().allowed(job.id, &job.topic, job.requirements.daily_tokens());
-        self.settings.observer.allowed(&job.view(Some(lease)));
+        let view = job.view(Some(lease));
+        if !shadow_denied.is_empty() {
+            self.settings.observer.shadow_denied(&view, shadow_denied);
+        }
+        self.settings.observer.allowed(&view);
         Ok(Permit::new(lease, reserved_at))
     }
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use ratelimiter::admission::{Waiter, WaiterId};
 use ratelimiter::clock::{Clock, Timestamp};
-use ratelimiter::{Decision, Denial, LeaseId, Limiter, ReserveError, ReserveRequest, Unanswered};
+use ratelimiter::{
+    Decision, Denial, LeaseId, LimitKey, Limiter, ReserveError, ReserveRequest, Unanswered,
+};
 use tracing::Instrument;
 
 use super::context::{Phase, SchedulerContext, State};
@@ -80,7 +82,9 @@ impl<L: Limiter + 'static> Worker<L> {
             () = context.stop.cancelled() => Err(shutdown_deadline_passed().into()),
         };
         match answer {
-            Ok(Decision::Allowed { reserved_at }) => self.allowed(attempt, reserved_at).await,
+            Ok(Decision::Allowed { reserved_at, shadow_denied }) => {
+                self.allowed(attempt, reserved_at, shadow_denied).await;
+            }
             Ok(Decision::Denied(denial)) => self.denied(&attempt, &denial),
             Err(ReserveError::Unanswered(unanswered)) => {
                 self.unanswered(attempt, unanswered).await;
@@ -99,7 +103,12 @@ impl<L: Limiter + 'static> Worker<L> {
         }
     }
 
-    async fn allowed(mut self, attempt: PendingAttempt, reserved_at: Timestamp) {
+    async fn allowed(
+        mut self,
+        attempt: PendingAttempt,
+        reserved_at: Timestamp,
+        shadow_denied: Vec<LimitKey>,
+    ) {
         let context = self.context.clone();
         let now = context.clock.now();
         let (next, waiter) = {
@@ -127,7 +136,10 @@ impl<L: Limiter + 'static> Worker<L> {
         queued.queue_permit = None;
         context.changed.notify_one();
         let view = attempt.view(now);
-        tracing::debug!(waited = ?view.waited, "reserve allowed");
+        tracing::debug!(waited = ?view.waited, ?shadow_denied, "reserve allowed");
+        if !shadow_denied.is_empty() {
+            context.observer.shadow_denied(&view, &shadow_denied);
+        }
         context.observer.allowed(&view);
         let (cancel, stop) = (control.token(), context.stop.clone());
         let cancelled = async move {

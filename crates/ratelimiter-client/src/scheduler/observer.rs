@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use ratelimiter::{Denial, JobId, LeaseId, Unanswered};
+use ratelimiter::{Denial, JobId, LeaseId, LimitKey, Unanswered};
 
 use super::report::JobEnd;
 use crate::llm::LlmRequirements;
@@ -39,6 +39,11 @@ pub trait Observer: fmt::Debug + Send + Sync {
     /// The outcome is unknown: the job asks again later, with the same lease.
     fn unknown(&self, job: &JobView<'_>, unanswered: &Unanswered) {
         let _ = (job, unanswered);
+    }
+
+    /// The reserve was allowed, but these limits in [shadow mode](ratelimiter::LimitMode::Shadow) would have denied it.
+    fn shadow_denied(&self, job: &JobView<'_>, keys: &[LimitKey]) {
+        let _ = (job, keys);
     }
 
     /// The reserve was allowed, and the call begins.

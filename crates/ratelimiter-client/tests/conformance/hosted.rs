@@ -74,6 +74,7 @@ pub(crate) fn capabilities_in_memory() -> Capabilities {
         expiry_lag: Duration::ZERO,
         reconciled_expiry_lag: Duration::ZERO,
         exact_time: Ok(()),
+        virtual_time: Ok(()),
         exact_hints: Ok(()),
         names_every_denied_key: Ok(()),
         tells_uncovered: Ok(()),

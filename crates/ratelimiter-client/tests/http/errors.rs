@@ -156,10 +156,10 @@ async fn cli_01_an_error_page_of_a_proxy_is_unavailable() {
     }
 }
 
-/// CLI-01: at 366 days.
+/// CLI-01: at five minutes.
 #[tokio::test]
 async fn cli_01_a_retry_after_is_bounded() {
-    const SECONDS_MAX: u64 = 366 * 24 * 60 * 60;
+    const SECONDS_MAX: u64 = 5 * 60;
     for seconds in [SECONDS_MAX, SECONDS_MAX + 1, u64::MAX] {
         let headers = format!("retry-after: {seconds}\r\n");
         let by_header = Reply::Bytes(answer("503 Service Unavailable", &headers, ""));

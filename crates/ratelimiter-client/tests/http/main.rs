@@ -7,6 +7,7 @@
 )]
 
 mod batches;
+mod definitions;
 mod encrypted;
 mod errors;
 mod requests;

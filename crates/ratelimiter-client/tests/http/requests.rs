@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ratelimiter_client::{
-    Backend, BearerToken, Cleartext, Decision, HttpLimiter, HttpOptions, LeaseId, LimitKey,
-    Limiter, Page, Requirements, ReserveError, ReserveRequest,
+    Backend, BearerToken, Cleartext, Decision, ForgiveError, HttpLimiter, HttpOptions, LeaseId,
+    LeasePage, LimitKey, Limiter, Page, ReleaseError, Requirements, ReserveError, ReserveRequest,
 };
 use tokio::net::TcpListener;
 
@@ -147,6 +147,48 @@ async fn cli_01_keys_and_pages_are_encoded() {
         "GET /v1/admin/limits?prefix=global%3Allm%3Aa%26b&after=meta%2Fllama%3Fx&limit=10"
     );
     assert_eq!(empty.seen()[0].line, "GET /v1/admin/limits/meta%2Fllama%3Fx");
+}
+
+/// CLI-01, OPS-01
+#[tokio::test]
+async fn cli_01_a_page_of_leases_is_encoded() {
+    let server = ScriptedServer::start(vec![json("200 OK", r#"{"leases":[]}"#)]).await;
+    let limiter = HttpLimiter::new(&server.url).unwrap();
+    let page = LeasePage {
+        key: Some(LimitKey::new("meta/llama?x").unwrap()),
+        older_than: Duration::from_millis(1_001),
+        after: Some(LeaseId::from_u128(7)),
+        count_max: 10,
+    };
+    assert_eq!(limiter.leases(&page).await, Ok(vec![]));
+    let oldest = LeasePage { older_than: Duration::MAX, count_max: 2_000, ..LeasePage::default() };
+    assert_eq!(limiter.leases(&oldest).await, Ok(vec![]));
+    let none = LeasePage { count_max: 0, ..LeasePage::default() };
+    assert_eq!(limiter.leases(&none).await, Ok(vec![]));
+    let lines: Vec<_> = server.seen().into_iter().map(|seen| seen.line).collect();
+    assert_eq!(
+        lines,
+        [
+            "GET /v1/admin/leases?older_than_seconds=2&limit=10&key=meta%2Fllama%3Fx&after=00000000000000000000000007",
+            "GET /v1/admin/leases?older_than_seconds=2678400&limit=1000",
+        ]
+    );
+}
+
+/// CLI-01, OPS-01, OPS-02: a second answer would be another one.
+#[tokio::test]
+async fn cli_01_a_release_and_a_forgive_without_an_answer_are_not_retried() {
+    let lost = json("503 Service Unavailable", r#"{"error":"backend_error","retry_after_ms":1}"#);
+    let server = ScriptedServer::start(vec![lost]).await;
+    let limiter = HttpLimiter::new(&server.url).unwrap();
+    let released = limiter.release(LeaseId::from_u128(7)).await;
+    assert!(matches!(released, Err(ReleaseError::Unanswered(_))), "{released:?}");
+    let forgiven = limiter.forgive(&LimitKey::new("k").unwrap()).await;
+    assert!(matches!(forgiven, Err(ForgiveError::Unanswered(_))), "{forgiven:?}");
+    let seen = server.seen();
+    assert_eq!(seen.len(), 2);
+    assert_eq!(seen[0].line, "DELETE /v1/admin/leases/00000000000000000000000007");
+    assert_eq!((&*seen[1].line, &*seen[1].body), ("POST /v1/admin/forgive", r#"{"key":"k"}"#));
 }
 
 /// CLI-01

@@ -7,7 +7,7 @@ use coordination::{
     Payload, Topic, TopicSet, Topics,
 };
 use ratelimiter_client::jobs::{HandlerError, JobCall, JobResult, JobState, RunnerSettings};
-use ratelimiter_client::{Batcher, Done, JobEnd, JobView, Observer};
+use ratelimiter_client::{Batcher, Capacity, Done, JobEnd, JobView, LimitKey, LimitMode, Observer};
 
 use crate::world::{ModelLimits, ROOMY, Scripted, World, budgeted, call, secs};
 use crate::{Jobs, is_done, pass, reason};
@@ -333,6 +333,10 @@ async fn an_observer_sees_every_event() {
     struct Notes(std::sync::Mutex<Vec<String>>);
 
     impl Observer for Notes {
+        fn shadow_denied(&self, _job: &JobView<'_>, keys: &[LimitKey]) {
+            self.0.lock().unwrap().push(format!("{} would have denied", keys[0]));
+        }
+
         fn allowed(&self, job: &JobView<'_>) {
             let words = format!("{} {} {} allowed", job.tenant, job.provider, job.attempts);
             self.0.lock().unwrap().push(words);
@@ -344,6 +348,9 @@ async fn an_observer_sees_every_event() {
     }
 
     let (jobs, world) = (Jobs::new(), World::roomy().with_budget("acme", 1_000));
+    let mut rpm = world.memory.state_now(&LimitKey::llm_rpm("p", "m").unwrap()).unwrap().limit;
+    (rpm.capacity, rpm.mode) = (Capacity::new(1).unwrap(), LimitMode::Shadow);
+    world.memory.define_now(rpm).unwrap();
     let notes = std::sync::Arc::new(Notes::default());
     let settings = RunnerSettings { observer: notes.clone(), ..RunnerSettings::default() };
     let handler = jobs.answering(|call| match call {
@@ -355,7 +362,16 @@ async fn an_observer_sees_every_event() {
     jobs.ended(&[id]).await;
     runner.stop().await;
     let notes = notes.0.lock().unwrap().clone();
-    assert_eq!(notes, ["acme p 1 allowed", "Failed", "acme p 2 allowed", "Succeeded"]);
+    assert_eq!(
+        notes,
+        [
+            "acme p 1 allowed",
+            "Failed",
+            "global:llm:p:m:rpm would have denied",
+            "acme p 2 allowed",
+            "Succeeded",
+        ]
+    );
 }
 
 #[tokio::test(start_paused = true)]

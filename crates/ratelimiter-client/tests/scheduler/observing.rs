@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use ratelimiter_client::{Denial, JobEnd, JobView, Observer, SchedulerOptions, Unanswered};
+use ratelimiter_client::{
+    Denial, JobEnd, JobView, LimitKey, LimitMode, Observer, SchedulerOptions, Unanswered,
+};
 
 use crate::world::{ModelLimits, ROOMY, Scripted, World, call, id, lasting, secs};
 
@@ -32,6 +34,10 @@ impl Observer for RecordingObserver {
 
     fn unknown(&self, job: &JobView<'_>, unanswered: &Unanswered) {
         self.write(job, &unanswered.to_string());
+    }
+
+    fn shadow_denied(&self, job: &JobView<'_>, keys: &[LimitKey]) {
+        self.write(job, &format!("would have been denied by {}", keys[0]));
     }
 
     fn allowed(&self, job: &JobView<'_>) {
@@ -73,6 +79,35 @@ async fn sch_07_an_observer_sees_every_step_of_a_job() {
             "b#2 Succeeded",
             "c#1 asks",
             "c#1 Refused",
+        ]
+    );
+}
+
+/// SCH-07, SHD-01
+#[tokio::test(start_paused = true)]
+async fn sch_07_an_observer_sees_which_limit_in_shadow_mode_would_have_denied() {
+    let world = World::new().with_model("p", ModelLimits { rpm: 1, ..ROOMY });
+    let mut limit = world.memory.state_now(&LimitKey::llm_rpm("p", "m").unwrap()).unwrap().limit;
+    limit.mode = LimitMode::Shadow;
+    world.memory.define_now(limit).unwrap();
+    let recording = RecordingObserver::default();
+    let observer = Arc::new(recording.clone());
+    let options = SchedulerOptions { observer, ..SchedulerOptions::with_workers(1) };
+    let scheduler = world.scheduler_with(options);
+    for name in ["a", "b"] {
+        let job = lasting(&call("p", "t", 1), secs(0)).named(id(name));
+        scheduler.submit(job).await.unwrap().await.result.unwrap();
+    }
+    assert_eq!(
+        recording.read(),
+        [
+            "a#1 asks",
+            "a#1 allowed",
+            "a#1 Succeeded",
+            "b#1 asks",
+            "b#1 would have been denied by global:llm:p:m:rpm",
+            "b#1 allowed",
+            "b#1 Succeeded",
         ]
     );
 }

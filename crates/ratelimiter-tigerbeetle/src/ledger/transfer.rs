@@ -21,6 +21,9 @@ pub struct Transfer {
 pub enum Action {
     /// Moves the amount at once; final.
     Posted(Movement),
+    /// As `Posted`, but at most as much as the credit account's posted debits exceed its credits by,
+    /// pending ones included; possibly 0. The stored transfer has the amount that was moved.
+    BalancingCredit(Movement),
     /// Reserves the amount on both accounts until it is posted, voided, or the timeout passes;
     /// without a timeout it does not expire. It may close the debit account while it is pending.
     Pending { movement: Movement, timeout_seconds: Option<NonZeroU32>, closes_debit_account: bool },
@@ -93,6 +96,8 @@ pub struct TransferRow {
 pub enum RowKind {
     /// [`Action::Posted`].
     Posted,
+    /// [`Action::BalancingCredit`].
+    BalancingCredit,
     /// [`Action::Pending`].
     Pending { timeout_seconds: Option<NonZeroU32>, closes_debit_account: bool },
     /// [`Action::PostPending`].

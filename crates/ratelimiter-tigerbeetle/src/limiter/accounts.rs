@@ -86,14 +86,15 @@ fn state(
     let taken = balances.debits_posted + balances.debits_pending;
     let free = balances.credits_posted.checked_sub(taken);
     let free = free.expect("the account's debits never exceed its credits");
+    let owed = debt.debits_posted.checked_sub(debt.credits_posted);
     let usage = Usage {
         used: units(balances.debits_pending),
         available: units(free),
-        debt: debt.debits_posted,
+        debt: owed.expect("no more is forgiven than is owed"),
         uncovered: limit.counts.uncovered(),
     };
     let registered = limit.registered.clone();
-    Ok(LimitState { limit: registered.limit, status: registered.status, usage })
+    Ok(LimitState { limit: registered.limit, status: registered.status, usage, resets_at: None })
 }
 
 /// No limit has more than 2^63-1 units. An account with more was funded by another program, and is

@@ -54,21 +54,50 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         self.read_table().get(key).map(|limit| limit.registered.waits())
     }
 
-    pub(super) async fn define_limit(&self, limit: Limit) -> Result<LimitStatus, DefineError> {
+    /// Defines all limits or none (`OPS-03`).
+    pub(super) async fn define_limits(
+        &self,
+        limits: Vec<Limit>,
+    ) -> Result<Vec<LimitStatus>, DefineError> {
         let mut admin = self.admin.lock().await;
-        let known = self.read_table().get(&limit.key).cloned();
-        if let Some(known) = &known {
-            known.registered.redefined(limit.clone())?;
+        let goals = self.goals_of(&admin, &limits)?;
+        let outcomes = self.apply_all(&mut admin, goals).await;
+        let results = limits.into_iter().zip(outcomes);
+        let results = results.map(|(limit, outcome)| registered_as(limit, outcome?));
+        let results: Vec<Result<_, Unanswered>> = results.collect();
+        if results.iter().any(Result::is_err) {
+            // The next tick brings the accounts that were changed back to the definitions here.
+            let changed = results.iter().flatten();
+            admin.uncertain.extend(changed.map(|registered| registered.limit.key.clone()));
         }
-        // Another server may have tried to define a limit that is new here.
-        let is_uncertain = known.is_none() || admin.uncertain.contains(&limit.key);
-        let goal = goal(&limit.key, CapacityTarget::Set { to: limit.capacity }, is_uncertain);
-        let mut outcomes = self.apply_all(&mut admin, vec![goal]).await;
-        let outcome = outcomes.pop().expect("there is one outcome a goal")?;
-        let registered = registered_as(limit, outcome)?;
-        let status = registered.status;
-        self.write_table().put(registered);
-        Ok(status)
+        let registered = results.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let statuses = registered.iter().map(|registered| registered.status).collect();
+        let mut table = self.write_table();
+        registered.into_iter().for_each(|registered| table.put(registered));
+        Ok(statuses)
+    }
+
+    /// The goals of definitions.
+    ///
+    /// # Errors
+    /// A limit has another kind here.
+    fn goals_of(
+        &self,
+        admin: &AdminState,
+        limits: &[Limit],
+    ) -> Result<Vec<AccountGoal>, DefineError> {
+        let table = self.read_table();
+        let goal = |limit: &Limit| {
+            let known = table.get(&limit.key);
+            if let Some(known) = known {
+                known.registered.redefined(limit.clone())?;
+            }
+            // Another server may have tried to define a limit that is new here.
+            let is_uncertain = known.is_none() || admin.uncertain.contains(&limit.key);
+            let target = CapacityTarget::Set { to: limit.capacity };
+            Ok(goal(&limit.key, target, is_uncertain))
+        };
+        limits.iter().map(goal).collect()
     }
 
     pub(super) async fn delete_limit(&self, key: &LimitKey) -> Result<(), DeleteError> {

@@ -25,13 +25,15 @@ pub(super) enum TransferCode {
     Marker = 6,
     /// Measures the expiry lag.
     Probe = 7,
+    /// Takes a debt back.
+    Forgiveness = 8,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum AccountCode {
     /// Its free credit is a limit's free capacity.
     Limit = 1,
-    /// Its debits are a limit's debt.
+    /// Its debits less its credits are a limit's debt.
     Debt = 2,
     /// Where capacity comes from and reservations go to.
     Operator = 3,
@@ -81,7 +83,7 @@ impl AccountCode {
 impl ReservationKind {
     pub(super) const fn of(kind: LimitKind) -> Self {
         match kind {
-            LimitKind::Rolling { .. } => Self::Reservation,
+            LimitKind::Rolling { .. } | LimitKind::Calendar { .. } => Self::Reservation,
             LimitKind::Concurrency { .. } => Self::Hold,
         }
     }

@@ -4,7 +4,7 @@
 
 mod plan;
 
-use ratelimiter::{CompleteError, CompleteRequest, REQUIREMENTS_MAX, Unanswered};
+use ratelimiter::{Actuals, CompleteError, CompleteRequest, LeaseId, REQUIREMENTS_MAX, Unanswered};
 use tokio::sync::OwnedMutexGuard;
 
 use self::plan::{ChainReply, CompletePlan};
@@ -17,6 +17,15 @@ use crate::ledger::{AccountId, Ledger, TransferStatus};
 /// The most attempts to end a lease. The marker is replaced once, and each key's transfers are
 /// dropped or replaced at most twice; beyond that, other servers keep changing its accounts.
 const TRIES_MAX: usize = 1 + 2 * REQUIREMENTS_MAX + CHANGE_ATTEMPTS_MAX;
+
+/// When a lease ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum LeaseEnd {
+    /// By this call.
+    Now,
+    /// By another call, or by expiry; or it was never allowed.
+    Before,
+}
 
 /// Per-account locks: at most one complete of this server reopens a closed account at a time. Of
 /// several that reopen one version, one succeeds; without locks all others would retry, each time.
@@ -32,26 +41,35 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         &self,
         request: &CompleteRequest,
     ) -> Result<(), CompleteError> {
-        let Some(lease) = self.open_lease(request).await? else {
-            return Ok(());
+        self.end_lease(request.lease, &request.actuals).await.map(|_| ())
+    }
+
+    pub(super) async fn end_lease(
+        &self,
+        id: LeaseId,
+        actuals: &Actuals,
+    ) -> Result<LeaseEnd, CompleteError> {
+        let Some(lease) = self.open_lease(id).await? else {
+            return Ok(LeaseEnd::Before);
         };
         let plan = {
             let now = self.cluster_now();
-            plan::plan(&lease, &request.actuals, now, &self.read_table())?
+            plan::plan(&lease, actuals, now, &self.read_table())?
         };
-        if let Some(plan) = plan {
-            self.end(plan).await?;
-        }
-        self.cache.remove(lease.id);
-        Ok(())
+        let end = match plan {
+            Some(plan) => self.end(plan).await?,
+            None => LeaseEnd::Before,
+        };
+        self.cache.remove(id);
+        Ok(end)
     }
 
     /// The lease, unless it is unknown or was completed.
-    async fn open_lease(&self, request: &CompleteRequest) -> Result<Option<Lease>, Unanswered> {
-        if let Some(lease) = self.cache.get(request.lease) {
+    async fn open_lease(&self, id: LeaseId) -> Result<Option<Lease>, Unanswered> {
+        if let Some(lease) = self.cache.get(id) {
             return Ok(Some(lease));
         }
-        match self.look_up_lease(request.lease).await? {
+        match self.look_up_lease(id).await? {
             LeaseLookup::Open(lease) => Ok(Some(*lease)),
             LeaseLookup::Completed | LeaseLookup::Unknown => Ok(None),
         }
@@ -59,7 +77,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
 
     /// Tries the plan until it, or another complete of the lease, succeeds: one request, unless
     /// part of it is refused.
-    async fn end(&self, mut plan: CompletePlan) -> Result<(), Unanswered> {
+    async fn end(&self, mut plan: CompletePlan) -> Result<LeaseEnd, Unanswered> {
         let mut locks = AccountLocks::default();
         for _ in 0..TRIES_MAX {
             let item = plan.item(self.cluster_now(), || self.new_attempt());
@@ -69,9 +87,9 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                 ChainReply::Done { created_count } => {
                     self.counters.lease_transfers.add(created_count);
                     self.count_uncovered(&plan);
-                    return Ok(());
+                    return Ok(LeaseEnd::Now);
                 }
-                ChainReply::AlreadyDone => return Ok(()),
+                ChainReply::AlreadyDone => return Ok(LeaseEnd::Before),
                 ChainReply::Retry => {}
                 ChainReply::ReadAccount(account) => {
                     if !locks.accounts.contains(&account) {

@@ -1,7 +1,7 @@
 //! A lease, from its reserve or from its transfers.
 
 use ratelimiter::clock::Timestamp;
-use ratelimiter::{Decision, LeaseId, REQUIREMENTS_MAX, ReserveError};
+use ratelimiter::{Decision, JobId, LeaseId, REQUIREMENTS_MAX, ReserveError};
 use smallvec::SmallVec;
 
 use super::codes::{ReservationKind, TransferCode};
@@ -23,6 +23,8 @@ pub(super) const FEW_LEASE_ROWS_MAX: usize = 8;
 pub(super) struct Lease {
     pub(super) id: LeaseId,
     pub(super) reserved_at: Timestamp,
+    /// Known to the server that allowed it, if it was given.
+    pub(super) job: Option<Box<JobId>>,
     /// In the order of the chain; never empty. Up to four are stored inline.
     pub(super) reservations: SmallVec<[Reservation; 4]>,
 }
@@ -65,12 +67,12 @@ impl Lease {
                     transfer,
                     amount: requirement.amount,
                     kind: ReservationKind::of(kind),
-                    expires_at: created_at.after_seconds(kind.lifetime_seconds()),
+                    expires_at: kind.expires_at(created_at),
                 }
             });
         let reservations = reservations.collect();
         let reserved_at = reserved_at.expect("a reserve has at least one requirement");
-        Self { id, reserved_at, reservations }
+        Self { id, reserved_at, job: None, reservations }
     }
 
     /// Answers a repeated reserve (`RES-04`, `RES-09`): allowed as before if it has the same
@@ -92,7 +94,7 @@ impl Lease {
         if self.reservations.len() != requirements.len() || !requirements.iter().all(held) {
             return Err(ReserveError::LeaseConflict);
         }
-        Ok(Decision::Allowed { reserved_at: self.reserved_at })
+        Ok(Decision::allowed_at(self.reserved_at))
     }
 }
 
@@ -110,7 +112,9 @@ impl LeaseLookup {
             reservations.push(reservation);
         }
         match reserved_at {
-            Some(reserved_at) => Self::Open(Box::new(Lease { id, reserved_at, reservations })),
+            Some(reserved_at) => {
+                Self::Open(Box::new(Lease { id, reserved_at, job: None, reservations }))
+            }
             None => Self::Unknown,
         }
     }

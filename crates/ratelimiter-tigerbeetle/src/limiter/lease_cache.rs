@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
 
 use foldhash::fast::RandomState;
-use ratelimiter::LeaseId;
+use ratelimiter::{JobId, LeaseId};
 
 use super::lease::Lease;
 use crate::lock::lock;
@@ -59,6 +59,25 @@ impl LeaseCache {
         self.shard(id).leases.remove(&id);
     }
 
+    /// Sets the job ID of a lease, if it is here.
+    pub(super) fn set_job(&self, id: LeaseId, job: &JobId) {
+        if let Some(lease) = self.shard(id).leases.get_mut(&id) {
+            lease.job = Some(Box::new(job.clone()));
+        }
+    }
+
+    /// The IDs of all leases, shard by shard. Some may be gone, and some be there twice.
+    pub(super) fn ids(&self) -> impl Iterator<Item = Vec<LeaseId>> {
+        self.shards.iter().map(|shard| lock(shard).order.iter().copied().collect())
+    }
+
+    /// Passes those of the leases that are here to `look`, all under one lock. They are of one shard.
+    pub(super) fn look_at(&self, ids: &[LeaseId], look: impl FnMut(&Lease)) {
+        let Some(first) = ids.first() else { return };
+        let shard = self.shard(*first);
+        ids.iter().filter_map(|id| shard.leases.get(id)).for_each(look);
+    }
+
     pub(super) fn len(&self) -> usize {
         let lens = self.shards.iter().map(|shard| lock(shard).leases.len());
         lens.sum()
@@ -92,7 +111,8 @@ mod tests {
 
     fn lease(id: u128) -> Lease {
         let reserved_at = Timestamp::from_unix_ms(1);
-        Lease { id: LeaseId::from_u128(id), reserved_at, reservations: SmallVec::new() }
+        let id = LeaseId::from_u128(id);
+        Lease { id, reserved_at, job: None, reservations: SmallVec::new() }
     }
 
     #[test]

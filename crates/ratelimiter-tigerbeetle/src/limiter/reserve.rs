@@ -145,7 +145,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         self.counters.leases_allowed.add(1);
         self.counters.lease_transfers.add(results.len() as u64);
         self.cache.insert(lease);
-        Decision::Allowed { reserved_at }
+        Decision::allowed_at(reserved_at)
     }
 
     /// The lease exists, or may exist: the ledger decides.

@@ -11,7 +11,7 @@ use fastrand::Rng;
 use ratelimiter::{Backend, LimitKey, Page};
 use ratelimiter_tigerbeetle::limiter::{LimiterOptions, TigerBeetleLimiter};
 use testkit::RunSeed;
-use testkit::script::{self, History, InMemory, KeyProfile, Profile, Script};
+use testkit::script::{self, History, InMemory, KeyKind, KeyProfile, Profile, Script};
 use tigerbeetle_model::ModelLedger;
 
 use crate::context::run;
@@ -40,18 +40,20 @@ fn both_backends_answer_the_same_script_alike() {
 }
 
 fn profile() -> Profile {
-    let key = |name: &str, is_concurrency, seconds: RangeInclusive<u64>| KeyProfile {
+    let key = |name: &str, kind, seconds: RangeInclusive<u64>| KeyProfile {
         key: LimitKey::new(name).unwrap(),
-        is_concurrency,
+        kind,
         seconds,
     };
     let keys = vec![
-        key("long:a", false, 100_000..=100_000),
-        key("long:b", false, 100_000..=100_000),
-        key("short:a", false, 1..=5),
-        key("short:b", false, 1..=5),
-        key("slots:a", true, 1..=19),
-        key("slots:b", true, 1..=19),
+        key("long:a", KeyKind::Rolling, 100_000..=100_000),
+        key("long:b", KeyKind::Rolling, 100_000..=100_000),
+        key("short:a", KeyKind::Rolling, 1..=5),
+        key("short:b", KeyKind::Rolling, 1..=5),
+        key("slots:a", KeyKind::Concurrency, 1..=19),
+        key("slots:b", KeyKind::Concurrency, 1..=19),
+        key("budget:a", KeyKind::Calendar, 0..=0),
+        key("budget:b", KeyKind::Calendar, 0..=0),
     ];
     Profile { step_count: STEPS, ..Profile::portable(keys) }
 }

@@ -1,6 +1,6 @@
 //! Lost answers: requests count at most once, interrupted changes recover.
 
-use ratelimiter::{Backend, Limit, LimitStatus, RegisteredLimit, ReserveError};
+use ratelimiter::{Backend, Limit, LimitStatus, RegisteredLimit, ReleaseError, ReserveError};
 
 use crate::context::run;
 use crate::on_model::on_recording_model;
@@ -57,6 +57,53 @@ fn com_05_a_complete_without_an_answer_is_repeated_and_counts_once() {
             let more = on.state(&another, "more").await.usage;
             assert_eq!((more.used, more.debt), (50, 7), "{number} {fault:?}");
         }
+    });
+}
+
+/// OPS-01, TB-16: interrupted at any call, a release has happened or not, and can be repeated.
+#[test]
+fn ops_01_a_release_without_an_answer_is_repeated() {
+    run(async {
+        for (number, fault) in every_fault() {
+            let on = on_recording_model();
+            let limiter = on.limiter();
+            limiter.define(on.concurrency("slots", 60, 5)).await.unwrap();
+            let lease = on.lease();
+            assert!(on.reserve(&limiter, lease, [("slots", 1)]).await.unwrap().is_allowed());
+            on.ledger.fail_from(number, fault);
+            let first = limiter.release(lease).await;
+            on.ledger.heal();
+            let is_done = on.used(&limiter, "slots").await == 0;
+            assert!(is_done || first.is_err(), "{number} {fault:?}");
+            let unknown = Err(ReleaseError::UnknownLease { lease });
+            let expected = if is_done { unknown } else { Ok(()) };
+            assert_eq!(limiter.release(lease).await, expected, "{number} {fault:?}");
+            assert_eq!(on.used(&limiter, "slots").await, 0);
+        }
+    });
+}
+
+/// OPS-02, TB-22: interrupted at any call, a debt is forgiven or not, as a whole.
+#[test]
+fn tb_22_a_debt_is_forgiven_as_a_whole_or_not_at_all() {
+    run(async {
+        let mut left = std::collections::BTreeSet::new();
+        for (number, fault) in every_fault() {
+            let on = on_recording_model();
+            let limiter = on.limiter();
+            limiter.define(on.rolling("tokens", 60, 10)).await.unwrap();
+            let lease = on.lease();
+            assert!(on.reserve(&limiter, lease, [("tokens", 10)]).await.unwrap().is_allowed());
+            on.complete(&limiter, lease, [("tokens", 17)]).await.unwrap();
+            on.ledger.fail_from(number, fault);
+            let first = limiter.forgive(&on.key("tokens")).await;
+            on.ledger.heal();
+            let debt = on.state(&limiter, "tokens").await.usage.debt;
+            assert!(first.is_err() || (first == Ok(7) && debt == 0), "{number} {fault:?}");
+            assert_eq!(limiter.forgive(&on.key("tokens")).await, Ok(debt), "{number} {fault:?}");
+            left.insert((first.is_ok(), debt));
+        }
+        assert_eq!(Vec::from_iter(left), [(false, 0), (false, 7), (true, 0)]);
     });
 }
 

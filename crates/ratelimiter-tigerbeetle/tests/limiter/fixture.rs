@@ -36,7 +36,9 @@ impl<L: Ledger + Clone> Fixture for OnLedger<L> {
 
     fn capabilities(&self) -> Capabilities {
         match self.context.fake_clock {
-            Some(_) => capabilities(Duration::from_millis(1)),
+            Some(_) => {
+                Capabilities { virtual_time: Ok(()), ..capabilities(Duration::from_millis(1)) }
+            }
             // `outlast` waits for later expiries.
             None => capabilities(Duration::from_millis(100)),
         }
@@ -75,6 +77,7 @@ pub fn capabilities(expiry_lag: Duration) -> Capabilities {
         expiry_lag,
         reconciled_expiry_lag: Duration::from_secs(1),
         exact_time: Err("the events of one moment are a nanosecond apart"),
+        virtual_time: Err("the cluster's time passes by itself"),
         exact_hints: Err("a hint would need a read; every hint is the backoff"),
         names_every_denied_key: Err("only the first event of a chain without room is named"),
         tells_uncovered: Ok(()),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
-use ratelimiter::{Backend, LimitStatus, RegisteredLimit};
+use ratelimiter::{Backend, DefineError, LimitStatus, RegisteredLimit};
 use ratelimiter_tigerbeetle::ids;
 use ratelimiter_tigerbeetle::ledger::{
     Action, Ledger, Movement, Transfer, TransferId, TransferStatus, UserData, WorkItem,
@@ -50,6 +50,73 @@ fn tb_08_a_start_writes_only_what_differs() {
         restore(&again, changed).await;
         assert_eq!(on.ledger.take_counts(), CallCounts { calls: LIMITS / 200 + 1, transfers: 2 });
         assert_eq!(on.state(&again, "0007").await.usage.available, 11);
+    });
+}
+
+/// OPS-03: a list costs as few requests as a start.
+#[test]
+fn ops_03_a_list_of_definitions_takes_few_requests() {
+    run(async {
+        let on = on_recording_model();
+        let limiter = on.limiter();
+        let list = |capacity| limits(&on, capacity).into_iter().map(|limit| limit.limit).collect();
+        for capacity in [10, 11, 5] {
+            let statuses = limiter.define_all(list(capacity)).await;
+            assert_eq!(statuses, Ok(vec![LimitStatus::Active; LIMITS]));
+            let CallCounts { calls, .. } = on.ledger.take_counts();
+            assert!(calls <= LIMITS / 25, "{calls} calls");
+            let states = limiter.states(&ratelimiter::Page::default()).await.unwrap();
+            assert_eq!(states.len(), LIMITS);
+            assert!(states.iter().all(|state| state.usage.available == capacity));
+            on.ledger.take_counts();
+        }
+        limiter.define_all(list(5)).await.unwrap();
+        let equal = CallCounts { calls: LIMITS / 200, transfers: 0 };
+        assert_eq!(on.ledger.take_counts(), equal, "an equal list writes nothing");
+    });
+}
+
+/// OPS-03: whichever request gets no answer, nothing is changed here, and the next tick takes back
+/// what the cluster has applied.
+#[test]
+fn ops_03_a_list_without_an_answer_is_taken_back() {
+    const KNOWN: usize = 600;
+    let list = |on: &OnModel, count: usize, capacity| {
+        let registered = limits(on, capacity).into_iter().take(count);
+        registered.map(|registered| registered.limit).collect::<Vec<_>>()
+    };
+    run(async {
+        let first = on_recording_model();
+        let limiter = first.limiter();
+        limiter.define_all(list(&first, KNOWN, 10)).await.unwrap();
+        first.ledger.take_calls();
+        limiter.define_all(list(&first, KNOWN + 100, 20)).await.unwrap();
+        let calls = first.ledger.take_calls().len();
+        let mut taken_back = 0;
+        for fault in [Fault::AnswerLost, Fault::RequestLost] {
+            for number in 0..calls {
+                let on = on_recording_model();
+                let limiter = on.limiter();
+                limiter.define_all(list(&on, KNOWN, 10)).await.unwrap();
+                on.ledger.take_calls();
+                on.ledger.fail_from(number, fault);
+                let answer = limiter.define_all(list(&on, KNOWN + 100, 20)).await;
+                assert!(matches!(answer, Err(DefineError::Unanswered(_))), "{answer:?}");
+                on.ledger.heal();
+                let available = async || {
+                    let states = limiter.states(&ratelimiter::Page::default()).await.unwrap();
+                    assert_eq!(states.len(), KNOWN, "new limits are not defined");
+                    assert!(states.iter().all(|state| state.limit.capacity.get() == 10));
+                    states.iter().filter(|state| state.usage.available == 10).count()
+                };
+                taken_back += KNOWN - available().await;
+                limiter.tick().await;
+                assert_eq!(available().await, KNOWN, "call {number}, {fault:?}");
+                let statuses = limiter.define_all(list(&on, KNOWN + 100, 20)).await.unwrap();
+                assert_eq!(statuses, vec![LimitStatus::Active; KNOWN + 100], "it may be repeated");
+            }
+        }
+        assert!(taken_back >= KNOWN, "{taken_back}");
     });
 }
 

@@ -6,6 +6,7 @@ pub mod anywhere;
 pub mod capacity;
 pub mod complete;
 pub mod once;
+pub mod operate;
 pub mod replay;
 pub mod start;
 
@@ -33,6 +34,11 @@ macro_rules! all {
             once::com_05_the_first_complete_stands_when_its_hold_would_have_expired,
             once::com_05_of_two_completes_at_once_one_counts_for_all_keys,
             once::com_05_the_first_complete_stands_while_a_limit_decreases,
+            operate::ops_01_another_limiter_releases_what_the_first_one_allowed,
+            operate::ops_01_a_list_goes_on_after_a_lease_that_ended_anywhere,
+            operate::ops_01_a_job_is_known_where_its_lease_was_allowed,
+            operate::ops_01_a_lease_is_released_while_its_limit_decreases,
+            operate::tb_22_of_several_servers_each_unit_is_forgiven_by_one,
             capacity::tb_07_a_capacity_can_change_any_number_of_times,
             capacity::tb_07_a_decrease_can_be_cancelled_any_number_of_times,
             capacity::tb_07_a_server_that_did_not_take_the_put_denies_too,

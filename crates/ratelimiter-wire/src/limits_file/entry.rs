@@ -9,7 +9,10 @@ use serde_json::value::RawValue;
 use super::error::FileError;
 use super::scan::{Field, Fields, text_in};
 use crate::decode::{Body, Refusal, decode};
-use crate::definition::{DefinitionBody, KindBody, OverageBody, StatusBody, definition_with};
+use crate::definition::{
+    DefinitionBody, KindBody, ModeBody, OverageBody, PeriodBody, StatusBody, WeekdayBody,
+    definition_with,
+};
 use crate::error_code::ErrorCode;
 use crate::field;
 use crate::object::object_only;
@@ -28,12 +31,28 @@ pub(super) struct Entry {
     window_seconds: u64,
     #[serde(default, deserialize_with = "field::whole_number")]
     timeout_seconds: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    period: Option<PeriodBody>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    time_zone: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    resets_at: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    weekday: Option<WeekdayBody>,
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "field::optional_whole_number"
+    )]
+    day: Option<u64>,
     #[serde(default)]
     unit: String,
     #[serde(default)]
     description: String,
     #[serde(default)]
     overage: OverageBody,
+    #[serde(default, skip_serializing_if = "ModeBody::is_enforce")]
+    mode: ModeBody,
     #[serde(default)]
     status: StatusBody,
     #[serde(default)]
@@ -43,21 +62,28 @@ pub(super) struct Entry {
 object_only!(Entry);
 
 /// The fields of an [`Entry`].
-const KNOWN_FIELDS: [&str; 10] = [
+const KNOWN_FIELDS: [&str; 16] = [
     "key",
     "kind",
     "capacity",
     "window_seconds",
     "timeout_seconds",
+    "period",
+    "time_zone",
+    "resets_at",
+    "weekday",
+    "day",
     "unit",
     "description",
     "overage",
+    "mode",
     "status",
     "pending_decrease_to",
 ];
 
 definition_with!(
-    Entry: key kind capacity window_seconds timeout_seconds unit description overage,
+    Entry: key kind capacity window_seconds timeout_seconds
+        period time_zone resets_at weekday day unit description overage mode,
     status: StatusBody, pending_decrease_to: Option<u64>
 );
 
@@ -65,7 +91,7 @@ impl From<&RegisteredLimit> for Entry {
     fn from(registered: &RegisteredLimit) -> Self {
         let RegisteredLimit { limit, status } = registered;
         let (status, pending) = write_status_v1(*status, limit.capacity);
-        Self::joined(limit.into(), status, pending)
+        Self::joined(limit.into(), (status, pending))
     }
 }
 
@@ -196,7 +222,8 @@ mod tests {
 
     #[test]
     fn the_known_fields_are_those_of_an_entry() {
-        let text = r#"{"key":"k","kind":"rolling","capacity":1,"window_seconds":60}"#;
+        let text = r#"{"key":"k","kind":"calendar","capacity":1,"period":"week","time_zone":"UTC","resets_at":"00:00",
+            "weekday":"monday","day":1,"mode":"shadow"}"#;
         let entry = serde_json::to_string(&decode::<Entry>(text.as_bytes()).unwrap()).unwrap();
         let Fields(fields) = Fields::of(1, &entry).unwrap();
         let names: Vec<_> = fields.iter().map(|(name, ..)| name.as_str()).collect();

@@ -2,18 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use ratelimiter::{LimitKey, RegisteredLimit};
+use ratelimiter::{Limit, LimitKey, LimitKind, LimitMode, RegisteredLimit};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
+use super::LIMITS_FILE_VERSION;
 use super::entry::Entry;
 use super::scan::{Envelope, Field};
 
 /// The parts of a limits file that this version does not understand.
 ///
 /// A file is written in the form in which it was read: an array stays an array, which every older server can read, and an
-/// object stays an object, with its version and its unknown fields.
+/// object stays an object, with its version and its unknown fields. An array becomes an object when a limit needs version 2.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PreservedFields {
     /// Version and unknown fields of the object around the limits, if there is one.
@@ -70,8 +71,11 @@ impl PreservedFields {
         for (key, (_, text)) in &self.entries {
             entries.insert(key.clone(), WrittenEntry::Preserved(raw(text)));
         }
+        let mut is_version_1 = true;
         for registered in limits {
-            let key = &registered.limit.key;
+            let Limit { key, kind, mode, .. } = &registered.limit;
+            is_version_1 &=
+                !matches!(kind, LimitKind::Calendar { .. }) && *mode == LimitMode::Enforce;
             let entry = Entry::from(registered);
             let written = match self.fields.get(key) {
                 Some(unknown) => WrittenEntry::WithUnknownFields { entry, unknown },
@@ -81,7 +85,11 @@ impl PreservedFields {
         }
         let limits: Vec<_> = entries.into_values().collect();
         let written = match &self.envelope {
-            None => serde_json::to_string_pretty(&limits),
+            None if is_version_1 => serde_json::to_string_pretty(&limits),
+            None => {
+                let (version, unknown) = (LIMITS_FILE_VERSION, &UnknownFields::default());
+                serde_json::to_string_pretty(&Document { version, unknown, limits })
+            }
             Some((version, unknown)) => {
                 serde_json::to_string_pretty(&Document { version: *version, unknown, limits })
             }

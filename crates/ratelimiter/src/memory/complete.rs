@@ -1,11 +1,11 @@
 //! Complete: all actuals are checked before the first change.
 
-use super::groups::LockedGroups;
-use super::leases::{OpenLease, Reservation};
+use super::groups::{LockedGroups, shard_of};
+use super::leases::{LeaseDetails, OpenLease, Reservation};
 use crate::clock::Timestamp;
 use crate::error::CompleteError;
 use crate::key::LimitKey;
-use crate::request::{Actuals, REQUIREMENTS_MAX};
+use crate::request::{Actual, Actuals, REQUIREMENTS_MAX};
 
 /// Makes the reservations of a lease match its actuals, and releases its holds. The groups of the reservations' limits
 /// are locked. Reservations that have expired, or whose limit was deleted, are left alone.
@@ -13,12 +13,14 @@ use crate::request::{Actuals, REQUIREMENTS_MAX};
 pub(super) fn complete(
     now: Timestamp,
     lease: &OpenLease,
+    details: Option<&LeaseDetails>,
     actuals: &Actuals,
     groups: &mut LockedGroups<'_>,
 ) -> Result<(), CompleteError> {
     assert!(lease.reserved_at <= now, "time goes forward");
     // The actual of each reservation; an index beyond the last actual means none.
     let mut actual_of = [u8::MAX; REQUIREMENTS_MAX];
+    let mut has_late_actuals = false;
     for (n, actual) in (0..).zip(actuals.iter()) {
         let key = &actual.key;
         let takes = |held: &Reservation| {
@@ -27,8 +29,14 @@ pub(super) fn complete(
         };
         match lease.reservations.iter().position(takes) {
             Some(at) => actual_of[at] = n,
-            None => check_expired(now, lease, key, groups)?,
+            None => {
+                check_expired(now, lease, key, groups)?;
+                has_late_actuals = true;
+            }
         }
+    }
+    if has_late_actuals {
+        note_late_excess(now, lease, details, actuals, groups);
     }
     for (held, n) in lease.reservations.iter().zip(&actual_of) {
         if held.is_live(now) {
@@ -39,6 +47,42 @@ pub(super) fn complete(
         }
     }
     Ok(())
+}
+
+/// A complete without actuals.
+pub(super) fn release(now: Timestamp, lease: &OpenLease, groups: &mut LockedGroups<'_>) {
+    let completed = complete(now, lease, None, &Actuals::none(), groups);
+    completed.expect("without actuals there is none to reject");
+}
+
+/// `CAL-04`: if the period of a calendar limit has ended and the lease is still open, use above the reservation counts as overage
+/// without room.
+#[cold]
+fn note_late_excess(
+    now: Timestamp,
+    lease: &OpenLease,
+    details: Option<&LeaseDetails>,
+    actuals: &Actuals,
+    groups: &mut LockedGroups<'_>,
+) {
+    let is_open = lease.reservations.iter().any(|held| held.is_live(now));
+    let amounts = details.and_then(|details| details.amounts.as_ref());
+    let Some(amounts) = amounts.filter(|_| is_open) else { return };
+    let has_ended = |held: &Reservation| held.reference.is_calendar() && !held.is_live(now);
+    for (held, reserved) in lease.reservations.iter().zip(amounts) {
+        // Another key may have the same tag; its shard may not be locked.
+        let is_about = |actual: &&Actual| {
+            held.may_take(&actual.key) && shard_of(&actual.key) == held.group.shard()
+        };
+        let actual = actuals.iter().find(is_about).filter(|_| has_ended(held));
+        let Some(Actual { key, amount }) = actual else { continue };
+        let excess = amount.saturating_sub(*reserved);
+        let Some(place) = groups.find(key) else { continue };
+        let group = groups.group(place);
+        if let Some(slot) = group.find(key).map(|(slot, _)| slot) {
+            group.limit(slot).note_uncovered(excess);
+        }
+    }
 }
 
 /// The actual matches no live reservation. It is invalid if it matches no expired one either, and the lease still has a live

@@ -59,8 +59,8 @@ impl Group {
     }
 
     /// All limits that are in force, in no order.
-    pub(super) fn limits(&self) -> impl Iterator<Item = &LiveLimit> {
-        self.limits.iter().flatten().filter(|limit| !limit.is_deleted)
+    pub(super) fn limits(&mut self) -> impl Iterator<Item = &mut LiveLimit> {
+        self.limits.iter_mut().flatten().filter(|limit| !limit.is_deleted)
     }
 
     pub(super) fn has_no_limits(&self) -> bool {
@@ -72,12 +72,17 @@ impl Group {
         self.limits.iter().flatten().all(LiveLimit::is_idle)
     }
 
-    /// Reserves an amount that fits.
+    /// Reserves an amount that fits. Also returns when it expires.
     #[inline]
-    pub(super) fn hold(&mut self, now: Timestamp, slot: u32, amount: u64) -> ReservationRef {
-        let reference = self.limit(slot).hold(now, amount);
-        self.next_expiry = self.next_expiry.min(reference.expires_at(now));
-        reference
+    pub(super) fn hold(
+        &mut self,
+        now: Timestamp,
+        slot: u32,
+        amount: u64,
+    ) -> (ReservationRef, Timestamp) {
+        let (reference, expires_at) = self.limit(slot).hold(now, amount);
+        self.next_expiry = self.next_expiry.min(expires_at);
+        (reference, expires_at)
     }
 
     /// Frees what has expired by `now`, and applies pending decreases that fit.
@@ -120,8 +125,8 @@ impl Group {
     ) -> Result<LimitStatus, DefineError> {
         self.expire(now);
         match self.find(&limit.key) {
-            Some((slot, _)) => self.limit(slot).redefine(limit),
-            None => Ok(self.insert(RegisteredLimit::in_force(limit))),
+            Some((slot, _)) => self.limit(slot).redefine(now, limit),
+            None => Ok(self.insert(now, RegisteredLimit::in_force(limit))),
         }
     }
 
@@ -136,12 +141,12 @@ impl Group {
             return restored.expect("the kind is the same");
         }
         self.remove(&limit.key);
-        self.insert(registered)
+        self.insert(now, registered)
     }
 
     /// Adds a limit whose key is not defined. It has no live reservations, so a pending decrease applies at once.
-    fn insert(&mut self, registered: RegisteredLimit) -> LimitStatus {
-        let live = LiveLimit::new(registered);
+    fn insert(&mut self, now: Timestamp, registered: RegisteredLimit) -> LimitStatus {
+        let live = LiveLimit::new(now, registered);
         let status = live.registered().status;
         match self.limits.iter_mut().find(|slot| slot.is_none()) {
             Some(free) => *free = Some(live),

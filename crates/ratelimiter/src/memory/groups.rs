@@ -269,7 +269,7 @@ mod tests {
         let mut locked = LockedGroups::default();
         groups.lock(&mut locked, [shard_of(&key(7))].into_iter());
         let place = locked.find(&key(7)).unwrap();
-        let expires_at = locked.group(place).hold(now, 0, 1).expires_at(now);
+        let (_, expires_at) = locked.group(place).hold(now, 0, 1);
         locked.schedule_sweep(now, place);
         drop(locked);
         groups.shards.each().for_each(|shard| assert!(!shard.lock().sweep(now, 10)));

@@ -12,6 +12,7 @@ use super::shards::Shards;
 use crate::clock::Timestamp;
 use crate::key::LimitKey;
 use crate::lease::LeaseId;
+use crate::request::JobId;
 
 /// The most shards that leases are spread over.
 const SHARD_COUNT_MAX: usize = 64;
@@ -27,6 +28,7 @@ pub(super) struct Leases {
 #[derive(Debug)]
 pub(super) struct LeaseShard {
     pub(super) open: HashTable<OpenLease>,
+    pub(super) details: DetailsTable,
     pub(super) past: PastLeases,
     /// Where the jitter of hints comes from.
     pub(super) random: fastrand::Rng,
@@ -42,6 +44,38 @@ pub(super) struct OpenLease {
     pub(super) reservations: Box<[Reservation]>,
 }
 
+/// What few open leases have.
+#[derive(Debug)]
+pub(super) struct LeaseDetails {
+    pub(super) id: LeaseId,
+    pub(super) job: Option<JobId>,
+    /// What was required of each limit, if one is a calendar limit: an excess counts even after its period has ended.
+    pub(super) amounts: Option<Box<[u64]>>,
+}
+
+/// The details of open leases, where there are any.
+#[derive(Debug, Default)]
+pub(super) struct DetailsTable(HashTable<LeaseDetails>);
+
+impl DetailsTable {
+    #[inline]
+    pub(super) fn of(&self, HashedId { id, hash }: HashedId) -> Option<&LeaseDetails> {
+        if self.0.is_empty() {
+            return None;
+        }
+        self.0.find(hash, |details| details.id == id)
+    }
+
+    #[inline]
+    fn remove(&mut self, HashedId { id, hash }: HashedId) {
+        if !self.0.is_empty()
+            && let Ok(found) = self.0.find_entry(hash, |details| details.id == id)
+        {
+            found.remove();
+        }
+    }
+}
+
 /// A lease's reservation of one limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Reservation {
@@ -52,6 +86,19 @@ pub(super) struct Reservation {
     pub(super) key_tag: u32,
     pub(super) reference: ReservationRef,
     pub(super) expires_at: Timestamp,
+}
+
+impl OpenLease {
+    /// True if one of its reservations is live.
+    #[inline]
+    pub(super) fn is_live(&self, now: Timestamp) -> bool {
+        self.lapses_at > now
+    }
+
+    /// True if it has a reservation of the key, or of another with the same tag.
+    pub(super) fn may_hold(&self, key: &LimitKey) -> bool {
+        self.reservations.iter().any(|held| held.key_tag == key.hashes().text)
+    }
 }
 
 impl Reservation {
@@ -80,6 +127,7 @@ impl Leases {
                 options.remember_max / count + usize::from(number < options.remember_max % count);
             LeaseShard {
                 open: HashTable::new(),
+                details: DetailsTable::default(),
                 past: PastLeases::new(options.remember_for, share),
                 random: seeds.fork(),
             }
@@ -105,24 +153,41 @@ impl LeaseShard {
 
     /// Adds a lease that was allowed and is not known.
     #[inline]
-    pub(super) fn allow(&mut self, now: Timestamp, id: HashedId, reservations: Box<[Reservation]>) {
+    pub(super) fn allow(
+        &mut self,
+        now: Timestamp,
+        id: HashedId,
+        reservations: Box<[Reservation]>,
+        details: Option<LeaseDetails>,
+    ) {
         let lapses_at = reservations.iter().map(|held| held.expires_at).max().unwrap_or(now);
         let lease = OpenLease { id: id.id, reserved_at: now, lapses_at, reservations };
         self.open.insert_unique(id.hash, lease, |lease| hash_of(lease.id));
+        if let Some(details) = details {
+            self.details.0.insert_unique(id.hash, details, |details| hash_of(details.id));
+        }
+    }
+
+    /// Remembers that a lease which is no longer open has ended.
+    #[inline]
+    pub(super) fn record_end(&mut self, now: Timestamp, id: HashedId, reserved_at: Timestamp) {
+        self.details.remove(id);
+        self.past.push(now, id.id, PastOutcome::ended(reserved_at, now));
     }
 
     /// The open leases whose reservations have all expired.
     pub(super) fn lapsed(&self, now: Timestamp) -> Vec<LeaseId> {
-        let lapsed = self.open.iter().filter(|lease| lease.lapses_at <= now);
+        let lapsed = self.open.iter().filter(|lease| !lease.is_live(now));
         lapsed.map(|lease| lease.id).collect()
     }
 
     /// Ends a lease if it is open and all its reservations have expired.
     pub(super) fn end_if_lapsed(&mut self, now: Timestamp, id: LeaseId) {
-        let is_it = |lease: &OpenLease| lease.id == id && lease.lapses_at <= now;
-        if let Ok(found) = self.open.find_entry(hash_of(id), is_it) {
-            found.remove();
-            self.past.push(now, id, PastOutcome::Ended);
+        let hash = hash_of(id);
+        let is_it = |lease: &OpenLease| lease.id == id && !lease.is_live(now);
+        if let Ok(found) = self.open.find_entry(hash, is_it) {
+            let (OpenLease { reserved_at, .. }, _) = found.remove();
+            self.record_end(now, HashedId { id, hash }, reserved_at);
         }
     }
 
@@ -131,6 +196,10 @@ impl LeaseShard {
         self.past.shrink_to_fit();
         if self.open.len() < self.open.capacity() / 4 {
             self.open.shrink_to(self.open.len() * 2, |lease| hash_of(lease.id));
+        }
+        let DetailsTable(details) = &mut self.details;
+        if details.len() < details.capacity() / 4 {
+            details.shrink_to(details.len() * 2, |details| hash_of(details.id));
         }
     }
 }
@@ -151,7 +220,7 @@ mod tests {
 
     fn allow(leases: &Leases, lapses_at: Timestamp, id: u128) {
         let (id, mut shard) = leases.lock(LeaseId::from_u128(id));
-        shard.allow(lapses_at, id, Box::default());
+        shard.allow(lapses_at, id, Box::default(), None);
     }
 
     /// Ends the leases that have lapsed, and forgets the old ones.

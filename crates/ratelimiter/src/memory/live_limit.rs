@@ -10,10 +10,12 @@ use crate::clock::Timestamp;
 use crate::error::DefineError;
 use crate::hint::HintPolicy;
 use crate::key::LimitKey;
-use crate::limit::{Limit, LimitKind, Overage};
+use crate::limit::{Limit, LimitKind, LimitMode, Overage};
 use crate::registry::{LimitState, LimitStatus, RegisteredLimit, Usage};
 
 const HAS_QUEUE: &str = "a live reservation keeps its queue";
+/// Stands for a lifetime that ends with the period of a calendar limit.
+const CALENDAR: u32 = 0;
 
 /// A limit and its live reservations. What every request needs comes first; [`ColdFields`] has the rest.
 #[derive(Debug)]
@@ -24,13 +26,13 @@ pub(super) struct LiveLimit {
     key_tag: u32,
     /// Number of live reservations of open leases, whose completion may free units early.
     open_count: u32,
-    /// Units that could be reserved now: the capacity in force minus the sum of all live amounts.
+    /// Units that could be reserved now: the ceiling minus the sum of all live amounts.
     pub(super) available: u64,
+    /// Of new reservations; [`CALENDAR`] if they end with the period.
     lifetime_seconds: u32,
     /// There is a streak of denials.
     is_denied: bool,
-    /// `registered` has a pending decrease.
-    pub(super) is_decreasing: bool,
+    admits: Admits,
     /// The limit was deleted. It stays in its slot until it has no live reservations.
     pub(super) is_deleted: bool,
     /// A concurrency limit.
@@ -40,12 +42,24 @@ pub(super) struct LiveLimit {
     cold: Box<ColdFields>,
 }
 
+/// What a limit admits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Admits {
+    UpToCapacity,
+    /// Nothing: a decrease is pending.
+    Nothing,
+    /// Whatever can be counted: the limit is in shadow mode.
+    Everything,
+}
+
 /// Fields that few requests need.
 #[derive(Debug)]
 struct ColdFields {
     registered: RegisteredLimit,
     /// Live reservations with earlier lifetimes, in seconds; usually none.
     older: Vec<(u32, Queue)>,
+    /// When the period of a calendar limit ends; in the past if nothing has asked for it since.
+    period_ends_at: Timestamp,
     /// Consecutive denials since the last allow.
     denial_streak: u32,
     debt: u128,
@@ -64,27 +78,32 @@ pub(super) struct ReservationRef {
 }
 
 impl ReservationRef {
-    /// When a reservation that was made at that moment expires.
-    #[inline]
-    pub(super) const fn expires_at(self, reserved_at: Timestamp) -> Timestamp {
-        reserved_at.after_seconds(self.lifetime_seconds)
+    /// True if it ended, or ends, with the period of a calendar limit.
+    pub(super) const fn is_calendar(self) -> bool {
+        self.lifetime_seconds == CALENDAR
     }
 }
 
 impl LiveLimit {
     /// A limit without live reservations, so that a pending decrease applies at once.
-    pub(super) fn new(registered: RegisteredLimit) -> Self {
-        let Limit { key, kind, capacity, .. } = registered.limit.clone();
-        let older = Vec::new();
-        let cold = ColdFields { registered, older, denial_streak: 0, debt: 0, uncovered: 0 };
+    pub(super) fn new(now: Timestamp, registered: RegisteredLimit) -> Self {
+        let Limit { key, kind, .. } = registered.limit.clone();
+        let cold = ColdFields {
+            older: Vec::new(),
+            period_ends_at: kind.expires_at(now),
+            denial_streak: 0,
+            debt: 0,
+            uncovered: 0,
+            registered,
+        };
         let mut limit = Self {
             key_text: key.text().clone(),
             key_tag: key.hashes().text,
             open_count: 0,
-            available: capacity.get(),
-            lifetime_seconds: kind.lifetime_seconds(),
+            available: cold.registered.limit.ceiling().get(),
+            lifetime_seconds: kind.lifetime_seconds().unwrap_or(CALENDAR),
             is_denied: false,
-            is_decreasing: false,
+            admits: Admits::UpToCapacity,
             is_deleted: false,
             is_hold: matches!(kind, LimitKind::Concurrency { .. }),
             present: None,
@@ -105,20 +124,42 @@ impl LiveLimit {
         &self.cold.registered
     }
 
-    /// The capacity in force.
-    pub(super) const fn capacity(&self) -> u64 {
-        self.cold.registered.limit.capacity.get()
+    /// The most units that can be reserved at a time.
+    pub(super) const fn ceiling(&self) -> u64 {
+        self.cold.registered.limit.ceiling().get()
+    }
+
+    /// True if it admits nothing until a pending decrease applies.
+    #[inline]
+    pub(super) fn is_decreasing(&self) -> bool {
+        self.admits == Admits::Nothing
+    }
+
+    /// True if it is paused and denies.
+    pub(super) fn is_paused(&self) -> bool {
+        self.registered().status == LimitStatus::Paused && self.admits != Admits::Everything
+    }
+
+    /// True if it is in shadow mode and would have denied an amount.
+    #[inline]
+    pub(super) fn shadow_denies(&self, amount: u64) -> bool {
+        self.admits == Admits::Everything && amount > self.free_capacity()
+    }
+
+    /// The part of the capacity that is not in use; nothing if a limit in shadow mode is over it.
+    fn free_capacity(&self) -> u64 {
+        self.registered().limit.capacity.get().saturating_sub(self.used())
     }
 
     /// True if an amount can be reserved now.
     #[inline]
-    pub(super) const fn fits(&self, amount: u64) -> bool {
-        amount <= self.available && !self.is_decreasing
+    pub(super) fn fits(&self, amount: u64) -> bool {
+        amount <= self.available && !self.is_decreasing()
     }
 
-    /// The sum of all live amounts; never above the capacity in force.
+    /// The sum of all live amounts; never above the ceiling.
     const fn used(&self) -> u64 {
-        self.capacity() - self.available
+        self.ceiling() - self.available
     }
 
     /// True if it has no live reservations: every one is of at least one unit.
@@ -132,9 +173,9 @@ impl LiveLimit {
         self.cold.denial_streak = self.cold.denial_streak.saturating_add(1);
     }
 
-    /// Reserves an amount that fits, for a lease that is open.
+    /// Reserves an amount that fits, for a lease that is open. Also returns when it expires.
     #[inline]
-    pub(super) fn hold(&mut self, now: Timestamp, amount: u64) -> ReservationRef {
+    pub(super) fn hold(&mut self, now: Timestamp, amount: u64) -> (ReservationRef, Timestamp) {
         assert!(amount <= self.available, "the caller has checked that it fits");
         self.available -= amount;
         self.open_count += 1;
@@ -143,10 +184,13 @@ impl LiveLimit {
         }
         let present =
             self.present.get_or_insert_with(|| Queue::new(self.cold.registered.limit.kind));
-        let expires_at = now.after_seconds(self.lifetime_seconds);
+        let expires_at = match self.lifetime_seconds {
+            CALENDAR => self.cold.begin_period(now),
+            seconds => now.after_seconds(seconds),
+        };
         let number = present.reservations.push(expires_at, amount);
         let (lifetime_seconds, is_hold) = (self.lifetime_seconds, self.is_hold);
-        ReservationRef { number, lifetime_seconds, is_hold }
+        (ReservationRef { number, lifetime_seconds, is_hold }, expires_at)
     }
 
     /// The queue that a live reservation is in.
@@ -168,7 +212,7 @@ impl LiveLimit {
     /// Ends a live reservation with its lease; `actual` is the use, if known. A hold is released entirely.
     #[inline]
     pub(super) fn end(&mut self, reference: ReservationRef, actual: Option<u64>) {
-        let room = if self.is_decreasing { 0 } else { self.available };
+        let room = if self.is_decreasing() { 0 } else { self.available };
         let kept_of = |reserved: u64| match actual {
             _ if reference.is_hold => 0,
             // The excess is reserved only if all of it fits.
@@ -184,18 +228,23 @@ impl LiveLimit {
         {
             self.note_uncovered(actual - kept);
         }
-        if self.is_decreasing {
+        if self.is_decreasing() {
             self.settle_if_possible(self.used());
         }
     }
 
-    /// Counts usage above the reservation that did not fit.
+    /// Counts usage above the reservation that did not fit, or whose period has ended.
     #[cold]
-    fn note_uncovered(&mut self, excess: u64) {
+    pub(super) fn note_uncovered(&mut self, excess: u64) {
         self.cold.uncovered += u128::from(excess);
         if self.cold.registered.limit.overage == Overage::Debt {
             self.cold.debt += u128::from(excess);
         }
+    }
+
+    /// Sets the debt to 0, and returns what it was.
+    pub(super) fn forgive(&mut self) -> u128 {
+        std::mem::take(&mut self.cold.debt)
     }
 
     /// Frees what has expired by `now`, and applies a pending decrease that fits.
@@ -212,7 +261,7 @@ impl LiveLimit {
             queue.expire(now, &mut departed);
             queue.next_expiry().is_some()
         });
-        if self.is_decreasing {
+        if self.is_decreasing() {
             self.settle_if_possible(self.used());
         }
     }
@@ -262,15 +311,25 @@ impl LiveLimit {
         if registered.waits() && used <= registered.target().get() {
             registered.settle();
         }
-        self.is_decreasing = registered.waits();
-        self.available = registered.limit.capacity.get() - used;
+        self.admits = match registered.limit.mode {
+            LimitMode::Shadow => Admits::Everything,
+            LimitMode::Enforce if registered.waits() => Admits::Nothing,
+            LimitMode::Enforce => Admits::UpToCapacity,
+        };
+        self.available = registered.limit.ceiling().get() - used;
     }
 
-    /// Redefines the limit. A changed lifetime applies to new reservations.
-    pub(super) fn redefine(&mut self, limit: Limit) -> Result<LimitStatus, DefineError> {
+    /// Redefines the limit. A changed lifetime applies to new reservations, a changed calendar from the next reset.
+    pub(super) fn redefine(
+        &mut self,
+        now: Timestamp,
+        limit: Limit,
+    ) -> Result<LimitStatus, DefineError> {
         let used = self.used();
-        self.cold.registered = self.cold.registered.redefined(limit)?;
-        self.live_for(self.registered().limit.kind.lifetime_seconds());
+        let redefined = self.registered().redefined(limit)?;
+        self.cold.begin_period(now);
+        self.cold.registered = redefined;
+        self.live_for(self.registered().limit.kind.lifetime_seconds().unwrap_or(CALENDAR));
         self.settle_if_possible(used);
         Ok(self.registered().status)
     }
@@ -290,15 +349,25 @@ impl LiveLimit {
     }
 
     /// The limit with its current usage.
-    pub(super) fn state(&self) -> LimitState {
+    pub(super) fn state(&mut self, now: Timestamp) -> LimitState {
+        let (used, available) = (self.used(), self.free_capacity());
+        let is_calendar = self.lifetime_seconds == CALENDAR;
+        let resets_at = is_calendar.then(|| self.cold.begin_period(now));
         let ColdFields { registered, debt, uncovered, .. } = &*self.cold;
-        let usage = Usage {
-            used: self.used(),
-            available: self.available,
-            debt: *debt,
-            uncovered: *uncovered,
-        };
-        LimitState { limit: registered.limit.clone(), status: registered.status, usage }
+        let usage = Usage { used, available, debt: *debt, uncovered: *uncovered };
+        let (limit, status) = (registered.limit.clone(), registered.status);
+        LimitState { limit, status, usage, resets_at }
+    }
+}
+
+impl ColdFields {
+    /// When the current period of a calendar limit ends. Begins the next one if that is over.
+    #[cold]
+    fn begin_period(&mut self, now: Timestamp) -> Timestamp {
+        if self.period_ends_at <= now {
+            self.period_ends_at = self.registered.limit.kind.expires_at(now);
+        }
+        self.period_ends_at
     }
 }
 

@@ -32,7 +32,10 @@ pub(super) struct HashedId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PastOutcome {
     /// It was completed, or all its reservations have expired.
-    Ended,
+    Ended {
+        /// How many milliseconds it was open, which a window bounds to 31 days.
+        open_ms: u32,
+    },
     /// It was denied; the first limit without room has a key with this tag.
     Denied { key_tag: u32 },
 }
@@ -66,6 +69,15 @@ pub(super) fn hash_of(id: LeaseId) -> u64 {
     HASHER.hash_one(id.as_u128())
 }
 
+impl PastOutcome {
+    /// It was reserved then, and has ended now.
+    #[inline]
+    pub(super) fn ended(reserved_at: Timestamp, now: Timestamp) -> Self {
+        let open_ms = now.unix_ms() - reserved_at.unix_ms();
+        Self::Ended { open_ms: u32::try_from(open_ms).unwrap_or(u32::MAX) }
+    }
+}
+
 impl PastLeases {
     pub(super) fn new(remember_for: Duration, remember_max: usize) -> Self {
         let (queue, index) = (VecDeque::new(), HashTable::new());
@@ -79,15 +91,30 @@ impl PastLeases {
     /// The outcome of a lease that is remembered.
     #[inline]
     pub(super) fn find(&mut self, now: Timestamp, id: HashedId) -> Option<PastOutcome> {
+        self.find_lease(now, id).map(|lease| lease.outcome)
+    }
+
+    /// When a lease that has ended was reserved, in whole milliseconds, if it is remembered.
+    pub(super) fn reserved_at_ms(&mut self, now: Timestamp, id: HashedId) -> Option<u64> {
+        match self.find_lease(now, id)? {
+            PastLease { since, outcome: PastOutcome::Ended { open_ms }, .. } => {
+                Some(since.unix_ms() - u64::from(open_ms))
+            }
+            PastLease { outcome: PastOutcome::Denied { .. }, .. } => None,
+        }
+    }
+
+    #[inline]
+    fn find_lease(&mut self, now: Timestamp, id: HashedId) -> Option<PastLease> {
         if id.id > self.greatest {
             return None;
         }
         if self.len() - self.index.len() >= BATCH {
             self.index_newest();
         }
-        let PastLease { since, outcome, .. } = *self.search(id)?;
-        if now.since(since) < self.remember_for {
-            return Some(outcome);
+        let lease = *self.search(id)?;
+        if now.since(lease.since) < self.remember_for {
+            return Some(lease);
         }
         while self.forget_old(now, BATCH) {}
         None
@@ -225,15 +252,18 @@ mod tests {
         let mut leases = PastLeases::new(Duration::from_secs(1), 1_000);
         for second in 0..200 {
             assert_eq!(leases.find(at(second * 1_000), id), None);
-            leases.push(at(second * 1_000), id.id, PastOutcome::Ended);
+            leases.push(at(second * 1_000), id.id, PastOutcome::Ended { open_ms: 0 });
             for other in 0..40 {
                 leases.push(
                     at(second * 1_000),
                     LeaseId::from_u128(100 + other),
-                    PastOutcome::Ended,
+                    PastOutcome::Ended { open_ms: 0 },
                 );
             }
-            assert_eq!(leases.find(at(second * 1_000 + 999), id), Some(PastOutcome::Ended));
+            assert_eq!(
+                leases.find(at(second * 1_000 + 999), id),
+                Some(PastOutcome::Ended { open_ms: 0 })
+            );
         }
     }
 
@@ -241,7 +271,9 @@ mod tests {
     #[test]
     fn mem_03_the_memory_of_forgotten_leases_is_released() {
         let mut leases = PastLeases::new(Duration::from_secs(1), 100_000);
-        (0..50_000).for_each(|n| leases.push(at(0), LeaseId::from_u128(n), PastOutcome::Ended));
+        (0..50_000).for_each(|n| {
+            leases.push(at(0), LeaseId::from_u128(n), PastOutcome::Ended { open_ms: 0 });
+        });
         assert!(leases.forget_old(at(1_000), 1_000), "there are more");
         while leases.forget_old(at(1_000), 1_000) {}
         leases.shrink_to_fit();

@@ -15,15 +15,20 @@ const LONG_SECONDS_MIN: u32 = 3_600;
 pub(super) struct Queue {
     /// Those of open leases, and of a short window also those of ended ones.
     pub(super) reservations: Reservations,
-    /// What ended leases keep of a long window.
+    /// What ended leases keep of a long window or a calendar period.
     joined: Option<Box<JoinedAmounts>>,
 }
 
 impl Queue {
     pub(super) fn new(kind: LimitKind) -> Self {
-        let seconds = kind.lifetime_seconds();
-        let is_long = matches!(kind, LimitKind::Rolling { .. }) && seconds >= LONG_SECONDS_MIN;
-        let joined = is_long.then(|| Box::new(JoinedAmounts::new(seconds)));
+        let joined_seconds = match kind {
+            LimitKind::Rolling { window } => Some(window.seconds()),
+            LimitKind::Concurrency { .. } => None,
+            // All expire at one moment, so that joining them delays none.
+            LimitKind::Calendar { .. } => Some(LONG_SECONDS_MIN),
+        };
+        let joined_seconds = joined_seconds.filter(|seconds| *seconds >= LONG_SECONDS_MIN);
+        let joined = joined_seconds.map(|seconds| Box::new(JoinedAmounts::new(seconds)));
         Self { reservations: Reservations::default(), joined }
     }
 

@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 
 use super::group::GroupId;
 use super::groups::{GroupPlace, LockedGroups};
-use super::leases::{LeaseShard, OpenLease, Reservation};
+use super::leases::{LeaseDetails, LeaseShard, OpenLease, Reservation};
 use super::live_limit::LiveLimit;
 use super::past_leases::{HashedId, PastOutcome};
 use crate::clock::Timestamp;
@@ -14,8 +14,7 @@ use crate::decision::{Decision, Denial, DenialReason};
 use crate::error::ReserveError;
 use crate::hint::HintPolicy;
 use crate::key::LimitKey;
-use crate::registry::LimitStatus;
-use crate::request::{REQUIREMENTS_MAX, Requirement, ReserveRequest};
+use crate::request::{JobId, REQUIREMENTS_MAX, Requirement, ReserveRequest};
 
 /// Hint for a repeated denied lease when there is room by now: retry at once with a new lease ID.
 pub(super) const AT_ONCE: Duration = Duration::from_millis(1);
@@ -29,6 +28,8 @@ pub(super) struct ResolvedRequirement<'a> {
     slot: u32,
     /// There is room for it.
     fits: bool,
+    /// Its limit is in shadow mode and would have denied it.
+    is_shadow_denied: bool,
 }
 
 pub(super) type ResolvedRequirements<'a> = ArrayVec<ResolvedRequirement<'a>, REQUIREMENTS_MAX>;
@@ -64,9 +65,11 @@ impl<'a> Attempt<'a, '_> {
             return replay(self.now, lease, &self.needs, self.groups);
         }
         match self.leases.past.find(self.now, self.id) {
-            Some(PastOutcome::Ended) => Err(ReserveError::LeaseEnded),
+            Some(PastOutcome::Ended { .. }) => Err(ReserveError::LeaseEnded),
             Some(PastOutcome::Denied { key_tag }) => Ok(self.deny_again(key_tag)),
-            None if self.needs.iter().all(|need| need.fits) => Ok(self.hold_all()),
+            None if self.needs.iter().all(|need| need.fits) => {
+                Ok(self.hold_all(request.job.as_ref()))
+            }
             None => self.refuse(),
         }
     }
@@ -83,8 +86,15 @@ impl<'a> Attempt<'a, '_> {
             group.expire(self.now);
             for Requirement { key, amount } in run {
                 let (slot, limit) = group.find(key).ok_or_else(|| unknown(key))?;
-                let (amount, fits) = (amount.get(), limit.fits(amount.get()));
-                self.needs.push(ResolvedRequirement { key, amount, group: place, slot, fits });
+                let amount = amount.get();
+                self.needs.push(ResolvedRequirement {
+                    key,
+                    amount,
+                    group: place,
+                    slot,
+                    fits: limit.fits(amount),
+                    is_shadow_denied: limit.shadow_denies(amount),
+                });
             }
         }
         Ok(())
@@ -92,20 +102,30 @@ impl<'a> Attempt<'a, '_> {
 
     /// Allowed: one reservation per requirement, and the lease that has them.
     #[inline]
-    fn hold_all(&mut self) -> Decision {
+    fn hold_all(&mut self, job: Option<&JobId>) -> Decision {
         let Self { now, id, needs, leases, groups, .. } = self;
+        let mut has_calendar = false;
         let hold = |need: &ResolvedRequirement<'_>| {
             let group = groups.group(need.group);
-            let reference = group.hold(*now, need.slot, need.amount);
+            let (reference, expires_at) = group.hold(*now, need.slot, need.amount);
             if group.next_expiry < group.swept_at {
                 groups.schedule_sweep(*now, need.group);
             }
+            has_calendar |= reference.is_calendar();
             let (group, slot, key_tag) = (need.group, need.slot, need.key.hashes().text);
-            let expires_at = reference.expires_at(*now);
             Reservation { group, slot, key_tag, reference, expires_at }
         };
-        leases.allow(*now, *id, needs.iter().map(hold).collect());
-        Decision::Allowed { reserved_at: *now }
+        let reservations = needs.iter().map(hold).collect();
+        let amounts = || needs.iter().map(|need| need.amount).collect();
+        let details = (has_calendar || job.is_some()).then(|| LeaseDetails {
+            id: id.id,
+            job: job.cloned(),
+            amounts: has_calendar.then(amounts),
+        });
+        leases.allow(*now, *id, reservations, details);
+        let denied = needs.iter().filter(|need| need.is_shadow_denied);
+        let shadow_denied = denied.map(|need| need.key.clone()).collect();
+        Decision::Allowed { reserved_at: *now, shadow_denied }
     }
 
     /// Not all requirements fit: the first failing stage of the checks answers.
@@ -118,14 +138,14 @@ impl<'a> Attempt<'a, '_> {
             need.map(|need| need.key.clone())
         };
         let retry_after = self.policy.decreasing;
-        if let Some(key) = first(|limit, _| limit.registered().status == LimitStatus::Paused) {
+        if let Some(key) = first(|limit, _| limit.is_paused()) {
             let reason = DenialReason::Paused { key };
             return Ok(Decision::Denied(Denial { reason, retry_after }));
         }
-        if let Some(key) = first(|limit, amount| amount > limit.capacity()) {
+        if let Some(key) = first(|limit, amount| amount > limit.ceiling()) {
             return Err(ReserveError::AmountExceedsCapacity { key });
         }
-        if let Some(key) = first(|limit, _| limit.is_decreasing) {
+        if let Some(key) = first(|limit, _| limit.is_decreasing()) {
             let reason = DenialReason::Decreasing { key };
             return Ok(Decision::Denied(Denial { reason, retry_after }));
         }
@@ -190,5 +210,5 @@ fn replay(
             return Err(ReserveError::LeaseConflict);
         }
     }
-    Ok(Decision::Allowed { reserved_at: lease.reserved_at })
+    Ok(Decision::allowed_at(lease.reserved_at))
 }

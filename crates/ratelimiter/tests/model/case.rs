@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use ratelimiter::{CAPACITY_MAX, LimitKey};
-use testkit::script::{KeyProfile, Profile, Script};
+use testkit::script::{KeyKind, KeyProfile, Profile, Script};
 
 /// A script, and the options of the limiter.
 #[derive(Debug, Clone)]
@@ -52,7 +52,11 @@ fn profile(number: u64, random: &mut Rng) -> Profile {
     };
     let key = |number: u8| KeyProfile {
         key: if has_models { key_of_model(number) } else { key(number) },
-        is_concurrency: number % 2 == 1,
+        kind: match number % 3 {
+            0 => KeyKind::Rolling,
+            1 => KeyKind::Concurrency,
+            _ => KeyKind::Calendar,
+        },
         seconds: seconds.clone(),
     };
     let crowded = Profile {

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use ratelimiter::clock::Timestamp;
 use ratelimiter::{
-    Capacity, CompleteError, CompleteRequest, DefineError, LeaseId, Limit, LimitKey, LimitState,
-    LimitStatus, Overage, ReserveError, ReserveRequest, Usage,
+    Actual, Capacity, CompleteError, CompleteRequest, DefineError, LeaseId, Limit, LimitKey,
+    LimitKind, LimitMode, LimitState, LimitStatus, Overage, ReserveError, ReserveRequest, Usage,
 };
 
 /// Windows from here on are long.
@@ -21,6 +22,7 @@ const EXACT_MAX: usize = 64;
 pub(crate) enum Expected {
     Allowed {
         reserved_at_nanos: u64,
+        shadow_denied: Vec<LimitKey>,
     },
     Denied {
         keys: Vec<LimitKey>,
@@ -49,6 +51,8 @@ pub(crate) struct Oracle {
     generations: u64,
     /// The concurrency limits among them.
     generations_of_holds: HashSet<u64>,
+    /// The calendar limits among them.
+    generations_of_calendars: HashSet<u64>,
     reservations: Vec<Reservation>,
     leases: HashMap<LeaseId, Lease>,
 }
@@ -61,6 +65,8 @@ struct DefinedLimit {
     debt: u128,
     uncovered: u128,
     streak: i32,
+    /// Of a calendar limit.
+    period_ends_at: u64,
 }
 
 #[derive(Debug)]
@@ -81,6 +87,15 @@ enum Lease {
     Denied { since: u64 },
 }
 
+fn is_shadow(limit: &Limit) -> bool {
+    limit.mode == LimitMode::Shadow
+}
+
+/// The end of a calendar period has tests of its own.
+fn expiry_of(kind: LimitKind, now: u64) -> u64 {
+    kind.expires_at(Timestamp::from_unix_nanos(now)).unix_nanos()
+}
+
 impl Reservation {
     /// A forgotten lease may be reserved again while its first reservations still last.
     fn is_open_of(&self, lease: LeaseId) -> bool {
@@ -97,6 +112,7 @@ impl Oracle {
             limits: BTreeMap::new(),
             generations: 0,
             generations_of_holds: HashSet::new(),
+            generations_of_calendars: HashSet::new(),
             reservations: Vec::new(),
             leases: HashMap::new(),
         }
@@ -106,6 +122,9 @@ impl Oracle {
         self.now += nanos;
         let now = self.now;
         self.reservations.retain(|reservation| reservation.expires_at > now);
+        for defined in self.limits.values_mut().filter(|defined| defined.period_ends_at <= now) {
+            defined.period_ends_at = expiry_of(defined.limit.kind, now);
+        }
         let remember_for = u64::try_from(self.remember_for.as_nanos()).unwrap();
         self.leases.retain(|_, lease| match lease {
             Lease::Open { .. } => true,
@@ -155,7 +174,7 @@ impl Oracle {
     }
 
     fn available(&self, key: &LimitKey) -> u64 {
-        self.limits[key].limit.capacity.get() - self.used(key)
+        self.limits[key].limit.ceiling().get() - self.used(key)
     }
 
     pub(crate) fn states(&self) -> Vec<LimitState> {
@@ -164,10 +183,12 @@ impl Oracle {
             status: defined.status(),
             usage: Usage {
                 used: self.used(key),
-                available: self.available(key),
+                available: defined.limit.capacity.get().saturating_sub(self.used(key)),
                 debt: defined.debt,
                 uncovered: defined.uncovered,
             },
+            resets_at: matches!(defined.limit.kind, LimitKind::Calendar { .. })
+                .then(|| Timestamp::from_unix_nanos(defined.period_ends_at)),
         };
         self.limits.iter().map(state).collect()
     }
@@ -190,18 +211,23 @@ impl Oracle {
     pub(crate) fn define(&mut self, new: &Limit) -> Result<LimitStatus, DefineError> {
         if let Some(defined) = self.limits.get_mut(&new.key) {
             let old = defined.limit.clone();
-            if old.kind.is_concurrency() != new.kind.is_concurrency() {
+            if old.kind.name() != new.kind.name() {
                 let key = new.key.clone();
                 return Err(DefineError::KindConflict { key, is: old.kind.name() });
             }
-            let is_decrease = new.capacity < old.capacity;
+            // SHD-02: whatever was admitted in shadow mode, so any capacity is lower.
+            let was = if is_shadow(&old) { Capacity::MAX } else { old.capacity };
+            let is_decrease = !is_shadow(new) && new.capacity < was;
             defined.target = is_decrease.then_some(new.capacity);
-            let capacity = new.capacity.max(old.capacity);
+            let capacity = if is_decrease { was } else { new.capacity };
             defined.limit = Limit { capacity, ..new.clone() };
         } else {
             self.generations += 1;
             if new.kind.is_concurrency() {
                 self.generations_of_holds.insert(self.generations);
+            }
+            if matches!(new.kind, LimitKind::Calendar { .. }) {
+                self.generations_of_calendars.insert(self.generations);
             }
             let defined = DefinedLimit {
                 generation: self.generations,
@@ -210,6 +236,7 @@ impl Oracle {
                 debt: 0,
                 uncovered: 0,
                 streak: 0,
+                period_ends_at: expiry_of(new.kind, self.now),
             };
             self.limits.insert(new.key.clone(), defined);
         }
@@ -236,11 +263,14 @@ impl Oracle {
             Some(Lease::Open { .. }) => return self.replay(request.lease, &needs),
             None => {}
         }
-        let is_paused = |key: &LimitKey| self.limits[key].status() == LimitStatus::Paused;
+        let is_paused = |key: &LimitKey| {
+            let defined = &self.limits[key];
+            defined.status() == LimitStatus::Paused && !is_shadow(&defined.limit)
+        };
         if let Some((key, _)) = needs.iter().find(|(key, _)| is_paused(key)) {
             return Expected::Paused { key: key.clone() };
         }
-        let capacity = |key: &LimitKey| self.limits[key].limit.capacity.get();
+        let capacity = |key: &LimitKey| self.limits[key].limit.ceiling().get();
         if let Some((key, _)) = needs.iter().find(|(key, amount)| *amount > capacity(key)) {
             return Expected::Refused(ReserveError::AmountExceedsCapacity { key: key.clone() });
         }
@@ -264,12 +294,21 @@ impl Oracle {
     }
 
     fn admit(&mut self, lease: LeaseId, needs: Vec<(LimitKey, u64)>) -> Expected {
-        let mut held = Vec::new();
+        let (mut held, mut shadow_denied) = (Vec::new(), Vec::new());
         for (key, amount) in needs {
+            let used = u128::from(self.used(&key));
             let defined = self.limits.get_mut(&key).unwrap();
             defined.streak = 0;
-            let lifetime = u64::from(defined.limit.kind.lifetime_seconds()) * 1_000_000_000;
-            let (generation, expires_at) = (defined.generation, self.now + lifetime);
+            let Limit { kind, capacity, .. } = &defined.limit;
+            // SHD-01
+            if is_shadow(&defined.limit) && used + u128::from(amount) > capacity.get().into() {
+                shadow_denied.push(key.clone());
+            }
+            let lifetime =
+                kind.lifetime_seconds().map(|seconds| u64::from(seconds) * 1_000_000_000);
+            let expires_at =
+                lifetime.map_or(defined.period_ends_at, |lifetime| self.now + lifetime);
+            let (generation, lifetime) = (defined.generation, lifetime.unwrap_or(0));
             held.push((key.clone(), amount, generation));
             let is_open = true;
             self.reservations.push(Reservation {
@@ -293,7 +332,7 @@ impl Oracle {
             last_expiry: expiries().max().unwrap(),
         };
         self.leases.insert(lease, open);
-        Expected::Allowed { reserved_at_nanos: self.now }
+        Expected::Allowed { reserved_at_nanos: self.now, shadow_denied }
     }
 
     fn replay(&self, lease: LeaseId, needs: &[(LimitKey, u64)]) -> Expected {
@@ -314,7 +353,10 @@ impl Oracle {
         if needs.len() == held.len() && needs.iter().all(is_same) {
             return match held.iter().any(is_gone) {
                 true => Expected::EndedOrConflict,
-                false => Expected::Allowed { reserved_at_nanos: *reserved_at },
+                false => {
+                    let shadow_denied = Vec::new();
+                    Expected::Allowed { reserved_at_nanos: *reserved_at, shadow_denied }
+                }
             };
         }
         match held.iter().any(is_gone) {
@@ -348,12 +390,16 @@ impl Oracle {
         // Rounding may differ in the last digits.
         const SLACK: Duration = Duration::from_micros(1);
         let DefinedLimit { limit, streak, .. } = &self.limits[key];
-        let lifetime = limit.kind.lifetime();
-        let (base_ms, factor, max_ms, jitter_ms, bound) = match limit.kind.is_concurrency() {
-            true => (50.0, 2.0_f64, 2_000.0, 25, lifetime),
-            false => (lifetime.as_secs_f64() * 100.0, 1.5, 5_000.0, 50, Duration::MAX),
+        let (base_ms, factor, max_ms, jitter_ms, bound) = match limit.kind {
+            LimitKind::Concurrency { timeout } => {
+                (50.0, 2.0_f64, 2_000.0, 25, Duration::from_secs(timeout.seconds().into()))
+            }
+            LimitKind::Rolling { window } => {
+                let tenth = f64::from(window.seconds()) * 100.0;
+                (tenth.max(100.0), 1.5, 5_000.0, 50, Duration::MAX)
+            }
+            LimitKind::Calendar { .. } => (5_000.0, 1.5, 5_000.0, 50, Duration::MAX),
         };
-        let base_ms = if limit.kind.is_concurrency() { base_ms } else { base_ms.max(100.0) };
         let delay_ms: f64 = (base_ms * factor.powi(streak - 1)).min(max_ms);
         let delay = Duration::from_secs_f64(delay_ms / 1_000.0);
         let jitter = Duration::from_millis(if self.has_jitter { jitter_ms } else { 0 });
@@ -394,13 +440,39 @@ impl Oracle {
                 }
             }
         }
+        let is_open = self.reservations.iter().any(|held| held.is_open_of(lease));
         for (key, reserved, generation) in needs {
             let actual = request.actuals.iter().find(|actual| actual.key == key);
+            self.note_late_excess(is_open, lease, &key, reserved, generation, actual);
             self.reconcile(lease, &key, reserved, generation, actual.map(|actual| actual.amount));
         }
         self.leases.insert(lease, Lease::Ended { since: self.now });
         self.settle();
         Ok(())
+    }
+
+    /// CAL-04: after the end of the period, an excess counts as overage while the lease is open.
+    fn note_late_excess(
+        &mut self,
+        is_open: bool,
+        lease: LeaseId,
+        key: &LimitKey,
+        reserved: u64,
+        generation: u64,
+        actual: Option<&Actual>,
+    ) {
+        let is_live =
+            self.reservations.iter().any(|held| held.is_open_of(lease) && held.key == *key);
+        if !is_open || is_live || !self.generations_of_calendars.contains(&generation) {
+            return;
+        }
+        let excess = actual.map_or(0, |actual| actual.amount.saturating_sub(reserved));
+        if let Some(defined) = self.limits.get_mut(key) {
+            defined.uncovered += u128::from(excess);
+            if defined.limit.overage == Overage::Debt {
+                defined.debt += u128::from(excess);
+            }
+        }
     }
 
     fn reconcile(

@@ -92,7 +92,7 @@ impl ScriptRunner {
             agree("state", &state, &Some(expected.clone()))?;
             let LimitState { limit, usage, .. } = expected;
             // RES-02: the main property.
-            if usage.used > limit.capacity.get() {
+            if usage.used > limit.ceiling().get() {
                 return Err(format!("{} units of {:?} are live", usage.used, limit));
             }
         }
@@ -116,9 +116,10 @@ fn agree_on_reserve(
     expected: &Expected,
 ) -> Result<(), String> {
     let agreed = match (answer, expected) {
-        (Ok(Decision::Allowed { reserved_at }), Expected::Allowed { reserved_at_nanos }) => {
-            reserved_at.unix_nanos() == *reserved_at_nanos
-        }
+        (
+            Ok(Decision::Allowed { reserved_at, shadow_denied }),
+            Expected::Allowed { reserved_at_nanos, shadow_denied: expected },
+        ) => reserved_at.unix_nanos() == *reserved_at_nanos && shadow_denied == expected,
         (Ok(Decision::Denied(denial)), Expected::Denied { keys, hint }) => {
             denial.reason == (DenialReason::NoRoom { keys: keys.clone() })
                 && hint.contains(&denial.retry_after)

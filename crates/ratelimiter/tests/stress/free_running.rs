@@ -29,7 +29,7 @@ fn reserve_at_random(limiter: &MemoryLimiter, key: &LimitKey, thread: u128) -> G
         let amount = random.u64(1..=5);
         let requirements = Requirements::of([(key.clone(), amount)]).unwrap();
         let request = ReserveRequest::new(LeaseId::from_u128(n * THREADS + thread), requirements);
-        if let Decision::Allowed { reserved_at } = limiter.reserve_now(&request).unwrap() {
+        if let Decision::Allowed { reserved_at, .. } = limiter.reserve_now(&request).unwrap() {
             grants.push((reserved_at.unix_nanos(), amount));
         }
     }

@@ -164,7 +164,7 @@ impl World {
         let lease = self.new_lease();
         let request = reserve_request(lease, needs);
         let reserved_at = match self.limiter.reserve_now(&request) {
-            Ok(Decision::Allowed { reserved_at }) => reserved_at,
+            Ok(Decision::Allowed { reserved_at, .. }) => reserved_at,
             Ok(Decision::Denied(denial)) => {
                 self.denied_count.fetch_add(1, Ordering::Relaxed);
                 if matches!(denial.reason, DenialReason::NoRoom { .. }) && is_repeated(random) {

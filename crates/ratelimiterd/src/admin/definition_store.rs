@@ -5,9 +5,10 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ratelimiter::{LimitKey, LimitStatus, RegisteredLimit, Registry};
+use ratelimiter::{DefineError, Limit, LimitKey, LimitStatus, RegisteredLimit, Registry};
 use ratelimiter_wire::{FileError, PreservedFields};
 
+use super::change::ChangeError;
 use crate::disk::FileVersion;
 use crate::limits_file::{FileLock, LimitsFile, Staged, is_mount_point};
 use crate::runtime::Runtime;
@@ -81,10 +82,31 @@ impl DefinitionStore {
         self.registry.put(registered);
     }
 
-    pub(super) fn remove(&mut self, key: &LimitKey) {
+    /// Removes a limit; false if there was none.
+    pub(super) fn remove(&mut self, key: &LimitKey) -> bool {
         self.decreasing.remove(key);
-        self.registry.remove(key);
         self.unknown_fields.forget(key);
+        self.registry.remove(key).is_some()
+    }
+
+    /// The registry after these definitions.
+    ///
+    /// # Errors
+    /// One of them conflicts with the kind of a limit, or there would be too many limits.
+    pub(super) fn plan(&self, limits: &[Limit]) -> Result<Registry, ChangeError<DefineError>> {
+        let mut next = self.registry.clone();
+        for limit in limits {
+            if self.unknown_fields.unknown_kind_of(&limit.key).is_some() {
+                let (key, is) = (limit.key.clone(), "newer server's");
+                return Err(DefineError::KindConflict { key, is }.into());
+            }
+            next.put(self.registry.plan(limit.clone())?);
+        }
+        let limits_max = self.file.limits_max();
+        if next.len() > limits_max.max(self.registry.len()) {
+            return Err(ChangeError::TooManyLimits { limits_max });
+        }
+        Ok(next)
     }
 
     /// Stages a registry, unless the file has it already.

@@ -263,15 +263,18 @@ impl<B: HostedBackend> Admin<B> {
                 tracing::info!(%key, ?status, "limit loaded from the limits file");
             }
         }
-        let is_gone = |key: &LimitKey| registry.get(key).is_none();
-        let keys = store.registry().iter().map(|registered| registered.limit.key.clone());
-        for key in keys.filter(is_gone).collect::<Vec<_>>() {
+        // A limit that is in neither may be one of several of which a change has reached the backend in part.
+        let is_gone = |key: &&LimitKey| registry.get(key).is_none();
+        let keys = store.registry().iter().map(|registered| &registered.limit.key);
+        let gone: BTreeSet<_> = keys.chain(unconfirmed).filter(is_gone).cloned().collect();
+        for key in gone {
             match self.backend.delete(&key).await {
                 Ok(()) | Err(DeleteError::UnknownKey { .. }) => {}
                 Err(error) => return Err(unanswered(error.to_string())),
             }
-            store.remove(&key);
-            tracing::info!(%key, "limit removed from the limits file");
+            if store.remove(&key) {
+                tracing::info!(%key, "limit removed from the limits file");
+            }
         }
         Ok(())
     }

@@ -1,9 +1,12 @@
+mod define_all;
+
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ratelimiter::{
-    Backend, Capacity, CompleteError, CompleteRequest, Decision, LimitKind, LimitState, Limiter,
-    MemoryLimiter, Page, RegisteredLimit, ReserveError, ReserveRequest, StateError, Window,
+    Backend, Capacity, CompleteError, CompleteRequest, Decision, ForgiveError, LeaseId, LeasePage,
+    LeasesError, LimitKind, LimitState, Limiter, MemoryLimiter, OpenLease, Page, RegisteredLimit,
+    ReleaseError, ReserveError, ReserveRequest, StateError, Window,
 };
 use tokio::sync::{Notify, Semaphore};
 
@@ -19,6 +22,9 @@ struct FaultyBackend {
     memory: MemoryLimiter,
     is_shared: bool,
     answers: AtomicBool,
+    /// The definition of this limit alone gets no answer.
+    no_answer_for: std::sync::Mutex<Option<LimitKey>>,
+    restores: AtomicBool,
     /// One permit for each definition that may proceed.
     turns: Semaphore,
     asked: Notify,
@@ -32,6 +38,8 @@ impl FaultyBackend {
             memory: MemoryLimiter::new(),
             is_shared,
             answers: AtomicBool::new(true),
+            no_answer_for: std::sync::Mutex::default(),
+            restores: AtomicBool::new(true),
             turns: Semaphore::new(turns),
             asked: Notify::new(),
             unconfirmed: std::sync::Mutex::default(),
@@ -57,7 +65,8 @@ impl Backend for FaultyBackend {
     async fn define(&self, limit: Limit) -> Result<LimitStatus, DefineError> {
         self.asked.notify_one();
         self.turns.acquire().await.unwrap().forget();
-        if !self.answers.load(Ordering::Relaxed) {
+        let is_lost = self.no_answer_for.lock().unwrap().as_ref() == Some(&limit.key);
+        if is_lost || !self.answers.load(Ordering::Relaxed) {
             return Err(unanswered("no answer".to_owned()).into());
         }
         Backend::define(&self.memory, limit).await
@@ -74,6 +83,18 @@ impl Backend for FaultyBackend {
     async fn states(&self, page: &Page) -> Result<Vec<LimitState>, StateError> {
         Backend::states(&self.memory, page).await
     }
+
+    async fn leases(&self, page: &LeasePage) -> Result<Vec<OpenLease>, LeasesError> {
+        self.memory.leases(page).await
+    }
+
+    async fn release(&self, lease: LeaseId) -> Result<(), ReleaseError> {
+        self.memory.release(lease).await
+    }
+
+    async fn forgive(&self, key: &LimitKey) -> Result<u128, ForgiveError> {
+        self.memory.forgive(key).await
+    }
 }
 
 impl HostedBackend for FaultyBackend {
@@ -86,6 +107,9 @@ impl HostedBackend for FaultyBackend {
         limits: Vec<RegisteredLimit>,
         unconfirmed: &BTreeSet<LimitKey>,
     ) -> Result<Vec<LimitStatus>, DefineError> {
+        if !self.restores.load(Ordering::Relaxed) {
+            return Err(unanswered("no answer".to_owned()).into());
+        }
         if !unconfirmed.is_empty() {
             self.unconfirmed.lock().unwrap().push(unconfirmed.clone());
         }
@@ -116,7 +140,10 @@ async fn start(
     folder: &tempfile::TempDir,
     backend: &Arc<FaultyBackend>,
 ) -> Arc<Admin<FaultyBackend>> {
-    let file = LimitsFile::new(folder.path().join("limits.json"));
+    start_on(LimitsFile::new(folder.path().join("limits.json")), backend).await
+}
+
+async fn start_on(file: LimitsFile, backend: &Arc<FaultyBackend>) -> Arc<Admin<FaultyBackend>> {
     let addr = "127.0.0.1:1".parse().unwrap();
     let admin = Arc::new(
         Admin::restore(Arc::clone(backend), file, addr, Arc::new(TokioRuntime)).await.unwrap(),
@@ -354,14 +381,14 @@ async fn ops_05_unknown_fields_do_not_outlive_their_limit() {
     for is_shared in [false, true] {
         let folder = tempfile::tempdir().unwrap();
         let text = r#"{"version":2,"limits":[
-            {"key":"a","kind":"rolling","capacity":7,"window_seconds":60,"mode":"shadow"},
-            {"key":"b","kind":"rolling","capacity":7,"window_seconds":60,"mode":"dark"}]}"#;
+            {"key":"a","kind":"rolling","capacity":7,"window_seconds":60,"owner":"search"},
+            {"key":"b","kind":"rolling","capacity":7,"window_seconds":60,"owner":"chat"}]}"#;
         std::fs::write(folder.path().join("limits.json"), text).unwrap();
         let admin = start(&folder, &FaultyBackend::new(is_shared, 10)).await;
         admin.delete(limit("a", 7).key, TIMEOUT).await.unwrap();
         admin.define(limit("a", 7), TIMEOUT).await.unwrap();
         let text = file(&folder);
-        assert!(!text.contains("shadow") && text.contains("dark"), "{text}");
+        assert!(!text.contains("search") && text.contains("chat"), "{text}");
     }
 }
 

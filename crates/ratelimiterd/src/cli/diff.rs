@@ -1,8 +1,9 @@
 //! The changes that turn a server's limits into those of a file.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use ratelimiter::{Limit, LimitKey, LimitState, RegisteredLimit, Registry};
+use ratelimiter::{Limit, LimitKey, LimitMode, LimitState, RegisteredLimit, Registry};
 use ratelimiter_wire::DefinitionBody;
 use serde_json::Value;
 
@@ -22,9 +23,10 @@ pub(super) enum Change {
 /// Returns the changes sorted by key. A limit that is decreasing is compared by its target capacity.
 pub(super) fn changes(present: &[LimitState], wanted: &Registry, keep_others: bool) -> Vec<Change> {
     let mut changes = Vec::new();
+    let by_key: BTreeMap<_, _> = present.iter().map(|state| (&state.limit.key, state)).collect();
     for registered in wanted.iter() {
         let limit = target(registered.clone());
-        let state = present.iter().find(|state| state.limit.key == limit.key);
+        let state = by_key.get(&limit.key);
         let now = state.map(|state| {
             target(RegisteredLimit { limit: state.limit.clone(), status: state.status })
         });
@@ -52,15 +54,21 @@ fn target(mut registered: RegisteredLimit) -> Limit {
 
 /// `capacity 10 -> 5` for each changed field, named as in the limits file.
 fn differing_fields(now: &Limit, then: &Limit) -> Vec<String> {
-    let fields = |limit: &Limit| serde_json::to_value(DefinitionBody::from(limit));
-    let (Ok(Value::Object(now)), Ok(Value::Object(then))) = (fields(now), fields(then)) else {
+    let fields = |limit: &Limit| {
+        let mut fields = serde_json::to_value(DefinitionBody::from(limit)).ok()?;
+        // It is left out of a definition that enforces.
+        fields["mode"] = limit.mode.name().into();
+        Some(fields)
+    };
+    let (Some(Value::Object(now)), Some(Value::Object(then))) = (fields(now), fields(then)) else {
         return Vec::new();
     };
-    let differs = |(name, value): (&String, &Value)| {
-        let was = now.get(name)?;
-        (was != value).then(|| format!("{name} {was} -> {value}"))
-    };
-    then.iter().filter_map(differs).collect()
+    let shown = |value: Option<&Value>| value.map_or_else(|| "none".to_owned(), Value::to_string);
+    let names: BTreeSet<_> = now.keys().chain(then.keys()).collect();
+    let differing = names.into_iter().filter(|name| now.get(*name) != then.get(*name));
+    differing
+        .map(|name| format!("{name} {} -> {}", shown(now.get(name)), shown(then.get(name))))
+        .collect()
 }
 
 impl Change {
@@ -76,13 +84,12 @@ impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Define { limit, fields } if fields.is_empty() => {
-                let Limit { key, kind, capacity, .. } = &**limit;
-                write!(
-                    f,
-                    "+ {key}: {} {}s, capacity {capacity}",
-                    kind.name(),
-                    kind.lifetime_seconds()
-                )
+                let Limit { key, kind, capacity, mode, .. } = &**limit;
+                write!(f, "+ {key}: {kind}, capacity {capacity}")?;
+                match mode {
+                    LimitMode::Enforce => Ok(()),
+                    LimitMode::Shadow => f.write_str(", shadow"),
+                }
             }
             Self::Define { limit, fields } => write!(f, "~ {}: {}", limit.key, fields.join(", ")),
             Self::Delete { key } => write!(f, "- {key}"),

@@ -5,23 +5,29 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use ratelimiter::{
-    Backend, LimitKey, LimitState, LimitStatus, Page, RegisteredLimit, Registry, StateError,
+    Backend, LeaseId, LimitKey, LimitMode, LimitState, LimitStatus, Page, RegisteredLimit,
+    Registry, StateError,
 };
 use ratelimiter_client::HttpLimiter;
-use ratelimiter_wire::{Body, DefinitionBody, KindBody, OverageBody, Refusal, write_limits_file};
+use ratelimiter_wire::{
+    Body, DefinitionBody, KindBody, ModeBody, OverageBody, PeriodBody, Refusal, WeekdayBody,
+    write_limits_file,
+};
 use serde::de::DeserializeOwned;
 
 use super::CliError;
 use super::diff::{Change, changes};
+use super::leases::{self, Leases};
 use super::remote::Remote;
+use super::table::aligned;
 use crate::LimitsFile;
 
 /// Limits per request.
 const PAGE_COUNT: usize = 500;
 
-/// Define, delete and show the limits of a running server.
+/// Define, delete and show the limits of a running server, and its open leases.
 #[derive(Debug, Args)]
 pub(super) struct Limits {
     #[command(subcommand)]
@@ -53,6 +59,18 @@ enum Action {
         /// The limit's key
         key: String,
     },
+    /// List open leases, the oldest first
+    Leases(Leases),
+    /// End a lease whose caller does not: release its holds, keep its rolling reservations
+    Release {
+        /// The lease's ID
+        lease: String,
+    },
+    /// Set the debt of a limit to 0
+    Forgive {
+        /// The limit's key
+        key: String,
+    },
     /// Make the server's limits those of a limits file: define, change and delete
     Apply {
         /// A limits file
@@ -66,13 +84,24 @@ enum Action {
     },
 }
 
+/// The wire checks which of these fields a kind has.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("returns").required(true))]
 struct Definition {
     /// The limit's key
     key: String,
     /// Whether units return after a window or on completion
-    #[arg(long, value_parser = one_of::<KindBody>(["rolling", "concurrency"]))]
-    kind: KindBody,
+    #[arg(long, group = "returns", value_parser = one_of::<KindBody, _>(["rolling", "concurrency"]))]
+    kind: Option<KindBody>,
+    /// In place of --kind: units return at the end of each period
+    #[arg(
+        long,
+        value_name = "PERIOD",
+        group = "returns",
+        conflicts_with_all = ["window_seconds", "timeout_seconds"],
+        value_parser = one_of::<PeriodBody, _>(["hour", "day", "week", "month"])
+    )]
+    calendar: Option<PeriodBody>,
     /// The most units held at a time
     #[arg(long)]
     capacity: u64,
@@ -82,6 +111,20 @@ struct Definition {
     /// Concurrency: after which time a hold is released if the call never completes
     #[arg(long, default_value_t = 0)]
     timeout_seconds: u64,
+    /// Calendar: whose clocks count, for example Europe/Sofia [default: UTC]
+    #[arg(long, value_name = "NAME")]
+    time_zone: Option<String>,
+    /// Calendar: the time at which a period ends [default: 00:00]
+    #[arg(long, value_name = "HH:MM")]
+    resets_at: Option<String>,
+    /// Calendar week: the day on which it ends [default: monday]
+    #[arg(long, value_name = "DAY", value_parser = one_of::<WeekdayBody, _>(
+        ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+    ))]
+    weekday: Option<WeekdayBody>,
+    /// Calendar month: the day on which it ends, 1 to 28 [default: 1]
+    #[arg(long)]
+    day: Option<u64>,
     /// What one unit is, for example tokens
     #[arg(long, default_value = "")]
     unit: String,
@@ -89,12 +132,15 @@ struct Definition {
     #[arg(long, default_value = "")]
     description: String,
     /// What to do with usage beyond the reservation if there is no room for it
-    #[arg(long, value_parser = one_of::<OverageBody>(["debt", "deny"]), default_value = "debt")]
+    #[arg(long, value_parser = one_of::<OverageBody, _>(["debt", "deny"]), default_value = "debt")]
     overage: OverageBody,
+    /// Count and never deny; answers name the limit if it would have denied
+    #[arg(long)]
+    shadow: bool,
 }
 
 /// Parses one of the values that the wire has for a type.
-fn one_of<T>(values: [&'static str; 2]) -> impl TypedValueParser<Value = T>
+fn one_of<T, const N: usize>(values: [&'static str; N]) -> impl TypedValueParser<Value = T>
 where
     T: DeserializeOwned + Clone + Send + Sync + 'static,
 {
@@ -119,14 +165,26 @@ pub(super) async fn run(limits: Limits) -> Result<ExitCode, CliError> {
         }
         Action::Put(definition) => {
             let limit = definition.into_body()?.into_request().map_err(CliError::of)?;
-            let key = limit.key.clone();
+            let (key, mode) = (limit.key.clone(), limit.mode);
             let status = server.define(limit).await.map_err(CliError::of)?;
-            format!("{key}: {}\n", status_text(status))
+            let mode = if mode == LimitMode::Shadow { ", shadow" } else { "" };
+            format!("{key}: {}{mode}\n", status_text(status))
         }
         Action::Delete { key } => {
             let key = parse_key(&key)?;
             server.delete(&key).await.map_err(CliError::of)?;
             format!("{key}: deleted\n")
+        }
+        Action::Leases(leases) => leases::list(&server, leases).await?,
+        Action::Release { lease } => {
+            let lease: LeaseId = lease.parse().map_err(CliError::of)?;
+            server.release(lease).await.map_err(CliError::of)?;
+            format!("{lease}: released\n")
+        }
+        Action::Forgive { key } => {
+            let key = parse_key(&key)?;
+            let forgiven = server.forgive(&key).await.map_err(CliError::of)?;
+            format!("{key}: {forgiven} forgiven\n")
         }
         Action::Apply { file, dry_run, keep_others } => {
             let wanted = LimitsFile::new(file).load_existing().map_err(CliError::of)?;
@@ -141,7 +199,8 @@ pub(super) async fn run(limits: Limits) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Applies the changes in order and stops at the first error. Applying again continues from there.
+/// Defines all that is new or changed in one request, then deletes. A file that the server refuses changes nothing.
+/// After an error, applying again continues.
 async fn apply(
     server: &HttpLimiter,
     wanted: &Registry,
@@ -149,25 +208,23 @@ async fn apply(
     keep_others: bool,
 ) -> Result<String, CliError> {
     let present = all_states(server, "").await?;
-    let mut text = String::new();
+    let (mut text, mut defined, mut deleted) = (String::new(), Vec::new(), Vec::new());
     for change in changes(&present, wanted, keep_others) {
         text += &format!("{change}\n");
-        if dry_run {
-            continue;
-        }
-        let key = change.key().clone();
-        let failed = |reason: String| CliError(format!("{key}: {reason}"));
         match change {
-            Change::Define { limit, .. } => {
-                server.define(*limit).await.map_err(|error| failed(error.to_string()))?;
-            }
-            Change::Delete { key } => {
-                server.delete(&key).await.map_err(|error| failed(error.to_string()))?;
-            }
+            Change::Define { limit, .. } => defined.push(*limit),
+            Change::Delete { key } => deleted.push(key),
         }
     }
     if text.is_empty() {
-        text.push_str("nothing to change\n");
+        return Ok("nothing to change\n".to_owned());
+    }
+    if !dry_run {
+        server.define_all(defined).await.map_err(CliError::of)?;
+        for key in deleted {
+            let failed = |error| CliError(format!("{key}: {error}"));
+            server.delete(&key).await.map_err(failed)?;
+        }
     }
     Ok(text)
 }
@@ -192,7 +249,7 @@ fn parse_key(text: &str) -> Result<LimitKey, CliError> {
 
 fn limits_file_of(states: &[LimitState]) -> String {
     let registered = |state: &LimitState| {
-        let LimitState { limit, status, usage: _ } = state.clone();
+        let LimitState { limit, status, usage: _, resets_at: _ } = state.clone();
         RegisteredLimit { limit, status }
     };
     write_limits_file(&states.iter().map(registered).collect::<Vec<_>>())
@@ -206,33 +263,35 @@ fn status_text(status: LimitStatus) -> String {
     }
 }
 
+const COLUMNS: [&str; 9] =
+    ["KEY", "KIND", "MODE", "USED", "CAPACITY", "DEBT", "STATUS", "RESETS", "UNIT"];
+/// Few limits are in shadow mode; the column is left out if none is.
+const MODE: usize = 2;
+/// Only calendar limits have one.
+const RESETS: usize = 7;
+
 fn table(states: &[LimitState]) -> String {
-    let mut rows =
-        vec![["KEY", "KIND", "USED", "CAPACITY", "DEBT", "STATUS", "UNIT"].map(str::to_owned)];
-    for LimitState { limit, status, usage } in states {
+    let mut rows = vec![COLUMNS.map(str::to_owned)];
+    for LimitState { limit, status, usage, resets_at } in states {
+        let mode = if limit.mode == LimitMode::Shadow { "shadow" } else { "" };
         rows.push([
             limit.key.to_string(),
-            format!("{} {}s", limit.kind.name(), limit.kind.lifetime_seconds()),
+            limit.kind.to_string(),
+            mode.to_owned(),
             usage.used.to_string(),
             limit.capacity.to_string(),
             usage.debt.to_string(),
             status_text(*status),
+            resets_at.map_or_else(String::new, |at| at.to_string()),
             limit.unit.as_str().to_owned(),
         ]);
     }
-    let mut widths = [0; 7];
-    for row in &rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
+    for column in [MODE, RESETS] {
+        if rows[1..].iter().all(|row| row[column].is_empty()) {
+            rows[0][column].clear();
         }
     }
-    let mut text = String::new();
-    for row in &rows {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
-        text += cells.collect::<Vec<_>>().join("  ").trim_end();
-        text.push('\n');
-    }
-    text
+    aligned(&rows)
 }
 
 impl Definition {
@@ -240,24 +299,37 @@ impl Definition {
         let Self {
             key,
             kind,
+            calendar: period,
             capacity,
             window_seconds,
             timeout_seconds,
+            time_zone,
+            resets_at,
+            weekday,
+            day,
             unit,
             description,
             overage,
+            shadow,
         } = self;
         let capacity = ratelimiter::Capacity::new(capacity).map_err(CliError::of)?;
         let key = parse_key(&key)?;
         Ok(DefinitionBody {
             key,
-            kind,
+            // Without a kind there is a period.
+            kind: kind.unwrap_or(KindBody::Calendar),
             capacity,
             window_seconds,
             timeout_seconds,
+            period,
+            time_zone,
+            resets_at,
+            weekday,
+            day,
             unit,
             description,
             overage,
+            mode: if shadow { ModeBody::Shadow } else { ModeBody::Enforce },
         })
     }
 }

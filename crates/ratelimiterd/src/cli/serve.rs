@@ -8,11 +8,15 @@ use ratelimiter::{Backoff, HintPolicy, MemoryLimiter};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::CliError;
-use crate::config::{BackendChoice, Config, HintsConfig};
+use crate::config::{AuthConfig, BackendChoice, Config, ConfigError, HintsConfig};
 use crate::server::as_usize;
 use crate::{Reloaded, Server, logs, tigerbeetle};
 
-pub(super) async fn run(config: Config) -> Result<ExitCode, CliError> {
+/// Runs until a signal stops it. SIGHUP calls `read_config` again, for the tokens.
+pub(super) async fn run(
+    config: Config,
+    read_config: impl Fn() -> Result<Config, ConfigError>,
+) -> Result<ExitCode, CliError> {
     logs::start(&config.log);
     let mut signals = Signals::listen().map_err(CliError::of)?;
     let server = match config.server.backend {
@@ -31,10 +35,11 @@ pub(super) async fn run(config: Config) -> Result<ExitCode, CliError> {
     if !tls && config.auth.has_tokens() && !addr.ip().is_loopback() {
         tracing::warn!("tokens are sent unencrypted unless a proxy terminates TLS; set server.tls");
     }
+    let mut auth = config.auth;
     let signal = loop {
         match signals.next().await {
             SignalAction::Stop { signal } => break signal,
-            SignalAction::Reload => reload(&server).await,
+            SignalAction::Reload => reload(&server, &mut auth, &read_config).await,
         }
     };
     tracing::info!(signal, "shutting down");
@@ -85,15 +90,52 @@ fn hint_policy(config: &HintsConfig) -> HintPolicy {
     }
 }
 
-async fn reload(server: &Server) {
+/// Reads the tokens and the certificate again, each on its own: one may be bad and the other good.
+async fn reload(
+    server: &Server,
+    auth: &mut AuthConfig,
+    read_config: &impl Fn() -> Result<Config, ConfigError>,
+) {
+    let had_tokens = auth.has_tokens();
+    let is_about_tokens = match reread_tokens(server, read_config) {
+        Ok((new, tokens)) => {
+            *auth = new;
+            let is_about_tokens = had_tokens || tokens > 0;
+            if is_about_tokens {
+                tracing::info!(tokens, "tokens reloaded");
+            }
+            is_about_tokens
+        }
+        Err(errors) => {
+            for error in errors {
+                tracing::error!(error, "tokens not reloaded; the old ones stay valid");
+            }
+            true
+        }
+    };
     match server.reload().await {
         Ok(Reloaded::Certificate) => tracing::info!("certificate reloaded"),
-        Ok(Reloaded::Nothing) => tracing::info!("nothing to reload; server.tls is not set"),
+        Ok(Reloaded::Nothing) if is_about_tokens => {}
+        Ok(Reloaded::Nothing) => {
+            tracing::info!("nothing to reload; server.tls is not set, and there are no tokens");
+        }
         Err(error) => {
             let value = error.field.path();
             tracing::error!(value, %error, "certificate not reloaded; the old one stays in force");
         }
     }
+}
+
+/// Reads the config and the token files; returns the new settings and the number of tokens. Blocks, but only the task that waits
+/// for signals.
+fn reread_tokens(
+    server: &Server,
+    read_config: &impl Fn() -> Result<Config, ConfigError>,
+) -> Result<(AuthConfig, usize), Vec<String>> {
+    let text = |ConfigError { errors }| errors.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let auth = read_config().map_err(text)?.auth;
+    let tokens = server.reload_tokens(&auth).map_err(|error| vec![error.to_string()])?;
+    Ok((auth, tokens))
 }
 
 struct Signals {

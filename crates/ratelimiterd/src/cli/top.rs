@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use ratelimiter::{Backend, LimitKey, LimitState, LimitStatus, Page};
+use ratelimiter::{Backend, LimitKey, LimitMode, LimitState, LimitStatus, Page};
 
 use super::CliError;
-use super::denials::denied_counts;
+use super::denials::{DenialCounts, denied_counts};
 use super::remote::Remote;
 
 const BAR_CHARACTERS: usize = 24;
@@ -37,7 +37,7 @@ pub(super) struct Top {
 #[derive(Debug, Default)]
 struct Snapshot {
     used: HashMap<LimitKey, u64>,
-    denied: HashMap<String, u64>,
+    denied: DenialCounts,
 }
 
 pub(super) async fn run(top: Top) -> Result<ExitCode, CliError> {
@@ -79,16 +79,21 @@ fn render(states: &[LimitState], now: &Snapshot, before: &Snapshot, every: Durat
         "FILLED", "USED/CAPACITY", "CHANGE/S", "DENIED", "DENIED/S", "DEBT"
     );
     for state in states {
-        let LimitState { limit, status, usage } = state;
+        let LimitState { limit, status, usage, resets_at: _ } = state;
         let key = limit.key.as_str();
         let used_before = before.used.get(&limit.key).copied().unwrap_or(usage.used);
-        let denied = now.denied.get(key).copied().unwrap_or(0);
-        let denied_before = before.denied.get(key).copied().unwrap_or(0);
-        let note = match status {
-            LimitStatus::Active => String::new(),
-            LimitStatus::Paused => "  (paused)".to_owned(),
-            LimitStatus::Decreasing { to } => format!("  (decreasing to {to})"),
+        // In shadow mode, what the limit would have denied.
+        let denied_key = (limit.mode, key.to_owned());
+        let denied = now.denied.get(&denied_key).copied().unwrap_or(0);
+        let denied_before = before.denied.get(&denied_key).copied().unwrap_or(0);
+        let status = match status {
+            LimitStatus::Active => None,
+            LimitStatus::Paused => Some("paused".to_owned()),
+            LimitStatus::Decreasing { to } => Some(format!("decreasing to {to}")),
         };
+        let mode = (limit.mode == LimitMode::Shadow).then(|| "shadow".to_owned());
+        let notes: Vec<_> = mode.into_iter().chain(status).collect();
+        let note = if notes.is_empty() { "" } else { &format!("  ({})", notes.join(", ")) };
         screen += &format!(
             "[{}] {:>22} {:>+9} {denied:>9} {:>9} {:>9}  {key}{note}\n",
             bar(state),
@@ -123,7 +128,7 @@ mod tests {
         let kind = LimitKind::Rolling { window: Window::from_seconds(60).unwrap() };
         let limit = Limit::new(LimitKey::new(key).unwrap(), kind, Capacity::new(capacity).unwrap());
         let usage = Usage { used, available: 0, debt: 3, uncovered: 3 };
-        LimitState { limit, status: LimitStatus::Active, usage }
+        LimitState { limit, status: LimitStatus::Active, usage, resets_at: None }
     }
 
     #[test]
@@ -136,11 +141,36 @@ mod tests {
         }
     }
 
+    /// SHD-01: `used` may exceed the capacity, and the denials are those that would have been.
+    #[test]
+    fn shd_01_a_limit_in_shadow_mode_is_marked() {
+        let now = Snapshot {
+            used: HashMap::new(),
+            denied: HashMap::from([
+                ((LimitMode::Enforce, "k".to_owned()), 1),
+                ((LimitMode::Shadow, "k".to_owned()), 2),
+            ]),
+        };
+        let mut shadow = state("k", u64::MAX >> 1, 3);
+        shadow.limit.mode = LimitMode::Shadow;
+        let mut paused = state("p", 3, 0);
+        (paused.limit.mode, paused.status) = (LimitMode::Shadow, LimitStatus::Paused);
+        let screen = render(&[shadow, paused], &now, &now, Duration::from_secs(1));
+        expect![[r#"
+            FILLED                              USED/CAPACITY  CHANGE/S    DENIED  DENIED/S      DEBT  KEY
+            [########################]  9223372036854775807/3        +0         2         0         3  k  (shadow)
+            [########################]                    3/0        +0         0         0         3  p  (shadow, paused)
+        "#]].assert_eq(&screen);
+    }
+
     #[test]
     fn rates_are_the_difference_between_two_snapshots() {
         let snapshot = |used, denied| Snapshot {
             used: HashMap::from([(LimitKey::new("k").unwrap(), used)]),
-            denied: HashMap::from([("k".to_owned(), denied)]),
+            denied: HashMap::from([
+                ((LimitMode::Enforce, "k".to_owned()), denied),
+                ((LimitMode::Shadow, "k".to_owned()), denied + 1),
+            ]),
         };
         let mut decreasing = state("k", 6, 10);
         decreasing.status = LimitStatus::Decreasing { to: Capacity::new(4).unwrap() };

@@ -20,6 +20,16 @@ pub struct SettingError {
     pub message: String,
 }
 
+/// One invalid value of a config.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {message}")]
+pub struct ValueError {
+    /// The path of the value, such as `auth.tokens[0].name`.
+    pub path: String,
+    /// What is wrong and what to do about it. Never quotes a token.
+    pub message: String,
+}
+
 impl fmt::Display for SettingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { origin, path, message } = self;

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{BackendChoice, Config, ConfigError, SettingError};
+use super::{BackendChoice, Config, ConfigError, SettingError, ValueError, caller};
 use crate::tigerbeetle;
 use crate::tls::{Tls, TlsErrorKind};
 
@@ -56,7 +56,7 @@ impl Layers {
             let empty = Value::Object(Map::new());
             let value = if value.is_null() { empty.clone() } else { value };
             // The value is not quoted in the error: it may be a token.
-            if !value.is_object() && value_error(&section, &empty).is_none() {
+            if !value.is_object() && value_errors(&section, &empty).is_empty() {
                 self.add_error(origin, &section, "must be a section with keys, not a value");
                 continue;
             }
@@ -97,13 +97,14 @@ impl Layers {
         let yaml = serde_saphyr::from_str::<Value>(text).unwrap_or(Value::Null);
         let list = text.split(',').map(|part| Value::from(part.trim())).collect();
         for value in [Value::from(text), yaml.clone(), Value::Array(list)] {
-            if value_error(path, &value).is_none() {
+            if value_errors(path, &value).is_empty() {
                 return self.put(path.to_owned(), value, origin);
             }
         }
         // The YAML interpretation gives the best message: "must be 1 to 64, not 0".
-        let message = value_error(path, &yaml).unwrap_or_default();
-        self.add_error(origin, path, message);
+        for ValueError { path, message } in value_errors(path, &yaml) {
+            self.add_error(origin, &path, message);
+        }
     }
 
     fn put(&mut self, path: String, value: Value, origin: &str) {
@@ -129,8 +130,8 @@ impl Layers {
     pub fn config(self) -> Result<Config, ConfigError> {
         let Self { values, mut errors } = self;
         for (path, (value, origin)) in &values {
-            if let Some(message) = value_error(path, value) {
-                errors.push(SettingError { origin: origin.clone(), path: path.clone(), message });
+            for ValueError { path, message } in value_errors(path, value) {
+                errors.push(SettingError { origin: origin.clone(), path, message });
             }
         }
         if !errors.is_empty() {
@@ -147,11 +148,17 @@ impl Layers {
     }
 }
 
-/// Returns the error of a single value. All others have defaults, so a config with only this value must deserialize.
-fn value_error(path: &str, value: &Value) -> Option<String> {
+/// Returns the errors of a single value. All others have defaults, so a config with only this value must deserialize.
+fn value_errors(path: &str, value: &Value) -> Vec<ValueError> {
+    // The only list whose items have fields: an error has the path of its field.
+    if path == caller::PATH {
+        return caller::read(value).err().unwrap_or_default();
+    }
     let mut tree = Map::new();
     insert(&mut tree, path, value.clone());
-    Config::deserialize(Value::Object(tree)).err().map(|error| error.to_string())
+    let error = Config::deserialize(Value::Object(tree)).err();
+    let error = error.map(|error| ValueError { path: path.to_owned(), message: error.to_string() });
+    error.into_iter().collect()
 }
 
 fn insert(tree: &mut Map<String, Value>, path: &str, value: Value) {
@@ -187,18 +194,14 @@ fn check_combinations<'a>(
         errors.push(SettingError { origin, path: path.to_owned(), message: error.to_string() });
     }
     let mut add_error = |path: &str, message: String| {
-        let origin = origin_of(path).to_owned();
+        // A list has one source.
+        let list = path.split('[').next().unwrap_or(path);
+        let origin = origin_of(list).to_owned();
         errors.push(SettingError { origin, path: path.to_owned(), message });
     };
     let auth = &config.auth;
-    for (path, tokens) in
-        [("auth.client_tokens", &auth.client_tokens), ("auth.admin_tokens", &auth.admin_tokens)]
-    {
-        for token in tokens {
-            if let Err(error) = token.read_secret() {
-                add_error(path, error.to_string());
-            }
-        }
+    for ValueError { path, message } in auth.read_secrets().err().unwrap_or_default() {
+        add_error(&path, message);
     }
     if config.server.backend == BackendChoice::TigerBeetle
         && let Err(error) = tigerbeetle::checked(&config.tigerbeetle)

@@ -9,19 +9,21 @@ use super::*;
 #[test]
 fn every_metric_has_its_stable_name() {
     let metrics = Metrics::new(10);
+    let calls = OutcomeCounters::default();
+    let view = MetricsView { callers: vec![("ops", &calls)], shows_key: &|_| true };
     let key = LimitKey::new("odd\"key\\").unwrap();
-    metrics.count_reserve(&ReserveAnswer { allowed: true, ..ReserveAnswer::default() });
-    metrics.count_reserve(&ReserveAnswer {
-        denied_keys: vec![key.clone()],
-        ..ReserveAnswer::default()
-    });
-    metrics.count_complete(&CompleteAnswer { ok: true, ..CompleteAnswer::default() });
+    let shadow_denied_keys = vec![LimitKey::new("shadow").unwrap()];
+    let allowed = ReserveAnswer { allowed: true, shadow_denied_keys, ..ReserveAnswer::default() };
+    metrics.count_reserve(Some(&calls), &allowed);
+    let denied = ReserveAnswer { denied_keys: vec![key.clone()], ..ReserveAnswer::default() };
+    metrics.count_reserve(None, &denied);
+    metrics.count_complete(Some(&calls), &CompleteAnswer { ok: true, ..CompleteAnswer::default() });
     let kind = LimitKind::Rolling { window: Window::from_seconds(60).unwrap() };
     let mut limit = Limit::new(key, kind, Capacity::new(5).unwrap());
     limit.overage = Overage::Deny;
     let usage = Usage { used: 3, available: 2, debt: 0, uncovered: 7 };
-    let state = LimitState { limit, status: LimitStatus::Active, usage };
-    let text = metrics.render(&[state], Some(4));
+    let state = LimitState { limit, status: LimitStatus::Active, usage, resets_at: None };
+    let text = metrics.render(&view, &[state], Some(4));
     let counted: String = text
         .lines()
         .filter(|line| !line.starts_with('#') && !line.ends_with(" 0") && !line.ends_with(" 0.0"))
@@ -31,22 +33,27 @@ fn every_metric_has_its_stable_name() {
         ratelimiter_reserve_total{outcome="allowed"} 1
         ratelimiter_reserve_total{outcome="denied"} 1
         ratelimiter_complete_total{outcome="ok"} 1
+        ratelimiter_calls_total{caller="ops",outcome="allowed"} 1
+        ratelimiter_calls_total{caller="ops",outcome="ok"} 1
         ratelimiter_denied_total{key="odd\"key\\"} 1
+        ratelimiter_shadow_denied_total{key="shadow"} 1
         ratelimiter_limit_capacity{key="odd\"key\\"} 5
         ratelimiter_limit_used{key="odd\"key\\"} 3
         ratelimiter_overage_units_total{key="odd\"key\\",policy="deny"} 7
         ratelimiter_open_leases 4
     "#]]
     .assert_eq(&counted);
-    assert_eq!(text.matches("ratelimiter_reserve_total{").count(), 11);
-    assert_eq!(text.matches("ratelimiter_complete_total{").count(), 5);
-    let without_the_limit = metrics.render(&[], None);
+    assert_eq!(text.matches("ratelimiter_reserve_total{").count(), 13);
+    assert_eq!(text.matches("ratelimiter_complete_total{").count(), 7);
+    let without_the_limit = metrics.render(&view, &[], None);
     assert!(!without_the_limit.contains("ratelimiter_limit_capacity{"), "{without_the_limit}");
     let names: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
     expect![[r#"
         ratelimiter_reserve_total counter
         ratelimiter_complete_total counter
+        ratelimiter_calls_total counter
         ratelimiter_denied_total counter
+        ratelimiter_shadow_denied_total counter
         ratelimiter_limit_capacity gauge
         ratelimiter_limit_used gauge
         ratelimiter_overage_units_total counter

@@ -2,9 +2,10 @@
 
 use std::fmt::{Display, Write};
 
-use ratelimiter::LimitState;
+use ratelimiter::{LimitKey, LimitState};
 
 use super::histogram::{Histogram, HistogramSnapshot};
+use super::key_counters::KeyCounters;
 
 /// Metrics in Prometheus' text format.
 #[derive(Debug, Default)]
@@ -30,6 +31,24 @@ impl Text {
             self.0.push('}');
         }
         self.line(format_args!(" {value}"));
+    }
+
+    /// A counter per key. The empty key counts all others.
+    pub(super) fn keys(
+        &mut self,
+        name: &str,
+        help: &str,
+        counters: &KeyCounters,
+        shows_key: &dyn Fn(&LimitKey) -> bool,
+    ) {
+        self.family(name, "counter", help);
+        for (key, count) in counters.counts() {
+            if !key.as_ref().is_none_or(shows_key) {
+                continue;
+            }
+            let key = key.as_ref().map_or("", LimitKey::as_str);
+            self.sample(name, &[("key", key)], count);
+        }
     }
 
     /// Capacity and usage of each limit.

@@ -7,10 +7,11 @@ use axum::body::Bytes;
 use ratelimiter::Unanswered;
 use ratelimiter_wire::Refusal;
 
-use super::body::{ReadBody, read_body};
+use super::body::{BODY_BYTES_MAX, ReadBody, read_body};
 use super::timeout::within;
 use crate::admin::Admin;
-use crate::auth::{Access, RequiredAccess};
+use crate::auth::{Access, CallerRef};
+use crate::config::Permission;
 use crate::metrics::Metrics;
 
 /// Retry hint when the backend did not answer in time.
@@ -20,7 +21,7 @@ const RETRY_AFTER_TIMEOUT: Duration = Duration::from_millis(500);
 pub(crate) struct AppState<B> {
     pub(crate) backend: Arc<B>,
     pub(crate) admin: Arc<Admin<B>>,
-    pub(crate) access: Access,
+    pub(crate) access: Arc<Access>,
     pub(crate) metrics: Metrics,
     pub(crate) request_timeout: Duration,
 }
@@ -30,10 +31,20 @@ impl<B> AppState<B> {
     pub(super) async fn admit(
         &self,
         request: hyper::Request<impl ReadBody>,
-        required: RequiredAccess,
-    ) -> Result<Bytes, Refusal> {
-        self.access.check(request.headers(), required)?;
-        read_body(request, self.request_timeout).await
+        needed: Permission,
+    ) -> Result<(CallerRef<'_>, Bytes), Refusal> {
+        self.admit_up_to(BODY_BYTES_MAX, request, needed).await
+    }
+
+    /// As [`Self::admit`], with another bound on the body.
+    pub(super) async fn admit_up_to(
+        &self,
+        bytes_max: usize,
+        request: hyper::Request<impl ReadBody>,
+        needed: Permission,
+    ) -> Result<(CallerRef<'_>, Bytes), Refusal> {
+        let caller = self.access.check(request.headers(), needed)?;
+        Ok((caller, read_body(request, bytes_max, self.request_timeout).await?))
     }
 
     /// Waits for the backend's answer, at most for the request timeout.

@@ -12,7 +12,7 @@ use ratelimiter_wire::{ErrorCode, Refusal};
 
 use super::timeout::within;
 
-/// The most bytes of a request body.
+/// The most bytes of a request body, except that of definitions.
 pub const BODY_BYTES_MAX: usize = 1024 * 1024;
 
 /// A body from the router or directly from the connection.
@@ -22,15 +22,16 @@ impl<D: Body<Data = Bytes, Error: Into<BoxError>> + Send> ReadBody for D {}
 
 pub(super) async fn read_body(
     request: hyper::Request<impl ReadBody>,
+    bytes_max: usize,
     timeout: Duration,
 ) -> Result<Bytes, Refusal> {
-    if content_length(request.headers()).is_some_and(|length| length > BODY_BYTES_MAX as u64) {
-        return Err(body_too_large());
+    if content_length(request.headers()).is_some_and(|length| length > bytes_max as u64) {
+        return Err(body_too_large(bytes_max));
     }
-    let body = Limited::new(request.into_body(), BODY_BYTES_MAX);
+    let body = Limited::new(request.into_body(), bytes_max);
     match within(timeout, body.collect()).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(body_too_large()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(body_too_large(bytes_max)),
         Ok(Err(error)) => {
             Err(Refusal::of_field("body", format!("the body cannot be read: {error}")))
         }
@@ -41,8 +42,8 @@ pub(super) async fn read_body(
     }
 }
 
-fn body_too_large() -> Refusal {
-    let message = format!("a body has at most {BODY_BYTES_MAX} bytes");
+fn body_too_large(bytes_max: usize) -> Refusal {
+    let message = format!("a body has at most {bytes_max} bytes here");
     Refusal { error: ErrorCode::BodyTooLarge, message }
 }
 

@@ -1,19 +1,20 @@
 //! Common handling of reserve and complete, single and batched.
 //!
-//! Parse the body, call the backend, log, count, respond.
+//! Check the token, parse the body, check the keys, call the backend, log, count, respond.
 
 use std::future::Future;
 
 use hyper::Request;
-use ratelimiter::Unanswered;
+use ratelimiter::{LimitKey, Unanswered};
 use ratelimiter_wire::{BatchAnswer, Body, Refusal, read, read_batch};
 use serde::Serialize;
 
 use super::AppState;
-use super::body::ReadBody;
-use crate::auth::RequiredAccess;
+use super::body::{BODY_BYTES_MAX, ReadBody, read_body};
+use crate::auth::Caller;
+use crate::config::Permission;
 use crate::hosted::HostedBackend;
-use crate::metrics::{Metrics, Route};
+use crate::metrics::{Metrics, OutcomeCounters, Route};
 use crate::response::{self, Response};
 
 /// Reserve or complete over HTTP.
@@ -28,6 +29,9 @@ pub(super) trait LimiterCall: 'static {
 
     const ONE: Route;
     const BATCH: Route;
+
+    /// The keys that a request names.
+    fn keys(request: &Self::Request) -> impl Iterator<Item = &LimitKey>;
 
     fn call<B: HostedBackend>(
         backend: &B,
@@ -44,7 +48,8 @@ pub(super) trait LimiterCall: 'static {
 
     fn answer(result: Result<Self::Answered, Self::Error>) -> Self::Answer;
 
-    fn count(metrics: &Metrics, answer: &Self::Answer);
+    /// Counts an answer; a call without a valid token has no caller.
+    fn count(metrics: &Metrics, caller: Option<&OutcomeCounters>, answer: &Self::Answer);
 
     /// The HTTP status of an answer and its retry hint; 0 if retrying does not help.
     fn status_and_retry_after_ms(answer: &Self::Answer) -> (u16, u64);
@@ -55,11 +60,16 @@ pub(super) async fn one<C: LimiterCall, B: HostedBackend>(
     request: Request<impl ReadBody>,
 ) -> Response {
     let started = app.metrics.start();
-    let answer = match answer_one::<C, B>(app, request).await {
+    let caller = app.access.identify(request.headers());
+    let answered = match &caller {
+        Ok(caller) => answer_one::<C, B>(app, caller, request).await,
+        Err(refusal) => Err(refusal.clone()),
+    };
+    let answer = match answered {
         Ok(result) => C::answer(result),
         Err(refusal) => refusal.into(),
     };
-    C::count(&app.metrics, &answer);
+    C::count(&app.metrics, caller.as_ref().ok().map(|caller| caller.calls()), &answer);
     app.metrics.stop(C::ONE, started);
     let (status, retry_after_ms) = C::status_and_retry_after_ms(&answer);
     response::json_with_hint(status, retry_after_ms, &answer)
@@ -67,13 +77,26 @@ pub(super) async fn one<C: LimiterCall, B: HostedBackend>(
 
 async fn answer_one<C: LimiterCall, B: HostedBackend>(
     app: &AppState<B>,
+    caller: &Caller,
     request: Request<impl ReadBody>,
 ) -> Result<Result<C::Answered, C::Error>, Refusal> {
-    let bytes = app.admit(request, RequiredAccess::Client).await?;
-    let request = read::<C::Body>(&bytes)?;
+    caller.check_may(Permission::Call)?;
+    let bytes = read_body(request, BODY_BYTES_MAX, app.request_timeout).await?;
+    let request = with_permitted_keys::<C>(caller, read::<C::Body>(&bytes)?)?;
     let result = app.with_timeout(C::call(&*app.backend, &request)).await;
     C::log(&request, &result);
     Ok(result)
+}
+
+/// Passes on a request if its caller may use all its keys.
+fn with_permitted_keys<C: LimiterCall>(
+    caller: &Caller,
+    request: C::Request,
+) -> Result<C::Request, Refusal> {
+    if caller.keys().is_some() {
+        C::keys(&request).try_for_each(|key| caller.check_key(key))?;
+    }
+    Ok(request)
 }
 
 pub(super) async fn batch<C: LimiterCall, B: HostedBackend>(
@@ -93,11 +116,12 @@ async fn answer_batch<C: LimiterCall, B: HostedBackend>(
     app: &AppState<B>,
     request: Request<impl ReadBody>,
 ) -> Result<BatchAnswer<C::Answer>, Refusal> {
-    let bytes = app.admit(request, RequiredAccess::Client).await?;
+    let (caller, bytes) = app.admit(request, Permission::Call).await?;
     let items = read_batch::<C::Body>(&bytes)?;
     let mut requests = Vec::with_capacity(items.len());
     let mut parsed = Vec::with_capacity(items.len());
     for item in items {
+        let item = item.and_then(|request| with_permitted_keys::<C>(&caller, request));
         parsed.push(item.map(|request| requests.push(request)));
     }
     let called = async { Ok::<_, C::Error>(C::call_batch(&*app.backend, &requests).await) };
@@ -117,7 +141,7 @@ async fn answer_batch<C: LimiterCall, B: HostedBackend>(
     };
     let results: Vec<_> = parsed.into_iter().map(answer).collect();
     for answer in &results {
-        C::count(&app.metrics, answer);
+        C::count(&app.metrics, Some(caller.calls()), answer);
     }
     Ok(BatchAnswer { results })
 }

@@ -2,12 +2,12 @@
 
 use std::future::Future;
 
-use ratelimiter::{CompleteError, CompleteRequest, JobId};
+use ratelimiter::{CompleteError, CompleteRequest, JobId, LimitKey};
 use ratelimiter_wire::{CompleteAnswer, CompleteBody};
 
 use super::call::LimiterCall;
 use crate::hosted::HostedBackend;
-use crate::metrics::{Metrics, Route};
+use crate::metrics::{Metrics, OutcomeCounters, Route};
 
 pub(super) enum Complete {}
 
@@ -20,6 +20,10 @@ impl LimiterCall for Complete {
 
     const ONE: Route = Route::Complete;
     const BATCH: Route = Route::CompleteBatch;
+
+    fn keys(request: &CompleteRequest) -> impl Iterator<Item = &LimitKey> {
+        request.actuals.iter().map(|actual| &actual.key)
+    }
 
     fn call<B: HostedBackend>(
         backend: &B,
@@ -51,8 +55,8 @@ impl LimiterCall for Complete {
         CompleteAnswer::of(result)
     }
 
-    fn count(metrics: &Metrics, answer: &CompleteAnswer) {
-        metrics.count_complete(answer);
+    fn count(metrics: &Metrics, caller: Option<&OutcomeCounters>, answer: &CompleteAnswer) {
+        metrics.count_complete(caller, answer);
     }
 
     fn status_and_retry_after_ms(answer: &CompleteAnswer) -> (u16, u64) {

@@ -7,15 +7,17 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use ratelimiter::{Backend, StateError};
 use ratelimiter_wire::{
-    DefineAnswer, DefinitionBody, DeleteAnswer, ErrorBody, ErrorCode, ListAnswer, Refusal,
-    StateAnswer, StateBody, read,
+    DEFINITIONS_BYTES_MAX, DefineAnswer, DefineRequest, DeleteAnswer, ErrorBody, ErrorCode,
+    ListAnswer, Refusal, StateAnswer, StateBody, read_define,
 };
 use serde::Serialize;
+use tracing::Instrument;
 
 use super::AppState;
 use super::uri::{key_of, page_of};
+use super::visible::visible_states;
 use crate::admin::ChangeError;
-use crate::auth::RequiredAccess;
+use crate::config::Permission;
 use crate::hosted::HostedBackend;
 use crate::metrics::Route;
 use crate::response::{self, Response};
@@ -24,13 +26,31 @@ pub(super) async fn put<B: HostedBackend>(
     State(app): State<Arc<AppState<B>>>,
     request: Request,
 ) -> Response {
-    let answer = async {
-        let bytes = app.admit(request, RequiredAccess::Admin).await?;
-        let limit = read::<DefinitionBody>(&bytes)?;
-        backend_result(app.admin.define(limit, app.request_timeout).await)
-    };
-    let answer = timed(&app, answer).await.map_or_else(Into::into, DefineAnswer::of);
+    let answer = timed(&app, answer_put(&app, request)).await.unwrap_or_else(Into::into);
     response::json(answer.http_status(), &answer)
+}
+
+async fn answer_put<B: HostedBackend>(
+    app: &AppState<B>,
+    request: Request,
+) -> Result<DefineAnswer, Refusal> {
+    let (caller, bytes) =
+        app.admit_up_to(DEFINITIONS_BYTES_MAX, request, Permission::Admin).await?;
+    match read_define(&bytes)? {
+        DefineRequest::One(limit) => {
+            caller.check_key(&limit.key)?;
+            let change = app.admin.define(*limit, app.request_timeout);
+            let defined = change.instrument(caller.change_span()).await;
+            Ok(DefineAnswer::of(backend_result(defined)?))
+        }
+        DefineRequest::Many(limits) => {
+            limits.iter().try_for_each(|limit| caller.check_key(&limit.key))?;
+            let keys = limits.iter().map(|limit| limit.key.clone()).collect();
+            let change = app.admin.define_all(limits, app.request_timeout);
+            let defined = change.instrument(caller.change_span()).await;
+            Ok(DefineAnswer::of_all(keys, backend_result(defined)?))
+        }
+    }
 }
 
 pub(super) async fn delete<B: HostedBackend>(
@@ -38,9 +58,11 @@ pub(super) async fn delete<B: HostedBackend>(
     parts: Parts,
 ) -> Response {
     let answer = async {
-        app.access.check(&parts.headers, RequiredAccess::Admin)?;
+        let caller = app.access.check(&parts.headers, Permission::Admin)?;
         let key = key_of(&parts.uri)?;
-        backend_result(app.admin.delete(key, app.request_timeout).await)
+        caller.check_key(&key)?;
+        let change = app.admin.delete(key, app.request_timeout);
+        backend_result(change.instrument(caller.change_span()).await)
     };
     let answer = timed(&app, answer).await.map_or_else(Into::into, DeleteAnswer::of);
     response::json(answer.http_status(), &answer)
@@ -64,7 +86,7 @@ fn backend_result<T, E: std::error::Error>(
 }
 
 /// Records how long an answer takes.
-async fn timed<B, T>(app: &AppState<B>, answer: impl Future<Output = T>) -> T {
+pub(super) async fn timed<B, T>(app: &AppState<B>, answer: impl Future<Output = T>) -> T {
     let started = app.metrics.start();
     let answer = answer.await;
     app.metrics.stop(Route::Admin, started);
@@ -72,7 +94,7 @@ async fn timed<B, T>(app: &AppState<B>, answer: impl Future<Output = T>) -> T {
 }
 
 /// The answer, or an error in the format that all routes share.
-fn respond(answer: Result<impl Serialize, ErrorBody>) -> Response {
+pub(super) fn respond(answer: Result<impl Serialize, ErrorBody>) -> Response {
     match answer {
         Ok(answer) => response::json(StatusCode::OK.as_u16(), &answer),
         Err(error) => response::error(&error),
@@ -90,9 +112,9 @@ async fn answer_list<B: HostedBackend>(
     app: &AppState<B>,
     parts: &Parts,
 ) -> Result<ListAnswer, ErrorBody> {
-    app.access.check(&parts.headers, RequiredAccess::Admin)?;
+    let caller = app.access.check(&parts.headers, Permission::Read)?;
     let page = page_of(&parts.uri)?;
-    let states = app.with_timeout(app.backend.states(&page)).await?;
+    let states = app.with_timeout(visible_states(&*app.backend, &caller, &page)).await?;
     Ok(ListAnswer { limits: states.iter().map(StateBody::from).collect() })
 }
 
@@ -107,8 +129,9 @@ async fn answer_get<B: HostedBackend>(
     app: &AppState<B>,
     parts: &Parts,
 ) -> Result<StateAnswer, ErrorBody> {
-    app.access.check(&parts.headers, RequiredAccess::Admin)?;
+    let caller = app.access.check(&parts.headers, Permission::Read)?;
     let key = key_of(&parts.uri)?;
+    caller.check_key(&key)?;
     let state: Result<_, StateError> = app.with_timeout(app.backend.state(&key)).await;
     match state? {
         Some(state) => Ok(StateAnswer { limit: StateBody::from(&state) }),

@@ -4,12 +4,14 @@ use std::sync::{Arc, LazyLock};
 
 use axum::body::Bytes;
 use axum::extract::{Request, State};
-use ratelimiter::{Backend, Page};
+use ratelimiter::Page;
 use ratelimiter_wire::{ErrorBody, ErrorCode};
 
 use super::AppState;
-use crate::auth::RequiredAccess;
+use super::visible::visible_states;
+use crate::config::Permission;
 use crate::hosted::HostedBackend;
+use crate::metrics::MetricsView;
 use crate::openapi;
 use crate::response::{self, Response};
 
@@ -34,13 +36,20 @@ pub(super) async fn metrics<B: HostedBackend>(
     State(app): State<Arc<AppState<B>>>,
     request: Request,
 ) -> Response {
-    if let Err(refusal) = app.access.check(request.headers(), RequiredAccess::Admin) {
-        return response::error(&refusal.into());
-    }
+    let caller = match app.access.check(request.headers(), Permission::Read) {
+        Ok(caller) => caller,
+        Err(refusal) => return response::error(&refusal.into()),
+    };
     let page = Page { count_max: Some(app.metrics.keys_max()), ..Page::default() };
     // Still export the server's own metrics when the backend does not answer.
-    let states = app.with_timeout(app.backend.states(&page)).await.unwrap_or_default();
-    let mut text = app.metrics.render(&states, app.backend.open_leases());
+    let states = app.with_timeout(visible_states(&*app.backend, &caller, &page)).await;
+    let callers = app.access.callers_shown_to(&caller);
+    let view = MetricsView {
+        callers: callers.iter().map(|shown| (shown.name(), shown.calls())).collect(),
+        shows_key: &|key| caller.may_use(key),
+    };
+    let states = states.unwrap_or_default();
+    let mut text = app.metrics.render(&view, &states, app.backend.open_leases());
     app.backend.write_metrics(&mut text);
     response::text("text/plain; version=0.0.4; charset=utf-8", text)
 }
@@ -51,8 +60,8 @@ pub(super) async fn openapi<B: HostedBackend>(
 ) -> Response {
     static DESCRIPTION: LazyLock<Bytes> =
         LazyLock::new(|| openapi::description().to_string().into());
-    match app.access.check(request.headers(), RequiredAccess::Client) {
-        Ok(()) => response::text("application/json", DESCRIPTION.clone()),
+    match app.access.identify(request.headers()) {
+        Ok(_) => response::text("application/json", DESCRIPTION.clone()),
         Err(refusal) => response::error(&refusal.into()),
     }
 }

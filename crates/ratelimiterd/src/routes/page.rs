@@ -4,10 +4,11 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use ratelimiter::{Backend, LimitState, LimitStatus, Page};
+use ratelimiter::{LimitState, LimitStatus, Page};
 
 use super::AppState;
-use crate::auth::RequiredAccess;
+use super::visible::visible_states;
+use crate::config::Permission;
 use crate::hosted::HostedBackend;
 use crate::response::{self, Response};
 
@@ -18,18 +19,19 @@ const HEAD: &str = "<!doctype html>
 <style>body{font:14px system-ui;margin:2em}table{border-collapse:collapse}td,th{padding:.3em .8em;text-align:left;\
 border-bottom:1px solid #ddd}td.n{text-align:right;font-variant-numeric:tabular-nums}</style>
 <h1>Limits</h1>
-<table><tr><th>key<th>kind<th>used<th>capacity<th>available<th>debt<th>status<th>unit<th>description
+<table><tr><th>key<th>kind<th>mode<th>used<th>capacity<th>available<th>debt<th>status<th>resets<th>unit<th>description
 ";
 
 pub(super) async fn index<B: HostedBackend>(
     State(app): State<Arc<AppState<B>>>,
     request: Request,
 ) -> Response {
-    if let Err(refusal) = app.access.check(request.headers(), RequiredAccess::Admin) {
-        return response::error(&refusal.into());
-    }
+    let caller = match app.access.check(request.headers(), Permission::Read) {
+        Ok(caller) => caller,
+        Err(refusal) => return response::error(&refusal.into()),
+    };
     let page = Page { count_max: Some(ROWS_MAX), ..Page::default() };
-    match app.with_timeout(app.backend.states(&page)).await {
+    match app.with_timeout(visible_states(&*app.backend, &caller, &page)).await {
         Ok(states) => response::text("text/html; charset=utf-8", render(&states)),
         Err(error) => response::error(&error.into()),
     }
@@ -37,17 +39,18 @@ pub(super) async fn index<B: HostedBackend>(
 
 fn render(states: &[LimitState]) -> String {
     let mut html = HEAD.to_owned();
-    for LimitState { limit, status, usage } in states {
+    for LimitState { limit, status, usage, resets_at } in states {
         let status = match status {
             LimitStatus::Active => "active".to_owned(),
             LimitStatus::Paused => "paused".to_owned(),
             LimitStatus::Decreasing { to } => format!("decreasing to {to}"),
         };
-        let kind = format!("{}, {} s", limit.kind.name(), limit.kind.lifetime_seconds());
+        let (kind, mode) = (limit.kind, limit.mode.name());
+        let resets = resets_at.map_or_else(String::new, |at| at.to_string());
         let (unit, description) = (escape(limit.unit.as_str()), escape(limit.description.as_str()));
         let row = writeln!(
             html,
-            "<tr><td>{}<td>{kind}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}<td>{status}<td>{unit}<td>{description}",
+            "<tr><td>{}<td>{kind}<td>{mode}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}<td>{status}<td>{resets}<td>{unit}<td>{description}",
             escape(limit.key.as_str()),
             usage.used,
             limit.capacity,

@@ -2,12 +2,12 @@
 
 use std::future::Future;
 
-use ratelimiter::{Decision, JobId, ReserveError, ReserveRequest};
+use ratelimiter::{Decision, JobId, LimitKey, ReserveError, ReserveRequest};
 use ratelimiter_wire::{ReserveAnswer, ReserveBody};
 
 use super::call::LimiterCall;
 use crate::hosted::HostedBackend;
-use crate::metrics::{Metrics, Route};
+use crate::metrics::{Metrics, OutcomeCounters, Route};
 
 pub(super) enum Reserve {}
 
@@ -20,6 +20,10 @@ impl LimiterCall for Reserve {
 
     const ONE: Route = Route::Reserve;
     const BATCH: Route = Route::ReserveBatch;
+
+    fn keys(request: &ReserveRequest) -> impl Iterator<Item = &LimitKey> {
+        request.requirements.iter().map(|requirement| &requirement.key)
+    }
 
     fn call<B: HostedBackend>(
         backend: &B,
@@ -54,8 +58,8 @@ impl LimiterCall for Reserve {
         ReserveAnswer::of(result)
     }
 
-    fn count(metrics: &Metrics, answer: &ReserveAnswer) {
-        metrics.count_reserve(answer);
+    fn count(metrics: &Metrics, caller: Option<&OutcomeCounters>, answer: &ReserveAnswer) {
+        metrics.count_reserve(caller, answer);
     }
 
     fn status_and_retry_after_ms(answer: &ReserveAnswer) -> (u16, u64) {

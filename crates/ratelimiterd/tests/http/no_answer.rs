@@ -1,9 +1,9 @@
 //! A backend that does not answer: 503, and the outcome is unknown.
 
 use ratelimiter::{
-    Backend, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, Limit, LimitKey,
-    LimitState, LimitStatus, Limiter, Page, RegisteredLimit, ReserveError, ReserveRequest,
-    StateError, Unanswered,
+    Backend, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, ForgiveError,
+    LeaseId, LeasePage, LeasesError, Limit, LimitKey, LimitState, LimitStatus, Limiter, OpenLease,
+    Page, RegisteredLimit, ReleaseError, ReserveError, ReserveRequest, StateError, Unanswered,
 };
 use ratelimiterd::runtime::Runtime;
 use ratelimiterd::{HostedBackend, NotReady};
@@ -49,6 +49,18 @@ impl Backend for UnreachableBackend {
 
     async fn states(&self, _: &Page) -> Result<Vec<LimitState>, StateError> {
         std::future::pending().await
+    }
+
+    async fn leases(&self, _: &LeasePage) -> Result<Vec<OpenLease>, LeasesError> {
+        std::future::pending().await
+    }
+
+    async fn release(&self, _: LeaseId) -> Result<(), ReleaseError> {
+        std::future::pending().await
+    }
+
+    async fn forgive(&self, _: &LimitKey) -> Result<u128, ForgiveError> {
+        Err(unanswered().into())
     }
 }
 
@@ -116,6 +128,19 @@ async fn a_complete_without_an_answer_is_unknown() {
     assert_eq!(answer.json()["ok"], false);
 }
 
+/// HTTP-12, OPS-01, OPS-02
+#[tokio::test]
+async fn what_an_operator_asks_without_an_answer_is_unknown() {
+    let server = start().await;
+    let answer = server.get("/v1/admin/leases").await;
+    assert_eq!(answer.line(), r#"503 {"error":"backend_error"}"#);
+    let path = format!("/v1/admin/leases/{}", LeaseId::from_u128(1));
+    let answer = server.request("DELETE", &path, "", "").await;
+    assert_eq!(answer.line(), r#"503 {"error":"backend_error","ok":false}"#);
+    let answer = server.post("/v1/admin/forgive", r#"{"key":"k"}"#).await;
+    assert_eq!(answer.line(), r#"503 {"error":"backend_error","ok":false}"#);
+}
+
 /// DEF-08, HTTP-12: nothing is persisted if the backend could not be provisioned.
 #[tokio::test]
 async fn def_08_a_definition_that_the_backend_did_not_apply_is_not_stored() {
@@ -133,6 +158,16 @@ async fn def_08_a_definition_that_the_backend_did_not_apply_is_not_stored() {
     })
     .await;
     assert!(!path.exists());
+}
+
+/// OPS-03
+#[tokio::test]
+async fn ops_03_a_list_that_the_backend_did_not_apply_is_not_stored() {
+    let server = TestServer::start_on(|_| UnreachableBackend, |_| ()).await;
+    let limit = r#"{"key":"k","kind":"rolling","capacity":1,"window_seconds":60}"#;
+    let answer = server.put(&format!(r#"{{"limits":[{limit}]}}"#)).await;
+    assert_eq!(answer.line(), r#"503 {"error":"backend_error","ok":false}"#);
+    assert!(!limits_path(&server.folder).exists());
 }
 
 /// HTTP-13

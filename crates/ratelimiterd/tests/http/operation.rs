@@ -79,6 +79,34 @@ async fn the_description_names_every_path_and_its_references_resolve() {
     assert_eq!(description.pointer(amount), Some(&Value::from(1)));
 }
 
+/// HTTP-15, CAL-01, CAL-03, SHD-01
+#[tokio::test]
+async fn the_description_has_calendar_limits_and_shadow_mode() {
+    let server = TestServer::start().await;
+    let description = server.get("/openapi.json").await.json();
+    let schemas = &description["components"]["schemas"];
+    for (schema, values) in [
+        ("KindBody", "rolling concurrency calendar"),
+        ("PeriodBody", "hour day week month"),
+        ("ModeBody", "enforce shadow"),
+    ] {
+        let names: Vec<_> = schemas[schema]["enum"].as_array().unwrap().iter().collect();
+        let names: Vec<_> = names.into_iter().map(|name| name.as_str().unwrap()).collect();
+        assert_eq!(names.join(" "), values, "{schema}");
+    }
+    let definition = &schemas["DefinitionBody"];
+    for field in ["period", "time_zone", "resets_at", "weekday", "day", "mode"] {
+        for schema in ["DefinitionBody", "StateBody"] {
+            assert!(schemas[schema]["properties"][field].is_object(), "{schema} {field}");
+            let required = schemas[schema]["required"].as_array().unwrap();
+            assert!(!required.contains(&field.into()), "{schema} {field}");
+        }
+    }
+    assert_eq!(definition["properties"]["day"]["maximum"], 28);
+    assert!(schemas["StateBody"]["properties"]["resets_at_unix_ms"].is_object());
+    assert!(schemas["ReserveAnswer"]["properties"]["shadow_denied_keys"].is_object());
+}
+
 fn collect_references(value: &Value, references: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {

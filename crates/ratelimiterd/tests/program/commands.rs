@@ -4,7 +4,7 @@ use std::process::Output;
 
 use expect_test::expect;
 
-use crate::process::{Process, program, run, stderr, stdout};
+use crate::process::{Process, program, run, stderr, stdout, with_one_moment};
 
 fn on(server: &Process, arguments: &[&str]) -> Output {
     program().args(arguments).env("RATELIMITER_URL", server.url()).output().unwrap()
@@ -73,6 +73,162 @@ fn limits_are_put_listed_shown_and_deleted_from_a_shell() {
         a/b: deleted
     "#]]
     .assert_eq(&stdout_of(&server, &["limits", "delete", "a/b"]));
+}
+
+fn put<'a>(key: &'a str, flags: &'a str) -> Vec<&'a str> {
+    ["limits", "put", key, "--capacity", "7"].into_iter().chain(flags.split(' ')).collect()
+}
+
+/// CMD-03, CAL-01, SHD-01
+#[test]
+fn cal_01_shd_01_calendar_limits_and_limits_in_shadow_mode_are_put_and_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Process::start(folder.path());
+    let answers: String = [
+        put("month", "--calendar month --time-zone Europe/Sofia --resets-at 06:00 --day 28"),
+        put("week", "--calendar week --weekday sunday --shadow"),
+        put("day", "--calendar day --time-zone america/new_york --unit tokens"),
+        put("hour", "--calendar hour"),
+        put("rpm", "--kind rolling --window-seconds 60 --shadow"),
+    ]
+    .iter()
+    .map(|arguments| stdout_of(&server, arguments))
+    .collect();
+    expect![[r#"
+        month: active
+        week: active, shadow
+        day: active
+        hour: active
+        rpm: active, shadow
+    "#]]
+    .assert_eq(&answers);
+    let list = with_one_moment(&stdout_of(&server, &["limits", "list"]));
+    expect![[r#"
+        KEY    KIND                                            MODE    USED  CAPACITY  DEBT  STATUS  RESETS                UNIT
+        day    calendar day at 00:00 America/New_York                  0     7         0     active  2026-12-01T00:00:00Z  tokens
+        hour   calendar hour at minute 0                               0     7         0     active  2026-12-01T00:00:00Z
+        month  calendar month on day 28 at 06:00 Europe/Sofia          0     7         0     active  2026-12-01T00:00:00Z
+        rpm    rolling 60s                                     shadow  0     7         0     active
+        week   calendar week on sunday at 00:00 UTC            shadow  0     7         0     active  2026-12-01T00:00:00Z
+    "#]].assert_eq(&list);
+    let limit = with_one_moment(&stdout_of(&server, &["limits", "get", "hour"]));
+    expect![[r#"
+        KEY   KIND                       USED  CAPACITY  DEBT  STATUS  RESETS                UNIT
+        hour  calendar hour at minute 0  0     7         0     active  2026-12-01T00:00:00Z
+    "#]]
+    .assert_eq(&limit);
+    expect![[r#"
+        KEY  KIND         MODE    USED  CAPACITY  DEBT  STATUS  UNIT
+        rpm  rolling 60s  shadow  0     7         0     active
+    "#]]
+    .assert_eq(&stdout_of(&server, &["limits", "get", "rpm"]));
+    stdout_of(&server, &put("rpm", "--kind rolling --window-seconds 60"));
+    expect![[r#"
+        KEY  KIND         USED  CAPACITY  DEBT  STATUS  UNIT
+        rpm  rolling 60s  0     7         0     active
+    "#]]
+    .assert_eq(&stdout_of(&server, &["limits", "get", "rpm"]));
+}
+
+/// CMD-03, CAL-01
+#[test]
+fn cal_01_flags_that_contradict_each_other_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Process::start(folder.path());
+    let errors: String = [
+        "--shadow",
+        "--kind calendar",
+        "--calendar year",
+        "--calendar month --kind rolling",
+        "--calendar month --window-seconds 60",
+        "--calendar month --timeout-seconds 60",
+        "--kind rolling --window-seconds 60 --time-zone UTC",
+        "--kind rolling --window-seconds 60 --resets-at 06:00",
+        "--calendar month --weekday monday --day 1",
+        "--calendar month --weekday monday",
+        "--calendar week --day 1",
+        "--calendar week --weekday Montag",
+        "--calendar hour --time-zone UTC",
+        "--calendar month --day 31",
+        "--calendar month --day x",
+        "--calendar month --resets-at 25:00",
+        "--calendar month --time-zone Europe/Atlantis",
+    ]
+    .iter()
+    .map(|flags| {
+        let output = on(&server, &put("k", flags));
+        let error = stderr(&output);
+        let (error, _) = error.split_once("\n\nUsage").unwrap_or((error.trim_end(), ""));
+        format!("{flags} -> {} {error}\n", output.status.code().unwrap())
+    })
+    .collect();
+    expect![[r#"
+        --shadow -> 2 error: the following required arguments were not provided:
+          <--kind <KIND>|--calendar <PERIOD>>
+        --kind calendar -> 2 error: invalid value 'calendar' for '--kind <KIND>'
+          [possible values: rolling, concurrency]
+
+        For more information, try '--help'.
+        --calendar year -> 2 error: invalid value 'year' for '--calendar <PERIOD>'
+          [possible values: hour, day, week, month]
+
+        For more information, try '--help'.
+        --calendar month --kind rolling -> 2 error: the argument '--calendar <PERIOD>' cannot be used with '--kind <KIND>'
+        --calendar month --window-seconds 60 -> 2 error: the argument '--calendar <PERIOD>' cannot be used with '--window-seconds <WINDOW_SECONDS>'
+        --calendar month --timeout-seconds 60 -> 2 error: the argument '--calendar <PERIOD>' cannot be used with '--timeout-seconds <TIMEOUT_SECONDS>'
+        --kind rolling --window-seconds 60 --time-zone UTC -> 1 ratelimiterd: invalid_request:time_zone: a rolling limit has no time_zone; leave it out
+        --kind rolling --window-seconds 60 --resets-at 06:00 -> 1 ratelimiterd: invalid_request:resets_at: a rolling limit has no resets_at; leave it out
+        --calendar month --weekday monday --day 1 -> 1 ratelimiterd: invalid_request:weekday: a monthly limit has no weekday; leave it out
+        --calendar month --weekday monday -> 1 ratelimiterd: invalid_request:weekday: a monthly limit has no weekday; leave it out
+        --calendar week --day 1 -> 1 ratelimiterd: invalid_request:day: a weekly limit has no day; leave it out
+        --calendar week --weekday Montag -> 2 error: invalid value 'Montag' for '--weekday <DAY>'
+          [possible values: monday, tuesday, wednesday, thursday, friday, saturday, sunday]
+
+        For more information, try '--help'.
+        --calendar hour --time-zone UTC -> 1 ratelimiterd: invalid_request:time_zone: an hourly limit, which resets in UTC, has no time_zone; leave it out
+        --calendar month --day 31 -> 1 ratelimiterd: invalid_request:day: a monthly limit resets on day 1 to 28, which every month has, not 31
+        --calendar month --day x -> 2 error: invalid value 'x' for '--day <DAY>': invalid digit found in string
+
+        For more information, try '--help'.
+        --calendar month --resets-at 25:00 -> 1 ratelimiterd: invalid_request:resets_at: a reset time is HH:MM from 00:00 to 23:59, not "25:00"
+        --calendar month --time-zone Europe/Atlantis -> 1 ratelimiterd: invalid_request:time_zone: "Europe/Atlantis" is no time zone of the IANA database; write it like Europe/Sofia, or UTC
+    "#]].assert_eq(&errors);
+    assert_eq!(server.ask("GET", "/v1/admin/limits", "").unwrap().1, r#"{"limits":[]}"#);
+}
+
+/// CMD-03, OPS-05, CAL-01, SHD-01
+#[test]
+fn ops_05_a_limits_file_of_version_2_is_applied_and_its_difference_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Process::start(folder.path());
+    let file = folder.path().join("wanted.json");
+    let apply = |text: &str, more: &[&str]| {
+        std::fs::write(&file, text).unwrap();
+        let arguments = ["limits", "apply", file.to_str().unwrap()];
+        stdout_of(&server, &[&arguments[..], more].concat())
+    };
+    let first = r#"[
+        {"key":"budget","kind":"calendar","capacity":7,"period":"day"},
+        {"key":"rpm","kind":"rolling","capacity":7,"window_seconds":60,"mode":"shadow"}]"#;
+    expect![[r#"
+        + budget: calendar day at 00:00 UTC, capacity 7
+        + rpm: rolling 60s, capacity 7, shadow
+    "#]]
+    .assert_eq(&apply(first, &[]));
+    let exported = stdout_of(&server, &["limits", "list", "--json"]);
+    assert!(exported.starts_with("{\n  \"version\": 2,"), "{exported}");
+    assert_eq!(std::fs::read_to_string(folder.path().join("data/limits.json")).unwrap(), exported);
+    assert_eq!(apply(&exported, &[]), "nothing to change\n");
+    let second = r#"{"version":2,"limits":[
+        {"key":"budget","kind":"calendar","capacity":7,"period":"month","time_zone":"Europe/Sofia","mode":"shadow"},
+        {"key":"rpm","kind":"rolling","capacity":7,"window_seconds":60}]}"#;
+    expect![[r#"
+        ~ budget: day none -> 1, mode "enforce" -> "shadow", period "day" -> "month", time_zone "UTC" -> "Europe/Sofia"
+        ~ rpm: mode "shadow" -> "enforce"
+    "#]].assert_eq(&apply(second, &["--dry-run"]));
+    assert_eq!(apply(&exported, &["--dry-run"]), "nothing to change\n");
+    apply(second, &[]);
+    assert_eq!(apply(second, &["--dry-run"]), "nothing to change\n");
 }
 
 #[test]
@@ -171,6 +327,112 @@ fn a_limits_file_is_applied_and_its_difference_shown() {
     );
 }
 
+/// CMD-03, OPS-03
+#[test]
+fn ops_03_a_limits_file_that_conflicts_with_the_server_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Process::start(folder.path());
+    for key in ["a", "gone", "z"] {
+        assert_eq!(server.put(key, 1).unwrap().0, 200);
+    }
+    let before = stdout_of(&server, &["limits", "list", "--json"]);
+    let file = folder.path().join("wanted.json");
+    let wanted = r#"[{"key":"a","kind":"rolling","capacity":9,"window_seconds":60},
+        {"key":"b","kind":"rolling","capacity":9,"window_seconds":60},
+        {"key":"z","kind":"concurrency","capacity":9,"timeout_seconds":60}]"#;
+    std::fs::write(&file, wanted).unwrap();
+    let refused = on(&server, &["limits", "apply", file.to_str().unwrap()]);
+    assert_eq!((refused.status.code(), stdout(&refused).as_str()), (Some(1), ""));
+    expect![[r#"
+        ratelimiterd: z is a rolling limit and cannot become another kind; delete it first, or take another key
+    "#]].assert_eq(&stderr(&refused));
+    assert_eq!(stdout_of(&server, &["limits", "list", "--json"]), before);
+    let conflicting = r#"concurrency","capacity":9,"timeout_seconds""#;
+    let rolling = r#"rolling","capacity":9,"window_seconds""#;
+    std::fs::write(&file, wanted.replace(conflicting, rolling)).unwrap();
+    expect![[r#"
+        ~ a: capacity 1 -> 9
+        + b: rolling 60s, capacity 9
+        - gone
+        ~ z: capacity 1 -> 9
+    "#]]
+    .assert_eq(&stdout_of(&server, &["limits", "apply", file.to_str().unwrap()]));
+}
+
+/// CMD-03, OPS-03: more limits than one request may have.
+#[test]
+fn ops_03_ten_thousand_limits_and_more_are_applied() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Process::start(folder.path());
+    let file = folder.path().join("wanted.json");
+    let entry = |number: u32| {
+        format!(r#"{{"key":"{number:05}","kind":"rolling","capacity":1,"window_seconds":60}}"#)
+    };
+    let entries: Vec<_> = (0..10_001).map(entry).collect();
+    std::fs::write(&file, format!("[{}]", entries.join(","))).unwrap();
+    let file = file.to_str().unwrap();
+    let applied = stdout_of(&server, &["limits", "apply", file]);
+    assert_eq!(applied.lines().count(), 10_001);
+    assert_eq!(stdout_of(&server, &["limits", "apply", file]), "nothing to change\n");
+}
+
+/// CMD-03, OPS-01, OPS-02
+#[test]
+fn leases_are_listed_and_released_and_a_debt_forgiven_from_a_shell() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Process::start(folder.path());
+    server.put("tokens", 10).unwrap();
+    let slots = r#"{"key":"slots","kind":"concurrency","capacity":5,"timeout_seconds":60}"#;
+    server.ask("PUT", "/v1/admin/limits", slots).unwrap();
+    let first = r#"{"lease_id":"01J9ZC3V9W8Q4N2M6T5R7Y1K0D","job_id":"nightly run 7","requirements":[{"key":"tokens","amount":10},{"key":"slots","amount":1}]}"#;
+    server.ask("POST", "/v1/reserve", first).unwrap();
+    let second =
+        r#"{"lease_id":"01J9ZC3V9W8Q4N2M6T5R7Y1K0E","requirements":[{"key":"slots","amount":2}]}"#;
+    server.ask("POST", "/v1/reserve", second).unwrap();
+    // A slow machine may show another age.
+    let listed = |arguments: &[&str]| {
+        let text = stdout_of(&server, &[&["limits", "leases"], arguments].concat());
+        let without_age = |line: &str| {
+            let words = line.split_whitespace().enumerate().filter(|(at, _)| *at != 1);
+            words.map(|(_, word)| word).collect::<Vec<_>>().join(" ") + "\n"
+        };
+        text.lines().map(without_age).collect::<String>()
+    };
+    let both = "LEASE JOB AMOUNTS\n\
+        01J9ZC3V9W8Q4N2M6T5R7Y1K0D nightly run 7 slots=1 tokens=10\n\
+        01J9ZC3V9W8Q4N2M6T5R7Y1K0E - slots=2\n";
+    let first = &both[..both.find("01J9ZC3V9W8Q4N2M6T5R7Y1K0E").unwrap()];
+    assert_eq!(listed(&[]), both);
+    assert_eq!(listed(&["--key", "slots", "--limit", "2000"]), both);
+    assert_eq!(listed(&["--key", "tokens"]), first);
+    assert_eq!(listed(&["--limit", "1"]), first);
+    assert_eq!(listed(&["--older-than", "86400"]), "LEASE JOB AMOUNTS\n");
+    let id = "01j9zc3v9w8q4n2m6t5r7y1k0e";
+    expect![[r#"
+        01J9ZC3V9W8Q4N2M6T5R7Y1K0E: released
+    "#]]
+    .assert_eq(&stdout_of(&server, &["limits", "release", id]));
+    assert_eq!(listed(&[]), first);
+    let again = on(&server, &["limits", "release", id]);
+    assert_eq!(again.status.code(), Some(1));
+    expect![[r#"
+        ratelimiterd: no open lease has the ID 01J9ZC3V9W8Q4N2M6T5R7Y1K0E
+    "#]]
+    .assert_eq(&stderr(&again));
+
+    let complete = r#"{"lease_id":"01J9ZC3V9W8Q4N2M6T5R7Y1K0D","actuals":[{"key":"tokens","actual_amount":17}]}"#;
+    server.ask("POST", "/v1/complete", complete).unwrap();
+    for expected in ["tokens: 7 forgiven\n", "tokens: 0 forgiven\n"] {
+        assert_eq!(stdout_of(&server, &["limits", "forgive", "tokens"]), expected);
+    }
+    let unknown = on(&server, &["limits", "forgive", "other"]);
+    assert_eq!(unknown.status.code(), Some(1));
+    expect![[r#"
+        ratelimiterd: no limit is defined for other
+    "#]]
+    .assert_eq(&stderr(&unknown));
+}
+
 /// CMD-03
 #[test]
 fn an_unreachable_or_unauthorized_server_is_reported() {
@@ -211,7 +473,7 @@ fn a_load_test_reports_its_results_and_deletes_its_limits() {
     assert_eq!(server.ask("GET", "/v1/admin/limits", "").unwrap().1, r#"{"limits":[]}"#);
 }
 
-/// CMD-04
+/// CMD-04, SHD-01
 #[test]
 fn the_live_view_shows_how_full_the_limits_are() {
     let folder = tempfile::tempdir().unwrap();
@@ -223,8 +485,14 @@ fn the_live_view_shows_how_full_the_limits_are() {
     server.ask("POST", "/v1/reserve", body).unwrap();
     let body = body.replace("K0D", "K0E").replace("\"amount\":1", "\"amount\":2");
     server.ask("POST", "/v1/reserve", &body).unwrap();
+    let shadow =
+        r#"{"key":"shadow","kind":"rolling","capacity":2,"window_seconds":60,"mode":"shadow"}"#;
+    server.ask("PUT", "/v1/admin/limits", shadow).unwrap();
+    let body = body.replace("K0E", "K0F").replace("half", "shadow").replace(":2}", ":5}");
+    server.ask("POST", "/v1/reserve", &body).unwrap();
     expect![[r#"
         FILLED                              USED/CAPACITY  CHANGE/S    DENIED  DENIED/S      DEBT  KEY
+        [########################]                    5/2        +0         1         0         0  shadow  (shadow)
         [############............]                    1/2        +0         1         0         0  half
         [........................]                    0/2        +0         0         0         0  empty
     "#]]

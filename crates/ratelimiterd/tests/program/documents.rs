@@ -6,7 +6,9 @@ use std::process::Command;
 use ratelimiterd::LimitsFile;
 use ratelimiterd::config::{Config, Layers};
 
-use crate::process::Process;
+use testkit::without_settings;
+
+use crate::process::{PROGRAM, Process, with_one_moment};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -15,15 +17,17 @@ fn root() -> PathBuf {
 /// The code blocks after each `<!-- session -->`: the commands, and their output.
 fn session(document: &str) -> Vec<(String, String)> {
     let parts = document.split("<!-- session -->\n").skip(1);
-    let block = |part: &str, language: &str| {
-        let (_, after) = part.split_once(&format!("```{language}\n")).expect("a block of code");
+    let block = |part: &str, languages: &[&str]| {
+        let (_, after) = part.split_once("```").expect("a block of code");
+        let (language, after) = after.split_once('\n').expect("a block of code");
+        assert!(languages.contains(&language), "{language}: {part}");
         let (code, rest) = after.split_once("```").expect("the block's end");
         (code.to_owned(), rest.to_owned())
     };
     parts
         .map(|part| {
-            let (commands, rest) = block(part, "sh");
-            (commands, block(&rest, "json").0)
+            let (commands, rest) = block(part, &["sh"]);
+            (commands, block(&rest, &["json", "text"]).0)
         })
         .collect()
 }
@@ -38,6 +42,18 @@ fn the_quick_start_shows_what_its_commands_print() {
     run_session("docs/guide/quick-start.md", 4);
 }
 
+/// CAL-01, CAL-03
+#[test]
+fn cal_01_the_page_about_budgets_shows_what_its_commands_print() {
+    run_session("docs/guide/monthly-budget.md", 6);
+}
+
+/// SHD-01, SHD-02
+#[test]
+fn shd_01_shd_02_the_page_about_shadow_mode_shows_what_its_commands_print() {
+    run_session("docs/guide/try-before-you-enforce.md", 7);
+}
+
 /// Runs the commands of a document against a new server, and compares what they print.
 fn run_session(document: &str, blocks: usize) {
     let has_curl = Command::new("curl").arg("--version").output().is_ok();
@@ -46,12 +62,18 @@ fn run_session(document: &str, blocks: usize) {
     let server = Process::start(folder.path());
     let session = session(&std::fs::read_to_string(root().join(document)).unwrap());
     assert_eq!(session.len(), blocks, "blocks of {document}");
+    let (path, programs) = (std::env::var("PATH").unwrap(), Path::new(PROGRAM).parent().unwrap());
+    let path = format!("{}:{path}", programs.display());
     for (commands, shown) in session {
-        assert!(commands.contains("http://127.0.0.1:8080/"), "{commands}");
+        let is_curl = commands.contains("http://127.0.0.1:8080/");
+        assert!(is_curl || commands.contains("ratelimiterd "), "{commands}");
         let commands = commands
             .replace("127.0.0.1:8080", &server.addr.to_string())
             .replace("curl ", "curl -sS -w '\\n' ");
-        let output = Command::new("bash").args(["-euc", &commands]).output().unwrap();
+        let mut bash = without_settings(Command::new("bash"));
+        bash.args(["-euc", &commands]).current_dir(folder.path());
+        bash.env("PATH", &path).env("RATELIMITER_URL", server.url());
+        let output = bash.output().unwrap();
         let output = String::from_utf8(output.stdout).unwrap();
         assert_eq!(without_moments(&output), without_moments(&shown), "{commands}\n{output}");
     }
@@ -59,7 +81,7 @@ fn run_session(document: &str, blocks: usize) {
 
 /// Removes timestamps and hints, which differ from run to run; the documents show them as `…`.
 fn without_moments(text: &str) -> String {
-    let mut shown = text.to_owned();
+    let mut shown = with_one_moment(text);
     for field in ["\"reserved_at_unix_ms\":", "\"retry_after_ms\":"] {
         let parts: Vec<_> = shown.split(field).map(str::to_owned).collect();
         let value = |part: &String| {
@@ -83,5 +105,6 @@ fn the_example_config_shows_every_default() {
 #[test]
 fn the_example_limits_load() {
     let document = LimitsFile::new(root().join("limits.example.json")).load_existing().unwrap();
-    assert_eq!(document.registry.len(), 4);
+    assert_eq!(document.registry.len(), 5);
+    assert!(document.notes.is_empty(), "{:?}", document.notes);
 }

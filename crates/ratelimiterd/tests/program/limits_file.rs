@@ -122,8 +122,8 @@ fn ops_06_a_memory_server_that_may_not_write_is_refused_a_file_that_another_one_
 const NEWER: &str = r#"{
   "version": 3,
   "limits": [
-    {"key": "budget", "kind": "calendar", "period": "day", "capacity": 9},
-    {"key": "k", "kind": "rolling", "capacity": 7, "window_seconds": 60, "mode": "shadow"}
+    {"key": "budget", "kind": "sliding", "steps": 7, "capacity": 9},
+    {"key": "k", "kind": "rolling", "capacity": 7, "window_seconds": 60, "owner": "search"}
   ]
 }
 "#;
@@ -134,8 +134,8 @@ fn ops_05_a_file_of_a_newer_version_is_served_as_far_as_known_and_preserved() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("limits.json"), NEWER).unwrap();
     let server = Process::start_as(serving(folder.path(), "memory"), folder.path());
-    server.wait_for_line("line 4: budget: kind: \"calendar\" is unknown to this version").unwrap();
-    server.wait_for_line("line 5: k: mode: unknown to this version").unwrap();
+    server.wait_for_line("line 4: budget: kind: \"sliding\" is unknown to this version").unwrap();
+    server.wait_for_line("line 5: k: owner: unknown to this version").unwrap();
     assert_eq!(server.ask("GET", "/v1/admin/limits/k", "").unwrap().0, 200);
     assert_eq!(server.ask("GET", "/v1/admin/limits/budget", "").unwrap().0, 404);
     let (status, body) = server.put("budget", 5).unwrap();
@@ -146,8 +146,8 @@ fn ops_05_a_file_of_a_newer_version_is_served_as_far_as_known_and_preserved() {
     let text = std::fs::read_to_string(folder.path().join("limits.json")).unwrap();
     for kept in [
         "\"version\": 3",
-        r#"{"key": "budget", "kind": "calendar", "period": "day", "capacity": 9}"#,
-        "\"mode\": \"shadow\"",
+        r#"{"key": "budget", "kind": "sliding", "steps": 7, "capacity": 9}"#,
+        "\"owner\": \"search\"",
         "\"capacity\": 8",
         "\"key\": \"new\"",
     ] {
@@ -166,7 +166,7 @@ fn ops_05_check_reports_unknown_fields_and_apply_refuses_them() {
     assert_eq!(checked.status.code(), Some(0), "{}", stdout(&checked));
     let text = stdout(&checked);
     assert!(text.contains("ok, 1 limits"), "{text}");
-    assert!(text.contains("line 4: budget: kind: \"calendar\" is unknown"), "{text}");
+    assert!(text.contains("line 4: budget: kind: \"sliding\" is unknown"), "{text}");
     let applied = run(&["limits", "apply", path, "--url", "http://127.0.0.1:1"]);
     assert_eq!(applied.status.code(), Some(1));
     assert!(stderr(&applied).contains("cannot apply the file"), "{}", stderr(&applied));

@@ -1,6 +1,7 @@
 //! The program as a process: commands, signals, crashes, invalid input.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "a failed step fails the test")]
 
+mod callers;
 mod check;
 mod commands;
 mod crash;

@@ -30,6 +30,14 @@ pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
+/// The text with every moment such as `2026-12-01T00:00:00Z` replaced by this one.
+pub(crate) fn with_one_moment(text: &str) -> String {
+    let is_moment = |word: &&str| word.len() == 20 && word.starts_with("20") && word.ends_with('Z');
+    text.split_whitespace()
+        .filter(is_moment)
+        .fold(text.to_owned(), |text, word| text.replace(word, "2026-12-01T00:00:00Z"))
+}
+
 impl Process {
     /// Starts a server in a folder, on a free port, and waits until it listens.
     pub(crate) fn start(folder: &Path) -> Self {

@@ -7,6 +7,7 @@ use crate::process::{Process, program, stderr, stdout};
 
 const ADMIN: &str = "adm1n-s3cret";
 const CLIENT: &str = "cl1ent-s3cret";
+const NAMED: &str = "n4med-s3cret";
 const WRONG: &str = "wr0ng-s3cret";
 
 fn ask(server: &Process, line: &str, authorization: &str) -> String {
@@ -21,7 +22,7 @@ fn ask(server: &Process, line: &str, authorization: &str) -> String {
 }
 
 fn is_free_of_secrets(text: &str) -> bool {
-    [ADMIN, CLIENT, WRONG].iter().all(|secret| !text.contains(secret))
+    [ADMIN, CLIENT, NAMED, WRONG].iter().all(|secret| !text.contains(secret))
 }
 
 /// HTTP-16
@@ -34,10 +35,11 @@ fn secrets_are_in_no_log_and_no_answer() {
         .args(["--listen", "127.0.0.1:0"])
         .env("RATELIMITER_LOG__LEVEL", "trace")
         .env("RATELIMITER_AUTH__ADMIN_TOKENS", ADMIN)
-        .env("RATELIMITER_AUTH__CLIENT_TOKENS", "file:client");
+        .env("RATELIMITER_AUTH__CLIENT_TOKENS", "file:client")
+        .env("RATELIMITER_AUTH__TOKENS", format!("[{{name: named, token: {NAMED}, may: [read]}}]"));
     let server = Process::start_as(command, folder.path());
     let mut statuses = Vec::new();
-    for token in [ADMIN, CLIENT, WRONG] {
+    for token in [ADMIN, CLIENT, NAMED, WRONG] {
         for line in ["GET /v1/admin/limits", "POST /v1/reserve", "GET /nowhere", "GET /metrics"] {
             for scheme in ["Bearer", "Basic", "Bearer Bearer"] {
                 let answer = ask(&server, line, &format!("{scheme} {token}"));
@@ -65,6 +67,31 @@ fn secrets_are_in_no_error_of_a_config() {
         (format!("auth: {{ admin_tokens: ['{ADMIN} x'] }}"), "auth.admin_tokens: a token has 1 to"),
         (format!("auth: {{ admin_tokens: ['{ADMIN}'"), "line 1"),
         (format!("auth: {ADMIN}"), "auth: "),
+        (format!("auth: {{ tokens: {ADMIN} }}"), "auth.tokens: must be a list"),
+        (format!("auth: {{ tokens: ['{ADMIN}'] }}"), "auth.tokens[0]: must be an object"),
+        (format!("auth: {{ tokens: {{ token: {ADMIN} }} }}"), "auth.tokens.token: must be a list"),
+        (
+            format!("auth: {{ tokens: [{{ token: ['{ADMIN}'] }}] }}"),
+            "auth.tokens[0].token: must be text",
+        ),
+        (
+            format!("auth: {{ tokens: [{{ token: '{ADMIN} x' }}] }}"),
+            "auth.tokens[0].token: a token has",
+        ),
+        (
+            format!("auth: {{ tokens: [{{ name: '{ADMIN} x', token: a, may: {ADMIN} }}] }}"),
+            "auth.tokens[0].may: ",
+        ),
+        (
+            format!("auth: {{ tokens: [{{ token: '{ADMIN}', may: ['{ADMIN}'] }}] }}"),
+            "auth.tokens[0].may[0]: ",
+        ),
+        (
+            format!(
+                "auth: {{ admin_tokens: ['{ADMIN}'], tokens: [{{ name: a, token: '{ADMIN}', may: [call] }}] }}"
+            ),
+            "auth.tokens[0].token: is the same token as auth.admin_tokens",
+        ),
     ] {
         std::fs::write(folder.path().join("config.yaml"), &config).unwrap();
         let mut check = program();

@@ -91,6 +91,7 @@ fn capabilities() -> Capabilities {
         expiry_lag: Duration::from_millis(100),
         reconciled_expiry_lag: Duration::from_secs(1),
         exact_time: Err("it is the cluster's time, which passes by itself"),
+        virtual_time: Err("it is the cluster's time, which passes by itself"),
         exact_hints: Err("a hint would need a read; every hint is the backoff"),
         names_every_denied_key: Err("only the first event of a chain without room is named"),
         tells_uncovered: Err("the wire has it in the metrics only"),

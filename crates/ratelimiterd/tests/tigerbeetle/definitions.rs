@@ -3,6 +3,7 @@
 use ratelimiter::clock::{Clock, MonotonicClock};
 use ratelimiter::{Backend, DefineError, LimitState, LimitStatus, Limiter, Refused};
 use ratelimiter_client::HttpLimiter;
+use ratelimiter_wire::read_limits_file;
 use testkit::tigerbeetle::{Fixture, Mode, TestCluster};
 use testkit::{eventually, run};
 
@@ -164,8 +165,11 @@ pub fn tb_08_a_server_killed_during_a_put_recovers_at_its_start(fixture: &Fixtur
             let server = on.server().await;
             let state = on.state(&server.limiter(), "rate").await;
             if let Some(LimitState { limit, usage, .. }) = state {
-                let file = std::fs::read_to_string(on.limits_path()).unwrap();
-                assert!(file.contains(&format!("\"capacity\": {}", limit.capacity)), "{file}");
+                let file = std::fs::read(on.limits_path()).unwrap();
+                let registry = read_limits_file(&file).unwrap();
+                // A decrease may be applied already and still be pending in the file.
+                let requested = registry.get(&limit.key).unwrap().target();
+                assert_eq!(requested, limit.capacity, "{}", String::from_utf8_lossy(&file));
                 assert_eq!(usage.available, limit.capacity.get());
             }
         }
@@ -247,6 +251,66 @@ pub fn tb_08_a_put_of_a_server_that_died_is_rolled_back_by_the_others(_: &Fixtur
         eventually("the change is shut out", async || staged_count(&on) == 0).await;
         let state = on.state(&limiter, "rate").await.unwrap();
         assert_eq!((state.limit.capacity.get(), state.usage.available), (5, 5));
+    });
+}
+
+/// OPS-03
+pub fn ops_03_a_list_of_ten_thousand_limits_reaches_every_server(fixture: &Fixture) {
+    const COUNT: usize = 10_000;
+    run(async {
+        let on = Deployment::on(fixture.development());
+        let servers = [on.server().await, on.server().await];
+        let limiters = servers.each_ref().map(ServerProcess::limiter);
+        let list = |units: u64| {
+            let limit = |number| on.rolling(&format!("many:{number:05}"), 60, units);
+            (0..COUNT).map(limit).collect::<Vec<_>>()
+        };
+        let clock = MonotonicClock::new();
+        for (limiter, units) in limiters.iter().zip([10, 5]) {
+            let asked_at = clock.now();
+            let statuses = limiter.define_all(list(units)).await;
+            assert_eq!(statuses, Ok(vec![LimitStatus::Active; COUNT]));
+            eprintln!("{COUNT} limits were defined in {:?}", clock.now().since(asked_at));
+            for limiter in &limiters {
+                eventually("the last one is here", async || {
+                    capacity(&on, limiter, "many:09999").await == Some(units)
+                })
+                .await;
+                let request = on.reserve(new_lease(), &[("many:00000", 1), ("many:09999", 1)]);
+                assert!(limiter.reserve(&request).await.unwrap().is_allowed());
+            }
+        }
+        let text = std::fs::read(on.limits_path()).unwrap();
+        assert_eq!(read_limits_file(&text).unwrap().len(), COUNT);
+    });
+}
+
+/// OPS-03, TB-08: as for a single PUT; what is new in the list is not defined either.
+pub fn ops_03_a_list_without_an_answer_does_not_take_effect_later(_: &Fixture) {
+    run(async {
+        for is_killed in [false, true] {
+            let cluster = TestCluster::start(Mode::Development);
+            let on = Deployment::on(&cluster).with_brief_timeouts();
+            let mut server = on.server().await;
+            insist_on_define(&server.limiter(), on.rolling("rate", 60, 5)).await;
+            let list = [("new", 7), ("rate", 50)].map(|(name, units)| on.rolling(name, 60, units));
+            cluster.pause(0);
+            let answer = server.limiter().define_all(list.to_vec()).await;
+            assert!(matches!(answer, Err(DefineError::Unanswered(_))), "{answer:?}");
+            if is_killed {
+                server.kill();
+                server = on.listening();
+            }
+            cluster.resume(0);
+            eventually("it is ready", async || server.get("/readyz").await.0 == 200).await;
+            eventually("nothing is unconfirmed", async || staged_count(&on) == 0).await;
+            let limiter = server.limiter();
+            let state = on.state(&limiter, "rate").await.unwrap();
+            assert_eq!((state.limit.capacity.get(), state.usage.available), (5, 5));
+            assert_eq!(on.state(&limiter, "new").await, None);
+            let statuses = limiter.define_all(list.to_vec()).await;
+            assert_eq!(statuses, Ok(vec![LimitStatus::Active; 2]), "it may be repeated");
+        }
     });
 }
 

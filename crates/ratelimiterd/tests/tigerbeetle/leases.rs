@@ -1,6 +1,6 @@
 //! `COM-05`, `COM-07`: leases outlive the server that made them, and end once.
 
-use ratelimiter::{Backend, Limiter, ReserveError};
+use ratelimiter::{Backend, LeasePage, Limiter, ReleaseError, ReserveError};
 use testkit::tigerbeetle::Fixture;
 use testkit::{eventually, run};
 
@@ -82,5 +82,36 @@ pub fn com_05_a_complete_at_one_server_is_final_at_the_other(fixture: &Fixture) 
             assert!(!more.is_allowed(), "20 are free");
             first.define(on.rolling("tokens", 3_600, used + 100)).await.unwrap();
         }
+    });
+}
+
+/// OPS-01, OPS-02: an operator may ask any server.
+pub fn ops_01_ops_02_an_operator_releases_and_forgives_at_any_server(fixture: &Fixture) {
+    run(async {
+        let on = Deployment::on(fixture.development());
+        let servers = (on.server().await, on.server().await);
+        let (first, second) = (servers.0.limiter(), servers.1.limiter());
+        define(&on, &first).await;
+        let is_known = async || on.state(&second, "slots").await.is_some();
+        eventually("the limits are known", is_known).await;
+        let (stuck, owing) = (new_lease(), new_lease());
+        assert!(first.reserve(&on.reserve(stuck, &NEEDS)).await.unwrap().is_allowed());
+        assert!(first.reserve(&on.reserve(owing, &NEEDS[..1])).await.unwrap().is_allowed());
+        let page = LeasePage { key: Some(on.key("slots")), ..LeasePage::default() };
+        let listed = first.leases(&page).await.unwrap();
+        assert_eq!(listed.iter().map(|open| open.lease).collect::<Vec<_>>(), [stuck]);
+        assert_eq!(second.leases(&page).await, Ok(vec![]), "each lists its own");
+        second.release(stuck).await.unwrap();
+        let unknown = Err(ReleaseError::UnknownLease { lease: stuck });
+        assert_eq!(first.release(stuck).await, unknown);
+        assert_eq!(first.leases(&page).await, Ok(vec![]));
+        assert_eq!(on.state(&first, "slots").await.unwrap().usage.used, 0);
+        assert_eq!(on.state(&first, "tokens").await.unwrap().usage.used, 100);
+
+        first.complete(&on.complete(owing, &[("tokens", 57)])).await.unwrap();
+        let key = on.key("tokens");
+        let both = futures::future::join(first.forgive(&key), second.forgive(&key)).await;
+        assert_eq!(both.0.unwrap() + both.1.unwrap(), 7);
+        assert_eq!(on.state(&second, "tokens").await.unwrap().usage.debt, 0);
     });
 }

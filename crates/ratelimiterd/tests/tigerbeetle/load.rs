@@ -132,7 +132,7 @@ async fn client(world: Arc<World>) {
         let slots = random.u64(1..=2);
         let needs = [("rate", 1), ("slots", slots), ("tokens", 1_000)];
         match world.insist_on_reserve(&mut random, lease, &needs).await {
-            Ok(Decision::Allowed { reserved_at }) => {
+            Ok(Decision::Allowed { reserved_at, .. }) => {
                 world.ledger.reserved(lease, slots, reserved_at.unix_ms());
                 world.counts.allowed.fetch_add(1, Ordering::Relaxed);
                 pass(Duration::from_millis(random.u64(10..150))).await;

@@ -99,7 +99,7 @@ impl Caller for Connection {
         self.next = (self.next + 1) % self.target.templates.len();
         let answer = self.send().await;
         let is_answered = answer.is_ok();
-        let answer = answer.map(|()| Decision::Allowed { reserved_at: started_at });
+        let answer = answer.map(|()| Decision::allowed_at(started_at));
         let answered_at = recorder.reserved(started_at, &answer);
         is_answered.then_some(answered_at)
     }

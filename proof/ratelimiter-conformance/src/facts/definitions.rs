@@ -1,4 +1,4 @@
-//! `DEF-01` to `DEF-05`, `DEF-09`, `DEF-10`: definitions and redefinitions.
+//! `DEF-01` to `DEF-05`, `DEF-09`, `DEF-10`, `OPS-03`: definitions and redefinitions.
 
 use ratelimiter::{
     CAPACITY_MAX, KEY_BYTES_MAX, Limit, LimitStatus, NOTE_BYTES_MAX, Note, TIMEOUT_SECONDS_MAX,
@@ -85,6 +85,27 @@ pub(crate) async fn def_05_an_equal_definition_changes_nothing(on: &mut TestCont
         assert_eq!(on.state("rate").await, before);
     }
     on.run("reserve C rate=1 -> denied rate").await;
+}
+
+/// OPS-03
+pub(crate) async fn ops_03_a_list_of_limits_is_defined_like_each_of_them(on: &mut TestContext) {
+    on.run("limit slots concurrency 60s 5; limit more rolling 60s 1; reserve A slots=4").await;
+    let limits = ["slots concurrency 60s 3", "new rolling 60s 7", "off rolling 60s 0"];
+    let mut limits: Vec<_> = limits.map(|limit| on.limit(limit)).into();
+    limits.push(on.limit("more rolling 60s 9"));
+    let to = limits[0].capacity;
+    let (active, decreasing) = (LimitStatus::Active, LimitStatus::Decreasing { to });
+    let statuses = vec![decreasing, active, LimitStatus::Paused, active];
+    // An equal list answers like the first.
+    for _ in 0..2 {
+        assert_eq!(on.world.define_all(limits.clone()).await, Ok(statuses.clone()));
+    }
+    on.run(
+        "defined new rolling 60s 7; defined more rolling 60s 9
+         capacity slots=5; used slots=4
+         reserve B new=7 more=9; used new=7 more=9",
+    )
+    .await;
 }
 
 scripts! {

@@ -44,6 +44,7 @@ impl Fixture for FlawedFixture {
             expiry_lag: Duration::ZERO,
             reconciled_expiry_lag: Duration::ZERO,
             exact_time: Ok(()),
+            virtual_time: Ok(()),
             exact_hints: Ok(()),
             names_every_denied_key: Ok(()),
             tells_uncovered: Ok(()),

@@ -7,9 +7,10 @@ use std::time::Duration;
 use ratelimiter::clock::{Clock, MonotonicClock};
 use ratelimiter::{
     Actual, Actuals, Backend, CAPACITY_MAX, CompleteError, CompleteRequest, Decision, DefineError,
-    DeleteError, DenialReason, LeaseId, Limit, LimitKey, LimitKind, LimitState, LimitStatus,
-    Limiter, MemoryLimiter, Note, Overage, Page, Refused, Requirements, ReserveError,
-    ReserveRequest, StateError, Window,
+    DeleteError, DenialReason, ForgiveError, LeaseId, LeasePage, LeasesError, Limit, LimitKey,
+    LimitKind, LimitMode, LimitState, LimitStatus, Limiter, MemoryLimiter, Note, OpenLease,
+    Overage, Page, Refused, ReleaseError, Requirements, ReserveError, ReserveRequest,
+    ResetSchedule, ResetTime, StateError, Window,
 };
 
 /// A deliberate bug.
@@ -47,10 +48,35 @@ pub(crate) enum Flaw {
     /// After a denial the rest of a batch is denied unchecked.
     StopsBatches,
     LosesAllAtRestart,
+    /// Every calendar limit resets two minutes later.
+    ResetsLate,
+    /// A changed schedule applies at once.
+    ReschedulesAtOnce,
+    EnforcesShadowLimits,
+    NeverNamesShadowLimits,
+    /// What was in shadow mode stays so.
+    NeverEnforces,
+    ListsNewestFirst,
+    /// A page may have any lease, however young, and of any key.
+    ListsEverything,
+    /// A page after an unknown lease is the first one.
+    BeginsAgain,
+    LosesJobs,
+    /// A release answers, and changes nothing.
+    ReleasesNothing,
+    /// A release answers like a complete, which an unknown lease may have too.
+    ReleasesAnything,
+    /// A release frees rolling reservations as well.
+    ReleasesAll,
+    /// A forgiven debt is still there.
+    ForgivesNothing,
+    /// The amount is read before the debt is forgiven, so that two at once both return it.
+    ForgivesTwice,
+    ForgivesAnyKey,
 }
 
 impl Flaw {
-    pub(crate) const ALL: [Self; 28] = [
+    pub(crate) const ALL: [Self; 43] = [
         Self::MixesUpCase,
         Self::CutsWindows,
         Self::DropsDescriptions,
@@ -79,6 +105,21 @@ impl Flaw {
         Self::TakesAnyActual,
         Self::StopsBatches,
         Self::LosesAllAtRestart,
+        Self::ResetsLate,
+        Self::ReschedulesAtOnce,
+        Self::EnforcesShadowLimits,
+        Self::NeverNamesShadowLimits,
+        Self::NeverEnforces,
+        Self::ListsNewestFirst,
+        Self::ListsEverything,
+        Self::BeginsAgain,
+        Self::LosesJobs,
+        Self::ReleasesNothing,
+        Self::ReleasesAnything,
+        Self::ReleasesAll,
+        Self::ForgivesNothing,
+        Self::ForgivesTwice,
+        Self::ForgivesAnyKey,
     ];
 }
 
@@ -132,7 +173,8 @@ impl FlawedLimiter {
             }
         }
         let lease = self.stand_in(request.lease).map_or(request.lease, |known| known.lease);
-        ReserveRequest::new(lease, Requirements::of(pairs).unwrap())
+        let job = request.job.clone().filter(|_| !self.has(Flaw::LosesJobs));
+        ReserveRequest { lease, job, requirements: Requirements::of(pairs).unwrap() }
     }
 
     fn stand_in(&self, lease: LeaseId) -> Option<ReserveRequest> {
@@ -167,7 +209,10 @@ impl FlawedLimiter {
         }
         let mut decision = answer?;
         match &mut decision {
-            Decision::Allowed { .. } => {
+            Decision::Allowed { shadow_denied, .. } => {
+                if self.has(Flaw::NeverNamesShadowLimits) {
+                    shadow_denied.clear();
+                }
                 if is_replay && self.has(Flaw::CountsReplays) {
                     let lease = LeaseId::generate(MonotonicClock::new().now());
                     let again = ReserveRequest { lease, ..passed_on };
@@ -260,7 +305,22 @@ impl FlawedLimiter {
         if self.has(Flaw::TurnsDenyIntoDebt) {
             limit.overage = Overage::Debt;
         }
+        if let LimitKind::Calendar { .. } = limit.kind
+            && self.has(Flaw::ResetsLate)
+        {
+            let minute = "00:36".parse::<ResetTime>().unwrap().minute();
+            limit.kind = LimitKind::Calendar { resets: ResetSchedule::Hourly { minute } };
+        }
+        if self.has(Flaw::EnforcesShadowLimits) {
+            limit.mode = LimitMode::Enforce;
+        }
         if let Some(before) = &before {
+            if self.has(Flaw::NeverEnforces) {
+                limit.mode = before.mode;
+            }
+            if self.has(Flaw::ReschedulesAtOnce) && before.kind != limit.kind {
+                self.inner.delete_now(&limit.key).unwrap();
+            }
             if self.has(Flaw::NeverIncreases) {
                 limit.capacity = limit.capacity.min(before.capacity);
             }
@@ -320,5 +380,59 @@ impl Backend for FlawedLimiter {
 
     async fn states(&self, page: &Page) -> Result<Vec<LimitState>, StateError> {
         Ok(self.inner.states_now(page))
+    }
+
+    async fn leases(&self, page: &LeasePage) -> Result<Vec<OpenLease>, LeasesError> {
+        let mut page =
+            LeasePage { key: page.key.as_ref().map(|key| self.key(key)), ..page.clone() };
+        if self.has(Flaw::ListsEverything) {
+            (page.key, page.older_than) = (None, Duration::ZERO);
+        }
+        let mut leases = match self.inner.leases(&page).await {
+            Err(LeasesError::UnknownLease { .. }) if self.has(Flaw::BeginsAgain) => {
+                page.after = None;
+                self.inner.leases(&page).await?
+            }
+            answer => answer?,
+        };
+        if self.has(Flaw::ListsNewestFirst) {
+            leases.reverse();
+        }
+        Ok(leases)
+    }
+
+    async fn release(&self, lease: LeaseId) -> Result<(), ReleaseError> {
+        if self.has(Flaw::ReleasesNothing) {
+            return Ok(());
+        }
+        if self.has(Flaw::ReleasesAnything) {
+            drop(self.inner.release_now(lease));
+            return Ok(());
+        }
+        if let Some(known) = self.stand_in(lease)
+            && self.has(Flaw::ReleasesAll)
+        {
+            let actuals = Actuals::new(self.zeroes_for_the_rest(&known, &[])).unwrap();
+            drop(self.inner.complete_now(&CompleteRequest::new(lease, actuals)));
+            return Ok(());
+        }
+        self.inner.release_now(lease)
+    }
+
+    async fn forgive(&self, key: &LimitKey) -> Result<u128, ForgiveError> {
+        let key = self.key(key);
+        let debt = self.inner.state_now(&key).map_or(0, |state| state.usage.debt);
+        if self.has(Flaw::ForgivesNothing) {
+            return Ok(debt);
+        }
+        if self.has(Flaw::ForgivesTwice) {
+            // Others come in between.
+            tokio::task::yield_now().await;
+            return self.inner.forgive_now(&key).map(|_| debt);
+        }
+        match self.inner.forgive_now(&key) {
+            Err(_) if self.has(Flaw::ForgivesAnyKey) => Ok(0),
+            answer => answer,
+        }
     }
 }

@@ -108,14 +108,17 @@ async fn complete(context: &SimContext, operation: Operation, event: &LimitsEven
 }
 
 async fn define(context: &SimContext, operation: Operation, event: &LimitsEvent) {
-    let EventKind::Define { server, limit, capacity, disk } = &event.kind else {
+    let EventKind::Define { server, limit, capacity, extra, disk } = &event.kind else {
         unreachable!("the caller has looked");
     };
     count_disk_faults(context, disk);
-    let definition = context.plan().limits[*limit].limit(*limit, *capacity);
+    let mut definitions = vec![context.plan().limits[*limit].limit(*limit, *capacity)];
+    definitions.extend(extra.map(|capacity| context.plan().extra_limit(capacity)));
     context.oracle().define_sent(*limit, *capacity);
-    context.oracle().change_sent(operation, &definition.key, Some(*capacity));
-    let define = |host: Arc<dyn Host>| host.define(definition.clone());
+    for Limit { key, capacity, .. } in &definitions {
+        context.oracle().change_sent(operation, key, Some(capacity.get()));
+    }
+    let define = |host: Arc<dyn Host>| host.define(definitions.clone());
     let answer = ask(context, operation, *server, event, define).await;
     note_change(context, operation, event, &answer);
     context.check();
@@ -126,11 +129,11 @@ async fn change_extra(context: &SimContext, operation: Operation, event: &Limits
         unreachable!("the caller has looked");
     };
     count_disk_faults(context, disk);
-    let (key, setup) = (plan::extra_key(), context.plan().limits[0]);
+    let key = plan::extra_key();
     context.oracle().change_sent(operation, &key, *capacity);
     if let Some(capacity) = capacity {
-        let definition = Limit { key, ..setup.limit(0, *capacity) };
-        let define = |host: Arc<dyn Host>| host.define(definition.clone());
+        let definition = context.plan().extra_limit(*capacity);
+        let define = |host: Arc<dyn Host>| host.define(vec![definition.clone()]);
         let answer = ask(context, operation, *server, event, define).await;
         note_change(context, operation, event, &answer);
     } else {

@@ -85,7 +85,8 @@ pub(super) fn readings(ledger: &ModelLedger, accounts: &[AccountId]) -> Vec<Read
     let rows = now(ledger.lookup_accounts(accounts.to_vec()));
     let row = |id: AccountId| rows.iter().find(|row| row.id == id);
     let reading = |pair: &[AccountId]| {
-        let debt = row(pair[1]).map_or(0, |row| row.balances.debits_posted);
+        let owed = |row: &AccountRow| row.balances.debits_posted - row.balances.credits_posted;
+        let debt = row(pair[1]).map_or(0, owed);
         row(pair[0]).map_or(Reading { debt, ..Reading::default() }, |row| Reading {
             capacity: row.balances.credits_posted - row.balances.debits_posted,
             used: row.balances.debits_pending,
@@ -269,7 +270,7 @@ fn event_text(event: &Event) -> String {
         }
     };
     let text = match event.transfer.action {
-        Action::Posted(movement) => {
+        Action::Posted(movement) | Action::BalancingCredit(movement) => {
             let (from, to) = (account(movement.debit), account(movement.credit));
             format!("post:{from}>{to}={}", movement.amount)
         }

@@ -113,9 +113,10 @@ impl<L: Ledger> FlawedLedger<L> {
             Action::Posted(movement) => {
                 movement.code.get() == CAPACITY && movement.credit == operator
             }
-            Action::Pending { .. } | Action::PostPending { .. } | Action::VoidPending { .. } => {
-                false
-            }
+            Action::BalancingCredit(_)
+            | Action::Pending { .. }
+            | Action::PostPending { .. }
+            | Action::VoidPending { .. } => false,
         };
         let is_debt = |event: &&Event| code(event) == Some(DEBT);
         let was_done = results.iter().all(|r| r.status == TransferStatus::Created);
@@ -137,7 +138,9 @@ fn is_complete(item: &WorkItem) -> bool {
 
 fn code(event: &Event) -> Option<u16> {
     match event.transfer.action {
-        Action::Posted(movement) | Action::Pending { movement, .. } => Some(movement.code.get()),
+        Action::Posted(movement)
+        | Action::BalancingCredit(movement)
+        | Action::Pending { movement, .. } => Some(movement.code.get()),
         Action::PostPending { .. } | Action::VoidPending { .. } => None,
     }
 }

@@ -112,9 +112,9 @@ impl Host for FlawedServer {
 
     fn define(
         self: Arc<Self>,
-        limit: Limit,
-    ) -> BoxAnswer<Result<LimitStatus, ChangeError<DefineError>>> {
-        Arc::clone(&self.inner).define(limit)
+        limits: Vec<Limit>,
+    ) -> BoxAnswer<Result<Vec<LimitStatus>, ChangeError<DefineError>>> {
+        Arc::clone(&self.inner).define(limits)
     }
 
     fn delete(self: Arc<Self>, key: LimitKey) -> BoxAnswer<Result<(), ChangeError<DeleteError>>> {

@@ -21,10 +21,11 @@ pub(super) trait Host: Send + Sync {
 
     fn complete(self: Arc<Self>, request: CompleteRequest) -> BoxAnswer<Result<(), CompleteError>>;
 
+    /// All of these limits or none.
     fn define(
         self: Arc<Self>,
-        limit: Limit,
-    ) -> BoxAnswer<Result<LimitStatus, ChangeError<DefineError>>>;
+        limits: Vec<Limit>,
+    ) -> BoxAnswer<Result<Vec<LimitStatus>, ChangeError<DefineError>>>;
 
     fn delete(self: Arc<Self>, key: LimitKey) -> BoxAnswer<Result<(), ChangeError<DeleteError>>>;
 }

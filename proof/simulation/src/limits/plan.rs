@@ -71,6 +71,8 @@ pub(super) enum EventKind {
         server: usize,
         limit: usize,
         capacity: u64,
+        /// The capacity of the limit that no lease uses, if the same request defines it too.
+        extra: Option<u64>,
         disk: DiskBehaviour,
     },
     /// Defines the limit that no lease uses, or deletes it.
@@ -149,6 +151,13 @@ pub(super) enum CallFault {
     CrashBefore { down_ms: u64, skew_ms: i64 },
     /// It is done, and the server crashes.
     CrashAfter { down_ms: u64, skew_ms: i64 },
+}
+
+impl LimitsPlan {
+    /// The limit that no lease uses.
+    pub(super) fn extra_limit(&self, capacity: u64) -> Limit {
+        Limit { key: extra_key(), ..self.limits[0].limit(0, capacity) }
+    }
 }
 
 impl LimitSetup {
@@ -236,6 +245,9 @@ impl world::Event for LimitsEvent {
             simpler_variants.push(Self { network: NetworkFault::None, ..self.clone() });
         }
         let mut with = |kind| simpler_variants.push(Self { kind, ..self.clone() });
+        if let EventKind::Define { server, limit, capacity, extra: Some(_), disk } = self.kind {
+            with(EventKind::Define { server, limit, capacity, extra: None, disk });
+        }
         match &self.kind {
             EventKind::Define { disk, .. } | EventKind::Extra { disk, .. }
                 if *disk != DiskBehaviour::NORMAL =>
@@ -368,9 +380,11 @@ impl fmt::Display for EventKind {
             Self::Complete { server, lease, actuals } => {
                 write!(f, "complete L{lease}{} at server {server}", list(actuals))
             }
-            Self::Define { server, limit, capacity, disk } => {
+            Self::Define { server, limit, capacity, extra, disk } => {
                 let (key, DiskBehaviour { slow_ms, fault }) = (key(*limit), disk);
-                write!(f, "define {key} {capacity} at server {server}, disk {slow_ms}ms")?;
+                write!(f, "define {key} {capacity}")?;
+                extra.map_or(Ok(()), |extra| write!(f, " and {} {extra}", extra_key()))?;
+                write!(f, " at server {server}, disk {slow_ms}ms")?;
                 fault.map_or(Ok(()), |fault| write!(f, " {fault:?}"))
             }
             Self::Extra { server, capacity, disk } => {

@@ -164,10 +164,10 @@ impl<B: HostedBackend> Host for SimServer<B> {
 
     fn define(
         self: Arc<Self>,
-        limit: Limit,
-    ) -> BoxAnswer<Result<LimitStatus, ChangeError<DefineError>>> {
+        limits: Vec<Limit>,
+    ) -> BoxAnswer<Result<Vec<LimitStatus>, ChangeError<DefineError>>> {
         Box::pin(async move {
-            let answer = self.admin.define(limit, CHANGE_TIMEOUT).await;
+            let answer = self.admin.define_all(limits, CHANGE_TIMEOUT).await;
             self.check();
             answer
         })

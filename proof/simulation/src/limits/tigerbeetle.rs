@@ -240,7 +240,8 @@ mod tests {
                 LimitsEvent { at_ms, client, seed, kind, network, call_faults }
             };
             let disk = DiskBehaviour::NORMAL;
-            let define = EventKind::Define { server: 0, limit: 0, capacity: 5, disk };
+            let define =
+                EventKind::Define { server: 0, limit: 0, capacity: 5, extra: Some(3), disk };
             let slow = vec![(1, CallFault::Slow { ms: 1_000 })];
             let (down_ms, skew_ms, is_power_loss) = (200, 0, true);
             let lost = EventKind::Crash { server: 0, down_ms, skew_ms, is_power_loss };

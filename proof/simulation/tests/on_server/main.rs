@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use fastrand::Rng;
 use ratelimiter::{Decision, LimitStatus, Requirements, ReserveRequest};
-use testkit::script::{Answer, Call, KeyProfile, Profile, Script};
+use testkit::script::{Answer, Call, KeyKind, KeyProfile, Profile, Script};
 use testkit::tigerbeetle::{Fixture, suite};
 use testkit::{RunSeed, within};
 
@@ -67,7 +67,7 @@ fn profile(three_backends: &ThreeBackends) -> Profile {
     let names = ["rolling:a", "rolling:b", "rolling:c", "slots:a", "slots:b"];
     let keys = names.map(|name| KeyProfile {
         key: three_backends.key(name),
-        is_concurrency: name.starts_with("slots"),
+        kind: if name.starts_with("slots") { KeyKind::Concurrency } else { KeyKind::Rolling },
         seconds: SECONDS..=SECONDS,
     });
     Profile {

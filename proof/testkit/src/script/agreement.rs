@@ -66,9 +66,10 @@ impl History {
         let past = self.leases.iter().rfind(|past| past.lease == request.lease);
         let is = |decided| past.is_some_and(|past| past.decided == Some(decided));
         match (memory, other) {
-            (Ok(Allowed { reserved_at: memory }), Ok(Allowed { reserved_at: other })) => {
-                other.since(*memory) < lag
-            }
+            (
+                Ok(Allowed { reserved_at: memory, shadow_denied: memory_shadow }),
+                Ok(Allowed { reserved_at: other, shadow_denied: other_shadow }),
+            ) => other.since(*memory) < lag && memory_shadow == other_shadow,
             (
                 Ok(Denied(Denial { reason: NoRoom { keys: memory }, .. })),
                 Ok(Denied(Denial { reason: NoRoom { keys: other }, .. })),

@@ -9,7 +9,8 @@ use std::time::Duration;
 use fastrand::Rng;
 use ratelimiter::{
     Actuals, Capacity, CompleteRequest, Decision, HoldTimeout, LeaseId, Limit, LimitKey, LimitKind,
-    Overage, Requirements, ReserveRequest, Window,
+    LimitMode, Overage, Requirements, ReserveRequest, ResetDay, ResetSchedule, ResetTime, TimeZone,
+    Weekday, Window,
 };
 
 use super::agreement::{Decided, History, PastReserve};
@@ -55,9 +56,18 @@ pub struct KeyProfile {
     /// The key.
     pub key: LimitKey,
     /// Its usual kind.
-    pub is_concurrency: bool,
+    pub kind: KeyKind,
     /// Windows and timeouts of its limits, in seconds.
     pub seconds: RangeInclusive<u64>,
+}
+
+/// The usual kind of a key's limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the kinds of limits")]
+pub enum KeyKind {
+    Rolling,
+    Concurrency,
+    Calendar,
 }
 
 /// No script lasts as long.
@@ -192,23 +202,41 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn define(&mut self, KeyProfile { key, is_concurrency, seconds }: &KeyProfile) -> Call {
+    fn define(&mut self, KeyProfile { key, kind, seconds }: &KeyProfile) -> Call {
+        const KINDS: [KeyKind; 3] = [KeyKind::Rolling, KeyKind::Concurrency, KeyKind::Calendar];
         let is_unusual = !self.profile.is_portable && self.one_in(20);
+        let kind = if is_unusual { KINDS[self.random.usize(..3)] } else { *kind };
         let seconds = self.random.u64(seconds.clone());
-        let kind = match *is_concurrency != is_unusual {
-            true => LimitKind::Concurrency {
+        let kind = match kind {
+            KeyKind::Concurrency => LimitKind::Concurrency {
                 timeout: HoldTimeout::from_seconds(seconds)
                     .expect("a profile's timeouts are valid"),
             },
-            false => LimitKind::Rolling {
+            KeyKind::Rolling => LimitKind::Rolling {
                 window: Window::from_seconds(seconds).expect("a profile's windows are valid"),
             },
+            KeyKind::Calendar => LimitKind::Calendar { resets: self.schedule() },
         };
         let (least, most) = self.profile.capacities.clone().into_inner();
         let capacity = Capacity::new(self.number(most).max(least));
         let capacity = capacity.expect("a profile's capacities are valid");
         let overage = if self.one_in(3) { Overage::Deny } else { Overage::Debt };
-        Call::Define(Limit { overage, ..Limit::new(key.clone(), kind, capacity) })
+        let mode = if self.one_in(6) { LimitMode::Shadow } else { LimitMode::Enforce };
+        Call::Define(Limit { overage, mode, ..Limit::new(key.clone(), kind, capacity) })
+    }
+
+    /// Resets that a script reaches: a script begins at 05:33:20 UTC.
+    fn schedule(&mut self) -> ResetSchedule {
+        let times = ["05:34", "05:35", "05:50", "06:34", "11:04", "11:19", "00:34", "21:34"];
+        let at: ResetTime = self.random.choice(times).expect("some").parse().expect("a time");
+        let zones = ["UTC", "Asia/Kolkata", "America/New_York", "Australia/Lord_Howe"];
+        let zone = TimeZone::new(self.random.choice(zones).expect("some")).expect("a zone");
+        match self.random.u8(..8) {
+            0 => ResetSchedule::Weekly { weekday: Weekday::Sunday, at, zone },
+            1 => ResetSchedule::Monthly { day: ResetDay::new(12).expect("a day"), at, zone },
+            2..=4 => ResetSchedule::Daily { at, zone },
+            _ => ResetSchedule::Hourly { minute: at.minute() },
+        }
     }
 
     fn new_reserve(&mut self) -> Call {
@@ -261,14 +289,18 @@ impl<'a> Writer<'a> {
 
     /// The actual of a key of the lease, if it has one.
     fn actual(&mut self, key: LimitKey, held: u64) -> Option<(LimitKey, u64)> {
-        let KeyProfile { is_concurrency, seconds, .. } =
+        let KeyProfile { kind, seconds, .. } =
             self.profile.keys.iter().find(|profile| profile.key == key)?;
         let holds_one_in = if self.profile.is_portable { 20 } else { 3 };
-        let is_left_out = if *is_concurrency { !self.one_in(holds_one_in) } else { self.one_in(3) };
+        let is_left_out = match kind {
+            KeyKind::Concurrency => !self.one_in(holds_one_in),
+            KeyKind::Rolling | KeyKind::Calendar => self.one_in(3),
+        };
         if is_left_out {
             return None;
         }
-        let amount = match self.profile.is_portable && *seconds.start() < LONG_SECONDS {
+        let is_short = *kind != KeyKind::Calendar && *seconds.start() < LONG_SECONDS;
+        let amount = match self.profile.is_portable && is_short {
             true => *self.random.choice(&[0, held])?,
             false => self.number(self.profile.actual_max),
         };
@@ -331,14 +363,16 @@ impl<'a> Writer<'a> {
     fn note(&mut self, Step { at, call }: &Step, answer: &Answer) {
         self.history.note(call, answer);
         match (call, answer) {
-            (Call::Reserve(request), Answer::Decided(Ok(Decision::Allowed { reserved_at })))
-                if *reserved_at == self.memory.limiter.now() =>
-            {
+            (
+                Call::Reserve(request),
+                Answer::Decided(Ok(Decision::Allowed { reserved_at, .. })),
+            ) if *reserved_at == self.memory.limiter.now() => {
                 for need in request.requirements.iter() {
                     let state = self.memory.limiter.state_now(&need.key);
                     let kind = state.expect("a reserved limit is defined").limit.kind;
                     let hold_of = kind.is_concurrency().then_some(request.lease);
-                    self.expiries.push((*at + kind.lifetime(), hold_of));
+                    let expires_at = kind.expires_at(*reserved_at);
+                    self.expiries.push((*at + expires_at.since(*reserved_at), hold_of));
                 }
             }
             (Call::Complete(request), Answer::Completed(Ok(()))) => {

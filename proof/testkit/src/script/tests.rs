@@ -5,12 +5,14 @@ use super::*;
 
 /// A script with all calls and with amounts of all sizes.
 fn random(seed: u64) -> Script {
-    let key = |(name, is_concurrency): (&str, bool)| KeyProfile {
+    let key = |(name, kind): (&str, KeyKind)| KeyProfile {
         key: LimitKey::new(name).expect("it is a key"),
-        is_concurrency,
+        kind,
         seconds: 1..=4,
     };
-    let keys = [("rpm", false), ("slots", true)].map(key).to_vec();
+    let keys =
+        [("rpm", KeyKind::Rolling), ("slots", KeyKind::Concurrency), ("budget", KeyKind::Calendar)];
+    let keys = keys.map(key).to_vec();
     let crowded = Profile::crowded(keys);
     Script::random(
         Rng::with_seed(seed),

@@ -8,14 +8,25 @@ use std::time::Duration;
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
     Actuals, Capacity, CompleteError, CompleteRequest, Decision, DefineError, Denial, DenialReason,
-    HoldTimeout, LeaseId, Limit, LimitKey, LimitKind, LimitState, LimitStatus, Overage,
-    Requirements, ReserveError, ReserveRequest, Window,
+    HoldTimeout, LeaseId, Limit, LimitKey, LimitKind, LimitMode, LimitState, LimitStatus, Overage,
+    Requirements, ReserveError, ReserveRequest, ResetDay, ResetSchedule, ResetTime, TimeZone,
+    Weekday, Window,
 };
 
 use super::{Answer, Call, Script, Step};
 
 /// Why a text is not a script.
 pub type NotAScript = Box<dyn Error + Send + Sync>;
+
+const WEEKDAYS: [Weekday; 7] = [
+    Weekday::Monday,
+    Weekday::Tuesday,
+    Weekday::Wednesday,
+    Weekday::Thursday,
+    Weekday::Friday,
+    Weekday::Saturday,
+    Weekday::Sunday,
+];
 
 /// Amounts that are easier to read as powers.
 const POWERS: [(u64, &str); 3] =
@@ -77,25 +88,73 @@ fn lease_and_pairs(text: &str) -> Result<(LeaseId, Vec<(LimitKey, u64)>), NotASc
     Ok((LeaseId::from_u128(lease), words.map(pair).collect::<Result<_, _>>()?))
 }
 
-/// `rpm rolling 60s 1`, with `deny` at the end for `Overage::Deny`.
+/// `rpm rolling 60s 1`, `budget calendar day@06:30/Europe/Sofia 1`; at the end `deny` for `Overage::Deny`, `shadow` for
+/// `LimitMode::Shadow`.
 ///
 /// # Errors
 /// The text is no limit.
 pub fn limit_of(text: &str) -> Result<Limit, NotAScript> {
     let words: Vec<&str> = text.split_whitespace().collect();
-    let (key, kind, lifetime, capacity, overage) = match words[..] {
-        [key, kind, lifetime, capacity] => (key, kind, lifetime, capacity, Overage::Debt),
-        [key, kind, lifetime, capacity, "deny"] => (key, kind, lifetime, capacity, Overage::Deny),
-        _ => return Err("a key, a kind, a lifetime and a capacity".into()),
+    let [key, kind, lifetime, capacity, options @ ..] = &words[..] else {
+        return Err("a key, a kind, a lifetime and a capacity".into());
     };
-    let seconds = duration_of(lifetime)?.as_secs();
-    let kind = match kind {
-        "rolling" => LimitKind::Rolling { window: Window::from_seconds(seconds)? },
-        "concurrency" => LimitKind::Concurrency { timeout: HoldTimeout::from_seconds(seconds)? },
+    let seconds = || Ok::<_, NotAScript>(duration_of(lifetime)?.as_secs());
+    let kind = match *kind {
+        "rolling" => LimitKind::Rolling { window: Window::from_seconds(seconds()?)? },
+        "concurrency" => LimitKind::Concurrency { timeout: HoldTimeout::from_seconds(seconds()?)? },
+        "calendar" => LimitKind::Calendar { resets: schedule_of(lifetime)? },
         other => return Err(format!("no such kind: {other}").into()),
     };
     let capacity = Capacity::new(amount_of(capacity)?)?;
-    Ok(Limit { overage, ..Limit::new(LimitKey::new(key)?, kind, capacity) })
+    let mut limit = Limit::new(LimitKey::new(key)?, kind, capacity);
+    for option in options {
+        match *option {
+            "deny" => limit.overage = Overage::Deny,
+            "shadow" => limit.mode = LimitMode::Shadow,
+            other => return Err(format!("no such option: {other}").into()),
+        }
+    }
+    Ok(limit)
+}
+
+/// `hour@00:30`, `day@06:30/Europe/Sofia`, `week,sunday@06:30/UTC`, `month,28@06:30/UTC`
+fn schedule_of(text: &str) -> Result<ResetSchedule, NotAScript> {
+    let (period, when) = text.split_once('@').ok_or("a period and a time")?;
+    let (at, zone) = when.split_once('/').unwrap_or((when, "UTC"));
+    let (at, zone) = (at.parse::<ResetTime>()?, TimeZone::new(zone)?);
+    Ok(match period.split_once(',').unwrap_or((period, "")) {
+        ("hour", "") => ResetSchedule::Hourly { minute: at.minute() },
+        ("day", "") => ResetSchedule::Daily { at, zone },
+        ("week", name) => {
+            let weekday = WEEKDAYS.into_iter().find(|weekday| weekday.name() == name);
+            ResetSchedule::Weekly { weekday: weekday.ok_or("a weekday")?, at, zone }
+        }
+        ("month", day) => ResetSchedule::Monthly { day: ResetDay::new(day.parse()?)?, at, zone },
+        _ => return Err(format!("no such period: {period}").into()),
+    })
+}
+
+/// The inverse of [`limit_of`].
+fn limit_text(limit: &Limit) -> String {
+    let Limit { key, kind, capacity, overage, mode, .. } = limit;
+    let lifetime = match kind {
+        LimitKind::Rolling { .. } | LimitKind::Concurrency { .. } => kind.to_string(),
+        LimitKind::Calendar { resets } => format!("calendar {}", schedule_text(*resets)),
+    };
+    let deny = if *overage == Overage::Deny { " deny" } else { "" };
+    let shadow = if *mode == LimitMode::Shadow { " shadow" } else { "" };
+    format!("{key} {lifetime} {}{deny}{shadow}", amount_text(capacity.get()))
+}
+
+fn schedule_text(schedule: ResetSchedule) -> String {
+    match schedule {
+        ResetSchedule::Hourly { minute } => format!("hour@{}", ResetTime::from(minute)),
+        ResetSchedule::Daily { at, zone } => format!("day@{at}/{zone}"),
+        ResetSchedule::Weekly { weekday, at, zone } => {
+            format!("week,{}@{at}/{zone}", weekday.name())
+        }
+        ResetSchedule::Monthly { day, at, zone } => format!("month,{}@{at}/{zone}", day.get()),
+    }
 }
 
 /// `20`, `2^63`
@@ -143,12 +202,7 @@ impl fmt::Display for Step {
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Define(limit) => {
-                let Limit { key, kind, capacity, overage, .. } = limit;
-                let (name, seconds) = (kind.name(), kind.lifetime_seconds());
-                write!(f, "define {key} {name} {seconds}s {}", amount_text(capacity.get()))?;
-                f.write_str(if *overage == Overage::Deny { " deny" } else { "" })
-            }
+            Self::Define(limit) => write!(f, "define {}", limit_text(limit)),
             Self::Delete(key) => write!(f, "delete {key}"),
             Self::Reserve(ReserveRequest { lease, requirements, .. }) => {
                 write!(f, "reserve {}", lease_text(*lease))?;
@@ -195,10 +249,14 @@ impl Answer {
             Self::Defined(Err(error)) => error.to_string(),
             Self::Deleted(Ok(())) | Self::Completed(Ok(())) => "ok".to_owned(),
             Self::Deleted(Err(error)) => error.to_string(),
-            Self::Decided(Ok(Decision::Allowed { reserved_at })) => {
-                match reserved_at.since(began) {
+            Self::Decided(Ok(Decision::Allowed { reserved_at, shadow_denied })) => {
+                let allowed = match reserved_at.since(began) {
                     since if since == at => "allowed".to_owned(),
                     since => format!("allowed since {since:?}"),
+                };
+                match &shadow_denied[..] {
+                    [] => allowed,
+                    keys => format!("{allowed}, shadow denied {}", key_list(keys)),
                 }
             }
             Self::Decided(Ok(Decision::Denied(denial))) => denial_text(denial),
@@ -227,14 +285,17 @@ fn denial_text(denial: &Denial) -> String {
     let retry_after = denial.retry_after;
     match &denial.reason {
         DenialReason::NoRoom { keys } => {
-            let keys: Vec<&str> = keys.iter().map(LimitKey::as_str).collect();
-            format!("denied {}, retry after {retry_after:?}", keys.join(" "))
+            format!("denied {}, retry after {retry_after:?}", key_list(keys))
         }
         DenialReason::Paused { key } => format!("{key} is paused, retry after {retry_after:?}"),
         DenialReason::Decreasing { key } => {
             format!("{key} is decreasing, retry after {retry_after:?}")
         }
     }
+}
+
+fn key_list(keys: &[LimitKey]) -> String {
+    keys.iter().map(LimitKey::as_str).collect::<Vec<_>>().join(" ")
 }
 
 /// `active`, `paused`, `decreasing to 5`
@@ -247,7 +308,7 @@ pub fn status_text(status: LimitStatus) -> String {
 }
 
 fn state_text(state: &LimitState) -> String {
-    let LimitState { limit, status, usage } = state;
+    let LimitState { limit, status, usage, resets_at: _ } = state;
     let mut text = format!("{}, used {} of {}", status_text(*status), usage.used, limit.capacity);
     if usage.uncovered > 0 {
         write!(text, ", debt {}, uncovered {}", usage.debt, usage.uncovered)

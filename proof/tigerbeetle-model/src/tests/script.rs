@@ -1,6 +1,6 @@
 //! Scripts for the model: a line is a request, `;` separates events, `+` links them.
 //!
-//! `credit ID ACCOUNT AMOUNT` and `debit …` are posted, `hold ID ACCOUNT AMOUNT [TIMEOUTs]` and
+//! `credit ID ACCOUNT AMOUNT` and `debit …` are posted, `cover …` is a balancing credit of the operator, `hold ID ACCOUNT AMOUNT [TIMEOUTs]` and
 //! `close ID ACCOUNT [TIMEOUTs]` are pending, `void ID PENDING`, `post ID PENDING [AMOUNT]`,
 //! `create ACCOUNT`, `balance ACCOUNT`, `at SECONDS.TENTHSs`. Account `A` exists, and so does the operator.
 
@@ -70,6 +70,10 @@ fn transfer(words: &str) -> Transfer {
     match words[..] {
         ["credit", id, account, amount] => {
             credit(number(id), account_number(account), number(amount))
+        }
+        ["cover", id, account, amount] => {
+            let action = Action::BalancingCredit(movement(account_number(account), number(amount)));
+            Transfer { action, ..hold(number(id), 1, 0) }
         }
         ["debit", id, account, amount] => {
             let action = Action::Posted(movement(account_number(account), number(amount)));

@@ -183,10 +183,10 @@ fn sch_01_a_tenant_without_budget_closes_no_model() {
     let (id, budget) = (MessageId::random(), key("tenant:acme:llm:daily_tokens"));
     let keys = [key("rpm"), budget.clone()];
     for _ in 0..=STARVING_AFTER {
-        gates.denied(now, id, &topic("a"), &keys, Some(&budget), secs(3600));
+        gates.denied(now, id, &topic("a"), &keys, Some(&budget), secs(300));
     }
     assert_eq!(claims(&mut gates, now), "all", "the model is not gated");
-    assert_eq!(gates.tenant_wait(now, &budget), Some(secs(3600)));
+    assert_eq!(gates.tenant_wait(now, &budget), Some(secs(300)));
 }
 
 /// A runner that handles a thousand jobs a second, in the order in which they are due.

@@ -52,6 +52,9 @@ pub(super) fn transfer(event: &Event) -> tb::Transfer {
     };
     match event.transfer.action {
         Action::Posted(movement) => moves(movement),
+        Action::BalancingCredit(movement) => {
+            tb::Transfer { flags: linked | tb::TransferFlags::BalancingCredit, ..moves(movement) }
+        }
         Action::Pending { movement, timeout_seconds, closes_debit_account } => {
             let closing = if closes_debit_account {
                 tb::TransferFlags::ClosingDebit
@@ -142,6 +145,8 @@ pub(super) fn transfer_row(transfer: &tb::Transfer) -> TransferRow {
         RowKind::PostPending { pending: transfer_id(transfer.pending_id) }
     } else if has(tb::TransferFlags::VoidPendingTransfer) {
         RowKind::VoidPending { pending: transfer_id(transfer.pending_id) }
+    } else if has(tb::TransferFlags::BalancingCredit) {
+        RowKind::BalancingCredit
     } else {
         RowKind::Posted
     };

@@ -70,7 +70,9 @@ pub(super) fn read_probe(results: &[TransferResult]) -> Option<Refusal> {
 }
 
 fn lifetime(kind: LimitKind) -> NonZeroU32 {
-    NonZeroU32::new(kind.lifetime_seconds()).expect("a window or timeout is at least a second")
+    kind.lifetime_seconds()
+        .and_then(NonZeroU32::new)
+        .expect("a window or timeout is at least a second")
 }
 
 /// Interprets the reply.

@@ -134,7 +134,10 @@ impl Generator {
                     self.pendings.retain(|&id| id != pending);
                     self.closings.retain(|&id| id != pending);
                 }
-                Action::Posted(_) | Action::VoidPending { .. } | Action::PostPending { .. } => {}
+                Action::Posted(_)
+                | Action::BalancingCredit(_)
+                | Action::VoidPending { .. }
+                | Action::PostPending { .. } => {}
             }
         }
         keep_last(&mut self.events, REMEMBERED);
@@ -214,7 +217,14 @@ impl Generator {
                 let amount = amount(&mut self.random, 60);
                 Action::Posted(Movement { debit: limit, credit: operator, amount, code })
             }
-            24..60 => {
+            24..28 => {
+                let amount = *self.random.choice(&[0, 3, 40, u128::MAX]).expect("there are four");
+                let mut accounts = [limit, operator];
+                self.random.shuffle(&mut accounts);
+                let [debit, credit] = accounts;
+                Action::BalancingCredit(Movement { debit, credit, amount, code })
+            }
+            28..60 => {
                 let amount = amount(&mut self.random, 40);
                 self.pending(Movement { debit: limit, credit: operator, amount, code })
             }
@@ -257,7 +267,11 @@ impl Generator {
         let amounts = [u128::MAX, u128::MAX / 2, u128::MAX / 2 - 1, 7];
         let amount = *self.random.choice(&amounts).expect("there are four");
         let movement = Movement { debit, credit, amount, code: NonZeroU16::MIN };
-        if self.random.bool() { Action::Posted(movement) } else { self.pending(movement) }
+        match self.random.u8(..8) {
+            0..4 => Action::Posted(movement),
+            4 => Action::BalancingCredit(movement),
+            _ => self.pending(movement),
+        }
     }
 
     fn some_pending(&mut self) -> TransferId {
@@ -293,7 +307,9 @@ impl Generator {
             2 => transfer.user_data.data_32 ^= 1,
             3 => transfer.action = self.action(),
             _ => match &mut transfer.action {
-                Action::Posted(movement) => change_movement(change, movement, limit),
+                Action::Posted(movement) | Action::BalancingCredit(movement) => {
+                    change_movement(change, movement, limit);
+                }
                 Action::Pending { movement, timeout_seconds, closes_debit_account } => match change
                 {
                     4 => *timeout_seconds = NonZeroU32::new(LONG_TIMEOUT_SECONDS + 1),

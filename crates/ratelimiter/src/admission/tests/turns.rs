@@ -118,22 +118,22 @@ fn sch_01_a_tenant_out_of_budget_closes_no_shared_limit() {
         "add t1 A t rpm=1 tenant:t=1
          add u1 A u rpm=1 tenant:u=1
          next
-         deny t1 rpm tenant:t for 3600
+         deny t1 rpm tenant:t for 300
          next
          allow u1
          end u1
          next
-         3600s next",
+         300s next",
         expect![[r#"
             add t1 A t rpm=1 tenant:t=1
             add u1 A u rpm=1 tenant:u=1
             next -> t1#1; then on an event
-            deny t1 rpm tenant:t for 3600
+            deny t1 rpm tenant:t for 300
             next -> u1#1; then on an event
             allow u1
             end u1
-            next -> nobody; then at 3600s
-            3600s next -> t1#2; then on an event
+            next -> nobody; then at 300s
+            300s next -> t1#2; then on an event
         "#]],
     );
 }

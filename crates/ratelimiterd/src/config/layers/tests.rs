@@ -3,7 +3,7 @@
 use expect_test::{Expect, expect};
 
 use super::*;
-use crate::config::{BackendChoice, Token};
+use crate::config::{BackendChoice, CALLER_KEYS_MAX, CALLERS_MAX, CallerConfig, CallerName, Token};
 
 fn check_errors(yaml: &str, expected: &Expect) {
     let mut layers = Layers::new();
@@ -171,4 +171,194 @@ fn a_token_file_that_cannot_be_read_is_an_error() {
             "config.yaml: auth.admin_tokens: /nowhere/token: No such file or directory (os error 2)"
         ],
     );
+}
+
+fn callers(yaml: &str) -> Vec<CallerConfig> {
+    let mut layers = Layers::new();
+    layers.add_yaml("config.yaml", yaml);
+    layers.config().unwrap().auth.tokens
+}
+
+/// OPS-04
+#[test]
+fn ops_04_a_caller_has_a_name_a_token_permissions_and_keys() {
+    let read = callers(
+        r#"
+auth:
+  tokens:
+    - { name: ci, token: abc, may: [call] }
+    - name: acme-ops
+      token: "xyz"
+      may: [read, admin]
+      keys: ["global:**", "tenant:acme:llm:daily_tokens"]
+"#,
+    );
+    expect![[r#"
+        [
+            CallerConfig {
+                name: CallerName(
+                    "ci",
+                ),
+                token: Token(…),
+                may: [
+                    Call,
+                ],
+                keys: None,
+            },
+            CallerConfig {
+                name: CallerName(
+                    "acme-ops",
+                ),
+                token: Token(…),
+                may: [
+                    Read,
+                    Admin,
+                ],
+                keys: Some(
+                    [
+                        "global:**",
+                        "tenant:acme:llm:daily_tokens",
+                    ],
+                ),
+            },
+        ]
+    "#]]
+    .assert_debug_eq(&read);
+}
+
+/// OPS-04, CFG-02
+#[test]
+fn ops_04_every_error_of_the_callers_is_reported_with_its_path() {
+    check_errors(
+        r#"
+auth:
+  tokens:
+    - { name: ci, token: abc, may: [call] }
+    - { name: ci, token: def, may: [call] }
+    - { name: "two words", token: "two words", may: [], keys: [] }
+    - { name: 7, token: 7, may: [cal, read, 7], keys: ["*", "a:b*", "a:**:**", 7, ""] }
+    - { may: call, keys: "a:**", key: a }
+    - { name: anonymous, token: "file:", may: [admin], keys: }
+    - s3cret
+    - { name: good, token: ghi, may: [read] }
+"#,
+        &expect![[r#"
+            config.yaml: auth.tokens[1].name: is the name of auth.tokens[0] too; each caller has its own
+            config.yaml: auth.tokens[2].name: a name has 1 to 64 characters, without white space or control characters
+            config.yaml: auth.tokens[2].token: a token has 1 to 1024 visible ASCII characters
+            config.yaml: auth.tokens[2].may: must be a list of one or more of call, read and admin
+            config.yaml: auth.tokens[2].keys: must be a list of 1 to 100 keys or patterns, such as ["tenant:acme:**"]; leave it out for all keys
+            config.yaml: auth.tokens[3].name: must be text; put it in quotes
+            config.yaml: auth.tokens[3].token: must be text; put it in quotes
+            config.yaml: auth.tokens[3].may[0]: must be call, read or admin
+            config.yaml: auth.tokens[3].may[2]: must be call, read or admin
+            config.yaml: auth.tokens[3].keys[0]: a pattern needs at least one segment that is not `*` or `**`
+            config.yaml: auth.tokens[3].keys[1]: `*` and `**` must be whole segments between `:`, not a part of `b*`
+            config.yaml: auth.tokens[3].keys[2]: a pattern has at most one `**`
+            config.yaml: auth.tokens[3].keys[3]: must be text; put it in quotes
+            config.yaml: auth.tokens[3].keys[4]: a key must not be empty: it has 1 to 256 bytes
+            config.yaml: auth.tokens[4].key: unknown field; a caller has name, token, may, keys
+            config.yaml: auth.tokens[4].name: is missing
+            config.yaml: auth.tokens[4].token: is missing
+            config.yaml: auth.tokens[4].may: must be a list of one or more of call, read and admin
+            config.yaml: auth.tokens[4].keys: must be a list of 1 to 100 keys or patterns, such as ["tenant:acme:**"]; leave it out for all keys
+            config.yaml: auth.tokens[5].name: `client_tokens`, `admin_tokens` and `anonymous` are reserved for callers without a name
+            config.yaml: auth.tokens[5].token: a token has 1 to 1024 visible ASCII characters
+            config.yaml: auth.tokens[5].keys: must be a list of 1 to 100 keys or patterns, such as ["tenant:acme:**"]; leave it out for all keys
+            config.yaml: auth.tokens[6]: must be an object with name, token, may and, to bound it, keys"#]],
+    );
+    check_errors(
+        "auth: { tokens: s3cret }",
+        &expect![[
+            r#"config.yaml: auth.tokens: must be a list, such as [{name: ci, token: "file:/run/secrets/ci", may: [call]}]"#
+        ]],
+    );
+    check_errors(
+        "auth: { tokens: { name: ci, token: s3cret } }",
+        &expect![[r#"
+            config.yaml: auth.tokens.name: must be a list, such as [{name: ci, token: "file:/run/secrets/ci", may: [call]}]
+            config.yaml: auth.tokens.token: must be a list, such as [{name: ci, token: "file:/run/secrets/ci", may: [call]}]"#]],
+    );
+}
+
+/// OPS-04
+#[test]
+fn ops_04_a_token_has_one_caller_and_can_be_read() {
+    check_errors(
+        r#"
+auth:
+  client_tokens: [old]
+  admin_tokens: [old]
+  tokens:
+    - { name: a, token: abc, may: [call] }
+    - { name: b, token: abc, may: [admin] }
+    - { name: c, token: old, may: [call] }
+    - { name: d, token: "file:/nowhere/token", may: [call] }
+"#,
+        &expect![[r#"
+            config.yaml: auth.tokens[1].token: is the same token as auth.tokens[0].token; each caller has its own
+            config.yaml: auth.tokens[2].token: is the same token as auth.client_tokens; each caller has its own
+            config.yaml: auth.tokens[3].token: /nowhere/token: No such file or directory (os error 2)"#]],
+    );
+}
+
+/// OPS-04
+#[test]
+fn ops_04_names_callers_and_their_keys_are_bounded() {
+    let caller = |name: &str, keys: &str| {
+        format!(r#"{{"name":"{name}","token":"token-of-{name}","may":["call"]{keys}}}"#)
+    };
+    let of = |items: Vec<String>| {
+        let mut layers = Layers::new();
+        layers.add_yaml("config.yaml", &format!("auth: {{ tokens: [{}] }}", items.join(",")));
+        layers.config().map(|config| config.auth.tokens.len())
+    };
+    let error = |items: Vec<String>| of(items).unwrap_err().to_string();
+    let many = |count: usize| (0..count).map(|at| caller(&format!("c{at}"), "")).collect();
+    assert_eq!(of(many(CALLERS_MAX)), Ok(CALLERS_MAX));
+    expect!["config.yaml: auth.tokens: has 1001 callers; at most 1000 fit"]
+        .assert_eq(&error(many(CALLERS_MAX + 1)));
+    let patterns = |count| format!(r#","keys":[{}]"#, vec![r#""a:**""#; count].join(","));
+    assert_eq!(of(vec![caller("c", &patterns(CALLER_KEYS_MAX))]), Ok(1));
+    expect![[r#"config.yaml: auth.tokens[0].keys: must be a list of 1 to 100 keys or patterns, such as ["tenant:acme:**"]; leave it out for all keys"#]].assert_eq(&error(vec![caller("c", &patterns(CALLER_KEYS_MAX + 1))]));
+    for (name, is_valid) in
+        [("é".repeat(64), true), ("n".repeat(65), false), (String::new(), false)]
+    {
+        assert_eq!(CallerName::new(&name).is_ok(), is_valid, "{name}");
+    }
+}
+
+/// OPS-04
+#[test]
+fn ops_04_the_environment_can_name_callers() {
+    let tokens = r#"[{name: ci, token: abc, may: [call], keys: ["tenant:acme:**"]}]"#;
+    let config = environment(&[("RATELIMITER_AUTH__TOKENS", tokens)]).unwrap();
+    assert_eq!(config.auth.tokens, callers(&format!("auth: {{ tokens: {tokens} }}")));
+    for (text, expected) in [
+        (
+            "[{name: ci, token: s3cret, may: [cal]}]",
+            expect!["RATELIMITER_AUTH__TOKENS: auth.tokens[0].may[0]: must be call, read or admin"],
+        ),
+        (
+            "[{name: ci, token: s3cret",
+            expect![[
+                r#"RATELIMITER_AUTH__TOKENS: auth.tokens: must be a list, such as [{name: ci, token: "file:/run/secrets/ci", may: [call]}]"#
+            ]],
+        ),
+        (
+            "s3cret",
+            expect![[
+                r#"RATELIMITER_AUTH__TOKENS: auth.tokens: must be a list, such as [{name: ci, token: "file:/run/secrets/ci", may: [call]}]"#
+            ]],
+        ),
+        (
+            "",
+            expect![[
+                r#"RATELIMITER_AUTH__TOKENS: auth.tokens: must be a list, such as [{name: ci, token: "file:/run/secrets/ci", may: [call]}]"#
+            ]],
+        ),
+    ] {
+        let error = environment(&[("RATELIMITER_AUTH__TOKENS", text)]).unwrap_err();
+        expected.assert_eq(&error.to_string());
+    }
 }

@@ -1,9 +1,10 @@
 //! A panic in the server is answered with 503, not with a disconnect.
 
 use ratelimiter::{
-    Backend, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, Limit, LimitKey,
-    LimitState, LimitStatus, Limiter, MemoryLimiter, Page, RegisteredLimit, ReserveError,
-    ReserveRequest, StateError,
+    Backend, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, ForgiveError,
+    LeaseId, LeasePage, LeasesError, Limit, LimitKey, LimitState, LimitStatus, Limiter,
+    MemoryLimiter, OpenLease, Page, RegisteredLimit, ReleaseError, ReserveError, ReserveRequest,
+    StateError,
 };
 use ratelimiterd::runtime::Runtime;
 use ratelimiterd::{HostedBackend, NotReady};
@@ -42,6 +43,18 @@ impl Backend for PanickingBackend {
 
     async fn states(&self, _: &Page) -> Result<Vec<LimitState>, StateError> {
         panic!("a bug while listing");
+    }
+
+    async fn leases(&self, page: &LeasePage) -> Result<Vec<OpenLease>, LeasesError> {
+        self.0.leases(page).await
+    }
+
+    async fn release(&self, lease: LeaseId) -> Result<(), ReleaseError> {
+        self.0.release(lease).await
+    }
+
+    async fn forgive(&self, key: &LimitKey) -> Result<u128, ForgiveError> {
+        self.0.forgive(key).await
     }
 }
 

@@ -29,11 +29,11 @@ pub(crate) enum ChangeTold {
 pub(super) struct Definitions {
     /// The targets that each key may have when no change of it is under way.
     settled: BTreeMap<LimitKey, BTreeSet<Target>>,
-    under_way: BTreeMap<Operation, Change>,
+    /// By the operation and the key; a list of definitions is one operation with several keys.
+    under_way: BTreeMap<(Operation, LimitKey), Change>,
 }
 
 struct Change {
-    key: LimitKey,
     wanted: Target,
     /// How many tasks work for it.
     guards: usize,
@@ -50,30 +50,60 @@ impl Definitions {
 
     /// A task begins to work for a change, or ends to.
     pub(super) fn count_work(&mut self, operation: Operation, begins: bool) {
-        if let Some(change) = self.under_way.get_mut(&operation) {
+        let changes = self.under_way.iter_mut().filter(|((of, _), _)| *of == operation);
+        for (_, change) in changes {
             change.guards = if begins { change.guards + 1 } else { change.guards - 1 };
-            self.end_unknown(operation);
         }
+        self.end_unknown(operation);
+    }
+
+    /// The keys that an operation is about to change.
+    fn keys_of(&self, operation: Operation) -> Vec<LimitKey> {
+        let keys = self.under_way.keys().filter(|(of, _)| *of == operation);
+        keys.map(|(_, key)| key.clone()).collect()
     }
 
     /// A change that may have been made has nobody left who could make it.
     fn end_unknown(&mut self, operation: Operation) {
-        let is_over = |change: &Change| change.is_unknown && change.guards == 0;
-        if self.under_way.get(&operation).is_some_and(is_over) {
-            let Change { key, wanted, .. } = self.end(operation, true);
-            self.settled.entry(key).or_insert_with(undefined).insert(wanted);
+        for key in self.keys_of(operation) {
+            let change = &self.under_way[&(operation, key.clone())];
+            if change.is_unknown && change.guards == 0 {
+                let Change { wanted, .. } = self.end(operation, &key, true);
+                self.settled.entry(key).or_insert_with(undefined).insert(wanted);
+            }
         }
     }
 
     /// A change comes to its end. If it took effect, those that are under way with it may have done so before.
-    fn end(&mut self, operation: Operation, may_be_made: bool) -> Change {
-        let ended = self.under_way.remove(&operation).expect("it is under way");
-        let others = self.under_way.values_mut().filter(|other| other.key == ended.key);
-        for other in others.filter(|_| may_be_made) {
+    fn end(&mut self, operation: Operation, key: &LimitKey, may_be_made: bool) -> Change {
+        let ended = self.under_way.remove(&(operation, key.clone())).expect("it is under way");
+        let others = self.under_way.iter_mut().filter(|((_, other), _)| other == key);
+        for (_, other) in others.filter(|_| may_be_made) {
             other.others.insert(ended.wanted);
         }
         ended
     }
+
+    /// `OPS-03`: a key that the file changed by half of an operation. Says nothing while anything else may have changed
+    /// one of the keys.
+    fn changed_in_part(&self, registry: &Registry, operation: Operation) -> Option<LimitKey> {
+        let mut made = Vec::new();
+        for key in self.keys_of(operation) {
+            let wanted = self.under_way[&(operation, key.clone())].wanted;
+            let settled = self.settled.get(&key).cloned().unwrap_or_else(undefined);
+            let changes = self.under_way.keys().filter(|(_, other)| *other == key);
+            if changes.count() > 1 || settled.len() > 1 || settled.contains(&wanted) {
+                return None;
+            }
+            made.push((target_of(registry, &key) == wanted, key));
+        }
+        let (first, _) = *made.first()?;
+        made.into_iter().find(|(is_made, _)| *is_made != first).map(|(_, key)| key)
+    }
+}
+
+fn target_of(registry: &Registry, key: &LimitKey) -> Target {
+    registry.get(key).map(|registered| registered.target().get())
 }
 
 /// Nobody has defined it.
@@ -85,26 +115,28 @@ impl Oracle {
     /// Somebody asks for a change; `None` to delete the limit.
     pub(crate) fn change_sent(&mut self, operation: Operation, key: &LimitKey, wanted: Target) {
         let (guards, is_unknown, others) = (0, false, BTreeSet::new());
-        let change = Change { key: key.clone(), wanted, guards, is_unknown, others };
-        self.definitions.under_way.insert(operation, change);
+        let change = Change { wanted, guards, is_unknown, others };
+        self.definitions.under_way.insert((operation, key.clone()), change);
     }
 
     /// Whoever asked for a change is told, or gives up.
     pub(crate) fn change_told(&mut self, operation: Operation, told: ChangeTold) {
         let definitions = &mut self.definitions;
-        match told {
-            ChangeTold::Unknown => {
-                let change = definitions.under_way.get_mut(&operation).expect("it was sent");
-                change.is_unknown = true;
-                definitions.end_unknown(operation);
-            }
-            ChangeTold::NotMade => drop(definitions.end(operation, false)),
-            ChangeTold::Made => {
-                let Change { key, wanted, mut others, .. } = definitions.end(operation, true);
-                others.insert(wanted);
-                definitions.settled.insert(key, others);
+        for key in definitions.keys_of(operation) {
+            match told {
+                ChangeTold::Unknown => {
+                    let change = definitions.under_way.get_mut(&(operation, key));
+                    change.expect("it was sent").is_unknown = true;
+                }
+                ChangeTold::NotMade => drop(definitions.end(operation, &key, false)),
+                ChangeTold::Made => {
+                    let Change { wanted, mut others, .. } = definitions.end(operation, &key, true);
+                    others.insert(wanted);
+                    definitions.settled.insert(key, others);
+                }
             }
         }
+        definitions.end_unknown(operation);
     }
 
     /// Holds what the limits file says against what was answered.
@@ -113,14 +145,21 @@ impl Oracle {
         let defined = registry.iter().map(|registered| &registered.limit.key);
         let keys: BTreeSet<&LimitKey> = settled.keys().chain(defined).collect();
         for key in keys {
-            let target = registry.get(key).map(|registered| registered.target().get());
+            let target = target_of(registry, key);
             let mut may_be = settled.get(key).cloned().unwrap_or_else(undefined);
-            let changes = under_way.values().filter(|change| change.key == *key);
-            may_be.extend(changes.map(|change| change.wanted));
+            let changes = under_way.iter().filter(|((_, other), _)| other == key);
+            may_be.extend(changes.map(|(_, change)| change.wanted));
             if !may_be.contains(&target) {
                 let detail = format!("the file has {target:?} for {key}, answers say {may_be:?}");
                 return Err(Violation { invariant: Invariant::DefinitionsKept, detail });
             }
+        }
+        let in_part = |(operation, _): &(Operation, LimitKey)| {
+            self.definitions.changed_in_part(registry, *operation)
+        };
+        if let Some(key) = under_way.keys().find_map(in_part) {
+            let detail = format!("the file has a part of a list of definitions, up to {key}");
+            return Err(Violation { invariant: Invariant::DefinitionsKept, detail });
         }
         Ok(())
     }
@@ -160,6 +199,30 @@ mod tests {
 
     fn b_sent(oracle: &mut Oracle) {
         oracle.change_sent(B, &key(0), Some(3));
+    }
+
+    /// OPS-03
+    #[test]
+    fn ops_03_the_file_may_have_all_of_a_list_or_nothing() {
+        let overage = Overage::Debt;
+        let setup = LimitSetup { is_concurrency: false, seconds: 1, capacity: 1, overage };
+        let mut oracle = Oracle::new(&[setup, setup], AT_ONCE);
+        let is_kept = |oracle: &Oracle, capacities: [u64; 2]| {
+            let limits = [0, 1].map(|number| setup.limit(number, capacities[number]));
+            oracle.check_file(&limits.map(RegisteredLimit::in_force).into_iter().collect()).is_ok()
+        };
+        let both = [[1, 1], [2, 3], [2, 1], [1, 3]];
+        for (number, capacity) in [(0, 2), (1, 3)] {
+            oracle.change_sent(A, &key(number), Some(capacity));
+        }
+        assert_eq!(both.map(|file| is_kept(&oracle, file)), [true, true, false, false]);
+        // Another change of one of them may have come before or after.
+        oracle.change_sent(B, &key(1), Some(3));
+        assert_eq!(both.map(|file| is_kept(&oracle, file)), [true; 4]);
+        oracle.change_told(B, ChangeTold::NotMade);
+        assert_eq!(both.map(|file| is_kept(&oracle, file)), [true, true, false, false]);
+        oracle.change_told(A, ChangeTold::Made);
+        assert_eq!(both.map(|file| is_kept(&oracle, file)), [false, true, false, false]);
     }
 
     /// DEF-08

@@ -33,7 +33,7 @@ impl Oracle {
         }
         match told {
             None | Some(Err(ReserveError::Unanswered(_) | ReserveError::Refused(_))) => Ok(()),
-            Some(Ok(Decision::Allowed { reserved_at })) => {
+            Some(Ok(Decision::Allowed { reserved_at, .. })) => {
                 self.told_allowed(operation, lease, *reserved_at, sent_at, now)
             }
             Some(Ok(Decision::Denied(denial))) => match &denial.reason {

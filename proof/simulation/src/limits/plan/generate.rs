@@ -61,6 +61,7 @@ impl LimitsPlan {
         generator.administration();
         generator.disasters();
         let skews_ms = (0..servers).map(|_| generator.skew_ms()).collect();
+        generator.lists(seed);
         generator.definition_faults(seed);
         let Generator { mut random, limits, mut events, .. } = generator;
         events.sort_by_key(|event| event.at_ms);
@@ -236,7 +237,8 @@ impl Generator {
             let (server, at_ms) = (self.server(), self.random.u64(..EVENTS_MS));
             // Administrators come after the clients.
             let client = self.clients;
-            self.event(at_ms, client, EventKind::Define { server, limit, capacity, disk });
+            let kind = EventKind::Define { server, limit, capacity, extra: None, disk };
+            self.event(at_ms, client, kind);
         }
     }
 
@@ -305,6 +307,16 @@ impl Generator {
         self.random = before;
     }
 
+    /// Some changes define two limits together. Like [`Self::definition_faults`], this leaves all else of a seed as it is.
+    fn lists(&mut self, seed: u64) {
+        let mut random = fastrand::Rng::with_seed(seed.rotate_left(32));
+        for event in &mut self.events {
+            if let EventKind::Define { extra, .. } = &mut event.kind {
+                *extra = (random.u8(..3) == 0).then(|| random.u64(..=14));
+            }
+        }
+    }
+
     /// A change of the limit that no lease uses.
     fn extra_change(&mut self, at_ms: u64) {
         let (server, capacity) = (self.server(), self.random.u64(..=14));
@@ -327,7 +339,7 @@ impl Generator {
             at_ms,
             client: self.clients,
             seed,
-            kind: EventKind::Define { server, limit, capacity, disk },
+            kind: EventKind::Define { server, limit, capacity, extra: None, disk },
             network: NetworkFault::None,
             call_faults: vec![(self.random.usize(..3), slow)],
         });

@@ -39,7 +39,10 @@ fn effect(version: &Version, item: &WorkItem) -> (u128, bool) {
             Action::Posted(movement) if movement.debit == account => capacity -= movement.amount,
             Action::VoidPending { .. } => closed = false,
             Action::Pending { closes_debit_account: true, .. } => closed = true,
-            Action::Posted(_) | Action::Pending { .. } | Action::PostPending { .. } => {}
+            Action::Posted(_)
+            | Action::BalancingCredit(_)
+            | Action::Pending { .. }
+            | Action::PostPending { .. } => {}
         }
     }
     (capacity, closed)

@@ -32,7 +32,7 @@ fn lease(reservations: &[(&str, u64)]) -> Lease {
         expires_at: if name.ends_with("brief") { at(1) } else { at(60) },
     };
     let reservations = reservations.iter().map(reservation).collect();
-    Lease { id: LEASE, reserved_at: at(0), reservations }
+    Lease { id: LEASE, reserved_at: at(0), job: None, reservations }
 }
 
 /// Every limit that the tests name, defined with this policy.
@@ -61,7 +61,7 @@ fn describe(event: &Event) -> String {
             "step".to_owned()
         }
         Action::Posted(movement) => format!("debt {}", movement.amount),
-        other @ Action::PostPending { .. } => format!("{other:?}"),
+        other @ (Action::PostPending { .. } | Action::BalancingCredit(_)) => format!("{other:?}"),
     };
     if event.linked { format!("{what} +") } else { format!("{what};") }
 }

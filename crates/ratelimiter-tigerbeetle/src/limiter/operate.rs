@@ -1,0 +1,140 @@
+//! What operators do: list and release open leases (`OPS-01`), forgive debts (`OPS-02`).
+
+use ratelimiter::clock::Timestamp;
+use ratelimiter::{
+    Actuals, CompleteError, Decision, FirstLeases, ForgiveError, HeldAmount, LeaseId, LeasePage,
+    LeasePosition, LeasesError, LimitKey, OpenLease, ReleaseError, ReserveError, ReserveRequest,
+    Unanswered,
+};
+
+use super::TigerBeetleLimiter;
+use super::capacity::Attempt;
+use super::codes::{TransferCode, lease_data};
+use super::complete::LeaseEnd;
+use super::lease::Lease;
+use super::table::LimitTable;
+use super::unanswered::{RETRY_AFTER, unanswered, unexpected_status};
+use crate::ids;
+use crate::ledger::{Action, Ledger, Transfer, TransferQuery, TransferStatus, UserData, WorkItem};
+
+/// So many leases of the cache are looked at before callers may have its lock, and other tasks the
+/// thread.
+const LEASES_PER_TURN: usize = 256;
+
+impl<L: Ledger> TigerBeetleLimiter<L> {
+    /// Lists the leases in the cache. Another server may have completed some of them.
+    pub(super) async fn list_leases(
+        &self,
+        page: &LeasePage,
+    ) -> Result<Vec<OpenLease>, LeasesError> {
+        let after = match page.after {
+            Some(lease) => Some(self.position_of(lease).await?),
+            None => None,
+        };
+        let mut first = FirstLeases::new(after, page.len_max());
+        for ids in self.cache.ids() {
+            for some in ids.chunks(LEASES_PER_TURN) {
+                self.add_open(page, some, &mut first);
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(first.into_sorted())
+    }
+
+    /// Adds those of the leases that are on the page.
+    fn add_open(&self, page: &LeasePage, ids: &[LeaseId], first: &mut FirstLeases<OpenLease>) {
+        let (now, table) = (self.cluster_now(), self.read_table());
+        self.cache.look_at(ids, |lease| {
+            let position = LeasePosition::of(lease.reserved_at, lease.id);
+            if now.since(lease.reserved_at) >= page.older_than
+                && first.admits(position)
+                && let Some(open) = open_lease(lease, page.key.as_ref(), now, &table)
+            {
+                first.add(position, open);
+            }
+        });
+    }
+
+    /// Where a lease is, or was before it ended: the ledger has its transfers for ever.
+    async fn position_of(&self, lease: LeaseId) -> Result<LeasePosition, LeasesError> {
+        if let Some(known) = self.cache.get(lease) {
+            return Ok(LeasePosition::of(known.reserved_at, lease));
+        }
+        let query = TransferQuery::new(lease_data(lease)).rows_max(1);
+        let rows = self.ledger.query_transfers(query).await.map_err(unanswered)?;
+        let reservation = rows.first().ok_or(LeasesError::UnknownLease { lease })?;
+        Ok(LeasePosition::of(reservation.timestamp, lease))
+    }
+
+    pub(super) async fn release_lease(&self, lease: LeaseId) -> Result<(), ReleaseError> {
+        match self.end_lease(lease, &Actuals::none()).await {
+            Ok(LeaseEnd::Now) => Ok(()),
+            Ok(LeaseEnd::Before) => Err(ReleaseError::UnknownLease { lease }),
+            Err(CompleteError::Unanswered(unanswered)) => Err(unanswered.into()),
+            Err(CompleteError::Refused(refused)) => Err(refused.into()),
+            Err(CompleteError::InvalidActual { .. }) => {
+                unreachable!("without actuals there is none to reject")
+            }
+        }
+    }
+
+    /// `TB-22`: one transfer of whatever the debt is when it arrives, so that no two forgive the
+    /// same units.
+    pub(super) async fn forgive_debt(&self, key: &LimitKey) -> Result<u128, ForgiveError> {
+        let debt_account = self.read_table().get(key).map(|limit| limit.debt_account);
+        let account = debt_account.ok_or_else(|| ForgiveError::UnknownKey { key: key.clone() })?;
+        let Attempt { unix_ms, nonce } = self.new_attempt();
+        let id = ids::transfer_at(unix_ms, &format!("xfer:forgive:{nonce:032x}:{key}"));
+        let operator = ids::operator_account();
+        let all = TransferCode::Forgiveness.movement(operator, account, u128::MAX);
+        let action = Action::BalancingCredit(all);
+        let transfer = Transfer { id, action, user_data: UserData::default() };
+        let sent = self.ledger.create_transfers(WorkItem::new().with(transfer)).await;
+        // After an eviction it is sent again, and exists.
+        let status = sent.map_err(unanswered)?[0].status;
+        if !matches!(status, TransferStatus::Created | TransferStatus::Exists) {
+            tracing::error!(%key, ?status, "tigerbeetle refused to forgive a debt");
+            return Err(unexpected_status("forgive", status).into());
+        }
+        let rows = self.ledger.lookup_transfers(vec![id]).await.map_err(unanswered)?;
+        let moved = rows.first().map(|row| row.amount).ok_or_else(|| Unanswered {
+            reason: "the transfer that forgave the debt cannot be read".to_owned(),
+            retry_after: RETRY_AFTER,
+        })?;
+        Ok(moved)
+    }
+
+    /// Remembers the job ID of a lease that was allowed, if it has one: the ledger has no room for it.
+    pub(super) fn remember_job(
+        &self,
+        request: &ReserveRequest,
+        answer: &Result<Decision, ReserveError>,
+    ) {
+        if let (Some(job), Ok(Decision::Allowed { .. })) = (&request.job, answer) {
+            self.cache.set_job(request.lease, job);
+        }
+    }
+}
+
+/// A lease as it is at `now`; `None` if nothing is left of it, or of what it has of the key.
+fn open_lease(
+    lease: &Lease,
+    key: Option<&LimitKey>,
+    now: Timestamp,
+    table: &LimitTable,
+) -> Option<OpenLease> {
+    let live = lease.reservations.iter().filter(|held| held.expires_at > now);
+    let known = live.filter_map(|held| {
+        let key = table.key_of(held.account)?.clone();
+        Some(HeldAmount { key, amount: held.amount, lapses_at: held.expires_at })
+    });
+    let mut amounts: Vec<HeldAmount> = known.collect();
+    let is_asked_for = |held: &HeldAmount| key.is_none_or(|key| held.key == *key);
+    if !amounts.iter().any(is_asked_for) {
+        return None;
+    }
+    amounts.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+    let Lease { id, ref job, reserved_at, .. } = *lease;
+    let job = job.as_deref().cloned();
+    Some(OpenLease { lease: id, job, reserved_at, age: now.since(reserved_at), amounts })
+}

@@ -1,0 +1,27 @@
+//! One log line per change, with the old and the new definition (`OPS-04`). The span of the change names the caller.
+
+use ratelimiter::{LimitKey, LimitStatus, RegisteredLimit};
+use ratelimiter_wire::DefinitionBody;
+
+pub(super) fn log_defined(
+    old: Option<&RegisteredLimit>,
+    new: &RegisteredLimit,
+    status: LimitStatus,
+) {
+    let key = &new.limit.key;
+    let (old, new) = (definition(old), definition(Some(new)));
+    tracing::info!(%key, %old, %new, ?status, "limit defined");
+}
+
+pub(super) fn log_deleted(key: &LimitKey, old: Option<&RegisteredLimit>) {
+    let (old, new) = (definition(old), definition(None));
+    tracing::info!(%key, %old, %new, "limit deleted");
+}
+
+/// The definition as it was requested, as in a PUT: on one line, since JSON escapes the control characters of the texts.
+fn definition(registered: Option<&RegisteredLimit>) -> String {
+    let Some(registered) = registered else { return "none".to_owned() };
+    let mut body = DefinitionBody::from(&registered.limit);
+    body.capacity = registered.target();
+    serde_json::to_string(&body).expect("wire types are JSON")
+}
