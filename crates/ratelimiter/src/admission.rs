@@ -5,6 +5,9 @@
 //! hint is over or room comes back; smaller work may still ask. After a denial fewer waiters ask at a time, after an allow
 //! more. A waiter that was denied too often *goes first*: no other passes it at the limits that denied it.
 //!
+//! A waiter that a gate holds up waits in the *room* of that gate, with all others that it holds up, whatever their queue. So
+//! it delays nobody who does not need that limit, and when the gate opens, the lanes of that room take turns.
+//!
 //! Nothing in here asks a limiter, sleeps, logs or draws a random number: the caller does, and reports the
 //! answer. Unstable: this API may change in any release.
 //!
@@ -33,17 +36,17 @@
 mod denials;
 mod gates;
 mod outage;
-mod queues;
+mod rooms;
 mod waiter;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 pub use self::denials::{Denials, FIRST_LASTS_MAX, Owner};
 pub use self::gates::{GateId, Gates};
 use self::outage::Outage;
 pub use self::outage::no_answer_pause;
-use self::queues::{QueueId, Queues};
+use self::rooms::{Place, RoomId, Rooms};
 pub use self::waiter::Waiter;
 use self::waiter::{GateRequirement, Wait, WaiterState};
 use crate::clock::Timestamp;
@@ -81,25 +84,38 @@ pub struct Admission<W> {
     busy: usize,
     /// Waiters that ask. At most `busy`.
     asking: usize,
-    /// A waiter is in a lane of `queues` if and only if it is not [`WaiterState::Asking`].
     waiters: BTreeMap<WaiterId, Waiter<W>>,
-    queues: Queues,
+    rooms: Rooms,
+    /// The waiters that are [`WaiterState::Resting`].
+    resting: BTreeSet<(Timestamp, WaiterId)>,
     gates: WaiterGates,
     outage: Outage,
     /// Waiters added so far.
     added: u64,
 }
 
-type WaiterGates = Gates<QueueId, WaiterId>;
+type WaiterGates = Gates<WaiterId>;
 
-/// Whether a waiter may ask.
-enum Readiness {
-    Now,
+/// When a waiter that is held up may ask.
+#[derive(Clone, Copy)]
+enum Wake {
+    /// On its turn: others wait at that gate, which is open.
+    OnTurn,
     /// Not before this time, unless an event happens.
     At(Timestamp),
-    /// Not before an event.
     OnEvent,
 }
+
+/// The result of checking a waiter of a room.
+enum Checked {
+    MayAsk,
+    /// To the room of another gate.
+    Moved,
+    /// Until this time, or until an event.
+    Stays(Option<Timestamp>),
+}
+
+const EXISTS: &str = "the waiter exists";
 
 impl<W> Admission<W> {
     /// Without waiters. At most `workers_max` ask or run at a time; a waiter that was denied `starving_after` times goes
@@ -116,7 +132,8 @@ impl<W> Admission<W> {
             busy: 0,
             asking: 0,
             waiters: BTreeMap::new(),
-            queues: Queues::default(),
+            rooms: Rooms::default(),
+            resting: BTreeSet::new(),
             gates: Gates::default(),
             outage: Outage::default(),
             added: 0,
@@ -148,47 +165,175 @@ impl<W> Admission<W> {
     ) -> WaiterId {
         let id = WaiterId(self.added);
         self.added += 1;
-        let queue = self.queues.open(queue);
         let requirement = |requirement: &Requirement| GateRequirement {
-            gate: self.gates.enter(&requirement.key, queue),
+            gate: self.gates.enter(&requirement.key),
             amount: requirement.amount.get(),
             owner: Owner::of(&requirement.key),
         };
         let requirements = requirements.iter().map(requirement).collect();
-        let waiter = Waiter::new(queue, lane.into(), requirements, work);
-        self.queues.put(queue, &waiter.lane, id);
-        self.waiters.insert(id, waiter);
+        self.waiters.insert(id, Waiter::new(queue, lane, requirements, work));
+        self.enter_queue(id);
         id
+    }
+
+    /// Puts a waiter that is in no room into the room of its queue.
+    fn enter_queue(&mut self, id: WaiterId) {
+        let room = self.enter_room(id, None);
+        self.rooms.wake(room);
+    }
+
+    fn enter_room(&mut self, id: WaiterId, held_up_by: Option<GateRequirement>) -> RoomId {
+        let waiter = self.waiters.get_mut(&id).expect(EXISTS);
+        let room = match held_up_by {
+            Some(GateRequirement { gate, .. }) => {
+                self.rooms.put(&Place::Gate(gate), &waiter.guest(id, held_up_by))
+            }
+            None => self.rooms.put(&waiter.queue, &waiter.guest(id, None)),
+        };
+        waiter.state = WaiterState::InRoom { room, held_up_by };
+        room
+    }
+
+    fn leave_room(&mut self, id: WaiterId) {
+        let waiter = &self.waiters[&id];
+        let WaiterState::InRoom { room, held_up_by } = waiter.state else {
+            unreachable!("only a waiter in a room leaves one")
+        };
+        self.rooms.take(room, &waiter.guest(id, held_up_by));
+    }
+
+    /// Keeps a waiter that is in no room from asking until then.
+    fn rest(&mut self, id: WaiterId, until: Timestamp) {
+        self.resting.insert((until, id));
+        self.waiters.get_mut(&id).expect(EXISTS).state = WaiterState::Resting(until);
     }
 
     /// The next waiter that may ask. It asks until the caller reports the answer.
     pub fn next(&mut self, now: Timestamp) -> Option<WaiterId> {
-        self.queues.wake_due(now);
+        while let Some((until, id)) = self.resting.first().copied()
+            && until <= now
+        {
+            self.resting.pop_first();
+            self.enter_queue(id);
+        }
+        self.rooms.wake_due(now);
         if self.busy == self.workers_max || !self.outage.may_ask(now, self.asking) {
             return None;
         }
-        while let Some(queue) = self.queues.next_awake() {
-            let (waiters, gates) = (&self.waiters, &self.gates);
-            let readiness = |id| readiness(&waiters[&id], id, gates, now);
-            match self.queues.pick(queue, readiness) {
+        while let Some(room) = self.rooms.next_awake() {
+            match self.pick(now, room) {
                 Ok(id) => {
+                    self.rooms.end_turn(room);
+                    self.leave_room(id);
                     self.begin(now, id);
                     return Some(id);
                 }
-                Err(due) => self.queues.sleep(queue, due),
+                Err(due) => self.rooms.sleep(room, due),
             }
         }
         None
     }
 
+    /// The waiter of a room that may ask, by turns. If none may, returns when one may be ready.
+    fn pick(&mut self, now: Timestamp, room: RoomId) -> Result<WaiterId, Option<Timestamp>> {
+        if let Some(Place::Gate(gate)) = self.rooms.place(room) {
+            let gate = *gate;
+            if self.gates.is_at_width(gate) {
+                return Err(None);
+            }
+            let smallest = self.rooms.smallest(room);
+            if let Some(until) = self.gates.closed_until(now, gate, smallest) {
+                return Err(Some(until));
+            }
+            if self.gates.has_first(now, gate) {
+                return self.pick_first(now, room);
+            }
+        }
+        let mut due = None;
+        for _ in 0..self.rooms.lane_count(room) {
+            let Some(lane) = self.rooms.next_lane(room) else { break };
+            let mut at = 0;
+            while at < LOOK_AHEAD_MAX
+                && let Some(id) = self.rooms.waiter_at(room, &lane, at)
+            {
+                match self.check(now, room, id) {
+                    Checked::MayAsk => return Ok(id),
+                    Checked::Moved => {}
+                    Checked::Stays(until) => {
+                        due = earlier(due, until);
+                        at += 1;
+                    }
+                }
+            }
+        }
+        Err(due)
+    }
+
+    /// Of a room at whose gate a waiter goes first, the waiters that go first there or elsewhere, the oldest in front.
+    fn pick_first(&mut self, now: Timestamp, room: RoomId) -> Result<WaiterId, Option<Timestamp>> {
+        let mut due = None;
+        for id in self.rooms.first(room) {
+            match self.check(now, room, id) {
+                Checked::MayAsk => return Ok(id),
+                Checked::Moved => {}
+                Checked::Stays(until) => due = earlier(due, until),
+            }
+        }
+        Err(due)
+    }
+
+    /// Checks whether a waiter may ask. One that another gate holds up moves to the room of that gate.
+    fn check(&mut self, now: Timestamp, room: RoomId, id: WaiterId) -> Checked {
+        let Some((by, wake)) = self.held_up(now, id) else {
+            return Checked::MayAsk;
+        };
+        if self.rooms.place(room) == Some(&Place::Gate(by.gate)) {
+            let Wake::At(until) = wake else { return Checked::Stays(None) };
+            return Checked::Stays(Some(until));
+        }
+        self.leave_room(id);
+        let room = self.enter_room(id, Some(by));
+        match wake {
+            Wake::OnTurn => self.rooms.wake(room),
+            Wake::At(until) => self.rooms.wake_by(room, until),
+            Wake::OnEvent => {}
+        }
+        Checked::Moved
+    }
+
+    /// The requirement whose gate holds a waiter up.
+    fn held_up(&self, now: Timestamp, id: WaiterId) -> Option<(GateRequirement, Wake)> {
+        let waiter = &self.waiters[&id];
+        if let Some((by, until)) = waiter.denied_by(now, &self.gates) {
+            return Some((by, Wake::At(until)));
+        }
+        let is_in_queue = matches!(waiter.state, WaiterState::InRoom { held_up_by: None, .. });
+        waiter.requirements.iter().find_map(|requirement| {
+            let gate = requirement.gate;
+            let wake = if self.gates.must_yield(now, gate, id, waiter.goes_first())
+                || self.gates.is_at_width(gate)
+            {
+                Wake::OnEvent
+            } else if let Some(until) = self.gates.closed_until(now, gate, requirement.amount) {
+                Wake::At(until)
+            } else if is_in_queue && self.rooms.find(&Place::Gate(gate)).is_some() {
+                Wake::OnTurn
+            } else {
+                return None;
+            };
+            Some((*requirement, wake))
+        })
+    }
+
     fn begin(&mut self, now: Timestamp, id: WaiterId) {
         self.busy += 1;
         self.asking += 1;
-        let waiter = self.waiters.get_mut(&id).expect("a picked waiter exists");
+        let waiter = self.waiters.get_mut(&id).expect(EXISTS);
         for gate in waiter.gates() {
             self.gates.ask(gate);
         }
         waiter.attempts += 1;
+        waiter.wait = None;
         waiter.state = WaiterState::Asking { since: self.gates.releases(), begun_at: now };
     }
 
@@ -197,21 +342,22 @@ impl<W> Admission<W> {
         if self.busy == self.workers_max {
             return None;
         }
-        let due = self.queues.earliest_due();
+        let rested = self.resting.first().map(|(until, _)| *until);
+        let due = earlier(self.rooms.earliest_due(), rested);
         match self.outage.until() {
             None => due,
             Some(_) if self.asking > 0 => None,
-            Some(until) if self.queues.any_awake() => Some(until),
+            Some(until) if self.rooms.any_awake() => Some(until),
             Some(until) => due.map(|due| due.max(until)),
         }
     }
 
-    /// The waiter asks no more. Waiters behind it at a narrow gate may ask now.
+    /// The waiter asks no more. Others at a narrow gate may ask now.
     fn end_asking(&mut self, id: WaiterId) {
         self.asking -= 1;
         for gate in self.waiters[&id].gates() {
-            for queue in self.gates.end_asking(gate) {
-                self.queues.wake(queue);
+            if self.gates.end_asking(gate) {
+                self.rooms.wake_gate(gate);
             }
         }
     }
@@ -264,8 +410,8 @@ impl<W> Admission<W> {
         let denied: Box<[GateRequirement]> =
             waiter.requirements.iter().filter(is_denied).copied().collect();
         let owner = Owner::of_denial(denied.iter().map(|requirement| requirement.owner));
-        let blamed: Box<[&GateRequirement]> =
-            denied.iter().filter(|requirement| requirement.owner == owner).collect();
+        let blamed: Box<[GateRequirement]> =
+            denied.iter().filter(|requirement| requirement.owner == owner).copied().collect();
         for requirement in &blamed {
             self.gates.close(now, requirement.gate, requirement.amount, until, since);
         }
@@ -275,13 +421,18 @@ impl<W> Admission<W> {
             true => blamed.iter().map(|requirement| requirement.gate).collect(),
             false => Box::default(),
         };
-        waiter.state = WaiterState::Waiting(Wait {
-            until,
-            denied: denied.iter().map(|requirement| requirement.gate).collect(),
-            since,
-        });
+        let held_up_by = blamed.first().copied();
+        waiter.wait = Some(Wait { until, denied, since });
         self.put_first(now, id, &first_at);
-        self.wait_again(id);
+        self.end_asking(id);
+        self.busy -= 1;
+        match held_up_by {
+            Some(_) => {
+                let room = self.enter_room(id, held_up_by);
+                self.rooms.wake(room);
+            }
+            None => self.rest(id, until),
+        }
     }
 
     /// The outcome is unknown: the waiter asks again with the same lease after [`no_answer_pause`]. Until the limiter
@@ -297,14 +448,14 @@ impl<W> Admission<W> {
         retry_after: Duration,
         jitter: f64,
     ) {
-        let (waiter, since, begun_at) = asking(&mut self.waiters, id);
+        let (waiter, _, begun_at) = asking(&mut self.waiters, id);
         waiter.unanswered_lease = Some(lease);
         waiter.unanswered_count = waiter.unanswered_count.saturating_add(1);
         let pause = no_answer_pause(waiter.unanswered_count, retry_after, jitter);
-        waiter.state =
-            WaiterState::Waiting(Wait { until: now.after(pause), denied: Box::default(), since });
         self.outage.grow(now, begun_at, retry_after, jitter);
-        self.wait_again(id);
+        self.end_asking(id);
+        self.busy -= 1;
+        self.rest(id, now.after(pause));
     }
 
     /// The waiter's lease has ended or conflicts: it asks again at once with a new one.
@@ -316,8 +467,9 @@ impl<W> Admission<W> {
         let (waiter, ..) = asking(&mut self.waiters, id);
         waiter.unanswered_lease = None;
         waiter.unanswered_count = 0;
-        waiter.state = WaiterState::Ready;
-        self.wait_again(id);
+        self.end_asking(id);
+        self.busy -= 1;
+        self.enter_queue(id);
     }
 
     /// Work that was allowed has ended: its worker is free.
@@ -331,10 +483,8 @@ impl<W> Admission<W> {
 
     /// These limits got room back, so their gates open.
     pub fn released(&mut self, keys: &[LimitKey]) {
-        for key in keys {
-            for queue in self.gates.release(key) {
-                self.queues.wake(queue);
-            }
+        for gate in keys.iter().filter_map(|key| self.gates.release(key)) {
+            self.rooms.wake_gate(gate);
         }
     }
 
@@ -344,12 +494,11 @@ impl<W> Admission<W> {
             return Removed::Absent;
         };
         match waiter.state {
-            WaiterState::Asking { .. } => Removed::Asking,
-            WaiterState::Ready | WaiterState::Waiting(_) => {
-                self.queues.take(waiter.queue, &waiter.lane, id);
-                Removed::Waiting(self.take_out(id))
-            }
+            WaiterState::Asking { .. } => return Removed::Asking,
+            WaiterState::InRoom { .. } => self.leave_room(id),
+            WaiterState::Resting(until) => drop(self.resting.remove(&(until, id))),
         }
+        Removed::Waiting(self.take_out(id))
     }
 
     /// Removes all waiters that do not ask, in the order of arrival.
@@ -362,20 +511,12 @@ impl<W> Admission<W> {
         waiting.collect()
     }
 
-    fn wait_again(&mut self, id: WaiterId) {
-        self.end_asking(id);
-        self.busy -= 1;
-        let waiter = &self.waiters[&id];
-        self.queues.put(waiter.queue, &waiter.lane, id);
-    }
-
     fn take_out(&mut self, id: WaiterId) -> Waiter<W> {
         self.end_first(id, &[]);
-        let waiter = self.waiters.remove(&id).expect("the waiter exists");
+        let waiter = self.waiters.remove(&id).expect(EXISTS);
         for gate in waiter.gates() {
-            self.gates.leave(gate, waiter.queue);
+            self.gates.leave(gate);
         }
-        self.queues.close_if_unused(waiter.queue);
         waiter
     }
 
@@ -384,17 +525,16 @@ impl<W> Admission<W> {
         self.end_first(id, gates);
         let got = |gate: &GateId| self.gates.put_first(now, *gate, id, None);
         let first_at = gates.iter().copied().filter(got).collect();
-        self.waiters.get_mut(&id).expect("the waiter exists").first_at = first_at;
+        self.waiters.get_mut(&id).expect(EXISTS).first_at = first_at;
     }
 
     /// The waiter no longer goes first, except at these gates.
     fn end_first(&mut self, id: WaiterId, kept: &[GateId]) {
-        let waiter = self.waiters.get_mut(&id).expect("the waiter exists");
+        let waiter = self.waiters.get_mut(&id).expect(EXISTS);
         let before = std::mem::take(&mut waiter.first_at);
         for gate in before.iter().filter(|gate| !kept.contains(gate)) {
-            for queue in self.gates.end_first(*gate, id) {
-                self.queues.wake(queue);
-            }
+            self.gates.end_first(*gate, id);
+            self.rooms.wake_gate(*gate);
         }
     }
 }
@@ -411,29 +551,8 @@ fn asking<W>(
     (waiter, since, begun_at)
 }
 
-fn readiness<W>(
-    waiter: &Waiter<W>,
-    id: WaiterId,
-    gates: &WaiterGates,
-    now: Timestamp,
-) -> Readiness {
-    let mut due = match &waiter.state {
-        WaiterState::Waiting(wait) if !wait.is_over(now, gates) => Some(wait.until),
-        WaiterState::Ready | WaiterState::Waiting(_) => None,
-        WaiterState::Asking { .. } => unreachable!("a waiter that asks is in no lane"),
-    };
-    // A waiter whose own hint is over may ask, even if a later denial closed the gate for longer.
-    let is_expected = matches!(&waiter.state, WaiterState::Waiting(wait) if wait.until <= now);
-    for requirement in &waiter.requirements {
-        let goes_after = gates.must_yield(now, requirement.gate, id, !waiter.first_at.is_empty());
-        if goes_after || gates.is_at_width(requirement.gate) {
-            return Readiness::OnEvent;
-        }
-        if !is_expected {
-            due = due.max(gates.closed_until(now, requirement.gate, requirement.amount));
-        }
-    }
-    due.map_or(Readiness::Now, Readiness::At)
+fn earlier(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
+    a.into_iter().chain(b).min()
 }
 
 #[cfg(test)]

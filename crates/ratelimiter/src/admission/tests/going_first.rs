@@ -17,17 +17,25 @@ fn sch_05_after_three_denials_a_large_job_goes_first() {
          next
          deny large tpm for 1
          next
+         allow s1
+         end s1 tpm
+         next
          allow s2
          end s2 tpm
          next
          deny large tpm for 1
-         next
-         allow s1
-         end s1 tpm
          add s3 A t tpm=10
          add s4 A u tpm=10
          next
+         allow s3
+         end s3 tpm
+         next
+         allow s4
+         end s4 tpm
+         next
          deny large tpm for 1
+         add s5 A t tpm=10
+         add s6 A u tpm=10
          next
          1s next
          allow large
@@ -39,23 +47,31 @@ fn sch_05_after_three_denials_a_large_job_goes_first() {
             add s2 A u tpm=10
             next -> large#1; then on an event
             deny large tpm for 1
+            next -> s1#1; then on an event
+            allow s1
+            end s1 tpm
             next -> s2#1; then on an event
             allow s2
             end s2 tpm
             next -> large#2; then on an event
             deny large tpm for 1
-            next -> s1#1; then on an event
-            allow s1
-            end s1 tpm
             add s3 A t tpm=10
             add s4 A u tpm=10
+            next -> s3#1; then on an event
+            allow s3
+            end s3 tpm
+            next -> s4#1; then on an event
+            allow s4
+            end s4 tpm
             next -> large#3; then on an event
             deny large tpm for 1
+            add s5 A t tpm=10
+            add s6 A u tpm=10
             next -> nobody; then at 1s
             1s next -> large#4; then on an event
             allow large
             end large tpm
-            next -> s4#1; then on an event
+            next -> s5#1; then on an event
         "#]],
     );
 }
@@ -167,13 +183,13 @@ fn sch_05_two_jobs_that_go_first_do_not_wait_for_each_other() {
             deny x tpm for 1
             deny y tenant:t for 1
             add z1 A t tpm=1 tenant:t=1
-            next -> z1#1; then on an event
+            next -> z1#1; then at 1s
             allow z1
             1s next -> x#2, y#2; then on an event
             deny x tpm for 1
             deny y tenant:t for 1
             add z2 A t tpm=1 tenant:t=1
-            next -> z2#1; then on an event
+            next -> z2#1; then at 2s
             allow z2
             2s next -> x#3, y#3; then on an event
             deny x tpm for 1

@@ -1,0 +1,259 @@
+//! Rooms, where waiters wait: one for each queue, and one for each gate that holds waiters up. The lanes of a room take turns.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+use super::WaiterId;
+use super::gates::GateId;
+use crate::clock::Timestamp;
+
+/// Whose room it is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Place {
+    /// Waiters of this queue that have not asked yet, or that nothing holds up.
+    Queue(Arc<str>),
+    /// Waiters that this gate holds up.
+    Gate(GateId),
+}
+
+/// The ID of a room while a waiter is in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct RoomId(u64);
+
+/// A waiter as its room knows it.
+#[derive(Debug)]
+pub(super) struct Guest<'a> {
+    pub(super) id: WaiterId,
+    pub(super) lane: &'a Arc<str>,
+    /// What it needs of the gate's limit; 0 in the room of a queue.
+    pub(super) amount: u64,
+    /// It goes first at a gate, perhaps at another one.
+    pub(super) goes_first: bool,
+}
+
+/// All rooms with waiters. One that is asleep is skipped until its time comes or an event wakes it.
+#[derive(Debug, Default)]
+pub(super) struct Rooms {
+    ids: HashMap<Place, RoomId>,
+    rooms: HashMap<RoomId, Room>,
+    /// The rooms that are awake, the next one in front.
+    awake: VecDeque<RoomId>,
+    /// The rooms that are asleep until a time.
+    due: BTreeSet<(Timestamp, RoomId)>,
+    opened: u64,
+}
+
+#[derive(Debug)]
+struct Room {
+    place: Place,
+    /// The waiters of each lane, in the order of arrival. No lane is empty.
+    lanes: HashMap<Arc<str>, VecDeque<WaiterId>>,
+    /// The names of `lanes`, the next one in front.
+    turns: VecDeque<Arc<str>>,
+    /// The number of waiters by amount.
+    amounts: BTreeMap<u64, usize>,
+    /// The waiters that go first.
+    first: BTreeSet<WaiterId>,
+    sleep: Sleep,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sleep {
+    Awake,
+    /// Until an event, or until the time if there is one.
+    Asleep(Option<Timestamp>),
+}
+
+impl Rooms {
+    /// Puts a waiter into its lane, in the order of IDs. A new room is asleep.
+    pub(super) fn put(&mut self, place: &Place, guest: &Guest<'_>) -> RoomId {
+        let id = self.find(place).unwrap_or_else(|| self.open(place));
+        let room = self.room(id);
+        if let Some(waiting) = room.lanes.get_mut(guest.lane) {
+            let at = waiting.partition_point(|other| *other < guest.id);
+            waiting.insert(at, guest.id);
+        } else {
+            room.lanes.insert(guest.lane.clone(), VecDeque::from([guest.id]));
+            room.turns.push_back(guest.lane.clone());
+        }
+        *room.amounts.entry(guest.amount).or_insert(0) += 1;
+        if guest.goes_first {
+            room.first.insert(guest.id);
+        }
+        id
+    }
+
+    fn open(&mut self, place: &Place) -> RoomId {
+        let id = RoomId(self.opened);
+        self.opened += 1;
+        self.ids.insert(place.clone(), id);
+        let room = Room {
+            place: place.clone(),
+            lanes: HashMap::new(),
+            turns: VecDeque::new(),
+            amounts: BTreeMap::new(),
+            first: BTreeSet::new(),
+            sleep: Sleep::Asleep(None),
+        };
+        self.rooms.insert(id, room);
+        id
+    }
+
+    /// Takes a waiter out of its room, which ends with its last waiter.
+    pub(super) fn take(&mut self, id: RoomId, guest: &Guest<'_>) {
+        let room = self.room(id);
+        let waiting = room.lanes.get_mut(guest.lane).expect("a waiter has a lane");
+        let at = waiting.binary_search(&guest.id).expect("a waiter is in its lane");
+        waiting.remove(at);
+        if waiting.is_empty() {
+            room.lanes.remove(guest.lane);
+            // The lane whose turn it was is last.
+            if room.turns.back() == Some(guest.lane) {
+                room.turns.pop_back();
+            } else {
+                room.turns.retain(|other| other != guest.lane);
+            }
+        }
+        let count = room.amounts.get_mut(&guest.amount).expect("its amount was counted");
+        *count -= 1;
+        if *count == 0 {
+            room.amounts.remove(&guest.amount);
+        }
+        room.first.remove(&guest.id);
+        if room.lanes.is_empty() {
+            self.close(id);
+        }
+    }
+
+    fn close(&mut self, id: RoomId) {
+        let Room { place, sleep, .. } = self.rooms.remove(&id).expect("the room is open");
+        self.ids.remove(&place);
+        match sleep {
+            // Usually its turn is on.
+            Sleep::Awake if self.awake.front() == Some(&id) => drop(self.awake.pop_front()),
+            Sleep::Awake => self.awake.retain(|awake| *awake != id),
+            Sleep::Asleep(Some(due)) => drop(self.due.remove(&(due, id))),
+            Sleep::Asleep(None) => {}
+        }
+    }
+
+    /// The room of this place, if a waiter is in it.
+    pub(super) fn find(&self, place: &Place) -> Option<RoomId> {
+        self.ids.get(place).copied()
+    }
+
+    /// Whose room it is; `None` if its last waiter has left.
+    pub(super) fn place(&self, id: RoomId) -> Option<&Place> {
+        self.rooms.get(&id).map(|room| &room.place)
+    }
+
+    /// The smallest amount that a waiter of the room needs.
+    pub(super) fn smallest(&self, id: RoomId) -> u64 {
+        *self.rooms[&id].amounts.first_key_value().expect("a room has waiters").0
+    }
+
+    /// The waiters of the room that go first, the oldest in front.
+    pub(super) fn first(&self, id: RoomId) -> Vec<WaiterId> {
+        self.rooms[&id].first.iter().copied().collect()
+    }
+
+    pub(super) fn lane_count(&self, id: RoomId) -> usize {
+        self.rooms.get(&id).map_or(0, |room| room.turns.len())
+    }
+
+    /// The lane whose turn it is; `None` if the last waiter has left the room. The next time it is the next one's.
+    pub(super) fn next_lane(&mut self, id: RoomId) -> Option<Arc<str>> {
+        let turns = &mut self.rooms.get_mut(&id)?.turns;
+        turns.rotate_left(1);
+        turns.back().cloned()
+    }
+
+    /// The waiter at this position of a lane.
+    pub(super) fn waiter_at(&self, id: RoomId, lane: &str, at: usize) -> Option<WaiterId> {
+        self.rooms.get(&id)?.lanes.get(lane)?.get(at).copied()
+    }
+
+    /// The room whose turn it is. The caller ends its turn, or puts it to sleep.
+    pub(super) fn next_awake(&self) -> Option<RoomId> {
+        self.awake.front().copied()
+    }
+
+    pub(super) fn any_awake(&self) -> bool {
+        !self.awake.is_empty()
+    }
+
+    /// The room has had its turn, and gets another one after all others; unless its last waiter has left.
+    pub(super) fn end_turn(&mut self, id: RoomId) {
+        if self.awake.front() == Some(&id) {
+            self.awake.rotate_left(1);
+        }
+    }
+
+    /// Lets the room take its turns again.
+    pub(super) fn wake(&mut self, id: RoomId) {
+        let Sleep::Asleep(due) = self.room(id).sleep else {
+            return;
+        };
+        if let Some(due) = due {
+            self.due.remove(&(due, id));
+        }
+        self.room(id).sleep = Sleep::Awake;
+        self.awake.push_back(id);
+    }
+
+    /// Wakes the room of a gate, if there is one.
+    pub(super) fn wake_gate(&mut self, gate: GateId) {
+        if let Some(id) = self.find(&Place::Gate(gate)) {
+            self.wake(id);
+        }
+    }
+
+    /// Skips the room, whose turn it is, until then or until it is woken; unless its last waiter has left.
+    pub(super) fn sleep(&mut self, id: RoomId, due: Option<Timestamp>) {
+        if self.awake.front() == Some(&id) {
+            self.awake.pop_front();
+            self.rest(id, due);
+        }
+    }
+
+    fn rest(&mut self, id: RoomId, due: Option<Timestamp>) {
+        self.room(id).sleep = Sleep::Asleep(due);
+        self.due.extend(due.map(|due| (due, id)));
+    }
+
+    /// A room that is asleep wakes by then at the latest.
+    pub(super) fn wake_by(&mut self, id: RoomId, at: Timestamp) {
+        match self.room(id).sleep {
+            Sleep::Awake => {}
+            Sleep::Asleep(Some(due)) if due <= at => {}
+            Sleep::Asleep(due) => {
+                due.map(|due| self.due.remove(&(due, id)));
+                self.rest(id, Some(at));
+            }
+        }
+    }
+
+    /// Wakes the rooms whose time has come.
+    pub(super) fn wake_due(&mut self, now: Timestamp) {
+        while let Some((due, id)) = self.due.first().copied() {
+            if due > now {
+                break;
+            }
+            self.wake(id);
+        }
+    }
+
+    pub(super) fn earliest_due(&self) -> Option<Timestamp> {
+        self.due.first().map(|(due, _)| *due)
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        let Self { ids, rooms, awake, due, opened: _ } = self;
+        ids.is_empty() && rooms.is_empty() && awake.is_empty() && due.is_empty()
+    }
+
+    fn room(&mut self, id: RoomId) -> &mut Room {
+        self.rooms.get_mut(&id).expect("a room is open while a waiter is in it")
+    }
+}
