@@ -56,6 +56,8 @@ use crate::{LeaseId, LimitKey, Requirement, Requirements};
 pub const STARVING_AFTER: u32 = 8;
 /// The longest wait, whatever a hint says: a capacity may be raised long before a month is over.
 pub const WAIT_MAX: Duration = Duration::from_secs(5 * 60);
+/// How often others may pass a denied waiter before it goes first.
+const PASSES_MAX: u32 = 64;
 /// How many waiters at the front of a lane are checked for one that may ask.
 const LOOK_AHEAD_MAX: usize = 8;
 
@@ -367,13 +369,37 @@ impl<W> Admission<W> {
     /// # Panics
     /// If the waiter does not ask.
     pub fn allowed(&mut self, id: WaiterId) -> Waiter<W> {
-        asking(&mut self.waiters, id);
+        let (_, _, begun_at) = asking(&mut self.waiters, id);
         self.outage.end();
         self.end_asking(id);
-        for gate in self.waiters[&id].gates() {
-            self.gates.widen(gate, self.workers_max);
+        let waiter = self.take_out(id);
+        for gate in waiter.gates() {
+            // If it was the last one that needed the limit, the gate is gone.
+            if self.gates.is_needed(gate) {
+                self.gates.widen(gate, self.workers_max);
+                self.count_pass(begun_at, gate, id);
+            }
         }
-        self.take_out(id)
+        waiter
+    }
+
+    /// A waiter has passed this gate. One that was denied there and came before goes first when it was passed too often.
+    fn count_pass(&mut self, now: Timestamp, gate: GateId, passer: WaiterId) {
+        let Some(passed) = self.rooms.oldest_denied(gate).filter(|passed| *passed < passer) else {
+            return;
+        };
+        let waiter = self.waiters.get_mut(&passed).expect(EXISTS);
+        waiter.passes += 1;
+        if waiter.passes >= PASSES_MAX
+            && !waiter.goes_first()
+            && let WaiterState::InRoom { held_up_by: Some(held_up_by), .. } = waiter.state
+        {
+            waiter.denials.starve(now, held_up_by.owner, self.starving_after);
+            self.leave_room(passed);
+            self.put_first(now, passed, &[gate]);
+            let room = self.enter_room(passed, Some(held_up_by));
+            self.rooms.wake(room);
+        }
     }
 
     /// The waiter was refused permanently and leaves; its worker is free.
@@ -417,6 +443,7 @@ impl<W> Admission<W> {
         }
         waiter.unanswered_lease = None;
         waiter.unanswered_count = 0;
+        waiter.passes = 0;
         let first_at = match waiter.denials.count(now, owner, self.starving_after) {
             true => blamed.iter().map(|requirement| requirement.gate).collect(),
             false => Box::default(),

@@ -110,6 +110,11 @@ impl<W: Copy + Ord> Gates<W> {
         }
     }
 
+    /// True if a waiter needs the limit.
+    pub(super) fn is_needed(&self, id: GateId) -> bool {
+        self.gates[id.0].needed_by > 0
+    }
+
     pub(super) fn key(&self, id: GateId) -> &LimitKey {
         &self.gates[id.0].key
     }

@@ -29,6 +29,7 @@ pub(super) struct Guest<'a> {
     pub(super) amount: u64,
     /// It goes first at a gate, perhaps at another one.
     pub(super) goes_first: bool,
+    pub(super) was_denied: bool,
 }
 
 /// All rooms with waiters. One that is asleep is skipped until its time comes or an event wakes it.
@@ -54,6 +55,8 @@ struct Room {
     amounts: BTreeMap<u64, usize>,
     /// The waiters that go first.
     first: BTreeSet<WaiterId>,
+    /// The waiters that were denied.
+    denied: BTreeSet<WaiterId>,
     sleep: Sleep,
 }
 
@@ -80,6 +83,9 @@ impl Rooms {
         if guest.goes_first {
             room.first.insert(guest.id);
         }
+        if guest.was_denied {
+            room.denied.insert(guest.id);
+        }
         id
     }
 
@@ -93,6 +99,7 @@ impl Rooms {
             turns: VecDeque::new(),
             amounts: BTreeMap::new(),
             first: BTreeSet::new(),
+            denied: BTreeSet::new(),
             sleep: Sleep::Asleep(None),
         };
         self.rooms.insert(id, room);
@@ -120,6 +127,7 @@ impl Rooms {
             room.amounts.remove(&guest.amount);
         }
         room.first.remove(&guest.id);
+        room.denied.remove(&guest.id);
         if room.lanes.is_empty() {
             self.close(id);
         }
@@ -155,6 +163,12 @@ impl Rooms {
     /// The waiters of the room that go first, the oldest in front.
     pub(super) fn first(&self, id: RoomId) -> Vec<WaiterId> {
         self.rooms[&id].first.iter().copied().collect()
+    }
+
+    /// The oldest waiter at this gate that was denied.
+    pub(super) fn oldest_denied(&self, gate: GateId) -> Option<WaiterId> {
+        let room = self.find(&Place::Gate(gate))?;
+        self.rooms[&room].denied.first().copied()
     }
 
     pub(super) fn lane_count(&self, id: RoomId) -> usize {

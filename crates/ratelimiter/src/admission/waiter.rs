@@ -28,6 +28,8 @@ pub struct Waiter<W> {
     /// The gates that no other waiter may pass before this one.
     pub(super) first_at: Box<[GateId]>,
     pub(super) denials: Denials,
+    /// How often another passed it since its last denial.
+    pub(super) passes: u32,
     /// The caller's data.
     pub work: W,
 }
@@ -81,6 +83,7 @@ impl<W> Waiter<W> {
             wait: None,
             first_at: Box::default(),
             denials: Denials::default(),
+            passes: 0,
             work,
         }
     }
@@ -96,7 +99,8 @@ impl<W> Waiter<W> {
     /// As the room of its queue knows it, or that of a gate.
     pub(super) fn guest(&self, id: WaiterId, gate: Option<GateRequirement>) -> Guest<'_> {
         let amount = gate.map_or(0, |requirement| requirement.amount);
-        Guest { id, lane: &self.lane, amount, goes_first: self.goes_first() }
+        let (goes_first, was_denied) = (self.goes_first(), self.wait.is_some());
+        Guest { id, lane: &self.lane, amount, goes_first, was_denied }
     }
 
     /// The requirement whose limit denied it and got no room back since, until its hint is over. None if all of them did.

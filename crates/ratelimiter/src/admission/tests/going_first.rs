@@ -2,7 +2,8 @@
 
 use expect_test::expect;
 
-use super::check;
+use super::super::PASSES_MAX;
+use super::{Script, check};
 
 /// SCH-05
 ///
@@ -268,4 +269,26 @@ fn sch_04_a_cancelled_job_no_longer_goes_first() {
             next -> small#1; then on an event
         "#]],
     );
+}
+
+/// SCH-05
+///
+/// With as many tenants as jobs, a denied job rarely gets a turn, so the jobs that pass it are counted too.
+#[test]
+fn sch_05_a_job_that_many_have_passed_goes_first() {
+    let mut script = Script::new(1);
+    let play = |script: &mut Script, lines: &[&str]| {
+        lines.iter().for_each(|line| drop(script.play(line)));
+    };
+    play(&mut script, &["add large A t tpm=90", "next", "deny large tpm for 60"]);
+    for n in 0..PASSES_MAX {
+        let small = format!("s{n}");
+        script.play(&format!("add {small} A {small} tpm=10"));
+        assert!(script.play("next").starts_with(&format!("{small}#1;")));
+        script.play(&format!("allow {small}"));
+        script.play(&format!("end {small}"));
+    }
+    play(&mut script, &["add last A last tpm=10"]);
+    assert_eq!(script.play("next"), "nobody; then at 60s");
+    assert_eq!(script.play("60s next"), "large#2; then on an event");
 }
