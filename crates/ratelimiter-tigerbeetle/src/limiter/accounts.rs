@@ -86,10 +86,14 @@ fn state(
     let taken = balances.debits_posted + balances.debits_pending;
     let free = balances.credits_posted.checked_sub(taken);
     let free = free.expect("the account's debits never exceed its credits");
+    let (used, capacity) = (units(balances.debits_pending), limit.registered.limit.capacity.get());
     let owed = debt.debits_posted.checked_sub(debt.credits_posted);
     let usage = Usage {
-        used: units(balances.debits_pending),
-        available: units(free),
+        used,
+        available: match limit.is_shadow() {
+            true => capacity.saturating_sub(used),
+            false => units(free),
+        },
         debt: owed.expect("no more is forgiven than is owed"),
         uncovered: limit.counts.uncovered(),
     };

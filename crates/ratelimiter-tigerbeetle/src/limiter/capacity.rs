@@ -10,7 +10,8 @@ mod plan;
 use std::collections::BTreeSet;
 
 use ratelimiter::{
-    Capacity, DefineError, DeleteError, Limit, LimitKey, LimitStatus, RegisteredLimit, Unanswered,
+    Capacity, DefineError, DeleteError, Limit, LimitKey, LimitMode, LimitStatus, RegisteredLimit,
+    Unanswered,
 };
 
 use self::plan::{
@@ -94,7 +95,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             }
             // Another server may have tried to define a limit that is new here.
             let is_uncertain = known.is_none() || admin.uncertain.contains(&limit.key);
-            let target = CapacityTarget::Set { to: limit.capacity };
+            let target = CapacityTarget::Set { to: limit.ceiling() };
             Ok(goal(&limit.key, target, is_uncertain))
         };
         limits.iter().map(goal).collect()
@@ -137,11 +138,8 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let mut goals: Vec<AccountGoal> = Vec::with_capacity(limits.len());
         for registered in &limits {
             let key = &registered.limit.key;
-            goals.push(goal(
-                key,
-                CapacityTarget::Set { to: registered.target() },
-                is_uncertain(key),
-            ));
+            let target = CapacityTarget::Set { to: funding(registered) };
+            goals.push(goal(key, target, is_uncertain(key)));
         }
         let given: BTreeSet<&LimitKey> = limits.iter().map(|limit| &limit.limit.key).collect();
         for key in unconfirmed.iter().filter(|key| !given.contains(key)) {
@@ -173,7 +171,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     /// The target of an account whose last change is uncertain.
     fn target_of(&self, key: &LimitKey) -> CapacityTarget {
         match self.read_table().get(key) {
-            Some(limit) => CapacityTarget::Set { to: limit.registered.target() },
+            Some(limit) => CapacityTarget::Set { to: funding(&limit.registered) },
             None => CapacityTarget::Unchanged,
         }
     }
@@ -189,7 +187,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             uncertain.map(|key| goal(key, self.target_of(key), true)).collect();
         for limit in self.read_table().decreasing() {
             if !admin.uncertain.contains(limit.key()) {
-                let target = CapacityTarget::SetIfFree { to: limit.registered.target() };
+                let target = CapacityTarget::SetIfFree { to: funding(&limit.registered) };
                 goals.push(goal(limit.key(), target, false));
             }
         }
@@ -335,6 +333,15 @@ fn contention_error(key: &LimitKey) -> Unanswered {
 fn goal(key: &LimitKey, target: CapacityTarget, is_uncertain: bool) -> AccountGoal {
     let late_requests = if is_uncertain { LateRequests::Possible } else { LateRequests::None };
     AccountGoal { key: key.clone(), target, late_requests, was_refused: false }
+}
+
+/// The capacity of a limit's account once no decrease waits. In shadow mode it is whatever can be
+/// counted, so that the ledger refuses nothing (`TB-20`).
+fn funding(registered: &RegisteredLimit) -> Capacity {
+    match registered.limit.mode {
+        LimitMode::Enforce => registered.target(),
+        LimitMode::Shadow => registered.limit.ceiling(),
+    }
 }
 
 /// The limit in force, given the outcome at its account.

@@ -133,7 +133,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             .filter(|_| limits.len() == LIMITS_CHECKED_AT_ONCE);
         for limit in limits {
             let version = rows.get(&limit.account).map(|row| Version::of(*row));
-            let capacity = u128::from(limit.registered.limit.capacity.get());
+            let capacity = u128::from(limit.registered.limit.ceiling().get());
             let agrees = version.is_some_and(|version| {
                 version.capacity() == capacity && version.is_closed() == limit.is_decreasing()
             });

@@ -2,11 +2,14 @@
 
 mod batch;
 mod chain;
+mod shadow;
 
 use std::time::Duration;
 
 use futures::future::try_join;
-use ratelimiter::{Decision, Denial, DenialReason, LeaseId, ReserveError, ReserveRequest};
+use ratelimiter::{
+    Decision, Denial, DenialReason, LeaseId, LimitKey, ReserveError, ReserveRequest,
+};
 
 pub(super) use self::batch::PartSize;
 use self::chain::Refusal;
@@ -33,6 +36,14 @@ enum ReservePlan {
     },
 }
 
+/// The ledger's reply to a chain.
+struct ChainReply<'a> {
+    transfers: &'a [TransferId],
+    results: &'a [TransferResult],
+    /// The limits in shadow mode that would have denied it, in any order.
+    shadow_denied: Vec<LimitKey>,
+}
+
 impl<L: Ledger> TigerBeetleLimiter<L> {
     pub(super) async fn reserve_one(
         &self,
@@ -45,7 +56,12 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                 chain::push(&mut item, lease, &requirements);
                 let transfers: Vec<_> = transfers_of(&item).collect();
                 let results = self.ledger.create_transfers(item).await.map_err(unanswered)?;
-                self.interpret_reply(lease, &requirements, &transfers, &results).await
+                let reply = ChainReply {
+                    shadow_denied: self.shadow_denied_by(&requirements, &results).await,
+                    transfers: &transfers,
+                    results: &results,
+                };
+                self.interpret_reply(request, &requirements, reply).await
             }
             ReservePlan::Replay(requirements) => self.replay(lease, &requirements).await,
             ReservePlan::DeniedByDefinition { requirements, otherwise } => {
@@ -94,14 +110,13 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     /// Interprets the ledger's reply to a chain.
     async fn interpret_reply(
         &self,
-        lease: LeaseId,
+        request: &ReserveRequest,
         requirements: &[ResolvedRequirement],
-        transfers: &[TransferId],
-        results: &[TransferResult],
+        reply: ChainReply<'_>,
     ) -> Result<Decision, ReserveError> {
-        match chain::read(results) {
-            Ok(()) => Ok(self.allow(lease, requirements, transfers, results)),
-            Err(refusal) => self.refuse(refusal, lease, requirements).await,
+        match chain::read(reply.results) {
+            Ok(()) => Ok(self.allow(request, requirements, reply)),
+            Err(refusal) => self.refuse(refusal, request.lease, requirements).await,
         }
     }
 
@@ -130,22 +145,23 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
 
     fn allow(
         &self,
-        lease: LeaseId,
+        request: &ReserveRequest,
         requirements: &[ResolvedRequirement],
-        transfers: &[TransferId],
-        results: &[TransferResult],
+        ChainReply { transfers, results, mut shadow_denied }: ChainReply<'_>,
     ) -> Decision {
         for requirement in requirements {
             requirement.limit.counts.record_allow();
         }
         self.time.observe(results, self.options.clock.now());
         let created_at = results.iter().map(|result| result.timestamp);
-        let lease = Lease::allowed(lease, requirements, transfers.iter().copied().zip(created_at));
+        let transfers = transfers.iter().copied().zip(created_at);
+        let lease = Lease::allowed(request.lease, requirements, transfers);
         let reserved_at = lease.reserved_at;
         self.counters.leases_allowed.add(1);
         self.counters.lease_transfers.add(results.len() as u64);
         self.cache.insert(lease);
-        Decision::allowed_at(reserved_at)
+        shadow_denied.sort_by_key(|key| request.requirements.iter().position(|r| r.key == *key));
+        Decision::Allowed { reserved_at, shadow_denied }
     }
 
     /// The lease exists, or may exist: the ledger decides.

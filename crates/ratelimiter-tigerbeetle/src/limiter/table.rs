@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use foldhash::fast::RandomState;
 use ratelimiter::{
-    LimitKey, LimitStatus, Page, RegisteredLimit, Requirement, Requirements, ReserveError,
+    LimitKey, LimitMode, LimitStatus, Page, RegisteredLimit, Requirement, Requirements,
+    ReserveError,
 };
 
 use crate::ids;
@@ -152,15 +153,20 @@ impl KnownLimit {
         self.registered.waits()
     }
 
+    /// It is paused and denies.
     pub(super) fn is_paused(&self) -> bool {
-        self.registered.status == LimitStatus::Paused
+        self.registered.status == LimitStatus::Paused && !self.is_shadow()
+    }
+
+    pub(super) fn is_shadow(&self) -> bool {
+        self.registered.limit.mode == LimitMode::Shadow
     }
 }
 
 impl ResolvedRequirement {
     /// The amount could never be admitted.
     pub(super) fn exceeds_capacity(&self) -> bool {
-        self.amount > self.limit.registered.limit.capacity.get()
+        self.amount > self.limit.registered.limit.ceiling().get()
     }
 }
 

@@ -8,6 +8,7 @@ pub mod complete;
 pub mod once;
 pub mod operate;
 pub mod replay;
+pub mod shadow;
 pub mod start;
 
 /// Passes the table of scenarios to a macro that makes tests of them.
@@ -44,6 +45,9 @@ macro_rules! all {
             capacity::tb_07_a_server_that_did_not_take_the_put_denies_too,
             capacity::pause_01_a_server_that_did_not_take_the_put_denies_too,
             capacity::tb_07_racing_changes_end_at_one_of_the_targets,
+            shadow::tb_20_servers_count_together_in_shadow_mode,
+            shadow::tb_20_enforcing_closes_the_account_until_it_fits,
+            shadow::tb_20_a_batch_names_the_limits_of_each_request,
             start::tb_08_missing_accounts_are_made_and_funded,
             start::tb_08_an_account_follows_the_definition_up_and_down,
             start::tb_08_a_decrease_is_resumed,

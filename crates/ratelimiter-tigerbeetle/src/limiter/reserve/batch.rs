@@ -11,7 +11,7 @@ use ratelimiter::{Decision, ReserveError, ReserveRequest};
 use super::super::TigerBeetleLimiter;
 use super::super::table::ResolvedRequirement;
 use super::super::unanswered::unanswered;
-use super::{ReservePlan, chain, transfers_of};
+use super::{ChainReply, ReservePlan, chain, transfers_of};
 use crate::ledger::{ItemTooLarge, Ledger, LedgerError, WorkItem};
 
 /// Small enough that several parts fit into a request, and that several sessions share a large
@@ -97,19 +97,30 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         {
             return Err(*too_large);
         }
-        let answer = async |request: &ReserveRequest, planned| match (planned, &results) {
-            (BatchItem::Refused(error), _) => Err(error),
+        let chains = planned.iter().map(|planned| match (planned, &results) {
             (BatchItem::InItem(requirements, at), Ok(results)) => {
-                let (transfers, results) = (&transfers[at.clone()], &results[at]);
-                self.interpret_reply(request.lease, &requirements, transfers, results).await
+                (&requirements[..], &results[at.clone()])
             }
-            (BatchItem::InItem(..), Err(error)) => Err(unanswered(error.clone()).into()),
-            (BatchItem::Alone, _) => self.reserve_one(request).await,
-        };
+            (BatchItem::InItem(..), Err(_)) | (BatchItem::Alone | BatchItem::Refused(_), _) => {
+                (&[][..], &[][..])
+            }
+        });
+        let shadow_denied = self.shadow_denied(&chains.collect::<Vec<_>>()).await;
+        let answer =
+            async |request: &ReserveRequest, planned, shadow_denied| match (planned, &results) {
+                (BatchItem::Refused(error), _) => Err(error),
+                (BatchItem::InItem(requirements, at), Ok(results)) => {
+                    let (transfers, results) = (&transfers[at.clone()], &results[at]);
+                    let reply = ChainReply { transfers, results, shadow_denied };
+                    self.interpret_reply(request, &requirements, reply).await
+                }
+                (BatchItem::InItem(..), Err(error)) => Err(unanswered(error.clone()).into()),
+                (BatchItem::Alone, _) => self.reserve_one(request).await,
+            };
         // Concurrently, so that a repeated batch, whose leases are all read from the ledger, takes
         // as long as one lease.
-        let answers =
-            requests.iter().zip(planned).map(|(request, planned)| answer(request, planned));
+        let items = requests.iter().zip(planned).zip(shadow_denied);
+        let answers = items.map(|((request, planned), denied)| answer(request, planned, denied));
         Ok(join_all(answers).await)
     }
 }
