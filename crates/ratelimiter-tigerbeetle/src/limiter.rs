@@ -18,10 +18,12 @@ mod maintenance;
 mod observations;
 mod operate;
 mod options;
+mod periods;
 mod reserve;
 mod table;
 mod unanswered;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::num::NonZeroU128;
 use std::sync::atomic::AtomicU64;
@@ -67,6 +69,8 @@ pub struct TigerBeetleLimiter<L> {
     random: Mutex<fastrand::Rng>,
     /// Serialises changes of limits.
     admin: tokio::sync::Mutex<AdminState>,
+    /// Calendar limits whose next period is needed by reserves that wait for `admin`.
+    due_periods: Mutex<BTreeSet<LimitKey>>,
     drift: Mutex<DefinitionDrift>,
     probe: Mutex<ExpiryProbe>,
     /// The probe's [`ExpiryProbe::lag`]: read by every reserve, written only by the tick.
@@ -88,6 +92,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             time: ClusterTime::default(),
             random: Mutex::new(random),
             admin: tokio::sync::Mutex::default(),
+            due_periods: Mutex::default(),
             drift: Mutex::default(),
             probe: Mutex::new(ExpiryProbe::new(options.probe_every)),
             expiry_lag_ms: AtomicU64::new(0),
@@ -108,18 +113,23 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         // Another server's lease may be the first contact with the cluster. The cluster's clock
         // decides whether it has expired, however wrong the local clock is.
         if !self.time.is_known() {
-            let results = self.ledger.create_transfers(time_query()).await.map_err(unanswered)?;
-            self.time.observe(&results, self.options.clock.now());
+            self.read_cluster_time().await?;
         }
-        let query = |rows_max: usize| {
-            let rows_max = u32::try_from(rows_max).expect("a small number");
+        let query = |rows_max| {
             self.ledger.query_transfers(TransferQuery::new(lease_data(lease)).rows_max(rows_max))
         };
         let mut rows = query(FEW_LEASE_ROWS_MAX).await.map_err(unanswered)?;
-        if rows.len() == FEW_LEASE_ROWS_MAX {
+        if rows.len() == FEW_LEASE_ROWS_MAX as usize {
             rows = query(LEASE_ROWS_MAX).await.map_err(unanswered)?;
         }
         Ok(LeaseLookup::from_rows(lease, &rows))
+    }
+
+    /// The time at which the cluster executed a request of this call; never ahead of its clock.
+    async fn read_cluster_time(&self) -> Result<Timestamp, Unanswered> {
+        let results = self.ledger.create_transfers(time_query()).await.map_err(unanswered)?;
+        self.time.observe(&results, self.options.clock.now());
+        Ok(results[0].timestamp)
     }
 
     fn cluster_now(&self) -> Timestamp {

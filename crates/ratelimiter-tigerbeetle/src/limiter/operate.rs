@@ -11,7 +11,7 @@ use super::TigerBeetleLimiter;
 use super::capacity::Attempt;
 use super::codes::{TransferCode, lease_data};
 use super::complete::LeaseEnd;
-use super::lease::Lease;
+use super::lease::{LEASE_ROWS_MAX, Lease, reserved_at_of};
 use super::table::LimitTable;
 use super::unanswered::{RETRY_AFTER, unanswered, unexpected_status};
 use crate::ids;
@@ -60,10 +60,10 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         if let Some(known) = self.cache.get(lease) {
             return Ok(LeasePosition::of(known.reserved_at, lease));
         }
-        let query = TransferQuery::new(lease_data(lease)).rows_max(1);
+        let query = TransferQuery::new(lease_data(lease)).rows_max(LEASE_ROWS_MAX);
         let rows = self.ledger.query_transfers(query).await.map_err(unanswered)?;
-        let reservation = rows.first().ok_or(LeasesError::UnknownLease { lease })?;
-        Ok(LeasePosition::of(reservation.timestamp, lease))
+        let reserved_at = reserved_at_of(&rows).ok_or(LeasesError::UnknownLease { lease })?;
+        Ok(LeasePosition::of(reserved_at, lease))
     }
 
     pub(super) async fn release_lease(&self, lease: LeaseId) -> Result<(), ReleaseError> {

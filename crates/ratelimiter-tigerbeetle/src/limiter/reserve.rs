@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::future::try_join;
 use ratelimiter::{
-    Decision, Denial, DenialReason, LeaseId, LimitKey, ReserveError, ReserveRequest,
+    Decision, Denial, DenialReason, LeaseId, LimitKey, ReserveError, ReserveRequest, Unanswered,
 };
 
 pub(super) use self::batch::PartSize;
@@ -16,11 +16,14 @@ use self::chain::Refusal;
 use super::TigerBeetleLimiter;
 use super::lease::{Lease, LeaseLookup};
 use super::table::ResolvedRequirement;
-use super::unanswered::{unanswered, unexpected_status};
+use super::unanswered::{RETRY_AFTER, unanswered, unexpected_status};
 use crate::ledger::{Ledger, TransferId, TransferResult, WorkItem};
 
 /// Retry hint for a lease that was denied long ago: a new lease ID may be tried at once.
 const AT_ONCE: Duration = Duration::from_millis(1);
+
+/// The most times that one reserve begins periods; more than one if a period ends meanwhile.
+const PERIODS_BEGUN_MAX: usize = 4;
 
 /// How a reserve is answered.
 enum ReservePlan {
@@ -28,6 +31,8 @@ enum ReservePlan {
     SendChain(Vec<ResolvedRequirement>),
     /// The lease was allowed here. Another server may have completed it, so ask the ledger.
     Replay(Vec<ResolvedRequirement>),
+    /// The periods of these calendar limits have ended: begin the next ones, and plan again.
+    BeginPeriods(Vec<LimitKey>),
     /// The definitions deny a new lease, so only an existing one can be allowed (`RES-06`).
     DeniedByDefinition {
         requirements: Vec<ResolvedRequirement>,
@@ -50,7 +55,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         request: &ReserveRequest,
     ) -> Result<Decision, ReserveError> {
         let lease = request.lease;
-        match self.plan_reserve(request)? {
+        match self.plan_in_course(request).await? {
             ReservePlan::SendChain(requirements) => {
                 let mut item = WorkItem::new();
                 chain::push(&mut item, lease, &requirements);
@@ -64,10 +69,23 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                 self.interpret_reply(request, &requirements, reply).await
             }
             ReservePlan::Replay(requirements) => self.replay(lease, &requirements).await,
+            ReservePlan::BeginPeriods(_) => unreachable!("they have begun"),
             ReservePlan::DeniedByDefinition { requirements, otherwise } => {
                 self.find_existing_lease(lease, &requirements).await.unwrap_or(otherwise)
             }
         }
+    }
+
+    /// As [`plan_reserve`](Self::plan_reserve), after the periods that are needed have begun.
+    async fn plan_in_course(&self, request: &ReserveRequest) -> Result<ReservePlan, ReserveError> {
+        for _ in 0..PERIODS_BEGUN_MAX {
+            match self.plan_reserve(request)? {
+                ReservePlan::BeginPeriods(keys) => self.begin_periods(keys).await?,
+                plan => return Ok(plan),
+            }
+        }
+        let reason = "a period ends as soon as it has begun".to_owned();
+        Err(Unanswered { reason, retry_after: RETRY_AFTER }.into())
     }
 
     /// Answers locally where possible; otherwise plans the ledger request.
@@ -76,12 +94,28 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         if self.cache.has(request.lease) {
             return Ok(ReservePlan::Replay(requirements));
         }
+        let ended = self.ended_periods(&requirements);
+        if !ended.is_empty() {
+            return Ok(ReservePlan::BeginPeriods(ended));
+        }
         if let Some(otherwise) = self.refuse_by_definition(&requirements) {
             return Ok(ReservePlan::DeniedByDefinition { requirements, otherwise });
         }
         self.reject_when_expiry_lags()?;
         requirements.sort_unstable_by(|a, b| a.limit.key().cmp(b.limit.key()));
         Ok(ReservePlan::SendChain(requirements))
+    }
+
+    /// The calendar limits whose last known period has ended.
+    fn ended_periods(&self, requirements: &[ResolvedRequirement]) -> Vec<LimitKey> {
+        let mut calendar =
+            requirements.iter().filter(|need| need.limit.account.ends_at.is_some()).peekable();
+        if calendar.peek().is_none() {
+            return Vec::new();
+        }
+        let now = self.cluster_now();
+        let ended = calendar.filter(|need| need.limit.account.has_ended(now));
+        ended.map(|need| need.limit.key().clone()).collect()
     }
 
     /// The refusal by the definitions alone, in the order of the checks; `None` if there may be
@@ -225,8 +259,12 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
 
     fn deny(&self, requirement: &ResolvedRequirement, streak: u32) -> Decision {
         let kind = requirement.limit.registered.limit.kind;
-        let retry_after = self.options.hints.delay(kind, streak, self.random_f64());
-        no_room(requirement, retry_after)
+        let backoff = self.options.hints.delay(kind, streak, self.random_f64());
+        let reset_after = requirement.limit.account.ends_at.map(|ends_at| {
+            let reset_after = ends_at.since(self.cluster_now());
+            reset_after.max(AT_ONCE)
+        });
+        no_room(requirement, reset_after.map_or(backoff, |reset_after| backoff.min(reset_after)))
     }
 
     /// Denied before: the hint uses the key's current streak of denials, if there is one.

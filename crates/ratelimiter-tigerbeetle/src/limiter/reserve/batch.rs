@@ -71,6 +71,30 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         answers
     }
 
+    /// Plans these requests, after the periods that they need have begun, all together.
+    async fn plan_part(
+        &self,
+        requests: &[ReserveRequest],
+    ) -> Vec<Result<ReservePlan, ReserveError>> {
+        let plan = |request| self.plan_reserve(request);
+        let mut plans: Vec<_> = requests.iter().map(plan).collect();
+        let mut ended = Vec::new();
+        for plan in plans.iter().flatten() {
+            if let ReservePlan::BeginPeriods(keys) = plan {
+                ended.extend_from_slice(keys);
+            }
+        }
+        // If that fails, each request tries on its own.
+        if !ended.is_empty() && self.begin_periods(ended).await.is_ok() {
+            for (request, plan) in requests.iter().zip(&mut plans) {
+                if matches!(plan, Ok(ReservePlan::BeginPeriods(_))) {
+                    *plan = self.plan_reserve(request);
+                }
+            }
+        }
+        plans
+    }
+
     /// Sends the chains of these requests as one item.
     ///
     /// # Errors
@@ -79,17 +103,22 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         &self,
         requests: &[ReserveRequest],
     ) -> Result<Vec<Result<Decision, ReserveError>>, ItemTooLarge> {
+        let plans = self.plan_part(requests).await;
         let mut item = WorkItem::new();
-        let mut plan_item = |request| match self.plan_reserve(request) {
+        let mut plan_item = |(request, plan): (&ReserveRequest, _)| match plan {
             Ok(ReservePlan::SendChain(requirements)) => {
                 let start = item.len();
                 chain::push(&mut item, request.lease, &requirements);
                 BatchItem::InItem(requirements, start..item.len())
             }
-            Ok(ReservePlan::Replay(_) | ReservePlan::DeniedByDefinition { .. }) => BatchItem::Alone,
+            Ok(
+                ReservePlan::Replay(_)
+                | ReservePlan::BeginPeriods(_)
+                | ReservePlan::DeniedByDefinition { .. },
+            ) => BatchItem::Alone,
             Err(error) => BatchItem::Refused(error),
         };
-        let planned: Vec<_> = requests.iter().map(&mut plan_item).collect();
+        let planned: Vec<_> = requests.iter().zip(plans).map(&mut plan_item).collect();
         let transfers: Vec<_> = transfers_of(&item).collect();
         let results = self.ledger.create_transfers(item).await;
         if let Err(LedgerError::ItemTooLarge(too_large)) = &results

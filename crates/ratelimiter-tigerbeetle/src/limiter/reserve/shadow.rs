@@ -39,7 +39,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         }
         let needs_of = |at: usize| chains[at].0.iter().filter(|need| need.limit.is_shadow());
         let mut accounts: Vec<AccountId> =
-            counted.iter().flat_map(|at| needs_of(*at)).map(|need| need.limit.account).collect();
+            counted.iter().flat_map(|at| needs_of(*at)).map(|need| need.limit.account.id).collect();
         accounts.sort_unstable();
         accounts.dedup();
         let mut used = match self.used_of(accounts).await {
@@ -53,7 +53,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         // What later chains of the item took does not count for an earlier one.
         for at in counted.into_iter().rev() {
             for need in needs_of(at) {
-                let Some(used) = used.get_mut(&need.limit.account) else { continue };
+                let Some(used) = used.get_mut(&need.limit.account.id) else { continue };
                 if *used > u128::from(need.limit.registered.limit.capacity.get()) {
                     denied[at].push(need.limit.key().clone());
                 }

@@ -160,7 +160,8 @@ fn tb_08_only_what_differs_is_written() {
         (&closed, CapacityTarget::Unchanged, Possible, false, 4, Reached, false),
     ];
     for (from, target, late_requests, was_refused, transfers, outcome, changes) in table {
-        let goal = AccountGoal { key: key(), target, late_requests, was_refused };
+        let account = LimitAccount::lasting(&key());
+        let goal = AccountGoal { key: key(), account, target, late_requests, was_refused };
         let attempt = Attempt { unix_ms: 1, nonce: NonZeroU128::MIN };
         let (count, then, is_change) = match from.step_to(&goal, attempt) {
             CapacityStep::Done(outcome) => (0, outcome, false),

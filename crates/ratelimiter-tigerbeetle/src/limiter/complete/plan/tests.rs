@@ -7,6 +7,7 @@ use super::*;
 use crate::ids::limit_account;
 use crate::ledger::{AccountRow, Action, Balances, Event, UserData};
 use crate::limiter::codes::AccountCode;
+use crate::limiter::table::LimitAccount;
 
 const LEASE: LeaseId = LeaseId::from_u128(0x0156_3E3A_B5D3_D676_4C61_EFB9_9302_BD5B);
 
@@ -42,7 +43,8 @@ fn table(overage: Overage) -> LimitTable {
         let window = Window::from_seconds(60).unwrap();
         let kind = LimitKind::Rolling { window };
         let limit = Limit::new(key(name), kind, Capacity::new(100).unwrap());
-        table.put(RegisteredLimit::in_force(Limit { overage, ..limit }));
+        let account = LimitAccount::lasting(&limit.key);
+        table.put(RegisteredLimit::in_force(Limit { overage, ..limit }), account);
     }
     table
 }
