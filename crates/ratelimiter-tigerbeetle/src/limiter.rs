@@ -107,6 +107,19 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         &self.ledger
     }
 
+    /// A page of the limits that are listed.
+    ///
+    /// # Errors
+    /// As for [`Backend::states`].
+    pub async fn states_where(
+        &self,
+        page: &Page,
+        is_listed: impl Fn(&LimitKey) -> bool + Send,
+    ) -> Result<Vec<LimitState>, StateError> {
+        let limits = self.read_table().page(page, is_listed);
+        Ok(self.states_of(&limits).await?)
+    }
+
     /// Reads a lease from its transfers, so that any server can complete it (`TB-04`).
     async fn look_up_lease(&self, lease: LeaseId) -> Result<LeaseLookup, Unanswered> {
         self.counters.cold_reads.add(1);
@@ -211,13 +224,12 @@ impl<L: Ledger> Backend for TigerBeetleLimiter<L> {
     }
 
     async fn states(&self, page: &Page) -> Result<Vec<LimitState>, StateError> {
-        let limits = self.read_table().page(page);
-        Ok(self.states_of(&limits).await?)
+        self.states_where(page, |_| true).await
     }
 
     /// Those in this server's cache.
     async fn leases(&self, page: &LeasePage) -> Result<Vec<OpenLease>, LeasesError> {
-        self.list_leases(page).await
+        self.leases_where(page, |_| true).await
     }
 
     /// At any server: the lease comes from the cache, or else from the ledger.

@@ -262,6 +262,38 @@ fn ops_05_unknown_fields_are_preserved_in_place() {
     .assert_eq(&notes.join("\n"));
 }
 
+/// OPS-05: a later version may know more periods, modes and time zones; in this version they are mistakes.
+#[test]
+fn ops_05_a_limit_with_a_value_of_a_later_version_is_preserved() {
+    let text = |version: u64| {
+        let calendar = r#""kind":"calendar","capacity":1"#;
+        format!(
+            r#"{{"version":{version},"limits":[
+{{"key":"a",{calendar},"period":"year"}},
+{{"key":"b",{calendar},"period":"day","mode":"dry"}},
+{{"key":"c",{calendar},"period":"day","time_zone":"Mars/Olympus"}},
+{{"key":"d",{calendar},"period":"day"}}]}}"#
+        )
+    };
+    let LimitsDocument { registry, preserved, notes } =
+        LimitsDocument::read(text(3).as_bytes()).unwrap();
+    let keys: Vec<_> = registry.iter().map(|limit| limit.limit.key.as_str()).collect();
+    assert_eq!(keys, ["d"]);
+    let notes: Vec<_> = notes.iter().map(ToString::to_string).collect();
+    expect![[r#"
+        line 2: a: period: "year" is unknown to this version; this limit is ignored and preserved
+        line 3: b: mode: "dry" is unknown to this version; this limit is ignored and preserved
+        line 4: c: time_zone: "Mars/Olympus" is unknown to this version; this limit is ignored and preserved"#]]
+    .assert_eq(&notes.join("\n"));
+    let written = preserved.write(registry.iter());
+    for kept in ["year", "dry", "Mars/Olympus"] {
+        assert!(written.contains(kept), "{written}");
+    }
+    let errors = LimitsDocument::read(text(2).as_bytes()).unwrap_err().errors;
+    let fields: Vec<_> = errors.iter().filter_map(|error| error.field.as_deref()).collect();
+    assert_eq!(fields, ["period", "mode", "time_zone"]);
+}
+
 /// OPS-05: a deleted limit loses its unknown fields, a redefined one keeps them.
 #[test]
 fn ops_05_unknown_fields_are_removed_with_their_limit() {

@@ -85,6 +85,11 @@ impl LeasePage {
     pub fn len_max(&self) -> usize {
         self.count_max.min(LEASE_PAGE_MAX)
     }
+
+    /// True if a lease with these amounts has something, of the page's limit if it names one.
+    pub fn has(&self, amounts: &[HeldAmount]) -> bool {
+        amounts.iter().any(|held| self.key.as_ref().is_none_or(|key| held.key == *key))
+    }
 }
 
 impl LeasePosition {

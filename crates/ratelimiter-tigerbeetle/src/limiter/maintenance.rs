@@ -123,7 +123,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     async fn compare_with_accounts(&self) -> Result<(), Unanswered> {
         let after = lock(&self.drift).last_checked.clone();
         let page = Page { after, count_max: Some(LIMITS_CHECKED_AT_ONCE), ..Page::default() };
-        let limits = self.read_table().page(&page);
+        let limits = self.read_table().page(&page, |_| true);
         let rows = self.rows_of(limits.iter().map(|limit| limit.account.id).collect()).await?;
         let now = self.options.clock.now();
         let mut drift = lock(&self.drift);

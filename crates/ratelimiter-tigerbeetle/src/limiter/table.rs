@@ -136,8 +136,12 @@ impl LimitTable {
         requirements.iter().map(find).collect()
     }
 
-    /// The limits of a page, sorted by key. The limits outside of it cost nothing.
-    pub(super) fn page(&self, page: &Page) -> Vec<Arc<KnownLimit>> {
+    /// A page of the limits that are listed, sorted by key.
+    pub(super) fn page(
+        &self,
+        page: &Page,
+        is_listed: impl Fn(&LimitKey) -> bool,
+    ) -> Vec<Arc<KnownLimit>> {
         let prefix = page.prefix.as_str();
         let start = match &page.after {
             Some(after) if after.as_str() >= prefix => Bound::Excluded(after.as_str()),
@@ -146,6 +150,7 @@ impl LimitTable {
         self.sorted
             .range::<str, _>((start, Bound::Unbounded))
             .take_while(|(key, _)| key.as_str().starts_with(prefix))
+            .filter(|(key, _)| is_listed(key))
             .map(|(_, limit)| Arc::clone(limit))
             .take(page.count_max.unwrap_or(usize::MAX))
             .collect()

@@ -116,6 +116,22 @@ impl HostedBackend for FaultyBackend {
         self.memory.restore_all(limits, unconfirmed).await
     }
 
+    async fn visible_states(
+        &self,
+        page: &Page,
+        is_visible: impl Fn(&LimitKey) -> bool + Send + Sync,
+    ) -> Result<Vec<LimitState>, StateError> {
+        self.memory.visible_states(page, is_visible).await
+    }
+
+    async fn visible_leases(
+        &self,
+        page: &LeasePage,
+        is_visible: impl Fn(&LimitKey) -> bool + Send + Sync,
+    ) -> Result<Vec<OpenLease>, LeasesError> {
+        self.memory.visible_leases(page, is_visible).await
+    }
+
     fn is_shared(&self) -> bool {
         self.is_shared
     }

@@ -13,7 +13,7 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 
 use ratelimiter::clock::Timestamp;
-use ratelimiter::{Actuals, CompleteError, LeaseId, LimitKey, Overage};
+use ratelimiter::{Actuals, CompleteError, LeaseId, Limit, LimitKey, LimitKind, Overage};
 
 use crate::ids::{self, TransferRole};
 use crate::ledger::{AccountId, Transfer, TransferId, TransferResult, TransferStatus, WorkItem};
@@ -123,7 +123,9 @@ pub(super) fn plan(
                 if is_live(reservation) {
                     plan.steps.extend(reconcile(lease.id, reservation, key, actual, overage));
                 } else if kind == ReservationKind::Calendar
-                    && let Some(overage) = overage
+                    && let Some(limit) = table.get(key)
+                    && let Limit { kind: LimitKind::Calendar { .. }, overage, .. } =
+                        limit.registered.limit
                 {
                     plan.add_late_excess(key, actual.saturating_sub(reservation.amount), overage);
                 }
