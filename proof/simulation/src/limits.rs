@@ -1,5 +1,6 @@
 //! Simulated limiters: clients, servers that crash, one oracle for all backends.
 
+mod calendar;
 mod client;
 mod cluster;
 mod context;
