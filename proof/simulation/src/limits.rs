@@ -5,6 +5,7 @@ mod client;
 mod cluster;
 mod context;
 mod flawed_ledger;
+mod flawed_memory;
 mod flawed_server;
 mod host;
 pub(crate) mod memory;

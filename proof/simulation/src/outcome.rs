@@ -110,7 +110,9 @@ impl Invariant {
             Self::AdmitsWhatFits => "a limit over the capacity that it is to have admits nothing",
             Self::ShadowNeverDenies => "a limit in shadow mode never denies",
             Self::ShadowDenialsNamed => "an answer names the shadow limits that would have denied",
-            Self::ResetsOnSchedule => "a period ends when it must, a new schedule begins with the next",
+            Self::ResetsOnSchedule => {
+                "a period ends when it must, a new schedule begins with the next"
+            }
             Self::HintsReachTheReset => "the hint of a calendar limit is the time to its reset",
             Self::DefinitionsKept => "the limits file has what was answered",
             Self::DebtAsUsed => "debt is what was used without room, once",

@@ -115,7 +115,6 @@ impl SimContext {
         }))
     }
 
-
     pub(super) fn executor(&self) -> &Executor {
         &self.0.executor
     }

@@ -11,6 +11,7 @@ use ratelimiter::{
 
 use super::client::schedule;
 use super::context::{SimContext, group};
+use super::flawed_memory::FlawedMemory;
 use super::host::FaultInjector;
 use super::oracle::{AllowedLag, Reading};
 use super::plan::{
@@ -153,6 +154,7 @@ impl MemorySite {
             }
         });
         let (_, file) = self.processes.begin(0, self, self.flaw);
+        let limiter = FlawedMemory::around(limiter, self.flaw);
         server::run(context, 0, limiter, file, self.flaw);
     }
 

@@ -39,7 +39,9 @@ impl Oracle {
         let (number, lease) = (facts.lease, &self.leases[&facts.lease]);
         let variant = lease.sent_by(operation);
         let violation = |invariant, detail| Err(Violation { invariant, detail });
-        if let Some(key) = shadow_denied.iter().find(|key| !variant.needs.contains_key(&plan::number(key))) {
+        if let Some(key) =
+            shadow_denied.iter().find(|key| !variant.needs.contains_key(&plan::number(key)))
+        {
             let detail = format!("L{number} needs nothing of {key}, which it is told of");
             return violation(Invariant::ShadowDenialsNamed, detail);
         }

@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use ratelimiter::clock::Timestamp;
 
-use super::{
-    AllowedLag, Answer, CompleteFacts, LeaseFacts, LimitFacts, Oracle, RequirementSet,
-};
+use super::{AllowedLag, Answer, CompleteFacts, LeaseFacts, LimitFacts, Oracle, RequirementSet};
 use crate::limits::plan::SetupKind;
 
 /// Units of one limit: those of one lease, or summed over all.

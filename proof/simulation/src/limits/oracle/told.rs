@@ -228,8 +228,9 @@ impl Oracle {
             return;
         }
         let expiry = |limit: usize| self.expiry(limit, reserved_at);
-        let is_kept =
-            |limit: usize| variant.needs.contains_key(&limit) && !variant.may_be_lost.contains(&limit);
+        let is_kept = |limit: usize| {
+            variant.needs.contains_key(&limit) && !variant.may_be_lost.contains(&limit)
+        };
         let in_time = |limit: &&usize| now < expiry(**limit).0 && is_kept(**limit);
         let met = &self.operations[&operation].met;
         let is_owed = |limit: usize| self.is_debt(limit) && met[&limit].certainly_enforces();

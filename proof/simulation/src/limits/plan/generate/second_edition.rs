@@ -18,8 +18,7 @@ pub(crate) struct LimitChoices {
 const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 /// How long nothing happens: about as long as some period, or as a day on which the clocks change.
-const LEAPS_MS: [u64; 6] =
-    [MINUTE_MS, HOUR_MS, HOUR_MS, 23 * HOUR_MS, 24 * HOUR_MS, 25 * HOUR_MS];
+const LEAPS_MS: [u64; 6] = [MINUTE_MS, HOUR_MS, HOUR_MS, 23 * HOUR_MS, 24 * HOUR_MS, 25 * HOUR_MS];
 
 impl LimitChoices {
     pub(crate) const ALL: Self = Self { calendar: true, shadow: true };
@@ -31,8 +30,8 @@ impl Generator {
     pub(super) fn second_edition(&mut self, seed: u64, choices: LimitChoices) {
         let own = fastrand::Rng::with_seed(seed.rotate_left(16) ^ 0xCA1E_DA12);
         let before = std::mem::replace(&mut self.random, own);
-        if self.percent(70) {
-            let schedules = self.schedules();
+        if choices != LimitChoices::FIRST_EDITION && self.percent(70) {
+            let (starts_at, schedules) = self.schedules();
             let mut changes_mode = vec![false; self.limits.len()];
             for (limit, changes_mode) in changes_mode.iter_mut().enumerate() {
                 let is_rolling = matches!(self.limits[limit].kind, SetupKind::Rolling { .. });
@@ -47,24 +46,22 @@ impl Generator {
             }
             self.changes(&schedules, &changes_mode);
             if self.limits.iter().any(|limit| limit.definition().schedule.is_some()) {
+                self.starts_at = starts_at;
                 self.leaps();
             }
         }
         self.random = before;
     }
 
-    /// A reset falls into the run; schedules that have it, and one whose reset is a minute later.
-    fn schedules(&mut self) -> [Schedule; 3] {
+    /// A start shortly before a reset, schedules that have this reset, and one whose reset is a minute later.
+    fn schedules(&mut self) -> (Timestamp, [Schedule; 3]) {
         let (second, daily) = *self.random.choice(&DAILY_RESETS).expect("there are some");
         let starts_at_ms = second * 1_000 - self.random.u64(400..EVENTS_MS);
-        self.starts_at = Timestamp::from_unix_ms(starts_at_ms);
         let minute = |minutes: u64| u8::try_from(minutes % 60).expect("an hour has few minutes");
         let minutes = second / 60;
-        [
-            Schedule::Hourly { minute: minute(minutes) },
-            Schedule::Hourly { minute: minute(minutes + 1) },
-            daily,
-        ]
+        let hourly = Schedule::Hourly { minute: minute(minutes) };
+        let later = Schedule::Hourly { minute: minute(minutes + 1) };
+        (Timestamp::from_unix_ms(starts_at_ms), [hourly, later, daily])
     }
 
     fn schedule(&mut self, schedules: &[Schedule; 3]) -> Schedule {
