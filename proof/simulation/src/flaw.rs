@@ -100,7 +100,7 @@ flaws! {
         "a complete is answered and releases nothing",
     NeverReopens in TigerBeetle within 20 breaks ProgressResumes:
         "a limit that was closed for a decrease is not opened again",
-    LocksNothing in TigerBeetle within 20 breaks DefinitionsKept:
+    LocksNothing in TigerBeetle within 20 breaks DefinitionsKept | AdmitsWhatFits:
         "two servers change the limits file at once",
     HidesStagedFiles in TigerBeetle within 20 breaks ProgressResumes:
         "a change that a dead server has begun is not looked for",
@@ -122,7 +122,7 @@ flaws! {
         "what was reserved of a calendar limit outlives the reset",
     AppliesSchedulesAtOnce in Memory within 20 breaks ResetsOnSchedule:
         "a changed schedule applies at once",
-    ReturnsToNextPeriod in Memory within 50 breaks HeldAsPromised | AnswersHaveReasons:
+    ReturnsToNextPeriod in Memory within 100 breaks HeldAsPromised | AnswersHaveReasons:
         "a complete after the reset returns units of the new period",
     HintsBeyondReset in Memory within 20 breaks HintsReachTheReset:
         "the hint of a denial is an hour too long",

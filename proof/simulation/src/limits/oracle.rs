@@ -72,6 +72,8 @@ struct LimitFacts {
     debt_min: u128,
     /// The definitions that may be in force.
     possible: Possible,
+    /// The change that deletes it, if it is the only one that may have.
+    deleted_by: Option<Operation>,
     /// One of them was in shadow mode, at some moment.
     was_shadow: bool,
     /// Of a calendar limit.
@@ -95,8 +97,8 @@ struct RequirementSet {
     /// When its reservations began, once somebody was told.
     allowed: Option<Timestamp>,
     denied: bool,
-    /// The limits that may have been deleted since, and its reservations with them.
-    may_be_lost: BTreeSet<usize>,
+    /// The limits that may have been deleted since, and its reservations with them; by a change under way, or for good.
+    may_be_lost: BTreeMap<usize, Option<Operation>>,
 }
 
 #[derive(Clone)]
@@ -152,6 +154,7 @@ impl Oracle {
             debt: 0,
             debt_min: 0,
             possible: Possible::new(BTreeSet::from([Some(setup.definition())])),
+            deleted_by: None,
             was_shadow: setup.is_shadow,
             periods: None,
         };
@@ -219,7 +222,7 @@ impl Oracle {
             touched_at: None,
             allowed: None,
             denied: false,
-            may_be_lost: BTreeSet::new(),
+            may_be_lost: BTreeMap::new(),
         });
     }
 

@@ -438,7 +438,8 @@ impl fmt::Display for LimitsPlan {
         writeln!(f, "seed {}", self.seed)?;
         for (number, limit) in self.limits.iter().enumerate() {
             let Limit { key, kind, overage, .. } = limit.limit(number, limit.definition());
-            writeln!(f, "limit {key} {kind} {}, overage {}", limit.definition(), overage.name())?;
+            let definition = Definition { schedule: None, ..limit.definition() };
+            writeln!(f, "limit {key} {kind} {definition}, overage {}", overage.name())?;
         }
         if self.has_calendar() {
             writeln!(f, "starts at {} ms after 1970", self.starts_at.unix_ms())?;

@@ -74,7 +74,7 @@ impl Oracle {
             return 0;
         };
         let (expires_at, _) = self.expiry(limit, reserved_at);
-        if expires_at <= now || variant.may_be_lost.contains(&limit) {
+        if expires_at <= now || variant.may_be_lost.contains_key(&limit) {
             return 0;
         }
         // A complete may be carried out from the moment on at which it is sent.

@@ -75,6 +75,16 @@ impl Definitions {
         Possible::new(targets)
     }
 
+    /// The change that deletes a limit, if no other may have.
+    pub(super) fn deleted_by(&self, key: &LimitKey) -> Option<Operation> {
+        let mut deletes = self.under_way.iter().filter(|((_, other), change)| {
+            other == key && (change.wanted.is_none() || change.others.contains(&None))
+        });
+        let ((operation, _), _) = deletes.next()?;
+        let is_settled = self.settled.get(key).is_some_and(|targets| !targets.contains(&None));
+        (is_settled && deletes.next().is_none()).then_some(*operation)
+    }
+
     /// The keys that an operation is about to change.
     fn keys_of(&self, operation: Operation) -> Vec<LimitKey> {
         let keys = self.under_way.keys().filter(|(of, _)| *of == operation);
@@ -163,6 +173,9 @@ impl Oracle {
         }
         definitions.end_unknown(operation);
         self.follow_definitions(now);
+        if told == ChangeTold::NotMade {
+            self.keep_reserved(operation);
+        }
     }
 
     /// Holds what the limits file says against what was answered.

@@ -6,6 +6,7 @@ use ratelimiter::clock::Timestamp;
 
 use super::Oracle;
 use super::definitions::Target;
+use crate::executor::Operation;
 use crate::limits::calendar::Schedule;
 use crate::limits::plan::{Definition, key};
 
@@ -67,9 +68,10 @@ impl Oracle {
     pub(super) fn follow_definitions(&mut self, now: Timestamp) {
         for limit in 0..self.limits.len() {
             self.follow_time(limit, now);
-            let possible = self.definitions.possible(&key(limit));
-            self.limits[limit].was_shadow |= possible.may_be_shadow();
-            self.limits[limit].possible = possible;
+            let facts = &mut self.limits[limit];
+            facts.possible = self.definitions.possible(&key(limit));
+            facts.deleted_by = self.definitions.deleted_by(&key(limit));
+            facts.was_shadow |= facts.possible.may_be_shadow();
             self.follow_time(limit, now);
         }
         for facts in self.operations.values_mut().filter(|facts| facts.is_open) {
@@ -94,8 +96,18 @@ impl Oracle {
             (facts.debt, facts.debt_min) = (0, 0);
             let variants = self.leases.values_mut().flat_map(|lease| &mut lease.variants);
             for variant in variants.filter(|variant| variant.needs.contains_key(&limit)) {
-                variant.may_be_lost.insert(limit);
+                let lost_with = variant.may_be_lost.entry(limit).or_insert(facts.deleted_by);
+                if *lost_with != facts.deleted_by {
+                    *lost_with = None;
+                }
             }
+        }
+    }
+
+    /// A change has no effect: what might have been lost with it was not.
+    pub(super) fn keep_reserved(&mut self, operation: Operation) {
+        for variant in self.leases.values_mut().flat_map(|lease| &mut lease.variants) {
+            variant.may_be_lost.retain(|_, lost_with| *lost_with != Some(operation));
         }
     }
 }

@@ -229,7 +229,7 @@ impl Oracle {
         }
         let expiry = |limit: usize| self.expiry(limit, reserved_at);
         let is_kept = |limit: usize| {
-            variant.needs.contains_key(&limit) && !variant.may_be_lost.contains(&limit)
+            variant.needs.contains_key(&limit) && !variant.may_be_lost.contains_key(&limit)
         };
         let in_time = |limit: &&usize| now < expiry(**limit).0 && is_kept(**limit);
         let met = &self.operations[&operation].met;
