@@ -117,13 +117,14 @@ impl Definitions {
     fn changed_in_part(&self, registry: &Registry, operation: Operation) -> Option<LimitKey> {
         let mut made = Vec::new();
         for key in self.keys_of(operation) {
-            let wanted = self.under_way[&(operation, key.clone())].wanted;
+            let Change { wanted, others, .. } = &self.under_way[&(operation, key.clone())];
             let settled = self.settled.get(&key).cloned().unwrap_or_else(undefined);
             let changes = self.under_way.keys().filter(|(_, other)| *other == key);
-            if changes.count() > 1 || settled.len() > 1 || settled.contains(&wanted) {
+            let is_changed_by_others = changes.count() > 1 || !others.is_empty();
+            if is_changed_by_others || settled.len() > 1 || settled.contains(wanted) {
                 return None;
             }
-            made.push((target_of(registry, &key) == wanted, key));
+            made.push((target_of(registry, &key) == *wanted, key));
         }
         let (first, _) = *made.first()?;
         made.into_iter().find(|(is_made, _)| *is_made != first).map(|(_, key)| key)
@@ -275,6 +276,17 @@ mod tests {
         assert_eq!(both.map(|file| is_kept(&oracle, file)), [true, true, false, false]);
         oracle.change_told(A, ChangeTold::Made, NOW);
         assert_eq!(both.map(|file| is_kept(&oracle, file)), [false, true, false, false]);
+    }
+
+    /// OPS-03
+    #[test]
+    fn ops_03_a_list_may_be_followed_by_a_change_of_a_part() {
+        let mut oracle = Oracle::new(&[SETUP, SETUP], AT_ONCE, NOW);
+        sent(&mut oracle, A, 0, 2);
+        sent(&mut oracle, A, 1, 3);
+        sent(&mut oracle, B, 1, 1);
+        oracle.change_told(B, ChangeTold::Made, NOW);
+        assert_eq!(oracle.check_file(&[limit(0, 2), limit(1, 1)].into_iter().collect()), Ok(()));
     }
 
     /// DEF-08
