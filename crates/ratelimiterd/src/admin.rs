@@ -1,7 +1,7 @@
 //! Changing limits: one change at a time, in the backend and on disk together.
 //!
-//! A change is staged on disk, applied in the backend, and committed on disk (`DEF-08`). It completes even
-//! if the client disconnects, so that backend and file stay consistent.
+//! A change is staged on disk, applied in the backend, and committed on disk (`DEF-08`); a delete in memory is applied last. It
+//! completes even if the client disconnects, so that backend and file stay consistent.
 
 mod change;
 mod change_log;
