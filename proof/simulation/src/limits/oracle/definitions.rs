@@ -9,13 +9,10 @@ use ratelimiter::clock::Timestamp;
 use ratelimiter::{LimitKey, Registry};
 
 use super::Oracle;
-use super::in_force::Possible;
+use super::in_force::{Possible, Target};
 use crate::executor::Operation;
 use crate::limits::plan::Definition;
 use crate::outcome::{Invariant, Violation};
-
-/// The definition that a limit is meant to have; `None` if there is to be no such limit.
-pub(super) type Target = Option<Definition>;
 
 /// What whoever asked for a change was told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,10 +5,12 @@ use std::collections::BTreeSet;
 use ratelimiter::clock::Timestamp;
 
 use super::Oracle;
-use super::definitions::Target;
 use crate::executor::Operation;
 use crate::limits::calendar::Schedule;
 use crate::limits::plan::{Definition, key};
+
+/// The definition that a limit is meant to have; `None` if there is to be no such limit.
+pub(super) type Target = Option<Definition>;
 
 /// Definitions of a limit of which one was in force, at one moment or at some in a stretch of time.
 #[derive(Clone, Debug, Default)]
