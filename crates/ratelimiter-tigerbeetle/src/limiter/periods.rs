@@ -161,6 +161,9 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         keys: &[LimitKey],
     ) -> Result<Vec<Option<LimitAccount>>, Unanswered> {
         let rows = self.rows_of(keys.iter().map(ids::period_end_account).collect()).await?;
+        if !rows.is_empty() && !self.time.is_known() {
+            self.read_cluster_time().await?;
+        }
         let now = self.cluster_now();
         let account = |key: &LimitKey| {
             let announced = rows.get(&ids::period_end_account(key));
