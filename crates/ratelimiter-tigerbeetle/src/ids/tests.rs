@@ -106,7 +106,13 @@ fn tb_19_accounts_of_periods_are_of_one_key_and_one_end() {
     let distinct: std::collections::HashSet<_> = accounts.iter().collect();
     assert_eq!(distinct.len(), accounts.len());
     // These are on disk in every cluster.
-    check(period_account(&key(KEY), at(1_796_076_000_000)).get(), &expect!["75ca778a25eb8112d1e5fac7094328f3"]);
+    check(
+        period_account(&key(KEY), at(1_796_076_000_000)).get(),
+        &expect!["75ca778a25eb8112d1e5fac7094328f3"],
+    );
     check(period_end_account(&key(KEY)).get(), &expect!["8c327c32574bb9ec605ee99a64603765"]);
-    check(announcement(&key(KEY), 1_796_076_000_000).get(), &expect!["01a22e78d3005d59d356382c1ef5a185"]);
+    check(
+        announcement(&key(KEY), 1_796_076_000_000).get(),
+        &expect!["01a22e78d3005d59d356382c1ef5a185"],
+    );
 }

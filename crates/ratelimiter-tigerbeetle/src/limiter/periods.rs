@@ -114,18 +114,14 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let results = self.send_singly(&transfers).await?;
         for (Announcement { limit, ends_at, .. }, result) in announcements.into_iter().zip(results)
         {
-            match result.status {
-                TransferStatus::Created => {
-                    found[limit] = Some(LimitAccount::of_period(&limits[limit].key, ends_at));
-                }
-                // Another server was first. Its announcement is read at the next attempt.
-                status if status.exists() => {}
-                status => {
-                    let key = &limits[limit].key;
-                    tracing::error!(%key, ?status, "a period cannot be announced");
-                    return Err(unexpected_status("period", status));
-                }
+            let (key, status) = (&limits[limit].key, result.status);
+            if status == TransferStatus::Created {
+                found[limit] = Some(LimitAccount::of_period(key, ends_at));
+            } else if !status.exists() {
+                tracing::error!(%key, ?status, "a period cannot be announced");
+                return Err(unexpected_status("period", status));
             }
+            // Otherwise another server was first: its announcement is read at the next attempt.
         }
         Ok(())
     }
