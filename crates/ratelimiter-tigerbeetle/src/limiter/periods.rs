@@ -18,13 +18,16 @@ use ratelimiter::{LimitKey, LimitKind, Unanswered};
 
 use super::TigerBeetleLimiter;
 use super::accounts::AccountsOf;
-use super::capacity::CHANGE_ATTEMPTS_MAX;
 use super::codes::TransferCode;
 use super::table::{KnownLimit, LimitAccount};
 use super::unanswered::{RETRY_AFTER, unexpected_status};
 use crate::ids;
 use crate::ledger::{AccountRow, Ledger, Transfer, TransferStatus};
 use crate::lock::lock;
+
+/// The most attempts to find a period. Whoever is not the first to announce it reads it at the next
+/// attempt, unless it has ended by then.
+const ATTEMPTS_MAX: usize = 8;
 
 /// A limit whose account is asked for. The kind says when the next period ends, if the one in course
 /// is over.
@@ -50,7 +53,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         limits: &[AccountRequest],
     ) -> Result<Vec<LimitAccount>, Unanswered> {
         let mut found = self.known_accounts(limits);
-        for _ in 0..CHANGE_ATTEMPTS_MAX {
+        for _ in 0..ATTEMPTS_MAX {
             if found.iter().all(Option::is_some) {
                 break;
             }
