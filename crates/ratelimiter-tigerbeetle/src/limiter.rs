@@ -50,7 +50,7 @@ pub use self::options::LimiterOptions;
 use self::reserve::PartSize;
 use self::table::LimitTable;
 use self::unanswered::unanswered;
-use crate::ledger::{Ledger, TransferQuery};
+use crate::ledger::{Ledger, TransferQuery, TransferRow};
 use crate::lock::lock;
 
 /// The limiter that stores reservations as pending transfers of a ledger. Any number of them may
@@ -128,14 +128,21 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         if !self.time.is_known() {
             self.read_cluster_time().await?;
         }
-        let query = |rows_max| {
+        let rows = self.rows_of_lease(lease).await?;
+        Ok(LeaseLookup::from_rows(lease, &rows))
+    }
+
+    /// The transfers of a lease, oldest first.
+    async fn rows_of_lease(&self, lease: LeaseId) -> Result<Vec<TransferRow>, Unanswered> {
+        let query = |rows_max: usize| {
+            let rows_max = u32::try_from(rows_max).expect("a small number");
             self.ledger.query_transfers(TransferQuery::new(lease_data(lease)).rows_max(rows_max))
         };
         let mut rows = query(FEW_LEASE_ROWS_MAX).await.map_err(unanswered)?;
-        if rows.len() == FEW_LEASE_ROWS_MAX as usize {
+        if rows.len() == FEW_LEASE_ROWS_MAX {
             rows = query(LEASE_ROWS_MAX).await.map_err(unanswered)?;
         }
-        Ok(LeaseLookup::from_rows(lease, &rows))
+        Ok(rows)
     }
 
     /// The time at which the cluster executed a request of this call; never ahead of its clock.

@@ -12,10 +12,10 @@ use crate::ledger::{AccountId, RowKind, TransferId, TransferRow, UserData};
 
 /// At least the number of transfers of one lease: its reservations, a void and a new reservation
 /// for each, and a marker.
-pub(super) const LEASE_ROWS_MAX: u32 = 4 * REQUIREMENTS_MAX as u32;
+pub(super) const LEASE_ROWS_MAX: usize = 4 * REQUIREMENTS_MAX;
 /// More than an open lease usually has. The first query asks for this many: a message to the
 /// cluster carries as many queries as there is room for their rows.
-pub(super) const FEW_LEASE_ROWS_MAX: u32 = 8;
+pub(super) const FEW_LEASE_ROWS_MAX: usize = 8;
 
 /// A lease that was allowed and, as far as is known here, not completed.
 ///

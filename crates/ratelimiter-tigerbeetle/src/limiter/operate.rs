@@ -9,13 +9,13 @@ use ratelimiter::{
 
 use super::TigerBeetleLimiter;
 use super::capacity::Attempt;
-use super::codes::{TransferCode, lease_data};
+use super::codes::TransferCode;
 use super::complete::LeaseEnd;
-use super::lease::{LEASE_ROWS_MAX, Lease, reserved_at_of};
+use super::lease::{Lease, reserved_at_of};
 use super::table::LimitTable;
 use super::unanswered::{RETRY_AFTER, unanswered, unexpected_status};
 use crate::ids;
-use crate::ledger::{Action, Ledger, Transfer, TransferQuery, TransferStatus, UserData, WorkItem};
+use crate::ledger::{Action, Ledger, Transfer, TransferStatus, UserData, WorkItem};
 
 /// So many leases of the cache are looked at before callers may have its lock, and other tasks the
 /// thread.
@@ -71,8 +71,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         if let Some(known) = self.cache.get(lease) {
             return Ok(LeasePosition::of(known.reserved_at, lease));
         }
-        let query = TransferQuery::new(lease_data(lease)).rows_max(LEASE_ROWS_MAX);
-        let rows = self.ledger.query_transfers(query).await.map_err(unanswered)?;
+        let rows = self.rows_of_lease(lease).await?;
         let reserved_at = reserved_at_of(&rows).ok_or(LeasesError::UnknownLease { lease })?;
         Ok(LeasePosition::of(reserved_at, lease))
     }

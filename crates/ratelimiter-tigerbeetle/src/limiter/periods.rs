@@ -18,13 +18,16 @@ use ratelimiter::{LimitKey, LimitKind, Unanswered};
 
 use super::TigerBeetleLimiter;
 use super::accounts::AccountsOf;
-use super::capacity::CHANGE_ATTEMPTS_MAX;
 use super::codes::TransferCode;
 use super::table::{KnownLimit, LimitAccount};
 use super::unanswered::{RETRY_AFTER, unexpected_status};
 use crate::ids;
 use crate::ledger::{AccountRow, Ledger, Transfer, TransferStatus};
 use crate::lock::lock;
+
+/// The most attempts to find a period. Whoever is not the first to announce it reads it at the next
+/// attempt, unless it has ended by then.
+const ATTEMPTS_MAX: usize = 8;
 
 /// A limit whose account is asked for. The kind says when the next period ends, if the one in course
 /// is over.
@@ -50,7 +53,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         limits: &[AccountRequest],
     ) -> Result<Vec<LimitAccount>, Unanswered> {
         let mut found = self.known_accounts(limits);
-        for _ in 0..CHANGE_ATTEMPTS_MAX {
+        for _ in 0..ATTEMPTS_MAX {
             if found.iter().all(Option::is_some) {
                 break;
             }
@@ -114,18 +117,14 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let results = self.send_singly(&transfers).await?;
         for (Announcement { limit, ends_at, .. }, result) in announcements.into_iter().zip(results)
         {
-            match result.status {
-                TransferStatus::Created => {
-                    found[limit] = Some(LimitAccount::of_period(&limits[limit].key, ends_at));
-                }
-                // Another server was first. Its announcement is read at the next attempt.
-                status if status.exists() => {}
-                status => {
-                    let key = &limits[limit].key;
-                    tracing::error!(%key, ?status, "a period cannot be announced");
-                    return Err(unexpected_status("period", status));
-                }
+            let (key, status) = (&limits[limit].key, result.status);
+            if status == TransferStatus::Created {
+                found[limit] = Some(LimitAccount::of_period(key, ends_at));
+            } else if !status.exists() {
+                tracing::error!(%key, ?status, "a period cannot be announced");
+                return Err(unexpected_status("period", status));
             }
+            // Otherwise another server was first: its announcement is read at the next attempt.
         }
         Ok(())
     }
@@ -161,6 +160,9 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         keys: &[LimitKey],
     ) -> Result<Vec<Option<LimitAccount>>, Unanswered> {
         let rows = self.rows_of(keys.iter().map(ids::period_end_account).collect()).await?;
+        if !rows.is_empty() && !self.time.is_known() {
+            self.read_cluster_time().await?;
+        }
         let now = self.cluster_now();
         let account = |key: &LimitKey| {
             let announced = rows.get(&ids::period_end_account(key));

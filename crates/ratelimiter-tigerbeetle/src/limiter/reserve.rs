@@ -79,10 +79,11 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     /// As [`plan_reserve`](Self::plan_reserve), after the periods that are needed have begun.
     async fn plan_in_course(&self, request: &ReserveRequest) -> Result<ReservePlan, ReserveError> {
         for _ in 0..PERIODS_BEGUN_MAX {
-            match self.plan_reserve(request)? {
-                ReservePlan::BeginPeriods(keys) => self.begin_periods(keys).await?,
-                plan => return Ok(plan),
-            }
+            let plan = self.plan_reserve(request)?;
+            let ReservePlan::BeginPeriods(keys) = plan else {
+                return Ok(plan);
+            };
+            self.begin_periods(keys).await?;
         }
         let reason = "a period ends as soon as it has begun".to_owned();
         Err(Unanswered { reason, retry_after: RETRY_AFTER }.into())
