@@ -118,12 +118,14 @@ pub(super) enum Strictness {
 }
 
 /// The fields whose value a newer server may know, and this one not.
-const NEWER_VALUES: [(&str, fn(&str) -> bool); 4] = [
+const NEWER_VALUES: [(&str, IsKnown); 4] = [
     ("kind", is_known::<KindBody>),
     ("period", is_known::<PeriodBody>),
     ("mode", is_known::<ModeBody>),
     ("time_zone", |name| TimeZone::new(name).is_ok()),
 ];
+
+type IsKnown = fn(&str) -> bool;
 
 fn is_known<T: DeserializeOwned>(value: &str) -> bool {
     serde_json::from_value::<T>(value.into()).is_ok()

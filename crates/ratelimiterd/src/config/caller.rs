@@ -245,7 +245,9 @@ fn patterns(value: &Value, path: &str, errors: &mut Errors) -> Option<Vec<KeyPat
                 PatternError::PartOfSegment { .. } => {
                     "`*` and `**` must be whole segments between `:`".to_owned()
                 }
-                other => other.to_string(),
+                other @ (PatternError::Key(_)
+                | PatternError::SeveralMany
+                | PatternError::NoLiteral) => other.to_string(),
             })
         })
     };

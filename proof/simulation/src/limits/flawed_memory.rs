@@ -261,6 +261,22 @@ impl HostedBackend for FlawedMemory {
         HostedBackend::restore(&self.inner, registered).await
     }
 
+    async fn visible_states(
+        &self,
+        page: &Page,
+        is_visible: impl Fn(&LimitKey) -> bool + Send + Sync,
+    ) -> Result<Vec<LimitState>, StateError> {
+        self.inner.visible_states(page, is_visible).await
+    }
+
+    async fn visible_leases(
+        &self,
+        page: &LeasePage,
+        is_visible: impl Fn(&LimitKey) -> bool + Send + Sync,
+    ) -> Result<Vec<OpenLease>, LeasesError> {
+        self.inner.visible_leases(page, is_visible).await
+    }
+
     async fn ready(&self) -> Result<(), NotReady> {
         self.inner.ready().await
     }
