@@ -9,7 +9,7 @@ use crate::answer::{answer, error_of};
 use crate::decode::{Body, Refusal};
 use crate::error_code::ErrorCode;
 use crate::field;
-use crate::object::object_only;
+use crate::strict::strict;
 
 /// Asks to set the debt of a limit to 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,7 +42,7 @@ pub struct ForgiveAnswer {
     pub message: Option<String>,
 }
 
-object_only!(ForgiveBody);
+strict!(ObjectOnly: ForgiveBody);
 answer!(ForgiveAnswer);
 
 impl Body for ForgiveBody {
