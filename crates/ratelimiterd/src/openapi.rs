@@ -1,6 +1,6 @@
 //! `OpenAPI` description, generated from the wire types.
 
-use ratelimiter::{LEASE_PAGE_MAX, WINDOW_SECONDS_MAX};
+use ratelimiter::{LEASE_AGE_SECONDS_MAX, LEASE_PAGE_MAX};
 use ratelimiter_wire::{
     BatchAnswer, BatchBody, CompleteAnswer, CompleteBody, DefineAnswer, DefinitionBody,
     DefinitionsBody, DeleteAnswer, ErrorBody, ForgiveAnswer, ForgiveBody, LeasesAnswer, ListAnswer,
@@ -285,7 +285,7 @@ fn operation(api: &ApiOperation) -> Value {
                 json!({ "type": "integer", "minimum": 1, "maximum": LEASE_PAGE_MAX })
             }
             "older_than_seconds" => {
-                json!({ "type": "integer", "minimum": 0, "maximum": WINDOW_SECONDS_MAX })
+                json!({ "type": "integer", "minimum": 0, "maximum": LEASE_AGE_SECONDS_MAX })
             }
             "lease_id" => json!({ "type": "string", "pattern": LEASE_PATTERN }),
             "after" if api.path == LEASES => {
