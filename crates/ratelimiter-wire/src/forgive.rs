@@ -31,7 +31,6 @@ pub struct ForgiveAnswer {
     pub ok: bool,
     /// How much the debt was; absent for an error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub forgiven: Option<u128>,
     /// Why the request failed: a stable error code, then `:` and the key or field in question.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "field::error_code")]

@@ -182,7 +182,7 @@ const OPERATIONS: [ApiOperation; 16] = [
         body: None,
         answer: Some("LeasesAnswer"),
         content_type: JSON,
-        refusals: &[INVALID, UNAUTHORIZED, FORBIDDEN, NO_ANSWER],
+        refusals: &[INVALID, UNAUTHORIZED, FORBIDDEN_KEY, NO_ANSWER],
         parameters: &[
             ("query", "key", "Only leases that have something of this limit."),
             ("query", "older_than_seconds", "Only leases of at least this age."),
@@ -210,7 +210,7 @@ const OPERATIONS: [ApiOperation; 16] = [
         refusals: &[
             INVALID,
             UNAUTHORIZED,
-            FORBIDDEN,
+            FORBIDDEN_KEY,
             ("404", "`unknown_limit_key:<key>`."),
             NO_ANSWER,
         ],
