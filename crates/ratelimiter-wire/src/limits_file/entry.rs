@@ -16,8 +16,8 @@ use crate::definition::{
 };
 use crate::error_code::ErrorCode;
 use crate::field;
-use crate::object::object_only;
 use crate::state::{read_status, write_status_v1};
+use crate::strict::strict;
 
 /// The JSON form of a [`RegisteredLimit`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,7 +43,7 @@ pub(super) struct Entry {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "field::optional_whole_number"
+        deserialize_with = "field::reset_day"
     )]
     day: Option<u64>,
     #[serde(default)]
@@ -60,7 +60,7 @@ pub(super) struct Entry {
     pending_decrease_to: Option<u64>,
 }
 
-object_only!(Entry);
+strict!(ObjectOnly: Entry);
 
 /// The fields of an [`Entry`].
 const KNOWN_FIELDS: [&str; 16] = [

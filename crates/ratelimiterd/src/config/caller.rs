@@ -241,13 +241,11 @@ fn patterns(value: &Value, path: &str, errors: &mut Errors) -> Option<Vec<KeyPat
     };
     let pattern = |(at, item): (usize, &Value)| {
         errors.text(Some(item), &format!("{path}[{at}]"), |text| {
-            KeyPattern::new(text).map_err(|error| match error {
-                PatternError::PartOfSegment { .. } => {
-                    "`*` and `**` must be whole segments between `:`".to_owned()
+            KeyPattern::new(text).map_err(|error| {
+                if let PatternError::PartOfSegment { .. } = error {
+                    return "`*` and `**` must be whole segments between `:`".to_owned();
                 }
-                other @ (PatternError::Key(_)
-                | PatternError::SeveralMany
-                | PatternError::NoLiteral) => other.to_string(),
+                error.to_string()
             })
         })
     };
