@@ -26,6 +26,7 @@ mod reserve;
 mod shards;
 mod sweeper;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard};
 use std::thread;
 
@@ -173,7 +174,19 @@ impl MemoryLimiter {
     /// # Errors
     /// As there.
     pub fn leases_now(&self, page: &LeasePage) -> Result<Vec<open_lease::OpenLease>, LeasesError> {
-        self.state.leases(page)
+        self.leases_where(page, |_| true)
+    }
+
+    /// A page of the open leases that have something of a listed limit, with their amounts of listed limits.
+    ///
+    /// # Errors
+    /// As for [`Backend::leases`].
+    pub fn leases_where(
+        &self,
+        page: &LeasePage,
+        is_listed: impl Fn(&LimitKey) -> bool,
+    ) -> Result<Vec<open_lease::OpenLease>, LeasesError> {
+        self.state.leases(page, &is_listed)
     }
 
     /// [`Backend::release`] without a future.
@@ -258,7 +271,19 @@ impl MemoryLimiter {
     /// # Panics
     /// If the limiter is poisoned; see [`MemoryLimiter::check_poisoned`].
     pub fn states_now(&self, page: &Page) -> Vec<LimitState> {
-        self.state.states(page).expect(NOT_POISONED)
+        self.states_where(page, |_| true).expect(NOT_POISONED)
+    }
+
+    /// A page of the limits that are listed.
+    ///
+    /// # Errors
+    /// As for [`Backend::states`].
+    pub fn states_where(
+        &self,
+        page: &Page,
+        is_listed: impl Fn(&LimitKey) -> bool,
+    ) -> Result<Vec<LimitState>, StateError> {
+        Ok(self.state.states(page, &is_listed)?)
     }
 
     /// Frees expired reservations, applies pending decreases that fit, and forgets old leases. Does nothing if the limiter is
@@ -319,21 +344,33 @@ impl State {
         Ok(group.find(key).map(|(slot, _)| slot).map(|slot| group.limit(slot).state(now)))
     }
 
-    fn states(&self, page: &Page) -> Result<Vec<LimitState>, Unanswered> {
-        let mut states = Vec::new();
+    fn states(
+        &self,
+        page: &Page,
+        is_listed: &impl Fn(&LimitKey) -> bool,
+    ) -> Result<Vec<LimitState>, Unanswered> {
+        let count_max = page.count_max.unwrap_or(usize::MAX);
+        let mut first: BTreeMap<LimitKey, LimitState> = BTreeMap::new();
         for shard in self.groups.shards.each() {
             let mut shard = shard.lock();
             let now = self.clock.now();
             let _change = self.poison.begin_change()?;
             for group in shard.groups_mut() {
                 group.expire(now);
-                let limits = group.limits().filter(|limit| page.has(&limit.registered().limit.key));
-                states.extend(limits.map(|limit| limit.state(now)));
+                for limit in group.limits() {
+                    let key = &limit.registered().limit.key;
+                    let is_first = first.len() < count_max
+                        || first.last_key_value().is_some_and(|(last, _)| key < last);
+                    if is_first && page.has(key) && is_listed(key) {
+                        first.insert(key.clone(), limit.state(now));
+                        if first.len() > count_max {
+                            first.pop_last();
+                        }
+                    }
+                }
             }
         }
-        states.sort_unstable_by(|a, b| a.limit.key.cmp(&b.limit.key));
-        states.truncate(page.count_max.unwrap_or(usize::MAX));
-        Ok(states)
+        Ok(first.into_values().collect())
     }
 
     /// Does nothing if the limiter is poisoned.
@@ -410,11 +447,11 @@ impl Backend for MemoryLimiter {
     }
 
     async fn states(&self, page: &Page) -> Result<Vec<LimitState>, StateError> {
-        Ok(self.state.states(page)?)
+        self.states_where(page, |_| true)
     }
 
     async fn leases(&self, page: &LeasePage) -> Result<Vec<open_lease::OpenLease>, LeasesError> {
-        self.state.leases(page)
+        self.leases_now(page)
     }
 
     async fn release(&self, lease: LeaseId) -> Result<(), ReleaseError> {
