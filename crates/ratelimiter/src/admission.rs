@@ -178,6 +178,35 @@ impl<W> Admission<W> {
         id
     }
 
+    /// The limit that would hold up a waiter with these requirements, if it came now, and until when at the latest.
+    pub fn would_hold_up<'a>(
+        &self,
+        now: Timestamp,
+        requirements: &'a Requirements,
+    ) -> Option<(&'a LimitKey, Option<Timestamp>)> {
+        requirements.iter().find_map(|Requirement { key, amount }| {
+            let gate = self.gates.find(key)?;
+            let until = self.gates.closed_until(now, gate, amount.get());
+            let is_held_up = until.is_some()
+                || self.gates.has_first(now, gate)
+                || self.gates.is_at_width(gate)
+                || self.rooms.find(&Place::Gate(gate)).is_some();
+            is_held_up.then_some((key, until))
+        })
+    }
+
+    /// All limits may have got room back, so all gates open.
+    pub fn released_all(&mut self) {
+        for gate in self.gates.release_all() {
+            self.rooms.wake_gate(gate);
+        }
+    }
+
+    /// The waiter with this ID.
+    pub fn get_mut(&mut self, waiter: WaiterId) -> Option<&mut Waiter<W>> {
+        self.waiters.get_mut(&waiter)
+    }
+
     /// Puts a waiter that is in no room into the room of its queue.
     fn enter_queue(&mut self, id: WaiterId) {
         let room = self.enter_room(id, None);

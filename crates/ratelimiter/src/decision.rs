@@ -49,6 +49,8 @@ pub enum DenialReason {
         /// The limit.
         key: LimitKey,
     },
+    /// There was no room, and as many requests wait as may.
+    TooManyWaiters,
 }
 
 impl Decision {
@@ -85,6 +87,7 @@ impl Denial {
             DenialReason::Paused { key } | DenialReason::Decreasing { key } => {
                 std::slice::from_ref(key)
             }
+            DenialReason::TooManyWaiters => &[],
         }
     }
 }

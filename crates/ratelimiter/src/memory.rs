@@ -36,7 +36,7 @@ use self::groups::{Groups, LockedGroups, shard_of};
 use self::leases::{LeaseDetails, Leases, OpenLease};
 pub use self::options::MemoryOptions;
 use self::poison::PoisonFlag;
-use self::reserve::Attempt;
+use self::reserve::{Asker, Attempt};
 use self::sweeper::Sweeper;
 use crate::clock::{Clock, Timestamp};
 use crate::decision::Decision;
@@ -148,6 +148,36 @@ impl MemoryLimiter {
     /// # Errors
     /// As there.
     pub fn reserve_now(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
+        self.reserve_as(request, Asker::AtOnce)
+    }
+
+    /// A reserve of a caller that waits: as [`MemoryLimiter::reserve_now`], but a lack of room is not remembered, so that the same lease
+    /// may ask again, and the hint says when there is room if no lease completes before.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn attempt_now(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
+        self.reserve_as(request, Asker::Waiting)
+    }
+
+    /// As [`MemoryLimiter::reserve_now`], while others wait for room of the limit `behind`: nothing new is admitted.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn reserve_behind(
+        &self,
+        request: &ReserveRequest,
+        behind: &LimitKey,
+    ) -> Result<Decision, ReserveError> {
+        self.reserve_as(request, Asker::Behind(behind))
+    }
+
+    #[inline]
+    fn reserve_as(
+        &self,
+        request: &ReserveRequest,
+        asker: Asker<'_>,
+    ) -> Result<Decision, ReserveError> {
         let State { clock, hints, groups, leases, poison } = &*self.state;
         let (id, mut lease_shard) = leases.lock(request.lease);
         let mut locked = LockedGroups::default();
@@ -155,7 +185,7 @@ impl MemoryLimiter {
         let now = clock.now();
         let _change = poison.begin_change()?;
         let (needs, leases, groups) = (ArrayVec::new(), &mut *lease_shard, &mut locked);
-        Attempt { now, id, needs, leases, groups, policy: hints }.reserve(request)
+        Attempt { now, id, needs, leases, groups, policy: hints, asker }.reserve(request)
     }
 
     /// [`Limiter::complete`] without a future.
@@ -167,6 +197,25 @@ impl MemoryLimiter {
             complete::complete(now, lease, details, &request.actuals, groups)
         });
         ended.map(|_| ())
+    }
+
+    /// As [`MemoryLimiter::complete_now`]; returns the limits of which something may have returned.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn complete_freeing(
+        &self,
+        request: &CompleteRequest,
+    ) -> Result<Vec<LimitKey>, CompleteError> {
+        let mut freed = Vec::new();
+        self.state.end(request.lease, |now, lease, details, groups| {
+            complete::complete(now, lease, details, &request.actuals, groups)?;
+            let live = lease.reservations.iter().filter(|held| held.is_live(now));
+            // A hold's slot may be free by now, if its limit was deleted.
+            freed.extend(live.filter_map(|held| groups.group(held.group).key_in(held.slot).cloned()));
+            Ok::<_, CompleteError>(())
+        })?;
+        Ok(freed)
     }
 
     /// [`Backend::leases`] without a future.

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::future::Future;
 
 use ratelimiter::{
-    Backend, DefineError, LeasePage, LeasesError, LimitKey, LimitState, LimitStatus, MemoryLimiter,
-    OpenLease, Page, RegisteredLimit, StateError,
+    Backend, CompleteError, CompleteRequest, Decision, DefineError, LeasePage, LeasesError, LimitKey, LimitState, LimitStatus, MemoryLimiter,
+    OpenLease, Page, RegisteredLimit, ReserveError, ReserveRequest, StateError,
 };
 
 use crate::runtime::Runtime;
@@ -40,6 +40,37 @@ pub trait HostedBackend: Backend + 'static {
             Ok(statuses)
         }
     }
+
+    /// A reserve of a caller that waits. As [`reserve`](ratelimiter::Limiter::reserve), but a lack of room is not remembered, so that the same lease may
+    /// ask again, and the hint is when to ask again if no lease completes here before. `number` counts the attempts of
+    /// the lease, from 0.
+    ///
+    /// # Errors
+    /// As for a reserve.
+    fn attempt(
+        &self,
+        request: &ReserveRequest,
+        number: u32,
+    ) -> impl Future<Output = Result<Decision, ReserveError>> + Send;
+
+    /// A reserve while others wait for room of the limit `behind`: nothing new is admitted.
+    ///
+    /// # Errors
+    /// As for a reserve.
+    fn reserve_behind(
+        &self,
+        request: &ReserveRequest,
+        behind: &LimitKey,
+    ) -> impl Future<Output = Result<Decision, ReserveError>> + Send;
+
+    /// As [`complete`](ratelimiter::Limiter::complete); returns the limits of which something may have returned.
+    ///
+    /// # Errors
+    /// As for a complete.
+    fn complete_freeing(
+        &self,
+        request: &CompleteRequest,
+    ) -> impl Future<Output = Result<Vec<LimitKey>, CompleteError>> + Send;
 
     /// A page of the limits that a caller may see (`OPS-04`).
     ///
@@ -106,6 +137,29 @@ impl HostedBackend for MemoryLimiter {
     async fn restore(&self, registered: RegisteredLimit) -> Result<LimitStatus, DefineError> {
         self.check_poisoned()?;
         Ok(MemoryLimiter::restore(self, registered))
+    }
+
+    async fn attempt(
+        &self,
+        request: &ReserveRequest,
+        _number: u32,
+    ) -> Result<Decision, ReserveError> {
+        self.attempt_now(request)
+    }
+
+    async fn reserve_behind(
+        &self,
+        request: &ReserveRequest,
+        behind: &LimitKey,
+    ) -> Result<Decision, ReserveError> {
+        Self::reserve_behind(self, request, behind)
+    }
+
+    async fn complete_freeing(
+        &self,
+        request: &CompleteRequest,
+    ) -> Result<Vec<LimitKey>, CompleteError> {
+        Self::complete_freeing(self, request)
     }
 
     async fn visible_states(

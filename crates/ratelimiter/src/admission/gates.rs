@@ -196,6 +196,17 @@ impl<W: Copy + Ord> Gates<W> {
         Some(id)
     }
 
+    /// All limits may have got room back. Returns the gates.
+    pub(super) fn release_all(&mut self) -> Vec<GateId> {
+        let keys: Vec<LimitKey> = self.by_key.keys().cloned().collect();
+        keys.iter().filter_map(|key| self.release(key)).collect()
+    }
+
+    /// The gate of a limit, if a waiter needs it.
+    pub(super) fn find(&self, key: &LimitKey) -> Option<GateId> {
+        self.by_key.get(key).copied()
+    }
+
     pub(super) fn was_released_since(&self, id: GateId, since: u64) -> bool {
         self.gates[id.0].released > since
     }

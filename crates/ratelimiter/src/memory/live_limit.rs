@@ -304,10 +304,18 @@ impl LiveLimit {
         let wait_max = if self.open_count > 0 { backoff } else { Duration::MAX };
         let is_in_time = |moment: Timestamp| moment.since(now) <= wait_max;
         let freed_at = || freed_at(self.queues(), amount - self.available, is_in_time);
-        // Holds end when their calls do, so that no moment is known.
-        let freed_at = (!self.is_hold).then(freed_at).flatten();
+        // Holds end when their calls do, so that no moment is known; nor when others will have what they wait for.
+        let is_known = !self.is_hold && amount > self.available;
+        let freed_at = is_known.then(freed_at).flatten();
         // A repeated denied lease may request more than a capacity that was lowered since.
         freed_at.map_or(backoff, |moment| moment.since(now))
+    }
+
+    /// When an amount that does not fit now will, if no lease completes before and a pending decrease applies; `None` if never.
+    pub(super) fn lapse(&self, now: Timestamp, amount: u64) -> Option<Duration> {
+        let target = self.registered().target().get();
+        let freed = self.used().saturating_add(amount).checked_sub(target)?;
+        freed_at(self.queues(), freed, |_| true).map(|moment| moment.since(now))
     }
 
     /// Applies a pending decrease if it fits with `used` units live, and updates what depends on the definition.

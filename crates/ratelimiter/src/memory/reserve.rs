@@ -45,6 +45,18 @@ pub(super) struct Attempt<'a, 'g> {
     /// The shards of the requirements' groups.
     pub(super) groups: &'a mut LockedGroups<'g>,
     pub(super) policy: &'a HintPolicy,
+    pub(super) asker: Asker<'a>,
+}
+
+/// Who asks.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Asker<'a> {
+    /// A caller that wants an answer at once.
+    AtOnce,
+    /// The same, while others wait for room of this limit: nothing new is admitted.
+    Behind(&'a LimitKey),
+    /// A caller that waits: a lack of room is not remembered, and the hint says when there is room if no lease completes.
+    Waiting,
 }
 
 impl ResolvedRequirement<'_> {
@@ -67,10 +79,15 @@ impl<'a> Attempt<'a, '_> {
         match self.leases.past.find(self.now, self.id) {
             Some(PastOutcome::Ended { .. }) => Err(ReserveError::LeaseEnded),
             Some(PastOutcome::Denied { key_tag }) => Ok(self.deny_again(key_tag)),
-            None if self.needs.iter().all(|need| need.fits) => {
-                Ok(self.hold_all(request.job.as_ref()))
+            None => {
+                if let Asker::Behind(key) = self.asker {
+                    self.needs.iter_mut().for_each(|need| need.fits &= need.key != key);
+                }
+                match self.needs.iter().all(|need| need.fits) {
+                    true => Ok(self.hold_all(request.job.as_ref())),
+                    false => self.refuse(),
+                }
             }
-            None => self.refuse(),
         }
     }
 
@@ -146,13 +163,30 @@ impl<'a> Attempt<'a, '_> {
             return Err(ReserveError::AmountExceedsCapacity { key });
         }
         if let Some(key) = first(|limit, _| limit.is_decreasing()) {
+            let retry_after = if self.is_waiting() { self.lapse() } else { retry_after };
             let reason = DenialReason::Decreasing { key };
+            return Ok(Decision::Denied(Denial { reason, retry_after }));
+        }
+        if self.is_waiting() {
+            let keys = needs.iter().map(|need| need.key.clone()).collect();
+            let (reason, retry_after) = (DenialReason::NoRoom { keys }, self.lapse());
             return Ok(Decision::Denied(Denial { reason, retry_after }));
         }
         needs.iter().for_each(|need| need.limit(groups).note_denial());
         let key_tag = needs[0].key.hashes().text;
         self.leases.past.push(self.now, self.id.id, PastOutcome::Denied { key_tag });
         Ok(self.denied())
+    }
+
+    const fn is_waiting(&self) -> bool {
+        matches!(self.asker, Asker::Waiting)
+    }
+
+    /// When enough has lapsed for all requirements that do not fit, if no lease completes before.
+    fn lapse(&mut self) -> Duration {
+        let Self { now, needs, groups, policy, .. } = self;
+        let lapses = needs.iter().map(|need| need.limit(groups).lapse(*now, need.amount));
+        lapses.map(|lapse| lapse.unwrap_or(policy.decreasing)).max().unwrap_or_default()
     }
 
     /// A repeated denied lease: it stays denied, with a hint for a new lease.
