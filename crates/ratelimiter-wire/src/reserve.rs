@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
-    Decision, Denial, DenialReason, JobId, LeaseId, LimitKey, Refused, Requirement, Requirements,
+    Decision, Denial, DenialReason, JobId, LeaseId, LimitKey, Refused, RequestError, Requirement, Requirements,
     ReserveError, ReserveRequest, Unanswered,
 };
 use serde::{Deserialize, Serialize};
@@ -93,13 +93,17 @@ impl Body for ReserveBody {
     fn into_request(self) -> Result<ReserveRequest, Refusal> {
         let Self { lease_id, job_id, requirements } = self;
         let requirement = |RequirementBody { key, amount }| Requirement { key, amount };
-        Ok(ReserveRequest {
-            lease: lease_id,
-            job: job_id.map(JobId::new).transpose()?,
-            requirements: Requirements::new(
-                requirements.into_iter().map(requirement).collect::<Box<[_]>>(),
-            )?,
-        })
+        let requirements: Box<[_]> = requirements.into_iter().map(requirement).collect();
+        let template = requirements.iter().position(|requirement| requirement.key.is_template());
+        let job = job_id.map(JobId::new).transpose()?;
+        let requirements = Requirements::new(requirements).map_err(|error| match error {
+            RequestError::TemplateKey { .. } => Refusal::of_field(
+                &format!("requirements[{}].key", template.unwrap_or_default()),
+                error.to_string(),
+            ),
+            error => error.into(),
+        })?;
+        Ok(ReserveRequest { lease: lease_id, job, requirements })
     }
 }
 
@@ -147,6 +151,10 @@ impl ReserveAnswer {
                     "the capacity of {key} is being lowered; nothing is admitted until it applies"
                 ),
                 ErrorCode::LimitDecreasing { key },
+            ),
+            DenialReason::TooManyLimits { template } => (
+                format!("too many limits are made from templates, such as {template}; see registry.instances_max and registry.new_instances_per_second_max"),
+                ErrorCode::TooManyInstances { template },
             ),
         };
         Self { error: Some(code), message: Some(message), ..denied }
@@ -201,6 +209,9 @@ impl ReserveAnswer {
             (false, Some(ErrorCode::LimitPaused { key })) => denied(DenialReason::Paused { key }),
             (false, Some(ErrorCode::LimitDecreasing { key })) => {
                 denied(DenialReason::Decreasing { key })
+            }
+            (false, Some(ErrorCode::TooManyInstances { template })) => {
+                denied(DenialReason::TooManyLimits { template })
             }
             (_, Some(code)) => Err(reserve_error(code, message, retry_after)),
         }

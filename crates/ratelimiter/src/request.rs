@@ -92,6 +92,9 @@ pub enum RequestError {
     /// Two entries name the same key.
     #[error("{key} is listed twice; list each key once, with the sum")]
     DuplicateKey { key: LimitKey },
+    /// A requirement of a template, from which limits are made for other keys.
+    #[error("{key} is a template; a requirement names one of the keys that it stands for")]
+    TemplateKey { key: LimitKey },
     /// A job ID that is empty, too long, or has control characters.
     #[error("a job ID has 1 to {JOB_ID_BYTES_MAX} bytes and no control characters")]
     JobId,
@@ -115,7 +118,7 @@ impl Requirements {
     /// Checks a list of requirements.
     ///
     /// # Errors
-    /// None or more than 32, or a duplicate key.
+    /// None or more than 32, a duplicate key, or the key of a [template](LimitKey::is_template).
     pub fn new(requirements: impl Into<Box<[Requirement]>>) -> Result<Self, RequestError> {
         let requirements = requirements.into();
         let count = requirements.len();
@@ -124,6 +127,10 @@ impl Requirements {
         }
         if let Some(key) = first_duplicate(&requirements, |requirement| &requirement.key) {
             return Err(RequestError::DuplicateKey { key: key.clone() });
+        }
+        let mut keys = requirements.iter().map(|requirement| &requirement.key);
+        if let Some(key) = keys.find(|key| key.is_template()) {
+            return Err(RequestError::TemplateKey { key: key.clone() });
         }
         Ok(Self(requirements))
     }

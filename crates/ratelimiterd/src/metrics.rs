@@ -54,6 +54,7 @@ pub(crate) enum Outcome {
     Ok,
     Paused,
     Decreasing,
+    TooManyLimits,
     UnknownKey,
     OverCapacity,
     LeaseConflict,
@@ -96,11 +97,12 @@ impl Route {
 impl Outcome {
     const COUNT: usize = Self::NoAnswer as usize + 1;
     /// The outcomes that a reserve can have.
-    const OF_RESERVE: [Self; 13] = [
+    const OF_RESERVE: [Self; 14] = [
         Self::Allowed,
         Self::Denied,
         Self::Paused,
         Self::Decreasing,
+        Self::TooManyLimits,
         Self::UnknownKey,
         Self::OverCapacity,
         Self::LeaseConflict,
@@ -132,6 +134,7 @@ impl Outcome {
             Self::Ok => "ok",
             Self::Paused => "limit_paused",
             Self::Decreasing => "limit_decreasing",
+            Self::TooManyLimits => "too_many_limits",
             Self::UnknownKey => "unknown_limit_key",
             Self::OverCapacity => "amount_exceeds_capacity",
             Self::LeaseConflict => "lease_conflict",
@@ -149,6 +152,7 @@ impl Outcome {
         match code {
             ErrorCode::LimitPaused { .. } => Self::Paused,
             ErrorCode::LimitDecreasing { .. } => Self::Decreasing,
+            ErrorCode::TooManyInstances { .. } => Self::TooManyLimits,
             ErrorCode::UnknownLimitKey { .. } => Self::UnknownKey,
             ErrorCode::AmountExceedsCapacity { .. } => Self::OverCapacity,
             ErrorCode::LeaseConflict => Self::LeaseConflict,

@@ -271,6 +271,9 @@ impl TestContext {
             DenialReason::NoRoom { keys } => self.no_room_text(reason, keys),
             DenialReason::Paused { key } => format!("paused {}", self.name(key)),
             DenialReason::Decreasing { key } => format!("decreasing {}", self.name(key)),
+            DenialReason::TooManyLimits { template } => {
+                format!("too many {}", self.name(template))
+            }
         };
         let retry_after = denial.retry_after;
         match hint {

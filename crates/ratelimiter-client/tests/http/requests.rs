@@ -135,6 +135,7 @@ async fn cli_01_keys_and_pages_are_encoded() {
         prefix: "global:llm:a&b".to_owned(),
         after: Some(LimitKey::new("meta/llama?x").unwrap()),
         count_max: Some(10),
+        template: None,
     };
     assert_eq!(limiter.states(&page).await, Ok(vec![]));
     let missing = json("404 Not Found", r#"{"error":"not_found"}"#);

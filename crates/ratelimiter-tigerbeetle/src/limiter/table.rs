@@ -118,8 +118,11 @@ impl LimitTable {
         requirements.iter().map(find).collect()
     }
 
-    /// The limits of a page, sorted by key. The limits outside of it cost nothing.
+    /// The limits of a page, sorted by key. The limits outside of it cost nothing. There are no instances of templates.
     pub(super) fn page(&self, page: &Page) -> Vec<Arc<KnownLimit>> {
+        if page.template.is_some() {
+            return Vec::new();
+        }
         let prefix = page.prefix.as_str();
         let start = match &page.after {
             Some(after) if after.as_str() >= prefix => Bound::Excluded(after.as_str()),

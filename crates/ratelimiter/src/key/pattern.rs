@@ -119,10 +119,22 @@ impl KeyPattern {
         text.split_once('*').map_or(text, |(prefix, _)| prefix)
     }
 
+    /// The pattern as a key: that of a template, if it has a wildcard.
+    pub const fn key(&self) -> &LimitKey {
+        &self.text
+    }
+
     /// The pattern's text.
     pub fn as_str(&self) -> &str {
         self.text.as_str()
     }
+}
+
+/// True if a segment is `*` or `**`.
+pub(super) fn has_wildcard(text: &str) -> bool {
+    // Nearly all keys have no `*` at all.
+    text.as_bytes().contains(&b'*')
+        && text.split(SEPARATOR).any(|segment| matches!(segment, ONE | MANY))
 }
 
 fn matches_segment(part: &str, segment: Option<&str>) -> bool {

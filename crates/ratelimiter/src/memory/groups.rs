@@ -10,9 +10,10 @@ use arrayvec::ArrayVec;
 use slab::Slab;
 
 use super::group::{Group, GroupId};
+use super::instances::{CountedTemplates, NewInstance};
 use super::shards::Shards;
 use crate::clock::Timestamp;
-use crate::key::LimitKey;
+use crate::key::{KeyPattern, LimitKey};
 use crate::request::REQUIREMENTS_MAX;
 
 /// Enough that threads rarely meet in a shard without sharing a model.
@@ -107,6 +108,12 @@ impl GroupShard {
         self.find(GroupId::of(key)).map(|slot| &mut self.groups[slot as usize])
     }
 
+    /// True if the key has a limit of its own, not only an instance.
+    pub(super) fn is_defined(&mut self, key: &LimitKey) -> bool {
+        let limit = self.group_of(key).and_then(|group| group.find(key));
+        limit.is_some_and(|(_, limit)| limit.template().is_none())
+    }
+
     pub(super) fn group_or_new(&mut self, key: &LimitKey) -> &mut Group {
         let id = GroupId::of(key);
         let at = self.position(id).unwrap_or_else(|at| {
@@ -137,7 +144,7 @@ impl GroupShard {
     }
 
     /// Frees what has expired in at most `count_max` groups, and releases unused memory; false if no more are due.
-    pub(super) fn sweep(&mut self, now: Timestamp, count_max: usize) -> bool {
+    pub(super) fn sweep(&mut self, now: Timestamp, count_max: u32) -> bool {
         for _ in 0..count_max {
             let Some(next) = self.sweeps.peek_mut().filter(|next| next.0.0 <= now) else {
                 self.shrink_to_fit();
@@ -149,6 +156,7 @@ impl GroupShard {
                 continue;
             };
             group.expire(now);
+            group.drop_unused_instances();
             group.shrink_to_fit();
             group.swept_at = Timestamp::NEVER;
             if !group.is_idle() {
@@ -163,8 +171,41 @@ impl GroupShard {
     fn shrink_to_fit(&mut self) {
         if self.slots.len() < self.slots.capacity() / 4 {
             self.slots.shrink_to_fit();
+        }
+        if self.groups.len() < self.groups.capacity() / 4 {
             self.groups.shrink_to_fit();
         }
+        if self.sweeps.len() < self.sweeps.capacity() / 4 {
+            self.sweeps.shrink_to_fit();
+        }
+    }
+
+    /// Brings the instances in `count_max` slots in line with a changed template. Returns the next slot, if there are more.
+    pub(super) fn realign(
+        &mut self,
+        now: Timestamp,
+        changed: &KeyPattern,
+        templates: &CountedTemplates,
+        from: u32,
+        count_max: u32,
+    ) -> Option<u32> {
+        let to = from + count_max;
+        for slot in from..to {
+            if let Some(group) = self.groups.get_mut(slot as usize) {
+                group.realign(now, changed, templates);
+                self.drop_if_unused(slot);
+            }
+        }
+        ((to as usize) < self.groups.capacity()).then_some(to)
+    }
+
+    /// Drops the instance of a key if nothing keeps it; true if so.
+    pub(super) fn drop_unused_instance(&mut self, key: &LimitKey) -> bool {
+        let is_dropped = self.group_of(key).is_some_and(|group| group.drop_unused_instance(key));
+        if is_dropped {
+            self.drop_unused(key);
+        }
+        is_dropped
     }
 
     /// Sets when the sweep looks at a group with live reservations: when something expires.
@@ -190,6 +231,23 @@ impl LockedGroups<'_> {
     #[inline]
     pub(super) fn group(&mut self, place: GroupPlace) -> &mut Group {
         &mut self.shard(place.shard()).groups[place.slot() as usize]
+    }
+
+    /// True if the key has a limit.
+    pub(super) fn has(&mut self, key: &LimitKey) -> bool {
+        let group = self.shard(shard_of(key)).group_of(key);
+        group.is_some_and(|group| group.find(key).is_some())
+    }
+
+    /// Adds an instance, whose key has no limit.
+    pub(super) fn add_instance(&mut self, now: Timestamp, instance: NewInstance) {
+        let key = instance.0.key.clone();
+        self.shard(shard_of(&key)).group_or_new(&key).add_instance(now, instance);
+    }
+
+    /// Drops the instance of a key if nothing keeps it; true if so.
+    pub(super) fn drop_unused_instance(&mut self, key: &LimitKey) -> bool {
+        self.shard(shard_of(key)).drop_unused_instance(key)
     }
 
     /// Sets when the sweep looks at a group: when something expires.

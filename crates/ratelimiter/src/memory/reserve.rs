@@ -6,6 +6,7 @@ use arrayvec::ArrayVec;
 
 use super::group::GroupId;
 use super::groups::{GroupPlace, LockedGroups};
+use super::instances::{Bounds, Instances, NoInstance};
 use super::leases::{LeaseDetails, LeaseShard, OpenLease, Reservation};
 use super::live_limit::LiveLimit;
 use super::past_leases::{HashedId, PastOutcome};
@@ -34,6 +35,13 @@ pub(super) struct ResolvedRequirement<'a> {
 
 pub(super) type ResolvedRequirements<'a> = ArrayVec<ResolvedRequirement<'a>, REQUIREMENTS_MAX>;
 
+/// Whether all limits of a request were found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Resolved {
+    All,
+    SomeMissing,
+}
+
 /// One request under way.
 pub(super) struct Attempt<'a, 'g> {
     pub(super) now: Timestamp,
@@ -44,6 +52,7 @@ pub(super) struct Attempt<'a, 'g> {
     pub(super) leases: &'a mut LeaseShard,
     /// The shards of the requirements' groups.
     pub(super) groups: &'a mut LockedGroups<'g>,
+    pub(super) instances: &'a Instances,
     pub(super) policy: &'a HintPolicy,
 }
 
@@ -60,7 +69,9 @@ impl<'a> Attempt<'a, '_> {
         &mut self,
         request: &'a ReserveRequest,
     ) -> Result<Decision, ReserveError> {
-        self.resolve(request)?;
+        if self.resolve(request) == Resolved::SomeMissing {
+            return self.reserve_with_instances(request);
+        }
         if let Some(lease) = self.leases.find_open(self.id) {
             return replay(self.now, lease, &self.needs, self.groups);
         }
@@ -76,16 +87,19 @@ impl<'a> Attempt<'a, '_> {
 
     /// Finds the limits of all requirements.
     #[inline]
-    fn resolve(&mut self, request: &'a ReserveRequest) -> Result<(), ReserveError> {
-        let unknown = |key: &LimitKey| ReserveError::UnknownKey { key: key.clone() };
+    fn resolve(&mut self, request: &'a ReserveRequest) -> Resolved {
         // Requirements of one group are usually adjacent.
         for run in request.requirements.chunk_by(|a, b| GroupId::of(&a.key) == GroupId::of(&b.key))
         {
-            let place = self.groups.find(&run[0].key).ok_or_else(|| unknown(&run[0].key))?;
+            let Some(place) = self.groups.find(&run[0].key) else {
+                return Resolved::SomeMissing;
+            };
             let group = self.groups.group(place);
             group.expire(self.now);
             for Requirement { key, amount } in run {
-                let (slot, limit) = group.find(key).ok_or_else(|| unknown(key))?;
+                let Some((slot, limit)) = group.find(key) else {
+                    return Resolved::SomeMissing;
+                };
                 let amount = amount.get();
                 self.needs.push(ResolvedRequirement {
                     key,
@@ -97,7 +111,41 @@ impl<'a> Attempt<'a, '_> {
                 });
             }
         }
-        Ok(())
+        Resolved::All
+    }
+
+    /// Some keys have no limit. If templates match them, makes their limits and reserves; those that do not come into use go at once, so
+    /// that a denial leaves no trace.
+    #[cold]
+    fn reserve_with_instances(
+        &mut self,
+        request: &'a ReserveRequest,
+    ) -> Result<Decision, ReserveError> {
+        let keys = request.requirements.iter().map(|need| &need.key);
+        let missing: Vec<_> = keys.filter(|key| !self.groups.has(key)).collect();
+        // A known lease is answered before the bounds are looked at.
+        let is_known = self.leases.find_open(self.id).is_some()
+            || self.leases.past.find(self.now, self.id).is_some();
+        let bounds = if is_known { Bounds::Ignore } else { Bounds::Apply };
+        let made = match self.instances.make(self.now, &missing, bounds) {
+            Ok(made) => made,
+            Err(NoInstance::Unknown { key }) => return Err(ReserveError::UnknownKey { key }),
+            Err(NoInstance::TooMany { template }) => {
+                let reason = DenialReason::TooManyLimits { template };
+                let retry_after = self.policy.decreasing;
+                return Ok(Decision::Denied(Denial { reason, retry_after }));
+            }
+        };
+        for instance in made {
+            self.groups.add_instance(self.now, instance);
+        }
+        self.needs.clear();
+        let answer = self.reserve(request);
+        let unused = missing.iter().filter(|key| self.groups.drop_unused_instance(key)).count();
+        if unused > 0 && bounds == Bounds::Apply {
+            self.instances.take_back(self.now, unused);
+        }
+        answer
     }
 
     /// Allowed: one reservation per requirement, and the lease that has them.

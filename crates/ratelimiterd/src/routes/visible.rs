@@ -20,7 +20,7 @@ pub(super) async fn visible_states(
     let mut visible = Vec::new();
     for prefix in prefixes(patterns, &page.prefix) {
         let count_max = page.count_max.map(|count_max| count_max.max(READ_COUNT_MIN));
-        let mut part = Page { prefix, after: page.after.clone(), count_max };
+        let mut part = Page { prefix, count_max, ..page.clone() };
         loop {
             let states = backend.states(&part).await?;
             let is_full = count_max.is_some_and(|count_max| states.len() >= count_max);
