@@ -15,6 +15,8 @@
 //! used rate=3 slots=0                  also `available`, `debt`, `uncovered`, `capacity`
 //! status slots -> decreasing to 5
 //! resets budget -> in 1600s            when a calendar limit resets
+//! limit tenant:a*b rolling 60s 1 -> refused    a key that no new limit can have
+//! instances tenant:*:rate -> tenant:a:rate     the limits in use that were made from a template
 //! leases rate -> A rate=1 slots=2, B rate=1    the open leases of a key, with all their amounts
 //! leases rate older 5s -> A rate=1 slots=2     and those of at least this age
 //! release A                            a lease; `unknown` if it is not open
@@ -31,7 +33,7 @@
 //!
 //! Without an arrow a limit is active, a reserve allowed, and a complete or delete ok. A reserve
 //! may also be `allowed as before` (with the time of its first answer), allowed but
-//! `shadow denied KEY`, `paused KEY`,
+//! `shadow denied KEY`, `paused KEY`, denied because there are `too many TEMPLATE`,
 //! `unknown KEY`, `exceeds KEY`, a `conflict`, or its lease `ended`; a complete may be
 //! `invalid KEY`. The lines between `batch` and `end` are one batch of reserves or completes.
 
@@ -39,8 +41,8 @@ use std::time::Duration;
 
 use ratelimiter::{
     Actuals, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, Denial,
-    DenialReason, ForgiveError, HeldAmount, LeasePage, Limit, LimitKey, OpenLease, ReleaseError,
-    Requirements, ReserveError, ReserveRequest,
+    DenialReason, ForgiveError, HeldAmount, KeyPattern, LeasePage, Limit, LimitKey, OpenLease, Page,
+    ReleaseError, Requirements, ReserveError, ReserveRequest,
 };
 use testkit::script::{amount_of, duration_of, limit_of, status_text};
 
@@ -112,6 +114,9 @@ impl TestContext {
                 Err(DefineError::KindConflict { key, is }) => {
                     return format!("{} is {is}", self.name(&key));
                 }
+                Err(DefineError::InvalidKey { .. } | DefineError::Refused(_)) => {
+                    return "refused".to_owned();
+                }
                 Err(other) => return format!("{other:?}"),
             },
             "defined" => {
@@ -136,6 +141,7 @@ impl TestContext {
                 let result = self.world.complete(&self.complete_request(rest)).await;
                 return self.complete_text(result);
             }
+            "instances" => return self.instances_text(rest).await,
             "leases" => return self.leases_text(rest).await,
             "release" => match self.world.release(self.lease(rest)).await {
                 Ok(()) => return "ok".to_owned(),
@@ -303,6 +309,14 @@ impl TestContext {
             Err(CompleteError::InvalidActual { key }) => format!("invalid {}", self.name(&key)),
             Err(other) => format!("{other:?}"),
         }
+    }
+
+    /// `tenant:a:rate tenant:b:rate`
+    async fn instances_text(&self, template: &str) -> String {
+        let template = KeyPattern::new(self.key(template)).expect("facts use valid templates");
+        let page = Page { template: Some(template), ..Page::default() };
+        let states = self.world.states(&page).await.expect("a working limiter lists its limits");
+        states.iter().map(|state| self.name(&state.limit.key)).collect::<Vec<_>>().join(" ")
     }
 
     /// `A rate=1 slots=2, B rate=1`
