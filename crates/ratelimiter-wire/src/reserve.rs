@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
-    Decision, Denial, DenialReason, JobId, LeaseId, LimitKey, Refused, RequestError, Requirement, Requirements,
-    ReserveError, ReserveRequest, Unanswered,
+    Decision, Denial, DenialReason, JobId, LeaseId, LimitKey, Refused, RequestError, Requirement,
+    Requirements, ReserveError, ReserveRequest, Unanswered,
 };
 use serde::{Deserialize, Serialize};
 
@@ -153,7 +153,9 @@ impl ReserveAnswer {
                 ErrorCode::LimitDecreasing { key },
             ),
             DenialReason::TooManyLimits { template } => (
-                format!("too many limits are made from templates, such as {template}; see registry.instances_max and registry.new_instances_per_second_max"),
+                format!(
+                    "too many limits are made from templates, such as {template}; see registry.instances_max and registry.new_instances_per_second_max"
+                ),
                 ErrorCode::TooManyInstances { template },
             ),
         };

@@ -244,6 +244,16 @@ mod tests {
         assert_eq!(Requirements::of(numbered(32)).unwrap().len(), 32);
     }
 
+    /// TPL-01
+    #[test]
+    fn tpl_01_a_requirement_names_no_template() {
+        for text in ["tenant:*:rpm", "tenant:**"] {
+            let error = Requirements::of([(key("a"), 1), (key(text), 1)]).unwrap_err();
+            assert_eq!(error, RequestError::TemplateKey { key: key(text) });
+        }
+        assert!(Requirements::of([(key("tenant:a*b:rpm"), 1)]).is_ok(), "as in the first edition");
+    }
+
     #[test]
     fn a_requirement_of_0_is_refused() {
         let error = Requirements::of([(key("a"), 1), (key("b"), 0)]).unwrap_err();

@@ -26,9 +26,12 @@ pub struct Templates {
 }
 
 impl Templates {
-    /// The template that governs a key which is not defined itself: the most specific one that matches. Takes time in
-    /// proportion to the number of templates.
+    /// The template that governs a key which is not defined itself: the most specific one that matches. No template governs
+    /// another. Takes time in proportion to the number of templates.
     pub fn find(&self, key: &LimitKey) -> Option<&Limit> {
+        if key.is_template() {
+            return None;
+        }
         let matching = self.sorted.iter().find(|(pattern, _)| pattern.matches(key));
         matching.map(|(_, limit)| limit)
     }
@@ -121,6 +124,8 @@ mod tests {
             ("a:*", "a", None),
             ("a:*", "a:x", Some("a:*")),
             ("a:* b:*", "b:x", Some("b:*")),
+            // A template is not governed by another.
+            ("a:**", "a:*", None),
             // More literal segments.
             ("a:*:* a:*:c", "a:b:c", Some("a:*:c")),
             ("a:*:c a:*:*", "a:b:d", Some("a:*:*")),

@@ -41,8 +41,8 @@ use std::time::Duration;
 
 use ratelimiter::{
     Actuals, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, Denial,
-    DenialReason, ForgiveError, HeldAmount, KeyPattern, LeasePage, Limit, LimitKey, OpenLease, Page,
-    ReleaseError, Requirements, ReserveError, ReserveRequest,
+    DenialReason, ForgiveError, HeldAmount, KeyPattern, LeasePage, Limit, LimitKey, OpenLease,
+    Page, ReleaseError, Requirements, ReserveError, ReserveRequest,
 };
 use testkit::script::{amount_of, duration_of, limit_of, status_text};
 

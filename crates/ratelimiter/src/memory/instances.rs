@@ -74,8 +74,12 @@ pub(super) enum Bounds {
 #[derive(Debug)]
 pub(super) enum NoInstance {
     /// No template matches.
-    Unknown { key: LimitKey },
-    TooMany { template: LimitKey },
+    Unknown {
+        key: LimitKey,
+    },
+    TooMany {
+        template: LimitKey,
+    },
 }
 
 impl Instances {

@@ -25,7 +25,7 @@ impl State {
         if let Some(template) = templates.all().get(key) {
             return Ok(Some(template_state(now, template, &templates)));
         }
-        let instance = templates.all().instance(key).filter(|_| !key.is_template());
+        let instance = templates.all().instance(key);
         let new = |limit| LiveLimit::new(now, RegisteredLimit::in_force(limit), None).state(now);
         Ok(instance.map(new))
     }

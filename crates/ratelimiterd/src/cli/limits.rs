@@ -233,7 +233,8 @@ async fn all_states(server: &HttpLimiter, prefix: &str) -> Result<Vec<LimitState
     let mut states: Vec<LimitState> = Vec::new();
     loop {
         let after = states.last().map(|state| state.limit.key.clone());
-        let page = Page { prefix: prefix.to_owned(), after, count_max: Some(PAGE_COUNT), template: None };
+        let page =
+            Page { prefix: prefix.to_owned(), after, count_max: Some(PAGE_COUNT), template: None };
         let more = server.states(&page).await.map_err(|error: StateError| CliError::of(error))?;
         let is_last = more.len() < PAGE_COUNT;
         states.extend(more);

@@ -7,9 +7,9 @@ use std::time::Duration;
 use ratelimiter::clock::{Clock, MonotonicClock};
 use ratelimiter::{
     Actual, Actuals, Backend, CAPACITY_MAX, CompleteError, CompleteRequest, Decision, DefineError,
-    DeleteError, DenialReason, ForgiveError, KeyPattern, LeaseId, LeasePage, LeasesError, Limit, LimitKey,
-    LimitKind, LimitMode, LimitState, LimitStatus, Limiter, MemoryLimiter, Note, OpenLease,
-    Overage, Page, Refused, ReleaseError, Requirements, ReserveError, ReserveRequest,
+    DeleteError, DenialReason, ForgiveError, KeyPattern, LeaseId, LeasePage, LeasesError, Limit,
+    LimitKey, LimitKind, LimitMode, LimitState, LimitStatus, Limiter, MemoryLimiter, Note,
+    OpenLease, Overage, Page, Refused, ReleaseError, Requirements, ReserveError, ReserveRequest,
     ResetSchedule, ResetTime, StateError, Window,
 };
 
@@ -171,7 +171,7 @@ impl FlawedLimiter {
     }
 
     fn state_of(&self, key: &LimitKey) -> Option<LimitState> {
-        if self.has(Flaw::NeverMatches) && self.template_of(key).is_some() {
+        if self.has(Flaw::NeverMatches) && self.inner.template_of(key).is_some() {
             return None;
         }
         let mut state = self.inner.state_now(&self.key(key))?;
@@ -213,15 +213,10 @@ impl FlawedLimiter {
         }
     }
 
-    /// The template of a key that is not defined.
-    fn template_of(&self, key: &LimitKey) -> Option<LimitKey> {
-        self.inner.template_of(key).filter(|_| !key.is_template())
-    }
-
     fn reserve_with_flaw(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
         let mut keys = request.requirements.iter().map(|requirement| &requirement.key);
         if self.has(Flaw::NeverMatches)
-            && let Some(key) = keys.find(|key| self.template_of(key).is_some())
+            && let Some(key) = keys.find(|key| self.inner.template_of(key).is_some())
         {
             return Err(ReserveError::UnknownKey { key: key.clone() });
         }
@@ -357,7 +352,7 @@ impl FlawedLimiter {
         if self.has(Flaw::TakesAnyKey) && KeyPattern::new(&limit.key).is_err() {
             return Ok(LimitStatus::Active);
         }
-        let template = self.template_of(&limit.key);
+        let template = self.inner.template_of(&limit.key);
         if template.is_some() && self.has(Flaw::PrefersTemplates) {
             return Ok(LimitStatus::Active);
         }
