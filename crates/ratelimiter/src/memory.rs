@@ -55,7 +55,6 @@ use crate::limiter::{Backend, Limiter};
 use crate::open_lease::{self, LeasePage};
 use crate::registry::{LimitState, LimitStatus, Page, RegisteredLimit};
 use crate::request::{CompleteRequest, ReserveRequest};
-use crate::template;
 
 /// The in-process limiter, safe under any number of threads. Clones share one state.
 ///
@@ -233,9 +232,7 @@ impl MemoryLimiter {
         let mut shard = groups.lock_one(&limit.key);
         let now = clock.now();
         let _change = poison.begin_change()?;
-        if !shard.is_defined(&limit.key) {
-            template::check_new_key(&limit.key)?;
-        }
+        shard.check_definition(now, &limit)?;
         shard.group_or_new(&limit.key).define(now, limit)
     }
 
@@ -421,6 +418,12 @@ impl Limiter for MemoryLimiter {
 impl Backend for MemoryLimiter {
     async fn define(&self, limit: Limit) -> Result<LimitStatus, DefineError> {
         self.define_now(limit)
+    }
+
+    /// All are checked before the first is applied.
+    async fn define_all(&self, limits: Vec<Limit>) -> Result<Vec<LimitStatus>, DefineError> {
+        limits.iter().try_for_each(|limit| self.state.check_definition(limit))?;
+        limits.into_iter().map(|limit| self.define_now(limit)).collect()
     }
 
     async fn delete(&self, key: &LimitKey) -> Result<(), DeleteError> {

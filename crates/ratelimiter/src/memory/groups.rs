@@ -13,8 +13,11 @@ use super::group::{Group, GroupId};
 use super::instances::{CountedTemplates, NewInstance};
 use super::shards::Shards;
 use crate::clock::Timestamp;
+use crate::error::DefineError;
 use crate::key::{KeyPattern, LimitKey};
+use crate::limit::Limit;
 use crate::request::REQUIREMENTS_MAX;
+use crate::template;
 
 /// Enough that threads rarely meet in a shard without sharing a model.
 const SHARDS: u32 = 256;
@@ -108,10 +111,29 @@ impl GroupShard {
         self.find(GroupId::of(key)).map(|slot| &mut self.groups[slot as usize])
     }
 
-    /// True if the key has a limit of its own, not only an instance.
-    pub(super) fn is_defined(&mut self, key: &LimitKey) -> bool {
-        let limit = self.group_of(key).and_then(|group| group.find(key));
-        limit.is_some_and(|(_, limit)| limit.template().is_none())
+    /// Whether a limit can be defined.
+    pub(super) fn check_definition(
+        &mut self,
+        now: Timestamp,
+        limit: &Limit,
+    ) -> Result<(), DefineError> {
+        let Some(group) = self.group_of(&limit.key) else {
+            return template::check_new_key(&limit.key);
+        };
+        group.expire(now);
+        let Some((_, live)) = group.find(&limit.key) else {
+            return template::check_new_key(&limit.key);
+        };
+        let is_instance = live.template().is_some();
+        if is_instance {
+            template::check_new_key(&limit.key)?;
+        }
+        let is = live.registered().limit.kind;
+        // An instance that is not in use is replaced.
+        if is.is_same_kind(limit.kind) || is_instance && live.is_idle() {
+            return Ok(());
+        }
+        Err(DefineError::KindConflict { key: limit.key.clone(), is: is.name() })
     }
 
     pub(super) fn group_or_new(&mut self, key: &LimitKey) -> &mut Group {
@@ -265,7 +287,7 @@ impl LockedGroups<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{Capacity, HoldTimeout, Limit, LimitKind};
+    use crate::limit::{Capacity, HoldTimeout, LimitKind};
 
     #[test]
     fn the_limits_of_one_model_are_one_group_and_other_keys_are_alone() {

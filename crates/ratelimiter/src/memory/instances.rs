@@ -12,7 +12,7 @@ use crate::clock::Timestamp;
 use crate::error::DefineError;
 use crate::key::LimitKey;
 use crate::limit::Limit;
-use crate::template::Templates;
+use crate::template::{self, Templates};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -152,8 +152,21 @@ impl CountedTemplates {
         &self.templates
     }
 
+    /// Whether a template can be defined.
+    pub(super) fn check(&self, template: &Limit) -> Result<(), DefineError> {
+        let key = &template.key;
+        match self.templates.get(key) {
+            Some(defined) if !defined.kind.is_same_kind(template.kind) => {
+                Err(DefineError::KindConflict { key: key.clone(), is: defined.kind.name() })
+            }
+            Some(_) => Ok(()),
+            None => template::check_new_key(key),
+        }
+    }
+
     /// Adds a template, or replaces the one with its key. The counters stay.
     pub(super) fn put(&mut self, template: Limit) -> Result<(), DefineError> {
+        self.check(&template)?;
         let key = template.key.clone();
         self.templates.put(template)?;
         self.counters.entry(key.clone()).or_insert_with(|| {

@@ -4,7 +4,7 @@ use super::State;
 use super::instances::CountedTemplates;
 use super::live_limit::LiveLimit;
 use crate::clock::Timestamp;
-use crate::error::Unanswered;
+use crate::error::{DefineError, Unanswered};
 use crate::key::LimitKey;
 use crate::limit::{Limit, LimitKind};
 use crate::registry::{LimitState, Page, RegisteredLimit, Usage};
@@ -58,6 +58,17 @@ impl State {
             }
         }
         Ok(first.into_sorted())
+    }
+
+    /// Whether a definition would be accepted now.
+    pub(super) fn check_definition(&self, limit: &Limit) -> Result<(), DefineError> {
+        if limit.key.is_template() {
+            return self.instances.templates().check(limit);
+        }
+        let mut shard = self.groups.lock_one(&limit.key);
+        let now = self.clock.now();
+        let _change = self.poison.begin_change()?;
+        shard.check_definition(now, limit)
     }
 
     /// The key of the template that governs a key which is not defined itself.

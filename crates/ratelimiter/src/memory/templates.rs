@@ -17,11 +17,6 @@ impl State {
         {
             let mut templates = self.instances.templates_mut();
             let _change = self.poison.begin_change()?;
-            if let Some(defined) = templates.all().get(&key)
-                && !defined.kind.is_same_kind(template.kind)
-            {
-                return Err(DefineError::KindConflict { key, is: defined.kind.name() });
-            }
             templates.put(template)?;
         }
         self.realign(&key)?;
