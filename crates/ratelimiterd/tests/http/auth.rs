@@ -578,7 +578,7 @@ async fn ops_04_a_template_needs_all_keys_that_it_stands_for() {
         assert_eq!((answer.status, answer.error()), (403, format!("forbidden_key:{key}")));
         assert_eq!(put("t-admin", key).await.status, 200, "{key}");
     }
-    for (lease, key) in [(1, "tenant:acme:rpm"), (2, "tenant:other:rpm")] {
+    for (lease, key) in [(1, "tenant:acme:tpm"), (2, "tenant:other:rpm")] {
         let body = reserve_body(lease, &[(key, 5)]);
         let answer = ask(&server, "t-call", "POST", "/v1/reserve", &body).await;
         assert_eq!(answer.json()["allowed"], true);
@@ -586,7 +586,7 @@ async fn ops_04_a_template_needs_all_keys_that_it_stands_for() {
     // A caller sees the limits of a template that it may use, and their template only if it may use all of them.
     assert_eq!(keys_listed(&server, "t-acme", "?template=tenant:*:rpm").await, "");
     assert_eq!(keys_listed(&server, "t-admin", "?template=tenant:*:rpm").await, "tenant:other:rpm");
-    assert_eq!(keys_listed(&server, "t-acme", "?template=tenant:acme:*").await, "tenant:acme:rpm");
+    assert_eq!(keys_listed(&server, "t-acme", "?template=tenant:acme:*").await, "tenant:acme:tpm");
     let listed = keys_listed(&server, "t-acme", "").await;
     assert_eq!(listed, "tenant:acme:* tenant:acme:**:rpm tenant:acme:*:**");
     let shown = metrics_with(&server, "t-acme", "ratelimiter_template_instances").await;
