@@ -42,10 +42,10 @@ fn the_quick_start_shows_what_its_commands_print() {
     run_session("docs/guide/quick-start.md", 4);
 }
 
-/// CAL-01, CAL-03
+/// CAL-01, CAL-03, TPL-02, TPL-03, TPL-04
 #[test]
 fn cal_01_the_page_about_budgets_shows_what_its_commands_print() {
-    run_session("docs/guide/monthly-budget.md", 6);
+    run_session("docs/guide/monthly-budget.md", 7);
 }
 
 /// SHD-01, SHD-02
