@@ -92,7 +92,9 @@ impl DefineAnswer {
             Err(error) => {
                 let at = match &error {
                     DefineError::InvalidKey { key, .. } => keys.iter().position(|k| k == key),
-                    _ => None,
+                    DefineError::KindConflict { .. }
+                    | DefineError::Unanswered(_)
+                    | DefineError::Refused(_) => None,
                 };
                 let field = format!("{LIMITS}[{}].key", at.unwrap_or_default());
                 refusal_of(error, &field).into()

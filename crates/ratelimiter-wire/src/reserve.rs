@@ -96,12 +96,11 @@ impl Body for ReserveBody {
         let requirements: Box<[_]> = requirements.into_iter().map(requirement).collect();
         let template = requirements.iter().position(|requirement| requirement.key.is_template());
         let job = job_id.map(JobId::new).transpose()?;
-        let requirements = Requirements::new(requirements).map_err(|error| match error {
-            RequestError::TemplateKey { .. } => Refusal::of_field(
-                &format!("requirements[{}].key", template.unwrap_or_default()),
-                error.to_string(),
-            ),
-            error => error.into(),
+        let requirements = Requirements::new(requirements).map_err(|error| match template {
+            Some(at) if matches!(error, RequestError::TemplateKey { .. }) => {
+                Refusal::of_field(&format!("requirements[{at}].key"), error.to_string())
+            }
+            Some(_) | None => error.into(),
         })?;
         Ok(ReserveRequest { lease: lease_id, job, requirements })
     }

@@ -109,16 +109,7 @@ impl TestContext {
     async fn answer(&mut self, statement: Statement<'_>) -> String {
         let Statement { verb, rest, .. } = statement;
         match verb {
-            "limit" => match self.world.define(self.limit(rest)).await {
-                Ok(status) => return status_text(status),
-                Err(DefineError::KindConflict { key, is }) => {
-                    return format!("{} is {is}", self.name(&key));
-                }
-                Err(DefineError::InvalidKey { .. } | DefineError::Refused(_)) => {
-                    return "refused".to_owned();
-                }
-                Err(other) => return format!("{other:?}"),
-            },
+            "limit" => return self.define_text(rest).await,
             "defined" => {
                 let limit = self.limit(rest);
                 let found = self.state(self.name(&limit.key)).await.limit;
@@ -179,6 +170,15 @@ impl TestContext {
             other => unreachable!("no such statement: {other}"),
         }
         String::new()
+    }
+
+    async fn define_text(&self, definition: &str) -> String {
+        match self.world.define(self.limit(definition)).await {
+            Ok(status) => status_text(status),
+            Err(DefineError::KindConflict { key, is }) => format!("{} is {is}", self.name(&key)),
+            Err(DefineError::InvalidKey { .. } | DefineError::Refused(_)) => "refused".to_owned(),
+            Err(other) => format!("{other:?}"),
+        }
     }
 
     async fn run_batch(&mut self, batch: &[Statement<'_>]) {

@@ -110,6 +110,7 @@ fn with_templates(
     seconds: &RangeInclusive<u64>,
     random: &mut Rng,
 ) -> Profile {
+    const KINDS: [KeyKind; 3] = [KeyKind::Rolling, KeyKind::Concurrency, KeyKind::Calendar];
     let (templates, undefined): (&[&str], &[&str]) = match has_models {
         true => (
             &["global:llm:p:*:rpm", "global:llm:**", "global:llm:*:m9:*"],
@@ -117,7 +118,6 @@ fn with_templates(
         ),
         false => (&["t:*", "t:**", "*:x"], &["t:a", "t:b", "t:a:x", "t:x"]),
     };
-    const KINDS: [KeyKind; 3] = [KeyKind::Rolling, KeyKind::Concurrency, KeyKind::Calendar];
     let usual = KINDS[random.usize(..3)];
     let mut profiles = |texts: &[&str]| -> Vec<KeyProfile> {
         let profile = |text: &&str| KeyProfile {
