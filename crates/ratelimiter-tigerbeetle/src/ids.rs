@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use ratelimiter::{LeaseId, LimitKey};
 use sha2::{Digest, Sha256};
 
-use crate::ledger::{AccountId, TransferId};
+use crate::ledger::{AccountId, Timestamp, TransferId};
 
 /// The bits of a transfer ID, and of a ULID, below the 48 bits of the millisecond timestamp.
 const HASH_BITS: u32 = 80;
@@ -46,6 +46,24 @@ pub fn operator_account() -> AccountId {
 /// The account whose free credit is the free capacity of the limit `key`.
 pub fn limit_account(key: &LimitKey) -> AccountId {
     account(&format!("acct:limit:{key}"))
+}
+
+/// The account of one period of the calendar limit `key`. The end comes first, so that no label of
+/// one key is that of another.
+pub fn period_account(key: &LimitKey, ends_at: Timestamp) -> AccountId {
+    account(&format!("acct:period:{}:{key}", ends_at.unix_ms()))
+}
+
+/// The account whose posted credits are the end of the latest period of the calendar limit `key`, in
+/// milliseconds since the Unix epoch.
+pub fn period_end_account(key: &LimitKey) -> AccountId {
+    account(&format!("acct:period-end:{key}"))
+}
+
+/// The ID of the transfer that announces the period after the one that ended at `before_ms`. It does
+/// not depend on when the new one ends, so that one announcement succeeds.
+pub fn announcement(key: &LimitKey, before_ms: u64) -> TransferId {
+    transfer_at(before_ms, &format!("xfer:period:{before_ms}:{key}"))
 }
 
 /// The account that records the debt of the limit `key`.

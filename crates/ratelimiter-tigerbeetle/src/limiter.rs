@@ -18,10 +18,12 @@ mod maintenance;
 mod observations;
 mod operate;
 mod options;
+mod periods;
 mod reserve;
 mod table;
 mod unanswered;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::num::NonZeroU128;
 use std::sync::atomic::AtomicU64;
@@ -48,7 +50,7 @@ pub use self::options::LimiterOptions;
 use self::reserve::PartSize;
 use self::table::LimitTable;
 use self::unanswered::unanswered;
-use crate::ledger::{Ledger, TransferQuery};
+use crate::ledger::{Ledger, TransferQuery, TransferRow};
 use crate::lock::lock;
 
 /// The limiter that stores reservations as pending transfers of a ledger. Any number of them may
@@ -67,6 +69,8 @@ pub struct TigerBeetleLimiter<L> {
     random: Mutex<fastrand::Rng>,
     /// Serialises changes of limits.
     admin: tokio::sync::Mutex<AdminState>,
+    /// Calendar limits whose next period is needed by reserves that wait for `admin`.
+    due_periods: Mutex<BTreeSet<LimitKey>>,
     drift: Mutex<DefinitionDrift>,
     probe: Mutex<ExpiryProbe>,
     /// The probe's [`ExpiryProbe::lag`]: read by every reserve, written only by the tick.
@@ -88,6 +92,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             time: ClusterTime::default(),
             random: Mutex::new(random),
             admin: tokio::sync::Mutex::default(),
+            due_periods: Mutex::default(),
             drift: Mutex::default(),
             probe: Mutex::new(ExpiryProbe::new(options.probe_every)),
             expiry_lag_ms: AtomicU64::new(0),
@@ -102,15 +107,33 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         &self.ledger
     }
 
+    /// A page of the limits that are listed.
+    ///
+    /// # Errors
+    /// As for [`Backend::states`].
+    pub async fn states_where(
+        &self,
+        page: &Page,
+        is_listed: impl Fn(&LimitKey) -> bool + Send,
+    ) -> Result<Vec<LimitState>, StateError> {
+        let limits = self.read_table().page(page, is_listed);
+        Ok(self.states_of(&limits).await?)
+    }
+
     /// Reads a lease from its transfers, so that any server can complete it (`TB-04`).
     async fn look_up_lease(&self, lease: LeaseId) -> Result<LeaseLookup, Unanswered> {
         self.counters.cold_reads.add(1);
         // Another server's lease may be the first contact with the cluster. The cluster's clock
         // decides whether it has expired, however wrong the local clock is.
         if !self.time.is_known() {
-            let results = self.ledger.create_transfers(time_query()).await.map_err(unanswered)?;
-            self.time.observe(&results, self.options.clock.now());
+            self.read_cluster_time().await?;
         }
+        let rows = self.rows_of_lease(lease).await?;
+        Ok(LeaseLookup::from_rows(lease, &rows))
+    }
+
+    /// The transfers of a lease, oldest first.
+    async fn rows_of_lease(&self, lease: LeaseId) -> Result<Vec<TransferRow>, Unanswered> {
         let query = |rows_max: usize| {
             let rows_max = u32::try_from(rows_max).expect("a small number");
             self.ledger.query_transfers(TransferQuery::new(lease_data(lease)).rows_max(rows_max))
@@ -119,7 +142,14 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         if rows.len() == FEW_LEASE_ROWS_MAX {
             rows = query(LEASE_ROWS_MAX).await.map_err(unanswered)?;
         }
-        Ok(LeaseLookup::from_rows(lease, &rows))
+        Ok(rows)
+    }
+
+    /// The time at which the cluster executed a request of this call; never ahead of its clock.
+    async fn read_cluster_time(&self) -> Result<Timestamp, Unanswered> {
+        let results = self.ledger.create_transfers(time_query()).await.map_err(unanswered)?;
+        self.time.observe(&results, self.options.clock.now());
+        Ok(results[0].timestamp)
     }
 
     fn cluster_now(&self) -> Timestamp {
@@ -201,13 +231,12 @@ impl<L: Ledger> Backend for TigerBeetleLimiter<L> {
     }
 
     async fn states(&self, page: &Page) -> Result<Vec<LimitState>, StateError> {
-        let limits = self.read_table().page(page);
-        Ok(self.states_of(&limits).await?)
+        self.states_where(page, |_| true).await
     }
 
     /// Those in this server's cache.
     async fn leases(&self, page: &LeasePage) -> Result<Vec<OpenLease>, LeasesError> {
-        self.list_leases(page).await
+        self.leases_where(page, |_| true).await
     }
 
     /// At any server: the lease comes from the cache, or else from the ledger.

@@ -11,7 +11,7 @@ use crate::answer::{answer, error_of, whole_ms};
 use crate::decode::{Body, Refusal};
 use crate::error_code::ErrorCode;
 use crate::field;
-use crate::object::object_only;
+use crate::strict::strict;
 
 /// Reports the end of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,8 +66,7 @@ pub struct CompleteAnswer {
     pub message: Option<String>,
 }
 
-object_only!(CompleteBody);
-object_only!(ActualBody);
+strict!(ObjectOnly: CompleteBody ActualBody);
 answer!(CompleteAnswer);
 
 impl Body for CompleteBody {

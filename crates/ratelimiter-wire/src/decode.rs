@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::error_code::ErrorCode;
 use crate::field;
-use crate::object::ObjectOnly;
+use crate::strict::ObjectOnly;
 
 /// The most requests of one batch.
 pub const BATCH_ITEMS_MAX: usize = 256;
@@ -132,7 +132,7 @@ fn explain_error<'a, T: Deserialize<'a>>(bytes: &'a [u8], error: &serde_json::Er
     use serde_json::error::Category;
     match error.classify() {
         Category::Data => {}
-        // For a number out of range, or a number in place of a name, serde_json reports a syntax error.
+        // For a number out of range, serde_json reports a syntax error.
         Category::Syntax if parse::<IgnoredAny>(bytes).is_ok() => {}
         Category::Io | Category::Syntax | Category::Eof => {
             let message = format!("the body is not JSON: {error}");

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::decode::{Body, Refusal};
 use crate::field;
-use crate::object::object_only;
+use crate::strict::strict;
 
 /// The definition of a limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,7 +55,7 @@ pub struct DefinitionBody {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "field::optional_whole_number"
+        deserialize_with = "field::reset_day"
     )]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 28))]
     pub day: Option<u64>,
@@ -77,7 +77,7 @@ pub struct DefinitionBody {
 
 /// How the units of a limit are returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "lowercase", remote = "Self")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum KindBody {
     /// When the window has passed.
@@ -90,7 +90,7 @@ pub enum KindBody {
 
 /// When the units of a calendar limit return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "lowercase", remote = "Self")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum PeriodBody {
     /// Every hour.
@@ -105,7 +105,7 @@ pub enum PeriodBody {
 
 /// A day of the week.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "lowercase", remote = "Self")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum WeekdayBody {
     /// Monday.
@@ -126,7 +126,7 @@ pub enum WeekdayBody {
 
 /// Whether a limit denies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "lowercase", remote = "Self")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum ModeBody {
     /// It admits up to its capacity.
@@ -138,7 +138,7 @@ pub enum ModeBody {
 
 /// What happens to usage above the reservation when the limit is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "lowercase", remote = "Self")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum OverageBody {
     /// It is added to the key's debt.
@@ -150,7 +150,7 @@ pub enum OverageBody {
 
 /// What a limit admits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "lowercase", remote = "Self")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum StatusBody {
     /// Up to its capacity.
@@ -162,7 +162,8 @@ pub enum StatusBody {
     Decreasing,
 }
 
-object_only!(DefinitionBody);
+strict!(ObjectOnly: DefinitionBody);
+strict!(StringOnly: KindBody PeriodBody WeekdayBody ModeBody OverageBody StatusBody);
 
 /// Joins a definition with further fields to a body, and splits it again. Both name every field, so
 /// that a new one does not compile until it is handled.

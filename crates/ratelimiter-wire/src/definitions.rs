@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::decode::{Body, Refusal, read};
 use crate::definition::DefinitionBody;
 use crate::error_code::ErrorCode;
-use crate::object::object_only;
+use crate::strict::strict;
 
 /// The most definitions of one request.
 pub const DEFINITIONS_MAX: usize = 10_000;
@@ -39,7 +39,7 @@ pub enum DefineRequest {
     Many(Vec<Limit>),
 }
 
-object_only!(DefinitionsBody);
+strict!(ObjectOnly: DefinitionsBody);
 
 /// Parses a request with one definition or with several.
 ///

@@ -95,12 +95,17 @@ pub(crate) fn whole_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result
     deserializer.deserialize_u64(WholeNumber { min: 0, max: u64::MAX })
 }
 
-pub(crate) fn optional_whole_number<'de, D: Deserializer<'de>>(
+/// Parses an optional day of the month.
+pub(crate) fn reset_day<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<u64>, D::Error> {
     #[derive(Deserialize)]
-    struct Number(#[serde(deserialize_with = "whole_number")] u64);
-    Ok(Option::deserialize(deserializer)?.map(|Number(number)| number))
+    struct Day(#[serde(deserialize_with = "day")] u64);
+    // The upper bound is checked with the period, whose message says why.
+    fn day<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+        deserializer.deserialize_u64(WholeNumber { min: 1, max: ratelimiter::RESET_DAY_MAX.into() })
+    }
+    Ok(Option::deserialize(deserializer)?.map(|Day(day)| day))
 }
 
 pub(crate) fn capacity<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Capacity, D::Error> {

@@ -9,7 +9,7 @@ use crate::answer::{answer, error_of};
 use crate::decode::{Body, Refusal};
 use crate::error_code::ErrorCode;
 use crate::field;
-use crate::object::object_only;
+use crate::strict::strict;
 
 /// Asks to set the debt of a limit to 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,7 +31,6 @@ pub struct ForgiveAnswer {
     pub ok: bool,
     /// How much the debt was; absent for an error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
     pub forgiven: Option<u128>,
     /// Why the request failed: a stable error code, then `:` and the key or field in question.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "field::error_code")]
@@ -42,7 +41,7 @@ pub struct ForgiveAnswer {
     pub message: Option<String>,
 }
 
-object_only!(ForgiveBody);
+strict!(ObjectOnly: ForgiveBody);
 answer!(ForgiveAnswer);
 
 impl Body for ForgiveBody {

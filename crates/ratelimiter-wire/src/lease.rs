@@ -30,6 +30,7 @@ pub struct OpenLeaseBody {
     #[cfg_attr(feature = "openapi", schema(value_type = String, example = "01J9ZC3V9W8Q4N2M6T5R7Y1K0D"))]
     pub lease_id: LeaseId,
     /// The caller's ID for its work; null if it gave none, or if the server does not know it.
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub job_id: Option<String>,
     /// When its reservations began.
     pub reserved_at_unix_ms: u64,

@@ -17,9 +17,9 @@ mod field;
 mod forgive;
 mod lease;
 mod limits_file;
-mod object;
 mod reserve;
 mod state;
+mod strict;
 
 pub use admin::{DefineAnswer, DeleteAnswer, LimitStatusBody};
 pub use complete::{ActualBody, CompleteAnswer, CompleteBody};

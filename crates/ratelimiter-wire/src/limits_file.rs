@@ -43,6 +43,7 @@ impl LimitsDocument {
         let Scan { envelope, entries, mut errors } = Scan::of(text_of(bytes)?);
         let strictness = match &envelope {
             None => Strictness::RejectUnknown,
+            Some(envelope) if envelope.version > LIMITS_FILE_VERSION => Strictness::Newer,
             Some(_) => Strictness::PreserveUnknown,
         };
         let mut document =
@@ -83,12 +84,12 @@ impl LimitsDocument {
                 self.registry.put(*registered);
                 text
             }
-            ParsedEntry::UnknownKind { key, kind, line, text } => {
+            ParsedEntry::Unknown { key, field, value, line, text } => {
                 let message = format!(
-                    "{kind:?} is unknown to this version; this limit is ignored and preserved"
+                    "{value:?} is unknown to this version; this limit is ignored and preserved"
                 );
-                self.notes.push(FileError::of_field(line, Some(key.clone()), "kind", message));
-                self.preserved.preserve_entry(key.clone(), kind, text);
+                self.notes.push(FileError::of_field(line, Some(key.clone()), field, message));
+                self.preserved.preserve_entry(key.clone(), value, text);
                 key
             }
         }

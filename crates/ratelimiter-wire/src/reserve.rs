@@ -14,7 +14,7 @@ use crate::answer::{answer, error_of, reason_of, whole_ms};
 use crate::decode::{Body, Refusal};
 use crate::error_code::ErrorCode;
 use crate::field;
-use crate::object::object_only;
+use crate::strict::strict;
 
 /// Asks whether a call may go ahead.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,8 +83,7 @@ pub struct ReserveAnswer {
     pub message: Option<String>,
 }
 
-object_only!(ReserveBody);
-object_only!(RequirementBody);
+strict!(ObjectOnly: ReserveBody RequirementBody);
 answer!(ReserveAnswer);
 
 impl Body for ReserveBody {

@@ -68,11 +68,9 @@ pub struct StateBody {
     /// Units that could be reserved now, if the limit is active.
     pub available: u64,
     /// Units used beyond what was reserved, when no capacity was left to cover them, while the limit's overage was `debt`.
-    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub debt: u128,
     /// Units used beyond what was reserved, when no capacity was left to cover them, whatever the overage; counted since the backend started.
     #[serde(default)]
-    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub uncovered: u128,
     /// When a calendar limit resets next.
     #[serde(default, skip_serializing_if = "Option::is_none")]

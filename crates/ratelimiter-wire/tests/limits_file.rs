@@ -210,13 +210,18 @@ fn cal_01_errors_of_a_calendar_limit_are_reported_with_line_and_field() {
   {"key":"b","kind":"calendar","capacity":1,"period":"month",
    "time_zone":"Europe/Atlantis"},
   {"key":"c","kind":"calendar","capacity":1,"period":"fortnight"},
-  {"key":"d","kind":"rolling","capacity":1,"window_seconds":60,"mode":"dark"}
+  {"key":"d","kind":"rolling","capacity":1,"window_seconds":60,"mode":"dark"},
+  {"key":"e","kind":{"calendar":null},"capacity":1,"period":{"day":null}},
+  {"key":"f","kind":"rolling","capacity":1,"window_seconds":60,"status":{"active":null}}
 ]"#;
     let expected = expect![[r#"
         line 2: a: period: a calendar limit needs a period: hour, day, week or month
         line 4: b: time_zone: "Europe/Atlantis" is no time zone of the IANA database; write it like Europe/Sofia, or UTC
         line 5: c: period: unknown variant `fortnight`, expected one of `hour`, `day`, `week`, `month`
-        line 6: d: mode: unknown variant `dark`, expected `enforce` or `shadow`"#]];
+        line 6: d: mode: unknown variant `dark`, expected `enforce` or `shadow`
+        line 7: e: kind: invalid type: map, expected one of `rolling`, `concurrency`, `calendar`
+        line 7: e: period: invalid type: map, expected one of `hour`, `day`, `week`, `month`
+        line 8: f: status: invalid type: map, expected one of `active`, `paused`, `decreasing`"#]];
     check(entries, &expected);
     check(&format!(r#"{{"version":2,"limits":{entries}}}"#), &expected);
 }
@@ -262,6 +267,38 @@ fn ops_05_unknown_fields_are_preserved_in_place() {
     .assert_eq(&notes.join("\n"));
 }
 
+/// OPS-05: a later version may know more periods, modes and time zones; in this version they are mistakes.
+#[test]
+fn ops_05_a_limit_with_a_value_of_a_later_version_is_preserved() {
+    let text = |version: u64| {
+        let calendar = r#""kind":"calendar","capacity":1"#;
+        format!(
+            r#"{{"version":{version},"limits":[
+{{"key":"a",{calendar},"period":"year"}},
+{{"key":"b",{calendar},"period":"day","mode":"dry"}},
+{{"key":"c",{calendar},"period":"day","time_zone":"Mars/Olympus"}},
+{{"key":"d",{calendar},"period":"day"}}]}}"#
+        )
+    };
+    let LimitsDocument { registry, preserved, notes } =
+        LimitsDocument::read(text(3).as_bytes()).unwrap();
+    let keys: Vec<_> = registry.iter().map(|limit| limit.limit.key.as_str()).collect();
+    assert_eq!(keys, ["d"]);
+    let notes: Vec<_> = notes.iter().map(ToString::to_string).collect();
+    expect![[r#"
+        line 2: a: period: "year" is unknown to this version; this limit is ignored and preserved
+        line 3: b: mode: "dry" is unknown to this version; this limit is ignored and preserved
+        line 4: c: time_zone: "Mars/Olympus" is unknown to this version; this limit is ignored and preserved"#]]
+    .assert_eq(&notes.join("\n"));
+    let written = preserved.write(registry.iter());
+    for kept in ["year", "dry", "Mars/Olympus"] {
+        assert!(written.contains(kept), "{written}");
+    }
+    let errors = LimitsDocument::read(text(2).as_bytes()).unwrap_err().errors;
+    let fields: Vec<_> = errors.iter().filter_map(|error| error.field.as_deref()).collect();
+    assert_eq!(fields, ["period", "mode", "time_zone"]);
+}
+
 /// OPS-05: a deleted limit loses its unknown fields, a redefined one keeps them.
 #[test]
 fn ops_05_unknown_fields_are_removed_with_their_limit() {
@@ -303,7 +340,7 @@ fn ops_05_errors_in_a_versioned_file_are_reported() {
   {"key":"e","kind":"rolling","capacity":1,"window_seconds":60,"owner":1,"owner":2}]}"#,
         &expect![[r#"
             line 2: a: capacity: invalid value: integer `-1`, expected a whole number from 0 to 9223372036854775807
-            line 3: b: kind: expected value
+            line 3: b: kind: invalid type: integer `7`, expected one of `rolling`, `concurrency`, `calendar`
             line 4: kind: unknown variant `sliding`, expected one of `rolling`, `concurrency`, `calendar`
             line 6: c: key: the key is listed twice, first on line 5
             line 7: d: window_seconds: a rolling limit's window is 1 to 2678400 seconds (31 days), not 0

@@ -366,12 +366,45 @@ fn cal_01_shd_01_a_value_that_no_calendar_or_mode_has_is_refused_with_its_field(
         invalid_request:resets_at: a reset time is HH:MM from 00:00 to 23:59, not "99:05"
         invalid_request:day: a monthly limit resets on day 1 to 28, which every month has, not 31
         invalid_request:day: a monthly limit resets on day 1 to 28, which every month has, not 0
-        invalid_request:day: invalid value: integer `-1`, expected a whole number from 0 to 18446744073709551615 at line 1 column 67
-        invalid_request:day: invalid type: string "1", expected a whole number from 0 to 18446744073709551615 at line 1 column 68
+        invalid_request:day: invalid value: integer `-1`, expected a whole number from 1 to 28 at line 1 column 67
+        invalid_request:day: invalid type: string "1", expected a whole number from 1 to 28 at line 1 column 68
         invalid_request:weekday: unknown variant `Montag`, expected one of `monday`, `tuesday`, `wednesday`, `thursday`, `friday`, `saturday`, `sunday` at line 1 column 76
         invalid_request:mode: unknown variant `dark`, expected `enforce` or `shadow` at line 1 column 70
-        invalid_request:mode: expected value at line 1 column 65
+        invalid_request:mode: invalid type: boolean `true`, expected `enforce` or `shadow` at line 1 column 68
     "#]],
+    );
+}
+
+/// DEF-02, CAL-01, SHD-01: only a string is a name.
+#[test]
+fn cal_01_shd_01_a_name_in_another_form_is_refused_with_the_allowed_ones() {
+    let weekly = |field: &str| calendar(&format!(r#""period":"week",{field}"#));
+    let bodies = [
+        r#"{"key":"k","kind":{"rolling":null},"capacity":1,"window_seconds":60}"#.to_owned(),
+        r#"{"key":"k","kind":null,"capacity":1,"window_seconds":60}"#.to_owned(),
+        calendar(r#""period":{"day":null}"#),
+        calendar(r#""period":["day"]"#),
+        weekly(r#""weekday":{"monday":null}"#),
+        weekly(r#""weekday":1"#),
+        weekly(r#""mode":{"shadow":null}"#),
+        weekly(r#""mode":null"#),
+        weekly(r#""overage":{"deny":null}"#),
+        weekly(r#""overage":1.5"#),
+    ];
+    check::<DefinitionBody>(
+        &bodies.each_ref().map(String::as_str),
+        &expect![[r#"
+            invalid_request:kind: invalid type: map, expected one of `rolling`, `concurrency`, `calendar` at line 1 column 18
+            invalid_request:kind: invalid type: null, expected one of `rolling`, `concurrency`, `calendar` at line 1 column 22
+            invalid_request:period: invalid type: map, expected one of `hour`, `day`, `week`, `month` at line 1 column 51
+            invalid_request:period: invalid type: sequence, expected one of `hour`, `day`, `week`, `month` at line 1 column 51
+            invalid_request:weekday: invalid type: map, expected one of `monday`, `tuesday`, `wednesday`, `thursday`, `friday`, `saturday`, `sunday` at line 1 column 68
+            invalid_request:weekday: invalid type: integer `1`, expected one of `monday`, `tuesday`, `wednesday`, `thursday`, `friday`, `saturday`, `sunday` at line 1 column 69
+            invalid_request:mode: invalid type: map, expected `enforce` or `shadow` at line 1 column 65
+            invalid_request:mode: invalid type: null, expected `enforce` or `shadow` at line 1 column 69
+            invalid_request:overage: invalid type: map, expected `debt` or `deny` at line 1 column 68
+            invalid_request:overage: invalid type: floating point `1.5`, expected `debt` or `deny` at line 1 column 71
+        "#]],
     );
 }
 

@@ -46,8 +46,8 @@ pub use limit::{
 pub use limiter::{Backend, Limiter};
 pub use memory::MemoryLimiter;
 pub use open_lease::{
-    FirstLeases, HeldAmount, LEASE_PAGE_DEFAULT, LEASE_PAGE_MAX, LeasePage, LeasePosition,
-    OpenLease,
+    FirstLeases, HeldAmount, LEASE_AGE_SECONDS_MAX, LEASE_PAGE_DEFAULT, LEASE_PAGE_MAX, LeasePage,
+    LeasePosition, OpenLease,
 };
 pub use registry::{LimitState, LimitStatus, Page, RegisteredLimit, Registry, Usage};
 pub use request::{

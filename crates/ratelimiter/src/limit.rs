@@ -153,9 +153,7 @@ impl Limit {
             description: Note::default(),
         }
     }
-}
 
-impl Limit {
     /// The most units that can be reserved at a time: the capacity, or in shadow mode as many as can be counted.
     pub const fn ceiling(&self) -> Capacity {
         match self.mode {

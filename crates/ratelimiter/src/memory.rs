@@ -179,7 +179,19 @@ impl MemoryLimiter {
     /// # Errors
     /// As there.
     pub fn leases_now(&self, page: &LeasePage) -> Result<Vec<open_lease::OpenLease>, LeasesError> {
-        self.state.leases(page)
+        self.leases_where(page, |_| true)
+    }
+
+    /// A page of the open leases that have something of a listed limit, with their amounts of listed limits.
+    ///
+    /// # Errors
+    /// As for [`Backend::leases`].
+    pub fn leases_where(
+        &self,
+        page: &LeasePage,
+        is_listed: impl Fn(&LimitKey) -> bool,
+    ) -> Result<Vec<open_lease::OpenLease>, LeasesError> {
+        self.state.leases(page, &is_listed)
     }
 
     /// [`Backend::release`] without a future.
@@ -286,7 +298,19 @@ impl MemoryLimiter {
     /// # Panics
     /// If the limiter is poisoned; see [`MemoryLimiter::check_poisoned`].
     pub fn states_now(&self, page: &Page) -> Vec<LimitState> {
-        self.state.states(page).expect(NOT_POISONED)
+        self.states_where(page, |_| true).expect(NOT_POISONED)
+    }
+
+    /// A page of the limits that are listed.
+    ///
+    /// # Errors
+    /// As for [`Backend::states`].
+    pub fn states_where(
+        &self,
+        page: &Page,
+        is_listed: impl Fn(&LimitKey) -> bool,
+    ) -> Result<Vec<LimitState>, StateError> {
+        Ok(self.state.states(page, &is_listed)?)
     }
 
     /// Frees expired reservations, applies pending decreases that fit, and forgets old leases. Does nothing if the limiter is
@@ -435,11 +459,11 @@ impl Backend for MemoryLimiter {
     }
 
     async fn states(&self, page: &Page) -> Result<Vec<LimitState>, StateError> {
-        Ok(self.state.states(page)?)
+        self.states_where(page, |_| true)
     }
 
     async fn leases(&self, page: &LeasePage) -> Result<Vec<open_lease::OpenLease>, LeasesError> {
-        self.state.leases(page)
+        self.leases_now(page)
     }
 
     async fn release(&self, lease: LeaseId) -> Result<(), ReleaseError> {

@@ -13,6 +13,9 @@ pub const LEASE_PAGE_MAX: usize = 1_000;
 /// The leases of a page that does not say how many.
 pub const LEASE_PAGE_DEFAULT: usize = 100;
 
+/// No open lease is as old: 32 days. A month has at most 31, and some hours more if clocks go back in it.
+pub const LEASE_AGE_SECONDS_MAX: u32 = 2_764_800;
+
 /// A lease that was allowed and not completed, and of which something has not expired.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenLease {
@@ -84,6 +87,11 @@ impl LeasePage {
     /// The most leases of this page.
     pub fn len_max(&self) -> usize {
         self.count_max.min(LEASE_PAGE_MAX)
+    }
+
+    /// True if a lease with these amounts has something, of the page's limit if it names one.
+    pub fn has(&self, amounts: &[HeldAmount]) -> bool {
+        amounts.iter().any(|held| self.key.as_ref().is_none_or(|key| held.key == *key))
     }
 }
 

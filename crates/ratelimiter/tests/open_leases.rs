@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed test panics")]
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +12,7 @@ use ratelimiter::clock::{Clock, FakeClock, Timestamp};
 use ratelimiter::memory::MemoryOptions;
 use ratelimiter::{
     Actuals, Capacity, CompleteRequest, JobId, LeaseId, LeasePage, LeasePosition, Limit, LimitKey,
-    LimitKind, MemoryLimiter, OpenLease, Requirements, ReserveRequest, Window,
+    LimitKind, MemoryLimiter, OpenLease, Page, Requirements, ReserveRequest, Window,
 };
 
 fn key(n: u128) -> LimitKey {
@@ -201,4 +202,36 @@ fn ops_02_threads_forgive_each_unit_once() {
     assert_eq!(forgiven, 4 * 1_000 * 10_000);
     let usage = limiter.state_now(&owing).unwrap().usage;
     assert_eq!((usage.debt, usage.uncovered), (0, 4 * 1_000 * 10_000), "what was uncovered stays");
+}
+
+/// OPS-01: one pass over the leases, whatever is listed.
+#[test]
+fn ops_01_a_list_looks_at_every_lease_once() {
+    let clock = Arc::new(FakeClock::new());
+    let limiter = limiter(&clock);
+    for id in 0..3_000 {
+        reserve(&limiter, id);
+    }
+    limiter.delete_now(&key(0)).unwrap();
+    let page = LeasePage { count_max: 1, ..LeasePage::default() };
+    let looked_at = Cell::new(0);
+    let only = |listed: Option<u128>| {
+        looked_at.set(0);
+        let is_listed = |limit: &LimitKey| {
+            looked_at.set(looked_at.get() + 1);
+            listed.is_some_and(|n| *limit == key(n))
+        };
+        let leases = limiter.leases_where(&page, is_listed).unwrap();
+        leases.iter().map(|open| open.lease.as_u128()).collect::<Vec<_>>()
+    };
+    assert_eq!(only(Some(2)), [2], "the first lease of a deleted limit is passed over");
+    assert!(looked_at.get() <= 2_000, "{}", looked_at.get());
+    assert_eq!(only(None), []);
+    assert_eq!(looked_at.get(), 2_000);
+    looked_at.set(0);
+    let states = limiter.states_where(&Page::default(), |_| {
+        looked_at.set(looked_at.get() + 1);
+        false
+    });
+    assert_eq!((states.unwrap(), looked_at.get()), (vec![], 2));
 }

@@ -1,7 +1,7 @@
 //! Changing limits: one change at a time, in the backend and on disk together.
 //!
-//! A change is staged on disk, applied in the backend, and committed on disk (`DEF-08`). It completes even
-//! if the client disconnects, so that backend and file stay consistent.
+//! A change is staged on disk, applied in the backend, and committed on disk (`DEF-08`); a delete in memory is applied last. It
+//! completes even if the client disconnects, so that backend and file stay consistent.
 
 mod change;
 mod change_log;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use ratelimiter::{DefineError, DeleteError, Limit, LimitKey, LimitStatus, Unanswered};
+use ratelimiter::{DefineError, DeleteError, Limit, LimitKey, LimitStatus, StateError, Unanswered};
 use ratelimiter_wire::LimitsDocument;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
@@ -236,6 +236,10 @@ impl<B: HostedBackend> Admin<B> {
         let mut store = self.store.lock().await;
         let lock = self.lock_for_change(&mut store).await?;
         let lock = lock.as_ref();
+        let is_shared = self.backend.is_shared();
+        if !is_shared && self.backend.state(key).await.map_err(state_unread)?.is_none() {
+            return Err(DeleteError::UnknownKey { key: key.clone() }.into());
+        }
         let mut next = store.registry().clone();
         next.remove(key);
         let staged = store.stage(&next, lock).await.map_err(|error| not_written(&error))?;
@@ -243,13 +247,17 @@ impl<B: HostedBackend> Admin<B> {
             staged.discard().await;
             return Err(withdrawn.into());
         }
-        if let Err(error) = self.backend.delete(key).await {
+        if is_shared && let Err(error) = self.backend.delete(key).await {
             staged.discard().await;
             return Err(error.into());
         }
         if let Err(error) = staged.commit().await {
             let keys = std::slice::from_ref(key);
             return Err(self.roll_back(&mut store, keys, lock, &error).await.into());
+        }
+        // What this process has counted goes with the limit, and no rollback brings it back; so the file comes first.
+        if !is_shared {
+            self.backend.delete(key).await?;
         }
         log_deleted(key, store.registry().get(key));
         store.remove(key);
@@ -387,6 +395,13 @@ async fn own<B: HostedBackend>(
 
 fn not_written(error: &io::Error) -> ChangeRefused {
     ChangeRefused::of("the limits file cannot be written", error)
+}
+
+fn state_unread(error: StateError) -> DeleteError {
+    match error {
+        StateError::Unanswered(unanswered) => unanswered.into(),
+        StateError::Refused(refused) => refused.into(),
+    }
 }
 
 fn task_panicked() -> Unanswered {

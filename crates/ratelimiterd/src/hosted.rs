@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::future::Future;
 
 use ratelimiter::{
-    Backend, DefineError, LimitKey, LimitStatus, MemoryLimiter, RegisteredLimit, StateError,
+    Backend, DefineError, LeasePage, LeasesError, LimitKey, LimitState, LimitStatus, MemoryLimiter,
+    OpenLease, Page, RegisteredLimit, StateError,
 };
 
 use crate::runtime::Runtime;
@@ -39,6 +40,26 @@ pub trait HostedBackend: Backend + 'static {
             Ok(statuses)
         }
     }
+
+    /// A page of the limits that a caller may see (`OPS-04`).
+    ///
+    /// # Errors
+    /// As for [`Backend::states`].
+    fn visible_states(
+        &self,
+        page: &Page,
+        is_visible: impl Fn(&LimitKey) -> bool + Send + Sync,
+    ) -> impl Future<Output = Result<Vec<LimitState>, StateError>> + Send;
+
+    /// A page of the open leases of which a caller may see something, with the amounts that it may see.
+    ///
+    /// # Errors
+    /// As for [`Backend::leases`].
+    fn visible_leases(
+        &self,
+        page: &LeasePage,
+        is_visible: impl Fn(&LimitKey) -> bool + Send + Sync,
+    ) -> impl Future<Output = Result<Vec<OpenLease>, LeasesError>> + Send;
 
     /// Whether a lower capacity of the limit waits for units to return; `None` if the limit is not defined.
     ///
@@ -95,6 +116,22 @@ impl HostedBackend for MemoryLimiter {
     async fn restore(&self, registered: RegisteredLimit) -> Result<LimitStatus, DefineError> {
         self.check_poisoned()?;
         Ok(MemoryLimiter::restore(self, registered))
+    }
+
+    async fn visible_states(
+        &self,
+        page: &Page,
+        is_visible: impl Fn(&LimitKey) -> bool + Send + Sync,
+    ) -> Result<Vec<LimitState>, StateError> {
+        self.states_where(page, is_visible)
+    }
+
+    async fn visible_leases(
+        &self,
+        page: &LeasePage,
+        is_visible: impl Fn(&LimitKey) -> bool + Send + Sync,
+    ) -> Result<Vec<OpenLease>, LeasesError> {
+        self.leases_where(page, is_visible)
     }
 
     async fn ready(&self) -> Result<(), NotReady> {

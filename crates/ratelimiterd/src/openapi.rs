@@ -1,6 +1,6 @@
 //! `OpenAPI` description, generated from the wire types.
 
-use ratelimiter::{LEASE_PAGE_MAX, WINDOW_SECONDS_MAX};
+use ratelimiter::{LEASE_AGE_SECONDS_MAX, LEASE_PAGE_MAX};
 use ratelimiter_wire::{
     BatchAnswer, BatchBody, CompleteAnswer, CompleteBody, DefineAnswer, DefinitionBody,
     DefinitionsBody, DeleteAnswer, ErrorBody, ForgiveAnswer, ForgiveBody, LeasesAnswer, ListAnswer,
@@ -187,7 +187,7 @@ const OPERATIONS: [ApiOperation; 16] = [
         body: None,
         answer: Some("LeasesAnswer"),
         content_type: JSON,
-        refusals: &[INVALID, UNAUTHORIZED, FORBIDDEN, NO_ANSWER],
+        refusals: &[INVALID, UNAUTHORIZED, FORBIDDEN_KEY, NO_ANSWER],
         parameters: &[
             ("query", "key", "Only leases that have something of this limit."),
             ("query", "older_than_seconds", "Only leases of at least this age."),
@@ -215,7 +215,7 @@ const OPERATIONS: [ApiOperation; 16] = [
         refusals: &[
             INVALID,
             UNAUTHORIZED,
-            FORBIDDEN,
+            FORBIDDEN_KEY,
             ("404", "`unknown_limit_key:<key>`."),
             NO_ANSWER,
         ],
@@ -290,7 +290,7 @@ fn operation(api: &ApiOperation) -> Value {
                 json!({ "type": "integer", "minimum": 1, "maximum": LEASE_PAGE_MAX })
             }
             "older_than_seconds" => {
-                json!({ "type": "integer", "minimum": 0, "maximum": WINDOW_SECONDS_MAX })
+                json!({ "type": "integer", "minimum": 0, "maximum": LEASE_AGE_SECONDS_MAX })
             }
             "lease_id" => json!({ "type": "string", "pattern": LEASE_PATTERN }),
             "after" if api.path == LEASES => {

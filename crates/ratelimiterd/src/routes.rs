@@ -13,7 +13,6 @@ mod reserve;
 mod service;
 mod timeout;
 mod uri;
-mod visible;
 
 use std::sync::Arc;
 

@@ -139,8 +139,17 @@ impl Server {
     /// admitted before are not affected.
     ///
     /// # Errors
-    /// A token cannot be used; the old ones stay valid.
+    /// A token cannot be used, or there are none and others can reach this server; the old tokens stay valid.
     pub fn reload_tokens(&self, config: &AuthConfig) -> Result<usize, ValueError> {
+        // The address of a config that is read again does not apply.
+        let addr = self.local_addr;
+        if !config.has_tokens() && !config.allow_anonymous && !addr.ip().is_loopback() {
+            let message = format!(
+                "has no tokens, and this server listens on {addr}, where others can reach it; set \
+                 auth.allow_anonymous: true if this is intended"
+            );
+            return Err(ValueError { path: "auth".to_owned(), message });
+        }
         self.access.reload(config)
     }
 

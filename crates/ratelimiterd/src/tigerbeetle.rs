@@ -6,7 +6,10 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::Duration;
 
-use ratelimiter::{DefineError, HintPolicy, LimitKey, LimitStatus, RegisteredLimit, StateError};
+use ratelimiter::{
+    DefineError, HintPolicy, LeasePage, LeasesError, LimitKey, LimitState, LimitStatus, OpenLease,
+    Page, RegisteredLimit, StateError,
+};
 use ratelimiter_tigerbeetle::ledger::cluster::{
     ClusterConfig, ClusterLedger, ClusterSettings, ConfigError,
 };
@@ -92,6 +95,22 @@ impl<L: HostedLedger> HostedBackend for TigerBeetleLimiter<L> {
         unconfirmed: &BTreeSet<LimitKey>,
     ) -> Result<Vec<LimitStatus>, DefineError> {
         Self::restore_all(self, limits, unconfirmed).await
+    }
+
+    async fn visible_states(
+        &self,
+        page: &Page,
+        is_visible: impl Fn(&LimitKey) -> bool + Send + Sync,
+    ) -> Result<Vec<LimitState>, StateError> {
+        self.states_where(page, is_visible).await
+    }
+
+    async fn visible_leases(
+        &self,
+        page: &LeasePage,
+        is_visible: impl Fn(&LimitKey) -> bool + Send + Sync,
+    ) -> Result<Vec<OpenLease>, LeasesError> {
+        self.leases_where(page, is_visible).await
     }
 
     /// Known without a request to the cluster.

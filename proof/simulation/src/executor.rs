@@ -158,6 +158,12 @@ impl Executor {
         Sleep { executor: self.clone(), at, number: None }
     }
 
+    /// Time leaps ahead, as when a machine is suspended: what waits for a moment in between goes on afterwards.
+    pub(crate) fn leap(&self, by: Duration) {
+        let nanos = u64::try_from(by.as_nanos()).expect("a leap of days");
+        self.nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
+
     /// Runs everything that happens until `end`, `end` included. `Err` has the message of a task that panicked.
     pub(crate) fn run_until(&self, end: Timestamp) -> Result<(), String> {
         loop {

@@ -100,11 +100,11 @@ flaws! {
         "a complete is answered and releases nothing",
     NeverReopens in TigerBeetle within 20 breaks ProgressResumes:
         "a limit that was closed for a decrease is not opened again",
-    LocksNothing in TigerBeetle within 20 breaks DefinitionsKept:
+    LocksNothing in TigerBeetle within 20 breaks DefinitionsKept | AdmitsWhatFits:
         "two servers change the limits file at once",
     HidesStagedFiles in TigerBeetle within 20 breaks ProgressResumes:
         "a change that a dead server has begun is not looked for",
-    SkipsOneLimitInMemory in Memory within 20 breaks HeldAsPromised | NeverAboveCapacity:
+    SkipsOneLimitInMemory in Memory within 20 breaks HeldAsPromised | NeverAboveCapacity | AdmitsWhatFits:
         "the last limit of a reserve is not checked",
     ForgetsCompletes in Memory within 20 breaks CountedOnce | EndedStaysEnded:
         "a complete is answered and not carried out",
@@ -116,6 +116,24 @@ flaws! {
         "a lease that comes back is taken for a new one",
     FlushesNothing in Memory within 20 breaks DefinitionsKept:
         "the limits file is not flushed before it is replaced",
+    EndsPeriodsEarly in Memory within 20 breaks HeldAsPromised | AnswersHaveReasons:
+        "the period of a calendar limit ends a second early",
+    OutlivesResets in Memory within 20 breaks CountedOnce | AnswersHaveReasons:
+        "what was reserved of a calendar limit outlives the reset",
+    AppliesSchedulesAtOnce in Memory within 20 breaks ResetsOnSchedule:
+        "a changed schedule applies at once",
+    ReturnsToNextPeriod in Memory within 100 breaks HeldAsPromised | AnswersHaveReasons:
+        "a complete after the reset returns units of the new period",
+    HintsBeyondReset in Memory within 20 breaks HintsReachTheReset:
+        "the hint of a denial is an hour too long",
+    DeniesInShadow in Memory within 20 breaks ShadowNeverDenies:
+        "a limit in shadow mode denies",
+    NamesNoShadow in Memory within 20 breaks ShadowDenialsNamed:
+        "no limit in shadow mode is named",
+    NamesEveryShadow in Memory within 20 breaks ShadowDenialsNamed:
+        "every limit in shadow mode is named",
+    EnforcesLate in Memory within 20 breaks AdmitsWhatFits:
+        "a limit that is to enforce admits while it is over its capacity",
     HandsOutTwice in Coordination within 20 breaks HeldByOne | DeliveredAsOne:
         "a claimed item is handed out again",
     LosesReaped in Coordination within 20 breaks NeverLost | OnlyTheOwnerActs:

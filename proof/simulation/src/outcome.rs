@@ -23,6 +23,16 @@ pub enum Invariant {
     AnswersHaveReasons,
     /// `DEF-06`, `DEF-07`
     CapacityAsAsked,
+    /// `DEF-07`, `SHD-02`
+    AdmitsWhatFits,
+    /// `SHD-01`
+    ShadowNeverDenies,
+    /// `SHD-01`
+    ShadowDenialsNamed,
+    /// `CAL-01`, `CAL-02`
+    ResetsOnSchedule,
+    /// `CAL-03`
+    HintsReachTheReset,
     /// `DEF-08`
     DefinitionsKept,
     /// `COM-03`
@@ -97,6 +107,13 @@ impl Invariant {
             Self::SameLeaseSameAnswer => "the same lease has the same answer",
             Self::AnswersHaveReasons => "every refusal has its reason",
             Self::CapacityAsAsked => "the capacity is one that was asked for",
+            Self::AdmitsWhatFits => "a limit over the capacity that it is to have admits nothing",
+            Self::ShadowNeverDenies => "a limit in shadow mode never denies",
+            Self::ShadowDenialsNamed => "an answer names the shadow limits that would have denied",
+            Self::ResetsOnSchedule => {
+                "a period ends when it must, a new schedule begins with the next"
+            }
+            Self::HintsReachTheReset => "the hint of a calendar limit is the time to its reset",
             Self::DefinitionsKept => "the limits file has what was answered",
             Self::DebtAsUsed => "debt is what was used without room, once",
             Self::FirstCompleteStands => "the first complete of a lease stands, for all its limits",

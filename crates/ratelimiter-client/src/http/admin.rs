@@ -5,9 +5,9 @@ use std::time::Duration;
 use hyper::Method;
 use hyper::body::Bytes;
 use ratelimiter::{
-    Backend, DefineError, DeleteError, ForgiveError, LeaseId, LeasePage, LeasesError, Limit,
-    LimitKey, LimitState, LimitStatus, OpenLease, Page, Refused, ReleaseError, StateError,
-    Unanswered, WINDOW_SECONDS_MAX,
+    Backend, DefineError, DeleteError, ForgiveError, LEASE_AGE_SECONDS_MAX, LeaseId, LeasePage,
+    LeasesError, Limit, LimitKey, LimitState, LimitStatus, OpenLease, Page, Refused, ReleaseError,
+    StateError, Unanswered,
 };
 use ratelimiter_wire::{
     DEFINITIONS_BYTES_MAX, DEFINITIONS_MAX, DefineAnswer, DefinitionBody, DefinitionsBody,
@@ -165,8 +165,9 @@ fn list_of(page: &Page) -> String {
 
 fn leases_of(page: &LeasePage) -> String {
     let LeasePage { key, older_than, after, count_max: _ } = page;
-    // In whole seconds, rounded up: no lease is younger than was asked for. None is as old as the longest window.
-    let older_than = older_than.as_nanos().div_ceil(1_000_000_000).min(WINDOW_SECONDS_MAX.into());
+    // In whole seconds, rounded up: no lease is younger than was asked for. None is as old as the bound.
+    let older_than =
+        older_than.as_nanos().div_ceil(1_000_000_000).min(LEASE_AGE_SECONDS_MAX.into());
     let mut path = format!("{LEASES}?older_than_seconds={older_than}&limit={}", page.len_max());
     if let Some(key) = key {
         path.push_str(&format!("&key={}", encoded(key.as_str())));

@@ -35,7 +35,7 @@ pub enum HttpError {
     Unauthorized { url: String, message: String },
     /// The token does not allow this request.
     #[error(
-        "{url} does not allow this with this token (403){}; give the client one that may",
+        "{url} does not allow this with this token (403){}; use a token that permits it",
         message_suffix(message)
     )]
     Forbidden { url: String, message: String },

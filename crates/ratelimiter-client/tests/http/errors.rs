@@ -96,7 +96,7 @@ async fn cli_01_a_token_that_is_not_accepted_is_reported() {
     let body = r#"{"error":"forbidden","message":"an admin token is needed"}"#;
     let (http_error, error) = errors(json("403 Forbidden", body)).await;
     assert!(matches!(http_error, HttpError::Forbidden { .. }), "{http_error:?}");
-    assert_refused(&error, "(403): an admin token is needed");
+    assert_refused(&error, "(403): an admin token is needed; use a token that permits it");
 }
 
 /// CLI-01

@@ -172,7 +172,7 @@ async fn cli_01_a_page_of_leases_is_encoded() {
         lines,
         [
             "GET /v1/admin/leases?older_than_seconds=2&limit=10&key=meta%2Fllama%3Fx&after=00000000000000000000000007",
-            "GET /v1/admin/leases?older_than_seconds=2678400&limit=1000",
+            "GET /v1/admin/leases?older_than_seconds=2764800&limit=1000",
         ]
     );
 }

@@ -89,3 +89,30 @@ fn the_two_refused_ids_are_never_made() {
         assert_eq!(TransferId::nearest(id).get(), nearest);
     }
 }
+
+/// TB-19: no key's account is another key's period, however the keys look.
+#[test]
+fn tb_19_accounts_of_periods_are_of_one_key_and_one_end() {
+    let at = Timestamp::from_unix_ms;
+    let accounts = [
+        period_account(&key("k"), at(1)),
+        period_account(&key("k"), at(12)),
+        period_account(&key("2:k"), at(1)),
+        period_end_account(&key("k")),
+        period_end_account(&key("1:k")),
+        limit_account(&key("1:k")),
+        limit_account(&key("k:1")),
+    ];
+    let distinct: std::collections::HashSet<_> = accounts.iter().collect();
+    assert_eq!(distinct.len(), accounts.len());
+    // These are on disk in every cluster.
+    check(
+        period_account(&key(KEY), at(1_796_076_000_000)).get(),
+        &expect!["75ca778a25eb8112d1e5fac7094328f3"],
+    );
+    check(period_end_account(&key(KEY)).get(), &expect!["8c327c32574bb9ec605ee99a64603765"]);
+    check(
+        announcement(&key(KEY), 1_796_076_000_000).get(),
+        &expect!["01a22e78d3005d59d356382c1ef5a185"],
+    );
+}

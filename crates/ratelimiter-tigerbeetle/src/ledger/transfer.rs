@@ -119,6 +119,13 @@ impl Transfer {
         Self { id, action, user_data: UserData::default() }
     }
 
+    /// A reservation that does not expire.
+    pub fn lasting(id: TransferId, movement: Movement) -> Self {
+        let action =
+            Action::Pending { movement, timeout_seconds: None, closes_debit_account: false };
+        Self { id, action, user_data: UserData::default() }
+    }
+
     /// The release of a pending transfer.
     pub fn void(id: TransferId, pending: TransferId) -> Self {
         Self { id, action: Action::VoidPending { pending }, user_data: UserData::default() }

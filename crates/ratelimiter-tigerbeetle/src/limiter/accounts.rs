@@ -3,25 +3,50 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use ratelimiter::clock::Timestamp;
 use ratelimiter::{LimitKey, LimitState, Unanswered, Usage};
 
 use super::TigerBeetleLimiter;
 use super::codes::AccountCode;
-use super::table::KnownLimit;
+use super::table::{KnownLimit, LimitAccount};
 use super::unanswered::{RETRY_AFTER, unanswered};
 use crate::ids;
-use crate::ledger::{AccountId, AccountRow, AccountStatus, Ledger, NewAccount, UserData};
+use crate::ledger::{AccountId, AccountRow, AccountStatus, Balances, Ledger, NewAccount, UserData};
+
+/// Accounts of one limit.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum AccountsOf<'a> {
+    /// All of a rolling or concurrency limit.
+    Limit(&'a LimitKey),
+    /// Those that all periods of a calendar limit share.
+    Calendar(&'a LimitKey),
+    /// That of one period, once those that they share exist.
+    Period { account: AccountId, ends_at: Timestamp },
+}
 
 /// The accounts of limits, shared ones included. They are created in this order, so that a limit's
 /// account exists only after all others.
-pub(super) fn of_limits(keys: &[&LimitKey]) -> Vec<NewAccount> {
+pub(super) fn of_limits(limits: &[AccountsOf<'_>]) -> Vec<NewAccount> {
     let mut accounts = vec![
         new_account(ids::operator_account(), AccountCode::Operator),
         new_account(ids::marker_account(), AccountCode::Marker),
     ];
-    for key in keys {
-        accounts.push(new_account(ids::debt_account(key), AccountCode::Debt));
-        accounts.push(new_account(ids::limit_account(key), AccountCode::Limit));
+    for limit in limits {
+        match *limit {
+            AccountsOf::Limit(key) => accounts.extend([
+                new_account(ids::debt_account(key), AccountCode::Debt),
+                new_account(ids::limit_account(key), AccountCode::Limit),
+            ]),
+            AccountsOf::Calendar(key) => accounts.extend([
+                new_account(ids::debt_account(key), AccountCode::Debt),
+                new_account(ids::period_end_account(key), AccountCode::PeriodEnd),
+            ]),
+            AccountsOf::Period { account, ends_at } => {
+                let user_data = UserData { data_64: ends_at.unix_ms(), ..UserData::default() };
+                accounts
+                    .push(NewAccount { user_data, ..new_account(account, AccountCode::Period) });
+            }
+        }
     }
     accounts
 }
@@ -36,7 +61,7 @@ fn new_account(id: AccountId, code: AccountCode) -> NewAccount {
     NewAccount {
         id,
         code: code.number(),
-        debits_must_not_exceed_credits: code == AccountCode::Limit,
+        debits_must_not_exceed_credits: matches!(code, AccountCode::Limit | AccountCode::Period),
         user_data: UserData::default(),
     }
 }
@@ -67,34 +92,49 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         &self,
         limits: &[Arc<KnownLimit>],
     ) -> Result<Vec<LimitState>, Unanswered> {
-        let accounts = limits.iter().flat_map(|limit| [limit.account, limit.debt_account]);
-        let rows = self.rows_of(accounts.collect()).await?;
-        limits.iter().map(|limit| state(limit, &rows)).collect()
+        let accounts = self.accounts_in_course(limits).await?;
+        let ids = limits.iter().zip(&accounts);
+        let ids = ids.flat_map(|(limit, account)| [account.id, limit.debt_account]);
+        let rows = self.rows_of(ids.collect()).await?;
+        limits.iter().zip(accounts).map(|(limit, account)| state(limit, account, &rows)).collect()
     }
 }
 
 fn state(
     limit: &KnownLimit,
+    account: LimitAccount,
     rows: &HashMap<AccountId, AccountRow>,
 ) -> Result<LimitState, Unanswered> {
     let missing = || {
         let reason = format!("the accounts of {} do not exist", limit.key());
         Unanswered { reason, retry_after: RETRY_AFTER }
     };
-    let balances = rows.get(&limit.account).ok_or_else(missing)?.balances;
+    let balances = match rows.get(&account.id).map(|row| row.balances) {
+        // The account of a new period is created and funded when it is needed.
+        None | Some(Balances { credits_posted: 0, .. }) if account != limit.account => {
+            let credits_posted = limit.registered.target().get().into();
+            Balances { credits_posted, ..Balances::default() }
+        }
+        balances => balances.ok_or_else(missing)?,
+    };
     let debt = rows.get(&limit.debt_account).ok_or_else(missing)?.balances;
     let taken = balances.debits_posted + balances.debits_pending;
     let free = balances.credits_posted.checked_sub(taken);
     let free = free.expect("the account's debits never exceed its credits");
+    let (used, capacity) = (units(balances.debits_pending), limit.registered.limit.capacity.get());
     let owed = debt.debits_posted.checked_sub(debt.credits_posted);
     let usage = Usage {
-        used: units(balances.debits_pending),
-        available: units(free),
+        used,
+        available: match limit.is_shadow() {
+            true => capacity.saturating_sub(used),
+            false => units(free),
+        },
         debt: owed.expect("no more is forgiven than is owed"),
         uncovered: limit.counts.uncovered(),
     };
     let registered = limit.registered.clone();
-    Ok(LimitState { limit: registered.limit, status: registered.status, usage, resets_at: None })
+    let resets_at = account.ends_at;
+    Ok(LimitState { limit: registered.limit, status: registered.status, usage, resets_at })
 }
 
 /// No limit has more than 2^63-1 units. An account with more was funded by another program, and is

@@ -8,9 +8,11 @@ mod batch;
 mod plan;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use ratelimiter::{
-    Capacity, DefineError, DeleteError, Limit, LimitKey, LimitStatus, RegisteredLimit, Unanswered,
+    Capacity, DefineError, DeleteError, Limit, LimitKey, LimitMode, LimitStatus, RegisteredLimit,
+    Unanswered,
 };
 
 use self::plan::{
@@ -18,8 +20,10 @@ use self::plan::{
 };
 pub(super) use self::plan::{Attempt, Version};
 use super::TigerBeetleLimiter;
+use super::accounts::AccountsOf;
+use super::periods::AccountRequest;
+use super::table::{KnownLimit, LimitAccount};
 use super::unanswered::{RETRY_AFTER, unexpected_status};
-use crate::ids;
 use crate::ledger::{Ledger, WorkItem};
 
 /// The most attempts at a change when others change the same account. One of them succeeds each
@@ -71,7 +75,9 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     ) -> Result<Vec<LimitStatus>, DefineError> {
         refuse_templates(limits.iter())?;
         let mut admin = self.admin.lock().await;
-        let goals = self.goals_of(&admin, &limits)?;
+        let requests = self.requests_of(&limits)?;
+        let accounts = self.current_accounts(&requests).await?;
+        let goals = self.goals_of(&admin, &limits, &accounts);
         let outcomes = self.apply_all(&mut admin, goals).await;
         let results = limits.into_iter().zip(outcomes);
         let results = results.map(|(limit, outcome)| registered_as(limit, outcome?));
@@ -84,31 +90,45 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let registered = results.into_iter().collect::<Result<Vec<_>, _>>()?;
         let statuses = registered.iter().map(|registered| registered.status).collect();
         let mut table = self.write_table();
-        registered.into_iter().for_each(|registered| table.put(registered));
+        for (registered, account) in registered.into_iter().zip(accounts) {
+            table.put(registered, account);
+        }
         Ok(statuses)
     }
 
-    /// The goals of definitions.
+    /// Asks for the accounts of definitions. A period that nobody has announced yet ends by the
+    /// definition that is known here: a new schedule applies from the next reset.
     ///
     /// # Errors
     /// A limit has another kind here.
+    fn requests_of(&self, limits: &[Limit]) -> Result<Vec<AccountRequest>, DefineError> {
+        let table = self.read_table();
+        let request = |limit: &Limit| match table.get(&limit.key) {
+            Some(known) => {
+                known.registered.redefined(limit.clone())?;
+                Ok(known.account_request())
+            }
+            None => Ok(AccountRequest { key: limit.key.clone(), kind: limit.kind }),
+        };
+        limits.iter().map(request).collect()
+    }
+
+    /// The goals of definitions.
     fn goals_of(
         &self,
         admin: &AdminState,
         limits: &[Limit],
-    ) -> Result<Vec<AccountGoal>, DefineError> {
+        accounts: &[LimitAccount],
+    ) -> Vec<AccountGoal> {
         let table = self.read_table();
-        let goal = |limit: &Limit| {
-            let known = table.get(&limit.key);
-            if let Some(known) = known {
-                known.registered.redefined(limit.clone())?;
-            }
+        let goal = |(limit, account): (&Limit, &LimitAccount)| {
             // Another server may have tried to define a limit that is new here.
-            let is_uncertain = known.is_none() || admin.uncertain.contains(&limit.key);
-            let target = CapacityTarget::Set { to: limit.capacity };
-            Ok(goal(&limit.key, target, is_uncertain))
+            let is_uncertain =
+                table.get(&limit.key).is_none() || admin.uncertain.contains(&limit.key);
+            let target = CapacityTarget::Set { to: limit.ceiling() };
+            goal(&limit.key, *account, target, is_uncertain)
         };
-        limits.iter().map(goal).collect()
+        limits.iter().zip(accounts).map(goal).collect()
     }
 
     pub(super) async fn delete_limit(&self, key: &LimitKey) -> Result<(), DeleteError> {
@@ -144,34 +164,31 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     ) -> Result<Vec<LimitStatus>, DefineError> {
         refuse_templates(limits.iter().map(|registered| &registered.limit))?;
         let mut admin = self.admin.lock().await;
+        let accounts = self.current_accounts(&self.requests_to_restore(&limits)).await?;
         let is_uncertain =
             |key: &LimitKey| unconfirmed.contains(key) || admin.uncertain.contains(key);
         let mut goals: Vec<AccountGoal> = Vec::with_capacity(limits.len());
-        for registered in &limits {
+        for (registered, account) in limits.iter().zip(&accounts) {
             let key = &registered.limit.key;
-            goals.push(goal(
-                key,
-                CapacityTarget::Set { to: registered.target() },
-                is_uncertain(key),
-            ));
+            let target = CapacityTarget::Set { to: funding(registered) };
+            goals.push(goal(key, *account, target, is_uncertain(key)));
         }
         let given: BTreeSet<&LimitKey> = limits.iter().map(|limit| &limit.limit.key).collect();
-        for key in unconfirmed.iter().filter(|key| !given.contains(key)) {
-            goals.push(goal(key, self.target_of(key), true));
-        }
+        let others = unconfirmed.iter().filter(|key| !given.contains(key));
+        goals.extend(self.goals_of_uncertain(others.cloned().collect()).await?);
         let outcomes = self.apply_all(&mut admin, goals).await;
         let not_invalidated =
             outcomes[limits.len()..].iter().find_map(|outcome| outcome.clone().err());
         let mut statuses: Result<_, DefineError> = Ok(Vec::with_capacity(limits.len()));
         let mut table = self.write_table();
-        for (registered, outcome) in limits.into_iter().zip(outcomes) {
+        for ((registered, account), outcome) in limits.into_iter().zip(accounts).zip(outcomes) {
             let limit = Limit { capacity: registered.target(), ..registered.limit };
             match outcome.and_then(|outcome| registered_as(limit, outcome)) {
                 Ok(registered) => {
                     if let Ok(statuses) = &mut statuses {
                         statuses.push(registered.status);
                     }
-                    table.put(registered);
+                    table.put(registered, account);
                 }
                 Err(unanswered) => statuses = statuses.and(Err(unanswered.into())),
             }
@@ -182,12 +199,78 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         }
     }
 
-    /// The target of an account whose last change is uncertain.
-    fn target_of(&self, key: &LimitKey) -> CapacityTarget {
-        match self.read_table().get(key) {
-            Some(limit) => CapacityTarget::Set { to: limit.registered.target() },
-            None => CapacityTarget::Unchanged,
+    /// Asks for the accounts of limits to restore. As in [`requests_of`](Self::requests_of), but the
+    /// limit may have been deleted and defined again with another kind, elsewhere.
+    fn requests_to_restore(&self, limits: &[RegisteredLimit]) -> Vec<AccountRequest> {
+        let table = self.read_table();
+        let request = |RegisteredLimit { limit, .. }: &RegisteredLimit| {
+            let known = table.get(&limit.key).map(|known| known.account_request());
+            known
+                .filter(|known| known.kind.is_same_kind(limit.kind))
+                .unwrap_or_else(|| AccountRequest { key: limit.key.clone(), kind: limit.kind })
+        };
+        limits.iter().map(request).collect()
+    }
+
+    /// The goals of limits whose last change is uncertain. Of one that is not defined here the kind is
+    /// not known: its account that lasts and that of its period in course may change, if there are
+    /// any. An account whose period has ended may, too, and nothing depends on it.
+    async fn goals_of_uncertain(
+        &self,
+        keys: Vec<LimitKey>,
+    ) -> Result<Vec<AccountGoal>, Unanswered> {
+        let (mut known, mut unknown) = (Vec::new(), Vec::new());
+        {
+            let table = self.read_table();
+            for key in keys {
+                match table.get(&key) {
+                    Some(limit) => known.push(Arc::clone(limit)),
+                    None => unknown.push(key),
+                }
+            }
         }
+        let requests: Vec<_> = known.iter().map(|limit| limit.account_request()).collect();
+        let accounts = self.current_accounts(&requests).await?;
+        let known = known.iter().zip(accounts).map(|(limit, account)| {
+            let target = CapacityTarget::Set { to: funding(&limit.registered) };
+            goal(limit.key(), account, target, true)
+        });
+        let mut goals: Vec<AccountGoal> = known.collect();
+        let accounts = self.announced_accounts(&unknown).await?;
+        for (key, period) in unknown.iter().zip(accounts) {
+            let accounts = [Some(LimitAccount::lasting(key)), period];
+            let of_key = accounts.into_iter().flatten();
+            goals.extend(of_key.map(|account| goal(key, account, CapacityTarget::Unchanged, true)));
+        }
+        Ok(goals)
+    }
+
+    /// Creates and funds the accounts of periods that have begun. A decrease that waited for the
+    /// period before is over, unless another server has already admitted more in this one.
+    pub(super) async fn fund_periods(
+        &self,
+        admin: &mut AdminState,
+        limits: &[Arc<KnownLimit>],
+    ) -> Result<(), Unanswered> {
+        let requests: Vec<_> = limits.iter().map(|limit| limit.account_request()).collect();
+        let accounts = self.current_accounts(&requests).await?;
+        let goal_of = |(limit, account): (&Arc<KnownLimit>, &LimitAccount)| {
+            let to = funding(&limit.registered);
+            let target = match limit.is_decreasing() {
+                true => CapacityTarget::Set { to },
+                false => CapacityTarget::Fund { to },
+            };
+            goal(limit.key(), *account, target, false)
+        };
+        let goals: Vec<AccountGoal> = limits.iter().zip(&accounts).map(goal_of).collect();
+        let outcomes = self.apply_all(admin, goals).await;
+        let mut noted = Ok(());
+        for ((limit, account), outcome) in limits.iter().zip(accounts).zip(outcomes) {
+            let outcome =
+                outcome.and_then(|outcome| self.record_outcome(limit.key(), account, outcome));
+            noted = noted.and(outcome);
+        }
+        noted
     }
 
     /// Applies the decreases that have become possible, and restores accounts whose last change was
@@ -196,31 +279,41 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let Ok(mut admin) = self.admin.try_lock() else {
             return Ok(());
         };
-        let uncertain = admin.uncertain.iter();
-        let mut goals: Vec<AccountGoal> =
-            uncertain.map(|key| goal(key, self.target_of(key), true)).collect();
-        for limit in self.read_table().decreasing() {
-            if !admin.uncertain.contains(limit.key()) {
-                let target = CapacityTarget::SetIfFree { to: limit.registered.target() };
-                goals.push(goal(limit.key(), target, false));
-            }
-        }
-        if goals.is_empty() {
+        let decreasing: Vec<_> = {
+            let table = self.read_table();
+            let decreasing = table.decreasing();
+            decreasing.filter(|limit| !admin.uncertain.contains(limit.key())).cloned().collect()
+        };
+        if admin.uncertain.is_empty() && decreasing.is_empty() {
             return Ok(());
+        }
+        let mut goals = self.goals_of_uncertain(admin.uncertain.iter().cloned().collect()).await?;
+        let requests: Vec<_> = decreasing.iter().map(|limit| limit.account_request()).collect();
+        let accounts = self.current_accounts(&requests).await?;
+        for (limit, account) in decreasing.iter().zip(accounts) {
+            let target = CapacityTarget::SetIfFree { to: funding(&limit.registered) };
+            goals.push(goal(limit.key(), account, target, false));
         }
         let outcomes = self.apply_all(&mut admin, goals.clone()).await;
         let mut noted = Ok(());
-        for (AccountGoal { key, target, .. }, outcome) in goals.iter().zip(outcomes) {
+        for (AccountGoal { key, account, target, .. }, outcome) in goals.iter().zip(outcomes) {
             noted = noted.and(match (target, outcome) {
                 (CapacityTarget::SetIfFree { .. }, Ok(CapacityOutcome::Waiting { .. })) => Ok(()),
-                (_, outcome) => outcome.and_then(|outcome| self.record_outcome(key, outcome)),
+                (_, outcome) => {
+                    outcome.and_then(|outcome| self.record_outcome(key, *account, outcome))
+                }
             });
         }
         noted
     }
 
     /// Updates a limit's status from its account.
-    fn record_outcome(&self, key: &LimitKey, outcome: CapacityOutcome) -> Result<(), Unanswered> {
+    fn record_outcome(
+        &self,
+        key: &LimitKey,
+        account: LimitAccount,
+        outcome: CapacityOutcome,
+    ) -> Result<(), Unanswered> {
         let mut table = self.write_table();
         let Some(known) = table.get(key).cloned() else {
             return Ok(());
@@ -228,10 +321,13 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let capacity = known.registered.target();
         let limit = Limit { capacity, ..known.registered.limit.clone() };
         let registered = registered_as(limit, outcome)?;
-        if registered != known.registered {
-            let status = registered.status;
-            table.put(registered);
-            drop(table);
+        let is_change = registered != known.registered;
+        let status = registered.status;
+        if is_change || account != known.account {
+            table.put(registered, account);
+        }
+        drop(table);
+        if is_change {
             tracing::info!(%key, ?status, "capacity applied");
         }
         Ok(())
@@ -257,13 +353,19 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             }
         }
         let result = |(goal, outcome): (&AccountGoal, Outcome)| {
-            let outcome = outcome.unwrap_or_else(|| Err(contention_error(&goal.key)));
-            if outcome.is_ok() {
-                admin.uncertain.remove(&goal.key);
-            }
-            outcome
+            outcome.unwrap_or_else(|| Err(contention_error(&goal.key)))
         };
-        goals.iter().zip(outcomes).map(result).collect()
+        let outcomes: Vec<_> = goals.iter().zip(outcomes).map(result).collect();
+        // A key may have two goals, and is certain when both are reached.
+        let keys_with = |is_ok: bool| {
+            let with = goals.iter().zip(&outcomes).filter(move |(_, o)| o.is_ok() == is_ok);
+            with.map(|(goal, _)| &goal.key)
+        };
+        let failed: BTreeSet<&LimitKey> = keys_with(false).collect();
+        for key in keys_with(true).filter(|key| !failed.contains(key)) {
+            admin.uncertain.remove(key);
+        }
+        outcomes
     }
 
     /// Makes one attempt at the goals without an outcome.
@@ -276,7 +378,9 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let changes = self.plan_changes(goals, outcomes).await?;
         for changes in batch::parts(changes, self.events_at_once()) {
             // Before the await: this future may be dropped there.
-            admin.uncertain.extend(changes.iter().map(|change| goals[change.goal].key.clone()));
+            let goals_of_part = changes.iter().map(|change| &goals[change.goal]);
+            let uncertain = goals_of_part.filter(|goal| !goal.is_harmless_late());
+            admin.uncertain.extend(uncertain.map(|goal| goal.key.clone()));
             let replies = self.send_changes(&changes).await?;
             for (CapacityChange { goal: at, then, is_change, .. }, reply) in
                 changes.into_iter().zip(replies)
@@ -312,7 +416,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         outcomes: &mut [Outcome],
     ) -> Result<Vec<CapacityChange>, Unanswered> {
         let open = (0..goals.len()).filter(|at| outcomes[*at].is_none());
-        let open: Vec<_> = open.map(|at| (at, ids::limit_account(&goals[at].key))).collect();
+        let open: Vec<_> = open.map(|at| (at, goals[at].account.id)).collect();
         let rows = self.rows_of(open.iter().map(|(_, account)| *account).collect()).await?;
         let (mut changes, mut missing) = (Vec::new(), Vec::new());
         for (at, account) in open {
@@ -321,9 +425,12 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                 match goal.target {
                     // Without an account there is nothing that a late request could change.
                     CapacityTarget::Unchanged => outcomes[at] = Some(Ok(CapacityOutcome::Reached)),
-                    CapacityTarget::Set { .. } | CapacityTarget::SetIfFree { .. } => {
-                        missing.push(&goal.key);
-                    }
+                    CapacityTarget::Set { .. }
+                    | CapacityTarget::SetIfFree { .. }
+                    | CapacityTarget::Fund { .. } => missing.push(match goal.account.ends_at {
+                        Some(ends_at) => AccountsOf::Period { account, ends_at },
+                        None => AccountsOf::Limit(&goal.key),
+                    }),
                 }
                 continue;
             };
@@ -344,9 +451,23 @@ fn contention_error(key: &LimitKey) -> Unanswered {
     Unanswered { reason, retry_after: RETRY_AFTER }
 }
 
-fn goal(key: &LimitKey, target: CapacityTarget, is_uncertain: bool) -> AccountGoal {
+fn goal(
+    key: &LimitKey,
+    account: LimitAccount,
+    target: CapacityTarget,
+    is_uncertain: bool,
+) -> AccountGoal {
     let late_requests = if is_uncertain { LateRequests::Possible } else { LateRequests::None };
-    AccountGoal { key: key.clone(), target, late_requests, was_refused: false }
+    AccountGoal { key: key.clone(), account, target, late_requests, was_refused: false }
+}
+
+/// The capacity of a limit's account once no decrease waits. In shadow mode it is whatever can be
+/// counted, so that the ledger refuses nothing (`TB-20`).
+fn funding(registered: &RegisteredLimit) -> Capacity {
+    match registered.limit.mode {
+        LimitMode::Enforce => registered.target(),
+        LimitMode::Shadow => registered.limit.ceiling(),
+    }
 }
 
 /// The limit in force, given the outcome at its account.

@@ -4,6 +4,7 @@
 
 use std::num::{NonZeroU16, NonZeroU128};
 
+use ratelimiter::clock::Timestamp;
 use ratelimiter::{LeaseId, LimitKind};
 
 use crate::ids;
@@ -27,6 +28,8 @@ pub(super) enum TransferCode {
     Probe = 7,
     /// Takes a debt back.
     Forgiveness = 8,
+    /// Announces a period of a calendar limit.
+    Announcement = 9,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +44,10 @@ pub(super) enum AccountCode {
     Marker = 4,
     /// Where one server's probes come from.
     Probe = 5,
+    /// As `Limit`, for one period of a calendar limit.
+    Period = 6,
+    /// Its posted credits are the end of a calendar limit's latest period.
+    PeriodEnd = 7,
 }
 
 /// How a lease's amount at one limit ends. It is stored with the transfer, because the limit may be
@@ -51,6 +58,8 @@ pub(super) enum ReservationKind {
     Reservation = 1,
     /// A concurrency limit's hold, which ends with its lease.
     Hold = 2,
+    /// A calendar limit's reservation, which ends with its period.
+    Calendar = 3,
 }
 
 impl TransferCode {
@@ -83,8 +92,9 @@ impl AccountCode {
 impl ReservationKind {
     pub(super) const fn of(kind: LimitKind) -> Self {
         match kind {
-            LimitKind::Rolling { .. } | LimitKind::Calendar { .. } => Self::Reservation,
+            LimitKind::Rolling { .. } => Self::Reservation,
             LimitKind::Concurrency { .. } => Self::Hold,
+            LimitKind::Calendar { .. } => Self::Calendar,
         }
     }
 
@@ -92,6 +102,7 @@ impl ReservationKind {
         match number {
             1 => Some(Self::Reservation),
             2 => Some(Self::Hold),
+            3 => Some(Self::Calendar),
             _ => None,
         }
     }
@@ -105,7 +116,14 @@ pub(super) fn lease_data(lease: LeaseId) -> NonZeroU128 {
     })
 }
 
-/// The user data of every transfer of a lease.
+/// The user data of a reservation in a calendar limit's period. It has the end of the period, so that
+/// any server knows when the reservation ends (`TB-19`).
+pub(super) fn period_data(lease: LeaseId, ends_at: Timestamp) -> UserData {
+    let data = user_data(lease, Some(ReservationKind::Calendar));
+    UserData { data_64: ends_at.unix_ms(), ..data }
+}
+
+/// The user data of every other transfer of a lease.
 pub(super) fn user_data(lease: LeaseId, kind: Option<ReservationKind>) -> UserData {
     let data_32 = kind.map_or(0, |kind| kind as u32);
     UserData { data_128: lease_data(lease).get(), data_64: 0, data_32 }

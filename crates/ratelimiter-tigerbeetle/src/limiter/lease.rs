@@ -1,12 +1,14 @@
 //! A lease, from its reserve or from its transfers.
 
 use ratelimiter::clock::Timestamp;
-use ratelimiter::{Decision, JobId, LeaseId, REQUIREMENTS_MAX, ReserveError};
+use ratelimiter::{Decision, JobId, LeaseId, LimitKey, REQUIREMENTS_MAX, ReserveError};
 use smallvec::SmallVec;
 
 use super::codes::{ReservationKind, TransferCode};
+use super::periods::moment;
 use super::table::ResolvedRequirement;
-use crate::ledger::{AccountId, RowKind, TransferId, TransferRow};
+use crate::ids;
+use crate::ledger::{AccountId, RowKind, TransferId, TransferRow, UserData};
 
 /// At least the number of transfers of one lease: its reservations, a void and a new reservation
 /// for each, and a marker.
@@ -57,22 +59,23 @@ impl Lease {
         requirements: &[ResolvedRequirement],
         transfers: impl Iterator<Item = (TransferId, Timestamp)>,
     ) -> Self {
-        let mut reserved_at = None;
+        let mut first_created_at = None;
         let reservations =
             requirements.iter().zip(transfers).map(|(requirement, (transfer, created_at))| {
-                reserved_at.get_or_insert(created_at);
-                let kind = requirement.limit.registered.limit.kind;
+                first_created_at.get_or_insert(created_at);
+                let (kind, account) =
+                    (requirement.limit.registered.limit.kind, requirement.limit.account);
                 Reservation {
-                    account: requirement.limit.account,
+                    account: account.id,
                     transfer,
                     amount: requirement.amount,
                     kind: ReservationKind::of(kind),
-                    expires_at: kind.expires_at(created_at),
+                    expires_at: account.ends_at.unwrap_or_else(|| kind.expires_at(created_at)),
                 }
             });
-        let reservations = reservations.collect();
-        let reserved_at = reserved_at.expect("a reserve has at least one requirement");
-        Self { id, reserved_at, job: None, reservations }
+        let reservations: SmallVec<_> = reservations.collect();
+        let created_at = first_created_at.expect("a reserve has at least one requirement");
+        Self { id, reserved_at: reserved_at(created_at, &reservations), job: None, reservations }
     }
 
     /// Answers a repeated reserve (`RES-04`, `RES-09`): allowed as before if it has the same
@@ -86,10 +89,11 @@ impl Lease {
             return Err(ReserveError::LeaseEnded);
         }
         let held = |requirement: &ResolvedRequirement| {
-            let same = |r: &Reservation| {
-                r.account == requirement.limit.account && r.amount == requirement.amount
+            let key = requirement.limit.key();
+            let is_same = |held: &Reservation| {
+                held.amount == requirement.amount && held.is_of(key, || ids::limit_account(key))
             };
-            self.reservations.iter().any(same)
+            self.reservations.iter().any(is_same)
         };
         if self.reservations.len() != requirements.len() || !requirements.iter().all(held) {
             return Err(ReserveError::LeaseConflict);
@@ -102,16 +106,14 @@ impl LeaseLookup {
     /// Interprets the transfers of the lease, oldest first. Every complete leaves its marker, which
     /// is no reservation, so a completed lease is recognised permanently.
     pub(super) fn from_rows(id: LeaseId, rows: &[TransferRow]) -> Self {
-        let mut reserved_at = None;
         let mut reservations = SmallVec::new();
         for row in rows {
             let Some(reservation) = Reservation::from_row(row) else {
                 return Self::Completed;
             };
-            reserved_at.get_or_insert(row.timestamp);
             reservations.push(reservation);
         }
-        match reserved_at {
+        match reserved_at_of(rows) {
             Some(reserved_at) => {
                 Self::Open(Box::new(Lease { id, reserved_at, job: None, reservations }))
             }
@@ -120,7 +122,38 @@ impl LeaseLookup {
     }
 }
 
+/// When a lease was reserved, by its transfers, oldest first, those of its end included; `None` if
+/// it was never allowed.
+pub(super) fn reserved_at_of(rows: &[TransferRow]) -> Option<Timestamp> {
+    let reservations: SmallVec<[_; 4]> = rows.iter().map_while(Reservation::from_row).collect();
+    rows.first().map(|first| reserved_at(first.timestamp, &reservations))
+}
+
+/// When a lease was reserved whose first transfer was created at `created_at`.
+///
+/// A server sends a reserve to the account of a period that has not ended as far as it knows, and the
+/// cluster may execute it after the end. It was decided for that period then: the room was there
+/// until the end, since nothing is admitted on the account of a period that has ended but such
+/// requests, and the sum on it never exceeds the capacity. So the reserve counts as decided at the
+/// last moment of the period, which lies between its request and its answer.
+fn reserved_at(created_at: Timestamp, reservations: &[Reservation]) -> Timestamp {
+    let calendar = reservations.iter().filter(|held| held.kind == ReservationKind::Calendar);
+    let last_moments =
+        calendar.map(|held| Timestamp::from_unix_ms(held.expires_at.unix_ms().saturating_sub(1)));
+    last_moments.fold(created_at, Timestamp::min)
+}
+
 impl Reservation {
+    /// Whether it is of the limit `key`, whatever the limit's kind is by now. `lasting` is the key's
+    /// account that lasts.
+    pub(super) fn is_of(&self, key: &LimitKey, lasting: impl FnOnce() -> AccountId) -> bool {
+        let account = match self.kind {
+            ReservationKind::Calendar => ids::period_account(key, self.expires_at),
+            ReservationKind::Reservation | ReservationKind::Hold => lasting(),
+        };
+        self.account == account
+    }
+
     /// `None` if the row is another transfer of the lease.
     fn from_row(row: &TransferRow) -> Option<Self> {
         let RowKind::Pending { .. } = row.kind else {
@@ -129,12 +162,17 @@ impl Reservation {
         if row.code != TransferCode::Reservation.number() {
             return None;
         }
+        let UserData { data_64, data_32, .. } = row.user_data;
+        let kind = ReservationKind::from_number(data_32)?;
         Some(Self {
             account: row.debit,
             transfer: row.id,
             amount: u64::try_from(row.amount).ok()?,
-            kind: ReservationKind::from_number(row.user_data.data_32)?,
-            expires_at: row.expires_at()?,
+            kind,
+            expires_at: match kind {
+                ReservationKind::Calendar => moment(data_64)?,
+                ReservationKind::Reservation | ReservationKind::Hold => row.expires_at()?,
+            },
         })
     }
 }

@@ -123,17 +123,19 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     async fn compare_with_accounts(&self) -> Result<(), Unanswered> {
         let after = lock(&self.drift).last_checked.clone();
         let page = Page { after, count_max: Some(LIMITS_CHECKED_AT_ONCE), ..Page::default() };
-        let limits = self.read_table().page(&page);
-        let rows = self.rows_of(limits.iter().map(|limit| limit.account).collect()).await?;
+        let limits = self.read_table().page(&page, |_| true);
+        let rows = self.rows_of(limits.iter().map(|limit| limit.account.id).collect()).await?;
         let now = self.options.clock.now();
         let mut drift = lock(&self.drift);
         drift.last_checked = limits
             .last()
             .map(|limit| limit.key().clone())
             .filter(|_| limits.len() == LIMITS_CHECKED_AT_ONCE);
-        for limit in limits {
-            let version = rows.get(&limit.account).map(|row| Version::of(*row));
-            let capacity = u128::from(limit.registered.limit.capacity.get());
+        // The account of a period that has ended follows no definition.
+        let cluster_now = self.cluster_now();
+        for limit in limits.into_iter().filter(|limit| !limit.account.has_ended(cluster_now)) {
+            let version = rows.get(&limit.account.id).map(|row| Version::of(*row));
+            let capacity = u128::from(limit.registered.limit.ceiling().get());
             let agrees = version.is_some_and(|version| {
                 version.capacity() == capacity && version.is_closed() == limit.is_decreasing()
             });

@@ -9,23 +9,28 @@ use ratelimiter::{
 
 use super::TigerBeetleLimiter;
 use super::capacity::Attempt;
-use super::codes::{TransferCode, lease_data};
+use super::codes::TransferCode;
 use super::complete::LeaseEnd;
-use super::lease::Lease;
+use super::lease::{Lease, reserved_at_of};
 use super::table::LimitTable;
 use super::unanswered::{RETRY_AFTER, unanswered, unexpected_status};
 use crate::ids;
-use crate::ledger::{Action, Ledger, Transfer, TransferQuery, TransferStatus, UserData, WorkItem};
+use crate::ledger::{Action, Ledger, Transfer, TransferStatus, UserData, WorkItem};
 
 /// So many leases of the cache are looked at before callers may have its lock, and other tasks the
 /// thread.
 const LEASES_PER_TURN: usize = 256;
 
 impl<L: Ledger> TigerBeetleLimiter<L> {
-    /// Lists the leases in the cache. Another server may have completed some of them.
-    pub(super) async fn list_leases(
+    /// A page of the leases in the cache that have something of a listed limit, with their amounts
+    /// of listed limits. Another server may have completed some of them.
+    ///
+    /// # Errors
+    /// As for [`Backend::leases`](ratelimiter::Backend::leases).
+    pub async fn leases_where(
         &self,
         page: &LeasePage,
+        is_listed: impl Fn(&LimitKey) -> bool + Send + Sync,
     ) -> Result<Vec<OpenLease>, LeasesError> {
         let after = match page.after {
             Some(lease) => Some(self.position_of(lease).await?),
@@ -34,7 +39,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let mut first = FirstLeases::new(after, page.len_max());
         for ids in self.cache.ids() {
             for some in ids.chunks(LEASES_PER_TURN) {
-                self.add_open(page, some, &mut first);
+                self.add_open(page, &is_listed, some, &mut first);
                 tokio::task::yield_now().await;
             }
         }
@@ -42,13 +47,19 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     }
 
     /// Adds those of the leases that are on the page.
-    fn add_open(&self, page: &LeasePage, ids: &[LeaseId], first: &mut FirstLeases<OpenLease>) {
+    fn add_open(
+        &self,
+        page: &LeasePage,
+        is_listed: &impl Fn(&LimitKey) -> bool,
+        ids: &[LeaseId],
+        first: &mut FirstLeases<OpenLease>,
+    ) {
         let (now, table) = (self.cluster_now(), self.read_table());
         self.cache.look_at(ids, |lease| {
             let position = LeasePosition::of(lease.reserved_at, lease.id);
             if now.since(lease.reserved_at) >= page.older_than
                 && first.admits(position)
-                && let Some(open) = open_lease(lease, page.key.as_ref(), now, &table)
+                && let Some(open) = open_lease(lease, page, is_listed, now, &table)
             {
                 first.add(position, open);
             }
@@ -60,10 +71,9 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         if let Some(known) = self.cache.get(lease) {
             return Ok(LeasePosition::of(known.reserved_at, lease));
         }
-        let query = TransferQuery::new(lease_data(lease)).rows_max(1);
-        let rows = self.ledger.query_transfers(query).await.map_err(unanswered)?;
-        let reservation = rows.first().ok_or(LeasesError::UnknownLease { lease })?;
-        Ok(LeasePosition::of(reservation.timestamp, lease))
+        let rows = self.rows_of_lease(lease).await?;
+        let reserved_at = reserved_at_of(&rows).ok_or(LeasesError::UnknownLease { lease })?;
+        Ok(LeasePosition::of(reserved_at, lease))
     }
 
     pub(super) async fn release_lease(&self, lease: LeaseId) -> Result<(), ReleaseError> {
@@ -116,21 +126,21 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     }
 }
 
-/// A lease as it is at `now`; `None` if nothing is left of it, or of what it has of the key.
+/// A lease as it is at `now`; `None` if it has nothing of the page's key or of a listed limit.
 fn open_lease(
     lease: &Lease,
-    key: Option<&LimitKey>,
+    page: &LeasePage,
+    is_listed: &impl Fn(&LimitKey) -> bool,
     now: Timestamp,
     table: &LimitTable,
 ) -> Option<OpenLease> {
     let live = lease.reservations.iter().filter(|held| held.expires_at > now);
     let known = live.filter_map(|held| {
-        let key = table.key_of(held.account)?.clone();
+        let key = table.key_of(held.account).filter(|key| is_listed(key))?.clone();
         Some(HeldAmount { key, amount: held.amount, lapses_at: held.expires_at })
     });
     let mut amounts: Vec<HeldAmount> = known.collect();
-    let is_asked_for = |held: &HeldAmount| key.is_none_or(|key| held.key == *key);
-    if !amounts.iter().any(is_asked_for) {
+    if !page.has(&amounts) {
         return None;
     }
     amounts.sort_unstable_by(|a, b| a.key.cmp(&b.key));

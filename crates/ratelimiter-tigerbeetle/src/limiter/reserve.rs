@@ -2,22 +2,28 @@
 
 mod batch;
 mod chain;
+mod shadow;
 
 use std::time::Duration;
 
 use futures::future::try_join;
-use ratelimiter::{Decision, Denial, DenialReason, LeaseId, ReserveError, ReserveRequest};
+use ratelimiter::{
+    Decision, Denial, DenialReason, LeaseId, LimitKey, ReserveError, ReserveRequest, Unanswered,
+};
 
 pub(super) use self::batch::PartSize;
 use self::chain::Refusal;
 use super::TigerBeetleLimiter;
 use super::lease::{Lease, LeaseLookup};
 use super::table::ResolvedRequirement;
-use super::unanswered::{unanswered, unexpected_status};
+use super::unanswered::{RETRY_AFTER, unanswered, unexpected_status};
 use crate::ledger::{Ledger, TransferId, TransferResult, WorkItem};
 
 /// Retry hint for a lease that was denied long ago: a new lease ID may be tried at once.
 const AT_ONCE: Duration = Duration::from_millis(1);
+
+/// The most times that one reserve begins periods; more than one if a period ends meanwhile.
+const PERIODS_BEGUN_MAX: usize = 4;
 
 /// How a reserve is answered.
 enum ReservePlan {
@@ -25,6 +31,8 @@ enum ReservePlan {
     SendChain(Vec<ResolvedRequirement>),
     /// The lease was allowed here. Another server may have completed it, so ask the ledger.
     Replay(Vec<ResolvedRequirement>),
+    /// The periods of these calendar limits have ended: begin the next ones, and plan again.
+    BeginPeriods(Vec<LimitKey>),
     /// The definitions deny a new lease, so only an existing one can be allowed (`RES-06`).
     DeniedByDefinition {
         requirements: Vec<ResolvedRequirement>,
@@ -33,25 +41,52 @@ enum ReservePlan {
     },
 }
 
+/// The ledger's reply to a chain.
+struct ChainReply<'a> {
+    transfers: &'a [TransferId],
+    results: &'a [TransferResult],
+    /// The limits in shadow mode that would have denied it, in any order.
+    shadow_denied: Vec<LimitKey>,
+}
+
 impl<L: Ledger> TigerBeetleLimiter<L> {
     pub(super) async fn reserve_one(
         &self,
         request: &ReserveRequest,
     ) -> Result<Decision, ReserveError> {
         let lease = request.lease;
-        match self.plan_reserve(request)? {
+        match self.plan_in_course(request).await? {
             ReservePlan::SendChain(requirements) => {
                 let mut item = WorkItem::new();
                 chain::push(&mut item, lease, &requirements);
                 let transfers: Vec<_> = transfers_of(&item).collect();
                 let results = self.ledger.create_transfers(item).await.map_err(unanswered)?;
-                self.interpret_reply(lease, &requirements, &transfers, &results).await
+                let reply = ChainReply {
+                    shadow_denied: self.shadow_denied_by(&requirements, &results).await,
+                    transfers: &transfers,
+                    results: &results,
+                };
+                self.interpret_reply(request, &requirements, reply).await
             }
             ReservePlan::Replay(requirements) => self.replay(lease, &requirements).await,
+            ReservePlan::BeginPeriods(_) => unreachable!("they have begun"),
             ReservePlan::DeniedByDefinition { requirements, otherwise } => {
                 self.find_existing_lease(lease, &requirements).await.unwrap_or(otherwise)
             }
         }
+    }
+
+    /// As [`plan_reserve`](Self::plan_reserve), after the periods that are needed have begun.
+    async fn plan_in_course(&self, request: &ReserveRequest) -> Result<ReservePlan, ReserveError> {
+        for _ in 0..PERIODS_BEGUN_MAX {
+            let plan = self.plan_reserve(request)?;
+            let ReservePlan::BeginPeriods(keys) = plan else {
+                return Ok(plan);
+            };
+            self.begin_periods(keys).await?;
+        }
+        let reason = "a period ends as soon as it has begun".to_owned();
+        Err(Unanswered { reason, retry_after: RETRY_AFTER }.into())
     }
 
     /// Answers locally where possible; otherwise plans the ledger request.
@@ -60,12 +95,28 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         if self.cache.has(request.lease) {
             return Ok(ReservePlan::Replay(requirements));
         }
+        let ended = self.ended_periods(&requirements);
+        if !ended.is_empty() {
+            return Ok(ReservePlan::BeginPeriods(ended));
+        }
         if let Some(otherwise) = self.refuse_by_definition(&requirements) {
             return Ok(ReservePlan::DeniedByDefinition { requirements, otherwise });
         }
         self.reject_when_expiry_lags()?;
         requirements.sort_unstable_by(|a, b| a.limit.key().cmp(b.limit.key()));
         Ok(ReservePlan::SendChain(requirements))
+    }
+
+    /// The calendar limits whose last known period has ended.
+    fn ended_periods(&self, requirements: &[ResolvedRequirement]) -> Vec<LimitKey> {
+        let mut calendar =
+            requirements.iter().filter(|need| need.limit.account.ends_at.is_some()).peekable();
+        if calendar.peek().is_none() {
+            return Vec::new();
+        }
+        let now = self.cluster_now();
+        let ended = calendar.filter(|need| need.limit.account.has_ended(now));
+        ended.map(|need| need.limit.key().clone()).collect()
     }
 
     /// The refusal by the definitions alone, in the order of the checks; `None` if there may be
@@ -94,14 +145,13 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     /// Interprets the ledger's reply to a chain.
     async fn interpret_reply(
         &self,
-        lease: LeaseId,
+        request: &ReserveRequest,
         requirements: &[ResolvedRequirement],
-        transfers: &[TransferId],
-        results: &[TransferResult],
+        reply: ChainReply<'_>,
     ) -> Result<Decision, ReserveError> {
-        match chain::read(results) {
-            Ok(()) => Ok(self.allow(lease, requirements, transfers, results)),
-            Err(refusal) => self.refuse(refusal, lease, requirements).await,
+        match chain::read(reply.results) {
+            Ok(()) => Ok(self.allow(request, requirements, reply)),
+            Err(refusal) => self.refuse(refusal, request.lease, requirements).await,
         }
     }
 
@@ -130,22 +180,23 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
 
     fn allow(
         &self,
-        lease: LeaseId,
+        request: &ReserveRequest,
         requirements: &[ResolvedRequirement],
-        transfers: &[TransferId],
-        results: &[TransferResult],
+        ChainReply { transfers, results, mut shadow_denied }: ChainReply<'_>,
     ) -> Decision {
         for requirement in requirements {
             requirement.limit.counts.record_allow();
         }
         self.time.observe(results, self.options.clock.now());
         let created_at = results.iter().map(|result| result.timestamp);
-        let lease = Lease::allowed(lease, requirements, transfers.iter().copied().zip(created_at));
+        let transfers = transfers.iter().copied().zip(created_at);
+        let lease = Lease::allowed(request.lease, requirements, transfers);
         let reserved_at = lease.reserved_at;
         self.counters.leases_allowed.add(1);
         self.counters.lease_transfers.add(results.len() as u64);
         self.cache.insert(lease);
-        Decision::allowed_at(reserved_at)
+        shadow_denied.sort_by_key(|key| request.requirements.iter().position(|r| r.key == *key));
+        Decision::Allowed { reserved_at, shadow_denied }
     }
 
     /// The lease exists, or may exist: the ledger decides.
@@ -209,8 +260,12 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
 
     fn deny(&self, requirement: &ResolvedRequirement, streak: u32) -> Decision {
         let kind = requirement.limit.registered.limit.kind;
-        let retry_after = self.options.hints.delay(kind, streak, self.random_f64());
-        no_room(requirement, retry_after)
+        let backoff = self.options.hints.delay(kind, streak, self.random_f64());
+        let reset_after = requirement.limit.account.ends_at.map(|ends_at| {
+            let reset_after = ends_at.since(self.cluster_now());
+            reset_after.max(AT_ONCE)
+        });
+        no_room(requirement, reset_after.map_or(backoff, |reset_after| backoff.min(reset_after)))
     }
 
     /// Denied before: the hint uses the key's current streak of denials, if there is one.

@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use foldhash::fast::RandomState;
+use ratelimiter::clock::Timestamp;
 use ratelimiter::{
-    LimitKey, LimitStatus, Page, RegisteredLimit, Requirement, Requirements, ReserveError,
+    LimitKey, LimitKind, LimitMode, LimitStatus, Page, RegisteredLimit, Requirement, Requirements,
+    ReserveError,
 };
 
 use crate::ids;
@@ -24,10 +26,19 @@ pub(super) struct LimitTable {
     decreasing: BTreeSet<LimitKey>,
 }
 
+/// The account that has a limit's capacity.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct LimitAccount {
+    pub(super) id: AccountId,
+    /// The end of the period that it is for, if the limit is a calendar limit; otherwise it lasts.
+    pub(super) ends_at: Option<Timestamp>,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct KnownLimit {
     pub(super) registered: RegisteredLimit,
-    pub(super) account: AccountId,
+    /// Of a calendar limit, that of the latest period that is known here.
+    pub(super) account: LimitAccount,
     pub(super) debt_account: AccountId,
     /// Kept when the limit is redefined.
     pub(super) counts: Arc<KeyCounts>,
@@ -65,19 +76,26 @@ impl LimitTable {
         limit.map(|limit| Arc::clone(&limit.reopen_lock))
     }
 
-    /// The account of the limit `key`, whether it is defined here or not.
-    pub(super) fn account_of(&self, key: &LimitKey) -> AccountId {
-        self.limits.get(key).map_or_else(|| ids::limit_account(key), |limit| limit.account)
+    /// The account that lasts of the limit `key`, whether the limit is defined here or not.
+    pub(super) fn lasting_account_of(&self, key: &LimitKey) -> AccountId {
+        let known = self.limits.get(key).map(|limit| limit.account);
+        let lasting = known.filter(|account| account.ends_at.is_none());
+        lasting.map_or_else(|| ids::limit_account(key), |account| account.id)
     }
 
     /// Adds or replaces a limit.
-    pub(super) fn put(&mut self, registered: RegisteredLimit) {
+    pub(super) fn put(&mut self, registered: RegisteredLimit, account: LimitAccount) {
+        let is_calendar = matches!(registered.limit.kind, LimitKind::Calendar { .. });
+        assert_eq!(account.ends_at.is_some(), is_calendar, "only calendar limits have periods");
         let key = registered.limit.key.clone();
         let limit = match self.limits.get(&key) {
-            Some(known) => KnownLimit { registered, ..KnownLimit::clone(known) },
+            Some(known) => {
+                self.keys.remove(&known.account.id);
+                KnownLimit { registered, account, ..KnownLimit::clone(known) }
+            }
             None => KnownLimit {
                 registered,
-                account: ids::limit_account(&key),
+                account,
                 debt_account: ids::debt_account(&key),
                 counts: Arc::default(),
                 reopen_lock: Arc::default(),
@@ -88,7 +106,7 @@ impl LimitTable {
             false => self.decreasing.remove(&key),
         };
         let limit = Arc::new(limit);
-        self.keys.insert(limit.account, key.clone());
+        self.keys.insert(limit.account.id, key.clone());
         self.sorted.insert(key.clone(), Arc::clone(&limit));
         self.limits.insert(key, limit);
     }
@@ -97,7 +115,7 @@ impl LimitTable {
     pub(super) fn remove(&mut self, key: &LimitKey) -> bool {
         let removed = self.limits.remove(key);
         if let Some(known) = &removed {
-            self.keys.remove(&known.account);
+            self.keys.remove(&known.account.id);
             self.sorted.remove(key);
             self.decreasing.remove(key);
         }
@@ -118,8 +136,12 @@ impl LimitTable {
         requirements.iter().map(find).collect()
     }
 
-    /// The limits of a page, sorted by key. The limits outside of it cost nothing. There are no instances of templates.
-    pub(super) fn page(&self, page: &Page) -> Vec<Arc<KnownLimit>> {
+    /// A page of the limits that are listed, sorted by key. There are no instances of templates.
+    pub(super) fn page(
+        &self,
+        page: &Page,
+        is_listed: impl Fn(&LimitKey) -> bool,
+    ) -> Vec<Arc<KnownLimit>> {
         if page.template.is_some() {
             return Vec::new();
         }
@@ -131,6 +153,7 @@ impl LimitTable {
         self.sorted
             .range::<str, _>((start, Bound::Unbounded))
             .take_while(|(key, _)| key.as_str().starts_with(prefix))
+            .filter(|(key, _)| is_listed(key))
             .map(|(_, limit)| Arc::clone(limit))
             .take(page.count_max.unwrap_or(usize::MAX))
             .collect()
@@ -146,6 +169,23 @@ impl LimitTable {
     }
 }
 
+impl LimitAccount {
+    /// Of a rolling or concurrency limit.
+    pub(super) fn lasting(key: &LimitKey) -> Self {
+        Self { id: ids::limit_account(key), ends_at: None }
+    }
+
+    /// Of one period of a calendar limit.
+    pub(super) fn of_period(key: &LimitKey, ends_at: Timestamp) -> Self {
+        Self { id: ids::period_account(key, ends_at), ends_at: Some(ends_at) }
+    }
+
+    /// Whether its period is over.
+    pub(super) fn has_ended(&self, now: Timestamp) -> bool {
+        self.ends_at.is_some_and(|ends_at| ends_at <= now)
+    }
+}
+
 impl KnownLimit {
     pub(super) fn key(&self) -> &LimitKey {
         &self.registered.limit.key
@@ -155,15 +195,20 @@ impl KnownLimit {
         self.registered.waits()
     }
 
+    /// It is paused and denies.
     pub(super) fn is_paused(&self) -> bool {
-        self.registered.status == LimitStatus::Paused
+        self.registered.status == LimitStatus::Paused && !self.is_shadow()
+    }
+
+    pub(super) fn is_shadow(&self) -> bool {
+        self.registered.limit.mode == LimitMode::Shadow
     }
 }
 
 impl ResolvedRequirement {
     /// The amount could never be admitted.
     pub(super) fn exceeds_capacity(&self) -> bool {
-        self.amount > self.limit.registered.limit.capacity.get()
+        self.amount > self.limit.registered.limit.ceiling().get()
     }
 }
 

@@ -8,7 +8,7 @@ use ratelimiter::clock::{Clock, FakeClock, MonotonicClock};
 use ratelimiter::{
     Actuals, Backend, Capacity, CompleteError, CompleteRequest, Decision, HoldTimeout, LeaseId,
     Limit, LimitKey, LimitKind, LimitState, Limiter, Page, RegisteredLimit, Requirements,
-    ReserveError, ReserveRequest, Window,
+    ReserveError, ReserveRequest, ResetSchedule, ResetTime, Window,
 };
 use ratelimiter_tigerbeetle::ledger::Ledger;
 use ratelimiter_tigerbeetle::limiter::{LimiterOptions, TigerBeetleLimiter};
@@ -108,6 +108,14 @@ impl<L: Ledger + Clone> TestContext<L> {
     pub fn concurrency(&self, name: &str, timeout_seconds: u64, capacity: u64) -> Limit {
         let timeout = HoldTimeout::from_seconds(timeout_seconds).unwrap();
         let kind = LimitKind::Concurrency { timeout };
+        Limit::new(self.key(name), kind, Capacity::new(capacity).unwrap())
+    }
+
+    /// A calendar limit that resets once an hour, at this many minutes from now.
+    pub fn hourly(&self, name: &str, in_minutes: u64, capacity: u64) -> Limit {
+        let minute = (self.clock.now().unix_ms() / 60_000 + in_minutes) % 60;
+        let at: ResetTime = format!("00:{minute:02}").parse().unwrap();
+        let kind = LimitKind::Calendar { resets: ResetSchedule::Hourly { minute: at.minute() } };
         Limit::new(self.key(name), kind, Capacity::new(capacity).unwrap())
     }
 

@@ -1,12 +1,12 @@
 //! `TB-01` to `TB-04`: ledger requests of a reserve and a complete.
 
-use ratelimiter::{Backend, Decision, Limiter};
+use ratelimiter::{Backend, Decision, Limit, LimitMode, Limiter};
 use ratelimiter_tigerbeetle::ids::{self, TransferRole};
 use ratelimiter_tigerbeetle::ledger::{Action, Event, WorkItem};
 
 use crate::context::{restore_all, run};
 use crate::on_model::on_recording_model;
-use crate::recording_ledger::Call;
+use crate::recording_ledger::{Call, Fault};
 
 /// The item of the only call.
 fn only_item(calls: &[Call]) -> WorkItem {
@@ -41,6 +41,52 @@ fn tb_03_a_reserve_and_a_complete_are_one_write_each() {
         on.complete(&limiter, lease, [("a", 1), ("b", 1), ("c", 9)]).await.unwrap();
         let item = only_item(&on.ledger.take_calls());
         assert_eq!(item.len(), 1 + 2 + 1, "the marker, a pair, and an excess");
+    });
+}
+
+/// TB-20: the use of limits in shadow mode is read once for a request or a batch, and of no other.
+#[test]
+fn tb_20_only_a_reserve_with_a_limit_in_shadow_mode_reads_its_use() {
+    run(async {
+        let on = on_recording_model();
+        let limiter = on.limiter();
+        limiter.define(on.rolling("real", 60, 100)).await.unwrap();
+        let shadow = Limit { mode: LimitMode::Shadow, ..on.rolling("try", 60, 1) };
+        limiter.define(shadow).await.unwrap();
+        on.ledger.take_calls();
+        assert!(on.reserve(&limiter, on.lease(), [("real", 1)]).await.unwrap().is_allowed());
+        only_item(&on.ledger.take_calls());
+        let write_and_read =
+            |calls: &[Call]| matches!(calls, [Call::CreateTransfers(_), Call::Lookup]);
+        assert!(on.reserve(&limiter, on.lease(), [("try", 2)]).await.unwrap().is_allowed());
+        let calls = on.ledger.take_calls();
+        assert!(write_and_read(&calls), "{calls:?}");
+        let request = |name| on.to_reserve(on.lease(), &[(name, 1)]);
+        let requests: Vec<_> = ["try", "real"].into_iter().cycle().take(64).map(request).collect();
+        let answers = limiter.reserve_batch(&requests).await;
+        assert!(answers.into_iter().all(|answer| answer.unwrap().is_allowed()));
+        let calls = on.ledger.take_calls();
+        assert!(write_and_read(&calls), "{calls:?}");
+    });
+}
+
+/// TB-20: what was reserved stands, whether its use can be read or not.
+#[test]
+fn tb_20_a_reserve_is_allowed_even_if_the_use_cannot_be_read() {
+    run(async {
+        let on = on_recording_model();
+        let limiter = on.limiter();
+        let shadow = Limit { mode: LimitMode::Shadow, ..on.rolling("try", 60, 1) };
+        limiter.define(shadow).await.unwrap();
+        on.ledger.fail_from(1, Fault::RequestLost);
+        let lease = on.lease();
+        let answer = on.reserve(&limiter, lease, [("try", 2)]).await.unwrap();
+        on.ledger.heal();
+        assert!(
+            matches!(&answer, Decision::Allowed { shadow_denied, .. } if shadow_denied.is_empty())
+        );
+        assert_eq!(on.reserve(&limiter, lease, [("try", 2)]).await.unwrap(), answer);
+        assert_eq!(on.used(&limiter, "try").await, 2);
     });
 }
 

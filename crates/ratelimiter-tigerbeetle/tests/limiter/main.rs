@@ -17,5 +17,6 @@ mod interleavings;
 mod late_requests;
 mod many_limits;
 mod on_model;
+mod periods;
 mod recording_ledger;
 mod scenarios;

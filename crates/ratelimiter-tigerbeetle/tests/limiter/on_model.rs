@@ -7,7 +7,9 @@ use tigerbeetle_model::ModelLedger;
 
 use crate::context::{TestContext, run};
 use crate::recording_ledger::RecordingLedger;
-use crate::scenarios::{anywhere, capacity, complete, once, operate, replay, start};
+use crate::scenarios::{
+    anywhere, calendar, capacity, complete, once, operate, replay, shadow, start,
+};
 
 /// A context on a new model.
 pub fn on_model() -> TestContext<Arc<ModelLedger>> {

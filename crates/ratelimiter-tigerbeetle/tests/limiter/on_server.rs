@@ -16,7 +16,9 @@ use testkit::tigerbeetle::{Fixture, suite};
 
 use crate::context::{TestContext, run};
 use crate::fixture::OnLedger;
-use crate::scenarios::{anywhere, capacity, complete, once, operate, replay, start};
+use crate::scenarios::{
+    anywhere, calendar, capacity, complete, once, operate, replay, shadow, start,
+};
 
 mod context;
 mod fixture;

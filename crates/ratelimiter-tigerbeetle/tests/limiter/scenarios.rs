@@ -3,11 +3,13 @@
 //! Each runs on the model in virtual time, and on a real server in real time.
 
 pub mod anywhere;
+pub mod calendar;
 pub mod capacity;
 pub mod complete;
 pub mod once;
 pub mod operate;
 pub mod replay;
+pub mod shadow;
 pub mod start;
 
 /// Passes the table of scenarios to a macro that makes tests of them.
@@ -39,11 +41,19 @@ macro_rules! all {
             operate::ops_01_a_job_is_known_where_its_lease_was_allowed,
             operate::ops_01_a_lease_is_released_while_its_limit_decreases,
             operate::tb_22_of_several_servers_each_unit_is_forgiven_by_one,
+            calendar::tb_19_servers_agree_on_the_first_period_whatever_their_schedules,
+            calendar::tb_19_a_period_goes_on_whatever_becomes_of_its_definition,
+            calendar::tb_19_a_period_is_reconciled_at_another_limiter,
+            calendar::tb_19_a_lease_of_a_period_is_listed_and_released,
+            calendar::tb_19_a_key_can_be_defined_again_with_another_kind,
             capacity::tb_07_a_capacity_can_change_any_number_of_times,
             capacity::tb_07_a_decrease_can_be_cancelled_any_number_of_times,
             capacity::tb_07_a_server_that_did_not_take_the_put_denies_too,
             capacity::pause_01_a_server_that_did_not_take_the_put_denies_too,
             capacity::tb_07_racing_changes_end_at_one_of_the_targets,
+            shadow::tb_20_servers_count_together_in_shadow_mode,
+            shadow::tb_20_enforcing_closes_the_account_until_it_fits,
+            shadow::tb_20_a_batch_names_the_limits_of_each_request,
             start::tb_08_missing_accounts_are_made_and_funded,
             start::tb_08_an_account_follows_the_definition_up_and_down,
             start::tb_08_a_decrease_is_resumed,

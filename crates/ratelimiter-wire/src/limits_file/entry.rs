@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use ratelimiter::{Capacity, KeyPattern, LimitKey, RegisteredLimit};
+use ratelimiter::{Capacity, KeyPattern, LimitKey, RegisteredLimit, TimeZone};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -15,8 +16,8 @@ use crate::definition::{
 };
 use crate::error_code::ErrorCode;
 use crate::field;
-use crate::object::object_only;
 use crate::state::{read_status, write_status_v1};
+use crate::strict::strict;
 
 /// The JSON form of a [`RegisteredLimit`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,7 +43,7 @@ pub(super) struct Entry {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "field::optional_whole_number"
+        deserialize_with = "field::reset_day"
     )]
     day: Option<u64>,
     #[serde(default)]
@@ -59,7 +60,7 @@ pub(super) struct Entry {
     pending_decrease_to: Option<u64>,
 }
 
-object_only!(Entry);
+strict!(ObjectOnly: Entry);
 
 /// The fields of an [`Entry`].
 const KNOWN_FIELDS: [&str; 16] = [
@@ -105,13 +106,29 @@ impl TryFrom<Entry> for RegisteredLimit {
     }
 }
 
-/// How to treat an unknown field or kind.
+/// How to treat what is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Strictness {
     /// It is a typo: version 1 has no unknown fields.
     RejectUnknown,
-    /// A newer server may have written it.
+    /// A newer server may have written an unknown field or kind.
     PreserveUnknown,
+    /// The file has a later version: the values of some fields may be newer too.
+    Newer,
+}
+
+/// The fields whose value a newer server may know, and this one not.
+const NEWER_VALUES: [(&str, IsKnown); 4] = [
+    ("kind", is_known::<KindBody>),
+    ("period", is_known::<PeriodBody>),
+    ("mode", is_known::<ModeBody>),
+    ("time_zone", |name| TimeZone::new(name).is_ok()),
+];
+
+type IsKnown = fn(&str) -> bool;
+
+fn is_known<T: DeserializeOwned>(value: &str) -> bool {
+    serde_json::from_value::<T>(value.into()).is_ok()
 }
 
 /// A parsed entry.
@@ -120,10 +137,12 @@ pub(super) enum ParsedEntry<'a> {
         registered: Box<RegisteredLimit>,
         unknown: Vec<Field<'a>>,
     },
-    UnknownKind {
+    /// This version does not know the value of a field that decides what the limit is.
+    Unknown {
         key: String,
-        kind: String,
-        /// The line of the kind.
+        field: &'static str,
+        value: String,
+        /// The line of the field.
         line: usize,
         text: &'a str,
     },
@@ -149,11 +168,16 @@ pub(super) fn read(
     if strictness == Strictness::RejectUnknown {
         return Err(entry_errors(line, key, &fields, refusal));
     }
-    let kind = fields.iter().find_map(|field| Some((text_in(field, "kind")?, field.1)));
-    if let (Some(key), Some((kind, line))) = (&key, kind)
-        && serde_json::from_value::<KindBody>(kind.clone().into()).is_err()
-    {
-        return Ok(ParsedEntry::UnknownKind { key: key.clone(), kind, line, text });
+    // A kind may be unknown in any file that is an object, the others only in a newer one.
+    let checked =
+        if strictness == Strictness::Newer { &NEWER_VALUES[..] } else { &NEWER_VALUES[..1] };
+    let unknown = checked.iter().find_map(|(name, is_known)| {
+        let mut values = fields.iter().filter_map(|field| Some((text_in(field, name)?, field.1)));
+        let (value, line) = values.find(|(value, _)| !is_known(value))?;
+        Some((*name, value, line))
+    });
+    if let (Some(key), Some((field, value, line))) = (&key, unknown) {
+        return Ok(ParsedEntry::Unknown { key: key.clone(), field, value, line, text });
     }
     let (known, unknown): (Vec<_>, Vec<_>) =
         fields.into_iter().partition(|(name, ..)| KNOWN_FIELDS.contains(&name.as_str()));

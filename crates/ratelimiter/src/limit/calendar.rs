@@ -16,6 +16,9 @@ use crate::clock::Timestamp;
 /// The last day of a month on which a limit can reset, so that every month has it.
 pub const RESET_DAY_MAX: u8 = 28;
 
+/// A name of the database that stands for a machine whose zone nobody has set.
+const FACTORY: &str = "Factory";
+
 /// When a calendar limit resets: all its reservations return at that moment.
 ///
 /// ```
@@ -163,7 +166,7 @@ impl TimeZone {
         static KNOWN: Mutex<BTreeMap<&'static str, TimeZone>> = Mutex::new(BTreeMap::new());
         let unknown = || LimitError::UnknownTimeZone { name: name.chars().take(64).collect() };
         let zone = TimeZoneDatabase::bundled().get(name).map_err(|_| unknown())?;
-        let name = zone.iana_name().ok_or_else(unknown)?;
+        let name = zone.iana_name().filter(|name| *name != FACTORY).ok_or_else(unknown)?;
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(zone) = known.get(name) {
             return Ok(*zone);

@@ -95,7 +95,8 @@ fn note_late_excess(
         }
         let Some(place) = groups.find(key) else { continue };
         let group = groups.group(place);
-        if let Some(slot) = group.find(key).map(|(slot, _)| slot) {
+        // Another limit may have been defined for the key since.
+        if let Some((slot, _)) = group.find(key).filter(|(_, limit)| limit.is_calendar()) {
             group.limit(slot).note_uncovered(excess);
             groups.drop_unused_instance(key);
         }

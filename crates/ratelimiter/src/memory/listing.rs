@@ -1,34 +1,50 @@
 //! Lists open leases without holding a lock for long.
 //!
-//! First the positions of the oldest leases are found, shard by shard; then these leases are read, one at a time. A lease that ends in
-//! between is left out, and more positions are looked for, so that only the last page is short.
+//! Shard by shard, the positions of the leases are read in one pass; then those leases that may be among the first ones are read, one
+//! at a time. So the time grows with the number of open leases, whatever is listed.
 
 use super::State;
 use super::groups::LockedGroups;
-use crate::clock::Timestamp;
 use crate::error::{LeasesError, Unanswered};
 use crate::key::LimitKey;
 use crate::lease::LeaseId;
 use crate::open_lease::{FirstLeases, HeldAmount, LeasePage, LeasePosition, OpenLease};
 
 impl State {
-    pub(super) fn leases(&self, page: &LeasePage) -> Result<Vec<OpenLease>, LeasesError> {
-        // Leases that come later are not listed, so that this ends, however many come and go.
-        let until = self.clock.now();
-        let mut after = page.after.map(|lease| self.position_of(lease)).transpose()?;
-        let mut leases = Vec::new();
-        while leases.len() < page.len_max() {
-            let wanted = page.len_max() - leases.len();
-            let positions = self.first_positions(page, after, until, wanted)?;
-            for position in &positions {
-                leases.extend(self.open_lease(position.lease, page.key.as_ref())?);
+    pub(super) fn leases(
+        &self,
+        page: &LeasePage,
+        is_listed: &impl Fn(&LimitKey) -> bool,
+    ) -> Result<Vec<OpenLease>, LeasesError> {
+        let after = page.after.map(|lease| self.position_of(lease)).transpose()?;
+        let mut first = FirstLeases::new(after, page.len_max());
+        for shard in self.leases.shards.each() {
+            let mut positions = Vec::new();
+            {
+                let shard = shard.lock();
+                let now = self.clock.now();
+                self.poison.check()?;
+                positions.extend(shard.open.iter().filter_map(|lease| {
+                    let position = LeasePosition::of(lease.reserved_at, lease.id);
+                    let is_old_enough = now.since(lease.reserved_at) >= page.older_than;
+                    let may_be_listed = lease.is_live(now)
+                        && is_old_enough
+                        && first.admits(position)
+                        && page.key.as_ref().is_none_or(|key| lease.may_hold(key));
+                    may_be_listed.then_some(position)
+                }));
             }
-            if positions.len() < wanted {
-                break;
+            positions.sort_unstable();
+            for position in positions {
+                if !first.admits(position) {
+                    break;
+                }
+                if let Some(lease) = self.open_lease(position.lease, page, is_listed)? {
+                    first.add(position, lease);
+                }
             }
-            after = positions.last().copied();
         }
-        Ok(leases)
+        Ok(first.into_sorted())
     }
 
     /// Where a lease is, or was before it ended.
@@ -42,41 +58,12 @@ impl State {
         Ok(LeasePosition { reserved_at_ms, lease })
     }
 
-    /// The first positions after this one, of leases that were reserved until then. They may have ended since, and instead of the key
-    /// they may have another with its tag. A shard is locked for one pass over its leases, as by the sweep.
-    fn first_positions(
-        &self,
-        page: &LeasePage,
-        after: Option<LeasePosition>,
-        until: Timestamp,
-        count_max: usize,
-    ) -> Result<Vec<LeasePosition>, Unanswered> {
-        let mut first = FirstLeases::new(after, count_max);
-        for shard in self.leases.shards.each() {
-            let shard = shard.lock();
-            let now = self.clock.now();
-            self.poison.check()?;
-            for lease in &shard.open {
-                let position = LeasePosition::of(lease.reserved_at, lease.id);
-                let is_old_enough = now.since(lease.reserved_at) >= page.older_than;
-                let is_listed = lease.is_live(now) && lease.reserved_at <= until && is_old_enough;
-                // Few get this far once the first ones are known.
-                if is_listed
-                    && first.admits(position)
-                    && page.key.as_ref().is_none_or(|key| lease.may_hold(key))
-                {
-                    first.add(position, position);
-                }
-            }
-        }
-        Ok(first.into_sorted())
-    }
-
-    /// A lease as it is now; `None` if it is not open, or has nothing of the key.
+    /// A lease as it is now; `None` if it is not open, or has nothing of the page's key or of a listed limit.
     fn open_lease(
         &self,
         lease: LeaseId,
-        key: Option<&LimitKey>,
+        page: &LeasePage,
+        is_listed: &impl Fn(&LimitKey) -> bool,
     ) -> Result<Option<OpenLease>, Unanswered> {
         let (id, shard) = self.leases.lock(lease);
         let Some(open) = shard.find_open(id) else {
@@ -89,14 +76,13 @@ impl State {
         let mut amounts = Vec::new();
         for held in open.reservations.iter().filter(|held| held.is_live(now)) {
             let limit = locked.group(held.group).limit(held.slot);
-            if !limit.is_deleted {
+            if !limit.is_deleted && is_listed(&limit.registered().limit.key) {
                 let key = limit.registered().limit.key.clone();
                 let amount = limit.amount_of(held.reference);
                 amounts.push(HeldAmount { key, amount, lapses_at: held.expires_at });
             }
         }
-        let is_asked_for = |held: &HeldAmount| key.is_none_or(|key| held.key == *key);
-        if !amounts.iter().any(is_asked_for) {
+        if !page.has(&amounts) {
             return Ok(None);
         }
         amounts.sort_unstable_by(|a, b| a.key.cmp(&b.key));

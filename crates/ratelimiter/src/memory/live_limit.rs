@@ -176,6 +176,11 @@ impl LiveLimit {
         self.registered().status == LimitStatus::Paused && self.admits != Admits::Everything
     }
 
+    /// True if its reservations end with a period.
+    pub(super) const fn is_calendar(&self) -> bool {
+        self.lifetime_seconds == CALENDAR
+    }
+
     /// True if it is in shadow mode and would have denied an amount.
     #[inline]
     pub(super) fn shadow_denies(&self, amount: u64) -> bool {
@@ -393,8 +398,7 @@ impl LiveLimit {
     /// The limit with its current usage.
     pub(super) fn state(&mut self, now: Timestamp) -> LimitState {
         let (used, available) = (self.used(), self.free_capacity());
-        let is_calendar = self.lifetime_seconds == CALENDAR;
-        let resets_at = is_calendar.then(|| self.cold.begin_period(now, used == 0));
+        let resets_at = self.is_calendar().then(|| self.cold.begin_period(now, used == 0));
         let ColdFields { registered, debt, uncovered, .. } = &*self.cold;
         let usage = Usage { used, available, debt: *debt, uncovered: *uncovered };
         let (limit, status) = (registered.limit.clone(), registered.status);

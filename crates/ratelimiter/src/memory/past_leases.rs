@@ -33,7 +33,7 @@ pub(super) struct HashedId {
 pub(super) enum PastOutcome {
     /// It was completed, or all its reservations have expired.
     Ended {
-        /// How many milliseconds it was open, which a window bounds to 31 days.
+        /// How many milliseconds it was open, which is less than 32 days: the longest month, and the hours that clocks go back in it.
         open_ms: u32,
     },
     /// It was denied; the first limit without room has a key with this tag.

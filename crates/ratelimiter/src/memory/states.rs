@@ -30,7 +30,11 @@ impl State {
         Ok(instance.map(new))
     }
 
-    pub(super) fn states(&self, page: &Page) -> Result<Vec<LimitState>, Unanswered> {
+    pub(super) fn states(
+        &self,
+        page: &Page,
+        is_listed: &impl Fn(&LimitKey) -> bool,
+    ) -> Result<Vec<LimitState>, Unanswered> {
         let mut first = FirstStates::new(page);
         let template = page.template.as_ref().map(KeyPattern::key);
         for shard in self.groups.shards.each() {
@@ -40,8 +44,9 @@ impl State {
             for group in shard.groups_mut() {
                 group.expire(now);
                 for limit in group.limits() {
-                    let is_listed = limit.template() == template && !limit.is_unused_instance();
-                    if is_listed && first.admits(&limit.registered().limit.key) {
+                    let key = &limit.registered().limit.key;
+                    let is_asked_for = limit.template() == template && !limit.is_unused_instance();
+                    if is_asked_for && first.admits(key) && is_listed(key) {
                         first.add(limit.state(now));
                     }
                 }
@@ -52,7 +57,7 @@ impl State {
             let templates = self.instances.templates();
             self.poison.check()?;
             for template in templates.all().iter() {
-                if first.admits(&template.key) {
+                if first.admits(&template.key) && is_listed(&template.key) {
                     first.add(template_state(now, template, &templates));
                 }
             }

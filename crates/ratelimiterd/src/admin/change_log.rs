@@ -3,11 +3,15 @@
 use ratelimiter::{LimitKey, LimitStatus, RegisteredLimit};
 use ratelimiter_wire::DefinitionBody;
 
+/// A definition that changes nothing has no line.
 pub(super) fn log_defined(
     old: Option<&RegisteredLimit>,
     new: &RegisteredLimit,
     status: LimitStatus,
 ) {
+    if old == Some(new) {
+        return;
+    }
     let key = &new.limit.key;
     let (old, new) = (definition(old), definition(Some(new)));
     tracing::info!(%key, %old, %new, ?status, "limit defined");

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ratelimiter::{
     Backend, Capacity, CompleteError, CompleteRequest, Decision, ForgiveError, LeaseId, LeasePage,
     LeasesError, LimitKind, LimitState, Limiter, MemoryLimiter, OpenLease, Page, RegisteredLimit,
-    ReleaseError, ReserveError, ReserveRequest, StateError, Window,
+    ReleaseError, Requirements, ReserveError, ReserveRequest, StateError, Window,
 };
 use tokio::sync::{Notify, Semaphore};
 
@@ -114,6 +114,22 @@ impl HostedBackend for FaultyBackend {
             self.unconfirmed.lock().unwrap().push(unconfirmed.clone());
         }
         self.memory.restore_all(limits, unconfirmed).await
+    }
+
+    async fn visible_states(
+        &self,
+        page: &Page,
+        is_visible: impl Fn(&LimitKey) -> bool + Send + Sync,
+    ) -> Result<Vec<LimitState>, StateError> {
+        self.memory.visible_states(page, is_visible).await
+    }
+
+    async fn visible_leases(
+        &self,
+        page: &LeasePage,
+        is_visible: impl Fn(&LimitKey) -> bool + Send + Sync,
+    ) -> Result<Vec<OpenLease>, LeasesError> {
+        self.memory.visible_leases(page, is_visible).await
     }
 
     fn is_shared(&self) -> bool {
@@ -238,6 +254,30 @@ async fn def_08_a_change_that_can_be_neither_stored_nor_rolled_back_is_reported_
     std::fs::remove_dir(&path).unwrap();
     admin.tick(&CancellationToken::new()).await;
     assert!(file(&folder).contains("\"capacity\": 1"), "it is put back when that is possible");
+}
+
+/// DEF-08: a memory backend goes on counting what is reserved when a delete is rolled back.
+#[tokio::test]
+async fn def_08_a_delete_that_cannot_be_stored_forgets_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.json");
+    let backend = FaultyBackend::new(false, 10);
+    let admin = start(&folder, &backend).await;
+    let Limit { key, .. } = limit("k", 5);
+    admin.define(limit("k", 5), TIMEOUT).await.unwrap();
+    let lease = LeaseId::generate(backend.memory.now());
+    let requirements = Requirements::of([(key.clone(), 3)]).unwrap();
+    let decision = backend.memory.reserve_now(&ReserveRequest::new(lease, requirements)).unwrap();
+    assert!(decision.is_allowed());
+    std::fs::remove_file(&path).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    admin.delete(key.clone(), TIMEOUT).await.unwrap_err();
+    assert_eq!(backend.memory.state_now(&key).unwrap().usage.used, 3);
+    std::fs::remove_dir(&path).unwrap();
+    admin.delete(key.clone(), TIMEOUT).await.unwrap();
+    assert_eq!(backend.memory.state_now(&key), None);
+    let unknown = DeleteError::UnknownKey { key: key.clone() };
+    assert_eq!(admin.delete(key, TIMEOUT).await, Err(unknown.into()));
 }
 
 /// TB-08: the staged file stays until a tick of this or another server has made sure that the change cannot take effect.

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args, Subcommand};
@@ -10,7 +11,7 @@ use ratelimiter::{
     Backend, KeyPattern, LeaseId, LimitKey, LimitMode, LimitState, LimitStatus, Page,
     RegisteredLimit, Registry, StateError,
 };
-use ratelimiter_client::HttpLimiter;
+use ratelimiter_client::{HttpLimiter, HttpOptions};
 use ratelimiter_wire::{
     Body, DefinitionBody, KindBody, ModeBody, OverageBody, PeriodBody, Refusal, WeekdayBody,
     write_limits_file,
@@ -24,6 +25,9 @@ use super::remote::Remote;
 use super::table::aligned;
 use crate::LimitsFile;
 
+/// How long one request may take: longer than a server with default settings waits for its backend, so that a command shows the
+/// server's answer.
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Limits per request.
 const PAGE_COUNT: usize = 500;
 
@@ -153,7 +157,7 @@ where
 
 pub(super) async fn run(limits: Limits) -> Result<ExitCode, CliError> {
     let Limits { action, remote } = limits;
-    let server = remote.limiter()?;
+    let server = remote.limiter_with(HttpOptions { timeout: TIMEOUT, ..remote.options()? })?;
     let text = match action {
         Action::List { prefix, template, json } => {
             let template = template.map(KeyPattern::new).transpose().map_err(CliError::of)?;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ratelimiter::KeyPattern;
+use ratelimiter::{KeyPattern, PatternError};
 use serde::de::{Deserialize, Deserializer, Error};
 use serde_json::Value;
 
@@ -127,7 +127,7 @@ pub(super) fn list<'de, D: Deserializer<'de>>(
 /// Reads the list.
 ///
 /// # Errors
-/// Every invalid value, with its path. Names, tokens and permissions are not quoted: they may be a secret in the wrong place.
+/// Every invalid value, with its path. Nothing is quoted: any text may be a secret in the wrong place.
 pub(super) fn read(value: &Value) -> Result<Vec<CallerConfig>, Vec<ValueError>> {
     let mut errors = Errors::default();
     let Value::Array(items) = value else {
@@ -197,9 +197,8 @@ fn read_one(item: &Value, path: &str, errors: &mut Errors) -> Option<CallerConfi
         errors.add(path, "must be an object with name, token, may and, to bound it, keys");
         return None;
     };
-    for field in fields.keys().filter(|field| !FIELDS.contains(&field.as_str())) {
-        errors
-            .add(&format!("{path}.{field}"), "unknown field; a caller has name, token, may, keys");
+    if fields.keys().any(|field| !FIELDS.contains(&field.as_str())) {
+        errors.add(path, "has an unknown field; a caller has name, token, may, keys");
     }
     let path = |field: &str| format!("{path}.{field}");
     let name = errors.text(fields.get("name"), &path("name"), CallerName::new);
@@ -241,7 +240,14 @@ fn patterns(value: &Value, path: &str, errors: &mut Errors) -> Option<Vec<KeyPat
         return None;
     };
     let pattern = |(at, item): (usize, &Value)| {
-        errors.text(Some(item), &format!("{path}[{at}]"), |text| KeyPattern::new(text))
+        errors.text(Some(item), &format!("{path}[{at}]"), |text| {
+            KeyPattern::new(text).map_err(|error| {
+                if let PatternError::PartOfSegment { .. } = error {
+                    return "`*` and `**` must be whole segments between `:`".to_owned();
+                }
+                error.to_string()
+            })
+        })
     };
     let patterns: Vec<_> = items.iter().enumerate().map(pattern).collect();
     patterns.into_iter().collect()

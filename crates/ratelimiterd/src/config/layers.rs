@@ -12,6 +12,8 @@ use crate::tls::{Tls, TlsErrorKind};
 
 /// Prefix of environment variables, as in `RATELIMITER_SERVER__LISTEN_ADDR`.
 pub const ENVIRONMENT_PREFIX: &str = "RATELIMITER_";
+/// The fields of the section `auth`.
+const AUTH_FIELDS: [&str; 4] = ["client_tokens", "admin_tokens", "tokens", "allow_anonymous"];
 /// Separates a section from its key in the name of a variable.
 const ENVIRONMENT_SEPARATOR: &str = "__";
 
@@ -153,6 +155,18 @@ fn value_errors(path: &str, value: &Value) -> Vec<ValueError> {
     // The only list whose items have fields: an error has the path of its field.
     if path == caller::PATH {
         return caller::read(value).err().unwrap_or_default();
+    }
+    if let Some(name) = path.strip_prefix("auth.").filter(|name| !AUTH_FIELDS.contains(name)) {
+        // The name is not shown: it may be a token in the wrong place.
+        let known = AUTH_FIELDS.iter().find(|known| name.starts_with(&format!("{known}.")));
+        let (path, message) = match known {
+            Some(known) => (format!("auth.{known}"), "must not be a section with keys".to_owned()),
+            None => (
+                "auth".to_owned(),
+                format!("has an unknown field; it has {}", AUTH_FIELDS.join(", ")),
+            ),
+        };
+        return vec![ValueError { path, message }];
     }
     let mut tree = Map::new();
     insert(&mut tree, path, value.clone());

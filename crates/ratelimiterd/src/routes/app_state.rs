@@ -60,6 +60,24 @@ impl<B> AppState<B> {
         answered.unwrap_or_else(|_| Err(self.timeout_error().into()))
     }
 
+    /// Runs an operator's change, which goes on even if nobody waits for it any more, so that its outcome is logged.
+    pub(super) async fn run_to_end<T, E>(
+        &self,
+        change: impl Future<Output = Result<T, E>> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<Unanswered> + Send + 'static,
+    {
+        let running = async {
+            tokio::spawn(change).await.unwrap_or_else(|_| {
+                let reason = "the change was interrupted".to_owned();
+                Err(Unanswered { reason, retry_after: RETRY_AFTER_TIMEOUT }.into())
+            })
+        };
+        self.with_timeout(running).await
+    }
+
     pub(super) fn timeout_error(&self) -> Unanswered {
         let ms = self.request_timeout.as_millis();
         let reason = format!("the backend did not answer within {ms} ms");

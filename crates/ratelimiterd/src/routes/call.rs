@@ -110,9 +110,24 @@ pub(super) async fn batch<C: LimiterCall, B: HostedBackend>(
     request: Request<impl ReadBody>,
 ) -> Response {
     let started = app.metrics.start();
-    let response = match answer_batch::<C, B>(app, request).await {
-        Ok(answer) => response::json_batch(200, answer.results.len(), &answer),
-        Err(refusal) => response::error(&refusal.into()),
+    let caller = app.access.identify(request.headers());
+    let answered = match &caller {
+        Ok(caller) => answer_batch::<C, B>(app, caller, request).await,
+        Err(refusal) => Err(refusal.clone()),
+    };
+    let calls = caller.as_ref().ok().map(|caller| caller.calls());
+    let response = match answered {
+        Ok(answer) => {
+            for result in &answer.results {
+                C::count(&app.metrics, &*app.backend, calls, result);
+            }
+            response::json_batch(200, answer.results.len(), &answer)
+        }
+        // A refused batch is one call: how many items it has may be unknown.
+        Err(refusal) => {
+            C::count(&app.metrics, &*app.backend, calls, &refusal.clone().into());
+            response::error(&refusal.into())
+        }
     };
     app.metrics.stop(C::BATCH, started);
     response
@@ -120,14 +135,16 @@ pub(super) async fn batch<C: LimiterCall, B: HostedBackend>(
 
 async fn answer_batch<C: LimiterCall, B: HostedBackend>(
     app: &AppState<B>,
+    caller: &Caller,
     request: Request<impl ReadBody>,
 ) -> Result<BatchAnswer<C::Answer>, Refusal> {
-    let (caller, bytes) = app.admit(request, Permission::Call).await?;
+    caller.check_may(Permission::Call)?;
+    let bytes = read_body(request, BODY_BYTES_MAX, app.request_timeout).await?;
     let items = read_batch::<C::Body>(&bytes)?;
     let mut requests = Vec::with_capacity(items.len());
     let mut parsed = Vec::with_capacity(items.len());
     for item in items {
-        let item = item.and_then(|request| with_permitted_keys::<C>(&caller, request));
+        let item = item.and_then(|request| with_permitted_keys::<C>(caller, request));
         parsed.push(item.map(|request| requests.push(request)));
     }
     let called = async { Ok::<_, C::Error>(C::call_batch(&*app.backend, &requests).await) };
@@ -145,9 +162,5 @@ async fn answer_batch<C: LimiterCall, B: HostedBackend>(
         }
         Err(refusal) => refusal.into(),
     };
-    let results: Vec<_> = parsed.into_iter().map(answer).collect();
-    for answer in &results {
-        C::count(&app.metrics, &*app.backend, Some(caller.calls()), answer);
-    }
-    Ok(BatchAnswer { results })
+    Ok(BatchAnswer { results: parsed.into_iter().map(answer).collect() })
 }

@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
-use ratelimiter::Backend;
+use ratelimiter::{Backend, ForgiveError, ReleaseError};
 use ratelimiter_wire::{
     ErrorBody, ForgiveAnswer, ForgiveBody, LeasesAnswer, OpenLeaseBody, Refusal, ReleaseAnswer,
     read,
 };
+use tracing::Instrument;
 
 use super::AppState;
 use super::limits::{respond, timed};
 use super::uri::{lease_of, lease_page_of};
-use super::visible::visible_leases;
 use crate::config::Permission;
 use crate::hosted::HostedBackend;
 use crate::response::{self, Response};
@@ -32,7 +32,8 @@ async fn answer_list<B: HostedBackend>(
     let caller = app.access.check(&parts.headers, Permission::Read)?;
     let page = lease_page_of(&parts.uri)?;
     page.key.iter().try_for_each(|key| caller.check_key(key))?;
-    let leases = app.with_timeout(visible_leases(&*app.backend, &caller, &page)).await?;
+    let leases =
+        app.with_timeout(app.backend.visible_leases(&page, |key| caller.may_use(key))).await?;
     Ok(LeasesAnswer { leases: leases.iter().map(OpenLeaseBody::from).collect() })
 }
 
@@ -44,11 +45,19 @@ pub(super) async fn release<B: HostedBackend>(
         let caller = app.access.check(&parts.headers, Permission::Admin)?;
         caller.check_unbounded()?;
         let lease = lease_of(&parts.uri)?;
-        let released = app.with_timeout(app.backend.release(lease)).await;
-        if released.is_ok() {
-            caller.change_span().in_scope(|| tracing::info!(%lease, "lease released"));
-        }
-        Ok::<_, Refusal>(released)
+        let backend = Arc::clone(&app.backend);
+        let release = async move {
+            let released = backend.release(lease).await;
+            match &released {
+                Ok(()) => tracing::info!(%lease, old = "open", new = "released", "lease released"),
+                Err(ReleaseError::Unanswered(error)) => {
+                    tracing::warn!(%lease, %error, "it is not known whether the lease was released");
+                }
+                Err(ReleaseError::UnknownLease { .. } | ReleaseError::Refused(_)) => {}
+            }
+            released
+        };
+        Ok::<_, Refusal>(app.run_to_end(release.instrument(caller.change_span())).await)
     };
     let answer = timed(&app, answer).await.map_or_else(Into::into, ReleaseAnswer::of);
     response::json(answer.http_status(), &answer)
@@ -62,11 +71,20 @@ pub(super) async fn forgive<B: HostedBackend>(
         let (caller, bytes) = app.admit(request, Permission::Admin).await?;
         let key = read::<ForgiveBody>(&bytes)?;
         caller.check_key(&key)?;
-        let forgiven = app.with_timeout(app.backend.forgive(&key)).await;
-        if let Ok(old) = &forgiven {
-            caller.change_span().in_scope(|| tracing::info!(%key, old, new = 0, "debt forgiven"));
-        }
-        Ok::<_, Refusal>(forgiven)
+        let backend = Arc::clone(&app.backend);
+        let forgive = async move {
+            let forgiven = backend.forgive(&key).await;
+            match &forgiven {
+                // Nothing was changed.
+                Ok(0) | Err(ForgiveError::UnknownKey { .. } | ForgiveError::Refused(_)) => {}
+                Ok(old) => tracing::info!(%key, old, new = 0, "debt forgiven"),
+                Err(ForgiveError::Unanswered(error)) => {
+                    tracing::warn!(%key, %error, "it is not known whether the debt was forgiven");
+                }
+            }
+            forgiven
+        };
+        Ok::<_, Refusal>(app.run_to_end(forgive.instrument(caller.change_span())).await)
     };
     let answer = timed(&app, answer).await.map_or_else(Into::into, ForgiveAnswer::of);
     response::json(answer.http_status(), &answer)

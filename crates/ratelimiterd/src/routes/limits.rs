@@ -15,7 +15,6 @@ use tracing::Instrument;
 
 use super::AppState;
 use super::uri::{key_of, page_of};
-use super::visible::visible_states;
 use crate::admin::ChangeError;
 use crate::config::Permission;
 use crate::hosted::HostedBackend;
@@ -114,7 +113,8 @@ async fn answer_list<B: HostedBackend>(
 ) -> Result<ListAnswer, ErrorBody> {
     let caller = app.access.check(&parts.headers, Permission::Read)?;
     let page = page_of(&parts.uri)?;
-    let states = app.with_timeout(visible_states(&*app.backend, &caller, &page)).await?;
+    let states =
+        app.with_timeout(app.backend.visible_states(&page, |key| caller.may_use(key))).await?;
     Ok(ListAnswer { limits: states.iter().map(StateBody::from).collect() })
 }
 

@@ -8,7 +8,6 @@ use ratelimiter::Page;
 use ratelimiter_wire::{ErrorBody, ErrorCode};
 
 use super::AppState;
-use super::visible::visible_states;
 use crate::config::Permission;
 use crate::hosted::HostedBackend;
 use crate::metrics::MetricsView;
@@ -42,7 +41,8 @@ pub(super) async fn metrics<B: HostedBackend>(
     };
     let page = Page { count_max: Some(app.metrics.keys_max()), ..Page::default() };
     // Still export the server's own metrics when the backend does not answer.
-    let states = app.with_timeout(visible_states(&*app.backend, &caller, &page)).await;
+    let states =
+        app.with_timeout(app.backend.visible_states(&page, |key| caller.may_use(key))).await;
     let callers = app.access.callers_shown_to(&caller);
     let view = MetricsView {
         callers: callers.iter().map(|shown| (shown.name(), shown.calls())).collect(),

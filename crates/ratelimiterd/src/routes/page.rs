@@ -7,7 +7,6 @@ use axum::extract::{Request, State};
 use ratelimiter::{LimitState, LimitStatus, Page};
 
 use super::AppState;
-use super::visible::visible_states;
 use crate::config::Permission;
 use crate::hosted::HostedBackend;
 use crate::response::{self, Response};
@@ -31,7 +30,7 @@ pub(super) async fn index<B: HostedBackend>(
         Err(refusal) => return response::error(&refusal.into()),
     };
     let page = Page { count_max: Some(ROWS_MAX), ..Page::default() };
-    match app.with_timeout(visible_states(&*app.backend, &caller, &page)).await {
+    match app.with_timeout(app.backend.visible_states(&page, |key| caller.may_use(key))).await {
         Ok(states) => response::text("text/html; charset=utf-8", render(&states)),
         Err(error) => response::error(&error.into()),
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::http::Uri;
 use percent_encoding::percent_decode_str;
 use ratelimiter::{
-    KeyPattern, LEASE_PAGE_MAX, LeaseId, LeasePage, LimitKey, Page, WINDOW_SECONDS_MAX,
+    KeyPattern, LEASE_AGE_SECONDS_MAX, LEASE_PAGE_MAX, LeaseId, LeasePage, LimitKey, Page,
 };
 use ratelimiter_wire::Refusal;
 
@@ -78,7 +78,7 @@ pub(super) fn lease_page_of(uri: &Uri) -> Result<LeasePage, Refusal> {
                 page.key = Some(key.map_err(|error| Refusal::of_field("key", error.to_string()))?);
             }
             "older_than_seconds" => {
-                let seconds = parse_number(&name, &value, 0, WINDOW_SECONDS_MAX.into())?;
+                let seconds = parse_number(&name, &value, 0, LEASE_AGE_SECONDS_MAX.into())?;
                 page.older_than = Duration::from_secs(seconds);
             }
             "after" if value.is_empty() => page.after = None,
@@ -167,7 +167,7 @@ mod tests {
         for query in ["/", "/?key=&after="] {
             assert_eq!(lease_page_of(&query.parse().unwrap()).unwrap(), LeasePage::default());
         }
-        for query in ["limit=1000", "older_than_seconds=2678400", "older_than_seconds=0"] {
+        for query in ["limit=1000", "older_than_seconds=2764800", "older_than_seconds=0"] {
             assert!(lease_page_of(&format!("/?{query}").parse().unwrap()).is_ok(), "{query}");
         }
         for (query, expected) in [
@@ -177,12 +177,12 @@ mod tests {
                 "invalid_request:limit: must be a whole number from 1 to 1000, not \"1001\"",
             ),
             (
-                "older_than_seconds=2678401",
-                "invalid_request:older_than_seconds: must be a whole number from 0 to 2678400, not \"2678401\"",
+                "older_than_seconds=2764801",
+                "invalid_request:older_than_seconds: must be a whole number from 0 to 2764800, not \"2764801\"",
             ),
             (
                 "older_than_seconds=1.5",
-                "invalid_request:older_than_seconds: must be a whole number from 0 to 2678400, not \"1.5\"",
+                "invalid_request:older_than_seconds: must be a whole number from 0 to 2764800, not \"1.5\"",
             ),
             (
                 "after=7",

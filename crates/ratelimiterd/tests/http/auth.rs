@@ -473,6 +473,30 @@ async fn ops_04_a_page_is_full_however_many_limits_its_caller_may_not_see() {
 
 /// OPS-04
 #[tokio::test]
+async fn ops_04_a_refused_batch_is_counted_as_one_call() {
+    let server = start_with_callers().await;
+    for path in ["/v1/reserve/batch", "/v1/complete/batch"] {
+        let batch = format!(r#"{{"requests":[{},{}]}}"#, complete_body(1, &[]), "{}");
+        assert_eq!(ask(&server, "t-read", "POST", path, &batch).await.status, 403);
+        assert_eq!(ask(&server, "t-call", "POST", path, "{").await.status, 400);
+        assert_eq!(ask(&server, "unknown", "POST", path, &batch).await.status, 401);
+    }
+    expect![[r#"
+        ratelimiter_calls_total{caller="caller",outcome="invalid_request"} 2
+        ratelimiter_calls_total{caller="reader",outcome="forbidden"} 2
+    "#]]
+    .assert_eq(&metrics_with(&server, "t-read", "ratelimiter_calls_total").await);
+    for family in ["ratelimiter_reserve_total", "ratelimiter_complete_total"] {
+        let metrics = metrics_with(&server, "t-read", family).await;
+        for outcome in ["invalid_request", "forbidden", "unauthorized"] {
+            let line = format!("{family}{{outcome=\"{outcome}\"}} 1");
+            assert!(metrics.lines().any(|found| found == line), "{line}\n{metrics}");
+        }
+    }
+}
+
+/// OPS-04
+#[tokio::test]
 async fn ops_04_calls_are_counted_by_caller() {
     let lists = format!("{CALLERS}  client_tokens: [old-client]\n");
     let server = TestServer::start_with(|config| config.auth = auth(&lists)).await;

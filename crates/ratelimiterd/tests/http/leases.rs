@@ -71,7 +71,7 @@ async fn ops_01_a_list_is_filtered_and_paged() {
         ("limit=0", "limit"),
         ("limit=1001", "limit"),
         ("older_than_seconds=-1", "older_than_seconds"),
-        ("older_than_seconds=2678401", "older_than_seconds"),
+        ("older_than_seconds=2764801", "older_than_seconds"),
         ("key=two%20words", "key"),
         ("after=7", "after"),
         ("after=01J9ZC3V9W8Q4N2M6T5R7Y1K0D", "after"),

@@ -69,6 +69,22 @@ impl HostedBackend for UnreachableBackend {
         Ok(LimitStatus::Active)
     }
 
+    async fn visible_states(
+        &self,
+        page: &Page,
+        _: impl Fn(&LimitKey) -> bool + Send + Sync,
+    ) -> Result<Vec<LimitState>, StateError> {
+        self.states(page).await
+    }
+
+    async fn visible_leases(
+        &self,
+        page: &LeasePage,
+        _: impl Fn(&LimitKey) -> bool + Send + Sync,
+    ) -> Result<Vec<OpenLease>, LeasesError> {
+        self.leases(page).await
+    }
+
     async fn ready(&self) -> Result<(), NotReady> {
         Err(NotReady { reason: "the cluster is gone".into() })
     }

@@ -107,6 +107,29 @@ async fn the_description_has_calendar_limits_and_shadow_mode() {
     assert!(schemas["ReserveAnswer"]["properties"]["shadow_denied_keys"].is_object());
 }
 
+/// HTTP-15, OPS-01, OPS-02
+#[tokio::test]
+async fn the_description_has_leases_and_debts() {
+    let server = TestServer::start().await;
+    let description = server.get("/openapi.json").await.json();
+    for (method, path) in [("get", "/v1/admin/leases"), ("post", "/v1/admin/forgive")] {
+        let forbidden = &description["paths"][path][method]["responses"]["403"]["description"];
+        assert!(forbidden.as_str().unwrap().contains("`forbidden_key:<key>`"), "{path}");
+    }
+    let schemas = &description["components"]["schemas"];
+    for (schema, field) in
+        [("StateBody", "debt"), ("StateBody", "uncovered"), ("ForgiveAnswer", "forgiven")]
+    {
+        let number = &schemas[schema]["properties"][field];
+        assert!(number["type"].to_string().contains("\"integer\""), "{field}: {number}");
+        assert_eq!((&number["format"], &number["minimum"]), (&Value::Null, &Value::from(0)));
+    }
+    let required = schemas["OpenLeaseBody"]["required"].as_array().unwrap();
+    assert!(required.contains(&"job_id".into()), "{required:?}");
+    let types = &schemas["OpenLeaseBody"]["properties"]["job_id"]["type"];
+    assert_eq!(*types, serde_json::json!(["string", "null"]));
+}
+
 fn collect_references(value: &Value, references: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {

@@ -424,7 +424,10 @@ fn ops_03_a_limits_file_that_conflicts_with_the_server_changes_nothing() {
 #[test]
 fn ops_03_ten_thousand_limits_and_more_are_applied() {
     let folder = tempfile::tempdir().unwrap();
-    let server = Process::start(folder.path());
+    // Only a hang takes as long.
+    let mut serve = program();
+    serve.args(["--listen", "127.0.0.1:0"]).env("RATELIMITER_SERVER__REQUEST_TIMEOUT_MS", "600000");
+    let server = Process::start_as(serve, folder.path());
     let file = folder.path().join("wanted.json");
     let entry = |number: u32| {
         format!(r#"{{"key":"{number:05}","kind":"rolling","capacity":1,"window_seconds":60}}"#)

@@ -69,7 +69,19 @@ fn secrets_are_in_no_error_of_a_config() {
         (format!("auth: {ADMIN}"), "auth: "),
         (format!("auth: {{ tokens: {ADMIN} }}"), "auth.tokens: must be a list"),
         (format!("auth: {{ tokens: ['{ADMIN}'] }}"), "auth.tokens[0]: must be an object"),
-        (format!("auth: {{ tokens: {{ token: {ADMIN} }} }}"), "auth.tokens.token: must be a list"),
+        (format!("auth: {{ tokens: {{ token: {ADMIN} }} }}"), "auth.tokens: must not be a section"),
+        (format!("auth: {{ admin_tokens: {{ '{ADMIN}': 1 }} }}"), "auth.admin_tokens: must not be"),
+        (format!("auth: {{ 'admin_tokens {ADMIN}': 1 }}"), "auth: has an unknown field; it has"),
+        (
+            format!("auth: {{ tokens: [{{ name: a, 'token {ADMIN}': , may: [call] }}] }}"),
+            "auth.tokens[0]: has an unknown field; a caller has",
+        ),
+        (
+            format!(
+                "auth: {{ tokens: [{{ name: a, token: a, may: [call], keys: ['{ADMIN}*'] }}] }}"
+            ),
+            "auth.tokens[0].keys[0]: `*` and `**` must be whole segments",
+        ),
         (
             format!("auth: {{ tokens: [{{ token: ['{ADMIN}'] }}] }}"),
             "auth.tokens[0].token: must be text",

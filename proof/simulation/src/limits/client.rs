@@ -4,12 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratelimiter::Limit;
+use ratelimiter::RegisteredLimit;
 
 use super::context::{OUTSIDE, SimContext, group};
 use super::host::{BoxAnswer, FaultInjector, Host};
 use super::oracle::ChangeTold;
-use super::plan::{self, DiskBehaviour, DiskFault, EventKind, LimitsEvent, NetworkFault};
+use super::plan::{
+    self, Definition, DiskBehaviour, DiskFault, EventKind, LimitsEvent, NetworkFault, SetupKind,
+};
 use crate::executor::{Operation, Slot};
 use crate::fault::Fault;
 
@@ -26,7 +28,7 @@ pub(super) fn schedule(context: &SimContext, injector: &Arc<impl FaultInjector>)
         let (context, event, injector) = (context.clone(), event.clone(), Arc::clone(injector));
         let operation = Operation(number);
         context.clone().executor().spawn(OUTSIDE, operation, async move {
-            context.executor().sleep_until(context.at_ms(WARM_UP_MS + event.at_ms)).await;
+            context.executor().sleep_until(context.at_ms(WARM_UP_MS + event.at_ms, number)).await;
             happen(&context, operation, &event, &injector).await;
         });
     }
@@ -43,6 +45,7 @@ async fn happen(
         EventKind::Reserve { .. } => reserve(context, operation, event).await,
         EventKind::Complete { .. } => complete(context, operation, event).await,
         EventKind::Define { .. } => define(context, operation, event).await,
+        EventKind::Delete { .. } => delete(context, operation, event).await,
         EventKind::Extra { .. } => change_extra(context, operation, event).await,
         EventKind::Crash { down_ms, skew_ms, is_power_loss: true, .. } => {
             context.count_fault(Fault::PowerLoss);
@@ -57,6 +60,10 @@ async fn happen(
             injector.ledger_down(*down_ms);
         }
         EventKind::Upkeep { server } => context.fault_upkeep(*server, &event.call_faults),
+        EventKind::Leap { ms } => {
+            context.executor().leap(Duration::from_millis(*ms));
+            context.check();
+        }
     }
 }
 
@@ -108,18 +115,32 @@ async fn complete(context: &SimContext, operation: Operation, event: &LimitsEven
 }
 
 async fn define(context: &SimContext, operation: Operation, event: &LimitsEvent) {
-    let EventKind::Define { server, limit, capacity, extra, disk } = &event.kind else {
+    let EventKind::Define { server, limit, definition, extra, disk } = &event.kind else {
         unreachable!("the caller has looked");
     };
     count_disk_faults(context, disk);
-    let mut definitions = vec![context.plan().limits[*limit].limit(*limit, *capacity)];
+    let mut definitions = vec![context.plan().limits[*limit].limit(*limit, *definition)];
     definitions.extend(extra.map(|capacity| context.plan().extra_limit(capacity)));
-    context.oracle().define_sent(*limit, *capacity);
-    for Limit { key, capacity, .. } in &definitions {
-        context.oracle().change_sent(operation, key, Some(capacity.get()));
+    context.oracle().define_sent(*limit, definition.capacity);
+    for limit in &definitions {
+        let wanted = Definition::of(&RegisteredLimit::in_force(limit.clone()));
+        context.oracle().change_sent(operation, &limit.key, Some(wanted), context.now());
     }
     let define = |host: Arc<dyn Host>| host.define(definitions.clone());
     let answer = ask(context, operation, *server, event, define).await;
+    note_change(context, operation, event, &answer);
+    context.check();
+}
+
+async fn delete(context: &SimContext, operation: Operation, event: &LimitsEvent) {
+    let EventKind::Delete { server, limit, disk } = &event.kind else {
+        unreachable!("the caller has looked");
+    };
+    count_disk_faults(context, disk);
+    let key = plan::key(*limit);
+    context.oracle().change_sent(operation, &key, None, context.now());
+    let delete = |host: Arc<dyn Host>| host.delete(key.clone());
+    let answer = ask(context, operation, *server, event, delete).await;
     note_change(context, operation, event, &answer);
     context.check();
 }
@@ -130,10 +151,11 @@ async fn change_extra(context: &SimContext, operation: Operation, event: &Limits
     };
     count_disk_faults(context, disk);
     let key = plan::extra_key();
-    context.oracle().change_sent(operation, &key, *capacity);
-    if let Some(capacity) = capacity {
-        let definition = context.plan().extra_limit(*capacity);
-        let define = |host: Arc<dyn Host>| host.define(vec![definition.clone()]);
+    let limit = capacity.map(|capacity| context.plan().extra_limit(capacity));
+    let wanted = limit.clone().map(|limit| Definition::of(&RegisteredLimit::in_force(limit)));
+    context.oracle().change_sent(operation, &key, wanted, context.now());
+    if let Some(limit) = limit {
+        let define = |host: Arc<dyn Host>| host.define(vec![limit.clone()]);
         let answer = ask(context, operation, *server, event, define).await;
         note_change(context, operation, event, &answer);
     } else {
@@ -177,7 +199,7 @@ fn note_change<T: fmt::Debug, E: fmt::Debug + fmt::Display>(
         Some(Err(error)) if error.to_string().contains("not known yet") => ChangeTold::Unknown,
         Some(Err(_)) => ChangeTold::NotMade,
     };
-    context.oracle().change_told(operation, told);
+    context.oracle().change_told(operation, told, context.now());
 }
 
 /// Asks a server, through a network that may lose or repeat what is said. `None` is silence.
@@ -235,10 +257,12 @@ fn note_clients(context: &SimContext) {
     let lease_of = |event: &LimitsEvent| match event.kind {
         EventKind::Reserve { lease, .. } | EventKind::Complete { lease, .. } => Some(lease),
         EventKind::Define { .. }
+        | EventKind::Delete { .. }
         | EventKind::Extra { .. }
         | EventKind::Crash { .. }
         | EventKind::LedgerRestart { .. }
-        | EventKind::Upkeep { .. } => None,
+        | EventKind::Upkeep { .. }
+        | EventKind::Leap { .. } => None,
     };
     for lease in 0..=events.iter().filter_map(lease_of).max().unwrap_or(0) {
         let mut reserves: Vec<(u64, Vec<(usize, u64)>)> = Vec::new();
@@ -252,10 +276,12 @@ fn note_clients(context: &SimContext) {
                 }
                 EventKind::Complete { actuals, .. } => completes.push((event.at_ms, actuals)),
                 EventKind::Define { .. }
+                | EventKind::Delete { .. }
                 | EventKind::Extra { .. }
                 | EventKind::Crash { .. }
                 | EventKind::LedgerRestart { .. }
-                | EventKind::Upkeep { .. } => {}
+                | EventKind::Upkeep { .. }
+                | EventKind::Leap { .. } => {}
             }
         }
         note_lease(context, &reserves, &completes);
@@ -277,7 +303,10 @@ fn note_lease(
         context.count_fault(Fault::NeverCompleted);
     }
     for (at, _) in completes {
-        let seconds = needs.iter().map(|(limit, _)| context.plan().limits[*limit].seconds);
+        let seconds = needs.iter().map(|(limit, _)| match context.plan().limits[*limit].kind {
+            SetupKind::Rolling { seconds } | SetupKind::Concurrency { seconds } => seconds,
+            SetupKind::Calendar { .. } => 0,
+        });
         if *at > first_at + 1_000 * seconds.max().unwrap_or(0) {
             context.count_fault(Fault::CompletedLate);
         }

@@ -92,6 +92,7 @@ pub(super) fn readings(ledger: &ModelLedger, accounts: &[AccountId]) -> Vec<Read
             used: row.balances.debits_pending,
             debt,
             is_closed: row.closed,
+            resets_at: None,
         })
     };
     accounts.chunks(2).map(reading).collect()

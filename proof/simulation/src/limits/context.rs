@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ratelimiter::clock::{Clock, FakeClock, Timestamp};
+use ratelimiter::clock::Timestamp;
 
 use super::host::Host;
 use super::oracle::{AllowedLag, Oracle, Reading};
-use super::plan::{CallFault, DiskBehaviour, DiskFault, LimitsPlan};
+use super::plan::{CallFault, DiskBehaviour, DiskFault, EVENTS_MS, LimitsPlan};
 use super::virtual_disk::DiskCall;
 use crate::executor::{Executor, Group, Operation};
 use crate::fault::Fault;
@@ -103,7 +103,7 @@ impl SimContext {
             start: executor.now(),
             executor,
             plan: plan.clone(),
-            oracle: Mutex::new(Oracle::new(&plan.limits, allowed_lag)),
+            oracle: Mutex::new(Oracle::new(&plan.limits, allowed_lag, plan.starts_at)),
             record: Mutex::new(Record {
                 trace: traced.then(String::new),
                 outcome: Outcome::default(),
@@ -113,11 +113,6 @@ impl SimContext {
             checks: AtomicBool::new(true),
             read: Box::new(read),
         }))
-    }
-
-    /// An executor at the moment at which all runs start.
-    pub(super) fn executor_at_start() -> Executor {
-        Executor::starting_at(FakeClock::new().now())
     }
 
     pub(super) fn executor(&self) -> &Executor {
@@ -132,9 +127,15 @@ impl SimContext {
         self.0.executor.now()
     }
 
-    /// The moment so many milliseconds after the start.
-    pub(super) fn at_ms(&self, ms: u64) -> Timestamp {
-        self.0.start.after(Duration::from_millis(ms))
+    /// The moment so many milliseconds after the start, and after what the first so many events leap over.
+    pub(super) fn at_ms(&self, ms: u64, events: usize) -> Timestamp {
+        let leaps_ms = self.0.plan.leaps_ms(events);
+        self.0.start.after(Duration::from_millis(ms + leaps_ms))
+    }
+
+    /// From this moment on only time passes.
+    pub(super) fn quiet_at(&self) -> Timestamp {
+        self.at_ms(2 * EVENTS_MS, self.0.plan.events.len())
     }
 
     pub(super) fn start_ms(&self) -> u64 {
@@ -160,7 +161,7 @@ impl SimContext {
     }
 
     pub(super) fn track_work(&self, operation: Operation) -> WorkGuard {
-        self.oracle().count_work(operation, true);
+        self.oracle().count_work(operation, true, self.now());
         WorkGuard { context: self.clone(), operation }
     }
 
@@ -254,9 +255,10 @@ impl SimContext {
         (self.0.read)()
     }
 
-    /// Runs until so many milliseconds after the start; false after a violation.
+    /// Runs until so many milliseconds after the start, and after all leaps; false after a violation.
     pub(super) fn run_until_ms(&self, ms: u64) -> bool {
-        if let Err(message) = self.0.executor.run_until(self.at_ms(ms)) {
+        let end = self.at_ms(ms, self.0.plan.events.len());
+        if let Err(message) = self.0.executor.run_until(end) {
             let violation = Violation { invariant: Invariant::NoPanic, detail: message };
             self.record(Err(violation));
         }
@@ -280,6 +282,7 @@ impl SimContext {
 
 impl Drop for WorkGuard {
     fn drop(&mut self) {
-        self.context.oracle().count_work(self.operation, false);
+        let now = self.context.now();
+        self.context.oracle().count_work(self.operation, false, now);
     }
 }

@@ -11,10 +11,12 @@ use ratelimiter::{
 
 use super::client::schedule;
 use super::context::{SimContext, group};
+use super::flawed_memory::FlawedMemory;
 use super::host::FaultInjector;
 use super::oracle::{AllowedLag, Reading};
 use super::plan::{
-    LimitSetup, LimitsPlan, OTHER_KEYS, QUIET_MS, Topology, key, key_of, lease_id, reserve_request,
+    LimitChoices, LimitSetup, LimitsPlan, OTHER_KEYS, QUIET_MS, SetupKind, Topology, key, key_of,
+    lease_id, reserve_request,
 };
 use super::server::{self, Processes};
 use crate::executor::Executor;
@@ -26,6 +28,12 @@ use crate::world::World;
 const CHANGE_EVERY: Duration = Duration::from_millis(31);
 /// So few that all leases share one shard, and a new one is looked for in several chunks of past ones.
 const REMEMBER_MAX: usize = 8_000;
+/// Longer than a run with all its leaps.
+const REMEMBER_FOR: Duration = Duration::from_hours(30 * 24);
+/// Longer than the longest period.
+const OUTLAST_MS: u64 = 26 * 3_600_000;
+/// Time for the regular work of a server.
+const SETTLE_MS: u64 = 2_000;
 /// The memory backend is exact.
 const ON_TIME: AllowedLag =
     AllowedLag { expiry_lag: Duration::ZERO, reconciled: Duration::ZERO, noticed: Duration::ZERO };
@@ -59,6 +67,7 @@ fn new_limiter(executor: &Executor, seed: u64) -> MemoryLimiter {
     MemoryLimiter::with_options(MemoryOptions {
         seed,
         hints,
+        remember_for: REMEMBER_FOR,
         remember_max: REMEMBER_MAX,
         ..options
     })
@@ -69,12 +78,16 @@ fn new_limiter(executor: &Executor, seed: u64) -> MemoryLimiter {
 fn churn_other_limits(limiter: &MemoryLimiter, random: &mut fastrand::Rng, nth: u128) {
     let is_concurrency = random.bool();
     let seconds = random.u64(1..=2);
-    let setup = LimitSetup { is_concurrency, seconds, capacity: 5, overage: Overage::Debt };
+    let kind = match is_concurrency {
+        true => SetupKind::Concurrency { seconds },
+        false => SetupKind::Rolling { seconds },
+    };
+    let setup = LimitSetup { kind, capacity: 5, overage: Overage::Debt, is_shadow: false };
     let key = key_of(OTHER_KEYS[usize::from(random.bool())]);
     // All of these may be refused: the kind is the other one, the limit or the lease is gone.
     match random.u8(..6) {
         0 => drop(limiter.delete_now(&key)),
-        1 => drop(limiter.define_now(Limit { key, ..setup.limit(0, 5) })),
+        1 => drop(limiter.define_now(Limit { key, ..setup.limit(0, setup.definition()) })),
         2..=4 => {
             let requirements = Requirements::of([(key, random.u64(1..=3))]).expect("one key");
             let lease = LeaseId::from_u128(u128::MAX - nth);
@@ -94,6 +107,7 @@ fn readings(limiter: &MemoryLimiter, limits: usize) -> Vec<Reading> {
             used: u128::from(state.usage.used),
             debt: state.usage.debt,
             is_closed: state.status != LimitStatus::Active,
+            resets_at: state.resets_at,
         })
     };
     (0..limits).map(reading).collect()
@@ -104,11 +118,11 @@ impl World for MemoryWorld {
     const NAME: &'static str = "memory";
 
     fn plan(&self, seed: u64) -> LimitsPlan {
-        LimitsPlan::random(seed, Topology::OneProcess)
+        LimitsPlan::random(seed, Topology::OneProcess, LimitChoices::ALL)
     }
 
     fn play(&self, plan: &LimitsPlan, traced: bool) -> Outcome {
-        let executor = SimContext::executor_at_start();
+        let executor = Executor::starting_at(plan.starts_at);
         let current = Arc::new(Mutex::new(new_limiter(&executor, plan.seed)));
         let (read, limits) = (Arc::clone(&current), plan.limits.len());
         let read = move || readings(&lock(&read), limits);
@@ -118,7 +132,7 @@ impl World for MemoryWorld {
             Arc::new(MemorySite { context: context.clone(), current, processes, flaw: self.flaw });
         site.start();
         schedule(&context, &site);
-        if context.run_until_ms(QUIET_MS) {
+        if context.run_until_ms(QUIET_MS) && site.outlast_periods() {
             site.final_checks();
         }
         drop(site);
@@ -140,14 +154,26 @@ impl MemorySite {
             }
         });
         let (_, file) = self.processes.begin(0, self, self.flaw);
+        let limiter = FlawedMemory::around(limiter, self.flaw);
         server::run(context, 0, limiter, file, self.flaw);
     }
 
     /// The process ends, and with it all that was reserved.
     fn end(&self) {
         self.processes.end(0);
-        self.context.oracle().forget();
+        self.context.oracle().forget(self.context.now());
         *lock(&self.current) = new_limiter(self.context.executor(), 0);
+    }
+
+    /// Waits until all calendar limits have reset; false after a violation.
+    fn outlast_periods(&self) -> bool {
+        let context = &self.context;
+        if !context.plan().has_calendar() {
+            return true;
+        }
+        context.executor().leap(Duration::from_millis(OUTLAST_MS));
+        context.check();
+        context.run_until_ms(QUIET_MS + OUTLAST_MS + SETTLE_MS)
     }
 
     fn final_checks(&self) {
@@ -167,6 +193,9 @@ impl MemorySite {
                 expect(Invariant::BackToZero, format!("{used} units of {name} are still held"));
             }
             let target = registry.get(&name).map(RegisteredLimit::target);
+            if target.is_none() && limiter.state_now(&name).is_none() {
+                continue;
+            }
             if target.is_none_or(|target| u128::from(target.get()) != capacity) {
                 let detail = format!("{name} has {capacity}, the file says {target:?}");
                 expect(Invariant::ProgressResumes, detail);

@@ -5,20 +5,25 @@
 //! between is right; above or below it has over-admitted, leaked, or lost something. [`bounds`] has the arithmetic.
 //! Of the completes of a lease the first that took effect counts, alone and for all limits; [`once`] has which that may be.
 
+mod admission;
 mod bounds;
 mod definitions;
+mod in_force;
 mod once;
+mod periods;
 mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use ratelimiter::Overage;
 use ratelimiter::clock::Timestamp;
+use ratelimiter::{CAPACITY_MAX, Overage};
 
 use self::bounds::Span;
 pub(super) use self::definitions::ChangeTold;
 use self::definitions::Definitions;
+use self::in_force::Possible;
+use self::periods::Periods;
 use super::plan::{LimitSetup, key};
 use crate::executor::Operation;
 use crate::outcome::{Invariant, Violation};
@@ -31,6 +36,8 @@ pub(super) struct Reading {
     pub(super) debt: u128,
     /// Nothing new begins there, because its capacity is on its way down.
     pub(super) is_closed: bool,
+    /// When the period of a calendar limit ends.
+    pub(super) resets_at: Option<Timestamp>,
 }
 
 /// By how much a backend may be late, as it is documented.
@@ -63,6 +70,14 @@ struct LimitFacts {
     debt: u128,
     /// Debt that has to be there: excess for which there was no room at any moment.
     debt_min: u128,
+    /// The definitions that may be in force.
+    possible: Possible,
+    /// The change that deletes it, if it is the only one that may have.
+    deleted_by: Option<Operation>,
+    /// One of them was in shadow mode, at some moment.
+    was_shadow: bool,
+    /// Of a calendar limit.
+    periods: Option<Periods>,
 }
 
 #[derive(Clone, Default)]
@@ -82,6 +97,8 @@ struct RequirementSet {
     /// When its reservations began, once somebody was told.
     allowed: Option<Timestamp>,
     denied: bool,
+    /// The limits that may have been deleted since, and its reservations with them; by a change under way, or for good.
+    may_be_lost: BTreeMap<usize, Option<Operation>>,
 }
 
 #[derive(Clone)]
@@ -121,24 +138,48 @@ struct OperationFacts {
     guards: usize,
     /// The limits that certainly had room for it, at every moment since it was sent.
     roomy: BTreeSet<usize>,
+    /// The definitions of its limits that may have been in force since it was sent.
+    met: BTreeMap<usize, Possible>,
+    /// The most units of its limits that may have been held since it was sent, with its own.
+    may_max: BTreeMap<usize, u128>,
     is_open: bool,
 }
 
 impl Oracle {
-    pub(super) fn new(limits: &[LimitSetup], allowed_lag: AllowedLag) -> Self {
-        let facts = |setup: &LimitSetup| {
-            let asked = BTreeSet::from([0, setup.capacity]);
-            LimitFacts { setup: *setup, asked, asked_for_zero: false, debt: 0, debt_min: 0 }
+    pub(super) fn new(limits: &[LimitSetup], allowed_lag: AllowedLag, now: Timestamp) -> Self {
+        let facts = |setup: &LimitSetup| LimitFacts {
+            setup: *setup,
+            asked: BTreeSet::from([0, setup.capacity]),
+            asked_for_zero: false,
+            debt: 0,
+            debt_min: 0,
+            possible: Possible::new(BTreeSet::from([Some(setup.definition())])),
+            deleted_by: None,
+            was_shadow: setup.is_shadow,
+            periods: None,
         };
         let definitions = limits.iter().enumerate();
-        let definitions = definitions.map(|(number, setup)| (key(number), setup.capacity));
-        Self {
+        let definitions = definitions.map(|(number, setup)| (key(number), setup.definition()));
+        let mut oracle = Self {
             allowed_lag,
             limits: limits.iter().map(facts).collect(),
             leases: BTreeMap::new(),
             operations: BTreeMap::new(),
             definitions: Definitions::new(definitions),
             epoch: 0,
+        };
+        oracle.begin_periods(now);
+        oracle
+    }
+
+    /// All calendar limits begin a period, under a schedule that may be in force.
+    fn begin_periods(&mut self, now: Timestamp) {
+        for facts in &mut self.limits {
+            facts.periods = facts.setup.definition().schedule.map(|_| {
+                let mut periods = Periods::default();
+                periods.begin(now, &facts.possible.schedules());
+                periods
+            });
         }
     }
 
@@ -150,12 +191,13 @@ impl Oracle {
     }
 
     /// The process has lost everything that it knew.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn forget(&mut self, now: Timestamp) {
         self.leases.clear();
         self.epoch += 1;
         for limit in &mut self.limits {
             (limit.debt, limit.debt_min) = (0, 0);
         }
+        self.begin_periods(now);
     }
 
     pub(super) fn reserve_sent(
@@ -166,8 +208,8 @@ impl Oracle {
         now: Timestamp,
     ) {
         let needs: BTreeMap<usize, u64> = needs.iter().copied().collect();
-        let roomy = needs.keys().copied().collect();
-        self.note_operation(operation, lease, now, roomy);
+        let limits = needs.keys().copied().collect();
+        self.note_operation(operation, lease, now, limits, true);
         let facts = self.leases.entry(lease).or_default();
         if let Some(variant) = facts.variants.iter_mut().find(|variant| variant.needs == needs) {
             variant.operations.push(operation);
@@ -180,6 +222,7 @@ impl Oracle {
             touched_at: None,
             allowed: None,
             denied: false,
+            may_be_lost: BTreeMap::new(),
         });
     }
 
@@ -190,11 +233,11 @@ impl Oracle {
         actuals: &[(usize, u64)],
         now: Timestamp,
     ) {
-        self.note_operation(operation, lease, now, BTreeSet::new());
-        let facts = self.leases.entry(lease).or_default();
         let actuals: BTreeMap<usize, u64> = actuals.iter().copied().collect();
-        let after_allow = facts.variants.iter().any(|variant| variant.allowed.is_some());
         let limits: BTreeSet<usize> = actuals.keys().copied().collect();
+        self.note_operation(operation, lease, now, limits.clone(), false);
+        let facts = self.leases.entry(lease).or_default();
+        let after_allow = facts.variants.iter().any(|variant| variant.allowed.is_some());
         let is_ruled_out = facts.is_completed();
         facts.completes.push(CompleteFacts {
             operation,
@@ -216,19 +259,31 @@ impl Oracle {
         operation: Operation,
         lease: usize,
         sent_at: Timestamp,
-        roomy: BTreeSet<usize>,
+        limits: BTreeSet<usize>,
+        is_reserve: bool,
     ) {
-        let (epoch, is_open) = (self.epoch, true);
-        let facts = OperationFacts { epoch, lease, sent_at, guards: 0, roomy, is_open };
+        let met = |limit: &usize| (*limit, self.limits[*limit].possible.clone());
+        let facts = OperationFacts {
+            epoch: self.epoch,
+            lease,
+            sent_at,
+            guards: 0,
+            met: limits.iter().map(met).collect(),
+            may_max: limits.iter().map(|limit| (*limit, 0)).collect(),
+            roomy: if is_reserve { limits } else { BTreeSet::new() },
+            is_open: true,
+        };
         self.operations.insert(operation, facts);
     }
 
     /// A task or a message begins to work for a request, or ends to.
-    pub(super) fn count_work(&mut self, operation: Operation, begins: bool) {
+    pub(super) fn count_work(&mut self, operation: Operation, begins: bool, now: Timestamp) {
         if let Some(facts) = self.operations.get_mut(&operation) {
             facts.guards = if begins { facts.guards + 1 } else { facts.guards - 1 };
         }
-        self.definitions.count_work(operation, begins);
+        if self.definitions.count_work(operation, begins) {
+            self.follow_definitions(now);
+        }
     }
 
     /// Something was carried out for a request.
@@ -261,17 +316,20 @@ impl Oracle {
     pub(super) fn check(&mut self, now: Timestamp, readings: &[Reading]) -> Result<(), Violation> {
         let mut spans = Vec::with_capacity(readings.len());
         for (limit, reading) in readings.iter().enumerate() {
+            self.follow_time(limit, now);
             let span = self.span(limit, now);
             let Span { must, may, debt_max, accounted } = span;
             spans.push(span);
-            let Reading { capacity, used, debt, .. } = *reading;
+            let Reading { capacity, used, debt, is_closed, resets_at } = *reading;
             let name = key(limit);
             let violation = |invariant, detail| Err(Violation { invariant, detail });
-            if must > capacity {
+            let facts = &self.limits[limit];
+            let enforces = facts.possible.certainly_enforces();
+            if must > capacity && enforces {
                 let detail = format!("{must} units of {name} are promised, it has {capacity}");
                 return violation(Invariant::NeverAboveCapacity, detail);
             }
-            if used > capacity {
+            if used > capacity && enforces {
                 let detail = format!("{used} units of {name} are held, it has {capacity}");
                 return violation(Invariant::NeverAboveCapacity, detail);
             }
@@ -283,8 +341,10 @@ impl Oracle {
                 let detail = format!("{used} units of {name} are held, requests explain {may}");
                 return violation(Invariant::CountedOnce, detail);
             }
-            let facts = &self.limits[limit];
-            if !u64::try_from(capacity).is_ok_and(|capacity| facts.asked.contains(&capacity)) {
+            // A limit that is to enforce while it is over its capacity goes down from the largest one.
+            let is_enforcing = is_closed && facts.was_shadow && capacity == CAPACITY_MAX.into();
+            let is_asked = |capacity: u64| is_enforcing || facts.asked.contains(&capacity);
+            if !u64::try_from(capacity).is_ok_and(is_asked) {
                 let detail = format!("{name} has {capacity}, asked for was {:?}", facts.asked);
                 return violation(Invariant::CapacityAsAsked, detail);
             }
@@ -302,9 +362,28 @@ impl Oracle {
                 return violation(Invariant::DebtAsUsed, detail);
             }
             self.limits[limit].debt = debt;
+            self.check_reset(limit, resets_at)?;
         }
         self.note_room(readings, &spans);
         self.rule_out(now, readings, &spans)
+    }
+
+    /// `CAL-01`: the period ends when it must, and what is shown of it rules out all other moments.
+    fn check_reset(&mut self, limit: usize, shown: Option<Timestamp>) -> Result<(), Violation> {
+        let facts = &mut self.limits[limit];
+        let (Some(periods), Some(shown)) = (&mut facts.periods, shown) else {
+            return Ok(());
+        };
+        if !periods.may_end_at(shown) {
+            let ends: Vec<_> = periods.ends().map(Timestamp::unix_ms).collect();
+            let shown = shown.unix_ms();
+            let detail = format!("{} resets at {shown} ms, and not at {ends:?}", key(limit));
+            return Err(Violation { invariant: Invariant::ResetsOnSchedule, detail });
+        }
+        if !facts.possible.may_be_missing() {
+            periods.settle(shown);
+        }
+        Ok(())
     }
 
     /// Keeps up who certainly had room, and who certainly had none.
@@ -320,6 +399,9 @@ impl Oracle {
                 let Reading { capacity, is_closed, .. } = readings[*limit];
                 !is_closed && spans[*limit].may + own <= capacity
             });
+            for (limit, may_max) in &mut facts.may_max {
+                *may_max = spans[*limit].may.max(*may_max);
+            }
         }
         for lease in self.leases.values_mut() {
             for complete in &mut lease.completes {
@@ -337,7 +419,8 @@ impl Oracle {
                         lease.variants.iter().filter_map(|variant| variant.needs.get(limit));
                     let excess =
                         actuals[limit].saturating_sub(reserved.max().copied().unwrap_or(0));
-                    let free = readings[*limit].capacity - spans[*limit].must;
+                    // A limit in shadow mode may be over its capacity.
+                    let free = readings[*limit].capacity.saturating_sub(spans[*limit].must);
                     excess > 0 && free < u128::from(excess)
                 });
             }
@@ -345,7 +428,7 @@ impl Oracle {
     }
 
     fn is_debt(&self, limit: usize) -> bool {
-        let LimitSetup { is_concurrency, overage, .. } = self.limits[limit].setup;
-        !is_concurrency && overage == Overage::Debt
+        let setup = &self.limits[limit].setup;
+        !setup.is_concurrency() && setup.overage == Overage::Debt
     }
 }

@@ -1,15 +1,16 @@
 //! A run's plan: its events and faults as plain data.
 
 mod generate;
+mod text;
 
-use std::fmt;
-
+use ratelimiter::clock::Timestamp;
 use ratelimiter::{
-    Actuals, Capacity, CompleteRequest, HoldTimeout, LeaseId, Limit, LimitKey, LimitKind, Overage,
-    Requirements, ReserveRequest, Window,
+    Actuals, Capacity, CompleteRequest, HoldTimeout, LeaseId, Limit, LimitKey, LimitKind,
+    LimitMode, Overage, RegisteredLimit, Requirements, ReserveRequest, Window,
 };
 
-pub(super) use self::generate::Topology;
+pub(super) use self::generate::{LimitChoices, Topology};
+use super::calendar::Schedule;
 use super::virtual_disk::DiskCall;
 use crate::world;
 
@@ -22,6 +23,7 @@ pub(super) const QUIET_MS: u64 = 24_000;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LimitsPlan {
     pub(super) seed: u64,
+    pub(super) starts_at: Timestamp,
     /// By how much each server's clock is ahead of the ledger's when the run starts, in milliseconds.
     pub(super) skews_ms: Vec<i64>,
     pub(super) limits: Vec<LimitSetup>,
@@ -35,10 +37,26 @@ pub struct LimitsPlan {
 /// A limit as it is at the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct LimitSetup {
-    pub(super) is_concurrency: bool,
-    pub(super) seconds: u64,
+    pub(super) kind: SetupKind,
     pub(super) capacity: u64,
     pub(super) overage: Overage,
+    pub(super) is_shadow: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum SetupKind {
+    Rolling { seconds: u64 },
+    Concurrency { seconds: u64 },
+    Calendar { schedule: Schedule },
+}
+
+/// What a change can set of a limit.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Definition {
+    pub(super) capacity: u64,
+    pub(super) is_shadow: bool,
+    /// Of a calendar limit.
+    pub(super) schedule: Option<Schedule>,
 }
 
 /// One thing that happens.
@@ -70,9 +88,14 @@ pub(super) enum EventKind {
     Define {
         server: usize,
         limit: usize,
-        capacity: u64,
+        definition: Definition,
         /// The capacity of the limit that no lease uses, if the same request defines it too.
         extra: Option<u64>,
+        disk: DiskBehaviour,
+    },
+    Delete {
+        server: usize,
+        limit: usize,
         disk: DiskBehaviour,
     },
     /// Defines the limit that no lease uses, or deletes it.
@@ -94,6 +117,10 @@ pub(super) enum EventKind {
     /// The next call of the server's regular work meets the first fault.
     Upkeep {
         server: usize,
+    },
+    /// Nothing happens for so long.
+    Leap {
+        ms: u64,
     },
 }
 
@@ -156,21 +183,81 @@ pub(super) enum CallFault {
 impl LimitsPlan {
     /// The limit that no lease uses.
     pub(super) fn extra_limit(&self, capacity: u64) -> Limit {
-        Limit { key: extra_key(), ..self.limits[0].limit(0, capacity) }
+        let definition = Definition { capacity, ..self.limits[0].definition() };
+        Limit { key: extra_key(), ..self.limits[0].limit(0, definition) }
+    }
+
+    pub(super) fn has_calendar(&self) -> bool {
+        self.limits.iter().any(|limit| limit.definition().schedule.is_some())
+    }
+
+    /// How much time the first so many events leap over.
+    pub(super) fn leaps_ms(&self, events: usize) -> u64 {
+        let leap_ms = |event: &LimitsEvent| match event.kind {
+            EventKind::Leap { ms } => ms,
+            EventKind::Reserve { .. }
+            | EventKind::Complete { .. }
+            | EventKind::Define { .. }
+            | EventKind::Delete { .. }
+            | EventKind::Extra { .. }
+            | EventKind::Crash { .. }
+            | EventKind::LedgerRestart { .. }
+            | EventKind::Upkeep { .. } => 0,
+        };
+        self.events[..events].iter().map(leap_ms).sum()
     }
 }
 
 impl LimitSetup {
-    pub(super) fn limit(&self, number: usize, capacity: u64) -> Limit {
-        let kind = if self.is_concurrency {
-            let timeout = HoldTimeout::from_seconds(self.seconds).expect("plans are valid");
-            LimitKind::Concurrency { timeout }
-        } else {
-            let window = Window::from_seconds(self.seconds).expect("plans are valid");
-            LimitKind::Rolling { window }
+    pub(super) const fn is_concurrency(&self) -> bool {
+        matches!(self.kind, SetupKind::Concurrency { .. })
+    }
+
+    /// What it is at the start.
+    pub(super) const fn definition(&self) -> Definition {
+        let schedule = match self.kind {
+            SetupKind::Calendar { schedule } => Some(schedule),
+            SetupKind::Rolling { .. } | SetupKind::Concurrency { .. } => None,
         };
-        let capacity = Capacity::new(capacity).expect("plans are valid");
-        Limit { overage: self.overage, ..Limit::new(key(number), kind, capacity) }
+        Definition { capacity: self.capacity, is_shadow: self.is_shadow, schedule }
+    }
+
+    pub(super) fn limit(&self, number: usize, definition: Definition) -> Limit {
+        let kind = match self.kind {
+            SetupKind::Rolling { seconds } => {
+                let window = Window::from_seconds(seconds).expect("plans are valid");
+                LimitKind::Rolling { window }
+            }
+            SetupKind::Concurrency { seconds } => {
+                let timeout = HoldTimeout::from_seconds(seconds).expect("plans are valid");
+                LimitKind::Concurrency { timeout }
+            }
+            SetupKind::Calendar { schedule } => {
+                let resets = definition.schedule.unwrap_or(schedule).resets();
+                LimitKind::Calendar { resets }
+            }
+        };
+        let mode = if definition.is_shadow { LimitMode::Shadow } else { LimitMode::Enforce };
+        let capacity = Capacity::new(definition.capacity).expect("plans are valid");
+        Limit { overage: self.overage, mode, ..Limit::new(key(number), kind, capacity) }
+    }
+}
+
+impl Definition {
+    /// An enforced limit that is no calendar limit.
+    pub(super) const fn of_capacity(capacity: u64) -> Self {
+        Self { capacity, is_shadow: false, schedule: None }
+    }
+
+    /// What a limit is meant to be, whatever is in force.
+    pub(super) fn of(registered: &RegisteredLimit) -> Self {
+        let Limit { kind, mode, .. } = registered.limit;
+        let schedule = match kind {
+            LimitKind::Calendar { resets } => Schedule::of(resets),
+            LimitKind::Rolling { .. } | LimitKind::Concurrency { .. } => None,
+        };
+        let capacity = registered.target().get();
+        Self { capacity, is_shadow: mode == LimitMode::Shadow, schedule }
     }
 }
 
@@ -245,11 +332,13 @@ impl world::Event for LimitsEvent {
             simpler_variants.push(Self { network: NetworkFault::None, ..self.clone() });
         }
         let mut with = |kind| simpler_variants.push(Self { kind, ..self.clone() });
-        if let EventKind::Define { server, limit, capacity, extra: Some(_), disk } = self.kind {
-            with(EventKind::Define { server, limit, capacity, extra: None, disk });
+        if let EventKind::Define { server, limit, definition, extra: Some(_), disk } = self.kind {
+            with(EventKind::Define { server, limit, definition, extra: None, disk });
         }
         match &self.kind {
-            EventKind::Define { disk, .. } | EventKind::Extra { disk, .. }
+            EventKind::Define { disk, .. }
+            | EventKind::Delete { disk, .. }
+            | EventKind::Extra { disk, .. }
                 if *disk != DiskBehaviour::NORMAL =>
             {
                 let mut kind = self.kind.clone();
@@ -276,10 +365,12 @@ impl world::Event for LimitsEvent {
             }
             EventKind::Reserve { .. }
             | EventKind::Define { .. }
+            | EventKind::Delete { .. }
             | EventKind::Extra { .. }
             | EventKind::Crash { .. }
             | EventKind::LedgerRestart { .. }
-            | EventKind::Upkeep { .. } => {}
+            | EventKind::Upkeep { .. }
+            | EventKind::Leap { .. } => {}
         }
         simpler_variants
     }
@@ -289,19 +380,24 @@ impl LimitsEvent {
     /// What the disk does while it is handled.
     pub(super) fn disk(&self) -> DiskBehaviour {
         match self.kind {
-            EventKind::Define { disk, .. } | EventKind::Extra { disk, .. } => disk,
+            EventKind::Define { disk, .. }
+            | EventKind::Delete { disk, .. }
+            | EventKind::Extra { disk, .. } => disk,
             EventKind::Reserve { .. }
             | EventKind::Complete { .. }
             | EventKind::Crash { .. }
             | EventKind::LedgerRestart { .. }
-            | EventKind::Upkeep { .. } => DiskBehaviour::NORMAL,
+            | EventKind::Upkeep { .. }
+            | EventKind::Leap { .. } => DiskBehaviour::NORMAL,
         }
     }
 }
 
 impl EventKind {
     fn set_disk(&mut self, behaviour: DiskBehaviour) {
-        if let Self::Define { disk, .. } | Self::Extra { disk, .. } = self {
+        if let Self::Define { disk, .. } | Self::Delete { disk, .. } | Self::Extra { disk, .. } =
+            self
+        {
             *disk = behaviour;
         }
     }
@@ -332,79 +428,6 @@ impl DiskFault {
             | Self::StageFlushFails
             | Self::CommitFlushFails { is_always: false }
             | Self::Crash { .. } => true,
-        }
-    }
-}
-
-impl fmt::Display for LimitsPlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "seed {}", self.seed)?;
-        for (number, limit) in self.limits.iter().enumerate() {
-            let LimitSetup { is_concurrency, seconds, capacity, overage } = limit;
-            let kind = if *is_concurrency { "concurrency" } else { "rolling" };
-            writeln!(
-                f,
-                "limit {} {kind} {seconds}s {capacity}, overage {}",
-                key(number),
-                overage.name()
-            )?;
-        }
-        let (lag, cached) = (self.expiry_lag_ms, self.leases_cached_max);
-        writeln!(f, "clocks {:?} ms, expiry lag {lag} ms, {cached} leases cached", self.skews_ms)?;
-        self.events.iter().try_for_each(|event| writeln!(f, "  plan {event}"))
-    }
-}
-
-impl fmt::Display for LimitsEvent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}ms client {} {}", self.at_ms, self.client, self.kind)?;
-        if self.network != NetworkFault::None {
-            write!(f, " {:?}", self.network)?;
-        }
-        self.call_faults
-            .iter()
-            .try_for_each(|(call, call_fault)| write!(f, ", call {call}: {call_fault:?}"))
-    }
-}
-
-impl fmt::Display for EventKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let list = |pairs: &[(usize, u64)]| {
-            let pairs = pairs.iter().map(|(limit, amount)| format!(" {}={amount}", key(*limit)));
-            pairs.collect::<String>()
-        };
-        match self {
-            Self::Reserve { server, lease, needs } => {
-                write!(f, "reserve L{lease}{} at server {server}", list(needs))
-            }
-            Self::Complete { server, lease, actuals } => {
-                write!(f, "complete L{lease}{} at server {server}", list(actuals))
-            }
-            Self::Define { server, limit, capacity, extra, disk } => {
-                let (key, DiskBehaviour { slow_ms, fault }) = (key(*limit), disk);
-                write!(f, "define {key} {capacity}")?;
-                extra.map_or(Ok(()), |extra| write!(f, " and {} {extra}", extra_key()))?;
-                write!(f, " at server {server}, disk {slow_ms}ms")?;
-                fault.map_or(Ok(()), |fault| write!(f, " {fault:?}"))
-            }
-            Self::Extra { server, capacity, disk } => {
-                let DiskBehaviour { slow_ms, fault } = disk;
-                match capacity {
-                    Some(capacity) => write!(f, "define {} {capacity}", extra_key())?,
-                    None => write!(f, "delete {}", extra_key())?,
-                }
-                write!(f, " at server {server}, disk {slow_ms}ms")?;
-                fault.map_or(Ok(()), |fault| write!(f, " {fault:?}"))
-            }
-            Self::Crash { server, down_ms, skew_ms, is_power_loss } => {
-                match is_power_loss {
-                    true => write!(f, "power loss of all servers")?,
-                    false => write!(f, "crash server {server}")?,
-                }
-                write!(f, " for {down_ms}ms, clock then {skew_ms}ms ahead")
-            }
-            Self::LedgerRestart { down_ms } => write!(f, "ledger down for {down_ms}ms"),
-            Self::Upkeep { server } => write!(f, "upkeep of server {server}"),
         }
     }
 }

@@ -22,7 +22,7 @@ use super::client::name;
 use super::context::{OUTSIDE, SimContext, group};
 use super::flawed_server::FlawedServer;
 use super::host::{BoxAnswer, FaultInjector, Host};
-use super::plan::{DiskFault, EVENTS_MS};
+use super::plan::DiskFault;
 use super::virtual_disk::{DiskCall, DiskFaults, NoFaults, VirtualDisk};
 use crate::flaw::Flaw;
 use crate::outcome::{Invariant, Violation};
@@ -113,7 +113,7 @@ impl<B: HostedBackend> SimServer<B> {
     }
 
     async fn tick_forever(&self) {
-        let (executor, quiet_at) = (self.context.executor(), self.context.at_ms(2 * EVENTS_MS));
+        let (executor, quiet_at) = (self.context.executor(), self.context.quiet_at());
         let never = CancellationToken::new();
         loop {
             self.admin.tick(&never).await;
@@ -174,7 +174,11 @@ impl<B: HostedBackend> Host for SimServer<B> {
     }
 
     fn delete(self: Arc<Self>, key: LimitKey) -> BoxAnswer<Result<(), ChangeError<DeleteError>>> {
-        Box::pin(async move { self.admin.delete(key, CHANGE_TIMEOUT).await })
+        Box::pin(async move {
+            let answer = self.admin.delete(key, CHANGE_TIMEOUT).await;
+            self.check();
+            answer
+        })
     }
 }
 
@@ -183,7 +187,7 @@ impl Processes {
     pub(super) fn new(context: &SimContext) -> Arc<Self> {
         let disk = VirtualDisk::new(FOLDER, context.executor().clock(0));
         let limits = context.plan().limits.iter().enumerate();
-        let limits = limits.map(|(number, setup)| setup.limit(number, setup.capacity));
+        let limits = limits.map(|(number, setup)| setup.limit(number, setup.definition()));
         let limits: Vec<_> = limits.map(RegisteredLimit::in_force).collect();
         let outside = disk.process(u64::MAX, Arc::new(NoFaults), None);
         let write = || {

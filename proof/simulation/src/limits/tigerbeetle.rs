@@ -15,9 +15,10 @@ use super::flawed_ledger::FlawedLedger;
 use super::host::FaultInjector;
 use super::oracle::{AllowedLag, Reading};
 use super::plan::{
-    LimitsPlan, QUIET_MS, Topology, complete_request, key, lease_id, reserve_request,
+    LimitChoices, LimitsPlan, QUIET_MS, Topology, complete_request, key, lease_id, reserve_request,
 };
 use super::server::{self, Processes};
+use crate::executor::Executor;
 use crate::fault::Fault;
 use crate::flaw::Flaw;
 use crate::outcome::{Invariant, Outcome, Violation};
@@ -49,11 +50,11 @@ impl World for TigerBeetleWorld {
     const NAME: &'static str = "tigerbeetle";
 
     fn plan(&self, seed: u64) -> LimitsPlan {
-        LimitsPlan::random(seed, Topology::ServersOnLedger)
+        LimitsPlan::random(seed, Topology::ServersOnLedger, LimitChoices::FIRST_EDITION)
     }
 
     fn play(&self, plan: &LimitsPlan, traced: bool) -> Outcome {
-        let executor = SimContext::executor_at_start();
+        let executor = Executor::starting_at(plan.starts_at);
         let lag = Duration::from_millis(plan.expiry_lag_ms);
         let ledger = Arc::new(ModelLedger::new(executor.clock(0)).with_expiry_lag(lag));
         let allowed_lag = AllowedLag {
@@ -223,30 +224,35 @@ impl<D: FaultInjector> HostedLedger for FlawedLedger<Connection<D>> {}
 #[cfg(test)]
 mod tests {
     use ratelimiter::Overage;
+    use ratelimiter::clock::{Clock, FakeClock};
 
     use super::*;
     use crate::limits::plan::{
-        CallFault, DiskBehaviour, EventKind, LimitSetup, LimitsEvent, NetworkFault,
+        CallFault, Definition, DiskBehaviour, EventKind, LimitSetup, LimitsEvent, NetworkFault,
+        SetupKind,
     };
 
     /// TB-08: what was staged is found again, whatever a loss of power leaves.
     #[test]
     fn tb_08_a_change_that_is_on_its_way_when_power_is_lost_is_shut_out() {
         let overage = Overage::Debt;
-        let limits = [LimitSetup { is_concurrency: false, seconds: 1, capacity: 7, overage }];
+        let kind = SetupKind::Rolling { seconds: 1 };
+        let limits = [LimitSetup { kind, capacity: 7, overage, is_shadow: false }];
         for seed in 0..20 {
             let event = |at_ms, client, kind, call_faults| {
                 let network = NetworkFault::None;
                 LimitsEvent { at_ms, client, seed, kind, network, call_faults }
             };
             let disk = DiskBehaviour::NORMAL;
+            let definition = Definition::of_capacity(5);
             let define =
-                EventKind::Define { server: 0, limit: 0, capacity: 5, extra: Some(3), disk };
+                EventKind::Define { server: 0, limit: 0, definition, extra: Some(3), disk };
             let slow = vec![(1, CallFault::Slow { ms: 1_000 })];
             let (down_ms, skew_ms, is_power_loss) = (200, 0, true);
             let lost = EventKind::Crash { server: 0, down_ms, skew_ms, is_power_loss };
             let plan = LimitsPlan {
                 seed,
+                starts_at: FakeClock::new().now(),
                 skews_ms: vec![0],
                 limits: limits.to_vec(),
                 expiry_lag_ms: 0,

@@ -182,6 +182,10 @@ impl<'a> Writer<'a> {
         let expiries = self.expiries.iter().map(|(at, _)| *at - self.now);
         let until_expiry = expiries.min().unwrap_or_default();
         let passed = match self.random.u8(..10) {
+            // Far enough for the resets of calendar limits.
+            0 if self.profile.is_portable => {
+                Duration::from_micros(self.random.u64(1..60_000_000)) + ODD
+            }
             _ if self.profile.is_portable => {
                 Duration::from_micros(self.random.u64(1..3_000_000)) + ODD
             }

@@ -3,13 +3,15 @@
 use std::collections::HashMap;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
-use ratelimiter::{LimitKey, Unanswered};
+use ratelimiter::Unanswered;
 
 use super::CapacityChange;
 use super::plan::{ChangeReply, read};
-use crate::ledger::{AccountId, AccountRow, Ledger, LedgerError, WorkItem};
+use crate::ledger::{
+    AccountId, AccountRow, Ledger, LedgerError, Transfer, TransferResult, WorkItem,
+};
 use crate::limiter::TigerBeetleLimiter;
-use crate::limiter::accounts::of_limits;
+use crate::limiter::accounts::{AccountsOf, of_limits};
 use crate::limiter::unanswered::unanswered;
 
 /// The most accounts or transfers per call, unless the settings allow fewer: any server accepts
@@ -35,12 +37,28 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         Ok(rows.into_iter().flatten().map(|row| (row.id, row)).collect())
     }
 
-    /// Creates the accounts of these limits: two for each, and two that all share.
-    pub(super) async fn create_accounts_of(&self, keys: &[&LimitKey]) -> Result<(), Unanswered> {
+    /// Creates the accounts of these limits: at most two for each, and two that all share.
+    pub(in crate::limiter) async fn create_accounts_of(
+        &self,
+        limits: &[AccountsOf<'_>],
+    ) -> Result<(), Unanswered> {
         let limits_per_call = (self.events_per_call().saturating_sub(2) / 2).max(1);
-        let calls: Vec<_> = keys.chunks(limits_per_call).map(of_limits).collect();
+        let calls: Vec<_> = limits.chunks(limits_per_call).map(of_limits).collect();
         let made = stream::iter(calls).map(|accounts| self.create_missing(accounts));
         made.buffered(CALLS_AT_ONCE).try_collect().await
+    }
+
+    /// Sends transfers that succeed or fail on their own; returns one result per transfer, in order.
+    pub(in crate::limiter) async fn send_singly(
+        &self,
+        transfers: &[Transfer],
+    ) -> Result<Vec<TransferResult>, Unanswered> {
+        let item = |transfers: &[Transfer]| {
+            transfers.iter().fold(WorkItem::new(), |item, transfer| item.with(*transfer))
+        };
+        let items = transfers.chunks(self.events_per_call()).map(item);
+        let results = in_bounded_parallel(items, |item| self.ledger.create_transfers(item)).await?;
+        Ok(results.into_iter().flatten().collect())
     }
 
     /// The most transfers in flight.

@@ -16,7 +16,8 @@ use crate::ids;
 use crate::ledger::{
     AccountRow, Action, Transfer, TransferId, TransferResult, TransferStatus, UserData, WorkItem,
 };
-use crate::limiter::codes::{TransferCode, marker};
+use crate::limiter::codes::{AccountCode, TransferCode, marker};
+use crate::limiter::table::LimitAccount;
 
 /// A limit's account at the time it was read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +38,7 @@ pub(in crate::limiter) struct Attempt {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::limiter) struct AccountGoal {
     pub(in crate::limiter) key: LimitKey,
+    pub(in crate::limiter) account: LimitAccount,
     pub(in crate::limiter) target: CapacityTarget,
     pub(in crate::limiter) late_requests: LateRequests,
     /// The ledger has refused the decrease, although the account had room when it was read.
@@ -49,6 +51,9 @@ pub(in crate::limiter) enum CapacityTarget {
     Set { to: Capacity },
     /// This capacity if enough is free; otherwise the account stays as it is.
     SetIfFree { to: Capacity },
+    /// This capacity if the account is new; otherwise the account stays as another server left it,
+    /// which may know a newer definition.
+    Fund { to: Capacity },
     /// No target: only invalidate late requests. The limit is not defined.
     Unchanged,
 }
@@ -92,6 +97,14 @@ pub(in crate::limiter) enum ChangeReply {
     Unexpected(TransferStatus),
 }
 
+impl AccountGoal {
+    /// Whether its change may arrive at any time: a new account is funded once, by whichever server,
+    /// and every later change finds the account no longer new.
+    pub(in crate::limiter) const fn is_harmless_late(&self) -> bool {
+        matches!(self.target, CapacityTarget::Fund { .. })
+    }
+}
+
 impl Version {
     pub(in crate::limiter) const fn of(row: AccountRow) -> Self {
         Self { row }
@@ -107,6 +120,12 @@ impl Version {
     /// Units in reservations and holds.
     pub(in crate::limiter) fn used(&self) -> u128 {
         self.row.balances.debits_pending
+    }
+
+    /// Whether its capacity was never changed.
+    fn is_new(&self) -> bool {
+        let balances = self.row.balances;
+        balances.credits_posted == 0 && balances.debits_posted == 0 && !self.is_closed()
     }
 
     pub(in crate::limiter) const fn is_closed(&self) -> bool {
@@ -127,6 +146,8 @@ impl Version {
         let (to, closes) = match goal.target {
             CapacityTarget::Set { to } => (to, true),
             CapacityTarget::SetIfFree { to } => (to, false),
+            CapacityTarget::Fund { to } if self.is_new() => (to, false),
+            CapacityTarget::Fund { .. } => return done(CapacityOutcome::Reached),
             CapacityTarget::Unchanged => return done(CapacityOutcome::Reached),
         };
         let Some(change) = self.change(key, to, attempt) else {
@@ -245,6 +266,12 @@ impl Version {
     fn id(&self, verb: &str, key: &LimitKey, steps: u128) -> TransferId {
         let (credits, debits) =
             (self.row.balances.credits_posted + steps, self.row.balances.debits_posted + steps);
+        // All periods of one limit begin with the same counters.
+        if self.row.code == AccountCode::Period.number() {
+            let account = self.row.id.get();
+            let label = format!("xfer:period-{verb}:{credits}:{debits}:{account:032x}");
+            return ids::transfer_at(0, &label);
+        }
         ids::transfer_at(0, &format!("xfer:{verb}:{credits}:{debits}:{key}"))
     }
 }

@@ -13,12 +13,12 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 
 use ratelimiter::clock::Timestamp;
-use ratelimiter::{Actuals, CompleteError, LeaseId, LimitKey, Overage};
+use ratelimiter::{Actuals, CompleteError, LeaseId, Limit, LimitKey, LimitKind, Overage};
 
 use crate::ids::{self, TransferRole};
 use crate::ledger::{AccountId, Transfer, TransferId, TransferResult, TransferStatus, WorkItem};
 use crate::limiter::capacity::{Attempt, Version};
-use crate::limiter::codes::{ReservationKind, TransferCode, marker, user_data};
+use crate::limiter::codes::{ReservationKind, TransferCode, marker, period_data, user_data};
 use crate::limiter::lease::{Lease, Reservation};
 use crate::limiter::table::LimitTable;
 
@@ -77,8 +77,8 @@ pub(super) enum ChainReply {
 }
 
 /// Plans the end of a lease. All checks come first, so that a refused complete changes nothing.
-/// Expired reservations stay as they are: there is nothing left to shrink or to grow. `None` if all
-/// have expired.
+/// Expired reservations stay as they are: there is nothing left to shrink or to grow; an excess of a
+/// period that has ended is an overage without room. `None` if all have expired.
 pub(super) fn plan(
     lease: &Lease,
     actuals: &Actuals,
@@ -91,9 +91,10 @@ pub(super) fn plan(
     }
     let mut used = vec![None; lease.reservations.len()];
     for actual in actuals.iter() {
-        let account = table.account_of(&actual.key);
-        let takes =
-            |r: &Reservation| r.kind == ReservationKind::Reservation && r.account == account;
+        let key = &actual.key;
+        let takes = |held: &Reservation| {
+            held.kind != ReservationKind::Hold && held.is_of(key, || table.lasting_account_of(key))
+        };
         let Some(at) = lease.reservations.iter().position(takes) else {
             return Err(CompleteError::InvalidActual { key: actual.key.clone() });
         };
@@ -116,11 +117,19 @@ pub(super) fn plan(
                     plan.steps.push(CompleteStep::Release(void));
                 }
             }
-            (ReservationKind::Reservation, Some((key, actual))) if is_live(reservation) => {
+            (_, None) => {}
+            (kind, Some((key, actual))) => {
                 let overage = table.get(key).map(|limit| limit.registered.limit.overage);
-                plan.steps.extend(reconcile(lease.id, reservation, key, actual, overage));
+                if is_live(reservation) {
+                    plan.steps.extend(reconcile(lease.id, reservation, key, actual, overage));
+                } else if kind == ReservationKind::Calendar
+                    && let Some(limit) = table.get(key)
+                    && let Limit { kind: LimitKind::Calendar { .. }, overage, .. } =
+                        limit.registered.limit
+                {
+                    plan.add_late_excess(key, actual.saturating_sub(reservation.amount), overage);
+                }
             }
-            (ReservationKind::Reservation, _) => {}
         }
     }
     Ok(Some(plan))
@@ -152,6 +161,17 @@ fn reconcile(
 }
 
 impl CompletePlan {
+    /// `CAL-04`: the period has ended and the lease is open, so an excess is an overage without room.
+    fn add_late_excess(&mut self, key: &LimitKey, excess: u64, overage: Overage) {
+        if excess == 0 {
+            return;
+        }
+        self.uncovered.push((key.clone(), excess));
+        if overage == Overage::Debt {
+            self.steps.push(CompleteStep::Debt { key: key.clone(), excess });
+        }
+    }
+
     /// The chain to try at `now`. `attempt` replaces burned IDs.
     pub(super) fn item(&self, now: Timestamp, mut attempt: impl FnMut() -> Attempt) -> WorkItem {
         let mut chain = vec![self.first_hold.unwrap_or_else(|| end_marker(self.lease))];
@@ -361,8 +381,16 @@ fn rereserve(
 ) -> Transfer {
     let (account, operator) = (reservation.account, ids::operator_account());
     let movement = TransferCode::Rereservation.movement(account, operator, amount.into());
-    Transfer::pending(id, movement, remaining_seconds(reservation.expires_at, now))
-        .with_user_data(user_data(lease, Some(ReservationKind::Reservation)))
+    let expires_at = reservation.expires_at;
+    match reservation.kind {
+        ReservationKind::Calendar => {
+            Transfer::lasting(id, movement).with_user_data(period_data(lease, expires_at))
+        }
+        ReservationKind::Reservation | ReservationKind::Hold => {
+            Transfer::pending(id, movement, remaining_seconds(expires_at, now))
+                .with_user_data(user_data(lease, Some(ReservationKind::Reservation)))
+        }
+    }
 }
 
 /// Replaces a burned ID.

@@ -11,7 +11,7 @@ use ratelimiter::{Decision, ReserveError, ReserveRequest};
 use super::super::TigerBeetleLimiter;
 use super::super::table::ResolvedRequirement;
 use super::super::unanswered::unanswered;
-use super::{ReservePlan, chain, transfers_of};
+use super::{ChainReply, ReservePlan, chain, transfers_of};
 use crate::ledger::{ItemTooLarge, Ledger, LedgerError, WorkItem};
 
 /// Small enough that several parts fit into a request, and that several sessions share a large
@@ -71,6 +71,30 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         answers
     }
 
+    /// Plans these requests, after the periods that they need have begun, all together.
+    async fn plan_part(
+        &self,
+        requests: &[ReserveRequest],
+    ) -> Vec<Result<ReservePlan, ReserveError>> {
+        let plan = |request| self.plan_reserve(request);
+        let mut plans: Vec<_> = requests.iter().map(plan).collect();
+        let mut ended = Vec::new();
+        for plan in plans.iter().flatten() {
+            if let ReservePlan::BeginPeriods(keys) = plan {
+                ended.extend_from_slice(keys);
+            }
+        }
+        // If that fails, each request tries on its own.
+        if !ended.is_empty() && self.begin_periods(ended).await.is_ok() {
+            for (request, plan) in requests.iter().zip(&mut plans) {
+                if matches!(plan, Ok(ReservePlan::BeginPeriods(_))) {
+                    *plan = self.plan_reserve(request);
+                }
+            }
+        }
+        plans
+    }
+
     /// Sends the chains of these requests as one item.
     ///
     /// # Errors
@@ -79,17 +103,22 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         &self,
         requests: &[ReserveRequest],
     ) -> Result<Vec<Result<Decision, ReserveError>>, ItemTooLarge> {
+        let plans = self.plan_part(requests).await;
         let mut item = WorkItem::new();
-        let mut plan_item = |request| match self.plan_reserve(request) {
+        let mut plan_item = |(request, plan): (&ReserveRequest, _)| match plan {
             Ok(ReservePlan::SendChain(requirements)) => {
                 let start = item.len();
                 chain::push(&mut item, request.lease, &requirements);
                 BatchItem::InItem(requirements, start..item.len())
             }
-            Ok(ReservePlan::Replay(_) | ReservePlan::DeniedByDefinition { .. }) => BatchItem::Alone,
+            Ok(
+                ReservePlan::Replay(_)
+                | ReservePlan::BeginPeriods(_)
+                | ReservePlan::DeniedByDefinition { .. },
+            ) => BatchItem::Alone,
             Err(error) => BatchItem::Refused(error),
         };
-        let planned: Vec<_> = requests.iter().map(&mut plan_item).collect();
+        let planned: Vec<_> = requests.iter().zip(plans).map(&mut plan_item).collect();
         let transfers: Vec<_> = transfers_of(&item).collect();
         let results = self.ledger.create_transfers(item).await;
         if let Err(LedgerError::ItemTooLarge(too_large)) = &results
@@ -97,19 +126,30 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         {
             return Err(*too_large);
         }
-        let answer = async |request: &ReserveRequest, planned| match (planned, &results) {
-            (BatchItem::Refused(error), _) => Err(error),
+        let chains = planned.iter().map(|planned| match (planned, &results) {
             (BatchItem::InItem(requirements, at), Ok(results)) => {
-                let (transfers, results) = (&transfers[at.clone()], &results[at]);
-                self.interpret_reply(request.lease, &requirements, transfers, results).await
+                (&requirements[..], &results[at.clone()])
             }
-            (BatchItem::InItem(..), Err(error)) => Err(unanswered(error.clone()).into()),
-            (BatchItem::Alone, _) => self.reserve_one(request).await,
-        };
+            (BatchItem::InItem(..), Err(_)) | (BatchItem::Alone | BatchItem::Refused(_), _) => {
+                (&[][..], &[][..])
+            }
+        });
+        let shadow_denied = self.shadow_denied(&chains.collect::<Vec<_>>()).await;
+        let answer =
+            async |request: &ReserveRequest, planned, shadow_denied| match (planned, &results) {
+                (BatchItem::Refused(error), _) => Err(error),
+                (BatchItem::InItem(requirements, at), Ok(results)) => {
+                    let (transfers, results) = (&transfers[at.clone()], &results[at]);
+                    let reply = ChainReply { transfers, results, shadow_denied };
+                    self.interpret_reply(request, &requirements, reply).await
+                }
+                (BatchItem::InItem(..), Err(error)) => Err(unanswered(error.clone()).into()),
+                (BatchItem::Alone, _) => self.reserve_one(request).await,
+            };
         // Concurrently, so that a repeated batch, whose leases are all read from the ledger, takes
         // as long as one lease.
-        let answers =
-            requests.iter().zip(planned).map(|(request, planned)| answer(request, planned));
+        let items = requests.iter().zip(planned).zip(shadow_denied);
+        let answers = items.map(|((request, planned), denied)| answer(request, planned, denied));
         Ok(join_all(answers).await)
     }
 }

@@ -7,7 +7,7 @@ use ratelimiter::{LeaseId, LimitKind};
 use crate::ids::{self, LeaseTransfers, TransferRole};
 use crate::ledger::{Transfer, TransferResult, TransferStatus, WorkItem};
 use crate::limiter::cluster_time::id_probe;
-use crate::limiter::codes::{ReservationKind, TransferCode, user_data};
+use crate::limiter::codes::{ReservationKind, TransferCode, period_data, user_data};
 use crate::limiter::table::ResolvedRequirement;
 
 /// Why a chain reserved nothing (`TB-05`).
@@ -34,9 +34,15 @@ pub(super) fn push(item: &mut WorkItem, lease: LeaseId, requirements: &[Resolved
     let reservation = |requirement: &ResolvedRequirement| {
         let kind = requirement.limit.registered.limit.kind;
         let (account, amount) = (requirement.limit.account, requirement.amount.into());
-        let movement = TransferCode::Reservation.movement(account, operator, amount);
-        Transfer::pending(transfers.on(requirement.limit.key()), movement, lifetime(kind))
-            .with_user_data(user_data(lease, Some(ReservationKind::of(kind))))
+        let movement = TransferCode::Reservation.movement(account.id, operator, amount);
+        let id = transfers.on(requirement.limit.key());
+        match account.ends_at {
+            Some(ends_at) => {
+                Transfer::lasting(id, movement).with_user_data(period_data(lease, ends_at))
+            }
+            None => Transfer::pending(id, movement, lifetime(kind))
+                .with_user_data(user_data(lease, Some(ReservationKind::of(kind)))),
+        }
     };
     item.push_chain(requirements.iter().map(reservation));
 }

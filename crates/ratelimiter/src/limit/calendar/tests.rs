@@ -3,6 +3,7 @@
 use jiff::civil::Date;
 
 use super::*;
+use crate::{LEASE_AGE_SECONDS_MAX, WINDOW_SECONDS_MAX};
 
 const MINUTE_NANOS: u64 = 60_000_000_000;
 
@@ -154,10 +155,40 @@ fn cal_02_every_reset_is_where_the_clocks_say() {
     }
 }
 
+/// CAL-02, OPS-01: clocks that go back make a month longer than 31 days.
+#[test]
+fn cal_02_no_month_is_as_long_as_the_bound_of_a_leases_age() {
+    let mut longest_seconds = 0;
+    for name in TimeZoneDatabase::bundled().available() {
+        let Ok(zone) = TimeZone::new(name.as_str()) else { continue };
+        let schedule =
+            ResetSchedule::Monthly { day: ResetDay::FIRST, at: ResetTime::MIDNIGHT, zone };
+        let mut now = schedule.next_reset(moment("2026-01-15T00:00:00Z"));
+        for _ in 0..24 {
+            let next = schedule.next_reset(now);
+            longest_seconds = longest_seconds.max(next.since(now).as_secs());
+            now = next;
+        }
+    }
+    let days_31 = u64::from(WINDOW_SECONDS_MAX);
+    assert!(longest_seconds > days_31, "{longest_seconds}");
+    assert!(longest_seconds < LEASE_AGE_SECONDS_MAX.into(), "{longest_seconds}");
+}
+
 /// CAL-01
 #[test]
 fn cal_01_an_unknown_zone_a_time_of_25_00_and_day_31_are_refused() {
-    for name in ["Europe/Atlantis", "", "../etc/passwd", "Local", "localtime", "+02:00"] {
+    for name in [
+        "Europe/Atlantis",
+        "",
+        "../etc/passwd",
+        "Local",
+        "localtime",
+        "+02:00",
+        "Factory",
+        "factory",
+        "Etc/Unknown",
+    ] {
         let error = TimeZone::new(name).unwrap_err();
         assert_eq!(error, LimitError::UnknownTimeZone { name: name.to_owned() });
     }

@@ -253,11 +253,11 @@ auth:
             config.yaml: auth.tokens[3].may[0]: must be call, read or admin
             config.yaml: auth.tokens[3].may[2]: must be call, read or admin
             config.yaml: auth.tokens[3].keys[0]: a pattern needs at least one segment that is not `*` or `**`
-            config.yaml: auth.tokens[3].keys[1]: `*` and `**` must be whole segments between `:`, not a part of `b*`
+            config.yaml: auth.tokens[3].keys[1]: `*` and `**` must be whole segments between `:`
             config.yaml: auth.tokens[3].keys[2]: a pattern has at most one `**`
             config.yaml: auth.tokens[3].keys[3]: must be text; put it in quotes
             config.yaml: auth.tokens[3].keys[4]: a key must not be empty: it has 1 to 256 bytes
-            config.yaml: auth.tokens[4].key: unknown field; a caller has name, token, may, keys
+            config.yaml: auth.tokens[4]: has an unknown field; a caller has name, token, may, keys
             config.yaml: auth.tokens[4].name: is missing
             config.yaml: auth.tokens[4].token: is missing
             config.yaml: auth.tokens[4].may: must be a list of one or more of call, read and admin
@@ -276,8 +276,8 @@ auth:
     check_errors(
         "auth: { tokens: { name: ci, token: s3cret } }",
         &expect![[r#"
-            config.yaml: auth.tokens.name: must be a list, such as [{name: ci, token: "file:/run/secrets/ci", may: [call]}]
-            config.yaml: auth.tokens.token: must be a list, such as [{name: ci, token: "file:/run/secrets/ci", may: [call]}]"#]],
+            config.yaml: auth.tokens: must not be a section with keys
+            config.yaml: auth.tokens: must not be a section with keys"#]],
     );
 }
 

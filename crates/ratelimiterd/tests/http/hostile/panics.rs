@@ -63,6 +63,22 @@ impl HostedBackend for PanickingBackend {
         HostedBackend::restore(&self.0, registered).await
     }
 
+    async fn visible_states(
+        &self,
+        page: &Page,
+        _: impl Fn(&LimitKey) -> bool + Send + Sync,
+    ) -> Result<Vec<LimitState>, StateError> {
+        self.states(page).await
+    }
+
+    async fn visible_leases(
+        &self,
+        page: &LeasePage,
+        _: impl Fn(&LimitKey) -> bool + Send + Sync,
+    ) -> Result<Vec<OpenLease>, LeasesError> {
+        self.leases(page).await
+    }
+
     async fn ready(&self) -> Result<(), NotReady> {
         Ok(())
     }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use ratelimiter::clock::Timestamp;
 
-use super::{AllowedLag, Answer, CompleteFacts, LeaseFacts, Oracle, RequirementSet};
+use super::{AllowedLag, Answer, CompleteFacts, LeaseFacts, LimitFacts, Oracle, RequirementSet};
+use crate::limits::plan::SetupKind;
 
 /// Units of one limit: those of one lease, or summed over all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -61,7 +62,7 @@ impl Oracle {
         Span { must, may, debt_max, accounted: may.max(debt_max) }
     }
 
-    fn must_hold(
+    pub(super) fn must_hold(
         &self,
         lease: &LeaseFacts,
         variant: &RequirementSet,
@@ -72,11 +73,12 @@ impl Oracle {
         let Some(reserved_at) = variant.allowed else {
             return 0;
         };
-        if reserved_at.after(self.lifetime(limit)) <= now {
+        let (expires_at, _) = self.expiry(limit, reserved_at);
+        if expires_at <= now || variant.may_be_lost.contains_key(&limit) {
             return 0;
         }
         // A complete may be carried out from the moment on at which it is sent.
-        if self.limits[limit].setup.is_concurrency {
+        if self.limits[limit].setup.is_concurrency() {
             return if lease.candidates().next().is_some() { 0 } else { reserved };
         }
         let held = lease.candidates().map(|complete| match complete.actuals.get(&limit).copied() {
@@ -98,7 +100,7 @@ impl Oracle {
         if variant.denied {
             return 0;
         }
-        let is_concurrency = self.limits[limit].setup.is_concurrency;
+        let is_concurrency = self.limits[limit].setup.is_concurrency();
         let is_over = |began_at| self.ends_at(lease, limit, began_at) < now;
         let Some(reserved_at) = variant.allowed else {
             let comes = variant.operations.iter().any(|operation| self.is_worked_on(*operation));
@@ -109,7 +111,7 @@ impl Oracle {
             return 0;
         }
         // What has expired is not completed any more: the ledger releases it in its own time.
-        let expires_at = reserved_at.after(self.lifetime(limit));
+        let (expires_at, _) = self.expiry(limit, reserved_at);
         let is_settled = !lease.is_muddled()
             && lease.completes.iter().any(|complete| complete.settles_before(expires_at));
         match (is_settled, is_concurrency) {
@@ -124,12 +126,12 @@ impl Oracle {
     /// that was left when the complete was sent; so one that travels long makes it longer.
     fn ends_at(&self, lease: &LeaseFacts, limit: usize, began_at: Timestamp) -> Timestamp {
         let AllowedLag { expiry_lag, reconciled, .. } = self.allowed_lag;
-        let expires_at = began_at.after(self.lifetime(limit));
+        let (_, expires_at) = self.expiry(limit, began_at);
         let mut ends_at = expires_at;
-        if !self.limits[limit].setup.is_concurrency {
+        if let SetupKind::Rolling { seconds } = self.limits[limit].setup.kind {
             for complete in lease.candidates() {
                 let touched_at = complete.touched_at.unwrap_or(began_at);
-                let left = expires_at.since(complete.sent_at).min(self.lifetime(limit));
+                let left = expires_at.since(complete.sent_at).min(Duration::from_secs(seconds));
                 let again = touched_at.after(left).max(expires_at);
                 ends_at = ends_at.max(again.after(reconciled));
             }
@@ -137,8 +139,18 @@ impl Oracle {
         ends_at.after(expiry_lag)
     }
 
-    pub(super) fn lifetime(&self, limit: usize) -> Duration {
-        Duration::from_secs(self.limits[limit].setup.seconds)
+    /// When what began at a moment expires: at the earliest, and at the latest.
+    pub(super) fn expiry(&self, limit: usize, began_at: Timestamp) -> (Timestamp, Timestamp) {
+        let LimitFacts { setup, periods, .. } = &self.limits[limit];
+        match setup.kind {
+            SetupKind::Rolling { seconds } | SetupKind::Concurrency { seconds } => {
+                let expires_at = began_at.after(Duration::from_secs(seconds));
+                (expires_at, expires_at)
+            }
+            SetupKind::Calendar { .. } => {
+                periods.as_ref().expect("a calendar limit has periods").expiry(began_at)
+            }
+        }
     }
 
     fn is_worked_on(&self, operation: crate::executor::Operation) -> bool {

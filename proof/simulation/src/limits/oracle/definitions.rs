@@ -5,14 +5,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ratelimiter::clock::Timestamp;
 use ratelimiter::{LimitKey, Registry};
 
 use super::Oracle;
+use super::in_force::{Possible, Target};
 use crate::executor::Operation;
+use crate::limits::plan::Definition;
 use crate::outcome::{Invariant, Violation};
-
-/// The capacity that a definition aims at; `None` if there is no definition.
-type Target = Option<u64>;
 
 /// What whoever asked for a change was told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,18 +43,43 @@ struct Change {
 }
 
 impl Definitions {
-    pub(super) fn new(limits: impl IntoIterator<Item = (LimitKey, u64)>) -> Self {
-        let settled = |(key, capacity)| (key, BTreeSet::from([Some(capacity)]));
+    pub(super) fn new(limits: impl IntoIterator<Item = (LimitKey, Definition)>) -> Self {
+        let settled = |(key, definition)| (key, BTreeSet::from([Some(definition)]));
         Self { settled: limits.into_iter().map(settled).collect(), under_way: BTreeMap::new() }
     }
 
-    /// A task begins to work for a change, or ends to.
-    pub(super) fn count_work(&mut self, operation: Operation, begins: bool) {
+    /// A task begins to work for a change, or ends to. False if it works for something else.
+    pub(super) fn count_work(&mut self, operation: Operation, begins: bool) -> bool {
         let changes = self.under_way.iter_mut().filter(|((of, _), _)| *of == operation);
+        let mut is_change = false;
         for (_, change) in changes {
             change.guards = if begins { change.guards + 1 } else { change.guards - 1 };
+            is_change = true;
         }
-        self.end_unknown(operation);
+        if is_change {
+            self.end_unknown(operation);
+        }
+        is_change
+    }
+
+    /// The definitions of a limit that may be in force.
+    pub(super) fn possible(&self, key: &LimitKey) -> Possible {
+        let mut targets = self.settled.get(key).cloned().unwrap_or_else(undefined);
+        for (_, change) in self.under_way.iter().filter(|((_, other), _)| other == key) {
+            targets.insert(change.wanted);
+            targets.extend(&change.others);
+        }
+        Possible::new(targets)
+    }
+
+    /// The change that deletes a limit, if no other may have.
+    pub(super) fn deleted_by(&self, key: &LimitKey) -> Option<Operation> {
+        let mut deletes = self.under_way.iter().filter(|((_, other), change)| {
+            other == key && (change.wanted.is_none() || change.others.contains(&None))
+        });
+        let ((operation, _), _) = deletes.next()?;
+        let is_settled = self.settled.get(key).is_some_and(|targets| !targets.contains(&None));
+        (is_settled && deletes.next().is_none()).then_some(*operation)
     }
 
     /// The keys that an operation is about to change.
@@ -89,13 +114,14 @@ impl Definitions {
     fn changed_in_part(&self, registry: &Registry, operation: Operation) -> Option<LimitKey> {
         let mut made = Vec::new();
         for key in self.keys_of(operation) {
-            let wanted = self.under_way[&(operation, key.clone())].wanted;
+            let Change { wanted, others, .. } = &self.under_way[&(operation, key.clone())];
             let settled = self.settled.get(&key).cloned().unwrap_or_else(undefined);
             let changes = self.under_way.keys().filter(|(_, other)| *other == key);
-            if changes.count() > 1 || settled.len() > 1 || settled.contains(&wanted) {
+            let is_changed_by_others = changes.count() > 1 || !others.is_empty();
+            if is_changed_by_others || settled.len() > 1 || settled.contains(wanted) {
                 return None;
             }
-            made.push((target_of(registry, &key) == wanted, key));
+            made.push((target_of(registry, &key) == *wanted, key));
         }
         let (first, _) = *made.first()?;
         made.into_iter().find(|(is_made, _)| *is_made != first).map(|(_, key)| key)
@@ -103,7 +129,7 @@ impl Definitions {
 }
 
 fn target_of(registry: &Registry, key: &LimitKey) -> Target {
-    registry.get(key).map(|registered| registered.target().get())
+    registry.get(key).map(Definition::of)
 }
 
 /// Nobody has defined it.
@@ -113,14 +139,21 @@ fn undefined() -> BTreeSet<Target> {
 
 impl Oracle {
     /// Somebody asks for a change; `None` to delete the limit.
-    pub(crate) fn change_sent(&mut self, operation: Operation, key: &LimitKey, wanted: Target) {
+    pub(crate) fn change_sent(
+        &mut self,
+        operation: Operation,
+        key: &LimitKey,
+        wanted: Target,
+        now: Timestamp,
+    ) {
         let (guards, is_unknown, others) = (0, false, BTreeSet::new());
         let change = Change { wanted, guards, is_unknown, others };
         self.definitions.under_way.insert((operation, key.clone()), change);
+        self.follow_definitions(now);
     }
 
     /// Whoever asked for a change is told, or gives up.
-    pub(crate) fn change_told(&mut self, operation: Operation, told: ChangeTold) {
+    pub(crate) fn change_told(&mut self, operation: Operation, told: ChangeTold, now: Timestamp) {
         let definitions = &mut self.definitions;
         for key in definitions.keys_of(operation) {
             match told {
@@ -137,6 +170,10 @@ impl Oracle {
             }
         }
         definitions.end_unknown(operation);
+        self.follow_definitions(now);
+        if told == ChangeTold::NotMade {
+            self.keep_reserved(operation);
+        }
     }
 
     /// Holds what the limits file says against what was answered.
@@ -173,7 +210,7 @@ mod tests {
 
     use super::*;
     use crate::limits::oracle::AllowedLag;
-    use crate::limits::plan::{LimitSetup, key};
+    use crate::limits::plan::{LimitSetup, SetupKind, key};
 
     const A: Operation = Operation(0);
     const B: Operation = Operation(1);
@@ -183,14 +220,29 @@ mod tests {
         noticed: Duration::ZERO,
     };
 
+    const NOW: Timestamp = Timestamp::from_unix_ms(1_736_660_000_000);
+    const SETUP: LimitSetup = LimitSetup {
+        kind: SetupKind::Rolling { seconds: 1 },
+        capacity: 1,
+        overage: Overage::Debt,
+        is_shadow: false,
+    };
+
+    fn sent(oracle: &mut Oracle, operation: Operation, number: usize, capacity: u64) {
+        let wanted = Definition::of_capacity(capacity);
+        oracle.change_sent(operation, &key(number), Some(wanted), NOW);
+    }
+
+    fn limit(number: usize, capacity: u64) -> RegisteredLimit {
+        RegisteredLimit::in_force(SETUP.limit(number, Definition::of_capacity(capacity)))
+    }
+
     /// Which of the capacities 0 to 3 the file may have. The limit had 1, A asks for 2 and B for 3.
     fn may_have(happens: impl FnOnce(&mut Oracle)) -> Vec<u64> {
-        let overage = Overage::Debt;
-        let setup = LimitSetup { is_concurrency: false, seconds: 1, capacity: 1, overage };
-        let mut oracle = Oracle::new(&[setup], AT_ONCE);
-        oracle.change_sent(A, &key(0), Some(2));
+        let mut oracle = Oracle::new(&[SETUP], AT_ONCE, NOW);
+        sent(&mut oracle, A, 0, 2);
         happens(&mut oracle);
-        let file = |capacity| [RegisteredLimit::in_force(setup.limit(0, capacity))];
+        let file = |capacity| [limit(0, capacity)];
         let is_kept =
             |capacity: &u64| oracle.check_file(&file(*capacity).into_iter().collect()).is_ok();
         assert!(oracle.check_file(&Registry::new()).is_err(), "nobody has deleted it");
@@ -198,31 +250,40 @@ mod tests {
     }
 
     fn b_sent(oracle: &mut Oracle) {
-        oracle.change_sent(B, &key(0), Some(3));
+        sent(oracle, B, 0, 3);
     }
 
     /// OPS-03
     #[test]
     fn ops_03_the_file_may_have_all_of_a_list_or_nothing() {
-        let overage = Overage::Debt;
-        let setup = LimitSetup { is_concurrency: false, seconds: 1, capacity: 1, overage };
-        let mut oracle = Oracle::new(&[setup, setup], AT_ONCE);
+        let mut oracle = Oracle::new(&[SETUP, SETUP], AT_ONCE, NOW);
         let is_kept = |oracle: &Oracle, capacities: [u64; 2]| {
-            let limits = [0, 1].map(|number| setup.limit(number, capacities[number]));
-            oracle.check_file(&limits.map(RegisteredLimit::in_force).into_iter().collect()).is_ok()
+            let limits = [0, 1].map(|number| limit(number, capacities[number]));
+            oracle.check_file(&limits.into_iter().collect()).is_ok()
         };
         let both = [[1, 1], [2, 3], [2, 1], [1, 3]];
         for (number, capacity) in [(0, 2), (1, 3)] {
-            oracle.change_sent(A, &key(number), Some(capacity));
+            sent(&mut oracle, A, number, capacity);
         }
         assert_eq!(both.map(|file| is_kept(&oracle, file)), [true, true, false, false]);
         // Another change of one of them may have come before or after.
-        oracle.change_sent(B, &key(1), Some(3));
+        sent(&mut oracle, B, 1, 3);
         assert_eq!(both.map(|file| is_kept(&oracle, file)), [true; 4]);
-        oracle.change_told(B, ChangeTold::NotMade);
+        oracle.change_told(B, ChangeTold::NotMade, NOW);
         assert_eq!(both.map(|file| is_kept(&oracle, file)), [true, true, false, false]);
-        oracle.change_told(A, ChangeTold::Made);
+        oracle.change_told(A, ChangeTold::Made, NOW);
         assert_eq!(both.map(|file| is_kept(&oracle, file)), [false, true, false, false]);
+    }
+
+    /// OPS-03
+    #[test]
+    fn ops_03_a_list_may_be_followed_by_a_change_of_a_part() {
+        let mut oracle = Oracle::new(&[SETUP, SETUP], AT_ONCE, NOW);
+        sent(&mut oracle, A, 0, 2);
+        sent(&mut oracle, A, 1, 3);
+        sent(&mut oracle, B, 1, 1);
+        oracle.change_told(B, ChangeTold::Made, NOW);
+        assert_eq!(oracle.check_file(&[limit(0, 2), limit(1, 1)].into_iter().collect()), Ok(()));
     }
 
     /// DEF-08
@@ -230,26 +291,26 @@ mod tests {
     fn def_08_the_file_may_have_what_was_answered_and_what_nobody_knows() {
         use ChangeTold::{Made, NotMade, Unknown};
         assert_eq!(may_have(|_| {}), [1, 2]);
-        assert_eq!(may_have(|oracle| oracle.change_told(A, Made)), [2]);
-        assert_eq!(may_have(|oracle| oracle.change_told(A, NotMade)), [1]);
-        assert_eq!(may_have(|oracle| oracle.change_told(A, Unknown)), [1, 2]);
+        assert_eq!(may_have(|oracle| oracle.change_told(A, Made, NOW)), [2]);
+        assert_eq!(may_have(|oracle| oracle.change_told(A, NotMade, NOW)), [1]);
+        assert_eq!(may_have(|oracle| oracle.change_told(A, Unknown, NOW)), [1, 2]);
         let one_after_the_other = |oracle: &mut Oracle| {
-            oracle.change_told(A, Unknown);
+            oracle.change_told(A, Unknown, NOW);
             b_sent(oracle);
-            oracle.change_told(B, Made);
+            oracle.change_told(B, Made, NOW);
         };
         assert_eq!(may_have(one_after_the_other), [3]);
         let at_once = |oracle: &mut Oracle| {
             b_sent(oracle);
-            oracle.change_told(A, Made);
-            oracle.change_told(B, Made);
+            oracle.change_told(A, Made, NOW);
+            oracle.change_told(B, Made, NOW);
         };
         assert_eq!(may_have(at_once), [2, 3]);
         let still_worked_on = |oracle: &mut Oracle| {
-            oracle.count_work(A, true);
-            oracle.change_told(A, Unknown);
+            oracle.count_work(A, true, NOW);
+            oracle.change_told(A, Unknown, NOW);
             b_sent(oracle);
-            oracle.change_told(B, Made);
+            oracle.change_told(B, Made, NOW);
         };
         assert_eq!(may_have(still_worked_on), [2, 3]);
     }

@@ -33,27 +33,33 @@ impl Oracle {
         }
         match told {
             None | Some(Err(ReserveError::Unanswered(_) | ReserveError::Refused(_))) => Ok(()),
-            Some(Ok(Decision::Allowed { reserved_at, .. })) => {
-                self.told_allowed(operation, lease, *reserved_at, sent_at, now)
+            Some(Ok(Decision::Allowed { reserved_at, shadow_denied })) => {
+                self.told_allowed(operation, lease, *reserved_at, sent_at, now)?;
+                self.check_admission(operation, *reserved_at, shadow_denied, now)
             }
-            Some(Ok(Decision::Denied(denial))) => match &denial.reason {
-                DenialReason::Decreasing { .. } => Ok(()),
-                DenialReason::Paused { key } if self.limits[plan::number(key)].asked_for_zero => {
-                    Ok(())
+            Some(Ok(Decision::Denied(denial))) => {
+                self.check_denial(operation, denial, now)?;
+                match &denial.reason {
+                    DenialReason::Decreasing { .. } => Ok(()),
+                    DenialReason::Paused { key }
+                        if self.limits[plan::number(key)].asked_for_zero =>
+                    {
+                        Ok(())
+                    }
+                    DenialReason::Paused { key } => {
+                        let detail = format!("{key} is paused, which nobody asked for");
+                        violation(Invariant::AnswersHaveReasons, detail)
+                    }
+                    DenialReason::TooManyLimits { template } => {
+                        let detail = format!("there is no template {template}");
+                        violation(Invariant::AnswersHaveReasons, detail)
+                    }
+                    DenialReason::NoRoom { keys } => {
+                        let roomy = keys.iter().find(|key| roomy.contains(&plan::number(key)));
+                        self.told_denied(operation, lease, roomy.map(|key| format!("{key}")))
+                    }
                 }
-                DenialReason::Paused { key } => {
-                    let detail = format!("{key} is paused, which nobody asked for");
-                    violation(Invariant::AnswersHaveReasons, detail)
-                }
-                DenialReason::TooManyLimits { template } => {
-                    let detail = format!("there is no template {template}");
-                    violation(Invariant::AnswersHaveReasons, detail)
-                }
-                DenialReason::NoRoom { keys } => {
-                    let roomy = keys.iter().find(|key| roomy.contains(&plan::number(key)));
-                    self.told_denied(operation, lease, roomy.map(|key| format!("{key}")))
-                }
-            },
+            }
             Some(Err(error)) => self.told_refused(operation, lease, error, now),
         }
     }
@@ -66,7 +72,7 @@ impl Oracle {
         sent_at: Timestamp,
         now: Timestamp,
     ) -> Result<(), Violation> {
-        let lasts = |limit: &usize| self.lifetime(*limit);
+        let expires_at = |limit: &usize| self.expiry(*limit, reserved_at).1;
         let facts = self.leases.get(&lease).expect("it was sent");
         let at = facts.variants.iter().position(|variant| variant.operations.contains(&operation));
         let at = at.expect("it was sent");
@@ -88,8 +94,8 @@ impl Oracle {
         let ended_before = |complete: &CompleteFacts| {
             complete.settles() && complete.told_at.is_some_and(|told_at| told_at <= sent_at)
         };
-        let shortest = variant.needs.keys().map(lasts).min().expect("something is needed");
-        let expired_before = reserved_at.after(shortest + self.allowed_lag.noticed) < sent_at;
+        let expires_at = variant.needs.keys().map(expires_at).min().expect("something is needed");
+        let expired_before = expires_at.after(self.allowed_lag.noticed) < sent_at;
         let completed_before = !facts.is_muddled() && facts.completes.iter().any(ended_before);
         if expired_before || completed_before {
             let why = if expired_before { "expired" } else { "was completed" };
@@ -139,20 +145,21 @@ impl Oracle {
         now: Timestamp,
     ) -> Result<(), Violation> {
         let facts = self.leases.get(&lease).expect("it was sent");
-        let variant = facts.variants.iter().find(|v| v.operations.contains(&operation));
-        let variant = variant.expect("it was sent");
+        let variant = facts.sent_by(operation);
+        let met = &self.operations[&operation].met;
         let has_reason = match error {
             ReserveError::LeaseConflict => facts.variants.len() > 1,
             ReserveError::LeaseEnded => {
                 !facts.completes.is_empty()
-                    || facts.variants.iter().any(|variant| self.may_have_expired(variant, now))
+                    || facts.variants.iter().any(|variant| self.may_have_ended(variant, now))
             }
             ReserveError::AmountExceedsCapacity { key } => {
                 let limit = plan::number(key);
                 let capacity_min = self.limits[limit].asked.range(1..).next();
-                variant.needs.get(&limit) > capacity_min
+                variant.needs.get(&limit) > capacity_min && met[&limit].may_enforce()
             }
-            ReserveError::UnknownKey { .. } | ReserveError::InvalidRequest { .. } => false,
+            ReserveError::UnknownKey { key } => met[&plan::number(key)].may_be_missing(),
+            ReserveError::InvalidRequest { .. } => false,
             ReserveError::Unanswered(_) | ReserveError::Refused(_) => true,
         };
         match has_reason {
@@ -161,11 +168,11 @@ impl Oracle {
         }
     }
 
-    fn may_have_expired(&self, variant: &RequirementSet, now: Timestamp) -> bool {
-        let lifetime = variant.needs.keys().map(|limit| self.lifetime(*limit)).min();
-        let lifetime = lifetime.expect("something is needed");
+    /// A reservation may have expired, or its limit may have been deleted.
+    fn may_have_ended(&self, variant: &RequirementSet, now: Timestamp) -> bool {
         let began_at = variant.allowed.unwrap_or(variant.first_sent_at);
-        began_at.after(lifetime) <= now
+        let has_expired = |limit: &usize| self.expiry(*limit, began_at).0 <= now;
+        !variant.may_be_lost.is_empty() || variant.needs.keys().any(has_expired)
     }
 
     pub(crate) fn complete_told(
@@ -198,7 +205,7 @@ impl Oracle {
                 complete.told = Answer::Refused;
                 let limit = plan::number(key);
                 let is_held = variants.iter().any(|variant| variant.needs.contains_key(&limit));
-                let is_rolling = !self.limits[limit].setup.is_concurrency;
+                let is_rolling = !self.limits[limit].setup.is_concurrency();
                 match is_alone && is_held && is_rolling {
                     true => {
                         let detail = format!("the actual of {key} for L{lease} is refused");
@@ -224,14 +231,24 @@ impl Oracle {
         if !complete.settles() {
             return;
         }
-        let in_time = |limit: &&usize| {
-            let is_live = now < reserved_at.after(self.lifetime(**limit));
-            is_live && variant.needs.contains_key(limit)
+        let expiry = |limit: usize| self.expiry(limit, reserved_at);
+        let is_kept = |limit: usize| {
+            variant.needs.contains_key(&limit) && !variant.may_be_lost.contains_key(&limit)
         };
+        let in_time = |limit: &&usize| now < expiry(**limit).0 && is_kept(**limit);
+        let met = &self.operations[&operation].met;
+        let is_owed = |limit: usize| self.is_debt(limit) && met[&limit].certainly_enforces();
         let mut due = Vec::new();
-        for limit in complete.tight.iter().filter(in_time) {
-            if self.is_debt(*limit) {
-                due.push((*limit, complete.actuals[limit] - variant.needs[limit]));
+        for limit in complete.tight.iter().filter(in_time).filter(|limit| is_owed(**limit)) {
+            due.push((*limit, complete.actuals[limit] - variant.needs[limit]));
+        }
+        // `CAL-04`: after the period nothing has room, and the excess counts while the lease is open.
+        let is_open = variant.needs.keys().any(|limit| now < expiry(*limit).0 && is_kept(*limit));
+        for (limit, actual) in complete.actuals.iter().filter(|_| is_open) {
+            let is_calendar = self.limits[*limit].periods.is_some();
+            let is_late = is_calendar && is_kept(*limit) && expiry(*limit).1 <= complete.sent_at;
+            if is_late && is_owed(*limit) {
+                due.push((*limit, actual.saturating_sub(variant.needs[limit])));
             }
         }
         let covered = complete.roomy.iter().filter(in_time).copied().collect();

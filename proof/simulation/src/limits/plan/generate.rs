@@ -1,10 +1,14 @@
 //! Random plans from seeds.
 
-use ratelimiter::Overage;
+mod second_edition;
 
+use ratelimiter::Overage;
+use ratelimiter::clock::{Clock, FakeClock, Timestamp};
+
+pub(crate) use self::second_edition::LimitChoices;
 use super::{
-    CallFault, DiskBehaviour, DiskFault, EVENTS_MS, EventKind, LimitSetup, LimitsEvent, LimitsPlan,
-    NetworkFault,
+    CallFault, Definition, DiskBehaviour, DiskFault, EVENTS_MS, EventKind, LimitSetup, LimitsEvent,
+    LimitsPlan, NetworkFault, SetupKind,
 };
 
 /// What kind of run a plan is for.
@@ -31,6 +35,7 @@ const DISK_CALLS: u32 = 18;
 struct Generator {
     random: fastrand::Rng,
     topology: Topology,
+    starts_at: Timestamp,
     servers: usize,
     limits: Vec<LimitSetup>,
     clients: usize,
@@ -40,7 +45,7 @@ struct Generator {
 }
 
 impl LimitsPlan {
-    pub(crate) fn random(seed: u64, topology: Topology) -> Self {
+    pub(crate) fn random(seed: u64, topology: Topology, choices: LimitChoices) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let fault_percent = *random.choice(&[0, 10, 25, 40]).expect("there are four");
         let servers = if topology == Topology::ServersOnLedger { random.usize(1..=3) } else { 1 };
@@ -49,6 +54,7 @@ impl LimitsPlan {
         let mut generator = Generator {
             random,
             topology,
+            starts_at: FakeClock::new().now(),
             servers,
             limits,
             clients,
@@ -63,20 +69,26 @@ impl LimitsPlan {
         let skews_ms = (0..servers).map(|_| generator.skew_ms()).collect();
         generator.lists(seed);
         generator.definition_faults(seed);
-        let Generator { mut random, limits, mut events, .. } = generator;
+        generator.second_edition(seed, choices);
+        let Generator { mut random, starts_at, limits, mut events, .. } = generator;
         events.sort_by_key(|event| event.at_ms);
         let expiry_lag_ms = *random.choice(&[0, 0, 40, 100]).expect("there are four");
         let leases_cached_max = *random.choice(&[1_000, 1_000, 16, 0]).expect("there are four");
-        Self { seed, skews_ms, limits, expiry_lag_ms, leases_cached_max, events }
+        Self { seed, starts_at, skews_ms, limits, expiry_lag_ms, leases_cached_max, events }
     }
 }
 
 fn limit(random: &mut fastrand::Rng) -> LimitSetup {
+    let is_concurrency = random.u8(..3) == 0;
+    let seconds = random.u64(1..=SECONDS_MAX);
     LimitSetup {
-        is_concurrency: random.u8(..3) == 0,
-        seconds: random.u64(1..=SECONDS_MAX),
+        kind: match is_concurrency {
+            true => SetupKind::Concurrency { seconds },
+            false => SetupKind::Rolling { seconds },
+        },
         capacity: random.u64(1..=12),
         overage: if random.u8(..4) == 0 { Overage::Deny } else { Overage::Debt },
+        is_shadow: false,
     }
 }
 
@@ -202,7 +214,7 @@ impl Generator {
     fn actuals(&mut self, needs: &[(usize, u64)]) -> Vec<(usize, u64)> {
         let mut actuals = Vec::new();
         for (limit, reserved) in needs {
-            let is_given = match self.limits[*limit].is_concurrency {
+            let is_given = match self.limits[*limit].is_concurrency() {
                 true => self.percent(2),
                 false => self.percent(75),
             };
@@ -237,7 +249,8 @@ impl Generator {
             let (server, at_ms) = (self.server(), self.random.u64(..EVENTS_MS));
             // Administrators come after the clients.
             let client = self.clients;
-            let kind = EventKind::Define { server, limit, capacity, extra: None, disk };
+            let definition = Definition::of_capacity(capacity);
+            let kind = EventKind::Define { server, limit, definition, extra: None, disk };
             self.event(at_ms, client, kind);
         }
     }
@@ -332,14 +345,15 @@ impl Generator {
     /// A change that is still on its way to the ledger when its server crashes.
     fn abandoned_change(&mut self) {
         let (server, limit) = (self.server(), self.random.usize(..self.limits.len()));
-        let (capacity, disk) = (self.random.u64(..=14), DiskBehaviour::NORMAL);
+        let definition = Definition::of_capacity(self.random.u64(..=14));
+        let disk = DiskBehaviour::NORMAL;
         let (at_ms, seed) = (self.random.u64(..EVENTS_MS - 500), self.random.u64(..));
         let slow = CallFault::Slow { ms: self.random.u64(300..=1_500) };
         self.events.push(LimitsEvent {
             at_ms,
             client: self.clients,
             seed,
-            kind: EventKind::Define { server, limit, capacity, extra: None, disk },
+            kind: EventKind::Define { server, limit, definition, extra: None, disk },
             network: NetworkFault::None,
             call_faults: vec![(self.random.usize(..3), slow)],
         });

@@ -132,6 +132,8 @@ fn tb_08_only_what_differs_is_written() {
     let (open, closed) = (version(15, 5, false), version(15, 5, true));
     let set = |to| CapacityTarget::Set { to: Capacity::new(to).unwrap() };
     let set_if_free = |to| CapacityTarget::SetIfFree { to: Capacity::new(to).unwrap() };
+    let fund = |to| CapacityTarget::Fund { to: Capacity::new(to).unwrap() };
+    let new = version(0, 0, false);
     // Version, target, late requests, refused before; transfers sent, outcome, whether the capacity
     // changes.
     let table = [
@@ -148,6 +150,10 @@ fn tb_08_only_what_differs_is_written() {
         (&open, set_if_free(3), NoLate, false, 2, Reached, true),
         (&open, set_if_free(2), NoLate, false, 0, WAITING, false),
         (&open, CapacityTarget::Unchanged, Possible, false, 3, Reached, false),
+        (&new, fund(10), NoLate, false, 2, Reached, true),
+        (&new, fund(0), NoLate, false, 0, Reached, false),
+        (&open, fund(12), NoLate, false, 0, Reached, false),
+        (&closed, fund(12), NoLate, false, 0, Reached, false),
         (&closed, set(10), NoLate, false, 3, Reached, true),
         (&closed, set(12), NoLate, false, 2, Reached, true),
         (&closed, set(3), NoLate, false, 2, Reached, true),
@@ -160,7 +166,8 @@ fn tb_08_only_what_differs_is_written() {
         (&closed, CapacityTarget::Unchanged, Possible, false, 4, Reached, false),
     ];
     for (from, target, late_requests, was_refused, transfers, outcome, changes) in table {
-        let goal = AccountGoal { key: key(), target, late_requests, was_refused };
+        let account = LimitAccount::lasting(&key());
+        let goal = AccountGoal { key: key(), account, target, late_requests, was_refused };
         let attempt = Attempt { unix_ms: 1, nonce: NonZeroU128::MIN };
         let (count, then, is_change) = match from.step_to(&goal, attempt) {
             CapacityStep::Done(outcome) => (0, outcome, false),
@@ -168,4 +175,20 @@ fn tb_08_only_what_differs_is_written() {
         };
         assert_eq!((count, then, is_change), (transfers, outcome, changes), "{from}: {goal:?}");
     }
+}
+
+/// TB-19: all periods of one limit begin with the same counters, and their IDs differ all the same.
+#[test]
+fn tb_19_the_versions_of_two_periods_are_left_by_different_transfers() {
+    let period = |ends_ms| {
+        let mut version = version(0, 0, false);
+        version.row.id = ids::period_account(&key(), Timestamp::from_unix_ms(ends_ms));
+        version.row.code = AccountCode::Period.number();
+        version
+    };
+    let id = |version: &Version| first_id(&change(version, 5, 1).unwrap());
+    let versions = [version(0, 0, false), period(60_000), period(120_000)];
+    let [lasting, first, second] = versions.map(|version| id(&version));
+    assert!(lasting != first && first != second && second != lasting);
+    assert_eq!(id(&period(60_000)), first, "whoever changes it");
 }

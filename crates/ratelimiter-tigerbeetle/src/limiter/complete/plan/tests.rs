@@ -1,12 +1,13 @@
 use std::num::NonZeroU128;
 
 use expect_test::{Expect, expect};
-use ratelimiter::{Capacity, Limit, LimitKind, RegisteredLimit, Window};
+use ratelimiter::{Capacity, RegisteredLimit, ResetSchedule, ResetTime, Window};
 
 use super::*;
 use crate::ids::limit_account;
 use crate::ledger::{AccountRow, Action, Balances, Event, UserData};
 use crate::limiter::codes::AccountCode;
+use crate::limiter::table::LimitAccount;
 
 const LEASE: LeaseId = LeaseId::from_u128(0x0156_3E3A_B5D3_D676_4C61_EFB9_9302_BD5B);
 
@@ -42,7 +43,8 @@ fn table(overage: Overage) -> LimitTable {
         let window = Window::from_seconds(60).unwrap();
         let kind = LimitKind::Rolling { window };
         let limit = Limit::new(key(name), kind, Capacity::new(100).unwrap());
-        table.put(RegisteredLimit::in_force(Limit { overage, ..limit }));
+        let account = LimitAccount::lasting(&limit.key);
+        table.put(RegisteredLimit::in_force(Limit { overage, ..limit }), account);
     }
     table
 }
@@ -53,7 +55,11 @@ fn describe(event: &Event) -> String {
         Action::Pending { movement, timeout_seconds: Some(seconds), .. } => {
             format!("reserve {} for {seconds}s", movement.amount)
         }
-        Action::Pending { .. } => "close".to_owned(),
+        Action::Pending { closes_debit_account: true, .. } => "close".to_owned(),
+        Action::Pending { movement, .. } => {
+            let end = event.transfer.user_data.data_64 / 1_000;
+            format!("reserve {} until {end}s", movement.amount)
+        }
         Action::Posted(movement) if movement.code == TransferCode::Marker.number() => {
             "end".to_owned()
         }
@@ -109,6 +115,40 @@ fn tb_16_the_end_of_a_lease_is_one_chain_that_begins_with_its_marker() {
         &[("b", 4), ("a", 5)],
         &expect!["void + void + reserve 4 for 50s;"],
     );
+}
+
+/// TB-19, CAL-04: within its period a reservation is reconciled without a timeout; afterwards only an
+/// excess of an open lease counts.
+#[test]
+fn tb_19_a_reservation_of_a_period_keeps_its_end() {
+    let calendar = |ends: u64, reserved, actual, overage| {
+        let mut lease = lease(&[("slots", 1), ("tokens", reserved)]);
+        let held = &mut lease.reservations[1];
+        (held.kind, held.expires_at) = (ReservationKind::Calendar, at(ends));
+        held.account = ids::period_account(&key("tokens"), at(ends));
+        let actuals = Actuals::of([(key("tokens"), actual)]).unwrap();
+        let mut table = table(overage);
+        let kind = LimitKind::Calendar {
+            resets: ResetSchedule::Hourly { minute: ResetTime::MIDNIGHT.minute() },
+        };
+        let limit = Limit::new(key("tokens"), kind, Capacity::new(100).unwrap());
+        let account = LimitAccount::of_period(&limit.key, at(3_600));
+        table.put(RegisteredLimit::in_force(Limit { overage, ..limit }), account);
+        let plan = plan(&lease, &actuals, at(10), &table).unwrap().unwrap();
+        let uncovered: u64 = plan.uncovered().iter().map(|(_, units)| units).sum();
+        format!("{} {uncovered} uncovered", chain(&plan))
+    };
+    for (ends, reserved, actual, overage, expected) in [
+        (60, 5, 2, Overage::Debt, "void + void + reserve 2 until 60s; 0 uncovered"),
+        (60, 5, 0, Overage::Debt, "void + void; 0 uncovered"),
+        (60, 5, 9, Overage::Debt, "void + reserve 4 until 60s; 0 uncovered"),
+        (10, 5, 2, Overage::Debt, "void; 0 uncovered"),
+        (10, 5, 5, Overage::Debt, "void; 0 uncovered"),
+        (10, 5, 9, Overage::Debt, "void + debt 4; 4 uncovered"),
+        (10, 5, 9, Overage::Deny, "void; 4 uncovered"),
+    ] {
+        assert_eq!(calendar(ends, reserved, actual, overage), expected);
+    }
 }
 
 /// TB-06, TB-16: expired reservations are left out, except the first hold, which alone shows
