@@ -168,6 +168,7 @@ table_of_facts! { $
         cal_04_a_complete_after_the_period_changes_nothing: "CAL-04" needs VirtualTime,
         cal_04_an_excess_after_the_period_is_debt_while_the_lease_is_open: "CAL-04" needs VirtualTime,
         cal_04_an_excess_after_the_period_only_counts_if_the_overage_is_deny: "CAL-04" needs VirtualTime TellsUncovered,
+        cal_04_an_excess_after_the_period_is_not_the_debt_of_another_limit: "CAL-04" needs VirtualTime,
         def_08_a_calendar_limit_survives_a_restart: "CAL-01, DEF-08" needs KeepsDefinitions,
         cal_01_a_period_survives_a_restart: "CAL-01, COM-07" needs KeepsLeases,
         cal_01_servers_share_a_period: "CAL-01, COM-07" needs SecondServer,

@@ -216,6 +216,7 @@ mod conformance {
             cal_04_a_complete_after_the_period_changes_nothing,
             cal_04_an_excess_after_the_period_is_debt_while_the_lease_is_open,
             cal_04_an_excess_after_the_period_only_counts_if_the_overage_is_deny,
+            cal_04_an_excess_after_the_period_is_not_the_debt_of_another_limit,
             def_08_a_calendar_limit_survives_a_restart,
             def_08_the_mode_of_a_limit_survives_a_restart,
             shd_02_enforcing_after_a_restart_counts_what_was_admitted,

@@ -208,8 +208,8 @@ fn check_template(
         (Strictness::RejectUnknown, _) => {
             r#"a `*` segment makes it a template, which needs a file of version 2: {"version": 2, "limits": [...]}"#.to_owned()
         }
-        (Strictness::PreserveUnknown, Err(error)) => error.to_string(),
-        (Strictness::PreserveUnknown, Ok(_)) => return Ok(()),
+        (Strictness::PreserveUnknown | Strictness::Newer, Err(error)) => error.to_string(),
+        (Strictness::PreserveUnknown | Strictness::Newer, Ok(_)) => return Ok(()),
     };
     let fields = Fields::of(line, text).map_or_else(Vec::new, |Fields(fields)| fields);
     let at = fields.iter().find(|(name, ..)| name == "key").map_or(line, |(_, line, _)| *line);

@@ -113,12 +113,6 @@ impl KeyPattern {
         rank(self).cmp(&rank(other)).then_with(|| self.text.cmp(&other.text))
     }
 
-    /// The text before the first `*`, with which every matching key begins.
-    pub fn literal_prefix(&self) -> &str {
-        let text = self.as_str();
-        text.split_once('*').map_or(text, |(prefix, _)| prefix)
-    }
-
     /// The pattern as a key: that of a template, if it has a wildcard.
     pub const fn key(&self) -> &LimitKey {
         &self.text
@@ -348,14 +342,5 @@ mod tests {
         patterns.sort_by(KeyPattern::cmp_specificity);
         let texts: Vec<_> = patterns.iter().map(KeyPattern::as_str).collect();
         assert_eq!(texts, sorted);
-    }
-
-    #[test]
-    fn a_literal_prefix_ends_before_the_first_wildcard() {
-        for (text, prefix) in
-            [("a:b", "a:b"), ("a:b:*", "a:b:"), ("a:**:b:*", "a:"), ("**:a", ""), ("é:*", "é:")]
-        {
-            assert_eq!(pattern(text).literal_prefix(), prefix);
-        }
     }
 }

@@ -207,7 +207,7 @@ pub(super) async fn run(limits: Limits) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Defines all that is new or changed in one request, then deletes. A file that the server refuses changes nothing.
+/// Defines all that is new or changed, up to 10 000 limits in one request, which the server takes or refuses as a whole; then deletes.
 /// After an error, applying again continues.
 async fn apply(
     server: &HttpLimiter,
