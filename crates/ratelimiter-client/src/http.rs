@@ -111,7 +111,7 @@ impl HttpLimiter {
             .await
     }
 
-    /// The server's metrics in Prometheus' text format. Where the server has tokens, this needs an admin token. A request
+    /// The server's metrics in Prometheus' text format. Where the server has tokens, this needs one that may read. A request
     /// that fails is not repeated.
     ///
     /// # Errors

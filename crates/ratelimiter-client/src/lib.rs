@@ -33,12 +33,12 @@ mod tokio_clock;
 pub use ratelimiter::{
     Actual, Actuals, Backend, Backoff, CAPACITY_MAX, Capacity, CompleteError, CompleteRequest,
     Decision, DefineError, DeleteError, Denial, DenialReason, ForgiveError, HeldAmount, HintPolicy,
-    HoldTimeout, JobId, KeyError, KeyFamily, LeaseId, LeaseIdError, LeasePage, LeasesError, Limit,
-    LimitError, LimitKey, LimitKind, LimitMode, LimitState, LimitStatus, Limiter, LlmDimension,
-    MemoryLimiter, Note, OpenLease, Overage, Page, Refused, RegisteredLimit, ReleaseError,
-    RequestError, Requirement, Requirements, ReserveError, ReserveRequest, ResetDay, ResetMinute,
-    ResetSchedule, ResetTime, StateError, TimeZone, Unanswered, Usage, Weekday, Window, clock,
-    memory,
+    HoldTimeout, JobId, KeyError, KeyFamily, KeyPattern, LeaseId, LeaseIdError, LeasePage,
+    LeasesError, Limit, LimitError, LimitKey, LimitKind, LimitMode, LimitState, LimitStatus,
+    Limiter, LlmDimension, MemoryLimiter, Note, OpenLease, Overage, Page, PatternError, Refused,
+    RegisteredLimit, ReleaseError, RequestError, Requirement, Requirements, ReserveError,
+    ReserveRequest, ResetDay, ResetMinute, ResetSchedule, ResetTime, StateError, TimeZone,
+    Unanswered, Usage, Weekday, Window, clock, memory,
 };
 
 pub use batcher::{BatchOptions, Batcher};

@@ -109,6 +109,10 @@ pub enum LlmRequestError {
     /// The provider, the model or the tenant cannot be part of a key.
     #[error(transparent)]
     Key(#[from] KeyError),
+    /// The provider, the model or the tenant is `*` or `**`, or the model has such a segment.
+    #[error("{key} is a template; a call names one provider, one model and one tenant")]
+    #[expect(missing_docs, reason = "the message shows the field")]
+    Template { key: LimitKey },
     /// The estimate of the prompt and the output together overflow 64 bits.
     #[error("the prompt and its output together have more tokens than can be counted")]
     TooManyTokens,
@@ -157,6 +161,7 @@ impl LlmRequest {
         let requirements = Requirements::of(pairs.into_iter().chain(daily));
         let requirements = requirements.map_err(|error| match error {
             RequestError::AmountZero { .. } => LlmRequestError::NoTokens,
+            RequestError::TemplateKey { key } => LlmRequestError::Template { key },
             RequestError::RequirementCount { .. }
             | RequestError::ActualCount { .. }
             | RequestError::DuplicateKey { .. }

@@ -70,7 +70,7 @@ impl DefineAnswer {
     pub fn of(result: Result<LimitStatus, DefineError>) -> Self {
         match result {
             Ok(status) => Self { ok: true, status: Some(status.into()), ..Self::default() },
-            Err(error) => refusal_of(error).into(),
+            Err(error) => refusal_of(error, "key").into(),
         }
     }
 
@@ -89,7 +89,16 @@ impl DefineAnswer {
                 let statuses = keys.into_iter().zip(statuses).map(status).collect();
                 Self { ok: true, statuses, ..Self::default() }
             }
-            Err(error) => refusal_of(error).into(),
+            Err(error) => {
+                let at = match &error {
+                    DefineError::InvalidKey { key, .. } => keys.iter().position(|k| k == key),
+                    DefineError::KindConflict { .. }
+                    | DefineError::Unanswered(_)
+                    | DefineError::Refused(_) => None,
+                };
+                let field = format!("{LIMITS}[{}].key", at.unwrap_or_default());
+                refusal_of(error, &field).into()
+            }
         }
     }
 
@@ -152,9 +161,11 @@ fn status_of(status: StatusBody, asked: &Limit) -> LimitStatus {
     }
 }
 
-fn refusal_of(error: DefineError) -> Refusal {
+/// `field` is the path of the key, if that is invalid.
+fn refusal_of(error: DefineError, field: &str) -> Refusal {
     let message = error.to_string();
     let error = match error {
+        DefineError::InvalidKey { .. } => return Refusal::of_field(field, message),
         DefineError::KindConflict { key, is: _ } => ErrorCode::KindConflict { key },
         DefineError::Unanswered(Unanswered { .. }) => ErrorCode::BackendError,
         DefineError::Refused(Refused { .. }) => ErrorCode::BackendRefused,

@@ -51,6 +51,8 @@ pub(crate) fn error_of<E: From<Unanswered> + From<Refused>>(
         | ErrorCode::LeaseEnded
         | ErrorCode::InvalidActual { .. }
         | ErrorCode::KindConflict { .. }
+        | ErrorCode::TooManyInstances { .. }
+        | ErrorCode::TooManyWaiters
         | ErrorCode::TooManyLimits
         | ErrorCode::LimitsReadOnly
         | ErrorCode::NotFound

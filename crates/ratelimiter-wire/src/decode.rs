@@ -187,14 +187,16 @@ impl From<RequestError> for Refusal {
     fn from(error: RequestError) -> Self {
         let message = error.to_string();
         match error {
-            RequestError::RequirementCount { .. } | RequestError::AmountZero { .. } => {
-                Self::of_field("requirements", message)
-            }
+            RequestError::RequirementCount { .. }
+            | RequestError::AmountZero { .. }
+            | RequestError::TemplateKey { .. } => Self::of_field("requirements", message),
             RequestError::ActualCount { .. } => Self::of_field("actuals", message),
             RequestError::DuplicateKey { key } => {
                 Self { error: ErrorCode::DuplicateKey { key }, message }
             }
             RequestError::JobId => Self::of_field("job_id", message),
+            RequestError::WaitTooLong { .. } => Self::of_field("wait_ms", message),
+            RequestError::Queue => Self::of_field("queue", message),
         }
     }
 }

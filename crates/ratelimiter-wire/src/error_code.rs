@@ -8,6 +8,8 @@ use ratelimiter::LimitKey;
 
 /// Declares the codes from one table, so that a code, its text and its HTTP status stand together.
 macro_rules! error_codes {
+    (@pattern $about:ident) => { Some($about) };
+    (@pattern) => { _ };
     ($(#[$meta:meta])* $name:ident {
         $($(#[$doc:meta])* $variant:ident $({ $about:ident: $type:ty })? = $code:literal, $status:literal;)*
     }) => {
@@ -42,8 +44,10 @@ macro_rules! error_codes {
 
             /// The inverse of `parts`; `None` for an unknown code or an invalid key.
             fn from_parts(code: &str, about: Option<&str>) -> Option<Self> {
-                Some(match code {
-                    $($code => Self::$variant $({ $about: about?.parse().ok()? })?,)*
+                Some(match (code, about) {
+                    $(($code, error_codes!(@pattern $($about)?)) => {
+                        Self::$variant $({ $about: $about.parse().ok()? })?
+                    })*
                     _ => return None,
                 })
             }
@@ -83,6 +87,10 @@ error_codes! {
         InvalidActual { key: LimitKey } = "invalid_actual", 400;
         /// `kind_conflict:<key>`: the key is of the other kind.
         KindConflict { key: LimitKey } = "kind_conflict", 409;
+        /// `too_many_limits:<template>`: the limit would have to be made from this template, and there are too many of these.
+        TooManyInstances { template: LimitKey } = "too_many_limits", 200;
+        /// `too_many_waiters`: there is no room, and as many requests wait at this server as may.
+        TooManyWaiters = "too_many_waiters", 200;
         /// `too_many_limits`: the server has its maximum number of limits.
         TooManyLimits = "too_many_limits", 409;
         /// `limits_read_only`: the server cannot write its limits file. Repeating does not help.
@@ -135,7 +143,7 @@ mod tests {
     use super::*;
 
     /// The codes with their statuses, as in `docs/reference/http-api.md`.
-    const CODES: [(&str, u16); 21] = [
+    const CODES: [(&str, u16); 22] = [
         ("invalid_request:requirements[0].amount", 400),
         ("duplicate_key:a:b", 400),
         ("unknown_limit_key:a:b", 404),
@@ -146,6 +154,7 @@ mod tests {
         ("lease_ended", 409),
         ("invalid_actual:a:b", 400),
         ("kind_conflict:a:b", 409),
+        ("too_many_limits:a:*", 200),
         ("too_many_limits", 409),
         ("limits_read_only", 409),
         ("not_found", 404),

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
-    Decision, Denial, DenialReason, JobId, LeaseId, LimitKey, Refused, Requirement, Requirements,
-    ReserveError, ReserveRequest, Unanswered,
+    Decision, Denial, DenialReason, JobId, LeaseId, LimitKey, Refused, RequestError, Requirement,
+    Requirements, ReserveError, ReserveRequest, Unanswered, Wait,
 };
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +15,9 @@ use crate::decode::{Body, Refusal};
 use crate::error_code::ErrorCode;
 use crate::field;
 use crate::strict::strict;
+
+/// The longest wait of a reserve, in milliseconds.
+const WAIT_MS_MAX: u64 = 60_000;
 
 /// Asks whether a call may go ahead.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +39,19 @@ pub struct ReserveBody {
     /// Reserved together or not at all: 1 to 32 requirements with distinct keys.
     #[cfg_attr(feature = "openapi", schema(min_items = 1, max_items = 32))]
     pub requirements: Vec<RequirementBody>,
+    /// How long to wait for room, in milliseconds: 0 to 60000. Without it, or with 0, a request without room is denied at once.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "field::optional_number::<_, 0, WAIT_MS_MAX>"
+    )]
+    #[cfg_attr(feature = "openapi", schema(maximum = 60_000))]
+    pub wait_ms: Option<u64>,
+    /// Requests that wait take turns by queue, for example one per tenant; within a queue the first to come is the first served. At
+    /// most 256 bytes; empty by default.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(max_length = 256))]
+    pub queue: String,
 }
 
 /// What a call needs of one limit.
@@ -74,6 +90,9 @@ pub struct ReserveAnswer {
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "field::keys")]
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
     pub shadow_denied_keys: Vec<LimitKey>,
+    /// How long the request waited, if it has `wait_ms`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waited_ms: Option<u64>,
     /// Why the request failed: a stable error code, then `:` and the key or field in question.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "field::error_code")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, example = "unknown_limit_key:global:llm:openai:gpt-4o:rpm"))]
@@ -90,21 +109,27 @@ impl Body for ReserveBody {
     type Request = ReserveRequest;
 
     fn into_request(self) -> Result<ReserveRequest, Refusal> {
-        let Self { lease_id, job_id, requirements } = self;
+        let Self { lease_id, job_id, requirements, wait_ms, queue } = self;
         let requirement = |RequirementBody { key, amount }| Requirement { key, amount };
-        Ok(ReserveRequest {
-            lease: lease_id,
-            job: job_id.map(JobId::new).transpose()?,
-            requirements: Requirements::new(
-                requirements.into_iter().map(requirement).collect::<Box<[_]>>(),
-            )?,
-        })
+        let requirements: Box<[_]> = requirements.into_iter().map(requirement).collect();
+        let template = requirements.iter().position(|requirement| requirement.key.is_template());
+        let job = job_id.map(JobId::new).transpose()?;
+        let requirements = Requirements::new(requirements).map_err(|error| match template {
+            Some(at) if matches!(error, RequestError::TemplateKey { .. }) => {
+                Refusal::of_field(&format!("requirements[{at}].key"), error.to_string())
+            }
+            Some(_) | None => error.into(),
+        })?;
+        // The queue is checked even if the request does not wait.
+        let wait = Wait::new(Duration::from_millis(wait_ms.unwrap_or(0)), queue)?;
+        let wait = wait_ms.map(|_| wait);
+        Ok(ReserveRequest { lease: lease_id, job, requirements, wait })
     }
 }
 
 impl From<&ReserveRequest> for ReserveBody {
     fn from(request: &ReserveRequest) -> Self {
-        let ReserveRequest { lease, job, requirements } = request;
+        let ReserveRequest { lease, job, requirements, wait } = request;
         let requirement = |requirement: &Requirement| {
             let Requirement { key, amount } = requirement;
             RequirementBody { key: key.clone(), amount: *amount }
@@ -113,6 +138,8 @@ impl From<&ReserveRequest> for ReserveBody {
             lease_id: *lease,
             job_id: job.as_ref().map(|job| job.as_str().to_owned()),
             requirements: requirements.iter().map(requirement).collect(),
+            wait_ms: wait.as_ref().map(|wait| whole_ms(wait.at_most())),
+            queue: wait.as_ref().map(|wait| wait.queue().to_owned()).unwrap_or_default(),
         }
     }
 }
@@ -147,6 +174,17 @@ impl ReserveAnswer {
                 ),
                 ErrorCode::LimitDecreasing { key },
             ),
+            DenialReason::TooManyWaiters { keys } => {
+                let message = "too many requests wait already; see server.waiters_max".to_owned();
+                let error = Some(ErrorCode::TooManyWaiters);
+                return Self { denied_keys: keys, error, message: Some(message), ..denied };
+            }
+            DenialReason::TooManyLimits { template } => (
+                format!(
+                    "too many limits are made from templates, such as {template}; see registry.instances_max and registry.new_instances_per_second_max"
+                ),
+                ErrorCode::TooManyInstances { template },
+            ),
         };
         Self { error: Some(code), message: Some(message), ..denied }
     }
@@ -180,6 +218,7 @@ impl ReserveAnswer {
             reserved_at_unix_ms,
             denied_keys,
             shadow_denied_keys: shadow_denied,
+            waited_ms: _,
             error,
             message,
         } = self;
@@ -200,6 +239,12 @@ impl ReserveAnswer {
             (false, Some(ErrorCode::LimitPaused { key })) => denied(DenialReason::Paused { key }),
             (false, Some(ErrorCode::LimitDecreasing { key })) => {
                 denied(DenialReason::Decreasing { key })
+            }
+            (false, Some(ErrorCode::TooManyInstances { template })) => {
+                denied(DenialReason::TooManyLimits { template })
+            }
+            (false, Some(ErrorCode::TooManyWaiters)) => {
+                denied(DenialReason::TooManyWaiters { keys: denied_keys })
             }
             (_, Some(code)) => Err(reserve_error(code, message, retry_after)),
         }

@@ -47,6 +47,7 @@ fn reserve_results() -> Vec<Result<Decision, ReserveError>> {
         denied(DenialReason::NoRoom { keys: vec![key("a"), key("b")] }, 120),
         denied(DenialReason::Paused { key: key("a") }, 10_000),
         denied(DenialReason::Decreasing { key: key("a") }, 10_000),
+        denied(DenialReason::TooManyLimits { template: key("a:*") }, 10_000),
         Err(ReserveError::UnknownKey { key: key("a:b") }),
         Err(ReserveError::AmountExceedsCapacity { key: key("a") }),
         Err(ReserveError::LeaseConflict),
@@ -56,7 +57,7 @@ fn reserve_results() -> Vec<Result<Decision, ReserveError>> {
     ]
 }
 
-/// HTTP-05, SHD-01
+/// HTTP-05, SHD-01, TPL-07
 #[test]
 fn an_answer_to_a_reserve_has_its_status_and_form() {
     let lines: String = reserve_results()
@@ -72,6 +73,7 @@ fn an_answer_to_a_reserve_has_its_status_and_form() {
         200 {"allowed":false,"retry_after_ms":120,"reserved_at_unix_ms":0,"denied_keys":["a","b"]}
         200 {"allowed":false,"retry_after_ms":10000,"reserved_at_unix_ms":0,"error":"limit_paused:a","message":"a is paused (capacity 0); nothing is admitted until it is raised"}
         200 {"allowed":false,"retry_after_ms":10000,"reserved_at_unix_ms":0,"error":"limit_decreasing:a","message":"the capacity of a is being lowered; nothing is admitted until it applies"}
+        200 {"allowed":false,"retry_after_ms":10000,"reserved_at_unix_ms":0,"error":"too_many_limits:a:*","message":"too many limits are made from templates, such as a:*; see registry.instances_max and registry.new_instances_per_second_max"}
         404 {"allowed":false,"retry_after_ms":0,"error":"unknown_limit_key:a:b","message":"no limit is defined for a:b"}
         422 {"allowed":false,"retry_after_ms":0,"error":"amount_exceeds_capacity:a","message":"more is asked of a than its whole capacity; waiting cannot help"}
         409 {"allowed":false,"retry_after_ms":0,"error":"lease_conflict","message":"this lease ID was used before with other requirements; take a new one"}
@@ -200,6 +202,22 @@ fn a_definition_response_round_trips() {
         assert!(line.starts_with(expected), "{line}");
         let answer: DefineAnswer = serde_json::from_str(&json).unwrap();
         same_outcome(&result, &answer.into_result(&limit()));
+    }
+}
+
+/// TPL-01: a key that cannot be defined is refused with its field, in a list too.
+#[test]
+fn tpl_01_a_key_that_cannot_be_defined_is_refused_with_its_field() {
+    let error = || DefineError::InvalidKey { key: key("a*b"), reason: "for a reason".to_owned() };
+    let one = DefineAnswer::of(Err(error()));
+    let many = DefineAnswer::of_all(vec![key("a"), key("a*b")], Err(error()));
+    for (answer, field) in [(one, "key"), (many, "limits[1].key")] {
+        assert_eq!(answer.http_status(), 400);
+        assert_eq!(answer.error, Some(ErrorCode::InvalidRequest { field: field.to_owned() }));
+        let message = answer.message.clone().unwrap();
+        assert_eq!(message, "a*b cannot be defined: for a reason");
+        assert!(!answer.is_list_unsupported(), "a client does not send the list one by one");
+        assert!(matches!(answer.into_result(&limit()), Err(DefineError::Refused(_))));
     }
 }
 

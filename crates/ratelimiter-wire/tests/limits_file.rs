@@ -374,3 +374,53 @@ fn ops_05_errors_in_a_versioned_file_are_reported() {
         line 2: a: kind: missing field `kind`"#]],
     );
 }
+
+fn rolling(key: &str) -> String {
+    format!(
+        r#"{{ "kind": "rolling", "capacity": 1, "window_seconds": 60,
+              "key": "{key}" }}"#
+    )
+}
+
+fn file_of(version: Option<u64>, keys: &[&str]) -> String {
+    let limits = keys.iter().map(|key| rolling(key)).collect::<Vec<_>>().join(",\n");
+    match version {
+        None => format!("[\n{limits}\n]"),
+        Some(version) => format!("{{ \"version\": {version}, \"limits\": [\n{limits}\n] }}"),
+    }
+}
+
+/// TPL-01
+#[test]
+fn tpl_01_a_template_needs_a_file_of_version_2() {
+    check(
+        &file_of(None, &["a", "tenant:*:rpm", "a*b", "**:rpm"]),
+        &expect![[r#"
+            line 5: tenant:*:rpm: key: a `*` segment makes it a template, which needs a file of version 2: {"version": 2, "limits": [...]}
+            line 9: **:rpm: key: a `*` segment makes it a template, which needs a file of version 2: {"version": 2, "limits": [...]}"#]],
+    );
+    check(
+        &file_of(Some(2), &["tenant:*:rpm", "a:**:**", "*", "a*:*"]),
+        &expect![[r#"
+            line 5: a:**:**: key: a pattern has at most one `**`
+            line 7: *: key: a pattern needs at least one segment that is not `*` or `**`
+            line 9: a*:*: key: `*` and `**` must be whole segments between `:`, not a part of `a*`"#]],
+    );
+}
+
+/// TPL-01, OPS-05: templates are read beside fields that only a newer version knows.
+#[test]
+fn tpl_01_templates_and_old_keys_are_read_and_written() {
+    let file = file_of(Some(3), &["tenant:*:rpm", "a*b"]).replace("\"key\"", "\"new\": 1, \"key\"");
+    let document = LimitsDocument::read(file.as_bytes()).unwrap();
+    let keys: Vec<_> = document.registry.iter().map(|limit| limit.limit.key.to_string()).collect();
+    assert_eq!(keys, ["a*b", "tenant:*:rpm"]);
+    assert_eq!(document.notes.len(), 2);
+    let mut registry = read_limits_file(file_of(None, &["a", "a*b"]).as_bytes()).unwrap();
+    assert!(write_limits_file(registry.iter()).starts_with('['), "an array stays an array");
+    let template = document.registry.get(&LimitKey::new("tenant:*:rpm").unwrap()).unwrap();
+    registry.put(template.clone());
+    let written = write_limits_file(registry.iter());
+    assert!(written.contains("\"version\": 2"), "{written}");
+    assert_eq!(read_limits_file(written.as_bytes()).unwrap(), registry);
+}

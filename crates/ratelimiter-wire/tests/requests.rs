@@ -503,3 +503,23 @@ fn a_batch_has_1_to_256_requests() {
         invalid_request:more: unknown field `more`, expected `requests` at line 1 column 21"#]]
     .assert_eq(&lines.join("\n"));
 }
+
+/// TPL-01
+#[test]
+fn tpl_01_a_requirement_that_names_a_template_is_refused_with_its_field() {
+    let reserve = |first: &str, second: &str| {
+        format!(
+            r#"{{"lease_id":"{LEASE}","requirements":[{{"key":"{first}","amount":1}},{{"key":"{second}","amount":1}}]}}"#
+        )
+    };
+    let bodies = [reserve("tenant:*:rpm", "a"), reserve("a", "**"), reserve("a:**", "a:**")];
+    check::<ReserveBody>(
+        &bodies.each_ref().map(String::as_str),
+        &expect![[r#"
+            invalid_request:requirements[0].key: tenant:*:rpm is a template; a requirement names one of the keys that it stands for
+            invalid_request:requirements[1].key: ** is a template; a requirement names one of the keys that it stands for
+            duplicate_key:a:**: a:** is listed twice; list each key once, with the sum
+        "#]],
+    );
+    assert!(read::<ReserveBody>(reserve("a*b", "a").as_bytes()).is_ok());
+}

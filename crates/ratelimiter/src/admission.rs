@@ -37,6 +37,7 @@ mod denials;
 mod gates;
 mod outage;
 mod rooms;
+mod turn;
 mod waiter;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,6 +48,7 @@ pub use self::gates::{GateId, Gates};
 use self::outage::Outage;
 pub use self::outage::no_answer_pause;
 use self::rooms::{Place, RoomId, Rooms};
+pub use self::turn::Turn;
 pub use self::waiter::Waiter;
 use self::waiter::{GateRequirement, Wait, WaiterState};
 use crate::clock::Timestamp;

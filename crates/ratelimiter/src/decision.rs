@@ -24,7 +24,7 @@ pub enum Decision {
 /// Why a reserve was denied, and when to retry with a new lease ID.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denial {
-    /// Full, paused or decreasing.
+    /// What was in the way.
     pub reason: DenialReason,
     /// When to retry. A retry after this time may still be denied, because other callers compete for the limit.
     pub retry_after: Duration,
@@ -49,8 +49,17 @@ pub enum DenialReason {
         /// The limit.
         key: LimitKey,
     },
-    /// There was no room, and as many requests wait as may.
-    TooManyWaiters,
+    /// The limit would have to be made from a template, and there are too many of these already, or too many new ones in this
+    /// second. The lease ID may be used again.
+    TooManyLimits {
+        /// The key of the template.
+        template: LimitKey,
+    },
+    /// There was no room, and as many requests wait as may. The lease ID may be used again.
+    TooManyWaiters {
+        /// The limits without room.
+        keys: Vec<LimitKey>,
+    },
 }
 
 impl Decision {
@@ -80,14 +89,14 @@ impl Denial {
         u64::try_from(ms).unwrap_or(u64::MAX)
     }
 
-    /// The limits that denied the reserve.
+    /// The limits that denied the reserve; none if there are [too many](DenialReason::TooManyLimits).
     pub fn keys(&self) -> &[LimitKey] {
         match &self.reason {
-            DenialReason::NoRoom { keys } => keys,
+            DenialReason::NoRoom { keys } | DenialReason::TooManyWaiters { keys } => keys,
             DenialReason::Paused { key } | DenialReason::Decreasing { key } => {
                 std::slice::from_ref(key)
             }
-            DenialReason::TooManyWaiters => &[],
+            DenialReason::TooManyLimits { .. } => &[],
         }
     }
 }

@@ -60,6 +60,9 @@ pub enum DefineError {
         "{key} is a {is} limit and cannot become another kind; delete it first, or take another key"
     )]
     KindConflict { key: LimitKey, is: &'static str },
+    /// No new limit or template can have this key.
+    #[error("{key} cannot be defined: {reason}")]
+    InvalidKey { key: LimitKey, reason: String },
     /// The backend gave no answer, or the definition could not be stored.
     #[error(transparent)]
     Unanswered(#[from] Unanswered),

@@ -108,6 +108,20 @@ impl LimitKey {
         &self.text
     }
 
+    /// True if a segment is `*` or `**`: the key names a template, from which limits are made for the keys that it
+    /// [matches](KeyPattern::matches).
+    ///
+    /// ```
+    /// use ratelimiter::LimitKey;
+    ///
+    /// assert!(LimitKey::new("tenant:*:llm:daily_tokens")?.is_template());
+    /// assert!(!LimitKey::new("tenant:acme:llm:daily_tokens")?.is_template());
+    /// # Ok::<(), ratelimiter::KeyError>(())
+    /// ```
+    pub fn is_template(&self) -> bool {
+        pattern::has_wildcard(&self.text)
+    }
+
     /// The key's text, which clones share.
     #[inline]
     pub(crate) const fn text(&self) -> &ArcStr {
@@ -219,6 +233,17 @@ mod tests {
         assert_eq!(LimitKey::new("k".repeat(257)), Err(KeyError::TooLong { bytes: 257 }));
         assert!(LimitKey::new("é".repeat(128)).is_ok(), "bytes are counted, not characters");
         assert_eq!(LimitKey::new("é".repeat(129)), Err(KeyError::TooLong { bytes: 258 }));
+    }
+
+    /// TPL-01
+    #[test]
+    fn tpl_01_a_key_with_a_segment_that_is_a_wildcard_is_a_template() {
+        for text in ["a:*", "*:a", "a:*:b", "a:**", "**:a", "a:**:b", "*", "**", "a*:*"] {
+            assert!(LimitKey::new(text).unwrap().is_template(), "{text}");
+        }
+        for text in ["a", "a:b", "a*", "*a", "a*b:c", "a:***", "a:*b:c", "a::b"] {
+            assert!(!LimitKey::new(text).unwrap().is_template(), "{text}");
+        }
     }
 
     /// DEF-01

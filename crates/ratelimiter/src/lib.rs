@@ -5,7 +5,7 @@
 //! | type | for |
 //! | --- | --- |
 //! | [`LimitKey`], [`Limit`], [`LimitKind`] | what is limited |
-//! | [`KeyPattern`] | which keys are meant |
+//! | [`KeyPattern`], [`Templates`] | which keys are meant; limits for keys that nobody listed |
 //! | [`ReserveRequest`], [`CompleteRequest`] | requirements before a call, actual use after it |
 //! | [`Decision`], [`Denial`] | the answer; a denial names the full limits and when to retry |
 //! | [`Limiter`], [`Backend`] | the traits of every limiter and of every backend |
@@ -26,6 +26,7 @@ pub mod memory;
 mod open_lease;
 mod registry;
 mod request;
+mod template;
 
 pub use decision::{Decision, Denial, DenialReason};
 pub use error::{
@@ -51,5 +52,7 @@ pub use open_lease::{
 pub use registry::{LimitState, LimitStatus, Page, RegisteredLimit, Registry, Usage};
 pub use request::{
     ACTUALS_MAX, Actual, Actuals, CompleteRequest, JOB_ID_BYTES_MAX, JobId, QUEUE_BYTES_MAX,
-    REQUIREMENTS_MAX, RESERVE_WAIT_MAX, RequestError, Requirement, Requirements, ReserveRequest, Wait,
+    REQUIREMENTS_MAX, RESERVE_WAIT_MAX, RequestError, Requirement, Requirements, ReserveRequest,
+    Wait,
 };
+pub use template::Templates;

@@ -4,6 +4,8 @@ mod calendar;
 
 use std::fmt;
 
+use arcstr::ArcStr;
+
 pub use self::calendar::{
     RESET_DAY_MAX, ResetDay, ResetMinute, ResetSchedule, ResetTime, TimeZone, Weekday,
 };
@@ -102,9 +104,9 @@ pub enum Overage {
     Deny,
 }
 
-/// Free text for display, at most 1 KiB.
+/// Free text for display, at most 1 KiB. Clones share it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub struct Note(Box<str>);
+pub struct Note(ArcStr);
 
 /// Why a value is invalid in a limit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -311,7 +313,7 @@ impl Note {
         if text.len() > NOTE_BYTES_MAX {
             return Err(LimitError::NoteTooLong { bytes: text.len() });
         }
-        Ok(Self(text))
+        Ok(Self(ArcStr::from(text)))
     }
 
     /// The note's text.

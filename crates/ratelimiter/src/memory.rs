@@ -13,6 +13,7 @@ mod colliding_keys;
 mod complete;
 mod group;
 mod groups;
+mod instances;
 mod joined_amounts;
 mod leases;
 mod listing;
@@ -24,20 +25,23 @@ mod queue;
 mod reservations;
 mod reserve;
 mod shards;
+mod states;
 mod sweeper;
+mod templates;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard};
 use std::thread;
 
 use arrayvec::ArrayVec;
 
 use self::groups::{Groups, LockedGroups, shard_of};
+use self::instances::Instances;
 use self::leases::{LeaseDetails, Leases, OpenLease};
 pub use self::options::MemoryOptions;
 use self::poison::PoisonFlag;
-use self::reserve::{Asker, Attempt};
+use self::reserve::Attempt;
 use self::sweeper::Sweeper;
+use crate::admission::Turn;
 use crate::clock::{Clock, Timestamp};
 use crate::decision::Decision;
 use crate::error::{
@@ -84,8 +88,8 @@ pub struct MemoryLimiter {
     _sweeper: Option<Arc<Sweeper>>,
 }
 
-/// The sweep looks at most at so many groups before it lets go of the lock.
-const GROUPS_PER_LOCK: usize = 64;
+/// The sweep, or a change of a template, looks at most at so many groups before it lets go of the lock.
+const GROUPS_PER_LOCK: u32 = 64;
 /// The sweep ends or forgets at most so many leases before it lets go of the lock.
 const LEASES_PER_LOCK: usize = 256;
 
@@ -98,7 +102,8 @@ struct State {
     hints: HintPolicy,
     groups: Groups,
     leases: Leases,
-    /// Covers the groups and the leases.
+    instances: Instances,
+    /// Covers the groups, the leases and the templates.
     poison: PoisonFlag,
 }
 
@@ -121,10 +126,10 @@ impl MemoryLimiter {
     /// # Panics
     /// If the thread of the background sweep cannot be started, or if `remember_max` is above 2^30.
     pub fn with_options(options: MemoryOptions) -> Self {
-        let leases = Leases::new(&options);
+        let (leases, instances) = (Leases::new(&options), Instances::new(&options));
         let MemoryOptions { clock, hints, sweep_every, .. } = options;
         let (groups, poison) = (Groups::default(), PoisonFlag::default());
-        let state = Arc::new(State { clock, hints, groups, leases, poison });
+        let state = Arc::new(State { clock, hints, groups, leases, instances, poison });
         let sweeper = sweep_every.map(|every| Arc::new(Sweeper::start(&state, every)));
         Self { state, _sweeper: sweeper }
     }
@@ -148,44 +153,27 @@ impl MemoryLimiter {
     /// # Errors
     /// As there.
     pub fn reserve_now(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
-        self.reserve_as(request, Asker::AtOnce)
+        self.reserve_in_turn(request, Turn::default())
     }
 
-    /// A reserve of a caller that waits: as [`MemoryLimiter::reserve_now`], but a lack of room is not remembered, so that the same lease
-    /// may ask again, and the hint says when there is room if no lease completes before.
+    /// As [`MemoryLimiter::reserve_now`], for a server that lets requests wait.
     ///
     /// # Errors
     /// As there.
-    pub fn attempt_now(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
-        self.reserve_as(request, Asker::Waiting)
-    }
-
-    /// As [`MemoryLimiter::reserve_now`], while others wait for room of the limit `behind`: nothing new is admitted.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn reserve_behind(
-        &self,
-        request: &ReserveRequest,
-        behind: &LimitKey,
-    ) -> Result<Decision, ReserveError> {
-        self.reserve_as(request, Asker::Behind(behind))
-    }
-
     #[inline]
-    fn reserve_as(
+    pub fn reserve_in_turn(
         &self,
         request: &ReserveRequest,
-        asker: Asker<'_>,
+        turn: Turn<'_>,
     ) -> Result<Decision, ReserveError> {
-        let State { clock, hints, groups, leases, poison } = &*self.state;
+        let State { clock, hints, groups, leases, instances, poison } = &*self.state;
         let (id, mut lease_shard) = leases.lock(request.lease);
         let mut locked = LockedGroups::default();
         groups.lock(&mut locked, request.requirements.iter().map(|need| shard_of(&need.key)));
         let now = clock.now();
         let _change = poison.begin_change()?;
         let (needs, leases, groups) = (ArrayVec::new(), &mut *lease_shard, &mut locked);
-        Attempt { now, id, needs, leases, groups, policy: hints, asker }.reserve(request)
+        Attempt { now, id, needs, leases, groups, instances, policy: hints, turn }.reserve(request)
     }
 
     /// [`Limiter::complete`] without a future.
@@ -194,7 +182,8 @@ impl MemoryLimiter {
     /// As there.
     pub fn complete_now(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
         let ended = self.state.end(request.lease, |now, lease, details, groups| {
-            complete::complete(now, lease, details, &request.actuals, groups)
+            let instances = &self.state.instances;
+            complete::complete(now, lease, details, &request.actuals, groups, instances)
         });
         ended.map(|_| ())
     }
@@ -209,10 +198,13 @@ impl MemoryLimiter {
     ) -> Result<Vec<LimitKey>, CompleteError> {
         let mut freed = Vec::new();
         self.state.end(request.lease, |now, lease, details, groups| {
-            complete::complete(now, lease, details, &request.actuals, groups)?;
+            let instances = &self.state.instances;
+            complete::complete(now, lease, details, &request.actuals, groups, instances)?;
             let live = lease.reservations.iter().filter(|held| held.is_live(now));
             // A hold's slot may be free by now, if its limit was deleted.
-            freed.extend(live.filter_map(|held| groups.group(held.group).key_in(held.slot).cloned()));
+            freed.extend(
+                live.filter_map(|held| groups.group(held.group).key_in(held.slot).cloned()),
+            );
             Ok::<_, CompleteError>(())
         })?;
         Ok(freed)
@@ -244,7 +236,7 @@ impl MemoryLimiter {
     /// As there.
     pub fn release_now(&self, lease: LeaseId) -> Result<(), ReleaseError> {
         let ended = self.state.end(lease, |now, lease, _, groups| {
-            complete::release(now, lease, groups);
+            complete::release(now, lease, groups, &self.state.instances);
             Ok::<_, ReleaseError>(())
         });
         match ended? {
@@ -258,13 +250,22 @@ impl MemoryLimiter {
     /// # Errors
     /// As there.
     pub fn forgive_now(&self, key: &LimitKey) -> Result<u128, ForgiveError> {
-        let State { groups, poison, .. } = &*self.state;
+        let State { groups, instances, poison, .. } = &*self.state;
         let mut shard = groups.lock_one(key);
         let _change = poison.begin_change()?;
         let group = shard.group_of(key);
         let found = group.and_then(|group| Some((group.find(key)?.0, group)));
-        let (slot, group) = found.ok_or_else(|| ForgiveError::UnknownKey { key: key.clone() })?;
-        Ok(group.limit(slot).forgive())
+        if let Some((slot, group)) = found {
+            let forgiven = group.limit(slot).forgive();
+            shard.drop_unused_instance(key);
+            return Ok(forgiven);
+        }
+        // A template owes nothing, and neither does an instance that does not exist.
+        let templates = instances.templates();
+        match templates.all().get(key).or_else(|| templates.all().find(key)) {
+            Some(_) => Ok(0),
+            None => Err(ForgiveError::UnknownKey { key: key.clone() }),
+        }
     }
 
     /// [`Backend::define`] without a future.
@@ -272,10 +273,14 @@ impl MemoryLimiter {
     /// # Errors
     /// As there.
     pub fn define_now(&self, limit: Limit) -> Result<LimitStatus, DefineError> {
+        if limit.key.is_template() {
+            return self.state.define_template(limit);
+        }
         let State { clock, groups, poison, .. } = &*self.state;
         let mut shard = groups.lock_one(&limit.key);
         let now = clock.now();
         let _change = poison.begin_change()?;
+        shard.check_definition(now, &limit)?;
         shard.group_or_new(&limit.key).define(now, limit)
     }
 
@@ -283,8 +288,14 @@ impl MemoryLimiter {
     /// stay; if there are none, a pending decrease applies at once.
     ///
     /// # Panics
-    /// If the limiter is poisoned; see [`MemoryLimiter::check_poisoned`].
+    /// If the limiter is poisoned, see [`MemoryLimiter::check_poisoned`]; or if the key is that of a template and no
+    /// [pattern](crate::KeyPattern).
     pub fn restore(&self, registered: RegisteredLimit) -> LimitStatus {
+        if registered.limit.key.is_template() {
+            let template = Limit { capacity: registered.target(), ..registered.limit };
+            let restored = self.state.restore_template(template);
+            return restored.expect("a template can be restored");
+        }
         let State { clock, groups, poison, .. } = &*self.state;
         let mut shard = groups.lock_one(&registered.limit.key);
         let now = clock.now();
@@ -297,6 +308,9 @@ impl MemoryLimiter {
     /// # Errors
     /// As there.
     pub fn delete_now(&self, key: &LimitKey) -> Result<(), DeleteError> {
+        if key.is_template() {
+            return self.state.delete_template(key);
+        }
         let State { groups, poison, .. } = &*self.state;
         let mut shard = groups.lock_one(key);
         let _change = poison.begin_change()?;
@@ -346,6 +360,25 @@ impl MemoryLimiter {
         self.state.leases.shards.each().map(|shard| shard.lock().open.len()).sum()
     }
 
+    /// Number of limits that were made from templates, and not yet swept.
+    pub fn instances(&self) -> usize {
+        self.state.instances.templates().instance_count()
+    }
+
+    /// The number of these limits for each template, sorted by key.
+    pub fn instances_by_template(&self) -> Vec<(LimitKey, usize)> {
+        let templates = self.state.instances.templates();
+        let counts = templates.instance_counts().map(|(key, count)| (key.clone(), count));
+        let mut counts: Vec<_> = counts.collect();
+        counts.sort_unstable();
+        counts
+    }
+
+    /// The key of the template that governs a key which is not defined itself.
+    pub fn template_of(&self, key: &LimitKey) -> Option<LimitKey> {
+        self.state.template_of(key)
+    }
+
     /// Number of ended or denied leases that are remembered.
     pub fn past_leases(&self) -> usize {
         self.state.leases.shards.each().map(|shard| shard.lock().past.len()).sum()
@@ -380,46 +413,6 @@ impl State {
         let (ended, _) = found.remove();
         lease_shard.record_end(now, id, ended.reserved_at);
         Ok(if ended.is_live(now) { EndedLease::Live } else { EndedLease::NotLive })
-    }
-
-    fn state(&self, key: &LimitKey) -> Result<Option<LimitState>, Unanswered> {
-        let mut shard = self.groups.lock_one(key);
-        let now = self.clock.now();
-        let _change = self.poison.begin_change()?;
-        let Some(group) = shard.group_of(key) else {
-            return Ok(None);
-        };
-        group.expire(now);
-        Ok(group.find(key).map(|(slot, _)| slot).map(|slot| group.limit(slot).state(now)))
-    }
-
-    fn states(
-        &self,
-        page: &Page,
-        is_listed: &impl Fn(&LimitKey) -> bool,
-    ) -> Result<Vec<LimitState>, Unanswered> {
-        let count_max = page.count_max.unwrap_or(usize::MAX);
-        let mut first: BTreeMap<LimitKey, LimitState> = BTreeMap::new();
-        for shard in self.groups.shards.each() {
-            let mut shard = shard.lock();
-            let now = self.clock.now();
-            let _change = self.poison.begin_change()?;
-            for group in shard.groups_mut() {
-                group.expire(now);
-                for limit in group.limits() {
-                    let key = &limit.registered().limit.key;
-                    let is_first = first.len() < count_max
-                        || first.last_key_value().is_some_and(|(last, _)| key < last);
-                    if is_first && page.has(key) && is_listed(key) {
-                        first.insert(key.clone(), limit.state(now));
-                        if first.len() > count_max {
-                            first.pop_last();
-                        }
-                    }
-                }
-            }
-        }
-        Ok(first.into_values().collect())
     }
 
     /// Does nothing if the limiter is poisoned.
@@ -485,6 +478,12 @@ impl Limiter for MemoryLimiter {
 impl Backend for MemoryLimiter {
     async fn define(&self, limit: Limit) -> Result<LimitStatus, DefineError> {
         self.define_now(limit)
+    }
+
+    /// All are checked before the first is applied.
+    async fn define_all(&self, limits: Vec<Limit>) -> Result<Vec<LimitStatus>, DefineError> {
+        limits.iter().try_for_each(|limit| self.state.check_definition(limit))?;
+        limits.into_iter().map(|limit| self.define_now(limit)).collect()
     }
 
     async fn delete(&self, key: &LimitKey) -> Result<(), DeleteError> {

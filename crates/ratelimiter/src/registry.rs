@@ -7,10 +7,11 @@ use std::ops::Bound;
 
 use crate::clock::Timestamp;
 use crate::error::DefineError;
-use crate::key::LimitKey;
+use crate::key::{KeyPattern, LimitKey};
 use crate::limit::{Capacity, Limit, LimitMode};
+use crate::template;
 
-/// The defined limits, sorted by key.
+/// The defined limits and templates, sorted by key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Registry {
     limits: BTreeMap<LimitKey, RegisteredLimit>,
@@ -75,6 +76,8 @@ pub struct Page {
     pub after: Option<LimitKey>,
     /// At most this many; `None` for all.
     pub count_max: Option<usize>,
+    /// Instead of the defined limits, those that were made from this template and are in use or owe a debt.
+    pub template: Option<KeyPattern>,
 }
 
 impl Page {
@@ -190,11 +193,14 @@ impl Registry {
     /// The result of defining `limit`, without changing the registry.
     ///
     /// # Errors
-    /// The kind cannot change.
+    /// The kind cannot change, or the key is new and has a `*` that is not a whole segment.
     pub fn plan(&self, limit: Limit) -> Result<RegisteredLimit, DefineError> {
         match self.get(&limit.key) {
             Some(registered) => registered.redefined(limit),
-            None => Ok(RegisteredLimit::in_force(limit)),
+            None => {
+                template::check_new_key(&limit.key)?;
+                Ok(RegisteredLimit::in_force(limit))
+            }
         }
     }
 
@@ -290,7 +296,7 @@ mod tests {
             .collect();
         let list = |prefix: &str, after: Option<&str>, count_max| {
             let after = after.map(|key| LimitKey::new(key).unwrap());
-            let page = Page { prefix: prefix.into(), after, count_max };
+            let page = Page { prefix: prefix.into(), after, count_max, template: None };
             let keys = registry.page(&page).map(|registered| registered.limit.key.to_string());
             keys.collect::<Vec<_>>().join(" ")
         };

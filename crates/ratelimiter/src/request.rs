@@ -106,6 +106,9 @@ pub enum RequestError {
     /// Two entries name the same key.
     #[error("{key} is listed twice; list each key once, with the sum")]
     DuplicateKey { key: LimitKey },
+    /// A requirement of a template, from which limits are made for other keys.
+    #[error("{key} is a template; a requirement names one of the keys that it stands for")]
+    TemplateKey { key: LimitKey },
     /// A job ID that is empty, too long, or has control characters.
     #[error("a job ID has 1 to {JOB_ID_BYTES_MAX} bytes and no control characters")]
     JobId,
@@ -163,7 +166,7 @@ impl Requirements {
     /// Checks a list of requirements.
     ///
     /// # Errors
-    /// None or more than 32, or a duplicate key.
+    /// None or more than 32, a duplicate key, or the key of a [template](LimitKey::is_template).
     pub fn new(requirements: impl Into<Box<[Requirement]>>) -> Result<Self, RequestError> {
         let requirements = requirements.into();
         let count = requirements.len();
@@ -172,6 +175,10 @@ impl Requirements {
         }
         if let Some(key) = first_duplicate(&requirements, |requirement| &requirement.key) {
             return Err(RequestError::DuplicateKey { key: key.clone() });
+        }
+        let mut keys = requirements.iter().map(|requirement| &requirement.key);
+        if let Some(key) = keys.find(|key| key.is_template()) {
+            return Err(RequestError::TemplateKey { key: key.clone() });
         }
         Ok(Self(requirements))
     }
@@ -283,6 +290,16 @@ mod tests {
         }
         assert_eq!(Requirements::of(numbered(1)).unwrap().len(), 1);
         assert_eq!(Requirements::of(numbered(32)).unwrap().len(), 32);
+    }
+
+    /// TPL-01
+    #[test]
+    fn tpl_01_a_requirement_names_no_template() {
+        for text in ["tenant:*:rpm", "tenant:**"] {
+            let error = Requirements::of([(key("a"), 1), (key(text), 1)]).unwrap_err();
+            assert_eq!(error, RequestError::TemplateKey { key: key(text) });
+        }
+        assert!(Requirements::of([(key("tenant:a*b:rpm"), 1)]).is_ok(), "as in the first edition");
     }
 
     #[test]

@@ -9,6 +9,8 @@ use ratelimiter::memory::MemoryOptions;
 use ratelimiter_conformance::{Capabilities, Fixture};
 
 const REMEMBER_MAX: usize = 100;
+const INSTANCES_MAX: usize = 20;
+const NEW_INSTANCES_MAX: usize = 10;
 const SWEEP_EVERY: Duration = Duration::from_millis(500);
 
 /// A memory limiter on a fake clock.
@@ -22,8 +24,12 @@ struct InMemory {
 impl InMemory {
     fn new(sweeps: bool) -> Self {
         let clock = Arc::new(FakeClock::new());
-        let options =
-            MemoryOptions { remember_max: REMEMBER_MAX, ..MemoryOptions::for_tests(clock.clone()) };
+        let options = MemoryOptions {
+            remember_max: REMEMBER_MAX,
+            instances_max: INSTANCES_MAX,
+            new_instances_per_second_max: NEW_INSTANCES_MAX,
+            ..MemoryOptions::for_tests(clock.clone())
+        };
         let limiter = MemoryLimiter::with_options(options);
         Self { clock, limiter, sweeps }
     }
@@ -34,9 +40,12 @@ impl Fixture for InMemory {
 
     fn capabilities(&self) -> Capabilities {
         let remember_for = MemoryOptions::default().remember_for;
-        let forgets_after = match self.sweeps {
-            true => Ok(remember_for),
-            false => Err("expired leases end at a sweep, and nothing sweeps here"),
+        let (forgets_after, instances_at_most) = match self.sweeps {
+            true => (Ok(remember_for), Ok(INSTANCES_MAX)),
+            false => (
+                Err("expired leases end at a sweep, and nothing sweeps here"),
+                Err("limits that are not in use go at a sweep, and nothing sweeps here"),
+            ),
         };
         Capabilities {
             expiry_lag: Duration::ZERO,
@@ -49,6 +58,9 @@ impl Fixture for InMemory {
             knows_leases_by_id: Ok(()),
             forgets_after,
             remembers_at_most: Ok(REMEMBER_MAX),
+            templates: Ok(()),
+            instances_at_most,
+            new_instances_per_second: Ok(NEW_INSTANCES_MAX),
             keeps_definitions: Err("the state ends with the process"),
             keeps_leases: Err("the state ends with the process"),
             second_server: Err("the state is in one process"),
@@ -85,6 +97,7 @@ mod swept {
             cal_01_servers_share_a_period,
             def_08_a_calendar_limit_survives_a_restart,
             def_08_the_mode_of_a_limit_survives_a_restart,
+            def_08_a_template_survives_a_restart,
             shd_02_enforcing_after_a_restart_counts_what_was_admitted,
             def_08_a_decrease_survives_a_restart,
             def_08_a_pause_survives_a_restart,
@@ -105,11 +118,13 @@ mod unswept {
         fixture: InMemory::new(false),
         skips: [
             res_09_a_forgotten_lease_is_new_and_counts_in_full,
+            tpl_07_there_are_only_so_many_limits,
             def_08_definitions_survive_a_restart,
             cal_01_a_period_survives_a_restart,
             cal_01_servers_share_a_period,
             def_08_a_calendar_limit_survives_a_restart,
             def_08_the_mode_of_a_limit_survives_a_restart,
+            def_08_a_template_survives_a_restart,
             shd_02_enforcing_after_a_restart_counts_what_was_admitted,
             def_08_a_decrease_survives_a_restart,
             def_08_a_pause_survives_a_restart,

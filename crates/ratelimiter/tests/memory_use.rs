@@ -29,6 +29,8 @@ const ROOM_KEPT_BYTES: usize = 64 * 24;
 const KEPT_BYTES_MAX: usize = SLACK_BYTES + 4 * MODELS * ROOM_KEPT_BYTES;
 const WINDOW: Duration = Duration::from_secs(60);
 const LEASE_BYTES_MAX: usize = 400;
+/// A limit that was made from a template, with a reservation of an open lease.
+const INSTANCE_BYTES_MAX: usize = 1_000;
 
 /// 1 000 models with four limits each, and the bytes in use before the first lease.
 struct World {
@@ -232,6 +234,48 @@ fn mem_03_the_calls_of_a_calendar_period_take_no_memory_once_they_ended() {
     assert!(bytes <= 4 * SLACK_BYTES, "{bytes} bytes above the baseline");
     let used = world.limiter.state_now(&key).unwrap().usage.used;
     assert_eq!(u128::from(used), LEASES);
+}
+
+/// TPL-05
+#[test]
+fn tpl_05_a_million_tenants_seen_once_leave_nothing_behind() {
+    const ROUNDS: usize = 10;
+    const TENANTS_PER_ROUND: usize = 100_000;
+    let world = World::new(|options| options.new_instances_per_second_max = usize::MAX);
+    let window = Window::from_seconds(WINDOW.as_secs()).unwrap();
+    let timeout = HoldTimeout::from_seconds(WINDOW.as_secs()).unwrap();
+    let templates = [
+        ("tenant:*:tokens", LimitKind::Rolling { window }),
+        ("tenant:*:slots", LimitKind::Concurrency { timeout }),
+    ];
+    for (key, kind) in templates {
+        let key = LimitKey::new(key).unwrap();
+        world.limiter.define_now(Limit::new(key, kind, Capacity::new(10).unwrap())).unwrap();
+    }
+    let mut worst = 0;
+    for round in 0..ROUNDS {
+        for n in 0..TENANTS_PER_ROUND {
+            let tenant = round * TENANTS_PER_ROUND + n;
+            let key = |name: &str| LimitKey::new(format!("tenant:{tenant}:{name}")).unwrap();
+            let lease = LeaseId::from_u128(tenant as u128 + 1);
+            let amount = if tenant.is_multiple_of(2) { 10 } else { 1 };
+            let needs = Requirements::of([(key("tokens"), amount), (key("slots"), 1)]).unwrap();
+            let reserve = |lease| world.limiter.reserve_now(&ReserveRequest::new(lease, needs));
+            assert!(reserve(lease).unwrap().is_allowed());
+            if tenant.is_multiple_of(3) {
+                let actuals = Actuals::of([(key("tokens"), amount)]).unwrap();
+                world.limiter.complete_now(&CompleteRequest::new(lease, actuals)).unwrap();
+            }
+        }
+        assert_eq!(world.limiter.instances(), 2 * TENANTS_PER_ROUND);
+        worst = worst.max(world.bytes() / (2 * TENANTS_PER_ROUND));
+        world.forget_all();
+        assert_eq!(world.limiter.instances(), 0);
+        let bytes = ALLOCATOR.current_usage();
+        let kept_max = world.baseline + world.baseline / 10;
+        assert!(bytes <= kept_max, "{bytes} bytes, at first {}", world.baseline);
+    }
+    assert!(worst <= INSTANCE_BYTES_MAX, "{worst} bytes an instance in use");
 }
 
 /// MEM-03, RES-09

@@ -118,6 +118,12 @@ pub struct RegistryConfig {
     /// Most limits that can be defined.
     #[serde(deserialize_with = "number::whole::<1, 1_000_000, _>")]
     pub limits_max: u64,
+    /// Most limits that are made from templates.
+    #[serde(deserialize_with = "number::whole::<0, 100_000_000, _>")]
+    pub instances_max: u64,
+    /// Most limits that are made from templates in a second.
+    #[serde(deserialize_with = "number::whole::<0, 100_000_000, _>")]
+    pub new_instances_per_second_max: u64,
 }
 
 /// Tokens that callers need.
@@ -302,8 +308,14 @@ where
 
 impl Default for RegistryConfig {
     fn default() -> Self {
-        let path = PathBuf::from("./data/limits.json");
-        Self { path, limits_max: LimitsFile::LIMITS_MAX_DEFAULT as u64 }
+        let MemoryOptions { instances_max, new_instances_per_second_max, .. } =
+            MemoryOptions::default();
+        Self {
+            path: PathBuf::from("./data/limits.json"),
+            limits_max: LimitsFile::LIMITS_MAX_DEFAULT as u64,
+            instances_max: instances_max as u64,
+            new_instances_per_second_max: new_instances_per_second_max as u64,
+        }
     }
 }
 

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::future::Future;
 
 use ratelimiter::{
-    Backend, CompleteError, CompleteRequest, Decision, DefineError, LeasePage, LeasesError, LimitKey, LimitState, LimitStatus, MemoryLimiter,
-    OpenLease, Page, RegisteredLimit, ReserveError, ReserveRequest, StateError,
+    Backend, CompleteError, CompleteRequest, Decision, DefineError, LeasePage, LeasesError,
+    LimitKey, LimitState, LimitStatus, MemoryLimiter, OpenLease, Page, RegisteredLimit,
+    ReserveError, ReserveRequest, StateError,
 };
 
 use crate::runtime::Runtime;
@@ -121,6 +122,16 @@ pub trait HostedBackend: Backend + 'static {
     /// Number of open leases, if the backend knows it.
     fn open_leases(&self) -> Option<u64>;
 
+    /// The template that governs a key which is not defined itself; metrics are kept for it (`TPL-06`).
+    fn template_of(&self, _key: &LimitKey) -> Option<LimitKey> {
+        None
+    }
+
+    /// The number of limits that were made from each template.
+    fn instances(&self) -> Vec<(LimitKey, usize)> {
+        Vec::new()
+    }
+
     /// Adds the backend's own metrics in Prometheus' text format.
     fn write_metrics(&self, _text: &mut String) {}
 }
@@ -193,5 +204,13 @@ impl HostedBackend for MemoryLimiter {
 
     fn open_leases(&self) -> Option<u64> {
         Some(MemoryLimiter::open_leases(self) as u64)
+    }
+
+    fn template_of(&self, key: &LimitKey) -> Option<LimitKey> {
+        MemoryLimiter::template_of(self, key)
+    }
+
+    fn instances(&self) -> Vec<(LimitKey, usize)> {
+        self.instances_by_template()
     }
 }

@@ -54,6 +54,7 @@ pub(crate) enum Outcome {
     Ok,
     Paused,
     Decreasing,
+    TooManyLimits,
     UnknownKey,
     OverCapacity,
     LeaseConflict,
@@ -96,11 +97,12 @@ impl Route {
 impl Outcome {
     const COUNT: usize = Self::NoAnswer as usize + 1;
     /// The outcomes that a reserve can have.
-    const OF_RESERVE: [Self; 13] = [
+    const OF_RESERVE: [Self; 14] = [
         Self::Allowed,
         Self::Denied,
         Self::Paused,
         Self::Decreasing,
+        Self::TooManyLimits,
         Self::UnknownKey,
         Self::OverCapacity,
         Self::LeaseConflict,
@@ -132,6 +134,7 @@ impl Outcome {
             Self::Ok => "ok",
             Self::Paused => "limit_paused",
             Self::Decreasing => "limit_decreasing",
+            Self::TooManyLimits => "too_many_limits",
             Self::UnknownKey => "unknown_limit_key",
             Self::OverCapacity => "amount_exceeds_capacity",
             Self::LeaseConflict => "lease_conflict",
@@ -149,6 +152,7 @@ impl Outcome {
         match code {
             ErrorCode::LimitPaused { .. } => Self::Paused,
             ErrorCode::LimitDecreasing { .. } => Self::Decreasing,
+            ErrorCode::TooManyInstances { .. } => Self::TooManyLimits,
             ErrorCode::UnknownLimitKey { .. } => Self::UnknownKey,
             ErrorCode::AmountExceedsCapacity { .. } => Self::OverCapacity,
             ErrorCode::LeaseConflict => Self::LeaseConflict,
@@ -206,8 +210,14 @@ impl Metrics {
         self.requests[route as usize].record(self.clock.now().since(since));
     }
 
-    /// Counts a reserve, for its caller too; a call without a valid token has none.
-    pub(crate) fn count_reserve(&self, caller: Option<&OutcomeCounters>, answer: &ReserveAnswer) {
+    /// Counts a reserve, for its caller too; a call without a valid token has none. `template_of` returns the template of a
+    /// limit that was made from one, for which it is counted (`TPL-06`).
+    pub(crate) fn count_reserve(
+        &self,
+        caller: Option<&OutcomeCounters>,
+        answer: &ReserveAnswer,
+        template_of: impl Fn(&LimitKey) -> Option<LimitKey>,
+    ) {
         let outcome = match &answer.error {
             Some(code) => Outcome::of_error(code),
             None if answer.allowed => Outcome::Allowed,
@@ -217,16 +227,19 @@ impl Metrics {
         if let Some(calls) = caller {
             calls.count(outcome);
         }
-        for key in &answer.denied_keys {
-            self.denied.count(key);
-        }
-        for key in &answer.shadow_denied_keys {
-            self.shadow_denied.count(key);
-        }
-        if let Some(ErrorCode::LimitPaused { key } | ErrorCode::LimitDecreasing { key }) =
-            &answer.error
+        let count = |counters: &KeyCounters, key: &LimitKey| match template_of(key) {
+            Some(template) => counters.count(&template),
+            None => counters.count(key),
+        };
+        answer.denied_keys.iter().for_each(|key| count(&self.denied, key));
+        answer.shadow_denied_keys.iter().for_each(|key| count(&self.shadow_denied, key));
+        if let Some(
+            ErrorCode::LimitPaused { key }
+            | ErrorCode::LimitDecreasing { key }
+            | ErrorCode::TooManyInstances { template: key },
+        ) = &answer.error
         {
-            self.denied.count(key);
+            count(&self.denied, key);
         }
     }
 
@@ -244,11 +257,12 @@ impl Metrics {
         self.keys_max
     }
 
-    /// Everything that a view shows, in Prometheus' text format. The states and open leases come from the backend.
+    /// Everything that a view shows, in Prometheus' text format. The states, instances and open leases come from the backend.
     pub(crate) fn render(
         &self,
         view: &MetricsView<'_>,
         states: &[LimitState],
+        instances: &[(LimitKey, usize)],
         open_leases: Option<u64>,
     ) -> String {
         let mut text = Text::default();
@@ -275,7 +289,7 @@ impl Metrics {
         }
         text.keys(
             "ratelimiter_denied_total",
-            "Denials per limit; the empty key counts the limits beyond metrics.keys_max.",
+            "Denials per limit or template; the empty key counts the limits beyond metrics.keys_max.",
             &self.denied,
             view.shows_key,
         );
@@ -286,6 +300,16 @@ impl Metrics {
             view.shows_key,
         );
         text.limits(states);
+        text.family(
+            "ratelimiter_template_instances",
+            "gauge",
+            "Limits that were made from the template and exist now.",
+        );
+        let shown = instances.iter().filter(|(template, _)| (view.shows_key)(template));
+        for (template, count) in shown.take(self.keys_max) {
+            let labels = [("key", template.as_str())];
+            text.sample("ratelimiter_template_instances", &labels, count);
+        }
         if let Some(open_leases) = open_leases {
             text.family(
                 "ratelimiter_open_leases",

@@ -56,7 +56,7 @@ const OPERATIONS: [ApiOperation; 16] = [
     ApiOperation {
         method: "post",
         path: "/v1/reserve",
-        summary: "Reserves all requirements of a call, or nothing. A denial is 200, with `denied_keys`, or with `limit_paused:<key>` or `limit_decreasing:<key>` as its `error`. `shadow_denied_keys` names the limits in shadow mode that would have denied an allowed request.",
+        summary: "Reserves all requirements of a call, or nothing. A denial is 200, with `denied_keys`, or with `limit_paused:<key>`, `limit_decreasing:<key>` or `too_many_limits:<template>` as its `error`. `shadow_denied_keys` names the limits in shadow mode that would have denied an allowed request.",
         body: Some("ReserveBody"),
         answer: Some("ReserveAnswer"),
         content_type: JSON,
@@ -115,7 +115,7 @@ const OPERATIONS: [ApiOperation; 16] = [
     ApiOperation {
         method: "put",
         path: "/v1/admin/limits",
-        summary: "Defines or changes a limit, or all limits of a list or none; a capacity of 0 pauses a limit. The answer is sent when the definitions are on disk. The body has up to 32 MiB.",
+        summary: "Defines or changes a limit, or all limits of a list or none; a capacity of 0 pauses a limit. A key with a segment `*` (any one segment) or `**` (one or more) is a template, from which limits are made for the keys that it matches. The answer is sent when the definitions are on disk. The body has up to 32 MiB.",
         body: Some(DEFINE_BODY),
         answer: Some("DefineAnswer"),
         content_type: JSON,
@@ -137,13 +137,18 @@ const OPERATIONS: [ApiOperation; 16] = [
     ApiOperation {
         method: "get",
         path: "/v1/admin/limits",
-        summary: "Limits with current usage, sorted by key; only those that the token permits.",
+        summary: "Limits and templates with current usage, sorted by key; only those that the token permits.",
         body: None,
         answer: Some("ListAnswer"),
         content_type: JSON,
         refusals: &[INVALID, UNAUTHORIZED, FORBIDDEN, NO_ANSWER],
         parameters: &[
             ("query", "prefix", "Only keys that begin with this."),
+            (
+                "query",
+                "template",
+                "In place of what is defined, the limits that were made from this template and are in use or owe a debt.",
+            ),
             ("query", "after", "Only keys that sort after this one."),
             ("query", "limit", "At most this many."),
         ],
@@ -151,7 +156,7 @@ const OPERATIONS: [ApiOperation; 16] = [
     ApiOperation {
         method: "get",
         path: "/v1/admin/limits/{key}",
-        summary: "One limit with current usage.",
+        summary: "One limit with current usage. For a key that only a template matches, the limit that was made from it, or would be.",
         body: None,
         answer: Some("StateAnswer"),
         content_type: JSON,
@@ -161,7 +166,7 @@ const OPERATIONS: [ApiOperation; 16] = [
     ApiOperation {
         method: "delete",
         path: "/v1/admin/limits/{key}",
-        summary: "Removes a limit. Leases that hold it complete without error.",
+        summary: "Removes a limit or a template. Leases that hold it complete without error. The keys of a template are left to the next one that matches.",
         body: None,
         answer: Some("DeleteAnswer"),
         content_type: JSON,
@@ -294,7 +299,9 @@ fn operation(api: &ApiOperation) -> Value {
             "limit" => json!({ "type": "integer", "minimum": 1 }),
             "prefix" => json!({ "type": "string" }),
             // An empty value means none.
-            "after" => json!({ "type": "string", "maxLength": 256, "pattern": PART_PATTERN }),
+            "after" | "template" => {
+                json!({ "type": "string", "maxLength": 256, "pattern": PART_PATTERN })
+            }
             _ => {
                 json!({ "type": "string", "minLength": 1, "maxLength": 256, "pattern": KEY_PATTERN })
             }

@@ -94,7 +94,7 @@ impl<L: HostedLedger> HostedBackend for TigerBeetleLimiter<L> {
         limits: Vec<RegisteredLimit>,
         unconfirmed: &BTreeSet<LimitKey>,
     ) -> Result<Vec<LimitStatus>, DefineError> {
-        Ok(Self::restore_all(self, limits, unconfirmed).await?)
+        Self::restore_all(self, limits, unconfirmed).await
     }
 
     async fn visible_states(

@@ -24,3 +24,4 @@ pub(crate) mod pause;
 pub(crate) mod replay;
 pub(crate) mod reserve;
 pub(crate) mod shadow;
+pub(crate) mod templates;

@@ -79,6 +79,12 @@ pub struct Capabilities {
     pub forgets_after: Result<Duration, &'static str>,
     /// The most ended and denied leases that are remembered, if a test can exceed it (`RES-09`).
     pub remembers_at_most: Result<usize, &'static str>,
+    /// Limits are made from templates (`TPL-01`).
+    pub templates: Result<(), &'static str>,
+    /// The most limits that are made from templates, if a test can exceed it (`TPL-07`).
+    pub instances_at_most: Result<usize, &'static str>,
+    /// The most that are made in a second, if a test can exceed it (`TPL-07`).
+    pub new_instances_per_second: Result<usize, &'static str>,
     /// Definitions survive a restart (`DEF-08`).
     pub keeps_definitions: Result<(), &'static str>,
     /// Leases survive a restart (`COM-07`).
@@ -106,6 +112,12 @@ pub enum Capability {
     ForgetsAfter,
     /// [`Capabilities::remembers_at_most`]
     RemembersAtMost,
+    /// [`Capabilities::templates`]
+    Templates,
+    /// [`Capabilities::instances_at_most`]
+    InstancesAtMost,
+    /// [`Capabilities::new_instances_per_second`]
+    NewInstancesPerSecond,
     /// [`Capabilities::keeps_definitions`]
     KeepsDefinitions,
     /// [`Capabilities::keeps_leases`]
@@ -126,6 +138,9 @@ impl Capabilities {
             Capability::KnowsLeasesById => self.knows_leases_by_id.err(),
             Capability::ForgetsAfter => self.forgets_after.err(),
             Capability::RemembersAtMost => self.remembers_at_most.err(),
+            Capability::Templates => self.templates.err(),
+            Capability::InstancesAtMost => self.instances_at_most.err(),
+            Capability::NewInstancesPerSecond => self.new_instances_per_second.err(),
             Capability::KeepsDefinitions => self.keeps_definitions.err(),
             Capability::KeepsLeases => self.keeps_leases.err(),
             Capability::SecondServer => self.second_server.err(),

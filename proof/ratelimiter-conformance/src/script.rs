@@ -15,6 +15,8 @@
 //! used rate=3 slots=0                  also `available`, `debt`, `uncovered`, `capacity`
 //! status slots -> decreasing to 5
 //! resets budget -> in 1600s            when a calendar limit resets
+//! limit tenant:a*b rolling 60s 1 -> refused    a key that no new limit can have
+//! instances tenant:*:rate -> tenant:a:rate     the limits in use that were made from a template
 //! leases rate -> A rate=1 slots=2, B rate=1    the open leases of a key, with all their amounts
 //! leases rate older 5s -> A rate=1 slots=2     and those of at least this age
 //! release A                            a lease; `unknown` if it is not open
@@ -31,7 +33,7 @@
 //!
 //! Without an arrow a limit is active, a reserve allowed, and a complete or delete ok. A reserve
 //! may also be `allowed as before` (with the time of its first answer), allowed but
-//! `shadow denied KEY`, `paused KEY`,
+//! `shadow denied KEY`, `paused KEY`, denied because there are `too many TEMPLATE`,
 //! `unknown KEY`, `exceeds KEY`, a `conflict`, or its lease `ended`; a complete may be
 //! `invalid KEY`. The lines between `batch` and `end` are one batch of reserves or completes.
 
@@ -39,8 +41,8 @@ use std::time::Duration;
 
 use ratelimiter::{
     Actuals, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, Denial,
-    DenialReason, ForgiveError, HeldAmount, LeasePage, Limit, LimitKey, OpenLease, ReleaseError,
-    Requirements, ReserveError, ReserveRequest,
+    DenialReason, ForgiveError, HeldAmount, KeyPattern, LeasePage, Limit, LimitKey, OpenLease,
+    Page, ReleaseError, Requirements, ReserveError, ReserveRequest,
 };
 use testkit::script::{amount_of, duration_of, limit_of, status_text};
 
@@ -107,13 +109,7 @@ impl TestContext {
     async fn answer(&mut self, statement: Statement<'_>) -> String {
         let Statement { verb, rest, .. } = statement;
         match verb {
-            "limit" => match self.world.define(self.limit(rest)).await {
-                Ok(status) => return status_text(status),
-                Err(DefineError::KindConflict { key, is }) => {
-                    return format!("{} is {is}", self.name(&key));
-                }
-                Err(other) => return format!("{other:?}"),
-            },
+            "limit" => return self.define_text(rest).await,
             "defined" => {
                 let limit = self.limit(rest);
                 let found = self.state(self.name(&limit.key)).await.limit;
@@ -136,6 +132,7 @@ impl TestContext {
                 let result = self.world.complete(&self.complete_request(rest)).await;
                 return self.complete_text(result);
             }
+            "instances" => return self.instances_text(rest).await,
             "leases" => return self.leases_text(rest).await,
             "release" => match self.world.release(self.lease(rest)).await {
                 Ok(()) => return "ok".to_owned(),
@@ -173,6 +170,15 @@ impl TestContext {
             other => unreachable!("no such statement: {other}"),
         }
         String::new()
+    }
+
+    async fn define_text(&self, definition: &str) -> String {
+        match self.world.define(self.limit(definition)).await {
+            Ok(status) => status_text(status),
+            Err(DefineError::KindConflict { key, is }) => format!("{} is {is}", self.name(&key)),
+            Err(DefineError::InvalidKey { .. } | DefineError::Refused(_)) => "refused".to_owned(),
+            Err(other) => format!("{other:?}"),
+        }
     }
 
     async fn run_batch(&mut self, batch: &[Statement<'_>]) {
@@ -271,6 +277,9 @@ impl TestContext {
             DenialReason::NoRoom { keys } => self.no_room_text(reason, keys),
             DenialReason::Paused { key } => format!("paused {}", self.name(key)),
             DenialReason::Decreasing { key } => format!("decreasing {}", self.name(key)),
+            DenialReason::TooManyLimits { template } => {
+                format!("too many {}", self.name(template))
+            }
         };
         let retry_after = denial.retry_after;
         match hint {
@@ -300,6 +309,14 @@ impl TestContext {
             Err(CompleteError::InvalidActual { key }) => format!("invalid {}", self.name(&key)),
             Err(other) => format!("{other:?}"),
         }
+    }
+
+    /// `tenant:a:rate tenant:b:rate`
+    async fn instances_text(&self, template: &str) -> String {
+        let template = KeyPattern::new(self.key(template)).expect("facts use valid templates");
+        let page = Page { template: Some(template), ..Page::default() };
+        let states = self.world.states(&page).await.expect("a working limiter lists its limits");
+        states.iter().map(|state| self.name(&state.limit.key)).collect::<Vec<_>>().join(" ")
     }
 
     /// `A rate=1 slots=2, B rate=1`

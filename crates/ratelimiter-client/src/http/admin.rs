@@ -149,13 +149,16 @@ fn path_of(key: &LimitKey) -> String {
 }
 
 fn list_of(page: &Page) -> String {
-    let Page { prefix, after, count_max } = page;
+    let Page { prefix, after, count_max, template } = page;
     let mut path = format!("{LIMITS}?prefix={}", encoded(prefix));
     if let Some(after) = after {
         path.push_str(&format!("&after={}", encoded(after.as_str())));
     }
     if let Some(count_max) = count_max {
         path.push_str(&format!("&limit={count_max}"));
+    }
+    if let Some(template) = template {
+        path.push_str(&format!("&template={}", encoded(template.as_str())));
     }
     path
 }

@@ -162,9 +162,9 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
                 self.counts().paused.add(1);
                 Err(postpone(wait, format!("waits: {key} is paused (capacity 0)")))
             }
-            DenialReason::NoRoom { .. } | DenialReason::Decreasing { .. } => {
-                Err(postpone(wait, ""))
-            }
+            DenialReason::NoRoom { .. }
+            | DenialReason::Decreasing { .. }
+            | DenialReason::TooManyLimits { .. } => Err(postpone(wait, "")),
         }
     }
 

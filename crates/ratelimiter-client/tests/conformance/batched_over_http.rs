@@ -37,6 +37,8 @@ ratelimiter_conformance::conformance! {
         cal_01_servers_share_a_period,
         shd_02_enforcing_after_a_restart_counts_what_was_admitted,
         res_09_the_oldest_ended_leases_are_forgotten_first,
+        tpl_07_there_are_only_so_many_limits,
+        tpl_07_there_are_only_so_many_new_limits_in_a_second,
         com_07_complete_after_a_restart_releases_and_reconciles,
         com_05_the_first_complete_stands_at_another_server,
         com_07_complete_at_another_server_releases_and_reconciles,

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use ratelimiter_client::{
-    Backend, BearerToken, Cleartext, Decision, ForgiveError, HttpLimiter, HttpOptions, LeaseId,
-    LeasePage, LimitKey, Limiter, Page, ReleaseError, Requirements, ReserveError, ReserveRequest,
+    Backend, BearerToken, Cleartext, Decision, ForgiveError, HttpLimiter, HttpOptions, KeyPattern,
+    LeaseId, LeasePage, LimitKey, Limiter, Page, ReleaseError, Requirements, ReserveError,
+    ReserveRequest,
 };
 use tokio::net::TcpListener;
 
@@ -126,7 +127,7 @@ async fn cli_01_more_than_256_requests_are_several_batches() {
     );
 }
 
-/// CLI-01
+/// CLI-01, TPL-06
 #[tokio::test]
 async fn cli_01_keys_and_pages_are_encoded() {
     let server = ScriptedServer::start(vec![json("200 OK", r#"{"limits":[]}"#)]).await;
@@ -135,6 +136,7 @@ async fn cli_01_keys_and_pages_are_encoded() {
         prefix: "global:llm:a&b".to_owned(),
         after: Some(LimitKey::new("meta/llama?x").unwrap()),
         count_max: Some(10),
+        template: Some(KeyPattern::new("tenant:*:a&b").unwrap()),
     };
     assert_eq!(limiter.states(&page).await, Ok(vec![]));
     let missing = json("404 Not Found", r#"{"error":"not_found"}"#);
@@ -144,7 +146,7 @@ async fn cli_01_keys_and_pages_are_encoded() {
     assert_eq!(limiter.state(&key).await, Ok(None));
     assert_eq!(
         server.seen()[0].line,
-        "GET /v1/admin/limits?prefix=global%3Allm%3Aa%26b&after=meta%2Fllama%3Fx&limit=10"
+        "GET /v1/admin/limits?prefix=global%3Allm%3Aa%26b&after=meta%2Fllama%3Fx&limit=10&template=tenant%3A%2A%3Aa%26b"
     );
     assert_eq!(empty.seen()[0].line, "GET /v1/admin/limits/meta%2Fllama%3Fx");
 }

@@ -51,6 +51,16 @@ struct CapacityChange {
 /// The outcome of a goal; `None` while it is unknown.
 type Outcome = Option<Result<CapacityOutcome, Unanswered>>;
 
+fn refuse_templates<'a>(mut limits: impl Iterator<Item = &'a Limit>) -> Result<(), DefineError> {
+    match limits.find(|limit| limit.key.is_template()) {
+        Some(Limit { key, .. }) => {
+            let reason = "the TigerBeetle backend has no templates".to_owned();
+            Err(DefineError::InvalidKey { key: key.clone(), reason })
+        }
+        None => Ok(()),
+    }
+}
+
 impl<L: Ledger> TigerBeetleLimiter<L> {
     /// Whether a decrease of the limit waits for units to return; `None` if the limit is not
     /// defined here.
@@ -63,6 +73,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         &self,
         limits: Vec<Limit>,
     ) -> Result<Vec<LimitStatus>, DefineError> {
+        refuse_templates(limits.iter())?;
         let mut admin = self.admin.lock().await;
         let requests = self.requests_of(&limits)?;
         let accounts = self.current_accounts(&requests).await?;
@@ -145,12 +156,13 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     /// be among `limits`.
     ///
     /// # Errors
-    /// The cluster did not answer for at least one of them, which is then unchanged here.
+    /// The cluster did not answer for at least one of them, which is then unchanged here; or one is a template.
     pub async fn restore_all(
         &self,
         limits: Vec<RegisteredLimit>,
         unconfirmed: &BTreeSet<LimitKey>,
-    ) -> Result<Vec<LimitStatus>, Unanswered> {
+    ) -> Result<Vec<LimitStatus>, DefineError> {
+        refuse_templates(limits.iter().map(|registered| &registered.limit))?;
         let mut admin = self.admin.lock().await;
         let accounts = self.current_accounts(&self.requests_to_restore(&limits)).await?;
         let is_uncertain =
@@ -167,7 +179,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let outcomes = self.apply_all(&mut admin, goals).await;
         let not_invalidated =
             outcomes[limits.len()..].iter().find_map(|outcome| outcome.clone().err());
-        let mut statuses = Ok(Vec::with_capacity(limits.len()));
+        let mut statuses: Result<_, DefineError> = Ok(Vec::with_capacity(limits.len()));
         let mut table = self.write_table();
         for ((registered, account), outcome) in limits.into_iter().zip(accounts).zip(outcomes) {
             let limit = Limit { capacity: registered.target(), ..registered.limit };
@@ -178,11 +190,11 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                     }
                     table.put(registered, account);
                 }
-                Err(unanswered) => statuses = statuses.and(Err(unanswered)),
+                Err(unanswered) => statuses = statuses.and(Err(unanswered.into())),
             }
         }
         match not_invalidated {
-            Some(unanswered) => statuses.and(Err(unanswered)),
+            Some(unanswered) => statuses.and(Err(unanswered.into())),
             None => statuses,
         }
     }

@@ -136,12 +136,15 @@ impl LimitTable {
         requirements.iter().map(find).collect()
     }
 
-    /// A page of the limits that are listed, sorted by key.
+    /// A page of the limits that are listed, sorted by key. There are no instances of templates.
     pub(super) fn page(
         &self,
         page: &Page,
         is_listed: impl Fn(&LimitKey) -> bool,
     ) -> Vec<Arc<KnownLimit>> {
+        if page.template.is_some() {
+            return Vec::new();
+        }
         let prefix = page.prefix.as_str();
         let start = match &page.after {
             Some(after) if after.as_str() >= prefix => Bound::Excluded(after.as_str()),

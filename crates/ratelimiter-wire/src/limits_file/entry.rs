@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ratelimiter::{Capacity, LimitKey, RegisteredLimit, TimeZone};
+use ratelimiter::{Capacity, KeyPattern, LimitKey, RegisteredLimit, TimeZone};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -43,7 +43,7 @@ pub(super) struct Entry {
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "field::reset_day"
+        deserialize_with = "field::optional_number::<_, 1, 28>"
     )]
     day: Option<u64>,
     #[serde(default)]
@@ -155,7 +155,10 @@ pub(super) fn read(
     strictness: Strictness,
 ) -> Result<ParsedEntry<'_>, Vec<FileError>> {
     let refusal = match parse_known(text) {
-        Ok(registered) => return Ok(ParsedEntry::Known { registered, unknown: Vec::new() }),
+        Ok(registered) => {
+            check_template(line, text, &registered.limit.key, strictness)?;
+            return Ok(ParsedEntry::Known { registered, unknown: Vec::new() });
+        }
         Err(refusal) => refusal,
     };
     let Some(Fields(fields)) = Fields::of(line, text) else {
@@ -183,9 +186,34 @@ pub(super) fn read(
         return Err(vec![FileError::of_field(*line, key, name, "is listed twice")]);
     }
     match parse_known(&object_of(&known)) {
-        Ok(registered) => Ok(ParsedEntry::Known { registered, unknown }),
+        Ok(registered) => {
+            check_template(line, text, &registered.limit.key, strictness)?;
+            Ok(ParsedEntry::Known { registered, unknown })
+        }
         Err(refusal) => Err(entry_errors(line, key, &known, refusal)),
     }
+}
+
+/// TPL-01: version 1 has no templates. Other keys with a `*` are as old as version 1.
+fn check_template(
+    line: usize,
+    text: &str,
+    key: &LimitKey,
+    strictness: Strictness,
+) -> Result<(), Vec<FileError>> {
+    if !key.is_template() {
+        return Ok(());
+    }
+    let message = match (strictness, KeyPattern::new(key)) {
+        (Strictness::RejectUnknown, _) => {
+            r#"a `*` segment makes it a template, which needs a file of version 2: {"version": 2, "limits": [...]}"#.to_owned()
+        }
+        (Strictness::PreserveUnknown | Strictness::Newer, Err(error)) => error.to_string(),
+        (Strictness::PreserveUnknown | Strictness::Newer, Ok(_)) => return Ok(()),
+    };
+    let fields = Fields::of(line, text).map_or_else(Vec::new, |Fields(fields)| fields);
+    let at = fields.iter().find(|(name, ..)| name == "key").map_or(line, |(_, line, _)| *line);
+    Err(vec![FileError::of_field(at, Some(key.to_string()), "key", message)])
 }
 
 fn parse_known(text: &str) -> Result<Box<RegisteredLimit>, Refusal> {

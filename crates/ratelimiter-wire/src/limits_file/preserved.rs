@@ -74,8 +74,9 @@ impl PreservedFields {
         let mut is_version_1 = true;
         for registered in limits {
             let Limit { key, kind, mode, .. } = &registered.limit;
-            is_version_1 &=
-                !matches!(kind, LimitKind::Calendar { .. }) && *mode == LimitMode::Enforce;
+            is_version_1 &= !matches!(kind, LimitKind::Calendar { .. })
+                && *mode == LimitMode::Enforce
+                && !key.is_template();
             let entry = Entry::from(registered);
             let written = match self.fields.get(key) {
                 Some(unknown) => WrittenEntry::WithUnknownFields { entry, unknown },

@@ -1,6 +1,7 @@
 //! Complete: all actuals are checked before the first change.
 
 use super::groups::{LockedGroups, shard_of};
+use super::instances::{Bounds, Instances};
 use super::leases::{LeaseDetails, OpenLease, Reservation};
 use crate::clock::Timestamp;
 use crate::error::CompleteError;
@@ -16,6 +17,7 @@ pub(super) fn complete(
     details: Option<&LeaseDetails>,
     actuals: &Actuals,
     groups: &mut LockedGroups<'_>,
+    instances: &Instances,
 ) -> Result<(), CompleteError> {
     assert!(lease.reserved_at <= now, "time goes forward");
     // The actual of each reservation; an index beyond the last actual means none.
@@ -36,7 +38,7 @@ pub(super) fn complete(
         }
     }
     if has_late_actuals {
-        note_late_excess(now, lease, details, actuals, groups);
+        note_late_excess(now, lease, details, actuals, groups, instances);
     }
     for (held, n) in lease.reservations.iter().zip(&actual_of) {
         if held.is_live(now) {
@@ -50,13 +52,18 @@ pub(super) fn complete(
 }
 
 /// A complete without actuals.
-pub(super) fn release(now: Timestamp, lease: &OpenLease, groups: &mut LockedGroups<'_>) {
-    let completed = complete(now, lease, None, &Actuals::none(), groups);
+pub(super) fn release(
+    now: Timestamp,
+    lease: &OpenLease,
+    groups: &mut LockedGroups<'_>,
+    instances: &Instances,
+) {
+    let completed = complete(now, lease, None, &Actuals::none(), groups, instances);
     completed.expect("without actuals there is none to reject");
 }
 
 /// `CAL-04`: if the period of a calendar limit has ended and the lease is still open, use above the reservation counts as overage
-/// without room.
+/// without room. An instance that has gone since then comes back if it owes a debt.
 #[cold]
 fn note_late_excess(
     now: Timestamp,
@@ -64,6 +71,7 @@ fn note_late_excess(
     details: Option<&LeaseDetails>,
     actuals: &Actuals,
     groups: &mut LockedGroups<'_>,
+    instances: &Instances,
 ) {
     let is_open = lease.reservations.iter().any(|held| held.is_live(now));
     let amounts = details.and_then(|details| details.amounts.as_ref());
@@ -77,11 +85,20 @@ fn note_late_excess(
         let actual = actuals.iter().find(is_about).filter(|_| has_ended(held));
         let Some(Actual { key, amount }) = actual else { continue };
         let excess = amount.saturating_sub(*reserved);
+        if excess == 0 {
+            continue;
+        }
+        if !groups.has(key)
+            && let Ok(made) = instances.make(now, &[key], Bounds::Ignore)
+        {
+            made.into_iter().for_each(|instance| groups.add_instance(now, instance));
+        }
         let Some(place) = groups.find(key) else { continue };
         let group = groups.group(place);
         // Another limit may have been defined for the key since.
         if let Some((slot, _)) = group.find(key).filter(|(_, limit)| limit.is_calendar()) {
             group.limit(slot).note_uncovered(excess);
+            groups.drop_unused_instance(key);
         }
     }
 }

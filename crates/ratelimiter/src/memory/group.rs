@@ -1,9 +1,10 @@
 //! The limits of one model, or a single other limit.
 
+use super::instances::{CountedTemplates, NewInstance};
 use super::live_limit::{LiveLimit, ReservationRef};
 use crate::clock::Timestamp;
 use crate::error::DefineError;
-use crate::key::LimitKey;
+use crate::key::{KeyPattern, LimitKey};
 use crate::limit::Limit;
 use crate::registry::{LimitStatus, RegisteredLimit};
 
@@ -123,17 +124,75 @@ impl Group {
         }
     }
 
-    /// Defines a limit, or changes it.
+    /// Frees the slots of instances that nothing keeps.
+    pub(super) fn drop_unused_instances(&mut self) {
+        for slot in &mut self.limits {
+            slot.take_if(|limit| limit.is_unused_instance());
+        }
+    }
+
+    /// Frees the slot of a key's instance if nothing keeps it; true if so.
+    pub(super) fn drop_unused_instance(&mut self, key: &LimitKey) -> bool {
+        let Some((slot, _)) = self.find(key).filter(|(_, limit)| limit.is_unused_instance()) else {
+            return false;
+        };
+        self.limits[slot as usize] = None;
+        true
+    }
+
+    /// Adds an instance, whose key has no limit.
+    pub(super) fn add_instance(&mut self, now: Timestamp, (limit, mark): NewInstance) {
+        self.insert(LiveLimit::new(now, RegisteredLimit::in_force(limit), Some(mark)));
+    }
+
+    /// Brings the instances that match a changed template in line with the templates: like a definition of each, or a deletion if none
+    /// of its kind is left.
+    pub(super) fn realign(
+        &mut self,
+        now: Timestamp,
+        changed: &KeyPattern,
+        templates: &CountedTemplates,
+    ) {
+        let is_concerned = |limit: &&mut LiveLimit| {
+            limit.template().is_some() && changed.matches(&limit.registered().limit.key)
+        };
+        if !self.limits().any(|limit| is_concerned(&limit)) {
+            return;
+        }
+        self.expire(now);
+        for limit in self.limits().filter(is_concerned) {
+            let new = templates.instance(&limit.registered().limit.key);
+            let kind = limit.registered().limit.kind;
+            match new {
+                _ if limit.is_unused_instance() => limit.delete(),
+                Ok((new, mark)) if new.kind.is_same_kind(kind) => limit.govern(now, new, mark),
+                Ok(_) | Err(_) => limit.delete(),
+            }
+        }
+        self.drop_deleted();
+    }
+
+    /// Defines a limit, or changes it. An instance becomes a limit of its own; what is reserved stays counted.
     pub(super) fn define(
         &mut self,
         now: Timestamp,
         limit: Limit,
     ) -> Result<LimitStatus, DefineError> {
         self.expire(now);
-        match self.find(&limit.key) {
-            Some((slot, _)) => self.limit(slot).redefine(now, limit),
-            None => Ok(self.insert(now, RegisteredLimit::in_force(limit))),
+        let Some((slot, live)) = self.find(&limit.key) else {
+            return Ok(self.add(now, RegisteredLimit::in_force(limit)));
+        };
+        if live.template().is_none() {
+            return self.limit(slot).redefine(now, limit);
         }
+        let is_other_kind = !live.registered().limit.kind.is_same_kind(limit.kind);
+        if live.is_unused_instance() || live.is_idle() && is_other_kind {
+            self.limits[slot as usize] = None;
+            return Ok(self.add(now, RegisteredLimit::in_force(limit)));
+        }
+        let status = self.limit(slot).redefine(now, limit)?;
+        self.limit(slot).set_explicit();
+        Ok(status)
     }
 
     /// Restores a limit as it was registered. Live reservations of a limit of the same kind stay.
@@ -146,14 +205,21 @@ impl Group {
             let restored = self.define(now, limit.clone()).and_then(|_| self.define(now, target));
             return restored.expect("the kind is the same");
         }
-        self.remove(&limit.key);
-        self.insert(now, registered)
+        if let Some(slot) = self.find(&limit.key).map(|(slot, _)| slot) {
+            self.delete(slot);
+        }
+        self.add(now, registered)
     }
 
     /// Adds a limit whose key is not defined. It has no live reservations, so a pending decrease applies at once.
-    fn insert(&mut self, now: Timestamp, registered: RegisteredLimit) -> LimitStatus {
-        let live = LiveLimit::new(now, registered);
+    fn add(&mut self, now: Timestamp, registered: RegisteredLimit) -> LimitStatus {
+        let live = LiveLimit::new(now, registered, None);
         let status = live.registered().status;
+        self.insert(live);
+        status
+    }
+
+    fn insert(&mut self, live: LiveLimit) {
         match self.limits.iter_mut().find(|slot| slot.is_none()) {
             Some(free) => *free = Some(live),
             None => {
@@ -161,17 +227,20 @@ impl Group {
                 self.limits.push(Some(live));
             }
         }
-        status
     }
 
-    /// Deletes a limit; false if the key is not defined.
+    /// Deletes a limit; false if the key is not defined, though it may have an instance.
     pub(super) fn remove(&mut self, key: &LimitKey) -> bool {
-        let Some((slot, _)) = self.find(key) else {
+        let Some((slot, _)) = self.find(key).filter(|(_, limit)| limit.template().is_none()) else {
             return false;
         };
-        self.limit(slot).is_deleted = true;
-        self.drop_deleted();
+        self.delete(slot);
         true
+    }
+
+    fn delete(&mut self, slot: u32) {
+        self.limit(slot).delete();
+        self.drop_deleted();
     }
 
     /// Releases memory that is mostly unused.

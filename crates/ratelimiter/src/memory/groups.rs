@@ -10,10 +10,14 @@ use arrayvec::ArrayVec;
 use slab::Slab;
 
 use super::group::{Group, GroupId};
+use super::instances::{CountedTemplates, NewInstance};
 use super::shards::Shards;
 use crate::clock::Timestamp;
-use crate::key::LimitKey;
+use crate::error::DefineError;
+use crate::key::{KeyPattern, LimitKey};
+use crate::limit::Limit;
 use crate::request::REQUIREMENTS_MAX;
+use crate::template;
 
 /// Enough that threads rarely meet in a shard without sharing a model.
 const SHARDS: u32 = 256;
@@ -107,6 +111,31 @@ impl GroupShard {
         self.find(GroupId::of(key)).map(|slot| &mut self.groups[slot as usize])
     }
 
+    /// Whether a limit can be defined.
+    pub(super) fn check_definition(
+        &mut self,
+        now: Timestamp,
+        limit: &Limit,
+    ) -> Result<(), DefineError> {
+        let Some(group) = self.group_of(&limit.key) else {
+            return template::check_new_key(&limit.key);
+        };
+        group.expire(now);
+        let Some((_, live)) = group.find(&limit.key) else {
+            return template::check_new_key(&limit.key);
+        };
+        let is_instance = live.template().is_some();
+        if is_instance {
+            template::check_new_key(&limit.key)?;
+        }
+        let is = live.registered().limit.kind;
+        // An instance that is not in use is replaced.
+        if is.is_same_kind(limit.kind) || is_instance && live.is_idle() {
+            return Ok(());
+        }
+        Err(DefineError::KindConflict { key: limit.key.clone(), is: is.name() })
+    }
+
     pub(super) fn group_or_new(&mut self, key: &LimitKey) -> &mut Group {
         let id = GroupId::of(key);
         let at = self.position(id).unwrap_or_else(|at| {
@@ -137,7 +166,7 @@ impl GroupShard {
     }
 
     /// Frees what has expired in at most `count_max` groups, and releases unused memory; false if no more are due.
-    pub(super) fn sweep(&mut self, now: Timestamp, count_max: usize) -> bool {
+    pub(super) fn sweep(&mut self, now: Timestamp, count_max: u32) -> bool {
         for _ in 0..count_max {
             let Some(next) = self.sweeps.peek_mut().filter(|next| next.0.0 <= now) else {
                 self.shrink_to_fit();
@@ -149,6 +178,7 @@ impl GroupShard {
                 continue;
             };
             group.expire(now);
+            group.drop_unused_instances();
             group.shrink_to_fit();
             group.swept_at = Timestamp::NEVER;
             if !group.is_idle() {
@@ -163,8 +193,41 @@ impl GroupShard {
     fn shrink_to_fit(&mut self) {
         if self.slots.len() < self.slots.capacity() / 4 {
             self.slots.shrink_to_fit();
+        }
+        if self.groups.len() < self.groups.capacity() / 4 {
             self.groups.shrink_to_fit();
         }
+        if self.sweeps.len() < self.sweeps.capacity() / 4 {
+            self.sweeps.shrink_to_fit();
+        }
+    }
+
+    /// Brings the instances in `count_max` slots in line with a changed template. Returns the next slot, if there are more.
+    pub(super) fn realign(
+        &mut self,
+        now: Timestamp,
+        changed: &KeyPattern,
+        templates: &CountedTemplates,
+        from: u32,
+        count_max: u32,
+    ) -> Option<u32> {
+        let to = from + count_max;
+        for slot in from..to {
+            if let Some(group) = self.groups.get_mut(slot as usize) {
+                group.realign(now, changed, templates);
+                self.drop_if_unused(slot);
+            }
+        }
+        ((to as usize) < self.groups.capacity()).then_some(to)
+    }
+
+    /// Drops the instance of a key if nothing keeps it; true if so.
+    pub(super) fn drop_unused_instance(&mut self, key: &LimitKey) -> bool {
+        let is_dropped = self.group_of(key).is_some_and(|group| group.drop_unused_instance(key));
+        if is_dropped {
+            self.drop_unused(key);
+        }
+        is_dropped
     }
 
     /// Sets when the sweep looks at a group with live reservations: when something expires.
@@ -192,6 +255,23 @@ impl LockedGroups<'_> {
         &mut self.shard(place.shard()).groups[place.slot() as usize]
     }
 
+    /// True if the key has a limit.
+    pub(super) fn has(&mut self, key: &LimitKey) -> bool {
+        let group = self.shard(shard_of(key)).group_of(key);
+        group.is_some_and(|group| group.find(key).is_some())
+    }
+
+    /// Adds an instance, whose key has no limit.
+    pub(super) fn add_instance(&mut self, now: Timestamp, instance: NewInstance) {
+        let key = instance.0.key.clone();
+        self.shard(shard_of(&key)).group_or_new(&key).add_instance(now, instance);
+    }
+
+    /// Drops the instance of a key if nothing keeps it; true if so.
+    pub(super) fn drop_unused_instance(&mut self, key: &LimitKey) -> bool {
+        self.shard(shard_of(key)).drop_unused_instance(key)
+    }
+
     /// Sets when the sweep looks at a group: when something expires.
     #[cold]
     pub(super) fn schedule_sweep(&mut self, now: Timestamp, place: GroupPlace) {
@@ -207,7 +287,7 @@ impl LockedGroups<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{Capacity, HoldTimeout, Limit, LimitKind};
+    use crate::limit::{Capacity, HoldTimeout, LimitKind};
 
     #[test]
     fn the_limits_of_one_model_are_one_group_and_other_keys_are_alone() {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use arcstr::ArcStr;
 
+use super::instances::InstanceMark;
 use super::queue::{Queue, freed_at};
 use super::reservations::{Closed, Held};
 use crate::clock::Timestamp;
@@ -63,7 +64,10 @@ struct ColdFields {
     /// Consecutive denials since the last allow.
     denial_streak: u32,
     debt: u128,
+    /// Always 0 for an instance, whose template counts it.
     uncovered: u128,
+    /// Of a limit that was made from a template.
+    instance: Option<InstanceMark>,
 }
 
 /// Locates one reservation of a limit.
@@ -86,7 +90,11 @@ impl ReservationRef {
 
 impl LiveLimit {
     /// A limit without live reservations, so that a pending decrease applies at once.
-    pub(super) fn new(now: Timestamp, registered: RegisteredLimit) -> Self {
+    pub(super) fn new(
+        now: Timestamp,
+        registered: RegisteredLimit,
+        instance: Option<InstanceMark>,
+    ) -> Self {
         let Limit { key, kind, .. } = registered.limit.clone();
         let cold = ColdFields {
             older: Vec::new(),
@@ -94,6 +102,7 @@ impl LiveLimit {
             denial_streak: 0,
             debt: 0,
             uncovered: 0,
+            instance,
             registered,
         };
         let mut limit = Self {
@@ -122,6 +131,33 @@ impl LiveLimit {
     /// The limit as it is registered.
     pub(super) const fn registered(&self) -> &RegisteredLimit {
         &self.cold.registered
+    }
+
+    /// The key of the template that governs an instance.
+    pub(super) fn template(&self) -> Option<&LimitKey> {
+        self.cold.instance.as_ref().map(InstanceMark::template)
+    }
+
+    /// True for an instance that nothing keeps: it is like one that is made anew.
+    pub(super) fn is_unused_instance(&self) -> bool {
+        self.cold.instance.is_some() && self.is_idle() && self.cold.debt == 0
+    }
+
+    /// Makes an instance a limit of its own.
+    pub(super) fn set_explicit(&mut self) {
+        self.cold.instance = None;
+    }
+
+    /// Redefines an instance from the template that governs it now, which is of its kind.
+    pub(super) fn govern(&mut self, now: Timestamp, limit: Limit, instance: InstanceMark) {
+        self.redefine(now, limit).expect("the kind is the same");
+        self.cold.instance = Some(instance);
+    }
+
+    /// Deletes the limit. It counts no longer as an instance.
+    pub(super) fn delete(&mut self) {
+        self.is_deleted = true;
+        self.cold.instance = None;
     }
 
     /// The most units that can be reserved at a time.
@@ -190,7 +226,10 @@ impl LiveLimit {
         let present =
             self.present.get_or_insert_with(|| Queue::new(self.cold.registered.limit.kind));
         let expires_at = match self.lifetime_seconds {
-            CALENDAR => self.cold.begin_period(now),
+            CALENDAR => {
+                let ceiling = self.cold.registered.limit.ceiling().get();
+                self.cold.begin_period(now, ceiling - self.available == amount)
+            }
             seconds => now.after_seconds(seconds),
         };
         let number = present.reservations.push(expires_at, amount);
@@ -241,7 +280,10 @@ impl LiveLimit {
     /// Counts usage above the reservation that did not fit, or whose period has ended.
     #[cold]
     pub(super) fn note_uncovered(&mut self, excess: u64) {
-        self.cold.uncovered += u128::from(excess);
+        match &self.cold.instance {
+            Some(instance) => instance.note_uncovered(excess),
+            None => self.cold.uncovered += u128::from(excess),
+        }
         if self.cold.registered.limit.overage == Overage::Debt {
             self.cold.debt += u128::from(excess);
         }
@@ -340,7 +382,7 @@ impl LiveLimit {
     ) -> Result<LimitStatus, DefineError> {
         let used = self.used();
         let redefined = self.registered().redefined(limit)?;
-        self.cold.begin_period(now);
+        self.cold.begin_period(now, false);
         self.cold.registered = redefined;
         self.live_for(self.registered().limit.kind.lifetime_seconds().unwrap_or(CALENDAR));
         self.settle_if_possible(used);
@@ -364,7 +406,7 @@ impl LiveLimit {
     /// The limit with its current usage.
     pub(super) fn state(&mut self, now: Timestamp) -> LimitState {
         let (used, available) = (self.used(), self.free_capacity());
-        let resets_at = self.is_calendar().then(|| self.cold.begin_period(now));
+        let resets_at = self.is_calendar().then(|| self.cold.begin_period(now, used == 0));
         let ColdFields { registered, debt, uncovered, .. } = &*self.cold;
         let usage = Usage { used, available, debt: *debt, uncovered: *uncovered };
         let (limit, status) = (registered.limit.clone(), registered.status);
@@ -373,10 +415,12 @@ impl LiveLimit {
 }
 
 impl ColdFields {
-    /// When the current period of a calendar limit ends. Begins the next one if that is over.
+    /// When the current period of a calendar limit ends. Begins the next one if that is over, and also if nothing is live in an
+    /// instance, so that it does not matter whether the sweep has dropped it.
     #[cold]
-    fn begin_period(&mut self, now: Timestamp) -> Timestamp {
-        if self.period_ends_at <= now {
+    fn begin_period(&mut self, now: Timestamp, is_idle: bool) -> Timestamp {
+        let is_new = is_idle && self.instance.is_some() && self.debt == 0;
+        if self.period_ends_at <= now || is_new {
             self.period_ends_at = self.registered.limit.kind.expires_at(now);
         }
         self.period_ends_at

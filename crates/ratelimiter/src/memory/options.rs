@@ -32,6 +32,10 @@ pub struct MemoryOptions {
     ///
     /// [`sweep`]: super::MemoryLimiter::sweep
     pub sweep_every: Option<Duration>,
+    /// The most limits that are made from templates; a reserve that would need another one is denied.
+    pub instances_max: usize,
+    /// The most limits that are made from templates in a second.
+    pub new_instances_per_second_max: usize,
     /// Seed of the jitter of hints; a fixed seed makes the hints of a test repeatable.
     pub seed: u64,
 }
@@ -51,6 +55,8 @@ impl Default for MemoryOptions {
             remember_for: Duration::from_secs(600),
             remember_max: 1_000_000,
             sweep_every: Some(Duration::from_millis(500)),
+            instances_max: 1_000_000,
+            new_instances_per_second_max: 1_000,
             seed: fastrand::u64(..),
         }
     }

@@ -6,9 +6,11 @@ use arrayvec::ArrayVec;
 
 use super::group::GroupId;
 use super::groups::{GroupPlace, LockedGroups};
+use super::instances::{Bounds, Instances, NoInstance};
 use super::leases::{LeaseDetails, LeaseShard, OpenLease, Reservation};
 use super::live_limit::LiveLimit;
 use super::past_leases::{HashedId, PastOutcome};
+use crate::admission::Turn;
 use crate::clock::Timestamp;
 use crate::decision::{Decision, Denial, DenialReason};
 use crate::error::ReserveError;
@@ -34,6 +36,13 @@ pub(super) struct ResolvedRequirement<'a> {
 
 pub(super) type ResolvedRequirements<'a> = ArrayVec<ResolvedRequirement<'a>, REQUIREMENTS_MAX>;
 
+/// Whether all limits of a request were found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Resolved {
+    All,
+    SomeMissing,
+}
+
 /// One request under way.
 pub(super) struct Attempt<'a, 'g> {
     pub(super) now: Timestamp,
@@ -44,19 +53,9 @@ pub(super) struct Attempt<'a, 'g> {
     pub(super) leases: &'a mut LeaseShard,
     /// The shards of the requirements' groups.
     pub(super) groups: &'a mut LockedGroups<'g>,
+    pub(super) instances: &'a Instances,
     pub(super) policy: &'a HintPolicy,
-    pub(super) asker: Asker<'a>,
-}
-
-/// Who asks.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Asker<'a> {
-    /// A caller that wants an answer at once.
-    AtOnce,
-    /// The same, while others wait for room of this limit: nothing new is admitted.
-    Behind(&'a LimitKey),
-    /// A caller that waits: a lack of room is not remembered, and the hint says when there is room if no lease completes.
-    Waiting,
+    pub(super) turn: Turn<'a>,
 }
 
 impl ResolvedRequirement<'_> {
@@ -72,7 +71,9 @@ impl<'a> Attempt<'a, '_> {
         &mut self,
         request: &'a ReserveRequest,
     ) -> Result<Decision, ReserveError> {
-        self.resolve(request)?;
+        if self.resolve(request) == Resolved::SomeMissing {
+            return self.reserve_with_instances(request);
+        }
         if let Some(lease) = self.leases.find_open(self.id) {
             return replay(self.now, lease, &self.needs, self.groups);
         }
@@ -80,7 +81,7 @@ impl<'a> Attempt<'a, '_> {
             Some(PastOutcome::Ended { .. }) => Err(ReserveError::LeaseEnded),
             Some(PastOutcome::Denied { key_tag }) => Ok(self.deny_again(key_tag)),
             None => {
-                if let Asker::Behind(key) = self.asker {
+                if let Some(key) = self.turn.behind {
                     self.needs.iter_mut().for_each(|need| need.fits &= need.key != key);
                 }
                 match self.needs.iter().all(|need| need.fits) {
@@ -93,16 +94,19 @@ impl<'a> Attempt<'a, '_> {
 
     /// Finds the limits of all requirements.
     #[inline]
-    fn resolve(&mut self, request: &'a ReserveRequest) -> Result<(), ReserveError> {
-        let unknown = |key: &LimitKey| ReserveError::UnknownKey { key: key.clone() };
+    fn resolve(&mut self, request: &'a ReserveRequest) -> Resolved {
         // Requirements of one group are usually adjacent.
         for run in request.requirements.chunk_by(|a, b| GroupId::of(&a.key) == GroupId::of(&b.key))
         {
-            let place = self.groups.find(&run[0].key).ok_or_else(|| unknown(&run[0].key))?;
+            let Some(place) = self.groups.find(&run[0].key) else {
+                return Resolved::SomeMissing;
+            };
             let group = self.groups.group(place);
             group.expire(self.now);
             for Requirement { key, amount } in run {
-                let (slot, limit) = group.find(key).ok_or_else(|| unknown(key))?;
+                let Some((slot, limit)) = group.find(key) else {
+                    return Resolved::SomeMissing;
+                };
                 let amount = amount.get();
                 self.needs.push(ResolvedRequirement {
                     key,
@@ -114,7 +118,41 @@ impl<'a> Attempt<'a, '_> {
                 });
             }
         }
-        Ok(())
+        Resolved::All
+    }
+
+    /// Some keys have no limit. If templates match them, makes their limits and reserves; those that do not come into use go at once, so
+    /// that a denial leaves no trace.
+    #[cold]
+    fn reserve_with_instances(
+        &mut self,
+        request: &'a ReserveRequest,
+    ) -> Result<Decision, ReserveError> {
+        let keys = request.requirements.iter().map(|need| &need.key);
+        let missing: Vec<_> = keys.filter(|key| !self.groups.has(key)).collect();
+        // A known lease is answered before the bounds are looked at.
+        let is_known = self.leases.find_open(self.id).is_some()
+            || self.leases.past.find(self.now, self.id).is_some();
+        let bounds = if is_known { Bounds::Ignore } else { Bounds::Apply };
+        let made = match self.instances.make(self.now, &missing, bounds) {
+            Ok(made) => made,
+            Err(NoInstance::Unknown { key }) => return Err(ReserveError::UnknownKey { key }),
+            Err(NoInstance::TooMany { template }) => {
+                let reason = DenialReason::TooManyLimits { template };
+                let retry_after = self.policy.decreasing;
+                return Ok(Decision::Denied(Denial { reason, retry_after }));
+            }
+        };
+        for instance in made {
+            self.groups.add_instance(self.now, instance);
+        }
+        self.needs.clear();
+        let answer = self.reserve(request);
+        let unused = missing.iter().filter(|key| self.groups.drop_unused_instance(key)).count();
+        if unused > 0 && bounds == Bounds::Apply {
+            self.instances.take_back(self.now, unused);
+        }
+        answer
     }
 
     /// Allowed: one reservation per requirement, and the lease that has them.
@@ -168,10 +206,11 @@ impl<'a> Attempt<'a, '_> {
             return Ok(Decision::Denied(Denial { reason, retry_after }));
         }
         if self.is_waiting() {
-            let keys = needs.iter().map(|need| need.key.clone()).collect();
+            let keys = self.needs.iter().map(|need| need.key.clone()).collect();
             let (reason, retry_after) = (DenialReason::NoRoom { keys }, self.lapse());
             return Ok(Decision::Denied(Denial { reason, retry_after }));
         }
+        let Self { needs, groups, .. } = self;
         needs.iter().for_each(|need| need.limit(groups).note_denial());
         let key_tag = needs[0].key.hashes().text;
         self.leases.past.push(self.now, self.id.id, PastOutcome::Denied { key_tag });
@@ -179,7 +218,7 @@ impl<'a> Attempt<'a, '_> {
     }
 
     const fn is_waiting(&self) -> bool {
-        matches!(self.asker, Asker::Waiting)
+        self.turn.attempt.is_some()
     }
 
     /// When enough has lapsed for all requirements that do not fit, if no lease completes before.

@@ -1,5 +1,6 @@
 //! Random scripts, and the limiters that play them.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -65,6 +66,10 @@ fn profile(number: u64, random: &mut Rng) -> Profile {
         has_growing_ids: !has_models || (!is_long && random.bool()),
         ..Profile::crowded((0..key_count).map(key).collect())
     };
+    let crowded = match number % 3 == 2 && !is_long {
+        true => with_templates(crowded, has_models, &seconds, random),
+        false => crowded,
+    };
     match number % 200 {
         // Enough calls that those of a long window are joined.
         0 if number.is_multiple_of(400) => Profile {
@@ -95,6 +100,41 @@ fn profile(number: u64, random: &mut Rng) -> Profile {
             ..crowded
         },
         _ => crowded,
+    }
+}
+
+/// Adds templates, and keys that they match, to a script.
+fn with_templates(
+    profile: Profile,
+    has_models: bool,
+    seconds: &RangeInclusive<u64>,
+    random: &mut Rng,
+) -> Profile {
+    const KINDS: [KeyKind; 3] = [KeyKind::Rolling, KeyKind::Concurrency, KeyKind::Calendar];
+    let (templates, undefined): (&[&str], &[&str]) = match has_models {
+        true => (
+            &["global:llm:p:*:rpm", "global:llm:**", "global:llm:*:m9:*"],
+            &["global:llm:p:m8:rpm", "global:llm:p:m9:rpm", "global:llm:p:m9:tpm"],
+        ),
+        false => (&["t:*", "t:**", "*:x"], &["t:a", "t:b", "t:a:x", "t:x"]),
+    };
+    let usual = KINDS[random.usize(..3)];
+    let mut profiles = |texts: &[&str]| -> Vec<KeyProfile> {
+        let profile = |text: &&str| KeyProfile {
+            key: LimitKey::new(text).unwrap(),
+            // Limits of one kind take over from each other.
+            kind: if random.u8(..5) == 0 { KINDS[random.usize(..3)] } else { usual },
+            seconds: seconds.clone(),
+        };
+        texts.iter().map(profile).collect()
+    };
+    Profile {
+        templates: profiles(templates),
+        undefined: profiles(undefined),
+        keys_max: profile.keys.len() + undefined.len(),
+        // Also without the templates.
+        deletions_one_in: 4,
+        ..profile
     }
 }
 

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
-    Actual, Capacity, CompleteError, CompleteRequest, DefineError, LeaseId, Limit, LimitKey,
-    LimitKind, LimitMode, LimitState, LimitStatus, Overage, ReserveError, ReserveRequest, Usage,
+    Actual, Capacity, CompleteError, CompleteRequest, DefineError, KeyPattern, LeaseId, Limit,
+    LimitKey, LimitKind, LimitMode, LimitState, LimitStatus, Overage, ReserveError, ReserveRequest,
+    Usage,
 };
 
 /// Windows from here on are long.
@@ -46,7 +47,9 @@ pub(crate) struct Oracle {
     now: u64,
     remember_for: Duration,
     has_jitter: bool,
+    /// Also the instances of templates that are in use or owe a debt.
     limits: BTreeMap<LimitKey, DefinedLimit>,
+    templates: BTreeMap<LimitKey, Template>,
     /// Number of limits ever defined, to distinguish a limit from an earlier one with its key.
     generations: u64,
     /// The concurrency limits among them.
@@ -58,8 +61,17 @@ pub(crate) struct Oracle {
 }
 
 #[derive(Debug)]
+struct Template {
+    limit: Limit,
+    /// Of all its instances.
+    uncovered: u128,
+}
+
+#[derive(Debug)]
 struct DefinedLimit {
     generation: u64,
+    /// Of an instance.
+    template: Option<LimitKey>,
     limit: Limit,
     target: Option<Capacity>,
     debt: u128,
@@ -110,6 +122,7 @@ impl Oracle {
             remember_for,
             has_jitter,
             limits: BTreeMap::new(),
+            templates: BTreeMap::new(),
             generations: 0,
             generations_of_holds: HashSet::new(),
             generations_of_calendars: HashSet::new(),
@@ -147,7 +160,7 @@ impl Oracle {
         self.leases.values().filter(|lease| matches!(lease, Lease::Open { .. })).count()
     }
 
-    /// Applies the pending decreases that fit.
+    /// Applies the pending decreases that fit, and drops the instances that are not in use.
     fn settle(&mut self) {
         let keys: Vec<LimitKey> = self.limits.keys().cloned().collect();
         for key in keys {
@@ -158,6 +171,9 @@ impl Oracle {
             {
                 defined.limit.capacity = target;
                 defined.target = None;
+            }
+            if defined.template.is_some() && used == 0 && defined.debt == 0 {
+                self.limits.remove(&key);
             }
         }
     }
@@ -177,24 +193,148 @@ impl Oracle {
         self.limits[key].limit.ceiling().get() - self.used(key)
     }
 
+    /// The state of a limit or a template. TPL-02: also of a key that only a template matches.
+    pub(crate) fn state(&self, key: &LimitKey) -> Option<LimitState> {
+        if self.templates.contains_key(key) {
+            return Some(self.template_state(key));
+        }
+        if self.limits.contains_key(key) {
+            return Some(self.limit_state(key));
+        }
+        let limit = self.instance_of(key)?;
+        let resets_at = resets_at(&limit, expiry_of(limit.kind, self.now));
+        let usage = Usage { available: limit.capacity.get(), ..Usage::default() };
+        Some(LimitState { status: status_in_force(&limit), limit, usage, resets_at })
+    }
+
+    /// The states of all limits and templates, without instances.
     pub(crate) fn states(&self) -> Vec<LimitState> {
-        let state = |(key, defined): (&LimitKey, &DefinedLimit)| LimitState {
+        let limits = self.limits.iter().filter(|(_, defined)| defined.template.is_none());
+        let limits = limits.map(|(key, _)| self.limit_state(key));
+        let templates = self.templates.keys().map(|key| self.template_state(key));
+        let mut states: Vec<_> = limits.chain(templates).collect();
+        states.sort_by(|a, b| a.limit.key.cmp(&b.limit.key));
+        states
+    }
+
+    fn limit_state(&self, key: &LimitKey) -> LimitState {
+        let (defined, used) = (&self.limits[key], self.used(key));
+        LimitState {
             limit: defined.limit.clone(),
             status: defined.status(),
             usage: Usage {
-                used: self.used(key),
-                available: defined.limit.capacity.get().saturating_sub(self.used(key)),
+                used,
+                available: defined.limit.capacity.get().saturating_sub(used),
                 debt: defined.debt,
                 uncovered: defined.uncovered,
             },
-            resets_at: matches!(defined.limit.kind, LimitKind::Calendar { .. })
-                .then(|| Timestamp::from_unix_nanos(defined.period_ends_at)),
-        };
-        self.limits.iter().map(state).collect()
+            resets_at: resets_at(&defined.limit, defined.period_ends_at),
+        }
     }
 }
 
+/// Templates.
+impl Oracle {
+    pub(crate) fn templates(&self) -> Vec<LimitKey> {
+        self.templates.keys().cloned().collect()
+    }
+
+    /// TPL-06
+    pub(crate) fn instances(&self, template: &LimitKey) -> Vec<LimitState> {
+        let is_of =
+            |(_, defined): &(&LimitKey, &DefinedLimit)| defined.template.as_ref() == Some(template);
+        self.limits.iter().filter(is_of).map(|(key, _)| self.limit_state(key)).collect()
+    }
+
+    fn template_state(&self, key: &LimitKey) -> LimitState {
+        let Template { limit, uncovered } = &self.templates[key];
+        LimitState {
+            limit: limit.clone(),
+            status: status_in_force(limit),
+            usage: Usage { uncovered: *uncovered, ..Usage::default() },
+            resets_at: resets_at(limit, expiry_of(limit.kind, self.now)),
+        }
+    }
+
+    /// TPL-02: the key of the most specific template that matches.
+    fn template_of(&self, key: &LimitKey) -> Option<LimitKey> {
+        let templates = self.templates.keys().filter(|_| !key.is_template());
+        let patterns = templates.map(|template| KeyPattern::new(template).unwrap());
+        let matching = patterns.filter(|pattern| pattern.matches(key));
+        matching.min_by(KeyPattern::cmp_specificity).map(|pattern| pattern.key().clone())
+    }
+
+    fn instance_of(&self, key: &LimitKey) -> Option<Limit> {
+        let template = self.template_of(key)?;
+        Some(Limit { key: key.clone(), ..self.templates[&template].limit.clone() })
+    }
+
+    /// Makes the instance of a key that has no limit, if a template matches.
+    fn make_instance(&mut self, key: &LimitKey) {
+        if let Some(limit) = self.instance_of(key).filter(|_| !self.limits.contains_key(key)) {
+            self.insert(&limit, self.template_of(key));
+        }
+    }
+
+    /// TPL-04: the instances that a changed template matches follow, or leave.
+    fn realign(&mut self, changed: &LimitKey) {
+        let changed = KeyPattern::new(changed).unwrap();
+        let is_concerned = |(key, defined): &(&LimitKey, &DefinedLimit)| {
+            defined.template.is_some() && changed.matches(key)
+        };
+        let keys = self.limits.iter().filter(is_concerned).map(|(key, _)| key.clone());
+        for key in keys.collect::<Vec<_>>() {
+            let kind = self.limits[&key].limit.kind.name();
+            match self.instance_of(&key).filter(|limit| limit.kind.name() == kind) {
+                Some(limit) => {
+                    let template = self.template_of(&key);
+                    let defined = self.limits.get_mut(&key).unwrap();
+                    defined.redefine(&limit);
+                    defined.template = template;
+                }
+                None => drop(self.limits.remove(&key)),
+            }
+        }
+        self.settle();
+    }
+
+    fn define_template(&mut self, new: &Limit) -> Result<LimitStatus, DefineError> {
+        match self.templates.get_mut(&new.key) {
+            Some(Template { limit, .. }) if limit.kind.name() != new.kind.name() => {
+                let (key, is) = (new.key.clone(), limit.kind.name());
+                return Err(DefineError::KindConflict { key, is });
+            }
+            Some(template) => template.limit = new.clone(),
+            None => {
+                let template = Template { limit: new.clone(), uncovered: 0 };
+                self.templates.insert(new.key.clone(), template);
+            }
+        }
+        self.realign(&new.key);
+        Ok(status_in_force(new))
+    }
+}
+
+fn resets_at(limit: &Limit, period_ends_at: u64) -> Option<Timestamp> {
+    let is_calendar = matches!(limit.kind, LimitKind::Calendar { .. });
+    is_calendar.then(|| Timestamp::from_unix_nanos(period_ends_at))
+}
+
+fn status_in_force(limit: &Limit) -> LimitStatus {
+    if limit.capacity == Capacity::ZERO { LimitStatus::Paused } else { LimitStatus::Active }
+}
+
 impl DefinedLimit {
+    /// The kind stays.
+    fn redefine(&mut self, new: &Limit) {
+        // SHD-02: whatever was admitted in shadow mode, so any capacity is lower.
+        let was = if is_shadow(&self.limit) { Capacity::MAX } else { self.limit.capacity };
+        let is_decrease = !is_shadow(new) && new.capacity < was;
+        self.target = is_decrease.then_some(new.capacity);
+        let capacity = if is_decrease { was } else { new.capacity };
+        self.limit = Limit { capacity, ..new.clone() };
+    }
+
     fn status(&self) -> LimitStatus {
         match self.target {
             _ if self.target.unwrap_or(self.limit.capacity) == Capacity::ZERO => {
@@ -209,49 +349,75 @@ impl DefinedLimit {
 /// Definitions.
 impl Oracle {
     pub(crate) fn define(&mut self, new: &Limit) -> Result<LimitStatus, DefineError> {
+        if new.key.is_template() {
+            return self.define_template(new);
+        }
+        let is_other_kind = |defined: &DefinedLimit| defined.limit.kind.name() != new.kind.name();
+        // TPL-03: only a debt has kept this instance.
+        if let Some(defined) = self.limits.get(&new.key)
+            && defined.template.is_some()
+            && is_other_kind(defined)
+            && self.used(&new.key) == 0
+        {
+            self.limits.remove(&new.key);
+        }
         if let Some(defined) = self.limits.get_mut(&new.key) {
-            let old = defined.limit.clone();
-            if old.kind.name() != new.kind.name() {
-                let key = new.key.clone();
-                return Err(DefineError::KindConflict { key, is: old.kind.name() });
+            if is_other_kind(defined) {
+                let (key, is) = (new.key.clone(), defined.limit.kind.name());
+                return Err(DefineError::KindConflict { key, is });
             }
-            // SHD-02: whatever was admitted in shadow mode, so any capacity is lower.
-            let was = if is_shadow(&old) { Capacity::MAX } else { old.capacity };
-            let is_decrease = !is_shadow(new) && new.capacity < was;
-            defined.target = is_decrease.then_some(new.capacity);
-            let capacity = if is_decrease { was } else { new.capacity };
-            defined.limit = Limit { capacity, ..new.clone() };
+            defined.redefine(new);
+            defined.template = None;
         } else {
-            self.generations += 1;
-            if new.kind.is_concurrency() {
-                self.generations_of_holds.insert(self.generations);
-            }
-            if matches!(new.kind, LimitKind::Calendar { .. }) {
-                self.generations_of_calendars.insert(self.generations);
-            }
-            let defined = DefinedLimit {
-                generation: self.generations,
-                limit: new.clone(),
-                target: None,
-                debt: 0,
-                uncovered: 0,
-                streak: 0,
-                period_ends_at: expiry_of(new.kind, self.now),
-            };
-            self.limits.insert(new.key.clone(), defined);
+            self.insert(new, None);
         }
         self.settle();
         Ok(self.limits[&new.key].status())
     }
 
+    fn insert(&mut self, new: &Limit, template: Option<LimitKey>) {
+        self.generations += 1;
+        if new.kind.is_concurrency() {
+            self.generations_of_holds.insert(self.generations);
+        }
+        if matches!(new.kind, LimitKind::Calendar { .. }) {
+            self.generations_of_calendars.insert(self.generations);
+        }
+        let defined = DefinedLimit {
+            generation: self.generations,
+            template,
+            limit: new.clone(),
+            target: None,
+            debt: 0,
+            uncovered: 0,
+            streak: 0,
+            period_ends_at: expiry_of(new.kind, self.now),
+        };
+        self.limits.insert(new.key.clone(), defined);
+    }
+
     pub(crate) fn delete(&mut self, key: &LimitKey) -> bool {
-        self.limits.remove(key).is_some()
+        if self.templates.remove(key).is_some() {
+            self.realign(key);
+            return true;
+        }
+        let is_defined = self.limits.get(key).is_some_and(|defined| defined.template.is_none());
+        is_defined && self.limits.remove(key).is_some()
     }
 }
 
 /// Reserve.
 impl Oracle {
     pub(crate) fn reserve(&mut self, request: &ReserveRequest) -> Expected {
+        for need in request.requirements.iter() {
+            self.make_instance(&need.key);
+        }
+        let expected = self.decide(request);
+        self.settle();
+        expected
+    }
+
+    fn decide(&mut self, request: &ReserveRequest) -> Expected {
         let needs: Vec<(LimitKey, u64)> =
             request.requirements.iter().map(|need| (need.key.clone(), need.amount.get())).collect();
         if let Some((key, _)) = needs.iter().find(|(key, _)| !self.limits.contains_key(key)) {
@@ -467,11 +633,23 @@ impl Oracle {
             return;
         }
         let excess = actual.map_or(0, |actual| actual.amount.saturating_sub(reserved));
-        if let Some(defined) = self.limits.get_mut(key) {
-            defined.uncovered += u128::from(excess);
-            if defined.limit.overage == Overage::Debt {
-                defined.debt += u128::from(excess);
+        self.make_instance(key);
+        if self.limits.contains_key(key) {
+            self.note_uncovered(key, excess);
+        }
+    }
+
+    /// TPL-06: what an instance uses without cover is counted for its template.
+    fn note_uncovered(&mut self, key: &LimitKey, excess: u64) {
+        let defined = self.limits.get_mut(key).unwrap();
+        match &defined.template {
+            Some(template) => {
+                self.templates.get_mut(template).unwrap().uncovered += u128::from(excess);
             }
+            None => defined.uncovered += u128::from(excess),
+        }
+        if defined.limit.overage == Overage::Debt {
+            defined.debt += u128::from(excess);
         }
     }
 
@@ -491,7 +669,7 @@ impl Oracle {
         let is_defined = self.limits.get(key).is_some_and(|d| d.generation == generation);
         let available = if is_defined { self.available(key) } else { 0 };
         self.reservations[at].is_open = false;
-        let Some(defined) = self.limits.get_mut(key).filter(|_| is_defined) else {
+        let Some(defined) = self.limits.get(key).filter(|_| is_defined) else {
             return;
         };
         let actual = actual.unwrap_or(reserved);
@@ -501,10 +679,7 @@ impl Oracle {
         } else if excess == 0 || (defined.target.is_none() && excess <= available) {
             actual
         } else {
-            defined.uncovered += u128::from(excess);
-            if defined.limit.overage == Overage::Debt {
-                defined.debt += u128::from(excess);
-            }
+            self.note_uncovered(key, excess);
             reserved
         };
         self.reservations[at].amount = kept;

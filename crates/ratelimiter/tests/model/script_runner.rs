@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ratelimiter::clock::Clock;
-use ratelimiter::{Decision, DenialReason, HintPolicy, LimitState, Page, ReserveError};
+use ratelimiter::{Decision, DenialReason, HintPolicy, KeyPattern, LimitState, Page, ReserveError};
 use testkit::script::{Answer, Call, InMemory, Script, Step};
 
 use crate::case::{Case, Flaw};
@@ -55,7 +55,13 @@ impl ScriptRunner {
             self.compare_states()?;
         }
         let states = self.memory.limiter.states_now(&Page::default());
-        agree("the list of limits", &states, &self.oracle.states())
+        agree("the list of limits", &states, &self.oracle.states())?;
+        for template in self.oracle.templates() {
+            let page = Page { template: KeyPattern::new(&template).ok(), ..Page::default() };
+            let states = self.memory.limiter.states_now(&page);
+            agree("the list of instances", &states, &self.oracle.instances(&template))?;
+        }
+        Ok(())
     }
 
     fn compare(&mut self, step: &Step, answer: &Answer) -> Result<(), String> {
@@ -73,9 +79,7 @@ impl ScriptRunner {
                 agree("complete", answer, &self.oracle.complete(request, answer))
             }
             (Call::State(key), Answer::State(answer)) => {
-                let states = self.oracle.states();
-                let expected = states.into_iter().find(|state| state.limit.key == *key);
-                agree("state", answer, &Ok(expected))
+                agree("state", answer, &Ok(self.oracle.state(key)))
             }
             (Call::Sweep, Answer::Swept { open_count, .. }) => {
                 self.oracle.sweep();
@@ -86,7 +90,9 @@ impl ScriptRunner {
     }
 
     fn compare_states(&mut self) -> Result<(), String> {
-        for expected in self.oracle.states() {
+        let templates = self.oracle.templates();
+        let instances = templates.iter().flat_map(|template| self.oracle.instances(template));
+        for expected in self.oracle.states().into_iter().chain(instances) {
             let key = &expected.limit.key;
             let state = self.memory.limiter.state_now(key);
             agree("state", &state, &Some(expected.clone()))?;

@@ -71,8 +71,13 @@ impl Caller {
         }
         let message = match self.name.as_str() {
             CallerName::CLIENT_TOKENS => {
-                "a client token is valid for reserve and complete only; this needs an admin token"
-                    .to_owned()
+                let needed = match needed {
+                    Permission::Read => "a token that may read, or an admin token",
+                    Permission::Call | Permission::Admin => "an admin token",
+                };
+                format!(
+                    "a client token is valid for reserve and complete only; this needs {needed}"
+                )
             }
             name => {
                 let may: Vec<_> = self.may.iter().map(|permission| permission.name()).collect();

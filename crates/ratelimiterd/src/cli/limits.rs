@@ -8,8 +8,8 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args, Subcommand};
 use ratelimiter::{
-    Backend, LeaseId, LimitKey, LimitMode, LimitState, LimitStatus, Page, RegisteredLimit,
-    Registry, StateError,
+    Backend, KeyPattern, LeaseId, LimitKey, LimitMode, LimitState, LimitStatus, Page,
+    RegisteredLimit, Registry, StateError,
 };
 use ratelimiter_client::{HttpLimiter, HttpOptions};
 use ratelimiter_wire::{
@@ -47,6 +47,9 @@ enum Action {
         /// Only keys that begin with this
         #[arg(long, default_value = "")]
         prefix: String,
+        /// In place of what is defined, the limits that were made from this template and are in use or owe a debt
+        #[arg(long, value_name = "KEY", conflicts_with = "json")]
+        template: Option<String>,
         /// Print a limits file instead of a table, for `apply`
         #[arg(long)]
         json: bool,
@@ -92,7 +95,7 @@ enum Action {
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("returns").required(true))]
 struct Definition {
-    /// The limit's key
+    /// The limit's key; with a segment `*` or `**` a template for all keys that it matches
     key: String,
     /// Whether units return after a window or on completion
     #[arg(long, group = "returns", value_parser = one_of::<KindBody, _>(["rolling", "concurrency"]))]
@@ -156,8 +159,9 @@ pub(super) async fn run(limits: Limits) -> Result<ExitCode, CliError> {
     let Limits { action, remote } = limits;
     let server = remote.limiter_with(HttpOptions { timeout: TIMEOUT, ..remote.options()? })?;
     let text = match action {
-        Action::List { prefix, json } => {
-            let states = all_states(&server, &prefix).await?;
+        Action::List { prefix, template, json } => {
+            let template = template.map(KeyPattern::new).transpose().map_err(CliError::of)?;
+            let states = all_states(&server, &Page { prefix, template, ..Page::default() }).await?;
             if json { limits_file_of(&states) } else { table(&states) }
         }
         Action::Get { key } => {
@@ -203,7 +207,7 @@ pub(super) async fn run(limits: Limits) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Defines all that is new or changed in one request, then deletes. A file that the server refuses changes nothing.
+/// Defines all that is new or changed, up to 10 000 limits in one request, which the server takes or refuses as a whole; then deletes.
 /// After an error, applying again continues.
 async fn apply(
     server: &HttpLimiter,
@@ -211,7 +215,7 @@ async fn apply(
     dry_run: bool,
     keep_others: bool,
 ) -> Result<String, CliError> {
-    let present = all_states(server, "").await?;
+    let present = all_states(server, &Page::default()).await?;
     let (mut text, mut defined, mut deleted) = (String::new(), Vec::new(), Vec::new());
     for change in changes(&present, wanted, keep_others) {
         text += &format!("{change}\n");
@@ -233,11 +237,12 @@ async fn apply(
     Ok(text)
 }
 
-async fn all_states(server: &HttpLimiter, prefix: &str) -> Result<Vec<LimitState>, CliError> {
+/// All limits with the page's prefix and template.
+async fn all_states(server: &HttpLimiter, page: &Page) -> Result<Vec<LimitState>, CliError> {
     let mut states: Vec<LimitState> = Vec::new();
     loop {
         let after = states.last().map(|state| state.limit.key.clone());
-        let page = Page { prefix: prefix.to_owned(), after, count_max: Some(PAGE_COUNT) };
+        let page = Page { after, count_max: Some(PAGE_COUNT), ..page.clone() };
         let more = server.states(&page).await.map_err(|error: StateError| CliError::of(error))?;
         let is_last = more.len() < PAGE_COUNT;
         states.extend(more);

@@ -53,6 +53,8 @@ fn memory_backend(config: &Config) -> MemoryLimiter {
         hints: hint_policy(&config.hints),
         remember_for: std::time::Duration::from_secs(config.memory.remember_seconds),
         remember_max: as_usize(config.memory.remember_max),
+        instances_max: as_usize(config.registry.instances_max),
+        new_instances_per_second_max: as_usize(config.registry.new_instances_per_second_max),
         // The server's tick sweeps.
         sweep_every: None,
         ..MemoryOptions::default()

@@ -42,7 +42,7 @@ struct Snapshot {
 
 pub(super) async fn run(top: Top) -> Result<ExitCode, CliError> {
     let server = top.remote.limiter()?;
-    let page = Page { prefix: top.prefix.clone(), after: None, count_max: None };
+    let page = Page { prefix: top.prefix.clone(), ..Page::default() };
     let every = Duration::from_millis(top.every_ms);
     let mut ticks = tokio::time::interval(every);
     let mut before: Option<Snapshot> = None;

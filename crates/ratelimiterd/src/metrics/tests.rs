@@ -14,16 +14,17 @@ fn every_metric_has_its_stable_name() {
     let key = LimitKey::new("odd\"key\\").unwrap();
     let shadow_denied_keys = vec![LimitKey::new("shadow").unwrap()];
     let allowed = ReserveAnswer { allowed: true, shadow_denied_keys, ..ReserveAnswer::default() };
-    metrics.count_reserve(Some(&calls), &allowed);
+    let no_template = |_: &LimitKey| None;
+    metrics.count_reserve(Some(&calls), &allowed, no_template);
     let denied = ReserveAnswer { denied_keys: vec![key.clone()], ..ReserveAnswer::default() };
-    metrics.count_reserve(None, &denied);
+    metrics.count_reserve(None, &denied, no_template);
     metrics.count_complete(Some(&calls), &CompleteAnswer { ok: true, ..CompleteAnswer::default() });
     let kind = LimitKind::Rolling { window: Window::from_seconds(60).unwrap() };
     let mut limit = Limit::new(key, kind, Capacity::new(5).unwrap());
     limit.overage = Overage::Deny;
     let usage = Usage { used: 3, available: 2, debt: 0, uncovered: 7 };
     let state = LimitState { limit, status: LimitStatus::Active, usage, resets_at: None };
-    let text = metrics.render(&view, &[state], Some(4));
+    let text = metrics.render(&view, &[state], &[], Some(4));
     let counted: String = text
         .lines()
         .filter(|line| !line.starts_with('#') && !line.ends_with(" 0") && !line.ends_with(" 0.0"))
@@ -43,9 +44,9 @@ fn every_metric_has_its_stable_name() {
         ratelimiter_open_leases 4
     "#]]
     .assert_eq(&counted);
-    assert_eq!(text.matches("ratelimiter_reserve_total{").count(), 13);
+    assert_eq!(text.matches("ratelimiter_reserve_total{").count(), 14);
     assert_eq!(text.matches("ratelimiter_complete_total{").count(), 7);
-    let without_the_limit = metrics.render(&view, &[], None);
+    let without_the_limit = metrics.render(&view, &[], &[], None);
     assert!(!without_the_limit.contains("ratelimiter_limit_capacity{"), "{without_the_limit}");
     let names: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
     expect![[r#"
@@ -57,7 +58,59 @@ fn every_metric_has_its_stable_name() {
         ratelimiter_limit_capacity gauge
         ratelimiter_limit_used gauge
         ratelimiter_overage_units_total counter
+        ratelimiter_template_instances gauge
         ratelimiter_open_leases gauge
         ratelimiter_request_seconds histogram"#]]
     .assert_eq(&names.join("\n"));
+}
+
+/// TPL-06: what concerns a limit that was made from a template is counted for the template.
+#[test]
+fn tpl_06_metrics_are_kept_per_template() {
+    let metrics = Metrics::new(10);
+    let key = |text: &str| LimitKey::new(text).unwrap();
+    let template_of = |of: &LimitKey| of.as_str().starts_with("t:").then(|| key("t:*"));
+    let shown = |of: &LimitKey| of.as_str() != "hidden:*";
+    let view = MetricsView { callers: Vec::new(), shows_key: &shown };
+    let denied = |keys: &[&str]| ReserveAnswer {
+        denied_keys: keys.iter().map(|text| key(text)).collect(),
+        ..ReserveAnswer::default()
+    };
+    let failed = |error| ReserveAnswer { error: Some(error), ..ReserveAnswer::default() };
+    let shadow_denied_keys = vec![key("t:c"), key("other")];
+    for answer in [
+        denied(&["t:a", "t:b", "other"]),
+        failed(ErrorCode::LimitPaused { key: key("t:a") }),
+        failed(ErrorCode::LimitDecreasing { key: key("t:b") }),
+        failed(ErrorCode::TooManyInstances { template: key("t:*") }),
+        ReserveAnswer { allowed: true, shadow_denied_keys, ..ReserveAnswer::default() },
+    ] {
+        metrics.count_reserve(None, &answer, template_of);
+    }
+    let kind = LimitKind::Rolling { window: Window::from_seconds(60).unwrap() };
+    let state = LimitState {
+        limit: Limit::new(key("t:*"), kind, Capacity::new(5).unwrap()),
+        status: LimitStatus::Active,
+        usage: Usage { uncovered: 7, ..Usage::default() },
+        resets_at: None,
+    };
+    let instances = [(key("hidden:*"), 3), (key("t:*"), 2)];
+    let text = metrics.render(&view, &[state], &instances, None);
+    let samples: String = text
+        .lines()
+        .filter(|line| line.contains("key=") && !line.ends_with(" 0"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    expect![[r#"
+        ratelimiter_denied_total{key="other"} 1
+        ratelimiter_denied_total{key="t:*"} 5
+        ratelimiter_shadow_denied_total{key="other"} 1
+        ratelimiter_shadow_denied_total{key="t:*"} 1
+        ratelimiter_limit_capacity{key="t:*"} 5
+        ratelimiter_overage_units_total{key="t:*",policy="debt"} 7
+        ratelimiter_template_instances{key="t:*"} 2
+    "#]]
+    .assert_eq(&samples);
+    assert!(text.contains("ratelimiter_reserve_total{outcome=\"too_many_limits\"} 1"), "{text}");
+    assert!(!text.contains("ratelimiter_limit_used{"), "a template is not used itself: {text}");
 }

@@ -51,7 +51,7 @@ impl Text {
         }
     }
 
-    /// Capacity and usage of each limit.
+    /// Capacity and usage of each limit. A template has no usage of its own.
     pub(crate) fn limits(&mut self, states: &[LimitState]) {
         self.family("ratelimiter_limit_capacity", "gauge", "Capacity in force.");
         for state in states {
@@ -59,7 +59,7 @@ impl Text {
             self.sample("ratelimiter_limit_capacity", &[("key", key)], state.limit.capacity);
         }
         self.family("ratelimiter_limit_used", "gauge", "Units in live reservations or holds.");
-        for state in states {
+        for state in states.iter().filter(|state| !state.limit.key.is_template()) {
             let key = state.limit.key.as_str();
             self.sample("ratelimiter_limit_used", &[("key", key)], state.usage.used);
         }

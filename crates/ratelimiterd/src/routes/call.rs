@@ -49,7 +49,12 @@ pub(super) trait LimiterCall: 'static {
     fn answer(result: Result<Self::Answered, Self::Error>) -> Self::Answer;
 
     /// Counts an answer; a call without a valid token has no caller.
-    fn count(metrics: &Metrics, caller: Option<&OutcomeCounters>, answer: &Self::Answer);
+    fn count<B: HostedBackend>(
+        metrics: &Metrics,
+        backend: &B,
+        caller: Option<&OutcomeCounters>,
+        answer: &Self::Answer,
+    );
 
     /// The HTTP status of an answer and its retry hint; 0 if retrying does not help.
     fn status_and_retry_after_ms(answer: &Self::Answer) -> (u16, u64);
@@ -69,7 +74,8 @@ pub(super) async fn one<C: LimiterCall, B: HostedBackend>(
         Ok(result) => C::answer(result),
         Err(refusal) => refusal.into(),
     };
-    C::count(&app.metrics, caller.as_ref().ok().map(|caller| caller.calls()), &answer);
+    let calls = caller.as_ref().ok().map(|caller| caller.calls());
+    C::count(&app.metrics, &*app.backend, calls, &answer);
     app.metrics.stop(C::ONE, started);
     let (status, retry_after_ms) = C::status_and_retry_after_ms(&answer);
     response::json_with_hint(status, retry_after_ms, &answer)
@@ -113,13 +119,13 @@ pub(super) async fn batch<C: LimiterCall, B: HostedBackend>(
     let response = match answered {
         Ok(answer) => {
             for result in &answer.results {
-                C::count(&app.metrics, calls, result);
+                C::count(&app.metrics, &*app.backend, calls, result);
             }
             response::json_batch(200, answer.results.len(), &answer)
         }
         // A refused batch is one call: how many items it has may be unknown.
         Err(refusal) => {
-            C::count(&app.metrics, calls, &refusal.clone().into());
+            C::count(&app.metrics, &*app.backend, calls, &refusal.clone().into());
             response::error(&refusal.into())
         }
     };

@@ -55,7 +55,12 @@ impl LimiterCall for Complete {
         CompleteAnswer::of(result)
     }
 
-    fn count(metrics: &Metrics, caller: Option<&OutcomeCounters>, answer: &CompleteAnswer) {
+    fn count<B: HostedBackend>(
+        metrics: &Metrics,
+        _: &B,
+        caller: Option<&OutcomeCounters>,
+        answer: &CompleteAnswer,
+    ) {
         metrics.count_complete(caller, answer);
     }
 

@@ -49,7 +49,8 @@ pub(super) async fn metrics<B: HostedBackend>(
         shows_key: &|key| caller.may_use(key),
     };
     let states = states.unwrap_or_default();
-    let mut text = app.metrics.render(&view, &states, app.backend.open_leases());
+    let mut text =
+        app.metrics.render(&view, &states, &app.backend.instances(), app.backend.open_leases());
     app.backend.write_metrics(&mut text);
     response::text("text/plain; version=0.0.4; charset=utf-8", text)
 }

@@ -58,8 +58,13 @@ impl LimiterCall for Reserve {
         ReserveAnswer::of(result)
     }
 
-    fn count(metrics: &Metrics, caller: Option<&OutcomeCounters>, answer: &ReserveAnswer) {
-        metrics.count_reserve(caller, answer);
+    fn count<B: HostedBackend>(
+        metrics: &Metrics,
+        backend: &B,
+        caller: Option<&OutcomeCounters>,
+        answer: &ReserveAnswer,
+    ) {
+        metrics.count_reserve(caller, answer, |key| backend.template_of(key));
     }
 
     fn status_and_retry_after_ms(answer: &ReserveAnswer) -> (u16, u64) {

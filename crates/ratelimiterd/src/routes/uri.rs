@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use axum::http::Uri;
 use percent_encoding::percent_decode_str;
-use ratelimiter::{LEASE_AGE_SECONDS_MAX, LEASE_PAGE_MAX, LeaseId, LeasePage, LimitKey, Page};
+use ratelimiter::{
+    KeyPattern, LEASE_AGE_SECONDS_MAX, LEASE_PAGE_MAX, LeaseId, LeasePage, LimitKey, Page,
+};
 use ratelimiter_wire::Refusal;
 
 use crate::server::as_usize;
@@ -21,7 +23,7 @@ pub(super) fn key_of(uri: &Uri) -> Result<LimitKey, Refusal> {
     LimitKey::new(text).map_err(|error| Refusal::of_field("key", error.to_string()))
 }
 
-/// `?prefix=` filters, `?limit=` and `?after=` page.
+/// `?prefix=` filters, `?template=` asks for its instances, `?limit=` and `?after=` page.
 pub(super) fn page_of(uri: &Uri) -> Result<Page, Refusal> {
     let mut page = Page::default();
     for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
@@ -32,6 +34,13 @@ pub(super) fn page_of(uri: &Uri) -> Result<Page, Refusal> {
                 let after = LimitKey::new(&value);
                 page.after =
                     Some(after.map_err(|error| Refusal::of_field("after", error.to_string()))?);
+            }
+            "template" if value.is_empty() => page.template = None,
+            "template" => {
+                let template = KeyPattern::new(&value);
+                page.template = Some(
+                    template.map_err(|error| Refusal::of_field("template", error.to_string()))?,
+                );
             }
             "limit" => match value.parse() {
                 Ok(count_max) if count_max > 0 => page.count_max = Some(count_max),
@@ -45,7 +54,7 @@ pub(super) fn page_of(uri: &Uri) -> Result<Page, Refusal> {
             other => {
                 return Err(Refusal::of_field(
                     other,
-                    "unknown parameter; use prefix, limit and after",
+                    "unknown parameter; use prefix, template, limit and after",
                 ));
             }
         }
@@ -128,11 +137,17 @@ mod tests {
         let page = page_of(&"/?prefix=a%3A&limit=7&after=a%3Ab".parse().unwrap()).unwrap();
         assert_eq!((page.prefix.as_str(), page.count_max), ("a:", Some(7)));
         assert_eq!(page.after.unwrap().as_str(), "a:b");
-        assert_eq!(page_of(&"/".parse().unwrap()).unwrap(), Page::default());
+        for query in ["/", "/?after=&template="] {
+            assert_eq!(page_of(&query.parse().unwrap()).unwrap(), Page::default());
+        }
+        let page = page_of(&"/?template=tenant%3A*%3Arpm".parse().unwrap()).unwrap();
+        assert_eq!(page.template.unwrap().as_str(), "tenant:*:rpm");
         for (query, field) in [
             ("limit=0", "limit"),
             ("limit=-1", "limit"),
             ("after=a%20b", "after"),
+            ("template=a*b", "template"),
+            ("template=**", "template"),
             ("perfix=a", "perfix"),
         ] {
             let refusal = page_of(&format!("/?{query}").parse().unwrap()).unwrap_err();

@@ -155,7 +155,8 @@ impl<B: HostedBackend> Shared<B> {
                     unused.push(Actual { key: key.clone(), amount: 0 });
                 }
             }
-            let actuals = Actuals::new(unused).expect("as many as the requirements, with their keys");
+            let actuals =
+                Actuals::new(unused).expect("as many as the requirements, with their keys");
             let complete = CompleteRequest::new(request.lease, actuals);
             if let Ok(freed) = shared.backend.complete_freeing(&complete).await {
                 shared.lock().admission.released(&freed);

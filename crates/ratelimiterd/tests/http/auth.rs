@@ -586,3 +586,33 @@ async fn ops_04_a_reload_replaces_the_tokens_and_keeps_the_counts() {
     assert_eq!(reload("  tokens: []"), Ok(0));
     assert_eq!(status("a1").await, 200);
 }
+
+/// OPS-04, TPL-01: a template stands for all its keys, so its definition needs all of them.
+#[tokio::test]
+async fn ops_04_a_template_needs_all_keys_that_it_stands_for() {
+    let server = start_with_callers().await;
+    let put = async |token: &str, key: &str| {
+        ask(&server, token, "PUT", "/v1/admin/limits", &definition(key, 5)).await
+    };
+    for key in ["tenant:acme:*", "tenant:acme:*:**", "tenant:acme:**:rpm"] {
+        assert_eq!(put("t-acme-admin", key).await.status, 200, "{key}");
+    }
+    for key in ["tenant:*:rpm", "tenant:**", "tenant:*", "*:acme:rpm", "**:rpm"] {
+        let answer = put("t-acme-admin", key).await;
+        assert_eq!((answer.status, answer.error()), (403, format!("forbidden_key:{key}")));
+        assert_eq!(put("t-admin", key).await.status, 200, "{key}");
+    }
+    for (lease, key) in [(1, "tenant:acme:tpm"), (2, "tenant:other:rpm")] {
+        let body = reserve_body(lease, &[(key, 5)]);
+        let answer = ask(&server, "t-call", "POST", "/v1/reserve", &body).await;
+        assert_eq!(answer.json()["allowed"], true);
+    }
+    // A caller sees the limits of a template that it may use, and their template only if it may use all of them.
+    assert_eq!(keys_listed(&server, "t-acme", "?template=tenant:*:rpm").await, "");
+    assert_eq!(keys_listed(&server, "t-admin", "?template=tenant:*:rpm").await, "tenant:other:rpm");
+    assert_eq!(keys_listed(&server, "t-acme", "?template=tenant:acme:*").await, "tenant:acme:tpm");
+    let listed = keys_listed(&server, "t-acme", "").await;
+    assert_eq!(listed, "tenant:acme:* tenant:acme:**:rpm tenant:acme:*:**");
+    let shown = metrics_with(&server, "t-acme", "ratelimiter_template_instances").await;
+    assert!(shown.contains("tenant:acme:*") && !shown.contains("tenant:*"), "{shown}");
+}

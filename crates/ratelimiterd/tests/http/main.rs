@@ -21,3 +21,4 @@ mod persistence;
 mod shadow;
 mod shapes;
 mod stop;
+mod templates;

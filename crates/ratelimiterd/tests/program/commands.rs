@@ -231,6 +231,67 @@ fn ops_05_a_limits_file_of_version_2_is_applied_and_its_difference_shown() {
     assert_eq!(apply(second, &["--dry-run"]), "nothing to change\n");
 }
 
+/// CMD-03, TPL-01, TPL-06
+#[test]
+fn tpl_06_a_template_is_put_and_its_limits_are_listed_from_a_shell() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Process::start(folder.path());
+    let flags = "--kind rolling --window-seconds 86400 --unit tokens";
+    expect![[r#"
+        tenant:*:llm:daily_tokens: active
+    "#]]
+    .assert_eq(&stdout_of(&server, &put("tenant:*:llm:daily_tokens", flags)));
+    for (lease, tenant) in
+        [("01J9ZC3V9W8Q4N2M6T5R7Y1K0D", "b"), ("01J9ZC3V9W8Q4N2M6T5R7Y1K0E", "a")]
+    {
+        let key = format!("tenant:{tenant}:llm:daily_tokens");
+        let reserve =
+            format!(r#"{{"lease_id":"{lease}","requirements":[{{"key":"{key}","amount":3}}]}}"#);
+        server.ask("POST", "/v1/reserve", &reserve).unwrap();
+    }
+    expect![[r#"
+        KEY                        KIND            USED  CAPACITY  DEBT  STATUS  UNIT
+        tenant:*:llm:daily_tokens  rolling 86400s  0     7         0     active  tokens
+    "#]]
+    .assert_eq(&stdout_of(&server, &["limits", "list"]));
+    let list = ["limits", "list", "--template", "tenant:*:llm:daily_tokens"];
+    expect![[r#"
+        KEY                        KIND            USED  CAPACITY  DEBT  STATUS  UNIT
+        tenant:a:llm:daily_tokens  rolling 86400s  3     7         0     active  tokens
+        tenant:b:llm:daily_tokens  rolling 86400s  3     7         0     active  tokens
+    "#]]
+    .assert_eq(&stdout_of(&server, &list));
+    let get = ["limits", "get", "tenant:c:llm:daily_tokens"];
+    expect![[r#"
+        KEY                        KIND            USED  CAPACITY  DEBT  STATUS  UNIT
+        tenant:c:llm:daily_tokens  rolling 86400s  0     7         0     active  tokens
+    "#]]
+    .assert_eq(&stdout_of(&server, &get));
+    let exported = stdout_of(&server, &["limits", "list", "--json"]);
+    let file = folder.path().join("wanted.json");
+    std::fs::write(&file, &exported).unwrap();
+    let apply = ["limits", "apply", file.to_str().unwrap()];
+    assert_eq!(stdout_of(&server, &apply), "nothing to change\n");
+    let errors: String = [
+        &["limits", "list", "--template", "tenant:a*"][..],
+        &put("tenant:a*", flags),
+        &["limits", "delete", "tenant:a:llm:daily_tokens"],
+    ]
+    .iter()
+    .map(|arguments| stderr(&on(&server, arguments)))
+    .collect();
+    expect![[r#"
+        ratelimiterd: `*` and `**` must be whole segments between `:`, not a part of `a*`
+        ratelimiterd: refused: invalid_request:key: tenant:a* cannot be defined: `*` and `**` must be whole segments between `:`, not a part of `a*`
+        ratelimiterd: no limit is defined for tenant:a:llm:daily_tokens
+    "#]]
+    .assert_eq(&errors);
+    expect![[r#"
+        tenant:*:llm:daily_tokens: deleted
+    "#]]
+    .assert_eq(&stdout_of(&server, &["limits", "delete", "tenant:*:llm:daily_tokens"]));
+}
+
 #[test]
 fn an_error_is_printed_on_standard_error() {
     let folder = tempfile::tempdir().unwrap();

@@ -30,15 +30,12 @@ pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// The moments in a text, such as `2026-12-01T00:00:00Z`.
-pub(crate) fn moments(text: &str) -> impl Iterator<Item = &str> {
-    let is_moment = |word: &&str| word.len() == 20 && word.starts_with("20") && word.ends_with('Z');
-    text.split_whitespace().filter(is_moment)
-}
-
-/// The text with every moment replaced by the same one.
+/// The text with every moment such as `2026-12-01T00:00:00Z` replaced by this one.
 pub(crate) fn with_one_moment(text: &str) -> String {
-    moments(text).fold(text.to_owned(), |text, word| text.replace(word, "2026-12-01T00:00:00Z"))
+    let is_moment = |word: &&str| word.len() == 20 && word.starts_with("20") && word.ends_with('Z');
+    text.split_whitespace()
+        .filter(is_moment)
+        .fold(text.to_owned(), |text, word| text.replace(word, "2026-12-01T00:00:00Z"))
 }
 
 impl Process {

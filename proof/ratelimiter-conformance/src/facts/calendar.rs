@@ -185,6 +185,16 @@ scripts! {
         debt budget=0; uncovered budget=3; used budget=0
     ";
 
+    /// CAL-04
+    fn cal_04_an_excess_after_the_period_is_not_the_debt_of_another_limit: "
+        limit budget calendar hour@00:34 10; limit slots concurrency 300s 5
+        reserve A budget=6 slots=1
+        delete budget; limit budget rolling 60s 10
+        outlast 40s
+        complete A budget=9
+        debt budget=0; used budget=0 slots=0
+    ";
+
     /// CAL-01, DEF-08
     fn def_08_a_calendar_limit_survives_a_restart: "
         limit budget calendar month,28@06:30/Europe/Sofia 9 deny

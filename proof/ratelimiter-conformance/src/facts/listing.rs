@@ -21,6 +21,7 @@ async fn list(on: &TestContext, prefix: &str, after: Option<&str>, max: usize) -
         prefix: format!("{}{prefix}", on.prefix),
         after: after.map(|name| on.key(name)),
         count_max: Some(max),
+        template: None,
     };
     let states = states(on, page).await;
     states.iter().map(|state| on.name(&state.limit.key)).collect::<Vec<_>>().join(" ")

@@ -13,6 +13,8 @@ use ratelimiter_conformance::{Capabilities, Fixture};
 use crate::limiter::{Flaw, FlawedLimiter};
 
 const REMEMBER_MAX: usize = 20;
+const INSTANCES_MAX: usize = 12;
+const NEW_INSTANCES_MAX: usize = 9;
 const SWEEP_EVERY: Duration = Duration::from_millis(500);
 
 pub(crate) struct FlawedFixture {
@@ -32,6 +34,8 @@ impl FlawedFixture {
 fn limiter_on(clock: &Arc<FakeClock>) -> MemoryLimiter {
     MemoryLimiter::with_options(MemoryOptions {
         remember_max: REMEMBER_MAX,
+        instances_max: INSTANCES_MAX,
+        new_instances_per_second_max: NEW_INSTANCES_MAX,
         ..MemoryOptions::for_tests(clock.clone())
     })
 }
@@ -51,6 +55,9 @@ impl Fixture for FlawedFixture {
             knows_leases_by_id: Ok(()),
             forgets_after: Ok(Duration::from_secs(600)),
             remembers_at_most: Ok(REMEMBER_MAX),
+            templates: Ok(()),
+            instances_at_most: Ok(INSTANCES_MAX),
+            new_instances_per_second: Ok(NEW_INSTANCES_MAX),
             keeps_definitions: Ok(()),
             keeps_leases: Ok(()),
             second_server: Ok(()),

@@ -7,9 +7,9 @@ use std::time::Duration;
 use ratelimiter::clock::{Clock, MonotonicClock};
 use ratelimiter::{
     Actual, Actuals, Backend, CAPACITY_MAX, CompleteError, CompleteRequest, Decision, DefineError,
-    DeleteError, DenialReason, ForgiveError, LeaseId, LeasePage, LeasesError, Limit, LimitKey,
-    LimitKind, LimitMode, LimitState, LimitStatus, Limiter, MemoryLimiter, Note, OpenLease,
-    Overage, Page, Refused, ReleaseError, Requirements, ReserveError, ReserveRequest,
+    DeleteError, DenialReason, ForgiveError, KeyPattern, LeaseId, LeasePage, LeasesError, Limit,
+    LimitKey, LimitKind, LimitMode, LimitState, LimitStatus, Limiter, MemoryLimiter, Note,
+    OpenLease, Overage, Page, Refused, ReleaseError, Requirements, ReserveError, ReserveRequest,
     ResetSchedule, ResetTime, StateError, Window,
 };
 
@@ -73,10 +73,24 @@ pub(crate) enum Flaw {
     /// The amount is read before the debt is forgiven, so that two at once both return it.
     ForgivesTwice,
     ForgivesAnyKey,
+    /// A key with a `*` in a segment is defined.
+    TakesAnyKey,
+    /// A template is defined, and makes no limits.
+    NeverMatches,
+    /// A changed template is for new limits only.
+    NeverFollowsTemplates,
+    /// A template takes precedence over a definition of the key.
+    PrefersTemplates,
+    /// A definition of a key resets what was made from a template.
+    StartsOverAtDefinitions,
+    /// The list of limits also has those that were made from templates.
+    ListsInstances,
+    /// Too many limits are an unknown key.
+    ForgetsKeysWithoutRoom,
 }
 
 impl Flaw {
-    pub(crate) const ALL: [Self; 43] = [
+    pub(crate) const ALL: [Self; 50] = [
         Self::MixesUpCase,
         Self::CutsWindows,
         Self::DropsDescriptions,
@@ -120,6 +134,13 @@ impl Flaw {
         Self::ForgivesNothing,
         Self::ForgivesTwice,
         Self::ForgivesAnyKey,
+        Self::TakesAnyKey,
+        Self::NeverMatches,
+        Self::NeverFollowsTemplates,
+        Self::PrefersTemplates,
+        Self::StartsOverAtDefinitions,
+        Self::ListsInstances,
+        Self::ForgetsKeysWithoutRoom,
     ];
 }
 
@@ -150,6 +171,9 @@ impl FlawedLimiter {
     }
 
     fn state_of(&self, key: &LimitKey) -> Option<LimitState> {
+        if self.has(Flaw::NeverMatches) && self.inner.template_of(key).is_some() {
+            return None;
+        }
         let mut state = self.inner.state_now(&self.key(key))?;
         if self.has(Flaw::LosesDebt) {
             state.usage.debt = 0;
@@ -190,6 +214,12 @@ impl FlawedLimiter {
     }
 
     fn reserve_with_flaw(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
+        let mut keys = request.requirements.iter().map(|requirement| &requirement.key);
+        if self.has(Flaw::NeverMatches)
+            && let Some(key) = keys.find(|key| self.inner.template_of(key).is_some())
+        {
+            return Err(ReserveError::UnknownKey { key: key.clone() });
+        }
         if self.has(Flaw::LooksAtCapacityFirst) {
             for requirement in request.requirements.iter() {
                 let key = &requirement.key;
@@ -225,6 +255,11 @@ impl FlawedLimiter {
                 }
                 if self.has(Flaw::HintsOneSecond) {
                     denial.retry_after = Duration::from_secs(1);
+                }
+                if let DenialReason::TooManyLimits { template } = &denial.reason
+                    && self.has(Flaw::ForgetsKeysWithoutRoom)
+                {
+                    return Err(ReserveError::UnknownKey { key: template.clone() });
                 }
                 if let DenialReason::NoRoom { keys } = &mut denial.reason
                     && self.has(Flaw::NamesNoKeys)
@@ -314,7 +349,24 @@ impl FlawedLimiter {
         if self.has(Flaw::EnforcesShadowLimits) {
             limit.mode = LimitMode::Enforce;
         }
-        if let Some(before) = &before {
+        if self.has(Flaw::TakesAnyKey) && KeyPattern::new(&limit.key).is_err() {
+            return Ok(LimitStatus::Active);
+        }
+        let template = self.inner.template_of(&limit.key);
+        if template.is_some() && self.has(Flaw::PrefersTemplates) {
+            return Ok(LimitStatus::Active);
+        }
+        if let Some(template) = &template
+            && self.has(Flaw::StartsOverAtDefinitions)
+        {
+            let defined = self.inner.state_now(template).unwrap().limit;
+            self.inner.delete_now(template).unwrap();
+            self.inner.define_now(defined).unwrap();
+        }
+        if limit.key.is_template() && before.is_some() && self.has(Flaw::NeverFollowsTemplates) {
+            return Ok(LimitStatus::Active);
+        }
+        if let Some(before) = before.filter(|_| template.is_none()) {
             if self.has(Flaw::NeverEnforces) {
                 limit.mode = before.mode;
             }
@@ -379,7 +431,15 @@ impl Backend for FlawedLimiter {
     }
 
     async fn states(&self, page: &Page) -> Result<Vec<LimitState>, StateError> {
-        Ok(self.inner.states_now(page))
+        let mut states = self.inner.states_now(page);
+        if self.has(Flaw::ListsInstances) && page.template.is_none() {
+            for (template, _) in self.inner.instances_by_template() {
+                let template = KeyPattern::new(template).ok();
+                states.extend(self.inner.states_now(&Page { template, ..page.clone() }));
+            }
+            states.sort_by(|a, b| a.limit.key.cmp(&b.limit.key));
+        }
+        Ok(states)
     }
 
     async fn leases(&self, page: &LeasePage) -> Result<Vec<OpenLease>, LeasesError> {

@@ -110,6 +110,16 @@ fn each_flaw_fails_the_facts_of_the_rule_that_it_breaks() {
         (Flaw::ForgivesNothing, "ops_02_a_debt_is_forgiven_and_returned_once"),
         (Flaw::ForgivesTwice, "ops_02_of_several_at_once_each_unit_is_forgiven_by_one"),
         (Flaw::ForgivesAnyKey, "ops_02_the_debt_of_an_unknown_key_is_not_forgiven"),
+        (Flaw::TakesAnyKey, "tpl_01_a_wildcard_is_a_whole_segment"),
+        (Flaw::NeverMatches, "tpl_02_each_key_that_a_template_matches_has_a_limit_of_its_own"),
+        (Flaw::PrefersTemplates, "tpl_03_a_definition_takes_over_a_limit_in_use"),
+        (Flaw::StartsOverAtDefinitions, "tpl_03_a_definition_takes_over_a_limit_in_use"),
+        (Flaw::NeverFollowsTemplates, "tpl_04_a_higher_capacity_holds_at_once_for_every_limit"),
+        (Flaw::LosesDebt, "tpl_05_a_limit_that_owes_a_debt_stays_until_it_is_forgiven"),
+        (Flaw::ListsInstances, "tpl_06_the_limits_of_a_template_are_listed_page_by_page"),
+        (Flaw::ForgetsKeysWithoutRoom, "tpl_07_there_are_only_so_many_limits"),
+        (Flaw::ForgetsKeysWithoutRoom, "tpl_07_there_are_only_so_many_new_limits_in_a_second"),
+        (Flaw::LosesAllAtRestart, "def_08_a_template_survives_a_restart"),
     ] {
         let failed = names(&failures(|| FlawedFixture::with(Some(flaw))));
         assert!(failed.contains(&expected), "{flaw:?} fails only {failed:?}");

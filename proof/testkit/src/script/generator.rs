@@ -21,6 +21,10 @@ use super::{Answer, Call, InMemory, Script, Step};
 pub struct Profile {
     /// All are defined at the start.
     pub keys: Vec<KeyProfile>,
+    /// Also defined at the start.
+    pub templates: Vec<KeyProfile>,
+    /// Keys that are not defined at the start, but that templates may match.
+    pub undefined: Vec<KeyProfile>,
     /// Steps after the definitions at the start.
     pub step_count: usize,
     /// The most keys of a call.
@@ -83,6 +87,8 @@ impl Profile {
         Self {
             keys_max: keys.len(),
             keys,
+            templates: Vec::new(),
+            undefined: Vec::new(),
             step_count: 80,
             amount_max: 6,
             actual_max: 6,
@@ -116,7 +122,8 @@ impl Script {
     pub fn random(random: Rng, profile: &Profile) -> Self {
         let mut writer = Writer::new(random, profile);
         let mut steps = Vec::new();
-        for number in 0..profile.keys.len() + profile.step_count {
+        let first_count = profile.keys.len() + profile.templates.len();
+        for number in 0..first_count + profile.step_count {
             let step = writer.next_step(number);
             let answer = catch_unwind(AssertUnwindSafe(|| writer.memory.play(&step)));
             steps.push(step.clone());
@@ -154,8 +161,9 @@ impl<'a> Writer<'a> {
     }
 
     fn next_step(&mut self, number: usize) -> Step {
-        let call = match self.profile.keys.get(number) {
-            Some(undefined) => self.define(undefined),
+        let Profile { keys, templates, .. } = self.profile;
+        let call = match keys.iter().chain(templates).nth(number) {
+            Some(first) => self.define(first),
             None if self.percent() < self.profile.pass_percent => {
                 self.pass();
                 // Not always a look: other calls must notice by themselves what has expired.
@@ -293,8 +301,8 @@ impl<'a> Writer<'a> {
 
     /// The actual of a key of the lease, if it has one.
     fn actual(&mut self, key: LimitKey, held: u64) -> Option<(LimitKey, u64)> {
-        let KeyProfile { kind, seconds, .. } =
-            self.profile.keys.iter().find(|profile| profile.key == key)?;
+        let mut keys = self.profile.keys.iter().chain(&self.profile.undefined);
+        let KeyProfile { kind, seconds, .. } = keys.find(|profile| profile.key == key)?;
         let holds_one_in = if self.profile.is_portable { 20 } else { 3 };
         let is_left_out = match kind {
             KeyKind::Concurrency => !self.one_in(holds_one_in),
@@ -326,12 +334,15 @@ impl<'a> Writer<'a> {
     }
 
     fn key(&mut self) -> &'a KeyProfile {
-        self.random.choice(&self.profile.keys).expect("a profile has keys")
+        let Profile { keys, templates, undefined, .. } = self.profile;
+        let keys = keys.iter().chain(templates).chain(undefined);
+        self.random.choice(keys.collect::<Vec<_>>()).expect("a profile has keys")
     }
 
     /// One or more distinct keys, shuffled; rarely one that is never defined.
     fn keys(&mut self) -> Vec<LimitKey> {
-        let mut keys: Vec<_> = self.profile.keys.iter().map(|key| key.key.clone()).collect();
+        let Profile { keys, undefined, .. } = self.profile;
+        let mut keys: Vec<_> = keys.iter().chain(undefined).map(|key| key.key.clone()).collect();
         if !self.profile.is_portable && self.one_in(30) {
             keys.push(LimitKey::new(UNKNOWN).expect("it is a key"));
         }

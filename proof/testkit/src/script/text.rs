@@ -291,6 +291,9 @@ fn denial_text(denial: &Denial) -> String {
         DenialReason::Decreasing { key } => {
             format!("{key} is decreasing, retry after {retry_after:?}")
         }
+        DenialReason::TooManyLimits { template } => {
+            format!("too many of {template}, retry after {retry_after:?}")
+        }
     }
 }
 

@@ -102,7 +102,9 @@ impl Oracle {
         let is_first_answer = match denial.reason {
             DenialReason::NoRoom { .. } => lease.is_asked_once(),
             // These are not remembered.
-            DenialReason::Paused { .. } | DenialReason::Decreasing { .. } => true,
+            DenialReason::Paused { .. }
+            | DenialReason::Decreasing { .. }
+            | DenialReason::TooManyLimits { .. } => true,
         };
         if !is_first_answer {
             return Ok(());
@@ -116,7 +118,9 @@ impl Oracle {
         }
         match &denial.reason {
             DenialReason::NoRoom { keys } => self.check_hint(operation, keys, denial, now),
-            DenialReason::Paused { .. } | DenialReason::Decreasing { .. } => Ok(()),
+            DenialReason::Paused { .. }
+            | DenialReason::Decreasing { .. }
+            | DenialReason::TooManyLimits { .. } => Ok(()),
         }
     }
 

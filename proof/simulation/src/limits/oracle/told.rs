@@ -50,6 +50,10 @@ impl Oracle {
                         let detail = format!("{key} is paused, which nobody asked for");
                         violation(Invariant::AnswersHaveReasons, detail)
                     }
+                    DenialReason::TooManyLimits { template } => {
+                        let detail = format!("there is no template {template}");
+                        violation(Invariant::AnswersHaveReasons, detail)
+                    }
                     DenialReason::NoRoom { keys } => {
                         let roomy = keys.iter().find(|key| roomy.contains(&plan::number(key)));
                         self.told_denied(operation, lease, roomy.map(|key| format!("{key}")))

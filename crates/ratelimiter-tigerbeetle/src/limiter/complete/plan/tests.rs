@@ -1,7 +1,7 @@
 use std::num::NonZeroU128;
 
 use expect_test::{Expect, expect};
-use ratelimiter::{Capacity, Limit, LimitKind, RegisteredLimit, Window};
+use ratelimiter::{Capacity, RegisteredLimit, ResetSchedule, ResetTime, Window};
 
 use super::*;
 use crate::ids::limit_account;
@@ -127,7 +127,14 @@ fn tb_19_a_reservation_of_a_period_keeps_its_end() {
         (held.kind, held.expires_at) = (ReservationKind::Calendar, at(ends));
         held.account = ids::period_account(&key("tokens"), at(ends));
         let actuals = Actuals::of([(key("tokens"), actual)]).unwrap();
-        let plan = plan(&lease, &actuals, at(10), &table(overage)).unwrap().unwrap();
+        let mut table = table(overage);
+        let kind = LimitKind::Calendar {
+            resets: ResetSchedule::Hourly { minute: ResetTime::MIDNIGHT.minute() },
+        };
+        let limit = Limit::new(key("tokens"), kind, Capacity::new(100).unwrap());
+        let account = LimitAccount::of_period(&limit.key, at(3_600));
+        table.put(RegisteredLimit::in_force(Limit { overage, ..limit }), account);
+        let plan = plan(&lease, &actuals, at(10), &table).unwrap().unwrap();
         let uncovered: u64 = plan.uncovered().iter().map(|(_, units)| units).sum();
         format!("{} {uncovered} uncovered", chain(&plan))
     };
