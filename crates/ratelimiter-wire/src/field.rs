@@ -12,6 +12,9 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use serde::ser::Serializer;
 
+/// The last day of a month on which a limit may reset.
+pub(crate) const RESET_DAY_MAX: u64 = ratelimiter::RESET_DAY_MAX as u64;
+
 /// A value that is written as text: a key, a lease ID, an error code.
 pub(crate) mod text {
     use super::{Deserializer, Serializer, Text, fmt};

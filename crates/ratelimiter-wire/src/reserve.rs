@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
-    Decision, Denial, DenialReason, JobId, LeaseId, LimitKey, Refused, RequestError, Requirement,
-    Requirements, ReserveError, ReserveRequest, Unanswered, Wait,
+    Decision, Denial, DenialReason, JobId, LeaseId, LimitKey, RESERVE_WAIT_MAX, Refused,
+    RequestError, Requirement, Requirements, ReserveError, ReserveRequest, Unanswered, Wait,
 };
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ use crate::field;
 use crate::strict::strict;
 
 /// The longest wait of a reserve, in milliseconds.
-const WAIT_MS_MAX: u64 = 60_000;
+const WAIT_MS_MAX: u64 = RESERVE_WAIT_MAX.as_secs() * 1_000;
 
 /// Asks whether a call may go ahead.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -157,6 +157,13 @@ impl ReserveAnswer {
             Ok(Decision::Denied(denial)) => Self::denied(denial),
             Err(error) => Self::failed(error),
         }
+    }
+
+    /// The same answer to a request that waited.
+    #[must_use]
+    pub fn after(self, waited: Option<Duration>) -> Self {
+        let waited_ms = waited.and_then(|waited| u64::try_from(waited.as_millis()).ok());
+        Self { waited_ms, ..self }
     }
 
     fn denied(denial: Denial) -> Self {

@@ -180,21 +180,20 @@ impl<W> Admission<W> {
         id
     }
 
-    /// The limit that would hold up a waiter with these requirements, if it came now, and until when at the latest.
+    /// The limit that would hold up a waiter with these requirements, if it came now.
     pub fn would_hold_up<'a>(
         &self,
         now: Timestamp,
         requirements: &'a Requirements,
-    ) -> Option<(&'a LimitKey, Option<Timestamp>)> {
-        requirements.iter().find_map(|Requirement { key, amount }| {
-            let gate = self.gates.find(key)?;
-            let until = self.gates.closed_until(now, gate, amount.get());
-            let is_held_up = until.is_some()
+    ) -> Option<&'a LimitKey> {
+        let holds_up = |requirement: &&Requirement| {
+            let Some(gate) = self.gates.find(&requirement.key) else { return false };
+            self.gates.closed_until(now, gate, requirement.amount.get()).is_some()
                 || self.gates.has_first(now, gate)
                 || self.gates.is_at_width(gate)
-                || self.rooms.find(&Place::Gate(gate)).is_some();
-            is_held_up.then_some((key, until))
-        })
+                || self.rooms.find(&Place::Gate(gate)).is_some()
+        };
+        requirements.iter().find(holds_up).map(|requirement| &requirement.key)
     }
 
     /// All limits may have got room back, so all gates open.
@@ -207,6 +206,12 @@ impl<W> Admission<W> {
     /// The waiter with this ID.
     pub fn get_mut(&mut self, waiter: WaiterId) -> Option<&mut Waiter<W>> {
         self.waiters.get_mut(&waiter)
+    }
+
+    /// True if the waiter asks.
+    pub fn is_asking(&self, waiter: WaiterId) -> bool {
+        let state = self.waiters.get(&waiter).map(|waiter| &waiter.state);
+        matches!(state, Some(WaiterState::Asking { .. }))
     }
 
     /// Puts a waiter that is in no room into the room of its queue.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::future::Future;
 
+use ratelimiter::admission::Turn;
 use ratelimiter::{
     Backend, CompleteError, CompleteRequest, Decision, DefineError, LeasePage, LeasesError,
     LimitKey, LimitState, LimitStatus, MemoryLimiter, OpenLease, Page, RegisteredLimit,
@@ -42,36 +43,29 @@ pub trait HostedBackend: Backend + 'static {
         }
     }
 
-    /// A reserve of a caller that waits. As [`reserve`](ratelimiter::Limiter::reserve), but a lack of room is not remembered, so that the same lease may
-    /// ask again, and the hint is when to ask again if no lease completes here before. `number` counts the attempts of
-    /// the lease, from 0.
+    /// As [`reserve`](ratelimiter::Limiter::reserve), for a server that lets requests wait. By default a denied lease stays denied, so
+    /// that waiting does not help.
     ///
     /// # Errors
     /// As for a reserve.
-    fn attempt(
+    fn reserve_in_turn(
         &self,
         request: &ReserveRequest,
-        number: u32,
-    ) -> impl Future<Output = Result<Decision, ReserveError>> + Send;
+        _turn: Turn<'_>,
+    ) -> impl Future<Output = Result<Decision, ReserveError>> + Send {
+        self.reserve(request)
+    }
 
-    /// A reserve while others wait for room of the limit `behind`: nothing new is admitted.
-    ///
-    /// # Errors
-    /// As for a reserve.
-    fn reserve_behind(
-        &self,
-        request: &ReserveRequest,
-        behind: &LimitKey,
-    ) -> impl Future<Output = Result<Decision, ReserveError>> + Send;
-
-    /// As [`complete`](ratelimiter::Limiter::complete); returns the limits of which something may have returned.
+    /// As [`complete`](ratelimiter::Limiter::complete); returns the limits that may have room again. By default none.
     ///
     /// # Errors
     /// As for a complete.
     fn complete_freeing(
         &self,
         request: &CompleteRequest,
-    ) -> impl Future<Output = Result<Vec<LimitKey>, CompleteError>> + Send;
+    ) -> impl Future<Output = Result<Vec<LimitKey>, CompleteError>> + Send {
+        async { self.complete(request).await.map(|()| Vec::new()) }
+    }
 
     /// A page of the limits that a caller may see (`OPS-04`).
     ///
@@ -150,20 +144,12 @@ impl HostedBackend for MemoryLimiter {
         Ok(MemoryLimiter::restore(self, registered))
     }
 
-    async fn attempt(
+    async fn reserve_in_turn(
         &self,
         request: &ReserveRequest,
-        _number: u32,
+        turn: Turn<'_>,
     ) -> Result<Decision, ReserveError> {
-        self.attempt_now(request)
-    }
-
-    async fn reserve_behind(
-        &self,
-        request: &ReserveRequest,
-        behind: &LimitKey,
-    ) -> Result<Decision, ReserveError> {
-        Self::reserve_behind(self, request, behind)
+        Self::reserve_in_turn(self, request, turn)
     }
 
     async fn complete_freeing(

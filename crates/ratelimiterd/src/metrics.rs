@@ -55,6 +55,7 @@ pub(crate) enum Outcome {
     Paused,
     Decreasing,
     TooManyLimits,
+    TooManyWaiters,
     UnknownKey,
     OverCapacity,
     LeaseConflict,
@@ -65,6 +66,17 @@ pub(crate) enum Outcome {
     Forbidden,
     ForbiddenKey,
     NoAnswer,
+}
+
+/// What is measured when it is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Gauges<'a> {
+    pub(crate) states: &'a [LimitState],
+    /// The number of limits that were made from each template.
+    pub(crate) instances: &'a [(LimitKey, usize)],
+    /// `None` if the backend does not know.
+    pub(crate) open_leases: Option<u64>,
+    pub(crate) waiters: usize,
 }
 
 /// Who may see what of the metrics.
@@ -97,12 +109,13 @@ impl Route {
 impl Outcome {
     const COUNT: usize = Self::NoAnswer as usize + 1;
     /// The outcomes that a reserve can have.
-    const OF_RESERVE: [Self; 14] = [
+    const OF_RESERVE: [Self; 15] = [
         Self::Allowed,
         Self::Denied,
         Self::Paused,
         Self::Decreasing,
         Self::TooManyLimits,
+        Self::TooManyWaiters,
         Self::UnknownKey,
         Self::OverCapacity,
         Self::LeaseConflict,
@@ -135,6 +148,7 @@ impl Outcome {
             Self::Paused => "limit_paused",
             Self::Decreasing => "limit_decreasing",
             Self::TooManyLimits => "too_many_limits",
+            Self::TooManyWaiters => "too_many_waiters",
             Self::UnknownKey => "unknown_limit_key",
             Self::OverCapacity => "amount_exceeds_capacity",
             Self::LeaseConflict => "lease_conflict",
@@ -153,6 +167,7 @@ impl Outcome {
             ErrorCode::LimitPaused { .. } => Self::Paused,
             ErrorCode::LimitDecreasing { .. } => Self::Decreasing,
             ErrorCode::TooManyInstances { .. } => Self::TooManyLimits,
+            ErrorCode::TooManyWaiters => Self::TooManyWaiters,
             ErrorCode::UnknownLimitKey { .. } => Self::UnknownKey,
             ErrorCode::AmountExceedsCapacity { .. } => Self::OverCapacity,
             ErrorCode::LeaseConflict => Self::LeaseConflict,
@@ -257,14 +272,9 @@ impl Metrics {
         self.keys_max
     }
 
-    /// Everything that a view shows, in Prometheus' text format. The states, instances and open leases come from the backend.
-    pub(crate) fn render(
-        &self,
-        view: &MetricsView<'_>,
-        states: &[LimitState],
-        instances: &[(LimitKey, usize)],
-        open_leases: Option<u64>,
-    ) -> String {
+    /// Everything that a view shows, in Prometheus' text format.
+    pub(crate) fn render(&self, view: &MetricsView<'_>, gauges: &Gauges<'_>) -> String {
+        let Gauges { states, instances, open_leases, waiters } = *gauges;
         let mut text = Text::default();
         text.family("ratelimiter_reserve_total", "counter", "Reserve responses by outcome.");
         for outcome in Outcome::OF_RESERVE {
@@ -318,7 +328,13 @@ impl Metrics {
             );
             text.sample("ratelimiter_open_leases", &[], open_leases);
         }
-        text.family("ratelimiter_request_seconds", "histogram", "Duration of requests.");
+        text.family("ratelimiter_waiters", "gauge", "Reserves that wait for room.");
+        text.sample("ratelimiter_waiters", &[], waiters);
+        text.family(
+            "ratelimiter_request_seconds",
+            "histogram",
+            "Duration of requests, with the time that a reserve waits for room.",
+        );
         for route in Route::ALL {
             let histogram = &self.requests[route as usize];
             text.histogram("ratelimiter_request_seconds", ("route", route.label()), histogram);

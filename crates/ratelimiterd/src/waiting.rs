@@ -4,8 +4,8 @@
 //! policy](ratelimiter::admission) decides whose turn it is, as in the client's scheduler. One task, the driver, asks the backend for
 //! all waiters. A waiter is a place in a queue and a channel; it has no task and no timer of its own.
 //!
-//! No room is missed: a waiter enters before the driver asks for it, and a complete tells the driver of the limits of which
-//! something has returned. One that began when nobody waited looks again when it has ended.
+//! No room is missed: the driver asks for a waiter after it entered, and a complete tells the driver of the limits that may have room
+//! again. A complete that began when nobody waited looks for waiters when it has ended.
 
 mod driver;
 
@@ -15,10 +15,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::join_all;
-use ratelimiter::admission::{Admission, Removed, STARVING_AFTER, WaiterId};
+use ratelimiter::admission::{Admission, Removed, STARVING_AFTER, Turn, WaiterId};
 use ratelimiter::clock::{Clock, Timestamp};
 use ratelimiter::{
-    CompleteError, CompleteRequest, Decision, Denial, DenialReason, LeaseId, LimitKey, Limiter,
+    CompleteError, CompleteRequest, Decision, Denial, DenialReason, LeaseId, LimitKey,
     ReserveError, ReserveRequest, Unanswered, Wait,
 };
 use tokio::sync::{Notify, oneshot};
@@ -27,69 +27,96 @@ use tokio_util::sync::CancellationToken;
 use crate::hosted::HostedBackend;
 use crate::runtime::Runtime;
 
+/// The most callers that wait for one lease.
+const CALLERS_PER_LEASE_MAX: usize = 16;
 /// Retry hint of a request that may not wait because too many do.
 const TOO_MANY_RETRY_AFTER: Duration = Duration::from_secs(1);
 
+const WAITS: &str = "a lease with an entry waits";
+
 type Answer = Result<Decision, ReserveError>;
+
+/// A decision, and how long the caller waited for it, if it asked to.
+pub(crate) type TimedDecision = (Decision, Option<Duration>);
 
 /// A backend whose reserves may wait.
 #[derive(Debug)]
-pub struct Waiting<B> {
-    shared: Arc<Shared<B>>,
+pub(crate) struct Waiting<B> {
+    waiters: Arc<Waiters<B>>,
     /// Ends the driver.
     stop: CancellationToken,
 }
 
 #[derive(Debug)]
-struct Shared<B> {
+struct Waiters<B> {
     backend: Arc<B>,
     clock: Arc<dyn Clock>,
     runtime: Arc<dyn Runtime>,
-    waiters_max: usize,
-    /// Number of waiters. While there are none, no request takes the lock.
+    count_max: usize,
+    /// While nobody waits, no request takes the lock.
     count: AtomicUsize,
     state: Mutex<State>,
     /// Wakes the driver.
     changed: Notify,
+    /// All limits may have room.
+    limits_changed: Arc<Notify>,
 }
 
 #[derive(Debug)]
 struct State {
     admission: Admission<Waiter>,
     by_lease: HashMap<LeaseId, WaiterId>,
-    /// When each waiter gives up.
-    deadlines: BTreeSet<(Timestamp, WaiterId)>,
+    /// When each caller gives up.
+    deadlines: BTreeSet<(Timestamp, WaiterId, CallerNumber)>,
     /// Callers so far.
     callers: u64,
     is_shut_down: bool,
 }
 
-/// A reserve that waits.
+type CallerNumber = u64;
+
+/// A lease that waits.
 #[derive(Debug)]
 struct Waiter {
     request: Arc<ReserveRequest>,
-    deadline: Timestamp,
     /// The last answer of the backend.
     denial: Denial,
     /// Whoever repeats the request joins.
-    callers: Vec<(u64, oneshot::Sender<Answer>)>,
+    callers: Vec<Caller>,
+}
+
+#[derive(Debug)]
+struct Caller {
+    number: CallerNumber,
+    deadline: Timestamp,
+    sender: oneshot::Sender<Delivery>,
+}
+
+/// An answer on its way to a caller.
+#[derive(Debug)]
+struct Delivery {
+    answer: Answer,
+    /// No other caller gets it too.
+    is_only: bool,
 }
 
 /// A caller that waits. Dropping it forgets the caller, and with the last one the waiter (`WAIT-04`).
-struct WaitingCaller<'a, B> {
-    shared: &'a Shared<B>,
-    lease: LeaseId,
-    number: u64,
-    answer: oneshot::Receiver<Answer>,
+struct WaitingCaller<B: HostedBackend> {
+    waiters: Arc<Waiters<B>>,
+    request: Arc<ReserveRequest>,
+    number: CallerNumber,
+    delivery: oneshot::Receiver<Delivery>,
 }
 
 impl<B: HostedBackend> Waiting<B> {
-    /// A layer over a backend, for at most `waiters_max` waiters.
-    pub fn new(
+    /// A layer over a backend, for at most `waiters_max` leases that wait. `limits_changed` is notified when limits other than by a
+    /// reserve or complete may have room.
+    pub(crate) fn new(
         backend: Arc<B>,
         clock: Arc<dyn Clock>,
         runtime: Arc<dyn Runtime>,
         waiters_max: usize,
+        limits_changed: Arc<Notify>,
     ) -> Self {
         let state = State {
             admission: Admission::new(usize::MAX, STARVING_AFTER),
@@ -98,122 +125,150 @@ impl<B: HostedBackend> Waiting<B> {
             callers: 0,
             is_shut_down: false,
         };
-        let shared = Arc::new(Shared {
+        let waiters = Arc::new(Waiters {
             backend,
             clock,
             runtime: Arc::clone(&runtime),
-            waiters_max,
+            count_max: waiters_max,
             count: AtomicUsize::new(0),
             state: Mutex::new(state),
             changed: Notify::new(),
+            limits_changed,
         });
         let stop = CancellationToken::new();
-        runtime.spawn(Box::pin(driver::drive(Arc::clone(&shared), stop.clone())));
-        Self { shared, stop }
+        runtime.spawn(Box::pin(driver::drive(Arc::clone(&waiters), stop.clone())));
+        Self { waiters, stop }
     }
 
-    /// Number of waiters.
-    pub fn waiters(&self) -> usize {
-        self.shared.count.load(Ordering::Relaxed)
+    /// Number of leases that wait.
+    pub(crate) fn count(&self) -> usize {
+        self.waiters.count.load(Ordering::Relaxed)
     }
 
     /// Answers all waiters with their denials. From now on nobody waits.
-    pub fn shut_down(&self) {
-        let mut state = self.shared.lock();
+    pub(crate) fn shut_down(&self) {
+        let mut state = self.waiters.lock();
         state.is_shut_down = true;
         for (_, waiter) in state.admission.remove_all() {
-            self.shared.forget(&mut state, &waiter.work);
-            waiter.work.deny();
+            self.waiters.forget(&mut state, &waiter.work);
+            let denied = Ok(Decision::Denied(waiter.work.denial.clone()));
+            waiter.work.answer(&denied);
         }
     }
 
-    /// Something may have returned to these limits.
-    pub fn released(&self, keys: &[LimitKey]) {
-        if self.shared.has_waiters() {
-            self.shared.lock().admission.released(keys);
-            self.shared.changed.notify_one();
+    /// Reserves, and waits for room as long as the request wants.
+    ///
+    /// # Errors
+    /// As the backend's reserve.
+    pub(crate) async fn reserve(
+        &self,
+        request: &ReserveRequest,
+    ) -> Result<TimedDecision, ReserveError> {
+        let Some(wait) = &request.wait else {
+            return Ok((self.waiters.reserve_at_once(request).await?, None));
+        };
+        let since = self.waiters.clock.now();
+        let decision = match wait.at_most().is_zero() {
+            true => self.waiters.reserve_at_once(request).await?,
+            false => self.waiters.reserve_or_wait(request, wait).await?,
+        };
+        Ok((decision, Some(self.waiters.clock.now().since(since))))
+    }
+
+    /// As [`Waiting::reserve`] of each.
+    pub(crate) async fn reserve_batch(
+        &self,
+        requests: &[ReserveRequest],
+    ) -> Vec<Result<TimedDecision, ReserveError>> {
+        if self.waiters.any() || requests.iter().any(|request| request.wait.is_some()) {
+            return join_all(requests.iter().map(|request| self.reserve(request))).await;
         }
-    }
-}
-
-impl<B: HostedBackend> Limiter for Waiting<B> {
-    async fn reserve(&self, request: &ReserveRequest) -> Answer {
-        let shared = &*self.shared;
-        let behind = shared.held_up_by(request);
-        let Some(wait) = request.wait.as_ref().filter(|wait| !wait.at_most().is_zero()) else {
-            return match behind {
-                None => shared.backend.reserve(request).await,
-                Some(behind) => shared.backend.reserve_behind(request, &behind).await,
-            };
-        };
-        let denial = match behind {
-            None => match shared.backend.attempt(request, 0).await {
-                Ok(Decision::Denied(denial)) => denial,
-                answer => return answer,
-            },
-            Some(behind) => Denial {
-                reason: DenialReason::NoRoom { keys: vec![behind] },
-                retry_after: Duration::ZERO,
-            },
-        };
-        let mut caller = shared.enter(request, wait, denial)?;
-        (&mut caller.answer).await.unwrap_or_else(|_| Err(interrupted().into()))
+        let answers = self.waiters.backend.reserve_batch(requests).await;
+        answers.into_iter().map(|answer| Ok((answer?, None))).collect()
     }
 
-    async fn complete(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
-        let shared = &*self.shared;
-        if shared.has_waiters() {
-            let freed = shared.backend.complete_freeing(request).await?;
-            self.released(&freed);
+    /// Completes a lease, and lets waiters ask for what it had.
+    ///
+    /// # Errors
+    /// As the backend's complete.
+    pub(crate) async fn complete(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
+        if self.waiters.any() {
+            let freed = self.waiters.backend.complete_freeing(request).await?;
+            self.waiters.released(&freed);
             return Ok(());
         }
-        shared.backend.complete(request).await?;
-        // Some came meanwhile, and may have asked just before the room came back.
-        if shared.has_waiters() {
-            shared.lock().admission.released_all();
-            shared.changed.notify_one();
+        self.waiters.backend.complete(request).await?;
+        // Some may have come in the meantime, and asked just before there was room.
+        if self.waiters.any() {
+            self.waiters.limits_changed.notify_one();
         }
         Ok(())
     }
 
-    async fn reserve_batch(&self, requests: &[ReserveRequest]) -> Vec<Answer> {
-        let is_plain = !self.shared.has_waiters() && requests.iter().all(|one| one.wait.is_none());
-        if is_plain {
-            return self.shared.backend.reserve_batch(requests).await;
+    /// As [`Waiting::complete`] of each.
+    pub(crate) async fn complete_batch(
+        &self,
+        requests: &[CompleteRequest],
+    ) -> Vec<Result<(), CompleteError>> {
+        if self.waiters.any() {
+            return join_all(requests.iter().map(|request| self.complete(request))).await;
         }
-        join_all(requests.iter().map(|request| self.reserve(request))).await
-    }
-
-    async fn complete_batch(&self, requests: &[CompleteRequest]) -> Vec<Result<(), CompleteError>> {
-        if !self.shared.has_waiters() {
-            let answers = self.shared.backend.complete_batch(requests).await;
-            if self.shared.has_waiters() {
-                self.shared.lock().admission.released_all();
-                self.shared.changed.notify_one();
-            }
-            return answers;
+        let answers = self.waiters.backend.complete_batch(requests).await;
+        if self.waiters.any() {
+            self.waiters.limits_changed.notify_one();
         }
-        join_all(requests.iter().map(|request| self.complete(request))).await
+        answers
     }
 }
 
-impl<B: HostedBackend> Shared<B> {
+impl<B: HostedBackend> Waiters<B> {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn has_waiters(&self) -> bool {
+    fn any(&self) -> bool {
         self.count.load(Ordering::SeqCst) > 0
+    }
+
+    fn released(&self, keys: &[LimitKey]) {
+        self.lock().admission.released(keys);
+        self.changed.notify_one();
     }
 
     /// The limit for which others wait, so that this request must not be admitted before them.
     fn held_up_by(&self, request: &ReserveRequest) -> Option<LimitKey> {
-        if !self.has_waiters() {
+        if !self.any() {
             return None;
         }
         let now = self.clock.now();
-        let state = self.lock();
-        state.admission.would_hold_up(now, &request.requirements).map(|(key, _)| key.clone())
+        self.lock().admission.would_hold_up(now, &request.requirements).cloned()
+    }
+
+    async fn reserve_at_once(&self, request: &ReserveRequest) -> Answer {
+        match self.held_up_by(request) {
+            None => self.backend.reserve(request).await,
+            Some(behind) => {
+                let turn = Turn { behind: Some(&behind), attempt: None };
+                self.backend.reserve_in_turn(request, turn).await
+            }
+        }
+    }
+
+    async fn reserve_or_wait(self: &Arc<Self>, request: &ReserveRequest, wait: &Wait) -> Answer {
+        let behind = self.held_up_by(request);
+        let turn = Turn { behind: behind.as_ref(), attempt: Some(0) };
+        let denial = match self.backend.reserve_in_turn(request, turn).await? {
+            Decision::Denied(denial) if may_wait(&denial) => denial,
+            decision => return Ok(decision),
+        };
+        let mut caller = match self.enter(request, wait, denial) {
+            Ok(caller) => caller,
+            Err(answer) => return answer,
+        };
+        match (&mut caller.delivery).await {
+            Ok(delivery) => delivery.answer,
+            Err(_) => Err(interrupted().into()),
+        }
     }
 
     /// Begins to wait, or joins whoever waits with this lease.
@@ -221,86 +276,115 @@ impl<B: HostedBackend> Shared<B> {
     /// # Errors
     /// The answer, if nobody may wait.
     fn enter(
-        &self,
+        self: &Arc<Self>,
         request: &ReserveRequest,
         wait: &Wait,
         denial: Denial,
-    ) -> Result<WaitingCaller<'_, B>, Answer> {
-        let (sender, answer) = oneshot::channel();
+    ) -> Result<WaitingCaller<B>, Answer> {
         let deadline = self.clock.now().after(wait.at_most());
-        let mut state = self.lock();
-        let state = &mut *state;
-        state.callers += 1;
-        let number = state.callers;
+        let mut guard = self.lock();
+        let state = &mut *guard;
         if state.is_shut_down {
             return Err(Ok(Decision::Denied(denial)));
         }
-        if let Some(id) = state.by_lease.get(&request.lease) {
-            let waiter = &mut state.admission.get_mut(*id).expect("a lease that waits").work;
-            if waiter.request.requirements != request.requirements {
+        let joined = state.by_lease.get(&request.lease).copied();
+        let callers = joined.map_or(0, |id| state.waiter(id).callers.len());
+        if state.by_lease.len() >= self.count_max && joined.is_none()
+            || callers >= CALLERS_PER_LEASE_MAX
+        {
+            let reason = DenialReason::TooManyWaiters { keys: denial.keys().to_vec() };
+            let denial = Denial { reason, retry_after: TOO_MANY_RETRY_AFTER };
+            return Err(Ok(Decision::Denied(denial)));
+        }
+        let id = match joined {
+            Some(id) if state.waiter(id).request.requirements != request.requirements => {
                 return Err(Err(ReserveError::LeaseConflict));
             }
-            waiter.callers.push((number, sender));
-            if deadline > waiter.deadline {
-                state.deadlines.remove(&(waiter.deadline, *id));
-                waiter.deadline = deadline;
-                state.deadlines.insert((deadline, *id));
+            Some(id) => id,
+            None => {
+                let request = Arc::new(request.clone());
+                let (lease, queue) = (request.lease, wait.queue());
+                let waiter = Waiter { request: Arc::clone(&request), denial, callers: Vec::new() };
+                let id = state.admission.add("", queue, &request.requirements, waiter);
+                state.by_lease.insert(lease, id);
+                self.count.fetch_add(1, Ordering::SeqCst);
+                id
             }
-        } else {
-            if state.by_lease.len() >= self.waiters_max {
-                let reason = DenialReason::TooManyWaiters;
-                let denial = Denial { reason, retry_after: TOO_MANY_RETRY_AFTER };
-                return Err(Ok(Decision::Denied(denial)));
-            }
-            let waiter = Waiter {
-                request: Arc::new(request.clone()),
-                deadline,
-                denial,
-                callers: vec![(number, sender)],
-            };
-            let id = state.admission.add("", wait.queue(), &request.requirements, waiter);
-            state.by_lease.insert(request.lease, id);
-            state.deadlines.insert((deadline, id));
-            self.count.fetch_add(1, Ordering::SeqCst);
-        }
+        };
+        state.callers += 1;
+        let number = state.callers;
+        let (sender, delivery) = oneshot::channel();
+        state.deadlines.insert((deadline, id, number));
+        let waiter = state.waiter(id);
+        waiter.callers.push(Caller { number, deadline, sender });
+        let request = Arc::clone(&waiter.request);
         self.changed.notify_one();
-        Ok(WaitingCaller { shared: self, lease: request.lease, number, answer })
+        Ok(WaitingCaller { waiters: Arc::clone(self), request, number, delivery })
     }
 
     /// The waiter has left the admission.
     fn forget(&self, state: &mut State, waiter: &Waiter) {
-        let id = state.by_lease.remove(&waiter.request.lease).expect("a waiter has a lease");
-        state.deadlines.remove(&(waiter.deadline, id));
+        let id = state.by_lease.remove(&waiter.request.lease).expect(WAITS);
+        for caller in &waiter.callers {
+            state.deadlines.remove(&(caller.deadline, id, caller.number));
+        }
         self.count.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl State {
+    fn waiter(&mut self, id: WaiterId) -> &mut Waiter {
+        &mut self.admission.get_mut(id).expect(WAITS).work
     }
 }
 
 impl Waiter {
     /// Answers all callers; false if none is left.
     fn answer(self, answer: &Answer) -> bool {
-        let sent = self.callers.into_iter().map(|(_, caller)| caller.send(answer.clone()).is_ok());
-        sent.fold(false, |any, one| any || one)
-    }
-
-    fn deny(self) {
-        let denied = Ok(Decision::Denied(self.denial.clone()));
-        self.answer(&denied);
+        let is_only = self.callers.len() == 1;
+        let mut is_taken = false;
+        for caller in self.callers {
+            let delivery = Delivery { answer: answer.clone(), is_only };
+            is_taken |= caller.sender.send(delivery).is_ok();
+        }
+        is_taken
     }
 }
 
-impl<B: HostedBackend> Drop for WaitingCaller<'_, B> {
+impl Caller {
+    /// Its time is over, and others go on waiting for the same lease.
+    fn deny(self, denial: &Denial) {
+        let answer = Ok(Decision::Denied(denial.clone()));
+        drop(self.sender.send(Delivery { answer, is_only: false }));
+    }
+}
+
+impl<B: HostedBackend> Drop for WaitingCaller<B> {
     fn drop(&mut self) {
-        let mut state = self.shared.lock();
-        let Some(id) = state.by_lease.get(&self.lease).copied() else {
+        // It left just before it would have read its answer.
+        if let Ok(Delivery { answer: Ok(Decision::Allowed { .. }), is_only: true }) =
+            self.delivery.try_recv()
+        {
+            let undo = Arc::clone(&self.waiters).undo(Arc::clone(&self.request));
+            self.waiters.runtime.spawn(Box::pin(undo));
+            return;
+        }
+        let mut guard = self.waiters.lock();
+        let state = &mut *guard;
+        let Some(id) = state.by_lease.get(&self.request.lease).copied() else {
             return;
         };
-        let waiter = &mut state.admission.get_mut(id).expect("a lease that waits").work;
-        waiter.callers.retain(|(number, _)| *number != self.number);
-        if waiter.callers.is_empty()
-            && let Removed::Waiting(waiter) = state.admission.remove(id)
-        {
-            self.shared.forget(&mut state, &waiter.work);
-            self.shared.changed.notify_one();
+        let waiter = state.waiter(id);
+        let Some(at) = waiter.callers.iter().position(|caller| caller.number == self.number) else {
+            return;
+        };
+        let caller = waiter.callers.swap_remove(at);
+        let is_last = waiter.callers.is_empty();
+        state.deadlines.remove(&(caller.deadline, id, caller.number));
+        // One that asks ends with its answer.
+        if is_last && let Removed::Waiting(waiter) = state.admission.remove(id) {
+            self.waiters.forget(state, &waiter.work);
+            self.waiters.changed.notify_one();
         }
     }
 }
@@ -308,6 +392,16 @@ impl<B: HostedBackend> Drop for WaitingCaller<'_, B> {
 impl<B> Drop for Waiting<B> {
     fn drop(&mut self) {
         self.stop.cancel();
+    }
+}
+
+/// Whether a request waits after this denial (`WAIT-01`).
+const fn may_wait(denial: &Denial) -> bool {
+    match denial.reason {
+        DenialReason::NoRoom { .. }
+        | DenialReason::Paused { .. }
+        | DenialReason::Decreasing { .. } => true,
+        DenialReason::TooManyLimits { .. } | DenialReason::TooManyWaiters { .. } => false,
     }
 }
 

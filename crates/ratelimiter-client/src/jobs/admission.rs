@@ -80,6 +80,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
                 lease,
                 job: job.job_id.clone(),
                 requirements: job.requirements.as_requirements().clone(),
+                wait: None,
             };
             let answer = tokio::select! {
                 biased;
@@ -164,7 +165,8 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
             }
             DenialReason::NoRoom { .. }
             | DenialReason::Decreasing { .. }
-            | DenialReason::TooManyLimits { .. } => Err(postpone(wait, "")),
+            | DenialReason::TooManyLimits { .. }
+            | DenialReason::TooManyWaiters { .. } => Err(postpone(wait, "")),
         }
     }
 

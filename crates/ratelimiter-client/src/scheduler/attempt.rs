@@ -75,6 +75,7 @@ impl<L: Limiter + 'static> Worker<L> {
             lease: attempt.lease,
             job: attempt.facts.id.clone(),
             requirements: attempt.facts.requirements.as_requirements().clone(),
+            wait: None,
         };
         let answer = tokio::select! {
             biased;

@@ -3,19 +3,22 @@
 //! Check the token, parse the body, check the keys, call the backend, log, count, respond.
 
 use std::future::Future;
+use std::time::Duration;
 
-use hyper::Request;
+use hyper::{Request, Version};
 use ratelimiter::{LimitKey, Unanswered};
 use ratelimiter_wire::{BatchAnswer, Body, Refusal, read, read_batch};
 use serde::Serialize;
 
 use super::AppState;
 use super::body::{BODY_BYTES_MAX, ReadBody, read_body};
+use super::client::{Client, while_connected};
 use crate::auth::Caller;
 use crate::config::Permission;
 use crate::hosted::HostedBackend;
 use crate::metrics::{Metrics, OutcomeCounters, Route};
 use crate::response::{self, Response};
+use crate::waiting::Waiting;
 
 /// Reserve or complete over HTTP.
 pub(super) trait LimiterCall: 'static {
@@ -30,17 +33,20 @@ pub(super) trait LimiterCall: 'static {
     const ONE: Route;
     const BATCH: Route;
 
+    /// How long a request may wait for room.
+    fn wait(request: &Self::Request) -> Duration;
+
     /// The keys that a request names.
     fn keys(request: &Self::Request) -> impl Iterator<Item = &LimitKey>;
 
     fn call<B: HostedBackend>(
-        backend: &B,
+        limiter: &Waiting<B>,
         request: &Self::Request,
     ) -> impl Future<Output = Result<Self::Answered, Self::Error>> + Send;
 
     /// One result per request, in order.
     fn call_batch<B: HostedBackend>(
-        backend: &B,
+        limiter: &Waiting<B>,
         requests: &[Self::Request],
     ) -> impl Future<Output = Vec<Result<Self::Answered, Self::Error>>> + Send;
 
@@ -63,11 +69,12 @@ pub(super) trait LimiterCall: 'static {
 pub(super) async fn one<C: LimiterCall, B: HostedBackend>(
     app: &AppState<B>,
     request: Request<impl ReadBody>,
+    client: &impl Client,
 ) -> Response {
     let started = app.metrics.start();
     let caller = app.access.identify(request.headers());
     let answered = match &caller {
-        Ok(caller) => answer_one::<C, B>(app, caller, request).await,
+        Ok(caller) => answer_one::<C, B>(app, caller, request, client).await,
         Err(refusal) => Err(refusal.clone()),
     };
     let answer = match answered {
@@ -85,13 +92,34 @@ async fn answer_one<C: LimiterCall, B: HostedBackend>(
     app: &AppState<B>,
     caller: &Caller,
     request: Request<impl ReadBody>,
+    client: &impl Client,
 ) -> Result<Result<C::Answered, C::Error>, Refusal> {
     caller.check_may(Permission::Call)?;
+    let version = request.version();
     let bytes = read_body(request, BODY_BYTES_MAX, app.request_timeout).await?;
     let request = with_permitted_keys::<C>(caller, read::<C::Body>(&bytes)?)?;
-    let result = app.with_timeout(C::call(&*app.backend, &request)).await;
+    let called = C::call(&app.limiter, &request);
+    let result = in_time(app, C::wait(&request), client, version, called).await;
     C::log(&request, &result);
     Ok(result)
+}
+
+/// Waits for an answer until the backend's time is over. A client that goes away while its request waits for room ends that.
+async fn in_time<B, T, E: From<Unanswered>>(
+    app: &AppState<B>,
+    wait: Duration,
+    client: &impl Client,
+    version: Version,
+    answer: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    if wait.is_zero() {
+        return app.with_timeout(answer).await;
+    }
+    let answered = while_connected(client, version, app.with_timeout_after(wait, answer)).await;
+    answered.unwrap_or_else(|| {
+        let reason = "the client closed the connection".to_owned();
+        Err(Unanswered { reason, retry_after: Duration::ZERO }.into())
+    })
 }
 
 /// Passes on a request if its caller may use all its keys.
@@ -108,11 +136,12 @@ fn with_permitted_keys<C: LimiterCall>(
 pub(super) async fn batch<C: LimiterCall, B: HostedBackend>(
     app: &AppState<B>,
     request: Request<impl ReadBody>,
+    client: &impl Client,
 ) -> Response {
     let started = app.metrics.start();
     let caller = app.access.identify(request.headers());
     let answered = match &caller {
-        Ok(caller) => answer_batch::<C, B>(app, caller, request).await,
+        Ok(caller) => answer_batch::<C, B>(app, caller, request, client).await,
         Err(refusal) => Err(refusal.clone()),
     };
     let calls = caller.as_ref().ok().map(|caller| caller.calls());
@@ -137,8 +166,10 @@ async fn answer_batch<C: LimiterCall, B: HostedBackend>(
     app: &AppState<B>,
     caller: &Caller,
     request: Request<impl ReadBody>,
+    client: &impl Client,
 ) -> Result<BatchAnswer<C::Answer>, Refusal> {
     caller.check_may(Permission::Call)?;
+    let version = request.version();
     let bytes = read_body(request, BODY_BYTES_MAX, app.request_timeout).await?;
     let items = read_batch::<C::Body>(&bytes)?;
     let mut requests = Vec::with_capacity(items.len());
@@ -147,8 +178,9 @@ async fn answer_batch<C: LimiterCall, B: HostedBackend>(
         let item = item.and_then(|request| with_permitted_keys::<C>(caller, request));
         parsed.push(item.map(|request| requests.push(request)));
     }
-    let called = async { Ok::<_, C::Error>(C::call_batch(&*app.backend, &requests).await) };
-    let results = match app.with_timeout(called).await {
+    let called = async { Ok::<_, C::Error>(C::call_batch(&app.limiter, &requests).await) };
+    let wait = requests.iter().map(C::wait).max().unwrap_or_default();
+    let results = match in_time(app, wait, client, version, called).await {
         Ok(results) => results,
         Err(error) => vec![Err(error); requests.len()],
     };

@@ -5,163 +5,187 @@ use std::sync::Arc;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
-use ratelimiter::admission::{Removed, WaiterId};
+use ratelimiter::admission::{Removed, Turn, WaiterId};
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
-    Actual, Actuals, CompleteRequest, Decision, LeaseId, Requirement, ReserveError, ReserveRequest,
+    Actual, Actuals, CompleteRequest, Decision, Denial, Requirement, ReserveRequest,
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Answer, Shared, Waiter};
+use super::{Answer, State, Waiter, Waiters, may_wait};
 use crate::hosted::HostedBackend;
 
 type Work = FuturesUnordered<BoxFuture<'static, Done>>;
 
-/// What the driver has done for one waiter.
+/// What the driver has done for a waiter.
 enum Done {
-    /// The backend's answer to an attempt.
+    /// It asked the backend.
     Asked(WaiterId, Answer),
-    /// The ordinary answer to one that has left.
+    /// It got the ordinary answer for one that has left.
     Ended(Box<Waiter>, Answer),
     Undone,
 }
 
-pub(super) async fn drive<B: HostedBackend>(shared: Arc<Shared<B>>, stop: CancellationToken) {
+pub(super) async fn drive<B: HostedBackend>(waiters: Arc<Waiters<B>>, stop: CancellationToken) {
     let mut work = Work::new();
     loop {
-        let wake_at = shared.begin(&mut work);
+        let wake_at = waiters.begin(&mut work);
         let sleep = async {
             match wake_at {
-                Some(at) => shared.runtime.sleep(at.since(shared.clock.now())).await,
+                Some(at) => waiters.runtime.sleep(at.since(waiters.clock.now())).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
-            Some(done) = work.next() => shared.finish(done, &mut work),
-            () = shared.changed.notified() => {}
+            Some(done) = work.next() => waiters.finish(done, &mut work),
+            () = waiters.limits_changed.notified() => waiters.lock().admission.released_all(),
+            () = waiters.changed.notified() => {}
             () = sleep => {}
         }
     }
 }
 
-impl<B: HostedBackend> Shared<B> {
+impl<B: HostedBackend> Waiters<B> {
     /// Begins what is due; returns when to look again if nothing happens before.
     fn begin(self: &Arc<Self>, work: &mut Work) -> Option<Timestamp> {
         let now = self.clock.now();
         let mut guard = self.lock();
         let state = &mut *guard;
-        while let Some((deadline, id)) = state.deadlines.first().copied()
+        while let Some((deadline, id, number)) = state.deadlines.first().copied()
             && deadline <= now
         {
             state.deadlines.pop_first();
             // One that asks ends with its answer.
-            if let Removed::Waiting(waiter) = state.admission.remove(id) {
-                self.forget(state, &waiter.work);
-                work.push(self.last_attempt(waiter.work));
+            if !state.admission.is_asking(id) {
+                work.extend(self.end_caller(state, id, number));
             }
         }
         while let Some(id) = state.admission.next(now) {
             let waiter = state.admission.get(id).expect("it asks");
-            work.push(self.attempt(id, Arc::clone(&waiter.work.request), waiter.attempts));
+            work.push(self.ask(id, Arc::clone(&waiter.work.request), waiter.attempts));
         }
         let due = state.admission.wake_at();
-        let deadline = state.deadlines.first().map(|(deadline, _)| *deadline);
+        let deadline = state.deadlines.first().map(|(deadline, ..)| *deadline);
         due.into_iter().chain(deadline).min()
     }
 
-    fn attempt(
+    /// The time of a caller is over. With the last one the waiter leaves.
+    fn end_caller(
+        self: &Arc<Self>,
+        state: &mut State,
+        id: WaiterId,
+        number: u64,
+    ) -> Option<BoxFuture<'static, Done>> {
+        let waiter = state.waiter(id);
+        if waiter.callers.len() > 1 {
+            let at = waiter.callers.iter().position(|caller| caller.number == number)?;
+            waiter.callers.swap_remove(at).deny(&waiter.denial);
+            return None;
+        }
+        let Removed::Waiting(waiter) = state.admission.remove(id) else { return None };
+        self.forget(state, &waiter.work);
+        Some(self.end(waiter.work))
+    }
+
+    fn ask(
         self: &Arc<Self>,
         id: WaiterId,
         request: Arc<ReserveRequest>,
-        number: u32,
+        attempt: u32,
     ) -> BoxFuture<'static, Done> {
         let backend = Arc::clone(&self.backend);
-        Box::pin(async move { Done::Asked(id, backend.attempt(&request, number).await) })
+        Box::pin(async move {
+            let turn = Turn { behind: None, attempt: Some(attempt) };
+            Done::Asked(id, backend.reserve_in_turn(&request, turn).await)
+        })
     }
 
-    /// Its time is over: it gets the ordinary answer.
-    fn last_attempt(self: &Arc<Self>, waiter: Waiter) -> BoxFuture<'static, Done> {
-        let backend = Arc::clone(&self.backend);
+    /// The ordinary answer for a waiter that has left.
+    fn end(self: &Arc<Self>, waiter: Waiter) -> BoxFuture<'static, Done> {
+        let waiters = Arc::clone(self);
         Box::pin(async move {
-            let answer = backend.reserve(&waiter.request).await;
+            let answer = waiters.reserve_at_once(&waiter.request).await;
             Done::Ended(Box::new(waiter), answer)
         })
     }
 
     fn finish(self: &Arc<Self>, done: Done, work: &mut Work) {
         let (waiter, answer) = match done {
-            Done::Asked(id, answer) => match self.answered(id, answer, work) {
-                Some(left) => left,
-                None => return,
-            },
+            Done::Asked(id, Ok(Decision::Denied(denial))) if may_wait(&denial) => {
+                work.extend(self.denied(id, denial));
+                return;
+            }
+            Done::Asked(id, answer) => (self.leave(id, &answer), answer),
             Done::Ended(waiter, answer) => (*waiter, answer),
             Done::Undone => return,
         };
         let request = Arc::clone(&waiter.request);
         if !waiter.answer(&answer) && matches!(answer, Ok(Decision::Allowed { .. })) {
-            work.push(self.undo(request));
+            let undo = Arc::clone(self).undo(request);
+            work.push(Box::pin(async move {
+                undo.await;
+                Done::Undone
+            }));
         }
     }
 
-    /// Reports an answer to the admission. Returns the waiter if it leaves with it.
-    fn answered(
-        self: &Arc<Self>,
-        id: WaiterId,
-        answer: Answer,
-        work: &mut Work,
-    ) -> Option<(Waiter, Answer)> {
+    /// A waiter was denied again. It goes on waiting if the time of a caller is not over.
+    fn denied(self: &Arc<Self>, id: WaiterId, denial: Denial) -> Option<BoxFuture<'static, Done>> {
         let now = self.clock.now();
         let mut guard = self.lock();
         let state = &mut *guard;
-        let waiter = match &answer {
-            Ok(Decision::Allowed { .. }) => {
-                let waiter = state.admission.allowed(id);
-                state.admission.ended();
-                waiter
-            }
-            Ok(Decision::Denied(denial)) => {
-                let waiter = state.admission.get_mut(id).expect("it asks");
-                let is_over = waiter.work.deadline <= now || state.is_shut_down;
-                if !is_over && !waiter.work.callers.is_empty() {
-                    waiter.work.denial = denial.clone();
-                    state.admission.denied(now, id, denial.keys(), denial.retry_after);
-                    return None;
-                }
-                let waiter = state.admission.give_up(id);
-                self.forget(state, &waiter.work);
-                if !waiter.work.callers.is_empty() {
-                    work.push(self.last_attempt(waiter.work));
-                }
-                return None;
-            }
-            Err(_) => state.admission.refused(id),
+        let is_shut_down = state.is_shut_down;
+        let waiter = state.waiter(id);
+        let over = |caller: &mut super::Caller| is_shut_down || caller.deadline <= now;
+        let ended: Vec<_> = waiter.callers.extract_if(.., over).collect();
+        if waiter.callers.is_empty() {
+            waiter.callers = ended;
+            let waiter = state.admission.give_up(id);
+            self.forget(state, &waiter.work);
+            return (!waiter.work.callers.is_empty()).then(|| self.end(waiter.work));
+        }
+        for caller in ended {
+            caller.deny(&denial);
+        }
+        state.admission.denied(now, id, denial.keys(), denial.retry_after);
+        state.waiter(id).denial = denial;
+        None
+    }
+
+    /// A waiter leaves with its answer.
+    fn leave(&self, id: WaiterId, answer: &Answer) -> Waiter {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let waiter = if matches!(answer, Ok(Decision::Allowed { .. })) {
+            let waiter = state.admission.allowed(id);
+            state.admission.ended();
+            waiter
+        } else {
+            state.admission.refused(id)
         };
         self.forget(state, &waiter.work);
-        Some((waiter.work, answer))
+        waiter.work
     }
 
     /// Nobody waits for a lease that was allowed: it returns all that it has.
-    fn undo(self: &Arc<Self>, request: Arc<ReserveRequest>) -> BoxFuture<'static, Done> {
-        let shared = Arc::clone(self);
-        Box::pin(async move {
-            let mut unused = Vec::new();
-            for Requirement { key, .. } in request.requirements.iter() {
-                let state = shared.backend.state(key).await;
-                if let Ok(Some(state)) = state
-                    && !state.limit.kind.is_concurrency()
-                {
-                    unused.push(Actual { key: key.clone(), amount: 0 });
-                }
+    pub(super) async fn undo(self: Arc<Self>, request: Arc<ReserveRequest>) {
+        let mut unused = Vec::new();
+        for Requirement { key, .. } in request.requirements.iter() {
+            if let Ok(Some(state)) = self.backend.state(key).await
+                && !state.limit.kind.is_concurrency()
+            {
+                unused.push(Actual { key: key.clone(), amount: 0 });
             }
-            let actuals =
-                Actuals::new(unused).expect("as many as the requirements, with their keys");
-            let complete = CompleteRequest::new(request.lease, actuals);
-            if let Ok(freed) = shared.backend.complete_freeing(&complete).await {
-                shared.lock().admission.released(&freed);
+        }
+        let actuals = Actuals::new(unused).expect("as many as the requirements, with their keys");
+        let complete = CompleteRequest::new(request.lease, actuals);
+        match self.backend.complete_freeing(&complete).await {
+            Ok(freed) => self.released(&freed),
+            Err(error) => {
+                tracing::warn!(lease = %request.lease, %error, "cannot return what nobody waits for");
             }
-            Done::Undone
-        })
+        }
     }
 }
