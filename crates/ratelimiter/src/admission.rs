@@ -262,7 +262,9 @@ impl<W> Admission<W> {
             match self.pick(now, room) {
                 Ok(id) => {
                     self.rooms.end_turn(room);
+                    let turn = self.rooms.take_turn(room, &self.waiters[&id].lane);
                     self.leave_room(id);
+                    self.waiters.get_mut(&id).expect(EXISTS).turn = Some(turn);
                     self.begin(now, id);
                     return Some(id);
                 }
@@ -287,12 +289,12 @@ impl<W> Admission<W> {
                 return self.pick_first(now, room);
             }
         }
-        let mut due = None;
-        for _ in 0..self.rooms.lane_count(room) {
-            let Some(lane) = self.rooms.next_lane(room) else { break };
+        let (mut due, mut from) = (None, 0);
+        while let Some(turn) = self.rooms.next_turn(room, from) {
+            from = turn + 1;
             let mut at = 0;
             while at < LOOK_AHEAD_MAX
-                && let Some(id) = self.rooms.waiter_at(room, &lane, at)
+                && let Some(id) = self.rooms.waiter_at(room, turn, at)
             {
                 match self.check(now, room, id) {
                     Checked::MayAsk => return Ok(id),
@@ -496,6 +498,7 @@ impl<W> Admission<W> {
             }
             None => self.rest(id, until),
         }
+        self.waiters.get_mut(&id).expect(EXISTS).turn = None;
     }
 
     /// The outcome is unknown: the waiter asks again with the same lease after [`no_answer_pause`]. Until the limiter

@@ -22,7 +22,7 @@ pub mod runtime;
 mod server;
 pub mod tigerbeetle;
 mod tls;
-mod waiting;
+pub mod waiting;
 
 pub use admin::RestoreError;
 pub use hosted::{HostedBackend, NotReady};

@@ -37,11 +37,11 @@ const WAITS: &str = "a lease with an entry waits";
 type Answer = Result<Decision, ReserveError>;
 
 /// A decision, and how long the caller waited for it, if it asked to.
-pub(crate) type TimedDecision = (Decision, Option<Duration>);
+pub type TimedDecision = (Decision, Option<Duration>);
 
 /// A backend whose reserves may wait.
 #[derive(Debug)]
-pub(crate) struct Waiting<B> {
+pub struct Waiting<B> {
     waiters: Arc<Waiters<B>>,
     /// Ends the driver.
     stop: CancellationToken,
@@ -111,7 +111,7 @@ struct WaitingCaller<B: HostedBackend> {
 impl<B: HostedBackend> Waiting<B> {
     /// A layer over a backend, for at most `waiters_max` leases that wait. `limits_changed` is notified when limits other than by a
     /// reserve or complete may have room.
-    pub(crate) fn new(
+    pub fn new(
         backend: Arc<B>,
         clock: Arc<dyn Clock>,
         runtime: Arc<dyn Runtime>,
@@ -141,12 +141,12 @@ impl<B: HostedBackend> Waiting<B> {
     }
 
     /// Number of leases that wait.
-    pub(crate) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.waiters.count.load(Ordering::Relaxed)
     }
 
     /// Answers all waiters with their denials. From now on nobody waits.
-    pub(crate) fn shut_down(&self) {
+    pub fn shut_down(&self) {
         let mut state = self.waiters.lock();
         state.is_shut_down = true;
         for (_, waiter) in state.admission.remove_all() {
@@ -160,10 +160,7 @@ impl<B: HostedBackend> Waiting<B> {
     ///
     /// # Errors
     /// As the backend's reserve.
-    pub(crate) async fn reserve(
-        &self,
-        request: &ReserveRequest,
-    ) -> Result<TimedDecision, ReserveError> {
+    pub async fn reserve(&self, request: &ReserveRequest) -> Result<TimedDecision, ReserveError> {
         let Some(wait) = &request.wait else {
             return Ok((self.waiters.reserve_at_once(request).await?, None));
         };
@@ -176,7 +173,7 @@ impl<B: HostedBackend> Waiting<B> {
     }
 
     /// As [`Waiting::reserve`] of each.
-    pub(crate) async fn reserve_batch(
+    pub async fn reserve_batch(
         &self,
         requests: &[ReserveRequest],
     ) -> Vec<Result<TimedDecision, ReserveError>> {
@@ -191,7 +188,7 @@ impl<B: HostedBackend> Waiting<B> {
     ///
     /// # Errors
     /// As the backend's complete.
-    pub(crate) async fn complete(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
+    pub async fn complete(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
         if self.waiters.any() {
             let freed = self.waiters.backend.complete_freeing(request).await?;
             self.waiters.released(&freed);
@@ -206,7 +203,7 @@ impl<B: HostedBackend> Waiting<B> {
     }
 
     /// As [`Waiting::complete`] of each.
-    pub(crate) async fn complete_batch(
+    pub async fn complete_batch(
         &self,
         requests: &[CompleteRequest],
     ) -> Vec<Result<(), CompleteError>> {
@@ -409,3 +406,6 @@ fn interrupted() -> Unanswered {
     let reason = "the server stopped while the request waited".to_owned();
     Unanswered { reason, retry_after: TOO_MANY_RETRY_AFTER }
 }
+
+#[cfg(test)]
+mod tests;

@@ -30,7 +30,12 @@ pub(super) struct Guest<'a> {
     /// It goes first at a gate, perhaps at another one.
     pub(super) goes_first: bool,
     pub(super) was_denied: bool,
+    /// The turn that its lane gets back, because the waiter was denied.
+    pub(super) turn: Option<TurnNumber>,
 }
+
+/// The number of a lane's turn; the lowest is next.
+pub(super) type TurnNumber = u64;
 
 /// All rooms with waiters. One that is asleep is skipped until its time comes or an event wakes it.
 #[derive(Debug, Default)]
@@ -42,15 +47,17 @@ pub(super) struct Rooms {
     /// The rooms that are asleep until a time.
     due: BTreeSet<(Timestamp, RoomId)>,
     opened: u64,
+    /// The turns that lanes got so far.
+    turns: TurnNumber,
 }
 
 #[derive(Debug)]
 struct Room {
     place: Place,
-    /// The waiters of each lane, in the order of arrival. No lane is empty.
-    lanes: HashMap<Arc<str>, VecDeque<WaiterId>>,
-    /// The names of `lanes`, the next one in front.
-    turns: VecDeque<Arc<str>>,
+    /// No lane is empty.
+    lanes: HashMap<Arc<str>, Lane>,
+    /// The names of `lanes`.
+    turns: BTreeMap<TurnNumber, Arc<str>>,
     /// The number of waiters by amount.
     amounts: BTreeMap<u64, usize>,
     /// The waiters that go first.
@@ -58,6 +65,13 @@ struct Room {
     /// The waiters that were denied.
     denied: BTreeSet<WaiterId>,
     sleep: Sleep,
+}
+
+#[derive(Debug)]
+struct Lane {
+    /// In the order of arrival.
+    waiting: VecDeque<WaiterId>,
+    turn: TurnNumber,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,13 +85,20 @@ impl Rooms {
     /// Puts a waiter into its lane, in the order of IDs. A new room is asleep.
     pub(super) fn put(&mut self, place: &Place, guest: &Guest<'_>) -> RoomId {
         let id = self.find(place).unwrap_or_else(|| self.open(place));
+        let new = guest.turn.unwrap_or_else(|| self.new_turn());
         let room = self.room(id);
-        if let Some(waiting) = room.lanes.get_mut(guest.lane) {
+        if let Some(Lane { waiting, turn }) = room.lanes.get_mut(guest.lane) {
             let at = waiting.partition_point(|other| *other < guest.id);
             waiting.insert(at, guest.id);
+            if new < *turn {
+                room.turns.remove(turn);
+                room.turns.insert(new, guest.lane.clone());
+                *turn = new;
+            }
         } else {
-            room.lanes.insert(guest.lane.clone(), VecDeque::from([guest.id]));
-            room.turns.push_back(guest.lane.clone());
+            let lane = Lane { waiting: VecDeque::from([guest.id]), turn: new };
+            room.lanes.insert(guest.lane.clone(), lane);
+            room.turns.insert(new, guest.lane.clone());
         }
         *room.amounts.entry(guest.amount).or_insert(0) += 1;
         if guest.goes_first {
@@ -96,7 +117,7 @@ impl Rooms {
         let room = Room {
             place: place.clone(),
             lanes: HashMap::new(),
-            turns: VecDeque::new(),
+            turns: BTreeMap::new(),
             amounts: BTreeMap::new(),
             first: BTreeSet::new(),
             denied: BTreeSet::new(),
@@ -109,17 +130,12 @@ impl Rooms {
     /// Takes a waiter out of its room, which ends with its last waiter.
     pub(super) fn take(&mut self, id: RoomId, guest: &Guest<'_>) {
         let room = self.room(id);
-        let waiting = room.lanes.get_mut(guest.lane).expect("a waiter has a lane");
+        let Lane { waiting, turn } = room.lanes.get_mut(guest.lane).expect("a waiter has a lane");
         let at = waiting.binary_search(&guest.id).expect("a waiter is in its lane");
         waiting.remove(at);
         if waiting.is_empty() {
+            room.turns.remove(turn);
             room.lanes.remove(guest.lane);
-            // The lane whose turn it was is last.
-            if room.turns.back() == Some(guest.lane) {
-                room.turns.pop_back();
-            } else {
-                room.turns.retain(|other| other != guest.lane);
-            }
         }
         let count = room.amounts.get_mut(&guest.amount).expect("its amount was counted");
         *count -= 1;
@@ -171,20 +187,30 @@ impl Rooms {
         self.rooms[&room].denied.first().copied()
     }
 
-    pub(super) fn lane_count(&self, id: RoomId) -> usize {
-        self.rooms.get(&id).map_or(0, |room| room.turns.len())
+    /// The next turn from this one on. `None` if there is none, or the last waiter has left the room.
+    pub(super) fn next_turn(&self, id: RoomId, from: TurnNumber) -> Option<TurnNumber> {
+        self.rooms.get(&id)?.turns.range(from..).next().map(|(turn, _)| *turn)
     }
 
-    /// The lane whose turn it is; `None` if the last waiter has left the room. The next time it is the next one's.
-    pub(super) fn next_lane(&mut self, id: RoomId) -> Option<Arc<str>> {
-        let turns = &mut self.rooms.get_mut(&id)?.turns;
-        turns.rotate_left(1);
-        turns.back().cloned()
+    /// The waiter at this position of the lane that has this turn.
+    pub(super) fn waiter_at(&self, id: RoomId, turn: TurnNumber, at: usize) -> Option<WaiterId> {
+        let room = self.rooms.get(&id)?;
+        room.lanes[room.turns.get(&turn)?].waiting.get(at).copied()
     }
 
-    /// The waiter at this position of a lane.
-    pub(super) fn waiter_at(&self, id: RoomId, lane: &str, at: usize) -> Option<WaiterId> {
-        self.rooms.get(&id)?.lanes.get(lane)?.get(at).copied()
+    /// A waiter of this lane asks: the lane gets a new turn, after all others. Returns the one that it had.
+    pub(super) fn take_turn(&mut self, id: RoomId, lane: &str) -> TurnNumber {
+        let new = self.new_turn();
+        let room = self.room(id);
+        let lane = room.lanes.get_mut(lane).expect("a waiter has a lane");
+        let name = room.turns.remove(&lane.turn).expect("a lane has a turn");
+        room.turns.insert(new, name);
+        std::mem::replace(&mut lane.turn, new)
+    }
+
+    const fn new_turn(&mut self) -> TurnNumber {
+        self.turns += 1;
+        self.turns
     }
 
     /// The room whose turn it is. The caller ends its turn, or puts it to sleep.
@@ -263,7 +289,7 @@ impl Rooms {
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        let Self { ids, rooms, awake, due, opened: _ } = self;
+        let Self { ids, rooms, awake, due, opened: _, turns: _ } = self;
         ids.is_empty() && rooms.is_empty() && awake.is_empty() && due.is_empty()
     }
 

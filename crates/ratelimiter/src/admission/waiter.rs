@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::denials::{Denials, Owner};
 use super::gates::GateId;
-use super::rooms::{Guest, Place, RoomId};
+use super::rooms::{Guest, Place, RoomId, TurnNumber};
 use super::{WaiterGates, WaiterId};
 use crate::LeaseId;
 use crate::clock::Timestamp;
@@ -28,6 +28,8 @@ pub struct Waiter<W> {
     /// The gates that no other waiter may pass before this one.
     pub(super) first_at: Box<[GateId]>,
     pub(super) denials: Denials,
+    /// The turn of its lane that it asks in.
+    pub(super) turn: Option<TurnNumber>,
     /// How often another passed it since its last denial.
     pub(super) passes: u32,
     /// The caller's data.
@@ -83,6 +85,7 @@ impl<W> Waiter<W> {
             wait: None,
             first_at: Box::default(),
             denials: Denials::default(),
+            turn: None,
             passes: 0,
             work,
         }
@@ -100,7 +103,7 @@ impl<W> Waiter<W> {
     pub(super) fn guest(&self, id: WaiterId, gate: Option<GateRequirement>) -> Guest<'_> {
         let amount = gate.map_or(0, |requirement| requirement.amount);
         let (goes_first, was_denied) = (self.goes_first(), self.wait.is_some());
-        Guest { id, lane: &self.lane, amount, goes_first, was_denied }
+        Guest { id, lane: &self.lane, amount, goes_first, was_denied, turn: self.turn }
     }
 
     /// The requirement whose limit denied it and got no room back since, until its hint is over. None if all of them did.

@@ -1,10 +1,11 @@
 //! The driver: asks the backend for waiters whose turn has come, and ends those whose time is over.
 
 use std::sync::Arc;
+use std::task::Poll;
 
-use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
+use futures::{StreamExt, poll};
 use ratelimiter::admission::{Removed, Turn, WaiterId};
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
@@ -29,7 +30,14 @@ enum Done {
 pub(super) async fn drive<B: HostedBackend>(waiters: Arc<Waiters<B>>, stop: CancellationToken) {
     let mut work = Work::new();
     loop {
-        let wake_at = waiters.begin(&mut work);
+        while let Some(mut ask) = waiters.next_ask() {
+            // Most answers are there at once. Each counts before the next waiter asks.
+            match poll!(&mut ask) {
+                Poll::Ready(done) => waiters.finish(done, &mut work),
+                Poll::Pending => work.push(ask),
+            }
+        }
+        let wake_at = waiters.wake_at();
         let sleep = async {
             match wake_at {
                 Some(at) => waiters.runtime.sleep(at.since(waiters.clock.now())).await,
@@ -48,8 +56,8 @@ pub(super) async fn drive<B: HostedBackend>(waiters: Arc<Waiters<B>>, stop: Canc
 }
 
 impl<B: HostedBackend> Waiters<B> {
-    /// Begins what is due; returns when to look again if nothing happens before.
-    fn begin(self: &Arc<Self>, work: &mut Work) -> Option<Timestamp> {
+    /// The next thing to ask the backend, for a waiter whose time is over or whose turn has come.
+    fn next_ask(self: &Arc<Self>) -> Option<BoxFuture<'static, Done>> {
         let now = self.clock.now();
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -58,14 +66,20 @@ impl<B: HostedBackend> Waiters<B> {
         {
             state.deadlines.pop_first();
             // One that asks ends with its answer.
-            if !state.admission.is_asking(id) {
-                work.extend(self.end_caller(state, id, number));
+            if !state.admission.is_asking(id)
+                && let Some(ended) = self.end_caller(state, id, number)
+            {
+                return Some(ended);
             }
         }
-        while let Some(id) = state.admission.next(now) {
-            let waiter = state.admission.get(id).expect("it asks");
-            work.push(self.ask(id, Arc::clone(&waiter.work.request), waiter.attempts));
-        }
+        let id = state.admission.next(now)?;
+        let waiter = state.admission.get(id).expect("it asks");
+        Some(self.ask(id, Arc::clone(&waiter.work.request), waiter.attempts))
+    }
+
+    /// When to look again if nothing happens before.
+    fn wake_at(&self) -> Option<Timestamp> {
+        let state = self.lock();
         let due = state.admission.wake_at();
         let deadline = state.deadlines.first().map(|(deadline, ..)| *deadline);
         due.into_iter().chain(deadline).min()

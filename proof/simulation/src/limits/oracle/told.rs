@@ -54,6 +54,10 @@ impl Oracle {
                         let detail = format!("there is no template {template}");
                         violation(Invariant::AnswersHaveReasons, detail)
                     }
+                    DenialReason::TooManyWaiters { .. } => {
+                        let detail = "too many wait, and nobody does".to_owned();
+                        violation(Invariant::AnswersHaveReasons, detail)
+                    }
                     DenialReason::NoRoom { keys } => {
                         let roomy = keys.iter().find(|key| roomy.contains(&plan::number(key)));
                         self.told_denied(operation, lease, roomy.map(|key| format!("{key}")))
