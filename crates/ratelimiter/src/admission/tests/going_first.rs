@@ -72,7 +72,7 @@ fn sch_05_after_three_denials_a_large_job_goes_first() {
             1s next -> large#4; then on an event
             allow large
             end large tpm
-            next -> s5#1; then on an event
+            next -> s6#1; then on an event
         "#]],
     );
 }
