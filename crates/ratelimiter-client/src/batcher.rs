@@ -121,7 +121,7 @@ where
     E: From<Refused> + From<Unanswered> + Send + 'static,
 {
     let Some(answer) = queue.push(request).await else {
-        return Err(Refused { reason: "the batcher is shut down".to_owned() }.into());
+        return Err(shut_down().into());
     };
     answer.await.unwrap_or_else(|_| {
         let reason = "the batch that carried the request was given up".to_owned();
@@ -129,9 +129,26 @@ where
     })
 }
 
+fn shut_down() -> Refused {
+    Refused { reason: "the batcher is shut down".to_owned() }
+}
+
 impl<L: Limiter + 'static> Limiter for Batcher<L> {
+    /// A request that may wait joins no batch: each is answered in its own time.
     async fn reserve(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
-        answer(&self.queues.reserve, request.clone()).await
+        if request.wait.is_none() || !self.can_wait() {
+            return answer(&self.queues.reserve, request.clone()).await;
+        }
+        // `shutdown` waits for it.
+        let closing = self.queues.closing.subscribe();
+        if *closing.borrow() {
+            return Err(shut_down().into());
+        }
+        self.limiter.reserve(request).await
+    }
+
+    fn can_wait(&self) -> bool {
+        self.limiter.can_wait()
     }
 
     async fn complete(&self, request: &CompleteRequest) -> Result<(), CompleteError> {

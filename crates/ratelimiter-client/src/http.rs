@@ -8,7 +8,10 @@ mod transport;
 mod url;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use futures::future::{join, join_all};
 use hyper::body::Bytes;
 use hyper::{Method, Uri};
 use ratelimiter::{
@@ -51,6 +54,8 @@ pub use url::UrlError;
 pub struct HttpLimiter {
     transport: Arc<Transport>,
     routes: Arc<Routes>,
+    /// The server is of the first edition, where no reserve waits.
+    refuses_waiting: Arc<AtomicBool>,
 }
 
 /// The URLs of the frequent calls, parsed once.
@@ -83,7 +88,8 @@ impl HttpLimiter {
             reserve_batch: transport.base.at("/v1/reserve/batch"),
             complete_batch: transport.base.at("/v1/complete/batch"),
         };
-        Ok(Self { transport: Arc::new(transport), routes: Arc::new(routes) })
+        let (transport, routes) = (Arc::new(transport), Arc::new(routes));
+        Ok(Self { transport, routes, refuses_waiting: Arc::default() })
     }
 
     /// Checks that the server answers and accepts the token, by completing a lease that does not exist, which changes
@@ -141,6 +147,17 @@ impl HttpLimiter {
         }
     }
 
+    async fn send_reserve(
+        &self,
+        body: Bytes,
+        wait: Duration,
+    ) -> Result<ReserveAnswer, ReserveError> {
+        let (uri, timeout) = (&self.routes.reserve, wait + self.transport.timeout);
+        let (retry, read) = (RetryPolicy::Retry, ServerResponse::read);
+        let sent = self.transport.send_within(timeout, &Method::POST, uri, body, retry, read);
+        sent.await.map_err(HttpError::into_error)
+    }
+
     /// Sends batches of at most [`BATCH_ITEMS_MAX`] requests. An error of a batch is the error of each of its requests.
     async fn send_batches<R, B, A, T, E>(
         &self,
@@ -178,9 +195,18 @@ impl HttpLimiter {
 
 impl Limiter for HttpLimiter {
     async fn reserve(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
-        let body = json(&ReserveBody::from(request));
-        let (uri, into_result) = (&self.routes.reserve, ReserveAnswer::into_result);
-        self.send(&Method::POST, uri, body, RetryPolicy::Retry, into_result).await
+        if let Some(wait) = &request.wait
+            && self.can_wait()
+        {
+            let body = json(&ReserveBody::from(request));
+            let answer: ReserveAnswer = self.send_reserve(body, wait.at_most()).await?;
+            if !answer.refuses_waiting() {
+                return answer.into_result();
+            }
+            self.refuses_waiting.store(true, Ordering::Relaxed);
+        }
+        let body = json(&ReserveBody { wait_ms: None, queue: String::new(), ..request.into() });
+        self.send_reserve(body, Duration::ZERO).await?.into_result()
     }
 
     async fn complete(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
@@ -189,12 +215,27 @@ impl Limiter for HttpLimiter {
         self.send(&Method::POST, uri, body, RetryPolicy::Retry, into_result).await
     }
 
+    fn can_wait(&self) -> bool {
+        !self.refuses_waiting.load(Ordering::Relaxed)
+    }
+
+    /// Requests that may wait are sent each on their own, because a batch is answered when the last of its requests is.
     async fn reserve_batch(
         &self,
         requests: &[ReserveRequest],
     ) -> Vec<Result<Decision, ReserveError>> {
+        let (waiting, others): (Vec<_>, Vec<_>) =
+            requests.iter().partition(|request| request.wait.is_some());
+        let waited = join_all(waiting.into_iter().map(|request| self.reserve(request)));
         let (uri, into_result) = (&self.routes.reserve_batch, ReserveAnswer::into_result);
-        self.send_batches(uri, requests, |one| ReserveBody::from(one), into_result).await
+        let batched = self.send_batches(uri, &others, |one| ReserveBody::from(*one), into_result);
+        let (waited, batched) = join(waited, batched).await;
+        let (mut waited, mut batched) = (waited.into_iter(), batched.into_iter());
+        let answer = |request: &ReserveRequest| match request.wait {
+            Some(_) => waited.next(),
+            None => batched.next(),
+        };
+        requests.iter().map(answer).map(|answer| answer.expect("one answer per request")).collect()
     }
 
     async fn complete_batch(&self, requests: &[CompleteRequest]) -> Vec<Result<(), CompleteError>> {

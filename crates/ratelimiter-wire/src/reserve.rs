@@ -214,6 +214,12 @@ impl ReserveAnswer {
         Self { retry_after_ms, error: Some(code), message: Some(message), ..Self::default() }
     }
 
+    /// True if the server does not know the fields with which a request waits for room.
+    pub fn refuses_waiting(&self) -> bool {
+        let Some(ErrorCode::InvalidRequest { field }) = &self.error else { return false };
+        field == "wait_ms" || field == "queue"
+    }
+
     /// The decision in the answer, for a client.
     ///
     /// # Errors

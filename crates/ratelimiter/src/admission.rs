@@ -8,6 +8,9 @@
 //! A waiter that a gate holds up waits in the *room* of that gate, with all others that it holds up, whatever their queue. So
 //! it delays nobody who does not need that limit, and when the gate opens, the lanes of that room take turns.
 //!
+//! Where the limiter lets requests wait, a denied waiter asks again at once, with a request that waits (see
+//! [`Admission::wait_at_limiter`]). It *attends* the gates that denied it: nobody else asks there until it has its answer.
+//!
 //! Nothing in here asks a limiter, sleeps, logs or draws a random number: the caller does, and reports the
 //! answer. Unstable: this API may change in any release.
 //!
@@ -88,6 +91,8 @@ pub struct Admission<W> {
     busy: usize,
     /// Waiters that ask. At most `busy`.
     asking: usize,
+    /// Waiters whose requests wait for room at the limiter. At most `asking`.
+    attending: usize,
     waiters: BTreeMap<WaiterId, Waiter<W>>,
     rooms: Rooms,
     /// The waiters that are [`WaiterState::Resting`].
@@ -135,6 +140,7 @@ impl<W> Admission<W> {
             starving_after,
             busy: 0,
             asking: 0,
+            attending: 0,
             waiters: BTreeMap::new(),
             rooms: Rooms::default(),
             resting: BTreeSet::new(),
@@ -395,11 +401,47 @@ impl<W> Admission<W> {
     /// The waiter asks no more. Others at a narrow gate may ask now.
     fn end_asking(&mut self, id: WaiterId) {
         self.asking -= 1;
+        let attended = std::mem::take(&mut self.waiters.get_mut(&id).expect(EXISTS).attends);
+        self.attending -= usize::from(!attended.is_empty());
         for gate in self.waiters[&id].gates() {
-            if self.gates.end_asking(gate) {
+            let was_at_width = self.gates.end_asking(gate);
+            if attended.contains(&gate) {
+                self.gates.end_attending(gate);
+            }
+            if was_at_width {
                 self.rooms.wake_gate(gate);
             }
         }
+    }
+
+    /// The waiter was denied by these limits, and asks again with a new lease and a request that waits for room there. Until it
+    /// has its answer, nobody else asks for them. False if it may not, because another one does so already or half of the workers
+    /// wait; then it was [denied](Admission::denied).
+    ///
+    /// # Panics
+    /// If the waiter does not ask.
+    #[must_use]
+    pub fn wait_at_limiter(&mut self, now: Timestamp, id: WaiterId, keys: &[LimitKey]) -> bool {
+        let (waiter, ..) = asking(&mut self.waiters, id);
+        let attends: Box<[GateId]> =
+            waiter.blamed(keys, &self.gates).1.iter().map(|blamed| blamed.gate).collect();
+        if attends.is_empty()
+            || self.attending >= (self.workers_max / 2).max(1)
+            || attends.iter().any(|gate| self.gates.is_attended(*gate))
+        {
+            return false;
+        }
+        for gate in &attends {
+            self.gates.attend(*gate, id);
+        }
+        self.attending += 1;
+        self.outage.end();
+        waiter.attends = attends;
+        waiter.attempts += 1;
+        waiter.unanswered_lease = None;
+        waiter.unanswered_count = 0;
+        waiter.state = WaiterState::Asking { since: self.gates.releases(), begun_at: now };
+        true
     }
 
     /// The waiter was allowed and leaves; its worker stays busy with it until it has [ended](Admission::ended).
@@ -469,13 +511,8 @@ impl<W> Admission<W> {
         self.outage.end();
         let until = now.after(wait.min(WAIT_MAX));
         let (waiter, since, _) = asking(&mut self.waiters, id);
-        let is_denied =
-            |requirement: &&GateRequirement| keys.contains(self.gates.key(requirement.gate));
-        let denied: Box<[GateRequirement]> =
-            waiter.requirements.iter().filter(is_denied).copied().collect();
+        let (denied, blamed) = waiter.blamed(keys, &self.gates);
         let owner = Owner::of_denial(denied.iter().map(|requirement| requirement.owner));
-        let blamed: Box<[GateRequirement]> =
-            denied.iter().filter(|requirement| requirement.owner == owner).copied().collect();
         for requirement in &blamed {
             self.gates.close(now, requirement.gate, requirement.amount, until, since);
         }

@@ -1,11 +1,12 @@
 //! One attempt: reserve, and if it is allowed, run the job and complete.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ratelimiter::admission::{Waiter, WaiterId};
 use ratelimiter::clock::{Clock, Timestamp};
 use ratelimiter::{
-    Decision, Denial, LeaseId, LimitKey, Limiter, ReserveError, ReserveRequest, Unanswered,
+    Decision, Denial, LeaseId, LimitKey, Limiter, ReserveError, ReserveRequest, Unanswered, Wait,
 };
 use tracing::Instrument;
 
@@ -15,6 +16,9 @@ use super::job::{CallOutcome, Permit};
 use super::queued::JobFacts;
 use super::report::{JobEnd, JobFailure};
 use crate::completer::{jittered, shutdown_deadline_passed};
+
+/// How long a request waits at a limiter that lets it.
+const WAIT_AT_LIMITER: Duration = Duration::from_secs(30);
 
 /// A job that is about to ask.
 pub(super) struct PendingAttempt {
@@ -26,6 +30,8 @@ pub(super) struct PendingAttempt {
     pub(super) is_repeated: bool,
     /// Including this one.
     pub(super) attempts: u32,
+    /// Whether it may ask again with a request that waits, if it is denied.
+    pub(super) may_wait: bool,
 }
 
 /// A busy worker. Dropping it frees it, whatever happened.
@@ -68,39 +74,64 @@ pub(super) async fn run<L: Limiter + 'static>(
 }
 
 impl<L: Limiter + 'static> Worker<L> {
-    async fn attempt(self, attempt: PendingAttempt) {
-        let context = self.context.clone();
+    async fn attempt(mut self, mut attempt: PendingAttempt) {
+        let mut wait = None;
+        loop {
+            let answer = self.ask(&attempt, wait.take()).await;
+            match answer {
+                Ok(Decision::Allowed { reserved_at, shadow_denied }) => {
+                    return self.allowed(attempt, reserved_at, shadow_denied).await;
+                }
+                Ok(Decision::Denied(denial)) => {
+                    let Some(asks_again) = self.denied(&attempt, &denial) else { return };
+                    self = asks_again;
+                    wait = attempt.wait_for(&denial);
+                    attempt.lease = LeaseId::generate(self.context.clock.now());
+                    attempt.attempts += 1;
+                    (attempt.is_repeated, attempt.may_wait) = (false, false);
+                }
+                Err(ReserveError::Unanswered(unanswered)) => {
+                    return self.unanswered(attempt, unanswered).await;
+                }
+                Err(ReserveError::LeaseEnded | ReserveError::LeaseConflict)
+                    if attempt.is_repeated =>
+                {
+                    return self.lease_unusable(&attempt);
+                }
+                Err(
+                    error @ (ReserveError::LeaseEnded
+                    | ReserveError::LeaseConflict
+                    | ReserveError::UnknownKey { .. }
+                    | ReserveError::AmountExceedsCapacity { .. }
+                    | ReserveError::InvalidRequest { .. }
+                    | ReserveError::Refused(_)),
+                ) => return self.refused(&attempt, error),
+            }
+        }
+    }
+
+    async fn ask(
+        &self,
+        attempt: &PendingAttempt,
+        wait: Option<Wait>,
+    ) -> Result<Decision, ReserveError> {
+        let context = &self.context;
         context.observer.reserve_started(&attempt.view(context.clock.now()));
+        let cancelled = attempt.control.token();
+        let is_waiting = wait.is_some();
         let request = ReserveRequest {
             lease: attempt.lease,
             job: attempt.facts.id.clone(),
             requirements: attempt.facts.requirements.as_requirements().clone(),
-            wait: None,
+            wait,
         };
-        let answer = tokio::select! {
+        tokio::select! {
             biased;
             answer = context.limiter.reserve(&request) => answer,
             () = context.stop.cancelled() => Err(shutdown_deadline_passed().into()),
-        };
-        match answer {
-            Ok(Decision::Allowed { reserved_at, shadow_denied }) => {
-                self.allowed(attempt, reserved_at, shadow_denied).await;
-            }
-            Ok(Decision::Denied(denial)) => self.denied(&attempt, &denial),
-            Err(ReserveError::Unanswered(unanswered)) => {
-                self.unanswered(attempt, unanswered).await;
-            }
-            Err(ReserveError::LeaseEnded | ReserveError::LeaseConflict) if attempt.is_repeated => {
-                self.lease_unusable(&attempt);
-            }
-            Err(
-                error @ (ReserveError::LeaseEnded
-                | ReserveError::LeaseConflict
-                | ReserveError::UnknownKey { .. }
-                | ReserveError::AmountExceedsCapacity { .. }
-                | ReserveError::InvalidRequest { .. }
-                | ReserveError::Refused(_)),
-            ) => self.refused(&attempt, error),
+            // It may take long, and nobody needs its answer.
+            () = context.closing.cancelled(), if is_waiting => Err(no_longer_waits().into()),
+            () = cancelled.cancelled(), if is_waiting => Err(no_longer_waits().into()),
         }
     }
 
@@ -160,7 +191,8 @@ impl<L: Limiter + 'static> Worker<L> {
         context.complete(facts, *lease, actuals, report).await;
     }
 
-    fn denied(mut self, attempt: &PendingAttempt, denial: &Denial) {
+    /// Returns the worker if the job asks again at once, with a request that waits.
+    fn denied(mut self, attempt: &PendingAttempt, denial: &Denial) -> Option<Self> {
         let context = self.context.clone();
         let now = context.clock.now();
         let wait = jittered(denial.retry_after, context.jitter);
@@ -168,7 +200,15 @@ impl<L: Limiter + 'static> Worker<L> {
         context.observer.denied(&attempt.view(now), denial);
         let mut state = context.lock();
         state.counters.denied += 1;
+        let may_wait = context.limiter.can_wait() && attempt.wait_for(denial).is_some();
         match next(&state, attempt) {
+            NextStep::Continue
+                if may_wait
+                    && state.admission.wait_at_limiter(now, attempt.waiter, denial.keys()) =>
+            {
+                state.counters.attempts += 1;
+                return Some(self);
+            }
             NextStep::Continue => {
                 state.admission.denied(now, attempt.waiter, denial.keys(), wait);
                 self.task = WorkerTask::Idle;
@@ -178,6 +218,7 @@ impl<L: Limiter + 'static> Worker<L> {
                 self.leave(attempt, &next);
             }
         }
+        None
     }
 
     async fn unanswered(mut self, attempt: PendingAttempt, unanswered: Unanswered) {
@@ -243,6 +284,10 @@ impl<L: Limiter + 'static> Worker<L> {
     }
 }
 
+fn no_longer_waits() -> Unanswered {
+    Unanswered { reason: "the job waits no longer".to_owned(), retry_after: Duration::ZERO }
+}
+
 fn next(state: &State, attempt: &PendingAttempt) -> NextStep {
     if attempt.control.is_cancelled() {
         return NextStep::Cancel;
@@ -254,6 +299,14 @@ fn next(state: &State, attempt: &PendingAttempt) -> NextStep {
 }
 
 impl PendingAttempt {
+    /// How a request waits after this denial. With a hint that is longer than that, waiting would not help.
+    fn wait_for(&self, denial: &Denial) -> Option<Wait> {
+        let may_help = self.may_wait && denial.retry_after <= WAIT_AT_LIMITER;
+        let wait = may_help.then(|| Wait::new(WAIT_AT_LIMITER, self.facts.requirements.tenant()));
+        // A tenant whose name is no name of a queue does not wait.
+        wait?.ok()
+    }
+
     fn view(&self, now: Timestamp) -> super::observer::JobView<'_> {
         self.facts.view(Some(self.lease), self.attempts, now)
     }

@@ -29,6 +29,8 @@ struct Gate<W> {
     /// the number of denials.
     closed: Option<Closed>,
     first: Option<First<W>>,
+    /// The waiter whose request waits for room of the limit. Nobody else asks meanwhile.
+    attended_by: Option<W>,
     /// Waiters that ask.
     asking: usize,
     /// How many may ask at a time, so that not every worker asks for the one slot that came free.
@@ -75,6 +77,7 @@ impl<W: Copy + Ord> Gates<W> {
             needed_by: 0,
             closed: None,
             first: None,
+            attended_by: None,
             asking: 0,
             width: usize::MAX,
             allowed: 0,
@@ -177,7 +180,27 @@ impl<W: Copy + Ord> Gates<W> {
     /// True if no more waiters may ask at present.
     pub(super) fn is_at_width(&self, id: GateId) -> bool {
         let gate = &self.gates[id.0];
-        gate.asking >= gate.width
+        gate.asking >= gate.width || gate.attended_by.is_some()
+    }
+
+    /// The request of a waiter that asks waits for room of the limit.
+    ///
+    /// # Panics
+    /// If one does already.
+    pub(super) fn attend(&mut self, id: GateId, waiter: W) {
+        let before = self.gates[id.0].attended_by.replace(waiter);
+        assert!(before.is_none(), "one waiter at a time attends a gate");
+    }
+
+    pub(super) fn is_attended(&self, id: GateId) -> bool {
+        self.gates[id.0].attended_by.is_some()
+    }
+
+    /// The request of that waiter does not wait any more. The gate is open.
+    pub(super) fn end_attending(&mut self, id: GateId) {
+        let gate = &mut self.gates[id.0];
+        gate.attended_by = None;
+        gate.closed = None;
     }
 
     /// Until when the gate is closed for `amount`; `None` if it is open.

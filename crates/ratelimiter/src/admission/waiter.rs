@@ -6,8 +6,8 @@ use super::denials::{Denials, Owner};
 use super::gates::GateId;
 use super::rooms::{Guest, Place, RoomId, TurnNumber};
 use super::{WaiterGates, WaiterId};
-use crate::LeaseId;
 use crate::clock::Timestamp;
+use crate::{LeaseId, LimitKey};
 
 /// Work that waits or asks.
 #[derive(Debug)]
@@ -27,6 +27,8 @@ pub struct Waiter<W> {
     pub(super) wait: Option<Wait>,
     /// The gates that no other waiter may pass before this one.
     pub(super) first_at: Box<[GateId]>,
+    /// The gates at whose limits its request waits for room.
+    pub(super) attends: Box<[GateId]>,
     pub(super) denials: Denials,
     /// The turn of its lane that it asks in.
     pub(super) turn: Option<TurnNumber>,
@@ -84,6 +86,7 @@ impl<W> Waiter<W> {
             state: WaiterState::Resting(Timestamp::NEVER),
             wait: None,
             first_at: Box::default(),
+            attends: Box::default(),
             denials: Denials::default(),
             turn: None,
             passes: 0,
@@ -104,6 +107,20 @@ impl<W> Waiter<W> {
         let amount = gate.map_or(0, |requirement| requirement.amount);
         let (goes_first, was_denied) = (self.goes_first(), self.wait.is_some());
         Guest { id, lane: &self.lane, amount, goes_first, was_denied, turn: self.turn }
+    }
+
+    /// The requirements that these limits denied, and those of them that count: only the tenant's, if one is the tenant's.
+    pub(super) fn blamed(
+        &self,
+        keys: &[LimitKey],
+        gates: &WaiterGates,
+    ) -> (Box<[GateRequirement]>, Box<[GateRequirement]>) {
+        let is_denied = |requirement: &&GateRequirement| keys.contains(gates.key(requirement.gate));
+        let denied: Box<[_]> = self.requirements.iter().filter(is_denied).copied().collect();
+        let owner = Owner::of_denial(denied.iter().map(|requirement| requirement.owner));
+        let blamed = denied.iter().filter(|requirement| requirement.owner == owner).copied();
+        let blamed = blamed.collect();
+        (denied, blamed)
     }
 
     /// The requirement whose limit denied it and got no room back since, until its hint is over. None if all of them did.
