@@ -29,6 +29,7 @@ mod limits_file;
 mod llm;
 mod scheduler;
 mod tokio_clock;
+mod wait_at_limiter;
 
 pub use ratelimiter::{
     Actual, Actuals, Backend, Backoff, CAPACITY_MAX, Capacity, CompleteError, CompleteRequest,

@@ -50,7 +50,7 @@ pub use self::denials::{Denials, FIRST_LASTS_MAX, Owner};
 pub use self::gates::{GateId, Gates};
 use self::outage::Outage;
 pub use self::outage::no_answer_pause;
-use self::rooms::{Place, RoomId, Rooms};
+use self::rooms::{Place, RoomId, Rooms, TurnNumber};
 pub use self::turn::Turn;
 pub use self::waiter::Waiter;
 use self::waiter::{GateRequirement, Wait, WaiterState};
@@ -74,7 +74,7 @@ pub struct WaiterId(u64);
 #[derive(Debug)]
 pub enum Removed<W> {
     /// It was waiting, and is removed.
-    Waiting(Waiter<W>),
+    Waiting(Box<Waiter<W>>),
     /// It asks; the caller ends it when the answer arrives.
     Asking,
     /// It was allowed or removed before.
@@ -270,8 +270,7 @@ impl<W> Admission<W> {
                     self.rooms.end_turn(room);
                     let turn = self.rooms.take_turn(room, &self.waiters[&id].lane);
                     self.leave_room(id);
-                    self.waiters.get_mut(&id).expect(EXISTS).turn = Some(turn);
-                    self.begin(now, id);
+                    self.begin(now, id, turn);
                     return Some(id);
                 }
                 Err(due) => self.rooms.sleep(room, due),
@@ -371,7 +370,7 @@ impl<W> Admission<W> {
         })
     }
 
-    fn begin(&mut self, now: Timestamp, id: WaiterId) {
+    fn begin(&mut self, now: Timestamp, id: WaiterId, turn: TurnNumber) {
         self.busy += 1;
         self.asking += 1;
         let waiter = self.waiters.get_mut(&id).expect(EXISTS);
@@ -379,6 +378,7 @@ impl<W> Admission<W> {
             self.gates.ask(gate);
         }
         waiter.attempts += 1;
+        waiter.turn = Some(turn);
         waiter.wait = None;
         waiter.state = WaiterState::Asking { since: self.gates.releases(), begun_at: now };
     }
@@ -601,14 +601,14 @@ impl<W> Admission<W> {
             WaiterState::InRoom { .. } => self.leave_room(id),
             WaiterState::Resting(until) => drop(self.resting.remove(&(until, id))),
         }
-        Removed::Waiting(self.take_out(id))
+        Removed::Waiting(Box::new(self.take_out(id)))
     }
 
     /// Removes all waiters that do not ask, in the order of arrival.
     pub fn remove_all(&mut self) -> Vec<(WaiterId, Waiter<W>)> {
         let ids: Vec<_> = self.waiters.keys().copied().collect();
         let waiting = ids.into_iter().filter_map(|id| match self.remove(id) {
-            Removed::Waiting(waiter) => Some((id, waiter)),
+            Removed::Waiting(waiter) => Some((id, *waiter)),
             Removed::Asking | Removed::Absent => None,
         });
         waiting.collect()

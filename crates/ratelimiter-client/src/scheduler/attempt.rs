@@ -16,9 +16,7 @@ use super::job::{CallOutcome, Permit};
 use super::queued::JobFacts;
 use super::report::{JobEnd, JobFailure};
 use crate::completer::{jittered, shutdown_deadline_passed};
-
-/// How long a request waits at a limiter that lets it.
-const WAIT_AT_LIMITER: Duration = Duration::from_secs(30);
+use crate::wait_at_limiter::wait_after;
 
 /// A job that is about to ask.
 pub(super) struct PendingAttempt {
@@ -83,9 +81,8 @@ impl<L: Limiter + 'static> Worker<L> {
                     return self.allowed(attempt, reserved_at, shadow_denied).await;
                 }
                 Ok(Decision::Denied(denial)) => {
-                    let Some(asks_again) = self.denied(&attempt, &denial) else { return };
-                    self = asks_again;
-                    wait = attempt.wait_for(&denial);
+                    let Some((asks_again, waits)) = self.denied(&attempt, &denial) else { return };
+                    (self, wait) = (asks_again, Some(waits));
                     attempt.lease = LeaseId::generate(self.context.clock.now());
                     attempt.attempts += 1;
                     (attempt.is_repeated, attempt.may_wait) = (false, false);
@@ -192,7 +189,7 @@ impl<L: Limiter + 'static> Worker<L> {
     }
 
     /// Returns the worker if the job asks again at once, with a request that waits.
-    fn denied(mut self, attempt: &PendingAttempt, denial: &Denial) -> Option<Self> {
+    fn denied(mut self, attempt: &PendingAttempt, denial: &Denial) -> Option<(Self, Wait)> {
         let context = self.context.clone();
         let now = context.clock.now();
         let wait = jittered(denial.retry_after, context.jitter);
@@ -200,16 +197,16 @@ impl<L: Limiter + 'static> Worker<L> {
         context.observer.denied(&attempt.view(now), denial);
         let mut state = context.lock();
         state.counters.denied += 1;
-        let may_wait = context.limiter.can_wait() && attempt.wait_for(denial).is_some();
         match next(&state, attempt) {
-            NextStep::Continue
-                if may_wait
-                    && state.admission.wait_at_limiter(now, attempt.waiter, denial.keys()) =>
-            {
-                state.counters.attempts += 1;
-                return Some(self);
-            }
             NextStep::Continue => {
+                let tenant = attempt.facts.requirements.tenant();
+                let waits = wait_after(denial, &context.limiter, tenant);
+                if let Some(waits) = waits.filter(|_| attempt.may_wait)
+                    && state.admission.wait_at_limiter(now, attempt.waiter, denial.keys())
+                {
+                    state.counters.attempts += 1;
+                    return Some((self, waits));
+                }
                 state.admission.denied(now, attempt.waiter, denial.keys(), wait);
                 self.task = WorkerTask::Idle;
             }
@@ -299,14 +296,6 @@ fn next(state: &State, attempt: &PendingAttempt) -> NextStep {
 }
 
 impl PendingAttempt {
-    /// How a request waits after this denial. With a hint that is longer than that, waiting would not help.
-    fn wait_for(&self, denial: &Denial) -> Option<Wait> {
-        let may_help = self.may_wait && denial.retry_after <= WAIT_AT_LIMITER;
-        let wait = may_help.then(|| Wait::new(WAIT_AT_LIMITER, self.facts.requirements.tenant()));
-        // A tenant whose name is no name of a queue does not wait.
-        wait?.ok()
-    }
-
     fn view(&self, now: Timestamp) -> super::observer::JobView<'_> {
         self.facts.view(Some(self.lease), self.attempts, now)
     }
