@@ -99,7 +99,7 @@ impl Server {
         let waiters_max = as_usize(config.server.waiters_max);
         let clock = Arc::new(MonotonicClock::new());
         let limiter =
-            Waiting::new(Arc::clone(&backend), clock, runtime, waiters_max, admin.changed());
+            Waiting::new(Arc::clone(&backend), clock, &runtime, waiters_max, admin.changed());
         let stop = CancellationToken::new();
         let ticking = tokio::spawn(tick(Arc::clone(&admin), stop.clone()));
         let app = AppState {

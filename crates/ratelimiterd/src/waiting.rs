@@ -114,7 +114,7 @@ impl<B: HostedBackend> Waiting<B> {
     pub fn new(
         backend: Arc<B>,
         clock: Arc<dyn Clock>,
-        runtime: Arc<dyn Runtime>,
+        runtime: &Arc<dyn Runtime>,
         waiters_max: usize,
         limits_changed: Arc<Notify>,
     ) -> Self {
@@ -128,7 +128,7 @@ impl<B: HostedBackend> Waiting<B> {
         let waiters = Arc::new(Waiters {
             backend,
             clock,
-            runtime: Arc::clone(&runtime),
+            runtime: Arc::clone(runtime),
             count_max: waiters_max,
             count: AtomicUsize::new(0),
             state: Mutex::new(state),
@@ -256,7 +256,7 @@ impl<B: HostedBackend> Waiters<B> {
         let turn = Turn { behind: behind.as_ref(), attempt: Some(0) };
         let denial = match self.backend.reserve_in_turn(request, turn).await? {
             Decision::Denied(denial) if may_wait(&denial) => denial,
-            decision => return Ok(decision),
+            decision @ (Decision::Allowed { .. } | Decision::Denied(_)) => return Ok(decision),
         };
         let mut caller = match self.enter(request, wait, denial) {
             Ok(caller) => caller,

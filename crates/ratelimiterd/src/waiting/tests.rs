@@ -7,8 +7,9 @@ use ratelimiter::{
     Actuals, Capacity, HoldTimeout, Limit, LimitKind, MemoryLimiter, Requirements, Window,
 };
 use ratelimiter_client::TokioClock;
+use testkit::pass;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::*;
 use crate::runtime::TokioRuntime;
@@ -31,7 +32,7 @@ impl World {
         let waiting = Waiting::new(
             Arc::new(memory.clone()),
             clock,
-            Arc::new(TokioRuntime),
+            &(Arc::new(TokioRuntime) as Arc<dyn Runtime>),
             waiters_max,
             Arc::clone(&limits_changed),
         );
@@ -142,7 +143,7 @@ async fn wait_01_a_complete_admits_who_waits() {
     world.define("slots", 1, None);
     let held = world.take(&[("slots", 1)]).await;
     let asked = world.wait("", &[("slots", 1)]).await;
-    sleep(3 * SECOND).await;
+    pass(3 * SECOND).await;
     assert!(!asked.is_answered());
     assert_eq!(world.waiting.count(), 1);
     world.complete(held).await;
@@ -177,7 +178,7 @@ async fn wait_06_what_lapses_admits_who_waits_at_that_moment() {
     let world = World::new(10);
     world.define("rpm", 2, Some(10 * SECOND));
     world.take(&[("rpm", 1)]).await;
-    sleep(2 * SECOND).await;
+    pass(2 * SECOND).await;
     world.take(&[("rpm", 1)]).await;
     let (first, second) =
         (world.wait("", &[("rpm", 1)]).await, world.wait("", &[("rpm", 1)]).await);
@@ -194,7 +195,7 @@ async fn wait_06_a_change_of_a_limit_admits_who_waits() {
     world.take(&[("full", 1)]).await;
     let (paused, full) =
         (world.wait("", &[("paused", 1)]).await, world.wait("", &[("full", 1)]).await);
-    sleep(SECOND / 2).await;
+    pass(SECOND / 2).await;
     world.define("paused", 1, None);
     assert_eq!(paused.allowed().await.1, SECOND / 2);
     world.define("full", 2, None);
@@ -282,7 +283,7 @@ async fn wait_02_a_light_queue_waits_at_most_two_service_times() {
         let request = world.request(&[("slots", 1)], Some(wait(60, queue)));
         let (decision, waited) = world.waiting.reserve(&request).await.unwrap();
         assert!(decision.is_allowed(), "{decision:?}");
-        sleep(SECOND).await;
+        pass(SECOND).await;
         world.complete(request.lease).await;
         waited.unwrap()
     };
@@ -301,7 +302,7 @@ async fn wait_02_a_light_queue_waits_at_most_two_service_times() {
     let mut waits = Vec::new();
     while Instant::now() < until {
         waits.push(call(&world, "light").await);
-        sleep(SECOND / 3).await;
+        pass(SECOND / 3).await;
     }
     let mut calls = waits.len();
     for heavy in heavy {
@@ -335,17 +336,17 @@ async fn wait_03_a_large_waiter_is_not_starved_by_small_ones() {
     for number in 0..20 {
         let world = Arc::clone(&world);
         tokio::spawn(async move {
-            sleep(SECOND * number / 20).await;
+            pass(SECOND * number / 20).await;
             while Instant::now() < until {
                 let request = world.request(&[("slots", 1)], Some(wait(60, "small")));
                 let (decision, _) = world.waiting.reserve(&request).await.unwrap();
                 assert!(decision.is_allowed(), "{decision:?}");
-                sleep(SECOND).await;
+                pass(SECOND).await;
                 world.complete(request.lease).await;
             }
         });
     }
-    sleep(10 * SECOND).await;
+    pass(10 * SECOND).await;
     // It needs all slots at once, which never are free together by chance.
     let (lease, waited) = world.wait("large", &[("slots", 8)]).await.allowed().await;
     assert!(waited < 60 * SECOND, "{waited:?}");
@@ -396,7 +397,7 @@ async fn wait_04_a_shutdown_answers_all_waiters_with_their_denial() {
     world.take(&[("slots", 1)]).await;
     let (first, second) =
         (world.wait("a", &[("slots", 1)]).await, world.wait("b", &[("slots", 1)]).await);
-    sleep(SECOND).await;
+    pass(SECOND).await;
     world.waiting.shut_down();
     for asked in [first, second] {
         let (denial, waited) = asked.denied().await;
