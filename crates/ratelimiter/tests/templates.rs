@@ -4,13 +4,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use ratelimiter::clock::FakeClock;
 use ratelimiter::memory::MemoryOptions;
 use ratelimiter::{
     Actuals, Capacity, CompleteRequest, DefineError, HoldTimeout, KeyPattern, LeaseId, Limit,
     LimitKey, LimitKind, LimitStatus, MemoryLimiter, Page, RegisteredLimit, Requirements,
-    ReserveRequest,
+    ReserveRequest, ResetSchedule, ResetTime,
 };
 
 const THREADS: usize = 4;
@@ -170,4 +171,53 @@ fn tpl_06_the_template_of_a_key_is_known() {
     {
         assert_eq!(limiter.template_of(&key(text)), expected.map(key), "{text}");
     }
+}
+
+/// TPL-05, CAL-04: a late excess on a key whose template is of another kind by now leaves no instance behind.
+#[test]
+fn tpl_05_a_late_excess_leaves_no_limit_of_another_kind() {
+    let clock = Arc::new(FakeClock::new());
+    let limiter = MemoryLimiter::with_options(MemoryOptions::for_tests(Arc::clone(&clock)));
+    let resets = ResetSchedule::Hourly { minute: ResetTime::MIDNIGHT.minute() };
+    let hourly = Limit { kind: LimitKind::Calendar { resets }, ..slots("t:*", 5) };
+    limiter.define_now(hourly).unwrap();
+    let timeout = HoldTimeout::from_seconds(86_400).unwrap();
+    let kind = LimitKind::Concurrency { timeout };
+    limiter.define_now(Limit { kind, ..slots("slots", 1) }).unwrap();
+    let requirements = Requirements::of([(key("t:a"), 2), (key("slots"), 1)]).unwrap();
+    let request = ReserveRequest::new(LeaseId::from_u128(1), requirements);
+    assert!(limiter.reserve_now(&request).unwrap().is_allowed());
+    clock.advance(Duration::from_secs(3_700));
+    limiter.sweep();
+    assert_eq!(limiter.instances(), 0);
+    limiter.delete_now(&key("t:*")).unwrap();
+    limiter.define_now(slots("t:*", 5)).unwrap();
+    let actuals = Actuals::of([(key("t:a"), 7)]).unwrap();
+    limiter.complete_now(&CompleteRequest::new(LeaseId::from_u128(1), actuals)).unwrap();
+    clock.advance(Duration::from_secs(60));
+    limiter.sweep();
+    assert_eq!(limiter.instances(), 0, "nothing is reserved and nothing is owed");
+}
+
+/// TPL-07: no second has more new limits than the bound, wherever it begins.
+#[test]
+fn tpl_07_the_bound_on_new_limits_is_for_any_second() {
+    const NEW_MAX: usize = 10;
+    let clock = Arc::new(FakeClock::new());
+    let mut options = MemoryOptions::for_tests(Arc::clone(&clock));
+    options.new_instances_per_second_max = NEW_MAX;
+    let limiter = MemoryLimiter::with_options(options);
+    limiter.define_now(slots("t:*", 1)).unwrap();
+    let mut leases = 0..;
+    let mut make = || {
+        let requests = (&mut leases).take(2 * NEW_MAX).map(|n| reserve(n, &format!("t:{n}")));
+        requests.filter(|request| limiter.reserve_now(request).unwrap().is_allowed()).count()
+    };
+    clock.advance(Duration::from_secs(5));
+    assert!(limiter.reserve_now(&reserve(u128::MAX, "t:first")).unwrap().is_allowed());
+    clock.advance(Duration::from_millis(999));
+    let before = make();
+    clock.advance(Duration::from_millis(1));
+    let after = make();
+    assert!(before + after <= NEW_MAX, "{before} and {after} within a millisecond");
 }

@@ -4,9 +4,10 @@ use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ratelimiter::{
-    Backend, Capacity, CompleteError, CompleteRequest, Decision, ForgiveError, LeaseId, LeasePage,
-    LeasesError, LimitKind, LimitState, Limiter, MemoryLimiter, OpenLease, Page, RegisteredLimit,
-    ReleaseError, Requirements, ReserveError, ReserveRequest, StateError, Window,
+    Backend, Capacity, CompleteError, CompleteRequest, Decision, ForgiveError, HoldTimeout,
+    LeaseId, LeasePage, LeasesError, LimitKind, LimitState, Limiter, MemoryLimiter, OpenLease,
+    Page, RegisteredLimit, ReleaseError, Requirements, ReserveError, ReserveRequest, StateError,
+    Window,
 };
 use tokio::sync::{Notify, Semaphore};
 
@@ -278,6 +279,49 @@ async fn def_08_a_delete_that_cannot_be_stored_forgets_nothing() {
     assert_eq!(backend.memory.state_now(&key), None);
     let unknown = DeleteError::UnknownKey { key: key.clone() };
     assert_eq!(admin.delete(key, TIMEOUT).await, Err(unknown.into()));
+}
+
+/// Reserves 3 units for a new lease.
+fn reserve_3(backend: &FaultyBackend, key: &LimitKey) -> bool {
+    let lease = LeaseId::generate(backend.memory.now());
+    let requirements = Requirements::of([(key.clone(), 3)]).unwrap();
+    backend.memory.reserve_now(&ReserveRequest::new(lease, requirements)).unwrap().is_allowed()
+}
+
+/// TPL-03, DEF-08: a definition that takes over an instance in use and cannot be stored forgets nothing.
+#[tokio::test]
+async fn tpl_03_a_definition_that_cannot_be_stored_leaves_the_instance_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.json");
+    let backend = FaultyBackend::new(false, 10);
+    let admin = start(&folder, &backend).await;
+    admin.define(limit("t:*", 5), TIMEOUT).await.unwrap();
+    let Limit { key, .. } = limit("t:a", 9);
+    assert!(reserve_3(&backend, &key));
+    std::fs::remove_file(&path).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    admin.define(limit("t:a", 9), TIMEOUT).await.unwrap_err();
+    let state = backend.memory.state_now(&key).unwrap();
+    assert_eq!((state.usage.used, state.limit.capacity.get()), (3, 5));
+    assert!(!reserve_3(&backend, &key), "the capacity is 5");
+}
+
+/// TPL-04, DEF-08: a template that takes over instances with another kind and cannot be stored forgets nothing.
+#[tokio::test]
+async fn tpl_04_a_template_that_cannot_be_stored_leaves_the_instances_as_they_were() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.json");
+    let backend = FaultyBackend::new(false, 10);
+    let admin = start(&folder, &backend).await;
+    admin.define(limit("t:**", 5), TIMEOUT).await.unwrap();
+    let Limit { key, .. } = limit("t:a:x", 5);
+    assert!(reserve_3(&backend, &key));
+    std::fs::remove_file(&path).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    let timeout = HoldTimeout::from_seconds(60).unwrap();
+    let other = Limit { kind: LimitKind::Concurrency { timeout }, ..limit("t:a:*", 5) };
+    admin.define(other, TIMEOUT).await.unwrap_err();
+    assert_eq!(backend.memory.state_now(&key).unwrap().usage.used, 3);
 }
 
 /// TB-08: the staged file stays until a tick of this or another server has made sure that the change cannot take effect.
