@@ -26,10 +26,10 @@ pub struct Templates {
 }
 
 impl Templates {
-    /// The template that governs a key which is not defined itself: the most specific one that matches. No template governs
-    /// another. Takes time in proportion to the number of templates.
+    /// The template that governs a key which is not defined itself: the most specific one that matches. None governs a key with a
+    /// `*`, wherever it is. Takes time in proportion to the number of templates.
     pub fn find(&self, key: &LimitKey) -> Option<&Limit> {
-        if key.is_template() {
+        if key.as_str().contains('*') {
             return None;
         }
         let matching = self.sorted.iter().find(|(pattern, _)| pattern.matches(key));
@@ -115,7 +115,7 @@ mod tests {
         templates
     }
 
-    /// TPL-02
+    /// TPL-01, TPL-02
     #[test]
     fn tpl_02_the_most_specific_template_wins() {
         for (texts, asked, expected) in [
@@ -124,8 +124,10 @@ mod tests {
             ("a:*", "a", None),
             ("a:*", "a:x", Some("a:*")),
             ("a:* b:*", "b:x", Some("b:*")),
-            // A template is not governed by another.
+            // A template is not governed by another, nor is a key of the first edition.
             ("a:**", "a:*", None),
+            ("a:*", "a:b*", None),
+            ("a:**", "a:b*:c", None),
             // More literal segments.
             ("a:*:* a:*:c", "a:b:c", Some("a:*:c")),
             ("a:*:c a:*:*", "a:b:d", Some("a:*:*")),

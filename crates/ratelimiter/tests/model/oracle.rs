@@ -258,7 +258,7 @@ impl Oracle {
 
     /// TPL-02: the key of the most specific template that matches.
     fn template_of(&self, key: &LimitKey) -> Option<LimitKey> {
-        let templates = self.templates.keys().filter(|_| !key.is_template());
+        let templates = self.templates.keys().filter(|_| !key.as_str().contains('*'));
         let patterns = templates.map(|template| KeyPattern::new(template).unwrap());
         let matching = patterns.filter(|pattern| pattern.matches(key));
         matching.min_by(KeyPattern::cmp_specificity).map(|pattern| pattern.key().clone())
