@@ -98,8 +98,8 @@ fn note_late_excess(
         // Another limit may have been defined for the key since.
         if let Some((slot, _)) = group.find(key).filter(|(_, limit)| limit.is_calendar()) {
             group.limit(slot).note_uncovered(excess);
-            groups.drop_unused_instance(key);
         }
+        groups.drop_unused_instance(key);
     }
 }
 
