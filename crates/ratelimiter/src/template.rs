@@ -38,7 +38,7 @@ impl Templates {
 
     /// The limit that is made for such a key: the definition of its template, with this key.
     pub fn instance(&self, key: &LimitKey) -> Option<Limit> {
-        self.find(key).map(|template| Limit { key: key.clone(), ..template.clone() })
+        self.find(key).map(|template| instance_of(template, key))
     }
 
     /// The template with this key.
@@ -77,6 +77,11 @@ impl Templates {
     pub const fn is_empty(&self) -> bool {
         self.sorted.is_empty()
     }
+}
+
+/// The definition of a template, with the key of an instance.
+pub(crate) fn instance_of(template: &Limit, key: &LimitKey) -> Limit {
+    Limit { key: key.clone(), ..template.clone() }
 }
 
 /// Checks the key of a new definition: a `*` in it must be a whole segment of a pattern. Limits of the first edition may have

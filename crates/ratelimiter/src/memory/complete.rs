@@ -91,7 +91,7 @@ fn note_late_excess(
         if !groups.has(key)
             && let Ok(made) = instances.make(now, &[key], Bounds::Ignore)
         {
-            made.into_iter().for_each(|instance| groups.add_instance(now, instance));
+            made.instances.into_iter().for_each(|instance| groups.add_instance(now, instance));
         }
         let Some(place) = groups.find(key) else { continue };
         let group = groups.group(place);
