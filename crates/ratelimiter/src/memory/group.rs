@@ -179,8 +179,7 @@ impl Group {
         if live.template().is_none() {
             return self.limit(slot).redefine(now, limit);
         }
-        let is_other_kind = !live.registered().limit.kind.is_same_kind(limit.kind);
-        if live.is_unused_instance() || live.is_idle() && is_other_kind {
+        if live.is_unused_instance() {
             self.limits[slot as usize] = None;
             return Ok(self.add(now, RegisteredLimit::in_force(limit)));
         }

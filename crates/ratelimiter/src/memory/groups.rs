@@ -129,8 +129,8 @@ impl GroupShard {
             template::check_new_key(&limit.key)?;
         }
         let is = live.registered().limit.kind;
-        // An instance that is not in use is replaced.
-        if is.is_same_kind(limit.kind) || is_instance && live.is_idle() {
+        // An instance that is not in use and owes nothing is replaced.
+        if is.is_same_kind(limit.kind) || live.is_unused_instance() {
             return Ok(());
         }
         Err(DefineError::KindConflict { key: limit.key.clone(), is: is.name() })
