@@ -131,7 +131,7 @@ impl<'a> Attempt<'a, '_> {
             Ok(made) => made,
             Err(NoInstance::Unknown { key }) => return Err(ReserveError::UnknownKey { key }),
             Err(NoInstance::TooMany { template }) => {
-                let reason = DenialReason::TooManyLimits { template };
+                let reason = DenialReason::TooManyInstances { template };
                 let retry_after = self.policy.decreasing;
                 return Ok(Decision::Denied(Denial { reason, retry_after }));
             }
