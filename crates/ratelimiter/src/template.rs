@@ -4,6 +4,9 @@ use crate::error::DefineError;
 use crate::key::{KeyPattern, LimitKey};
 use crate::limit::Limit;
 
+/// The most templates there may be: the first reserve of a key looks at all of them.
+pub const TEMPLATES_MAX: usize = 1_000;
+
 /// The defined templates, the most specific first.
 ///
 /// ```
@@ -21,7 +24,7 @@ use crate::limit::Limit;
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Templates {
-    /// Sorted by [`KeyPattern::cmp_specificity`]; the key of each is its pattern.
+    /// Sorted by [`KeyPattern::cmp_specificity`]; the key of each is its pattern. At most [`TEMPLATES_MAX`].
     sorted: Vec<(KeyPattern, Limit)>,
 }
 
@@ -49,7 +52,7 @@ impl Templates {
     /// Adds a template, or replaces the one with its key.
     ///
     /// # Errors
-    /// The key is no pattern, or has neither `*` nor `**`.
+    /// The key is no pattern, or has neither `*` nor `**`; or there are [`TEMPLATES_MAX`] others.
     pub fn put(&mut self, template: Limit) -> Result<(), DefineError> {
         let pattern = pattern_of(&template.key)?;
         if !template.key.is_template() {
@@ -57,9 +60,20 @@ impl Templates {
         }
         match self.sorted.binary_search_by(|(other, _)| other.cmp_specificity(&pattern)) {
             Ok(at) => self.sorted[at].1 = template,
-            Err(at) => self.sorted.insert(at, (pattern, template)),
+            Err(at) => {
+                self.check_count(1)?;
+                self.sorted.insert(at, (pattern, template));
+            }
         }
         Ok(())
+    }
+
+    /// Whether so many templates may be added.
+    pub(crate) fn check_count(&self, new_count: usize) -> Result<(), DefineError> {
+        match self.sorted.len() + new_count > TEMPLATES_MAX && new_count > 0 {
+            true => Err(DefineError::TooManyTemplates),
+            false => Ok(()),
+        }
     }
 
     /// Removes and returns the template with this key.
@@ -177,6 +191,20 @@ mod tests {
         assert_eq!(templates.get(&key("a:*")), None);
         assert_eq!(templates.find(&key("a:x")).unwrap().key, key("a:**"));
         assert_eq!(templates.iter().count(), 1);
+    }
+
+    /// TPL-07
+    #[test]
+    fn tpl_07_the_number_of_templates_is_bounded() {
+        let mut templates = Templates::default();
+        for n in 0..TEMPLATES_MAX {
+            templates.put(template(&format!("t{n}:*"), 1)).unwrap();
+        }
+        let refused = templates.put(template("one:more:*", 1));
+        assert_eq!(refused, Err(DefineError::TooManyTemplates));
+        assert_eq!(templates.put(template("t7:*", 2)), Ok(()), "a known one can still change");
+        templates.remove(&key("t7:*")).unwrap();
+        assert_eq!(templates.put(template("one:more:*", 1)), Ok(()));
     }
 
     /// TPL-01

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 use std::time::Duration;
 
 use super::MemoryOptions;
+use super::templates::Walk;
 use crate::clock::Timestamp;
 use crate::error::DefineError;
-use crate::key::LimitKey;
+use crate::key::{KeyPattern, LimitKey};
 use crate::limit::Limit;
 use crate::template::{self, Templates};
 
@@ -21,8 +22,6 @@ const SECOND: Duration = Duration::from_secs(1);
 pub(super) struct Instances {
     /// Locked inside the shard of a group, never around it: an instance is made and a template is changed in a fixed order.
     templates: RwLock<CountedTemplates>,
-    /// Changes of templates happen one at a time.
-    changes: Mutex<()>,
     recent: Mutex<RecentInstances>,
     count_max: usize,
     new_per_second_max: usize,
@@ -35,6 +34,10 @@ pub(super) struct CountedTemplates {
     counters: HashMap<LimitKey, Arc<TemplateCounters>>,
     /// Of all templates, deleted ones too.
     total: Arc<AtomicUsize>,
+    /// How many changes of templates there were.
+    change_count: u64,
+    /// All instances have followed the changes up to this one.
+    followed_count: u64,
 }
 
 /// What is counted for a template.
@@ -95,7 +98,6 @@ impl Instances {
         let recent = RecentInstances { since: Timestamp::from_unix_nanos(0), count: 0 };
         Self {
             templates: RwLock::default(),
-            changes: Mutex::default(),
             recent: Mutex::new(recent),
             count_max: options.instances_max,
             new_per_second_max: options.new_instances_per_second_max,
@@ -110,11 +112,6 @@ impl Instances {
 
     pub(super) fn templates_mut(&self) -> RwLockWriteGuard<'_, CountedTemplates> {
         self.templates.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits for other changes of templates.
-    pub(super) fn begin_template_change(&self) -> MutexGuard<'_, ()> {
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Definitions for all these keys, or none. The shards of their groups are locked, so that no change of a template is missed.
@@ -169,8 +166,17 @@ impl CountedTemplates {
         &self.templates
     }
 
-    /// Whether a template can be defined.
-    pub(super) fn check(&self, template: &Limit) -> Result<(), DefineError> {
+    /// Whether all these templates can be defined.
+    pub(super) fn check_all<'a>(
+        &self,
+        templates: impl Iterator<Item = &'a Limit> + Clone,
+    ) -> Result<(), DefineError> {
+        templates.clone().try_for_each(|template| self.check(template))?;
+        let new = templates.filter(|template| self.templates.get(&template.key).is_none());
+        self.templates.check_count(new.count())
+    }
+
+    fn check(&self, template: &Limit) -> Result<(), DefineError> {
         let key = &template.key;
         match self.templates.get(key) {
             Some(defined) if !defined.kind.is_same_kind(template.kind) => {
@@ -181,20 +187,49 @@ impl CountedTemplates {
         }
     }
 
-    /// Adds a template, or replaces the one with its key. The counters stay.
-    pub(super) fn put(&mut self, template: Limit) -> Result<(), DefineError> {
-        self.check(&template)?;
+    /// Adds a template, or replaces the one with its key, whatever its kind is. The counters stay. Returns the pattern, unless the
+    /// template was the same before.
+    pub(super) fn put(&mut self, template: Limit) -> Result<Option<KeyPattern>, DefineError> {
         let key = template.key.clone();
+        if self.templates.get(&key) == Some(&template) {
+            return Ok(None);
+        }
         self.templates.put(template)?;
         self.counters.entry(key.clone()).or_insert_with(|| {
             Arc::new(TemplateCounters {
-                key,
+                key: key.clone(),
                 instance_count: AtomicUsize::new(0),
                 total: Arc::clone(&self.total),
                 uncovered: Mutex::new(0),
             })
         });
-        Ok(())
+        Ok(Some(KeyPattern::new(&key).expect("a template's key is a pattern")))
+    }
+
+    /// Counts a change of these templates. Returns the walk that brings the instances in line; `None` if they are.
+    pub(super) fn begin_walk(&mut self, changed: Vec<KeyPattern>) -> Option<Walk> {
+        let is_followed = self.followed_count == self.change_count;
+        if is_followed && changed.is_empty() {
+            return None;
+        }
+        self.change_count += 1;
+        // Instances are made under this lock.
+        if self.instance_count() == 0 {
+            self.followed_count = self.change_count;
+            return None;
+        }
+        // A walk that did not end may have left any instance behind.
+        Some(Walk::new(self.change_count, is_followed.then_some(changed)))
+    }
+
+    /// The walk after this change has ended.
+    pub(super) fn end_walk(&mut self, change: u64) {
+        self.followed_count = self.followed_count.max(change);
+    }
+
+    /// True if there is a template, or was.
+    pub(super) const fn has_changed(&self) -> bool {
+        self.change_count > 0
     }
 
     pub(super) fn remove(&mut self, key: &LimitKey) -> Option<Limit> {

@@ -251,7 +251,11 @@ impl Oracle {
         LimitState {
             limit: limit.clone(),
             status: status_in_force(limit),
-            usage: Usage { uncovered: *uncovered, ..Usage::default() },
+            usage: Usage {
+                available: limit.capacity.get(),
+                uncovered: *uncovered,
+                ..Usage::default()
+            },
             resets_at: resets_at(limit, expiry_of(limit.kind, self.now)),
         }
     }
