@@ -103,6 +103,10 @@ impl HostedBackend for FaultyBackend {
         HostedBackend::restore(&self.memory, registered).await
     }
 
+    async fn check(&self, limits: &[Limit]) -> Result<(), DefineError> {
+        self.memory.check(limits).await
+    }
+
     async fn restore_all(
         &self,
         limits: Vec<RegisteredLimit>,
@@ -321,6 +325,63 @@ async fn tpl_04_a_template_that_cannot_be_stored_leaves_the_instances_as_they_we
     let timeout = HoldTimeout::from_seconds(60).unwrap();
     let other = Limit { kind: LimitKind::Concurrency { timeout }, ..limit("t:a:*", 5) };
     admin.define(other, TIMEOUT).await.unwrap_err();
+    assert_eq!(backend.memory.state_now(&key).unwrap().usage.used, 3);
+}
+
+/// TPL-03, DEF-08: an instance of another kind came into use after the check; the file gets its old content back.
+#[tokio::test]
+async fn tpl_03_a_conflict_after_the_check_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let backend = FaultyBackend::new(false, 1);
+    let admin = start(&folder, &backend).await;
+    admin.define(limit("t:*", 5), TIMEOUT).await.unwrap();
+    backend.asked.notified().await;
+    let before = file(&folder);
+    let timeout = HoldTimeout::from_seconds(60).unwrap();
+    let other = Limit { kind: LimitKind::Concurrency { timeout }, ..limit("t:a", 9) };
+    let key = other.key.clone();
+    let change = tokio::spawn({
+        let admin = Arc::clone(&admin);
+        async move { admin.define(other, TIMEOUT).await }
+    });
+    backend.asked.notified().await;
+    assert!(file(&folder).contains("t:a"), "it is committed before it is applied");
+    assert!(reserve_3(&backend, &key));
+    backend.turns.add_permits(1);
+    let conflict = DefineError::KindConflict { key: key.clone(), is: "rolling" };
+    assert_eq!(change.await.unwrap(), Err(conflict.into()));
+    assert_eq!(backend.memory.state_now(&key).unwrap().usage.used, 3);
+    assert_eq!(file(&folder), before);
+    assert_eq!(staged_count(&folder), 0);
+}
+
+/// TPL-03, DEF-08: the old content is written at a tick if that was not possible at once.
+#[tokio::test]
+async fn tpl_03_a_file_that_could_not_be_written_after_a_conflict_is_written_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.json");
+    let backend = FaultyBackend::new(false, 1);
+    let admin = start(&folder, &backend).await;
+    admin.define(limit("t:*", 5), TIMEOUT).await.unwrap();
+    backend.asked.notified().await;
+    let before = file(&folder);
+    let timeout = HoldTimeout::from_seconds(60).unwrap();
+    let other = Limit { kind: LimitKind::Concurrency { timeout }, ..limit("t:a", 9) };
+    let key = other.key.clone();
+    let change = tokio::spawn({
+        let admin = Arc::clone(&admin);
+        async move { admin.define(other, TIMEOUT).await }
+    });
+    backend.asked.notified().await;
+    assert!(reserve_3(&backend, &key));
+    std::fs::remove_file(&path).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    backend.turns.add_permits(1);
+    let conflict = DefineError::KindConflict { key: key.clone(), is: "rolling" };
+    assert_eq!(change.await.unwrap(), Err(conflict.into()));
+    std::fs::remove_dir(&path).unwrap();
+    admin.tick(&CancellationToken::new()).await;
+    assert_eq!(file(&folder), before);
     assert_eq!(backend.memory.state_now(&key).unwrap().usage.used, 3);
 }
 
