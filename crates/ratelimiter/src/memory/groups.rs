@@ -147,7 +147,7 @@ impl GroupShard {
         &mut self.groups[self.slots[at].1 as usize]
     }
 
-    pub(super) const fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }
 
