@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 use std::time::Duration;
 
 use super::MemoryOptions;
-use super::templates::Walk;
 use crate::clock::Timestamp;
 use crate::error::DefineError;
 use crate::key::{KeyPattern, LimitKey};
@@ -38,6 +37,14 @@ pub(super) struct CountedTemplates {
     change_count: u64,
     /// All instances have followed the changes up to this one.
     followed_count: u64,
+}
+
+/// A change of templates that instances have yet to follow.
+#[derive(Debug)]
+pub(super) struct TemplateChange {
+    pub(super) number: u64,
+    /// Which templates have changed; `None` if all instances are to be looked at.
+    pub(super) changed: Option<Vec<KeyPattern>>,
 }
 
 /// What is counted for a template.
@@ -206,8 +213,8 @@ impl CountedTemplates {
         Ok(Some(KeyPattern::new(&key).expect("a template's key is a pattern")))
     }
 
-    /// Counts a change of these templates. Returns the walk that brings the instances in line; `None` if they are.
-    pub(super) fn begin_walk(&mut self, changed: Vec<KeyPattern>) -> Option<Walk> {
+    /// Counts a change of these templates, unless no instance needs to follow.
+    pub(super) fn begin_change(&mut self, changed: Vec<KeyPattern>) -> Option<TemplateChange> {
         let is_followed = self.followed_count == self.change_count;
         if is_followed && changed.is_empty() {
             return None;
@@ -219,12 +226,13 @@ impl CountedTemplates {
             return None;
         }
         // A walk that did not end may have left any instance behind.
-        Some(Walk::new(self.change_count, is_followed.then_some(changed)))
+        let changed = is_followed.then_some(changed);
+        Some(TemplateChange { number: self.change_count, changed })
     }
 
-    /// The walk after this change has ended.
-    pub(super) fn end_walk(&mut self, change: u64) {
-        self.followed_count = self.followed_count.max(change);
+    /// All instances have followed a change.
+    pub(super) fn end_change(&mut self, number: u64) {
+        self.followed_count = self.followed_count.max(number);
     }
 
     /// True if there is a template, or was.
