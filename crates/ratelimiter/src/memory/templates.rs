@@ -48,17 +48,17 @@ impl Walk {
             Some(patterns) => patterns.iter().any(|pattern| pattern.matches(key)),
             None => true,
         };
+        let mut seen_count = 0;
         while let Some(shard) = state.groups.shards.each().nth(*number) {
-            let mut has_groups = false;
             state.change(shard.lock(), |shard, now| {
-                has_groups = !shard.is_empty();
+                seen_count += shard.len().min(GROUPS_PER_LOCK as usize);
                 let templates = state.instances.templates();
                 match shard.realign(now, &is_changed, &templates, *slot, GROUPS_PER_LOCK) {
                     Some(next) => *slot = next,
                     None => (*number, *slot) = (*number + 1, 0),
                 }
             })?;
-            if has_groups {
+            if seen_count >= GROUPS_PER_LOCK as usize {
                 return Ok(Progress::HasMore);
             }
         }
