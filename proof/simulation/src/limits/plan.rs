@@ -3,6 +3,8 @@
 mod generate;
 mod text;
 
+use std::ops::Range;
+
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
     Actuals, Capacity, CompleteRequest, HoldTimeout, LeaseId, Limit, LimitKey, LimitKind,
@@ -27,6 +29,7 @@ pub struct LimitsPlan {
     /// By how much each server's clock is ahead of the ledger's when the run starts, in milliseconds.
     pub(super) skews_ms: Vec<i64>,
     pub(super) limits: Vec<LimitSetup>,
+    pub(super) instance_bounds: InstanceBounds,
     /// How late the ledger releases what has expired.
     pub(super) expiry_lag_ms: u64,
     /// How many leases a server remembers.
@@ -41,6 +44,15 @@ pub(super) struct LimitSetup {
     pub(super) capacity: u64,
     pub(super) overage: Overage,
     pub(super) is_shadow: bool,
+    /// The limits file has it at the start.
+    pub(super) is_defined: bool,
+}
+
+/// How many limits may be made from templates.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct InstanceBounds {
+    pub(super) count_max: usize,
+    pub(super) new_per_second_max: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -187,6 +199,12 @@ impl LimitsPlan {
         Limit { key: extra_key(), ..self.limits[0].limit(0, definition) }
     }
 
+    /// Those that the limits file has at the start.
+    pub(super) fn defined_limits(&self) -> impl Iterator<Item = Limit> {
+        let defined = self.limits.iter().enumerate().filter(|(_, setup)| setup.is_defined);
+        defined.map(|(number, setup)| setup.limit(number, setup.definition()))
+    }
+
     pub(super) fn has_calendar(&self) -> bool {
         self.limits.iter().any(|limit| limit.definition().schedule.is_some())
     }
@@ -206,6 +224,11 @@ impl LimitsPlan {
         };
         self.events[..events].iter().map(leap_ms).sum()
     }
+}
+
+impl InstanceBounds {
+    /// More than any plan has.
+    pub(super) const WIDE: Self = Self { count_max: 1_000, new_per_second_max: 1_000 };
 }
 
 impl LimitSetup {
@@ -261,9 +284,27 @@ impl Definition {
     }
 }
 
-/// What follows `global:llm:p:` in the keys, in the order of the numbers and of the texts: the limits of one model, which are one group in
-/// memory, and one of another model.
-const KEYS: [&str; 4] = ["m:concurrency", "m:rpm", "m:tpm", "n:rpm"];
+/// What follows `global:llm:p:` in the keys, in the order of the numbers: the limits of one model, which are one group in memory, and one
+/// of another model; then, in plans with templates, the limits that templates match, and the templates.
+const KEYS: [&str; 11] = [
+    "m:concurrency",
+    "m:rpm",
+    "m:tpm",
+    "n:rpm",
+    "t:a:rpm",
+    "t:a:tpm",
+    "t:b:rpm",
+    "t:b:tpm",
+    "t:*:rpm",
+    "t:a:*",
+    "t:**",
+];
+/// The limits that no template matches.
+pub(super) const UNMATCHED: Range<usize> = 0..4;
+/// The limits that templates match. All have the same kind and overage, like the templates.
+pub(super) const MATCHED: Range<usize> = 4..8;
+/// The templates are numbered like limits: they are defined and deleted like any.
+pub(super) const TEMPLATES: Range<usize> = 8..11;
 /// The same of the other model's limits, which no plan has.
 pub(super) const OTHER_KEYS: [&str; 2] = ["n:concurrency", "n:tpm"];
 const PREFIX: &str = "global:llm:p:";
@@ -275,6 +316,17 @@ pub(super) fn key(number: usize) -> LimitKey {
 
 pub(super) fn key_of(rest: &str) -> LimitKey {
     LimitKey::new(format!("{PREFIX}{rest}")).expect("a text without white space")
+}
+
+/// The templates that match a limit, the first to govern it first (`TPL-02`).
+pub(super) const fn templates_of(number: usize) -> &'static [usize] {
+    match number {
+        4 => &[8, 9, 10],
+        5 => &[9, 10],
+        6 => &[8, 10],
+        7 => &[10],
+        _ => &[],
+    }
 }
 
 /// The key of the limit that no lease uses.
