@@ -285,6 +285,28 @@ impl MemoryLimiter {
         Ok(())
     }
 
+    /// Takes back the definition of a limit or a template that was not defined before. A template that matches the limit governs it again,
+    /// and what is reserved and owed stays counted; without one of its kind this is [`MemoryLimiter::delete_now`].
+    ///
+    /// # Errors
+    /// As for [`Backend::delete`].
+    pub fn undefine_now(&self, key: &LimitKey) -> Result<(), DeleteError> {
+        if key.is_template() {
+            return self.state.delete_template(key);
+        }
+        let State { clock, groups, instances, poison, .. } = &*self.state;
+        let mut shard = groups.lock_one(key);
+        let now = clock.now();
+        let _change = poison.begin_change()?;
+        let templates = instances.templates();
+        if !shard.group_of(key).is_some_and(|group| group.undefine(now, key, &templates)) {
+            return Err(DeleteError::UnknownKey { key: key.clone() });
+        }
+        shard.drop_unused_instance(key);
+        shard.drop_unused(key);
+        Ok(())
+    }
+
     /// [`Backend::state`] without a future.
     ///
     /// # Panics

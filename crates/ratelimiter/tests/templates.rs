@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use ratelimiter::clock::FakeClock;
 use ratelimiter::memory::MemoryOptions;
 use ratelimiter::{
-    Actuals, Capacity, CompleteRequest, DefineError, HoldTimeout, KeyPattern, LeaseId, Limit,
-    LimitKey, LimitKind, LimitStatus, MemoryLimiter, Page, RegisteredLimit, Requirements,
-    ReserveRequest,
+    Actuals, Capacity, CompleteRequest, DefineError, DeleteError, HoldTimeout, KeyPattern, LeaseId,
+    Limit, LimitKey, LimitKind, LimitStatus, MemoryLimiter, Page, RegisteredLimit, Requirements,
+    ReserveRequest, Window,
 };
 
 const THREADS: usize = 4;
@@ -39,6 +39,55 @@ fn reserve(lease: u128, text: &str) -> ReserveRequest {
 fn complete(limiter: &MemoryLimiter, lease: u128) {
     let request = CompleteRequest::new(LeaseId::from_u128(lease), Actuals::none());
     limiter.complete_now(&request).unwrap();
+}
+
+/// TPL-03, DEF-08
+#[test]
+fn tpl_03_a_definition_that_is_taken_back_leaves_what_is_reserved() {
+    let limiter = limiter(|_| {});
+    limiter.define_now(slots("t:*", 2)).unwrap();
+    assert!(limiter.reserve_now(&reserve(1, "t:a")).unwrap().is_allowed());
+    let used = |text| limiter.state_now(&key(text)).map(|state| state.usage.used);
+    for (capacity, status) in [(5, LimitStatus::Active), (0, LimitStatus::Paused)] {
+        assert_eq!(limiter.define_now(slots("t:a", capacity)), Ok(status));
+        limiter.undefine_now(&key("t:a")).unwrap();
+        let state = limiter.state_now(&key("t:a")).unwrap();
+        assert_eq!((state.limit.capacity.get(), state.status), (2, LimitStatus::Active));
+        assert_eq!((state.usage.used, limiter.instances()), (1, 1));
+    }
+    let unknown = DeleteError::UnknownKey { key: key("t:a") };
+    assert_eq!(limiter.undefine_now(&key("t:a")), Err(unknown), "it has no definition");
+    // One that is not in use goes at once.
+    limiter.define_now(slots("t:b", 5)).unwrap();
+    limiter.undefine_now(&key("t:b")).unwrap();
+    assert_eq!((used("t:b"), limiter.instances()), (Some(0), 1));
+    // Without a template it is deleted.
+    limiter.define_now(slots("u:a", 5)).unwrap();
+    assert!(limiter.reserve_now(&reserve(2, "u:a")).unwrap().is_allowed());
+    limiter.undefine_now(&key("u:a")).unwrap();
+    assert_eq!(used("u:a"), None);
+    complete(&limiter, 1);
+    complete(&limiter, 2);
+    assert_eq!(used("t:a"), Some(0));
+}
+
+/// TPL-03, TPL-06: what was uncovered while it had a definition of its own counts for the template.
+#[test]
+fn tpl_03_a_definition_that_is_taken_back_leaves_its_debt() {
+    let limiter = limiter(|_| {});
+    let rolling = |text: &str, capacity| {
+        let kind = LimitKind::Rolling { window: Window::from_seconds(60).unwrap() };
+        Limit { kind, ..slots(text, capacity) }
+    };
+    limiter.define_now(rolling("t:*", 2)).unwrap();
+    limiter.define_now(rolling("t:a", 1)).unwrap();
+    assert!(limiter.reserve_now(&reserve(1, "t:a")).unwrap().is_allowed());
+    let actuals = Actuals::of([(key("t:a"), 8)]).unwrap();
+    limiter.complete_now(&CompleteRequest::new(LeaseId::from_u128(1), actuals)).unwrap();
+    limiter.undefine_now(&key("t:a")).unwrap();
+    let usage = |text| limiter.state_now(&key(text)).unwrap().usage;
+    assert_eq!((usage("t:a").used, usage("t:a").debt, usage("t:a").uncovered), (1, 7, 0));
+    assert_eq!(usage("t:*").uncovered, 7);
 }
 
 /// TPL-04: whether an instance is made before or after a change, it ends with the last definition.
@@ -147,7 +196,7 @@ fn tpl_01_a_key_of_the_first_edition_goes_on_working() {
 #[test]
 fn tpl_01_a_template_is_restored_whatever_its_kind_was() {
     let limiter = limiter(|_| {});
-    let window = ratelimiter::Window::from_seconds(60).unwrap();
+    let window = Window::from_seconds(60).unwrap();
     let rolling = Limit { kind: LimitKind::Rolling { window }, ..slots("t:*", 7) };
     limiter.define_now(rolling).unwrap();
     assert!(limiter.reserve_now(&reserve(1, "t:a")).unwrap().is_allowed());

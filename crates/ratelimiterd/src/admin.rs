@@ -298,8 +298,8 @@ impl<B: HostedBackend> Admin<B> {
             let is_undone = match store.registry().get(key) {
                 Some(_) => is_restored,
                 None => {
-                    let deleted = self.backend.delete(key).await;
-                    matches!(deleted, Ok(()) | Err(DeleteError::UnknownKey { .. }))
+                    let undefined = self.backend.undefine(key).await;
+                    matches!(undefined, Ok(()) | Err(DeleteError::UnknownKey { .. }))
                 }
             };
             if is_undone {

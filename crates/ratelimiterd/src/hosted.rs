@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::future::Future;
 
 use ratelimiter::{
-    Backend, DefineError, LeasePage, LeasesError, LimitKey, LimitState, LimitStatus, MemoryLimiter,
-    OpenLease, Page, RegisteredLimit, StateError,
+    Backend, DefineError, DeleteError, LeasePage, LeasesError, LimitKey, LimitState, LimitStatus,
+    MemoryLimiter, OpenLease, Page, RegisteredLimit, StateError,
 };
 
 use crate::runtime::Runtime;
@@ -39,6 +39,15 @@ pub trait HostedBackend: Backend + 'static {
             }
             Ok(statuses)
         }
+    }
+
+    /// Takes back the definition of a limit that was not defined before. If a template governs it again, what is reserved and owed
+    /// stays counted.
+    ///
+    /// # Errors
+    /// As for [`Backend::delete`].
+    fn undefine(&self, key: &LimitKey) -> impl Future<Output = Result<(), DeleteError>> + Send {
+        self.delete(key)
     }
 
     /// A page of the limits that a caller may see (`OPS-04`).
@@ -116,6 +125,10 @@ impl HostedBackend for MemoryLimiter {
     async fn restore(&self, registered: RegisteredLimit) -> Result<LimitStatus, DefineError> {
         self.check_poisoned()?;
         Ok(MemoryLimiter::restore(self, registered))
+    }
+
+    async fn undefine(&self, key: &LimitKey) -> Result<(), DeleteError> {
+        self.undefine_now(key)
     }
 
     async fn visible_states(

@@ -232,6 +232,29 @@ impl Group {
         true
     }
 
+    /// Takes back a definition: a template of the same kind governs the limit again, with its reservations and debt, or it is deleted.
+    /// False if the key is not defined.
+    pub(super) fn undefine(
+        &mut self,
+        now: Timestamp,
+        key: &LimitKey,
+        templates: &CountedTemplates,
+    ) -> bool {
+        self.expire(now);
+        let Some((slot, limit)) = self.find(key).filter(|(_, limit)| limit.template().is_none())
+        else {
+            return false;
+        };
+        let kind = limit.registered().limit.kind;
+        match templates.instance(key) {
+            Ok((new, mark)) if new.kind.is_same_kind(kind) => {
+                self.limit(slot).govern(now, new, mark);
+            }
+            Ok(_) | Err(_) => self.delete(slot),
+        }
+        true
+    }
+
     fn delete(&mut self, slot: u32) {
         self.limit(slot).delete();
         self.drop_deleted();

@@ -229,8 +229,8 @@ impl InstanceMark {
     }
 
     /// Counts use that no reservation covers.
-    pub(super) fn note_uncovered(&self, excess: u64) {
-        *self.0.lock_uncovered() += u128::from(excess);
+    pub(super) fn note_uncovered(&self, excess: u128) {
+        *self.0.lock_uncovered() += excess;
     }
 }
 

@@ -116,6 +116,10 @@ impl HostedBackend for FaultyBackend {
         self.memory.restore_all(limits, unconfirmed).await
     }
 
+    async fn undefine(&self, key: &LimitKey) -> Result<(), DeleteError> {
+        self.memory.undefine(key).await
+    }
+
     async fn visible_states(
         &self,
         page: &Page,
@@ -278,6 +282,28 @@ async fn def_08_a_delete_that_cannot_be_stored_forgets_nothing() {
     assert_eq!(backend.memory.state_now(&key), None);
     let unknown = DeleteError::UnknownKey { key: key.clone() };
     assert_eq!(admin.delete(key, TIMEOUT).await, Err(unknown.into()));
+}
+
+/// DEF-08, TPL-03: what is reserved of an instance stays counted when the definition that took it over is rolled back.
+#[tokio::test]
+async fn def_08_a_definition_that_cannot_be_stored_gives_an_instance_back_in_use() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.json");
+    let backend = FaultyBackend::new(false, 10);
+    let admin = start(&folder, &backend).await;
+    admin.define(limit("t:*", 5), TIMEOUT).await.unwrap();
+    let Limit { key, .. } = limit("t:a", 9);
+    let lease = LeaseId::generate(backend.memory.now());
+    let requirements = Requirements::of([(key.clone(), 3)]).unwrap();
+    let decision = backend.memory.reserve_now(&ReserveRequest::new(lease, requirements)).unwrap();
+    assert!(decision.is_allowed());
+    std::fs::remove_file(&path).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    admin.define(limit("t:a", 9), TIMEOUT).await.unwrap_err();
+    let LimitState { limit: Limit { capacity, .. }, usage, .. } =
+        backend.memory.state_now(&key).unwrap();
+    assert_eq!((capacity.get(), usage.used), (5, 3));
+    assert_eq!(backend.memory.template_of(&key), Some(limit("t:*", 5).key));
 }
 
 /// TB-08: the staged file stays until a tick of this or another server has made sure that the change cannot take effect.

@@ -261,6 +261,10 @@ impl HostedBackend for FlawedMemory {
         HostedBackend::restore(&self.inner, registered).await
     }
 
+    async fn undefine(&self, key: &LimitKey) -> Result<(), DeleteError> {
+        self.inner.undefine_now(key)
+    }
+
     async fn visible_states(
         &self,
         page: &Page,
