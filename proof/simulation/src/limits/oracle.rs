@@ -208,6 +208,7 @@ impl Oracle {
 
     /// Somebody asks for a capacity, of a limit or of all that a template matches.
     pub(super) fn define_sent(&mut self, limit: usize, capacity: u64) {
+        self.instances.note_define(limit);
         for (number, facts) in self.limits.iter_mut().enumerate() {
             if number == limit || templates_of(number).contains(&limit) {
                 facts.asked.insert(capacity);

@@ -1,6 +1,6 @@
 //! `TPL-07`: how many limits may be made from templates.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use ratelimiter::LimitKey;
@@ -18,6 +18,8 @@ pub(super) struct Instances {
     pub(super) bounds: InstanceBounds,
     /// The reserves of the last second, each with the number of limits that it may have made.
     recent: VecDeque<(Timestamp, usize)>,
+    /// Limits that somebody has asked to define.
+    redefined: BTreeSet<usize>,
 }
 
 /// How many instances there were, at one moment or at the most in a stretch of time.
@@ -30,11 +32,15 @@ pub(super) struct InstanceCounts {
 
 impl Instances {
     pub(super) const fn new(bounds: InstanceBounds) -> Self {
-        Self { bounds, recent: VecDeque::new() }
+        Self { bounds, recent: VecDeque::new(), redefined: BTreeSet::new() }
     }
 
     pub(super) fn forget(&mut self) {
         self.recent.clear();
+    }
+
+    pub(super) fn note_define(&mut self, limit: usize) {
+        self.redefined.insert(limit);
     }
 
     /// A reserve was carried out.
@@ -48,15 +54,18 @@ impl Instances {
         InstanceCounts { shown: shown(readings), new: recent.map(|(_, count)| count).sum() }
     }
 
-    /// The bounds hold, except for limits that came back because of a debt.
+    /// The bounds hold, except for limits that became instances again: because of a debt, or because their definition was taken back.
     pub(super) fn check(&self, readings: &[Reading]) -> Result<(), Violation> {
         let (count, count_max) = (shown(readings), self.bounds.count_max);
-        let matched = readings.iter().take(MATCHED.end).skip(MATCHED.start);
-        let debtors = matched.filter(|reading| reading.debt > 0).count();
-        if count <= count_max + debtors {
+        let is_back = |(number, reading): &(usize, &Reading)| {
+            MATCHED.contains(number) && (reading.debt > 0 || self.redefined.contains(number))
+        };
+        let back_max = readings.iter().enumerate().filter(is_back).count();
+        if count <= count_max + back_max {
             return Ok(());
         }
-        let detail = format!("there are {count} instances, {debtors} with a debt, of {count_max}");
+        let detail =
+            format!("there are {count} instances of {count_max}, and {back_max} may be back");
         Err(Violation { invariant: Invariant::InstancesBounded, detail })
     }
 }
