@@ -11,7 +11,7 @@ use ratelimiter::{
 
 use super::client::schedule;
 use super::context::{SimContext, group};
-use super::flawed_memory::FlawedMemory;
+use super::flawed_memory::{FlawedMemory, flawed_bounds};
 use super::host::FaultInjector;
 use super::oracle::{AllowedLag, Reading};
 use super::plan::{
@@ -184,7 +184,8 @@ impl MemorySite {
 
     fn new_limiter(&self, seed: u64) -> MemoryLimiter {
         let context = &self.context;
-        new_limiter(context.executor(), seed, context.plan().instance_bounds)
+        let bounds = flawed_bounds(context.plan().instance_bounds, self.flaw);
+        new_limiter(context.executor(), seed, bounds)
     }
 
     /// Waits until all calendar limits have reset; false after a violation.
@@ -209,12 +210,14 @@ impl MemorySite {
             return;
         };
         let limiter = lock(&self.current).clone();
-        for number in MATCHED.filter(|number| *number < context.plan().limits.len()) {
-            // An instance may owe a debt, and then it stays. Others may be unknown.
-            drop(limiter.forgive_now(&key(number)));
+        let readings = context.readings();
+        // An instance that owes a debt stays.
+        let owes = |number: &usize| readings.get(*number).is_some_and(|reading| reading.debt > 0);
+        for debtor in MATCHED.filter(owes) {
+            drop(limiter.forgive_now(&key(debtor)));
         }
         self.expect_no_instances(&limiter);
-        for (number, reading) in context.readings().into_iter().enumerate() {
+        for (number, reading) in readings.into_iter().enumerate() {
             let (name, Reading { capacity, used, .. }) = (key(number), reading);
             if used != 0 {
                 expect(Invariant::BackToZero, format!("{used} units of {name} are still held"));
