@@ -188,7 +188,7 @@ impl Oracle {
             epoch: 0,
         };
         for (number, setup) in defined {
-            oracle.define_sent(number, setup.capacity);
+            oracle.note_capacity(number, setup.capacity);
         }
         oracle.follow_definitions(now);
         oracle.begin_periods(now);
@@ -206,9 +206,14 @@ impl Oracle {
         }
     }
 
-    /// Somebody asks for a capacity, of a limit or of all that a template matches.
+    /// Somebody asks for a capacity.
     pub(super) fn define_sent(&mut self, limit: usize, capacity: u64) {
         self.instances.note_define(limit);
+        self.note_capacity(limit, capacity);
+    }
+
+    /// A limit may have a capacity, or all that a template matches.
+    fn note_capacity(&mut self, limit: usize, capacity: u64) {
         for (number, facts) in self.limits.iter_mut().enumerate() {
             if number == limit || templates_of(number).contains(&limit) {
                 facts.asked.insert(capacity);

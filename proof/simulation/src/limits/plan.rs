@@ -1,17 +1,19 @@
 //! A run's plan: its events and faults as plain data.
 
 mod generate;
+mod keys;
 mod text;
-
-use std::ops::Range;
 
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
-    Actuals, Capacity, CompleteRequest, HoldTimeout, LeaseId, Limit, LimitKey, LimitKind,
-    LimitMode, Overage, RegisteredLimit, Requirements, ReserveRequest, Window,
+    Actuals, Capacity, CompleteRequest, HoldTimeout, LeaseId, Limit, LimitKind, LimitMode, Overage,
+    RegisteredLimit, Requirements, ReserveRequest, Window,
 };
 
 pub(super) use self::generate::{LimitChoices, Topology};
+pub(super) use self::keys::{
+    MATCHED, OTHER_KEYS, TEMPLATES, UNMATCHED, extra_key, key, key_of, number, templates_of,
+};
 use super::calendar::Schedule;
 use super::virtual_disk::DiskCall;
 use crate::world;
@@ -282,62 +284,6 @@ impl Definition {
         let capacity = registered.target().get();
         Self { capacity, is_shadow: mode == LimitMode::Shadow, schedule }
     }
-}
-
-/// What follows `global:llm:p:` in the keys, in the order of the numbers: the limits of one model, which are one group in memory, and one
-/// of another model; then, in plans with templates, the limits that templates match, and the templates.
-const KEYS: [&str; 11] = [
-    "m:concurrency",
-    "m:rpm",
-    "m:tpm",
-    "n:rpm",
-    "t:a:rpm",
-    "t:a:tpm",
-    "t:b:rpm",
-    "t:b:tpm",
-    "t:*:rpm",
-    "t:a:*",
-    "t:**",
-];
-/// The limits that no template matches.
-pub(super) const UNMATCHED: Range<usize> = 0..4;
-/// The limits that templates match. All have the same kind and overage, like the templates.
-pub(super) const MATCHED: Range<usize> = 4..8;
-/// The templates are numbered like limits: they are defined and deleted like any.
-pub(super) const TEMPLATES: Range<usize> = 8..11;
-/// The same of the other model's limits, which no plan has.
-pub(super) const OTHER_KEYS: [&str; 2] = ["n:concurrency", "n:tpm"];
-const PREFIX: &str = "global:llm:p:";
-
-/// The key of a limit.
-pub(super) fn key(number: usize) -> LimitKey {
-    key_of(KEYS[number])
-}
-
-pub(super) fn key_of(rest: &str) -> LimitKey {
-    LimitKey::new(format!("{PREFIX}{rest}")).expect("a text without white space")
-}
-
-/// The templates that match a limit, the first to govern it first (`TPL-02`).
-pub(super) const fn templates_of(number: usize) -> &'static [usize] {
-    match number {
-        4 => &[8, 9, 10],
-        5 => &[9, 10],
-        6 => &[8, 10],
-        7 => &[10],
-        _ => &[],
-    }
-}
-
-/// The key of the limit that no lease uses.
-pub(super) fn extra_key() -> LimitKey {
-    key_of("o:rpm")
-}
-
-/// The number of the limit that has this key.
-pub(super) fn number(key: &LimitKey) -> usize {
-    let is_it = |rest: &&str| key.as_str().strip_prefix(PREFIX) == Some(rest);
-    KEYS.iter().position(is_it).expect("plans have only these")
 }
 
 /// The ID of a lease: its number in the random part, spread, so that it is one among many.

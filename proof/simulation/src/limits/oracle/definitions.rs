@@ -246,7 +246,7 @@ mod tests {
     use ratelimiter::{Overage, RegisteredLimit};
 
     use super::*;
-    use crate::limits::oracle::AllowedLag;
+    use crate::limits::oracle::{AllowedLag, LimitFacts};
     use crate::limits::plan::{InstanceBounds, LimitSetup, SetupKind};
 
     const A: Operation = Operation(0);
@@ -322,6 +322,42 @@ mod tests {
         sent(&mut oracle, B, 1, 1);
         oracle.change_told(B, ChangeTold::Made, NOW);
         assert_eq!(oracle.check_file(&[limit(0, 2), limit(1, 1)].into_iter().collect()), Ok(()));
+    }
+
+    /// TPL-02, TPL-03, TPL-04
+    #[test]
+    fn tpl_02_a_limit_is_governed_by_its_own_definition_or_by_its_first_template() {
+        use ChangeTold::{Made, NotMade};
+        let setups: Vec<_> = (0..TEMPLATES.end)
+            .map(|number| LimitSetup {
+                capacity: number as u64,
+                is_defined: matches!(number, 8 | 10),
+                ..SETUP
+            })
+            .collect();
+        let mut oracle = Oracle::new(&setups, InstanceBounds::WIDE, AT_ONCE, NOW);
+        // The largest capacity that may be in force, and whether what is reserved may be lost.
+        let may = |oracle: &Oracle, limit: usize| {
+            let LimitFacts { possible, may_be_lost, .. } = &oracle.limits[limit];
+            (possible.capacity_max(), *may_be_lost)
+        };
+        assert_eq!([4, 5, 6, 7].map(|limit| may(&oracle, limit).0), [8, 10, 8, 10]);
+        let mut change = |limit: usize, wanted: Option<u64>, told: ChangeTold| {
+            let wanted = wanted.map(Definition::of_capacity);
+            oracle.change_sent(A, &key(limit), wanted, NOW);
+            let before = may(&oracle, 4);
+            oracle.change_told(A, told, NOW);
+            [before, may(&oracle, 4)]
+        };
+        assert_eq!(change(4, Some(20), NotMade), [(20, false), (8, false)]);
+        assert_eq!(change(4, None, NotMade), [(8, false); 2], "it has no definition of its own");
+        assert_eq!(change(4, Some(20), Made), [(20, false); 2]);
+        assert_eq!(change(8, None, Made), [(20, false); 2]);
+        assert_eq!(change(4, None, Made), [(20, true), (10, false)]);
+        assert_eq!(change(8, Some(3), Made), [(10, false), (3, false)]);
+        assert_eq!(change(10, None, Made), [(3, false); 2]);
+        assert_eq!(change(8, None, NotMade), [(3, true), (3, false)]);
+        assert_eq!(change(8, None, Made), [(3, true), (0, true)]);
     }
 
     /// DEF-08
