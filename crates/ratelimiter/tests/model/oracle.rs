@@ -634,7 +634,10 @@ impl Oracle {
         }
         let excess = actual.map_or(0, |actual| actual.amount.saturating_sub(reserved));
         self.make_instance(key);
-        if self.limits.contains_key(key) {
+        // It is not the debt of a limit of another kind, which was defined since.
+        let is_calendar =
+            |defined: &DefinedLimit| matches!(defined.limit.kind, LimitKind::Calendar { .. });
+        if self.limits.get(key).is_some_and(is_calendar) {
             self.note_uncovered(key, excess);
         }
     }
