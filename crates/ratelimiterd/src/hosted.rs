@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::future::Future;
 
 use ratelimiter::{
-    Backend, DefineError, DeleteError, LeasePage, LeasesError, LimitKey, LimitState, LimitStatus,
+    Backend, DefineError, LeasePage, LeasesError, Limit, LimitKey, LimitState, LimitStatus,
     MemoryLimiter, OpenLease, Page, RegisteredLimit, StateError,
 };
 
@@ -41,13 +41,12 @@ pub trait HostedBackend: Backend + 'static {
         }
     }
 
-    /// Takes back the definition of a limit that was not defined before. If a template governs it again, what is reserved and owed
-    /// stays counted.
+    /// Whether definitions would be accepted now. A backend that is shared is not asked: its answer would say nothing of others.
     ///
     /// # Errors
-    /// As for [`Backend::delete`].
-    fn undefine(&self, key: &LimitKey) -> impl Future<Output = Result<(), DeleteError>> + Send {
-        self.delete(key)
+    /// As for [`Backend::define_all`].
+    fn check(&self, _limits: &[Limit]) -> impl Future<Output = Result<(), DefineError>> + Send {
+        async { Ok(()) }
     }
 
     /// A page of the limits that a caller may see (`OPS-04`).
@@ -99,9 +98,10 @@ pub trait HostedBackend: Backend + 'static {
     /// Number of open leases, if the backend knows it.
     fn open_leases(&self) -> Option<u64>;
 
-    /// The template that governs a key which is not defined itself; metrics are kept for it (`TPL-06`).
-    fn template_of(&self, _key: &LimitKey) -> Option<LimitKey> {
-        None
+    /// The key for which metrics of a limit are kept: its own, or that of the template that governs it (`TPL-06`); `None` if neither
+    /// a definition nor a template governs it any more.
+    fn metrics_key(&self, key: &LimitKey) -> Option<LimitKey> {
+        Some(key.clone())
     }
 
     /// The number of limits that were made from each template.
@@ -127,8 +127,8 @@ impl HostedBackend for MemoryLimiter {
         Ok(MemoryLimiter::restore(self, registered))
     }
 
-    async fn undefine(&self, key: &LimitKey) -> Result<(), DeleteError> {
-        self.undefine_now(key)
+    async fn check(&self, limits: &[Limit]) -> Result<(), DefineError> {
+        self.check_definitions(limits)
     }
 
     async fn visible_states(
@@ -164,8 +164,8 @@ impl HostedBackend for MemoryLimiter {
         Some(MemoryLimiter::open_leases(self) as u64)
     }
 
-    fn template_of(&self, key: &LimitKey) -> Option<LimitKey> {
-        MemoryLimiter::template_of(self, key)
+    fn metrics_key(&self, key: &LimitKey) -> Option<LimitKey> {
+        MemoryLimiter::metrics_key(self, key)
     }
 
     fn instances(&self) -> Vec<(LimitKey, usize)> {

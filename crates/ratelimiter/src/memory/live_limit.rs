@@ -148,10 +148,9 @@ impl LiveLimit {
         self.cold.instance = None;
     }
 
-    /// Makes the limit an instance of the template that governs it now, which is of its kind.
+    /// Redefines an instance from the template that governs it now, which is of its kind.
     pub(super) fn govern(&mut self, now: Timestamp, limit: Limit, instance: InstanceMark) {
         self.redefine(now, limit).expect("the kind is the same");
-        instance.note_uncovered(std::mem::take(&mut self.cold.uncovered));
         self.cold.instance = Some(instance);
     }
 
@@ -282,7 +281,7 @@ impl LiveLimit {
     #[cold]
     pub(super) fn note_uncovered(&mut self, excess: u64) {
         match &self.cold.instance {
-            Some(instance) => instance.note_uncovered(excess.into()),
+            Some(instance) => instance.note_uncovered(excess),
             None => self.cold.uncovered += u128::from(excess),
         }
         if self.cold.registered.limit.overage == Overage::Debt {

@@ -254,20 +254,29 @@ impl Limiter for FlawedMemory {
 
 impl Backend for FlawedMemory {
     async fn define(&self, limit: Limit) -> Result<LimitStatus, DefineError> {
-        if self.flaw == Some(Flaw::AppliesSchedulesAtOnce) {
-            self.apply_schedule(&limit);
+        Ok(self.define_all(vec![limit]).await?[0])
+    }
+
+    async fn define_all(&self, limits: Vec<Limit>) -> Result<Vec<LimitStatus>, DefineError> {
+        let mut larger = Vec::new();
+        for limit in &limits {
+            match self.flaw {
+                Some(Flaw::AppliesSchedulesAtOnce) => self.apply_schedule(limit),
+                Some(Flaw::ForgetsUseWhenDefined)
+                    if self.inner.template_of(&limit.key).is_some() =>
+                {
+                    self.forget_use(limit.clone());
+                }
+                Some(Flaw::KeepsInstancesLarge) => {
+                    let live = self.live_instances(&limit.key).into_iter();
+                    larger.extend(live.filter(|instance| instance.capacity > limit.capacity));
+                }
+                _ => {}
+            }
         }
-        let is_taken_over = self.inner.template_of(&limit.key).is_some();
-        if self.flaw == Some(Flaw::ForgetsUseWhenDefined) && is_taken_over {
-            self.forget_use(limit.clone());
-        }
-        let live = self.live_instances(&limit.key);
-        let status = self.inner.define_now(limit.clone())?;
-        if self.flaw == Some(Flaw::KeepsInstancesLarge) {
-            let larger = live.into_iter().filter(|instance| instance.capacity > limit.capacity);
-            larger.for_each(|instance| drop(self.inner.define_now(instance)));
-        }
-        Ok(status)
+        let statuses = self.inner.define_all(limits).await?;
+        larger.into_iter().for_each(|instance| drop(self.inner.define_now(instance)));
+        Ok(statuses)
     }
 
     async fn delete(&self, key: &LimitKey) -> Result<(), DeleteError> {
@@ -305,8 +314,8 @@ impl HostedBackend for FlawedMemory {
         HostedBackend::restore(&self.inner, registered).await
     }
 
-    async fn undefine(&self, key: &LimitKey) -> Result<(), DeleteError> {
-        self.inner.undefine_now(key)
+    async fn check(&self, limits: &[Limit]) -> Result<(), DefineError> {
+        self.inner.check(limits).await
     }
 
     async fn visible_states(

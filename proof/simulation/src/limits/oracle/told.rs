@@ -50,7 +50,7 @@ impl Oracle {
                         let detail = format!("{key} is paused, which nobody asked for");
                         violation(Invariant::AnswersHaveReasons, detail)
                     }
-                    DenialReason::TooManyLimits { template } => {
+                    DenialReason::TooManyInstances { template } => {
                         self.check_too_many(operation, template)
                     }
                     DenialReason::NoRoom { keys } => {
