@@ -91,7 +91,7 @@ error_codes! {
         TooManyInstances { template: LimitKey } = "too_many_limits", 200;
         /// `too_many_waiters`: there is no room, and as many requests wait at this server as may.
         TooManyWaiters = "too_many_waiters", 200;
-        /// `too_many_limits`: the server has its maximum number of limits.
+        /// `too_many_limits`: the server has its maximum number of limits or templates.
         TooManyLimits = "too_many_limits", 409;
         /// `limits_read_only`: the server cannot write its limits file. Repeating does not help.
         LimitsReadOnly = "limits_read_only", 409;
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     /// The codes with their statuses, as in `docs/reference/http-api.md`.
-    const CODES: [(&str, u16); 22] = [
+    const CODES: [(&str, u16); 23] = [
         ("invalid_request:requirements[0].amount", 400),
         ("duplicate_key:a:b", 400),
         ("unknown_limit_key:a:b", 404),
@@ -155,6 +155,7 @@ mod tests {
         ("invalid_actual:a:b", 400),
         ("kind_conflict:a:b", 409),
         ("too_many_limits:a:*", 200),
+        ("too_many_waiters", 200),
         ("too_many_limits", 409),
         ("limits_read_only", 409),
         ("not_found", 404),

@@ -186,7 +186,7 @@ impl ReserveAnswer {
                 let error = Some(ErrorCode::TooManyWaiters);
                 return Self { denied_keys: keys, error, message: Some(message), ..denied };
             }
-            DenialReason::TooManyLimits { template } => (
+            DenialReason::TooManyInstances { template } => (
                 format!(
                     "too many limits are made from templates, such as {template}; see registry.instances_max and registry.new_instances_per_second_max"
                 ),
@@ -254,7 +254,7 @@ impl ReserveAnswer {
                 denied(DenialReason::Decreasing { key })
             }
             (false, Some(ErrorCode::TooManyInstances { template })) => {
-                denied(DenialReason::TooManyLimits { template })
+                denied(DenialReason::TooManyInstances { template })
             }
             (false, Some(ErrorCode::TooManyWaiters)) => {
                 denied(DenialReason::TooManyWaiters { keys: denied_keys })

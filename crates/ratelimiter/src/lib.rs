@@ -55,4 +55,4 @@ pub use request::{
     REQUIREMENTS_MAX, RESERVE_WAIT_MAX, RequestError, Requirement, Requirements, ReserveRequest,
     Wait,
 };
-pub use template::Templates;
+pub use template::{TEMPLATES_MAX, Templates};

@@ -5,7 +5,7 @@ use std::future::Future;
 
 use ratelimiter::admission::Turn;
 use ratelimiter::{
-    Backend, CompleteError, CompleteRequest, Decision, DefineError, LeasePage, LeasesError,
+    Backend, CompleteError, CompleteRequest, Decision, DefineError, LeasePage, LeasesError, Limit,
     LimitKey, LimitState, LimitStatus, MemoryLimiter, OpenLease, Page, RegisteredLimit,
     ReserveError, ReserveRequest, StateError,
 };
@@ -67,6 +67,14 @@ pub trait HostedBackend: Backend + 'static {
         async { self.complete(request).await.map(|()| Vec::new()) }
     }
 
+    /// Whether definitions would be accepted now. A backend that is shared is not asked: its answer would say nothing of others.
+    ///
+    /// # Errors
+    /// As for [`Backend::define_all`].
+    fn check(&self, _limits: &[Limit]) -> impl Future<Output = Result<(), DefineError>> + Send {
+        async { Ok(()) }
+    }
+
     /// A page of the limits that a caller may see (`OPS-04`).
     ///
     /// # Errors
@@ -116,9 +124,10 @@ pub trait HostedBackend: Backend + 'static {
     /// Number of open leases, if the backend knows it.
     fn open_leases(&self) -> Option<u64>;
 
-    /// The template that governs a key which is not defined itself; metrics are kept for it (`TPL-06`).
-    fn template_of(&self, _key: &LimitKey) -> Option<LimitKey> {
-        None
+    /// The key for which metrics of a limit are kept: its own, or that of the template that governs it (`TPL-06`); `None` if neither
+    /// a definition nor a template governs it any more.
+    fn metrics_key(&self, key: &LimitKey) -> Option<LimitKey> {
+        Some(key.clone())
     }
 
     /// The number of limits that were made from each template.
@@ -159,6 +168,10 @@ impl HostedBackend for MemoryLimiter {
         Self::complete_freeing(self, request)
     }
 
+    async fn check(&self, limits: &[Limit]) -> Result<(), DefineError> {
+        self.check_definitions(limits)
+    }
+
     async fn visible_states(
         &self,
         page: &Page,
@@ -192,8 +205,8 @@ impl HostedBackend for MemoryLimiter {
         Some(MemoryLimiter::open_leases(self) as u64)
     }
 
-    fn template_of(&self, key: &LimitKey) -> Option<LimitKey> {
-        MemoryLimiter::template_of(self, key)
+    fn metrics_key(&self, key: &LimitKey) -> Option<LimitKey> {
+        MemoryLimiter::metrics_key(self, key)
     }
 
     fn instances(&self) -> Vec<(LimitKey, usize)> {

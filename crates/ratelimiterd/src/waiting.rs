@@ -398,7 +398,7 @@ const fn may_wait(denial: &Denial) -> bool {
         DenialReason::NoRoom { .. }
         | DenialReason::Paused { .. }
         | DenialReason::Decreasing { .. } => true,
-        DenialReason::TooManyLimits { .. } | DenialReason::TooManyWaiters { .. } => false,
+        DenialReason::TooManyInstances { .. } | DenialReason::TooManyWaiters { .. } => false,
     }
 }
 

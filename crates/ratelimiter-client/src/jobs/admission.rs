@@ -208,7 +208,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
             }
             DenialReason::NoRoom { .. }
             | DenialReason::Decreasing { .. }
-            | DenialReason::TooManyLimits { .. }
+            | DenialReason::TooManyInstances { .. }
             | DenialReason::TooManyWaiters { .. } => Err(postpone(wait, "")),
         }
     }

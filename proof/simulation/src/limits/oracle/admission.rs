@@ -104,7 +104,7 @@ impl Oracle {
             // These are not remembered.
             DenialReason::Paused { .. }
             | DenialReason::Decreasing { .. }
-            | DenialReason::TooManyLimits { .. }
+            | DenialReason::TooManyInstances { .. }
             | DenialReason::TooManyWaiters { .. } => true,
         };
         if !is_first_answer {
@@ -121,7 +121,7 @@ impl Oracle {
             DenialReason::NoRoom { keys } => self.check_hint(operation, keys, denial, now),
             DenialReason::Paused { .. }
             | DenialReason::Decreasing { .. }
-            | DenialReason::TooManyLimits { .. }
+            | DenialReason::TooManyInstances { .. }
             | DenialReason::TooManyWaiters { .. } => Ok(()),
         }
     }

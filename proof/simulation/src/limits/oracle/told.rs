@@ -50,9 +50,8 @@ impl Oracle {
                         let detail = format!("{key} is paused, which nobody asked for");
                         violation(Invariant::AnswersHaveReasons, detail)
                     }
-                    DenialReason::TooManyLimits { template } => {
-                        let detail = format!("there is no template {template}");
-                        violation(Invariant::AnswersHaveReasons, detail)
+                    DenialReason::TooManyInstances { template } => {
+                        self.check_too_many(operation, template)
                     }
                     DenialReason::TooManyWaiters { .. } => {
                         let detail = "too many wait, and nobody does".to_owned();
