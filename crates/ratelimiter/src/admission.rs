@@ -51,7 +51,7 @@ pub use self::gates::{GateId, Gates};
 use self::outage::Outage;
 pub use self::outage::no_answer_pause;
 use self::rooms::{Place, RoomId, Rooms, TurnNumber};
-pub use self::turn::Turn;
+pub use self::turn::{Turn, TurnAnswer};
 pub use self::waiter::Waiter;
 use self::waiter::{GateRequirement, Wait, WaiterState};
 use crate::clock::Timestamp;
@@ -261,15 +261,16 @@ impl<W> Admission<W> {
             self.enter_queue(id);
         }
         self.rooms.wake_due(now);
-        if self.busy == self.workers_max || !self.outage.may_ask(now, self.asking) {
+        if self.busy == self.workers_max || !self.outage.may_ask(now, self.asking - self.attending)
+        {
             return None;
         }
         while let Some(room) = self.rooms.next_awake() {
             match self.pick(now, room) {
                 Ok(id) => {
-                    self.rooms.end_turn(room);
                     let turn = self.rooms.take_turn(room, &self.waiters[&id].lane);
                     self.leave_room(id);
+                    self.rooms.end_turn(room);
                     self.begin(now, id, turn);
                     return Some(id);
                 }
@@ -392,7 +393,7 @@ impl<W> Admission<W> {
         let due = earlier(self.rooms.earliest_due(), rested);
         match self.outage.until() {
             None => due,
-            Some(_) if self.asking > 0 => None,
+            Some(_) if self.asking > self.attending => None,
             Some(until) if self.rooms.any_awake() => Some(until),
             Some(until) => due.map(|due| due.max(until)),
         }
@@ -423,10 +424,13 @@ impl<W> Admission<W> {
     #[must_use]
     pub fn wait_at_limiter(&mut self, now: Timestamp, id: WaiterId, keys: &[LimitKey]) -> bool {
         let (waiter, ..) = asking(&mut self.waiters, id);
-        let attends: Box<[GateId]> =
-            waiter.blamed(keys, &self.gates).1.iter().map(|blamed| blamed.gate).collect();
+        let (_, blamed) = waiter.blamed(keys, &self.gates);
+        let attends: Box<[GateId]> = blamed.iter().map(|blamed| blamed.gate).collect();
+        // A tenant without budget must not take workers from others.
+        let is_tenants = blamed.iter().any(|blamed| blamed.owner == Owner::Tenant);
         if attends.is_empty()
-            || self.attending >= (self.workers_max / 2).max(1)
+            || is_tenants
+            || self.attending >= self.workers_max / 2
             || attends.iter().any(|gate| self.gates.is_attended(*gate))
         {
             return false;

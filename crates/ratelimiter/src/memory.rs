@@ -41,7 +41,7 @@ pub use self::options::MemoryOptions;
 use self::poison::PoisonFlag;
 use self::reserve::Attempt;
 use self::sweeper::Sweeper;
-use crate::admission::Turn;
+use crate::admission::{Turn, TurnAnswer};
 use crate::clock::{Clock, Timestamp};
 use crate::decision::Decision;
 use crate::error::{
@@ -153,7 +153,7 @@ impl MemoryLimiter {
     /// # Errors
     /// As there.
     pub fn reserve_now(&self, request: &ReserveRequest) -> Result<Decision, ReserveError> {
-        self.reserve_in_turn(request, Turn::default())
+        self.reserve_in_turn(request, Turn::default()).map(|answer| answer.decision)
     }
 
     /// As [`MemoryLimiter::reserve_now`], for a server that lets requests wait.
@@ -165,7 +165,7 @@ impl MemoryLimiter {
         &self,
         request: &ReserveRequest,
         turn: Turn<'_>,
-    ) -> Result<Decision, ReserveError> {
+    ) -> Result<TurnAnswer, ReserveError> {
         let State { clock, hints, groups, leases, instances, poison } = &*self.state;
         let (id, mut lease_shard) = leases.lock(request.lease);
         let mut locked = LockedGroups::default();
@@ -173,7 +173,12 @@ impl MemoryLimiter {
         let now = clock.now();
         let _change = poison.begin_change()?;
         let (needs, leases, groups) = (ArrayVec::new(), &mut *lease_shard, &mut locked);
-        Attempt { now, id, needs, leases, groups, instances, policy: hints, turn }.reserve(request)
+        let policy = hints;
+        let ask_again_after = None;
+        let mut attempt =
+            Attempt { now, id, needs, leases, groups, instances, policy, turn, ask_again_after };
+        let decision = attempt.reserve(request)?;
+        Ok(TurnAnswer { decision, ask_again_after: attempt.ask_again_after })
     }
 
     /// [`Limiter::complete`] without a future.

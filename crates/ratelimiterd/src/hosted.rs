@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::future::Future;
 
-use ratelimiter::admission::Turn;
+use ratelimiter::admission::{Turn, TurnAnswer};
 use ratelimiter::{
-    Backend, CompleteError, CompleteRequest, Decision, DefineError, LeasePage, LeasesError, Limit,
-    LimitKey, LimitState, LimitStatus, MemoryLimiter, OpenLease, Page, RegisteredLimit,
-    ReserveError, ReserveRequest, StateError,
+    Backend, CompleteError, CompleteRequest, DefineError, LeasePage, LeasesError, Limit, LimitKey,
+    LimitState, LimitStatus, MemoryLimiter, OpenLease, Page, RegisteredLimit, ReserveError,
+    ReserveRequest, StateError,
 };
 
 use crate::runtime::Runtime;
@@ -43,8 +43,8 @@ pub trait HostedBackend: Backend + 'static {
         }
     }
 
-    /// As [`reserve`](ratelimiter::Limiter::reserve), for a server that lets requests wait. By default a denied lease stays denied, so
-    /// that waiting does not help.
+    /// As [`reserve`](ratelimiter::Limiter::reserve), for a server that lets requests wait. By default every answer is final, so
+    /// that nobody waits.
     ///
     /// # Errors
     /// As for a reserve.
@@ -52,8 +52,8 @@ pub trait HostedBackend: Backend + 'static {
         &self,
         request: &ReserveRequest,
         _turn: Turn<'_>,
-    ) -> impl Future<Output = Result<Decision, ReserveError>> + Send {
-        self.reserve(request)
+    ) -> impl Future<Output = Result<TurnAnswer, ReserveError>> + Send {
+        async { self.reserve(request).await.map(TurnAnswer::last) }
     }
 
     /// As [`complete`](ratelimiter::Limiter::complete); returns the limits that may have room again. By default none.
@@ -157,7 +157,7 @@ impl HostedBackend for MemoryLimiter {
         &self,
         request: &ReserveRequest,
         turn: Turn<'_>,
-    ) -> Result<Decision, ReserveError> {
+    ) -> Result<TurnAnswer, ReserveError> {
         Self::reserve_in_turn(self, request, turn)
     }
 

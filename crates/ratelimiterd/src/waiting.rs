@@ -9,17 +9,17 @@
 
 mod driver;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::join_all;
-use ratelimiter::admission::{Admission, Removed, STARVING_AFTER, Turn, WaiterId};
+use ratelimiter::admission::{Admission, Removed, STARVING_AFTER, Turn, TurnAnswer, WaiterId};
 use ratelimiter::clock::{Clock, Timestamp};
 use ratelimiter::{
     CompleteError, CompleteRequest, Decision, Denial, DenialReason, LeaseId, LimitKey,
-    ReserveError, ReserveRequest, Unanswered, Wait,
+    Requirements, ReserveError, ReserveRequest, Unanswered, Wait,
 };
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -70,6 +70,8 @@ struct State {
     deadlines: BTreeSet<(Timestamp, WaiterId, CallerNumber)>,
     /// Callers so far.
     callers: u64,
+    /// Leases that were admitted when nobody waited for them any more, and return what they have.
+    undoing: HashSet<LeaseId>,
     is_shut_down: bool,
 }
 
@@ -123,6 +125,7 @@ impl<B: HostedBackend> Waiting<B> {
             by_lease: HashMap::new(),
             deadlines: BTreeSet::new(),
             callers: 0,
+            undoing: HashSet::new(),
             is_shut_down: false,
         };
         let waiters = Arc::new(Waiters {
@@ -161,15 +164,16 @@ impl<B: HostedBackend> Waiting<B> {
     /// # Errors
     /// As the backend's reserve.
     pub async fn reserve(&self, request: &ReserveRequest) -> Result<TimedDecision, ReserveError> {
-        let Some(wait) = &request.wait else {
-            return Ok((self.waiters.reserve_at_once(request).await?, None));
+        let waiters = &self.waiters;
+        let since = request.wait.is_some().then(|| waiters.clock.now());
+        let decision = match (&request.wait, waiters.join(request).await) {
+            (_, Some(joined)) => joined?,
+            (Some(wait), None) if !wait.at_most().is_zero() => {
+                waiters.reserve_or_wait(request, wait).await?
+            }
+            (Some(_) | None, None) => waiters.reserve_at_once(request).await?,
         };
-        let since = self.waiters.clock.now();
-        let decision = match wait.at_most().is_zero() {
-            true => self.waiters.reserve_at_once(request).await?,
-            false => self.waiters.reserve_or_wait(request, wait).await?,
-        };
-        Ok((decision, Some(self.waiters.clock.now().since(since))))
+        Ok((decision, since.map(|since| waiters.clock.now().since(since))))
     }
 
     /// As [`Waiting::reserve`] of each.
@@ -190,6 +194,7 @@ impl<B: HostedBackend> Waiting<B> {
     /// As the backend's complete.
     pub async fn complete(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
         if self.waiters.any() {
+            self.waiters.withdraw(request.lease);
             let freed = self.waiters.backend.complete_freeing(request).await?;
             self.waiters.released(&freed);
             return Ok(());
@@ -246,7 +251,7 @@ impl<B: HostedBackend> Waiters<B> {
             None => self.backend.reserve(request).await,
             Some(behind) => {
                 let turn = Turn { behind: Some(&behind), attempt: None };
-                self.backend.reserve_in_turn(request, turn).await
+                Ok(self.backend.reserve_in_turn(request, turn).await?.decision)
             }
         }
     }
@@ -255,17 +260,37 @@ impl<B: HostedBackend> Waiters<B> {
         let behind = self.held_up_by(request);
         let turn = Turn { behind: behind.as_ref(), attempt: Some(0) };
         let denial = match self.backend.reserve_in_turn(request, turn).await? {
-            Decision::Denied(denial) if may_wait(&denial) => denial,
-            decision @ (Decision::Allowed { .. } | Decision::Denied(_)) => return Ok(decision),
+            TurnAnswer { decision: Decision::Denied(denial), ask_again_after: Some(_) } => denial,
+            TurnAnswer { decision, .. } => return Ok(decision),
         };
-        let mut caller = match self.enter(request, wait, denial) {
-            Ok(caller) => caller,
-            Err(answer) => return answer,
-        };
-        match (&mut caller.delivery).await {
-            Ok(delivery) => delivery.answer,
-            Err(_) => Err(interrupted().into()),
+        match self.enter(request, wait, denial) {
+            Ok(caller) => caller.answer().await,
+            Err(answer) => answer,
         }
+    }
+
+    /// The answer to a request whose lease waits: it joins the wait, or is denied if it does not wait itself.
+    async fn join(self: &Arc<Self>, request: &ReserveRequest) -> Option<Answer> {
+        if !self.any() {
+            return None;
+        }
+        let wait = request.wait.as_ref().filter(|wait| !wait.at_most().is_zero());
+        let joined = {
+            let mut state = self.lock();
+            if state.undoing.contains(&request.lease) {
+                return Some(Err(interrupted().into()));
+            }
+            let id = *state.by_lease.get(&request.lease)?;
+            let denial = state.waiter(id).denial.clone();
+            match wait {
+                Some(wait) => self.enter_locked(&mut state, request, wait, denial),
+                None => Err(Ok(Decision::Denied(denial))),
+            }
+        };
+        Some(match joined {
+            Ok(caller) => caller.answer().await,
+            Err(answer) => answer,
+        })
     }
 
     /// Begins to wait, or joins whoever waits with this lease.
@@ -278,9 +303,17 @@ impl<B: HostedBackend> Waiters<B> {
         wait: &Wait,
         denial: Denial,
     ) -> Result<WaitingCaller<B>, Answer> {
+        self.enter_locked(&mut self.lock(), request, wait, denial)
+    }
+
+    fn enter_locked(
+        self: &Arc<Self>,
+        state: &mut State,
+        request: &ReserveRequest,
+        wait: &Wait,
+        denial: Denial,
+    ) -> Result<WaitingCaller<B>, Answer> {
         let deadline = self.clock.now().after(wait.at_most());
-        let mut guard = self.lock();
-        let state = &mut *guard;
         if state.is_shut_down {
             return Err(Ok(Decision::Denied(denial)));
         }
@@ -294,7 +327,7 @@ impl<B: HostedBackend> Waiters<B> {
             return Err(Ok(Decision::Denied(denial)));
         }
         let id = match joined {
-            Some(id) if state.waiter(id).request.requirements != request.requirements => {
+            Some(id) if !is_same(&state.waiter(id).request.requirements, &request.requirements) => {
                 return Err(Err(ReserveError::LeaseConflict));
             }
             Some(id) => id,
@@ -319,6 +352,27 @@ impl<B: HostedBackend> Waiters<B> {
         Ok(WaitingCaller { waiters: Arc::clone(self), request, number, delivery })
     }
 
+    /// A lease is completed: if it waits, its callers are denied, and nothing is admitted for them any more.
+    fn withdraw(&self, lease: LeaseId) {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let Some(id) = state.by_lease.get(&lease).copied() else { return };
+        if let Removed::Waiting(waiter) = state.admission.remove(id) {
+            self.forget(state, &waiter.work);
+            let denied = Ok(Decision::Denied(waiter.work.denial.clone()));
+            waiter.work.answer(&denied);
+            self.changed.notify_one();
+            return;
+        }
+        // It asks: without callers, what it gets is returned.
+        let waiter = state.waiter(id);
+        for caller in std::mem::take(&mut waiter.callers) {
+            state.deadlines.remove(&(caller.deadline, id, caller.number));
+            let denial = state.waiter(id).denial.clone();
+            caller.deny(&denial);
+        }
+    }
+
     /// The waiter has left the admission.
     fn forget(&self, state: &mut State, waiter: &Waiter) {
         let id = state.by_lease.remove(&waiter.request.lease).expect(WAITS);
@@ -329,7 +383,23 @@ impl<B: HostedBackend> Waiters<B> {
     }
 }
 
+impl<B: HostedBackend> WaitingCaller<B> {
+    async fn answer(mut self) -> Answer {
+        match (&mut self.delivery).await {
+            Ok(delivery) => delivery.answer,
+            Err(_) => Err(interrupted().into()),
+        }
+    }
+}
+
 impl State {
+    /// Forgets all waiters, whose callers get no answer.
+    fn abandon_all(&mut self) {
+        self.admission = Admission::new(usize::MAX, STARVING_AFTER);
+        self.by_lease.clear();
+        self.deadlines.clear();
+    }
+
     fn waiter(&mut self, id: WaiterId) -> &mut Waiter {
         &mut self.admission.get_mut(id).expect(WAITS).work
     }
@@ -358,10 +428,13 @@ impl Caller {
 
 impl<B: HostedBackend> Drop for WaitingCaller<B> {
     fn drop(&mut self) {
+        // An answer that is sent from now on reaches nobody, which the driver notices.
+        self.delivery.close();
         // It left just before it would have read its answer.
         if let Ok(Delivery { answer: Ok(Decision::Allowed { .. }), is_only: true }) =
             self.delivery.try_recv()
         {
+            self.waiters.lock().undoing.insert(self.request.lease);
             let undo = Arc::clone(&self.waiters).undo(Arc::clone(&self.request));
             self.waiters.runtime.spawn(Box::pin(undo));
             return;
@@ -392,14 +465,9 @@ impl<B> Drop for Waiting<B> {
     }
 }
 
-/// Whether a request waits after this denial (`WAIT-01`).
-const fn may_wait(denial: &Denial) -> bool {
-    match denial.reason {
-        DenialReason::NoRoom { .. }
-        | DenialReason::Paused { .. }
-        | DenialReason::Decreasing { .. } => true,
-        DenialReason::TooManyInstances { .. } | DenialReason::TooManyWaiters { .. } => false,
-    }
+/// Whether two requests of one lease need the same, in any order (`RES-04`).
+fn is_same(one: &Requirements, other: &Requirements) -> bool {
+    one.len() == other.len() && one.iter().all(|need| other.iter().any(|same| same == need))
 }
 
 fn interrupted() -> Unanswered {

@@ -76,12 +76,13 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
             // An error means that the job before it is gone, which also ends its turn.
             drop(ready.await);
         }
-        let outcome = self.try_admit(job).await;
-        drop(turn.next);
-        outcome
+        self.try_admit(job, turn.next).await
     }
 
-    async fn try_admit(&self, job: &ClaimedJob) -> Admitted {
+    /// `next` ends with the turn: when there is an answer, or before the job waits at the limiter. Those behind it then find their
+    /// model closed.
+    async fn try_admit(&self, job: &ClaimedJob, next: oneshot::Sender<()>) -> Admitted {
+        let mut next = Some(next);
         if self.shutdown.is_cancelled() || !self.gates().may_ask(self.clock.now(), &job.topic) {
             self.counts().given_back.add(1);
             return Err(postpone(Duration::ZERO, ""));
@@ -108,6 +109,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
                     if waiting.is_none() {
                         return settled;
                     }
+                    drop(next.take());
                     lease = LeaseId::generate(self.clock.now());
                     unanswered_count = 0;
                 }
@@ -220,7 +222,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
             return None;
         }
         let wait = wait_after(denial, &self.limiter, job.requirements.tenant())?;
-        let waiting = WaitingJob::begin(&self.waiting, (self.settings.workers / 2).max(1))?;
+        let waiting = WaitingJob::begin(&self.waiting, self.settings.workers / 2)?;
         Some((wait, waiting))
     }
 

@@ -1,19 +1,22 @@
 //! The driver: asks the backend for waiters whose turn has come, and ends those whose time is over.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Poll;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
-use futures::{StreamExt, poll};
-use ratelimiter::admission::{Removed, Turn, WaiterId};
+use futures::{FutureExt, StreamExt, poll};
+use ratelimiter::admission::{Removed, Turn, TurnAnswer, WaiterId};
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
-    Actual, Actuals, CompleteRequest, Decision, Denial, Requirement, ReserveRequest,
+    Actual, Actuals, CompleteRequest, Decision, Denial, Requirement, ReserveError, ReserveRequest,
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Answer, State, Waiter, Waiters, may_wait};
+use super::{Answer, State, Waiter, Waiters, interrupted};
 use crate::hosted::HostedBackend;
 
 type Work = FuturesUnordered<BoxFuture<'static, Done>>;
@@ -21,20 +24,37 @@ type Work = FuturesUnordered<BoxFuture<'static, Done>>;
 /// What the driver has done for a waiter.
 enum Done {
     /// It asked the backend.
-    Asked(WaiterId, Answer),
+    Asked(WaiterId, Result<TurnAnswer, ReserveError>),
     /// It got the ordinary answer for one that has left.
     Ended(Box<Waiter>, Answer),
     Undone,
 }
 
+/// How many waiters ask in a row before other tasks run.
+const ASKS_IN_A_ROW: usize = 64;
+
 pub(super) async fn drive<B: HostedBackend>(waiters: Arc<Waiters<B>>, stop: CancellationToken) {
+    // A panic of the policy must not leave waiters without an answer.
+    while AssertUnwindSafe(run(&waiters, &stop)).catch_unwind().await.is_err() {
+        tracing::error!("the task of waiting requests panicked; they get no answer");
+        waiters.lock().abandon_all();
+        waiters.count.store(0, Ordering::SeqCst);
+    }
+}
+
+async fn run<B: HostedBackend>(waiters: &Arc<Waiters<B>>, stop: &CancellationToken) {
     let mut work = Work::new();
     loop {
+        let mut asks = 0;
         while let Some(mut ask) = waiters.next_ask() {
             // Most answers are there at once. Each counts before the next waiter asks.
             match poll!(&mut ask) {
                 Poll::Ready(done) => waiters.finish(done, &mut work),
                 Poll::Pending => work.push(ask),
+            }
+            asks += 1;
+            if asks % ASKS_IN_A_ROW == 0 {
+                tokio::task::yield_now().await;
             }
         }
         let wake_at = waiters.wake_at();
@@ -45,10 +65,11 @@ pub(super) async fn drive<B: HostedBackend>(waiters: Arc<Waiters<B>>, stop: Canc
             }
         };
         tokio::select! {
+            // The rare one first; each of the others leads to a look at all waiters.
             biased;
             () = stop.cancelled() => return,
-            Some(done) = work.next() => waiters.finish(done, &mut work),
             () = waiters.limits_changed.notified() => waiters.lock().admission.released_all(),
+            Some(done) = work.next() => waiters.finish(done, &mut work),
             () = waiters.changed.notified() => {}
             () = sleep => {}
         }
@@ -93,8 +114,8 @@ impl<B: HostedBackend> Waiters<B> {
         number: u64,
     ) -> Option<BoxFuture<'static, Done>> {
         let waiter = state.waiter(id);
+        let at = waiter.callers.iter().position(|caller| caller.number == number)?;
         if waiter.callers.len() > 1 {
-            let at = waiter.callers.iter().position(|caller| caller.number == number)?;
             waiter.callers.swap_remove(at).deny(&waiter.denial);
             return None;
         }
@@ -112,7 +133,8 @@ impl<B: HostedBackend> Waiters<B> {
         let backend = Arc::clone(&self.backend);
         Box::pin(async move {
             let turn = Turn { behind: None, attempt: Some(attempt) };
-            Done::Asked(id, backend.reserve_in_turn(&request, turn).await)
+            let asked = AssertUnwindSafe(backend.reserve_in_turn(&request, turn)).catch_unwind();
+            Done::Asked(id, asked.await.unwrap_or_else(|_| Err(interrupted().into())))
         })
     }
 
@@ -127,16 +149,23 @@ impl<B: HostedBackend> Waiters<B> {
 
     fn finish(self: &Arc<Self>, done: Done, work: &mut Work) {
         let (waiter, answer) = match done {
-            Done::Asked(id, Ok(Decision::Denied(denial))) if may_wait(&denial) => {
-                work.extend(self.denied(id, denial));
+            Done::Asked(
+                id,
+                Ok(TurnAnswer { decision: Decision::Denied(denial), ask_again_after: Some(after) }),
+            ) => {
+                work.extend(self.denied(id, denial, after));
                 return;
             }
-            Done::Asked(id, answer) => (self.leave(id, &answer), answer),
+            Done::Asked(id, answer) => {
+                let answer = answer.map(|answer| answer.decision);
+                (self.leave(id, &answer), answer)
+            }
             Done::Ended(waiter, answer) => (*waiter, answer),
             Done::Undone => return,
         };
         let request = Arc::clone(&waiter.request);
         if !waiter.answer(&answer) && matches!(answer, Ok(Decision::Allowed { .. })) {
+            self.lock().undoing.insert(request.lease);
             let undo = Arc::clone(self).undo(request);
             work.push(Box::pin(async move {
                 undo.await;
@@ -146,7 +175,12 @@ impl<B: HostedBackend> Waiters<B> {
     }
 
     /// A waiter was denied again. It goes on waiting if the time of a caller is not over.
-    fn denied(self: &Arc<Self>, id: WaiterId, denial: Denial) -> Option<BoxFuture<'static, Done>> {
+    fn denied(
+        self: &Arc<Self>,
+        id: WaiterId,
+        denial: Denial,
+        ask_again_after: Duration,
+    ) -> Option<BoxFuture<'static, Done>> {
         let now = self.clock.now();
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -154,6 +188,10 @@ impl<B: HostedBackend> Waiters<B> {
         let waiter = state.waiter(id);
         let over = |caller: &mut super::Caller| is_shut_down || caller.deadline <= now;
         let ended: Vec<_> = waiter.callers.extract_if(.., over).collect();
+        for caller in &ended {
+            state.deadlines.remove(&(caller.deadline, id, caller.number));
+        }
+        let waiter = state.waiter(id);
         if waiter.callers.is_empty() {
             waiter.callers = ended;
             let waiter = state.admission.give_up(id);
@@ -163,7 +201,7 @@ impl<B: HostedBackend> Waiters<B> {
         for caller in ended {
             caller.deny(&denial);
         }
-        state.admission.denied(now, id, denial.keys(), denial.retry_after);
+        state.admission.denied(now, id, denial.keys(), ask_again_after);
         state.waiter(id).denial = denial;
         None
     }
@@ -195,7 +233,9 @@ impl<B: HostedBackend> Waiters<B> {
         }
         let actuals = Actuals::new(unused).expect("as many as the requirements, with their keys");
         let complete = CompleteRequest::new(request.lease, actuals);
-        match self.backend.complete_freeing(&complete).await {
+        let completed = self.backend.complete_freeing(&complete).await;
+        self.lock().undoing.remove(&request.lease);
+        match completed {
             Ok(freed) => self.released(&freed),
             Err(error) => {
                 tracing::warn!(lease = %request.lease, %error, "cannot return what nobody waits for");

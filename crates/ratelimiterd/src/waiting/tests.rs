@@ -168,8 +168,9 @@ async fn wait_01_when_the_time_is_over_it_gets_the_ordinary_denial() {
     assert_eq!(world.waiting.count(), 0);
     // As any denied lease it stays denied.
     world.define("slots", 2, None);
-    let (decision, _) = world.waiting.reserve(&request).await.unwrap();
+    let (decision, waited) = world.waiting.reserve(&request).await.unwrap();
     assert!(!decision.is_allowed());
+    assert_eq!(waited, Some(Duration::ZERO), "asking again would not help");
 }
 
 /// WAIT-01, WAIT-06
@@ -468,4 +469,59 @@ async fn a_limit_that_is_deleted_ends_the_wait() {
     let answer = asked.answer.await.unwrap();
     assert_eq!(answer.unwrap_err(), ReserveError::UnknownKey { key: key("slots") });
     assert_eq!(world.waiting.count(), 0);
+}
+
+/// WAIT-04: the complete of a lease that waits ends its wait, so that it is not admitted for nobody.
+#[tokio::test(start_paused = true)]
+async fn wait_04_a_complete_of_a_lease_that_waits_ends_its_wait() {
+    let world = World::new(10);
+    world.define("slots", 1, None);
+    let held = world.take(&[("slots", 1)]).await;
+    let asked = world.wait("", &[("slots", 1)]).await;
+    world.complete(asked.lease).await;
+    asked.denied().await;
+    assert_eq!(world.waiting.count(), 0);
+    world.complete(held).await;
+    settle().await;
+    assert_eq!(world.used("slots"), 0);
+}
+
+/// WAIT-04: a repeat that does not wait itself is denied, and the wait goes on.
+#[tokio::test(start_paused = true)]
+async fn wait_04_a_repeat_that_does_not_wait_harms_no_waiter() {
+    let world = World::new(10);
+    world.define("slots", 1, None);
+    let held = world.take(&[("slots", 1)]).await;
+    let request = world.request(&[("slots", 1)], Some(wait(60, "")));
+    let asked = world.wait_with(request.clone()).await;
+    let at_once = ReserveRequest { wait: None, ..request };
+    let (decision, _) = world.waiting.reserve(&at_once).await.unwrap();
+    assert!(!decision.is_allowed());
+    world.complete(held).await;
+    asked.allowed().await;
+}
+
+/// WAIT-03, WAIT-06: a limit that denied a waiter together with another one is free for others when it has room.
+#[tokio::test(start_paused = true)]
+async fn wait_06_room_that_lapses_is_not_held_for_who_lacks_another_limit() {
+    let world = World::new(10);
+    world.define("slots", 1, None);
+    world.define("rpm", 1, Some(2 * SECOND));
+    world.take(&[("slots", 1), ("rpm", 1)]).await;
+    let both = world.wait("a", &[("rpm", 1), ("slots", 1)]).await;
+    let rpm = world.wait("b", &[("rpm", 1)]).await;
+    assert_eq!(rpm.allowed().await.1, 2 * SECOND);
+    assert!(!both.is_answered());
+}
+
+/// WAIT-04: the hint at a shutdown is that of an ordinary denial (`HINT-03`), not the time until a hold lapses.
+#[tokio::test(start_paused = true)]
+async fn wait_04_the_hint_at_a_shutdown_is_the_ordinary_one() {
+    let world = World::new(10);
+    world.define("slots", 1, None);
+    world.take(&[("slots", 1)]).await;
+    let asked = world.wait("", &[("slots", 1)]).await;
+    world.waiting.shut_down();
+    let (denial, _) = asked.denied().await;
+    assert!(denial.retry_after <= 3 * SECOND, "{denial:?}");
 }
