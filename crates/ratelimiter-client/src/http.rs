@@ -9,7 +9,6 @@ mod url;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use futures::future::{join, join_all};
 use hyper::body::Bytes;
@@ -147,17 +146,6 @@ impl HttpLimiter {
         }
     }
 
-    async fn send_reserve(
-        &self,
-        body: Bytes,
-        wait: Duration,
-    ) -> Result<ReserveAnswer, ReserveError> {
-        let (uri, timeout) = (&self.routes.reserve, wait + self.transport.timeout);
-        let (retry, read) = (RetryPolicy::Retry, ServerResponse::read);
-        let sent = self.transport.send_within(timeout, &Method::POST, uri, body, retry, read);
-        sent.await.map_err(HttpError::into_error)
-    }
-
     /// Sends batches of at most [`BATCH_ITEMS_MAX`] requests. An error of a batch is the error of each of its requests.
     async fn send_batches<R, B, A, T, E>(
         &self,
@@ -199,14 +187,17 @@ impl Limiter for HttpLimiter {
             && self.can_wait()
         {
             let body = json(&ReserveBody::from(request));
-            let answer: ReserveAnswer = self.send_reserve(body, wait.at_most()).await?;
+            let (uri, read) = (&self.routes.reserve, ServerResponse::read);
+            let sent = self.transport.send_waiting(wait.at_most(), uri, body, read).await;
+            let answer: ReserveAnswer = sent.map_err(HttpError::into_error::<ReserveError>)?;
             if !answer.refuses_waiting() {
                 return answer.into_result();
             }
             self.refuses_waiting.store(true, Ordering::Relaxed);
         }
         let body = json(&ReserveBody { wait_ms: None, queue: String::new(), ..request.into() });
-        self.send_reserve(body, Duration::ZERO).await?.into_result()
+        let (uri, into_result) = (&self.routes.reserve, ReserveAnswer::into_result);
+        self.send(&Method::POST, uri, body, RetryPolicy::Retry, into_result).await
     }
 
     async fn complete(&self, request: &CompleteRequest) -> Result<(), CompleteError> {

@@ -284,10 +284,10 @@ impl<W> Admission<W> {
     fn pick(&mut self, now: Timestamp, room: RoomId) -> Result<WaiterId, Option<Timestamp>> {
         if let Some(Place::Gate(gate)) = self.rooms.place(room) {
             let gate = *gate;
-            if self.gates.is_at_width(gate) {
+            let smallest = self.rooms.smallest(room);
+            if self.gates.is_at_width(gate) || self.gates.is_attended_for(gate, smallest) {
                 return Err(None);
             }
-            let smallest = self.rooms.smallest(room);
             if let Some(until) = self.gates.closed_until(now, gate, smallest) {
                 return Err(Some(until));
             }
@@ -338,6 +338,10 @@ impl<W> Admission<W> {
             return Checked::Stays(Some(until));
         }
         self.leave_room(id);
+        if by.owner == Owner::Tenant {
+            // What its tenant lacks must not keep others out where it goes first.
+            self.end_first(id, &[by.gate]);
+        }
         let room = self.enter_room(id, Some(by));
         match wake {
             Wake::OnTurn => self.rooms.wake(room),
@@ -358,6 +362,7 @@ impl<W> Admission<W> {
             let gate = requirement.gate;
             let wake = if self.gates.must_yield(now, gate, id, waiter.goes_first())
                 || self.gates.is_at_width(gate)
+                || self.gates.is_attended_for(gate, requirement.amount)
             {
                 Wake::OnEvent
             } else if let Some(until) = self.gates.closed_until(now, gate, requirement.amount) {
@@ -405,11 +410,12 @@ impl<W> Admission<W> {
         let attended = std::mem::take(&mut self.waiters.get_mut(&id).expect(EXISTS).attends);
         self.attending -= usize::from(!attended.is_empty());
         for gate in self.waiters[&id].gates() {
-            let was_at_width = self.gates.end_asking(gate);
-            if attended.contains(&gate) {
+            let (was_at_width, was_attended) =
+                (self.gates.end_asking(gate), attended.contains(&gate));
+            if was_attended {
                 self.gates.end_attending(gate);
             }
-            if was_at_width {
+            if was_at_width || was_attended {
                 self.rooms.wake_gate(gate);
             }
         }
@@ -435,8 +441,8 @@ impl<W> Admission<W> {
         {
             return false;
         }
-        for gate in &attends {
-            self.gates.attend(*gate, id);
+        for blamed in &blamed {
+            self.gates.attend(blamed.gate, blamed.amount);
         }
         self.attending += 1;
         self.outage.end();

@@ -29,8 +29,8 @@ struct Gate<W> {
     /// the number of denials.
     closed: Option<Closed>,
     first: Option<First<W>>,
-    /// The waiter whose request waits for room of the limit. Nobody else asks meanwhile.
-    attended_by: Option<W>,
+    /// The amount for which a waiter's request waits for room of the limit. Nobody else asks for more than half of it meanwhile.
+    attended_for: Option<u64>,
     /// Waiters that ask.
     asking: usize,
     /// How many may ask at a time, so that not every worker asks for the one slot that came free.
@@ -77,7 +77,7 @@ impl<W: Copy + Ord> Gates<W> {
             needed_by: 0,
             closed: None,
             first: None,
-            attended_by: None,
+            attended_for: None,
             asking: 0,
             width: usize::MAX,
             allowed: 0,
@@ -180,26 +180,31 @@ impl<W: Copy + Ord> Gates<W> {
     /// True if no more waiters may ask at present.
     pub(super) fn is_at_width(&self, id: GateId) -> bool {
         let gate = &self.gates[id.0];
-        gate.asking >= gate.width || gate.attended_by.is_some()
+        gate.asking >= gate.width
     }
 
     /// The request of a waiter that asks waits for room of the limit.
     ///
     /// # Panics
     /// If one does already.
-    pub(super) fn attend(&mut self, id: GateId, waiter: W) {
-        let before = self.gates[id.0].attended_by.replace(waiter);
+    pub(super) fn attend(&mut self, id: GateId, amount: u64) {
+        let before = self.gates[id.0].attended_for.replace(amount);
         assert!(before.is_none(), "one waiter at a time attends a gate");
     }
 
     pub(super) fn is_attended(&self, id: GateId) -> bool {
-        self.gates[id.0].attended_by.is_some()
+        self.gates[id.0].attended_for.is_some()
+    }
+
+    /// True if a waiter that needs this amount must wait for the answer to the one that attends.
+    pub(super) fn is_attended_for(&self, id: GateId, amount: u64) -> bool {
+        self.gates[id.0].attended_for.is_some_and(|attended| amount > attended / 2)
     }
 
     /// The request of that waiter does not wait any more. The gate is open.
     pub(super) fn end_attending(&mut self, id: GateId) {
         let gate = &mut self.gates[id.0];
-        gate.attended_by = None;
+        gate.attended_for = None;
         gate.closed = None;
     }
 
