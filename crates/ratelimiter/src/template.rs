@@ -1,8 +1,14 @@
 //! Templates: definitions from which limits are made for keys that nobody listed.
 
+mod instances;
+
 use crate::error::DefineError;
 use crate::key::{KeyPattern, LimitKey};
 use crate::limit::Limit;
+
+pub use self::instances::{
+    CountedTemplates, InstanceBounds, InstanceMark, NewInstance, NoInstance,
+};
 
 /// The defined templates, the most specific first.
 ///
@@ -81,7 +87,10 @@ impl Templates {
 
 /// Checks the key of a new definition: a `*` in it must be a whole segment of a pattern. Limits of the first edition may have
 /// others.
-pub(crate) fn check_new_key(key: &LimitKey) -> Result<(), DefineError> {
+///
+/// # Errors
+/// The key has another `*`.
+pub fn check_new_key(key: &LimitKey) -> Result<(), DefineError> {
     pattern_of(key).map(drop)
 }
 
