@@ -134,6 +134,14 @@ impl<L: HostedLedger> HostedBackend for TigerBeetleLimiter<L> {
         None
     }
 
+    fn template_of(&self, key: &LimitKey) -> Option<LimitKey> {
+        Self::template_of(self, key)
+    }
+
+    fn instances(&self) -> Vec<(LimitKey, usize)> {
+        self.instances_by_template()
+    }
+
     fn write_metrics(&self, text: &mut String) {
         self.ledger().write_metrics(text);
         let mut own = Text::default();

@@ -59,7 +59,6 @@ macro_rules! all {
             start::tb_08_a_decrease_is_resumed,
             start::tb_08_a_decrease_that_was_not_kept_is_taken_back,
             start::tb_08_a_start_writes_nothing_when_nothing_has_changed,
-            start::tpl_01_a_template_is_refused,
         }
     };
 }

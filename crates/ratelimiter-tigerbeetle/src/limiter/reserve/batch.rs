@@ -45,7 +45,7 @@ enum BatchItem {
     InItem(Vec<ResolvedRequirement>, Range<usize>),
     /// By its own request to the ledger.
     Alone,
-    Refused(ReserveError),
+    Answered(Result<Decision, ReserveError>),
 }
 
 impl<L: Ledger> TigerBeetleLimiter<L> {
@@ -71,13 +71,34 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         answers
     }
 
-    /// Plans these requests, after the periods that they need have begun, all together.
+    /// Makes the instances that these requests need, all together, and plans them again.
+    async fn make_instances_of(
+        &self,
+        requests: &[ReserveRequest],
+        plans: &mut [Result<ReservePlan, ReserveError>],
+    ) {
+        let make = async |(request, plan): (&ReserveRequest, &mut Result<_, _>)| {
+            if let Ok(ReservePlan::MakeInstances(requirements)) = plan {
+                let requirements = std::mem::take(requirements);
+                *plan = match self.make_instances_for(request, requirements).await {
+                    Ok(Some(plan)) => Ok(plan),
+                    Ok(None) => self.plan_reserve(request),
+                    Err(error) => Err(error),
+                };
+            }
+        };
+        join_all(requests.iter().zip(plans).map(make)).await;
+    }
+
+    /// Plans these requests, after the instances that they need were made and the periods have begun,
+    /// all together.
     async fn plan_part(
         &self,
         requests: &[ReserveRequest],
     ) -> Vec<Result<ReservePlan, ReserveError>> {
         let plan = |request| self.plan_reserve(request);
         let mut plans: Vec<_> = requests.iter().map(plan).collect();
+        self.make_instances_of(requests, &mut plans).await;
         let mut ended = Vec::new();
         for plan in plans.iter().flatten() {
             if let ReservePlan::BeginPeriods(keys) = plan {
@@ -114,9 +135,11 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             Ok(
                 ReservePlan::Replay(_)
                 | ReservePlan::BeginPeriods(_)
+                | ReservePlan::MakeInstances(_)
                 | ReservePlan::DeniedByDefinition { .. },
             ) => BatchItem::Alone,
-            Err(error) => BatchItem::Refused(error),
+            Ok(ReservePlan::Answered(answer)) => BatchItem::Answered(answer),
+            Err(error) => BatchItem::Answered(Err(error)),
         };
         let planned: Vec<_> = requests.iter().zip(plans).map(&mut plan_item).collect();
         let transfers: Vec<_> = transfers_of(&item).collect();
@@ -130,14 +153,14 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             (BatchItem::InItem(requirements, at), Ok(results)) => {
                 (&requirements[..], &results[at.clone()])
             }
-            (BatchItem::InItem(..), Err(_)) | (BatchItem::Alone | BatchItem::Refused(_), _) => {
+            (BatchItem::InItem(..), Err(_)) | (BatchItem::Alone | BatchItem::Answered(_), _) => {
                 (&[][..], &[][..])
             }
         });
         let shadow_denied = self.shadow_denied(&chains.collect::<Vec<_>>()).await;
         let answer =
             async |request: &ReserveRequest, planned, shadow_denied| match (planned, &results) {
-                (BatchItem::Refused(error), _) => Err(error),
+                (BatchItem::Answered(answer), _) => answer,
                 (BatchItem::InItem(requirements, at), Ok(results)) => {
                     let (transfers, results) = (&transfers[at.clone()], &results[at]);
                     let reply = ChainReply { transfers, results, shadow_denied };
