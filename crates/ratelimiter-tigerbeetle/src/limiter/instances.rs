@@ -27,6 +27,14 @@ use crate::lock::lock;
 /// Instances that callers wait for, with the marks of those that count as new.
 pub(super) type DueInstances = BTreeMap<LimitKey, Option<Arc<InstanceMark>>>;
 
+/// What a reserve needs whose limits are not all ready.
+pub(super) enum NeededInstances {
+    /// Check these, and plan it again.
+    Check(Vec<LimitKey>),
+    /// Nothing: this answers it.
+    None(ReservePlan),
+}
+
 /// An instance that was not used here for this time is looked at.
 const IDLE_AFTER: Duration = Duration::from_secs(5);
 /// One that is in use, though not by this server, is looked at again after the time for which this
@@ -40,35 +48,33 @@ const READ_AT_ONCE: usize = 1_000;
 const LISTED_AT_ONCE: usize = 1_000;
 
 impl<L: Ledger> TigerBeetleLimiter<L> {
-    /// Makes or checks the limits of a reserve that are not ready. `None` if the reserve can be planned
-    /// again; otherwise it is answered like this.
-    ///
-    /// No instance is made for a reserve that is denied anyhow: by its definitions, or because a limit
-    /// that is ready has no room.
-    pub(super) async fn make_instances_for(
+    /// The instances that a reserve needs and that are not ready, for
+    /// [`check_instances`](Self::check_instances). None is made for a reserve that is denied anyhow: by
+    /// its definitions, or because a limit that is ready has no room.
+    pub(super) async fn needed_instances(
         &self,
         request: &ReserveRequest,
         requirements: Vec<ResolvedRequirement>,
-    ) -> Result<Option<ReservePlan>, ReserveError> {
+    ) -> Result<NeededInstances, ReserveError> {
         if let Some(otherwise) = self.refuse_by_definition(&requirements) {
-            return Ok(Some(ReservePlan::DeniedByDefinition { requirements, otherwise }));
+            let plan = ReservePlan::DeniedByDefinition { requirements, otherwise };
+            return Ok(NeededInstances::None(plan));
         }
         self.reject_when_expiry_lags()?;
         if let Some(answer) = self.try_ready_limits(request.lease, &requirements).await? {
-            return Ok(Some(ReservePlan::Answered(answer)));
+            return Ok(NeededInstances::None(ReservePlan::Answered(answer)));
         }
         let not_ready = requirements.iter().filter(|need| !need.limit.is_ready());
         let keys: Vec<LimitKey> = not_ready.map(|need| need.limit.key().clone()).collect();
         match self.claim_instances(&keys) {
             // Without a template any more, the key is unknown when the reserve is planned again.
-            Ok(()) | Err(NoInstance::Unknown { .. }) => {}
+            Ok(()) | Err(NoInstance::Unknown { .. }) => Ok(NeededInstances::Check(keys)),
             Err(NoInstance::TooMany { template }) => {
                 let otherwise = Ok(self.deny_closed(DenialReason::TooManyLimits { template }));
-                return Ok(Some(ReservePlan::DeniedByDefinition { requirements, otherwise }));
+                let plan = ReservePlan::DeniedByDefinition { requirements, otherwise };
+                Ok(NeededInstances::None(plan))
             }
         }
-        self.check_instances(keys).await?;
-        Ok(None)
     }
 
     /// Counts those of the instances that are new here (`TPL-07`). They stay due until some caller has

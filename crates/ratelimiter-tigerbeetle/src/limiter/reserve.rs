@@ -14,6 +14,7 @@ use ratelimiter::{
 pub(super) use self::batch::PartSize;
 use self::chain::Refusal;
 use super::TigerBeetleLimiter;
+use super::instances::NeededInstances;
 use super::lease::{Lease, LeaseLookup};
 use super::table::ResolvedRequirement;
 use super::unanswered::{RETRY_AFTER, unanswered, unexpected_status};
@@ -91,8 +92,9 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             match self.plan_reserve(request)? {
                 ReservePlan::BeginPeriods(keys) => self.begin_periods(keys).await?,
                 ReservePlan::MakeInstances(requirements) => {
-                    if let Some(plan) = self.make_instances_for(request, requirements).await? {
-                        return Ok(plan);
+                    match self.needed_instances(request, requirements).await? {
+                        NeededInstances::Check(keys) => self.check_instances(keys).await?,
+                        NeededInstances::None(plan) => return Ok(plan),
                     }
                 }
                 plan => return Ok(plan),

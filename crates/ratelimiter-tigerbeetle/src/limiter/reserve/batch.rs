@@ -9,6 +9,7 @@ use futures::future::join_all;
 use ratelimiter::{Decision, ReserveError, ReserveRequest};
 
 use super::super::TigerBeetleLimiter;
+use super::super::instances::NeededInstances;
 use super::super::table::ResolvedRequirement;
 use super::super::unanswered::unanswered;
 use super::{ChainReply, ReservePlan, chain, transfers_of};
@@ -77,17 +78,31 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         requests: &[ReserveRequest],
         plans: &mut [Result<ReservePlan, ReserveError>],
     ) {
-        let make = async |(request, plan): (&ReserveRequest, &mut Result<_, _>)| {
-            if let Ok(ReservePlan::MakeInstances(requirements)) = plan {
-                let requirements = std::mem::take(requirements);
-                *plan = match self.make_instances_for(request, requirements).await {
-                    Ok(Some(plan)) => Ok(plan),
-                    Ok(None) => self.plan_reserve(request),
-                    Err(error) => Err(error),
-                };
+        let need = async |(request, plan): (&ReserveRequest, &mut Result<_, _>)| {
+            let Ok(ReservePlan::MakeInstances(requirements)) = plan else {
+                return None;
+            };
+            let requirements = std::mem::take(requirements);
+            match self.needed_instances(request, requirements).await {
+                Ok(NeededInstances::Check(keys)) => return Some(keys),
+                Ok(NeededInstances::None(other)) => *plan = Ok(other),
+                Err(error) => *plan = Err(error),
             }
+            None
         };
-        join_all(requests.iter().zip(plans).map(make)).await;
+        let needed = join_all(requests.iter().zip(plans.iter_mut()).map(need)).await;
+        let keys: Vec<_> = needed.iter().flatten().flatten().cloned().collect();
+        if keys.is_empty() {
+            return;
+        }
+        let checked = self.check_instances(keys).await;
+        let planned = requests.iter().zip(plans).zip(needed);
+        for ((request, plan), _) in planned.filter(|(_, needed)| needed.is_some()) {
+            *plan = match &checked {
+                Ok(()) => self.plan_reserve(request),
+                Err(unanswered) => Err(unanswered.clone().into()),
+            };
+        }
     }
 
     /// Plans these requests, after the instances that they need were made and the periods have begun,
