@@ -17,7 +17,7 @@ use ratelimiter::{
 };
 
 use super::TigerBeetleLimiter;
-use super::capacity::{definition_goal, registered_as};
+use super::capacity::{AdminState, definition_goal, registered_as};
 use super::periods::AccountRequest;
 use super::reserve::ReservePlan;
 use super::table::{KnownLimit, LimitTable, ResolvedRequirement};
@@ -56,6 +56,16 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         request: &ReserveRequest,
         requirements: Vec<ResolvedRequirement>,
     ) -> Result<NeededInstances, ReserveError> {
+        let not_ready = requirements.iter().filter(|need| !need.limit.is_ready());
+        let keys: Vec<LimitKey> = not_ready.map(|need| need.limit.key().clone()).collect();
+        let denied = |requirements, template| {
+            let otherwise = Ok(self.deny_closed(DenialReason::TooManyLimits { template }));
+            let plan = ReservePlan::DeniedByDefinition { requirements, otherwise };
+            Ok(NeededInstances::None(plan))
+        };
+        if let Err(template) = self.check_instance_bounds(&keys) {
+            return denied(requirements, template);
+        }
         if let Some(otherwise) = self.refuse_by_definition(&requirements) {
             let plan = ReservePlan::DeniedByDefinition { requirements, otherwise };
             return Ok(NeededInstances::None(plan));
@@ -64,26 +74,34 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         if let Some(answer) = self.try_ready_limits(request.lease, &requirements).await? {
             return Ok(NeededInstances::None(ReservePlan::Answered(answer)));
         }
-        let not_ready = requirements.iter().filter(|need| !need.limit.is_ready());
-        let keys: Vec<LimitKey> = not_ready.map(|need| need.limit.key().clone()).collect();
         match self.claim_instances(&keys) {
             // Without a template any more, the key is unknown when the reserve is planned again.
             Ok(()) | Err(NoInstance::Unknown { .. }) => Ok(NeededInstances::Check(keys)),
-            Err(NoInstance::TooMany { template }) => {
-                let otherwise = Ok(self.deny_closed(DenialReason::TooManyLimits { template }));
-                let plan = ReservePlan::DeniedByDefinition { requirements, otherwise };
-                Ok(NeededInstances::None(plan))
-            }
+            Err(NoInstance::TooMany { template }) => denied(requirements, template),
         }
     }
 
-    /// Counts those of the instances that are new here (`TPL-07`). They stay due until some caller has
-    /// made them.
+    /// Whether those of the instances that are new here can be made (`TPL-07`); otherwise returns the
+    /// template of the first one.
+    fn check_instance_bounds(&self, keys: &[LimitKey]) -> Result<(), LimitKey> {
+        let due = lock(&self.due_instances);
+        let table = self.read_table();
+        let new = new_instances(keys, &due, &table);
+        let first = new.first().and_then(|key| table.template_of(key));
+        let now = self.options.clock.now();
+        match first {
+            Some(template) if !self.instance_bounds.has_room(now, &table.templates, new.len()) => {
+                Err(template.clone())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Counts those of the instances that are new here. They stay due until some caller has made them.
     fn claim_instances(&self, keys: &[LimitKey]) -> Result<(), NoInstance> {
         let mut due = lock(&self.due_instances);
         let table = self.read_table();
-        let is_new = |key: &&LimitKey| table.get(key).is_none() && !due.contains_key(*key);
-        let new: Vec<&LimitKey> = keys.iter().filter(is_new).collect();
+        let new = new_instances(keys, &due, &table);
         let now = self.options.clock.now();
         for (limit, mark) in self.instance_bounds.make(now, &table.templates, &new)? {
             due.insert(limit.key, Some(Arc::new(mark)));
@@ -95,15 +113,25 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     /// instances join; those for the same one find it done.
     pub(super) async fn check_instances(&self, keys: Vec<LimitKey>) -> Result<(), Unanswered> {
         let mut admin = self.admin.lock().await;
-        let mut due = std::mem::take(&mut *lock(&self.due_instances));
-        // An earlier call may have taken them and failed.
+        // They stay due while they are made, so that nobody counts them again.
+        let mut due = lock(&self.due_instances).clone();
+        // An earlier call may have taken them along and failed.
         for key in keys {
             due.entry(key).or_default();
         }
-        let new = {
+        let checked = self.check_due(&mut admin, &due).await;
+        lock(&self.due_instances).retain(|key, _| !due.contains_key(key));
+        checked
+    }
+
+    async fn check_due(
+        &self,
+        admin: &mut AdminState,
+        due: &DueInstances,
+    ) -> Result<(), Unanswered> {
+        let new: Vec<_> = {
             let table = self.read_table();
-            let new = due.into_iter().filter_map(|(key, mark)| instance(&table, &key, mark));
-            new.collect::<Vec<_>>()
+            due.iter().filter_map(|(key, mark)| instance(&table, key, mark.as_ref())).collect()
         };
         let requests: Vec<_> = new.iter().map(|(limit, _)| AccountRequest::of(limit)).collect();
         let accounts = self.current_accounts(&requests).await?;
@@ -111,7 +139,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             definition_goal(limit, *account, admin.uncertain.contains(&limit.key))
         });
         let goals = goals.collect();
-        let outcomes = self.create_and_apply_all(&mut admin, goals).await;
+        let outcomes = self.create_and_apply_all(admin, goals).await;
         let now = self.options.clock.now();
         let mut checked = Ok(());
         let mut table = self.write_table();
@@ -219,19 +247,29 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     }
 }
 
+/// The instances that neither this server knows nor a caller waits for.
+fn new_instances<'a>(
+    keys: &'a [LimitKey],
+    due: &DueInstances,
+    table: &LimitTable,
+) -> Vec<&'a LimitKey> {
+    let is_new = |key: &&LimitKey| table.get(key).is_none() && !due.contains_key(*key);
+    keys.iter().filter(is_new).collect()
+}
+
 /// The definition of an instance that has to be checked, and its mark; `None` if it is ready, or no
 /// template matches any more.
 fn instance(
     table: &LimitTable,
     key: &LimitKey,
-    claimed: Option<Arc<InstanceMark>>,
+    claimed: Option<&Arc<InstanceMark>>,
 ) -> Option<(Limit, Arc<InstanceMark>)> {
     let known = table.get(key);
     if known.is_some_and(|limit| limit.is_ready()) {
         return None;
     }
     let template = table.templates.all().find(key)?;
-    let earlier = known.and_then(|limit| limit.mark().cloned()).or(claimed);
+    let earlier = known.and_then(|limit| limit.mark()).or(claimed).cloned();
     let limit = Limit { key: key.clone(), ..template.clone() };
     let mark = earlier.filter(|mark| *mark.template() == template.key).or_else(|| {
         let (_, mark) = table.templates.instance(key).ok()?;

@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use futures::future::join_all;
 use ratelimiter::{
-    Backend, Decision, DefineError, LimitStatus, Limiter, RegisteredLimit, ReserveError,
+    Backend, Decision, DefineError, DenialReason, LimitStatus, Limiter, RegisteredLimit,
+    ReserveError,
 };
 use ratelimiter_tigerbeetle::ids;
 use ratelimiter_tigerbeetle::ledger::{AccountRow, Ledger, WorkItem};
@@ -197,6 +199,62 @@ fn tb_21_an_instance_follows_a_change_whose_calls_were_not_answered() {
                 }
             }
         }
+    });
+}
+
+/// TB-21: a change that arrives when the template was changed back has no effect.
+#[test]
+fn tb_21_a_late_change_of_an_instance_changes_nothing() {
+    run(async {
+        for to in [20, 5, 2] {
+            for is_back_unanswered in [false, true] {
+                let on = on_recording_model();
+                let limiter = on.limiter();
+                limiter.define(on.concurrency("t:*", 60, 10)).await.unwrap();
+                assert!(on.reserve(&limiter, on.lease(), [("t:a", 3)]).await.unwrap().is_allowed());
+                on.ledger.fail_from(1, Fault::RequestLost);
+                limiter.define(on.concurrency("t:*", 60, to)).await.unwrap();
+                let late_requests = on.ledger.take_calls();
+                on.ledger.fail_from(0, Fault::RequestLost);
+                if !is_back_unanswered {
+                    on.ledger.heal();
+                }
+                limiter.define(on.concurrency("t:*", 60, 10)).await.unwrap();
+                on.ledger.heal();
+                assert!(on.reserve(&limiter, on.lease(), [("t:a", 3)]).await.unwrap().is_allowed());
+                for call in late_requests {
+                    if let Call::CreateTransfers(item) = call {
+                        on.ledger.create_transfers(item).await.unwrap();
+                    }
+                }
+                assert_eq!(capacity(&on, "t:a").await, 10, "{to}, {is_back_unanswered}");
+                assert!(on.reserve(&limiter, on.lease(), [("t:a", 4)]).await.unwrap().is_allowed());
+            }
+        }
+    });
+}
+
+/// TB-21, TPL-07: concurrent first reserves of one instance count it once, and those of others are
+/// counted exactly.
+#[test]
+fn tb_21_the_bound_on_instances_is_exact() {
+    const INSTANCES_MAX: usize = 5;
+    run(async {
+        let on = on_recording_model();
+        let limiter = on.limiter_with(|options| options.instances_max = INSTANCES_MAX);
+        limiter.define(on.concurrency("t:*", 60, 100)).await.unwrap();
+        on.ledger.shuffle(3);
+        let names: Vec<_> = (0..3 * INSTANCES_MAX).map(|n| format!("t:{}", n / 3)).collect();
+        let reserve = |name| on.reserve(&limiter, on.lease(), [(name, 1)]);
+        let answers = join_all(names.iter().map(|name| reserve(name))).await;
+        assert!(answers.into_iter().all(|answer| answer.unwrap().is_allowed()));
+        let answer = reserve("t:more").await.unwrap();
+        let Decision::Denied(denial) = answer else { panic!("{answer:?}") };
+        let template = on.key("t:*");
+        assert_eq!(denial.reason, DenialReason::TooManyLimits { template: template.clone() });
+        assert_eq!(account(&on, "t:more").await, None);
+        assert_eq!(limiter.instances_by_template(), [(template, INSTANCES_MAX)]);
+        assert!(reserve("t:0").await.unwrap().is_allowed(), "nothing else suffers");
     });
 }
 

@@ -96,16 +96,19 @@ impl InstanceBounds {
         let Some((_, first)) = made.first() else {
             return Ok(made);
         };
-        if now.since(recent.since) >= SECOND {
-            *recent = RecentInstances { since: now, count: 0 };
-        }
-        let is_within = templates.instance_count() <= self.count_max
-            && recent.count + made.len() <= self.new_per_second_max;
-        if !is_within {
+        let count = recent.count_at(now) + made.len();
+        if templates.instance_count() > self.count_max || count > self.new_per_second_max {
             return Err(NoInstance::TooMany { template: first.template().clone() });
         }
-        recent.count += made.len();
+        recent.count = count;
         Ok(made)
+    }
+
+    /// Whether so many instances could be made now.
+    pub fn has_room(&self, now: Timestamp, templates: &CountedTemplates, new_count: usize) -> bool {
+        let recent_count = self.lock_recent().count_at(now);
+        templates.instance_count() + new_count <= self.count_max
+            && recent_count + new_count <= self.new_per_second_max
     }
 
     /// Some instances that were made at `now` did not come into use.
@@ -119,6 +122,16 @@ impl InstanceBounds {
 
     fn lock_recent(&self) -> MutexGuard<'_, RecentInstances> {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl RecentInstances {
+    /// Those of the second that `now` is in.
+    fn count_at(&mut self, now: Timestamp) -> usize {
+        if now.since(self.since) >= SECOND {
+            *self = Self { since: now, count: 0 };
+        }
+        self.count
     }
 }
 
