@@ -97,7 +97,10 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                         NeededInstances::None(plan) => return Ok(plan),
                     }
                 }
-                plan => return Ok(plan),
+                plan @ (ReservePlan::SendChain(_)
+                | ReservePlan::Replay(_)
+                | ReservePlan::Answered(_)
+                | ReservePlan::DeniedByDefinition { .. }) => return Ok(plan),
             }
         }
         let reason = "the limits change as soon as they are known".to_owned();
