@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::key::LimitKey;
 use crate::lease::LeaseId;
+use crate::template::TEMPLATES_MAX;
 
 /// Why a reserve got no decision.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -63,6 +64,9 @@ pub enum DefineError {
     /// No new limit or template can have this key.
     #[error("{key} cannot be defined: {reason}")]
     InvalidKey { key: LimitKey, reason: String },
+    /// There are [`TEMPLATES_MAX`] templates.
+    #[error("{TEMPLATES_MAX} templates are defined, which is the most there may be; delete some")]
+    TooManyTemplates,
     /// The backend gave no answer, or the definition could not be stored.
     #[error(transparent)]
     Unanswered(#[from] Unanswered),

@@ -55,6 +55,6 @@ pub use request::{
     RequestError, Requirement, Requirements, ReserveRequest,
 };
 pub use template::{
-    CountedTemplates, InstanceBounds, InstanceMark, NewInstance, NoInstance, Templates,
-    check_new_key,
+    CountedTemplates, InstanceBounds, InstanceMark, NewInstance, NewInstances, NoInstance,
+    TEMPLATES_MAX, Templates, check_new_key,
 };

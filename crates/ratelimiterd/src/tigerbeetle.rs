@@ -137,8 +137,8 @@ impl<L: HostedLedger> HostedBackend for TigerBeetleLimiter<L> {
         None
     }
 
-    fn template_of(&self, key: &LimitKey) -> Option<LimitKey> {
-        Self::template_of(self, key)
+    fn metrics_key(&self, key: &LimitKey) -> Option<LimitKey> {
+        Self::metrics_key(self, key)
     }
 
     fn instances(&self) -> Vec<(LimitKey, usize)> {

@@ -23,6 +23,7 @@ use super::periods::AccountRequest;
 use super::table::{KnownLimit, LimitAccount};
 use super::templates::EarlierChange;
 use super::unanswered::{RETRY_AFTER, unexpected_status};
+use crate::ids;
 use crate::ledger::{AccountId, AccountRow, Ledger, WorkItem};
 
 /// The most attempts at a change when others change the same account. One of them succeeds each
@@ -68,7 +69,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let (limits, templates): (Vec<_>, Vec<_>) =
             limits.into_iter().partition(|limit| !limit.key.is_template());
         let mut admin = self.admin.lock().await;
-        templates.iter().try_for_each(|template| self.read_table().templates.check(template))?;
+        self.read_table().templates.check_all(templates.iter())?;
         let requests = self.requests_of(&limits)?;
         self.check_instances_of_other_kinds(&limits).await?;
         let accounts = self.current_accounts(&requests).await?;
@@ -100,36 +101,44 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     }
 
     /// A definition takes the instance of its key over, with what is reserved (`TPL-03`). If the
-    /// template is of another kind, nothing may be reserved.
+    /// template is of another kind, nothing may be reserved or owed.
     async fn check_instances_of_other_kinds(&self, limits: &[Limit]) -> Result<(), DefineError> {
-        let (mut lasting, mut calendar) = (Vec::new(), Vec::new());
-        {
+        let others: Vec<(&LimitKey, LimitKind)> = {
             let table = self.read_table();
-            for Limit { key, kind, .. } in limits {
-                let is_defined = table.get(key).is_some_and(|limit| limit.mark().is_none());
-                let instance = table.definition_of(key).filter(|_| !is_defined);
-                match instance.map(|instance| instance.kind) {
-                    Some(is) if is.is_same_kind(*kind) => {}
-                    Some(is @ LimitKind::Calendar { .. }) => calendar.push((key.clone(), is)),
-                    Some(is) => lasting.push((key, LimitAccount::lasting(key), is)),
-                    None => {}
-                }
-            }
-        }
-        let keys: Vec<_> = calendar.iter().map(|(key, _)| key.clone()).collect();
-        let periods = self.announced_accounts(&keys).await?;
-        let in_course = calendar.iter().zip(periods);
-        lasting.extend(in_course.filter_map(|((key, is), account)| Some((key, account?, *is))));
-        let rows = self.rows_of(lasting.iter().map(|(_, account, _)| account.id).collect()).await?;
-        let is_used = |account: &LimitAccount| {
-            rows.get(&account.id).is_some_and(|row| Version::of(*row).used() > 0)
+            let instance_of_other_kind = |limit: &Limit| {
+                let known = table.get(&limit.key);
+                let is_defined = known.is_some_and(|known| known.mark().is_none());
+                let instance = table.definition_of(&limit.key).filter(|_| !is_defined)?;
+                Some(instance.kind).filter(|is| !is.is_same_kind(limit.kind))
+            };
+            let with_kind = |limit| Some((&limit.key, instance_of_other_kind(limit)?));
+            limits.iter().filter_map(with_kind).collect()
         };
-        match lasting.iter().find(|(_, account, _)| is_used(account)) {
-            Some((key, _, is)) => {
-                Err(DefineError::KindConflict { key: LimitKey::clone(key), is: is.name() })
+        let keys: Vec<_> = others.iter().map(|(key, _)| LimitKey::clone(key)).collect();
+        let periods = self.announced_accounts(&keys).await?;
+        let used_by = |(key, is): &(&LimitKey, LimitKind), period: Option<LimitAccount>| match is {
+            LimitKind::Calendar { .. } => period.map(|account| account.id),
+            LimitKind::Rolling { .. } | LimitKind::Concurrency { .. } => {
+                Some(ids::limit_account(key))
             }
-            None => Ok(()),
+        };
+        let accounts = others.iter().zip(periods).map(|(other, period)| used_by(other, period));
+        let accounts: Vec<_> = accounts.collect();
+        let debts = keys.iter().map(ids::debt_account);
+        let rows = self.rows_of(accounts.iter().copied().flatten().chain(debts).collect()).await?;
+        let is_used = |account: AccountId| {
+            rows.get(&account).is_some_and(|row| row.balances.debits_pending > 0)
+        };
+        let owes = |key: &LimitKey| {
+            let row = rows.get(&ids::debt_account(key));
+            row.is_some_and(|row| row.balances.debits_posted > row.balances.credits_posted)
+        };
+        for ((key, is), account) in others.into_iter().zip(accounts) {
+            if account.is_some_and(is_used) || owes(key) {
+                return Err(DefineError::KindConflict { key: key.clone(), is: is.name() });
+            }
         }
+        Ok(())
     }
 
     /// Asks for the accounts of definitions. A period that nobody has announced yet ends by the

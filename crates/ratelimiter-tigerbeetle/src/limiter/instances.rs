@@ -59,7 +59,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let not_ready = requirements.iter().filter(|need| !need.limit.is_ready());
         let keys: Vec<LimitKey> = not_ready.map(|need| need.limit.key().clone()).collect();
         let denied = |requirements, template| {
-            let otherwise = Ok(self.deny_closed(DenialReason::TooManyLimits { template }));
+            let otherwise = Ok(self.deny_closed(DenialReason::TooManyInstances { template }));
             let plan = ReservePlan::DeniedByDefinition { requirements, otherwise };
             Ok(NeededInstances::None(plan))
         };
@@ -103,7 +103,8 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let table = self.read_table();
         let new = new_instances(keys, &due, &table);
         let now = self.options.clock.now();
-        for (limit, mark) in self.instance_bounds.make(now, &table.templates, &new)? {
+        let made = self.instance_bounds.make(now, &table.templates, &new)?;
+        for (limit, mark) in made.instances {
             due.insert(limit.key, Some(Arc::new(mark)));
         }
         Ok(())
@@ -236,9 +237,18 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         Ok(states)
     }
 
-    /// The template that governs a key which is not defined itself.
-    pub fn template_of(&self, key: &LimitKey) -> Option<LimitKey> {
-        self.read_table().template_of(key).cloned()
+    /// The key for which metrics of a limit are kept: its own, or that of the template that governs it.
+    /// `None` if a template may have governed the key, and neither a definition nor a template does any
+    /// more.
+    pub fn metrics_key(&self, key: &LimitKey) -> Option<LimitKey> {
+        let table = self.read_table();
+        // Each denial at a server asks, and many have never had a template.
+        if !table.templates.has_changed() {
+            return Some(key.clone());
+        }
+        let is_defined = table.get(key).is_some_and(|limit| limit.mark().is_none())
+            || table.templates.all().get(key).is_some();
+        if is_defined { Some(key.clone()) } else { table.template_of(key).cloned() }
     }
 
     /// The number of instances of each template that this server knows, sorted by key.

@@ -251,7 +251,7 @@ fn tb_21_the_bound_on_instances_is_exact() {
         let answer = reserve("t:more").await.unwrap();
         let Decision::Denied(denial) = answer else { panic!("{answer:?}") };
         let template = on.key("t:*");
-        assert_eq!(denial.reason, DenialReason::TooManyLimits { template: template.clone() });
+        assert_eq!(denial.reason, DenialReason::TooManyInstances { template: template.clone() });
         assert_eq!(account(&on, "t:more").await, None);
         assert_eq!(limiter.instances_by_template(), [(template, INSTANCES_MAX)]);
         assert!(reserve("t:0").await.unwrap().is_allowed(), "nothing else suffers");

@@ -3,21 +3,31 @@
 //! An instance is an ordinary limit with an [`InstanceMark`](crate::InstanceMark). It exists while it is in use or owes a debt; then the
 //! sweep drops it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::ops::{Deref, DerefMut};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::MemoryOptions;
+use super::templates::Walk;
 use crate::clock::Timestamp;
-use crate::key::LimitKey;
-use crate::template::{CountedTemplates, InstanceBounds, NewInstance, NoInstance};
+use crate::key::{KeyPattern, LimitKey};
+use crate::template::{CountedTemplates, InstanceBounds, NewInstances, NoInstance};
 
 /// The templates, and a count of their instances.
 #[derive(Debug)]
 pub(super) struct Instances {
     /// Locked inside the shard of a group, never around it: an instance is made and a template is changed in a fixed order.
-    templates: RwLock<CountedTemplates>,
-    /// Changes of templates happen one at a time.
-    changes: Mutex<()>,
+    templates: RwLock<FollowedTemplates>,
     bounds: InstanceBounds,
+}
+
+/// The templates, and how far the instances have followed their changes.
+#[derive(Debug, Default)]
+pub(super) struct FollowedTemplates {
+    templates: CountedTemplates,
+    /// How many changes of templates there were.
+    change_count: u64,
+    /// All instances have followed the changes up to this one.
+    followed_count: u64,
 }
 
 /// Whether the bounds on instances apply.
@@ -31,26 +41,18 @@ pub(super) enum Bounds {
 impl Instances {
     pub(super) fn new(options: &MemoryOptions) -> Self {
         let MemoryOptions { instances_max, new_instances_per_second_max, .. } = *options;
-        Self {
-            templates: RwLock::default(),
-            changes: Mutex::default(),
-            bounds: InstanceBounds::new(instances_max, new_instances_per_second_max),
-        }
+        let bounds = InstanceBounds::new(instances_max, new_instances_per_second_max);
+        Self { templates: RwLock::default(), bounds }
     }
 
     // A panic under these locks poisons the whole limiter, if it matters.
 
-    pub(super) fn templates(&self) -> RwLockReadGuard<'_, CountedTemplates> {
+    pub(super) fn templates(&self) -> RwLockReadGuard<'_, FollowedTemplates> {
         self.templates.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn templates_mut(&self) -> RwLockWriteGuard<'_, CountedTemplates> {
+    pub(super) fn templates_mut(&self) -> RwLockWriteGuard<'_, FollowedTemplates> {
         self.templates.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits for other changes of templates.
-    pub(super) fn begin_template_change(&self) -> MutexGuard<'_, ()> {
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Definitions for all these keys, or none. The shards of their groups are locked, so that no change of a template is missed.
@@ -59,7 +61,7 @@ impl Instances {
         now: Timestamp,
         keys: &[&LimitKey],
         bounds: Bounds,
-    ) -> Result<Vec<NewInstance>, NoInstance> {
+    ) -> Result<NewInstances, NoInstance> {
         let templates = self.templates();
         match bounds {
             Bounds::Apply => self.bounds.make(now, &templates, keys),
@@ -67,8 +69,45 @@ impl Instances {
         }
     }
 
-    /// Some instances that were made at `now` did not come into use.
-    pub(super) fn take_back(&self, now: Timestamp, count: usize) {
-        self.bounds.take_back(now, count);
+    /// Some instances that were made did not come into use.
+    pub(super) fn take_back(&self, counted_since: Option<Timestamp>, count: usize) {
+        self.bounds.take_back(counted_since, count);
+    }
+}
+
+impl FollowedTemplates {
+    /// Counts a change of these templates. Returns the walk that brings the instances in line; `None` if they are.
+    pub(super) fn begin_walk(&mut self, changed: Vec<KeyPattern>) -> Option<Walk> {
+        let is_followed = self.followed_count == self.change_count;
+        if is_followed && changed.is_empty() {
+            return None;
+        }
+        self.change_count += 1;
+        // Instances are made under this lock.
+        if self.instance_count() == 0 {
+            self.followed_count = self.change_count;
+            return None;
+        }
+        // A walk that did not end may have left any instance behind.
+        Some(Walk::new(self.change_count, is_followed.then_some(changed)))
+    }
+
+    /// The walk after this change has ended.
+    pub(super) fn end_walk(&mut self, change: u64) {
+        self.followed_count = self.followed_count.max(change);
+    }
+}
+
+impl Deref for FollowedTemplates {
+    type Target = CountedTemplates;
+
+    fn deref(&self) -> &CountedTemplates {
+        &self.templates
+    }
+}
+
+impl DerefMut for FollowedTemplates {
+    fn deref_mut(&mut self) -> &mut CountedTemplates {
+        &mut self.templates
     }
 }

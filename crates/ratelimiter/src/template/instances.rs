@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::{Templates, check_new_key};
+use super::{Templates, check_new_key, instance_of};
 use crate::clock::Timestamp;
 use crate::error::DefineError;
-use crate::key::LimitKey;
+use crate::key::{KeyPattern, LimitKey};
 use crate::limit::{Limit, LimitKind};
 use crate::registry::{LimitState, RegisteredLimit, Usage};
 
@@ -23,6 +23,8 @@ pub struct CountedTemplates {
     counters: HashMap<LimitKey, Arc<TemplateCounters>>,
     /// Of all templates, deleted ones too.
     total: Arc<AtomicUsize>,
+    /// There is a template, or was.
+    has_changed: bool,
 }
 
 /// What is counted for a template.
@@ -42,6 +44,15 @@ pub struct InstanceMark(Arc<TemplateCounters>);
 
 /// A definition for a new instance, and its mark.
 pub type NewInstance = (Limit, InstanceMark);
+
+/// Definitions for new instances, all for one request.
+#[derive(Debug)]
+pub struct NewInstances {
+    /// One for each key, in order.
+    pub instances: Vec<NewInstance>,
+    /// The beginning of the second in which they were counted, if the bounds apply.
+    pub counted_since: Option<Timestamp>,
+}
 
 /// How many instances there may be, and how many new ones in a second (`TPL-07`).
 #[derive(Debug)]
@@ -89,34 +100,43 @@ impl InstanceBounds {
         now: Timestamp,
         templates: &CountedTemplates,
         keys: &[&LimitKey],
-    ) -> Result<Vec<NewInstance>, NoInstance> {
+    ) -> Result<NewInstances, NoInstance> {
+        let found = templates.find_all(keys)?;
         // Counted under the lock, so that the bounds are exact.
         let mut recent = self.lock_recent();
-        let made = templates.instances(keys)?;
-        let Some((_, first)) = made.first() else {
-            return Ok(made);
-        };
-        let count = recent.count_at(now) + made.len();
-        if templates.instance_count() > self.count_max || count > self.new_per_second_max {
-            return Err(NoInstance::TooMany { template: first.template().clone() });
+        if !self.is_within(recent.at(now), templates, keys.len())
+            && let Some(first) = found.first()
+        {
+            return Err(NoInstance::TooMany { template: first.key.clone() });
         }
-        recent.count = count;
-        Ok(made)
+        recent.count += keys.len();
+        let pairs = keys.iter().zip(found);
+        let instances = pairs.map(|(key, template)| templates.make(template, key)).collect();
+        Ok(NewInstances { instances, counted_since: Some(recent.since) })
     }
 
     /// Whether so many instances could be made now.
-    pub fn has_room(&self, now: Timestamp, templates: &CountedTemplates, new_count: usize) -> bool {
-        let recent_count = self.lock_recent().count_at(now);
-        templates.instance_count() + new_count <= self.count_max
-            && recent_count + new_count <= self.new_per_second_max
+    pub fn has_room(&self, now: Timestamp, templates: &CountedTemplates, count: usize) -> bool {
+        self.is_within(self.lock_recent().at(now), templates, count)
     }
 
-    /// Some instances that were made at `now` did not come into use.
-    pub fn take_back(&self, now: Timestamp, count: usize) {
+    /// The first request of a second may need more than the bound, so that it is not denied for ever.
+    fn is_within(
+        &self,
+        recent: &RecentInstances,
+        templates: &CountedTemplates,
+        count: usize,
+    ) -> bool {
+        let is_first = recent.count == 0 && self.new_per_second_max > 0;
+        templates.instance_count() + count <= self.count_max
+            && (is_first || recent.count + count <= self.new_per_second_max)
+    }
+
+    /// Some instances that were made did not come into use. In a later second they do not count any more.
+    pub fn take_back(&self, counted_since: Option<Timestamp>, count: usize) {
         let mut recent = self.lock_recent();
-        // In a later second they do not count any more.
-        if now.since(recent.since) < SECOND {
-            recent.count = recent.count.saturating_sub(count);
+        if counted_since == Some(recent.since) {
+            recent.count -= count;
         }
     }
 
@@ -127,11 +147,11 @@ impl InstanceBounds {
 
 impl RecentInstances {
     /// Those of the second that `now` is in.
-    fn count_at(&mut self, now: Timestamp) -> usize {
+    fn at(&mut self, now: Timestamp) -> &Self {
         if now.since(self.since) >= SECOND {
             *self = Self { since: now, count: 0 };
         }
-        self.count
+        self
     }
 }
 
@@ -141,11 +161,20 @@ impl CountedTemplates {
         &self.templates
     }
 
-    /// Whether a template can be defined.
+    /// Whether all these templates can be defined.
     ///
     /// # Errors
-    /// The kind cannot change, or the key is no pattern.
-    pub fn check(&self, template: &Limit) -> Result<(), DefineError> {
+    /// A kind cannot change, a key is no pattern, or there would be too many templates.
+    pub fn check_all<'a>(
+        &self,
+        templates: impl Iterator<Item = &'a Limit> + Clone,
+    ) -> Result<(), DefineError> {
+        templates.clone().try_for_each(|template| self.check(template))?;
+        let new = templates.filter(|template| self.templates.get(&template.key).is_none());
+        self.templates.check_count(new.count())
+    }
+
+    fn check(&self, template: &Limit) -> Result<(), DefineError> {
         let key = &template.key;
         match self.templates.get(key) {
             Some(defined) if !defined.kind.is_same_kind(template.kind) => {
@@ -156,23 +185,27 @@ impl CountedTemplates {
         }
     }
 
-    /// Adds a template, or replaces the one with its key. The counters stay.
+    /// Adds a template, or replaces the one with its key, whatever its kind is. The counters stay. Returns the pattern, unless the
+    /// template was the same before.
     ///
     /// # Errors
-    /// As for [`CountedTemplates::check`].
-    pub fn put(&mut self, template: Limit) -> Result<(), DefineError> {
-        self.check(&template)?;
+    /// As for [`Templates::put`].
+    pub fn put(&mut self, template: Limit) -> Result<Option<KeyPattern>, DefineError> {
         let key = template.key.clone();
+        if self.templates.get(&key) == Some(&template) {
+            return Ok(None);
+        }
         self.templates.put(template)?;
+        self.has_changed = true;
         self.counters.entry(key.clone()).or_insert_with(|| {
             Arc::new(TemplateCounters {
-                key,
+                key: key.clone(),
                 instance_count: AtomicUsize::new(0),
                 total: Arc::clone(&self.total),
                 uncovered: Mutex::new(0),
             })
         });
-        Ok(())
+        Ok(Some(KeyPattern::new(&key).expect("a template's key is a pattern")))
     }
 
     /// Removes and returns the template with this key.
@@ -181,23 +214,42 @@ impl CountedTemplates {
         self.templates.remove(key)
     }
 
+    /// True if there is a template, or was.
+    pub const fn has_changed(&self) -> bool {
+        self.has_changed
+    }
+
     /// The definition for an instance with this key.
     ///
     /// # Errors
     /// No template matches.
     pub fn instance(&self, key: &LimitKey) -> Result<NewInstance, NoInstance> {
-        let template = self.templates.find(key);
-        let template = template.ok_or_else(|| NoInstance::Unknown { key: key.clone() })?;
-        let limit = Limit { key: key.clone(), ..template.clone() };
-        Ok((limit, InstanceMark::new(&self.counters[&template.key])))
+        Ok(self.make(self.find(key)?, key))
     }
 
     /// The definitions for instances with these keys, whatever their number.
     ///
     /// # Errors
     /// No template matches one of them.
-    pub fn instances(&self, keys: &[&LimitKey]) -> Result<Vec<NewInstance>, NoInstance> {
-        keys.iter().map(|key| self.instance(key)).collect()
+    pub fn instances(&self, keys: &[&LimitKey]) -> Result<NewInstances, NoInstance> {
+        let pairs = keys.iter().zip(self.find_all(keys)?);
+        let instances = pairs.map(|(key, template)| self.make(template, key)).collect();
+        Ok(NewInstances { instances, counted_since: None })
+    }
+
+    /// The templates that govern these keys.
+    fn find_all(&self, keys: &[&LimitKey]) -> Result<Vec<&Limit>, NoInstance> {
+        keys.iter().map(|key| self.find(key)).collect()
+    }
+
+    fn find(&self, key: &LimitKey) -> Result<&Limit, NoInstance> {
+        let template = self.templates.find(key);
+        template.ok_or_else(|| NoInstance::Unknown { key: key.clone() })
+    }
+
+    fn make(&self, template: &Limit, key: &LimitKey) -> NewInstance {
+        let mark = InstanceMark::new(&self.counters[&template.key]);
+        (instance_of(template, key), mark)
     }
 
     /// The number of all instances.
@@ -229,7 +281,8 @@ impl CountedTemplates {
         let uncovered = counters.map_or(0, |counters| *counters.lock_uncovered());
         let is_calendar = matches!(limit.kind, LimitKind::Calendar { .. });
         let resets_at = is_calendar.then(|| limit.kind.expires_at(now));
-        LimitState { limit, status, usage: Usage { uncovered, ..Usage::default() }, resets_at }
+        let usage = Usage { available: limit.capacity.get(), uncovered, ..Usage::default() };
+        LimitState { limit, status, usage, resets_at }
     }
 }
 
@@ -265,5 +318,69 @@ impl Drop for InstanceMark {
     fn drop(&mut self) {
         self.0.instance_count.fetch_sub(1, Ordering::Relaxed);
         self.0.total.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::{Capacity, HoldTimeout, LimitKind};
+
+    /// The number of new limits in a second.
+    const NEW_MAX: usize = 3;
+
+    /// A template, and a bound on its instances.
+    struct Bounded(CountedTemplates, InstanceBounds);
+
+    fn instances(new_per_second_max: usize) -> Bounded {
+        let mut templates = CountedTemplates::default();
+        let kind = LimitKind::Concurrency { timeout: HoldTimeout::from_seconds(60).unwrap() };
+        let template = Limit::new(key("t:*"), kind, Capacity::new(1).unwrap());
+        templates.put(template).unwrap();
+        Bounded(templates, InstanceBounds::new(1_000, new_per_second_max))
+    }
+
+    fn key(text: &str) -> LimitKey {
+        LimitKey::new(text).unwrap()
+    }
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_unix_nanos(ms * 1_000_000)
+    }
+
+    fn make(Bounded(templates, bounds): &Bounded, ms: u64, count: usize) -> Result<NewInstances, NoInstance> {
+        let keys: Vec<_> = (0..count).map(|n| key(&format!("t:{n}"))).collect();
+        bounds.make(at(ms), templates, &keys.iter().collect::<Vec<_>>())
+    }
+
+    /// TPL-07
+    #[test]
+    fn tpl_07_what_is_taken_back_counts_in_its_own_second() {
+        let instances = instances(NEW_MAX);
+        let first = make(&instances, 5_000, 2).unwrap();
+        let same = make(&instances, 5_999, 1).unwrap();
+        assert!(make(&instances, 5_999, 1).is_err());
+        instances.1.take_back(same.counted_since, 1);
+        assert!(make(&instances, 5_999, 1).is_ok(), "there is room again");
+        assert!(make(&instances, 6_000, NEW_MAX).is_ok());
+        instances.1.take_back(first.counted_since, 2);
+        assert!(make(&instances, 6_000, 1).is_err(), "the second is another one by now");
+    }
+
+    /// TPL-07
+    #[test]
+    fn tpl_07_a_request_for_more_than_the_bound_comes_first_in_its_second() {
+        let instances = instances(NEW_MAX);
+        assert!(make(&instances, 5_000, 1).is_ok());
+        assert!(make(&instances, 5_000, NEW_MAX + 1).is_err());
+        assert!(make(&instances, 6_000, NEW_MAX + 1).is_ok());
+        assert!(make(&instances, 6_000, 1).is_err());
+        assert!(make(&instances, 7_000, 1).is_ok());
+    }
+
+    /// TPL-07
+    #[test]
+    fn tpl_07_a_bound_of_0_allows_no_new_limits() {
+        assert!(make(&instances(0), 5_000, 1).is_err());
     }
 }

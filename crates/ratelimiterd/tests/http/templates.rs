@@ -138,6 +138,22 @@ async fn tpl_03_a_list_that_conflicts_with_a_limit_in_use_changes_nothing() {
     assert_eq!(server.request("DELETE", path, "", "").await.status, 404);
 }
 
+/// TPL-03, OPS-03: in a list, what is reserved stays counted wherever a template of another kind stands.
+#[tokio::test]
+async fn tpl_03_a_list_with_a_template_of_another_kind_keeps_what_is_reserved() {
+    let template = r#"{"key":"t:a:*","capacity":9,"kind":"concurrency","timeout_seconds":60}"#;
+    let limit = r#"{"key":"t:a:x","capacity":9,"kind":"rolling","window_seconds":60}"#;
+    for [first, second] in [[limit, template], [template, limit]] {
+        let server = TestServer::start().await;
+        server.define_rolling("t:**", 9).await;
+        server.reserve(1, &[("t:a:x", 3)]).await;
+        let answer = server.put(&format!(r#"{{"limits":[{first},{second}]}}"#)).await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        let state = server.get("/v1/admin/limits/t:a:x").await.json();
+        assert_eq!(state["limit"]["used"], 3, "{first} before {second}");
+    }
+}
+
 /// TPL-07
 #[tokio::test]
 async fn tpl_07_too_many_limits_are_a_denial() {
