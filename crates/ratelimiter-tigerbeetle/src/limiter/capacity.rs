@@ -111,8 +111,10 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                 let instance = table.definition_of(&limit.key).filter(|_| !is_defined)?;
                 Some(instance.kind).filter(|is| !is.is_same_kind(limit.kind))
             };
-            let with_kind = |limit| Some((&limit.key, instance_of_other_kind(limit)?));
-            limits.iter().filter_map(with_kind).collect()
+            let of_other_kind = limits
+                .iter()
+                .filter_map(|limit| Some((&limit.key, instance_of_other_kind(limit)?)));
+            of_other_kind.collect()
         };
         let keys: Vec<_> = others.iter().map(|(key, _)| LimitKey::clone(key)).collect();
         let periods = self.announced_accounts(&keys).await?;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::{Templates, check_new_key, instance_of};
+use super::{Templates, check_new_key, instance_of, pattern_of};
 use crate::clock::Timestamp;
 use crate::error::DefineError;
 use crate::key::{KeyPattern, LimitKey};
@@ -195,17 +195,18 @@ impl CountedTemplates {
         if self.templates.get(&key) == Some(&template) {
             return Ok(None);
         }
+        let pattern = pattern_of(&key)?;
         self.templates.put(template)?;
         self.has_changed = true;
         self.counters.entry(key.clone()).or_insert_with(|| {
             Arc::new(TemplateCounters {
-                key: key.clone(),
+                key,
                 instance_count: AtomicUsize::new(0),
                 total: Arc::clone(&self.total),
                 uncovered: Mutex::new(0),
             })
         });
-        Ok(Some(KeyPattern::new(&key).expect("a template's key is a pattern")))
+        Ok(Some(pattern))
     }
 
     /// Removes and returns the template with this key.
@@ -348,7 +349,11 @@ mod tests {
         Timestamp::from_unix_nanos(ms * 1_000_000)
     }
 
-    fn make(Bounded(templates, bounds): &Bounded, ms: u64, count: usize) -> Result<NewInstances, NoInstance> {
+    fn make(
+        Bounded(templates, bounds): &Bounded,
+        ms: u64,
+        count: usize,
+    ) -> Result<NewInstances, NoInstance> {
         let keys: Vec<_> = (0..count).map(|n| key(&format!("t:{n}"))).collect();
         bounds.make(at(ms), templates, &keys.iter().collect::<Vec<_>>())
     }
