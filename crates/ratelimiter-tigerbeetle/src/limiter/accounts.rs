@@ -4,10 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ratelimiter::clock::Timestamp;
-use ratelimiter::{LimitKey, LimitState, RegisteredLimit, Unanswered, Usage};
+use ratelimiter::{Capacity, Limit, LimitKey, LimitState, RegisteredLimit, Unanswered, Usage};
 
 use super::TigerBeetleLimiter;
-use super::capacity::{CapacityOutcome, registered_as};
 use super::codes::AccountCode;
 use super::table::{KnownLimit, LimitAccount};
 use super::unanswered::{RETRY_AFTER, unanswered};
@@ -163,9 +162,20 @@ fn once_checked(
     let in_force = balances.credits_posted - balances.debits_posted;
     if used <= to {
         let balances = Balances { credits_posted: to, debits_posted: 0, ..balances };
-        return Ok((registered_as(definition, CapacityOutcome::Reached)?, balances));
+        return Ok((RegisteredLimit::in_force(definition), balances));
     }
-    Ok((registered_as(definition, CapacityOutcome::Waiting { in_force })?, balances))
+    Ok((decreasing_from(definition, in_force)?, balances))
+}
+
+/// A limit that waits for units to return: its account still has the capacity `in_force`.
+pub(super) fn decreasing_from(limit: Limit, in_force: u128) -> Result<RegisteredLimit, Unanswered> {
+    let Some(Ok(capacity)) = u64::try_from(in_force).ok().map(Capacity::new) else {
+        let key = &limit.key;
+        let reason = format!("the account of {key} has an impossible capacity of {in_force}");
+        return Err(Unanswered { reason, retry_after: RETRY_AFTER });
+    };
+    let to = limit.capacity;
+    Ok(RegisteredLimit::going_down(Limit { capacity, ..limit }, to))
 }
 
 /// No limit has more than 2^63-1 units. An account with more was funded by another program, and is

@@ -19,9 +19,9 @@ use ratelimiter::{
 use self::plan::{AccountGoal, CapacityStep, CapacityTarget, ChangeReply, LateRequests};
 pub(super) use self::plan::{Attempt, CapacityOutcome, Version};
 use super::TigerBeetleLimiter;
+use super::accounts::decreasing_from;
 use super::periods::AccountRequest;
 use super::table::{KnownLimit, LimitAccount};
-use super::templates::EarlierChange;
 use super::unanswered::{RETRY_AFTER, unexpected_status};
 use crate::ids;
 use crate::ledger::{AccountId, AccountRow, Ledger, WorkItem};
@@ -36,6 +36,13 @@ pub(super) struct AdminState {
     /// Limits whose last change was not answered, so that it may still arrive. The next tick
     /// invalidates such a late request.
     pub(super) uncertain: BTreeSet<LimitKey>,
+}
+
+/// Whether an earlier change of the templates may still arrive at the cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum EarlierChange {
+    Answered,
+    Unconfirmed,
 }
 
 /// A chain to send.
@@ -605,15 +612,8 @@ pub(super) fn registered_as(
     limit: Limit,
     outcome: CapacityOutcome,
 ) -> Result<RegisteredLimit, Unanswered> {
-    let capacity = match outcome {
-        CapacityOutcome::Reached => return Ok(RegisteredLimit::in_force(limit)),
-        CapacityOutcome::Waiting { in_force } => in_force,
-    };
-    let Some(Ok(in_force)) = u64::try_from(capacity).ok().map(Capacity::new) else {
-        let key = &limit.key;
-        let reason = format!("the account of {key} has an impossible capacity of {capacity}");
-        return Err(Unanswered { reason, retry_after: RETRY_AFTER });
-    };
-    let to = limit.capacity;
-    Ok(RegisteredLimit::going_down(Limit { capacity: in_force, ..limit }, to))
+    match outcome {
+        CapacityOutcome::Reached => Ok(RegisteredLimit::in_force(limit)),
+        CapacityOutcome::Waiting { in_force } => decreasing_from(limit, in_force),
+    }
 }

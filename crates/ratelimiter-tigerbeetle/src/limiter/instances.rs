@@ -19,21 +19,13 @@ use ratelimiter::{
 use super::TigerBeetleLimiter;
 use super::capacity::{AdminState, definition_goal, registered_as};
 use super::periods::AccountRequest;
-use super::reserve::ReservePlan;
+use super::reserve::{NeededInstances, ReservePlan};
 use super::table::{KnownLimit, LimitTable, ResolvedRequirement};
 use crate::ledger::Ledger;
 use crate::lock::lock;
 
 /// Instances that callers wait for, with the marks of those that count as new.
 pub(super) type DueInstances = BTreeMap<LimitKey, Option<Arc<InstanceMark>>>;
-
-/// What a reserve needs whose limits are not all ready.
-pub(super) enum NeededInstances {
-    /// Check these, and plan it again.
-    Check(Vec<LimitKey>),
-    /// Nothing: this answers it.
-    None(ReservePlan),
-}
 
 /// An instance that was not used here for this time is looked at.
 const IDLE_AFTER: Duration = Duration::from_secs(5);

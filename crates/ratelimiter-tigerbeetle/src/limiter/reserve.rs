@@ -14,7 +14,6 @@ use ratelimiter::{
 pub(super) use self::batch::PartSize;
 use self::chain::Refusal;
 use super::TigerBeetleLimiter;
-use super::instances::NeededInstances;
 use super::lease::{Lease, LeaseLookup};
 use super::table::ResolvedRequirement;
 use super::unanswered::{RETRY_AFTER, unanswered, unexpected_status};
@@ -45,6 +44,14 @@ pub(super) enum ReservePlan {
         /// The answer if the lease is unknown.
         otherwise: Result<Decision, ReserveError>,
     },
+}
+
+/// What a reserve needs whose limits are not all ready.
+pub(super) enum NeededInstances {
+    /// Check these, and plan it again.
+    Check(Vec<LimitKey>),
+    /// Nothing: this answers it.
+    None(ReservePlan),
 }
 
 /// The ledger's reply to a chain.

@@ -13,7 +13,7 @@ use ratelimiter::{
 };
 
 use super::TigerBeetleLimiter;
-use super::capacity::{AdminState, definition_goal, registered_as};
+use super::capacity::{AdminState, EarlierChange, definition_goal, registered_as};
 use super::periods::AccountRequest;
 use super::table::{KnownLimit, LimitTable};
 use crate::ledger::Ledger;
@@ -21,13 +21,6 @@ use crate::ledger::Ledger;
 /// So many instances are looked at, and brought in line together, before other changes may come in
 /// between.
 const INSTANCES_AT_ONCE: usize = 4_000;
-
-/// Whether an earlier change of the templates may still arrive at the cluster.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum EarlierChange {
-    Answered,
-    Unconfirmed,
-}
 
 /// What becomes of an instance.
 enum Realigned {

@@ -9,10 +9,9 @@ use futures::future::join_all;
 use ratelimiter::{Decision, ReserveError, ReserveRequest};
 
 use super::super::TigerBeetleLimiter;
-use super::super::instances::NeededInstances;
 use super::super::table::ResolvedRequirement;
 use super::super::unanswered::unanswered;
-use super::{ChainReply, ReservePlan, chain, transfers_of};
+use super::{ChainReply, NeededInstances, ReservePlan, chain, transfers_of};
 use crate::ledger::{ItemTooLarge, Ledger, LedgerError, WorkItem};
 
 /// Small enough that several parts fit into a request, and that several sessions share a large
