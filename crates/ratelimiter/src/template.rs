@@ -1,8 +1,14 @@
 //! Templates: definitions from which limits are made for keys that nobody listed.
 
+mod instances;
+
 use crate::error::DefineError;
 use crate::key::{KeyPattern, LimitKey};
 use crate::limit::Limit;
+
+pub use self::instances::{
+    CountedTemplates, InstanceBounds, InstanceMark, NewInstance, NewInstances, NoInstance,
+};
 
 /// The most templates there may be: the first reserve of a key looks at all of them.
 pub const TEMPLATES_MAX: usize = 1_000;
@@ -100,7 +106,10 @@ pub(crate) fn instance_of(template: &Limit, key: &LimitKey) -> Limit {
 
 /// Checks the key of a new definition: a `*` in it must be a whole segment of a pattern. Limits of the first edition may have
 /// others.
-pub(crate) fn check_new_key(key: &LimitKey) -> Result<(), DefineError> {
+///
+/// # Errors
+/// The key has another `*`.
+pub fn check_new_key(key: &LimitKey) -> Result<(), DefineError> {
     pattern_of(key).map(drop)
 }
 

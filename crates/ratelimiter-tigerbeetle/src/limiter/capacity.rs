@@ -7,24 +7,24 @@
 mod batch;
 mod plan;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use futures::future::try_join;
 use ratelimiter::{
-    Capacity, DefineError, DeleteError, Limit, LimitKey, LimitMode, LimitStatus, RegisteredLimit,
-    Unanswered,
+    Capacity, DefineError, DeleteError, Limit, LimitKey, LimitKind, LimitMode, LimitStatus,
+    RegisteredLimit, Unanswered, check_new_key,
 };
 
-use self::plan::{
-    AccountGoal, CapacityOutcome, CapacityStep, CapacityTarget, ChangeReply, LateRequests,
-};
-pub(super) use self::plan::{Attempt, Version};
+use self::plan::{AccountGoal, CapacityStep, CapacityTarget, ChangeReply, LateRequests};
+pub(super) use self::plan::{Attempt, CapacityOutcome, Version};
 use super::TigerBeetleLimiter;
-use super::accounts::AccountsOf;
 use super::periods::AccountRequest;
 use super::table::{KnownLimit, LimitAccount};
+use super::templates::EarlierChange;
 use super::unanswered::{RETRY_AFTER, unexpected_status};
-use crate::ledger::{Ledger, WorkItem};
+use crate::ids;
+use crate::ledger::{AccountId, AccountRow, Ledger, WorkItem};
 
 /// The most attempts at a change when others change the same account. One of them succeeds each
 /// time, so this many would have to compete.
@@ -48,18 +48,10 @@ struct CapacityChange {
     is_change: bool,
 }
 
+type AccountRows = HashMap<AccountId, AccountRow>;
+
 /// The outcome of a goal; `None` while it is unknown.
 type Outcome = Option<Result<CapacityOutcome, Unanswered>>;
-
-fn refuse_templates<'a>(mut limits: impl Iterator<Item = &'a Limit>) -> Result<(), DefineError> {
-    match limits.find(|limit| limit.key.is_template()) {
-        Some(Limit { key, .. }) => {
-            let reason = "the TigerBeetle backend has no templates".to_owned();
-            Err(DefineError::InvalidKey { key: key.clone(), reason })
-        }
-        None => Ok(()),
-    }
-}
 
 impl<L: Ledger> TigerBeetleLimiter<L> {
     /// Whether a decrease of the limit waits for units to return; `None` if the limit is not
@@ -68,14 +60,18 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         self.read_table().get(key).map(|limit| limit.registered.waits())
     }
 
-    /// Defines all limits or none (`OPS-03`).
+    /// Defines all limits and templates or none (`OPS-03`).
     pub(super) async fn define_limits(
         &self,
         limits: Vec<Limit>,
     ) -> Result<Vec<LimitStatus>, DefineError> {
-        refuse_templates(limits.iter())?;
+        let keys: Vec<_> = limits.iter().map(|limit| limit.key.clone()).collect();
+        let (limits, templates): (Vec<_>, Vec<_>) =
+            limits.into_iter().partition(|limit| !limit.key.is_template());
         let mut admin = self.admin.lock().await;
+        self.read_table().templates.check_all(templates.iter())?;
         let requests = self.requests_of(&limits)?;
+        self.check_instances_of_other_kinds(&limits).await?;
         let accounts = self.current_accounts(&requests).await?;
         let goals = self.goals_of(&admin, &limits, &accounts);
         let outcomes = self.apply_all(&mut admin, goals).await;
@@ -89,26 +85,83 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         }
         let registered = results.into_iter().collect::<Result<Vec<_>, _>>()?;
         let statuses = registered.iter().map(|registered| registered.status).collect();
-        let mut table = self.write_table();
-        for (registered, account) in registered.into_iter().zip(accounts) {
-            table.put(registered, account);
+        {
+            let mut table = self.write_table();
+            for (registered, account) in registered.into_iter().zip(accounts) {
+                table.put(registered, account);
+            }
+            for template in &templates {
+                table.templates.put(template.clone()).expect("it was checked");
+            }
         }
-        Ok(statuses)
+        drop(admin);
+        let changed = templates.iter().map(|template| &template.key);
+        self.realign(changed, EarlierChange::Answered).await;
+        Ok(in_order(&keys, statuses, &templates))
+    }
+
+    /// A definition takes the instance of its key over, with what is reserved (`TPL-03`). If the
+    /// template is of another kind, nothing may be reserved or owed.
+    async fn check_instances_of_other_kinds(&self, limits: &[Limit]) -> Result<(), DefineError> {
+        let others: Vec<(&LimitKey, LimitKind)> = {
+            let table = self.read_table();
+            let instance_of_other_kind = |limit: &Limit| {
+                let known = table.get(&limit.key);
+                let is_defined = known.is_some_and(|known| known.mark().is_none());
+                let instance = table.definition_of(&limit.key).filter(|_| !is_defined)?;
+                Some(instance.kind).filter(|is| !is.is_same_kind(limit.kind))
+            };
+            let of_other_kind = limits
+                .iter()
+                .filter_map(|limit| Some((&limit.key, instance_of_other_kind(limit)?)));
+            of_other_kind.collect()
+        };
+        let keys: Vec<_> = others.iter().map(|(key, _)| LimitKey::clone(key)).collect();
+        let periods = self.announced_accounts(&keys).await?;
+        let used_by = |(key, is): &(&LimitKey, LimitKind), period: Option<LimitAccount>| match is {
+            LimitKind::Calendar { .. } => period.map(|account| account.id),
+            LimitKind::Rolling { .. } | LimitKind::Concurrency { .. } => {
+                Some(ids::limit_account(key))
+            }
+        };
+        let accounts = others.iter().zip(periods).map(|(other, period)| used_by(other, period));
+        let accounts: Vec<_> = accounts.collect();
+        let debts = keys.iter().map(ids::debt_account);
+        let rows = self.rows_of(accounts.iter().copied().flatten().chain(debts).collect()).await?;
+        let is_used = |account: AccountId| {
+            rows.get(&account).is_some_and(|row| row.balances.debits_pending > 0)
+        };
+        let owes = |key: &LimitKey| {
+            let row = rows.get(&ids::debt_account(key));
+            row.is_some_and(|row| row.balances.debits_posted > row.balances.credits_posted)
+        };
+        for ((key, is), account) in others.into_iter().zip(accounts) {
+            if account.is_some_and(is_used) || owes(key) {
+                return Err(DefineError::KindConflict { key: key.clone(), is: is.name() });
+            }
+        }
+        Ok(())
     }
 
     /// Asks for the accounts of definitions. A period that nobody has announced yet ends by the
     /// definition that is known here: a new schedule applies from the next reset.
     ///
     /// # Errors
-    /// A limit has another kind here.
+    /// A limit has another kind here, or its key is new and has a `*` that is not a whole segment.
     fn requests_of(&self, limits: &[Limit]) -> Result<Vec<AccountRequest>, DefineError> {
         let table = self.read_table();
         let request = |limit: &Limit| match table.get(&limit.key) {
-            Some(known) => {
+            Some(known) if known.mark().is_none() => {
                 known.registered.redefined(limit.clone())?;
                 Ok(known.account_request())
             }
-            None => Ok(AccountRequest { key: limit.key.clone(), kind: limit.kind }),
+            Some(known) if known.registered.limit.kind.is_same_kind(limit.kind) => {
+                Ok(known.account_request())
+            }
+            _ => {
+                check_new_key(&limit.key)?;
+                Ok(AccountRequest::of(limit))
+            }
         };
         limits.iter().map(request).collect()
     }
@@ -123,15 +176,17 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let table = self.read_table();
         let goal = |(limit, account): (&Limit, &LimitAccount)| {
             // Another server may have tried to define a limit that is new here.
-            let is_uncertain =
-                table.get(&limit.key).is_none() || admin.uncertain.contains(&limit.key);
-            let target = CapacityTarget::Set { to: limit.ceiling() };
-            goal(&limit.key, *account, target, is_uncertain)
+            let is_defined = table.get(&limit.key).is_some_and(|limit| limit.mark().is_none());
+            let is_uncertain = !is_defined || admin.uncertain.contains(&limit.key);
+            definition_goal(limit, *account, is_uncertain)
         };
         limits.iter().zip(accounts).map(goal).collect()
     }
 
     pub(super) async fn delete_limit(&self, key: &LimitKey) -> Result<(), DeleteError> {
+        if key.is_template() {
+            return self.delete_template(key).await;
+        }
         let _turn = self.admin.lock().await;
         if self.write_table().remove(key) {
             return Ok(());
@@ -156,14 +211,34 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     /// be among `limits`.
     ///
     /// # Errors
-    /// The cluster did not answer for at least one of them, which is then unchanged here; or one is a template.
+    /// The cluster did not answer for at least one of them, which is then unchanged here.
     pub async fn restore_all(
         &self,
         limits: Vec<RegisteredLimit>,
         unconfirmed: &BTreeSet<LimitKey>,
     ) -> Result<Vec<LimitStatus>, DefineError> {
-        refuse_templates(limits.iter().map(|registered| &registered.limit))?;
+        let keys: Vec<_> = limits.iter().map(|registered| registered.limit.key.clone()).collect();
+        let (limits, templates): (Vec<_>, Vec<_>) =
+            limits.into_iter().partition(|registered| !registered.limit.key.is_template());
+        let templates: Vec<Limit> = templates.into_iter().map(|template| template.limit).collect();
+        let statuses = self.restore_limits(limits, &templates, unconfirmed).await?;
+        let changed = templates.iter().map(|template| &template.key);
+        let (late, changed): (BTreeSet<_>, BTreeSet<_>) =
+            changed.chain(unconfirmed).partition(|key| unconfirmed.contains(*key));
+        self.realign(changed, EarlierChange::Answered).await;
+        self.realign(late, EarlierChange::Unconfirmed).await;
+        Ok(in_order(&keys, statuses, &templates))
+    }
+
+    /// Restores limits and, in the table, templates.
+    async fn restore_limits(
+        &self,
+        limits: Vec<RegisteredLimit>,
+        templates: &[Limit],
+        unconfirmed: &BTreeSet<LimitKey>,
+    ) -> Result<Vec<LimitStatus>, DefineError> {
         let mut admin = self.admin.lock().await;
+        self.restore_templates(templates)?;
         let accounts = self.current_accounts(&self.requests_to_restore(&limits)).await?;
         let is_uncertain =
             |key: &LimitKey| unconfirmed.contains(key) || admin.uncertain.contains(key);
@@ -174,7 +249,8 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             goals.push(goal(key, *account, target, is_uncertain(key)));
         }
         let given: BTreeSet<&LimitKey> = limits.iter().map(|limit| &limit.limit.key).collect();
-        let others = unconfirmed.iter().filter(|key| !given.contains(key));
+        // A template has no account.
+        let others = unconfirmed.iter().filter(|key| !given.contains(key) && !key.is_template());
         goals.extend(self.goals_of_uncertain(others.cloned().collect()).await?);
         let outcomes = self.apply_all(&mut admin, goals).await;
         let not_invalidated =
@@ -207,7 +283,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             let known = table.get(&limit.key).map(|known| known.account_request());
             known
                 .filter(|known| known.kind.is_same_kind(limit.kind))
-                .unwrap_or_else(|| AccountRequest { key: limit.key.clone(), kind: limit.kind })
+                .unwrap_or_else(|| AccountRequest::of(limit))
         };
         limits.iter().map(request).collect()
     }
@@ -324,7 +400,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let is_change = registered != known.registered;
         let status = registered.status;
         if is_change || account != known.account {
-            table.put(registered, account);
+            table.update(registered, account);
         }
         drop(table);
         if is_change {
@@ -336,14 +412,45 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     /// Brings accounts to their goals, as far as possible; returns one outcome per goal, in order.
     ///
     /// A goal whose chain was not answered stays uncertain.
-    async fn apply_all(
+    pub(super) async fn apply_all(
+        &self,
+        admin: &mut AdminState,
+        goals: Vec<AccountGoal>,
+    ) -> Vec<Result<CapacityOutcome, Unanswered>> {
+        self.apply_all_to(admin, goals, None).await
+    }
+
+    /// The same for accounts that may well be missing: they are created while they are looked up, so
+    /// that a new one takes two round trips, and one that is as it should be takes one.
+    pub(super) async fn create_and_apply_all(
+        &self,
+        admin: &mut AdminState,
+        goals: Vec<AccountGoal>,
+    ) -> Vec<Result<CapacityOutcome, Unanswered>> {
+        let accounts: Vec<_> = goals.iter().map(AccountGoal::accounts).collect();
+        let ids = goals.iter().map(|goal| goal.account.id).collect();
+        let found = try_join(self.create_accounts_of(&accounts), self.rows_of(ids)).await;
+        drop(accounts);
+        match found {
+            Ok((created, mut rows)) => {
+                rows.extend(created.into_iter().map(|row| (row.id, row)));
+                self.apply_all_to(admin, goals, Some(rows)).await
+            }
+            Err(unanswered) => vec![Err(unanswered); goals.len()],
+        }
+    }
+
+    /// The same, if `rows` of the accounts were just read: a missing one is read again.
+    async fn apply_all_to(
         &self,
         admin: &mut AdminState,
         mut goals: Vec<AccountGoal>,
+        mut rows: Option<AccountRows>,
     ) -> Vec<Result<CapacityOutcome, Unanswered>> {
         let mut outcomes: Vec<Outcome> = vec![None; goals.len()];
         for _ in 0..CHANGE_ATTEMPTS_MAX {
-            if let Err(unanswered) = self.try_all(admin, &mut goals, &mut outcomes).await {
+            let tried = self.try_all(admin, &mut goals, &mut outcomes, rows.take()).await;
+            if let Err(unanswered) = tried {
                 for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_none()) {
                     *outcome = Some(Err(unanswered.clone()));
                 }
@@ -374,8 +481,9 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         admin: &mut AdminState,
         goals: &mut [AccountGoal],
         outcomes: &mut [Outcome],
+        rows: Option<AccountRows>,
     ) -> Result<(), Unanswered> {
-        let changes = self.plan_changes(goals, outcomes).await?;
+        let changes = self.plan_changes(goals, outcomes, rows).await?;
         for changes in batch::parts(changes, self.events_at_once()) {
             // Before the await: this future may be dropped there.
             let goals_of_part = changes.iter().map(|change| &goals[change.goal]);
@@ -414,10 +522,14 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         &self,
         goals: &[AccountGoal],
         outcomes: &mut [Outcome],
+        rows: Option<AccountRows>,
     ) -> Result<Vec<CapacityChange>, Unanswered> {
         let open = (0..goals.len()).filter(|at| outcomes[*at].is_none());
         let open: Vec<_> = open.map(|at| (at, goals[at].account.id)).collect();
-        let rows = self.rows_of(open.iter().map(|(_, account)| *account).collect()).await?;
+        let rows = match rows {
+            Some(rows) => rows,
+            None => self.rows_of(open.iter().map(|(_, account)| *account).collect()).await?,
+        };
         let (mut changes, mut missing) = (Vec::new(), Vec::new());
         for (at, account) in open {
             let goal = &goals[at];
@@ -427,10 +539,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                     CapacityTarget::Unchanged => outcomes[at] = Some(Ok(CapacityOutcome::Reached)),
                     CapacityTarget::Set { .. }
                     | CapacityTarget::SetIfFree { .. }
-                    | CapacityTarget::Fund { .. } => missing.push(match goal.account.ends_at {
-                        Some(ends_at) => AccountsOf::Period { account, ends_at },
-                        None => AccountsOf::Limit(&goal.key),
-                    }),
+                    | CapacityTarget::Fund { .. } => missing.push(goal.accounts()),
                 }
                 continue;
             };
@@ -449,6 +558,27 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
 fn contention_error(key: &LimitKey) -> Unanswered {
     let reason = format!("too much contention on the capacity of {key}");
     Unanswered { reason, retry_after: RETRY_AFTER }
+}
+
+/// The goal of a definition.
+pub(super) fn definition_goal(
+    limit: &Limit,
+    account: LimitAccount,
+    is_uncertain: bool,
+) -> AccountGoal {
+    goal(&limit.key, account, CapacityTarget::Set { to: limit.ceiling() }, is_uncertain)
+}
+
+/// The statuses of limits and of templates, in the order of all their keys.
+fn in_order(keys: &[LimitKey], limits: Vec<LimitStatus>, templates: &[Limit]) -> Vec<LimitStatus> {
+    let mut limits = limits.into_iter();
+    let mut templates =
+        templates.iter().map(|template| RegisteredLimit::in_force(template.clone()).status);
+    let mut status = |key: &LimitKey| match key.is_template() {
+        true => templates.next(),
+        false => limits.next(),
+    };
+    keys.iter().map(|key| status(key).expect("each has a status")).collect()
 }
 
 fn goal(
@@ -471,7 +601,10 @@ fn funding(registered: &RegisteredLimit) -> Capacity {
 }
 
 /// The limit in force, given the outcome at its account.
-fn registered_as(limit: Limit, outcome: CapacityOutcome) -> Result<RegisteredLimit, Unanswered> {
+pub(super) fn registered_as(
+    limit: Limit,
+    outcome: CapacityOutcome,
+) -> Result<RegisteredLimit, Unanswered> {
     let capacity = match outcome {
         CapacityOutcome::Reached => return Ok(RegisteredLimit::in_force(limit)),
         CapacityOutcome::Waiting { in_force } => in_force,

@@ -35,13 +35,14 @@ pub(super) struct DefinitionDrift {
 
 impl<L: Ledger> TigerBeetleLimiter<L> {
     /// Periodic maintenance, to be called several times a second: applies decreases that have
-    /// become possible, measures the expiry lag, and compares definitions with accounts. Work that
-    /// the cluster does not answer is retried at the next tick.
+    /// become possible, measures the expiry lag, compares definitions with accounts, and forgets
+    /// instances that are idle. Work that the cluster does not answer is retried at the next tick.
     pub async fn tick(&self) {
         let applied = self.apply_decreases().await;
         let probed = self.probe_expiry().await;
         let compared = self.compare_with_accounts().await;
-        for outcome in [applied, probed, compared] {
+        let forgotten = self.forget_idle_instances().await;
+        for outcome in [applied, probed, compared, forgotten] {
             if let Err(Unanswered { reason, .. }) = outcome {
                 tracing::debug!(%reason, "maintenance is waiting for the cluster");
             }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use futures::future::try_join;
 use ratelimiter::clock::Timestamp;
-use ratelimiter::{LimitKey, LimitKind, Unanswered};
+use ratelimiter::{Limit, LimitKey, LimitKind, Unanswered};
 
 use super::TigerBeetleLimiter;
 use super::accounts::AccountsOf;
@@ -35,6 +35,13 @@ const ATTEMPTS_MAX: usize = 8;
 pub(super) struct AccountRequest {
     pub(super) key: LimitKey,
     pub(super) kind: LimitKind,
+}
+
+impl AccountRequest {
+    /// Asks for the account of a definition.
+    pub(super) fn of(limit: &Limit) -> Self {
+        Self { key: limit.key.clone(), kind: limit.kind }
+    }
 }
 
 /// The period after one that has ended.
@@ -194,7 +201,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
 impl KnownLimit {
     /// Asks for its account. The next period ends by its present definition.
     pub(super) fn account_request(&self) -> AccountRequest {
-        AccountRequest { key: self.key().clone(), kind: self.registered.limit.kind }
+        AccountRequest::of(&self.registered.limit)
     }
 }
 

@@ -20,3 +20,4 @@ mod on_model;
 mod periods;
 mod recording_ledger;
 mod scenarios;
+mod templates;

@@ -16,6 +16,7 @@ use crate::ids;
 use crate::ledger::{
     AccountRow, Action, Transfer, TransferId, TransferResult, TransferStatus, UserData, WorkItem,
 };
+use crate::limiter::accounts::AccountsOf;
 use crate::limiter::codes::{AccountCode, TransferCode, marker};
 use crate::limiter::table::LimitAccount;
 
@@ -98,6 +99,14 @@ pub(in crate::limiter) enum ChangeReply {
 }
 
 impl AccountGoal {
+    /// The accounts to create if its account is missing.
+    pub(in crate::limiter) const fn accounts(&self) -> AccountsOf<'_> {
+        match self.account.ends_at {
+            Some(ends_at) => AccountsOf::Period { account: self.account.id, ends_at },
+            None => AccountsOf::Limit(&self.key),
+        }
+    }
+
     /// Whether its change may arrive at any time: a new account is funded once, by whichever server,
     /// and every later change finds the account no longer new.
     pub(in crate::limiter) const fn is_harmless_late(&self) -> bool {

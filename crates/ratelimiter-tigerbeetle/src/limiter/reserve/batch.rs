@@ -9,6 +9,7 @@ use futures::future::join_all;
 use ratelimiter::{Decision, ReserveError, ReserveRequest};
 
 use super::super::TigerBeetleLimiter;
+use super::super::instances::NeededInstances;
 use super::super::table::ResolvedRequirement;
 use super::super::unanswered::unanswered;
 use super::{ChainReply, ReservePlan, chain, transfers_of};
@@ -45,7 +46,7 @@ enum BatchItem {
     InItem(Vec<ResolvedRequirement>, Range<usize>),
     /// By its own request to the ledger.
     Alone,
-    Refused(ReserveError),
+    Answered(Result<Decision, ReserveError>),
 }
 
 impl<L: Ledger> TigerBeetleLimiter<L> {
@@ -71,13 +72,48 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         answers
     }
 
-    /// Plans these requests, after the periods that they need have begun, all together.
+    /// Makes the instances that these requests need, all together, and plans them again.
+    async fn make_instances_of(
+        &self,
+        requests: &[ReserveRequest],
+        plans: &mut [Result<ReservePlan, ReserveError>],
+    ) {
+        let need = async |(request, plan): (&ReserveRequest, &mut Result<_, _>)| {
+            let Ok(ReservePlan::MakeInstances(requirements)) = plan else {
+                return None;
+            };
+            let requirements = std::mem::take(requirements);
+            match self.needed_instances(request, requirements).await {
+                Ok(NeededInstances::Check(keys)) => return Some(keys),
+                Ok(NeededInstances::None(other)) => *plan = Ok(other),
+                Err(error) => *plan = Err(error),
+            }
+            None
+        };
+        let needed = join_all(requests.iter().zip(plans.iter_mut()).map(need)).await;
+        let keys: Vec<_> = needed.iter().flatten().flatten().cloned().collect();
+        if keys.is_empty() {
+            return;
+        }
+        let checked = self.check_instances(keys).await;
+        let planned = requests.iter().zip(plans).zip(needed);
+        for ((request, plan), _) in planned.filter(|(_, needed)| needed.is_some()) {
+            *plan = match &checked {
+                Ok(()) => self.plan_reserve(request),
+                Err(unanswered) => Err(unanswered.clone().into()),
+            };
+        }
+    }
+
+    /// Plans these requests, after the instances that they need were made and the periods have begun,
+    /// all together.
     async fn plan_part(
         &self,
         requests: &[ReserveRequest],
     ) -> Vec<Result<ReservePlan, ReserveError>> {
         let plan = |request| self.plan_reserve(request);
         let mut plans: Vec<_> = requests.iter().map(plan).collect();
+        self.make_instances_of(requests, &mut plans).await;
         let mut ended = Vec::new();
         for plan in plans.iter().flatten() {
             if let ReservePlan::BeginPeriods(keys) = plan {
@@ -114,9 +150,11 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             Ok(
                 ReservePlan::Replay(_)
                 | ReservePlan::BeginPeriods(_)
+                | ReservePlan::MakeInstances(_)
                 | ReservePlan::DeniedByDefinition { .. },
             ) => BatchItem::Alone,
-            Err(error) => BatchItem::Refused(error),
+            Ok(ReservePlan::Answered(answer)) => BatchItem::Answered(answer),
+            Err(error) => BatchItem::Answered(Err(error)),
         };
         let planned: Vec<_> = requests.iter().zip(plans).map(&mut plan_item).collect();
         let transfers: Vec<_> = transfers_of(&item).collect();
@@ -130,14 +168,14 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             (BatchItem::InItem(requirements, at), Ok(results)) => {
                 (&requirements[..], &results[at.clone()])
             }
-            (BatchItem::InItem(..), Err(_)) | (BatchItem::Alone | BatchItem::Refused(_), _) => {
+            (BatchItem::InItem(..), Err(_)) | (BatchItem::Alone | BatchItem::Answered(_), _) => {
                 (&[][..], &[][..])
             }
         });
         let shadow_denied = self.shadow_denied(&chains.collect::<Vec<_>>()).await;
         let answer =
             async |request: &ReserveRequest, planned, shadow_denied| match (planned, &results) {
-                (BatchItem::Refused(error), _) => Err(error),
+                (BatchItem::Answered(answer), _) => answer,
                 (BatchItem::InItem(requirements, at), Ok(results)) => {
                     let (transfers, results) = (&transfers[at.clone()], &results[at]);
                     let reply = ChainReply { transfers, results, shadow_denied };
