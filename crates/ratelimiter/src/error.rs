@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use crate::key::LimitKey;
 use crate::lease::LeaseId;
-use crate::template::TEMPLATES_MAX;
 
 /// Why a reserve got no decision.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -64,9 +63,9 @@ pub enum DefineError {
     /// No new limit or template can have this key.
     #[error("{key} cannot be defined: {reason}")]
     InvalidKey { key: LimitKey, reason: String },
-    /// There are [`TEMPLATES_MAX`] templates.
-    #[error("{TEMPLATES_MAX} templates are defined, which is the most there may be; delete some")]
-    TooManyTemplates,
+    /// The maximum number of templates is defined.
+    #[error("{templates_max} templates are defined, which is the most there may be; delete some")]
+    TooManyTemplates { templates_max: usize },
     /// The backend gave no answer, or the definition could not be stored.
     #[error(transparent)]
     Unanswered(#[from] Unanswered),

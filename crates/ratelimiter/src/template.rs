@@ -77,7 +77,7 @@ impl Templates {
     /// Whether so many templates may be added.
     pub(crate) fn check_count(&self, new_count: usize) -> Result<(), DefineError> {
         match self.sorted.len() + new_count > TEMPLATES_MAX && new_count > 0 {
-            true => Err(DefineError::TooManyTemplates),
+            true => Err(DefineError::TooManyTemplates { templates_max: TEMPLATES_MAX }),
             false => Ok(()),
         }
     }
@@ -210,7 +210,7 @@ mod tests {
             templates.put(template(&format!("t{n}:*"), 1)).unwrap();
         }
         let refused = templates.put(template("one:more:*", 1));
-        assert_eq!(refused, Err(DefineError::TooManyTemplates));
+        assert_eq!(refused, Err(DefineError::TooManyTemplates { templates_max: TEMPLATES_MAX }));
         assert_eq!(templates.put(template("t7:*", 2)), Ok(()), "a known one can still change");
         templates.remove(&key("t7:*")).unwrap();
         assert_eq!(templates.put(template("one:more:*", 1)), Ok(()));

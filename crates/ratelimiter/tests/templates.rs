@@ -349,12 +349,13 @@ fn tpl_07_a_list_with_too_many_templates_changes_nothing() {
     let limiter = limiter(|_| {});
     let list = |count| (0..count).map(|n| slots(&format!("t{n}:*"), 1)).collect::<Vec<_>>();
     let too_many = list(TEMPLATES_MAX + 1);
-    assert_eq!(limiter.check_definitions(&too_many), Err(DefineError::TooManyTemplates));
+    let refused = DefineError::TooManyTemplates { templates_max: TEMPLATES_MAX };
+    assert_eq!(limiter.check_definitions(&too_many), Err(refused.clone()));
     assert_eq!(yields(limiter.define_all(too_many)), 0);
     assert_eq!(limiter.states_now(&Page::default()), []);
     assert_eq!(yields(limiter.define_all(list(TEMPLATES_MAX))), 0);
     assert_eq!(limiter.states_now(&Page::default()).len(), TEMPLATES_MAX);
-    assert_eq!(limiter.define_now(slots("t:*", 1)), Err(DefineError::TooManyTemplates));
+    assert_eq!(limiter.define_now(slots("t:*", 1)), Err(refused));
 }
 
 /// TPL-05, CAL-04: a late excess on a key whose template is of another kind by now leaves no instance behind.

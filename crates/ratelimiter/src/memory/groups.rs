@@ -146,8 +146,9 @@ impl GroupShard {
         &mut self.groups[self.slots[at].1 as usize]
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.groups.is_empty()
+    /// Number of groups.
+    pub(super) fn len(&self) -> usize {
+        self.groups.len()
     }
 
     pub(super) fn groups_mut(&mut self) -> impl Iterator<Item = &mut Group> {

@@ -7,7 +7,6 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::MemoryOptions;
-use super::templates::Walk;
 use crate::clock::Timestamp;
 use crate::key::{KeyPattern, LimitKey};
 use crate::template::{CountedTemplates, InstanceBounds, NewInstances, NoInstance};
@@ -28,6 +27,14 @@ pub(super) struct FollowedTemplates {
     change_count: u64,
     /// All instances have followed the changes up to this one.
     followed_count: u64,
+}
+
+/// A change of templates that instances have yet to follow.
+#[derive(Debug)]
+pub(super) struct TemplateChange {
+    pub(super) number: u64,
+    /// Which templates have changed; `None` if all instances are to be looked at.
+    pub(super) changed: Option<Vec<KeyPattern>>,
 }
 
 /// Whether the bounds on instances apply.
@@ -76,8 +83,8 @@ impl Instances {
 }
 
 impl FollowedTemplates {
-    /// Counts a change of these templates. Returns the walk that brings the instances in line; `None` if they are.
-    pub(super) fn begin_walk(&mut self, changed: Vec<KeyPattern>) -> Option<Walk> {
+    /// Counts a change of these templates, unless no instance needs to follow.
+    pub(super) fn begin_change(&mut self, changed: Vec<KeyPattern>) -> Option<TemplateChange> {
         let is_followed = self.followed_count == self.change_count;
         if is_followed && changed.is_empty() {
             return None;
@@ -89,12 +96,13 @@ impl FollowedTemplates {
             return None;
         }
         // A walk that did not end may have left any instance behind.
-        Some(Walk::new(self.change_count, is_followed.then_some(changed)))
+        let changed = is_followed.then_some(changed);
+        Some(TemplateChange { number: self.change_count, changed })
     }
 
-    /// The walk after this change has ended.
-    pub(super) fn end_walk(&mut self, change: u64) {
-        self.followed_count = self.followed_count.max(change);
+    /// All instances have followed a change.
+    pub(super) fn end_change(&mut self, number: u64) {
+        self.followed_count = self.followed_count.max(number);
     }
 }
 

@@ -9,6 +9,7 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use super::groups::shard_of;
+use super::instances::TemplateChange;
 use super::{GROUPS_PER_LOCK, State};
 use crate::error::{DefineError, DeleteError, Unanswered};
 use crate::key::{KeyPattern, LimitKey};
@@ -22,10 +23,7 @@ const LOCKED: &str = "the shards of all limits are locked";
 #[derive(Debug)]
 #[must_use = "the instances follow during the walk"]
 pub(super) struct Walk {
-    /// The number of the change.
-    change: u64,
-    /// Which templates have changed; `None` if all instances are to be looked at.
-    changed: Option<Vec<KeyPattern>>,
+    change: TemplateChange,
     /// The next shard, and the next slot in it.
     shard: usize,
     slot: u32,
@@ -39,32 +37,32 @@ enum Progress {
 }
 
 impl Walk {
-    pub(super) const fn new(change: u64, changed: Option<Vec<KeyPattern>>) -> Self {
-        Self { change, changed, shard: 0, slot: 0 }
+    const fn new(change: TemplateChange) -> Self {
+        Self { change, shard: 0, slot: 0 }
     }
 
     /// Looks at the next few groups.
     fn step(&mut self, state: &State) -> Result<Progress, Unanswered> {
-        let Self { change, changed, shard: number, slot } = self;
-        let is_changed = |key: &LimitKey| match &*changed {
+        let Self { change, shard: number, slot } = self;
+        let is_changed = |key: &LimitKey| match &change.changed {
             Some(patterns) => patterns.iter().any(|pattern| pattern.matches(key)),
             None => true,
         };
+        let mut seen_count = 0;
         while let Some(shard) = state.groups.shards.each().nth(*number) {
-            let mut has_groups = false;
             state.change(shard.lock(), |shard, now| {
-                has_groups = !shard.is_empty();
+                seen_count += shard.len().min(GROUPS_PER_LOCK as usize);
                 let templates = state.instances.templates();
                 match shard.realign(now, &is_changed, &templates, *slot, GROUPS_PER_LOCK) {
                     Some(next) => *slot = next,
                     None => (*number, *slot) = (*number + 1, 0),
                 }
             })?;
-            if has_groups {
+            if seen_count >= GROUPS_PER_LOCK as usize {
                 return Ok(Progress::HasMore);
             }
         }
-        state.instances.templates_mut().end_walk(*change);
+        state.instances.templates_mut().end_change(change.number);
         Ok(Progress::Ended)
     }
 }
@@ -104,7 +102,7 @@ impl State {
         for (_, template) in templates {
             changed.extend(defined.put(template)?);
         }
-        Ok((statuses, defined.begin_walk(changed)))
+        Ok((statuses, defined.begin_change(changed).map(Walk::new)))
     }
 
     /// Whether these definitions would be accepted now.
@@ -130,7 +128,7 @@ impl State {
                 templates.remove(&template.key);
             }
             let changed = templates.put(template)?;
-            templates.begin_walk(changed.into_iter().collect())
+            templates.begin_change(changed.into_iter().collect()).map(Walk::new)
         };
         self.walk_now(walk)?;
         Ok(status)
@@ -144,7 +142,7 @@ impl State {
             return Err(DeleteError::UnknownKey { key: key.clone() });
         }
         let pattern = KeyPattern::new(key).expect("a template's key is a pattern");
-        Ok(templates.begin_walk(vec![pattern]))
+        Ok(templates.begin_change(vec![pattern]).map(Walk::new))
     }
 
     /// Brings the instances in line with changed templates.

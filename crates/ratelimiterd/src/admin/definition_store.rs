@@ -110,7 +110,7 @@ impl DefinitionStore {
         }
         let template_count = next.template_count();
         if template_count > TEMPLATES_MAX && template_count > self.registry.template_count() {
-            return Err(DefineError::TooManyTemplates.into());
+            return Err(DefineError::TooManyTemplates { templates_max: TEMPLATES_MAX }.into());
         }
         Ok(next)
     }

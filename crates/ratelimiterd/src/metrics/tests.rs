@@ -14,10 +14,10 @@ fn every_metric_has_its_stable_name() {
     let key = LimitKey::new("odd\"key\\").unwrap();
     let shadow_denied_keys = vec![LimitKey::new("shadow").unwrap()];
     let allowed = ReserveAnswer { allowed: true, shadow_denied_keys, ..ReserveAnswer::default() };
-    let no_template = |_: &LimitKey| None;
-    metrics.count_reserve(Some(&calls), &allowed, no_template);
+    let same_key = |key: &LimitKey| Some(key.clone());
+    metrics.count_reserve(Some(&calls), &allowed, same_key);
     let denied = ReserveAnswer { denied_keys: vec![key.clone()], ..ReserveAnswer::default() };
-    metrics.count_reserve(None, &denied, no_template);
+    metrics.count_reserve(None, &denied, same_key);
     metrics.count_complete(Some(&calls), &CompleteAnswer { ok: true, ..CompleteAnswer::default() });
     let kind = LimitKind::Rolling { window: Window::from_seconds(60).unwrap() };
     let mut limit = Limit::new(key, kind, Capacity::new(5).unwrap());

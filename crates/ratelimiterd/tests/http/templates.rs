@@ -24,7 +24,7 @@ async fn tpl_01_a_template_is_put_shown_and_deleted_like_any_limit() {
     let answer = server.define_rolling(TEMPLATE, 2).await;
     assert_eq!(answer.line(), r#"200 {"ok":true,"status":"active"}"#);
     let state = server.get("/v1/admin/limits/tenant:%2A:rpm").await;
-    expect![[r#"{"limit":{"key":"tenant:*:rpm","kind":"rolling","capacity":2,"window_seconds":60,"timeout_seconds":0,"unit":"","description":"","overage":"debt","status":"active","pending_decrease_to":null,"used":0,"available":0,"debt":0,"uncovered":0}}"#]]
+    expect![[r#"{"limit":{"key":"tenant:*:rpm","kind":"rolling","capacity":2,"window_seconds":60,"timeout_seconds":0,"unit":"","description":"","overage":"debt","status":"active","pending_decrease_to":null,"used":0,"available":2,"debt":0,"uncovered":0}}"#]]
         .assert_eq(&state.body);
     let file = std::fs::read_to_string(limits_path(&server.folder)).unwrap();
     assert!(file.contains("\"version\": 2") && file.contains("tenant:*:rpm"), "{file}");
