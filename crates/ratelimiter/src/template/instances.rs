@@ -191,12 +191,21 @@ impl CountedTemplates {
     /// # Errors
     /// As for [`Templates::put`].
     pub fn put(&mut self, template: Limit) -> Result<Option<KeyPattern>, DefineError> {
+        self.templates.check_count(usize::from(self.templates.get(&template.key).is_none()))?;
+        self.restore(template)
+    }
+
+    /// The same, however many there are: a registry has checked that, and deletes others next.
+    ///
+    /// # Errors
+    /// The key is no pattern, or has neither `*` nor `**`.
+    pub fn restore(&mut self, template: Limit) -> Result<Option<KeyPattern>, DefineError> {
         let key = template.key.clone();
         if self.templates.get(&key) == Some(&template) {
             return Ok(None);
         }
         let pattern = pattern_of(&key)?;
-        self.templates.put(template)?;
+        self.templates.restore(template)?;
         self.has_changed = true;
         self.counters.entry(key.clone()).or_insert_with(|| {
             Arc::new(TemplateCounters {
@@ -213,6 +222,11 @@ impl CountedTemplates {
     pub fn remove(&mut self, key: &LimitKey) -> Option<Limit> {
         self.counters.remove(key);
         self.templates.remove(key)
+    }
+
+    /// Whether a mark counts for a template that is defined. It does not if that was deleted since, even if it was defined again.
+    pub fn counts(&self, mark: &InstanceMark) -> bool {
+        self.counters.get(mark.template()).is_some_and(|counters| Arc::ptr_eq(counters, &mark.0))
     }
 
     /// True if there is a template, or was.
