@@ -11,6 +11,7 @@ mod capacity;
 mod cluster_time;
 mod codes;
 mod complete;
+mod due_instances;
 mod expiry_probe;
 mod instances;
 mod lease;
@@ -42,8 +43,8 @@ use ratelimiter::{
 use self::capacity::{AdminState, Attempt};
 use self::cluster_time::{ClusterTime, time_query};
 use self::codes::lease_data;
+use self::due_instances::DueInstances;
 use self::expiry_probe::ExpiryProbe;
-use self::instances::DueInstances;
 use self::lease::{FEW_LEASE_ROWS_MAX, LEASE_ROWS_MAX, LeaseLookup};
 use self::lease_cache::LeaseCache;
 use self::maintenance::DefinitionDrift;
@@ -74,11 +75,13 @@ pub struct TigerBeetleLimiter<L> {
     admin: tokio::sync::Mutex<AdminState>,
     /// Calendar limits whose next period is needed by reserves that wait for `admin`.
     due_periods: Mutex<BTreeSet<LimitKey>>,
-    /// Instances that reserves need which wait for `admin`.
+    /// Instances that reserves need which wait for `checking`.
     due_instances: Mutex<DueInstances>,
+    /// Held by the reserve that checks instances.
+    checking: tokio::sync::Mutex<()>,
     instance_bounds: InstanceBounds,
-    /// The last instance that a tick looked at.
-    last_idle_looked_at: Mutex<Option<LimitKey>>,
+    /// The last instance that a tick looked at; `None` if it was the last of all.
+    last_walked: Mutex<Option<LimitKey>>,
     drift: Mutex<DefinitionDrift>,
     probe: Mutex<ExpiryProbe>,
     /// The probe's [`ExpiryProbe::lag`]: read by every reserve, written only by the tick.
@@ -102,11 +105,12 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             admin: tokio::sync::Mutex::default(),
             due_periods: Mutex::default(),
             due_instances: Mutex::default(),
+            checking: tokio::sync::Mutex::default(),
             instance_bounds: InstanceBounds::new(
                 options.instances_max,
                 options.new_instances_per_second_max,
             ),
-            last_idle_looked_at: Mutex::default(),
+            last_walked: Mutex::default(),
             drift: Mutex::default(),
             probe: Mutex::new(ExpiryProbe::new(options.probe_every)),
             expiry_lag_ms: AtomicU64::new(0),
@@ -139,7 +143,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                 |template: &&Limit| page.has(&template.key) && is_listed(&template.key);
             let templates = table.templates.all().iter().filter(is_on_page);
             let templates: Vec<_> =
-                templates.map(|template| table.templates.state(now, template)).collect();
+                templates.map(|template| table.templates.counted().state(now, template)).collect();
             (table.page(page, &is_listed), templates)
         };
         let mut states = self.states_of(&limits).await?;
@@ -257,7 +261,7 @@ impl<L: Ledger> Backend for TigerBeetleLimiter<L> {
         let limit = {
             let table = self.read_table();
             if let Some(template) = table.templates.all().get(key) {
-                return Ok(Some(table.templates.state(self.cluster_now(), template)));
+                return Ok(Some(table.templates.counted().state(self.cluster_now(), template)));
             }
             table.resolve(key)
         };

@@ -99,15 +99,25 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         &self,
         limits: &[Arc<KnownLimit>],
     ) -> Result<Vec<LimitState>, Unanswered> {
+        let (accounts, rows) = self.rows_in_course(limits).await?;
+        limits.iter().zip(accounts).map(|(limit, account)| state(limit, account, &rows)).collect()
+    }
+
+    /// The accounts of the limits, in the given order, and the rows of these and of their debts.
+    pub(super) async fn rows_in_course(
+        &self,
+        limits: &[Arc<KnownLimit>],
+    ) -> Result<(Vec<LimitAccount>, HashMap<AccountId, AccountRow>), Unanswered> {
         let accounts = self.accounts_in_course(limits).await?;
         let ids = limits.iter().zip(&accounts);
         let ids = ids.flat_map(|(limit, account)| [account.id, limit.debt_account]);
         let rows = self.rows_of(ids.collect()).await?;
-        limits.iter().zip(accounts).map(|(limit, account)| state(limit, account, &rows)).collect()
+        Ok((accounts, rows))
     }
 }
 
-fn state(
+/// The limit with the usage of its account.
+pub(super) fn state(
     limit: &KnownLimit,
     account: LimitAccount,
     rows: &HashMap<AccountId, AccountRow>,

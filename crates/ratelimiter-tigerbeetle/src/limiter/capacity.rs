@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use futures::future::try_join;
 use ratelimiter::{
-    Capacity, DefineError, DeleteError, Limit, LimitKey, LimitKind, LimitMode, LimitStatus,
-    RegisteredLimit, Unanswered, check_new_key,
+    DefineError, DeleteError, KeyPattern, Limit, LimitKey, LimitKind, LimitStatus, RegisteredLimit,
+    Unanswered, check_new_key,
 };
 
 use self::plan::{AccountGoal, CapacityStep, CapacityTarget, ChangeReply, LateRequests};
@@ -21,7 +21,7 @@ pub(super) use self::plan::{Attempt, CapacityOutcome, Version};
 use super::TigerBeetleLimiter;
 use super::accounts::decreasing_from;
 use super::periods::AccountRequest;
-use super::table::{KnownLimit, LimitAccount};
+use super::table::{KnownLimit, LimitAccount, requested};
 use super::unanswered::{RETRY_AFTER, unexpected_status};
 use crate::ids;
 use crate::ledger::{AccountId, AccountRow, Ledger, WorkItem};
@@ -30,19 +30,17 @@ use crate::ledger::{AccountId, AccountRow, Ledger, WorkItem};
 /// time, so this many would have to compete.
 pub(super) const CHANGE_ATTEMPTS_MAX: usize = 64;
 
+/// One tick tries so many decreases, so that its other work goes on; the ticks cycle through all.
+const DECREASES_AT_ONCE: usize = 4_000;
+
 /// State for changes of limits and the tick.
 #[derive(Debug, Default)]
 pub(super) struct AdminState {
     /// Limits whose last change was not answered, so that it may still arrive. The next tick
     /// invalidates such a late request.
     pub(super) uncertain: BTreeSet<LimitKey>,
-}
-
-/// Whether an earlier change of the templates may still arrive at the cluster.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum EarlierChange {
-    Answered,
-    Unconfirmed,
+    /// The last decrease that a tick tried; `None` if it was the last of all.
+    last_decrease: Option<LimitKey>,
 }
 
 /// A chain to send.
@@ -76,7 +74,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let (limits, templates): (Vec<_>, Vec<_>) =
             limits.into_iter().partition(|limit| !limit.key.is_template());
         let mut admin = self.admin.lock().await;
-        self.read_table().templates.check_all(templates.iter())?;
+        self.read_table().templates.counted().check_all(templates.iter())?;
         let requests = self.requests_of(&limits)?;
         self.check_instances_of_other_kinds(&limits).await?;
         let accounts = self.current_accounts(&requests).await?;
@@ -101,9 +99,6 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                 table.templates.put(template.clone()).expect("it was checked");
             }
         }
-        drop(admin);
-        let changed = templates.iter().map(|template| &template.key);
-        self.realign(changed, EarlierChange::Answered).await;
         Ok(in_order(&keys, statuses, &templates))
     }
 
@@ -191,14 +186,11 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     }
 
     pub(super) async fn delete_limit(&self, key: &LimitKey) -> Result<(), DeleteError> {
-        if key.is_template() {
-            return self.delete_template(key).await;
-        }
         let _turn = self.admin.lock().await;
-        if self.write_table().remove(key) {
-            return Ok(());
-        }
-        Err(DeleteError::UnknownKey { key: key.clone() })
+        let mut table = self.write_table();
+        let is_deleted =
+            if key.is_template() { table.templates.remove(key) } else { table.remove(key) };
+        if is_deleted { Ok(()) } else { Err(DeleteError::UnknownKey { key: key.clone() }) }
     }
 
     /// As [`restore_all`](Self::restore_all), for one limit without an unconfirmed change.
@@ -215,7 +207,8 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     ///
     /// `unconfirmed` are the limits whose last change was begun and not confirmed, perhaps by a
     /// process that has ended. The change may still be in flight, and is invalidated. They need not
-    /// be among `limits`.
+    /// be among `limits`. That of a template may reach any instance: each one is checked before its
+    /// next reserve.
     ///
     /// # Errors
     /// The cluster did not answer for at least one of them, which is then unchanged here.
@@ -229,11 +222,6 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             limits.into_iter().partition(|registered| !registered.limit.key.is_template());
         let templates: Vec<Limit> = templates.into_iter().map(|template| template.limit).collect();
         let statuses = self.restore_limits(limits, &templates, unconfirmed).await?;
-        let changed = templates.iter().map(|template| &template.key);
-        let (late, changed): (BTreeSet<_>, BTreeSet<_>) =
-            changed.chain(unconfirmed).partition(|key| unconfirmed.contains(*key));
-        self.realign(changed, EarlierChange::Answered).await;
-        self.realign(late, EarlierChange::Unconfirmed).await;
         Ok(in_order(&keys, statuses, &templates))
     }
 
@@ -245,15 +233,14 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         unconfirmed: &BTreeSet<LimitKey>,
     ) -> Result<Vec<LimitStatus>, DefineError> {
         let mut admin = self.admin.lock().await;
-        self.restore_templates(templates)?;
+        self.restore_templates(templates, unconfirmed)?;
         let accounts = self.current_accounts(&self.requests_to_restore(&limits)).await?;
         let is_uncertain =
             |key: &LimitKey| unconfirmed.contains(key) || admin.uncertain.contains(key);
         let mut goals: Vec<AccountGoal> = Vec::with_capacity(limits.len());
         for (registered, account) in limits.iter().zip(&accounts) {
             let key = &registered.limit.key;
-            let target = CapacityTarget::Set { to: funding(registered) };
-            goals.push(goal(key, *account, target, is_uncertain(key)));
+            goals.push(definition_goal(&requested(registered), *account, is_uncertain(key)));
         }
         let given: BTreeSet<&LimitKey> = limits.iter().map(|limit| &limit.limit.key).collect();
         // A template has no account.
@@ -265,7 +252,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let mut statuses: Result<_, DefineError> = Ok(Vec::with_capacity(limits.len()));
         let mut table = self.write_table();
         for ((registered, account), outcome) in limits.into_iter().zip(accounts).zip(outcomes) {
-            let limit = Limit { capacity: registered.target(), ..registered.limit };
+            let limit = requested(&registered);
             match outcome.and_then(|outcome| registered_as(limit, outcome)) {
                 Ok(registered) => {
                     if let Ok(statuses) = &mut statuses {
@@ -282,6 +269,30 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         }
     }
 
+    /// Puts registered templates into the table. Changes of the `unconfirmed` limits may arrive late,
+    /// also at instances.
+    ///
+    /// # Errors
+    /// The key of a template is no pattern.
+    fn restore_templates(
+        &self,
+        templates: &[Limit],
+        unconfirmed: &BTreeSet<LimitKey>,
+    ) -> Result<(), DefineError> {
+        let now = self.options.clock.now();
+        let mut table = self.write_table();
+        for template in templates {
+            table.templates.put(template.clone())?;
+        }
+        for key in unconfirmed {
+            match KeyPattern::new(key) {
+                Ok(pattern) if key.is_template() => table.templates.note_late_change(pattern, now),
+                _ => table.set_unchecked(key),
+            }
+        }
+        Ok(())
+    }
+
     /// Asks for the accounts of limits to restore. As in [`requests_of`](Self::requests_of), but the
     /// limit may have been deleted and defined again with another kind, elsewhere.
     fn requests_to_restore(&self, limits: &[RegisteredLimit]) -> Vec<AccountRequest> {
@@ -295,30 +306,28 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         limits.iter().map(request).collect()
     }
 
-    /// The goals of limits whose last change is uncertain. Of one that is not defined here the kind is
+    /// The goals of limits whose last change is uncertain. Of one that nothing governs here the kind is
     /// not known: its account that lasts and that of its period in course may change, if there are
     /// any. An account whose period has ended may, too, and nothing depends on it.
     async fn goals_of_uncertain(
         &self,
         keys: Vec<LimitKey>,
     ) -> Result<Vec<AccountGoal>, Unanswered> {
-        let (mut known, mut unknown) = (Vec::new(), Vec::new());
+        let (mut governed, mut unknown) = (Vec::new(), Vec::new());
         {
             let table = self.read_table();
             for key in keys {
-                match table.get(&key) {
-                    Some(limit) => known.push(Arc::clone(limit)),
+                match table.target_of(&key) {
+                    Some(limit) => governed.push(limit),
                     None => unknown.push(key),
                 }
             }
         }
-        let requests: Vec<_> = known.iter().map(|limit| limit.account_request()).collect();
+        let requests: Vec<_> = governed.iter().map(AccountRequest::of).collect();
         let accounts = self.current_accounts(&requests).await?;
-        let known = known.iter().zip(accounts).map(|(limit, account)| {
-            let target = CapacityTarget::Set { to: funding(&limit.registered) };
-            goal(limit.key(), account, target, true)
-        });
-        let mut goals: Vec<AccountGoal> = known.collect();
+        let governed = governed.iter().zip(accounts);
+        let governed = governed.map(|(limit, account)| definition_goal(limit, account, true));
+        let mut goals: Vec<AccountGoal> = governed.collect();
         let accounts = self.announced_accounts(&unknown).await?;
         for (key, period) in unknown.iter().zip(accounts) {
             let accounts = [Some(LimitAccount::lasting(key)), period];
@@ -338,7 +347,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let requests: Vec<_> = limits.iter().map(|limit| limit.account_request()).collect();
         let accounts = self.current_accounts(&requests).await?;
         let goal_of = |(limit, account): (&Arc<KnownLimit>, &LimitAccount)| {
-            let to = funding(&limit.registered);
+            let to = limit.requested().ceiling();
             let target = match limit.is_decreasing() {
                 true => CapacityTarget::Set { to },
                 false => CapacityTarget::Fund { to },
@@ -359,14 +368,18 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     /// Applies the decreases that have become possible, and restores accounts whose last change was
     /// not answered.
     pub(super) async fn apply_decreases(&self) -> Result<(), Unanswered> {
-        let Ok(mut admin) = self.admin.try_lock() else {
-            return Ok(());
-        };
+        let mut admin = self.admin.lock().await;
         let decreasing: Vec<_> = {
             let table = self.read_table();
-            let decreasing = table.decreasing();
-            decreasing.filter(|limit| !admin.uncertain.contains(limit.key())).cloned().collect()
+            let decreasing = table.decreasing_after(admin.last_decrease.as_ref());
+            let decreasing = decreasing.filter(|limit| {
+                !table.is_outdated(limit) && !admin.uncertain.contains(limit.key())
+            });
+            decreasing.take(DECREASES_AT_ONCE).cloned().collect()
         };
+        let may_be_more = decreasing.len() == DECREASES_AT_ONCE;
+        let last = decreasing.last().filter(|_| may_be_more);
+        admin.last_decrease = last.map(|limit| limit.key().clone());
         if admin.uncertain.is_empty() && decreasing.is_empty() {
             return Ok(());
         }
@@ -374,7 +387,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         let requests: Vec<_> = decreasing.iter().map(|limit| limit.account_request()).collect();
         let accounts = self.current_accounts(&requests).await?;
         for (limit, account) in decreasing.iter().zip(accounts) {
-            let target = CapacityTarget::SetIfFree { to: funding(&limit.registered) };
+            let target = CapacityTarget::SetIfFree { to: limit.requested().ceiling() };
             goals.push(goal(limit.key(), account, target, false));
         }
         let outcomes = self.apply_all(&mut admin, goals.clone()).await;
@@ -390,7 +403,8 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         noted
     }
 
-    /// Updates a limit's status from its account.
+    /// Updates a limit's status from its account. An instance whose template has changed stays as it is
+    /// until it is checked.
     fn record_outcome(
         &self,
         key: &LimitKey,
@@ -398,12 +412,10 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         outcome: CapacityOutcome,
     ) -> Result<(), Unanswered> {
         let mut table = self.write_table();
-        let Some(known) = table.get(key).cloned() else {
+        let Some(known) = table.get(key).filter(|limit| !table.is_outdated(limit)).cloned() else {
             return Ok(());
         };
-        let capacity = known.registered.target();
-        let limit = Limit { capacity, ..known.registered.limit.clone() };
-        let registered = registered_as(limit, outcome)?;
+        let registered = registered_as(known.requested(), outcome)?;
         let is_change = registered != known.registered;
         let status = registered.status;
         if is_change || account != known.account {
@@ -427,14 +439,19 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         self.apply_all_to(admin, goals, None).await
     }
 
-    /// The same for accounts that may well be missing: they are created while they are looked up, so
-    /// that a new one takes two round trips, and one that is as it should be takes one.
+    /// The same for instances. The accounts of those that are not known here may well be missing: they
+    /// are created while they are looked up, so that a new one takes two round trips, and one that is
+    /// as it should be takes one.
     pub(super) async fn create_and_apply_all(
         &self,
         admin: &mut AdminState,
         goals: Vec<AccountGoal>,
     ) -> Vec<Result<CapacityOutcome, Unanswered>> {
-        let accounts: Vec<_> = goals.iter().map(AccountGoal::accounts).collect();
+        let accounts: Vec<_> = {
+            let table = self.read_table();
+            let unknown = goals.iter().filter(|goal| table.get(&goal.key).is_none());
+            unknown.map(AccountGoal::accounts).collect()
+        };
         let ids = goals.iter().map(|goal| goal.account.id).collect();
         let found = try_join(self.create_accounts_of(&accounts), self.rows_of(ids)).await;
         drop(accounts);
@@ -567,7 +584,8 @@ fn contention_error(key: &LimitKey) -> Unanswered {
     Unanswered { reason, retry_after: RETRY_AFTER }
 }
 
-/// The goal of a definition.
+/// The goal of a definition. In shadow mode the capacity is whatever can be counted, so that the
+/// ledger refuses nothing (`TB-20`).
 pub(super) fn definition_goal(
     limit: &Limit,
     account: LimitAccount,
@@ -596,15 +614,6 @@ fn goal(
 ) -> AccountGoal {
     let late_requests = if is_uncertain { LateRequests::Possible } else { LateRequests::None };
     AccountGoal { key: key.clone(), account, target, late_requests, was_refused: false }
-}
-
-/// The capacity of a limit's account once no decrease waits. In shadow mode it is whatever can be
-/// counted, so that the ledger refuses nothing (`TB-20`).
-fn funding(registered: &RegisteredLimit) -> Capacity {
-    match registered.limit.mode {
-        LimitMode::Enforce => registered.target(),
-        LimitMode::Shadow => registered.limit.ceiling(),
-    }
 }
 
 /// The limit in force, given the outcome at its account.

@@ -131,7 +131,9 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         for (key, units) in plan.uncovered() {
             match (table.get(key), table.template_of(key)) {
                 (Some(limit), _) => limit.record_uncovered(*units),
-                (None, Some(template)) => table.templates.note_uncovered(template, *units),
+                (None, Some(template)) => {
+                    table.templates.counted().note_uncovered(template, *units);
+                }
                 (None, None) => {}
             }
         }

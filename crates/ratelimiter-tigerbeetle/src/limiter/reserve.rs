@@ -14,6 +14,7 @@ use ratelimiter::{
 pub(super) use self::batch::PartSize;
 use self::chain::Refusal;
 use super::TigerBeetleLimiter;
+use super::due_instances::{InstanceClaim, first_error};
 use super::lease::{Lease, LeaseLookup};
 use super::table::ResolvedRequirement;
 use super::unanswered::{RETRY_AFTER, unanswered, unexpected_status};
@@ -47,9 +48,9 @@ pub(super) enum ReservePlan {
 }
 
 /// What a reserve needs whose limits are not all ready.
-pub(super) enum NeededInstances {
+pub(super) enum NeededInstances<'a> {
     /// Check these, and plan it again.
-    Check(Vec<LimitKey>),
+    Check(InstanceClaim<'a>),
     /// Nothing: this answers it.
     None(ReservePlan),
 }
@@ -100,7 +101,9 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
                 ReservePlan::BeginPeriods(keys) => self.begin_periods(keys).await?,
                 ReservePlan::MakeInstances(requirements) => {
                     match self.needed_instances(request, requirements).await? {
-                        NeededInstances::Check(keys) => self.check_instances(keys).await?,
+                        NeededInstances::Check(claim) => {
+                            first_error(self.check_instances(&claim.keys).await)?;
+                        }
                         NeededInstances::None(plan) => return Ok(plan),
                     }
                 }
@@ -123,7 +126,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
     ) -> Result<Option<Result<Decision, ReserveError>>, Unanswered> {
         let now = self.cluster_now();
         let is_ready = |need: &&ResolvedRequirement| {
-            need.limit.is_ready() && !need.limit.account.has_ended(now)
+            need.limit.is_made() && !need.limit.account.has_ended(now)
         };
         let mut ready: Vec<_> = requirements.iter().filter(is_ready).cloned().collect();
         if ready.is_empty() {
@@ -145,7 +148,7 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
         if self.cache.has(request.lease) {
             return Ok(ReservePlan::Replay(requirements));
         }
-        if requirements.iter().any(|need| !need.limit.is_ready()) {
+        if requirements.iter().any(|need| !need.limit.is_made()) {
             return Ok(ReservePlan::MakeInstances(requirements));
         }
         let ended = self.ended_periods(&requirements);

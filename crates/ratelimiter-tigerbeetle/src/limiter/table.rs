@@ -9,17 +9,23 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
-    CountedTemplates, InstanceMark, KeyPattern, Limit, LimitKey, LimitKind, LimitMode, LimitStatus,
-    Page, RegisteredLimit, Requirement, Requirements, ReserveError,
+    InstanceMark, KeyPattern, Limit, LimitKey, LimitKind, LimitMode, LimitStatus, Page,
+    RegisteredLimit, Requirement, Requirements, ReserveError,
 };
 
+use super::templates::KnownTemplates;
 use crate::ids;
 use crate::ledger::AccountId;
 use crate::lock::lock;
 
+/// An instance is verified so long after it was checked, when every server has read the limits file,
+/// and again so long after that.
+const VERIFIED_FIRST_AFTER: Duration = Duration::from_secs(5);
+const VERIFIED_AGAIN_AFTER: Duration = Duration::from_secs(60);
+
 #[derive(Debug, Default)]
 pub(super) struct LimitTable {
-    pub(super) templates: CountedTemplates,
+    pub(super) templates: KnownTemplates,
     limits: HashMap<LimitKey, Arc<KnownLimit>, RandomState>,
     keys: HashMap<AccountId, LimitKey, RandomState>,
     /// The limits that are defined, sorted by key.
@@ -56,10 +62,10 @@ pub(super) struct KnownLimit {
 pub(super) enum LimitOrigin {
     /// Its key is defined.
     Defined,
-    /// It was made from a template. Unless its account agrees with the template, as far as is known
+    /// It was made from a template. Unless its account agrees with its definition, as far as is known
     /// here, it is checked before its next reserve.
     Instance { mark: Arc<InstanceMark>, is_checked: bool },
-    /// Only a template matches its key, and it is not in the table: its account may not exist, or
+    /// Only a template matches its key, and it is not ready in the table: its account may not exist, or
     /// have another capacity.
     NotMade,
 }
@@ -73,14 +79,10 @@ pub(super) struct KeyCounts {
     used_at_ms: AtomicU64,
     /// Before this moment nobody needs to know whether an instance is idle.
     looked_at_next_ms: AtomicU64,
-}
-
-/// Some instances, in the order of their keys.
-#[derive(Debug, Default)]
-pub(super) struct SomeInstances {
-    pub(super) limits: Vec<Arc<KnownLimit>>,
-    /// The last key that was looked at; `None` if there are no more.
-    pub(super) last: Option<LimitKey>,
+    /// From this moment on an instance is compared with its account, though it is in use.
+    verified_next_ms: AtomicU64,
+    /// In this generation of the templates an instance had the definition of its template.
+    generation: AtomicU64,
 }
 
 /// A requirement with its limit.
@@ -116,7 +118,7 @@ impl LimitTable {
     /// The limit of a key that this server knows, or else the one that would be made from a template.
     pub(super) fn resolve(&self, key: &LimitKey) -> Option<Arc<KnownLimit>> {
         match self.limits.get(key) {
-            Some(limit) if limit.is_ready() => Some(Arc::clone(limit)),
+            Some(limit) if self.is_ready(limit) => Some(Arc::clone(limit)),
             _ => self
                 .templates
                 .all()
@@ -125,17 +127,74 @@ impl LimitTable {
         }
     }
 
-    /// The definition that governs a key: its own, or that of a template.
+    /// Whether reserves can be sent to the account of a known limit: it is defined, or it was checked
+    /// and its template has not changed since.
+    pub(super) fn is_ready(&self, limit: &KnownLimit) -> bool {
+        match &limit.origin {
+            LimitOrigin::Defined => true,
+            LimitOrigin::Instance { mark, is_checked } => *is_checked && self.follows(limit, mark),
+            LimitOrigin::NotMade => false,
+        }
+    }
+
+    /// Whether a known limit is an instance whose template has changed since it was checked.
+    pub(super) fn is_outdated(&self, limit: &KnownLimit) -> bool {
+        limit.mark().is_some_and(|mark| !self.follows(limit, mark))
+    }
+
+    /// Whether an instance has the definition of its template, and no late change of the template may
+    /// reach it. After a change of the templates, only the first call compares them.
+    fn follows(&self, limit: &KnownLimit, mark: &InstanceMark) -> bool {
+        if limit.counts.generation() == self.templates.generation() {
+            return true;
+        }
+        let is_same = |template: &Limit| {
+            template.key == *mark.template()
+                && self.templates.counted().counts(mark)
+                && Limit { key: limit.key().clone(), ..template.clone() } == limit.requested()
+        };
+        let follows = self.templates.all().find(limit.key()).is_some_and(is_same)
+            && !self.may_change_late(limit.key());
+        if follows {
+            limit.counts.generation.store(self.templates.generation(), Ordering::Relaxed);
+        }
+        follows
+    }
+
+    /// Whether a late change of a template may still arrive at the account of an instance.
+    pub(super) fn may_change_late(&self, key: &LimitKey) -> bool {
+        let checked = self.limits.get(key).map_or(0, |limit| limit.counts.generation());
+        self.templates.may_change_late(key, checked)
+    }
+
+    /// Whether a template matches the key, and its instance is not ready.
+    pub(super) fn needs_check(&self, key: &LimitKey) -> bool {
+        !self.limits.get(key).is_some_and(|limit| self.is_ready(limit))
+            && self.templates.all().find(key).is_some()
+    }
+
+    /// The definition that governs a key: its own, or that of a template. An instance without a
+    /// template keeps its own.
     pub(super) fn definition_of(&self, key: &LimitKey) -> Option<Limit> {
-        let known = self.limits.get(key).map(|limit| limit.registered.limit.clone());
-        known.or_else(|| self.templates.all().instance(key))
+        let known = self.limits.get(key);
+        let template = known.is_none_or(|limit| self.is_outdated(limit));
+        let template = template.then(|| self.templates.all().instance(key)).flatten();
+        template.or_else(|| known.map(|limit| limit.registered.limit.clone()))
+    }
+
+    /// The definition that the account of a key should have: its own, or that of a template.
+    pub(super) fn target_of(&self, key: &LimitKey) -> Option<Limit> {
+        match self.limits.get(key) {
+            Some(limit) if limit.mark().is_none() => Some(limit.requested()),
+            _ => self.templates.all().instance(key),
+        }
     }
 
     /// The template that governs a key which is not defined itself.
     pub(super) fn template_of(&self, key: &LimitKey) -> Option<&LimitKey> {
         match self.limits.get(key) {
-            Some(limit) => limit.mark().map(|mark| mark.template()),
-            None => self.templates.all().find(key).map(|template| &template.key),
+            Some(limit) if !self.is_outdated(limit) => limit.mark().map(|mark| mark.template()),
+            _ => self.templates.all().find(key).map(|template| &template.key),
         }
     }
 
@@ -150,8 +209,17 @@ impl LimitTable {
         registered: RegisteredLimit,
         account: LimitAccount,
         mark: Arc<InstanceMark>,
+        now: Timestamp,
     ) {
+        let key = registered.limit.key.clone();
+        let is_new = !self.limits.contains_key(&key);
         self.store(registered, account, LimitOrigin::Instance { mark, is_checked: true });
+        let known = &self.limits[&key];
+        known.counts.generation.store(self.templates.generation(), Ordering::Relaxed);
+        known.counts.verify_after(now, VERIFIED_FIRST_AFTER);
+        if is_new {
+            known.record_use(now);
+        }
     }
 
     /// Changes a limit, wherever it comes from.
@@ -166,7 +234,7 @@ impl LimitTable {
         let Some(known) = self.instances.get(key).cloned() else {
             return;
         };
-        if let LimitOrigin::Instance { mark, .. } = &known.origin {
+        if let LimitOrigin::Instance { mark, is_checked: true } = &known.origin {
             let origin = LimitOrigin::Instance { mark: Arc::clone(mark), is_checked: false };
             self.store(known.registered.clone(), known.account, origin);
         }
@@ -224,26 +292,13 @@ impl LimitTable {
         self.decreasing.remove(key);
     }
 
-    /// The instances among the next `count_max` after a key that are `wanted`.
+    /// The instances after a key, in the order of their keys.
     pub(super) fn instances_after(
         &self,
         after: Option<&LimitKey>,
-        count_max: usize,
-        mut wanted: impl FnMut(&KnownLimit) -> bool,
-    ) -> SomeInstances {
+    ) -> impl Iterator<Item = &Arc<KnownLimit>> {
         let start = after.map_or(Bound::Unbounded, |key| Bound::Excluded(key.as_str()));
-        let mut some = SomeInstances::default();
-        let next = self.instances.range::<str, _>((start, Bound::Unbounded));
-        for (count, (key, limit)) in (1..).zip(next) {
-            if wanted(limit) {
-                some.limits.push(Arc::clone(limit));
-            }
-            if count == count_max {
-                some.last = Some(key.clone());
-                break;
-            }
-        }
-        some
+        self.instances.range::<str, _>((start, Bound::Unbounded)).map(|(_, limit)| limit)
     }
 
     pub(super) fn instance_count(&self) -> usize {
@@ -279,17 +334,20 @@ impl LimitTable {
         limits
             .range::<str, _>((start, Bound::Unbounded))
             .take_while(|(key, _)| key.as_str().starts_with(prefix))
-            .filter(|(key, limit)| {
-                limit.mark().map(|mark| mark.template()) == template && is_listed(key)
-            })
-            .map(|(_, limit)| Arc::clone(limit))
+            .filter(|(key, _)| self.template_of(key) == template && is_listed(key))
+            .filter_map(|(key, _)| self.resolve(key))
             .take(page.count_max.unwrap_or(usize::MAX))
             .collect()
     }
 
-    /// The limits that are decreasing, sorted by key, so that a run is reproducible.
-    pub(super) fn decreasing(&self) -> impl Iterator<Item = &Arc<KnownLimit>> {
-        self.decreasing.iter().filter_map(|key| self.limits.get(key))
+    /// The limits after a key that are decreasing, in the order of their keys.
+    pub(super) fn decreasing_after(
+        &self,
+        after: Option<&LimitKey>,
+    ) -> impl Iterator<Item = &Arc<KnownLimit>> {
+        let start = after.map_or(Bound::Unbounded, |key| Bound::Excluded(key.as_str()));
+        let next = self.decreasing.range::<str, _>((start, Bound::Unbounded));
+        next.filter_map(|key| self.limits.get(key))
     }
 
     pub(super) fn decreasing_count(&self) -> usize {
@@ -339,16 +397,7 @@ impl KnownLimit {
         Self::new(RegisteredLimit::in_force(limit), account, LimitOrigin::NotMade)
     }
 
-    /// Whether reserves can be sent to its account.
-    pub(super) const fn is_ready(&self) -> bool {
-        match self.origin {
-            LimitOrigin::Defined => true,
-            LimitOrigin::Instance { is_checked, .. } => is_checked,
-            LimitOrigin::NotMade => false,
-        }
-    }
-
-    /// Whether its account exists.
+    /// Whether the table had it ready when it was resolved.
     pub(super) const fn is_made(&self) -> bool {
         !matches!(self.origin, LimitOrigin::NotMade)
     }
@@ -377,6 +426,11 @@ impl KnownLimit {
         }
     }
 
+    /// The definition without a decrease that waits.
+    pub(super) fn requested(&self) -> Limit {
+        requested(&self.registered)
+    }
+
     pub(super) fn key(&self) -> &LimitKey {
         &self.registered.limit.key
     }
@@ -393,6 +447,11 @@ impl KnownLimit {
     pub(super) fn is_shadow(&self) -> bool {
         self.registered.limit.mode == LimitMode::Shadow
     }
+}
+
+/// The definition of a limit without a decrease that waits.
+pub(super) fn requested(registered: &RegisteredLimit) -> Limit {
+    Limit { capacity: registered.target(), ..registered.limit.clone() }
 }
 
 impl ResolvedRequirement {
@@ -427,14 +486,29 @@ impl KeyCounts {
         now.since(Timestamp::from_unix_ms(self.used_at_ms.load(Ordering::Relaxed)))
     }
 
-    /// Whether it is time to look whether the instance is idle.
-    pub(super) fn is_looked_at(&self, now: Timestamp) -> bool {
-        self.looked_at_next_ms.load(Ordering::Relaxed) <= now.unix_ms()
+    /// Whether it is time to look whether the instance, unused for `idle_after`, is idle.
+    pub(super) fn may_be_idle(&self, now: Timestamp, idle_after: Duration) -> bool {
+        self.unused_for(now) >= idle_after
+            && self.looked_at_next_ms.load(Ordering::Relaxed) <= now.unix_ms()
     }
 
-    /// The instance is not idle; look again after this time.
+    /// Whether it is time to compare the instance with its account.
+    pub(super) fn is_verified_now(&self, now: Timestamp) -> bool {
+        self.verified_next_ms.load(Ordering::Relaxed) <= now.unix_ms()
+    }
+
+    fn verify_after(&self, now: Timestamp, after: Duration) {
+        self.verified_next_ms.store(now.after(after).unix_ms(), Ordering::Relaxed);
+    }
+
+    fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Relaxed)
+    }
+
+    /// The instance was compared with its account, and is not idle; look again after this time.
     pub(super) fn look_again_after(&self, now: Timestamp, after: Duration) {
         self.looked_at_next_ms.store(now.after(after).unix_ms(), Ordering::Relaxed);
+        self.verify_after(now, VERIFIED_AGAIN_AFTER);
     }
 
     /// Units used without room since this server started.

@@ -13,6 +13,7 @@ mod faults;
 mod fixture;
 mod fresh_cluster;
 mod hot_path;
+mod instances;
 mod interleavings;
 mod late_requests;
 mod many_limits;

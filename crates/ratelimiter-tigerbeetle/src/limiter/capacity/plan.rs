@@ -18,7 +18,7 @@ use crate::ledger::{
 };
 use crate::limiter::accounts::AccountsOf;
 use crate::limiter::codes::{AccountCode, TransferCode, marker};
-use crate::limiter::table::LimitAccount;
+use crate::limiter::table::{KnownLimit, LimitAccount};
 
 /// A limit's account at the time it was read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -124,6 +124,12 @@ impl Version {
         let balances = self.row.balances;
         let capacity = balances.credits_posted.checked_sub(balances.debits_posted);
         capacity.expect("the account's debits never exceed its credits")
+    }
+
+    /// Whether the account is as a limit needs it: with its capacity, and closed while it decreases.
+    pub(in crate::limiter) fn agrees_with(&self, limit: &KnownLimit) -> bool {
+        self.capacity() == u128::from(limit.registered.limit.ceiling().get())
+            && self.is_closed() == limit.is_decreasing()
     }
 
     /// Units in reservations and holds.

@@ -83,23 +83,20 @@ impl<L: Ledger> TigerBeetleLimiter<L> {
             };
             let requirements = std::mem::take(requirements);
             match self.needed_instances(request, requirements).await {
-                Ok(NeededInstances::Check(keys)) => return Some(keys),
+                Ok(NeededInstances::Check(claim)) => return Some(claim),
                 Ok(NeededInstances::None(other)) => *plan = Ok(other),
                 Err(error) => *plan = Err(error),
             }
             None
         };
         let needed = join_all(requests.iter().zip(plans.iter_mut()).map(need)).await;
-        let keys: Vec<_> = needed.iter().flatten().flatten().cloned().collect();
-        if keys.is_empty() {
-            return;
-        }
-        let checked = self.check_instances(keys).await;
-        let planned = requests.iter().zip(plans).zip(needed);
-        for ((request, plan), _) in planned.filter(|(_, needed)| needed.is_some()) {
-            *plan = match &checked {
-                Ok(()) => self.plan_reserve(request),
-                Err(unanswered) => Err(unanswered.clone().into()),
+        let keys = needed.iter().flatten().flat_map(|claim| &claim.keys);
+        let failed = self.check_instances(&keys.cloned().collect::<Vec<_>>()).await;
+        for ((request, plan), needed) in requests.iter().zip(plans).zip(needed) {
+            let Some(claim) = needed else { continue };
+            *plan = match claim.keys.iter().find_map(|key| failed.get(key)) {
+                None => self.plan_reserve(request),
+                Some(unanswered) => Err(unanswered.clone().into()),
             };
         }
     }

@@ -133,6 +133,7 @@ pub async fn tb_21_servers_that_learn_a_template_adjust_an_instance_once<L: Ledg
         for status in join_all(restored).await {
             assert_eq!(status, Ok(LimitStatus::Active));
         }
+        on.pass(Duration::from_secs(1)).await;
     };
     let posted = |credits_posted, debits_posted| Balances {
         credits_posted,
@@ -318,5 +319,6 @@ pub async fn tb_21_a_template_in_shadow_mode_is_enforced_by_a_decrease<L: Ledger
     let to = on.concurrency("", 1, 3).capacity;
     let state = on.state(&*limiters[0], "t:a").await;
     assert_eq!((state.status, state.usage.used), (LimitStatus::Decreasing { to }, 5));
+    on.pass(Duration::from_secs(1)).await;
     assert!(!on.reserve(&*limiters[1], on.lease(), [("t:a", 1)]).await.unwrap().is_allowed());
 }
