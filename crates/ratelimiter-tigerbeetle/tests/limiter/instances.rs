@@ -173,6 +173,31 @@ fn tb_21_an_unanswered_definition_leaves_its_key_to_the_template() {
     });
 }
 
+/// TB-21, TB-19: a period that begins while the template changes has the capacity of the new one.
+#[test]
+fn tb_21_a_period_of_an_instance_begins_with_its_template() {
+    run(async {
+        let on = on_recording_model();
+        let limiter = on.limiter();
+        limiter.define(on.hourly("t:*", 20, 10)).await.unwrap();
+        assert!(is_allowed(&on, &limiter, "t:a", 1).await);
+        let lower = on.hourly("t:*", 20, 5);
+        on.fake_clock.as_ref().unwrap().advance(Duration::from_secs(21 * 60));
+        on.ledger.delay(5);
+        // The reserve is planned before the change, and waits behind it.
+        let (defined, changed, answer) = futures::join!(
+            limiter.define(on.rolling("other", 60, 1)),
+            limiter.restore(RegisteredLimit::in_force(lower)),
+            on.reserve(&limiter, on.lease(), [("t:a", 6)]),
+        );
+        assert!(defined.is_ok() && changed.is_ok());
+        let key = on.key("t:a");
+        assert_eq!(answer, Err(ReserveError::AmountExceedsCapacity { key }));
+        assert!(is_allowed(&on, &limiter, "t:a", 5).await);
+        assert!(!is_allowed(&on, &limiter, "t:a", 1).await);
+    });
+}
+
 /// TB-21: an instance in steady use is verified, so that what a server with an old template has
 /// changed does not last.
 #[test]
