@@ -55,4 +55,7 @@ pub use request::{
     REQUIREMENTS_MAX, RESERVE_WAIT_MAX, RequestError, Requirement, Requirements, ReserveRequest,
     Wait,
 };
-pub use template::{TEMPLATES_MAX, Templates};
+pub use template::{
+    CountedTemplates, InstanceBounds, InstanceMark, NewInstance, NewInstances, NoInstance,
+    TEMPLATES_MAX, Templates, check_new_key,
+};
