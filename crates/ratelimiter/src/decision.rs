@@ -1,4 +1,4 @@
-//! The answer to a reserve.
+//! The answers to a reserve and to a renew.
 
 use std::time::Duration;
 
@@ -21,7 +21,26 @@ pub enum Decision {
     Denied(Denial),
 }
 
-/// Why a reserve was denied, and when to retry with a new lease ID.
+/// The answer to a renew. Being denied is an answer, not an error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "a lease holds the new amounts only when it was renewed"]
+pub enum Renewal {
+    /// The lease holds the new amounts, and the timeouts of its holds have begun again.
+    Renewed {
+        /// When the lease was renewed. A repeated renew returns the first timestamp.
+        renewed_at: Timestamp,
+        /// Until when the lease can be renewed again: the end of its last hold or, without holds, of its last reservation.
+        lapses_at: Timestamp,
+        /// The limits in [shadow mode](crate::LimitMode::Shadow) that would have denied it, in the request's order. A repeated
+        /// renew does not name them again.
+        shadow_denied: Vec<LimitKey>,
+    },
+    /// A limit has no room for what was asked beyond the held amount. Nothing has changed: the timeouts of holds run on. Retry with
+    /// the next number.
+    Denied(Denial),
+}
+
+/// Why a reserve or a renew was denied, and when to retry with a new lease ID or the next number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denial {
     /// What was in the way.
@@ -30,7 +49,7 @@ pub struct Denial {
     pub retry_after: Duration,
 }
 
-/// Why a reserve was denied.
+/// Why a reserve or a renew was denied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DenialReason {
     /// These limits had no room for the requested amounts.
@@ -78,6 +97,21 @@ impl Decision {
 
     /// True if the call may go ahead.
     pub fn is_allowed(&self) -> bool {
+        self.denial().is_none()
+    }
+}
+
+impl Renewal {
+    /// The denial, if it is one.
+    pub fn denial(&self) -> Option<&Denial> {
+        match self {
+            Self::Renewed { .. } => None,
+            Self::Denied(denial) => Some(denial),
+        }
+    }
+
+    /// True if the lease holds the new amounts.
+    pub fn is_renewed(&self) -> bool {
         self.denial().is_none()
     }
 }

@@ -52,6 +52,40 @@ pub enum CompleteError {
     Refused(#[from] Refused),
 }
 
+/// Why a renew got no answer of its own. Nothing was changed, unless it is [`RenewError::Unanswered`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RenewError {
+    /// The lease is not open: it was never allowed, was completed or released, or its last hold has lapsed.
+    #[error("this lease is not open; reserve with a new lease ID")]
+    LeaseEnded,
+    /// The lease was renewed with a greater number.
+    #[error("this lease was renewed with a greater number; take one above it")]
+    Superseded,
+    /// An amount for a key that is not in the lease's requirements. Of several, the first.
+    #[error(
+        "the lease has no requirement of {key}; a renew names keys of the lease's requirements"
+    )]
+    InvalidAmount { key: LimitKey },
+    /// More is asked of a limit that is no longer defined. Of several, the first.
+    #[error("no limit is defined for {key}")]
+    UnknownKey { key: LimitKey },
+    /// More is asked, and the new amount is above the limit's capacity, which is not 0. Of several keys, the first.
+    #[error("more is asked of {key} than its whole capacity; waiting cannot help")]
+    AmountExceedsCapacity { key: LimitKey },
+    /// The request is malformed. Repeating it does not help.
+    #[error("the request is not valid: {reason}")]
+    InvalidRequest { reason: String },
+    /// The limiter does not renew leases.
+    #[error("this limiter does not renew leases")]
+    Unsupported,
+    /// It is unknown whether the lease was renewed. Repeat the request with the same number.
+    #[error(transparent)]
+    Unanswered(#[from] Unanswered),
+    /// The limiter rejected the request without processing it.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}
+
 /// Why a limit was not defined. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DefineError {

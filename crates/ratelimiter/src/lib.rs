@@ -7,6 +7,7 @@
 //! | [`LimitKey`], [`Limit`], [`LimitKind`] | what is limited |
 //! | [`KeyPattern`], [`Templates`] | which keys are meant; limits for keys that nobody listed |
 //! | [`ReserveRequest`], [`CompleteRequest`] | requirements before a call, actual use after it |
+//! | [`RenewRequest`], [`Renewal`] | a long call goes on, and needs more or less than it reserved |
 //! | [`Decision`], [`Denial`] | the answer; a denial names the full limits and when to retry |
 //! | [`Limiter`], [`Backend`] | the traits of every limiter and of every backend |
 //! | [`MemoryLimiter`] | the in-process limiter |
@@ -28,10 +29,10 @@ mod registry;
 mod request;
 mod template;
 
-pub use decision::{Decision, Denial, DenialReason};
+pub use decision::{Decision, Denial, DenialReason, Renewal};
 pub use error::{
     CompleteError, DefineError, DeleteError, ForgiveError, LeasesError, Refused, ReleaseError,
-    ReserveError, StateError, Unanswered,
+    RenewError, ReserveError, StateError, Unanswered,
 };
 pub use hint::{Backoff, HintPolicy};
 pub use key::{
@@ -51,9 +52,9 @@ pub use open_lease::{
 };
 pub use registry::{LimitState, LimitStatus, Page, RegisteredLimit, Registry, Usage};
 pub use request::{
-    ACTUALS_MAX, Actual, Actuals, CompleteRequest, JOB_ID_BYTES_MAX, JobId, QUEUE_BYTES_MAX,
-    REQUIREMENTS_MAX, RESERVE_WAIT_MAX, RequestError, Requirement, Requirements, ReserveRequest,
-    Wait,
+    ACTUALS_MAX, Actual, Actuals, CompleteRequest, JOB_ID_BYTES_MAX, JobId, NEW_AMOUNTS_MAX,
+    NewAmount, NewAmounts, QUEUE_BYTES_MAX, REQUIREMENTS_MAX, RESERVE_WAIT_MAX, RenewNumber,
+    RenewRequest, RequestError, Requirement, Requirements, ReserveRequest, Wait,
 };
 pub use template::{
     CountedTemplates, InstanceBounds, InstanceMark, NewInstance, NewInstances, NoInstance,

@@ -3,17 +3,17 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use crate::decision::Decision;
+use crate::decision::{Decision, Renewal};
 use crate::error::{
-    CompleteError, DefineError, DeleteError, ForgiveError, LeasesError, ReleaseError, ReserveError,
-    StateError,
+    CompleteError, DefineError, DeleteError, ForgiveError, LeasesError, ReleaseError, RenewError,
+    ReserveError, StateError,
 };
 use crate::key::LimitKey;
 use crate::lease::LeaseId;
 use crate::limit::Limit;
 use crate::open_lease::{LeasePage, OpenLease};
 use crate::registry::{LimitState, LimitStatus, Page};
-use crate::request::{CompleteRequest, ReserveRequest};
+use crate::request::{CompleteRequest, RenewRequest, ReserveRequest};
 
 /// Admits a call only if all its limits have room, and accounts for its actual use afterwards.
 ///
@@ -51,6 +51,19 @@ pub trait Limiter: Send + Sync {
         &self,
         request: &CompleteRequest,
     ) -> impl Future<Output = Result<(), CompleteError>> + Send;
+
+    /// Keeps an open lease open: the timeouts of its holds begin again. Also changes what it holds, all of it or nothing.
+    ///
+    /// By default a limiter does not renew.
+    ///
+    /// # Errors
+    /// See [`RenewError`]. After [`RenewError::Unanswered`] repeat the request with the same number.
+    fn renew(
+        &self,
+        _request: &RenewRequest,
+    ) -> impl Future<Output = Result<Renewal, RenewError>> + Send {
+        async { Err(RenewError::Unsupported) }
+    }
 
     /// Whether a reserve may [wait](crate::Wait) for room. If not, it is answered at once, whatever it asks for.
     fn can_wait(&self) -> bool {
@@ -172,6 +185,13 @@ impl<L: Limiter + ?Sized> Limiter for Arc<L> {
         request: &CompleteRequest,
     ) -> impl Future<Output = Result<(), CompleteError>> + Send {
         (**self).complete(request)
+    }
+
+    fn renew(
+        &self,
+        request: &RenewRequest,
+    ) -> impl Future<Output = Result<Renewal, RenewError>> + Send {
+        (**self).renew(request)
     }
 
     fn can_wait(&self) -> bool {

@@ -1,6 +1,6 @@
 //! The memory backend: one process, no I/O, time from a [`Clock`].
 //!
-//! The rules are plain data with `now` as an argument: `live_limit` for one limit, `reserve` and `complete` over
+//! The rules are plain data with `now` as an argument: `live_limit` for one limit, `reserve`, `renew` and `complete` over
 //! several. The limits of a model form a group; every other limit is a group of one. Groups and leases are in shards with one lock
 //! each. A request locks the shard of its lease, then the shards of its groups in a fixed order, reads the clock, and does all its
 //! work. So every limit sees time go forward, and threads contend only when they share a shard.
@@ -22,6 +22,7 @@ mod options;
 mod past_leases;
 mod poison;
 mod queue;
+mod renew;
 mod reservations;
 mod reserve;
 mod shards;
@@ -39,14 +40,15 @@ use self::instances::Instances;
 use self::leases::{LeaseDetails, Leases, OpenLease};
 pub use self::options::MemoryOptions;
 use self::poison::PoisonFlag;
+use self::renew::RenewAttempt;
 use self::reserve::Attempt;
 use self::sweeper::Sweeper;
 use crate::admission::{Turn, TurnAnswer};
 use crate::clock::{Clock, Timestamp};
-use crate::decision::Decision;
+use crate::decision::{Decision, Renewal};
 use crate::error::{
-    CompleteError, DefineError, DeleteError, ForgiveError, LeasesError, ReleaseError, ReserveError,
-    StateError, Unanswered,
+    CompleteError, DefineError, DeleteError, ForgiveError, LeasesError, ReleaseError, RenewError,
+    ReserveError, StateError, Unanswered,
 };
 use crate::hint::HintPolicy;
 use crate::key::LimitKey;
@@ -55,7 +57,7 @@ use crate::limit::Limit;
 use crate::limiter::{Backend, Limiter};
 use crate::open_lease::{self, LeasePage};
 use crate::registry::{LimitState, LimitStatus, Page, RegisteredLimit};
-use crate::request::{CompleteRequest, ReserveRequest};
+use crate::request::{CompleteRequest, RenewRequest, ReserveRequest};
 
 /// The in-process limiter, safe under any number of threads. Clones share one state.
 ///
@@ -215,6 +217,38 @@ impl MemoryLimiter {
         Ok(freed)
     }
 
+    /// [`Limiter::renew`] without a future.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn renew_now(&self, request: &RenewRequest) -> Result<Renewal, RenewError> {
+        self.renew_freeing(request).map(|(renewal, _)| renewal)
+    }
+
+    /// As [`MemoryLimiter::renew_now`]; also returns the limits of which something has returned.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn renew_freeing(
+        &self,
+        request: &RenewRequest,
+    ) -> Result<(Renewal, Vec<LimitKey>), RenewError> {
+        let State { clock, hints, groups, leases, instances, poison } = &*self.state;
+        let (id, mut lease_shard) = leases.lock(request.lease);
+        poison.check()?;
+        let lease = lease_shard.find_open(id).ok_or(RenewError::LeaseEnded)?;
+        let mut locked = LockedGroups::default();
+        groups.lock(&mut locked, lease.reservations.iter().map(|held| held.group.shard()));
+        let now = clock.now();
+        let _change = poison.begin_change()?;
+        let random = lease_shard.random.f64();
+        let (lease, details) = lease_shard.find_open_mut(id).ok_or(RenewError::LeaseEnded)?;
+        let (groups, policy, earlier) = (&mut locked, hints, Vec::new());
+        let mut attempt =
+            RenewAttempt { now, id, lease, details, groups, instances, policy, random, earlier };
+        attempt.renew(request)
+    }
+
     /// [`Backend::leases`] without a future.
     ///
     /// # Errors
@@ -240,8 +274,8 @@ impl MemoryLimiter {
     /// # Errors
     /// As there.
     pub fn release_now(&self, lease: LeaseId) -> Result<(), ReleaseError> {
-        let ended = self.state.end(lease, |now, lease, _, groups| {
-            complete::release(now, lease, groups, &self.state.instances);
+        let ended = self.state.end(lease, |now, lease, details, groups| {
+            complete::release(now, lease, details, groups, &self.state.instances);
             Ok::<_, ReleaseError>(())
         });
         match ended? {
@@ -482,6 +516,10 @@ impl Limiter for MemoryLimiter {
 
     async fn complete(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
         self.complete_now(request)
+    }
+
+    async fn renew(&self, request: &RenewRequest) -> Result<Renewal, RenewError> {
+        self.renew_now(request)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reserve and complete requests.
+//! Reserve, renew and complete requests.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -10,6 +10,8 @@ use crate::lease::LeaseId;
 pub const REQUIREMENTS_MAX: usize = 32;
 /// The most actuals of one complete.
 pub const ACTUALS_MAX: usize = REQUIREMENTS_MAX;
+/// The most amounts of one renew.
+pub const NEW_AMOUNTS_MAX: usize = REQUIREMENTS_MAX;
 /// The most bytes of a job ID.
 pub const JOB_ID_BYTES_MAX: usize = 256;
 /// The longest that a reserve may wait for room.
@@ -48,6 +50,44 @@ pub struct Wait {
     at_most: Duration,
     queue: Box<str>,
 }
+
+/// Keeps an open lease open, and changes what it holds.
+///
+/// ```
+/// use ratelimiter::{LeaseId, LimitKey, NewAmounts, RenewNumber, RenewRequest};
+///
+/// // The stream goes on, and needs fewer tokens than it reserved.
+/// let amounts = NewAmounts::of([(LimitKey::llm_tpm("openai", "gpt-4o")?, 600)])?;
+/// let request = RenewRequest::new(LeaseId::from_u128(1), RenewNumber::FIRST, amounts);
+/// assert_eq!(request.number.get(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RenewRequest {
+    /// The lease that was allowed.
+    pub lease: LeaseId,
+    /// Greater than that of every earlier renew of the lease. A renew without an answer is repeated with its number.
+    pub number: RenewNumber,
+    /// What the lease holds afterwards of these limits. Without any, its holds last longer and nothing else changes.
+    pub amounts: NewAmounts,
+}
+
+/// The number of a renew among those of its lease: 1, 2, 3, …
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RenewNumber(NonZeroU64);
+
+/// What a lease shall hold of one limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewAmount {
+    /// A limit of the lease's requirements.
+    pub key: LimitKey,
+    /// Units; 0 gives all of them back.
+    pub amount: u64,
+}
+
+/// At most 32 new amounts with distinct keys.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NewAmounts(Box<[NewAmount]>);
 
 /// Reports the end of a call: a lease ID and the actual use.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,6 +140,12 @@ pub enum RequestError {
     /// More than 32 actuals.
     #[error("a complete has at most {ACTUALS_MAX} actuals, not {count}")]
     ActualCount { count: usize },
+    /// More than 32 new amounts.
+    #[error("a renew has at most {NEW_AMOUNTS_MAX} amounts, not {count}")]
+    NewAmountCount { count: usize },
+    /// The number of a renew is 0.
+    #[error("the numbers of a lease's renews begin at 1")]
+    RenewNumberZero,
     /// A requirement with an amount of 0.
     #[error("a requirement's amount is 1 or more; leave out {key}, of which nothing is needed")]
     AmountZero { key: LimitKey },
@@ -152,6 +198,76 @@ impl Wait {
     /// The name of its queue; may be empty.
     pub fn queue(&self) -> &str {
         &self.queue
+    }
+}
+
+impl RenewRequest {
+    /// A request with this number.
+    pub const fn new(lease: LeaseId, number: RenewNumber, amounts: NewAmounts) -> Self {
+        Self { lease, number, amounts }
+    }
+}
+
+impl RenewNumber {
+    /// The number of a lease's first renew.
+    pub const FIRST: Self = Self(NonZeroU64::MIN);
+
+    /// Checks a number.
+    ///
+    /// # Errors
+    /// It is 0.
+    pub fn new(number: u64) -> Result<Self, RequestError> {
+        NonZeroU64::new(number).map(Self).ok_or(RequestError::RenewNumberZero)
+    }
+
+    /// The number as an integer.
+    pub const fn get(self) -> u64 {
+        self.0.get()
+    }
+
+    /// The number of the next renew; stays at 2^64-1.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+impl NewAmounts {
+    /// Checks a list of amounts.
+    ///
+    /// # Errors
+    /// More than 32, or a duplicate key.
+    pub fn new(amounts: impl Into<Box<[NewAmount]>>) -> Result<Self, RequestError> {
+        let amounts = amounts.into();
+        if amounts.len() > NEW_AMOUNTS_MAX {
+            return Err(RequestError::NewAmountCount { count: amounts.len() });
+        }
+        if let Some(key) = first_duplicate(&amounts, |amount| &amount.key) {
+            return Err(RequestError::DuplicateKey { key: key.clone() });
+        }
+        Ok(Self(amounts))
+    }
+
+    /// Checks a list of `(key, amount)` pairs.
+    ///
+    /// # Errors
+    /// As [`NewAmounts::new`].
+    pub fn of(pairs: impl IntoIterator<Item = (LimitKey, u64)>) -> Result<Self, RequestError> {
+        let amount = |(key, amount)| NewAmount { key, amount };
+        Self::new(pairs.into_iter().map(amount).collect::<Box<[_]>>())
+    }
+
+    /// Changes no amount: the lease's holds last longer.
+    pub fn none() -> Self {
+        Self::default()
+    }
+}
+
+impl std::ops::Deref for NewAmounts {
+    type Target = [NewAmount];
+
+    fn deref(&self) -> &[NewAmount] {
+        &self.0
     }
 }
 
@@ -315,6 +431,26 @@ mod tests {
         let expected = RequestError::DuplicateKey { key: key("a") };
         assert_eq!(Requirements::of(pairs()).unwrap_err(), expected);
         assert_eq!(Actuals::of(pairs()).unwrap_err(), expected);
+        assert_eq!(NewAmounts::of(pairs()).unwrap_err(), expected);
+    }
+
+    /// REN-01
+    #[test]
+    fn ren_01_a_renew_has_at_most_32_amounts_and_may_have_none() {
+        assert!(NewAmounts::of(numbered(32)).is_ok());
+        assert!(NewAmounts::none().is_empty());
+        let error = NewAmounts::of(numbered(33)).unwrap_err();
+        assert_eq!(error, RequestError::NewAmountCount { count: 33 });
+    }
+
+    /// REN-03
+    #[test]
+    fn ren_03_the_numbers_of_renews_begin_at_1() {
+        assert_eq!(RenewNumber::new(0), Err(RequestError::RenewNumberZero));
+        assert_eq!(RenewNumber::new(1), Ok(RenewNumber::FIRST));
+        assert_eq!(RenewNumber::FIRST.next().get(), 2);
+        let last = RenewNumber::new(u64::MAX).unwrap();
+        assert_eq!(last.next(), last);
     }
 
     #[test]

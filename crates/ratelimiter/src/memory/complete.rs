@@ -2,7 +2,7 @@
 
 use super::groups::{LockedGroups, shard_of};
 use super::instances::{Bounds, Instances};
-use super::leases::{LeaseDetails, OpenLease, Reservation};
+use super::leases::{EarlierPart, LeaseDetails, OpenLease, Reservation};
 use crate::clock::Timestamp;
 use crate::error::CompleteError;
 use crate::key::LimitKey;
@@ -40,25 +40,54 @@ pub(super) fn complete(
     if has_late_actuals {
         note_late_excess(now, lease, details, actuals, groups, instances);
     }
-    for (held, n) in lease.reservations.iter().zip(&actual_of) {
+    let earlier = details.map_or(&[][..], LeaseDetails::earlier);
+    for (at, (held, n)) in lease.reservations.iter().zip(&actual_of).enumerate() {
         if held.is_live(now) {
-            let actual = actuals.get(usize::from(*n)).map(|actual| actual.amount);
-            let group = groups.group(held.group);
-            group.expire(now);
-            group.end(held.slot, held.reference, actual);
+            let mut actual = actuals.get(usize::from(*n)).map(|actual| actual.amount);
+            groups.group(held.group).expire(now);
+            if !earlier.is_empty() {
+                let parts = earlier.iter().filter(|part| part.at == at && part.part.is_live(now));
+                actual = end_earlier(held, parts, actual, groups);
+            }
+            groups.group(held.group).end(held.slot, held.reference, actual);
         }
     }
     Ok(())
+}
+
+/// Ends the live parts of a reservation before the last one. Of too many units, those go that expire first. Returns the actual of
+/// the last part.
+#[cold]
+fn end_earlier<'a>(
+    last: &Reservation,
+    earlier: impl DoubleEndedIterator<Item = &'a EarlierPart>,
+    actual: Option<u64>,
+    groups: &mut LockedGroups<'_>,
+) -> Option<u64> {
+    let amount_of = |groups: &mut LockedGroups<'_>, held: &Reservation| {
+        groups.group(held.group).limit(held.slot).amount_of(held.reference)
+    };
+    let in_last = amount_of(groups, last);
+    let mut left = actual.map(|actual| actual.saturating_sub(in_last));
+    let mut kept_sum = 0;
+    for EarlierPart { part, .. } in earlier.rev() {
+        let kept = left.map(|left| left.min(amount_of(groups, part)));
+        groups.group(part.group).end(part.slot, part.reference, kept);
+        left = left.zip(kept).map(|(left, kept)| left - kept);
+        kept_sum += kept.unwrap_or(0);
+    }
+    actual.map(|actual| actual - kept_sum)
 }
 
 /// A complete without actuals.
 pub(super) fn release(
     now: Timestamp,
     lease: &OpenLease,
+    details: Option<&LeaseDetails>,
     groups: &mut LockedGroups<'_>,
     instances: &Instances,
 ) {
-    let completed = complete(now, lease, None, &Actuals::none(), groups, instances);
+    let completed = complete(now, lease, details, &Actuals::none(), groups, instances);
     completed.expect("without actuals there is none to reject");
 }
 

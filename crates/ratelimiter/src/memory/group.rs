@@ -92,6 +92,19 @@ impl Group {
         (reference, expires_at)
     }
 
+    /// Begins the timeout of a live hold again, with an amount that fits. Also returns when it expires.
+    pub(super) fn restart(
+        &mut self,
+        now: Timestamp,
+        slot: u32,
+        reference: ReservationRef,
+        amount: u64,
+    ) -> (ReservationRef, Timestamp) {
+        let (reference, expires_at) = self.limit(slot).restart(now, reference, amount);
+        self.next_expiry = self.next_expiry.min(expires_at);
+        (reference, expires_at)
+    }
+
     /// Frees what has expired by `now`, and applies pending decreases that fit.
     #[inline]
     pub(super) fn expire(&mut self, now: Timestamp) {

@@ -10,9 +10,10 @@ use super::live_limit::ReservationRef;
 use super::past_leases::{HashedId, PastLeases, PastOutcome, hash_of};
 use super::shards::Shards;
 use crate::clock::Timestamp;
+use crate::decision::Renewal;
 use crate::key::LimitKey;
 use crate::lease::LeaseId;
-use crate::request::JobId;
+use crate::request::{JobId, RenewNumber};
 
 /// The most shards that leases are spread over.
 const SHARD_COUNT_MAX: usize = 64;
@@ -49,8 +50,29 @@ pub(super) struct OpenLease {
 pub(super) struct LeaseDetails {
     pub(super) id: LeaseId,
     pub(super) job: Option<JobId>,
-    /// What was required of each limit, if one is a calendar limit: an excess counts even after its period has ended.
+    /// What was last required of each limit, if one is a calendar limit: an excess counts even after its period has ended.
     pub(super) amounts: Option<Box<[u64]>>,
+    pub(super) renewed: Option<Box<RenewedLease>>,
+}
+
+/// What only a lease has that was renewed.
+#[derive(Debug)]
+pub(super) struct RenewedLease {
+    /// The number of its last renew, and the answer.
+    pub(super) number: RenewNumber,
+    pub(super) answer: Renewal,
+    /// What its reserve required of each limit; `None` if a reservation has lapsed since, so that a repeated reserve is denied.
+    pub(super) required: Option<Box<[u64]>>,
+    /// The parts of its reservations that expire before the last part, in the order of expiry.
+    pub(super) earlier: Vec<EarlierPart>,
+}
+
+/// A part of a reservation. Its last part is the lease's reservation itself.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct EarlierPart {
+    /// The index of the reservation.
+    pub(super) at: usize,
+    pub(super) part: Reservation,
 }
 
 /// The details of open leases, where there are any.
@@ -64,6 +86,14 @@ impl DetailsTable {
             return None;
         }
         self.0.find(hash, |details| details.id == id)
+    }
+
+    /// The details of a lease that was renewed, which are new if it had none.
+    pub(super) fn of_renewed(&mut self, HashedId { id, hash }: HashedId) -> &mut LeaseDetails {
+        let hasher = |details: &LeaseDetails| hash_of(details.id);
+        let new = || LeaseDetails { id, job: None, amounts: None, renewed: None };
+        let entry = self.0.entry(hash, |details| details.id == id, hasher);
+        entry.or_insert_with(new).into_mut()
     }
 
     #[inline]
@@ -95,9 +125,28 @@ impl OpenLease {
         self.lapses_at > now
     }
 
+    /// Until when it can be renewed: the end of its last hold or, without holds, of its last reservation.
+    pub(super) fn renewable_until(&self) -> Timestamp {
+        let holds = self.reservations.iter().filter(|held| held.reference.is_hold);
+        holds.map(|held| held.expires_at).max().unwrap_or(self.lapses_at)
+    }
+
+    /// Its reservations have changed.
+    pub(super) fn update_lapse(&mut self) {
+        let expiries = self.reservations.iter().map(|held| held.expires_at);
+        self.lapses_at = expiries.max().unwrap_or(self.lapses_at);
+    }
+
     /// True if it has a reservation of the key, or of another with the same tag.
     pub(super) fn may_hold(&self, key: &LimitKey) -> bool {
         self.reservations.iter().any(|held| held.key_tag == key.hashes().text)
+    }
+}
+
+impl LeaseDetails {
+    /// The parts that expire before the last part of their reservation, in the order of expiry.
+    pub(super) fn earlier(&self) -> &[EarlierPart] {
+        self.renewed.as_ref().map_or(&[], |renewed| &renewed.earlier)
     }
 }
 
@@ -149,6 +198,14 @@ impl LeaseShard {
     #[inline]
     pub(super) fn find_open(&self, HashedId { id, hash }: HashedId) -> Option<&OpenLease> {
         self.open.find(hash, |lease| lease.id == id)
+    }
+
+    /// The same, if it is open, and the details of the leases.
+    pub(super) fn find_open_mut(
+        &mut self,
+        HashedId { id, hash }: HashedId,
+    ) -> Option<(&mut OpenLease, &mut DetailsTable)> {
+        Some((self.open.find_mut(hash, |lease| lease.id == id)?, &mut self.details))
     }
 
     /// Adds a lease that was allowed and is not known.

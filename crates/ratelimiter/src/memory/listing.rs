@@ -5,6 +5,7 @@
 
 use super::State;
 use super::groups::LockedGroups;
+use super::leases::LeaseDetails;
 use crate::error::{LeasesError, Unanswered};
 use crate::key::LimitKey;
 use crate::lease::LeaseId;
@@ -74,11 +75,16 @@ impl State {
         let now = self.clock.now();
         self.poison.check()?;
         let mut amounts = Vec::new();
-        for held in open.reservations.iter().filter(|held| held.is_live(now)) {
+        let details = shard.details.of(id);
+        let earlier = details.map_or(&[][..], LeaseDetails::earlier);
+        for (at, held) in open.reservations.iter().enumerate().filter(|(_, held)| held.is_live(now))
+        {
             let limit = locked.group(held.group).limit(held.slot);
             if !limit.is_deleted && is_listed(&limit.registered().limit.key) {
                 let key = limit.registered().limit.key.clone();
-                let amount = limit.amount_of(held.reference);
+                let earlier = earlier.iter().filter(|one| one.at == at && one.part.is_live(now));
+                let parts = earlier.map(|one| &one.part).chain([held]);
+                let amount = parts.map(|part| limit.amount_of(part.reference)).sum();
                 amounts.push(HeldAmount { key, amount, lapses_at: held.expires_at });
             }
         }
@@ -86,7 +92,7 @@ impl State {
             return Ok(None);
         }
         amounts.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-        let job = shard.details.of(id).and_then(|details| details.job.clone());
+        let job = details.and_then(|details| details.job.clone());
         let reserved_at = open.reserved_at;
         Ok(Some(OpenLease { lease, job, reserved_at, age: now.since(reserved_at), amounts }))
     }

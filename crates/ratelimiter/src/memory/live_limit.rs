@@ -203,9 +203,9 @@ impl LiveLimit {
         self.ceiling() - self.available
     }
 
-    /// True if it has no live reservations: every one is of at least one unit.
+    /// True if it has no live reservations. Only those of open leases may be of 0 units.
     pub(super) const fn is_idle(&self) -> bool {
-        self.used() == 0
+        self.used() == 0 && self.open_count == 0
     }
 
     /// Counts a reserve that was denied because this limit was full.
@@ -217,18 +217,24 @@ impl LiveLimit {
     /// Reserves an amount that fits, for a lease that is open. Also returns when it expires.
     #[inline]
     pub(super) fn hold(&mut self, now: Timestamp, amount: u64) -> (ReservationRef, Timestamp) {
-        assert!(amount <= self.available, "the caller has checked that it fits");
-        self.available -= amount;
-        self.open_count += 1;
         if self.is_denied {
             (self.is_denied, self.cold.denial_streak) = (false, 0);
         }
+        self.push(now, amount)
+    }
+
+    #[inline]
+    fn push(&mut self, now: Timestamp, amount: u64) -> (ReservationRef, Timestamp) {
+        assert!(amount <= self.available, "the caller has checked that it fits");
+        self.available -= amount;
+        self.open_count += 1;
         let present =
             self.present.get_or_insert_with(|| Queue::new(self.cold.registered.limit.kind));
         let expires_at = match self.lifetime_seconds {
             CALENDAR => {
                 let ceiling = self.cold.registered.limit.ceiling().get();
-                self.cold.begin_period(now, ceiling - self.available == amount)
+                let was_idle = ceiling - self.available == amount && self.open_count == 1;
+                self.cold.begin_period(now, was_idle)
             }
             seconds => now.after_seconds(seconds),
         };
@@ -251,6 +257,35 @@ impl LiveLimit {
     /// The amount of a live reservation whose lease is open.
     pub(super) fn amount_of(&mut self, reference: ReservationRef) -> u64 {
         self.queue_mut(reference).reservations.amount_of(reference.number)
+    }
+
+    /// Changes the amount of a live reservation whose lease is open. It keeps its expiry; a greater amount fits.
+    pub(super) fn resize(&mut self, reference: ReservationRef, amount: u64) {
+        let before = self.queue_mut(reference).reservations.resize(reference.number, amount);
+        self.available = self.available + before - amount;
+        if self.is_decreasing() {
+            self.settle_if_possible(self.used());
+        }
+    }
+
+    /// Begins the timeout of a live hold again, with an amount that fits if it is greater. Its lease is open.
+    pub(super) fn restart(
+        &mut self,
+        now: Timestamp,
+        reference: ReservationRef,
+        amount: u64,
+    ) -> (ReservationRef, Timestamp) {
+        let Closed { reserved, .. } = self.queue_mut(reference).close(reference.number, |_| 0);
+        self.available += reserved;
+        self.open_count -= 1;
+        let restarted = match amount > reserved {
+            true => self.hold(now, amount),
+            false => self.push(now, amount),
+        };
+        if self.is_decreasing() {
+            self.settle_if_possible(self.used());
+        }
+        restarted
     }
 
     /// Ends a live reservation with its lease; `actual` is the use, if known. A hold is released entirely.

@@ -33,7 +33,7 @@ pub(super) struct HashedId {
 pub(super) enum PastOutcome {
     /// It was completed, or all its reservations have expired.
     Ended {
-        /// How many milliseconds it was open, which is less than 32 days: the longest month, and the hours that clocks go back in it.
+        /// How many milliseconds it was open; at most 2^32-1, which only a lease that was renewed may exceed.
         open_ms: u32,
     },
     /// It was denied; the first limit without room has a key with this tag.

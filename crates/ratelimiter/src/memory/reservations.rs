@@ -111,23 +111,27 @@ impl Blocks {
         self.all.get_mut(older as usize).map_or(&mut self.oldest, |block| &mut block.newer)
     }
 
-    /// Changes the sum of a block. A block without amounts is removed.
+    /// Changes the sum of a full block. A block without entries is removed.
     #[inline]
     fn change_sum(&mut self, number: u32, freed: u64, added: u64) {
         let block = &mut self.all[number as usize];
         block.sum = block.sum - freed + added;
-        if block.sum == 0 {
+        // An open lease may have given back all its units.
+        if block.sum == 0 && block.entries.as_deref().is_none_or(|all| live(all).next().is_none()) {
             let Block { older, newer, .. } = self.all.remove(number as usize);
             self.all[newer as usize].older = older;
             *self.link_from(older) = newer;
         }
     }
 
-    /// All blocks, the oldest first.
-    fn iter(&self) -> impl Iterator<Item = (u64, &Entries)> {
+    /// All blocks with their sums, the oldest first; the newest has none.
+    fn iter(&self) -> impl Iterator<Item = (Option<u64>, &Entries)> {
         let block = |number: u32| self.all.get(number as usize);
         let blocks = std::iter::successors(block(self.oldest), move |one| block(one.newer));
-        blocks.map(|block| (block.sum, block.entries.as_deref().unwrap_or(&self.newest)))
+        blocks.map(|block| match &block.entries {
+            Some(entries) => (Some(block.sum), &**entries),
+            None => (None, &self.newest),
+        })
     }
 }
 
@@ -160,6 +164,21 @@ impl Reservations {
         let block = &self.blocks.all[(number / BLOCK) as usize];
         let entries = block.entries.as_deref().unwrap_or(&self.blocks.newest);
         entries[(number % BLOCK) as usize].held.amount()
+    }
+
+    /// Changes the amount of such a reservation, which keeps its expiry. Returns what it was.
+    pub(super) fn resize(&mut self, number: u32, amount: u64) -> u64 {
+        let block = number / BLOCK;
+        let Blocks { newest, all, .. } = &mut *self.blocks;
+        let full = all[block as usize].entries.as_deref_mut();
+        let is_newest = full.is_none();
+        let held = &mut full.unwrap_or(newest)[(number % BLOCK) as usize].held;
+        assert!(held.is_open(), "its lease is open");
+        let before = std::mem::replace(held, Held::new(amount, true)).amount();
+        if !is_newest {
+            self.blocks.change_sum(block, before, amount);
+        }
+        before
     }
 
     /// Ends such a reservation with its lease. `kept_of` maps the reserved amount to what stays.
@@ -236,11 +255,10 @@ impl Reservations {
     /// When `amount` will be free, if nothing else changes.
     pub(super) fn freed_at(&self, amount: u64) -> Option<Timestamp> {
         let mut left = amount;
-        // The last block is the newest, with a sum of 0.
         let mut blocks = self.blocks.iter().skip_while(|(sum, _)| {
-            let skips = *sum > 0 && *sum < left;
-            left -= if skips { *sum } else { 0 };
-            skips
+            let skipped = sum.filter(|sum| *sum < left);
+            left -= skipped.unwrap_or(0);
+            skipped.is_some()
         });
         let (_, entries) = blocks.next()?;
         let mut entries = live(entries);

@@ -78,7 +78,8 @@ impl<'a> Attempt<'a, '_> {
             return self.reserve_with_instances(request);
         }
         if let Some(lease) = self.leases.find_open(self.id) {
-            return replay(self.now, lease, &self.needs, self.groups);
+            let details = self.leases.details.of(self.id);
+            return replay(self.now, lease, details, &self.needs, self.groups);
         }
         match self.leases.past.find(self.now, self.id) {
             Some(PastOutcome::Ended { .. }) => Err(ReserveError::LeaseEnded),
@@ -179,6 +180,7 @@ impl<'a> Attempt<'a, '_> {
             id: id.id,
             job: job.cloned(),
             amounts: has_calendar.then(amounts),
+            renewed: None,
         });
         leases.allow(*now, *id, reservations, details);
         let denied = needs.iter().filter(|need| need.is_shadow_denied);
@@ -258,33 +260,44 @@ impl<'a> Attempt<'a, '_> {
     }
 }
 
-/// A repeated open lease: allowed again if its requirements are the same and all its reservations are still live.
+/// A repeated open lease: allowed again if its requirements are the same and all its reservations are still live. Renews do not count.
 fn replay(
     now: Timestamp,
     lease: &OpenLease,
+    details: Option<&LeaseDetails>,
     needs: &ResolvedRequirements<'_>,
     groups: &mut LockedGroups<'_>,
 ) -> Result<Decision, ReserveError> {
-    if lease.reservations.iter().any(|held| !held.is_live(now)) {
+    let renewed = details.and_then(|details| details.renewed.as_deref());
+    let earlier = renewed.map_or(&[][..], |renewed| &renewed.earlier);
+    let mut parts = lease.reservations.iter().chain(earlier.iter().map(|earlier| &earlier.part));
+    let has_lapsed = renewed.is_some_and(|renewed| renewed.required.is_none());
+    if has_lapsed || parts.any(|held| !held.is_live(now)) {
         return Err(ReserveError::LeaseEnded);
     }
+    let required = renewed.and_then(|renewed| renewed.required.as_deref());
     if lease.reservations.len() != needs.len() {
         return Err(ReserveError::LeaseConflict);
     }
     for need in needs {
         // All are live, so their limits are still in their slots, deleted ones too; and the groups of all requirements are locked.
         let group = groups.group(need.group);
-        let same = |held: &&Reservation| {
+        let same = |held: &Reservation| {
             held.group == need.group && group.limit(held.slot).has_key(need.key)
         };
-        let Some(held) = lease.reservations.iter().find(same) else {
+        let Some(at) = lease.reservations.iter().position(same) else {
             return Err(ReserveError::LeaseConflict);
         };
+        let held = &lease.reservations[at];
         if held.slot != need.slot {
             // The limit was deleted and defined again, so the reservation no longer counts.
             return Err(ReserveError::LeaseEnded);
         }
-        if need.limit(groups).amount_of(held.reference) != need.amount {
+        let amount = match required {
+            Some(required) => required[at],
+            None => need.limit(groups).amount_of(held.reference),
+        };
+        if amount != need.amount {
             return Err(ReserveError::LeaseConflict);
         }
     }
