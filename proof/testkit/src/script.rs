@@ -3,6 +3,7 @@
 //! ```text
 //! limit rpm rolling 60s 1            a limit; `deny` at the end for its overage
 //! 0s reserve A rpm=1                 a lease and its requirements
+//! 1s renew A 1 rpm=3                 a lease, the number of the renew, and the new amounts
 //! 1s complete A rpm=0                a lease and its actuals
 //! 1s define rpm rolling 60s 5        as `limit`, at a time
 //! 1s delete rpm
@@ -28,7 +29,8 @@ use ratelimiter::clock::{Clock, FakeClock, Timestamp};
 use ratelimiter::memory::MemoryOptions;
 use ratelimiter::{
     Backend, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, HintPolicy, Limit,
-    LimitKey, LimitState, LimitStatus, MemoryLimiter, ReserveError, ReserveRequest, StateError,
+    LimitKey, LimitState, LimitStatus, MemoryLimiter, RenewError, RenewRequest, Renewal,
+    ReserveError, ReserveRequest, StateError,
 };
 
 use crate::shortest;
@@ -57,6 +59,7 @@ pub enum Call {
     Define(Limit),
     Delete(LimitKey),
     Reserve(ReserveRequest),
+    Renew(RenewRequest),
     Complete(CompleteRequest),
     State(LimitKey),
     /// Only the memory backend has it.
@@ -70,6 +73,7 @@ pub enum Answer {
     Defined(Result<LimitStatus, DefineError>),
     Deleted(Result<(), DeleteError>),
     Decided(Result<Decision, ReserveError>),
+    Renewed(Result<Renewal, RenewError>),
     Completed(Result<(), CompleteError>),
     State(Result<Option<LimitState>, StateError>),
     /// The leases that are left.
@@ -112,6 +116,7 @@ pub async fn play(backend: &impl Backend, call: &Call) -> Answer {
         Call::Define(limit) => Answer::Defined(backend.define(limit.clone()).await),
         Call::Delete(key) => Answer::Deleted(backend.delete(key).await),
         Call::Reserve(request) => Answer::Decided(backend.reserve(request).await),
+        Call::Renew(request) => Answer::Renewed(backend.renew(request).await),
         Call::Complete(request) => Answer::Completed(backend.complete(request).await),
         Call::State(key) => Answer::State(backend.state(key).await),
         Call::Sweep => unreachable!("only the memory backend sweeps"),

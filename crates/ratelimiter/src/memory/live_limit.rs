@@ -440,8 +440,8 @@ impl LiveLimit {
 
     /// The limit with its current usage.
     pub(super) fn state(&mut self, now: Timestamp) -> LimitState {
-        let (used, available) = (self.used(), self.free_capacity());
-        let resets_at = self.is_calendar().then(|| self.cold.begin_period(now, used == 0));
+        let (used, available, is_idle) = (self.used(), self.free_capacity(), self.is_idle());
+        let resets_at = self.is_calendar().then(|| self.cold.begin_period(now, is_idle));
         let ColdFields { registered, debt, uncovered, .. } = &*self.cold;
         let usage = Usage { used, available, debt: *debt, uncovered: *uncovered };
         let (limit, status) = (registered.limit.clone(), registered.status);

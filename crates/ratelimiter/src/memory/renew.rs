@@ -323,21 +323,19 @@ impl<'r> RenewAttempt<'_, '_> {
         let Change { at, key, is_over, .. } = growth.change;
         let before = self.lease.reservations[at];
         let replaces = is_over || amount_of(self.groups, &before) == 0;
+        let (group, slot, key_tag) = (growth.group, growth.slot, key.hashes().text);
+        let (reference, expires_at) = self.groups.group(group).hold(self.now, slot, growth.extra());
+        self.schedule_sweep(group);
+        let new = Reservation { group, slot, key_tag, reference, expires_at };
         if replaces {
             for part in self.parts(at) {
                 end(self.groups, &part);
             }
             self.earlier.retain(|one| one.at != at);
-        }
-        let (group, slot, key_tag) = (growth.group, growth.slot, key.hashes().text);
-        let (reference, expires_at) = self.groups.group(group).hold(self.now, slot, growth.extra());
-        self.schedule_sweep(group);
-        let new = Reservation { group, slot, key_tag, reference, expires_at };
-        let last = &mut self.lease.reservations[at];
-        if replaces {
-            *last = new;
+            self.lease.reservations[at] = new;
             return;
         }
+        let last = &mut self.lease.reservations[at];
         // A window may have become shorter, so the new part is not always the last.
         let part = match new.expires_at >= last.expires_at {
             true => std::mem::replace(last, new),

@@ -1,5 +1,7 @@
 //! The rules in their simplest form: one list of reservations, scanned for every question.
 
+mod renew;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -7,9 +9,11 @@ use std::time::Duration;
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
     Actual, Capacity, CompleteError, CompleteRequest, DefineError, KeyPattern, LeaseId, Limit,
-    LimitKey, LimitKind, LimitMode, LimitState, LimitStatus, Overage, ReserveError, ReserveRequest,
-    Usage,
+    LimitKey, LimitKind, LimitMode, LimitState, LimitStatus, Overage, RenewNumber, Renewal,
+    ReserveError, ReserveRequest, Usage,
 };
+
+pub(crate) use renew::ExpectedRenewal;
 
 /// Windows from here on are long.
 const LONG_WINDOW_NANOS: u64 = 3_600_000_000_000;
@@ -56,6 +60,8 @@ pub(crate) struct Oracle {
     generations_of_holds: HashSet<u64>,
     /// The calendar limits among them.
     generations_of_calendars: HashSet<u64>,
+    /// Timeouts of the concurrency limits, also of deleted ones.
+    timeouts: HashMap<u64, u64>,
     reservations: Vec<Reservation>,
     leases: HashMap<LeaseId, Lease>,
 }
@@ -81,6 +87,7 @@ struct DefinedLimit {
     period_ends_at: u64,
 }
 
+/// A reservation, or a part of one of a lease that was renewed. An open lease may have one of 0 units.
 #[derive(Debug)]
 struct Reservation {
     lease: LeaseId,
@@ -94,9 +101,29 @@ struct Reservation {
 
 #[derive(Debug, Clone)]
 enum Lease {
-    Open { reserved_at: u64, needs: Vec<(LimitKey, u64, u64)>, first_expiry: u64, last_expiry: u64 },
+    Open(OpenLease),
     Ended { since: u64 },
     Denied { since: u64 },
+}
+
+#[derive(Debug, Clone)]
+struct OpenLease {
+    reserved_at: u64,
+    needs: Vec<Need>,
+    /// 0 if something has expired.
+    first_expiry: u64,
+    last_expiry: u64,
+    /// The number of the last renew, and its answer.
+    last_renew: Option<(RenewNumber, Renewal)>,
+}
+
+#[derive(Debug, Clone)]
+struct Need {
+    key: LimitKey,
+    required: u64,
+    /// What a renew has set.
+    amount: u64,
+    generation: u64,
 }
 
 fn is_shadow(limit: &Limit) -> bool {
@@ -126,6 +153,7 @@ impl Oracle {
             generations: 0,
             generations_of_holds: HashSet::new(),
             generations_of_calendars: HashSet::new(),
+            timeouts: HashMap::new(),
             reservations: Vec::new(),
             leases: HashMap::new(),
         }
@@ -140,7 +168,7 @@ impl Oracle {
         }
         let remember_for = u64::try_from(self.remember_for.as_nanos()).unwrap();
         self.leases.retain(|_, lease| match lease {
-            Lease::Open { .. } => true,
+            Lease::Open(_) => true,
             Lease::Ended { since } | Lease::Denied { since } => now - *since < remember_for,
         });
         self.settle();
@@ -150,14 +178,14 @@ impl Oracle {
     pub(crate) fn sweep(&mut self) {
         let now = self.now;
         for lease in self.leases.values_mut() {
-            if matches!(lease, Lease::Open { last_expiry, .. } if *last_expiry <= now) {
+            if matches!(lease, Lease::Open(open) if open.last_expiry <= now) {
                 *lease = Lease::Ended { since: now };
             }
         }
     }
 
     pub(crate) fn open_leases(&self) -> usize {
-        self.leases.values().filter(|lease| matches!(lease, Lease::Open { .. })).count()
+        self.leases.values().filter(|lease| matches!(lease, Lease::Open(_))).count()
     }
 
     /// Applies the pending decreases that fit, and drops the instances that are not in use.
@@ -172,7 +200,12 @@ impl Oracle {
                 defined.limit.capacity = target;
                 defined.target = None;
             }
-            if defined.template.is_some() && used == 0 && defined.debt == 0 {
+            if let LimitKind::Concurrency { timeout } = defined.limit.kind {
+                let nanos = u64::from(timeout.seconds()) * 1_000_000_000;
+                self.timeouts.insert(defined.generation, nanos);
+            }
+            let can_go = defined.template.is_some() && defined.debt == 0;
+            if can_go && self.live(&key).next().is_none() {
                 self.limits.remove(&key);
             }
         }
@@ -422,7 +455,7 @@ impl Oracle {
         match self.leases.get(&request.lease) {
             Some(Lease::Ended { .. }) => return Expected::Refused(ReserveError::LeaseEnded),
             Some(Lease::Denied { .. }) => return Expected::DeniedAgain,
-            Some(Lease::Open { .. }) => return self.replay(request.lease, &needs),
+            Some(Lease::Open(_)) => return self.replay(request.lease, &needs),
             None => {}
         }
         let is_paused = |key: &LimitKey| {
@@ -458,59 +491,80 @@ impl Oracle {
     fn admit(&mut self, lease: LeaseId, needs: Vec<(LimitKey, u64)>) -> Expected {
         let (mut held, mut shadow_denied) = (Vec::new(), Vec::new());
         for (key, amount) in needs {
-            let used = u128::from(self.used(&key));
-            let defined = self.limits.get_mut(&key).unwrap();
-            defined.streak = 0;
-            let Limit { kind, capacity, .. } = &defined.limit;
-            // SHD-01
-            if is_shadow(&defined.limit) && used + u128::from(amount) > capacity.get().into() {
+            if self.shadow_denies(&key, amount) {
                 shadow_denied.push(key.clone());
             }
-            let lifetime =
-                kind.lifetime_seconds().map(|seconds| u64::from(seconds) * 1_000_000_000);
-            let expires_at =
-                lifetime.map_or(defined.period_ends_at, |lifetime| self.now + lifetime);
-            let (generation, lifetime) = (defined.generation, lifetime.unwrap_or(0));
-            held.push((key.clone(), amount, generation));
-            let is_open = true;
-            self.reservations.push(Reservation {
-                lease,
-                key,
-                generation,
-                amount,
-                lifetime,
-                expires_at,
-                is_open,
-            });
+            let generation = self.hold(lease, &key, amount);
+            held.push(Need { key, required: amount, amount, generation });
         }
-        let expiries = || {
-            let own = self.reservations.iter().filter(|reservation| reservation.is_open_of(lease));
-            own.map(|reservation| reservation.expires_at)
-        };
-        let open = Lease::Open {
+        let open = OpenLease {
             reserved_at: self.now,
             needs: held,
-            first_expiry: expiries().min().unwrap(),
-            last_expiry: expiries().max().unwrap(),
+            first_expiry: self.expiries(lease).min().unwrap(),
+            last_expiry: self.expiries(lease).max().unwrap(),
+            last_renew: None,
         };
-        self.leases.insert(lease, open);
+        self.leases.insert(lease, Lease::Open(open));
         Expected::Allowed { reserved_at_nanos: self.now, shadow_denied }
     }
 
+    /// SHD-01
+    fn shadow_denies(&self, key: &LimitKey, amount: u64) -> bool {
+        let limit = &self.limits[key].limit;
+        let used = u128::from(self.used(key));
+        is_shadow(limit) && used + u128::from(amount) > limit.capacity.get().into()
+    }
+
+    /// Adds a reservation, and returns its limit's generation.
+    fn hold(&mut self, lease: LeaseId, key: &LimitKey, amount: u64) -> u64 {
+        let defined = self.limits.get_mut(key).unwrap();
+        defined.streak = 0;
+        let seconds = defined.limit.kind.lifetime_seconds();
+        let lifetime = seconds.map(|seconds| u64::from(seconds) * 1_000_000_000);
+        let expires_at = lifetime.map_or(defined.period_ends_at, |lifetime| self.now + lifetime);
+        let (generation, lifetime) = (defined.generation, lifetime.unwrap_or(0));
+        let (key, is_open) = (key.clone(), true);
+        self.reservations.push(Reservation {
+            lease,
+            key,
+            generation,
+            amount,
+            lifetime,
+            expires_at,
+            is_open,
+        });
+        generation
+    }
+
+    /// When the reservations of an open lease expire.
+    fn expiries(&self, lease: LeaseId) -> impl Iterator<Item = u64> {
+        let own = self.reservations.iter().filter(move |held| held.is_open_of(lease));
+        own.map(|held| held.expires_at)
+    }
+
+    /// The live parts of what an open lease has of a key, in the order of expiry.
+    fn parts(&self, lease: LeaseId, key: &LimitKey) -> Vec<usize> {
+        let is_part = |n: &usize| {
+            self.reservations[*n].is_open_of(lease) && self.reservations[*n].key == *key
+        };
+        let mut parts: Vec<usize> = (0..self.reservations.len()).filter(is_part).collect();
+        parts.sort_by_key(|n| self.reservations[*n].expires_at);
+        parts
+    }
+
     fn replay(&self, lease: LeaseId, needs: &[(LimitKey, u64)]) -> Expected {
-        let Some(Lease::Open { reserved_at, needs: held, first_expiry, .. }) =
-            self.leases.get(&lease)
-        else {
+        let Some(Lease::Open(open)) = self.leases.get(&lease) else {
             unreachable!("the caller has checked");
         };
+        let OpenLease { reserved_at, needs: held, first_expiry, .. } = open;
         if *first_expiry <= self.now {
             return Expected::Refused(ReserveError::LeaseEnded);
         }
         let is_same = |(key, amount): &(LimitKey, u64)| {
-            held.iter().any(|(held_key, held_amount, _)| held_key == key && held_amount == amount)
+            held.iter().any(|need| need.key == *key && need.required == *amount)
         };
-        let is_gone = |(key, _, generation): &(LimitKey, u64, u64)| {
-            self.limits.get(key).is_none_or(|defined| defined.generation != *generation)
+        let is_gone = |need: &Need| {
+            self.limits.get(&need.key).is_none_or(|defined| defined.generation != need.generation)
         };
         if needs.len() == held.len() && needs.iter().all(is_same) {
             return match held.iter().any(is_gone) {
@@ -579,7 +633,7 @@ impl Oracle {
         answer: &Result<(), CompleteError>,
     ) -> Result<(), CompleteError> {
         let lease = request.lease;
-        let Some(Lease::Open { needs, .. }) = self.leases.get(&lease).cloned() else {
+        let Some(Lease::Open(OpenLease { needs, .. })) = self.leases.get(&lease).cloned() else {
             return Ok(());
         };
         let is_live = |reservation: &Reservation| {
@@ -589,9 +643,9 @@ impl Oracle {
         };
         if self.reservations.iter().any(is_live) {
             for actual in request.actuals.iter() {
-                let held = needs.iter().find(|(key, ..)| *key == actual.key);
+                let held = needs.iter().find(|need| need.key == actual.key);
                 let refusal = Err(CompleteError::InvalidActual { key: actual.key.clone() });
-                let is_valid = held.is_some_and(|(key, _, generation)| {
+                let is_valid = held.is_some_and(|Need { key, generation, .. }| {
                     let is_defined =
                         self.limits.get(key).is_some_and(|d| d.generation == *generation);
                     let is_hold = self.generations_of_holds.contains(generation);
@@ -603,10 +657,10 @@ impl Oracle {
             }
         }
         let is_open = self.reservations.iter().any(|held| held.is_open_of(lease));
-        for (key, reserved, generation) in needs {
+        for Need { key, amount, generation, .. } in needs {
             let actual = request.actuals.iter().find(|actual| actual.key == key);
-            self.note_late_excess(is_open, lease, &key, reserved, generation, actual);
-            self.reconcile(lease, &key, reserved, generation, actual.map(|actual| actual.amount));
+            self.note_late_excess(is_open, lease, &key, amount, generation, actual);
+            self.reconcile(lease, &key, generation, actual.map(|actual| actual.amount));
         }
         self.leases.insert(lease, Lease::Ended { since: self.now });
         self.settle();
@@ -651,40 +705,50 @@ impl Oracle {
         }
     }
 
-    fn reconcile(
-        &mut self,
-        lease: LeaseId,
-        key: &LimitKey,
-        reserved: u64,
-        generation: u64,
-        actual: Option<u64>,
-    ) {
-        let is_it =
-            |reservation: &Reservation| reservation.is_open_of(lease) && reservation.key == *key;
-        let Some(at) = self.reservations.iter().position(is_it) else {
+    fn reconcile(&mut self, lease: LeaseId, key: &LimitKey, generation: u64, actual: Option<u64>) {
+        let parts = self.parts(lease, key);
+        if parts.is_empty() {
+            return;
+        }
+        let Some(defined) = self.limits.get(key).filter(|d| d.generation == generation) else {
+            parts.into_iter().for_each(|n| self.reservations[n].is_open = false);
             return;
         };
-        let is_defined = self.limits.get(key).is_some_and(|d| d.generation == generation);
-        let available = if is_defined { self.available(key) } else { 0 };
-        self.reservations[at].is_open = false;
-        let Some(defined) = self.limits.get(key).filter(|_| is_defined) else {
-            return;
-        };
+        let reserved = parts.iter().map(|n| self.reservations[*n].amount).sum();
         let actual = actual.unwrap_or(reserved);
         let excess = actual.saturating_sub(reserved);
         let kept = if defined.limit.kind.is_concurrency() {
             0
-        } else if excess == 0 || (defined.target.is_none() && excess <= available) {
+        } else if excess == 0 || (defined.target.is_none() && excess <= self.available(key)) {
             actual
         } else {
             self.note_uncovered(key, excess);
             reserved
         };
-        self.reservations[at].amount = kept;
-        if kept == 0 {
-            self.reservations.remove(at);
-        } else if self.reservations[at].lifetime >= LONG_WINDOW_NANOS {
-            self.join(at);
+        self.set_parts(lease, key, kept);
+        // The last part is the last to end.
+        for left in (1..=parts.len()).rev() {
+            let at = self.parts(lease, key)[left.saturating_sub(2)];
+            self.reservations[at].is_open = false;
+            if self.reservations[at].amount == 0 {
+                self.reservations.remove(at);
+            } else if self.reservations[at].lifetime >= LONG_WINDOW_NANOS {
+                self.join(at);
+            }
+        }
+    }
+
+    /// Makes the parts of what a lease has of a key add up to an amount: what expires first goes first, and more is added to the last.
+    fn set_parts(&mut self, lease: LeaseId, key: &LimitKey, amount: u64) {
+        let parts = self.parts(lease, key);
+        let mut left = amount;
+        for n in parts.iter().rev() {
+            let part = &mut self.reservations[*n];
+            part.amount = part.amount.min(left);
+            left -= part.amount;
+        }
+        if let Some(last) = parts.last() {
+            self.reservations[*last].amount += left;
         }
     }
 

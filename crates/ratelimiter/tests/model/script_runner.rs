@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use ratelimiter::clock::Clock;
-use ratelimiter::{Decision, DenialReason, HintPolicy, KeyPattern, LimitState, Page, ReserveError};
+use ratelimiter::{
+    Decision, DenialReason, HintPolicy, KeyPattern, LimitState, Page, RenewError, Renewal,
+    ReserveError,
+};
 use testkit::script::{Answer, Call, InMemory, Script, Step};
 
 use crate::case::{Case, Flaw};
-use crate::oracle::{Expected, Oracle};
+use crate::oracle::{Expected, ExpectedRenewal, Oracle};
 
 /// Plays the script of a case; `Err` has the trace of the shortest part of it that fails.
 pub(crate) fn run(case: &Case) -> Result<(), String> {
@@ -74,6 +77,13 @@ impl ScriptRunner {
             }
             (Call::Reserve(request), Answer::Decided(answer)) => {
                 agree_on_reserve(answer, &self.oracle.reserve(request))
+            }
+            (Call::Renew(request), Answer::Renewed(answer)) => {
+                agree_on_renew(answer, &self.oracle.renew(request))?;
+                if let Ok(renewal) = answer {
+                    self.oracle.note_renewal(request, renewal);
+                }
+                Ok(())
             }
             (Call::Complete(request), Answer::Completed(answer)) => {
                 agree("complete", answer, &self.oracle.complete(request, answer))
@@ -152,5 +162,37 @@ fn agree_on_reserve(
     match agreed {
         true => Ok(()),
         false => Err(format!("\nreserve\n  limiter: {answer:?}\n  oracle:  {expected:?}")),
+    }
+}
+
+fn agree_on_renew(
+    answer: &Result<Renewal, RenewError>,
+    expected: &ExpectedRenewal,
+) -> Result<(), String> {
+    let fixed_hint = Duration::from_secs(10);
+    let agreed = match (answer, expected) {
+        (
+            Ok(Renewal::Renewed { lapses_at, shadow_denied, .. }),
+            ExpectedRenewal::Renewed { lapses_at_nanos, shadow_denied: expected },
+        ) => lapses_at.unix_nanos() == *lapses_at_nanos && shadow_denied == expected,
+        (Ok(Renewal::Denied(denial)), ExpectedRenewal::Denied { keys, hint }) => {
+            denial.reason == (DenialReason::NoRoom { keys: keys.clone() })
+                && hint.contains(&denial.retry_after)
+        }
+        (Ok(Renewal::Denied(denial)), ExpectedRenewal::Paused { key }) => {
+            denial.reason == (DenialReason::Paused { key: key.clone() })
+                && denial.retry_after == fixed_hint
+        }
+        (Ok(Renewal::Denied(denial)), ExpectedRenewal::Decreasing { key }) => {
+            denial.reason == (DenialReason::Decreasing { key: key.clone() })
+                && denial.retry_after == fixed_hint
+        }
+        (Ok(renewal), ExpectedRenewal::Again(before)) => renewal == before,
+        (Err(error), ExpectedRenewal::Refused(expected)) => error == expected,
+        _ => false,
+    };
+    match agreed {
+        true => Ok(()),
+        false => Err(format!("\nrenew\n  limiter: {answer:?}\n  oracle:  {expected:?}")),
     }
 }

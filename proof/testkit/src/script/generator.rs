@@ -2,6 +2,7 @@
 //!
 //! The generator plays what it writes in memory, so that it can repeat leases as they were decided and stop at the moment of an expiry.
 
+use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -9,8 +10,8 @@ use std::time::Duration;
 use fastrand::Rng;
 use ratelimiter::{
     Actuals, Capacity, CompleteRequest, Decision, HoldTimeout, LeaseId, Limit, LimitKey, LimitKind,
-    LimitMode, Overage, Requirements, ReserveRequest, ResetDay, ResetSchedule, ResetTime, TimeZone,
-    Weekday, Window,
+    LimitMode, NewAmounts, Overage, RenewNumber, RenewRequest, Renewal, Requirements,
+    ReserveRequest, ResetDay, ResetSchedule, ResetTime, TimeZone, Weekday, Window,
 };
 
 use super::agreement::{Decided, History, PastReserve};
@@ -47,6 +48,8 @@ pub struct Profile {
     pub lease_before: LeaseId,
     /// Whether lease IDs grow, as those of real clients do.
     pub has_growing_ids: bool,
+    /// Leases are renewed.
+    pub has_renews: bool,
     /// Only calls that TigerBeetle answers like the memory backend ([`History::agree`]): no deletions and sweeps; time moves by odd
     /// amounts, so that no step falls into the few nanoseconds by which the events of one request differ; only keys whose window
     /// outlasts the script are reconciled to anything but 0, since a reconciled reservation may last up to a second longer there; a
@@ -99,6 +102,7 @@ impl Profile {
             pass_max: Duration::MAX,
             lease_before: LeaseId::from_u128(0),
             has_growing_ids: true,
+            has_renews: true,
             is_portable: false,
         }
     }
@@ -111,6 +115,7 @@ impl Profile {
             actual_max: 19,
             capacities: 0..=39,
             change_percent: 16,
+            has_renews: false,
             is_portable: true,
             ..Self::crowded(keys)
         }
@@ -145,6 +150,8 @@ struct Writer<'a> {
     history: History,
     /// When reservations expire; with the lease if it is a hold.
     expiries: Vec<(Duration, Option<LeaseId>)>,
+    /// The number of each lease's last renew.
+    renew_numbers: HashMap<LeaseId, u64>,
 }
 
 impl<'a> Writer<'a> {
@@ -157,6 +164,7 @@ impl<'a> Writer<'a> {
             lease_count: 0,
             history: History::default(),
             expiries: Vec::new(),
+            renew_numbers: HashMap::new(),
         }
     }
 
@@ -210,6 +218,7 @@ impl<'a> Writer<'a> {
             0..=50 => self.new_reserve(),
             51..=64 => self.repeated_reserve(),
             65..=67 if !self.profile.is_portable => Call::Sweep,
+            68..=82 if self.profile.has_renews => self.renew(),
             _ => self.complete(),
         }
     }
@@ -278,6 +287,32 @@ impl<'a> Writer<'a> {
         }
         self.random.shuffle(&mut needs);
         reserve(lease, needs)
+    }
+
+    /// Renews a lease: mostly with the next number, else with the last or any.
+    fn renew(&mut self) -> Call {
+        let past = self.past_reserve().filter(|_| !self.one_in(30));
+        let lease = past.as_ref().map_or(self.lease(self.lease_count + 1), |past| past.lease);
+        let last = self.renew_numbers.get(&lease).copied().unwrap_or(0);
+        let number = match self.random.u8(..12) {
+            0 => last,
+            1 => self.random.u64(..=last + 2),
+            _ => last + 1,
+        };
+        let number = RenewNumber::new(number).unwrap_or(RenewNumber::FIRST);
+        let keys = match past.filter(|_| !self.one_in(12)) {
+            Some(past) => past.needs.into_iter().map(|(key, _)| key).collect(),
+            None => self.keys(),
+        };
+        let mut amounts = Vec::new();
+        for key in keys {
+            if !self.one_in(3) {
+                amounts.push((key, self.number(self.profile.amount_max)));
+            }
+        }
+        self.random.shuffle(&mut amounts);
+        let amounts = NewAmounts::of(amounts).expect("each key once");
+        Call::Renew(RenewRequest::new(lease, number, amounts))
     }
 
     fn complete(&mut self) -> Call {
@@ -388,6 +423,13 @@ impl<'a> Writer<'a> {
                     let hold_of = kind.is_concurrency().then_some(request.lease);
                     let expires_at = kind.expires_at(*reserved_at);
                     self.expiries.push((*at + expires_at.since(*reserved_at), hold_of));
+                }
+            }
+            (Call::Renew(request), Answer::Renewed(Ok(renewal))) => {
+                self.renew_numbers.insert(request.lease, request.number.get());
+                if let Renewal::Renewed { renewed_at, lapses_at, .. } = renewal {
+                    let hold_of = Some(request.lease);
+                    self.expiries.push((*at + lapses_at.since(*renewed_at), hold_of));
                 }
             }
             (Call::Complete(request), Answer::Completed(Ok(()))) => {

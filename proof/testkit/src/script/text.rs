@@ -8,9 +8,9 @@ use std::time::Duration;
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
     Actuals, Capacity, CompleteError, CompleteRequest, Decision, DefineError, Denial, DenialReason,
-    HoldTimeout, LeaseId, Limit, LimitKey, LimitKind, LimitMode, LimitState, LimitStatus, Overage,
-    Requirements, ReserveError, ReserveRequest, ResetDay, ResetSchedule, ResetTime, TimeZone,
-    Weekday, Window,
+    HoldTimeout, LeaseId, Limit, LimitKey, LimitKind, LimitMode, LimitState, LimitStatus,
+    NewAmounts, Overage, RenewError, RenewNumber, RenewRequest, Renewal, Requirements,
+    ReserveError, ReserveRequest, ResetDay, ResetSchedule, ResetTime, TimeZone, Weekday, Window,
 };
 
 use super::{Answer, Call, Script, Step};
@@ -65,6 +65,13 @@ impl FromStr for Call {
             "reserve" => {
                 let (lease, needs) = lease_and_pairs(rest)?;
                 Self::Reserve(ReserveRequest::new(lease, Requirements::of(needs)?))
+            }
+            "renew" => {
+                let (lease, rest) = rest.split_once(' ').ok_or("a lease and a number")?;
+                let (number, amounts) = rest.split_once(' ').unwrap_or((rest, ""));
+                let (lease, amounts) = lease_and_pairs(&format!("{lease} {amounts}"))?;
+                let number = RenewNumber::new(number.parse()?)?;
+                Self::Renew(RenewRequest::new(lease, number, NewAmounts::of(amounts)?))
             }
             "complete" => {
                 let (lease, actuals) = lease_and_pairs(rest)?;
@@ -211,6 +218,11 @@ impl fmt::Display for Call {
                     write!(f, " {}={}", need.key, amount_text(need.amount.get()))
                 })
             }
+            Self::Renew(RenewRequest { lease, number, amounts }) => {
+                write!(f, "renew {} {}", lease_text(*lease), number.get())?;
+                let mut amounts = amounts.iter();
+                amounts.try_for_each(|new| write!(f, " {}={}", new.key, amount_text(new.amount)))
+            }
             Self::Complete(CompleteRequest { lease, actuals, .. }) => {
                 write!(f, "complete {}", lease_text(*lease))?;
                 let mut actuals = actuals.iter();
@@ -267,6 +279,7 @@ impl Answer {
             Self::Decided(Err(ReserveError::LeaseConflict)) => "lease conflict".to_owned(),
             Self::Decided(Err(ReserveError::LeaseEnded)) => "lease ended".to_owned(),
             Self::Decided(Err(error)) => error.to_string(),
+            Self::Renewed(answer) => renewal_text(answer, began, at),
             Self::Completed(Err(CompleteError::InvalidActual { key })) => {
                 format!("invalid actual of {key}")
             }
@@ -278,6 +291,29 @@ impl Answer {
                 format!("{open_count} open, {past_count} past")
             }
         }
+    }
+}
+
+fn renewal_text(answer: &Result<Renewal, RenewError>, began: Timestamp, at: Duration) -> String {
+    match answer {
+        Ok(Renewal::Renewed { renewed_at, lapses_at, shadow_denied }) => {
+            let renewed = match renewed_at.since(began) {
+                since if since == at => "renewed".to_owned(),
+                since => format!("renewed at {since:?}"),
+            };
+            let renewed = format!("{renewed} until {:?}", lapses_at.since(began));
+            match &shadow_denied[..] {
+                [] => renewed,
+                keys => format!("{renewed}, shadow denied {}", key_list(keys)),
+            }
+        }
+        Ok(Renewal::Denied(denial)) => denial_text(denial),
+        Err(RenewError::LeaseEnded) => "lease ended".to_owned(),
+        Err(RenewError::Superseded) => "superseded".to_owned(),
+        Err(RenewError::InvalidAmount { key }) => format!("invalid amount of {key}"),
+        Err(RenewError::UnknownKey { key }) => format!("unknown {key}"),
+        Err(RenewError::AmountExceedsCapacity { key }) => format!("exceeds capacity of {key}"),
+        Err(error) => error.to_string(),
     }
 }
 
