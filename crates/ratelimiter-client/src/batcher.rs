@@ -9,7 +9,8 @@ use std::time::Duration;
 use ratelimiter::{
     Backend, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, ForgiveError,
     LeaseId, LeasePage, LeasesError, Limit, LimitKey, LimitState, LimitStatus, Limiter, OpenLease,
-    Page, Refused, ReleaseError, ReserveError, ReserveRequest, StateError, Unanswered,
+    Page, Refused, ReleaseError, RenewError, RenewRequest, Renewal, ReserveError, ReserveRequest,
+    StateError, Unanswered,
 };
 use ratelimiter_wire::BATCH_ITEMS_MAX;
 use tokio::sync::watch;
@@ -153,6 +154,11 @@ impl<L: Limiter + 'static> Limiter for Batcher<L> {
 
     async fn complete(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
         answer(&self.queues.complete, request.clone()).await
+    }
+
+    /// Joins no batch: a lease is renewed rarely.
+    async fn renew(&self, request: &RenewRequest) -> Result<Renewal, RenewError> {
+        self.limiter.renew(request).await
     }
 
     /// Passes the batch on as it is.

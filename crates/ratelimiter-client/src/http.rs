@@ -14,12 +14,12 @@ use futures::future::{join, join_all};
 use hyper::body::Bytes;
 use hyper::{Method, Uri};
 use ratelimiter::{
-    Actuals, CompleteError, CompleteRequest, Decision, LeaseId, Limiter, Refused, ReserveError,
-    ReserveRequest, Unanswered,
+    Actuals, CompleteError, CompleteRequest, Decision, LeaseId, Limiter, Refused, RenewError,
+    RenewRequest, Renewal, ReserveError, ReserveRequest, Unanswered,
 };
 use ratelimiter_wire::{
-    BATCH_ITEMS_MAX, BatchAnswer, BatchBody, CompleteAnswer, CompleteBody, ReserveAnswer,
-    ReserveBody,
+    BATCH_ITEMS_MAX, BatchAnswer, BatchBody, CompleteAnswer, CompleteBody, RenewAnswer, RenewBody,
+    ReserveAnswer, ReserveBody,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -33,7 +33,7 @@ pub use url::UrlError;
 
 /// The limiter of a server, over HTTP. Clones share the connections.
 ///
-/// A request without an answer is retried for a while, with the same lease ID, and then reported as [`Unanswered`]; a
+/// A request without an answer is retried for a while, with the same lease ID (and number, if it is a renew), and then reported as [`Unanswered`]; a
 /// request that the server refuses is [`Refused`], with the reason. Must be used within a tokio runtime.
 ///
 /// ```no_run
@@ -61,6 +61,7 @@ pub struct HttpLimiter {
 #[derive(Debug)]
 struct Routes {
     reserve: Uri,
+    renew: Uri,
     complete: Uri,
     reserve_batch: Uri,
     complete_batch: Uri,
@@ -83,6 +84,7 @@ impl HttpLimiter {
         let transport = Transport::new(url, options)?;
         let routes = Routes {
             reserve: transport.base.at("/v1/reserve"),
+            renew: transport.base.at("/v1/renew"),
             complete: transport.base.at("/v1/complete"),
             reserve_batch: transport.base.at("/v1/reserve/batch"),
             complete_batch: transport.base.at("/v1/complete/batch"),
@@ -203,6 +205,12 @@ impl Limiter for HttpLimiter {
     async fn complete(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
         let body = json(&CompleteBody::from(request));
         let (uri, into_result) = (&self.routes.complete, CompleteAnswer::into_result);
+        self.send(&Method::POST, uri, body, RetryPolicy::Retry, into_result).await
+    }
+
+    async fn renew(&self, request: &RenewRequest) -> Result<Renewal, RenewError> {
+        let body = json(&RenewBody::from(request));
+        let (uri, into_result) = (&self.routes.renew, RenewAnswer::into_result);
         self.send(&Method::POST, uri, body, RetryPolicy::Retry, into_result).await
     }
 

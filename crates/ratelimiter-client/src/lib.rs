@@ -36,10 +36,11 @@ pub use ratelimiter::{
     Decision, DefineError, DeleteError, Denial, DenialReason, ForgiveError, HeldAmount, HintPolicy,
     HoldTimeout, JobId, KeyError, KeyFamily, KeyPattern, LeaseId, LeaseIdError, LeasePage,
     LeasesError, Limit, LimitError, LimitKey, LimitKind, LimitMode, LimitState, LimitStatus,
-    Limiter, LlmDimension, MemoryLimiter, Note, OpenLease, Overage, Page, PatternError, Refused,
-    RegisteredLimit, ReleaseError, RequestError, Requirement, Requirements, ReserveError,
-    ReserveRequest, ResetDay, ResetMinute, ResetSchedule, ResetTime, StateError, TimeZone,
-    Unanswered, Usage, Weekday, Window, clock, memory,
+    Limiter, LlmDimension, MemoryLimiter, NewAmount, NewAmounts, Note, OpenLease, Overage, Page,
+    PatternError, Refused, RegisteredLimit, ReleaseError, RenewError, RenewNumber, RenewRequest,
+    Renewal, RequestError, Requirement, Requirements, ReserveError, ReserveRequest, ResetDay,
+    ResetMinute, ResetSchedule, ResetTime, StateError, TimeZone, Unanswered, Usage, Weekday,
+    Window, clock, memory,
 };
 
 pub use batcher::{BatchOptions, Batcher};

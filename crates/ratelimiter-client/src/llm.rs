@@ -164,6 +164,8 @@ impl LlmRequest {
             RequestError::TemplateKey { key } => LlmRequestError::Template { key },
             RequestError::RequirementCount { .. }
             | RequestError::ActualCount { .. }
+            | RequestError::NewAmountCount { .. }
+            | RequestError::RenewNumberZero
             | RequestError::DuplicateKey { .. }
             | RequestError::JobId
             | RequestError::WaitTooLong { .. }

@@ -50,6 +50,9 @@ pub(crate) fn error_of<E: From<Unanswered> + From<Refused>>(
         | ErrorCode::LeaseConflict
         | ErrorCode::LeaseEnded
         | ErrorCode::InvalidActual { .. }
+        | ErrorCode::RenewSuperseded
+        | ErrorCode::InvalidAmount { .. }
+        | ErrorCode::RenewUnsupported
         | ErrorCode::KindConflict { .. }
         | ErrorCode::TooManyInstances { .. }
         | ErrorCode::TooManyWaiters

@@ -191,6 +191,8 @@ impl From<RequestError> for Refusal {
             | RequestError::AmountZero { .. }
             | RequestError::TemplateKey { .. } => Self::of_field("requirements", message),
             RequestError::ActualCount { .. } => Self::of_field("actuals", message),
+            RequestError::NewAmountCount { .. } => Self::of_field("amounts", message),
+            RequestError::RenewNumberZero => Self::of_field("number", message),
             RequestError::DuplicateKey { key } => {
                 Self { error: ErrorCode::DuplicateKey { key }, message }
             }

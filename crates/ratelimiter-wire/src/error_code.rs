@@ -85,6 +85,12 @@ error_codes! {
         LeaseEnded = "lease_ended", 409;
         /// `invalid_actual:<key>`: the lease has no rolling reservation of this key.
         InvalidActual { key: LimitKey } = "invalid_actual", 400;
+        /// `renew_superseded`: the lease was renewed with a greater number.
+        RenewSuperseded = "renew_superseded", 409;
+        /// `invalid_amount:<key>`: the lease has no requirement of this key.
+        InvalidAmount { key: LimitKey } = "invalid_amount", 400;
+        /// `renew_unsupported`: the server's backend does not renew leases.
+        RenewUnsupported = "renew_unsupported", 501;
         /// `kind_conflict:<key>`: the key is of the other kind.
         KindConflict { key: LimitKey } = "kind_conflict", 409;
         /// `too_many_limits:<template>`: the limit would have to be made from this template, and there are too many of these.
@@ -143,7 +149,7 @@ mod tests {
     use super::*;
 
     /// The codes with their statuses, as in `docs/reference/http-api.md`.
-    const CODES: [(&str, u16); 23] = [
+    const CODES: [(&str, u16); 26] = [
         ("invalid_request:requirements[0].amount", 400),
         ("duplicate_key:a:b", 400),
         ("unknown_limit_key:a:b", 404),
@@ -153,6 +159,9 @@ mod tests {
         ("lease_conflict", 409),
         ("lease_ended", 409),
         ("invalid_actual:a:b", 400),
+        ("renew_superseded", 409),
+        ("invalid_amount:a:b", 400),
+        ("renew_unsupported", 501),
         ("kind_conflict:a:b", 409),
         ("too_many_limits:a:*", 200),
         ("too_many_waiters", 200),

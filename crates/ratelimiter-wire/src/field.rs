@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::num::NonZeroU64;
 use std::str::FromStr;
 
-use ratelimiter::Capacity;
+use ratelimiter::{Capacity, RenewNumber};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use serde::ser::Serializer;
@@ -91,6 +91,22 @@ pub(crate) fn amount<'de, D: Deserializer<'de>>(deserializer: D) -> Result<NonZe
     NonZeroU64::new(amount).ok_or_else(|| {
         Error::custom("an amount is 1 or more; leave out a key of which nothing is needed")
     })
+}
+
+/// Parses the number of a renew: 1 or more.
+pub(crate) fn renew_number<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<RenewNumber, D::Error> {
+    let number = deserializer.deserialize_u64(WholeNumber { min: 1, max: u64::MAX })?;
+    RenewNumber::new(number).map_err(Error::custom)
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+pub(crate) fn write_renew_number<S: Serializer>(
+    number: &RenewNumber,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(number.get())
 }
 
 /// Parses a whole number: 0 or more.

@@ -12,11 +12,13 @@ mod complete;
 mod decode;
 mod definition;
 mod definitions;
+mod denial;
 mod error_code;
 mod field;
 mod forgive;
 mod lease;
 mod limits_file;
+mod renew;
 mod reserve;
 mod state;
 mod strict;
@@ -39,5 +41,6 @@ pub use limits_file::{
     FileError, LIMITS_FILE_BYTES_MAX, LIMITS_FILE_VERSION, LimitsDocument, LimitsFileError,
     PreservedFields, read_limits_file, write_limits_file,
 };
+pub use renew::{NewAmountBody, RenewAnswer, RenewBody};
 pub use reserve::{RequirementBody, ReserveAnswer, ReserveBody};
 pub use state::{ListAnswer, StateAnswer, StateBody};

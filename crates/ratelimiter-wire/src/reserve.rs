@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
-    Decision, Denial, DenialReason, JobId, LeaseId, LimitKey, RESERVE_WAIT_MAX, Refused,
-    RequestError, Requirement, Requirements, ReserveError, ReserveRequest, Unanswered, Wait,
+    Decision, Denial, JobId, LeaseId, LimitKey, RESERVE_WAIT_MAX, Refused, RequestError,
+    Requirement, Requirements, ReserveError, ReserveRequest, Unanswered, Wait,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::answer::{answer, error_of, reason_of, whole_ms};
 use crate::decode::{Body, Refusal};
+use crate::denial::{DenialFields, denial_reason};
 use crate::error_code::ErrorCode;
 use crate::field;
 use crate::strict::strict;
@@ -169,31 +170,8 @@ impl ReserveAnswer {
     fn denied(denial: Denial) -> Self {
         let retry_after_ms = denial.retry_after_ms();
         let denied = Self { retry_after_ms, reserved_at_unix_ms: Some(0), ..Self::default() };
-        let (message, code) = match denial.reason {
-            DenialReason::NoRoom { keys } => return Self { denied_keys: keys, ..denied },
-            DenialReason::Paused { key } => (
-                format!("{key} is paused (capacity 0); nothing is admitted until it is raised"),
-                ErrorCode::LimitPaused { key },
-            ),
-            DenialReason::Decreasing { key } => (
-                format!(
-                    "the capacity of {key} is being lowered; nothing is admitted until it applies"
-                ),
-                ErrorCode::LimitDecreasing { key },
-            ),
-            DenialReason::TooManyWaiters { keys } => {
-                let message = "too many requests wait already; see server.waiters_max".to_owned();
-                let error = Some(ErrorCode::TooManyWaiters);
-                return Self { denied_keys: keys, error, message: Some(message), ..denied };
-            }
-            DenialReason::TooManyInstances { template } => (
-                format!(
-                    "too many limits are made from templates, such as {template}; see registry.instances_max and registry.new_instances_per_second_max"
-                ),
-                ErrorCode::TooManyInstances { template },
-            ),
-        };
-        Self { error: Some(code), message: Some(message), ..denied }
+        let DenialFields { denied_keys, error, message } = denial.reason.into();
+        Self { denied_keys, error, message, ..denied }
     }
 
     fn failed(error: ReserveError) -> Self {
@@ -236,7 +214,6 @@ impl ReserveAnswer {
             message,
         } = self;
         let retry_after = Duration::from_millis(retry_after_ms);
-        let denied = |reason| Ok(Decision::Denied(Denial { reason, retry_after }));
         match (allowed, error) {
             (true, None) => {
                 let nanos = reserved_at_unix_ms.and_then(|ms| ms.checked_mul(1_000_000));
@@ -248,18 +225,11 @@ impl ReserveAnswer {
             (false, None) if retry_after_ms == 0 && denied_keys.is_empty() => {
                 Err(refused("not an answer to a reserve; is this a ratelimiter server?"))
             }
-            (false, None) => denied(DenialReason::NoRoom { keys: denied_keys }),
-            (false, Some(ErrorCode::LimitPaused { key })) => denied(DenialReason::Paused { key }),
-            (false, Some(ErrorCode::LimitDecreasing { key })) => {
-                denied(DenialReason::Decreasing { key })
-            }
-            (false, Some(ErrorCode::TooManyInstances { template })) => {
-                denied(DenialReason::TooManyInstances { template })
-            }
-            (false, Some(ErrorCode::TooManyWaiters)) => {
-                denied(DenialReason::TooManyWaiters { keys: denied_keys })
-            }
-            (_, Some(code)) => Err(reserve_error(code, message, retry_after)),
+            (false, error) => match denial_reason(error, denied_keys) {
+                Ok(reason) => Ok(Decision::Denied(Denial { reason, retry_after })),
+                Err(code) => Err(reserve_error(code, message, retry_after)),
+            },
+            (true, Some(code)) => Err(reserve_error(code, message, retry_after)),
         }
     }
 }

@@ -6,8 +6,8 @@ use std::future::Future;
 use ratelimiter::admission::{Turn, TurnAnswer};
 use ratelimiter::{
     Backend, CompleteError, CompleteRequest, DefineError, LeasePage, LeasesError, Limit, LimitKey,
-    LimitState, LimitStatus, MemoryLimiter, OpenLease, Page, RegisteredLimit, ReserveError,
-    ReserveRequest, StateError,
+    LimitState, LimitStatus, MemoryLimiter, OpenLease, Page, RegisteredLimit, RenewError,
+    RenewRequest, Renewal, ReserveError, ReserveRequest, StateError,
 };
 
 use crate::runtime::Runtime;
@@ -65,6 +65,17 @@ pub trait HostedBackend: Backend + 'static {
         request: &CompleteRequest,
     ) -> impl Future<Output = Result<Vec<LimitKey>, CompleteError>> + Send {
         async { self.complete(request).await.map(|()| Vec::new()) }
+    }
+
+    /// As [`renew`](ratelimiter::Limiter::renew); also returns the limits that have room again. By default none.
+    ///
+    /// # Errors
+    /// As for a renew.
+    fn renew_freeing(
+        &self,
+        request: &RenewRequest,
+    ) -> impl Future<Output = Result<(Renewal, Vec<LimitKey>), RenewError>> + Send {
+        async { self.renew(request).await.map(|renewal| (renewal, Vec::new())) }
     }
 
     /// Whether definitions would be accepted now. A backend that is shared is not asked: its answer would say nothing of others.
@@ -166,6 +177,13 @@ impl HostedBackend for MemoryLimiter {
         request: &CompleteRequest,
     ) -> Result<Vec<LimitKey>, CompleteError> {
         Self::complete_freeing(self, request)
+    }
+
+    async fn renew_freeing(
+        &self,
+        request: &RenewRequest,
+    ) -> Result<(Renewal, Vec<LimitKey>), RenewError> {
+        Self::renew_freeing(self, request)
     }
 
     async fn check(&self, limits: &[Limit]) -> Result<(), DefineError> {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ratelimiter::clock::{Clock, MonotonicClock, Timestamp};
 use ratelimiter::{LimitKey, LimitState};
-use ratelimiter_wire::{CompleteAnswer, ErrorCode, ReserveAnswer};
+use ratelimiter_wire::{CompleteAnswer, ErrorCode, RenewAnswer, ReserveAnswer};
 
 pub(crate) use self::histogram::Histogram;
 use self::key_counters::KeyCounters;
@@ -20,6 +20,7 @@ pub(crate) use self::text::Text;
 pub(crate) struct Metrics {
     clock: MonotonicClock,
     reserves: OutcomeCounters,
+    renews: OutcomeCounters,
     completes: OutcomeCounters,
     denied: KeyCounters,
     shadow_denied: KeyCounters,
@@ -38,6 +39,8 @@ pub(crate) enum Route {
     Reserve,
     /// `POST /v1/reserve/batch`
     ReserveBatch,
+    /// `POST /v1/renew`
+    Renew,
     /// `POST /v1/complete`
     Complete,
     /// `POST /v1/complete/batch`
@@ -46,11 +49,12 @@ pub(crate) enum Route {
     Admin,
 }
 
-/// The outcome of a reserve or a complete, as a label of the metrics.
+/// The outcome of a reserve, a renew or a complete, as a label of the metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Allowed,
     Denied,
+    Renewed,
     Ok,
     Paused,
     Decreasing,
@@ -60,6 +64,9 @@ pub(crate) enum Outcome {
     OverCapacity,
     LeaseConflict,
     LeaseEnded,
+    RenewSuperseded,
+    RenewUnsupported,
+    InvalidAmount,
     InvalidActual,
     Invalid,
     Unauthorized,
@@ -92,13 +99,20 @@ pub(crate) struct MetricsView<'a> {
 pub(crate) struct OutcomeCounters([AtomicU64; Outcome::COUNT]);
 
 impl Route {
-    const ALL: [Self; 5] =
-        [Self::Reserve, Self::ReserveBatch, Self::Complete, Self::CompleteBatch, Self::Admin];
+    const ALL: [Self; 6] = [
+        Self::Reserve,
+        Self::ReserveBatch,
+        Self::Renew,
+        Self::Complete,
+        Self::CompleteBatch,
+        Self::Admin,
+    ];
 
     const fn label(self) -> &'static str {
         match self {
             Self::Reserve => "/v1/reserve",
             Self::ReserveBatch => "/v1/reserve/batch",
+            Self::Renew => "/v1/renew",
             Self::Complete => "/v1/complete",
             Self::CompleteBatch => "/v1/complete/batch",
             Self::Admin => "/v1/admin/limits",
@@ -126,6 +140,25 @@ impl Outcome {
         Self::ForbiddenKey,
         Self::NoAnswer,
     ];
+    /// The outcomes that a renew can have.
+    const OF_RENEW: [Self; 16] = [
+        Self::Renewed,
+        Self::Denied,
+        Self::Paused,
+        Self::Decreasing,
+        Self::TooManyLimits,
+        Self::UnknownKey,
+        Self::OverCapacity,
+        Self::LeaseEnded,
+        Self::RenewSuperseded,
+        Self::RenewUnsupported,
+        Self::InvalidAmount,
+        Self::Invalid,
+        Self::Unauthorized,
+        Self::Forbidden,
+        Self::ForbiddenKey,
+        Self::NoAnswer,
+    ];
     /// The outcomes that a complete can have.
     const OF_COMPLETE: [Self; 7] = [
         Self::Ok,
@@ -137,13 +170,21 @@ impl Outcome {
         Self::NoAnswer,
     ];
 
-    /// The outcomes of a complete that a reserve cannot have.
-    const OF_COMPLETE_ONLY: [Self; 2] = [Self::Ok, Self::InvalidActual];
+    /// The outcomes that a reserve cannot have.
+    const NOT_OF_RESERVE: [Self; 6] = [
+        Self::Renewed,
+        Self::RenewSuperseded,
+        Self::RenewUnsupported,
+        Self::InvalidAmount,
+        Self::Ok,
+        Self::InvalidActual,
+    ];
 
     const fn label(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",
             Self::Denied => "denied",
+            Self::Renewed => "renewed",
             Self::Ok => "ok",
             Self::Paused => "limit_paused",
             Self::Decreasing => "limit_decreasing",
@@ -153,6 +194,9 @@ impl Outcome {
             Self::OverCapacity => "amount_exceeds_capacity",
             Self::LeaseConflict => "lease_conflict",
             Self::LeaseEnded => "lease_ended",
+            Self::RenewSuperseded => "renew_superseded",
+            Self::RenewUnsupported => "renew_unsupported",
+            Self::InvalidAmount => "invalid_amount",
             Self::InvalidActual => "invalid_actual",
             Self::Invalid => "invalid_request",
             Self::Unauthorized => "unauthorized",
@@ -172,6 +216,9 @@ impl Outcome {
             ErrorCode::AmountExceedsCapacity { .. } => Self::OverCapacity,
             ErrorCode::LeaseConflict => Self::LeaseConflict,
             ErrorCode::LeaseEnded => Self::LeaseEnded,
+            ErrorCode::RenewSuperseded => Self::RenewSuperseded,
+            ErrorCode::RenewUnsupported => Self::RenewUnsupported,
+            ErrorCode::InvalidAmount { .. } => Self::InvalidAmount,
             ErrorCode::InvalidActual { .. } => Self::InvalidActual,
             ErrorCode::Unauthorized => Self::Unauthorized,
             ErrorCode::Forbidden => Self::Forbidden,
@@ -208,6 +255,7 @@ impl Metrics {
         Self {
             clock: MonotonicClock::new(),
             reserves: OutcomeCounters::default(),
+            renews: OutcomeCounters::default(),
             completes: OutcomeCounters::default(),
             denied: KeyCounters::new(keys_max),
             shadow_denied: KeyCounters::new(keys_max),
@@ -242,17 +290,49 @@ impl Metrics {
         if let Some(calls) = caller {
             calls.count(outcome);
         }
+        let ReserveAnswer { denied_keys, shadow_denied_keys, error, .. } = answer;
+        self.count_keys(denied_keys, shadow_denied_keys, error.as_ref(), key_of);
+    }
+
+    /// Counts a renew, as [`Metrics::count_reserve`].
+    pub(crate) fn count_renew(
+        &self,
+        caller: Option<&OutcomeCounters>,
+        answer: &RenewAnswer,
+        key_of: impl Fn(&LimitKey) -> Option<LimitKey>,
+    ) {
+        let outcome = match &answer.error {
+            Some(code) => Outcome::of_error(code),
+            None if answer.renewed => Outcome::Renewed,
+            None => Outcome::Denied,
+        };
+        self.renews.count(outcome);
+        if let Some(calls) = caller {
+            calls.count(outcome);
+        }
+        let RenewAnswer { denied_keys, shadow_denied_keys, error, .. } = answer;
+        self.count_keys(denied_keys, shadow_denied_keys, error.as_ref(), key_of);
+    }
+
+    /// Counts the limits that denied, or would have.
+    fn count_keys(
+        &self,
+        denied: &[LimitKey],
+        shadow_denied: &[LimitKey],
+        error: Option<&ErrorCode>,
+        key_of: impl Fn(&LimitKey) -> Option<LimitKey>,
+    ) {
         let count = |counters: &KeyCounters, key: &LimitKey| match key_of(key) {
             Some(key) => counters.count(&key),
             None => counters.count_other(),
         };
-        answer.denied_keys.iter().for_each(|key| count(&self.denied, key));
-        answer.shadow_denied_keys.iter().for_each(|key| count(&self.shadow_denied, key));
+        denied.iter().for_each(|key| count(&self.denied, key));
+        shadow_denied.iter().for_each(|key| count(&self.shadow_denied, key));
         if let Some(
             ErrorCode::LimitPaused { key }
             | ErrorCode::LimitDecreasing { key }
             | ErrorCode::TooManyInstances { template: key },
-        ) = &answer.error
+        ) = error
         {
             count(&self.denied, key);
         }
@@ -281,15 +361,24 @@ impl Metrics {
             let count = self.reserves.get(outcome);
             text.sample("ratelimiter_reserve_total", &[("outcome", outcome.label())], count);
         }
+        text.family("ratelimiter_renew_total", "counter", "Renew responses by outcome.");
+        for outcome in Outcome::OF_RENEW {
+            let count = self.renews.get(outcome);
+            text.sample("ratelimiter_renew_total", &[("outcome", outcome.label())], count);
+        }
         text.family("ratelimiter_complete_total", "counter", "Complete responses by outcome.");
         for outcome in Outcome::OF_COMPLETE {
             let count = self.completes.get(outcome);
             text.sample("ratelimiter_complete_total", &[("outcome", outcome.label())], count);
         }
         // Up to a thousand callers: an outcome that a caller has not had is left out.
-        text.family("ratelimiter_calls_total", "counter", "Reserves and completes by caller.");
+        text.family(
+            "ratelimiter_calls_total",
+            "counter",
+            "Reserves, renews and completes by caller.",
+        );
         for (caller, calls) in &view.callers {
-            for outcome in Outcome::OF_RESERVE.into_iter().chain(Outcome::OF_COMPLETE_ONLY) {
+            for outcome in Outcome::OF_RESERVE.into_iter().chain(Outcome::NOT_OF_RESERVE) {
                 let labels = [("caller", *caller), ("outcome", outcome.label())];
                 match calls.get(outcome) {
                     0 => {}
@@ -305,7 +394,7 @@ impl Metrics {
         );
         text.keys(
             "ratelimiter_shadow_denied_total",
-            "Allowed reserves that the limit, in shadow mode, would have denied.",
+            "Allowed reserves and renews that the limit, in shadow mode, would have denied.",
             &self.shadow_denied,
             view.shows_key,
         );

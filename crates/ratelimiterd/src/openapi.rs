@@ -4,7 +4,7 @@ use ratelimiter::{LEASE_AGE_SECONDS_MAX, LEASE_PAGE_MAX};
 use ratelimiter_wire::{
     BatchAnswer, BatchBody, CompleteAnswer, CompleteBody, DefineAnswer, DefinitionBody,
     DefinitionsBody, DeleteAnswer, ErrorBody, ForgiveAnswer, ForgiveBody, LeasesAnswer, ListAnswer,
-    ReleaseAnswer, ReserveAnswer, ReserveBody, StateAnswer,
+    ReleaseAnswer, RenewAnswer, RenewBody, ReserveAnswer, ReserveBody, StateAnswer,
 };
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
@@ -52,7 +52,7 @@ const LEASES: &str = "/v1/admin/leases";
 const LEASE_PATTERN: &str = "^[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}$";
 const KEY: (&str, &str, &str) = ("path", "key", "The limit's key, percent-encoded.");
 
-const OPERATIONS: [ApiOperation; 16] = [
+const OPERATIONS: [ApiOperation; 17] = [
     ApiOperation {
         method: "post",
         path: "/v1/reserve",
@@ -71,6 +71,31 @@ const OPERATIONS: [ApiOperation; 16] = [
                 "`amount_exceeds_capacity:<key>`, for a capacity above 0; waiting does not help.",
             ),
             ("503", "`backend_error`: the outcome is unknown; repeat with the same lease ID."),
+        ],
+        parameters: &[],
+    },
+    ApiOperation {
+        method: "post",
+        path: "/v1/renew",
+        summary: "Keeps an open lease open: the timeouts of its holds begin again. Also sets what it holds of the named limits, all or none. Giving back always works; more needs room, and a denial is 200 as that of a reserve, with nothing changed. Repeating the last number answers as before.",
+        body: Some("RenewBody"),
+        answer: Some("RenewAnswer"),
+        content_type: JSON,
+        refusals: &[
+            (
+                "400",
+                "`invalid_request:<field>`, `duplicate_key:<key>` or `invalid_amount:<key>`, for a key that the lease does not hold; nothing was changed.",
+            ),
+            UNAUTHORIZED,
+            FORBIDDEN_KEY,
+            ("404", "`unknown_limit_key:<key>`: more is asked of a limit that was deleted."),
+            ("409", "`lease_ended` or `renew_superseded`."),
+            (
+                "422",
+                "`amount_exceeds_capacity:<key>`, for a capacity above 0; waiting does not help.",
+            ),
+            ("501", "`renew_unsupported`: the server's backend does not renew leases."),
+            ("503", "`backend_error`: the outcome is unknown; repeat with the same number."),
         ],
         parameters: &[],
     },
@@ -331,6 +356,8 @@ fn schemas() -> Value {
     let mut all = Vec::new();
     add::<ReserveBody>(&mut all);
     add::<ReserveAnswer>(&mut all);
+    add::<RenewBody>(&mut all);
+    add::<RenewAnswer>(&mut all);
     add::<CompleteBody>(&mut all);
     add::<CompleteAnswer>(&mut all);
     add_as::<BatchBody<ReserveBody>>("BatchBody_ReserveBody", &mut all);

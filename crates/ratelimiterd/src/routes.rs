@@ -10,6 +10,7 @@ mod leases;
 mod limits;
 mod operation;
 mod page;
+mod renew;
 mod reserve;
 mod service;
 mod timeout;
@@ -26,11 +27,12 @@ pub(crate) use self::client::Client;
 pub(crate) use self::service::{AnswerBody, ApiService};
 use crate::hosted::HostedBackend;
 
-/// The routes of reserve and complete. All are POST; [`ApiService`] serves them without the router.
+/// The routes of reserve, renew and complete. All are POST; [`ApiService`] serves them without the router.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LimiterRoute {
     Reserve,
     ReserveBatch,
+    Renew,
     Complete,
     CompleteBatch,
 }
@@ -40,6 +42,7 @@ impl LimiterRoute {
         match path {
             "/v1/reserve" => Some(Self::Reserve),
             "/v1/reserve/batch" => Some(Self::ReserveBatch),
+            "/v1/renew" => Some(Self::Renew),
             "/v1/complete" => Some(Self::Complete),
             "/v1/complete/batch" => Some(Self::CompleteBatch),
             _ => None,

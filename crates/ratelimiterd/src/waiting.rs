@@ -18,8 +18,8 @@ use futures::future::join_all;
 use ratelimiter::admission::{Admission, Removed, STARVING_AFTER, Turn, TurnAnswer, WaiterId};
 use ratelimiter::clock::{Clock, Timestamp};
 use ratelimiter::{
-    CompleteError, CompleteRequest, Decision, Denial, DenialReason, LeaseId, LimitKey,
-    Requirements, ReserveError, ReserveRequest, Unanswered, Wait,
+    CompleteError, CompleteRequest, Decision, Denial, DenialReason, LeaseId, LimitKey, RenewError,
+    RenewRequest, Renewal, Requirements, ReserveError, ReserveRequest, Unanswered, Wait,
 };
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -205,6 +205,18 @@ impl<B: HostedBackend> Waiting<B> {
             self.waiters.limits_changed.notify_one();
         }
         Ok(())
+    }
+
+    /// Renews a lease, and lets waiters ask for what it gave back.
+    ///
+    /// # Errors
+    /// As the backend's renew.
+    pub async fn renew(&self, request: &RenewRequest) -> Result<Renewal, RenewError> {
+        let (renewal, freed) = self.waiters.backend.renew_freeing(request).await?;
+        if !freed.is_empty() && self.waiters.any() {
+            self.waiters.released(&freed);
+        }
+        Ok(renewal)
     }
 
     /// As [`Waiting::complete`] of each.

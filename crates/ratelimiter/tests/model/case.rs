@@ -92,6 +92,15 @@ fn profile(number: u64, random: &mut Rng) -> Profile {
             pass_percent: 1,
             ..crowded
         },
+        // Few leases that are renewed many times.
+        20..=39 => Profile {
+            step_count: 120,
+            capacities: 20..=60,
+            change_percent: 3,
+            pass_percent: 8,
+            renew_percent: 80,
+            ..crowded
+        },
         // Amounts near the limits of 64 bits.
         1..=9 => Profile {
             amount_max: u64::MAX,

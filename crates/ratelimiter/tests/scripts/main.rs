@@ -5,6 +5,7 @@
 mod complete;
 mod definitions;
 mod hints;
+mod renew;
 mod reserve;
 
 use expect_test::Expect;

@@ -26,6 +26,8 @@ fn every_metric_has_its_stable_name() {
     metrics.count_reserve(Some(&calls), &allowed, same_key);
     let denied = ReserveAnswer { denied_keys: vec![key.clone()], ..ReserveAnswer::default() };
     metrics.count_reserve(None, &denied, same_key);
+    let renewed = RenewAnswer { renewed: true, ..RenewAnswer::default() };
+    metrics.count_renew(Some(&calls), &renewed, same_key);
     metrics.count_complete(Some(&calls), &CompleteAnswer { ok: true, ..CompleteAnswer::default() });
     let kind = LimitKind::Rolling { window: Window::from_seconds(60).unwrap() };
     let mut limit = Limit::new(key, kind, Capacity::new(5).unwrap());
@@ -41,8 +43,10 @@ fn every_metric_has_its_stable_name() {
     expect![[r#"
         ratelimiter_reserve_total{outcome="allowed"} 1
         ratelimiter_reserve_total{outcome="denied"} 1
+        ratelimiter_renew_total{outcome="renewed"} 1
         ratelimiter_complete_total{outcome="ok"} 1
         ratelimiter_calls_total{caller="ops",outcome="allowed"} 1
+        ratelimiter_calls_total{caller="ops",outcome="renewed"} 1
         ratelimiter_calls_total{caller="ops",outcome="ok"} 1
         ratelimiter_denied_total{key="odd\"key\\"} 1
         ratelimiter_shadow_denied_total{key="shadow"} 1
@@ -54,12 +58,14 @@ fn every_metric_has_its_stable_name() {
     "#]]
     .assert_eq(&counted);
     assert_eq!(text.matches("ratelimiter_reserve_total{").count(), 15);
+    assert_eq!(text.matches("ratelimiter_renew_total{").count(), 16);
     assert_eq!(text.matches("ratelimiter_complete_total{").count(), 7);
     let without_the_limit = metrics.render(&view, &gauges(&[], &[], None));
     assert!(!without_the_limit.contains("ratelimiter_limit_capacity{"), "{without_the_limit}");
     let names: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
     expect![[r#"
         ratelimiter_reserve_total counter
+        ratelimiter_renew_total counter
         ratelimiter_complete_total counter
         ratelimiter_calls_total counter
         ratelimiter_denied_total counter

@@ -1,4 +1,4 @@
-//! Common handling of reserve and complete, single and batched.
+//! Common handling of reserve, renew and complete, single and batched.
 //!
 //! Check the token, parse the body, check the keys, call the backend, log, count, respond.
 
@@ -20,7 +20,7 @@ use crate::metrics::{Metrics, OutcomeCounters, Route};
 use crate::response::{self, Response};
 use crate::waiting::Waiting;
 
-/// Reserve or complete over HTTP.
+/// Reserve, renew or complete over HTTP.
 pub(super) trait LimiterCall: 'static {
     type Body: Body<Request = Self::Request>;
     type Request: Send + Sync;
@@ -31,7 +31,6 @@ pub(super) trait LimiterCall: 'static {
     type Answer: From<Refusal> + Serialize + Send;
 
     const ONE: Route;
-    const BATCH: Route;
 
     /// How long a request may wait for room.
     fn wait(request: &Self::Request) -> Duration;
@@ -43,12 +42,6 @@ pub(super) trait LimiterCall: 'static {
         limiter: &Waiting<B>,
         request: &Self::Request,
     ) -> impl Future<Output = Result<Self::Answered, Self::Error>> + Send;
-
-    /// One result per request, in order.
-    fn call_batch<B: HostedBackend>(
-        limiter: &Waiting<B>,
-        requests: &[Self::Request],
-    ) -> impl Future<Output = Vec<Result<Self::Answered, Self::Error>>> + Send;
 
     fn log(request: &Self::Request, result: &Result<Self::Answered, Self::Error>);
 
@@ -64,6 +57,17 @@ pub(super) trait LimiterCall: 'static {
 
     /// The HTTP status of an answer and its retry hint; 0 if retrying does not help.
     fn status_and_retry_after_ms(answer: &Self::Answer) -> (u16, u64);
+}
+
+/// A call that has a batch form.
+pub(super) trait BatchedCall: LimiterCall {
+    const BATCH: Route;
+
+    /// One result per request, in order.
+    fn call_batch<B: HostedBackend>(
+        limiter: &Waiting<B>,
+        requests: &[Self::Request],
+    ) -> impl Future<Output = Vec<Result<Self::Answered, Self::Error>>> + Send;
 }
 
 pub(super) async fn one<C: LimiterCall, B: HostedBackend>(
@@ -133,7 +137,7 @@ fn with_permitted_keys<C: LimiterCall>(
     Ok(request)
 }
 
-pub(super) async fn batch<C: LimiterCall, B: HostedBackend>(
+pub(super) async fn batch<C: BatchedCall, B: HostedBackend>(
     app: &AppState<B>,
     request: Request<impl ReadBody>,
     client: &impl Client,
@@ -162,7 +166,7 @@ pub(super) async fn batch<C: LimiterCall, B: HostedBackend>(
     response
 }
 
-async fn answer_batch<C: LimiterCall, B: HostedBackend>(
+async fn answer_batch<C: BatchedCall, B: HostedBackend>(
     app: &AppState<B>,
     caller: &Caller,
     request: Request<impl ReadBody>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ratelimiter::{CompleteError, CompleteRequest, JobId, LimitKey};
 use ratelimiter_wire::{CompleteAnswer, CompleteBody};
 
-use super::call::LimiterCall;
+use super::call::{BatchedCall, LimiterCall};
 use crate::hosted::HostedBackend;
 use crate::metrics::{Metrics, OutcomeCounters, Route};
 use crate::waiting::Waiting;
@@ -21,7 +21,6 @@ impl LimiterCall for Complete {
     type Answer = CompleteAnswer;
 
     const ONE: Route = Route::Complete;
-    const BATCH: Route = Route::CompleteBatch;
 
     fn wait(_: &CompleteRequest) -> Duration {
         Duration::ZERO
@@ -36,13 +35,6 @@ impl LimiterCall for Complete {
         request: &CompleteRequest,
     ) -> impl Future<Output = Result<(), CompleteError>> + Send {
         limiter.complete(request)
-    }
-
-    fn call_batch<B: HostedBackend>(
-        limiter: &Waiting<B>,
-        requests: &[CompleteRequest],
-    ) -> impl Future<Output = Vec<Result<(), CompleteError>>> + Send {
-        limiter.complete_batch(requests)
     }
 
     fn log(request: &CompleteRequest, result: &Result<(), CompleteError>) {
@@ -72,5 +64,16 @@ impl LimiterCall for Complete {
 
     fn status_and_retry_after_ms(answer: &CompleteAnswer) -> (u16, u64) {
         (answer.http_status(), answer.retry_after_ms.unwrap_or(0))
+    }
+}
+
+impl BatchedCall for Complete {
+    const BATCH: Route = Route::CompleteBatch;
+
+    fn call_batch<B: HostedBackend>(
+        limiter: &Waiting<B>,
+        requests: &[CompleteRequest],
+    ) -> impl Future<Output = Vec<Result<(), CompleteError>>> + Send {
+        limiter.complete_batch(requests)
     }
 }

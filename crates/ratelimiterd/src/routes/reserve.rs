@@ -6,7 +6,7 @@ use std::time::Duration;
 use ratelimiter::{Decision, JobId, LimitKey, ReserveError, ReserveRequest, Wait};
 use ratelimiter_wire::{ReserveAnswer, ReserveBody};
 
-use super::call::LimiterCall;
+use super::call::{BatchedCall, LimiterCall};
 use crate::hosted::HostedBackend;
 use crate::metrics::{Metrics, OutcomeCounters, Route};
 use crate::waiting::{TimedDecision, Waiting};
@@ -21,7 +21,6 @@ impl LimiterCall for Reserve {
     type Answer = ReserveAnswer;
 
     const ONE: Route = Route::Reserve;
-    const BATCH: Route = Route::ReserveBatch;
 
     fn wait(request: &ReserveRequest) -> Duration {
         request.wait.as_ref().map(Wait::at_most).unwrap_or_default()
@@ -36,13 +35,6 @@ impl LimiterCall for Reserve {
         request: &ReserveRequest,
     ) -> impl Future<Output = Result<TimedDecision, ReserveError>> + Send {
         limiter.reserve(request)
-    }
-
-    fn call_batch<B: HostedBackend>(
-        limiter: &Waiting<B>,
-        requests: &[ReserveRequest],
-    ) -> impl Future<Output = Vec<Result<TimedDecision, ReserveError>>> + Send {
-        limiter.reserve_batch(requests)
     }
 
     fn log(request: &ReserveRequest, result: &Result<TimedDecision, ReserveError>) {
@@ -80,5 +72,16 @@ impl LimiterCall for Reserve {
 
     fn status_and_retry_after_ms(answer: &ReserveAnswer) -> (u16, u64) {
         (answer.http_status(), answer.retry_after_ms)
+    }
+}
+
+impl BatchedCall for Reserve {
+    const BATCH: Route = Route::ReserveBatch;
+
+    fn call_batch<B: HostedBackend>(
+        limiter: &Waiting<B>,
+        requests: &[ReserveRequest],
+    ) -> impl Future<Output = Vec<Result<TimedDecision, ReserveError>>> + Send {
+        limiter.reserve_batch(requests)
     }
 }

@@ -12,11 +12,12 @@ use hyper_util::service::TowerToHyperService;
 
 use super::client::Client;
 use super::complete::Complete;
+use super::renew::Renew;
 use super::reserve::Reserve;
 use super::{AppState, LimiterRoute, call, router};
 use crate::hosted::HostedBackend;
 
-/// Fast path: reserve and complete bypass the router.
+/// Fast path: reserve, renew and complete bypass the router.
 #[derive(Debug)]
 pub(crate) struct ApiService<B> {
     app: Arc<AppState<B>>,
@@ -47,6 +48,10 @@ impl<B: HostedBackend> ApiService<B> {
             Some(LimiterRoute::Reserve) => call::one::<Reserve, B>(app, request, client).await,
             Some(LimiterRoute::ReserveBatch) => {
                 call::batch::<Reserve, B>(app, request, client).await
+            }
+            // Boxed, so that the futures of reserve and complete stay small.
+            Some(LimiterRoute::Renew) => {
+                Box::pin(call::one::<Renew, B>(app, request, client)).await
             }
             Some(LimiterRoute::Complete) => call::one::<Complete, B>(app, request, client).await,
             Some(LimiterRoute::CompleteBatch) => {

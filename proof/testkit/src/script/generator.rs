@@ -48,8 +48,8 @@ pub struct Profile {
     pub lease_before: LeaseId,
     /// Whether lease IDs grow, as those of real clients do.
     pub has_growing_ids: bool,
-    /// Leases are renewed.
-    pub has_renews: bool,
+    /// Percentage of calls that renew a lease.
+    pub renew_percent: u8,
     /// Only calls that TigerBeetle answers like the memory backend ([`History::agree`]): no deletions and sweeps; time moves by odd
     /// amounts, so that no step falls into the few nanoseconds by which the events of one request differ; only keys whose window
     /// outlasts the script are reconciled to anything but 0, since a reconciled reservation may last up to a second longer there; a
@@ -102,7 +102,7 @@ impl Profile {
             pass_max: Duration::MAX,
             lease_before: LeaseId::from_u128(0),
             has_growing_ids: true,
-            has_renews: true,
+            renew_percent: 12,
             is_portable: false,
         }
     }
@@ -115,7 +115,7 @@ impl Profile {
             actual_max: 19,
             capacities: 0..=39,
             change_percent: 16,
-            has_renews: false,
+            renew_percent: 0,
             is_portable: true,
             ..Self::crowded(keys)
         }
@@ -214,11 +214,13 @@ impl<'a> Writer<'a> {
                 false => self.define(key),
             };
         }
+        if self.profile.renew_percent > 0 && self.percent() < self.profile.renew_percent {
+            return self.renew();
+        }
         match self.percent() {
             0..=50 => self.new_reserve(),
             51..=64 => self.repeated_reserve(),
             65..=67 if !self.profile.is_portable => Call::Sweep,
-            68..=82 if self.profile.has_renews => self.renew(),
             _ => self.complete(),
         }
     }
@@ -289,7 +291,7 @@ impl<'a> Writer<'a> {
         reserve(lease, needs)
     }
 
-    /// Renews a lease: mostly with the next number, else with the last or any.
+    /// Renews a lease: mostly with the next number, else with the last or any. Some leases grow by a unit at a time.
     fn renew(&mut self) -> Call {
         let past = self.past_reserve().filter(|_| !self.one_in(30));
         let lease = past.as_ref().map_or(self.lease(self.lease_count + 1), |past| past.lease);
@@ -307,7 +309,11 @@ impl<'a> Writer<'a> {
         let mut amounts = Vec::new();
         for key in keys {
             if !self.one_in(3) {
-                amounts.push((key, self.number(self.profile.amount_max)));
+                let amount = match lease.as_u128() % 3 {
+                    0 => number.get(),
+                    _ => self.number(self.profile.amount_max),
+                };
+                amounts.push((key, amount));
             }
         }
         self.random.shuffle(&mut amounts);
