@@ -58,6 +58,7 @@ impl Fixture for InMemory {
             knows_leases_by_id: Ok(()),
             forgets_after,
             remembers_at_most: Ok(REMEMBER_MAX),
+            renews: Ok(()),
             templates: Ok(()),
             replaces_limits: Ok(()),
             instances_at_most,

@@ -29,6 +29,8 @@ pub(crate) struct TestContext {
     leases: RefCell<HashMap<String, LeaseId>>,
     /// When each lease was first allowed.
     pub(crate) allowed_at: HashMap<String, Timestamp>,
+    /// When each lease was last renewed, and until when.
+    pub(crate) renewed_at: HashMap<String, (Timestamp, Timestamp)>,
     lifetimes: HashMap<String, Lifetime>,
     /// How much time was let pass.
     passed: Cell<Duration>,
@@ -50,8 +52,18 @@ impl TestContext {
             "facts count whole seconds, so an expiry may not be a second late"
         );
         assert!(prefix.len() <= 64, "a prefix leaves room for the longest names");
-        let (leases, allowed_at, lifetimes, passed) = Default::default();
-        Self { fact, world, capabilities, prefix, leases, allowed_at, lifetimes, passed }
+        let (leases, allowed_at, renewed_at, lifetimes, passed) = Default::default();
+        Self {
+            fact,
+            world,
+            capabilities,
+            prefix,
+            leases,
+            allowed_at,
+            renewed_at,
+            lifetimes,
+            passed,
+        }
     }
 
     pub(crate) fn key(&self, name: &str) -> LimitKey {

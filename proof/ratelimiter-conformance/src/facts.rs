@@ -21,6 +21,7 @@ pub(crate) mod listing;
 pub(crate) mod operate;
 pub(crate) mod overage;
 pub(crate) mod pause;
+pub(crate) mod renew;
 pub(crate) mod replay;
 pub(crate) mod reserve;
 pub(crate) mod shadow;

@@ -79,6 +79,8 @@ pub struct Capabilities {
     pub forgets_after: Result<Duration, &'static str>,
     /// The most ended and denied leases that are remembered, if a test can exceed it (`RES-09`).
     pub remembers_at_most: Result<usize, &'static str>,
+    /// Leases can be renewed (`REN-01`).
+    pub renews: Result<(), &'static str>,
     /// Limits are made from templates (`TPL-01`).
     pub templates: Result<(), &'static str>,
     /// A limit that is deleted, or made from a template and replaced, leaves nothing to the next one of
@@ -115,6 +117,8 @@ pub enum Capability {
     ForgetsAfter,
     /// [`Capabilities::remembers_at_most`]
     RemembersAtMost,
+    /// [`Capabilities::renews`]
+    Renews,
     /// [`Capabilities::templates`]
     Templates,
     /// [`Capabilities::replaces_limits`]
@@ -143,6 +147,7 @@ impl Capabilities {
             Capability::KnowsLeasesById => self.knows_leases_by_id.err(),
             Capability::ForgetsAfter => self.forgets_after.err(),
             Capability::RemembersAtMost => self.remembers_at_most.err(),
+            Capability::Renews => self.renews.err(),
             Capability::Templates => self.templates.err(),
             Capability::ReplacesLimits => self.replaces_limits.err(),
             Capability::InstancesAtMost => self.instances_at_most.err(),

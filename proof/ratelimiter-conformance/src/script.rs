@@ -11,6 +11,7 @@
 //! reserve A rate=1 slots=2             a lease and its requirements
 //! reserve B rate=9 -> denied rate      the keys without room; `denied` alone for any of them
 //! reserve C slots=1 -> decreasing slots, retry 10s
+//! renew A 1 rate=5                     a lease, the number of the renew, and the new amounts
 //! complete A rate=3                    a lease and its actuals
 //! used rate=3 slots=0                  also `available`, `debt`, `uncovered`, `capacity`
 //! status slots -> decreasing to 5
@@ -34,15 +35,17 @@
 //! Without an arrow a limit is active, a reserve allowed, and a complete or delete ok. A reserve
 //! may also be `allowed as before` (with the time of its first answer), allowed but
 //! `shadow denied KEY`, `paused KEY`, denied because there are `too many TEMPLATE`,
-//! `unknown KEY`, `exceeds KEY`, a `conflict`, or its lease `ended`; a complete may be
+//! `unknown KEY`, `exceeds KEY`, a `conflict`, or its lease `ended`; a renew may also be `renewed as before`
+//! (as the last renew of the lease), `superseded` or `invalid KEY`; a complete may be
 //! `invalid KEY`. The lines between `batch` and `end` are one batch of reserves or completes.
 
 use std::time::Duration;
 
 use ratelimiter::{
     Actuals, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, Denial,
-    DenialReason, ForgiveError, HeldAmount, KeyPattern, LeasePage, Limit, LimitKey, OpenLease,
-    Page, ReleaseError, Requirements, ReserveError, ReserveRequest,
+    DenialReason, ForgiveError, HeldAmount, KeyPattern, LeasePage, Limit, LimitKey, NewAmounts,
+    OpenLease, Page, ReleaseError, RenewError, RenewNumber, RenewRequest, Renewal, Requirements,
+    ReserveError, ReserveRequest,
 };
 use testkit::script::{amount_of, duration_of, limit_of, status_text};
 
@@ -74,6 +77,7 @@ impl<'a> Statement<'a> {
         let expected = expected.unwrap_or(match verb {
             "limit" => "active",
             "reserve" => "allowed",
+            "renew" => "renewed",
             "complete" | "delete" | "release" => "ok",
             "used" | "available" | "debt" | "uncovered" | "capacity" => rest,
             _ => "",
@@ -127,6 +131,19 @@ impl TestContext {
                 let (lease, pairs) = self.lease_and_pairs(rest);
                 let result = self.reserve(lease, pairs).await;
                 return self.reserve_text(statement, result);
+            }
+            "renew" => {
+                let (lease, rest) = rest.split_once(' ').expect("a lease and a number");
+                let (number, amounts) = rest.split_once(' ').unwrap_or((rest, ""));
+                let number = number.parse().expect("a number");
+                let (_, pairs) = self.lease_and_pairs(&format!("{lease} {amounts}"));
+                let request = RenewRequest {
+                    lease: self.lease(lease),
+                    number: RenewNumber::new(number).expect("facts use valid numbers"),
+                    amounts: NewAmounts::of(pairs).expect("facts use valid amounts"),
+                };
+                let result = self.world.renew(&request).await;
+                return self.renew_text(lease, statement.expected, result);
             }
             "complete" => {
                 let result = self.world.complete(&self.complete_request(rest)).await;
@@ -258,6 +275,38 @@ impl TestContext {
             }
             Err(ReserveError::LeaseConflict) => "conflict".to_owned(),
             Err(ReserveError::LeaseEnded) => "ended".to_owned(),
+            Err(other) => format!("{other:?}"),
+        }
+    }
+
+    fn renew_text(
+        &mut self,
+        lease: &str,
+        expected: &str,
+        result: Result<Renewal, RenewError>,
+    ) -> String {
+        match result {
+            Ok(Renewal::Renewed { renewed_at, lapses_at, shadow_denied }) => {
+                let times = (renewed_at, lapses_at);
+                let before = self.renewed_at.insert(lease.to_owned(), times);
+                if !shadow_denied.is_empty() {
+                    let names: Vec<&str> = shadow_denied.iter().map(|key| self.name(key)).collect();
+                    return format!("shadow denied {}", names.join(" "));
+                }
+                match before {
+                    _ if expected != "renewed as before" => "renewed".to_owned(),
+                    Some(before) if before == times => "renewed as before".to_owned(),
+                    before => format!("renewed {times:?}, before {before:?}"),
+                }
+            }
+            Ok(Renewal::Denied(denial)) => self.denial_text(expected, &denial),
+            Err(RenewError::LeaseEnded) => "ended".to_owned(),
+            Err(RenewError::Superseded) => "superseded".to_owned(),
+            Err(RenewError::InvalidAmount { key }) => format!("invalid {}", self.name(&key)),
+            Err(RenewError::UnknownKey { key }) => format!("unknown {}", self.name(&key)),
+            Err(RenewError::AmountExceedsCapacity { key }) => {
+                format!("exceeds {}", self.name(&key))
+            }
             Err(other) => format!("{other:?}"),
         }
     }

@@ -10,7 +10,8 @@ use ratelimiter::clock::Timestamp;
 use ratelimiter::{
     Backend, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, ForgiveError,
     LeaseId, LeasePage, LeasesError, Limit, LimitKey, LimitState, LimitStatus, Limiter, OpenLease,
-    Page, ReleaseError, ReserveError, ReserveRequest, StateError,
+    Page, ReleaseError, RenewError, RenewRequest, Renewal, ReserveError, ReserveRequest,
+    StateError,
 };
 
 use crate::fixture::{Capabilities, Fixture};
@@ -28,6 +29,7 @@ pub(crate) trait World {
     fn move_to_another_server(&mut self) -> LocalBoxFuture<'_, ()>;
 
     fn reserve<'a>(&'a self, request: &'a ReserveRequest) -> Reply<'a, Decision, ReserveError>;
+    fn renew<'a>(&'a self, request: &'a RenewRequest) -> Reply<'a, Renewal, RenewError>;
     fn complete<'a>(&'a self, request: &'a CompleteRequest) -> Reply<'a, (), CompleteError>;
     fn reserve_batch<'a>(
         &'a self,
@@ -97,6 +99,10 @@ impl<F: Fixture> World for FixtureWorld<F> {
 
     fn reserve<'a>(&'a self, request: &'a ReserveRequest) -> Reply<'a, Decision, ReserveError> {
         self.limiter.reserve(request).boxed_local()
+    }
+
+    fn renew<'a>(&'a self, request: &'a RenewRequest) -> Reply<'a, Renewal, RenewError> {
+        self.limiter.renew(request).boxed_local()
     }
 
     fn complete<'a>(&'a self, request: &'a CompleteRequest) -> Reply<'a, (), CompleteError> {

@@ -14,8 +14,8 @@ use ratelimiter::memory::MemoryOptions;
 use ratelimiter::{
     Backend, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, DenialReason,
     ForgiveError, LeaseId, LeasePage, LeasesError, Limit, LimitKey, LimitState, LimitStatus,
-    Limiter, MemoryLimiter, OpenLease, Page, ReleaseError, ReserveError, ReserveRequest,
-    StateError,
+    Limiter, MemoryLimiter, OpenLease, Page, ReleaseError, RenewError, RenewRequest, Renewal,
+    ReserveError, ReserveRequest, StateError,
 };
 use ratelimiter_conformance::suite::{self, FACTS};
 use ratelimiter_conformance::{Capabilities, Fixture};
@@ -112,6 +112,7 @@ impl Fixture for RunningClockFixture {
             knows_leases_by_id: Err("a lease is found by its keys"),
             forgets_after: Err("nothing is forgotten"),
             remembers_at_most: Err("nothing is forgotten"),
+            renews: Ok(()),
             templates: Ok(()),
             replaces_limits: Ok(()),
             instances_at_most: Err("the bound of a million is not worth reaching here"),
@@ -147,6 +148,18 @@ impl Limiter for ApproximateLimiter {
             keys.truncate(1);
         }
         Ok(decision)
+    }
+
+    async fn renew(&self, request: &RenewRequest) -> Result<Renewal, RenewError> {
+        self.time.pass(self.time.call);
+        let mut renewal = self.inner.renew_now(request)?;
+        if let Renewal::Denied(denial) = &mut renewal
+            && let DenialReason::NoRoom { keys } = &mut denial.reason
+        {
+            keys.sort();
+            keys.truncate(1);
+        }
+        Ok(renewal)
     }
 
     async fn complete(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
@@ -250,6 +263,14 @@ mod conformance {
             com_07_leases_are_known_after_a_restart,
             ops_01_a_lease_is_released_at_another_server,
             ops_02_a_debt_is_forgiven_at_another_server,
+            ren_01_what_would_lapse_first_is_given_back_first,
+            ren_01_what_is_added_counts_for_a_full_window,
+            ren_02_every_renew_begins_the_timeouts_of_holds_again,
+            ren_02_rolling_reservations_keep_their_expiry,
+            ren_02_a_lease_can_be_renewed_until_its_last_hold_has_lapsed,
+            ren_02_without_holds_a_lease_can_be_renewed_until_its_last_reservation_has_lapsed,
+            ren_02_what_has_lapsed_counts_zero,
+            ren_03_a_repetition_begins_no_timeout_again,
         ],
     }
 }

@@ -81,6 +81,7 @@ pub(crate) fn capabilities_in_memory() -> Capabilities {
         knows_leases_by_id: Ok(()),
         forgets_after: Ok(Duration::from_secs(600)),
         remembers_at_most: Err("the bound of a million is not worth reaching here"),
+        renews: Ok(()),
         templates: Ok(()),
         replaces_limits: Ok(()),
         instances_at_most: Err("the bound of a million is not worth reaching here"),

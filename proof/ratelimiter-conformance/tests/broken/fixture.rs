@@ -55,6 +55,7 @@ impl Fixture for FlawedFixture {
             knows_leases_by_id: Ok(()),
             forgets_after: Ok(Duration::from_secs(600)),
             remembers_at_most: Ok(REMEMBER_MAX),
+            renews: Ok(()),
             templates: Ok(()),
             replaces_limits: Ok(()),
             instances_at_most: Ok(INSTANCES_MAX),

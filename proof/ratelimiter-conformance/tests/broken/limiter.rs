@@ -2,15 +2,17 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ratelimiter::clock::{Clock, MonotonicClock};
 use ratelimiter::{
     Actual, Actuals, Backend, CAPACITY_MAX, CompleteError, CompleteRequest, Decision, DefineError,
     DeleteError, DenialReason, ForgiveError, KeyPattern, LeaseId, LeasePage, LeasesError, Limit,
-    LimitKey, LimitKind, LimitMode, LimitState, LimitStatus, Limiter, MemoryLimiter, Note,
-    OpenLease, Overage, Page, Refused, ReleaseError, Requirements, ReserveError, ReserveRequest,
-    ResetSchedule, ResetTime, StateError, Window,
+    LimitKey, LimitKind, LimitMode, LimitState, LimitStatus, Limiter, MemoryLimiter, NewAmounts,
+    Note, OpenLease, Overage, Page, Refused, ReleaseError, RenewError, RenewNumber, RenewRequest,
+    Renewal, Requirements, ReserveError, ReserveRequest, ResetSchedule, ResetTime, StateError,
+    Window,
 };
 
 /// A deliberate bug.
@@ -87,10 +89,16 @@ pub(crate) enum Flaw {
     ListsInstances,
     /// Too many limits are an unknown key.
     ForgetsKeysWithoutRoom,
+    /// A renew answers, and changes nothing.
+    RenewsNothing,
+    /// A renew is not recognised when it is repeated.
+    RenewsAgain,
+    /// A renew also begins the windows of rolling reservations again.
+    RenewsEverything,
 }
 
 impl Flaw {
-    pub(crate) const ALL: [Self; 50] = [
+    pub(crate) const ALL: [Self; 53] = [
         Self::MixesUpCase,
         Self::CutsWindows,
         Self::DropsDescriptions,
@@ -141,6 +149,9 @@ impl Flaw {
         Self::StartsOverAtDefinitions,
         Self::ListsInstances,
         Self::ForgetsKeysWithoutRoom,
+        Self::RenewsNothing,
+        Self::RenewsAgain,
+        Self::RenewsEverything,
     ];
 }
 
@@ -152,11 +163,18 @@ pub(crate) struct FlawedLimiter {
     /// The lease that replaces another at the inner limiter, and the last request for it.
     leases: Mutex<HashMap<LeaseId, ReserveRequest>>,
     completed: Mutex<HashSet<LeaseId>>,
+    renew_count: AtomicU64,
 }
 
 impl FlawedLimiter {
     pub(crate) fn new(inner: MemoryLimiter, flaw: Option<Flaw>) -> Self {
-        Self { inner, flaw, leases: Mutex::default(), completed: Mutex::default() }
+        Self {
+            inner,
+            flaw,
+            leases: Mutex::default(),
+            completed: Mutex::default(),
+            renew_count: AtomicU64::new(0),
+        }
     }
 
     fn has(&self, flaw: Flaw) -> bool {
@@ -315,6 +333,37 @@ impl FlawedLimiter {
         result
     }
 
+    fn renew_with_flaw(&self, request: &RenewRequest) -> Result<Renewal, RenewError> {
+        let known = self.stand_in(request.lease);
+        let lease = known.as_ref().map_or(request.lease, |known| known.lease);
+        if self.has(Flaw::RenewsNothing) {
+            let now = self.inner.now();
+            let shadow_denied = Vec::new();
+            return Ok(Renewal::Renewed { renewed_at: now, lapses_at: now, shadow_denied });
+        }
+        let renew = |amounts: Vec<(LimitKey, u64)>| {
+            let count = self.renew_count.fetch_add(1, Ordering::Relaxed) + 1;
+            let number = RenewNumber::new(count).unwrap();
+            let amounts = NewAmounts::of(amounts).unwrap();
+            self.inner.renew_now(&RenewRequest { lease, number, amounts })
+        };
+        let amounts = request.amounts.iter().map(|new| (self.key(&new.key), new.amount));
+        let amounts: Vec<_> = amounts.collect();
+        if self.has(Flaw::RenewsAgain) {
+            return renew(amounts);
+        }
+        let passed_on = NewAmounts::of(amounts.clone()).unwrap();
+        let passed_on = RenewRequest { lease, number: request.number, amounts: passed_on };
+        if let Some(known) = known.filter(|_| self.has(Flaw::RenewsEverything)) {
+            let needs = known.requirements.iter();
+            let before = needs.map(|need| (need.key.clone(), need.amount.get()));
+            drop(renew(before.clone().map(|(key, _)| (key, 0)).collect()));
+            drop(renew(before.collect()));
+            return renew(amounts);
+        }
+        self.inner.renew_now(&passed_on)
+    }
+
     fn zeroes_for_the_rest(&self, known: &ReserveRequest, actuals: &[Actual]) -> Vec<Actual> {
         let is_rolling = |key: &LimitKey| {
             let state = self.inner.state_now(key);
@@ -393,6 +442,10 @@ impl Limiter for FlawedLimiter {
 
     async fn complete(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
         self.complete_with_flaw(request)
+    }
+
+    async fn renew(&self, request: &RenewRequest) -> Result<Renewal, RenewError> {
+        self.renew_with_flaw(request)
     }
 
     async fn reserve_batch(

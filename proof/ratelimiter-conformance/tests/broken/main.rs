@@ -120,6 +120,11 @@ fn each_flaw_fails_the_facts_of_the_rule_that_it_breaks() {
         (Flaw::ForgetsKeysWithoutRoom, "tpl_07_there_are_only_so_many_limits"),
         (Flaw::ForgetsKeysWithoutRoom, "tpl_07_there_are_only_so_many_new_limits_in_a_second"),
         (Flaw::LosesAllAtRestart, "def_08_a_template_survives_a_restart"),
+        (Flaw::RenewsNothing, "ren_01_growing_takes_units"),
+        (Flaw::RenewsNothing, "ren_02_every_renew_begins_the_timeouts_of_holds_again"),
+        (Flaw::RenewsEverything, "ren_02_rolling_reservations_keep_their_expiry"),
+        (Flaw::RenewsAgain, "ren_03_a_repeated_number_answers_as_before"),
+        (Flaw::RenewsAgain, "ren_03_a_denied_number_stays_denied"),
     ] {
         let failed = names(&failures(|| FlawedFixture::with(Some(flaw))));
         assert!(failed.contains(&expected), "{flaw:?} fails only {failed:?}");
