@@ -8,12 +8,12 @@ use ratelimiter::clock::Timestamp;
 use ratelimiter::{
     Capacity, CompleteError, Decision, DefineError, DeleteError, Denial, DenialReason,
     ForgiveError, HeldAmount, JobId, LeaseId, LeasesError, Limit, LimitKey, LimitKind, LimitMode,
-    LimitState, LimitStatus, OpenLease, Refused, ReleaseError, ReserveError, ResetSchedule,
-    ResetTime, StateError, TimeZone, Unanswered, Usage, Window,
+    LimitState, LimitStatus, OpenLease, Refused, ReleaseError, RenewError, Renewal, ReserveError,
+    ResetSchedule, ResetTime, StateError, TimeZone, Unanswered, Usage, Window,
 };
 use ratelimiter_wire::{
     CompleteAnswer, DefineAnswer, DeleteAnswer, ErrorBody, ErrorCode, ForgiveAnswer, OpenLeaseBody,
-    Refusal, ReleaseAnswer, ReserveAnswer, StateBody,
+    Refusal, ReleaseAnswer, RenewAnswer, ReserveAnswer, StateBody,
 };
 
 fn key(text: &str) -> LimitKey {
@@ -415,4 +415,82 @@ fn a_refusal_becomes_an_answer_of_each_operation() {
         {"allowed":false,"retry_after_ms":0,"error":"invalid_request:requirements[0].amount","message":"an amount is 1 or more"}
         {"ok":false,"error":"invalid_request:requirements[0].amount","message":"an amount is 1 or more"}
         {"error":"invalid_request:requirements[0].amount","message":"an amount is 1 or more"}"#]].assert_eq(&answers.join("\n"));
+}
+
+/// Each outcome of a renew, in the order of the table in `docs/reference/http-api.md`.
+fn renew_results() -> Vec<Result<Renewal, RenewError>> {
+    let denied =
+        |reason, ms| Ok(Renewal::Denied(Denial { reason, retry_after: Duration::from_millis(ms) }));
+    let renewed = |shadow_denied| Renewal::Renewed {
+        renewed_at: Timestamp::from_unix_ms(1_736_660_000_000),
+        lapses_at: Timestamp::from_unix_ms(1_736_660_060_000),
+        shadow_denied,
+    };
+    vec![
+        Ok(renewed(Vec::new())),
+        Ok(renewed(vec![key("a"), key("b")])),
+        denied(DenialReason::NoRoom { keys: vec![key("a"), key("b")] }, 120),
+        denied(DenialReason::Paused { key: key("a") }, 10_000),
+        denied(DenialReason::Decreasing { key: key("a") }, 10_000),
+        denied(DenialReason::TooManyInstances { template: key("a:*") }, 10_000),
+        Err(RenewError::LeaseEnded),
+        Err(RenewError::Superseded),
+        Err(RenewError::InvalidAmount { key: key("a:b") }),
+        Err(RenewError::UnknownKey { key: key("a:b") }),
+        Err(RenewError::AmountExceedsCapacity { key: key("a") }),
+        Err(RenewError::Unsupported),
+        Err(unanswered().into()),
+        Err(refused().into()),
+    ]
+}
+
+/// REN-01, REN-03
+#[test]
+fn ren_01_an_answer_to_a_renew_has_its_status_and_form() {
+    let lines: String = renew_results()
+        .into_iter()
+        .map(|result| {
+            let answer = RenewAnswer::of(result);
+            format!("{} {}\n", answer.http_status(), serde_json::to_string(&answer).unwrap())
+        })
+        .collect();
+    expect![[""]].assert_eq(&lines);
+}
+
+/// REN-01
+#[test]
+fn ren_01_a_client_reads_the_answer_to_a_renew() {
+    for result in renew_results() {
+        let json = serde_json::to_string(&RenewAnswer::of(result.clone())).unwrap();
+        let read = serde_json::from_str::<RenewAnswer>(&json).unwrap().into_result();
+        match (&result, &read) {
+            (Err(RenewError::Unanswered(_)), Err(RenewError::Unanswered(read))) => {
+                assert_eq!(read.retry_after, Duration::from_millis(50));
+            }
+            (Err(RenewError::Refused(_)), Err(RenewError::Refused(_))) => {}
+            _ => assert_eq!(read, result, "{json}"),
+        }
+    }
+}
+
+/// REN-01: an earlier server does not know the path, and another server answers something else.
+#[test]
+fn ren_01_an_answer_without_a_renewal_is_an_error() {
+    let read = |json: &str| serde_json::from_str::<RenewAnswer>(json).unwrap().into_result();
+    assert_eq!(read(r#"{"error":"not_found"}"#), Err(RenewError::Unsupported));
+    for json in
+        [r#"{"error":"invalid_request:number","message":"m"}"#, r#"{"error":"duplicate_key:a"}"#]
+    {
+        assert!(matches!(read(json), Err(RenewError::InvalidRequest { .. })), "{json}");
+    }
+    for json in [
+        "{}",
+        r#"{"ok":true}"#,
+        r#"{"renewed":true}"#,
+        r#"{"renewed":true,"renewed_at_unix_ms":1}"#,
+        r#"{"renewed":true,"renewed_at_unix_ms":1,"lapses_at_unix_ms":18446744073709551615}"#,
+        r#"{"error":"forbidden"}"#,
+    ] {
+        assert!(matches!(read(json), Err(RenewError::Refused(_))), "{json}");
+    }
 }

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use expect_test::{Expect, expect};
 use ratelimiter::{
-    Actuals, CompleteRequest, JobId, LeaseId, LimitKey, Requirements, ReserveRequest, Wait,
+    Actuals, CompleteRequest, JobId, LeaseId, LimitKey, NewAmounts, RenewNumber, RenewRequest,
+    Requirements, ReserveRequest, Wait,
 };
 use ratelimiter_wire::{
-    BatchBody, Body, CompleteBody, DefinitionBody, ErrorCode, ForgiveBody, ReserveBody, read,
-    read_batch,
+    BatchBody, Body, CompleteBody, DefinitionBody, ErrorCode, ForgiveBody, RenewBody, ReserveBody,
+    read, read_batch,
 };
 
 const LEASE: &str = "01J9ZC3V9W8Q4N2M6T5R7Y1K0D";
@@ -47,6 +48,50 @@ fn a_request_round_trips() {
     let json = serde_json::to_string(&CompleteBody::from(&complete)).unwrap();
     expect![[r#"{"lease_id":"01J9ZC3V9W8Q4N2M6T5R7Y1K0D","actuals":[{"key":"a","actual_amount":0},{"key":"b","actual_amount":18446744073709551615}]}"#]].assert_eq(&json);
     assert_eq!(read::<CompleteBody>(json.as_bytes()).unwrap(), complete);
+}
+
+/// REN-01
+#[test]
+fn ren_01_a_renew_round_trips_and_may_leave_out_its_amounts() {
+    let (lease, number) = (LEASE.parse().unwrap(), RenewNumber::new(u64::MAX).unwrap());
+    let amounts = NewAmounts::of([(key("a"), 0), (key("b"), u64::MAX)]).unwrap();
+    let renew = RenewRequest { lease, number, amounts };
+    let json = serde_json::to_string(&RenewBody::from(&renew)).unwrap();
+    expect![[""]].assert_eq(&json);
+    assert_eq!(read::<RenewBody>(json.as_bytes()).unwrap(), renew);
+    let json = format!(r#"{{"lease_id":"{LEASE}","number":1}}"#);
+    let request = read::<RenewBody>(json.as_bytes()).unwrap();
+    assert_eq!(request, RenewRequest::new(lease, RenewNumber::FIRST, NewAmounts::none()));
+}
+
+/// REN-01, REN-03
+#[test]
+fn ren_01_a_malformed_renew_is_refused_by_field() {
+    let with = |number: &str, amounts: &str| {
+        format!(r#"{{"lease_id":"{LEASE}","number":{number},"amounts":{amounts}}}"#)
+    };
+    let many: Vec<String> = (0..33).map(|n| format!(r#"{{"key":"k{n}","amount":1}}"#)).collect();
+    let bodies = [
+        String::new(),
+        "{}".to_owned(),
+        format!(r#"{{"lease_id":"{LEASE}"}}"#),
+        with("0", "[]"),
+        with("-1", "[]"),
+        with("1.0", "[]"),
+        with("18446744073709551616", "[]"),
+        with("\"1\"", "[]"),
+        with("1", "{}"),
+        with("1", r#"[{"key":"a"}]"#),
+        with("1", r#"[{"key":"a","amount":-1}]"#),
+        with("1", r#"[{"key":"a","amount":18446744073709551616}]"#),
+        with("1", r#"[{"key":"two words","amount":1}]"#),
+        with("1", r#"[{"key":"a","amount":1,"cost":1}]"#),
+        with("1", r#"[{"key":"a","amount":1},{"key":"a","amount":2}]"#),
+        with("1", &format!("[{}]", many.join(","))),
+        with("1", r#"[],"job_id":"j""#),
+    ];
+    let bodies: Vec<&str> = bodies.iter().map(String::as_str).collect();
+    check::<RenewBody>(&bodies, &expect![[""]]);
 }
 
 #[test]

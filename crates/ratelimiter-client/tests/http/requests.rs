@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use ratelimiter_client::{
     Backend, BearerToken, Cleartext, Decision, ForgiveError, HttpLimiter, HttpOptions, KeyPattern,
-    LeaseId, LeasePage, LimitKey, Limiter, Page, ReleaseError, Requirements, ReserveError,
-    ReserveRequest,
+    LeaseId, LeasePage, LimitKey, Limiter, NewAmounts, Page, ReleaseError, RenewError, RenewNumber,
+    RenewRequest, Requirements, ReserveError, ReserveRequest,
 };
 use tokio::net::TcpListener;
 
@@ -207,5 +207,60 @@ async fn cli_01_without_encryption_http_2_is_used_if_configured() {
         let limiter = HttpLimiter::with_options(&url, options).unwrap();
         let error = limiter.reserve(&request(1)).await.unwrap_err().to_string();
         assert!(error.contains(version), "{error}");
+    }
+}
+
+fn renew(number: u64) -> RenewRequest {
+    let amounts = NewAmounts::of([(LimitKey::llm_tpm("openai", "gpt-4o").unwrap(), 600)]).unwrap();
+    RenewRequest::new(LeaseId::from_u128(7), RenewNumber::new(number).unwrap(), amounts)
+}
+
+/// REN-03, CLI-01
+#[tokio::test]
+async fn ren_03_a_renew_without_an_answer_is_retried_with_the_same_number() {
+    let renewed =
+        r#"{"renewed":true,"retry_after_ms":0,"renewed_at_unix_ms":1,"lapses_at_unix_ms":2}"#;
+    let replies = vec![
+        json(
+            "503 Service Unavailable",
+            r#"{"renewed":false,"retry_after_ms":1,"error":"backend_error"}"#,
+        ),
+        Reply::LastBytes("HTTP/1.1 200 OK\r\n".to_owned()),
+        json("200 OK", renewed),
+    ];
+    let server = ScriptedServer::start(replies).await;
+    let options = HttpOptions { repeat_for: Duration::from_secs(60), ..HttpOptions::default() };
+    let limiter = HttpLimiter::with_options(&server.url, options).unwrap();
+    assert!(limiter.renew(&renew(3)).await.unwrap().is_renewed());
+    let seen = server.seen();
+    assert_eq!(seen.len(), 3);
+    for seen in seen {
+        assert_eq!(seen.line, "POST /v1/renew");
+        assert!(seen.body.contains(r#""number":3,"#), "{}", seen.body);
+    }
+}
+
+/// REN-01, REN-03: an error of a renew has its type, and is not retried.
+#[tokio::test]
+async fn ren_01_ren_03_the_errors_of_a_renew_are_told_apart() {
+    let key = LimitKey::new("k").unwrap();
+    for (status, code, expected) in [
+        ("409 Conflict", "lease_ended", RenewError::LeaseEnded),
+        ("409 Conflict", "renew_superseded", RenewError::Superseded),
+        ("400 Bad Request", "invalid_amount:k", RenewError::InvalidAmount { key: key.clone() }),
+        ("404 Not Found", "unknown_limit_key:k", RenewError::UnknownKey { key: key.clone() }),
+        (
+            "422 Unprocessable Content",
+            "amount_exceeds_capacity:k",
+            RenewError::AmountExceedsCapacity { key },
+        ),
+        ("501 Not Implemented", "renew_unsupported", RenewError::Unsupported),
+        ("404 Not Found", "not_found", RenewError::Unsupported),
+    ] {
+        let body = format!(r#"{{"renewed":false,"retry_after_ms":0,"error":"{code}"}}"#);
+        let server = ScriptedServer::start(vec![json(status, &body)]).await;
+        let limiter = HttpLimiter::new(&server.url).unwrap();
+        assert_eq!(limiter.renew(&renew(1)).await, Err(expected));
+        assert_eq!(server.seen().len(), 1, "{code}");
     }
 }

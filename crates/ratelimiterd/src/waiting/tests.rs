@@ -4,7 +4,8 @@ use std::sync::atomic::AtomicU64;
 
 use ratelimiter::memory::MemoryOptions;
 use ratelimiter::{
-    Actuals, Capacity, HoldTimeout, Limit, LimitKind, MemoryLimiter, Requirements, Window,
+    Actuals, Capacity, HoldTimeout, Limit, LimitKind, MemoryLimiter, NewAmounts, RenewNumber,
+    Requirements, Window,
 };
 use ratelimiter_client::TokioClock;
 use testkit::pass;
@@ -74,6 +75,12 @@ impl World {
     async fn complete(&self, lease: LeaseId) {
         let none = Actuals::new(Vec::new()).unwrap();
         self.waiting.complete(&CompleteRequest::new(lease, none)).await.unwrap();
+    }
+
+    async fn renew(&self, lease: LeaseId, number: u64, slots: u64) {
+        let amounts = NewAmounts::of([(key("slots"), slots)]).unwrap();
+        let request = RenewRequest::new(lease, RenewNumber::new(number).unwrap(), amounts);
+        assert!(self.waiting.renew(&request).await.unwrap().is_renewed());
     }
 
     /// A caller in the background, which has begun to wait when this returns.
@@ -152,6 +159,23 @@ async fn wait_01_a_complete_admits_who_waits() {
     assert_eq!((world.waiting.count(), world.used("slots")), (0, 1));
     world.complete(lease).await;
     assert_eq!(world.used("slots"), 0);
+}
+
+/// WAIT-06, REN-01: also what a renew gives back, and only that.
+#[tokio::test(start_paused = true)]
+async fn wait_06_a_renew_that_gives_back_admits_who_waits() {
+    let world = World::new(10);
+    world.define("slots", 3, None);
+    let held = world.take(&[("slots", 3)]).await;
+    let asked = world.wait("", &[("slots", 2)]).await;
+    for (number, amount) in [(1, 3), (2, 2)] {
+        world.renew(held, number, amount).await;
+        pass(SECOND).await;
+        assert!(!asked.is_answered(), "there is not enough room");
+    }
+    world.renew(held, 3, 1).await;
+    let (_, waited) = asked.allowed().await;
+    assert_eq!((waited, world.used("slots")), (2 * SECOND, 3));
 }
 
 /// WAIT-01

@@ -6,6 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::harness::{Answer, KEY, TestServer, complete_body, lease, reserve_body};
+use crate::renew::renew_body;
 
 async fn start_with_tokens() -> TestServer {
     TestServer::start_with(|config| {
@@ -615,4 +616,29 @@ async fn ops_04_a_template_needs_all_keys_that_it_stands_for() {
     assert_eq!(listed, "tenant:acme:* tenant:acme:**:rpm tenant:acme:*:**");
     let shown = metrics_with(&server, "t-acme", "ratelimiter_template_instances").await;
     assert!(shown.contains("tenant:acme:*") && !shown.contains("tenant:*"), "{shown}");
+}
+
+/// OPS-04, REN-01
+#[tokio::test]
+async fn ops_04_a_token_renews_only_with_its_keys_and_its_permission() {
+    let server = start_with_callers().await;
+    define(&server, &["tenant:acme:tpm", "tenant:other:tpm"]).await;
+    let needs = reserve_body(1, &[("tenant:acme:tpm", 1), ("tenant:other:tpm", 1)]);
+    assert_eq!(ask(&server, "t-call", "POST", "/v1/reserve", &needs).await.status, 200);
+    let mut lines = String::new();
+    for (token, key) in [
+        ("t-acme", "tenant:other:tpm"),
+        ("t-read", "tenant:acme:tpm"),
+        ("unknown", "tenant:acme:tpm"),
+        ("t-acme", "tenant:acme:tpm"),
+    ] {
+        let answer = ask(&server, token, "POST", "/v1/renew", &renew_body(1, 1, &[(key, 2)])).await;
+        lines += &format!("{token} {} {}\n", answer.status, answer.json()["error"]);
+    }
+    expect![[""]].assert_eq(&lines);
+    let calls = metrics_with(&server, "t-admin", "ratelimiter_calls_total").await;
+    assert!(
+        calls.contains(r#"ratelimiter_calls_total{caller="acme",outcome="renewed"} 1"#),
+        "{calls}"
+    );
 }

@@ -18,6 +18,7 @@ mod operation;
 mod outcomes;
 mod panics;
 mod persistence;
+mod renew;
 mod shadow;
 mod shapes;
 mod stop;
