@@ -444,7 +444,7 @@ fn renew_results() -> Vec<Result<Renewal, RenewError>> {
     ]
 }
 
-/// REN-01, REN-03
+/// HTTP-17, REN-01, REN-03
 #[test]
 fn ren_01_an_answer_to_a_renew_has_its_status_and_form() {
     let lines: String = renew_results()
@@ -454,7 +454,22 @@ fn ren_01_an_answer_to_a_renew_has_its_status_and_form() {
             format!("{} {}\n", answer.http_status(), serde_json::to_string(&answer).unwrap())
         })
         .collect();
-    expect![[""]].assert_eq(&lines);
+    expect![[r#"
+        200 {"renewed":true,"retry_after_ms":0,"renewed_at_unix_ms":1736660000000,"lapses_at_unix_ms":1736660060000}
+        200 {"renewed":true,"retry_after_ms":0,"renewed_at_unix_ms":1736660000000,"lapses_at_unix_ms":1736660060000,"shadow_denied_keys":["a","b"]}
+        200 {"renewed":false,"retry_after_ms":120,"denied_keys":["a","b"]}
+        200 {"renewed":false,"retry_after_ms":10000,"error":"limit_paused:a","message":"a is paused (capacity 0); nothing is admitted until it is raised"}
+        200 {"renewed":false,"retry_after_ms":10000,"error":"limit_decreasing:a","message":"the capacity of a is being lowered; nothing is admitted until it applies"}
+        200 {"renewed":false,"retry_after_ms":10000,"error":"too_many_limits:a:*","message":"too many limits are made from templates, such as a:*; see registry.instances_max and registry.new_instances_per_second_max"}
+        409 {"renewed":false,"retry_after_ms":0,"error":"lease_ended","message":"this lease is not open; reserve with a new lease ID"}
+        409 {"renewed":false,"retry_after_ms":0,"error":"renew_superseded","message":"this lease was renewed with a greater number; take one above it"}
+        400 {"renewed":false,"retry_after_ms":0,"error":"invalid_amount:a:b","message":"the lease has no requirement of a:b; a renew names keys of the lease's requirements"}
+        404 {"renewed":false,"retry_after_ms":0,"error":"unknown_limit_key:a:b","message":"no limit is defined for a:b"}
+        422 {"renewed":false,"retry_after_ms":0,"error":"amount_exceeds_capacity:a","message":"more is asked of a than its whole capacity; waiting cannot help"}
+        501 {"renewed":false,"retry_after_ms":0,"error":"renew_unsupported","message":"this limiter does not renew leases"}
+        503 {"renewed":false,"retry_after_ms":50,"error":"backend_error","message":"no answer: timed out"}
+        500 {"renewed":false,"retry_after_ms":0,"error":"backend_refused","message":"refused: unknown server"}
+    "#]].assert_eq(&lines);
 }
 
 /// REN-01

@@ -146,6 +146,10 @@ flaws! {
         "there are more instances than there may be",
     DeniesInstancesEarly in Memory within 50 breaks AnswersHaveReasons:
         "an instance is denied before the bound is reached",
+    RenewsTwice in Memory within 50 breaks CountedOnce | NeverAboveCapacity:
+        "a renew that is repeated counts twice",
+    ForgetsRenews in Memory within 100 breaks HeldAsPromised | EndedStaysEnded | AnswersHaveReasons | SameLeaseSameAnswer:
+        "a renew is answered and not carried out",
     HandsOutTwice in Coordination within 20 breaks HeldByOne | DeliveredAsOne:
         "a claimed item is handed out again",
     LosesReaped in Coordination within 20 breaks NeverLost | OnlyTheOwnerActs:

@@ -635,7 +635,13 @@ async fn ops_04_a_token_renews_only_with_its_keys_and_its_permission() {
         let answer = ask(&server, token, "POST", "/v1/renew", &renew_body(1, 1, &[(key, 2)])).await;
         lines += &format!("{token} {} {}\n", answer.status, answer.json()["error"]);
     }
-    expect![[""]].assert_eq(&lines);
+    expect![[r#"
+        t-acme 403 "forbidden_key:tenant:other:tpm"
+        t-read 403 "forbidden"
+        unknown 401 "unauthorized"
+        t-acme 200 null
+    "#]]
+    .assert_eq(&lines);
     let calls = metrics_with(&server, "t-admin", "ratelimiter_calls_total").await;
     assert!(
         calls.contains(r#"ratelimiter_calls_total{caller="acme",outcome="renewed"} 1"#),

@@ -91,7 +91,17 @@ async fn ren_01_ren_03_a_renew_that_cannot_be_is_an_error() {
     lines += &format!("{}\n", server.renew(1, 5, &[(KEY, 2)]).await.line());
     server.complete(1, &[]).await;
     lines += &format!("{}\n", server.renew(1, 6, &[]).await.line());
-    expect![[""]].assert_eq(&lines);
+    expect![[r#"
+        400 {"error":"invalid_amount:other","renewed":false,"retry_after_ms":0}
+        422 {"error":"amount_exceeds_capacity:global:llm:openai:gpt-4o:rpm","renewed":false,"retry_after_ms":0}
+        422 {"error":"amount_exceeds_capacity:global:llm:openai:gpt-4o:rpm","renewed":false,"retry_after_ms":0}
+        200 {"lapses_at_unix_ms":1736660060000,"renewed":true,"renewed_at_unix_ms":1736660000000,"retry_after_ms":0}
+        409 {"error":"renew_superseded","renewed":false,"retry_after_ms":0}
+        409 {"error":"lease_ended","renewed":false,"retry_after_ms":0}
+        200 {"error":"limit_paused:global:llm:openai:gpt-4o:rpm","renewed":false,"retry_after_ms":10000}
+        404 {"error":"unknown_limit_key:global:llm:openai:gpt-4o:rpm","renewed":false,"retry_after_ms":0}
+        409 {"error":"lease_ended","renewed":false,"retry_after_ms":0}
+    "#]].assert_eq(&lines);
 }
 
 /// REN-01, HTTP-03

@@ -43,6 +43,7 @@ async fn happen(
     context.trace(|| format!("{} {}", name(operation), event.kind));
     match &event.kind {
         EventKind::Reserve { .. } => reserve(context, operation, event).await,
+        EventKind::Renew { .. } => renew(context, operation, event).await,
         EventKind::Complete { .. } => complete(context, operation, event).await,
         EventKind::Define { .. } => define(context, operation, event).await,
         EventKind::Delete { .. } => delete(context, operation, event).await,
@@ -89,6 +90,26 @@ async fn reserve(context: &SimContext, operation: Operation, event: &LimitsEvent
     });
     context.check();
     let told = context.oracle().reserve_told(operation, &answer, context.now());
+    context.record(told);
+    context.check();
+}
+
+async fn renew(context: &SimContext, operation: Operation, event: &LimitsEvent) {
+    let EventKind::Renew { server, lease, number, amounts } = &event.kind else {
+        unreachable!("the caller has looked");
+    };
+    context.request();
+    let id = plan::lease_id(context.start_ms(), context.plan().seed, *lease);
+    let request = plan::renew_request(id, *number, amounts);
+    context.oracle().renew_sent(operation, *lease, *number, amounts, context.now());
+    let answer = ask(context, operation, *server, event, |host| host.renew(request.clone())).await;
+    context.trace(|| match &answer {
+        Some(Ok(renewal)) => format!("{} L{lease} -> {renewal:?}", name(operation)),
+        Some(Err(error)) => format!("{} L{lease} -> {error}", name(operation)),
+        None => format!("{} L{lease} -> unknown", name(operation)),
+    });
+    context.check();
+    let told = context.oracle().renew_told(operation, &answer, context.now());
     context.record(told);
     context.check();
 }
@@ -255,7 +276,9 @@ async fn ask<T: Send + 'static>(
 fn note_clients(context: &SimContext) {
     let events = &context.plan().events;
     let lease_of = |event: &LimitsEvent| match event.kind {
-        EventKind::Reserve { lease, .. } | EventKind::Complete { lease, .. } => Some(lease),
+        EventKind::Reserve { lease, .. }
+        | EventKind::Renew { lease, .. }
+        | EventKind::Complete { lease, .. } => Some(lease),
         EventKind::Define { .. }
         | EventKind::Delete { .. }
         | EventKind::Extra { .. }
@@ -275,7 +298,8 @@ fn note_clients(context: &SimContext) {
                     reserves.push((event.at_ms, needs));
                 }
                 EventKind::Complete { actuals, .. } => completes.push((event.at_ms, actuals)),
-                EventKind::Define { .. }
+                EventKind::Renew { .. }
+                | EventKind::Define { .. }
                 | EventKind::Delete { .. }
                 | EventKind::Extra { .. }
                 | EventKind::Crash { .. }

@@ -10,7 +10,8 @@ use ratelimiter::{
     Actuals, Backend, Capacity, CompleteError, CompleteRequest, Decision, DefineError, DeleteError,
     Denial, DenialReason, ForgiveError, KeyPattern, LeaseId, LeasePage, LeasesError, Limit,
     LimitKey, LimitKind, LimitMode, LimitState, LimitStatus, Limiter, MemoryLimiter, OpenLease,
-    Page, RegisteredLimit, ReleaseError, Requirements, ReserveError, ReserveRequest, StateError,
+    Page, RegisteredLimit, ReleaseError, RenewError, RenewRequest, Renewal, Requirements,
+    ReserveError, ReserveRequest, StateError,
 };
 use ratelimiterd::runtime::Runtime;
 use ratelimiterd::{HostedBackend, NotReady};
@@ -241,6 +242,15 @@ impl Limiter for FlawedMemory {
             self.note_reserved(request);
         }
         Ok(decision)
+    }
+
+    async fn renew(&self, request: &RenewRequest) -> Result<Renewal, RenewError> {
+        self.before_request();
+        if self.flaw == Some(Flaw::ForgetsRenews) {
+            let (renewed_at, lapses_at) = (self.inner.now(), self.inner.now());
+            return Ok(Renewal::Renewed { renewed_at, lapses_at, shadow_denied: Vec::new() });
+        }
+        self.inner.renew_now(request)
     }
 
     async fn complete(&self, request: &CompleteRequest) -> Result<(), CompleteError> {

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ratelimiter::{
     Actual, CompleteError, CompleteRequest, Decision, DefineError, DeleteError, LeaseId, Limit,
-    LimitKey, LimitStatus, Requirement, Requirements, ReserveError, ReserveRequest,
+    LimitKey, LimitStatus, NewAmount, RenewError, RenewNumber, RenewRequest, Renewal, Requirement,
+    Requirements, ReserveError, ReserveRequest,
 };
 use ratelimiterd::admin::ChangeError;
 
@@ -25,6 +26,7 @@ pub(super) struct FlawedServer {
 #[derive(Default)]
 struct Notes {
     completed: BTreeSet<LeaseId>,
+    renewed: BTreeSet<(LeaseId, RenewNumber)>,
     made_up: u128,
 }
 
@@ -86,6 +88,23 @@ impl Host for FlawedServer {
                 },
                 _ => self.ask(request).await,
             }
+        })
+    }
+
+    fn renew(self: Arc<Self>, request: RenewRequest) -> BoxAnswer<Result<Renewal, RenewError>> {
+        Box::pin(async move {
+            let is_first = self.notes().renewed.insert((request.lease, request.number));
+            if self.flaw == Flaw::RenewsTwice && !is_first {
+                let requirement = |new: &NewAmount| {
+                    let amount = std::num::NonZeroU64::new(new.amount)?;
+                    Some(Requirement { key: new.key.clone(), amount })
+                };
+                let again: Vec<_> = request.amounts.iter().filter_map(requirement).collect();
+                if !again.is_empty() {
+                    drop(self.ask(of(self.new_lease(), again)).await);
+                }
+            }
+            Arc::clone(&self.inner).renew(request).await
         })
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ratelimiter::{
     CompleteError, CompleteRequest, Decision, DefineError, DeleteError, Limit, LimitKey,
-    LimitStatus, ReserveError, ReserveRequest,
+    LimitStatus, RenewError, RenewRequest, Renewal, ReserveError, ReserveRequest,
 };
 use ratelimiterd::admin::ChangeError;
 
@@ -18,6 +18,8 @@ pub(super) trait Host: Send + Sync {
         self: Arc<Self>,
         request: ReserveRequest,
     ) -> BoxAnswer<Result<Decision, ReserveError>>;
+
+    fn renew(self: Arc<Self>, request: RenewRequest) -> BoxAnswer<Result<Renewal, RenewError>>;
 
     fn complete(self: Arc<Self>, request: CompleteRequest) -> BoxAnswer<Result<(), CompleteError>>;
 

@@ -12,6 +12,7 @@ mod in_force;
 mod instances;
 mod once;
 mod periods;
+mod renews;
 mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +27,7 @@ use self::definitions::Definitions;
 use self::in_force::Possible;
 use self::instances::{InstanceCounts, Instances, matched_count};
 use self::periods::Periods;
+use self::renews::RenewFacts;
 use super::plan::{InstanceBounds, LimitSetup, key, templates_of};
 use crate::executor::Operation;
 use crate::outcome::{Invariant, Violation};
@@ -92,6 +94,7 @@ struct LimitFacts {
 #[derive(Clone, Default)]
 struct LeaseFacts {
     variants: Vec<RequirementSet>,
+    renews: Vec<RenewFacts>,
     completes: Vec<CompleteFacts>,
 }
 
@@ -334,6 +337,10 @@ impl Oracle {
                 variant.touched_at = Some(now);
                 self.instances.note_reserve(now, matched_count(variant.needs.keys()));
             }
+        }
+        for renew in lease.renews.iter_mut().filter(|renew| renew.operation == operation) {
+            renew.touched_at = Some(now);
+            self.instances.note_reserve(now, matched_count(renew.amounts.keys()));
         }
         let completes = lease.completes.iter_mut();
         for complete in completes.filter(|complete| complete.operation == operation) {

@@ -6,8 +6,9 @@ mod text;
 
 use ratelimiter::clock::Timestamp;
 use ratelimiter::{
-    Actuals, Capacity, CompleteRequest, HoldTimeout, LeaseId, Limit, LimitKind, LimitMode, Overage,
-    RegisteredLimit, Requirements, ReserveRequest, Window,
+    Actuals, Capacity, CompleteRequest, HoldTimeout, LeaseId, Limit, LimitKind, LimitMode,
+    NewAmounts, Overage, RegisteredLimit, RenewNumber, RenewRequest, Requirements, ReserveRequest,
+    Window,
 };
 
 pub(super) use self::generate::{LimitChoices, Topology};
@@ -93,6 +94,12 @@ pub(super) enum EventKind {
         server: usize,
         lease: usize,
         needs: Vec<(usize, u64)>,
+    },
+    Renew {
+        server: usize,
+        lease: usize,
+        number: u64,
+        amounts: Vec<(usize, u64)>,
     },
     Complete {
         server: usize,
@@ -216,6 +223,7 @@ impl LimitsPlan {
         let leap_ms = |event: &LimitsEvent| match event.kind {
             EventKind::Leap { ms } => ms,
             EventKind::Reserve { .. }
+            | EventKind::Renew { .. }
             | EventKind::Complete { .. }
             | EventKind::Define { .. }
             | EventKind::Delete { .. }
@@ -297,6 +305,12 @@ pub(super) fn reserve_request(lease: LeaseId, needs: &[(usize, u64)]) -> Reserve
     ReserveRequest::new(lease, Requirements::of(needs).expect("plans are valid"))
 }
 
+pub(super) fn renew_request(lease: LeaseId, number: u64, amounts: &[(usize, u64)]) -> RenewRequest {
+    let amounts = amounts.iter().map(|(limit, amount)| (key(*limit), *amount));
+    let amounts = NewAmounts::of(amounts).expect("plans are valid");
+    RenewRequest::new(lease, RenewNumber::new(number).expect("plans are valid"), amounts)
+}
+
 pub(super) fn complete_request(lease: LeaseId, actuals: &[(usize, u64)]) -> CompleteRequest {
     let actuals = actuals.iter().map(|(limit, amount)| (key(*limit), *amount));
     CompleteRequest::new(lease, Actuals::of(actuals).expect("plans are valid"))
@@ -354,6 +368,14 @@ impl world::Event for LimitsEvent {
                     with(EventKind::Reserve { server: *server, lease: *lease, needs });
                 }
             }
+            EventKind::Renew { server, lease, number, amounts } => {
+                for index in 0..amounts.len() {
+                    let (server, lease, number) = (*server, *lease, *number);
+                    let mut amounts = amounts.clone();
+                    amounts.remove(index);
+                    with(EventKind::Renew { server, lease, number, amounts });
+                }
+            }
             EventKind::Complete { server, lease, actuals } => {
                 for index in 0..actuals.len() {
                     let mut actuals = actuals.clone();
@@ -382,6 +404,7 @@ impl LimitsEvent {
             | EventKind::Delete { disk, .. }
             | EventKind::Extra { disk, .. } => disk,
             EventKind::Reserve { .. }
+            | EventKind::Renew { .. }
             | EventKind::Complete { .. }
             | EventKind::Crash { .. }
             | EventKind::LedgerRestart { .. }

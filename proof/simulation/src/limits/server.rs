@@ -9,7 +9,8 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use ratelimiter::{
     CompleteError, CompleteRequest, Decision, DefineError, DeleteError, LeaseId, Limit, LimitKey,
-    LimitStatus, RegisteredLimit, Registry, ReserveError, ReserveRequest,
+    LimitStatus, RegisteredLimit, Registry, RenewError, RenewRequest, Renewal, ReserveError,
+    ReserveRequest,
 };
 use ratelimiter_wire::{LimitsDocument, write_limits_file};
 use ratelimiterd::admin::{Admin, ChangeError, RestoreError};
@@ -146,6 +147,17 @@ impl<B: HostedBackend> Host for SimServer<B> {
                 return Err(unanswered.into());
             }
             let answer = self.backend.reserve(&request).await;
+            self.check();
+            answer
+        })
+    }
+
+    fn renew(self: Arc<Self>, request: RenewRequest) -> BoxAnswer<Result<Renewal, RenewError>> {
+        Box::pin(async move {
+            if let Some(unanswered) = self.admin.not_started() {
+                return Err(unanswered.into());
+            }
+            let answer = self.backend.renew(&request).await;
             self.check();
             answer
         })

@@ -73,12 +73,17 @@ impl Oracle {
         let Some(reserved_at) = variant.allowed else {
             return 0;
         };
-        let (expires_at, _) = self.expiry(limit, reserved_at);
+        let is_concurrency = self.limits[limit].setup.is_concurrency();
+        let expires_at = match is_concurrency {
+            true => self.hold_expires_at(lease, limit, reserved_at),
+            false => self.expiry(limit, reserved_at).0,
+        };
         if expires_at <= now || variant.may_be_lost.contains_key(&limit) {
             return 0;
         }
+        let reserved = lease.least_held(limit, reserved);
         // A complete may be carried out from the moment on at which it is sent.
-        if self.limits[limit].setup.is_concurrency() {
+        if is_concurrency {
             return if lease.candidates().next().is_some() { 0 } else { reserved };
         }
         let held = lease.candidates().map(|complete| match complete.actuals.get(&limit).copied() {
@@ -101,7 +106,12 @@ impl Oracle {
             return 0;
         }
         let is_concurrency = self.limits[limit].setup.is_concurrency();
-        let is_over = |began_at| self.ends_at(lease, limit, began_at) < now;
+        let reserved = lease.most_held(limit, reserved);
+        let is_being_renewed = self.is_being_renewed(lease);
+        let is_over = |began_at| {
+            let began_at = lease.may_have_begun_at(began_at);
+            !is_being_renewed && self.ends_at(lease, limit, began_at) < now
+        };
         let Some(reserved_at) = variant.allowed else {
             let comes = variant.operations.iter().any(|operation| self.is_worked_on(*operation));
             let is_there = variant.touched_at.is_some_and(|touched_at| !is_over(touched_at));
@@ -153,7 +163,7 @@ impl Oracle {
         }
     }
 
-    fn is_worked_on(&self, operation: crate::executor::Operation) -> bool {
+    pub(super) fn is_worked_on(&self, operation: crate::executor::Operation) -> bool {
         self.operations.get(&operation).is_some_and(|facts| facts.guards > 0)
     }
 }
@@ -182,9 +192,11 @@ impl LeaseFacts {
     /// The most that any of its completes has used above what was reserved.
     fn excess(&self, limit: usize) -> u64 {
         let reserved = self.variants.iter().filter_map(|variant| variant.needs.get(&limit)).min();
+        // A renew may have given back what was reserved, and what it added may have expired.
+        let reserved = reserved.map(|reserved| if self.may_be_renewed() { 0 } else { *reserved });
         let actuals = self.candidates().filter_map(|complete| complete.actuals.get(&limit));
         match (reserved, actuals.max()) {
-            (Some(reserved), Some(actual)) => actual.saturating_sub(*reserved),
+            (Some(reserved), Some(actual)) => actual.saturating_sub(reserved),
             (None, _) | (_, None) => 0,
         }
     }

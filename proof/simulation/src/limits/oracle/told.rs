@@ -98,7 +98,9 @@ impl Oracle {
             complete.settles() && complete.told_at.is_some_and(|told_at| told_at <= sent_at)
         };
         let expires_at = variant.needs.keys().map(expires_at).min().expect("something is needed");
-        let expired_before = expires_at.after(self.allowed_lag.noticed) < sent_at;
+        // What has expired may have been given back before, or its timeout may have begun again.
+        let expired_before =
+            expires_at.after(self.allowed_lag.noticed) < sent_at && !facts.may_be_renewed();
         let completed_before = !facts.is_muddled() && facts.completes.iter().any(ended_before);
         if expired_before || completed_before {
             let why = if expired_before { "expired" } else { "was completed" };
@@ -227,7 +229,7 @@ impl Oracle {
         let ([variant], [complete]) = (&facts.variants[..], &facts.completes[..]) else {
             return;
         };
-        let Some(reserved_at) = variant.allowed else {
+        let Some(reserved_at) = variant.allowed.filter(|_| !facts.may_be_renewed()) else {
             return;
         };
         assert_eq!(complete.operation, operation, "there is only one");

@@ -1,5 +1,6 @@
 //! Random plans from seeds.
 
+mod renews;
 mod second_edition;
 mod templates;
 
@@ -77,6 +78,9 @@ impl LimitsPlan {
         generator.second_edition(seed, choices);
         if choices.templates {
             generator.templates(seed, lease_count);
+        }
+        if choices.renews {
+            generator.renews(seed);
         }
         let Generator { mut random, starts_at, limits, instance_bounds, mut events, .. } =
             generator;

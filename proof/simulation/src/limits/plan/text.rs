@@ -53,6 +53,9 @@ impl fmt::Display for EventKind {
             Self::Reserve { server, lease, needs } => {
                 write!(f, "reserve L{lease}{} at server {server}", list(needs))
             }
+            Self::Renew { server, lease, number, amounts } => {
+                write!(f, "renew {number} L{lease}{} at server {server}", list(amounts))
+            }
             Self::Complete { server, lease, actuals } => {
                 write!(f, "complete L{lease}{} at server {server}", list(actuals))
             }

@@ -14,6 +14,8 @@ pub(crate) struct LimitChoices {
     pub(crate) calendar: bool,
     pub(crate) shadow: bool,
     pub(crate) templates: bool,
+    /// And whether leases are renewed.
+    pub(crate) renews: bool,
 }
 
 const MINUTE_MS: u64 = 60_000;
@@ -22,9 +24,10 @@ const HOUR_MS: u64 = 60 * MINUTE_MS;
 const LEAPS_MS: [u64; 6] = [MINUTE_MS, HOUR_MS, HOUR_MS, 23 * HOUR_MS, 24 * HOUR_MS, 25 * HOUR_MS];
 
 impl LimitChoices {
-    pub(crate) const ALL: Self = Self { calendar: true, shadow: true, templates: true };
+    pub(crate) const ALL: Self =
+        Self { calendar: true, shadow: true, templates: true, renews: true };
     pub(crate) const FIRST_EDITION: Self =
-        Self { calendar: false, shadow: false, templates: false };
+        Self { calendar: false, shadow: false, templates: false, renews: false };
 }
 
 impl Generator {

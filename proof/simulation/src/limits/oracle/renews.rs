@@ -1,0 +1,248 @@
+//! `REN-01` to `REN-03`: what a renew may have changed, and its answers.
+//!
+//! Of a lease that is renewed, at least the smallest amount that was asked for is held until its reservation would have expired, and
+//! at most the largest until the last renew that may have been carried out would have.
+
+use std::collections::BTreeMap;
+
+use ratelimiter::clock::Timestamp;
+use ratelimiter::{RenewError, Renewal};
+
+use super::{LeaseFacts, Oracle, RequirementSet};
+use crate::executor::Operation;
+use crate::outcome::{Invariant, Violation};
+
+/// What a client knows of a renew: an answer, or nothing.
+pub(crate) type RenewTold = Option<Result<Renewal, RenewError>>;
+
+/// A renew that was sent.
+#[derive(Clone)]
+pub(super) struct RenewFacts {
+    pub(super) operation: Operation,
+    number: u64,
+    pub(super) amounts: BTreeMap<usize, u64>,
+    sent_at: Timestamp,
+    /// When it was last carried out.
+    pub(super) touched_at: Option<Timestamp>,
+    told: RenewAnswer,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum RenewAnswer {
+    /// Nothing, or an error: another delivery of the same request may have been carried out.
+    None,
+    Renewed {
+        at: Timestamp,
+        told_at: Timestamp,
+    },
+    /// A denied number stays denied.
+    Denied {
+        told_at: Timestamp,
+    },
+}
+
+impl RenewFacts {
+    /// It may have been carried out, or will.
+    const fn may_count(&self) -> bool {
+        !matches!(self.told, RenewAnswer::Denied { .. })
+    }
+
+    /// Its number was certainly known at this moment.
+    fn is_answered_by(&self, moment: Timestamp) -> bool {
+        match self.told {
+            RenewAnswer::None => false,
+            RenewAnswer::Renewed { told_at, .. } | RenewAnswer::Denied { told_at } => {
+                told_at <= moment
+            }
+        }
+    }
+}
+
+impl LeaseFacts {
+    pub(super) fn may_be_renewed(&self) -> bool {
+        self.renews.iter().any(RenewFacts::may_count)
+    }
+
+    fn amounts(&self, limit: usize) -> impl Iterator<Item = u64> {
+        let renews = self.renews.iter().filter(|renew| renew.may_count());
+        renews.filter_map(move |renew| renew.amounts.get(&limit).copied())
+    }
+
+    /// The least that it holds while nothing has expired.
+    pub(super) fn least_held(&self, limit: usize, reserved: u64) -> u64 {
+        self.amounts(limit).min().map_or(reserved, |amount| amount.min(reserved))
+    }
+
+    /// The most that it may hold.
+    pub(super) fn most_held(&self, limit: usize, reserved: u64) -> u64 {
+        self.amounts(limit).max().map_or(reserved, |amount| amount.max(reserved))
+    }
+
+    /// When something of it may have begun, at the latest: at first, or with a renew.
+    pub(super) fn may_have_begun_at(&self, began_at: Timestamp) -> Timestamp {
+        let renews = self.renews.iter().filter(|renew| renew.may_count());
+        renews.filter_map(|renew| renew.touched_at).fold(began_at, Timestamp::max)
+    }
+}
+
+impl Oracle {
+    /// REN-02: when the hold of a lease expires that was renewed in time.
+    pub(super) fn hold_expires_at(
+        &self,
+        lease: &LeaseFacts,
+        limit: usize,
+        reserved_at: Timestamp,
+    ) -> Timestamp {
+        let mut renewed: Vec<Timestamp> = Vec::new();
+        for renew in &lease.renews {
+            if let RenewAnswer::Renewed { at, .. } = renew.told {
+                renewed.push(at);
+            }
+        }
+        renewed.sort_unstable();
+        let mut expires_at = self.expiry(limit, reserved_at).0;
+        for at in renewed {
+            if reserved_at <= at && at < expires_at {
+                expires_at = self.expiry(limit, at).0;
+            }
+        }
+        expires_at
+    }
+
+    /// Something works for a renew of the lease that may change something.
+    pub(super) fn is_being_renewed(&self, lease: &LeaseFacts) -> bool {
+        let renews = lease.renews.iter().filter(|renew| renew.may_count());
+        renews.into_iter().any(|renew| self.is_worked_on(renew.operation))
+    }
+
+    pub(crate) fn renew_sent(
+        &mut self,
+        operation: Operation,
+        lease: usize,
+        number: u64,
+        amounts: &[(usize, u64)],
+        now: Timestamp,
+    ) {
+        let amounts: BTreeMap<usize, u64> = amounts.iter().copied().collect();
+        let limits = amounts.keys().copied().collect();
+        self.note_operation(operation, lease, now, limits, false);
+        let (touched_at, told) = (None, RenewAnswer::None);
+        let renew = RenewFacts { operation, number, amounts, sent_at: now, touched_at, told };
+        self.leases.entry(lease).or_default().renews.push(renew);
+    }
+
+    pub(crate) fn renew_told(
+        &mut self,
+        operation: Operation,
+        told: &RenewTold,
+        now: Timestamp,
+    ) -> Result<(), Violation> {
+        let facts = self.operations.get_mut(&operation).expect("it was sent");
+        facts.is_open = false;
+        let lease = facts.lease;
+        if facts.epoch != self.epoch {
+            return Ok(());
+        }
+        let renews = &self.leases[&lease].renews;
+        let at = renews.iter().position(|renew| renew.operation == operation);
+        let at = at.expect("it was sent");
+        let answer = match told {
+            None => return Ok(()),
+            Some(Ok(Renewal::Renewed { renewed_at, .. })) => {
+                self.check_renewed(lease, at, *renewed_at)?;
+                RenewAnswer::Renewed { at: *renewed_at, told_at: now }
+            }
+            Some(Ok(Renewal::Denied(_))) => {
+                self.check_renew_denied(lease, at)?;
+                RenewAnswer::Denied { told_at: now }
+            }
+            Some(Err(error)) => return self.check_renew_error(lease, at, error, now),
+        };
+        let renews = &mut self.leases.get_mut(&lease).expect("it was sent").renews;
+        let number = renews[at].number;
+        renews[at].told = answer;
+        if matches!(answer, RenewAnswer::Denied { .. }) {
+            // It is one request, however often it was sent.
+            let same = renews.iter_mut().filter(|renew| renew.number == number);
+            same.for_each(|renew| renew.told = answer);
+        }
+        Ok(())
+    }
+
+    /// It may not be one that has ended, nor one whose number was answered otherwise, nor one with a greater number.
+    fn check_renewed(&self, lease: usize, at: usize, moment: Timestamp) -> Result<(), Violation> {
+        let facts = &self.leases[&lease];
+        let RenewFacts { number, sent_at, .. } = facts.renews[at];
+        let violation = |invariant, what: &str| {
+            let detail = format!("renew {number} of L{lease} is done, and {what}");
+            Err(Violation { invariant, detail })
+        };
+        let is_completed = facts.completes.iter().any(|complete| {
+            complete.settles() && complete.told_at.is_some_and(|told_at| told_at <= sent_at)
+        });
+        if is_completed && !facts.is_muddled() {
+            return violation(Invariant::EndedStaysEnded, "it was completed");
+        }
+        for renew in &facts.renews {
+            match renew.told {
+                _ if renew.number > number && renew.is_answered_by(sent_at) => {
+                    return violation(Invariant::SameLeaseSameAnswer, "a later one was before");
+                }
+                RenewAnswer::Renewed { at, .. } if renew.number == number && at != moment => {
+                    return violation(Invariant::SameLeaseSameAnswer, "was at another moment");
+                }
+                RenewAnswer::Denied { .. } if renew.number == number => {
+                    return violation(Invariant::DeniedStaysDenied, "it was denied");
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn check_renew_denied(&self, lease: usize, at: usize) -> Result<(), Violation> {
+        let renews = &self.leases[&lease].renews;
+        let number = renews[at].number;
+        let is_done = |told| matches!(told, RenewAnswer::Renewed { .. });
+        if renews.iter().any(|renew| renew.number == number && is_done(renew.told)) {
+            let detail = format!("renew {number} of L{lease} is denied now");
+            return Err(Violation { invariant: Invariant::SameLeaseSameAnswer, detail });
+        }
+        Ok(())
+    }
+
+    fn check_renew_error(
+        &self,
+        lease: usize,
+        at: usize,
+        error: &RenewError,
+        now: Timestamp,
+    ) -> Result<(), Violation> {
+        let facts = &self.leases[&lease];
+        let RenewFacts { number, sent_at, .. } = facts.renews[at];
+        let is_certainly_open = |variant: &RequirementSet| {
+            let is_live =
+                |limit: &usize| variant.allowed.is_some_and(|at| self.expiry(*limit, at).0 > now);
+            facts.completes.is_empty()
+                && variant.may_be_lost.is_empty()
+                && variant.allowed.is_some_and(|reserved_at| reserved_at <= sent_at)
+                && variant.needs.keys().all(is_live)
+        };
+        let has_reason = match error {
+            RenewError::LeaseEnded => !facts.variants.iter().any(is_certainly_open),
+            RenewError::Superseded => facts.renews.iter().any(|renew| renew.number > number),
+            // Its ID may have been used for other requirements.
+            RenewError::InvalidAmount { .. } => facts.variants.len() > 1,
+            RenewError::UnknownKey { .. } | RenewError::AmountExceedsCapacity { .. } => true,
+            RenewError::InvalidRequest { .. } | RenewError::Unsupported => false,
+            RenewError::Unanswered(_) | RenewError::Refused(_) => true,
+        };
+        match has_reason {
+            true => Ok(()),
+            false => {
+                let detail = format!("renew {number} of L{lease}: {error}");
+                Err(Violation { invariant: Invariant::AnswersHaveReasons, detail })
+            }
+        }
+    }
+}
