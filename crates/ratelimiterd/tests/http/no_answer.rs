@@ -10,6 +10,7 @@ use ratelimiterd::{HostedBackend, NotReady};
 use testkit::eventually;
 
 use crate::harness::{KEY, TestServer, limits_path};
+use crate::renew::renew_body;
 
 /// An unreachable backend: some calls never return, others fail.
 struct UnreachableBackend;
@@ -218,4 +219,13 @@ async fn a_short_request_is_not_cut_off_while_it_is_decided() {
     let mut stream = tokio::net::TcpStream::connect(server.addr()).await.unwrap();
     stream.write_all(b"GET / HTTP/1.0\r\n\r\n").await.unwrap();
     assert_eq!(crate::harness::read_answer(&mut stream).await.status, 503);
+}
+
+/// REN-01: a backend that does not renew, as TigerBeetle does not yet.
+#[tokio::test]
+async fn ren_01_a_renew_on_a_backend_that_cannot_is_not_implemented() {
+    let server = TestServer::start_on(|_| UnreachableBackend, |_| ()).await;
+    let answer = server.post("/v1/renew", &renew_body(2, 1, &[])).await;
+    let expected = r#"501 {"error":"renew_unsupported","renewed":false,"retry_after_ms":0}"#;
+    assert_eq!(answer.line(), expected);
 }
