@@ -224,7 +224,7 @@ async fn a_short_request_is_not_cut_off_while_it_is_decided() {
 /// REN-01: a backend that does not renew, as TigerBeetle does not yet.
 #[tokio::test]
 async fn ren_01_a_renew_on_a_backend_that_cannot_is_not_implemented() {
-    let server = TestServer::start_on(|_| UnreachableBackend, |_| ()).await;
+    let server = start().await;
     let answer = server.post("/v1/renew", &renew_body(2, 1, &[])).await;
     let expected = r#"501 {"error":"renew_unsupported","renewed":false,"retry_after_ms":0}"#;
     assert_eq!(answer.line(), expected);
