@@ -48,7 +48,6 @@ impl From<DenialReason> for DenialFields {
 ///
 /// # Errors
 /// The code does not say that something was denied.
-#[expect(clippy::wildcard_enum_match_arm, reason = "any other code is an error")]
 pub(crate) fn denial_reason(
     error: Option<ErrorCode>,
     denied_keys: Vec<LimitKey>,

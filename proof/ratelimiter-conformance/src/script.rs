@@ -133,15 +133,7 @@ impl TestContext {
                 return self.reserve_text(statement, result);
             }
             "renew" => {
-                let (lease, rest) = rest.split_once(' ').expect("a lease and a number");
-                let (number, amounts) = rest.split_once(' ').unwrap_or((rest, ""));
-                let number = number.parse().expect("a number");
-                let (_, pairs) = self.lease_and_pairs(&format!("{lease} {amounts}"));
-                let request = RenewRequest {
-                    lease: self.lease(lease),
-                    number: RenewNumber::new(number).expect("facts use valid numbers"),
-                    amounts: NewAmounts::of(pairs).expect("facts use valid amounts"),
-                };
+                let (lease, request) = self.renew_request(rest);
                 let result = self.world.renew(&request).await;
                 return self.renew_text(lease, statement.expected, result);
             }
@@ -240,6 +232,16 @@ impl TestContext {
         let (lease, pairs) = self.lease_and_pairs(text);
         let requirements = Requirements::of(pairs).expect("facts use valid requirements");
         ReserveRequest::new(self.lease(lease), requirements)
+    }
+
+    fn renew_request<'a>(&self, text: &'a str) -> (&'a str, RenewRequest) {
+        let (lease, rest) = text.split_once(' ').expect("a lease and a number");
+        let (number, amounts) = rest.split_once(' ').unwrap_or((rest, ""));
+        let number = RenewNumber::new(number.parse().expect("a number"));
+        let (_, pairs) = self.lease_and_pairs(&format!("{lease} {amounts}"));
+        let amounts = NewAmounts::of(pairs).expect("facts use valid amounts");
+        let number = number.expect("facts use valid numbers");
+        (lease, RenewRequest::new(self.lease(lease), number, amounts))
     }
 
     fn complete_request(&self, text: &str) -> CompleteRequest {
