@@ -44,12 +44,14 @@ pub(super) fn complete(
     for (at, (held, n)) in lease.reservations.iter().zip(&actual_of).enumerate() {
         if held.is_live(now) {
             let mut actual = actuals.get(usize::from(*n)).map(|actual| actual.amount);
-            groups.group(held.group).expire(now);
             if !earlier.is_empty() {
+                groups.group(held.group).expire(now);
                 let parts = earlier.iter().filter(|part| part.at == at && part.part.is_live(now));
                 actual = end_earlier(held, parts, actual, groups);
             }
-            groups.group(held.group).end(held.slot, held.reference, actual);
+            let group = groups.group(held.group);
+            group.expire(now);
+            group.end(held.slot, held.reference, actual);
         }
     }
     Ok(())
