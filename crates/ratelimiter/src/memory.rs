@@ -37,7 +37,7 @@ use arrayvec::ArrayVec;
 
 use self::groups::{Groups, LockedGroups, shard_of};
 use self::instances::Instances;
-use self::leases::{LeaseDetails, Leases, OpenLease};
+use self::leases::{LeaseExtras, LeaseShard, Leases, OpenLease};
 pub use self::options::MemoryOptions;
 use self::poison::PoisonFlag;
 use self::renew::RenewAttempt;
@@ -188,9 +188,9 @@ impl MemoryLimiter {
     /// # Errors
     /// As there.
     pub fn complete_now(&self, request: &CompleteRequest) -> Result<(), CompleteError> {
-        let ended = self.state.end(request.lease, |now, lease, details, groups| {
+        let ended = self.state.end(request.lease, |now, lease, extras, groups| {
             let instances = &self.state.instances;
-            complete::complete(now, lease, details, &request.actuals, groups, instances)
+            complete::complete(now, lease, extras, &request.actuals, groups, instances)
         });
         ended.map(|_| ())
     }
@@ -204,9 +204,9 @@ impl MemoryLimiter {
         request: &CompleteRequest,
     ) -> Result<Vec<LimitKey>, CompleteError> {
         let mut freed = Vec::new();
-        self.state.end(request.lease, |now, lease, details, groups| {
+        self.state.end(request.lease, |now, lease, extras, groups| {
             let instances = &self.state.instances;
-            complete::complete(now, lease, details, &request.actuals, groups, instances)?;
+            complete::complete(now, lease, extras, &request.actuals, groups, instances)?;
             let live = lease.reservations.iter().filter(|held| held.is_live(now));
             // A hold's slot may be free by now, if its limit was deleted.
             freed.extend(
@@ -241,11 +241,20 @@ impl MemoryLimiter {
         groups.lock(&mut locked, lease.reservations.iter().map(|held| held.group.shard()));
         let now = clock.now();
         let _change = poison.begin_change()?;
-        let random = lease_shard.random.f64();
-        let (lease, details) = lease_shard.find_open_mut(id).ok_or(RenewError::LeaseEnded)?;
-        let (groups, policy, earlier) = (&mut locked, hints, Vec::new());
-        let mut attempt =
-            RenewAttempt { now, id, lease, details, groups, instances, policy, random, earlier };
+        let LeaseShard { open, details, renewed, random, .. } = &mut *lease_shard;
+        let lease = open.find_mut(id.hash, |lease| lease.id == id.id);
+        let mut attempt = RenewAttempt {
+            now,
+            id,
+            lease: lease.ok_or(RenewError::LeaseEnded)?,
+            details,
+            renewed,
+            groups: &mut locked,
+            instances,
+            policy: hints,
+            random: random.f64(),
+            earlier: Vec::new(),
+        };
         attempt.renew(request)
     }
 
@@ -274,8 +283,8 @@ impl MemoryLimiter {
     /// # Errors
     /// As there.
     pub fn release_now(&self, lease: LeaseId) -> Result<(), ReleaseError> {
-        let ended = self.state.end(lease, |now, lease, details, groups| {
-            complete::release(now, lease, details, groups, &self.state.instances);
+        let ended = self.state.end(lease, |now, lease, extras, groups| {
+            complete::release(now, lease, extras, groups, &self.state.instances);
             Ok::<_, ReleaseError>(())
         });
         match ended? {
@@ -438,7 +447,7 @@ impl State {
         complete: impl FnOnce(
             Timestamp,
             &OpenLease,
-            Option<&LeaseDetails>,
+            LeaseExtras<'_>,
             &mut LockedGroups<'_>,
         ) -> Result<(), E>,
     ) -> Result<EndedLease, E> {
@@ -453,7 +462,9 @@ impl State {
         self.groups.lock(&mut locked, shards);
         let now = self.clock.now();
         let _change = self.poison.begin_change()?;
-        complete(now, found.get(), lease_shard.details.of(id), &mut locked)?;
+        let details = lease_shard.details.of(id);
+        let extras = LeaseExtras { details, renewed: lease_shard.renewed.of(id) };
+        complete(now, found.get(), extras, &mut locked)?;
         let (ended, _) = found.remove();
         lease_shard.record_end(now, id, ended.reserved_at);
         Ok(if ended.is_live(now) { EndedLease::Live } else { EndedLease::NotLive })

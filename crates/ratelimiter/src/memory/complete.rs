@@ -2,7 +2,7 @@
 
 use super::groups::{LockedGroups, shard_of};
 use super::instances::{Bounds, Instances};
-use super::leases::{EarlierPart, LeaseDetails, OpenLease, Reservation};
+use super::leases::{EarlierPart, LeaseDetails, LeaseExtras, OpenLease, Reservation};
 use crate::clock::Timestamp;
 use crate::error::CompleteError;
 use crate::key::LimitKey;
@@ -14,7 +14,7 @@ use crate::request::{Actual, Actuals, REQUIREMENTS_MAX};
 pub(super) fn complete(
     now: Timestamp,
     lease: &OpenLease,
-    details: Option<&LeaseDetails>,
+    extras: LeaseExtras<'_>,
     actuals: &Actuals,
     groups: &mut LockedGroups<'_>,
     instances: &Instances,
@@ -38,9 +38,9 @@ pub(super) fn complete(
         }
     }
     if has_late_actuals {
-        note_late_excess(now, lease, details, actuals, groups, instances);
+        note_late_excess(now, lease, extras.details, actuals, groups, instances);
     }
-    let earlier = details.map_or(&[][..], LeaseDetails::earlier);
+    let earlier = extras.earlier();
     for (at, (held, n)) in lease.reservations.iter().zip(&actual_of).enumerate() {
         if held.is_live(now) {
             let mut actual = actuals.get(usize::from(*n)).map(|actual| actual.amount);
@@ -85,11 +85,11 @@ fn end_earlier<'a>(
 pub(super) fn release(
     now: Timestamp,
     lease: &OpenLease,
-    details: Option<&LeaseDetails>,
+    extras: LeaseExtras<'_>,
     groups: &mut LockedGroups<'_>,
     instances: &Instances,
 ) {
-    let completed = complete(now, lease, details, &Actuals::none(), groups, instances);
+    let completed = complete(now, lease, extras, &Actuals::none(), groups, instances);
     completed.expect("without actuals there is none to reject");
 }
 

@@ -29,7 +29,8 @@ pub(super) struct Leases {
 #[derive(Debug)]
 pub(super) struct LeaseShard {
     pub(super) open: HashTable<OpenLease>,
-    pub(super) details: DetailsTable,
+    pub(super) details: LeaseTable<LeaseDetails>,
+    pub(super) renewed: LeaseTable<RenewedLease>,
     pub(super) past: PastLeases,
     /// Where the jitter of hints comes from.
     pub(super) random: fastrand::Rng,
@@ -52,12 +53,12 @@ pub(super) struct LeaseDetails {
     pub(super) job: Option<JobId>,
     /// What was last required of each limit, if one is a calendar limit: an excess counts even after its period has ended.
     pub(super) amounts: Option<Box<[u64]>>,
-    pub(super) renewed: Option<Box<RenewedLease>>,
 }
 
 /// What only a lease has that was renewed.
 #[derive(Debug)]
 pub(super) struct RenewedLease {
+    pub(super) id: LeaseId,
     /// The number of its last renew, and the answer.
     pub(super) number: RenewNumber,
     pub(super) answer: Renewal,
@@ -75,34 +76,81 @@ pub(super) struct EarlierPart {
     pub(super) part: Reservation,
 }
 
-/// The details of open leases, where there are any.
-#[derive(Debug, Default)]
-pub(super) struct DetailsTable(HashTable<LeaseDetails>);
+/// What some open leases have, by lease.
+#[derive(Debug)]
+pub(super) struct LeaseTable<T>(HashTable<T>);
 
-impl DetailsTable {
+/// An entry of a [`LeaseTable`].
+pub(super) trait OfLease {
+    fn lease(&self) -> LeaseId;
+}
+
+/// What a lease has beside its reservations, if anything.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LeaseExtras<'a> {
+    pub(super) details: Option<&'a LeaseDetails>,
+    pub(super) renewed: Option<&'a RenewedLease>,
+}
+
+impl<T> Default for LeaseTable<T> {
+    fn default() -> Self {
+        Self(HashTable::new())
+    }
+}
+
+impl OfLease for LeaseDetails {
+    fn lease(&self) -> LeaseId {
+        self.id
+    }
+}
+
+impl OfLease for RenewedLease {
+    fn lease(&self) -> LeaseId {
+        self.id
+    }
+}
+
+impl<T: OfLease> LeaseTable<T> {
     #[inline]
-    pub(super) fn of(&self, HashedId { id, hash }: HashedId) -> Option<&LeaseDetails> {
+    pub(super) fn of(&self, HashedId { id, hash }: HashedId) -> Option<&T> {
         if self.0.is_empty() {
             return None;
         }
-        self.0.find(hash, |details| details.id == id)
+        self.0.find(hash, |entry| entry.lease() == id)
     }
 
-    /// The details of a lease that was renewed, which are new if it had none.
-    pub(super) fn of_renewed(&mut self, HashedId { id, hash }: HashedId) -> &mut LeaseDetails {
-        let hasher = |details: &LeaseDetails| hash_of(details.id);
-        let new = || LeaseDetails { id, job: None, amounts: None, renewed: None };
-        let entry = self.0.entry(hash, |details| details.id == id, hasher);
-        entry.or_insert_with(new).into_mut()
+    pub(super) fn of_mut(&mut self, HashedId { id, hash }: HashedId) -> Option<&mut T> {
+        self.0.find_mut(hash, |entry| entry.lease() == id)
+    }
+
+    /// Adds the entry of a lease that has none.
+    #[inline]
+    pub(super) fn insert(&mut self, hash: u64, entry: T) {
+        self.0.insert_unique(hash, entry, |entry| hash_of(entry.lease()));
     }
 
     #[inline]
-    fn remove(&mut self, HashedId { id, hash }: HashedId) {
-        if !self.0.is_empty()
-            && let Ok(found) = self.0.find_entry(hash, |details| details.id == id)
-        {
-            found.remove();
+    pub(super) fn remove(&mut self, HashedId { id, hash }: HashedId) -> Option<T> {
+        if self.0.is_empty() {
+            return None;
         }
+        let found = self.0.find_entry(hash, |entry| entry.lease() == id).ok()?;
+        Some(found.remove().0)
+    }
+
+    /// Releases memory that is mostly unused.
+    fn shrink_to_fit(&mut self) {
+        if self.0.len() < self.0.capacity() / 4 {
+            self.0.shrink_to(self.0.len() * 2, |entry| hash_of(entry.lease()));
+        }
+    }
+}
+
+impl<'a> LeaseExtras<'a> {
+    /// The parts that expire before the last part of their reservation, in the order of expiry.
+    #[inline]
+    pub(super) fn earlier(self) -> &'a [EarlierPart] {
+        self.renewed.map_or(&[], |renewed| &renewed.earlier)
     }
 }
 
@@ -143,13 +191,6 @@ impl OpenLease {
     }
 }
 
-impl LeaseDetails {
-    /// The parts that expire before the last part of their reservation, in the order of expiry.
-    pub(super) fn earlier(&self) -> &[EarlierPart] {
-        self.renewed.as_ref().map_or(&[], |renewed| &renewed.earlier)
-    }
-}
-
 impl Reservation {
     #[inline]
     pub(super) fn is_live(&self, now: Timestamp) -> bool {
@@ -176,7 +217,8 @@ impl Leases {
                 options.remember_max / count + usize::from(number < options.remember_max % count);
             LeaseShard {
                 open: HashTable::new(),
-                details: DetailsTable::default(),
+                details: LeaseTable::default(),
+                renewed: LeaseTable::default(),
                 past: PastLeases::new(options.remember_for, share),
                 random: seeds.fork(),
             }
@@ -200,12 +242,10 @@ impl LeaseShard {
         self.open.find(hash, |lease| lease.id == id)
     }
 
-    /// The same, if it is open, and the details of the leases.
-    pub(super) fn find_open_mut(
-        &mut self,
-        HashedId { id, hash }: HashedId,
-    ) -> Option<(&mut OpenLease, &mut DetailsTable)> {
-        Some((self.open.find_mut(hash, |lease| lease.id == id)?, &mut self.details))
+    /// What a lease has beside its reservations.
+    #[inline]
+    pub(super) fn extras(&self, id: HashedId) -> LeaseExtras<'_> {
+        LeaseExtras { details: self.details.of(id), renewed: self.renewed.of(id) }
     }
 
     /// Adds a lease that was allowed and is not known.
@@ -221,7 +261,7 @@ impl LeaseShard {
         let lease = OpenLease { id: id.id, reserved_at: now, lapses_at, reservations };
         self.open.insert_unique(id.hash, lease, |lease| hash_of(lease.id));
         if let Some(details) = details {
-            self.details.0.insert_unique(id.hash, details, |details| hash_of(details.id));
+            self.details.insert(id.hash, details);
         }
     }
 
@@ -229,6 +269,7 @@ impl LeaseShard {
     #[inline]
     pub(super) fn record_end(&mut self, now: Timestamp, id: HashedId, reserved_at: Timestamp) {
         self.details.remove(id);
+        self.renewed.remove(id);
         self.past.push(now, id.id, PastOutcome::ended(reserved_at, now));
     }
 
@@ -254,10 +295,8 @@ impl LeaseShard {
         if self.open.len() < self.open.capacity() / 4 {
             self.open.shrink_to(self.open.len() * 2, |lease| hash_of(lease.id));
         }
-        let DetailsTable(details) = &mut self.details;
-        if details.len() < details.capacity() / 4 {
-            details.shrink_to(details.len() * 2, |details| hash_of(details.id));
-        }
+        self.details.shrink_to_fit();
+        self.renewed.shrink_to_fit();
     }
 }
 

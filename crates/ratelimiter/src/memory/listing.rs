@@ -5,7 +5,7 @@
 
 use super::State;
 use super::groups::LockedGroups;
-use super::leases::LeaseDetails;
+use super::leases::LeaseExtras;
 use crate::error::{LeasesError, Unanswered};
 use crate::key::LimitKey;
 use crate::lease::LeaseId;
@@ -75,8 +75,8 @@ impl State {
         let now = self.clock.now();
         self.poison.check()?;
         let mut amounts = Vec::new();
-        let details = shard.details.of(id);
-        let earlier = details.map_or(&[][..], LeaseDetails::earlier);
+        let LeaseExtras { details, .. } = shard.extras(id);
+        let earlier = shard.extras(id).earlier();
         for (at, held) in open.reservations.iter().enumerate().filter(|(_, held)| held.is_live(now))
         {
             let limit = locked.group(held.group).limit(held.slot);

@@ -1,13 +1,13 @@
 //! Renew: all checks come before the first change, so that a denial changes no amount.
 //!
 //! What a lease holds of a limit consists of parts, each with its own expiry. The last part is the lease's reservation; the earlier ones
-//! are with the lease's details, since few leases have any. A hold always has one part.
+//! are in a table of renewed leases, since few have any. A hold always has one part.
 
 use arrayvec::ArrayVec;
 
 use super::groups::{GroupPlace, LockedGroups, shard_of};
 use super::instances::{Bounds, Instances};
-use super::leases::{DetailsTable, EarlierPart, OpenLease, RenewedLease, Reservation};
+use super::leases::{EarlierPart, LeaseDetails, LeaseTable, OpenLease, RenewedLease, Reservation};
 use super::live_limit::LiveLimit;
 use super::past_leases::HashedId;
 use crate::clock::Timestamp;
@@ -26,8 +26,9 @@ pub(super) struct RenewAttempt<'a, 'g> {
     pub(super) now: Timestamp,
     pub(super) id: HashedId,
     pub(super) lease: &'a mut OpenLease,
-    /// Those of all leases in the shard.
-    pub(super) details: &'a mut DetailsTable,
+    /// What the leases of the shard have besides.
+    pub(super) details: &'a mut LeaseTable<LeaseDetails>,
+    pub(super) renewed: &'a mut LeaseTable<RenewedLease>,
     /// The shards of the groups of the lease's reservations.
     pub(super) groups: &'a mut LockedGroups<'g>,
     pub(super) instances: &'a Instances,
@@ -87,7 +88,7 @@ impl<'r> RenewAttempt<'_, '_> {
         if self.lease.renewable_until() <= self.now {
             return Err(RenewError::LeaseEnded);
         }
-        let last = self.details.of(self.id).and_then(|details| details.renewed.as_deref());
+        let last = self.renewed.of(self.id);
         match last {
             Some(last) if request.number < last.number => return Err(RenewError::Superseded),
             Some(last) if request.number == last.number => {
@@ -114,16 +115,14 @@ impl<'r> RenewAttempt<'_, '_> {
             freed.extend(shrunk.map(|change| change.key.clone()));
             has_lapsed |= changes.iter().any(|change| change.is_over && change.grows());
         }
-        let (number, answer) = (request.number, renewal.clone());
-        let earlier = std::mem::take(&mut self.earlier);
-        let details = self.details.of_renewed(self.id);
-        let required = match details.renewed.take() {
+        let required = match self.renewed.remove(self.id) {
             _ if has_lapsed => None,
             Some(renewed) => renewed.required,
             None => required,
         };
-        let renewed = RenewedLease { number, answer, required, earlier };
-        details.renewed = Some(Box::new(renewed));
+        let (HashedId { id, hash }, number, answer) = (self.id, request.number, renewal.clone());
+        let earlier = std::mem::take(&mut self.earlier);
+        self.renewed.insert(hash, RenewedLease { id, number, answer, required, earlier });
         Ok((renewal, freed))
     }
 
@@ -288,7 +287,8 @@ impl<'r> RenewAttempt<'_, '_> {
             }
         }
         self.lease.update_lapse();
-        if let Some(amounts) = &mut self.details.of_renewed(self.id).amounts {
+        let details = self.details.of_mut(self.id);
+        if let Some(amounts) = details.and_then(|details| details.amounts.as_mut()) {
             changes.iter().for_each(|change| amounts[change.at] = change.amount);
         }
     }

@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 use super::group::GroupId;
 use super::groups::{GroupPlace, LockedGroups};
 use super::instances::{Bounds, Instances};
-use super::leases::{LeaseDetails, LeaseShard, OpenLease, Reservation};
+use super::leases::{LeaseDetails, LeaseShard, OpenLease, RenewedLease, Reservation};
 use super::live_limit::LiveLimit;
 use super::past_leases::{HashedId, PastOutcome};
 use crate::admission::Turn;
@@ -78,8 +78,8 @@ impl<'a> Attempt<'a, '_> {
             return self.reserve_with_instances(request);
         }
         if let Some(lease) = self.leases.find_open(self.id) {
-            let details = self.leases.details.of(self.id);
-            return replay(self.now, lease, details, &self.needs, self.groups);
+            let renewed = self.leases.renewed.of(self.id);
+            return replay(self.now, lease, renewed, &self.needs, self.groups);
         }
         match self.leases.past.find(self.now, self.id) {
             Some(PastOutcome::Ended { .. }) => Err(ReserveError::LeaseEnded),
@@ -180,7 +180,6 @@ impl<'a> Attempt<'a, '_> {
             id: id.id,
             job: job.cloned(),
             amounts: has_calendar.then(amounts),
-            renewed: None,
         });
         leases.allow(*now, *id, reservations, details);
         let denied = needs.iter().filter(|need| need.is_shadow_denied);
@@ -264,11 +263,10 @@ impl<'a> Attempt<'a, '_> {
 fn replay(
     now: Timestamp,
     lease: &OpenLease,
-    details: Option<&LeaseDetails>,
+    renewed: Option<&RenewedLease>,
     needs: &ResolvedRequirements<'_>,
     groups: &mut LockedGroups<'_>,
 ) -> Result<Decision, ReserveError> {
-    let renewed = details.and_then(|details| details.renewed.as_deref());
     let earlier = renewed.map_or(&[][..], |renewed| &renewed.earlier);
     let mut parts = lease.reservations.iter().chain(earlier.iter().map(|earlier| &earlier.part));
     let has_lapsed = renewed.is_some_and(|renewed| renewed.required.is_none());
