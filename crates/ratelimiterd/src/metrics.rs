@@ -356,21 +356,10 @@ impl Metrics {
     pub(crate) fn render(&self, view: &MetricsView<'_>, gauges: &Gauges<'_>) -> String {
         let Gauges { states, instances, open_leases, waiters } = *gauges;
         let mut text = Text::default();
-        text.family("ratelimiter_reserve_total", "counter", "Reserve responses by outcome.");
-        for outcome in Outcome::OF_RESERVE {
-            let count = self.reserves.get(outcome);
-            text.sample("ratelimiter_reserve_total", &[("outcome", outcome.label())], count);
-        }
-        text.family("ratelimiter_renew_total", "counter", "Renew responses by outcome.");
-        for outcome in Outcome::OF_RENEW {
-            let count = self.renews.get(outcome);
-            text.sample("ratelimiter_renew_total", &[("outcome", outcome.label())], count);
-        }
-        text.family("ratelimiter_complete_total", "counter", "Complete responses by outcome.");
-        for outcome in Outcome::OF_COMPLETE {
-            let count = self.completes.get(outcome);
-            text.sample("ratelimiter_complete_total", &[("outcome", outcome.label())], count);
-        }
+        let (reserves, renews, completes) = (&self.reserves, &self.renews, &self.completes);
+        text.outcomes("reserve", "Reserve", reserves, &Outcome::OF_RESERVE);
+        text.outcomes("renew", "Renew", renews, &Outcome::OF_RENEW);
+        text.outcomes("complete", "Complete", completes, &Outcome::OF_COMPLETE);
         // Up to a thousand callers: an outcome that a caller has not had is left out.
         text.family(
             "ratelimiter_calls_total",

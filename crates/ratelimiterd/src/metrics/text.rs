@@ -6,6 +6,7 @@ use ratelimiter::{LimitKey, LimitState};
 
 use super::histogram::{Histogram, HistogramSnapshot};
 use super::key_counters::KeyCounters;
+use super::{Outcome, OutcomeCounters};
 
 /// Metrics in Prometheus' text format.
 #[derive(Debug, Default)]
@@ -31,6 +32,21 @@ impl Text {
             self.0.push('}');
         }
         self.line(format_args!(" {value}"));
+    }
+
+    /// A counter per outcome of a call.
+    pub(super) fn outcomes(
+        &mut self,
+        call: &str,
+        title: &str,
+        counters: &OutcomeCounters,
+        outcomes: &[Outcome],
+    ) {
+        let name = format!("ratelimiter_{call}_total");
+        self.family(&name, "counter", &format!("{title} responses by outcome."));
+        for outcome in outcomes {
+            self.sample(&name, &[("outcome", outcome.label())], counters.get(*outcome));
+        }
     }
 
     /// A counter per key. The empty key counts all others.
