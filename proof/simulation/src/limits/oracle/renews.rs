@@ -194,7 +194,7 @@ impl Oracle {
                 RenewAnswer::Denied { .. } if renew.number == number => {
                     return violation(Invariant::DeniedStaysDenied, "it was denied");
                 }
-                _ => {}
+                RenewAnswer::None | RenewAnswer::Renewed { .. } | RenewAnswer::Denied { .. } => {}
             }
         }
         Ok(())
