@@ -1,1 +1,54 @@
-fn main() {}
+//! REG-01: the registry in a real PostgreSQL. Without its programs these count as ignored.
+//!
+//! Servers that share a registry run in this process, on one ledger in memory; memory servers are processes of their own.
+
+#![allow(missing_docs, unreachable_pub, reason = "a test binary has no readers")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::print_stderr, reason = "a test tells what it saw")]
+
+mod changes;
+mod database;
+mod deployment;
+mod ledger;
+mod outages;
+mod ownership;
+mod start;
+
+use std::process::ExitCode;
+
+use testkit::postgres::Suite;
+
+/// Names each test after its function.
+macro_rules! suite {
+    ($name:literal: $($module:ident :: $test:ident),* $(,)?) => {
+        Suite::with_clusters_of_its_own($name)
+            $(.test(concat!(stringify!($module), "::", stringify!($test)), $module::$test))*
+    };
+}
+
+fn main() -> ExitCode {
+    suite!("registry_postgres":
+        changes::reg_01_a_change_at_one_server_reaches_the_others,
+        changes::reg_01_concurrent_changes_at_two_servers_lose_nothing,
+        changes::reg_01_ops_03_a_list_is_one_write_and_reaches_the_others,
+        changes::reg_01_ops_05_unknown_fields_are_kept,
+        changes::reg_01_a_registry_edited_by_hand_is_applied_and_one_with_errors_is_not,
+        changes::reg_01_a_role_that_may_only_read_serves_and_reports_why_it_cannot_change,
+        start::reg_01_servers_that_start_at_once_lose_nothing,
+        start::reg_01_definitions_outlive_their_server,
+        start::reg_01_a_limits_file_moves_into_the_database,
+        start::reg_01_a_start_without_the_database_is_refused_with_the_reason,
+        start::reg_01_check_reads_the_registry_and_changes_nothing,
+        start::reg_01_registries_in_two_schemas_are_separate,
+        outages::reg_01_servers_on_a_shared_backend_serve_through_an_outage,
+        outages::reg_01_servers_on_a_shared_backend_serve_through_a_crash,
+        outages::reg_01_a_memory_server_serves_through_an_outage,
+        outages::reg_01_a_change_whose_connection_is_lost_does_not_take_effect,
+        outages::reg_01_tb_08_a_change_without_an_answer_is_reverted_by_the_others,
+        ownership::reg_01_ops_06_a_second_memory_server_is_refused_until_the_first_is_gone,
+        ownership::reg_01_ops_06_servers_on_a_shared_backend_keep_a_memory_server_out,
+        ownership::reg_01_ops_06_an_owner_keeps_its_registry_through_an_outage,
+        ownership::reg_01_ops_06_an_owner_that_was_replaced_overwrites_nothing,
+    )
+    .run()
+}
