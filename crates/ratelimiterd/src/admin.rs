@@ -276,7 +276,7 @@ impl<B: HostedBackend> Admin<B> {
     ) -> ChangeRefused {
         self.restore_backend(store, keys).await;
         if is_permanent(error) {
-            return ChangeRefused::of("it cannot be replaced", error);
+            return ChangeRefused::of("the registry cannot be replaced", error);
         }
         tracing::error!(%error, "the registry cannot be written");
         store.needs_write = true;

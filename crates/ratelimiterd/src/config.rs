@@ -44,7 +44,7 @@ pub const TIGERBEETLE_SESSIONS_MAX: u64 = SESSIONS_MAX as u64;
 pub struct Config {
     /// Address, timeouts and TLS.
     pub server: ServerConfig,
-    /// The limits file.
+    /// The limits file, or the database in its place.
     pub registry: RegistryConfig,
     /// Tokens.
     pub auth: AuthConfig,
@@ -116,6 +116,7 @@ pub struct RegistryConfig {
     /// Path of the limits file, unless there is a URL.
     pub path: PathBuf,
     /// Database that stores the limits instead of a file.
+    #[serde(deserialize_with = "not_empty")]
     pub url: Option<RegistryUrl>,
     /// Most limits that can be defined.
     #[serde(deserialize_with = "number::whole::<1, 1_000_000, _>")]
@@ -309,6 +310,15 @@ where
     D: serde::Deserializer<'de>,
 {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// A value that is given must not be null: it would silently mean the default.
+fn not_empty<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: serde::Deserializer<'de>,
+{
+    T::deserialize(deserializer).map(Some)
 }
 
 impl Default for RegistryConfig {

@@ -349,7 +349,7 @@ async fn a_file_that_cannot_be_locked_is_served_and_not_changed() {
         let state = backend.memory.state_now(&limit("k", 7).key).unwrap();
         assert_eq!(state.limit.capacity.get(), 7);
         let answer = reason(admin.define(limit("k", 8), TIMEOUT).await);
-        assert!(answer.contains("it cannot be locked: Is a directory"), "{answer}");
+        assert!(answer.contains("the registry cannot be locked: Is a directory"), "{answer}");
         assert_eq!(file(&folder), text);
         std::fs::remove_dir(folder.path().join("limits.json.lock")).unwrap();
         std::fs::remove_dir(folder.path().join("limits.json.owner")).unwrap();

@@ -54,9 +54,7 @@ impl TestDatabase {
     }
 
     pub async fn execute(&self, statement: &str) {
-        let mut connection = self.connection().await;
-        let statement = AssertSqlSafe(statement.to_owned());
-        sqlx::raw_sql(statement).execute(&mut connection).await.unwrap();
+        execute(&self.url("test"), statement).await;
     }
 
     /// Ends the connections of a server.
@@ -80,19 +78,25 @@ impl TestDatabase {
     }
 
     pub async fn has_table(&self) -> bool {
-        let mut connection = self.connection().await;
         let exists = "SELECT to_regclass('ratelimiter_registry') IS NOT NULL";
-        sqlx::query_scalar(exists).fetch_one(&mut connection).await.unwrap()
+        is_true(&self.url("test"), exists).await
     }
 
     async fn text(&self, column: &str) -> Option<String> {
-        let mut connection = self.connection().await;
+        let mut connection = PgConnection::connect(&self.url("test")).await.unwrap();
         let query = format!("SELECT {column} FROM ratelimiter_registry");
         let row = sqlx::query(AssertSqlSafe(query)).fetch_one(&mut connection).await.unwrap();
         row.get(0)
     }
+}
 
-    async fn connection(&self) -> PgConnection {
-        PgConnection::connect(&self.url("test")).await.unwrap()
-    }
+pub async fn execute(url: &str, statement: &str) {
+    let mut connection = PgConnection::connect(url).await.unwrap();
+    let statement = AssertSqlSafe(statement.to_owned());
+    sqlx::raw_sql(statement).execute(&mut connection).await.unwrap();
+}
+
+pub async fn is_true(url: &str, query: &'static str) -> bool {
+    let mut connection = PgConnection::connect(url).await.unwrap();
+    sqlx::query_scalar(query).fetch_one(&mut connection).await.unwrap()
 }

@@ -43,7 +43,17 @@ impl SharedServer {
 
 impl MemoryServer {
     pub fn start(url: &str, folder: &Path) -> Self {
-        Self { process: testkit::Server::start(serving(url), folder) }
+        Self::start_as(serving(url), folder)
+    }
+
+    pub fn start_as(command: Command, folder: &Path) -> Self {
+        Self { process: testkit::Server::start(command, folder) }
+    }
+
+    /// Stops it, and returns its log.
+    pub fn stop(self) -> String {
+        self.process.signal("TERM");
+        self.process.process.wait().1
     }
 
     pub fn description(&self) -> String {
@@ -143,7 +153,7 @@ pub fn program() -> Command {
     without_settings(Command::new(PROGRAM))
 }
 
-fn serving(url: &str) -> Command {
+pub fn serving(url: &str) -> Command {
     let mut command = program();
     command.args(["--listen", "127.0.0.1:0"]).env("RATELIMITER_REGISTRY__URL", url);
     command

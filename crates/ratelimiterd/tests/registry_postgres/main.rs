@@ -7,11 +7,14 @@
 #![allow(clippy::print_stderr, reason = "a test tells what it saw")]
 
 mod changes;
+mod cuts;
 mod database;
 mod deployment;
 mod ledger;
 mod outages;
 mod ownership;
+mod proxy;
+mod secrets;
 mod start;
 
 use std::process::ExitCode;
@@ -45,6 +48,11 @@ fn main() -> ExitCode {
         outages::reg_01_a_memory_server_serves_through_an_outage,
         outages::reg_01_a_change_whose_connection_is_lost_does_not_take_effect,
         outages::reg_01_tb_08_a_change_without_an_answer_is_reverted_by_the_others,
+        cuts::reg_01_a_change_at_a_memory_server_ends_as_its_answer_says_wherever_the_connection_ends,
+        cuts::reg_01_a_change_at_shared_servers_ends_as_its_answer_says_wherever_the_connection_ends,
+        cuts::reg_01_a_database_that_hangs_does_not_stop_the_servers,
+        secrets::reg_01_a_password_is_in_no_log_at_any_level,
+        secrets::reg_01_the_connection_is_encrypted_as_the_url_says,
         ownership::reg_01_ops_06_a_second_memory_server_is_refused_until_the_first_is_gone,
         ownership::reg_01_ops_06_servers_on_a_shared_backend_keep_a_memory_server_out,
         ownership::reg_01_ops_06_an_owner_keeps_its_registry_through_an_outage,

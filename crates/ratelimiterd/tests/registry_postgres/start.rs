@@ -100,7 +100,7 @@ pub fn reg_01_check_reads_the_registry_and_changes_nothing() {
         database.execute("UPDATE ratelimiter_registry SET document = '[{}]'").await;
         let checked = check();
         assert_eq!(checked.status.code(), Some(1));
-        assert!(stdout(&checked).contains("key: is missing"), "{}", stdout(&checked));
+        assert!(stdout(&checked).contains("key: missing field `key`"), "{}", stdout(&checked));
     });
 }
 
