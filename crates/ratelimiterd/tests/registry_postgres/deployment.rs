@@ -161,9 +161,13 @@ pub fn serving(url: &str) -> Command {
 
 /// Starts a memory server that must fail, and returns its error.
 pub fn refused(url: &str) -> String {
-    let output = serving(url).output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-    stderr(&output)
+    let process = testkit::Process::start(serving(url));
+    if let Some(line) = process.wait_for_line("listening addr=") {
+        panic!("it started: {line}");
+    }
+    let (status, error) = process.wait();
+    assert_eq!(status.code(), Some(1), "{error}");
+    error
 }
 
 pub fn stderr(output: &Output) -> String {
