@@ -168,9 +168,9 @@ impl DefinitionStore {
         is_written
     }
 
-    /// Logs a problem with the document, once.
+    /// Logs a problem with the document, once. A lost connection to a database was logged already.
     pub(super) fn log_problem_once(&mut self, reason: &str, what: &'static str) {
-        if !self.is_problem_logged {
+        if !self.is_problem_logged && self.medium.is_connected() != Some(false) {
             let registry = self.medium.place();
             tracing::warn!(%registry, reason, "{what}");
             self.is_problem_logged = true;

@@ -118,8 +118,7 @@ impl<B: HostedBackend> Admin<B> {
         // Another server may have owned and changed it in between. With a shared backend, the next reload loads that.
         if !self.backend.is_shared() {
             let unchanged = store.medium.is_unchanged(store.version_seen.clone()).await;
-            let unreadable =
-                |error| NotOwned::Failed { what: "the registry cannot be read", error };
+            let unreadable = |error| NotOwned::Failed { what: UNREADABLE, error };
             if !unchanged.map_err(unreadable)? {
                 return Err(NotOwned::ByAnother { reason: CHANGED_SINCE_START.to_owned() });
             }
@@ -133,7 +132,7 @@ impl<B: HostedBackend> Admin<B> {
         if !self.backend.is_shared()
             && let Err(error) = store.medium.ping().await
         {
-            return log_unreadable(store, &error);
+            return store.log_problem_once(&error.to_string(), UNREADABLE);
         }
         if store.owned.is_none() || store.is_owned() || store.medium.is_connected() != Some(true) {
             return;
@@ -173,7 +172,7 @@ impl<B: HostedBackend> Admin<B> {
                 return;
             }
             Ok(_) => {}
-            Err(error) => return log_unreadable(store, &error),
+            Err(error) => return store.log_problem_once(&error.to_string(), UNREADABLE),
         }
         let reloaded = match self.try_lock(store, TICK_LOCK_TIMEOUT).await {
             LockAttempt::Acquired(lock) => self.reload(store, Some(&lock)).await,
@@ -292,10 +291,4 @@ pub(super) const CHANGED_SINCE_START: &str =
     "it has changed since this server read it at its start; restart this server";
 const LOCK_HELD_BY_OTHER: &str = "another server is changing the limits";
 const NOT_LOCKED: &str = "the registry cannot be locked";
-
-/// A lost connection to a database was logged already.
-fn log_unreadable(store: &mut DefinitionStore, error: &io::Error) {
-    if store.medium.is_connected() != Some(false) {
-        store.log_problem_once(&error.to_string(), "the registry cannot be read");
-    }
-}
+const UNREADABLE: &str = "the registry cannot be read";
