@@ -1,5 +1,6 @@
 //! The one connection of a server to its database. It holds the server's locks, and is opened again when it was lost.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -21,8 +22,8 @@ const RECONNECT_AFTER: Duration = Duration::from_millis(500);
 const APPLICATION_NAME: &str = "ratelimiterd";
 
 /// A database and the connection to it.
-#[derive(Debug)]
 pub(super) struct Database {
+    /// With the password.
     options: PgConnectOptions,
     place: String,
     current: Mutex<Current>,
@@ -32,7 +33,6 @@ pub(super) struct Database {
     is_connecting: AtomicBool,
 }
 
-#[derive(Debug)]
 struct Current {
     session: Option<Session>,
     /// Why there is none.
@@ -40,7 +40,6 @@ struct Current {
 }
 
 /// A connection, and what is known of it.
-#[derive(Debug)]
 pub(super) struct Session {
     pub(super) connection: PgConnection,
     /// The database's process behind the connection.
@@ -170,6 +169,12 @@ impl Database {
     async fn new_session(&self) -> Result<Session, Failure> {
         let session = timeout(CONNECT_TIMEOUT, Session::open(&self.options)).await;
         session.unwrap_or(Err(Failure::NoAnswer { waited: CONNECT_TIMEOUT }))
+    }
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database").field("place", &self.place).finish_non_exhaustive()
     }
 }
 
