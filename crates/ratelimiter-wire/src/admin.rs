@@ -93,6 +93,7 @@ impl DefineAnswer {
                 let at = match &error {
                     DefineError::InvalidKey { key, .. } => keys.iter().position(|k| k == key),
                     DefineError::KindConflict { .. }
+                    | DefineError::TooManyTemplates { .. }
                     | DefineError::Unanswered(_)
                     | DefineError::Refused(_) => None,
                 };
@@ -167,6 +168,7 @@ fn refusal_of(error: DefineError, field: &str) -> Refusal {
     let error = match error {
         DefineError::InvalidKey { .. } => return Refusal::of_field(field, message),
         DefineError::KindConflict { key, is: _ } => ErrorCode::KindConflict { key },
+        DefineError::TooManyTemplates { .. } => ErrorCode::TooManyLimits,
         DefineError::Unanswered(Unanswered { .. }) => ErrorCode::BackendError,
         DefineError::Refused(Refused { .. }) => ErrorCode::BackendRefused,
     };

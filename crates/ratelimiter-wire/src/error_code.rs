@@ -89,7 +89,7 @@ error_codes! {
         KindConflict { key: LimitKey } = "kind_conflict", 409;
         /// `too_many_limits:<template>`: the limit would have to be made from this template, and there are too many of these.
         TooManyInstances { template: LimitKey } = "too_many_limits", 200;
-        /// `too_many_limits`: the server has its maximum number of limits.
+        /// `too_many_limits`: the server has its maximum number of limits or templates.
         TooManyLimits = "too_many_limits", 409;
         /// `limits_read_only`: the server cannot write its limits file. Repeating does not help.
         LimitsReadOnly = "limits_read_only", 409;

@@ -150,7 +150,7 @@ impl ReserveAnswer {
                 ),
                 ErrorCode::LimitDecreasing { key },
             ),
-            DenialReason::TooManyLimits { template } => (
+            DenialReason::TooManyInstances { template } => (
                 format!(
                     "too many limits are made from templates, such as {template}; see registry.instances_max and registry.new_instances_per_second_max"
                 ),
@@ -211,7 +211,7 @@ impl ReserveAnswer {
                 denied(DenialReason::Decreasing { key })
             }
             (false, Some(ErrorCode::TooManyInstances { template })) => {
-                denied(DenialReason::TooManyLimits { template })
+                denied(DenialReason::TooManyInstances { template })
             }
             (_, Some(code)) => Err(reserve_error(code, message, retry_after)),
         }

@@ -47,7 +47,7 @@ fn reserve_results() -> Vec<Result<Decision, ReserveError>> {
         denied(DenialReason::NoRoom { keys: vec![key("a"), key("b")] }, 120),
         denied(DenialReason::Paused { key: key("a") }, 10_000),
         denied(DenialReason::Decreasing { key: key("a") }, 10_000),
-        denied(DenialReason::TooManyLimits { template: key("a:*") }, 10_000),
+        denied(DenialReason::TooManyInstances { template: key("a:*") }, 10_000),
         Err(ReserveError::UnknownKey { key: key("a:b") }),
         Err(ReserveError::AmountExceedsCapacity { key: key("a") }),
         Err(ReserveError::LeaseConflict),

@@ -51,7 +51,7 @@ pub enum DenialReason {
     },
     /// The limit would have to be made from a template, and there are too many of these already, or too many new ones in this
     /// second. The lease ID may be used again.
-    TooManyLimits {
+    TooManyInstances {
         /// The key of the template.
         template: LimitKey,
     },
@@ -84,14 +84,14 @@ impl Denial {
         u64::try_from(ms).unwrap_or(u64::MAX)
     }
 
-    /// The limits that denied the reserve; none if there are [too many](DenialReason::TooManyLimits).
+    /// The limits that denied the reserve; none if there are [too many](DenialReason::TooManyInstances).
     pub fn keys(&self) -> &[LimitKey] {
         match &self.reason {
             DenialReason::NoRoom { keys } => keys,
             DenialReason::Paused { key } | DenialReason::Decreasing { key } => {
                 std::slice::from_ref(key)
             }
-            DenialReason::TooManyLimits { .. } => &[],
+            DenialReason::TooManyInstances { .. } => &[],
         }
     }
 }

@@ -63,6 +63,9 @@ pub enum DefineError {
     /// No new limit or template can have this key.
     #[error("{key} cannot be defined: {reason}")]
     InvalidKey { key: LimitKey, reason: String },
+    /// The maximum number of templates is defined.
+    #[error("{templates_max} templates are defined, which is the most there may be; delete some")]
+    TooManyTemplates { templates_max: usize },
     /// The backend gave no answer, or the definition could not be stored.
     #[error(transparent)]
     Unanswered(#[from] Unanswered),

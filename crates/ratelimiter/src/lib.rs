@@ -54,4 +54,4 @@ pub use request::{
     ACTUALS_MAX, Actual, Actuals, CompleteRequest, JOB_ID_BYTES_MAX, JobId, REQUIREMENTS_MAX,
     RequestError, Requirement, Requirements, ReserveRequest,
 };
-pub use template::Templates;
+pub use template::{TEMPLATES_MAX, Templates};

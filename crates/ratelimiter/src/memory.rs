@@ -237,15 +237,17 @@ impl MemoryLimiter {
     /// # Errors
     /// As there.
     pub fn define_now(&self, limit: Limit) -> Result<LimitStatus, DefineError> {
-        if limit.key.is_template() {
-            return self.state.define_template(limit);
-        }
-        let State { clock, groups, poison, .. } = &*self.state;
-        let mut shard = groups.lock_one(&limit.key);
-        let now = clock.now();
-        let _change = poison.begin_change()?;
-        shard.check_definition(now, &limit)?;
-        shard.group_or_new(&limit.key).define(now, limit)
+        let (statuses, walk) = self.state.define_all(vec![limit])?;
+        self.state.walk_now(walk)?;
+        Ok(statuses[0])
+    }
+
+    /// Whether these definitions would be accepted now.
+    ///
+    /// # Errors
+    /// Why the first of them would not be; see [`Backend::define_all`].
+    pub fn check_definitions(&self, limits: &[Limit]) -> Result<(), DefineError> {
+        self.state.check_definitions(limits)
     }
 
     /// Restores a limit as it was registered, replacing the limit with its key. Live reservations of a limit of the same kind
@@ -253,7 +255,7 @@ impl MemoryLimiter {
     ///
     /// # Panics
     /// If the limiter is poisoned, see [`MemoryLimiter::check_poisoned`]; or if the key is that of a template and no
-    /// [pattern](crate::KeyPattern).
+    /// [pattern](crate::KeyPattern), or there are [`TEMPLATES_MAX`](crate::TEMPLATES_MAX) others.
     pub fn restore(&self, registered: RegisteredLimit) -> LimitStatus {
         if registered.limit.key.is_template() {
             let template = Limit { capacity: registered.target(), ..registered.limit };
@@ -273,7 +275,8 @@ impl MemoryLimiter {
     /// As there.
     pub fn delete_now(&self, key: &LimitKey) -> Result<(), DeleteError> {
         if key.is_template() {
-            return self.state.delete_template(key);
+            let walk = self.state.delete_template(key)?;
+            return Ok(self.state.walk_now(walk)?);
         }
         let State { groups, poison, .. } = &*self.state;
         let mut shard = groups.lock_one(key);
@@ -340,7 +343,13 @@ impl MemoryLimiter {
 
     /// The key of the template that governs a key which is not defined itself.
     pub fn template_of(&self, key: &LimitKey) -> Option<LimitKey> {
-        self.state.template_of(key)
+        self.metrics_key(key).filter(|defined| defined != key)
+    }
+
+    /// The key for which metrics of a limit are kept: its own, or that of the template that governs it. `None` if a template may
+    /// have governed the key, and neither a definition nor a template does any more.
+    pub fn metrics_key(&self, key: &LimitKey) -> Option<LimitKey> {
+        self.state.metrics_key(key)
     }
 
     /// Number of ended or denied leases that are remembered.
@@ -441,17 +450,23 @@ impl Limiter for MemoryLimiter {
 
 impl Backend for MemoryLimiter {
     async fn define(&self, limit: Limit) -> Result<LimitStatus, DefineError> {
-        self.define_now(limit)
+        Ok(self.define_all(vec![limit]).await?[0])
     }
 
-    /// All are checked before the first is applied.
+    /// All or none. Limits are applied before templates, so that they take over what the templates would change. Other tasks run
+    /// while the instances follow.
     async fn define_all(&self, limits: Vec<Limit>) -> Result<Vec<LimitStatus>, DefineError> {
-        limits.iter().try_for_each(|limit| self.state.check_definition(limit))?;
-        limits.into_iter().map(|limit| self.define_now(limit)).collect()
+        let (statuses, walk) = self.state.define_all(limits)?;
+        self.state.walk(walk).await?;
+        Ok(statuses)
     }
 
     async fn delete(&self, key: &LimitKey) -> Result<(), DeleteError> {
-        self.delete_now(key)
+        if !key.is_template() {
+            return self.delete_now(key);
+        }
+        let walk = self.state.delete_template(key)?;
+        Ok(self.state.walk(walk).await?)
     }
 
     async fn state(&self, key: &LimitKey) -> Result<Option<LimitState>, StateError> {

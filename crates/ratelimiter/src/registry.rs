@@ -97,7 +97,7 @@ impl LimitState {
 
 impl LimitStatus {
     /// The status of a limit without a pending decrease.
-    const fn in_force_at(capacity: Capacity) -> Self {
+    pub(crate) const fn in_force_at(capacity: Capacity) -> Self {
         if capacity.get() == 0 { Self::Paused } else { Self::Active }
     }
 
@@ -226,6 +226,11 @@ impl Registry {
     /// Number of limits.
     pub fn len(&self) -> usize {
         self.limits.len()
+    }
+
+    /// Number of templates among them.
+    pub fn template_count(&self) -> usize {
+        self.limits.keys().filter(|key| key.is_template()).count()
     }
 
     /// True if no limit is defined.

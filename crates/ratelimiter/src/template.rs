@@ -4,6 +4,9 @@ use crate::error::DefineError;
 use crate::key::{KeyPattern, LimitKey};
 use crate::limit::Limit;
 
+/// The most templates there may be: the first reserve of a key looks at all of them.
+pub const TEMPLATES_MAX: usize = 1_000;
+
 /// The defined templates, the most specific first.
 ///
 /// ```
@@ -21,15 +24,15 @@ use crate::limit::Limit;
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Templates {
-    /// Sorted by [`KeyPattern::cmp_specificity`]; the key of each is its pattern.
+    /// Sorted by [`KeyPattern::cmp_specificity`]; the key of each is its pattern. At most [`TEMPLATES_MAX`].
     sorted: Vec<(KeyPattern, Limit)>,
 }
 
 impl Templates {
-    /// The template that governs a key which is not defined itself: the most specific one that matches. No template governs
-    /// another. Takes time in proportion to the number of templates.
+    /// The template that governs a key which is not defined itself: the most specific one that matches. None governs a key with a
+    /// `*`, wherever it is. Takes time in proportion to the number of templates.
     pub fn find(&self, key: &LimitKey) -> Option<&Limit> {
-        if key.is_template() {
+        if key.as_str().contains('*') {
             return None;
         }
         let matching = self.sorted.iter().find(|(pattern, _)| pattern.matches(key));
@@ -38,7 +41,7 @@ impl Templates {
 
     /// The limit that is made for such a key: the definition of its template, with this key.
     pub fn instance(&self, key: &LimitKey) -> Option<Limit> {
-        self.find(key).map(|template| Limit { key: key.clone(), ..template.clone() })
+        self.find(key).map(|template| instance_of(template, key))
     }
 
     /// The template with this key.
@@ -49,7 +52,7 @@ impl Templates {
     /// Adds a template, or replaces the one with its key.
     ///
     /// # Errors
-    /// The key is no pattern, or has neither `*` nor `**`.
+    /// The key is no pattern, or has neither `*` nor `**`; or there are [`TEMPLATES_MAX`] others.
     pub fn put(&mut self, template: Limit) -> Result<(), DefineError> {
         let pattern = pattern_of(&template.key)?;
         if !template.key.is_template() {
@@ -57,9 +60,20 @@ impl Templates {
         }
         match self.sorted.binary_search_by(|(other, _)| other.cmp_specificity(&pattern)) {
             Ok(at) => self.sorted[at].1 = template,
-            Err(at) => self.sorted.insert(at, (pattern, template)),
+            Err(at) => {
+                self.check_count(1)?;
+                self.sorted.insert(at, (pattern, template));
+            }
         }
         Ok(())
+    }
+
+    /// Whether so many templates may be added.
+    pub(crate) fn check_count(&self, new_count: usize) -> Result<(), DefineError> {
+        match self.sorted.len() + new_count > TEMPLATES_MAX && new_count > 0 {
+            true => Err(DefineError::TooManyTemplates { templates_max: TEMPLATES_MAX }),
+            false => Ok(()),
+        }
     }
 
     /// Removes and returns the template with this key.
@@ -77,6 +91,11 @@ impl Templates {
     pub const fn is_empty(&self) -> bool {
         self.sorted.is_empty()
     }
+}
+
+/// The definition of a template, with the key of an instance.
+pub(crate) fn instance_of(template: &Limit, key: &LimitKey) -> Limit {
+    Limit { key: key.clone(), ..template.clone() }
 }
 
 /// Checks the key of a new definition: a `*` in it must be a whole segment of a pattern. Limits of the first edition may have
@@ -115,7 +134,7 @@ mod tests {
         templates
     }
 
-    /// TPL-02
+    /// TPL-01, TPL-02
     #[test]
     fn tpl_02_the_most_specific_template_wins() {
         for (texts, asked, expected) in [
@@ -124,8 +143,10 @@ mod tests {
             ("a:*", "a", None),
             ("a:*", "a:x", Some("a:*")),
             ("a:* b:*", "b:x", Some("b:*")),
-            // A template is not governed by another.
+            // A template is not governed by another, nor is a key of the first edition.
             ("a:**", "a:*", None),
+            ("a:*", "a:b*", None),
+            ("a:**", "a:b*:c", None),
             // More literal segments.
             ("a:*:* a:*:c", "a:b:c", Some("a:*:c")),
             ("a:*:c a:*:*", "a:b:d", Some("a:*:*")),
@@ -170,6 +191,20 @@ mod tests {
         assert_eq!(templates.get(&key("a:*")), None);
         assert_eq!(templates.find(&key("a:x")).unwrap().key, key("a:**"));
         assert_eq!(templates.iter().count(), 1);
+    }
+
+    /// TPL-07
+    #[test]
+    fn tpl_07_the_number_of_templates_is_bounded() {
+        let mut templates = Templates::default();
+        for n in 0..TEMPLATES_MAX {
+            templates.put(template(&format!("t{n}:*"), 1)).unwrap();
+        }
+        let refused = templates.put(template("one:more:*", 1));
+        assert_eq!(refused, Err(DefineError::TooManyTemplates { templates_max: TEMPLATES_MAX }));
+        assert_eq!(templates.put(template("t7:*", 2)), Ok(()), "a known one can still change");
+        templates.remove(&key("t7:*")).unwrap();
+        assert_eq!(templates.put(template("one:more:*", 1)), Ok(()));
     }
 
     /// TPL-01

@@ -1,7 +1,8 @@
 //! Changing limits: one change at a time, in the backend and in the registry's document together.
 //!
-//! A change is staged, applied in the backend, and committed (`DEF-08`); a delete in memory is applied last. It completes even
-//! if the client disconnects, so that backend and document stay consistent.
+//! A change is staged, applied in the backend, and committed (`DEF-08`). In a backend that is not shared it is applied last, since no
+//! rollback brings back what was counted there. It completes even if the client disconnects, so that backend and document stay
+//! consistent.
 
 mod change;
 mod change_log;
@@ -24,7 +25,7 @@ use tracing::Instrument;
 pub use self::change::ChangeError;
 use self::change::{ChangeRefused, Progress, unanswered};
 use self::change_log::{log_defined, log_deleted};
-use self::definition_store::DefinitionStore;
+use self::definition_store::{DefinitionStore, StagedChange};
 use crate::disk::LockMode;
 use crate::hosted::HostedBackend;
 use crate::limits_file::{LoadError, OwnError, is_permanent};
@@ -197,28 +198,19 @@ impl<B: HostedBackend> Admin<B> {
         let lock = lock.as_ref();
         let keys: Vec<_> = limits.iter().map(|limit| limit.key.clone()).collect();
         let next = store.plan(&limits)?;
+        let is_shared = self.backend.is_shared();
+        if !is_shared {
+            self.backend.check(&limits).await?;
+        }
         let staged = store.stage(&next, lock).await.map_err(|error| not_written(&error))?;
         if let Err(withdrawn) = progress.begin() {
             staged.discard().await;
             return Err(withdrawn.into());
         }
-        let statuses = match self.backend.define_all(limits).await {
-            Ok(statuses) => statuses,
-            Err(error) => {
-                let is_unknown = matches!(error, DefineError::Unanswered(_));
-                if is_unknown && self.backend.is_shared() {
-                    // It may still take effect, even after this server has ended. The next tick of any server reverts it.
-                    staged.leave_uncommitted();
-                } else {
-                    staged.discard().await;
-                    self.restore_backend(&mut store, &keys).await;
-                }
-                return Err(error.into());
-            }
+        let statuses = match is_shared {
+            true => self.apply_and_commit(&mut store, limits, &keys, staged, lock).await?,
+            false => self.commit_and_apply(&mut store, limits, &keys, staged, lock).await?,
         };
-        if let Err(error) = staged.commit().await {
-            return Err(self.roll_back(&mut store, &keys, lock, &error).await.into());
-        }
         for (key, status) in keys.iter().zip(&statuses) {
             let planned = next.get(key).expect("it was planned");
             log_defined(store.registry().get(key), planned, *status);
@@ -227,6 +219,56 @@ impl<B: HostedBackend> Admin<B> {
         }
         store.write_if_needed(lock).await;
         Ok(statuses)
+    }
+
+    /// For a shared backend, which may leave a definition without an answer.
+    async fn apply_and_commit(
+        &self,
+        store: &mut DefinitionStore,
+        limits: Vec<Limit>,
+        keys: &[LimitKey],
+        staged: StagedChange,
+        lock: Option<&Lock>,
+    ) -> Result<Vec<LimitStatus>, ChangeError<DefineError>> {
+        let statuses = match self.backend.define_all(limits).await {
+            Ok(statuses) => statuses,
+            Err(error @ DefineError::Unanswered(_)) => {
+                // It may still take effect, even after this server has ended. The next tick of any server reverts it.
+                staged.leave_uncommitted();
+                return Err(error.into());
+            }
+            Err(error) => {
+                staged.discard().await;
+                self.restore_backend(store, keys).await;
+                return Err(error.into());
+            }
+        };
+        if let Err(error) = staged.commit().await {
+            return Err(self.roll_back(store, keys, lock, &error).await.into());
+        }
+        Ok(statuses)
+    }
+
+    /// For a backend that is not shared. The definitions were checked; a conflict may have come up since.
+    async fn commit_and_apply(
+        &self,
+        store: &mut DefinitionStore,
+        limits: Vec<Limit>,
+        keys: &[LimitKey],
+        staged: StagedChange,
+        lock: Option<&Lock>,
+    ) -> Result<Vec<LimitStatus>, ChangeError<DefineError>> {
+        if let Err(error) = staged.commit().await {
+            return Err(self.roll_back(store, &[], lock, &error).await.into());
+        }
+        let defined = self.backend.define_all(limits).await;
+        if defined.is_err() {
+            self.restore_backend(store, keys).await;
+            // The registry is as it was. A tick writes it if that fails now.
+            store.needs_write = true;
+            store.write_if_needed(lock).await;
+        }
+        Ok(defined?)
     }
 
     async fn apply_delete(

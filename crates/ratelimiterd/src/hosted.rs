@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::future::Future;
 
 use ratelimiter::{
-    Backend, DefineError, LeasePage, LeasesError, LimitKey, LimitState, LimitStatus, MemoryLimiter,
-    OpenLease, Page, RegisteredLimit, StateError,
+    Backend, DefineError, LeasePage, LeasesError, Limit, LimitKey, LimitState, LimitStatus,
+    MemoryLimiter, OpenLease, Page, RegisteredLimit, StateError,
 };
 
 use crate::runtime::Runtime;
@@ -39,6 +39,14 @@ pub trait HostedBackend: Backend + 'static {
             }
             Ok(statuses)
         }
+    }
+
+    /// Whether definitions would be accepted now. A backend that is shared is not asked: its answer would say nothing of others.
+    ///
+    /// # Errors
+    /// As for [`Backend::define_all`].
+    fn check(&self, _limits: &[Limit]) -> impl Future<Output = Result<(), DefineError>> + Send {
+        async { Ok(()) }
     }
 
     /// A page of the limits that a caller may see (`OPS-04`).
@@ -90,9 +98,10 @@ pub trait HostedBackend: Backend + 'static {
     /// Number of open leases, if the backend knows it.
     fn open_leases(&self) -> Option<u64>;
 
-    /// The template that governs a key which is not defined itself; metrics are kept for it (`TPL-06`).
-    fn template_of(&self, _key: &LimitKey) -> Option<LimitKey> {
-        None
+    /// The key for which metrics of a limit are kept: its own, or that of the template that governs it (`TPL-06`); `None` if neither
+    /// a definition nor a template governs it any more.
+    fn metrics_key(&self, key: &LimitKey) -> Option<LimitKey> {
+        Some(key.clone())
     }
 
     /// The number of limits that were made from each template.
@@ -116,6 +125,10 @@ impl HostedBackend for MemoryLimiter {
     async fn restore(&self, registered: RegisteredLimit) -> Result<LimitStatus, DefineError> {
         self.check_poisoned()?;
         Ok(MemoryLimiter::restore(self, registered))
+    }
+
+    async fn check(&self, limits: &[Limit]) -> Result<(), DefineError> {
+        self.check_definitions(limits)
     }
 
     async fn visible_states(
@@ -151,8 +164,8 @@ impl HostedBackend for MemoryLimiter {
         Some(MemoryLimiter::open_leases(self) as u64)
     }
 
-    fn template_of(&self, key: &LimitKey) -> Option<LimitKey> {
-        MemoryLimiter::template_of(self, key)
+    fn metrics_key(&self, key: &LimitKey) -> Option<LimitKey> {
+        MemoryLimiter::metrics_key(self, key)
     }
 
     fn instances(&self) -> Vec<(LimitKey, usize)> {

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ratelimiter::clock::{Clock, MonotonicClock};
-use ratelimiter::{LeaseId, Registry};
+use ratelimiter::{LeaseId, Registry, TEMPLATES_MAX};
 use ratelimiter_wire::{LIMITS_FILE_BYTES_MAX, LimitsDocument, LimitsFileError, PreservedFields};
 
 pub(crate) use self::owner::{OwnError, SHARED_OWNERS};
@@ -61,6 +61,7 @@ enum LoadReason {
     NotAFile(&'static str),
     Invalid(LimitsFileError),
     TooMany { count: usize, limits_max: usize },
+    TooManyTemplates { count: usize },
 }
 
 impl LimitsFile {
@@ -214,6 +215,10 @@ pub(crate) fn parse(
     if count > limits_max {
         return Err(load_error(LoadReason::TooMany { count, limits_max }));
     }
+    let count = document.registry.template_count();
+    if count > TEMPLATES_MAX {
+        return Err(load_error(LoadReason::TooManyTemplates { count }));
+    }
     Ok(document)
 }
 
@@ -276,6 +281,10 @@ impl fmt::Display for LoadError {
             LoadReason::TooMany { count, limits_max } => write!(
                 f,
                 "{place}: has {count} limits, and registry.limits_max allows {limits_max}; raise it, or delete some"
+            ),
+            LoadReason::TooManyTemplates { count } => write!(
+                f,
+                "{place}: has {count} templates, and at most {TEMPLATES_MAX} are allowed; delete some"
             ),
         }
     }

@@ -210,13 +210,13 @@ impl Metrics {
         self.requests[route as usize].record(self.clock.now().since(since));
     }
 
-    /// Counts a reserve, for its caller too; a call without a valid token has none. `template_of` returns the template of a
-    /// limit that was made from one, for which it is counted (`TPL-06`).
+    /// Counts a reserve, for its caller too; a call without a valid token has none. `key_of` returns the key for
+    /// which a limit is counted (`TPL-06`), if there still is one.
     pub(crate) fn count_reserve(
         &self,
         caller: Option<&OutcomeCounters>,
         answer: &ReserveAnswer,
-        template_of: impl Fn(&LimitKey) -> Option<LimitKey>,
+        key_of: impl Fn(&LimitKey) -> Option<LimitKey>,
     ) {
         let outcome = match &answer.error {
             Some(code) => Outcome::of_error(code),
@@ -227,9 +227,9 @@ impl Metrics {
         if let Some(calls) = caller {
             calls.count(outcome);
         }
-        let count = |counters: &KeyCounters, key: &LimitKey| match template_of(key) {
-            Some(template) => counters.count(&template),
-            None => counters.count(key),
+        let count = |counters: &KeyCounters, key: &LimitKey| match key_of(key) {
+            Some(key) => counters.count(&key),
+            None => counters.count_other(),
         };
         answer.denied_keys.iter().for_each(|key| count(&self.denied, key));
         answer.shadow_denied_keys.iter().for_each(|key| count(&self.shadow_denied, key));
@@ -289,7 +289,7 @@ impl Metrics {
         }
         text.keys(
             "ratelimiter_denied_total",
-            "Denials per limit or template; the empty key counts the limits beyond metrics.keys_max.",
+            "Denials per limit or template; the empty key counts the limits beyond metrics.keys_max, and those that are gone.",
             &self.denied,
             view.shows_key,
         );

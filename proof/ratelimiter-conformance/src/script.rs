@@ -277,7 +277,7 @@ impl TestContext {
             DenialReason::NoRoom { keys } => self.no_room_text(reason, keys),
             DenialReason::Paused { key } => format!("paused {}", self.name(key)),
             DenialReason::Decreasing { key } => format!("decreasing {}", self.name(key)),
-            DenialReason::TooManyLimits { template } => {
+            DenialReason::TooManyInstances { template } => {
                 format!("too many {}", self.name(template))
             }
         };

@@ -164,7 +164,7 @@ impl<O: Outbox + Clone, L: Limiter + 'static, H: JobHandler> RunnerContext<O, L,
             }
             DenialReason::NoRoom { .. }
             | DenialReason::Decreasing { .. }
-            | DenialReason::TooManyLimits { .. } => Err(postpone(wait, "")),
+            | DenialReason::TooManyInstances { .. } => Err(postpone(wait, "")),
         }
     }
 

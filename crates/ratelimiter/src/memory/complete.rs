@@ -91,15 +91,15 @@ fn note_late_excess(
         if !groups.has(key)
             && let Ok(made) = instances.make(now, &[key], Bounds::Ignore)
         {
-            made.into_iter().for_each(|instance| groups.add_instance(now, instance));
+            made.instances.into_iter().for_each(|instance| groups.add_instance(now, instance));
         }
         let Some(place) = groups.find(key) else { continue };
         let group = groups.group(place);
         // Another limit may have been defined for the key since.
         if let Some((slot, _)) = group.find(key).filter(|(_, limit)| limit.is_calendar()) {
             group.limit(slot).note_uncovered(excess);
-            groups.drop_unused_instance(key);
         }
+        groups.drop_unused_instance(key);
     }
 }
 

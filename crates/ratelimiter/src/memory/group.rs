@@ -4,7 +4,7 @@ use super::instances::{CountedTemplates, NewInstance};
 use super::live_limit::{LiveLimit, ReservationRef};
 use crate::clock::Timestamp;
 use crate::error::DefineError;
-use crate::key::{KeyPattern, LimitKey};
+use crate::key::LimitKey;
 use crate::limit::Limit;
 use crate::registry::{LimitStatus, RegisteredLimit};
 
@@ -139,16 +139,16 @@ impl Group {
         self.insert(LiveLimit::new(now, RegisteredLimit::in_force(limit), Some(mark)));
     }
 
-    /// Brings the instances that match a changed template in line with the templates: like a definition of each, or a deletion if none
+    /// Brings the instances that match changed templates in line with all templates: like a definition of each, or a deletion if none
     /// of its kind is left.
     pub(super) fn realign(
         &mut self,
         now: Timestamp,
-        changed: &KeyPattern,
+        is_changed: &impl Fn(&LimitKey) -> bool,
         templates: &CountedTemplates,
     ) {
         let is_concerned = |limit: &&mut LiveLimit| {
-            limit.template().is_some() && changed.matches(&limit.registered().limit.key)
+            limit.template().is_some() && is_changed(&limit.registered().limit.key)
         };
         if !self.limits().any(|limit| is_concerned(&limit)) {
             return;
@@ -179,8 +179,7 @@ impl Group {
         if live.template().is_none() {
             return self.limit(slot).redefine(now, limit);
         }
-        let is_other_kind = !live.registered().limit.kind.is_same_kind(limit.kind);
-        if live.is_unused_instance() || live.is_idle() && is_other_kind {
+        if live.is_unused_instance() {
             self.limits[slot as usize] = None;
             return Ok(self.add(now, RegisteredLimit::in_force(limit)));
         }

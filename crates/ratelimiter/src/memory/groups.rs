@@ -14,7 +14,7 @@ use super::instances::{CountedTemplates, NewInstance};
 use super::shards::Shards;
 use crate::clock::Timestamp;
 use crate::error::DefineError;
-use crate::key::{KeyPattern, LimitKey};
+use crate::key::LimitKey;
 use crate::limit::Limit;
 use crate::request::REQUIREMENTS_MAX;
 use crate::template;
@@ -129,8 +129,8 @@ impl GroupShard {
             template::check_new_key(&limit.key)?;
         }
         let is = live.registered().limit.kind;
-        // An instance that is not in use is replaced.
-        if is.is_same_kind(limit.kind) || is_instance && live.is_idle() {
+        // An instance that is not in use and owes nothing is replaced.
+        if is.is_same_kind(limit.kind) || live.is_unused_instance() {
             return Ok(());
         }
         Err(DefineError::KindConflict { key: limit.key.clone(), is: is.name() })
@@ -145,6 +145,11 @@ impl GroupShard {
             at
         });
         &mut self.groups[self.slots[at].1 as usize]
+    }
+
+    /// Number of groups.
+    pub(super) fn len(&self) -> usize {
+        self.groups.len()
     }
 
     pub(super) fn groups_mut(&mut self) -> impl Iterator<Item = &mut Group> {
@@ -202,11 +207,11 @@ impl GroupShard {
         }
     }
 
-    /// Brings the instances in `count_max` slots in line with a changed template. Returns the next slot, if there are more.
+    /// Brings the instances in `count_max` slots in line with changed templates. Returns the next slot, if there are more.
     pub(super) fn realign(
         &mut self,
         now: Timestamp,
-        changed: &KeyPattern,
+        is_changed: &impl Fn(&LimitKey) -> bool,
         templates: &CountedTemplates,
         from: u32,
         count_max: u32,
@@ -214,7 +219,7 @@ impl GroupShard {
         let to = from + count_max;
         for slot in from..to {
             if let Some(group) = self.groups.get_mut(slot as usize) {
-                group.realign(now, changed, templates);
+                group.realign(now, is_changed, templates);
                 self.drop_if_unused(slot);
             }
         }

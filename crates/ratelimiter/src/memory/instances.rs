@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::MemoryOptions;
 use crate::clock::Timestamp;
 use crate::error::DefineError;
-use crate::key::LimitKey;
+use crate::key::{KeyPattern, LimitKey};
 use crate::limit::Limit;
 use crate::template::{self, Templates};
 
@@ -21,8 +21,6 @@ const SECOND: Duration = Duration::from_secs(1);
 pub(super) struct Instances {
     /// Locked inside the shard of a group, never around it: an instance is made and a template is changed in a fixed order.
     templates: RwLock<CountedTemplates>,
-    /// Changes of templates happen one at a time.
-    changes: Mutex<()>,
     recent: Mutex<RecentInstances>,
     count_max: usize,
     new_per_second_max: usize,
@@ -35,6 +33,18 @@ pub(super) struct CountedTemplates {
     counters: HashMap<LimitKey, Arc<TemplateCounters>>,
     /// Of all templates, deleted ones too.
     total: Arc<AtomicUsize>,
+    /// How many changes of templates there were.
+    change_count: u64,
+    /// All instances have followed the changes up to this one.
+    followed_count: u64,
+}
+
+/// A change of templates that instances have yet to follow.
+#[derive(Debug)]
+pub(super) struct TemplateChange {
+    pub(super) number: u64,
+    /// Which templates have changed; `None` if all instances are to be looked at.
+    pub(super) changed: Option<Vec<KeyPattern>>,
 }
 
 /// What is counted for a template.
@@ -54,6 +64,14 @@ pub(super) struct InstanceMark(Arc<TemplateCounters>);
 
 /// A definition for a new instance, and its mark.
 pub(super) type NewInstance = (Limit, InstanceMark);
+
+/// Definitions for new instances, all for one request.
+#[derive(Debug)]
+pub(super) struct NewInstances {
+    pub(super) instances: Vec<NewInstance>,
+    /// The beginning of the second in which they were counted, if the bounds apply.
+    pub(super) counted_since: Option<Timestamp>,
+}
 
 /// The instances that were made in the current second.
 #[derive(Debug)]
@@ -87,7 +105,6 @@ impl Instances {
         let recent = RecentInstances { since: Timestamp::from_unix_nanos(0), count: 0 };
         Self {
             templates: RwLock::default(),
-            changes: Mutex::default(),
             recent: Mutex::new(recent),
             count_max: options.instances_max,
             new_per_second_max: options.new_instances_per_second_max,
@@ -104,46 +121,50 @@ impl Instances {
         self.templates.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for other changes of templates.
-    pub(super) fn begin_template_change(&self) -> MutexGuard<'_, ()> {
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Definitions for all these keys, or none. The shards of their groups are locked, so that no change of a template is missed.
     pub(super) fn make(
         &self,
         now: Timestamp,
         keys: &[&LimitKey],
         bounds: Bounds,
-    ) -> Result<Vec<NewInstance>, NoInstance> {
+    ) -> Result<NewInstances, NoInstance> {
         let templates = self.templates();
+        let found: Result<Vec<_>, _> = keys.iter().map(|key| templates.find(key)).collect();
+        let found = found?;
+        let make = || {
+            let pairs = keys.iter().zip(&found);
+            pairs.map(|(key, template)| templates.instance_of(template, key)).collect()
+        };
+        if bounds == Bounds::Ignore {
+            return Ok(NewInstances { instances: make(), counted_since: None });
+        }
         // Counted under the lock, so that the bounds are exact.
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        let made: Result<Vec<_>, _> = keys.iter().map(|key| templates.instance(key)).collect();
-        let made = made?;
-        if bounds == Bounds::Ignore {
-            return Ok(made);
-        }
         if now.since(recent.since) >= SECOND {
             *recent = RecentInstances { since: now, count: 0 };
         }
-        let is_within = templates.instance_count() <= self.count_max
-            && recent.count + made.len() <= self.new_per_second_max;
-        if !is_within {
-            let template = made[0].1.template().clone();
-            return Err(NoInstance::TooMany { template });
+        if templates.instance_count() + keys.len() > self.count_max
+            || !recent.has_room(keys.len(), self.new_per_second_max)
+        {
+            return Err(NoInstance::TooMany { template: found[0].key.clone() });
         }
-        recent.count += made.len();
-        Ok(made)
+        recent.count += keys.len();
+        Ok(NewInstances { instances: make(), counted_since: Some(recent.since) })
     }
 
-    /// Some instances that were made at `now` did not come into use.
-    pub(super) fn take_back(&self, now: Timestamp, count: usize) {
+    /// Some instances that were made did not come into use. In a later second they do not count any more.
+    pub(super) fn take_back(&self, counted_since: Option<Timestamp>, count: usize) {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        // In a later second they do not count any more.
-        if now.since(recent.since) < SECOND {
-            recent.count = recent.count.saturating_sub(count);
+        if counted_since == Some(recent.since) {
+            recent.count -= count;
         }
+    }
+}
+
+impl RecentInstances {
+    /// Whether so many more may be made. The first request of a second may need more than the bound, so that it is not denied for ever.
+    const fn has_room(&self, count: usize, count_max: usize) -> bool {
+        self.count == 0 && count_max > 0 || self.count + count <= count_max
     }
 }
 
@@ -152,8 +173,17 @@ impl CountedTemplates {
         &self.templates
     }
 
-    /// Whether a template can be defined.
-    pub(super) fn check(&self, template: &Limit) -> Result<(), DefineError> {
+    /// Whether all these templates can be defined.
+    pub(super) fn check_all<'a>(
+        &self,
+        templates: impl Iterator<Item = &'a Limit> + Clone,
+    ) -> Result<(), DefineError> {
+        templates.clone().try_for_each(|template| self.check(template))?;
+        let new = templates.filter(|template| self.templates.get(&template.key).is_none());
+        self.templates.check_count(new.count())
+    }
+
+    fn check(&self, template: &Limit) -> Result<(), DefineError> {
         let key = &template.key;
         match self.templates.get(key) {
             Some(defined) if !defined.kind.is_same_kind(template.kind) => {
@@ -164,20 +194,50 @@ impl CountedTemplates {
         }
     }
 
-    /// Adds a template, or replaces the one with its key. The counters stay.
-    pub(super) fn put(&mut self, template: Limit) -> Result<(), DefineError> {
-        self.check(&template)?;
+    /// Adds a template, or replaces the one with its key, whatever its kind is. The counters stay. Returns the pattern, unless the
+    /// template was the same before.
+    pub(super) fn put(&mut self, template: Limit) -> Result<Option<KeyPattern>, DefineError> {
         let key = template.key.clone();
+        if self.templates.get(&key) == Some(&template) {
+            return Ok(None);
+        }
         self.templates.put(template)?;
         self.counters.entry(key.clone()).or_insert_with(|| {
             Arc::new(TemplateCounters {
-                key,
+                key: key.clone(),
                 instance_count: AtomicUsize::new(0),
                 total: Arc::clone(&self.total),
                 uncovered: Mutex::new(0),
             })
         });
-        Ok(())
+        Ok(Some(KeyPattern::new(&key).expect("a template's key is a pattern")))
+    }
+
+    /// Counts a change of these templates, unless no instance needs to follow.
+    pub(super) fn begin_change(&mut self, changed: Vec<KeyPattern>) -> Option<TemplateChange> {
+        let is_followed = self.followed_count == self.change_count;
+        if is_followed && changed.is_empty() {
+            return None;
+        }
+        self.change_count += 1;
+        // Instances are made under this lock.
+        if self.instance_count() == 0 {
+            self.followed_count = self.change_count;
+            return None;
+        }
+        // A walk that did not end may have left any instance behind.
+        let changed = is_followed.then_some(changed);
+        Some(TemplateChange { number: self.change_count, changed })
+    }
+
+    /// All instances have followed a change.
+    pub(super) fn end_change(&mut self, number: u64) {
+        self.followed_count = self.followed_count.max(number);
+    }
+
+    /// True if there is a template, or was.
+    pub(super) const fn has_changed(&self) -> bool {
+        self.change_count > 0
     }
 
     pub(super) fn remove(&mut self, key: &LimitKey) -> Option<Limit> {
@@ -185,12 +245,20 @@ impl CountedTemplates {
         self.templates.remove(key)
     }
 
+    /// The template that governs a key.
+    fn find(&self, key: &LimitKey) -> Result<&Limit, NoInstance> {
+        let template = self.templates.find(key);
+        template.ok_or_else(|| NoInstance::Unknown { key: key.clone() })
+    }
+
     /// The definition for an instance with this key.
     pub(super) fn instance(&self, key: &LimitKey) -> Result<NewInstance, NoInstance> {
-        let template = self.templates.find(key);
-        let template = template.ok_or_else(|| NoInstance::Unknown { key: key.clone() })?;
-        let limit = Limit { key: key.clone(), ..template.clone() };
-        Ok((limit, InstanceMark::new(&self.counters[&template.key])))
+        Ok(self.instance_of(self.find(key)?, key))
+    }
+
+    fn instance_of(&self, template: &Limit, key: &LimitKey) -> NewInstance {
+        let mark = InstanceMark::new(&self.counters[&template.key]);
+        (template::instance_of(template, key), mark)
     }
 
     /// The number of all instances.
@@ -238,5 +306,70 @@ impl Drop for InstanceMark {
     fn drop(&mut self) {
         self.0.instance_count.fetch_sub(1, Ordering::Relaxed);
         self.0.total.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::{Capacity, HoldTimeout, LimitKind};
+
+    /// The number of new limits in a second.
+    const NEW_MAX: usize = 3;
+
+    fn instances(new_per_second_max: usize) -> Instances {
+        let options = MemoryOptions {
+            new_instances_per_second_max: new_per_second_max,
+            ..MemoryOptions::default()
+        };
+        let instances = Instances::new(&options);
+        let kind = LimitKind::Concurrency { timeout: HoldTimeout::from_seconds(60).unwrap() };
+        let template = Limit::new(key("t:*"), kind, Capacity::new(1).unwrap());
+        instances.templates_mut().put(template).unwrap();
+        instances
+    }
+
+    fn key(text: &str) -> LimitKey {
+        LimitKey::new(text).unwrap()
+    }
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_unix_nanos(ms * 1_000_000)
+    }
+
+    fn make(instances: &Instances, ms: u64, count: usize) -> Result<NewInstances, NoInstance> {
+        let keys: Vec<_> = (0..count).map(|n| key(&format!("t:{n}"))).collect();
+        instances.make(at(ms), &keys.iter().collect::<Vec<_>>(), Bounds::Apply)
+    }
+
+    /// TPL-07
+    #[test]
+    fn tpl_07_what_is_taken_back_counts_in_its_own_second() {
+        let instances = instances(NEW_MAX);
+        let first = make(&instances, 5_000, 2).unwrap();
+        let same = make(&instances, 5_999, 1).unwrap();
+        assert!(make(&instances, 5_999, 1).is_err());
+        instances.take_back(same.counted_since, 1);
+        assert!(make(&instances, 5_999, 1).is_ok(), "there is room again");
+        assert!(make(&instances, 6_000, NEW_MAX).is_ok());
+        instances.take_back(first.counted_since, 2);
+        assert!(make(&instances, 6_000, 1).is_err(), "the second is another one by now");
+    }
+
+    /// TPL-07
+    #[test]
+    fn tpl_07_a_request_for_more_than_the_bound_comes_first_in_its_second() {
+        let instances = instances(NEW_MAX);
+        assert!(make(&instances, 5_000, 1).is_ok());
+        assert!(make(&instances, 5_000, NEW_MAX + 1).is_err());
+        assert!(make(&instances, 6_000, NEW_MAX + 1).is_ok());
+        assert!(make(&instances, 6_000, 1).is_err());
+        assert!(make(&instances, 7_000, 1).is_ok());
+    }
+
+    /// TPL-07
+    #[test]
+    fn tpl_07_a_bound_of_0_allows_no_new_limits() {
+        assert!(make(&instances(0), 5_000, 1).is_err());
     }
 }

@@ -131,19 +131,19 @@ impl<'a> Attempt<'a, '_> {
             Ok(made) => made,
             Err(NoInstance::Unknown { key }) => return Err(ReserveError::UnknownKey { key }),
             Err(NoInstance::TooMany { template }) => {
-                let reason = DenialReason::TooManyLimits { template };
+                let reason = DenialReason::TooManyInstances { template };
                 let retry_after = self.policy.decreasing;
                 return Ok(Decision::Denied(Denial { reason, retry_after }));
             }
         };
-        for instance in made {
+        for instance in made.instances {
             self.groups.add_instance(self.now, instance);
         }
         self.needs.clear();
         let answer = self.reserve(request);
         let unused = missing.iter().filter(|key| self.groups.drop_unused_instance(key)).count();
-        if unused > 0 && bounds == Bounds::Apply {
-            self.instances.take_back(self.now, unused);
+        if unused > 0 {
+            self.instances.take_back(made.counted_since, unused);
         }
         answer
     }

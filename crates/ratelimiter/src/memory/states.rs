@@ -4,7 +4,7 @@ use super::State;
 use super::instances::CountedTemplates;
 use super::live_limit::LiveLimit;
 use crate::clock::Timestamp;
-use crate::error::{DefineError, Unanswered};
+use crate::error::Unanswered;
 use crate::key::{KeyPattern, LimitKey};
 use crate::limit::{Limit, LimitKind};
 use crate::registry::{LimitState, Page, RegisteredLimit, Usage};
@@ -65,32 +65,19 @@ impl State {
         Ok(first.into_sorted())
     }
 
-    /// Whether a definition would be accepted now.
-    pub(super) fn check_definition(&self, limit: &Limit) -> Result<(), DefineError> {
-        if limit.key.is_template() {
-            return self.instances.templates().check(limit);
-        }
-        let mut shard = self.groups.lock_one(&limit.key);
-        let now = self.clock.now();
-        let _change = self.poison.begin_change()?;
-        shard.check_definition(now, limit)
-    }
-
-    /// The key of the template that governs a key which is not defined itself.
-    pub(super) fn template_of(&self, key: &LimitKey) -> Option<LimitKey> {
-        // Each denial at a server asks, and many have no templates.
-        if self.instances.templates().all().is_empty() {
-            return None;
+    /// The key under which metrics are kept: that of the limit itself, or of the template that governs it; `None` if nothing matches.
+    pub(super) fn metrics_key(&self, key: &LimitKey) -> Option<LimitKey> {
+        // Each denial at a server asks, and many have never had a template.
+        if !self.instances.templates().has_changed() {
+            return Some(key.clone());
         }
         let mut shard = self.groups.lock_one(key);
-        let limit = shard.group_of(key).and_then(|group| group.find(key));
-        match limit {
-            Some((_, limit)) => limit.template().cloned(),
-            None => {
-                let templates = self.instances.templates();
-                templates.all().find(key).map(|template| template.key.clone())
-            }
+        if let Some((_, limit)) = shard.group_of(key).and_then(|group| group.find(key)) {
+            return Some(limit.template().unwrap_or(key).clone());
         }
+        let templates = self.instances.templates();
+        let template = templates.all().get(key).or_else(|| templates.all().find(key));
+        template.map(|template| template.key.clone())
     }
 }
 
@@ -100,7 +87,8 @@ fn template_state(now: Timestamp, template: &Limit, templates: &CountedTemplates
     let uncovered = templates.uncovered(&limit.key);
     let is_calendar = matches!(limit.kind, LimitKind::Calendar { .. });
     let resets_at = is_calendar.then(|| limit.kind.expires_at(now));
-    LimitState { limit, status, usage: Usage { uncovered, ..Usage::default() }, resets_at }
+    let usage = Usage { available: limit.capacity.get(), uncovered, ..Usage::default() };
+    LimitState { limit, status, usage, resets_at }
 }
 
 /// The first states of a page, by key. Never many more than the page takes, however many limits there are.

@@ -251,14 +251,18 @@ impl Oracle {
         LimitState {
             limit: limit.clone(),
             status: status_in_force(limit),
-            usage: Usage { uncovered: *uncovered, ..Usage::default() },
+            usage: Usage {
+                available: limit.capacity.get(),
+                uncovered: *uncovered,
+                ..Usage::default()
+            },
             resets_at: resets_at(limit, expiry_of(limit.kind, self.now)),
         }
     }
 
     /// TPL-02: the key of the most specific template that matches.
     fn template_of(&self, key: &LimitKey) -> Option<LimitKey> {
-        let templates = self.templates.keys().filter(|_| !key.is_template());
+        let templates = self.templates.keys().filter(|_| !key.as_str().contains('*'));
         let patterns = templates.map(|template| KeyPattern::new(template).unwrap());
         let matching = patterns.filter(|pattern| pattern.matches(key));
         matching.min_by(KeyPattern::cmp_specificity).map(|pattern| pattern.key().clone())
@@ -353,14 +357,6 @@ impl Oracle {
             return self.define_template(new);
         }
         let is_other_kind = |defined: &DefinedLimit| defined.limit.kind.name() != new.kind.name();
-        // TPL-03: only a debt has kept this instance.
-        if let Some(defined) = self.limits.get(&new.key)
-            && defined.template.is_some()
-            && is_other_kind(defined)
-            && self.used(&new.key) == 0
-        {
-            self.limits.remove(&new.key);
-        }
         if let Some(defined) = self.limits.get_mut(&new.key) {
             if is_other_kind(defined) {
                 let (key, is) = (new.key.clone(), defined.limit.kind.name());
@@ -634,7 +630,9 @@ impl Oracle {
         }
         let excess = actual.map_or(0, |actual| actual.amount.saturating_sub(reserved));
         self.make_instance(key);
-        if self.limits.contains_key(key) {
+        let is_calendar =
+            |defined: &DefinedLimit| matches!(defined.limit.kind, LimitKind::Calendar { .. });
+        if self.limits.get(key).is_some_and(is_calendar) {
             self.note_uncovered(key, excess);
         }
     }

@@ -5,7 +5,9 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ratelimiter::{DefineError, Limit, LimitKey, LimitStatus, RegisteredLimit, Registry};
+use ratelimiter::{
+    DefineError, Limit, LimitKey, LimitStatus, RegisteredLimit, Registry, TEMPLATES_MAX,
+};
 use ratelimiter_wire::{FileError, PreservedFields};
 
 use super::change::ChangeError;
@@ -85,7 +87,7 @@ impl DefinitionStore {
     /// The registry after these definitions.
     ///
     /// # Errors
-    /// One of them conflicts with the kind of a limit, or there would be too many limits.
+    /// One of them conflicts with the kind of a limit, or there would be too many limits or templates.
     pub(super) fn plan(&self, limits: &[Limit]) -> Result<Registry, ChangeError<DefineError>> {
         let mut next = self.registry.clone();
         for limit in limits {
@@ -98,6 +100,10 @@ impl DefinitionStore {
         let limits_max = self.medium.limits_max();
         if next.len() > limits_max.max(self.registry.len()) {
             return Err(ChangeError::TooManyLimits { limits_max });
+        }
+        let template_count = next.template_count();
+        if template_count > TEMPLATES_MAX && template_count > self.registry.template_count() {
+            return Err(DefineError::TooManyTemplates { templates_max: TEMPLATES_MAX }.into());
         }
         Ok(next)
     }

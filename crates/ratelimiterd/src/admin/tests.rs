@@ -4,9 +4,10 @@ use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ratelimiter::{
-    Backend, Capacity, CompleteError, CompleteRequest, Decision, ForgiveError, LeaseId, LeasePage,
-    LeasesError, LimitKind, LimitState, Limiter, MemoryLimiter, OpenLease, Page, RegisteredLimit,
-    ReleaseError, Requirements, ReserveError, ReserveRequest, StateError, Window,
+    Backend, Capacity, CompleteError, CompleteRequest, Decision, ForgiveError, HoldTimeout,
+    LeaseId, LeasePage, LeasesError, LimitKind, LimitState, Limiter, MemoryLimiter, OpenLease,
+    Page, RegisteredLimit, ReleaseError, Requirements, ReserveError, ReserveRequest, StateError,
+    Window,
 };
 use tokio::sync::{Notify, Semaphore};
 
@@ -100,6 +101,10 @@ impl Backend for FaultyBackend {
 impl HostedBackend for FaultyBackend {
     async fn restore(&self, registered: RegisteredLimit) -> Result<LimitStatus, DefineError> {
         HostedBackend::restore(&self.memory, registered).await
+    }
+
+    async fn check(&self, limits: &[Limit]) -> Result<(), DefineError> {
+        self.memory.check(limits).await
     }
 
     async fn restore_all(
@@ -278,6 +283,106 @@ async fn def_08_a_delete_that_cannot_be_stored_forgets_nothing() {
     assert_eq!(backend.memory.state_now(&key), None);
     let unknown = DeleteError::UnknownKey { key: key.clone() };
     assert_eq!(admin.delete(key, TIMEOUT).await, Err(unknown.into()));
+}
+
+/// Reserves 3 units for a new lease.
+fn reserve_3(backend: &FaultyBackend, key: &LimitKey) -> bool {
+    let lease = LeaseId::generate(backend.memory.now());
+    let requirements = Requirements::of([(key.clone(), 3)]).unwrap();
+    backend.memory.reserve_now(&ReserveRequest::new(lease, requirements)).unwrap().is_allowed()
+}
+
+/// TPL-03, DEF-08: a definition that takes over an instance in use and cannot be stored forgets nothing.
+#[tokio::test]
+async fn tpl_03_a_definition_that_cannot_be_stored_leaves_the_instance_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.json");
+    let backend = FaultyBackend::new(false, 10);
+    let admin = start(&folder, &backend).await;
+    admin.define(limit("t:*", 5), TIMEOUT).await.unwrap();
+    let Limit { key, .. } = limit("t:a", 9);
+    assert!(reserve_3(&backend, &key));
+    std::fs::remove_file(&path).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    admin.define(limit("t:a", 9), TIMEOUT).await.unwrap_err();
+    let state = backend.memory.state_now(&key).unwrap();
+    assert_eq!((state.usage.used, state.limit.capacity.get()), (3, 5));
+    assert!(!reserve_3(&backend, &key), "the capacity is 5");
+}
+
+/// TPL-04, DEF-08: a template that takes over instances with another kind and cannot be stored forgets nothing.
+#[tokio::test]
+async fn tpl_04_a_template_that_cannot_be_stored_leaves_the_instances_as_they_were() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.json");
+    let backend = FaultyBackend::new(false, 10);
+    let admin = start(&folder, &backend).await;
+    admin.define(limit("t:**", 5), TIMEOUT).await.unwrap();
+    let Limit { key, .. } = limit("t:a:x", 5);
+    assert!(reserve_3(&backend, &key));
+    std::fs::remove_file(&path).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    let timeout = HoldTimeout::from_seconds(60).unwrap();
+    let other = Limit { kind: LimitKind::Concurrency { timeout }, ..limit("t:a:*", 5) };
+    admin.define(other, TIMEOUT).await.unwrap_err();
+    assert_eq!(backend.memory.state_now(&key).unwrap().usage.used, 3);
+}
+
+/// TPL-03, DEF-08: an instance of another kind came into use after the check; the file gets its old content back.
+#[tokio::test]
+async fn tpl_03_a_conflict_after_the_check_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let backend = FaultyBackend::new(false, 1);
+    let admin = start(&folder, &backend).await;
+    admin.define(limit("t:*", 5), TIMEOUT).await.unwrap();
+    backend.asked.notified().await;
+    let before = file(&folder);
+    let timeout = HoldTimeout::from_seconds(60).unwrap();
+    let other = Limit { kind: LimitKind::Concurrency { timeout }, ..limit("t:a", 9) };
+    let key = other.key.clone();
+    let change = tokio::spawn({
+        let admin = Arc::clone(&admin);
+        async move { admin.define(other, TIMEOUT).await }
+    });
+    backend.asked.notified().await;
+    assert!(file(&folder).contains("t:a"), "it is committed before it is applied");
+    assert!(reserve_3(&backend, &key));
+    backend.turns.add_permits(1);
+    let conflict = DefineError::KindConflict { key: key.clone(), is: "rolling" };
+    assert_eq!(change.await.unwrap(), Err(conflict.into()));
+    assert_eq!(backend.memory.state_now(&key).unwrap().usage.used, 3);
+    assert_eq!(file(&folder), before);
+    assert_eq!(staged_count(&folder), 0);
+}
+
+/// TPL-03, DEF-08: the old content is written at a tick if that was not possible at once.
+#[tokio::test]
+async fn tpl_03_a_file_that_could_not_be_written_after_a_conflict_is_written_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.json");
+    let backend = FaultyBackend::new(false, 1);
+    let admin = start(&folder, &backend).await;
+    admin.define(limit("t:*", 5), TIMEOUT).await.unwrap();
+    backend.asked.notified().await;
+    let before = file(&folder);
+    let timeout = HoldTimeout::from_seconds(60).unwrap();
+    let other = Limit { kind: LimitKind::Concurrency { timeout }, ..limit("t:a", 9) };
+    let key = other.key.clone();
+    let change = tokio::spawn({
+        let admin = Arc::clone(&admin);
+        async move { admin.define(other, TIMEOUT).await }
+    });
+    backend.asked.notified().await;
+    assert!(reserve_3(&backend, &key));
+    std::fs::remove_file(&path).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    backend.turns.add_permits(1);
+    let conflict = DefineError::KindConflict { key: key.clone(), is: "rolling" };
+    assert_eq!(change.await.unwrap(), Err(conflict.into()));
+    std::fs::remove_dir(&path).unwrap();
+    admin.tick(&CancellationToken::new()).await;
+    assert_eq!(file(&folder), before);
+    assert_eq!(backend.memory.state_now(&key).unwrap().usage.used, 3);
 }
 
 /// TB-08: the staged file stays until a tick of this or another server has made sure that the change cannot take effect.

@@ -13,8 +13,8 @@ use ratelimiter::{
 };
 use ratelimiter_client::{HttpLimiter, HttpOptions};
 use ratelimiter_wire::{
-    Body, DefinitionBody, KindBody, ModeBody, OverageBody, PeriodBody, Refusal, WeekdayBody,
-    write_limits_file,
+    Body, DEFINITIONS_MAX, DefinitionBody, KindBody, ModeBody, OverageBody, PeriodBody, Refusal,
+    WeekdayBody, write_limits_file,
 };
 use serde::de::DeserializeOwned;
 
@@ -28,8 +28,8 @@ use crate::LimitsFile;
 /// How long one request may take: longer than a server with default settings waits for its backend, so that a command shows the
 /// server's answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Limits per request.
-const PAGE_COUNT: usize = 500;
+/// Limits per request. A page costs the server time in proportion to all limits, so there are few.
+const PAGE_COUNT: usize = DEFINITIONS_MAX;
 
 /// Define, delete and show the limits of a running server, and its open leases.
 #[derive(Debug, Args)]

@@ -29,15 +29,20 @@ impl KeyCounters {
         let is_full = by_key.len() >= self.keys_max;
         drop(by_key);
         if is_full {
-            self.others.fetch_add(1, Ordering::Relaxed);
+            self.count_other();
             return;
         }
         let mut by_key = self.by_key.write().expect("counting does not panic");
         if by_key.len() >= self.keys_max && !by_key.contains_key(key) {
-            self.others.fetch_add(1, Ordering::Relaxed);
+            self.count_other();
             return;
         }
         by_key.entry(key.clone()).or_default().fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a key that has no counter of its own.
+    pub(super) fn count_other(&self) {
+        self.others.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The counts sorted by key; last the count of all other keys, if it is not 0.

@@ -14,10 +14,10 @@ fn every_metric_has_its_stable_name() {
     let key = LimitKey::new("odd\"key\\").unwrap();
     let shadow_denied_keys = vec![LimitKey::new("shadow").unwrap()];
     let allowed = ReserveAnswer { allowed: true, shadow_denied_keys, ..ReserveAnswer::default() };
-    let no_template = |_: &LimitKey| None;
-    metrics.count_reserve(Some(&calls), &allowed, no_template);
+    let same_key = |key: &LimitKey| Some(key.clone());
+    metrics.count_reserve(Some(&calls), &allowed, same_key);
     let denied = ReserveAnswer { denied_keys: vec![key.clone()], ..ReserveAnswer::default() };
-    metrics.count_reserve(None, &denied, no_template);
+    metrics.count_reserve(None, &denied, same_key);
     metrics.count_complete(Some(&calls), &CompleteAnswer { ok: true, ..CompleteAnswer::default() });
     let kind = LimitKind::Rolling { window: Window::from_seconds(60).unwrap() };
     let mut limit = Limit::new(key, kind, Capacity::new(5).unwrap());
@@ -69,7 +69,11 @@ fn every_metric_has_its_stable_name() {
 fn tpl_06_metrics_are_kept_per_template() {
     let metrics = Metrics::new(10);
     let key = |text: &str| LimitKey::new(text).unwrap();
-    let template_of = |of: &LimitKey| of.as_str().starts_with("t:").then(|| key("t:*"));
+    let key_of = |of: &LimitKey| match of.as_str() {
+        "gone" => None,
+        text if text.starts_with("t:") => Some(key("t:*")),
+        _ => Some(of.clone()),
+    };
     let shown = |of: &LimitKey| of.as_str() != "hidden:*";
     let view = MetricsView { callers: Vec::new(), shows_key: &shown };
     let denied = |keys: &[&str]| ReserveAnswer {
@@ -79,13 +83,13 @@ fn tpl_06_metrics_are_kept_per_template() {
     let failed = |error| ReserveAnswer { error: Some(error), ..ReserveAnswer::default() };
     let shadow_denied_keys = vec![key("t:c"), key("other")];
     for answer in [
-        denied(&["t:a", "t:b", "other"]),
+        denied(&["t:a", "t:b", "other", "gone"]),
         failed(ErrorCode::LimitPaused { key: key("t:a") }),
         failed(ErrorCode::LimitDecreasing { key: key("t:b") }),
         failed(ErrorCode::TooManyInstances { template: key("t:*") }),
         ReserveAnswer { allowed: true, shadow_denied_keys, ..ReserveAnswer::default() },
     ] {
-        metrics.count_reserve(None, &answer, template_of);
+        metrics.count_reserve(None, &answer, key_of);
     }
     let kind = LimitKind::Rolling { window: Window::from_seconds(60).unwrap() };
     let state = LimitState {
@@ -104,6 +108,7 @@ fn tpl_06_metrics_are_kept_per_template() {
     expect![[r#"
         ratelimiter_denied_total{key="other"} 1
         ratelimiter_denied_total{key="t:*"} 5
+        ratelimiter_denied_total{key=""} 1
         ratelimiter_shadow_denied_total{key="other"} 1
         ratelimiter_shadow_denied_total{key="t:*"} 1
         ratelimiter_limit_capacity{key="t:*"} 5

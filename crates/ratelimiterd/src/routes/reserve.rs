@@ -64,7 +64,7 @@ impl LimiterCall for Reserve {
         caller: Option<&OutcomeCounters>,
         answer: &ReserveAnswer,
     ) {
-        metrics.count_reserve(caller, answer, |key| backend.template_of(key));
+        metrics.count_reserve(caller, answer, |key| backend.metrics_key(key));
     }
 
     fn status_and_retry_after_ms(answer: &ReserveAnswer) -> (u16, u64) {

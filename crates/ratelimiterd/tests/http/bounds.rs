@@ -3,6 +3,7 @@
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use ratelimiter::TEMPLATES_MAX;
 use ratelimiterd::BODY_BYTES_MAX;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -101,6 +102,27 @@ async fn a_limit_more_than_allowed_is_refused_and_a_known_one_can_still_change()
     assert!(answer.body.contains("registry.limits_max"), "{}", answer.body);
     assert_eq!(server.request("DELETE", "/v1/admin/limits/a", "", "").await.status, 200);
     assert_eq!(server.define_rolling("c", 7).await.status, 200, "there is room again");
+}
+
+/// TPL-07
+#[tokio::test]
+async fn tpl_07_a_template_more_than_allowed_is_refused() {
+    let server = TestServer::start().await;
+    let template = |n: usize| {
+        format!(r#"{{"key":"t{n}:*","kind":"rolling","capacity":1,"window_seconds":60}}"#)
+    };
+    let list = |count: usize| {
+        let templates: Vec<_> = (0..count).map(template).collect();
+        format!(r#"{{"limits":[{}]}}"#, templates.join(","))
+    };
+    let answer = server.put(&list(TEMPLATES_MAX + 1)).await;
+    assert_eq!(answer.line(), r#"409 {"error":"too_many_limits","ok":false}"#);
+    assert_eq!(server.put(&list(TEMPLATES_MAX)).await.status, 200);
+    let answer = server.define_rolling("one:more:*", 7).await;
+    assert_eq!(answer.line(), r#"409 {"error":"too_many_limits","ok":false}"#);
+    assert!(answer.body.contains("1000 templates are defined"), "{}", answer.body);
+    assert_eq!(server.define_rolling("t7:*", 7).await.status, 200, "a known one can still change");
+    assert_eq!(server.define_rolling("a", 7).await.status, 200, "and limits are not templates");
 }
 
 /// HTTP-02

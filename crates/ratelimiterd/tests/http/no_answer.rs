@@ -69,6 +69,10 @@ impl HostedBackend for UnreachableBackend {
         Ok(LimitStatus::Active)
     }
 
+    async fn check(&self, _: &[Limit]) -> Result<(), DefineError> {
+        Err(unanswered().into())
+    }
+
     async fn visible_states(
         &self,
         page: &Page,

@@ -24,7 +24,7 @@ async fn tpl_01_a_template_is_put_shown_and_deleted_like_any_limit() {
     let answer = server.define_rolling(TEMPLATE, 2).await;
     assert_eq!(answer.line(), r#"200 {"ok":true,"status":"active"}"#);
     let state = server.get("/v1/admin/limits/tenant:%2A:rpm").await;
-    expect![[r#"{"limit":{"key":"tenant:*:rpm","kind":"rolling","capacity":2,"window_seconds":60,"timeout_seconds":0,"unit":"","description":"","overage":"debt","status":"active","pending_decrease_to":null,"used":0,"available":0,"debt":0,"uncovered":0}}"#]]
+    expect![[r#"{"limit":{"key":"tenant:*:rpm","kind":"rolling","capacity":2,"window_seconds":60,"timeout_seconds":0,"unit":"","description":"","overage":"debt","status":"active","pending_decrease_to":null,"used":0,"available":2,"debt":0,"uncovered":0}}"#]]
         .assert_eq(&state.body);
     let file = std::fs::read_to_string(limits_path(&server.folder)).unwrap();
     assert!(file.contains("\"version\": 2") && file.contains("tenant:*:rpm"), "{file}");
@@ -136,6 +136,22 @@ async fn tpl_03_a_list_that_conflicts_with_a_limit_in_use_changes_nothing() {
     assert_eq!((used("a").await, used("b").await), (3.into(), 3.into()));
     let path = "/v1/admin/limits/tenant:c:rpm";
     assert_eq!(server.request("DELETE", path, "", "").await.status, 404);
+}
+
+/// TPL-03, OPS-03: in a list, what is reserved stays counted wherever a template of another kind stands.
+#[tokio::test]
+async fn tpl_03_a_list_with_a_template_of_another_kind_keeps_what_is_reserved() {
+    let template = r#"{"key":"t:a:*","capacity":9,"kind":"concurrency","timeout_seconds":60}"#;
+    let limit = r#"{"key":"t:a:x","capacity":9,"kind":"rolling","window_seconds":60}"#;
+    for [first, second] in [[limit, template], [template, limit]] {
+        let server = TestServer::start().await;
+        server.define_rolling("t:**", 9).await;
+        server.reserve(1, &[("t:a:x", 3)]).await;
+        let answer = server.put(&format!(r#"{{"limits":[{first},{second}]}}"#)).await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        let state = server.get("/v1/admin/limits/t:a:x").await.json();
+        assert_eq!(state["limit"]["used"], 3, "{first} before {second}");
+    }
 }
 
 /// TPL-07

@@ -163,6 +163,28 @@ fn a_limits_file_with_more_limits_than_allowed_is_refused() {
     }
 }
 
+/// TPL-07
+#[test]
+fn tpl_07_a_limits_file_with_more_templates_than_allowed_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = |count: usize| {
+        let entry = |n: usize| {
+            format!(r#"{{"key":"t{n}:*","kind":"rolling","capacity":1,"window_seconds":60}}"#)
+        };
+        let entries: Vec<_> = (0..count).map(entry).collect();
+        let text = format!(r#"{{"version":2,"limits":[{}]}}"#, entries.join(","));
+        std::fs::write(folder.path().join("limits.json"), text).unwrap();
+        let mut command = program();
+        command.current_dir(folder.path()).args(["check", "--limits", "limits.json"]);
+        stdout(&command.output().unwrap())
+    };
+    assert_eq!(check(1_000), "config: ok\nlimits.json: ok, 1000 limits\n");
+    assert_eq!(
+        check(1_001),
+        "limits.json: has 1001 templates, and at most 1000 are allowed; delete some\n"
+    );
+}
+
 #[test]
 fn a_directory_or_pipe_is_refused_as_a_limits_file() {
     let folder = tempfile::tempdir().unwrap();

@@ -75,6 +75,29 @@ fn limits_are_put_listed_shown_and_deleted_from_a_shell() {
     .assert_eq(&stdout_of(&server, &["limits", "delete", "a/b"]));
 }
 
+/// CMD-03, TPL-06: a page costs the server time in proportion to all limits, so a list is one request if it can be.
+#[test]
+fn a_list_of_a_thousand_limits_is_one_request() {
+    const COUNT: usize = 1_000;
+    let folder = tempfile::tempdir().unwrap();
+    let server = Process::start(folder.path());
+    let entry = |n: usize| {
+        format!(r#"{{"key":"k{n:04}","kind":"rolling","capacity":1,"window_seconds":60}}"#)
+    };
+    let entries: Vec<_> = (0..COUNT).map(entry).collect();
+    let list = format!(r#"{{"limits":[{}]}}"#, entries.join(","));
+    assert_eq!(server.ask("PUT", "/v1/admin/limits", &list).unwrap().0, 200);
+    let requests = || {
+        let metrics = server.ask("GET", "/metrics", "").unwrap().1;
+        let name = r#"ratelimiter_request_seconds_count{route="/v1/admin/limits"} "#;
+        let count = metrics.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        count.parse::<usize>().unwrap()
+    };
+    let before = requests();
+    assert_eq!(stdout_of(&server, &["limits", "list"]).lines().count(), COUNT + 1);
+    assert_eq!(requests() - before, 1);
+}
+
 fn put<'a>(key: &'a str, flags: &'a str) -> Vec<&'a str> {
     ["limits", "put", key, "--capacity", "7"].into_iter().chain(flags.split(' ')).collect()
 }

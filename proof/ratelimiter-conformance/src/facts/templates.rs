@@ -321,11 +321,12 @@ scripts! {
         used t:a:rate=0 t:a:slots=0
     ";
 
-    /// TPL-05, OPS-02
+    /// TPL-05, TPL-03, OPS-02
     fn tpl_05_a_limit_that_owes_a_debt_stays_until_it_is_forgiven: "
         limit t:* rolling 2s 3
         reserve A t:a=3; complete A t:a=8
         outlast reconciled 2s; pass 20s
+        limit t:a concurrency 60s 4 -> t:a is rolling
         debt t:a=5; used t:a=0
         instances t:* -> t:a
         limit t:* rolling 2s 4

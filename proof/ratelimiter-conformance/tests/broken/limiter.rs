@@ -256,7 +256,7 @@ impl FlawedLimiter {
                 if self.has(Flaw::HintsOneSecond) {
                     denial.retry_after = Duration::from_secs(1);
                 }
-                if let DenialReason::TooManyLimits { template } = &denial.reason
+                if let DenialReason::TooManyInstances { template } = &denial.reason
                     && self.has(Flaw::ForgetsKeysWithoutRoom)
                 {
                     return Err(ReserveError::UnknownKey { key: template.clone() });

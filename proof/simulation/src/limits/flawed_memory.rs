@@ -231,6 +231,13 @@ impl Backend for FlawedMemory {
         self.inner.define_now(limit)
     }
 
+    async fn define_all(&self, limits: Vec<Limit>) -> Result<Vec<LimitStatus>, DefineError> {
+        if self.flaw == Some(Flaw::AppliesSchedulesAtOnce) {
+            limits.iter().for_each(|limit| self.apply_schedule(limit));
+        }
+        self.inner.define_all(limits).await
+    }
+
     async fn delete(&self, key: &LimitKey) -> Result<(), DeleteError> {
         self.inner.delete_now(key)
     }
@@ -259,6 +266,10 @@ impl Backend for FlawedMemory {
 impl HostedBackend for FlawedMemory {
     async fn restore(&self, registered: RegisteredLimit) -> Result<LimitStatus, DefineError> {
         HostedBackend::restore(&self.inner, registered).await
+    }
+
+    async fn check(&self, limits: &[Limit]) -> Result<(), DefineError> {
+        self.inner.check(limits).await
     }
 
     async fn visible_states(

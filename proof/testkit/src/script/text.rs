@@ -291,7 +291,7 @@ fn denial_text(denial: &Denial) -> String {
         DenialReason::Decreasing { key } => {
             format!("{key} is decreasing, retry after {retry_after:?}")
         }
-        DenialReason::TooManyLimits { template } => {
+        DenialReason::TooManyInstances { template } => {
             format!("too many of {template}, retry after {retry_after:?}")
         }
     }

@@ -104,7 +104,7 @@ impl Oracle {
             // These are not remembered.
             DenialReason::Paused { .. }
             | DenialReason::Decreasing { .. }
-            | DenialReason::TooManyLimits { .. } => true,
+            | DenialReason::TooManyInstances { .. } => true,
         };
         if !is_first_answer {
             return Ok(());
@@ -120,7 +120,7 @@ impl Oracle {
             DenialReason::NoRoom { keys } => self.check_hint(operation, keys, denial, now),
             DenialReason::Paused { .. }
             | DenialReason::Decreasing { .. }
-            | DenialReason::TooManyLimits { .. } => Ok(()),
+            | DenialReason::TooManyInstances { .. } => Ok(()),
         }
     }
 

@@ -50,7 +50,7 @@ impl Oracle {
                         let detail = format!("{key} is paused, which nobody asked for");
                         violation(Invariant::AnswersHaveReasons, detail)
                     }
-                    DenialReason::TooManyLimits { template } => {
+                    DenialReason::TooManyInstances { template } => {
                         let detail = format!("there is no template {template}");
                         violation(Invariant::AnswersHaveReasons, detail)
                     }
